@@ -1,0 +1,27 @@
+//! Mapped media: memory that outlives the process, and what must be done so that a store survives.
+//!
+//! A [`Medium`] is one contiguous range of bytes, addressed by [`Offset`], that can grow while it is
+//! open without moving. Four verbs describe how a store becomes durable, and nothing else is said in
+//! other words anywhere in Duramen:
+//!
+//! * `flush` starts the write-back of a range; several flushes may be reordered;
+//! * `drain` orders: every earlier flush *of this thread* is complete when it returns;
+//! * `persist` is both, over one range;
+//! * `publish` persists the one aligned 8-byte word that makes earlier bytes reachable.
+//!
+//! On [`Granularity::Page`] media neither `flush` nor `drain` reaches the device: only
+//! [`Medium::sync`] does.
+//!
+//! Invariants:
+//!
+//! 1. An `Offset` becomes memory only through its medium, which checks it against the length.
+//! 2. A mapping never moves and never shrinks while the medium is open; `grow` only adds.
+//! 3. Space below `len()` is backed: touching it never raises SIGBUS for want of space.
+//! 4. The words that commit something are written by [`Medium::store_u64`] only, which is one
+//!    aligned 8-byte atomic store; no compiler or CPU tears it.
+
+mod error;
+mod medium;
+
+pub use error::{Error, ErrorKind, Result};
+pub use medium::{Granularity, LINE_BYTES, Medium, Offset, PAGE_BYTES, lines_of};

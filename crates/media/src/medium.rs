@@ -1,0 +1,199 @@
+//! The door between the engine and a medium: offsets, granularity, and the trait.
+
+use crate::Result;
+use std::fmt;
+use std::ops::Range;
+
+/// Bytes in a cache line: the unit that `flush` works on, on every CPU Duramen supports.
+pub const LINE_BYTES: u64 = 64;
+
+/// Bytes in a base page: the unit of write-back on [`Granularity::Page`] media.
+pub const PAGE_BYTES: u64 = 4096;
+
+/// A position on a medium, in bytes from its beginning. Never a pointer: the mapping may be
+/// elsewhere at each open.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[repr(transparent)]
+pub struct Offset(pub u64);
+
+impl Offset {
+    /// The offset `bytes` further on.
+    #[inline]
+    #[must_use]
+    pub const fn plus(self, bytes: u64) -> Self {
+        Self(self.0 + bytes)
+    }
+}
+
+impl fmt::Debug for Offset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}
+
+impl fmt::Display for Offset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}
+
+/// What must be done so that a store survives a power failure (libpmem2's word).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Granularity {
+    /// Order only: caches are inside the persistence domain (eADR, CXL global persistent flush), or
+    /// the medium survives no power failure anyway (`shm`, `volatile`).
+    Byte,
+    /// Flush each line, then drain.
+    CacheLine,
+    /// Write back pages, then wait for the device: [`Medium::sync`].
+    Page,
+}
+
+impl fmt::Display for Granularity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Byte => "byte",
+            Self::CacheLine => "cache line",
+            Self::Page => "page",
+        })
+    }
+}
+
+/// The cache lines that `bytes` bytes from `at` touch, as line-aligned byte offsets. Empty ranges
+/// touch none. This is the one place where a byte range becomes lines.
+#[inline]
+#[must_use]
+pub const fn lines_of(at: u64, bytes: u64) -> Range<u64> {
+    if bytes == 0 {
+        return at..at;
+    }
+    let first = at & !(LINE_BYTES - 1);
+    // The line after the last byte's line; `at + bytes` alone would miss the last line of an
+    // unaligned range.
+    let end = (at + bytes + LINE_BYTES - 1) & !(LINE_BYTES - 1);
+    first..end
+}
+
+/// One range of bytes that outlives the process.
+///
+/// All methods may be called from any thread. Concurrency is the caller's matter, as for memory:
+/// a range that is being stored to must not be read through [`Medium::bytes`] at the same time.
+pub trait Medium: Send + Sync + 'static {
+    /// What makes a store durable here.
+    fn granularity(&self) -> Granularity;
+
+    /// Bytes that may be used now. Grows, never shrinks.
+    fn len(&self) -> u64;
+
+    /// Whether no byte may be used.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The most bytes this medium can grow to.
+    fn len_max(&self) -> u64;
+
+    /// Makes at least `len` bytes usable, backed and zeroed, without moving what is mapped.
+    ///
+    /// # Errors
+    /// `OutOfSpace` when the device or file system has no room, or `len` is above
+    /// [`Medium::len_max`]; what was usable before stays so.
+    fn grow(&self, len: u64) -> Result<()>;
+
+    /// A pointer to `bytes` bytes at `at`, valid for reads for as long as the medium is open.
+    ///
+    /// # Panics
+    /// When the range is not below [`Medium::len`]: offsets read from the medium must be checked
+    /// before they come here.
+    fn pointer(&self, at: Offset, bytes: u64) -> *const u8;
+
+    /// The bytes at `at`.
+    ///
+    /// # Safety
+    /// Nothing may store to the range while the slice lives.
+    ///
+    /// # Panics
+    /// As [`Medium::pointer`].
+    #[inline]
+    unsafe fn bytes(&self, at: Offset, bytes: u64) -> &[u8] {
+        let pointer = self.pointer(at, bytes);
+        // SAFETY: `pointer` checked the range (invariant 1), the mapping lives as long as `self`
+        // (invariant 2), and the caller promises that nothing stores to it.
+        unsafe { std::slice::from_raw_parts(pointer, bytes as usize) }
+    }
+
+    /// Reads the aligned word at `at` (acquire).
+    fn load_u64(&self, at: Offset) -> u64;
+
+    /// Stores the aligned word at `at` (release): the only way to write a word that commits
+    /// something or that other threads may read meanwhile.
+    fn store_u64(&self, at: Offset, word: u64);
+
+    /// Stores `parts` one behind the other from `at`, without starting their write-back. May be torn by
+    /// a crash, in any 8-byte piece.
+    fn store(&self, at: Offset, parts: &[&[u8]]);
+
+    /// Stores `parts` one behind the other from `at` and starts their write-back, by whichever of
+    /// non-temporal stores or store and flush is quicker here: `store` and `flush` in one. Other
+    /// threads may be shown the bytes only after [`Medium::drain`].
+    fn write(&self, at: Offset, parts: &[&[u8]]);
+
+    /// Starts the write-back of a range.
+    fn flush(&self, at: Offset, bytes: u64);
+
+    /// Orders: this thread's earlier flushes and writes are complete when it returns.
+    fn drain(&self);
+
+    /// `flush` and `drain`.
+    #[inline]
+    fn persist(&self, at: Offset, bytes: u64) {
+        self.flush(at, bytes);
+        self.drain();
+    }
+
+    /// Persists one word, after everything that it makes reachable has been persisted.
+    #[inline]
+    fn publish(&self, at: Offset, word: u64) {
+        self.store_u64(at, word);
+        self.persist(at, 8);
+    }
+
+    /// Makes every store before the call durable, from whichever thread. On `Page` media: writes
+    /// back and waits for the device. On the others: a `drain`, since write-back was started before.
+    ///
+    /// # Errors
+    /// After a failed write-back the kernel may have dropped pages: the caller must not trust any
+    /// store since the last successful `sync`, and must not simply call it again.
+    fn sync(&self) -> Result<()>;
+
+    /// Hints that the line at `at` is read soon.
+    fn prefetch(&self, at: Offset);
+
+    /// Bytes in one interleave stripe of the device, and how many stripes it has side by side.
+    fn interleave(&self) -> (u64, u32);
+
+    /// One line for people: medium, path, size, persist step.
+    fn describe(&self) -> String;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn every_byte_of_an_unaligned_range_is_in_its_lines(at in 0u64..128, bytes in 0u64..300) {
+            let lines = lines_of(at, bytes);
+            prop_assert_eq!(lines.is_empty(), bytes == 0);
+            for byte in at..at + bytes {
+                prop_assert!(lines.contains(&byte));
+            }
+            if bytes > 0 {
+                prop_assert_eq!(lines.start % LINE_BYTES, 0);
+                prop_assert_eq!(lines.end % LINE_BYTES, 0);
+                prop_assert!(lines.end - lines.start < bytes + 2 * LINE_BYTES);
+            }
+        }
+    }
+}
