@@ -53,6 +53,13 @@ impl Error {
         Self { kind, message: message.into(), source: Some(source.into()) }
     }
 
+    /// An error of a system call: the kind follows from the operating system's number.
+    #[must_use]
+    pub(crate) fn os(message: impl Into<String>, source: impl Into<std::io::Error>) -> Self {
+        let source = source.into();
+        Self { kind: kind_of(&source), message: message.into(), source: Some(source) }
+    }
+
     /// Whose fault it is.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
@@ -73,5 +80,57 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.source.as_ref().map(|e| e as _)
+    }
+}
+
+/// What an error of the operating system means for the caller.
+pub(crate) fn kind_of(source: &std::io::Error) -> ErrorKind {
+    use rustix::io::Errno;
+    match Errno::from_io_error(source) {
+        Some(Errno::NOENT | Errno::NOTDIR) => ErrorKind::NotFound,
+        Some(Errno::EXIST) => ErrorKind::AlreadyExists,
+        Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) => ErrorKind::PermissionDenied,
+        // FBIG: the file system's largest file is reached, which for a store is the same as full.
+        Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG | Errno::NOMEM) => ErrorKind::OutOfSpace,
+        Some(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NODEV) => ErrorKind::Unsupported,
+        Some(Errno::INVAL | Errno::NAMETOOLONG | Errno::LOOP) => ErrorKind::InvalidInput,
+        _ => ErrorKind::Io,
+    }
+}
+
+/// A count of bytes as people write it: the largest unit, with one decimal where it is not whole.
+pub(crate) fn bytes_text(bytes: u64) -> String {
+    let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
+    for (shift, unit) in units {
+        if bytes >> shift == 0 {
+            continue;
+        }
+        return if bytes.trailing_zeros() >= shift {
+            format!("{} {unit}", bytes >> shift)
+        } else {
+            format!("{:.1} {unit}", bytes as f64 / (1u64 << shift) as f64)
+        };
+    }
+    format!("{bytes} bytes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_written_in_the_largest_unit() {
+        assert_eq!(bytes_text(0), "0 bytes");
+        assert_eq!(bytes_text(1023), "1023 bytes");
+        assert_eq!(bytes_text(4096), "4 KiB");
+        assert_eq!(bytes_text(1536), "1.5 KiB");
+        assert_eq!(bytes_text(1 << 40), "1 TiB");
+    }
+
+    #[test]
+    fn a_full_disk_a_quota_and_a_full_memory_are_out_of_space() {
+        for errno in [rustix::io::Errno::NOSPC, rustix::io::Errno::DQUOT, rustix::io::Errno::NOMEM] {
+            assert_eq!(kind_of(&errno.into()), ErrorKind::OutOfSpace);
+        }
     }
 }

@@ -20,8 +20,21 @@
 //! 4. The words that commit something are written by [`Medium::store_u64`] only, which is one
 //!    aligned 8-byte atomic store; no compiler or CPU tears it.
 
+#[cfg(not(all(target_os = "linux", target_endian = "little", target_pointer_width = "64")))]
+compile_error!("Duramen maps media on 64-bit little-endian Linux only");
+
 mod error;
+mod file;
+mod mapped;
 mod medium;
+mod options;
+mod persist;
+mod region;
+mod shm;
+mod volatile;
 
 pub use error::{Error, ErrorKind, Result};
+pub use mapped::Mapped;
 pub use medium::{Granularity, LINE_BYTES, Medium, Offset, PAGE_BYTES, lines_of};
+pub use options::{Create, MediaOptions, MediumKind};
+pub use persist::PersistStep;

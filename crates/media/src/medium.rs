@@ -129,6 +129,46 @@ pub trait Medium: Send + Sync + 'static {
     /// something or that other threads may read meanwhile.
     fn store_u64(&self, at: Offset, word: u64);
 
+    /// Stores `bytes` at `at` in one atomic store (release), so that a reader and a crash see the old
+    /// bytes or the new ones, whole. Returns whether it could; when not, nothing was stored.
+    ///
+    /// 8 bytes work everywhere. On real memory 1, 2 and 4 work too, 16 where the CPU documents aligned
+    /// vector stores as atomic (x86-64 with AVX, AArch64 with LSE2), and 64 where it has `movdir64b`.
+    /// 32 never: no CPU documents it. 64 bytes are old or new after a crash, but no CPU documents a
+    /// load of 64 as atomic, so a concurrent reader may see a mixture: see
+    /// [`Medium::atomic_bytes_max`].
+    ///
+    /// # Panics
+    /// When `at` is not a multiple of `bytes.len()`, or as [`Medium::pointer`].
+    fn store_atomic(&self, at: Offset, bytes: &[u8]) -> bool {
+        let Ok(word) = bytes.try_into() else { return false };
+        self.store_u64(at, u64::from_le_bytes(word));
+        true
+    }
+
+    /// Loads what [`Medium::store_atomic`] stored at `at`, in one atomic load (acquire). Returns
+    /// whether it could; when not, `bytes` is as before.
+    ///
+    /// # Panics
+    /// As [`Medium::store_atomic`].
+    fn load_atomic(&self, at: Offset, bytes: &mut [u8]) -> bool {
+        let Ok(word) = <&mut [u8; 8]>::try_from(bytes) else { return false };
+        *word = self.load_u64(at).to_le_bytes();
+        true
+    }
+
+    /// The most bytes that both [`Medium::store_atomic`] and [`Medium::load_atomic`] take: what may
+    /// be updated in place while others read it. 8 or 16.
+    fn atomic_bytes_max(&self) -> u64 {
+        8
+    }
+
+    /// Whether bytes that were never stored to read as zero, as [`Medium::grow`] says. False on a raw
+    /// device, which shows whatever its last user left.
+    fn unwritten_is_zero(&self) -> bool {
+        true
+    }
+
     /// Stores `parts` one behind the other from `at`, without starting their write-back. May be torn by
     /// a crash, in any 8-byte piece.
     fn store(&self, at: Offset, parts: &[&[u8]]);

@@ -1,0 +1,163 @@
+//! Files: space that is really there, and the mapping of ordinary files through the page cache.
+//!
+//! A store into a mapped file whose block was never allocated can raise SIGBUS when the disk is
+//! full, long after growth succeeded. So space is allocated before it is mapped, and holes that are
+//! found at open are filled. Where a file system copies on write (btrfs, ZFS, XFS with shared
+//! extents) allocation cannot promise that; new files on btrfs are therefore marked `nocow`.
+//!
+//! Invariants:
+//!
+//! 1. Every byte of the file below the medium's length has space allocated before it is mapped.
+//! 2. A failed growth leaves the file as long as it was.
+
+use crate::error::bytes_text;
+use crate::region::Region;
+use crate::{Error, ErrorKind, Result};
+use rustix::fd::{AsFd, BorrowedFd};
+use rustix::fs::{FallocateFlags, IFlags, SeekFrom};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::mm::MapFlags;
+use std::fs::File;
+use std::ops::Range;
+use std::path::Path;
+
+/// Zeroes written at a time where the file system cannot allocate without writing. 1 MiB: large
+/// enough that the system call is lost in the copy.
+const ZEROES_BYTES: u64 = 1 << 20;
+
+/// Allocates `range` of `file`, which makes it at least `range.end` long and keeps its content. On
+/// failure the length is what it was.
+///
+/// # Errors
+/// `OutOfSpace` when the file system, a quota or the largest file is full.
+pub(crate) fn back(file: &File, path: &Path, range: Range<u64>) -> Result<()> {
+    let length_old = file.metadata().map_err(|e| cannot_back(path, &range, e))?.len();
+    let bytes = range.end - range.start;
+    let flags = FallocateFlags::empty();
+    let outcome = match retry_on_intr(|| rustix::fs::fallocate(file, flags, range.start, bytes)) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => write_zeroes(file, length_old, range.end),
+        outcome => outcome,
+    };
+    outcome.map_err(|errno| {
+        // A file system may have allocated a part and set the length to its end.
+        let _ = retry_on_intr(|| rustix::fs::ftruncate(file, length_old));
+        cannot_back(path, &range, errno)
+    })
+}
+
+fn cannot_back(path: &Path, range: &Range<u64>, source: impl Into<std::io::Error>) -> Error {
+    Error::os(
+        format!(
+            "cannot allocate bytes {} to {} of {} ({} more); free space or enlarge its file system",
+            range.start,
+            range.end,
+            path.display(),
+            bytes_text(range.end - range.start)
+        ),
+        source,
+    )
+}
+
+/// Makes the file `end` long by writing zeroes behind its old end. Holes below the old end stay:
+/// the file systems that come here (network and very old ones) do not tell where they are.
+fn write_zeroes(file: &File, length_old: u64, end: u64) -> rustix::io::Result<()> {
+    let zeroes = vec![0u8; ZEROES_BYTES.min(end.saturating_sub(length_old)) as usize];
+    let mut at = length_old;
+    while at < end {
+        let piece = zeroes.get(..(end - at).min(ZEROES_BYTES) as usize).unwrap_or(&zeroes);
+        let written = retry_on_intr(|| rustix::io::pwrite(file, piece, at))?;
+        if written == 0 {
+            return Err(Errno::NOSPC);
+        }
+        at += written as u64;
+    }
+    Ok(())
+}
+
+/// Whether the kernel proves that nothing was ever stored to the file: it is empty, or has space
+/// without data. A false answer proves nothing.
+pub(crate) fn is_blank(file: &File, length: u64) -> bool {
+    length == 0 || matches!(rustix::fs::seek(file, SeekFrom::Data(0)), Err(Errno::NXIO))
+}
+
+/// Asks a file system that copies on write not to do so with this empty file. Only btrfs knows the
+/// flag, and it takes it only while the file is empty; refusal changes nothing.
+pub(crate) fn keep_in_place(file: &File) {
+    if let Ok(flags) = rustix::fs::ioctl_getflags(file) {
+        let _ = rustix::fs::ioctl_setflags(file, flags | IFlags::NOCOW);
+    }
+}
+
+/// Makes a new file's length, and its name in its directory, survive a power failure.
+///
+/// # Errors
+/// `Io` when the device fails.
+pub(crate) fn make_durable(file: &File, path: &Path) -> Result<()> {
+    let failed = |source: std::io::Error| {
+        Error::with_source(
+            ErrorKind::Io,
+            format!("cannot make the new file {} durable", path.display()),
+            source,
+        )
+    };
+    file.sync_all().map_err(failed)?;
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    match File::open(directory).and_then(|d| d.sync_all()) {
+        // Some file systems do not sync directories, others do not let them be read.
+        Err(e) if matches!(Errno::from_io_error(&e), Some(Errno::INVAL | Errno::ACCESS)) => Ok(()),
+        outcome => outcome.map_err(failed),
+    }
+}
+
+/// Maps `range`, which is backed, through the page cache.
+///
+/// # Errors
+/// What `mmap` refuses, with its kind.
+pub(crate) fn map(region: &Region, file: BorrowedFd<'_>, path: &Path, range: Range<u64>) -> Result<()> {
+    region.map_file(range.clone(), file, MapFlags::SHARED).map_err(|errno| {
+        Error::os(format!("cannot map bytes {} to {} of {}", range.start, range.end, path.display()), errno)
+    })
+}
+
+/// Backs `range` behind the end of the file, and maps it.
+///
+/// # Errors
+/// As [`back`] and [`map`]; the file is then as long as before.
+pub(crate) fn extend(region: &Region, file: &File, path: &Path, range: Range<u64>) -> Result<()> {
+    back(file, path, range.clone())?;
+    map(region, file.as_fd(), path, range.clone()).inspect_err(|_| {
+        let _ = retry_on_intr(|| rustix::fs::ftruncate(file, range.start));
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::FileExt;
+
+    #[test]
+    fn a_file_is_blank_until_a_byte_is_stored() {
+        for directory in ["/dev/shm", "."] {
+            let file = tempfile::tempfile_in(directory).unwrap();
+            assert!(is_blank(&file, 0));
+            back(&file, Path::new("x"), 0..1 << 20).unwrap();
+            assert!(is_blank(&file, 1 << 20), "allocated and never written, in {directory}");
+            file.write_at(b"x", 500_000).unwrap();
+            assert!(!is_blank(&file, 1 << 20), "written, in {directory}");
+        }
+    }
+
+    #[test]
+    fn zeroes_are_written_where_allocation_is_unknown() {
+        let file = tempfile::tempfile_in(".").unwrap();
+        file.write_at(b"kept", 0).unwrap();
+        write_zeroes(&file, 4, 3 * ZEROES_BYTES + 5).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), 3 * ZEROES_BYTES + 5);
+        let mut head = [1u8; 8];
+        file.read_exact_at(&mut head, 0).unwrap();
+        assert_eq!(&head, b"kept\0\0\0\0");
+    }
+}
