@@ -10,7 +10,7 @@
 
 use crate::error::bytes_text;
 use crate::options::{Create, MediaOptions, MediumKind};
-use crate::persist::{PersistStep, page};
+use crate::persist::{self, Persist, PersistStep, page};
 use crate::region::{HUGE_PAGE_BYTES, Region};
 use crate::shm::HugePages;
 use crate::{Error, ErrorKind, Granularity, Medium, Offset, PAGE_BYTES, Result};
@@ -20,7 +20,7 @@ use rustix::mm::Advice;
 use std::fs::{File, OpenOptions};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// A medium that is mapped into memory.
@@ -29,6 +29,7 @@ pub struct Mapped {
     // First, so that it is unmapped before the file is closed and its lock released.
     region: Region,
     len: AtomicU64,
+    persist: Persist,
     growth: Mutex<()>,
     backing: Backing,
     path: PathBuf,
@@ -82,6 +83,7 @@ impl Mapped {
         let mapped = Self {
             region: Region::reserve(len_max.max(length), HUGE_PAGE_BYTES)?,
             len: AtomicU64::new(0),
+            persist: choose_persist(&backing, options)?,
             growth: Mutex::new(()),
             backing,
             path,
@@ -121,7 +123,7 @@ impl Mapped {
     /// How stores are made durable.
     #[must_use]
     pub fn persist_step(&self) -> PersistStep {
-        PersistStep::OrderOnly
+        self.persist.step()
     }
 
     /// Whether what was persisted (on `File`: synced) survives a power failure.
@@ -167,13 +169,65 @@ impl Mapped {
         self.region.base().wrapping_add(at.0 as usize)
     }
 
+    /// The address of `bytes` bytes at `at`, which is a multiple of `bytes`.
+    #[inline]
+    fn place_aligned(&self, at: Offset, bytes: usize) -> *mut u8 {
+        let pointer = self.place(at, bytes as u64);
+        assert!(
+            at.0.is_multiple_of((bytes as u64).max(1)),
+            "{bytes} bytes at {at} are not aligned to {bytes}"
+        );
+        pointer
+    }
+
+    #[inline]
+    fn word_u8(&self, at: Offset) -> &AtomicU8 {
+        let pointer = self.place_aligned(at, 1);
+        // SAFETY: inside the mapping and aligned (`place_aligned`); bytes that are accessed atomically
+        // are only accessed so while others may write them (invariant 4).
+        unsafe { AtomicU8::from_ptr(pointer) }
+    }
+
+    #[inline]
+    fn word_u16(&self, at: Offset) -> &AtomicU16 {
+        let pointer = self.place_aligned(at, 2);
+        // SAFETY: inside the mapping and aligned (`place_aligned`); bytes that are accessed atomically
+        // are only accessed so while others may write them (invariant 4).
+        unsafe { AtomicU16::from_ptr(pointer.cast()) }
+    }
+
+    #[inline]
+    fn word_u32(&self, at: Offset) -> &AtomicU32 {
+        let pointer = self.place_aligned(at, 4);
+        // SAFETY: inside the mapping and aligned (`place_aligned`); bytes that are accessed atomically
+        // are only accessed so while others may write them (invariant 4).
+        unsafe { AtomicU32::from_ptr(pointer.cast()) }
+    }
+
     #[inline]
     fn word(&self, at: Offset) -> &AtomicU64 {
-        let pointer = self.place(at, 8);
-        assert!(at.0.is_multiple_of(8), "word at {at} is not aligned");
-        // SAFETY: inside the mapping (invariant 1), aligned as the region's base is, and words that
-        // are accessed atomically are only accessed so (invariant 4).
+        let pointer = self.place_aligned(at, 8);
+        // SAFETY: inside the mapping and aligned (`place_aligned`); bytes that are accessed atomically
+        // are only accessed so while others may write them (invariant 4).
         unsafe { AtomicU64::from_ptr(pointer.cast()) }
+    }
+}
+
+/// The persist step for `backing`, as asked for or by default.
+fn choose_persist(backing: &Backing, options: &MediaOptions) -> Result<Persist> {
+    match (backing, options.persist_step) {
+        (_, Some(PersistStep::OrderOnly)) => Ok(Persist::order_only()),
+        (Backing::File { .. }, Some(step)) => Err(Error::new(
+            ErrorKind::InvalidInput,
+            format!(
+                "persist step {step} cannot reach an ordinary file, which becomes durable by write-back of pages; \
+                 leave the step unset, or choose a medium on memory"
+            ),
+        )),
+        (_, Some(step)) => Persist::forced(step),
+        (Backing::Shm { .. } | Backing::File { .. } | Backing::Volatile { .. }, None) => {
+            Ok(Persist::order_only())
+        }
     }
 }
 
@@ -181,6 +235,7 @@ impl Medium for Mapped {
     fn granularity(&self) -> Granularity {
         match self.backing {
             Backing::File { .. } => Granularity::Page,
+            _ if self.persist.flushes() => Granularity::CacheLine,
             _ => Granularity::Byte,
         }
     }
@@ -242,37 +297,87 @@ impl Medium for Mapped {
     #[inline]
     fn store(&self, at: Offset, parts: &[&[u8]]) {
         let total: usize = parts.iter().map(|p| p.len()).sum();
-        let mut to = self.place(at, total as u64);
-        for part in parts {
-            // SAFETY: `place` checked room for all parts (invariant 1), and a part, being a reference,
-            // does not overlap the medium's bytes (invariant 4).
-            unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), to, part.len()) };
-            to = to.wrapping_add(part.len());
-        }
+        let to = self.place(at, total as u64);
+        // SAFETY: `place` checked room for all parts (invariant 1); a part overlaps what is stored to
+        // only if the caller broke the promise of `bytes` (invariant 4).
+        unsafe { self.persist.store(to, parts) };
     }
 
     #[inline]
     fn write(&self, at: Offset, parts: &[&[u8]]) {
-        self.store(at, parts);
+        let total: usize = parts.iter().map(|p| p.len()).sum();
+        let to = self.place(at, total as u64);
+        // SAFETY: as in `store`.
+        unsafe { self.persist.write(to, parts, total as u64) };
     }
 
     #[inline]
-    fn flush(&self, _at: Offset, _bytes: u64) {}
+    fn store_atomic(&self, at: Offset, bytes: &[u8]) -> bool {
+        match *bytes {
+            [a] => self.word_u8(at).store(a, Ordering::Release),
+            [a, b] => self.word_u16(at).store(u16::from_le_bytes([a, b]), Ordering::Release),
+            [a, b, c, d] => self.word_u32(at).store(u32::from_le_bytes([a, b, c, d]), Ordering::Release),
+            [a, b, c, d, e, f, g, h] => {
+                self.word(at).store(u64::from_le_bytes([a, b, c, d, e, f, g, h]), Ordering::Release);
+            }
+            _ => {
+                let to = self.place_aligned(at, bytes.len());
+                // SAFETY: inside the mapping and aligned (`place_aligned`).
+                return unsafe { self.persist.store_vector(to, bytes) };
+            }
+        }
+        true
+    }
+
+    #[inline]
+    fn load_atomic(&self, at: Offset, bytes: &mut [u8]) -> bool {
+        match bytes {
+            [a] => *a = self.word_u8(at).load(Ordering::Acquire),
+            [_, _] => bytes.copy_from_slice(&self.word_u16(at).load(Ordering::Acquire).to_le_bytes()),
+            [_, _, _, _] => bytes.copy_from_slice(&self.word_u32(at).load(Ordering::Acquire).to_le_bytes()),
+            [_, _, _, _, _, _, _, _] => {
+                bytes.copy_from_slice(&self.word(at).load(Ordering::Acquire).to_le_bytes());
+            }
+            _ => {
+                let from = self.place_aligned(at, bytes.len());
+                // SAFETY: inside the mapping and aligned (`place_aligned`).
+                return unsafe { self.persist.load_vector(from, bytes) };
+            }
+        }
+        true
+    }
+
+    fn atomic_bytes_max(&self) -> u64 {
+        self.persist.atomic_bytes_max()
+    }
+
+    #[inline]
+    fn flush(&self, at: Offset, bytes: u64) {
+        let pointer = self.place(at, bytes);
+        // SAFETY: `place` checked the range (invariant 1).
+        unsafe { self.persist.flush(pointer, bytes) };
+    }
 
     #[inline]
     fn drain(&self) {
-        fence(Ordering::Release);
+        self.persist.drain();
     }
 
     fn sync(&self) -> Result<()> {
         match &self.backing {
             Backing::File { file } => page::sync(file.as_fd(), &self.path),
-            _ => Ok(()),
+            _ => {
+                self.persist.drain();
+                Ok(())
+            }
         }
     }
 
     #[inline]
-    fn prefetch(&self, _at: Offset) {}
+    fn prefetch(&self, at: Offset) {
+        // A hint may be wrong: unlike every access it is not checked, and never faults.
+        persist::prefetch(self.region.base().wrapping_add(at.0 as usize));
+    }
 
     fn interleave(&self) -> (u64, u32) {
         (self.stripe_bytes, self.ways)

@@ -8,11 +8,28 @@
 //!    started it.
 //! 3. `write` stores exactly the bytes of its parts and touches no neighbour.
 
+mod lines;
 pub(crate) mod page;
 
+#[cfg(target_arch = "aarch64")]
+#[path = "aarch64.rs"]
+mod arch;
+#[cfg(target_arch = "x86_64")]
+#[path = "x86_64.rs"]
+mod arch;
+#[cfg(not(any(target_arch = "aarch64", target_arch = "x86_64")))]
+compile_error!("Duramen knows the persist steps of x86-64 and AArch64 only");
+
 use crate::options::{name_of, named};
+use crate::{Error, ErrorKind, Result};
 use std::fmt;
 use std::str::FromStr;
+use std::sync::atomic::{Ordering, fence};
+
+pub(crate) use arch::prefetch;
+
+/// `write` takes wide stores from this many bytes on, where the step was not forced.
+const WIDE_FROM_BYTES: u64 = 256;
 
 /// How stores reach the persistence domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +70,12 @@ impl PersistStep {
         (Self::DcCvap, "dc-cvap"),
         (Self::DcCvac, "dc-cvac"),
     ];
+
+    /// The steps that this CPU has, in the order of the list above.
+    #[must_use]
+    pub fn available() -> Vec<Self> {
+        Self::NAMES.iter().map(|(step, _)| *step).filter(|step| arch::missing_flag(*step).is_none()).collect()
+    }
 }
 
 impl fmt::Display for PersistStep {
@@ -64,7 +87,281 @@ impl fmt::Display for PersistStep {
 impl FromStr for PersistStep {
     type Err = crate::Error;
 
-    fn from_str(name: &str) -> crate::Result<Self> {
+    fn from_str(name: &str) -> Result<Self> {
         named(&Self::NAMES, "persist step", name)
+    }
+}
+
+/// The chosen step, ready for use: a few words that the hot path branches on, always the same way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Persist {
+    step: PersistStep,
+    /// None: order only.
+    flush: Option<arch::Flush>,
+    /// Stores of whole lines that `write` uses from `wide_from` bytes on.
+    wide: Option<arch::Wide>,
+    wide_from: u64,
+    atomic_16: bool,
+    atomic_64: bool,
+}
+
+impl Persist {
+    /// The step for a medium that needs only order.
+    pub(crate) fn order_only() -> Self {
+        Self {
+            step: PersistStep::OrderOnly,
+            flush: None,
+            wide: None,
+            wide_from: 0,
+            atomic_16: arch::has_atomic_16(),
+            atomic_64: arch::has_atomic_64(),
+        }
+    }
+
+    /// The best step of this CPU for a medium whose lines must be written back.
+    ///
+    /// # Errors
+    /// `Unsupported` when the lines of this CPU's caches are not what Duramen was built for.
+    pub(crate) fn flushing() -> Result<Self> {
+        let step = arch::flush_best();
+        Ok(Self { wide: arch::wide_best(), wide_from: WIDE_FROM_BYTES, ..Self::forced(step)? })
+    }
+
+    /// Exactly `step`.
+    ///
+    /// # Errors
+    /// `Unsupported` when this CPU lacks it, naming the flag.
+    pub(crate) fn forced(step: PersistStep) -> Result<Self> {
+        if let Some(flag) = arch::missing_flag(step) {
+            let available: Vec<String> = PersistStep::available().iter().map(ToString::to_string).collect();
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                format!(
+                    "cannot persist by {step}: this CPU lacks {flag} (see \"flags\" in /proc/cpuinfo); \
+                     choose one of {}, or none for the best",
+                    available.join(", ")
+                ),
+            ));
+        }
+        if step != PersistStep::OrderOnly
+            && let Some(why) = arch::unfit()
+        {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                format!("cannot persist by {step}: this CPU has {why}"),
+            ));
+        }
+        let flush = arch::flush_of(step);
+        Ok(Self { step, flush, wide: arch::wide_of(step), ..Self::order_only() })
+    }
+
+    /// The step in use.
+    pub(crate) fn step(&self) -> PersistStep {
+        self.step
+    }
+
+    /// Whether lines are written back at all.
+    pub(crate) fn flushes(&self) -> bool {
+        self.flush.is_some()
+    }
+
+    /// For people: the step, and what `write` does besides.
+    pub(crate) fn describe(&self) -> String {
+        match self.wide {
+            Some(wide) if self.wide_from > 0 => {
+                let wide = format!("{wide:?}").to_lowercase();
+                format!("{} (whole lines by nt-{wide} from {} bytes)", self.step, self.wide_from)
+            }
+            _ => self.step.to_string(),
+        }
+    }
+
+    /// Stores `parts` without starting their write-back.
+    ///
+    /// # Safety
+    /// `to` is writable for all parts together, and overlaps none of them.
+    #[inline]
+    pub(crate) unsafe fn store(&self, to: *mut u8, parts: &[&[u8]]) {
+        // SAFETY: promised by the caller.
+        unsafe { lines::store(to, parts) };
+    }
+
+    /// Stores `parts`, `total` bytes together, and starts their write-back.
+    ///
+    /// # Safety
+    /// As [`Persist::store`].
+    #[inline]
+    pub(crate) unsafe fn write(&self, to: *mut u8, parts: &[&[u8]], total: u64) {
+        let Some(flush) = self.flush else {
+            // SAFETY: promised by the caller.
+            unsafe { lines::store(to, parts) };
+            return;
+        };
+        match self.wide {
+            Some(wide) if total >= self.wide_from => {
+                // SAFETY: promised by the caller; the CPU has both (invariant 1).
+                unsafe { lines::write_wide(wide, flush, to, parts, total as usize) };
+            }
+            _ => {
+                // SAFETY: promised by the caller.
+                unsafe { lines::store(to, parts) };
+                // SAFETY: what was just stored to is mapped; the CPU has `flush` (invariant 1).
+                unsafe { lines::flush(flush, to, total) };
+            }
+        }
+    }
+
+    /// Starts the write-back of `bytes` bytes from `at`.
+    ///
+    /// # Safety
+    /// The range is mapped.
+    #[inline]
+    pub(crate) unsafe fn flush(&self, at: *const u8, bytes: u64) {
+        if let Some(flush) = self.flush {
+            // SAFETY: mapped (promised by the caller); the CPU has `flush` (invariant 1).
+            unsafe { lines::flush(flush, at, bytes) };
+        }
+    }
+
+    /// Completes what this thread started, before anything that it does later.
+    #[inline]
+    pub(crate) fn drain(&self) {
+        if self.flush.is_some() {
+            arch::drain();
+        } else {
+            // Nothing is on its way that the CPU's own order does not cover: keep the compiler, and on
+            // AArch64 the CPU, from moving later stores before earlier ones.
+            fence(Ordering::Release);
+        }
+    }
+
+    /// The most bytes that can be both stored and loaded atomically.
+    pub(crate) fn atomic_bytes_max(&self) -> u64 {
+        if self.atomic_16 { 16 } else { 8 }
+    }
+
+    /// One atomic store (release) of 16 or 64 bytes. Returns false, and does nothing, for other
+    /// counts and where the CPU cannot.
+    ///
+    /// # Safety
+    /// `to` is writable for `bytes`, and aligned to their count.
+    #[inline]
+    pub(crate) unsafe fn store_vector(&self, to: *mut u8, bytes: &[u8]) -> bool {
+        if let (true, Ok(bytes)) = (self.atomic_16, bytes.try_into()) {
+            // SAFETY: promised by the caller; the CPU has it (invariant 1).
+            unsafe { arch::store_16(to, bytes) };
+            true
+        } else if let (true, Ok(bytes)) = (self.atomic_64, bytes.try_into()) {
+            // SAFETY: promised by the caller; the CPU has it (invariant 1).
+            unsafe { arch::store_64(to, bytes) };
+            true
+        } else {
+            false
+        }
+    }
+
+    /// One atomic load (acquire) of 16 bytes. Returns false, and does nothing, for other counts and
+    /// where the CPU cannot.
+    ///
+    /// # Safety
+    /// `from` is readable for `bytes`, and aligned to their count.
+    #[inline]
+    pub(crate) unsafe fn load_vector(&self, from: *const u8, bytes: &mut [u8]) -> bool {
+        if let (true, Ok(bytes)) = (self.atomic_16, bytes.try_into()) {
+            // SAFETY: promised by the caller; the CPU has it (invariant 1).
+            unsafe { arch::load_16(from, bytes) };
+            true
+        } else {
+            false
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_step_is_read_back_from_its_name() {
+        for (step, name) in PersistStep::NAMES {
+            assert_eq!(step.to_string(), name);
+            assert_eq!(name.parse::<PersistStep>().unwrap(), step);
+        }
+    }
+
+    #[test]
+    fn a_step_that_the_cpu_lacks_names_the_flag() {
+        let available = PersistStep::available();
+        assert!(available.contains(&PersistStep::OrderOnly));
+        for (step, name) in PersistStep::NAMES {
+            match Persist::forced(step) {
+                Ok(persist) => {
+                    assert!(available.contains(&step), "{name}");
+                    assert_eq!(persist.step(), step);
+                    assert_eq!(persist.flushes(), step != PersistStep::OrderOnly);
+                }
+                Err(error) => {
+                    assert!(!available.contains(&step), "{name}");
+                    assert_eq!(error.kind(), ErrorKind::Unsupported);
+                    let flag = arch::missing_flag(step).unwrap();
+                    assert!(error.to_string().contains(&format!("lacks {flag}")), "{error}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_default_flushes() {
+        let persist = Persist::flushing().unwrap();
+        assert!(persist.flushes());
+        assert!(PersistStep::available().contains(&persist.step()));
+    }
+
+    /// Every step × every offset in two lines × every length to 300 in one, two and many parts: the
+    /// bytes are exact, and the neighbours are untouched.
+    #[test]
+    fn write_and_store_touch_exactly_their_bytes() {
+        #[repr(align(128))]
+        struct Aligned([u8; 1024]);
+        let source: Vec<u8> = (0..300u32).map(|i| (i * 7 + 1) as u8).collect();
+        let mut memory = Box::new(Aligned([0; 1024]));
+        let base = memory.0.as_mut_ptr();
+        let steps = PersistStep::available().into_iter().map(|s| Persist::forced(s).unwrap());
+        for persist in steps.chain([Persist::flushing().unwrap()]) {
+            for offset in 0..128usize {
+                for bytes in 0..300usize {
+                    let whole = &source[..bytes];
+                    let (a, b) = whole.split_at(bytes / 3);
+                    let splits: [Vec<&[u8]>; 3] =
+                        [vec![whole], vec![a, &[], b], whole.chunks(1 + offset % 37).collect()];
+                    let parts = &splits[(offset + bytes) % 3];
+                    // SAFETY: 1024 bytes are ours, and no reference to them exists here.
+                    unsafe { base.write_bytes(0xEE, 1024) };
+                    let to = base.wrapping_add(128 + offset);
+                    if bytes % 5 == 0 {
+                        // SAFETY: 128 + 127 + 300 is below 1024.
+                        unsafe { persist.store(to, parts) };
+                        // SAFETY: the same range.
+                        unsafe { persist.flush(to, bytes as u64) };
+                    } else {
+                        // SAFETY: 128 + 127 + 300 is below 1024.
+                        unsafe { persist.write(to, parts, bytes as u64) };
+                    }
+                    persist.drain();
+                    // SAFETY: nothing stores to the memory while this slice lives.
+                    let now = unsafe { std::slice::from_raw_parts(base, 1024) };
+                    let (before, rest) = now.split_at(128 + offset);
+                    let (middle, after) = rest.split_at(bytes);
+                    assert!(
+                        middle == whole
+                            && before.iter().all(|b| *b == 0xEE)
+                            && after.iter().all(|b| *b == 0xEE),
+                        "{} of {bytes} bytes at {offset} in {} parts",
+                        persist.describe(),
+                        parts.len()
+                    );
+                }
+            }
+        }
     }
 }

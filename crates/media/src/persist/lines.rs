@@ -1,0 +1,168 @@
+//! Scattered parts to whole lines: what the wide stores of a CPU can take.
+//!
+//! A record is written as parts (header, key, value). Its first and last line are usually shared with
+//! neighbours and must be stored byte by byte and flushed; the lines between are whole, and go to memory
+//! past the cache. A line that several parts share is put together on the stack first.
+//!
+//! Invariants:
+//!
+//! 1. Exactly the bytes of the parts are stored; a line is stored whole only if the parts cover it.
+//! 2. Every line touched has been flushed or stored past the cache when the function returns.
+
+use super::arch::{self, Flush, Wide};
+use crate::{LINE_BYTES, lines_of};
+
+const LINE: usize = LINE_BYTES as usize;
+
+/// Stores `parts` one behind the other from `to`.
+///
+/// # Safety
+/// `to` is writable for all parts together, and overlaps none of them.
+#[inline]
+pub(crate) unsafe fn store(to: *mut u8, parts: &[&[u8]]) {
+    let mut to = to;
+    for part in parts {
+        // SAFETY: room for all parts, without overlap (promised by the caller).
+        unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), to, part.len()) };
+        to = to.wrapping_add(part.len());
+    }
+}
+
+/// Flushes the lines of `bytes` bytes from `at`.
+///
+/// # Safety
+/// The range is mapped, and the CPU has `flush`.
+#[inline]
+pub(crate) unsafe fn flush(flush: Flush, at: *const u8, bytes: u64) {
+    let lines = lines_of(at as u64, bytes);
+    let first = at.wrapping_sub((at as u64 - lines.start) as usize);
+    // SAFETY: lines of a mapped range are mapped, since a page is a multiple of a line; `lines_of`
+    // aligned them; the CPU has `flush` (promised by the caller).
+    unsafe { arch::flush_lines(flush, first, (lines.end - lines.start) / LINE_BYTES) };
+}
+
+/// Stores `parts`, `total` bytes together, from `to`: whole lines by `wide`, the rest by stores and
+/// `flush`.
+///
+/// # Safety
+/// As [`store`], and the CPU has `wide` and `flush`.
+pub(crate) unsafe fn write_wide(wide: Wide, flush: Flush, to: *mut u8, parts: &[&[u8]], total: usize) {
+    let mut cursor = Cursor { parts, at: 0 };
+    let mut to = to;
+    let mut left = total;
+
+    let head = (to as usize).wrapping_neg() % LINE;
+    if head > 0 || left < LINE {
+        let head = if head == 0 { left } else { head.min(left) };
+        // SAFETY: `head` is at most what is left of the room (promised by the caller).
+        unsafe { store_some(&mut cursor, flush, to, head) };
+        to = to.wrapping_add(head);
+        left -= head;
+    }
+    while left >= LINE {
+        let run = cursor.run();
+        let whole = run.len().min(left) / LINE;
+        if whole > 0 {
+            // SAFETY: `to` is aligned after the head, with room for `left` bytes; `run` has the lines.
+            unsafe { arch::copy_lines(wide, to, run.as_ptr(), whole as u64) };
+            cursor.skip(whole * LINE);
+            to = to.wrapping_add(whole * LINE);
+            left -= whole * LINE;
+        } else {
+            let mut line = [0u8; LINE];
+            cursor.take(&mut line);
+            // SAFETY: `to` is aligned after the head, with room for `left` bytes, at least one line.
+            unsafe { arch::copy_lines(wide, to, line.as_ptr(), 1) };
+            to = to.wrapping_add(LINE);
+            left -= LINE;
+        }
+    }
+    if left > 0 {
+        // SAFETY: `left` is what is left of the room (promised by the caller).
+        unsafe { store_some(&mut cursor, flush, to, left) };
+    }
+}
+
+/// Stores and flushes the next `bytes` bytes, less than a line, that lie in one line.
+///
+/// # Safety
+/// As [`store`], for `bytes` bytes, and the CPU has `flush`.
+#[inline]
+unsafe fn store_some(cursor: &mut Cursor<'_>, flush: Flush, to: *mut u8, bytes: usize) {
+    let mut line = [0u8; LINE];
+    let some = line.get_mut(..bytes).unwrap_or_default();
+    cursor.take(some);
+    // SAFETY: room for `bytes` bytes (promised by the caller), and the stack is not on the medium.
+    unsafe { std::ptr::copy_nonoverlapping(some.as_ptr(), to, some.len()) };
+    // SAFETY: the range that was just stored to; the CPU has `flush` (promised by the caller).
+    unsafe { self::flush(flush, to, bytes as u64) };
+}
+
+/// A place in a sequence of parts.
+struct Cursor<'a> {
+    /// The parts from the current one on.
+    parts: &'a [&'a [u8]],
+    /// Bytes of the current part that are behind.
+    at: usize,
+}
+
+impl Cursor<'_> {
+    /// The bytes ahead that lie together: empty only at the end.
+    fn run(&mut self) -> &[u8] {
+        while let Some((part, rest)) = self.parts.split_first() {
+            match part.get(self.at..) {
+                Some(run) if !run.is_empty() => return run,
+                _ => {
+                    self.parts = rest;
+                    self.at = 0;
+                }
+            }
+        }
+        &[]
+    }
+
+    /// Goes `bytes` further, inside the current run.
+    fn skip(&mut self, bytes: usize) {
+        self.at += bytes;
+    }
+
+    /// Fills `out` with the bytes ahead, which are at least as many, and goes behind them.
+    fn take(&mut self, out: &mut [u8]) {
+        let mut out = out;
+        while !out.is_empty() {
+            let run = self.run();
+            let count = run.len().min(out.len());
+            assert!(count > 0, "parts end {} bytes before their total", out.len());
+            let (now, later) = out.split_at_mut(count);
+            now.copy_from_slice(run.split_at(count).0);
+            self.skip(count);
+            out = later;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_cursor_gives_all_bytes_in_order(
+            parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..100), 0..6),
+            pieces in prop::collection::vec(1usize..70, 1..40),
+        ) {
+            let slices: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
+            let whole = parts.concat();
+            let mut cursor = Cursor { parts: &slices, at: 0 };
+            let mut at = 0;
+            for piece in pieces {
+                let bytes = piece.min(whole.len() - at);
+                let mut out = vec![0; bytes];
+                cursor.take(&mut out);
+                prop_assert_eq!(&out[..], &whole[at..at + bytes]);
+                at += bytes;
+            }
+        }
+    }
+}
