@@ -11,6 +11,7 @@
 //! 2. A failed growth leaves the file as long as it was.
 
 use crate::error::bytes_text;
+use crate::opening::directory_of;
 use crate::region::Region;
 use crate::{Error, ErrorKind, Result};
 use rustix::fd::{AsFd, BorrowedFd};
@@ -101,11 +102,7 @@ pub(crate) fn make_durable(file: &File, path: &Path) -> Result<()> {
         )
     };
     file.sync_all().map_err(failed)?;
-    let directory = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    match File::open(directory).and_then(|d| d.sync_all()) {
+    match File::open(directory_of(path)).and_then(|d| d.sync_all()) {
         // Some file systems do not sync directories, others do not let them be read.
         Err(e) if matches!(Errno::from_io_error(&e), Some(Errno::INVAL | Errno::ACCESS)) => Ok(()),
         outcome => outcome.map_err(failed),

@@ -23,14 +23,19 @@
 #[cfg(not(all(target_os = "linux", target_endian = "little", target_pointer_width = "64")))]
 compile_error!("Duramen maps media on 64-bit little-endian Linux only");
 
+mod devdax;
 mod error;
 mod file;
+mod fsdax;
+mod lock;
 mod mapped;
 mod medium;
+mod opening;
 mod options;
 mod persist;
 mod region;
 mod shm;
+mod topology;
 mod volatile;
 
 pub use error::{Error, ErrorKind, Result};

@@ -9,21 +9,26 @@
 //!    no reference to it is made outside [`Medium::bytes`].
 
 use crate::error::bytes_text;
-use crate::options::{Create, MediaOptions, MediumKind};
+use crate::opening::{self, Opened};
+use crate::options::{MediaOptions, MediumKind};
 use crate::persist::{self, Persist, PersistStep, page};
 use crate::region::{HUGE_PAGE_BYTES, Region};
-use crate::shm::HugePages;
-use crate::{Error, ErrorKind, Granularity, Medium, Offset, PAGE_BYTES, Result};
-use crate::{file, shm, volatile};
+use crate::topology::{self, NdRegion, PersistenceDomain, Sysfs};
+use crate::{Error, ErrorKind, Granularity, LINE_BYTES, Medium, Offset, PAGE_BYTES, Result};
+use crate::{devdax, file, fsdax, shm, volatile};
 use rustix::fd::AsFd;
 use rustix::mm::Advice;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// A medium that is mapped into memory.
+// 1024: the most devices any platform interleaves is 16; far above it is a slip of the keyboard.
+const WAYS_MAX: u32 = 1024;
+
+/// A medium that is mapped into memory. Dropping it unmaps and unlocks it, and makes nothing durable.
 #[derive(Debug)]
 pub struct Mapped {
     // First, so that it is unmapped before the file is closed and its lock released.
@@ -34,77 +39,192 @@ pub struct Mapped {
     backing: Backing,
     path: PathBuf,
     is_new: bool,
+    huge_pages: bool,
     prefault: bool,
     stripe_bytes: u64,
     ways: u32,
 }
 
+/// What is behind the region. The open files also hold the lock.
 #[derive(Debug)]
 enum Backing {
-    Shm { file: File, huge: HugePages },
+    Devdax { _file: File, device: devdax::Device },
+    Fsdax { file: File, region: Option<NdRegion> },
+    Shm { file: File, huge: bool },
     File { file: File },
-    Volatile { huge_pages: bool },
+    Volatile,
 }
 
 impl Mapped {
-    /// Opens the medium at `path`, or makes it. A directory stands for the file `duramen.store` in it.
+    /// Opens the medium at `path`, or makes it. A directory stands for the file `duramen.store` in it,
+    /// and an empty file for a new medium.
     ///
     /// # Errors
-    /// `NotFound`, `AlreadyExists` as [`MediaOptions::create`] says; `OutOfSpace`,
-    /// `PermissionDenied`, `Unsupported`, `InUse`, `InvalidInput` with what to do about it.
+    /// * `NotFound`, `AlreadyExists`: as [`MediaOptions::create`] says, or the directory is missing.
+    /// * `InUse`: another open holds the store; the message names its process.
+    /// * `InvalidInput`: the options contradict each other or the path; the path is something that
+    ///   cannot hold a store.
+    /// * `Unsupported`: the CPU, the file system or the kernel lacks what was asked for.
+    /// * `PermissionDenied`, `OutOfSpace`, `Io`: as the operating system says.
     pub fn open(path: &Path, options: &MediaOptions) -> Result<Self> {
-        let len_max = options.len_max & !(PAGE_BYTES - 1);
-        let (backing, length, is_new, path) = if options.kind == MediumKind::Volatile {
-            (Backing::Volatile { huge_pages: options.huge_pages }, 0, true, path.to_owned())
-        } else {
-            let path = if path.is_dir() { path.join("duramen.store") } else { path.to_owned() };
-            let file = OpenOptions::new()
-                .read(true)
-                .write(true)
-                .create(options.create != Create::OpenExisting)
-                .truncate(false)
-                .open(&path)
-                .map_err(|e| Error::os(format!("cannot open store {}", path.display()), e))?;
-            let length =
-                file.metadata().map_err(|e| Error::os(format!("cannot stat {}", path.display()), e))?.len();
-            let is_new = file::is_blank(&file, length);
-            let on_tmpfs = shm::file_system_magic(&file) == Some(shm::TMPFS_MAGIC);
-            let backing = match options.kind {
-                MediumKind::Shm => {
-                    shm::check(&file, &path)?;
-                    Backing::Shm { file, huge: HugePages::No }
-                }
-                MediumKind::Auto if on_tmpfs => Backing::Shm { file, huge: HugePages::No },
-                _ => Backing::File { file },
-            };
-            (backing, length, is_new, path)
+        check_options(options)?;
+        if options.kind == MediumKind::Volatile {
+            let mapped = Self::reserve(path.to_owned(), Backing::Volatile, 0, true, options)?;
+            mapped.grow(options.len_initial.min(mapped.len_max()))?;
+            return Ok(mapped);
+        }
+        let sysfs = Sysfs::default();
+        let Opened { file, path, kind, length, undo } = opening::open(path, options, &sysfs)?;
+        let mapped = match kind {
+            MediumKind::Devdax => Self::open_device(file, path, options, &sysfs)?,
+            _ => Self::open_file(file, path, kind, length, options, &sysfs)?,
         };
-        let length = length.next_multiple_of(PAGE_BYTES);
-        let mapped = Self {
-            region: Region::reserve(len_max.max(length), HUGE_PAGE_BYTES)?,
-            len: AtomicU64::new(0),
-            persist: choose_persist(&backing, options)?,
-            growth: Mutex::new(()),
-            backing,
-            path,
-            is_new,
-            prefault: options.prefault,
-            stripe_bytes: options.stripe_bytes.unwrap_or(4096),
-            ways: options.ways.unwrap_or(6),
+        if let Some(undo) = undo {
+            undo.keep();
+        }
+        Ok(mapped)
+    }
+
+    fn open_device(file: File, path: PathBuf, options: &MediaOptions, sysfs: &Sysfs) -> Result<Self> {
+        let number = metadata(&file, &path)?.rdev();
+        let number = (rustix::fs::major(number), rustix::fs::minor(number));
+        let device = devdax::inspect(sysfs, number, &path, options)?;
+        let backing = Backing::Devdax { _file: file, device };
+        let mut mapped = Self::reserve(path, backing, device.len, false, options)?;
+        if let Backing::Devdax { _file: file, .. } = &mapped.backing {
+            devdax::map(&mapped.region, file, &mapped.path, &device)?;
+        }
+        mapped.is_new = devdax::is_blank(&mapped.region, &device);
+        opening::check_create(options.create, mapped.is_new, MediumKind::Devdax, &mapped.path)?;
+        mapped.fault_in(0..device.len);
+        mapped.len.store(device.len, Ordering::Release);
+        Ok(mapped)
+    }
+
+    fn open_file(
+        file: File,
+        path: PathBuf,
+        kind: MediumKind,
+        length: u64,
+        options: &MediaOptions,
+        sysfs: &Sysfs,
+    ) -> Result<Self> {
+        let is_new = file::is_blank(&file, length);
+        opening::check_create(options.create, is_new, kind, &path)?;
+        if length == 0 {
+            file::keep_in_place(&file);
+        }
+        let backing = match kind {
+            MediumKind::Shm => {
+                let huge = options.huge_pages && shm::has_huge_pages(sysfs, shm::mount(&file).as_ref());
+                Backing::Shm { file, huge }
+            }
+            MediumKind::Fsdax => {
+                let number = metadata(&file, &path)?.dev();
+                let number = (rustix::fs::major(number), rustix::fs::minor(number));
+                Backing::Fsdax { file, region: sysfs.region_of_block(number) }
+            }
+            _ => Backing::File { file },
         };
+        let mapped = Self::reserve(path, backing, length, is_new, options)?;
         if length > 0 {
             mapped.adopt(length)?;
         }
         if is_new {
-            mapped.grow(options.len_initial)?;
-            if let Backing::File { file } = &mapped.backing {
+            mapped.grow(options.len_initial.min(mapped.len_max()))?;
+            if let Backing::File { file } | Backing::Fsdax { file, .. } = &mapped.backing {
                 file::make_durable(file, &mapped.path)?;
             }
         }
         Ok(mapped)
     }
 
-    /// Whether this open made the medium, so that its content is fresh.
+    /// Everything but the mappings; the length is 0.
+    fn reserve(
+        path: PathBuf,
+        backing: Backing,
+        length: u64,
+        is_new: bool,
+        options: &MediaOptions,
+    ) -> Result<Self> {
+        let (len_max, align, region) = match &backing {
+            Backing::Devdax { device, .. } => (device.len, device.align, device.region),
+            Backing::Fsdax { region, .. } => (options.len_max, HUGE_PAGE_BYTES, *region),
+            _ => (options.len_max, HUGE_PAGE_BYTES, None),
+        };
+        // A store that was made with a larger bound must still open.
+        let reserved = (len_max & !(PAGE_BYTES - 1)).max(length.next_multiple_of(PAGE_BYTES));
+        Ok(Self {
+            region: Region::reserve(reserved, align.max(HUGE_PAGE_BYTES))?,
+            len: AtomicU64::new(0),
+            persist: choose_persist(&backing, region, options.persist_step)?,
+            growth: Mutex::new(()),
+            backing,
+            path,
+            is_new,
+            huge_pages: options.huge_pages,
+            prefault: options.prefault,
+            stripe_bytes: options.stripe_bytes.unwrap_or(topology::STRIPE_BYTES),
+            ways: options.ways.or(region.and_then(|r| r.mappings)).unwrap_or(topology::WAYS),
+        })
+    }
+
+    /// Maps what the file holds already, after filling its holes and its last page.
+    fn adopt(&self, length: u64) -> Result<()> {
+        let range = 0..length.next_multiple_of(PAGE_BYTES);
+        match &self.backing {
+            Backing::Shm { file, huge } => {
+                if range.end != length || !shm::is_backed(file) {
+                    file::back(file, &self.path, range.clone())?;
+                }
+                file::map(&self.region, file.as_fd(), &self.path, range.clone())?;
+                if *huge {
+                    let _ = self.region.advise(range.clone(), Advice::LinuxHugepage);
+                }
+            }
+            Backing::File { file } => {
+                file::back(file, &self.path, range.clone())?;
+                file::map(&self.region, file.as_fd(), &self.path, range.clone())?;
+            }
+            Backing::Fsdax { file, .. } => {
+                file::back(file, &self.path, range.clone())?;
+                fsdax::map(&self.region, file, &self.path, range.clone())?;
+            }
+            Backing::Devdax { .. } | Backing::Volatile => {}
+        }
+        self.fault_in(range.clone());
+        self.len.store(range.end, Ordering::Release);
+        Ok(())
+    }
+
+    /// Faults in the pages of a mapped range where that was asked for. A hint: what it fails to bring in
+    /// comes at first touch.
+    fn fault_in(&self, range: Range<u64>) {
+        if !self.prefault {
+            return;
+        }
+        let advice = match self.backing {
+            // Writing would make every page dirty.
+            Backing::File { .. } => Advice::LinuxPopulateRead,
+            _ => Advice::LinuxPopulateWrite,
+        };
+        let _ = self.region.advise(range, advice);
+    }
+
+    /// The length that growing to `len` gives: whole pages, and where huge pages are to be had, whole
+    /// ones of those.
+    fn len_rounded(&self, len: u64) -> u64 {
+        let unit = match self.backing {
+            Backing::Shm { huge: true, .. } if len >= HUGE_PAGE_BYTES => HUGE_PAGE_BYTES,
+            Backing::Volatile if self.huge_pages && len >= HUGE_PAGE_BYTES => HUGE_PAGE_BYTES,
+            _ => PAGE_BYTES,
+        };
+        len.next_multiple_of(unit).min(self.len_max())
+    }
+
+    /// Whether the medium held nothing when it was opened: this open made it, the file was empty, the
+    /// kernel proved that nothing was ever stored to it, or the head of the device was zero. True also
+    /// after a crash between making the file and the first store.
     #[must_use]
     pub fn is_new(&self) -> bool {
         self.is_new
@@ -114,47 +234,73 @@ impl Mapped {
     #[must_use]
     pub fn kind(&self) -> MediumKind {
         match self.backing {
+            Backing::Devdax { .. } => MediumKind::Devdax,
+            Backing::Fsdax { .. } => MediumKind::Fsdax,
             Backing::Shm { .. } => MediumKind::Shm,
             Backing::File { .. } => MediumKind::File,
-            Backing::Volatile { .. } => MediumKind::Volatile,
+            Backing::Volatile => MediumKind::Volatile,
         }
     }
 
-    /// How stores are made durable.
+    /// The path of the file or device; of a volatile medium, its name.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How stores are made durable. On `File` this is `OrderOnly`, and [`Medium::sync`] does the rest.
     #[must_use]
     pub fn persist_step(&self) -> PersistStep {
         self.persist.step()
     }
 
-    /// Whether what was persisted (on `File`: synced) survives a power failure.
+    /// Whether what was persisted (on `File`: synced) survives a power failure. False also for a DAX
+    /// device without persistent memory behind it.
     #[must_use]
     pub fn survives_power(&self) -> bool {
-        matches!(self.backing, Backing::File { .. })
-    }
-
-    /// Maps what the file holds already, after filling its holes.
-    fn adopt(&self, length: u64) -> Result<()> {
         match &self.backing {
-            Backing::Shm { file, .. } | Backing::File { file } => {
-                file::back(file, &self.path, 0..length)?;
-                file::map(&self.region, file.as_fd(), &self.path, 0..length)?;
-            }
-            Backing::Volatile { .. } => {}
+            Backing::Devdax { device, .. } => device.region.is_some(),
+            Backing::Fsdax { .. } | Backing::File { .. } => true,
+            Backing::Shm { .. } | Backing::Volatile => false,
         }
-        self.fault_in(0..length);
-        self.len.store(length, Ordering::Release);
-        Ok(())
     }
 
-    fn fault_in(&self, range: Range<u64>) {
-        if !self.prefault {
-            return;
-        }
-        let advice = match self.backing {
-            Backing::File { .. } => Advice::LinuxPopulateRead,
-            _ => Advice::LinuxPopulateWrite,
+    /// One line for the operator when the medium sits on small pages and could have huge ones; a random
+    /// read then costs about twice as much. `None` when there is nothing to advise.
+    #[must_use]
+    pub fn small_pages_advice(&self) -> Option<String> {
+        let sysfs = Sysfs::default();
+        let advice = match &self.backing {
+            Backing::Shm { huge: true, .. } | Backing::Fsdax { .. } | Backing::File { .. } => return None,
+            Backing::Devdax { device, .. } if device.align >= HUGE_PAGE_BYTES => return None,
+            Backing::Devdax { device, .. } => format!(
+                "aligned to {}: make the namespace again with \"ndctl create-namespace -m devdax -a 2M\" (erases it)",
+                bytes_text(device.align)
+            ),
+            Backing::Volatile => match sysfs.huge_pages_of_memory().as_deref() {
+                Some("always") => return None,
+                Some("madvise") if self.huge_pages => return None,
+                Some("madvise") => "set huge_pages".to_owned(),
+                Some(_) => "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled".to_owned(),
+                None => "the kernel has no transparent huge pages".to_owned(),
+            },
+            Backing::Shm { file, .. } => {
+                let mount = shm::mount(file);
+                if shm::has_huge_pages(&sysfs, mount.as_ref()) {
+                    "set huge_pages".to_owned()
+                } else if sysfs.huge_pages_of_shm().as_deref() == Some("deny") {
+                    "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled".to_owned()
+                } else {
+                    let point = mount.map_or_else(|| "its mount point".to_owned(), |m| m.point);
+                    format!("mount -o remount,huge=advise {point}, then make the store again")
+                }
+            }
         };
-        let _ = self.region.advise(range, advice);
+        Some(format!(
+            "{} {} is on small pages, where a random read takes about twice as long: {advice}",
+            self.kind(),
+            self.path.display()
+        ))
     }
 
     /// The address of `bytes` bytes at `at`.
@@ -213,9 +359,35 @@ impl Mapped {
     }
 }
 
+fn check_options(options: &MediaOptions) -> Result<()> {
+    let wrong = |what: String| Err(Error::new(ErrorKind::InvalidInput, what));
+    if options.len_max < PAGE_BYTES {
+        return wrong(format!("len_max is {} bytes, wanted at least {PAGE_BYTES}", options.len_max));
+    }
+    if let Some(stripe) = options.stripe_bytes
+        && !(stripe.is_power_of_two() && stripe >= LINE_BYTES)
+    {
+        return wrong(format!("stripe_bytes is {stripe}, wanted a power of two from {LINE_BYTES} up"));
+    }
+    match options.ways {
+        Some(ways) if !(1..=WAYS_MAX).contains(&ways) => {
+            wrong(format!("ways is {ways}, wanted 1 to {WAYS_MAX}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn metadata(file: &File, path: &Path) -> Result<std::fs::Metadata> {
+    file.metadata().map_err(|e| Error::os(format!("cannot read the metadata of {}", path.display()), e))
+}
+
 /// The persist step for `backing`, as asked for or by default.
-fn choose_persist(backing: &Backing, options: &MediaOptions) -> Result<Persist> {
-    match (backing, options.persist_step) {
+fn choose_persist(
+    backing: &Backing,
+    region: Option<NdRegion>,
+    asked: Option<PersistStep>,
+) -> Result<Persist> {
+    match (backing, asked) {
         (_, Some(PersistStep::OrderOnly)) => Ok(Persist::order_only()),
         (Backing::File { .. }, Some(step)) => Err(Error::new(
             ErrorKind::InvalidInput,
@@ -225,9 +397,13 @@ fn choose_persist(backing: &Backing, options: &MediaOptions) -> Result<Persist> 
             ),
         )),
         (_, Some(step)) => Persist::forced(step),
-        (Backing::Shm { .. } | Backing::File { .. } | Backing::Volatile { .. }, None) => {
-            Ok(Persist::order_only())
-        }
+        (Backing::Shm { .. } | Backing::File { .. } | Backing::Volatile, None) => Ok(Persist::order_only()),
+        (Backing::Devdax { .. } | Backing::Fsdax { .. }, None) => match region.map(|r| r.domain) {
+            Some(PersistenceDomain::CpuCache) => Ok(Persist::order_only()),
+            Some(PersistenceDomain::MemoryController | PersistenceDomain::Unknown) | None => {
+                Persist::flushing()
+            }
+        },
     }
 }
 
@@ -256,23 +432,30 @@ impl Medium for Mapped {
             return Ok(());
         }
         if len > self.len_max() {
+            let instead = match self.backing {
+                Backing::Devdax { .. } => "that is the device, or len_max if lower",
+                _ => "open it with a larger len_max",
+            };
             return Err(Error::new(
                 ErrorKind::OutOfSpace,
                 format!(
-                    "cannot grow {} to {}: at most {} were reserved; open it with a larger len_max",
+                    "cannot grow {} to {}: it can have at most {}; {instead}",
                     self.path.display(),
                     bytes_text(len),
                     bytes_text(self.len_max())
                 ),
             ));
         }
-        let range = now..len.next_multiple_of(PAGE_BYTES);
+        let range = now..self.len_rounded(len);
         match &self.backing {
+            // The bound above is the device's size, which is the length from the start.
+            Backing::Devdax { .. } => return Ok(()),
+            Backing::Fsdax { file, .. } => fsdax::extend(&self.region, file, &self.path, range.clone())?,
             Backing::Shm { file, huge } => {
                 shm::extend(&self.region, file, &self.path, range.clone(), *huge)?;
             }
             Backing::File { file } => file::extend(&self.region, file, &self.path, range.clone())?,
-            Backing::Volatile { huge_pages } => volatile::extend(&self.region, range.clone(), *huge_pages)?,
+            Backing::Volatile => volatile::extend(&self.region, range.clone(), self.huge_pages)?,
         }
         self.fault_in(range.clone());
         self.len.store(range.end, Ordering::Release);
@@ -347,6 +530,10 @@ impl Medium for Mapped {
         true
     }
 
+    fn unwritten_is_zero(&self) -> bool {
+        !matches!(self.backing, Backing::Devdax { .. })
+    }
+
     fn atomic_bytes_max(&self) -> u64 {
         self.persist.atomic_bytes_max()
     }
@@ -384,6 +571,16 @@ impl Medium for Mapped {
     }
 
     fn describe(&self) -> String {
-        format!("{} {}, {}", self.kind(), self.path.display(), bytes_text(self.len()))
+        format!(
+            "{} {}, {} of at most {}, {}",
+            self.kind(),
+            self.path.display(),
+            bytes_text(self.len()),
+            bytes_text(self.len_max()),
+            match self.backing {
+                Backing::File { .. } => "write-back of pages".to_owned(),
+                _ => self.persist.describe(),
+            }
+        )
     }
 }

@@ -88,8 +88,8 @@ pub struct MediaOptions {
     pub create: Create,
 
     /// Length of a new medium, in bytes; rounded up to the pages of the medium, and bounded by
-    /// `len_max`. Default: 16 MiB. Ignored when the medium exists already, and on `Devdax`, where the
-    /// device has its length.
+    /// `len_max`. Default: 16 MiB. Ignored when the medium exists already. On `Devdax`, which
+    /// is always mapped whole, the least that the device must have.
     pub len_initial: u64,
 
     /// The most bytes the medium may grow to; rounded down to pages. So much *address space* is

@@ -1,0 +1,237 @@
+//! From a path to an open, locked file of a known kind.
+//!
+//! Invariants:
+//!
+//! 1. Nothing is opened that could block or have side effects: sockets, pipes and block devices are
+//!    refused before.
+//! 2. The file that is locked is the one that the path names, also if another opener removed and made
+//!    it again meanwhile.
+//! 3. A file that this open made is removed again if the open fails, while the lock is still held.
+
+use crate::options::{Create, MediaOptions, MediumKind};
+use crate::topology::Sysfs;
+use crate::{Error, ErrorKind, Result, fsdax, lock, shm};
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// The file that stands for a store when the path is a directory.
+const FILE_NAME: &str = "duramen.store";
+
+/// Who may open a new store: its owner. A store holds other people's data; who wants more changes it.
+const FILE_MODE: u32 = 0o600;
+
+// 8: each round lost means that another opener made and removed the file in between.
+const TRIES_MAX: u32 = 8;
+
+/// A file that is open and locked.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) file: File,
+    pub(crate) path: PathBuf,
+    /// Never `Auto` or `Volatile`.
+    pub(crate) kind: MediumKind,
+    /// Bytes in the file; 0 for a device.
+    pub(crate) length: u64,
+    /// Present if this open made the file.
+    pub(crate) undo: Option<Undo>,
+}
+
+/// Removes a file that was made, unless it is kept.
+#[derive(Debug)]
+pub(crate) struct Undo {
+    path: PathBuf,
+    // The same open file as `Opened::file`: the lock lives until both are closed (invariant 3).
+    _file: File,
+    keep: bool,
+}
+
+impl Undo {
+    /// The open succeeded.
+    pub(crate) fn keep(mut self) {
+        self.keep = true;
+    }
+}
+
+impl Drop for Undo {
+    fn drop(&mut self) {
+        if !self.keep {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Opens and locks what `path` stands for.
+///
+/// # Errors
+/// As [`crate::Mapped::open`].
+pub(crate) fn open(path: &Path, options: &MediaOptions, sysfs: &Sysfs) -> Result<Opened> {
+    for _ in 0..TRIES_MAX {
+        let (path, exists) = resolve(path, sysfs)?;
+        if !exists && options.create == Create::OpenExisting {
+            return Err(Error::new(
+                ErrorKind::NotFound,
+                format!("cannot open store {}: there is no such file; create it first", path.display()),
+            ));
+        }
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(!exists)
+            .truncate(false)
+            .mode(FILE_MODE)
+            .open(&path)
+            .map_err(|e| cannot_open(&path, exists, e))?;
+        lock::acquire(&file, &path)?;
+        let found = file.metadata().map_err(|e| cannot_open(&path, true, e))?;
+        // Invariant 2: between open and lock an opener that failed may have removed its file.
+        if fs::metadata(&path).is_ok_and(|now| (now.dev(), now.ino()) == (found.dev(), found.ino())) {
+            let undo = if !exists && found.len() == 0 {
+                let clone = file.try_clone().map_err(|e| cannot_open(&path, true, e))?;
+                Some(Undo { path: path.clone(), _file: clone, keep: false })
+            } else {
+                None
+            };
+            let device = found.file_type().is_char_device();
+            let kind = decide(options.kind, &file, device, &path)?;
+            return Ok(Opened { file, path, kind, length: if device { 0 } else { found.len() }, undo });
+        }
+    }
+    Err(Error::new(
+        ErrorKind::InUse,
+        format!(
+            "cannot open store {}: others keep making and removing it; stop them and try again",
+            path.display()
+        ),
+    ))
+}
+
+/// The path of the file or device meant, and whether it exists.
+fn resolve(path: &Path, sysfs: &Sysfs) -> Result<(PathBuf, bool)> {
+    let (path, found) = match fs::metadata(path) {
+        Ok(found) if found.is_dir() => {
+            let path = path.join(FILE_NAME);
+            let found = fs::metadata(&path);
+            (path, found)
+        }
+        found => (path.to_owned(), found),
+    };
+    let found = match found {
+        Ok(found) => found,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok((path, false)),
+        Err(e) => return Err(cannot_open(&path, true, e)),
+    };
+    let kind = found.file_type();
+    let (what, instead) = if kind.is_file() {
+        return Ok((path, true));
+    } else if kind.is_char_device() {
+        let device = (rustix::fs::major(found.rdev()), rustix::fs::minor(found.rdev()));
+        if sysfs.is_dax(device) {
+            return Ok((path, true));
+        }
+        (
+            "a character device, and not a DAX one",
+            "give a DAX device (\"daxctl list\"), a file or a directory",
+        )
+    } else if kind.is_block_device() {
+        (
+            "a block device",
+            "make a file system on it (for persistent memory mounted with -o dax) and give a file there, \
+             or reconfigure it as devdax with ndctl",
+        )
+    } else if kind.is_dir() {
+        ("a directory", "remove it, or give the path of a file")
+    } else if kind.is_socket() {
+        ("a socket", "give a file, a directory or a DAX device")
+    } else if kind.is_fifo() {
+        ("a pipe", "give a file, a directory or a DAX device")
+    } else {
+        ("of unknown type", "give a file, a directory or a DAX device")
+    };
+    Err(Error::new(
+        ErrorKind::InvalidInput,
+        format!("cannot open store {}: it is {what}; {instead}", path.display()),
+    ))
+}
+
+/// The directory that holds `path`.
+pub(crate) fn directory_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+fn cannot_open(path: &Path, exists: bool, source: std::io::Error) -> Error {
+    let attempt = format!("cannot {} store {}", if exists { "open" } else { "create" }, path.display());
+    let user = rustix::process::geteuid().as_raw();
+    let directory = directory_of(path).display();
+    match crate::error::kind_of(&source) {
+        ErrorKind::PermissionDenied if exists => Error::os(
+            format!("{attempt}: user {user} needs read and write access to it and passage to {directory}"),
+            source,
+        ),
+        ErrorKind::PermissionDenied => Error::os(
+            format!("{attempt}: user {user} needs write access to directory {directory}, or choose another"),
+            source,
+        ),
+        ErrorKind::NotFound => Error::os(
+            format!("{attempt}: its directory {directory} does not exist; create it first (mkdir -p)"),
+            source,
+        ),
+        _ => Error::os(attempt, source),
+    }
+}
+
+/// The kind of medium, as asked for or as the file is.
+fn decide(asked: MediumKind, file: &File, device: bool, path: &Path) -> Result<MediumKind> {
+    let wrong = |found: &str, instead: &str| {
+        Err(Error::new(
+            ErrorKind::InvalidInput,
+            format!("cannot open {} as {asked}: it is {found}; {instead}", path.display()),
+        ))
+    };
+    match (asked, device) {
+        (MediumKind::Auto | MediumKind::Devdax, true) => Ok(MediumKind::Devdax),
+        (_, true) => wrong("a DAX device", "choose medium \"devdax\" or \"auto\""),
+        (MediumKind::Devdax, false) => {
+            wrong("a file", "give a DAX device such as /dev/dax0.0, or choose medium \"auto\"")
+        }
+        (MediumKind::Shm, false) => shm::check(file, path).map(|()| MediumKind::Shm),
+        (MediumKind::Fsdax, false) => fsdax::check(file, path).map(|()| MediumKind::Fsdax),
+        (MediumKind::File, false) => Ok(MediumKind::File),
+        (MediumKind::Auto | MediumKind::Volatile, false) => Ok(if shm::is_tmpfs(file) {
+            MediumKind::Shm
+        } else if fsdax::accepts_sync(file).is_ok() {
+            MediumKind::Fsdax
+        } else {
+            MediumKind::File
+        }),
+    }
+}
+
+/// Whether what was found is what [`MediaOptions::create`] wants; `blank` is nothing.
+///
+/// # Errors
+/// `NotFound`, `AlreadyExists`.
+pub(crate) fn check_create(create: Create, blank: bool, kind: MediumKind, path: &Path) -> Result<()> {
+    match (create, blank) {
+        (Create::OpenExisting, true) => Err(Error::new(
+            ErrorKind::NotFound,
+            format!("cannot open store {}: it is there and empty; create the store first", path.display()),
+        )),
+        (Create::CreateNew, false) => Err(Error::new(
+            ErrorKind::AlreadyExists,
+            format!(
+                "cannot create store {}: it holds data already; open it, choose another path, or {}",
+                path.display(),
+                if kind == MediumKind::Devdax {
+                    format!("erase it (daxio --zero --output {})", path.display())
+                } else {
+                    "remove it".to_owned()
+                }
+            ),
+        )),
+        _ => Ok(()),
+    }
+}
