@@ -1,26 +1,65 @@
 //! One owner per store: `flock` on the open file, and who holds it when that is refused.
 //!
-//! The lock belongs to the open file, so a second open in the same process is refused too, closing
-//! releases it, and so does the death of the process, however it died. It works on character devices
+//! The lock belongs to the open file, so a second open in the same process is refused too, dropping
+//! it releases it, and so does the death of the process, however it died. It works on character devices
 //! as on files. It does not reach other machines on most network file systems.
 
 use crate::{Error, ErrorKind, Result};
 use rustix::fs::FlockOperation;
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use std::fs::File;
+use std::ops::Deref;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// Takes the lock of `file`.
-///
-/// # Errors
-/// `InUse`, naming the owner where the kernel tells.
-pub(crate) fn acquire(file: &File, path: &Path) -> Result<()> {
-    let operation = FlockOperation::NonBlockingLockExclusive;
-    match rustix::io::retry_on_intr(|| rustix::fs::flock(file, operation)) {
-        Ok(()) => Ok(()),
-        Err(Errno::WOULDBLOCK) => Err(Error::new(ErrorKind::InUse, in_use(file, path))),
-        Err(errno) => Err(Error::os(format!("cannot lock store {}", path.display()), errno)),
+/// An open file whose lock is held. Dropping it releases the lock at once: closing alone would not
+/// while another thread is starting a process, which has a copy of every open file until its `exec`.
+#[derive(Debug)]
+pub(crate) struct Owned {
+    file: File,
+    /// A file that was made by an open that did not succeed yet: removed while the lock is held.
+    remove: Option<PathBuf>,
+}
+
+impl Owned {
+    /// Takes the lock of `file`.
+    ///
+    /// # Errors
+    /// `InUse`, naming the owner where the kernel tells.
+    pub(crate) fn acquire(file: File, path: &Path) -> Result<Self> {
+        let operation = FlockOperation::NonBlockingLockExclusive;
+        match retry_on_intr(|| rustix::fs::flock(&file, operation)) {
+            Ok(()) => Ok(Self { file, remove: None }),
+            Err(Errno::WOULDBLOCK) => Err(Error::new(ErrorKind::InUse, in_use(&file, path))),
+            Err(errno) => Err(Error::os(format!("cannot lock store {}", path.display()), errno)),
+        }
+    }
+
+    /// Has `path` removed on drop, before the lock is released, unless [`Owned::keep`] is called.
+    pub(crate) fn remove_unless_kept(&mut self, path: &Path) {
+        self.remove = Some(path.to_owned());
+    }
+
+    /// The open succeeded.
+    pub(crate) fn keep(&mut self) {
+        self.remove = None;
+    }
+}
+
+impl Deref for Owned {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.file
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        if let Some(path) = &self.remove {
+            let _ = std::fs::remove_file(path);
+        }
+        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
     }
 }
 

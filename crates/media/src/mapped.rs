@@ -9,6 +9,7 @@
 //!    no reference to it is made outside [`Medium::bytes`].
 
 use crate::error::bytes_text;
+use crate::lock::Owned;
 use crate::opening::{self, Opened};
 use crate::options::{MediaOptions, MediumKind};
 use crate::persist::{self, Persist, PersistStep, page};
@@ -48,11 +49,24 @@ pub struct Mapped {
 /// What is behind the region. The open files also hold the lock.
 #[derive(Debug)]
 enum Backing {
-    Devdax { _file: File, device: devdax::Device },
-    Fsdax { file: File, region: Option<NdRegion> },
-    Shm { file: File, huge: bool },
-    File { file: File },
+    Devdax { file: Owned, device: devdax::Device },
+    Fsdax { file: Owned, region: Option<NdRegion> },
+    Shm { file: Owned, huge: bool },
+    File { file: Owned },
     Volatile,
+}
+
+impl Backing {
+    /// The open succeeded: a file that it made is to stay.
+    fn keep(&mut self) {
+        match self {
+            Self::Devdax { file, .. }
+            | Self::Fsdax { file, .. }
+            | Self::Shm { file, .. }
+            | Self::File { file } => file.keep(),
+            Self::Volatile => {}
+        }
+    }
 }
 
 impl Mapped {
@@ -74,24 +88,22 @@ impl Mapped {
             return Ok(mapped);
         }
         let sysfs = Sysfs::default();
-        let Opened { file, path, kind, length, undo } = opening::open(path, options, &sysfs)?;
-        let mapped = match kind {
+        let Opened { file, path, kind, length } = opening::open(path, options, &sysfs)?;
+        let mut mapped = match kind {
             MediumKind::Devdax => Self::open_device(file, path, options, &sysfs)?,
             _ => Self::open_file(file, path, kind, length, options, &sysfs)?,
         };
-        if let Some(undo) = undo {
-            undo.keep();
-        }
+        mapped.backing.keep();
         Ok(mapped)
     }
 
-    fn open_device(file: File, path: PathBuf, options: &MediaOptions, sysfs: &Sysfs) -> Result<Self> {
+    fn open_device(file: Owned, path: PathBuf, options: &MediaOptions, sysfs: &Sysfs) -> Result<Self> {
         let number = metadata(&file, &path)?.rdev();
         let number = (rustix::fs::major(number), rustix::fs::minor(number));
         let device = devdax::inspect(sysfs, number, &path, options)?;
-        let backing = Backing::Devdax { _file: file, device };
+        let backing = Backing::Devdax { file, device };
         let mut mapped = Self::reserve(path, backing, device.len, false, options)?;
-        if let Backing::Devdax { _file: file, .. } = &mapped.backing {
+        if let Backing::Devdax { file, .. } = &mapped.backing {
             devdax::map(&mapped.region, file, &mapped.path, &device)?;
         }
         mapped.is_new = devdax::is_blank(&mapped.region, &device);
@@ -102,7 +114,7 @@ impl Mapped {
     }
 
     fn open_file(
-        file: File,
+        file: Owned,
         path: PathBuf,
         kind: MediumKind,
         length: u64,

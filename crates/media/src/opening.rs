@@ -8,9 +8,10 @@
 //!    it again meanwhile.
 //! 3. A file that this open made is removed again if the open fails, while the lock is still held.
 
+use crate::lock::Owned;
 use crate::options::{Create, MediaOptions, MediumKind};
 use crate::topology::Sysfs;
-use crate::{Error, ErrorKind, Result, fsdax, lock, shm};
+use crate::{Error, ErrorKind, Result, fsdax, shm};
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -27,38 +28,12 @@ const TRIES_MAX: u32 = 8;
 /// A file that is open and locked.
 #[derive(Debug)]
 pub(crate) struct Opened {
-    pub(crate) file: File,
+    pub(crate) file: Owned,
     pub(crate) path: PathBuf,
     /// Never `Auto` or `Volatile`.
     pub(crate) kind: MediumKind,
     /// Bytes in the file; 0 for a device.
     pub(crate) length: u64,
-    /// Present if this open made the file.
-    pub(crate) undo: Option<Undo>,
-}
-
-/// Removes a file that was made, unless it is kept.
-#[derive(Debug)]
-pub(crate) struct Undo {
-    path: PathBuf,
-    // The same open file as `Opened::file`: the lock lives until both are closed (invariant 3).
-    _file: File,
-    keep: bool,
-}
-
-impl Undo {
-    /// The open succeeded.
-    pub(crate) fn keep(mut self) {
-        self.keep = true;
-    }
-}
-
-impl Drop for Undo {
-    fn drop(&mut self) {
-        if !self.keep {
-            let _ = fs::remove_file(&self.path);
-        }
-    }
 }
 
 /// Opens and locks what `path` stands for.
@@ -82,19 +57,16 @@ pub(crate) fn open(path: &Path, options: &MediaOptions, sysfs: &Sysfs) -> Result
             .mode(FILE_MODE)
             .open(&path)
             .map_err(|e| cannot_open(&path, exists, e))?;
-        lock::acquire(&file, &path)?;
+        let mut file = Owned::acquire(file, &path)?;
         let found = file.metadata().map_err(|e| cannot_open(&path, true, e))?;
         // Invariant 2: between open and lock an opener that failed may have removed its file.
         if fs::metadata(&path).is_ok_and(|now| (now.dev(), now.ino()) == (found.dev(), found.ino())) {
-            let undo = if !exists && found.len() == 0 {
-                let clone = file.try_clone().map_err(|e| cannot_open(&path, true, e))?;
-                Some(Undo { path: path.clone(), _file: clone, keep: false })
-            } else {
-                None
-            };
+            if !exists && found.len() == 0 {
+                file.remove_unless_kept(&path);
+            }
             let device = found.file_type().is_char_device();
             let kind = decide(options.kind, &file, device, &path)?;
-            return Ok(Opened { file, path, kind, length: if device { 0 } else { found.len() }, undo });
+            return Ok(Opened { file, path, kind, length: if device { 0 } else { found.len() } });
         }
     }
     Err(Error::new(
