@@ -12,6 +12,30 @@
 //! On [`Granularity::Page`] media neither `flush` nor `drain` reaches the device: only
 //! [`Medium::sync`] does.
 //!
+//! [`Mapped`] is every medium of this machine; [`MediaOptions`] says how to open one:
+//!
+//! | kind | is | granularity | survives the process | survives the power |
+//! |---|---|---|---|---|
+//! | `devdax` | a DAX character device | cache line, or byte where caches persist | every store | after persist |
+//! | `fsdax` | a file mapped with `MAP_SYNC` | the same | every store | after persist |
+//! | `shm` | a file on tmpfs | byte | every store | no |
+//! | `file` | any other file | page | every store | after sync |
+//! | `volatile` | anonymous memory | byte | no | no |
+//!
+//! ```
+//! use duramen_media::{MediaOptions, Mapped, Medium, Offset};
+//!
+//! # let directory = tempfile::tempdir()?;
+//! # let path = directory.path();
+//! let medium = Mapped::open(path, &MediaOptions::default())?;
+//! medium.write(Offset(4096), &[b"header", b"value"]); // starts the write-back
+//! medium.drain(); // orders it before
+//! medium.publish(Offset(0), 4096); // the word that makes it reachable
+//! medium.sync()?; // on an ordinary file only this reaches the device
+//! assert_eq!(medium.load_u64(Offset(0)), 4096);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! Invariants:
 //!
 //! 1. An `Offset` becomes memory only through its medium, which checks it against the length.

@@ -162,37 +162,85 @@ fn another_process_is_told_the_owner_until_it_closes() {
     });
 }
 
-/// A tmpfs of its own, unmounted at the end; none where this user may not mount.
-struct Tmpfs(tempfile::TempDir);
+/// A file system of its own, unmounted at the end; none where this user or machine cannot mount it.
+struct Mounted {
+    point: tempfile::TempDir,
+    _image: Option<tempfile::NamedTempFile>,
+}
 
-impl Tmpfs {
-    fn mount(options: &str) -> Option<Self> {
-        let directory = tempfile::tempdir().unwrap();
-        let mounted = is_root()
-            && Command::new("mount")
-                .args(["-t", "tmpfs", "-o", options, "duramen-test"])
-                .arg(directory.path())
-                .status()
-                .is_ok_and(|s| s.success());
-        if !mounted {
-            println!("skipped: this user may not mount a tmpfs");
+impl Mounted {
+    fn tmpfs(options: &str) -> Option<Self> {
+        Self::mount(&["-t", "tmpfs", "-o", options, "duramen-test"], None)
+    }
+
+    /// An ext4 of `bytes` in a file.
+    fn ext4(bytes: u64) -> Option<Self> {
+        let image = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        image.as_file().set_len(bytes).unwrap();
+        let path = image.path().to_str().unwrap().to_owned();
+        let made = Command::new("mkfs.ext4").args(["-q", "-F", "-b", "4096", &path]).status();
+        if !made.is_ok_and(|s| s.success()) {
+            println!("skipped: there is no mkfs.ext4 here");
+            return None;
         }
-        mounted.then_some(Self(directory))
+        Self::mount(&["-t", "ext4", "-o", "loop", &path], Some(image))
+    }
+
+    fn mount(arguments: &[&str], image: Option<tempfile::NamedTempFile>) -> Option<Self> {
+        let point = tempfile::tempdir().unwrap();
+        let mut command = Command::new("mount");
+        command.args(arguments).arg(point.path());
+        if is_root() && command.status().is_ok_and(|s| s.success()) {
+            return Some(Self { point, _image: image });
+        }
+        println!("skipped: cannot mount {arguments:?} here");
+        None
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.point.path().join(name)
     }
 }
 
-impl Drop for Tmpfs {
+impl Drop for Mounted {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg(self.0.path()).status();
+        let _ = Command::new("umount").arg(self.point.path()).status();
     }
+}
+
+#[test]
+fn a_full_disk_is_out_of_space_and_what_was_grown_can_be_written() {
+    let Some(disk) = Mounted::ext4(24 * MIB) else { return };
+    let path = disk.path("store");
+    let medium = Mapped::open(&path, &options(MediumKind::Auto)).unwrap();
+    assert_eq!(medium.kind(), MediumKind::File);
+    while medium.len() < 256 * MIB {
+        let len = medium.len();
+        if let Err(error) = medium.grow(len + MIB) {
+            assert_eq!(error.kind(), ErrorKind::OutOfSpace, "{error}");
+            break;
+        }
+    }
+    let len = medium.len();
+    assert!(len > 8 * MIB && len < 24 * MIB, "{len}");
+    assert_eq!(fs::metadata(&path).unwrap().len(), len);
+    // The rest of the disk goes to others; every byte of ours can still be written and synced.
+    let mut rest = File::create(disk.path("rest")).unwrap();
+    while rest.write_all(&[1; 4096]).is_ok() {}
+    let _ = rest.sync_all();
+    medium.store(Offset(0), &[&vec![7; len as usize]]);
+    medium.sync().unwrap();
+    drop(medium);
+    let medium = Mapped::open(&path, &options(MediumKind::File)).unwrap();
+    assert!(read(&medium, 0, len).iter().all(|b| *b == 7));
 }
 
 #[test]
 fn a_full_file_system_is_out_of_space_and_stays_usable() {
     for huge in ["never", "always", "advise", "within_size"] {
-        let Some(tmpfs) = Tmpfs::mount(&format!("size=8m,huge={huge}")) else { return };
+        let Some(tmpfs) = Mounted::tmpfs(&format!("size=8m,huge={huge}")) else { return };
         for kind in [MediumKind::Shm, MediumKind::File] {
-            let path = tmpfs.0.path().join("store");
+            let path = tmpfs.path("store");
             let medium = Mapped::open(&path, &options(kind)).unwrap();
             medium.store(Offset(100), &[b"before"]);
             let len = medium.len();
@@ -212,7 +260,7 @@ fn a_full_file_system_is_out_of_space_and_stays_usable() {
             fs::remove_file(&path).unwrap();
         }
         // A new store that does not fit leaves nothing behind.
-        let path = tmpfs.0.path().join("large");
+        let path = tmpfs.path("large");
         let large = MediaOptions { len_initial: 32 * MIB, ..options(MediumKind::Shm) };
         assert_eq!(Mapped::open(&path, &large).unwrap_err().kind(), ErrorKind::OutOfSpace);
         assert!(!path.exists());
@@ -221,8 +269,8 @@ fn a_full_file_system_is_out_of_space_and_stays_usable() {
 
 #[test]
 fn a_sparse_file_is_filled_before_it_is_touched() {
-    let Some(tmpfs) = Tmpfs::mount("size=4m") else { return };
-    let path = tmpfs.0.path().join("store");
+    let Some(tmpfs) = Mounted::tmpfs("size=4m") else { return };
+    let path = tmpfs.path("store");
     let sparse = |len: u64| {
         let mut file = File::create(&path).unwrap();
         file.write_all(b"data").unwrap();
@@ -514,8 +562,8 @@ fn huge_kib(path: &Path) -> u64 {
 #[test]
 fn tmpfs_gives_huge_pages_where_its_mount_allows_and_else_advice() {
     for huge in ["never", "always", "advise", "within_size"] {
-        let Some(tmpfs) = Tmpfs::mount(&format!("size=64m,huge={huge}")) else { return };
-        let path = tmpfs.0.path().join("store");
+        let Some(tmpfs) = Mounted::tmpfs(&format!("size=64m,huge={huge}")) else { return };
+        let path = tmpfs.path("store");
         let prefault = MediaOptions { len_initial: 16 * MIB, prefault: true, ..options(MediumKind::Auto) };
         let medium = Mapped::open(&path, &prefault).unwrap();
         medium.grow(32 * MIB).unwrap();
@@ -523,7 +571,7 @@ fn tmpfs_gives_huge_pages_where_its_mount_allows_and_else_advice() {
         if huge == "never" {
             let advice = advice.unwrap();
             assert!(
-                advice.contains("huge=advise") && advice.contains(tmpfs.0.path().to_str().unwrap()),
+                advice.contains("huge=advise") && advice.contains(tmpfs.point.path().to_str().unwrap()),
                 "{advice}"
             );
         } else if let Some(advice) = advice {

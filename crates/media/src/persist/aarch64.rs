@@ -1,5 +1,5 @@
-//! The persist steps of AArch64 (Arm Architecture Reference Manual, D7.5.9 "Data cache maintenance
-//! instructions", B2.2 "Atomicity"; FEAT_DPB, FEAT_LSE2).
+//! The persist steps of AArch64 (Arm Architecture Reference Manual: data cache maintenance
+//! instructions, atomicity in the memory model; FEAT_DPB, FEAT_LSE2).
 //!
 //! `dc cvap` cleans a line to the point of persistence, `dc cvac` to the point of coherency, which is
 //! as far on machines without FEAT_DPB. Both are complete after a `dsb`. The barrier is for the whole
@@ -113,6 +113,13 @@ pub(crate) fn drain() {
 pub(crate) fn prefetch(pointer: *const u8) {
     // SAFETY: a prefetch never faults and changes nothing.
     unsafe { asm!("prfm pldl1keep, [{}]", in(reg) pointer, options(readonly, nostack, preserves_flags)) };
+}
+
+/// Hints that the line at `pointer` is stored to soon. Any address may be given.
+#[inline]
+pub(crate) fn prefetch_for_store(pointer: *const u8) {
+    // SAFETY: a prefetch never faults and changes nothing.
+    unsafe { asm!("prfm pstl1keep, [{}]", in(reg) pointer, options(readonly, nostack, preserves_flags)) };
 }
 
 /// Whether aligned 16-byte pairs are loaded and stored atomically.

@@ -14,6 +14,10 @@ use crate::{LINE_BYTES, lines_of};
 
 const LINE: usize = LINE_BYTES as usize;
 
+// 512: storing eight lines past the cache takes about as long as the miss to be hidden. Measured as in
+// `super`: 1 KiB 270 -> 252 ns, 2 KiB 346 -> 312, 4 KiB 407 -> 306, but 136 bytes 229 -> 275.
+const TAIL_PREFETCH_FROM: usize = 512;
+
 /// Stores `parts` one behind the other from `to`.
 ///
 /// # Safety
@@ -44,58 +48,60 @@ pub(crate) unsafe fn flush(flush: Flush, at: *const u8, bytes: u64) {
 /// Stores `parts`, `total` bytes together, from `to`: whole lines by `wide`, the rest by stores and
 /// `flush`.
 ///
+/// The first and the last line are flushed at the end, so that their write-back does not hold up the
+/// stores between; and the last line, which is usually not in the cache, is asked for at the beginning.
+///
 /// # Safety
 /// As [`store`], and the CPU has `wide` and `flush`.
 pub(crate) unsafe fn write_wide(wide: Wide, flush: Flush, to: *mut u8, parts: &[&[u8]], total: usize) {
     let mut cursor = Cursor { parts, at: 0 };
-    let mut to = to;
-    let mut left = total;
-
-    let head = (to as usize).wrapping_neg() % LINE;
-    if head > 0 || left < LINE {
-        let head = if head == 0 { left } else { head.min(left) };
-        // SAFETY: `head` is at most what is left of the room (promised by the caller).
-        unsafe { store_some(&mut cursor, flush, to, head) };
-        to = to.wrapping_add(head);
-        left -= head;
+    let head = ((to as usize).wrapping_neg() % LINE).min(total);
+    let tail = (total - head) % LINE;
+    let mut middle = to.wrapping_add(head);
+    let middle_end = to.wrapping_add(total - tail);
+    if tail > 0 && total >= TAIL_PREFETCH_FROM {
+        arch::prefetch_for_store(middle_end);
     }
-    while left >= LINE {
+
+    // SAFETY: `head` is at most `total`, for which there is room (promised by the caller).
+    unsafe { store_some(&mut cursor, to, head) };
+    while middle != middle_end {
+        let left = middle_end as usize - middle as usize;
         let run = cursor.run();
-        let whole = run.len().min(left) / LINE;
+        let whole = run.len().min(left) / LINE * LINE;
         if whole > 0 {
-            // SAFETY: `to` is aligned after the head, with room for `left` bytes; `run` has the lines.
-            unsafe { arch::copy_lines(wide, to, run.as_ptr(), whole as u64) };
-            cursor.skip(whole * LINE);
-            to = to.wrapping_add(whole * LINE);
-            left -= whole * LINE;
+            // SAFETY: `middle` is aligned and has room for `left` bytes; `run` has `whole` ones.
+            unsafe { arch::copy_lines(wide, middle, run.as_ptr(), whole as u64 / LINE_BYTES) };
+            cursor.skip(whole);
+            middle = middle.wrapping_add(whole);
         } else {
             let mut line = [0u8; LINE];
             cursor.take(&mut line);
-            // SAFETY: `to` is aligned after the head, with room for `left` bytes, at least one line.
-            unsafe { arch::copy_lines(wide, to, line.as_ptr(), 1) };
-            to = to.wrapping_add(LINE);
-            left -= LINE;
+            // SAFETY: `middle` is aligned and has room for `left` bytes, which is at least one line.
+            unsafe { arch::copy_lines(wide, middle, line.as_ptr(), 1) };
+            middle = middle.wrapping_add(LINE);
         }
     }
-    if left > 0 {
-        // SAFETY: `left` is what is left of the room (promised by the caller).
-        unsafe { store_some(&mut cursor, flush, to, left) };
-    }
+    // SAFETY: the last `tail` bytes of `total`.
+    unsafe { store_some(&mut cursor, middle_end, tail) };
+
+    // SAFETY: what was just stored to; the CPU has `flush` (promised by the caller).
+    unsafe { self::flush(flush, to, head as u64) };
+    // SAFETY: as above.
+    unsafe { self::flush(flush, middle_end, tail as u64) };
 }
 
-/// Stores and flushes the next `bytes` bytes, less than a line, that lie in one line.
+/// Stores the next `bytes` bytes, less than a line.
 ///
 /// # Safety
-/// As [`store`], for `bytes` bytes, and the CPU has `flush`.
+/// As [`store`], for `bytes` bytes.
 #[inline]
-unsafe fn store_some(cursor: &mut Cursor<'_>, flush: Flush, to: *mut u8, bytes: usize) {
+unsafe fn store_some(cursor: &mut Cursor<'_>, to: *mut u8, bytes: usize) {
     let mut line = [0u8; LINE];
     let some = line.get_mut(..bytes).unwrap_or_default();
     cursor.take(some);
     // SAFETY: room for `bytes` bytes (promised by the caller), and the stack is not on the medium.
     unsafe { std::ptr::copy_nonoverlapping(some.as_ptr(), to, some.len()) };
-    // SAFETY: the range that was just stored to; the CPU has `flush` (promised by the caller).
-    unsafe { self::flush(flush, to, bytes as u64) };
 }
 
 /// A place in a sequence of parts.

@@ -21,15 +21,26 @@ mod arch;
 compile_error!("Duramen knows the persist steps of x86-64 and AArch64 only");
 
 use crate::options::{name_of, named};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, LINE_BYTES, Result};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::atomic::{Ordering, fence};
 
 pub(crate) use arch::prefetch;
 
-/// `write` takes wide stores from this many bytes on, where the step was not forced.
-const WIDE_FROM_BYTES: u64 = 256;
+// Where the step was not forced, `write` stores lines past the cache from this many bytes on.
+//
+// Measured on DRAM (AMD EPYC with AVX-512, /dev/shm, example `persist_steps`, ns per record written and
+// drained, clwb : nt-avx512):
+//   whole lines only   64 B 163:107   256 B 178:119   1 KiB 215:143   4 KiB 373:266
+//   others            264 B 180:219   1 KiB 222:242   2 KiB 274:283   2.3 KiB 301:273   4 KiB 532:307
+// A line shared with a neighbour must be fetched, which costs more than the rest gains below 2 KiB.
+//
+// 256 for whole lines although less is quicker too: the line is then not in the cache for its next reader,
+// and on Optane, which writes 256 bytes at a time, flushing is reported to be the quicker way for short
+// writes (Yang et al., FAST 2020).
+const WIDE_FROM_WHOLE_BYTES: u64 = 256;
+const WIDE_FROM_BYTES: u64 = 2048;
 
 /// How stores reach the persistence domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,9 +109,11 @@ pub(crate) struct Persist {
     step: PersistStep,
     /// None: order only.
     flush: Option<arch::Flush>,
-    /// Stores of whole lines that `write` uses from `wide_from` bytes on.
+    /// Stores of lines past the cache that `write` uses from `wide_from` bytes on, and for ranges of
+    /// whole lines only, from `wide_from_whole` bytes on.
     wide: Option<arch::Wide>,
     wide_from: u64,
+    wide_from_whole: u64,
     atomic_16: bool,
     atomic_64: bool,
 }
@@ -113,6 +126,7 @@ impl Persist {
             flush: None,
             wide: None,
             wide_from: 0,
+            wide_from_whole: 0,
             atomic_16: arch::has_atomic_16(),
             atomic_64: arch::has_atomic_64(),
         }
@@ -124,7 +138,12 @@ impl Persist {
     /// `Unsupported` when the lines of this CPU's caches are not what Duramen was built for.
     pub(crate) fn flushing() -> Result<Self> {
         let step = arch::flush_best();
-        Ok(Self { wide: arch::wide_best(), wide_from: WIDE_FROM_BYTES, ..Self::forced(step)? })
+        Ok(Self {
+            wide: arch::wide_best(),
+            wide_from: WIDE_FROM_BYTES,
+            wide_from_whole: WIDE_FROM_WHOLE_BYTES,
+            ..Self::forced(step)?
+        })
     }
 
     /// Exactly `step`.
@@ -170,7 +189,7 @@ impl Persist {
         match self.wide {
             Some(wide) if self.wide_from > 0 => {
                 let wide = format!("{wide:?}").to_lowercase();
-                format!("{} (whole lines by nt-{wide} from {} bytes)", self.step, self.wide_from)
+                format!("{} (nt-{wide} from {} bytes)", self.step, self.wide_from_whole)
             }
             _ => self.step.to_string(),
         }
@@ -198,7 +217,7 @@ impl Persist {
             return;
         };
         match self.wide {
-            Some(wide) if total >= self.wide_from => {
+            Some(wide) if total >= self.wide_from_at(to, total) => {
                 // SAFETY: promised by the caller; the CPU has both (invariant 1).
                 unsafe { lines::write_wide(wide, flush, to, parts, total as usize) };
             }
@@ -209,6 +228,11 @@ impl Persist {
                 unsafe { lines::flush(flush, to, total) };
             }
         }
+    }
+
+    #[inline]
+    fn wide_from_at(&self, to: *const u8, total: u64) -> u64 {
+        if (to as u64 | total).is_multiple_of(LINE_BYTES) { self.wide_from_whole } else { self.wide_from }
     }
 
     /// Starts the write-back of `bytes` bytes from `at`.
@@ -315,6 +339,32 @@ mod tests {
         let persist = Persist::flushing().unwrap();
         assert!(persist.flushes());
         assert!(PersistStep::available().contains(&persist.step()));
+    }
+
+    /// The default stores past the cache only what is long: the same with lengths around its bounds.
+    #[test]
+    fn long_writes_touch_exactly_their_bytes() {
+        let persist = Persist::flushing().unwrap();
+        let source: Vec<u8> = (0..3000u32).map(|i| (i * 7 + 1) as u8).collect();
+        let mut memory = vec![0u8; 4096];
+        for offset in (0..128).step_by(8).chain([1, 63, 65]) {
+            for bytes in (192..320).chain([1023, 1024, 1025]).chain(1984..2240).chain([2999, 3000]) {
+                memory.fill(0xEE);
+                let whole = &source[..bytes];
+                let parts: Vec<&[u8]> = whole.chunks(1 + (offset * 31 + bytes) % 700).collect();
+                let to = memory.as_mut_ptr().wrapping_add(128 + offset);
+                // SAFETY: 128 + 127 + 3000 is below 4096, and no reference to the memory exists here.
+                unsafe { persist.write(to, &parts, bytes as u64) };
+                persist.drain();
+                let (before, rest) = memory.split_at(128 + offset);
+                let (middle, after) = rest.split_at(bytes);
+                assert!(
+                    middle == whole && before.iter().all(|b| *b == 0xEE) && after.iter().all(|b| *b == 0xEE),
+                    "{bytes} bytes at {offset} in {} parts",
+                    parts.len()
+                );
+            }
+        }
     }
 
     /// Every step × every offset in two lines × every length to 300 in one, two and many parts: the

@@ -230,6 +230,13 @@ pub(crate) fn prefetch(pointer: *const u8) {
     }
 }
 
+/// Hints that the line at `pointer` is stored to soon. Any address may be given.
+#[inline]
+pub(crate) fn prefetch_for_store(pointer: *const u8) {
+    // SAFETY: a prefetch never faults, and CPUs that lack this one do nothing.
+    unsafe { asm!("prefetchw [{}]", in(reg) pointer, options(readonly, nostack, preserves_flags)) };
+}
+
 /// Whether aligned 16-byte vector accesses are atomic: Intel and AMD both promise it for CPUs with
 /// AVX.
 pub(crate) fn has_atomic_16() -> bool {
