@@ -118,6 +118,7 @@ mod tests {
         if let Some(align) = align {
             fs::write(device.join("align"), align).unwrap();
         }
+        fs::write(directory.path().join("devices/region0/devtype"), "nd_pmem\n").unwrap();
         fs::write(directory.path().join("devices/region0/persistence_domain"), "memory_controller\n")
             .unwrap();
         let char = directory.path().join("dev/char");

@@ -121,19 +121,21 @@ fn region_of_block_at(place: &Path, depth: u32) -> Option<NdRegion> {
     all
 }
 
-/// The nearest directory above a device that is a region: it has a `persistence_domain`.
+/// The region of persistent memory above a device: the nearest directory whose `devtype` is "nd_pmem".
+/// Not every such directory tells a `persistence_domain`: the kernel hides it where the platform says
+/// nothing. (Regions of type "nd_volatile" are DRAM.)
 fn region_above(place: &Path) -> Option<NdRegion> {
     let place = fs::canonicalize(place).ok()?;
-    place.ancestors().find_map(|directory| {
-        let domain = fs::read_to_string(directory.join("persistence_domain")).ok()?;
-        let domain = match domain.trim() {
-            "cpu_cache" => PersistenceDomain::CpuCache,
-            "memory_controller" => PersistenceDomain::MemoryController,
-            _ => PersistenceDomain::Unknown,
-        };
-        let mappings = number(&directory.join("mappings")).and_then(|n| u32::try_from(n).ok());
-        Some(NdRegion { domain, mappings: mappings.filter(|n| *n > 0) })
-    })
+    let directory = place.ancestors().find(|directory| {
+        fs::read_to_string(directory.join("devtype")).is_ok_and(|kind| kind.trim() == "nd_pmem")
+    })?;
+    let domain = match fs::read_to_string(directory.join("persistence_domain")).unwrap_or_default().trim() {
+        "cpu_cache" => PersistenceDomain::CpuCache,
+        "memory_controller" => PersistenceDomain::MemoryController,
+        _ => PersistenceDomain::Unknown,
+    };
+    let mappings = number(&directory.join("mappings")).and_then(|n| u32::try_from(n).ok());
+    Some(NdRegion { domain, mappings: mappings.filter(|n| *n > 0) })
 }
 
 /// A number in decimal or, with 0x, in hexadecimal.
@@ -198,7 +200,10 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             symlink(target, path).unwrap();
         };
-        write(region.join("persistence_domain"), domain);
+        write(region.join("devtype"), "nd_pmem\n");
+        if !domain.is_empty() {
+            write(region.join("persistence_domain"), domain);
+        }
         write(region.join("mappings"), "2\n");
         let dax = region.join("dax0.1/dax0.0");
         write(dax.join("size"), "1073741824\n");
@@ -250,6 +255,13 @@ mod tests {
             let (_directory, sysfs) = sysfs(text);
             assert_eq!(sysfs.region_of_char((252, 0)).unwrap().domain, domain);
         }
+    }
+
+    #[test]
+    fn a_volatile_region_is_none() {
+        let (directory, sysfs) = sysfs("cpu_cache\n");
+        fs::write(directory.path().join("devices/ndbus0/region0/devtype"), "nd_volatile\n").unwrap();
+        assert_eq!(sysfs.region_of_char((252, 0)), None);
     }
 
     #[test]
