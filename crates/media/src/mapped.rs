@@ -266,17 +266,6 @@ impl Mapped {
         self.persist.step()
     }
 
-    /// Whether what was persisted (on `File`: synced) survives a power failure. False also for a DAX
-    /// device without persistent memory behind it.
-    #[must_use]
-    pub fn survives_power(&self) -> bool {
-        match &self.backing {
-            Backing::Devdax { device, .. } => device.region.is_some(),
-            Backing::Fsdax { .. } | Backing::File { .. } => true,
-            Backing::Shm { .. } | Backing::Volatile => false,
-        }
-    }
-
     /// One line for the operator when the medium sits on small pages and could have huge ones; a random
     /// read then costs about twice as much. `None` when there is nothing to advise.
     #[must_use]
@@ -580,6 +569,18 @@ impl Medium for Mapped {
 
     fn interleave(&self) -> (u64, u32) {
         (self.stripe_bytes, self.ways)
+    }
+
+    fn survives_process(&self) -> bool {
+        !matches!(self.backing, Backing::Volatile)
+    }
+
+    fn survives_power(&self) -> bool {
+        match &self.backing {
+            Backing::Devdax { device, .. } => device.region.is_some(),
+            Backing::Fsdax { .. } | Backing::File { .. } => true,
+            Backing::Shm { .. } | Backing::Volatile => false,
+        }
     }
 
     fn describe(&self) -> String {

@@ -212,6 +212,12 @@ pub trait Medium: Send + Sync + 'static {
     /// Bytes in one interleave stripe of the device, and how many stripes it has side by side.
     fn interleave(&self) -> (u64, u32);
 
+    /// Whether what was stored outlives the process.
+    fn survives_process(&self) -> bool;
+
+    /// Whether what was made durable outlives a power failure.
+    fn survives_power(&self) -> bool;
+
     /// One line for people: medium, path, size, persist step.
     fn describe(&self) -> String;
 }
