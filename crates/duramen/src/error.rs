@@ -1,0 +1,95 @@
+//! What can go wrong at the engine's door, whose fault it is, and what to do.
+
+use std::fmt;
+
+/// A `Result` with the engine's [`Error`].
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Whose fault an error is, and so what can be done about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The caller asked for something that cannot be.
+    InvalidInput,
+    /// The path does not exist.
+    NotFound,
+    /// The path exists and a new store was asked for.
+    AlreadyExists,
+    /// Another process, or another opener in this one, owns the store.
+    InUse,
+    /// The operating system refuses access.
+    PermissionDenied,
+    /// No space is left for the write; reads and deletes go on.
+    OutOfSpace,
+    /// The kernel, device, CPU, or this version of Duramen cannot do what was asked.
+    Unsupported,
+    /// The device failed.
+    Io,
+    /// The medium holds something that Duramen did not write there, or no longer what it wrote.
+    Corrupt,
+    /// An earlier write-back failed: reads go on, writes are refused until the store is reopened.
+    Poisoned,
+}
+
+/// What was attempted, on what, what was found and wanted, and what to do.
+#[derive(Debug)]
+pub struct Error {
+    kind: ErrorKind,
+    message: String,
+    source: Option<duramen_media::Error>,
+}
+
+impl Error {
+    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), source: None }
+    }
+
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::InvalidInput, message)
+    }
+
+    pub(crate) fn corrupt(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Corrupt, message)
+    }
+
+    /// Says before the message what was attempted.
+    pub(crate) fn context(mut self, attempted: &str) -> Self {
+        self.message = format!("{attempted}: {}", self.message);
+        self
+    }
+
+    /// Whose fault it is.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_ref().map(|e| e as _)
+    }
+}
+
+impl From<duramen_media::Error> for Error {
+    fn from(error: duramen_media::Error) -> Self {
+        use duramen_media::ErrorKind as Media;
+        let kind = match error.kind() {
+            Media::InvalidInput => ErrorKind::InvalidInput,
+            Media::NotFound => ErrorKind::NotFound,
+            Media::AlreadyExists => ErrorKind::AlreadyExists,
+            Media::InUse => ErrorKind::InUse,
+            Media::PermissionDenied => ErrorKind::PermissionDenied,
+            Media::OutOfSpace => ErrorKind::OutOfSpace,
+            Media::Unsupported => ErrorKind::Unsupported,
+            _ => ErrorKind::Io,
+        };
+        Self { kind, message: error.to_string(), source: Some(error) }
+    }
+}

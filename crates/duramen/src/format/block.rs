@@ -1,0 +1,156 @@
+//! The header of a block: 64 bytes, one cache line, at the beginning of the block's first unit.
+//!
+//! | offset | bytes | meaning |
+//! |---|---|---|
+//! | 0 | 8 | word: bits 0 to 3 state, bit 4 which generation counts, bits 5 to 31 units, bits 32 to 63 check |
+//! | 8 | 8 | generation 0 |
+//! | 16 | 8 | generation 1 |
+//! | 24 | 8 | seal: bits 0 to 31 tail in bytes / 8, bits 32 to 63 check |
+//! | 32 | 8 | epoch of the seal |
+//! | 40 | 24 | zero |
+//!
+//! States: 1 free, 2 data. The word is the commit of every transition:
+//!
+//! ```text
+//!            open: write the unused generation, then the word
+//!   free ──────────────────────────────────────────────────▶ data ──seal──▶ data, sealed
+//!     ▲                                                                          │
+//!     └────────────────── free: the word (same generation) ─────────────────────┘
+//! ```
+//!
+//! The fields that a word makes valid lie in the same line and are stored before it, and a line
+//! reaches the medium as a prefix of its stores (on page media, in one sector): so one persist is
+//! enough. There are two generation fields because the old word must stay valid until the new one
+//! replaces it.
+//!
+//! A seal says where the records end. It is written when the last record is durable, so a sealed
+//! block whose records end earlier is damaged; an unsealed block may end in a torn record.
+//! On media with epochs, a seal counts only when its epoch is committed.
+
+use super::{Epoch, Generation, Unit, u64_at};
+use duramen_media::{Medium, Offset};
+
+pub(crate) const HEADER_BYTES: u64 = 64;
+const UNITS_MAX: u32 = (1 << 27) - 1;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Free,
+    Data,
+}
+
+/// A block header that passed its check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub state: State,
+    pub units: u32,
+    pub generation: Generation,
+    /// Bytes from the block's beginning to the end of its records, and the epoch in which it was sealed.
+    pub seal: Option<(u64, Epoch)>,
+    which: bool,
+}
+
+fn check(at: Unit, low: u32, generation: Generation) -> u32 {
+    let mut bytes = [0; 16];
+    bytes[..4].copy_from_slice(&at.0.to_le_bytes());
+    bytes[4..8].copy_from_slice(&low.to_le_bytes());
+    bytes[8..].copy_from_slice(&generation.0.to_le_bytes());
+    crc32c::crc32c(&bytes)
+}
+
+fn seal_check(tail: u32, epoch: u64, generation: Generation) -> u32 {
+    let mut bytes = [0; 20];
+    bytes[..4].copy_from_slice(&tail.to_le_bytes());
+    bytes[4..12].copy_from_slice(&epoch.to_le_bytes());
+    bytes[12..].copy_from_slice(&generation.0.to_le_bytes());
+    crc32c::crc32c(&bytes)
+}
+
+impl Header {
+    /// Reads the header of the block at `at`; `Err` says what was found and wanted.
+    pub(crate) fn decode(at: Unit, bytes: &[u8]) -> Result<Self, String> {
+        let word = u64_at(bytes, 0);
+        let low = word as u32;
+        let which = low & 16 != 0;
+        let generation = Generation(u64_at(bytes, if which { 16 } else { 8 }));
+        let wanted = check(at, low, generation);
+        let found = (word >> 32) as u32;
+        if found != wanted {
+            return Err(format!("block header has check {found:#010x}, wanted {wanted:#010x}"));
+        }
+        let state = match low & 15 {
+            1 => State::Free,
+            2 => State::Data,
+            other => return Err(format!("block state is {other}, wanted 1 (free) or 2 (data)")),
+        };
+        let units = low >> 5;
+        if units == 0 {
+            return Err("block has 0 units".into());
+        }
+        let seal = u64_at(bytes, 24);
+        let epoch = u64_at(bytes, 32);
+        let tail = seal as u32;
+        let sealed = state == State::Data && (seal >> 32) as u32 == seal_check(tail, epoch, generation);
+        let seal = sealed.then_some((u64::from(tail) * 8, Epoch(epoch)));
+        Ok(Self { state, units, generation, seal, which })
+    }
+
+    /// A header for space that was never used.
+    pub(crate) fn fresh(units: u32) -> Self {
+        Self { state: State::Free, units, generation: Generation(0), seal: None, which: false }
+    }
+
+    fn word(&self, at: Unit) -> u64 {
+        debug_assert!(self.units > 0 && self.units <= UNITS_MAX);
+        let state = match self.state {
+            State::Free => 1,
+            State::Data => 2,
+        };
+        let low = state | u32::from(self.which) << 4 | self.units << 5;
+        u64::from(check(at, low, self.generation)) << 32 | u64::from(low)
+    }
+
+    /// Makes the block at `at` what `self` says, in one line, whatever was there before; not drained.
+    pub(crate) fn store<M: Medium>(&self, medium: &M, at: Unit, offset: Offset) {
+        medium.store_u64(offset.plus(if self.which { 16 } else { 8 }), self.generation.0);
+        medium.store_u64(offset, self.word(at));
+        medium.flush(offset, HEADER_BYTES);
+    }
+
+    /// The same, and durable on return (but for page media).
+    pub(crate) fn publish_fresh<M: Medium>(&self, medium: &M, at: Unit, offset: Offset) {
+        self.store(medium, at, offset);
+        medium.drain();
+    }
+
+    /// The header of the next use of the block: data, with a new generation.
+    pub(crate) fn opened(&self, units: u32, generation: Generation) -> Self {
+        Self { state: State::Data, units, generation, seal: None, which: !self.which }
+    }
+
+    /// The header after the block was freed.
+    pub(crate) fn freed(&self) -> Self {
+        Self { state: State::Free, seal: None, ..*self }
+    }
+
+    /// The header of the first unit of a freed block, once its other units have headers of their own.
+    pub(crate) fn alone(&self) -> Self {
+        Self { units: 1, ..*self }
+    }
+
+    /// Frees the block: one word.
+    pub(crate) fn publish_word<M: Medium>(&self, medium: &M, at: Unit, offset: Offset) {
+        medium.publish(offset, self.word(at));
+    }
+
+    /// Seals the block at `tail` bytes. Every record below it must be durable (or, with epochs, belong to
+    /// an epoch that is committed no later than `epoch`).
+    pub(crate) fn publish_seal<M: Medium>(&self, medium: &M, offset: Offset, tail: u64, epoch: Epoch) {
+        let tail = (tail / 8) as u32;
+        medium.store_u64(offset.plus(32), epoch.0);
+        medium.publish(
+            offset.plus(24),
+            u64::from(seal_check(tail, epoch.0, self.generation)) << 32 | u64::from(tail),
+        );
+    }
+}

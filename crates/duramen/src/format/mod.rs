@@ -1,0 +1,95 @@
+//! The bytes on the medium, version 1. `docs/format.md` is the same for people; they change together.
+//!
+//! ```text
+//! offset 0       superblock 0   (128 bytes used of 4 KiB)
+//!        4096    superblock 1   (the same content; one of the two survives any torn write)
+//!        8192    commit mark 0  (64 bytes used of 4 KiB)
+//!        12288   commit mark 1
+//!        16384   blocks: each begins on a multiple of `unit_bytes` and is 1 or more units long
+//! ```
+//!
+//! Everything is little-endian. Nothing here is `usize`, a pointer, or padding.
+//!
+//! Invariants:
+//!
+//! 1. Nothing read from a medium is trusted before its checksum was compared.
+//! 2. A record's checksum starts from the generation of its block, and a generation is never used
+//!    twice: what an earlier use of the same space left behind never parses as a record.
+//! 3. Walking block headers from the first unit visits every unit exactly once.
+
+pub(crate) mod block;
+pub(crate) mod mark;
+pub(crate) mod record;
+pub(crate) mod superblock;
+
+/// The version written by this build, and the newest that it opens.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// Bytes before the first block.
+pub(crate) const HEAD_BYTES: u64 = 16 << 10;
+
+/// Order of the writes of one key: a put writes the successor of what the index holds, recovery
+/// keeps the highest. 52 bits: 28 years of 5 million overwrites a second of one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[repr(transparent)]
+pub(crate) struct Version(pub(crate) u64);
+
+impl Version {
+    pub(crate) const MAX: u64 = (1 << 52) - 1;
+
+    pub(crate) fn next(self) -> Self {
+        Self((self.0 + 1).min(Self::MAX))
+    }
+}
+
+/// The unit of group durability. 44 bits: 34 years of 16 thousand commits a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[repr(transparent)]
+pub(crate) struct Epoch(pub(crate) u64);
+
+impl Epoch {
+    pub(crate) const MAX: u64 = (1 << 44) - 1;
+}
+
+/// One use of a block: the incarnation of the store (counts opens, 32 bits) and a counter within it
+/// (32 bits). The incarnation is durable before the first block of that open is written, so a
+/// generation is unique even when a power failure undid the header that carried it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[repr(transparent)]
+pub(crate) struct Generation(pub(crate) u64);
+
+impl Generation {
+    pub(crate) fn new(incarnation: u32, counter: u32) -> Self {
+        Self(u64::from(incarnation) << 32 | u64::from(counter))
+    }
+
+    pub(crate) fn incarnation(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    /// Where a record checksum starts.
+    pub(crate) fn seed(self) -> u32 {
+        crc32c::crc32c(&self.0.to_le_bytes())
+    }
+}
+
+/// A unit of space, counted from the beginning of the medium.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[repr(transparent)]
+pub(crate) struct Unit(pub(crate) u32);
+
+/// Reads a little-endian word; the caller knows that the bytes are there.
+#[inline]
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(word)
+}
+
+/// Reads a little-endian half word.
+#[inline]
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let mut word = [0; 4];
+    word.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(word)
+}

@@ -1,0 +1,351 @@
+//! A record: one write of one key, immutable once appended, valid by itself.
+//!
+//! | offset | bytes | meaning |
+//! |---|---|---|
+//! | 0 | 4 | CRC-32C, see below |
+//! | 4 | 1 | bits 0 to 3 kind, bits 4 to 7 flags |
+//! | 5 | 1 | tag: the caller's, kept as is |
+//! | 6 | 2 | key bytes, low 16 bits |
+//! | 8 | 8 | bits 0 to 29 value bytes, bit 30 key bytes' bit 16, bit 31 zero, bits 32 to 63 epoch's low 32 bits |
+//! | 16 | 8 | bits 0 to 51 version, bits 52 to 63 epoch's high 12 bits |
+//! | 24 | 8 | expiry, Unix milliseconds: only with flag 1 |
+//! | 24 or 32 | | key, then value, then zeros up to a multiple of 8 |
+//!
+//! Kinds: 1 value; 2 tombstone; 3 cell being appended; 4 cell; 5 batch, whose value is a run of
+//! records of kinds 1 and 2 (members), all valid or none. A cell is appended as kind 3, whole and durable,
+//! and then made kind 4 by one store of its first 8 bytes, before the index leads to it.
+//! Flags: 1 expires; 2 member of a batch; 4 everything before this record in its block was durable
+//! when it was written (so a broken record before it is damage and not a torn write).
+//!
+//! The checksum starts from the block's generation ([`super::Generation::seed`]) and covers, in this
+//! order, key and value as stored, bytes 4 to 23, and the expiry. The body comes first so that it
+//! can be summed before the version is known. For kind 4 the value is left out: it changes in
+//! place.
+
+use super::{Epoch, Version, u32_at, u64_at};
+use crate::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+
+pub(crate) const HEADER_BYTES: u64 = 24;
+const EXPIRY_BYTES: u64 = 8;
+/// The largest header.
+pub(crate) const HEAD_BYTES_MAX: usize = 32;
+/// The largest body of a batch record: its members, headers included.
+pub(crate) const BATCH_BYTES_MAX: u64 = (1 << 30) - 1;
+
+const FLAG_EXPIRES: u8 = 1;
+const FLAG_MEMBER: u8 = 2;
+const FLAG_DRAINED: u8 = 4;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    Value = 1,
+    Tombstone = 2,
+    CellSealed = 3,
+    CellOpen = 4,
+    Batch = 5,
+}
+
+impl Kind {
+    /// Whether the value may change in place, now.
+    pub(crate) fn is_cell(self) -> bool {
+        self == Self::CellOpen
+    }
+
+    /// Whether it was put to be updated in place. (A sealed cell was not yet opened when a crash came.)
+    pub(crate) fn is_updatable(self) -> bool {
+        matches!(self, Self::CellSealed | Self::CellOpen)
+    }
+}
+
+/// A record's header, as numbers. Sizes are within the limits; nothing says yet that the checksum is
+/// right: that is [`Header::crc_of`]'s comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub crc: u32,
+    pub kind: Kind,
+    pub tag: u8,
+    pub member: bool,
+    pub drained: bool,
+    pub key_bytes: u32,
+    pub value_bytes: u32,
+    pub epoch: Epoch,
+    pub version: Version,
+    pub expires_at: Option<u64>,
+}
+
+impl Header {
+    /// Bytes before the key.
+    #[inline]
+    pub(crate) fn head_bytes(&self) -> u64 {
+        HEADER_BYTES + if self.expires_at.is_some() { EXPIRY_BYTES } else { 0 }
+    }
+
+    /// Bytes of the whole record, padding included.
+    #[inline]
+    pub(crate) fn record_bytes(&self) -> u64 {
+        record_bytes(self.key_bytes as usize, self.value_bytes as usize, self.expires_at.is_some())
+    }
+
+    /// Where the value begins in the record.
+    #[inline]
+    pub(crate) fn value_at(&self) -> u64 {
+        self.head_bytes() + u64::from(self.key_bytes)
+    }
+
+    /// The header as bytes, with how many of them count.
+    pub(crate) fn encode(&self) -> ([u8; HEAD_BYTES_MAX], usize) {
+        let mut bytes = [0; HEAD_BYTES_MAX];
+        let flags = if self.expires_at.is_some() { FLAG_EXPIRES } else { 0 }
+            | if self.member { FLAG_MEMBER } else { 0 }
+            | if self.drained { FLAG_DRAINED } else { 0 };
+        bytes[..4].copy_from_slice(&self.crc.to_le_bytes());
+        bytes[4] = self.kind as u8 | flags << 4;
+        bytes[5] = self.tag;
+        bytes[6..8].copy_from_slice(&(self.key_bytes as u16).to_le_bytes());
+        let sizes = u64::from(self.value_bytes) | u64::from(self.key_bytes >> 16) << 30;
+        bytes[8..16].copy_from_slice(&(sizes | (self.epoch.0 << 32)).to_le_bytes());
+        bytes[16..24].copy_from_slice(&(self.version.0 | (self.epoch.0 >> 32) << 52).to_le_bytes());
+        if let Some(at) = self.expires_at {
+            bytes[24..32].copy_from_slice(&at.to_le_bytes());
+        }
+        (bytes, self.head_bytes() as usize)
+    }
+
+    /// Reads the header at the beginning of `bytes`; `None` when no record of this format can begin so
+    /// or it would not fit in `bytes`.
+    #[inline]
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        if bytes.len() < HEADER_BYTES as usize {
+            return None;
+        }
+        let sizes = u64_at(bytes, 8) as u32;
+        let (kind, flags) = (bytes[4] & 15, bytes[4] >> 4);
+        let known = (1..=5).contains(&kind) && flags <= 7 && sizes >> 31 == 0;
+        if !known || (flags & FLAG_EXPIRES != 0 && bytes.len() < HEAD_BYTES_MAX) {
+            return None;
+        }
+        let header = Self::decode_head(bytes);
+        let value_bytes_max =
+            if header.kind == Kind::Batch { BATCH_BYTES_MAX } else { VALUE_BYTES_MAX as u64 };
+        if header.key_bytes as usize > KEY_BYTES_MAX || u64::from(header.value_bytes) > value_bytes_max {
+            return None;
+        }
+        (header.record_bytes() <= bytes.len() as u64).then_some(header)
+    }
+
+    /// The checksum this header should have, given the checksum of its body ([`body_crc`]).
+    #[inline]
+    pub(crate) fn crc_of(&self, body: u32) -> u32 {
+        let (bytes, len) = self.encode();
+        crc32c::crc32c_append(body, &bytes[4..len])
+    }
+
+    /// Reads the header of a record that is known to be whole: one that the index leads to.
+    ///
+    /// # Panics
+    /// When there is none: the index would be wrong, which is a defect.
+    #[inline]
+    pub(crate) fn decode_head(head: &[u8]) -> Self {
+        let kind = match head[4] & 15 {
+            1 => Kind::Value,
+            2 => Kind::Tombstone,
+            3 => Kind::CellSealed,
+            4 => Kind::CellOpen,
+            5 => Kind::Batch,
+            other => unreachable!("the index leads to a record of kind {other}"),
+        };
+        let flags = head[4] >> 4;
+        let sizes = u64_at(head, 8);
+        let order = u64_at(head, 16);
+        Self {
+            crc: u32_at(head, 0),
+            kind,
+            tag: head[5],
+            member: flags & FLAG_MEMBER != 0,
+            drained: flags & FLAG_DRAINED != 0,
+            key_bytes: u32::from(u16::from_le_bytes([head[6], head[7]])) | (sizes as u32 >> 30 & 1) << 16,
+            value_bytes: sizes as u32 & ((1 << 30) - 1),
+            epoch: Epoch(sizes >> 32 | order >> 52 << 32),
+            version: Version(order & Version::MAX),
+            expires_at: (flags & FLAG_EXPIRES != 0).then(|| u64_at(head, 24)),
+        }
+    }
+
+    /// Whether the record at the beginning of `bytes`, which `self` was decoded from, is whole.
+    pub(crate) fn verify(&self, bytes: &[u8], seed: u32) -> bool {
+        self.crc_of(body_crc(seed, &[self.summed_body(bytes)])) == self.crc
+    }
+
+    /// The part of the body that the checksum covers.
+    fn summed_body<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        let from = self.head_bytes() as usize;
+        let value_bytes = if self.kind == Kind::CellOpen { 0 } else { self.value_bytes as usize };
+        &bytes[from..from + self.key_bytes as usize + value_bytes]
+    }
+
+    /// The key of the record at the beginning of `bytes`.
+    pub(crate) fn key<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        let from = self.head_bytes() as usize;
+        &bytes[from..from + self.key_bytes as usize]
+    }
+}
+
+/// Bytes of a whole record.
+#[inline]
+pub(crate) fn record_bytes(key_bytes: usize, value_bytes: usize, expires: bool) -> u64 {
+    let head = HEADER_BYTES + if expires { EXPIRY_BYTES } else { 0 };
+    (head + key_bytes as u64 + value_bytes as u64 + 7) & !7
+}
+
+/// Checksum of a body given in parts, from the seed of its block's generation.
+#[inline]
+pub(crate) fn body_crc(seed: u32, parts: &[&[u8]]) -> u32 {
+    parts.iter().fold(seed, |crc, part| crc32c::crc32c_append(crc, part))
+}
+
+/// One step of reading a block.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// A whole record of this block begins at `at` and is `bytes` long.
+    Record { at: u64, header: Header },
+    /// No whole record begins at `at`. Whether that is the end, a torn write or damage is the caller's
+    /// to judge.
+    End { at: u64 },
+}
+
+/// Reads the records of one block in order, verifying each.
+pub(crate) struct Walk<'a> {
+    block: &'a [u8],
+    at: u64,
+    end: u64,
+    seed: u32,
+}
+
+impl<'a> Walk<'a> {
+    /// Walks `block` (the whole of it, header included) from `from` to `end`, both in bytes from its
+    /// beginning.
+    pub(crate) fn new(block: &'a [u8], from: u64, end: u64, seed: u32) -> Self {
+        Self { block, at: from, end: end.min(block.len() as u64), seed }
+    }
+
+    pub(crate) fn step(&mut self) -> Step {
+        let at = self.at;
+        let bytes = &self.block[at.min(self.end) as usize..self.end as usize];
+        match Header::decode(bytes) {
+            Some(header) if header.verify(bytes, self.seed) => {
+                self.at += header.record_bytes();
+                Step::Record { at, header }
+            }
+            _ => Step::End { at },
+        }
+    }
+
+    /// The first whole record that begins after `at` and matches, at any 8-byte position: used to
+    /// tell damage from a torn end, and to salvage.
+    pub(crate) fn find_after(&self, at: u64, matches: impl Fn(&Header) -> bool) -> Option<u64> {
+        (at + 8..self.end).step_by(8).find(|&at| {
+            let bytes = &self.block[at as usize..self.end as usize];
+            Header::decode(bytes).is_some_and(|h| matches(&h) && h.verify(bytes, self.seed))
+        })
+    }
+
+    /// Goes on at `at`.
+    pub(crate) fn resume(&mut self, at: u64) {
+        self.at = at;
+    }
+}
+
+/// The members of a batch record that was verified, as offsets in the record and headers. A
+/// body that is not a whole run of members gives an error: it was written so, by a defect or by
+/// somebody else.
+pub(crate) fn members(record: &[u8], batch: &Header, seed: u32) -> Result<Vec<(u64, Header)>, String> {
+    let from = batch.value_at();
+    let end = from + u64::from(batch.value_bytes);
+    let mut walk = Walk::new(record, from, end, seed);
+    let mut found = Vec::new();
+    loop {
+        match walk.step() {
+            Step::Record { at, header }
+                if header.member && matches!(header.kind, Kind::Value | Kind::Tombstone) =>
+            {
+                found.push((at, header));
+            }
+            Step::Record { at, header } => {
+                return Err(format!("batch holds a {:?} record at its byte {at}", header.kind));
+            }
+            Step::End { at } if at == end => return Ok(found),
+            Step::End { at } => return Err(format!("batch members end at byte {at}, wanted {end}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::Generation;
+    use proptest::prelude::*;
+
+    fn whole(mut header: Header, key: &[u8], value: &[u8], seed: u32) -> Vec<u8> {
+        header.crc = header.crc_of(body_crc(seed, &[key, value]));
+        let (head, len) = header.encode();
+        let mut bytes = [&head[..len], key, value].concat();
+        bytes.resize(header.record_bytes() as usize, 0);
+        bytes
+    }
+
+    proptest! {
+        #[test]
+        fn record_reads_back_and_only_with_its_generation(
+            key in prop::collection::vec(any::<u8>(), 0..80),
+            value in prop::collection::vec(any::<u8>(), 0..300),
+            tag: u8, epoch in 0..=Epoch::MAX, version in 0..=Version::MAX,
+            expires_at: Option<u64>, member: bool, drained: bool, flip: prop::sample::Index,
+        ) {
+            let header = Header {
+                crc: 0, kind: Kind::Value, tag, member, drained,
+                key_bytes: key.len() as u32, value_bytes: value.len() as u32,
+                epoch: Epoch(epoch), version: Version(version), expires_at,
+            };
+            let seed = Generation::new(1, 2).seed();
+            let bytes = whole(header, &key, &value, seed);
+            let read = Header::decode(&bytes).unwrap();
+            prop_assert_eq!(Header { crc: 0, ..read }, header);
+            prop_assert!(read.verify(&bytes, seed));
+            prop_assert_eq!(read.key(&bytes), &key[..]);
+            prop_assert!(!read.verify(&bytes, Generation::new(1, 3).seed()));
+            // Any flipped bit of header, key or value is told.
+            let bits = (header.value_at() as usize + value.len()) * 8;
+            let bit = flip.index(bits);
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            prop_assert!(Header::decode(&flipped).is_none_or(|h| !h.verify(&flipped, seed)));
+        }
+
+        #[test]
+        fn any_bytes_decode_or_not_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let mut walk = Walk::new(&bytes, 0, bytes.len() as u64, 7);
+            while let Step::Record { .. } = walk.step() {}
+            let _ = walk.find_after(0, |_| true);
+        }
+    }
+
+    #[test]
+    fn key_of_64_kib_keeps_its_length() {
+        let key = vec![1; KEY_BYTES_MAX];
+        let header = Header {
+            crc: 0,
+            kind: Kind::Tombstone,
+            tag: 0,
+            member: false,
+            drained: true,
+            key_bytes: key.len() as u32,
+            value_bytes: 0,
+            epoch: Epoch(1),
+            version: Version(1),
+            expires_at: None,
+        };
+        let bytes = whole(header, &key, b"", 5);
+        assert_eq!(Header::decode(&bytes).unwrap().key_bytes, 65_536);
+    }
+}

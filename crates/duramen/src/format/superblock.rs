@@ -1,0 +1,273 @@
+//! The superblock: what the store is, and how it was last opened.
+//!
+//! Two copies hold the same content. An update writes copy 0, persists it, then writes and persists
+//! copy 1, so at every moment one of them is whole. While a store is created the magic word
+//! is written last: until then the medium is not a store.
+//!
+//! | offset | bytes | meaning |
+//! |---|---|---|
+//! | 0 | 8 | magic, `DURAMEN1` |
+//! | 8 | 4 | format version |
+//! | 12 | 4 | CRC-32C of bytes 0 to 127 with this field zero |
+//! | 16 | 8 | store id: random, chosen at creation, seeds the hash |
+//! | 24 | 8 | sequence: counts superblock updates |
+//! | 32 | 4 | unit bytes |
+//! | 36 | 1 | index kind (0 hash) |
+//! | 37 | 1 | index residence (0 dram) |
+//! | 38 | 1 | state (1 open, 2 closed cleanly) |
+//! | 39 | 1 | durability of this incarnation ([`Regime`]) |
+//! | 40 | 4 | incarnation: counts opens |
+//! | 44 | 4 | zero |
+//! | 48 | 16 | kernel's boot id at the last open |
+//! | 64 | 8 | epoch base: the first epoch of this incarnation; all earlier ones are settled |
+//! | 72 | 8 | time floor, Unix milliseconds: the store's clock never shows less |
+//! | 80 | 8 | creation time, Unix milliseconds |
+//! | 88 | 8 | units in use by the store, head included |
+//! | 96 | 32 | zero |
+
+use super::{FORMAT_VERSION, HEAD_BYTES, u32_at, u64_at};
+use crate::{Error, ErrorKind, Result};
+use duramen_media::{Medium, Offset};
+
+pub(crate) const MAGIC: [u8; 8] = *b"DURAMEN1";
+pub(crate) const BYTES: usize = 128;
+const COPIES: [Offset; 2] = [Offset(0), Offset(4096)];
+const CRC_AT: usize = 12;
+
+// The smallest unit holds a block header and one small record; the largest keeps unit counts of
+// any medium in 32 bits.
+pub(crate) const UNIT_BYTES_MIN: u32 = 512;
+pub(crate) const UNIT_BYTES_MAX: u32 = 64 << 20;
+
+/// How writes of one incarnation became durable; recovery judges a crash by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Regime {
+    /// Each record was durable before it was acknowledged: every valid record counts.
+    Immediate = 0,
+    /// Epochs; after a mere process crash every valid record counts, after a reboot only those of
+    /// committed epochs.
+    Epochs = 1,
+    /// Epochs; only those committed ever count.
+    Manual = 2,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Superblock {
+    pub store_id: u64,
+    pub sequence: u64,
+    pub unit_bytes: u32,
+    pub clean: bool,
+    pub regime: Regime,
+    pub incarnation: u32,
+    pub boot_id: [u8; 16],
+    pub epoch_base: u64,
+    pub time_floor: u64,
+    pub created: u64,
+    pub units: u32,
+}
+
+/// What the head of a medium holds.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// Nothing was ever written here, or a creation that did not finish.
+    Nothing,
+    /// A store; `damaged` tells of the copy that is not whole.
+    Store { superblock: Superblock, damaged: Option<String> },
+}
+
+impl Superblock {
+    pub(crate) fn encode(&self) -> [u8; BYTES] {
+        let mut bytes = [0; BYTES];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.store_id.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.sequence.to_le_bytes());
+        bytes[32..36].copy_from_slice(&self.unit_bytes.to_le_bytes());
+        bytes[38] = if self.clean { 2 } else { 1 };
+        bytes[39] = self.regime as u8;
+        bytes[40..44].copy_from_slice(&self.incarnation.to_le_bytes());
+        bytes[48..64].copy_from_slice(&self.boot_id);
+        bytes[64..72].copy_from_slice(&self.epoch_base.to_le_bytes());
+        bytes[72..80].copy_from_slice(&self.time_floor.to_le_bytes());
+        bytes[80..88].copy_from_slice(&self.created.to_le_bytes());
+        bytes[88..96].copy_from_slice(&u64::from(self.units).to_le_bytes());
+        let crc = crc32c::crc32c(&bytes);
+        bytes[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// Reads one copy. The error names found and wanted.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
+        if bytes.len() < BYTES {
+            return Err(Error::corrupt(format!("superblock has {} bytes, wanted {BYTES}", bytes.len())));
+        }
+        let bytes = &bytes[..BYTES];
+        if bytes[..8] != MAGIC {
+            return Err(Error::corrupt(format!(
+                "superblock begins with {:02x?}, wanted {:02x?} (\"DURAMEN1\")",
+                &bytes[..8],
+                MAGIC
+            )));
+        }
+        let version = u32_at(bytes, 8);
+        if version > FORMAT_VERSION {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                format!(
+                    "format version is {version}, this build reads up to {FORMAT_VERSION}: open it with a newer duramen"
+                ),
+            ));
+        }
+        let mut zeroed = [0; BYTES];
+        zeroed.copy_from_slice(bytes);
+        zeroed[CRC_AT..CRC_AT + 4].fill(0);
+        let (found, wanted) = (u32_at(bytes, CRC_AT), crc32c::crc32c(&zeroed));
+        if found != wanted {
+            return Err(Error::corrupt(format!(
+                "superblock has checksum {found:#010x}, wanted {wanted:#010x}"
+            )));
+        }
+        let field = |name: &str, found: u64, wanted: &str| {
+            Err(Error::corrupt(format!("superblock field {name} is {found}, wanted {wanted}")))
+        };
+        if version == 0 {
+            return field("format version", 0, "1 or more");
+        }
+        let unit_bytes = u32_at(bytes, 32);
+        if !(UNIT_BYTES_MIN..=UNIT_BYTES_MAX).contains(&unit_bytes) || !unit_bytes.is_multiple_of(64) {
+            return field("unit bytes", u64::from(unit_bytes), "a multiple of 64 from 512 to 64 MiB");
+        }
+        if bytes[36] != 0 {
+            return field("index kind", u64::from(bytes[36]), "0 (hash)");
+        }
+        if bytes[37] != 0 {
+            return field("index residence", u64::from(bytes[37]), "0 (dram)");
+        }
+        let clean = match bytes[38] {
+            1 => false,
+            2 => true,
+            other => return field("state", u64::from(other), "1 (open) or 2 (closed)"),
+        };
+        let regime = match bytes[39] {
+            0 => Regime::Immediate,
+            1 => Regime::Epochs,
+            2 => Regime::Manual,
+            other => return field("durability", u64::from(other), "0, 1 or 2"),
+        };
+        let units = match u32::try_from(u64_at(bytes, 88)) {
+            Ok(units) if u64::from(units) * u64::from(unit_bytes) >= HEAD_BYTES => units,
+            _ => return field("units", u64_at(bytes, 88), "enough for the head, below 2^32"),
+        };
+        let mut boot_id = [0; 16];
+        boot_id.copy_from_slice(&bytes[48..64]);
+        Ok(Self {
+            store_id: u64_at(bytes, 16),
+            sequence: u64_at(bytes, 24),
+            unit_bytes,
+            clean,
+            regime,
+            incarnation: u32_at(bytes, 40),
+            boot_id,
+            epoch_base: u64_at(bytes, 64),
+            time_floor: u64_at(bytes, 72),
+            created: u64_at(bytes, 80),
+            units,
+        })
+    }
+
+    /// Looks at the head of a medium.
+    ///
+    /// # Errors
+    /// `Corrupt` when neither copy is whole, or when something else than a store is there;
+    /// `Unsupported` when a newer format is.
+    pub(crate) fn find<M: Medium>(medium: &M) -> Result<Found> {
+        if medium.len() < HEAD_BYTES {
+            return Err(Error::corrupt(format!(
+                "the medium has {} bytes, a store has at least {HEAD_BYTES}",
+                medium.len()
+            )));
+        }
+        // SAFETY: nothing writes to a medium before its superblock was found or made.
+        let head = unsafe { medium.bytes(Offset(0), HEAD_BYTES) };
+        let copies = COPIES.map(|at| Self::decode(&head[at.0 as usize..at.0 as usize + BYTES]));
+        match copies {
+            [Ok(a), Ok(b)] => {
+                Ok(Found::Store { superblock: if a.sequence >= b.sequence { a } else { b }, damaged: None })
+            }
+            // A newer format in either copy decides: its other copy may look damaged to this build.
+            [Err(e), _] | [_, Err(e)] if e.kind() == ErrorKind::Unsupported => Err(e),
+            [Ok(superblock), Err(e)] => {
+                Ok(Found::Store { superblock, damaged: Some(format!("copy 1 at offset 4096: {e}")) })
+            }
+            [Err(e), Ok(superblock)] => {
+                Ok(Found::Store { superblock, damaged: Some(format!("copy 0 at offset 0: {e}")) })
+            }
+            [Err(first), Err(second)] => {
+                // While a store is created its magic words are written last; before that, only
+                // the two superblocks can hold anything.
+                let magics_zero = COPIES.iter().all(|at| u64_at(head, at.0 as usize) == 0);
+                let rest_zero =
+                    head[BYTES..4096].iter().all(|&b| b == 0) && head[4096 + BYTES..].iter().all(|&b| b == 0);
+                if magics_zero && rest_zero {
+                    Ok(Found::Nothing)
+                } else {
+                    Err(Error::corrupt(format!(
+                        "neither superblock is whole (copy 0: {first}; copy 1: {second}): this is not a \
+                         Duramen store, or its head was overwritten"
+                    )))
+                }
+            }
+        }
+    }
+
+    /// Writes both copies, each durable before the next is touched.
+    pub(crate) fn persist<M: Medium>(&self, medium: &M) -> Result<()> {
+        let bytes = self.encode();
+        for at in COPIES {
+            // The magic word is the commit: everything else of the copy is durable before it. When
+            // the copy already has its magic, a torn write is told by the checksum.
+            medium.store(at.plus(8), &[&bytes[8..]]);
+            medium.persist(at.plus(8), BYTES as u64 - 8);
+            medium.publish(at, u64_at(&bytes, 0));
+            medium.sync()?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Superblock {
+        Superblock {
+            store_id: 7,
+            sequence: 3,
+            unit_bytes: 24 << 10,
+            clean: true,
+            regime: Regime::Epochs,
+            incarnation: 9,
+            boot_id: [5; 16],
+            epoch_base: 11,
+            time_floor: 12,
+            created: 13,
+            units: 14,
+        }
+    }
+
+    #[test]
+    fn superblock_reads_back() {
+        assert_eq!(Superblock::decode(&sample().encode()).unwrap(), sample());
+    }
+
+    #[test]
+    fn every_flipped_bit_is_told() {
+        let bytes = sample().encode();
+        for bit in 0..BYTES * 8 {
+            let mut flipped = bytes;
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(Superblock::decode(&flipped).is_err(), "bit {bit}");
+        }
+    }
+}
