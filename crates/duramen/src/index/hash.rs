@@ -1,0 +1,615 @@
+//! The hash index: extendible hashing over segments of cache-line buckets.
+//!
+//! ```text
+//! hash: | directory: top `depth` bits | fingerprint: the next 13 |  ...  | secondary: 16 | primary: 16 |
+//! ```
+//!
+//! A directory entry leads to a segment; the segment has `BUCKETS` buckets of 8 slots, one line each.
+//! A key lies in its primary bucket, or else in its secondary one, or else in the segment's stash.
+//! A slot never moves inside its segment.
+//!
+//! Growth splits one segment at a time, into two new ones, by the hash bit that follows the segment's
+//! depth. That bit is the first of the fingerprint, so a split reads no keys: fingerprints shift by
+//! one, and the segment knows one bit of them less. When few are left, that split reads the keys
+//! and fills them up again (once in six).
+//!
+//! Who may do what:
+//!
+//! * *Readers* take no lock. They hold an epoch guard from before they read the directory until they
+//!   are done with what they found.
+//! * *Writers* of a key hold the lock of its primary bucket: bit 63 of the bucket's slot 0. Whoever holds
+//!   it may change slots of keys with this primary, wherever they lie, and claim empty slots of other
+//!   buckets by compare-and-swap.
+//! * *A split* holds the locks of all buckets of its segment, taken in order, and never gives them back:
+//!   the old segment is frozen, and who waits for its locks sees `retired` and begins anew.
+//! * *A batch* holds several locks, taken in the order of (segment address, bucket). It never waits for
+//!   a split while it does: an insertion that finds no room goes to the stash.
+//!
+//! Invariants:
+//! 1. At most one slot holds a key.
+//! 2. Bit 63 of slot 1 of a bucket is set when a key with this primary lies elsewhere.
+//! 3. A frozen segment never changes again until no guard can see it; a reader that still
+//!    reads it sees the state of the moment of the split, which lies within its call.
+
+use super::memory::Memory;
+use super::{BUCKET_BIT, FINGERPRINT_BITS, FINGERPRINT_MASK, FINGERPRINT_SHIFT, Keys, LOCATION_MASK, Slot};
+use crossbeam_epoch::{Atomic, Guard, Owned};
+use duramen_media::Offset;
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
+use std::sync::{Arc, Mutex};
+
+const BUCKET_SLOTS: usize = 8;
+/// 255 buckets and the segment's own line are 16 KiB.
+const BUCKETS: usize = 255;
+const SEGMENT_SLOTS: usize = BUCKETS * BUCKET_SLOTS;
+/// A segment splits when an insertion finds both buckets full and this much is taken. Below, the
+/// stash takes the key: then the hash has many equal keys, which a split would not part.
+const SPLIT_COUNT_MIN: u32 = (SEGMENT_SLOTS * 6 / 10) as u32;
+/// ... or when the stash has this many: with many equal hashes it would have to be searched by all.
+const STASH_SLOTS: usize = 7;
+/// Fingerprint bits that a segment must know at least: 1 probe in 32 of the 8 slots then reads a
+/// record in vain.
+const KNOWN_BITS_MIN: u32 = 8;
+const DEPTH_INITIAL: u32 = 1;
+/// Directory bits and fingerprint bits must not reach the 16 bits of the primary bucket.
+const DEPTH_MAX: u32 = 64 - 16 - FINGERPRINT_BITS;
+
+#[repr(C, align(64))]
+struct Bucket([AtomicU64; BUCKET_SLOTS]);
+
+#[repr(C, align(64))]
+struct Stash {
+    slots: [AtomicU64; STASH_SLOTS],
+    next: AtomicPtr<Stash>,
+}
+
+#[repr(C, align(64))]
+pub(super) struct Segment {
+    count: AtomicU32,
+    retired: AtomicBool,
+    splitting: AtomicBool,
+    stash: AtomicPtr<Stash>,
+    buckets: [Bucket; BUCKETS],
+}
+
+const _: () = assert!(size_of::<Segment>() == 16 << 10);
+const _: () = assert!(size_of::<Stash>() == 64);
+
+/// A directory entry: bits 0 to 3 known fingerprint bits, 6 to 47 the segment, 56 to 63 its depth.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Entry(u64);
+
+impl Entry {
+    fn new(segment: NonNull<Segment>, depth: u32, known: u32) -> Self {
+        let address = segment.as_ptr() as u64;
+        debug_assert!(address & !0x0000_ffff_ffff_ffc0 == 0);
+        Self(address | u64::from(known) | u64::from(depth) << 56)
+    }
+
+    fn segment(self) -> NonNull<Segment> {
+        NonNull::new((self.0 & 0x0000_ffff_ffff_ffc0) as *mut Segment).unwrap_or(NonNull::dangling())
+    }
+
+    fn depth(self) -> u32 {
+        (self.0 >> 56) as u32
+    }
+
+    fn known(self) -> u32 {
+        self.0 as u32 & 15
+    }
+}
+
+struct Directory {
+    depth: u32,
+    entries: Box<[AtomicU64]>,
+}
+
+impl Directory {
+    fn entry(&self, hash: u64) -> Entry {
+        Entry(self.entries[(hash >> (64 - self.depth)) as usize].load(Acquire))
+    }
+}
+
+/// What a probe compares: the fingerprint where it lies in a slot, and the bits of it that count.
+#[derive(Clone, Copy)]
+struct Probe {
+    want: u64,
+    mask: u64,
+    primary: usize,
+    secondary: usize,
+}
+
+impl Probe {
+    #[inline]
+    fn new(hash: u64, entry: Entry) -> Self {
+        let known_mask = FINGERPRINT_MASK & !(FINGERPRINT_MASK >> entry.known());
+        let primary = bucket_of(hash);
+        let mut secondary = bucket_of(hash >> 16);
+        if secondary == primary {
+            secondary = (secondary + 1) % BUCKETS;
+        }
+        Self { want: fingerprint(hash, entry.depth()), mask: known_mask, primary, secondary }
+    }
+
+    #[inline]
+    fn matches(self, word: u64) -> bool {
+        (word ^ self.want) & self.mask == 0 && word & LOCATION_MASK != 0
+    }
+}
+
+/// The 13 hash bits behind the top `depth`, where a slot holds them.
+#[inline]
+fn fingerprint(hash: u64, depth: u32) -> u64 {
+    ((hash << depth) >> (64 - FINGERPRINT_BITS)) << FINGERPRINT_SHIFT
+}
+
+#[inline]
+fn bucket_of(bits: u64) -> usize {
+    (((bits & 0xffff) * BUCKETS as u64) >> 16) as usize
+}
+
+impl Segment {
+    fn stashes(&self) -> impl Iterator<Item = &Stash> {
+        let mut next = self.stash.load(Acquire);
+        std::iter::from_fn(move || {
+            // SAFETY: stash lines are freed with their segment only, which the guard keeps.
+            let stash = unsafe { next.as_ref() }?;
+            next = stash.next.load(Acquire);
+            Some(stash)
+        })
+    }
+
+    /// Places that may hold a key of `probe`, likeliest first.
+    #[inline]
+    fn find(&self, probe: Probe, mut is_key: impl FnMut(Slot) -> bool) -> Option<&AtomicU64> {
+        let mut look = |slots: &'_ [AtomicU64]| -> Option<usize> {
+            slots.iter().position(|slot| {
+                let word = slot.load(Acquire);
+                probe.matches(word) && is_key(Slot(word & !BUCKET_BIT))
+            })
+        };
+        let primary = &self.buckets[probe.primary].0;
+        if let Some(i) = look(primary) {
+            return Some(&primary[i]);
+        }
+        if primary[1].load(Acquire) & BUCKET_BIT == 0 {
+            return None;
+        }
+        let secondary = &self.buckets[probe.secondary].0;
+        if let Some(i) = look(secondary) {
+            return Some(&secondary[i]);
+        }
+        self.stashes().find_map(|stash| look(&stash.slots).map(|i| &stash.slots[i]))
+    }
+
+    /// Puts a slot where there is room; whoever calls holds the primary bucket's lock, or the
+    /// segment is not yet shared. Says whether the segment should split.
+    fn insert(&self, probe: Probe, slot: Slot) -> bool {
+        let word = slot.0 & !FINGERPRINT_MASK & !BUCKET_BIT | probe.want;
+        let count = self.count.fetch_add(1, Relaxed) + 1;
+        if claim(&self.buckets[probe.primary].0, word) {
+            return false;
+        }
+        self.buckets[probe.primary].0[1].fetch_or(BUCKET_BIT, AcqRel);
+        if claim(&self.buckets[probe.secondary].0, word) {
+            return false;
+        }
+        if !self.stashes().any(|stash| claim(&stash.slots, word)) {
+            let stash = Box::new(Stash { slots: Default::default(), next: AtomicPtr::default() });
+            stash.slots[0].store(word, Relaxed);
+            let stash = Box::into_raw(stash);
+            let mut head = self.stash.load(Acquire);
+            loop {
+                // SAFETY: not yet shared; it was just made.
+                unsafe { &*stash }.next.store(head, Relaxed);
+                // AcqRel: pairs with the Acquire in `stashes`; publishes the line's slot.
+                match self.stash.compare_exchange(head, stash, AcqRel, Acquire) {
+                    Ok(_) => break,
+                    Err(now) => head = now,
+                }
+            }
+        }
+        count >= SPLIT_COUNT_MIN
+    }
+}
+
+/// Claims an empty slot for `word`.
+fn claim(slots: &[AtomicU64], word: u64) -> bool {
+    slots.iter().any(|slot| {
+        let mut now = slot.load(Relaxed);
+        while now & LOCATION_MASK == 0 {
+            // AcqRel: pairs with the Acquire in `find`; publishes the record behind the location.
+            match slot.compare_exchange(now, word | now & BUCKET_BIT, AcqRel, Relaxed) {
+                Ok(_) => return true,
+                Err(other) => now = other,
+            }
+        }
+        false
+    })
+}
+
+/// Writes a slot and leaves the bucket's bit as it is.
+fn write(slot: &AtomicU64, word: u64) {
+    let mut now = slot.load(Relaxed);
+    while let Err(other) =
+        // AcqRel: pairs with the Acquire in `find`; publishes the record behind the location.
+        slot.compare_exchange_weak(now, word & !BUCKET_BIT | now & BUCKET_BIT, AcqRel, Relaxed)
+    {
+        now = other;
+    }
+}
+
+/// A place in a locked bucket that holds the key.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    slot: &'a AtomicU64,
+}
+
+impl Place<'_> {
+    pub(crate) fn get(self) -> Slot {
+        Slot(self.slot.load(Acquire) & !BUCKET_BIT)
+    }
+
+    /// Changes everything but the fingerprint.
+    pub(crate) fn set(self, slot: Slot) {
+        let now = self.slot.load(Relaxed);
+        write(self.slot, slot.0 & !FINGERPRINT_MASK | now & FINGERPRINT_MASK);
+    }
+}
+
+/// The lock of a key's primary bucket.
+pub(crate) struct Locked<'a> {
+    segment: &'a Segment,
+    probe: Probe,
+    owned: bool,
+}
+
+impl<'a> Locked<'a> {
+    /// The slot whose record `is_key` recognises.
+    #[inline]
+    pub(crate) fn find(&self, is_key: impl FnMut(Slot) -> bool) -> Option<Place<'a>> {
+        self.segment.find(self.probe, is_key).map(|slot| Place { slot })
+    }
+
+    /// Adds a key that is not there. Says whether [`HashIndex::split`] should be called, once no lock
+    /// is held any more.
+    #[must_use]
+    pub(crate) fn insert(&self, slot: Slot) -> bool {
+        self.segment.insert(self.probe, slot)
+    }
+
+    pub(crate) fn remove(&self, place: Place<'_>) {
+        write(place.slot, 0);
+        self.segment.count.fetch_sub(1, Relaxed);
+    }
+
+    /// What orders locks taken together, and tells two keys of one bucket.
+    fn order(&self) -> (usize, usize) {
+        (std::ptr::from_ref(self.segment) as usize, self.probe.primary)
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        if self.owned {
+            // Release: pairs with the Acquire in `try_lock`.
+            self.segment.buckets[self.probe.primary].0[0].fetch_and(!BUCKET_BIT, Release);
+        }
+    }
+}
+
+fn try_lock(bucket: &Bucket) -> bool {
+    let now = bucket.0[0].load(Relaxed);
+    now & BUCKET_BIT == 0 && bucket.0[0].compare_exchange(now, now | BUCKET_BIT, Acquire, Relaxed).is_ok()
+}
+
+/// Spins, then lets others run: the holder may not be on a CPU.
+#[derive(Default)]
+pub(crate) struct Backoff(u32);
+
+impl Backoff {
+    #[inline]
+    pub(crate) fn wait(&mut self) {
+        self.0 += 1;
+        if self.0 < 64 {
+            std::hint::spin_loop();
+        } else {
+            std::thread::yield_now();
+        }
+    }
+}
+
+pub(crate) struct HashIndex {
+    directory: Atomic<Directory>,
+    /// Held while the directory changes.
+    growing: Mutex<()>,
+    memory: Arc<Memory>,
+}
+
+impl HashIndex {
+    pub(crate) fn new() -> Self {
+        let memory = Arc::new(Memory::default());
+        let entries = (0..1 << DEPTH_INITIAL)
+            .map(|_| AtomicU64::new(Entry::new(memory.take(), DEPTH_INITIAL, FINGERPRINT_BITS).0))
+            .collect();
+        Self {
+            directory: Atomic::new(Directory { depth: DEPTH_INITIAL, entries }),
+            growing: Mutex::new(()),
+            memory,
+        }
+    }
+
+    /// Bytes of DRAM that the index takes.
+    pub(crate) fn bytes(&self, guard: &Guard) -> u64 {
+        self.memory.bytes() + self.directory(guard).entries.len() as u64 * 8
+    }
+
+    #[inline]
+    fn directory<'g>(&self, guard: &'g Guard) -> &'g Directory {
+        // SAFETY: the directory is never null, and a replaced one lives while the guard does.
+        unsafe { self.directory.load(Acquire, guard).deref() }
+    }
+
+    #[inline]
+    fn segment<'g>(&self, entry: Entry, _guard: &'g Guard) -> &'g Segment {
+        // SAFETY: entries lead to segments of `memory`, which outlives the guard's borrower; a
+        // retired segment is recycled only when no guard can see it (invariant 3).
+        unsafe { entry.segment().as_ref() }
+    }
+
+    /// Hints that the bucket of `hash` is read soon.
+    #[inline]
+    pub(crate) fn prefetch(&self, hash: u64, guard: &Guard) {
+        let entry = self.directory(guard).entry(hash);
+        let bucket = &self.segment(entry, guard).buckets[bucket_of(hash)];
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            // SAFETY: a prefetch reads nothing and cannot fault.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(bucket).cast()) };
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = bucket;
+    }
+
+    /// The slot of the key that `is_key` recognises, without a lock.
+    #[inline]
+    pub(crate) fn find(&self, hash: u64, guard: &Guard, is_key: impl FnMut(Slot) -> bool) -> Option<Slot> {
+        let entry = self.directory(guard).entry(hash);
+        let mut found = None;
+        let mut is_key = is_key;
+        self.segment(entry, guard).find(Probe::new(hash, entry), |slot| {
+            let is = is_key(slot);
+            if is {
+                // What was compared is what is returned, even if the slot changes meanwhile.
+                found = Some(slot);
+            }
+            is
+        });
+        found
+    }
+
+    /// The likeliest place of the record of `hash`, to be prefetched.
+    pub(crate) fn candidate(&self, hash: u64, guard: &Guard) -> Option<Offset> {
+        let entry = self.directory(guard).entry(hash);
+        let probe = Probe::new(hash, entry);
+        let bucket = &self.segment(entry, guard).buckets[probe.primary];
+        bucket.0.iter().map(|slot| slot.load(Relaxed)).find(|&w| probe.matches(w)).map(|w| Slot(w).location())
+    }
+
+    /// Locks the bucket of `hash`.
+    #[inline]
+    pub(crate) fn lock<'g>(&self, hash: u64, guard: &'g Guard) -> Locked<'g> {
+        let mut backoff = Backoff::default();
+        loop {
+            let entry = self.directory(guard).entry(hash);
+            let segment = self.segment(entry, guard);
+            let probe = Probe::new(hash, entry);
+            // A frozen segment's locks are never given back, so taking one shows that it lives.
+            if try_lock(&segment.buckets[probe.primary]) {
+                return Locked { segment, probe, owned: true };
+            }
+            backoff.wait();
+        }
+    }
+
+    /// Locks the buckets of all `hashes`; two keys of one bucket share its lock. The result is in the
+    /// order of `hashes`.
+    pub(crate) fn lock_all<'g>(&self, hashes: &[u64], guard: &'g Guard) -> Vec<Locked<'g>> {
+        let mut backoff = Backoff::default();
+        'again: loop {
+            let directory = self.directory(guard);
+            let mut locked: Vec<Locked<'g>> = hashes
+                .iter()
+                .map(|&hash| {
+                    let entry = directory.entry(hash);
+                    Locked {
+                        segment: self.segment(entry, guard),
+                        probe: Probe::new(hash, entry),
+                        owned: false,
+                    }
+                })
+                .collect();
+            let mut order: Vec<usize> = (0..locked.len()).collect();
+            order.sort_by_key(|&i| locked[i].order());
+            for at in 0..order.len() {
+                let i = order[at];
+                if at > 0 && locked[order[at - 1]].order() == locked[i].order() {
+                    continue;
+                }
+                while !try_lock(&locked[i].segment.buckets[locked[i].probe.primary]) {
+                    if locked[i].segment.retired.load(Acquire) {
+                        // Split meanwhile: give all back and look again.
+                        drop(locked);
+                        backoff.wait();
+                        continue 'again;
+                    }
+                    backoff.wait();
+                }
+                locked[i].owned = true;
+            }
+            return locked;
+        }
+    }
+
+    /// Splits the segment of `hash`, if it is still crowded and nobody else does. No lock may be held.
+    pub(crate) fn split(&self, hash: u64, keys: &impl Keys, guard: &Guard) {
+        let entry = self.directory(guard).entry(hash);
+        let segment = self.segment(entry, guard);
+        let depth = entry.depth();
+        if segment.count.load(Relaxed) < SPLIT_COUNT_MIN
+            || depth >= DEPTH_MAX
+            || segment.splitting.swap(true, AcqRel)
+        {
+            return;
+        }
+        for bucket in &segment.buckets {
+            let mut backoff = Backoff::default();
+            while !try_lock(bucket) {
+                backoff.wait();
+            }
+        }
+        // From here on nobody changes the segment.
+        let known = if entry.known() <= KNOWN_BITS_MIN { FINGERPRINT_BITS } else { entry.known() - 1 };
+        let refresh = known == FINGERPRINT_BITS;
+        let halves = [self.memory.take(), self.memory.take()];
+        let halves = halves.map(|half| Entry::new(half, depth + 1, known));
+        let half_bit = 1 << (FINGERPRINT_SHIFT + FINGERPRINT_BITS - 1);
+        for (b, bucket) in segment.buckets.iter().enumerate() {
+            for (s, slot) in bucket.0.iter().enumerate() {
+                let word = slot.load(Relaxed);
+                if s == 1 && word & BUCKET_BIT != 0 {
+                    for half in halves {
+                        self.segment(half, guard).buckets[b].0[1].fetch_or(BUCKET_BIT, Relaxed);
+                    }
+                }
+                if word & LOCATION_MASK == 0 {
+                    continue;
+                }
+                let half = self.segment(halves[usize::from(word & half_bit != 0)], guard);
+                let fingerprint = if refresh {
+                    fingerprint(keys.hash_at(Slot(word).location()), depth + 1)
+                } else {
+                    (word << 1) & FINGERPRINT_MASK
+                };
+                let target = &half.buckets[b].0[s];
+                let bit = target.load(Relaxed) & BUCKET_BIT;
+                target.store(word & !FINGERPRINT_MASK & !BUCKET_BIT | fingerprint | bit, Relaxed);
+                half.count.fetch_add(1, Relaxed);
+            }
+        }
+        for stash in segment.stashes() {
+            for slot in &stash.slots {
+                let slot = Slot(slot.load(Relaxed));
+                if !slot.is_empty() {
+                    let hash = keys.hash_at(slot.location());
+                    let half = halves[usize::from(hash << depth >> 63 != 0)];
+                    let _ = self.segment(half, guard).insert(Probe::new(hash, half), slot);
+                }
+            }
+        }
+        self.replace(hash, depth, halves, guard);
+        // Release: pairs with the Acquire in `lock_all`; the directory already leads elsewhere.
+        segment.retired.store(true, Release);
+        let (memory, old) = (Arc::clone(&self.memory), entry.segment().as_ptr() as usize);
+        guard.defer(move || recycle(&memory, old));
+    }
+
+    /// Makes the directory lead to `halves` instead of the segment of `hash` at `depth`.
+    fn replace(&self, hash: u64, depth: u32, halves: [Entry; 2], guard: &Guard) {
+        let _growing = self.growing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut directory = self.directory(guard);
+        if directory.depth == depth {
+            let entries =
+                directory.entries.iter().flat_map(|e| [e.load(Relaxed), e.load(Relaxed)]).map(AtomicU64::new);
+            let doubled = Owned::new(Directory { depth: depth + 1, entries: entries.collect() });
+            // AcqRel: pairs with the Acquire in `directory`.
+            let old = self.directory.swap(doubled, AcqRel, guard);
+            // SAFETY: the old directory is unreachable from now on for new guards.
+            unsafe { guard.defer_destroy(old) };
+            directory = self.directory(guard);
+        }
+        // The entries of the two halves: 2^(directory depth - depth - 1) each.
+        let each = 1usize << (directory.depth - depth - 1);
+        let first = ((hash >> (64 - depth)) as usize) << (directory.depth - depth);
+        for (i, half) in halves.into_iter().enumerate() {
+            for entry in &directory.entries[first + i * each..][..each] {
+                // Release: pairs with the Acquire in `entry`; publishes the half.
+                entry.store(half.0, Release);
+            }
+        }
+    }
+
+    /// Visits the slots at `cursor` (one bucket), and returns the cursor of the next, 0 at the end.
+    ///
+    /// A cursor is a hash prefix (48 bits) and a bucket (16 bits). A slot never moves inside its segment,
+    /// and a split keeps its bucket, so every key that stays is visited at least once.
+    pub(crate) fn scan(&self, cursor: u64, guard: &Guard, visit: &mut dyn FnMut(Slot)) -> u64 {
+        let (prefix, bucket) = (cursor & !0xffff, cursor as usize & 0xffff);
+        let entry = self.directory(guard).entry(prefix);
+        let segment = self.segment(entry, guard);
+        let mut all = |slots: &[AtomicU64]| {
+            for slot in slots {
+                let slot = Slot(slot.load(Acquire) & !BUCKET_BIT);
+                if !slot.is_empty() {
+                    visit(slot);
+                }
+            }
+        };
+        if bucket < BUCKETS {
+            all(&segment.buckets[bucket].0);
+            return prefix | (bucket as u64 + 1);
+        }
+        segment.stashes().for_each(|stash| all(&stash.slots));
+        let step = 1u64 << (64 - entry.depth());
+        (prefix & !(step - 1)).checked_add(step).unwrap_or(0)
+    }
+
+    /// A cursor at a bucket that `random` picks.
+    pub(crate) fn cursor_at(random: u64) -> u64 {
+        random & !0xffff | bucket_of(random) as u64
+    }
+}
+
+/// Empties a segment that nobody can see any more and hands it back.
+fn recycle(memory: &Memory, segment: usize) {
+    let Some(pointer) = NonNull::new(segment as *mut Segment) else { return };
+    // SAFETY: the segment lies in `memory` (its invariant 1), and no guard can see it any more.
+    let segment = unsafe { pointer.as_ref() };
+    free_stashes(segment);
+    for slot in segment.buckets.iter().flat_map(|bucket| &bucket.0) {
+        slot.store(0, Relaxed);
+    }
+    segment.count.store(0, Relaxed);
+    segment.retired.store(false, Relaxed);
+    segment.splitting.store(false, Relaxed);
+    memory.give(pointer);
+}
+
+fn free_stashes(segment: &Segment) {
+    let mut next = segment.stash.swap(std::ptr::null_mut(), AcqRel);
+    while !next.is_null() {
+        // SAFETY: made by `Box::into_raw` in `insert`, and unreachable now.
+        let stash = unsafe { Box::from_raw(next) };
+        next = stash.next.load(Relaxed);
+    }
+}
+
+impl Drop for HashIndex {
+    fn drop(&mut self) {
+        let guard = crossbeam_epoch::pin();
+        let directory = self.directory.swap(crossbeam_epoch::Shared::null(), AcqRel, &guard);
+        // SAFETY: `&mut self`: nobody else reads the directory, and it is not null.
+        let directory = unsafe { directory.into_owned() };
+        let mut last = None;
+        for entry in &directory.entries {
+            let entry = Entry(entry.load(Relaxed));
+            if last != Some(entry) {
+                free_stashes(self.segment(entry, &guard));
+            }
+            last = Some(entry);
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! From a key to the place of its newest record.
+//!
+//! The index holds no keys: a slot is one word, with a fingerprint of the hash and the location of a
+//! record, and whoever looks something up compares the key in the record. It lives in DRAM and is
+//! rebuilt from the log on open.
+
+pub(crate) mod hash;
+mod memory;
+
+use duramen_media::Offset;
+
+/// Hashes keys; seeded with the store's id, so that an attacker cannot choose collisions and
+/// recovery of the same bytes always builds the same index.
+pub(crate) struct Hasher {
+    secrets: rapidhash::v3::RapidSecrets,
+    /// All ones, but for tests that want collisions.
+    mask: u64,
+}
+
+impl Hasher {
+    pub(crate) fn new(seed: u64, mask: u64) -> Self {
+        Self { secrets: rapidhash::v3::RapidSecrets::seed(seed), mask }
+    }
+
+    #[inline]
+    pub(crate) fn hash(&self, key: &[u8]) -> u64 {
+        rapidhash::v3::rapidhash_v3_seeded(key, &self.secrets) & self.mask
+    }
+}
+
+const LOCATION_BITS: u32 = 41;
+const FINGERPRINT_BITS: u32 = 13;
+const STALE_BITS: u32 = 7;
+const FINGERPRINT_SHIFT: u32 = LOCATION_BITS;
+const STALE_SHIFT: u32 = FINGERPRINT_SHIFT + FINGERPRINT_BITS;
+const PENDING: u64 = 1 << 61;
+const TOMBSTONE: u64 = 1 << 62;
+/// Belongs to the bucket, not to the slot: see [`hash`].
+const BUCKET_BIT: u64 = 1 << 63;
+const LOCATION_MASK: u64 = (1 << LOCATION_BITS) - 1;
+const FINGERPRINT_MASK: u64 = ((1 << FINGERPRINT_BITS) - 1) << FINGERPRINT_SHIFT;
+const STALE_MASK: u64 = ((1 << STALE_BITS) - 1) << STALE_SHIFT;
+
+/// The largest medium that slots can address: 41 bits of 8 bytes each, 16 TiB.
+pub(crate) const MEDIUM_BYTES_MAX: u64 = 8 << LOCATION_BITS;
+
+/// One index slot.
+///
+/// | bits | meaning |
+/// |---|---|
+/// | 0 to 40 | location: the record's offset / 8; 0 means empty |
+/// | 41 to 53 | fingerprint: hash bits, set by the bucket it lies in |
+/// | 54 to 60 | stale: how many other valid records of this key the medium holds; 127 means "127 or more" |
+/// | 61 | pending: not yet durable, or part of a batch that is being published |
+/// | 62 | tombstone: the key is absent; the record keeps older ones from coming back |
+/// | 63 | the bucket's |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub(crate) struct Slot(u64);
+
+impl Slot {
+    pub(crate) const STALE_MANY: u64 = (1 << STALE_BITS) - 1;
+
+    /// A slot for the record at `at`, which is 8-byte aligned and below [`MEDIUM_BYTES_MAX`].
+    #[inline]
+    pub(crate) fn new(at: Offset) -> Self {
+        debug_assert!(at.0.is_multiple_of(8) && at.0 < MEDIUM_BYTES_MAX);
+        Self(at.0 / 8)
+    }
+
+    #[inline]
+    pub(crate) fn location(self) -> Offset {
+        Offset((self.0 & LOCATION_MASK) * 8)
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 & LOCATION_MASK == 0
+    }
+
+    #[inline]
+    pub(crate) fn stale(self) -> u64 {
+        (self.0 & STALE_MASK) >> STALE_SHIFT
+    }
+
+    #[inline]
+    pub(crate) fn is_pending(self) -> bool {
+        self.0 & PENDING != 0
+    }
+
+    #[inline]
+    pub(crate) fn is_tombstone(self) -> bool {
+        self.0 & TOMBSTONE != 0
+    }
+
+    #[inline]
+    pub(crate) fn with_stale(self, stale: u64) -> Self {
+        Self(self.0 & !STALE_MASK | stale.min(Self::STALE_MANY) << STALE_SHIFT)
+    }
+
+    #[inline]
+    pub(crate) fn with_pending(self, pending: bool) -> Self {
+        Self(if pending { self.0 | PENDING } else { self.0 & !PENDING })
+    }
+
+    #[inline]
+    pub(crate) fn with_tombstone(self, tombstone: bool) -> Self {
+        Self(if tombstone { self.0 | TOMBSTONE } else { self.0 & !TOMBSTONE })
+    }
+
+    /// The same slot for a record elsewhere.
+    #[inline]
+    pub(crate) fn at(self, at: Offset) -> Self {
+        Self(self.0 & !LOCATION_MASK | (at.0 / 8))
+    }
+
+    /// One stale record fewer; a count that overflowed stays "many".
+    #[inline]
+    pub(crate) fn stale_less(self) -> Self {
+        match self.stale() {
+            0 | Self::STALE_MANY => self,
+            stale => self.with_stale(stale - 1),
+        }
+    }
+}
+
+/// What the index asks of the log: the hash of the key of the record at a location.
+pub(crate) trait Keys {
+    fn hash_at(&self, at: Offset) -> u64;
+}
