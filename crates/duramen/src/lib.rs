@@ -1,1 +1,90 @@
-//! TBD
+//! Duramen: a key-value store whose log of records, in memory that outlives the process, is the
+//! database.
+//!
+//! Records are written once, straight to the medium, each durable by one flush and one drain; there is no
+//! write-ahead log beside the data. Everything else (the index, space accounting) is in DRAM and is derived
+//! from the log when the store is opened. The design follows Viper (Benson, Makait, Rabl: PVLDB 14(9),
+//! 2021), with versions, checksums, epochs, batches and compaction added.
+//!
+//! ```
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let path = dir.path().join("store");
+//! use duramen::Options;
+//!
+//! let store = Options::default().open(&path)?;
+//! store.put(b"greeting", b"hello")?;
+//! drop(store); // or kill -9
+//!
+//! let store = Options::default().open(&path)?;
+//! assert_eq!(&*store.get(b"greeting")?.unwrap(), b"hello");
+//! # Ok::<(), duramen::Error>(())
+//! ```
+//!
+//! | want | use |
+//! |---|---|
+//! | a few writes from any thread | [`Store::put`], [`Store::delete`], [`Store::update`] |
+//! | many writes from one thread | [`Store::writer`] → [`Writer`] |
+//! | several keys at once, or on a condition | [`Batch`] → [`Writer::apply`], [`Writer::compare_and_swap`] |
+//! | one drain for many writes | [`Writer::group`] and [`Writer::settle`] |
+//! | plain structs as keys and values | [`TypedStore`] |
+
+mod batch;
+mod check;
+mod compaction;
+mod epoch;
+mod error;
+mod format;
+mod index;
+mod log;
+mod options;
+mod reader;
+mod recovery;
+mod stats;
+mod store;
+mod typed;
+mod writer;
+
+pub use batch::Batch;
+pub use check::{Report, check, salvage};
+pub use duramen_media::{Create, MediumKind, PersistStep};
+pub use error::{Error, ErrorKind, Result};
+pub use format::FORMAT_VERSION;
+pub use options::{Clock, Durability, OnProgress, Options, Progress};
+pub use reader::{Cursor, Meta, Stamp, Value};
+pub use recovery::Summary;
+pub use stats::Stats;
+pub use store::{Store, StoreOn};
+pub use typed::TypedStore;
+pub use writer::{Swap, Update, Writer, WriterOn};
+
+/// The longest key, in bytes.
+pub const KEY_BYTES_MAX: usize = 64 << 10;
+/// The longest value, in bytes.
+pub const VALUE_BYTES_MAX: usize = 512 << 20;
+
+/// The parsers of what is read from a medium, for fuzzing: any bytes, no panic.
+#[doc(hidden)]
+pub mod fuzzing {
+    use crate::format::{block, mark::Mark, record, superblock::Superblock};
+
+    /// Parses `bytes` as superblock, commit mark and block header.
+    pub fn heads(bytes: &[u8]) {
+        let _ = Superblock::decode(bytes);
+        let _ = Mark::decode(bytes);
+        if bytes.len() >= block::HEADER_BYTES as usize {
+            let _ = block::Header::decode(crate::format::Unit(1), bytes);
+        }
+    }
+
+    /// Walks `bytes` as the records of a block.
+    pub fn records(bytes: &[u8]) {
+        let mut walk = record::Walk::new(bytes, 0, bytes.len() as u64, 1);
+        while let record::Step::Record { at, header } = walk.step() {
+            let _ = record::members(&bytes[at as usize..], &header, 1);
+        }
+        let _ = walk.find_after(0, |_| true);
+        if let Some(header) = record::Header::decode(bytes) {
+            let _ = record::members(bytes, &header, 1);
+        }
+    }
+}

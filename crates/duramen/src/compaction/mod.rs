@@ -1,0 +1,642 @@
+//! Compaction: moves what is live out of blocks that are mostly dead, and frees them.
+//!
+//! ```text
+//!  sealed ──choose──▶ moved ──retire──▶ no reader can see it ──(epoch after next committed)──▶ freed
+//! ```
+//!
+//! Order in which things become durable, and what a crash at each point leaves:
+//!
+//! 1. live records are appended to the compactor's own block, with their version, and drained. A crash: two equal
+//!    records of a key; recovery takes either.
+//! 2. the slots lead to the copies. (DRAM.)
+//! 3. when no reader and no open group can need the old block, and every epoch that superseded one of its
+//!    records is committed: its header says "free". A crash before: the old block is found again, with dead records.
+//! 4. only then do the keys of its dead records count one stale record fewer.
+//!
+//! A tombstone may go when its key's count of stale records is 0: by 4, no older record of the key is then
+//! left on the medium, nor can a crash bring one back. An expired value is its own tombstone.
+//!
+//! Invariants:
+//! 1. One thread compacts at a time; it takes blocks only when they are sealed.
+//! 2. Blocks are freed in the order in which they were retired, each with its own publish.
+//! 3. A cell is moved under its bucket's lock, with the next version: the old one could still change.
+
+use crate::Result;
+use crate::epoch::{Activity, Epochs, lock};
+use crate::format::record::{self, Header, Kind, Step, Walk, body_crc};
+use crate::format::superblock::Regime;
+use crate::format::{Unit, block};
+use crate::index::Slot;
+use crate::log::appender::{Appender, Fields};
+use crate::log::blocks::Use;
+use crate::log::space::Purpose;
+use crate::store::Core;
+use crossbeam_epoch::Guard;
+use duramen_media::{Granularity, Medium, Offset};
+use std::collections::HashMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// Bytes that one round moves out of at most.
+const ROUND_BYTES: u64 = 1 << 20;
+/// A block is worth moving when at least this share of it, in percent, is dead.
+const DEAD_PERCENT_MIN: u64 = 5;
+/// Background compaction leaves this much dead alone, however small the store is.
+const DEAD_BYTES_MIN: u64 = 256 << 10;
+/// The sweeper reads at most this much in one round.
+const SWEEP_BYTES: u64 = 8 << 20;
+/// Longest time between two looks at what is to be done.
+const TICK: Duration = Duration::from_millis(100);
+
+/// A block that was moved out of, on its way to be freed.
+struct Retired {
+    unit: Unit,
+    /// Records of it that other records of their keys superseded: hash, and position in the block.
+    dead: Vec<(u64, u64)>,
+    /// Bytes of all its records that are gone.
+    bytes: u64,
+    /// The epoch in which it was retired.
+    epoch: u64,
+}
+
+/// What the compacting thread owns.
+struct Mover {
+    appender: Appender,
+    activity: Arc<Activity>,
+    /// The unit where the sweeper goes on.
+    sweep_at: u32,
+    scratch: Vec<u8>,
+}
+
+pub(crate) struct Compaction {
+    mover: Mutex<Mover>,
+    /// Retired blocks that no reader can see any more.
+    unseen: Arc<Mutex<Vec<Retired>>>,
+    bytes_per_second: u64,
+    pub rounds: AtomicU64,
+    pub moved_bytes: AtomicU64,
+    pub freed_units: AtomicU64,
+    /// Blocks found damaged while they were compacted.
+    pub damaged: AtomicU64,
+}
+
+impl Compaction {
+    pub(crate) fn new(epochs: &Epochs, bytes_per_second: u64) -> Self {
+        Self {
+            mover: Mutex::new(Mover {
+                appender: Appender::default(),
+                activity: epochs.register(),
+                sweep_at: 0,
+                scratch: Vec::new(),
+            }),
+            unseen: Arc::default(),
+            bytes_per_second,
+            rounds: AtomicU64::new(0),
+            moved_bytes: AtomicU64::new(0),
+            freed_units: AtomicU64::new(0),
+            damaged: AtomicU64::new(0),
+        }
+    }
+
+    /// Gives up the compactor's own block, at close.
+    pub(crate) fn put_aside<M: Medium>(&self, core: &Core<M>) {
+        lock(&self.mover).appender.put_aside(core);
+    }
+}
+
+/// A record of a block, and where it lies in it.
+type Found = (u64, Header);
+
+/// All records of a block, members of batches one by one; `None` when it is damaged before `tail`.
+fn records_of(bytes: &[u8], tail: u64, seed: u32) -> Option<Vec<Found>> {
+    let mut walk = Walk::new(bytes, block::HEADER_BYTES, tail, seed);
+    let mut found = Vec::new();
+    loop {
+        match walk.step() {
+            Step::Record { at, header } if header.kind == Kind::Batch => {
+                let members = record::members(&bytes[at as usize..], &header, seed).ok()?;
+                found.extend(members.into_iter().map(|(member, header)| (at + member, header)));
+            }
+            Step::Record { at, header } => found.push((at, header)),
+            Step::End { at } if at == tail => return Some(found),
+            Step::End { .. } => return None,
+        }
+    }
+}
+
+impl<M: Medium> Core<M> {
+    /// Compacts once, for a writer that found no space; whether that freed any. The caller must not be
+    /// pinned, or nothing can be freed.
+    pub(crate) fn compact_now(&self) -> bool {
+        let mut mover = lock(&self.compaction.mover);
+        let before = self.compaction.freed_units.load(Relaxed);
+        for _ in 0..4 {
+            let worked = self.compact_round(&mut mover, 1).unwrap_or(false);
+            self.reclaim(&mut mover, true);
+            if self.compaction.freed_units.load(Relaxed) > before {
+                return true;
+            }
+            if !worked {
+                return false;
+            }
+        }
+        false
+    }
+
+    /// One round: the best victims, up to [`ROUND_BYTES`]. False when nothing is worth it.
+    fn compact_round(&self, mover: &mut Mover, dead_percent_min: u64) -> Result<bool> {
+        self.epochs.check_writable()?;
+        let victims = self.choose(dead_percent_min);
+        for &unit in &victims {
+            if !self.blocks.at(unit).take(Use::Sealed, Use::Retired) {
+                continue;
+            }
+            if !self.move_out(mover, unit)? {
+                break;
+            }
+        }
+        self.compaction.rounds.fetch_add(u64::from(!victims.is_empty()), Relaxed);
+        Ok(!victims.is_empty())
+    }
+
+    /// The sealed blocks with the highest benefit for their cost, up to [`ROUND_BYTES`] of them.
+    fn choose(&self, dead_percent_min: u64) -> Vec<Unit> {
+        let newest = self.space().generation_now();
+        let units = self.space().units();
+        let mut candidates = Vec::new();
+        let mut unit = 0;
+        while unit < units {
+            let block = self.blocks.at(Unit(unit));
+            let state = block.state();
+            if state == Use::Sealed {
+                let bytes = (block.tail() - block::HEADER_BYTES).max(1);
+                let live = u64::from(block.live()).min(bytes);
+                if (bytes - live) * 100 >= bytes * dead_percent_min.max(1) {
+                    // Rosenblum and Ousterhout's (1 - u) × age / (1 + u), in integers.
+                    let age = newest.0.saturating_sub(block.generation().0).min(1 << 32) + 1;
+                    let score = u128::from(bytes - live) * u128::from(age) * 1024 / u128::from(bytes + live);
+                    candidates.push((score, unit, bytes));
+                }
+            }
+            unit += if state == Use::Free { 1 } else { block.units().max(1) };
+        }
+        candidates.sort_unstable_by_key(|&(score, ..)| std::cmp::Reverse(score));
+        let mut total = 0;
+        candidates
+            .into_iter()
+            .take_while(|&(_, _, bytes)| {
+                let take = total == 0 || total + bytes <= ROUND_BYTES;
+                total += bytes;
+                take
+            })
+            .map(|(_, unit, _)| Unit(unit))
+            .collect()
+    }
+
+    /// Copies a block, each aligned 8 bytes as one piece: cells in it may change meanwhile, and so may
+    /// the end of an open block.
+    fn copy_block(&self, unit: Unit, bytes: u64, scratch: &mut Vec<u8>) {
+        scratch.clear();
+        let from = self.blocks.offset(unit);
+        scratch.extend(
+            (from..from + bytes).step_by(8).flat_map(|at| self.medium.load_u64(Offset(at)).to_le_bytes()),
+        );
+    }
+
+    /// Moves what is live out of a block and retires it. False when there was no room to do so: the block
+    /// is then as it was, with less alive.
+    fn move_out(&self, mover: &mut Mover, unit: Unit) -> Result<bool> {
+        let block = self.blocks.at(unit);
+        let (tail, seed) = (block.tail(), block.generation().seed());
+        let mut scratch = std::mem::take(&mut mover.scratch);
+        self.copy_block(unit, tail, &mut scratch);
+        let moved = match records_of(&scratch, tail, seed) {
+            Some(records) => self.move_records(mover, unit, &scratch, &records),
+            None => {
+                block.set_state(Use::Damaged);
+                self.compaction.damaged.fetch_add(1, Relaxed);
+                Ok(true)
+            }
+        };
+        scratch.shrink_to(ROUND_BYTES as usize);
+        mover.scratch = scratch;
+        if !matches!(moved, Ok(true)) && block.state() == Use::Retired {
+            block.set_state(Use::Sealed);
+        }
+        moved
+    }
+
+    fn move_records(&self, mover: &mut Mover, unit: Unit, bytes: &[u8], records: &[Found]) -> Result<bool> {
+        let base = self.blocks.offset(unit);
+        let mut dead: Vec<(u64, u64)> = Vec::new();
+        let mut dead_here: HashMap<u64, u64> = HashMap::new();
+        let mut moves: Vec<(u64, u64, Offset, u64)> = Vec::new();
+        let mut drops: Vec<(u64, u64, Header)> = Vec::new();
+        let mut gone = 0;
+        let mut complete = true;
+        for (at, header) in records {
+            let record = &bytes[*at as usize..];
+            let hash = self.hasher.hash(header.key(record));
+            let place = Offset(base + at);
+            let guard = crossbeam_epoch::pin();
+            let Some(slot) = self.index.find(hash, &guard, |slot| slot.location() == place) else {
+                dead.push((hash, *at));
+                *dead_here.entry(hash).or_default() += 1;
+                gone += header.record_bytes();
+                continue;
+            };
+            let hidden = slot.is_tombstone() || self.is_expired(header);
+            if hidden {
+                self.hide(mover, hash, place, header, &guard);
+                if self.hides_nothing(slot, header, dead_here.get(&hash).copied()) {
+                    drops.push((hash, *at, *header));
+                    continue;
+                }
+            }
+            drop(guard);
+            if mover.appender.reserve(self, header.record_bytes() + 8, Purpose::Compaction).is_err() {
+                complete = false;
+                break;
+            }
+            let guard = crossbeam_epoch::pin();
+            if header.kind == Kind::CellOpen && !hidden {
+                self.move_cell(mover, hash, place, &guard);
+            } else {
+                let appended = self.copy_record(mover, record, header, hidden);
+                moves.push((hash, *at, appended.0, appended.1));
+            }
+        }
+        self.swap_slots(mover, base, bytes, &moves);
+        self.compaction.moved_bytes.fetch_add(moves.iter().map(|m| m.3).sum(), Relaxed);
+        if complete {
+            // Last, since there is no way back: were the block kept, its older records would count for nobody.
+            for (hash, at, header) in drops {
+                gone += header.record_bytes();
+                if self.drop_tombstone(mover, hash, Offset(base + at), &header) {
+                    // They were counted for the slot that is gone now.
+                    dead.retain(|&(other, _)| other != hash);
+                } else {
+                    dead.push((hash, at));
+                }
+            }
+            let retired = Retired { unit, dead, bytes: gone, epoch: self.epochs.current().0 };
+            let unseen = Arc::clone(&self.compaction.unseen);
+            crossbeam_epoch::pin().defer(move || lock(&unseen).push(retired));
+        }
+        Ok(complete)
+    }
+
+    /// Makes the key of an expired value absent for good.
+    fn hide(&self, mover: &Mover, hash: u64, place: Offset, header: &Header, guard: &Guard) {
+        let locked = self.index.lock(hash, guard);
+        if let Some(found) = locked.find(|slot| slot.location() == place)
+            && !found.get().is_tombstone()
+        {
+            found.set(found.get().with_tombstone(true));
+            mover.activity.keys.fetch_sub(1, Relaxed);
+            self.expired.fetch_add(1, Relaxed);
+            if found.get().stale() == 0 {
+                self.uncount(place, header.record_bytes(), &mover.activity);
+            }
+        }
+    }
+
+    /// Whether a tombstone hides nothing but what lies in the same block and goes with it.
+    fn hides_nothing(&self, slot: Slot, header: &Header, dead_here: Option<u64>) -> bool {
+        let settled =
+            !slot.is_pending() && (!self.epochs.in_use() || header.epoch <= self.epochs.committed());
+        settled && slot.stale() != Slot::STALE_MANY && slot.stale() <= dead_here.unwrap_or(0)
+    }
+
+    /// Removes a tombstone that hides nothing from the index; false when it was superseded meanwhile.
+    ///
+    /// Its record stays on the medium until the block is freed, and after a crash would win over a new one
+    /// with a lower version: so new keys begin above its version.
+    fn drop_tombstone(&self, mover: &Mover, hash: u64, place: Offset, header: &Header) -> bool {
+        let guard = crossbeam_epoch::pin();
+        let locked = self.index.lock(hash, &guard);
+        let Some(found) = locked.find(|slot| slot.location() == place) else { return false };
+        if found.get().stale() > 0 {
+            self.uncount(place, header.record_bytes(), &mover.activity);
+        }
+        self.version_floor.fetch_max(header.version.0, Relaxed);
+        locked.remove(found);
+        true
+    }
+
+    /// Appends a copy of a record; an expired value becomes a tombstone. Returns place and size.
+    fn copy_record(&self, mover: &mut Mover, record: &[u8], header: &Header, hidden: bool) -> (Offset, u64) {
+        let key = header.key(record);
+        let from = header.value_at() as usize;
+        let mut value = &record[from..from + header.value_bytes as usize];
+        let epoch = self.epochs.enter(&mover.activity);
+        let mut fields = Fields {
+            kind: header.kind,
+            tag: header.tag,
+            expires_at: header.expires_at,
+            version: header.version,
+            epoch,
+        };
+        if hidden && header.kind != Kind::Tombstone {
+            // One version on, so that it wins over the value that it replaces.
+            fields =
+                Fields { kind: Kind::Tombstone, expires_at: None, version: header.version.next(), ..fields };
+            value = &[];
+        }
+        let body = body_crc(mover.appender.seed(), &[key, value]);
+        let appended = mover.appender.append(self, fields, key, value, body);
+        self.epochs.leave(&mover.activity, epoch, 1, appended.sum);
+        (appended.at, appended.bytes)
+    }
+
+    /// Drains the copies and lets the slots lead to them, where they still led to the originals.
+    fn swap_slots(&self, mover: &mut Mover, base: u64, bytes: &[u8], moves: &[(u64, u64, Offset, u64)]) {
+        mover.appender.drain(self);
+        let guard = crossbeam_epoch::pin();
+        for &(hash, from, to, size) in moves {
+            let place = Offset(base + from);
+            let locked = self.index.lock(hash, &guard);
+            if let Some(found) = locked.find(|slot| slot.location() == place) {
+                let slot = found.get();
+                let original = self.record(place).header.record_bytes();
+                found.set(slot.at(to).with_pending(false));
+                self.blocks.of(place.0).live_sub(original);
+                self.blocks.of(to.0).live_add(size);
+            } else {
+                // Superseded meanwhile: the copy is one stale record more.
+                let header = Header::decode_head(&bytes[from as usize..]);
+                let key = header.key(&bytes[from as usize..]);
+                if let Some(found) = locked.find(|slot| self.is_key_at(slot, key)) {
+                    found.set(found.get().with_stale(found.get().stale() + 1));
+                }
+                mover.activity.dead.fetch_add(size as i64, Relaxed);
+            }
+        }
+    }
+
+    /// Moves a cell, under its bucket's lock (invariant 3).
+    fn move_cell(&self, mover: &mut Mover, hash: u64, place: Offset, guard: &Guard) {
+        let epoch = self.epochs.enter(&mover.activity);
+        let locked = self.index.lock(hash, guard);
+        let Some(found) = locked.find(|slot| slot.location() == place) else {
+            drop(locked);
+            self.epochs.leave(&mover.activity, epoch, 0, 0);
+            return;
+        };
+        let record = self.record(place);
+        let (key, value, old) = (record.key(), self.cell(&record), record.header);
+        let kind = if self.epochs.in_use() { Kind::Value } else { Kind::CellSealed };
+        let fields =
+            Fields { kind, tag: old.tag, expires_at: old.expires_at, version: old.version.next(), epoch };
+        let body = body_crc(mover.appender.seed(), &[key, &value]);
+        let appended = mover.appender.append(self, fields, key, &value, body);
+        mover.appender.drain(self);
+        if kind == Kind::CellSealed {
+            mover.appender.open_cell(self, appended.at, fields, key, value.len());
+        }
+        found.set(found.get().at(appended.at).with_pending(false));
+        drop(locked);
+        self.epochs.leave(&mover.activity, epoch, 1, appended.sum);
+        self.blocks.of(place.0).live_sub(old.record_bytes());
+        self.blocks.of(appended.at.0).live_add(appended.bytes);
+    }
+
+    /// Frees the retired blocks that nobody can see any more. `urgent`: a writer waits for it.
+    fn reclaim(&self, mover: &mut Mover, urgent: bool) {
+        // Readers that came after the blocks were retired do not see them. Each flush lets the
+        // guards' epoch go on when all that are pinned have seen the current one.
+        for _ in 0..if urgent { 64 } else { 3 } {
+            crossbeam_epoch::pin().flush();
+            if urgent && lock(&self.compaction.unseen).is_empty() {
+                std::thread::yield_now();
+            }
+        }
+        let mut ready = std::mem::take(&mut *lock(&self.compaction.unseen));
+        if ready.is_empty() {
+            return;
+        }
+        let last = ready.iter().map(|r| r.epoch).max().unwrap_or(0);
+        while self.epochs.in_use() && self.epochs.committed().0 <= last {
+            // With `Manual` only the caller commits.
+            if self.epochs.regime() == Regime::Manual || self.commit().is_err() {
+                let committed = self.epochs.committed().0;
+                let (now, later) = ready.into_iter().partition(|r: &Retired| committed > r.epoch);
+                ready = now;
+                lock(&self.compaction.unseen).extend::<Vec<_>>(later);
+                break;
+            }
+        }
+        if let Err(error) = self.free(mover, &ready) {
+            // The medium failed: the store is poisoned, and the blocks stay as they are.
+            drop(error);
+        }
+    }
+
+    /// Frees blocks: see [`crate::log::space`] for the order.
+    fn free(&self, mover: &mut Mover, retired: &[Retired]) -> Result<()> {
+        let page = self.medium.granularity() == Granularity::Page;
+        let sync = || if page { self.sync_or_poison() } else { Ok(()) };
+        let header_of = |unit: Unit| {
+            // SAFETY: nobody writes this header but the compacting thread.
+            let bytes = unsafe { self.medium.bytes(self.offset_of(unit), block::HEADER_BYTES) };
+            block::Header::decode(unit, bytes)
+        };
+        for block in retired {
+            if let Ok(header) = header_of(block.unit) {
+                header.freed().publish_word(&self.medium, block.unit, self.offset_of(block.unit));
+            }
+        }
+        if !retired.is_empty() {
+            sync()?;
+        }
+        for block in retired {
+            self.forget_dead(mover, block);
+        }
+        let many: Vec<Unit> =
+            retired.iter().map(|r| r.unit).filter(|&unit| self.blocks.at(unit).units() > 1).collect();
+        if !many.is_empty() {
+            for &unit in &many {
+                let units = self.blocks.at(unit).units();
+                crate::store::write_free_headers(&self.medium, self.unit_bytes, unit.0 + 1, units - 1);
+            }
+            sync()?;
+            for &unit in &many {
+                if let Ok(header) = header_of(unit) {
+                    header.alone().publish_word(&self.medium, unit, self.offset_of(unit));
+                }
+            }
+            sync()?;
+        }
+        for block in retired {
+            let entry = self.blocks.at(block.unit);
+            let units = entry.units();
+            entry.set_state(Use::Free);
+            mover.activity.dead.fetch_sub(block.bytes as i64, Relaxed);
+            self.space().give(block.unit, units);
+            self.compaction.freed_units.fetch_add(u64::from(units), Relaxed);
+        }
+        self.forget_grown_out();
+        Ok(())
+    }
+
+    /// The dead records of a freed block no longer count as stale records of their keys.
+    fn forget_dead(&self, mover: &Mover, block: &Retired) {
+        let base = self.blocks.offset(block.unit);
+        let guard = crossbeam_epoch::pin();
+        for &(hash, at) in &block.dead {
+            let key = self.record(Offset(base + at)).key();
+            let locked = self.index.lock(hash, &guard);
+            if let Some(found) = locked.find(|slot| self.is_key_at(slot, key)) {
+                let slot = found.get();
+                found.set(slot.stale_less());
+                if slot.is_tombstone() && slot.stale() == 1 {
+                    // It hides nothing any more: it is dead itself.
+                    let bytes = self.record(slot.location()).header.record_bytes();
+                    self.uncount(slot.location(), bytes, &mover.activity);
+                }
+            }
+        }
+    }
+
+    /// Looks for expired values in blocks that hold some, and makes their keys absent for good.
+    fn sweep(&self, mover: &mut Mover) {
+        let units = self.space().units();
+        let now = self.clock.now();
+        let mut read = 0;
+        let mut scratch = std::mem::take(&mut mover.scratch);
+        for _ in 0..units {
+            if mover.sweep_at >= units {
+                mover.sweep_at = 0;
+            }
+            let unit = Unit(mover.sweep_at);
+            let block = self.blocks.at(unit);
+            let state = block.state();
+            mover.sweep_at += if state == Use::Free { 1 } else { block.units().max(1) };
+            let due = block.expiry().is_some_and(|seconds| seconds * 1000 <= now);
+            if due && matches!(state, Use::Open | Use::Sealed) {
+                let bytes = u64::from(block.units()) * self.unit_bytes;
+                // Before the copy: what is appended later is noted later.
+                block.expiry_reset();
+                self.copy_block(unit, bytes, &mut scratch);
+                self.sweep_block(mover, unit, &scratch);
+                read += bytes;
+                if read >= SWEEP_BYTES {
+                    break;
+                }
+            }
+        }
+        scratch.shrink_to(ROUND_BYTES as usize);
+        mover.scratch = scratch;
+    }
+
+    fn sweep_block(&self, mover: &Mover, unit: Unit, bytes: &[u8]) {
+        let block = self.blocks.at(unit);
+        let seed = block.generation().seed();
+        let base = self.blocks.offset(unit);
+        let mut walk = Walk::new(bytes, block::HEADER_BYTES, bytes.len() as u64, seed);
+        while let Step::Record { at, header } = walk.step() {
+            let inside = match header.kind {
+                Kind::Batch => record::members(&bytes[at as usize..], &header, seed).unwrap_or_default(),
+                _ => vec![(0, header)],
+            };
+            for (member, header) in inside {
+                let Some(expires_at) = header.expires_at else { continue };
+                let (at, place) = ((at + member) as usize, Offset(base + at + member));
+                if !self.is_expired(&header) {
+                    block.expiry_add(expires_at);
+                    continue;
+                }
+                let guard = crossbeam_epoch::pin();
+                let hash = self.hasher.hash(header.key(&bytes[at..]));
+                self.hide(mover, hash, place, &header, &guard);
+            }
+        }
+    }
+
+    /// Whether so much is dead that background compaction should run.
+    fn wants_compaction(&self) -> bool {
+        let dead = self.epochs.totals().dead_bytes;
+        let used = {
+            let space = self.space();
+            u64::from(space.units() - space.free_units()) * self.unit_bytes
+        };
+        dead > DEAD_BYTES_MIN.max(16 * self.unit_bytes) && dead * 100 > used * u64::from(self.dead_percent)
+    }
+
+    /// One round of maintenance; see [`crate::StoreOn::maintain`].
+    pub(crate) fn maintain(&self) -> Result<()> {
+        if self.interval().is_some() && self.epochs.in_use() && self.epochs.wrote() {
+            self.commit()?;
+        }
+        self.maintain_space().map(|_| ())
+    }
+
+    /// Sweeps, compacts and reclaims once; whether there is more to do.
+    fn maintain_space(&self) -> Result<bool> {
+        let mut mover = lock(&self.compaction.mover);
+        self.sweep(&mut mover);
+        let mut more = false;
+        if self.wants_compaction() {
+            more = self.compact_round(&mut mover, DEAD_PERCENT_MIN)?;
+        }
+        self.reclaim(&mut mover, false);
+        Ok(more)
+    }
+
+    /// Grows ahead of the writers, so that they seldom wait for it.
+    fn grow_ahead(&self) {
+        let (writable, units) = {
+            let space = self.space();
+            (space.writable_units(), space.units())
+        };
+        if writable < units / 32 && !self.wants_compaction() {
+            // An error comes back to the writer that finds no space.
+            let _ = self.grow(1);
+        }
+    }
+
+    /// What the store's own thread does until it is stopped.
+    pub(crate) fn run_background(&self) {
+        let mut committed = Instant::now();
+        let mut told_time = Instant::now();
+        while !self.background.stop.load(Relaxed) {
+            let interval = self.interval().filter(|_| self.epochs.in_use());
+            if let Some(interval) = interval
+                && committed.elapsed() >= interval
+            {
+                committed = Instant::now();
+                if self.epochs.wrote() {
+                    // A failure poisons the store; writers are told.
+                    let _ = self.commit();
+                }
+            }
+            self.grow_ahead();
+            let begun = Instant::now();
+            let moved = self.compaction.moved_bytes.load(Relaxed);
+            let more = self.maintain_space().unwrap_or(false);
+            if told_time.elapsed() >= Duration::from_secs(1) {
+                told_time = Instant::now();
+                if self.expired.load(Relaxed) > 0 {
+                    let _ = self.persist_time();
+                }
+            }
+            let mut pause = if more { Duration::ZERO } else { TICK };
+            let moved = self.compaction.moved_bytes.load(Relaxed) - moved;
+            if more && self.compaction.bytes_per_second > 0 {
+                let due = Duration::from_secs_f64(moved as f64 / self.compaction.bytes_per_second as f64);
+                pause = due.saturating_sub(begun.elapsed());
+            }
+            if let Some(interval) = interval {
+                pause = pause.min(interval.saturating_sub(committed.elapsed()));
+            }
+            let mut hurry = lock(&self.background.hurry);
+            if !*hurry && !pause.is_zero() {
+                let wait = self.background.wake.wait_timeout(hurry, pause);
+                hurry = wait.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+            }
+            *hurry = false;
+        }
+    }
+}

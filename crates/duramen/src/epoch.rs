@@ -1,0 +1,301 @@
+//! Epochs: group durability where a single write cannot be made durable alone, or was not asked to be.
+//!
+//! In the `Immediate` regime nothing here happens but [`Epochs::current`], which stays at the epoch
+//! base. In the other regimes:
+//!
+//! ```text
+//!  writer:  enter (takes the current epoch) → append, publish in the index → leave (adds to the epoch's sum)
+//!  commit:  advance the epoch → wait until no writer is in the old one → flush what it wrote →
+//!           store the mark → sync (one wait for the device) → `committed`
+//! ```
+//!
+//! What a crash leaves: before the sync returns, the mark may be on the medium without all records of its
+//! epoch; recovery counts them, sees that, and falls back to the mark before.
+//!
+//! Invariants:
+//! 1. Records of a committed epoch are never written to again, and their block is not freed before a
+//!    later epoch is committed (else the newest mark would no longer match).
+//! 2. One commit at a time; the marks alternate.
+//! 3. After a failed sync nothing is committed any more, and nothing is written: the store is poisoned.
+
+use crate::format::mark::Mark;
+use crate::format::superblock::Regime;
+use crate::format::{Epoch, Unit};
+use crate::index::hash::Backoff;
+use crate::log::appender::OpenBlock;
+use crate::log::blocks::Blocks;
+use crate::{Error, ErrorKind, Result};
+use duramen_media::{Granularity, Medium, Offset};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What others must know of one writer. Two lines apart from its neighbours, since the CPU
+/// fetches lines in pairs.
+#[derive(Default)]
+#[repr(align(128))]
+pub(crate) struct Activity {
+    /// Keys added less keys removed.
+    pub keys: AtomicI64,
+    /// Bytes of records appended.
+    pub written: AtomicU64,
+    /// Bytes of records superseded, less those reclaimed.
+    pub dead: AtomicI64,
+    /// The epoch that the writer is in, 0 when in none.
+    active: AtomicU64,
+    /// Records and their sum, by the epoch's lowest bit.
+    sums: [[AtomicU64; 2]; 2],
+}
+
+/// See [`Epochs::totals`].
+pub(crate) struct Totals {
+    pub keys: u64,
+    pub written_bytes: u64,
+    pub dead_bytes: u64,
+    pub writers: u64,
+}
+
+pub(crate) struct Epochs {
+    regime: Regime,
+    current: AtomicU64,
+    committed: AtomicU64,
+    /// Whether a write waits for its epoch before it returns.
+    wait: AtomicBool,
+    poisoned: AtomicBool,
+    /// Whether anything was written since the last commit.
+    wrote: AtomicBool,
+    activities: Mutex<Vec<Arc<Activity>>>,
+    /// Blocks written to since the last commit, where the committer flushes.
+    told: Mutex<Vec<Unit>>,
+    tells: bool,
+    /// The slot of the next mark.
+    commit: Mutex<usize>,
+    incarnation: u32,
+}
+
+/// Locks a mutex whose holder never leaves it half changed.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Epochs {
+    pub(crate) fn new(
+        regime: Regime,
+        wait: bool,
+        base: Epoch,
+        next_slot: usize,
+        incarnation: u32,
+        granularity: Granularity,
+    ) -> Self {
+        Self {
+            regime,
+            current: AtomicU64::new(base.0),
+            committed: AtomicU64::new(base.0 - 1),
+            wait: AtomicBool::new(wait),
+            poisoned: AtomicBool::new(false),
+            wrote: AtomicBool::new(false),
+            activities: Mutex::default(),
+            told: Mutex::default(),
+            tells: regime != Regime::Immediate && granularity == Granularity::CacheLine,
+            commit: Mutex::new(next_slot),
+            incarnation,
+        }
+    }
+
+    /// Whether records count only with their epoch.
+    #[inline]
+    pub(crate) fn in_use(&self) -> bool {
+        self.regime != Regime::Immediate
+    }
+
+    pub(crate) fn regime(&self) -> Regime {
+        self.regime
+    }
+
+    #[inline]
+    pub(crate) fn current(&self) -> Epoch {
+        Epoch(self.current.load(Relaxed))
+    }
+
+    #[inline]
+    pub(crate) fn committed(&self) -> Epoch {
+        // Acquire: pairs with the Release in `commit`.
+        Epoch(self.committed.load(Acquire))
+    }
+
+    /// Whether a reply must wait for `epoch`.
+    #[inline]
+    pub(crate) fn must_wait(&self, epoch: Epoch) -> bool {
+        self.in_use() && self.wait.load(Relaxed) && epoch > self.committed()
+    }
+
+    pub(crate) fn set_wait(&self, wait: bool) {
+        self.wait.store(wait, Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.poisoned.load(Relaxed) { Err(poisoned()) } else { Ok(()) }
+    }
+
+    pub(crate) fn poison(&self) {
+        self.poisoned.store(true, SeqCst);
+    }
+
+    pub(crate) fn register(&self) -> Arc<Activity> {
+        let activity = Arc::new(Activity::default());
+        lock(&self.activities).push(Arc::clone(&activity));
+        activity
+    }
+
+    /// Takes a writer out; what it added to the current epoch stays counted, with the first that is left.
+    pub(crate) fn unregister(&self, activity: &Arc<Activity>) {
+        // No commit may be between its two looks at the list.
+        let _commit = lock(&self.commit);
+        let mut activities = lock(&self.activities);
+        activities.retain(|a| !Arc::ptr_eq(a, activity));
+        if activities.is_empty() {
+            activities.push(Arc::default());
+        }
+        activities[0].keys.fetch_add(activity.keys.load(SeqCst), SeqCst);
+        activities[0].written.fetch_add(activity.written.load(SeqCst), SeqCst);
+        activities[0].dead.fetch_add(activity.dead.load(SeqCst), SeqCst);
+        for parity in 0..2 {
+            for part in 0..2 {
+                let value = activity.sums[parity][part].load(SeqCst);
+                activities[0].sums[parity][part].fetch_add(value, SeqCst);
+            }
+        }
+    }
+
+    /// Numbers summed over all writers.
+    pub(crate) fn totals(&self) -> Totals {
+        let activities = lock(&self.activities);
+        Totals {
+            keys: activities.iter().map(|a| a.keys.load(Relaxed)).sum::<i64>().max(0) as u64,
+            written_bytes: activities.iter().map(|a| a.written.load(Relaxed)).sum(),
+            dead_bytes: activities.iter().map(|a| a.dead.load(Relaxed)).sum::<i64>().max(0) as u64,
+            writers: activities.len() as u64,
+        }
+    }
+
+    /// Enters the current epoch.
+    #[inline]
+    pub(crate) fn enter(&self, activity: &Activity) -> Epoch {
+        if !self.in_use() {
+            return self.current();
+        }
+        loop {
+            let epoch = self.current.load(SeqCst);
+            // SeqCst: either the committer sees us in `epoch`, or we see that it has advanced.
+            activity.active.store(epoch, SeqCst);
+            if self.current.load(SeqCst) == epoch {
+                return Epoch(epoch);
+            }
+        }
+    }
+
+    /// Leaves the epoch, having appended `records` records to it that sum up to `sum`.
+    #[inline]
+    pub(crate) fn leave(&self, activity: &Activity, epoch: Epoch, records: u64, sum: u64) {
+        if !self.in_use() {
+            return;
+        }
+        if records > 0 {
+            let [count, total] = &activity.sums[(epoch.0 & 1) as usize];
+            count.fetch_add(records, Relaxed);
+            total.fetch_add(sum, Relaxed);
+            if !self.wrote.load(Relaxed) {
+                self.wrote.store(true, Relaxed);
+            }
+        }
+        // Release: pairs with the committer's Acquire; the sums are in.
+        activity.active.store(0, Release);
+    }
+
+    /// Notes that `block` was appended to in `epoch`, for the committer to flush.
+    pub(crate) fn tell(&self, blocks: &Blocks, block: &mut OpenBlock, epoch: Epoch) {
+        if !self.tells {
+            return;
+        }
+        blocks.at(block.unit).set_tail(block.tail);
+        if block.told_epoch != epoch.0 {
+            block.told_epoch = epoch.0;
+            lock(&self.told).push(block.unit);
+        }
+    }
+
+    /// Whether there is anything to commit.
+    pub(crate) fn wrote(&self) -> bool {
+        self.wrote.load(Relaxed)
+    }
+
+    /// Makes `epoch` durable: commits it, or waits for whoever does.
+    pub(crate) fn wait_for<M: Medium>(
+        &self,
+        epoch: Epoch,
+        medium: &M,
+        blocks: &Blocks,
+        time: u64,
+    ) -> Result<()> {
+        while self.committed() < epoch {
+            let mut slot = lock(&self.commit);
+            if self.committed() < epoch {
+                self.commit(&mut slot, medium, blocks, time)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the current epoch and makes it durable.
+    pub(crate) fn commit_current<M: Medium>(&self, medium: &M, blocks: &Blocks, time: u64) -> Result<Epoch> {
+        let mut slot = lock(&self.commit);
+        self.commit(&mut slot, medium, blocks, time)
+    }
+
+    fn commit<M: Medium>(&self, slot: &mut usize, medium: &M, blocks: &Blocks, time: u64) -> Result<Epoch> {
+        self.check_writable()?;
+        self.wrote.store(false, Relaxed);
+        let epoch = self.current.fetch_add(1, SeqCst);
+        let (mut records, mut sum) = (0u64, 0u64);
+        for activity in lock(&self.activities).iter() {
+            let mut backoff = Backoff::default();
+            while (1..=epoch).contains(&activity.active.load(SeqCst)) {
+                backoff.wait();
+            }
+            let [count, total] = &activity.sums[(epoch & 1) as usize];
+            records += count.swap(0, Acquire);
+            sum = sum.wrapping_add(total.swap(0, Acquire));
+        }
+        for unit in std::mem::take(&mut *lock(&self.told)) {
+            let block = blocks.at(unit);
+            let (from, to) = (block.settled(), block.tail());
+            if from < to {
+                medium.flush(Offset(blocks.offset(unit) + from), to - from);
+                block.set_settled(to);
+            }
+        }
+        if medium.granularity() != Granularity::Page {
+            medium.drain();
+        }
+        let mark =
+            Mark { epoch: Epoch(epoch), records, sum, time_floor: time, incarnation: self.incarnation };
+        mark.write(medium, *slot);
+        *slot ^= 1;
+        if let Err(error) = medium.sync() {
+            self.poison();
+            return Err(Error::from(error));
+        }
+        // Release: pairs with the Acquire in `committed`.
+        self.committed.store(epoch, Release);
+        Ok(Epoch(epoch))
+    }
+}
+
+fn poisoned() -> Error {
+    Error::new(
+        ErrorKind::Poisoned,
+        "cannot write: an earlier write-back to the medium failed, so the kernel may have dropped pages; reads go \
+         on; close the store, check the device, and open it again",
+    )
+}

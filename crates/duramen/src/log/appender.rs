@@ -1,0 +1,300 @@
+//! Writes records into a block of its own.
+//!
+//! Order in which the bytes of one record become durable (`Immediate` regime):
+//!
+//! 1. the record, header and body, is stored and its write-back started;
+//! 2. `drain`;
+//! 3. only then may a slot of the index lead to it.
+//!
+//! A crash before 2 leaves a record whose checksum is wrong, or a whole one that nobody was told of;
+//! both are fine. Within a group (see [`crate::Writer::group`]) step 2 comes once for several
+//! records, their slots are marked pending until then, and whoever reads such a record flushes
+//! and drains it first.
+//!
+//! Invariants:
+//! 1. An open block belongs to one appender, or to the list of partial blocks.
+//! 2. Bytes below the tail never change, except cells by one atomic store.
+//! 3. A block is sealed only when everything below its tail is durable, or belongs to an epoch not later
+//!    than the seal's.
+
+use super::blocks::Use;
+use super::space::Purpose;
+use crate::Result;
+use crate::format::record::{self, Header, Kind};
+use crate::format::{Unit, block, mark};
+use crate::store::Core;
+use duramen_media::{Medium, Offset};
+
+/// A body of this many bytes or more is written before the bucket is locked.
+pub(crate) const STAGE_BYTES_MIN: u64 = 4096;
+
+#[derive(Debug)]
+pub(crate) struct OpenBlock {
+    pub unit: Unit,
+    pub offset: u64,
+    pub bytes: u64,
+    pub tail: u64,
+    pub header: block::Header,
+    pub seed: u32,
+    /// Everything below is durable; less than `tail` only within a group or with epochs.
+    pub settled: u64,
+    /// Bytes of records that an index slot was made to lead to, not yet counted in the block table.
+    pub live: u64,
+    /// Last epoch in which the committer was told of this block.
+    pub told_epoch: u64,
+}
+
+impl OpenBlock {
+    pub(crate) fn room(&self) -> u64 {
+        self.bytes - self.tail
+    }
+}
+
+/// What an append needs to know besides key and value.
+#[derive(Clone, Copy)]
+pub(crate) struct Fields {
+    pub kind: Kind,
+    pub tag: u8,
+    pub expires_at: Option<u64>,
+    pub version: crate::format::Version,
+    pub epoch: crate::format::Epoch,
+}
+
+/// A record that was appended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Appended {
+    pub at: Offset,
+    pub bytes: u64,
+    /// What the record adds to its epoch's sum.
+    pub sum: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct Appender {
+    block: Option<OpenBlock>,
+    staged: bool,
+    /// Within a group: records may be read before they are drained.
+    pub grouped: bool,
+}
+
+impl Appender {
+    /// Makes sure that a record of `bytes` fits. May open a block, grow the store or compact; so no
+    /// index lock may be held.
+    #[inline]
+    pub(crate) fn reserve<M: Medium>(&mut self, core: &Core<M>, bytes: u64, purpose: Purpose) -> Result<()> {
+        match &self.block {
+            Some(block) if block.room() >= bytes => Ok(()),
+            _ => self.reserve_slow(core, bytes, purpose),
+        }
+    }
+
+    #[cold]
+    fn reserve_slow<M: Medium>(&mut self, core: &Core<M>, bytes: u64, purpose: Purpose) -> Result<()> {
+        self.put_aside(core);
+        let partial = core.space().take_partial(bytes);
+        let block = match partial {
+            Some(block) => block,
+            None => core.open_block(bytes, purpose)?,
+        };
+        self.block = Some(block);
+        Ok(())
+    }
+
+    /// Gives the block up: for the next writer when there is room in it, else sealed.
+    pub(crate) fn put_aside<M: Medium>(&mut self, core: &Core<M>) {
+        self.settle(core);
+        let Some(block) = self.block.take() else { return };
+        let full =
+            if block.room() >= block.bytes / 8 { core.space().give_partial(block) } else { Some(block) };
+        if let Some(full) = full {
+            core.seal(full);
+        }
+    }
+
+    /// The seed of the block that the next record goes to. Only after [`Appender::reserve`].
+    #[inline]
+    pub(crate) fn seed(&self) -> u32 {
+        self.block.as_ref().map_or(0, |b| b.seed)
+    }
+
+    /// Writes the body of the next record before its header is known. The bytes count for nothing
+    /// until the header is there.
+    pub(crate) fn stage<M: Medium>(&mut self, core: &Core<M>, head_bytes: u64, key: &[u8], value: &[u8]) {
+        let Some(block) = &self.block else { return };
+        self.write(core, Offset(block.offset + block.tail + head_bytes), &[key, value]);
+        self.staged = true;
+    }
+
+    /// Forgets what was staged; the next record begins where it did.
+    pub(crate) fn unstage(&mut self) {
+        self.staged = false;
+    }
+
+    /// Whether a record of `bytes` fits without opening a block.
+    pub(crate) fn has_room(&self, bytes: u64) -> bool {
+        self.block.as_ref().is_some_and(|block| block.room() >= bytes)
+    }
+
+    /// Notes that the block will hold a record that expires at `millis`.
+    pub(crate) fn note_expiry<M: Medium>(&self, core: &Core<M>, millis: u64) {
+        if let Some(block) = &self.block {
+            core.blocks.at(block.unit).expiry_add(millis);
+        }
+    }
+
+    /// Makes a cell of the record last appended, which is whole and durable: from now on its checksum
+    /// leaves the value out. One word, which holds kind and checksum.
+    pub(crate) fn open_cell<M: Medium>(
+        &mut self,
+        core: &Core<M>,
+        at: Offset,
+        fields: Fields,
+        key: &[u8],
+        value_bytes: usize,
+    ) {
+        // SAFETY: the record was just appended by this thread, and nobody else can reach it yet.
+        let head = unsafe { core.medium.bytes(at, record::HEADER_BYTES) };
+        let drained = Header::decode_head(head).drained;
+        let header = Header { kind: Kind::CellOpen, ..Self::header(fields, key.len(), value_bytes, drained) };
+        let crc = header.crc_of(record::body_crc(self.seed(), &[key]));
+        let (head, _) = Header { crc, ..header }.encode();
+        core.medium.publish(at, crate::format::u64_at(&head, 0));
+    }
+
+    #[inline]
+    fn header(fields: Fields, key_bytes: usize, value_bytes: usize, drained: bool) -> Header {
+        Header {
+            crc: 0,
+            kind: fields.kind,
+            tag: fields.tag,
+            member: false,
+            drained,
+            key_bytes: key_bytes as u32,
+            value_bytes: value_bytes as u32,
+            epoch: fields.epoch,
+            version: fields.version,
+            expires_at: fields.expires_at,
+        }
+    }
+
+    #[inline]
+    fn write<M: Medium>(&self, core: &Core<M>, at: Offset, parts: &[&[u8]]) {
+        if core.epochs.in_use() {
+            // The committer flushes, once for all.
+            core.medium.store(at, parts);
+        } else if self.grouped {
+            // Non-temporal stores must not be shown to others before a drain, and here they would.
+            core.medium.store(at, parts);
+            core.medium.flush(at, parts.iter().map(|p| p.len() as u64).sum());
+        } else {
+            core.medium.write(at, parts);
+        }
+    }
+
+    /// Appends a record; `body` is the checksum of key and value from [`Appender::seed`]. Only after
+    /// [`Appender::reserve`] of its size. Not drained.
+    #[inline]
+    pub(crate) fn append<M: Medium>(
+        &mut self,
+        core: &Core<M>,
+        fields: Fields,
+        key: &[u8],
+        value: &[u8],
+        body: u32,
+    ) -> Appended {
+        let staged = std::mem::take(&mut self.staged);
+        let block = self.block.as_ref().map(|b| (b.offset, b.tail, b.settled, b.room()));
+        let (offset, tail, settled, room) = block.unwrap_or_default();
+        let mut header = Self::header(fields, key.len(), value.len(), settled == tail);
+        header.crc = header.crc_of(body);
+        let bytes = header.record_bytes();
+        assert!(bytes <= room, "record of {bytes} bytes in {room} bytes of room");
+        let at = Offset(offset + tail);
+        let (head, head_bytes) = header.encode();
+        if staged {
+            self.write(core, at, &[&head[..head_bytes]]);
+        } else {
+            let used = head_bytes + key.len() + value.len();
+            const ZEROS: [u8; 8] = [0; 8];
+            self.write(core, at, &[&head[..head_bytes], key, value, &ZEROS[..bytes as usize - used]]);
+        }
+        if let Some(block) = &mut self.block {
+            block.tail += bytes;
+            if let Some(at) = fields.expires_at {
+                core.blocks.at(block.unit).expiry_add(at);
+            }
+            core.epochs.tell(&core.blocks, block, fields.epoch);
+        }
+        Appended { at, bytes, sum: mark::record_sum(at, header.crc) }
+    }
+
+    /// Appends members that were built by [`member`] as one record. Only after [`Appender::reserve`].
+    pub(crate) fn append_batch<M: Medium>(
+        &mut self,
+        core: &Core<M>,
+        members: &[u8],
+        epoch: crate::format::Epoch,
+    ) -> Appended {
+        let fields =
+            Fields { kind: Kind::Batch, tag: 0, expires_at: None, version: crate::format::Version(0), epoch };
+        self.staged = false;
+        let body = record::body_crc(self.seed(), &[members]);
+        self.append(core, fields, &[], members, body)
+    }
+
+    /// Drains what was appended; afterwards all of it is durable (in the `Immediate` regime).
+    #[inline]
+    pub(crate) fn drain<M: Medium>(&mut self, core: &Core<M>) {
+        core.medium.drain();
+        if let Some(block) = &mut self.block
+            && !core.epochs.in_use()
+        {
+            block.settled = block.tail;
+        }
+    }
+
+    /// Ends a group: drains, and says so to readers that would help.
+    pub(crate) fn settle<M: Medium>(&mut self, core: &Core<M>) {
+        self.drain(core);
+        if let Some(block) = &self.block
+            && !core.epochs.in_use()
+        {
+            core.blocks.at(block.unit).set_settled(block.settled);
+        }
+    }
+
+    /// The record last appended is reachable: it counts as live.
+    #[inline]
+    pub(crate) fn count_live(&mut self, bytes: u64) {
+        if let Some(block) = &mut self.block {
+            block.live += bytes;
+        }
+    }
+}
+
+/// Builds one member of a batch behind `out`; returns where it begins.
+pub(crate) fn member(out: &mut Vec<u8>, fields: Fields, key: &[u8], value: &[u8], seed: u32) -> u64 {
+    let mut header = Header { member: true, ..Appender::header(fields, key.len(), value.len(), false) };
+    header.crc = header.crc_of(record::body_crc(seed, &[key, value]));
+    let at = out.len();
+    let (head, head_bytes) = header.encode();
+    out.extend_from_slice(&head[..head_bytes]);
+    out.extend_from_slice(key);
+    out.extend_from_slice(value);
+    out.resize(at + header.record_bytes() as usize, 0);
+    at as u64
+}
+
+impl<M: Medium> Core<M> {
+    /// Seals a full block and lets the compactor have it.
+    ///
+    /// Order: the records are durable (invariant 3), then the seal is persisted. A crash between leaves an
+    /// unsealed block, whose end recovery finds by its last whole record.
+    pub(crate) fn seal(&self, block: OpenBlock) {
+        let entry = self.blocks.at(block.unit);
+        entry.set_tail(block.tail);
+        block.header.publish_seal(&self.medium, Offset(block.offset), block.tail, self.epochs.current());
+        entry.live_add(block.live);
+        entry.set_state(Use::Sealed);
+    }
+}

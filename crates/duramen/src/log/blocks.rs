@@ -1,0 +1,184 @@
+//! What DRAM knows of each block. Nothing here is durable: recovery counts it anew.
+//!
+//! | field | written by | read by |
+//! |---|---|---|
+//! | `head`, `units`, `generation` | whoever opens the block | everybody |
+//! | `state` | opener, sealer, compactor | compactor |
+//! | `live` | everybody who appends, supersedes or moves a record | compactor |
+//! | `tail`, `settled` | the block's appender | a reader that helps, the committer, the compactor |
+//! | `expiry` | the block's appender, the sweeper | the sweeper |
+
+use crate::format::{Generation, Unit};
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+
+/// What may be done with a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Use {
+    /// Holds nothing.
+    Free = 0,
+    /// An appender writes to it.
+    Open = 1,
+    /// Full; the compactor may choose it.
+    Sealed = 2,
+    /// The compactor has moved what was live; waits until no reader can see it.
+    Retired = 3,
+    /// Damaged: never written, never freed.
+    Damaged = 4,
+}
+
+/// No record of the block expires.
+const EXPIRES_NEVER: u32 = u32::MAX;
+
+#[derive(Default)]
+pub(crate) struct Block {
+    head: AtomicU32,
+    units: AtomicU32,
+    generation: AtomicU64,
+    /// Bytes of records that the index leads to. Wraps below zero while the block is open: its
+    /// appender adds what it wrote when it seals.
+    live: AtomicU32,
+    tail: AtomicU32,
+    settled: AtomicU32,
+    /// When the first record expires, in Unix seconds, rounded up.
+    expiry: AtomicU32,
+    state: AtomicU8,
+}
+
+impl Block {
+    pub(crate) fn units(&self) -> u32 {
+        self.units.load(Acquire)
+    }
+
+    pub(crate) fn generation(&self) -> Generation {
+        Generation(self.generation.load(Acquire))
+    }
+
+    pub(crate) fn state(&self) -> Use {
+        match self.state.load(Acquire) {
+            1 => Use::Open,
+            2 => Use::Sealed,
+            3 => Use::Retired,
+            4 => Use::Damaged,
+            _ => Use::Free,
+        }
+    }
+
+    pub(crate) fn set_state(&self, state: Use) {
+        self.state.store(state as u8, Release);
+    }
+
+    /// Changes `from` into `to` unless somebody else was first.
+    pub(crate) fn take(&self, from: Use, to: Use) -> bool {
+        use std::sync::atomic::Ordering::AcqRel;
+        self.state.compare_exchange(from as u8, to as u8, AcqRel, Relaxed).is_ok()
+    }
+
+    pub(crate) fn live(&self) -> u32 {
+        self.live.load(Relaxed)
+    }
+
+    pub(crate) fn live_add(&self, bytes: u64) {
+        self.live.fetch_add(bytes as u32, Relaxed);
+    }
+
+    pub(crate) fn live_sub(&self, bytes: u64) {
+        self.live.fetch_sub(bytes as u32, Relaxed);
+    }
+
+    /// Bytes from the block's beginning to the end of its records.
+    pub(crate) fn tail(&self) -> u64 {
+        u64::from(self.tail.load(Acquire))
+    }
+
+    pub(crate) fn set_tail(&self, tail: u64) {
+        self.tail.store(tail as u32, Release);
+    }
+
+    /// Bytes from the block's beginning to what is known to be durable.
+    pub(crate) fn settled(&self) -> u64 {
+        u64::from(self.settled.load(Acquire))
+    }
+
+    pub(crate) fn set_settled(&self, bytes: u64) {
+        self.settled.store(bytes as u32, Release);
+    }
+
+    /// When the first record expires, in Unix seconds.
+    pub(crate) fn expiry(&self) -> Option<u64> {
+        let at = self.expiry.load(Relaxed);
+        (at != EXPIRES_NEVER).then_some(u64::from(at))
+    }
+
+    pub(crate) fn expiry_reset(&self) {
+        self.expiry.store(EXPIRES_NEVER, Relaxed);
+    }
+
+    /// A record of this block expires at `millis`.
+    pub(crate) fn expiry_add(&self, millis: u64) {
+        let seconds =
+            u32::try_from(millis.div_ceil(1000)).unwrap_or(EXPIRES_NEVER - 1).min(EXPIRES_NEVER - 1);
+        self.expiry.fetch_min(seconds, Relaxed);
+    }
+}
+
+const CHUNK: usize = 4096;
+
+/// All blocks, by unit. Grows without moving.
+pub(crate) struct Blocks {
+    chunks: Box<[OnceLock<Box<[Block]>>]>,
+    unit_bytes: u64,
+}
+
+impl Blocks {
+    /// For a medium of at most `bytes_max` bytes.
+    pub(crate) fn new(bytes_max: u64, unit_bytes: u64) -> Self {
+        let units = bytes_max.div_ceil(unit_bytes).min(u64::from(u32::MAX)) as usize;
+        Self { chunks: (0..units.div_ceil(CHUNK)).map(|_| OnceLock::new()).collect(), unit_bytes }
+    }
+
+    /// Where the block at `unit` begins on the medium.
+    pub(crate) fn offset(&self, unit: Unit) -> u64 {
+        u64::from(unit.0) * self.unit_bytes
+    }
+
+    fn entry(&self, unit: Unit) -> &Block {
+        let chunk = &self.chunks[unit.0 as usize / CHUNK];
+        &chunk.get_or_init(|| (0..CHUNK).map(|_| Block::default()).collect())[unit.0 as usize % CHUNK]
+    }
+
+    /// The block whose first unit is `unit`.
+    pub(crate) fn at(&self, unit: Unit) -> &Block {
+        self.entry(unit)
+    }
+
+    /// The first unit of the block that holds the byte at `offset`.
+    #[inline]
+    pub(crate) fn unit_of(&self, offset: u64) -> Unit {
+        Unit(self.entry(Unit((offset / self.unit_bytes) as u32)).head.load(Acquire))
+    }
+
+    /// The block that holds the byte at `offset`.
+    #[inline]
+    pub(crate) fn of(&self, offset: u64) -> &Block {
+        self.entry(self.unit_of(offset))
+    }
+
+    /// Enters a block that is being opened or was found.
+    pub(crate) fn enter(&self, unit: Unit, units: u32, generation: Generation, state: Use) -> &Block {
+        for u in unit.0..unit.0 + units {
+            self.entry(Unit(u)).head.store(unit.0, Release);
+        }
+        let block = self.entry(unit);
+        block.units.store(units, Release);
+        block.generation.store(generation.0, Release);
+        block.live.store(0, Relaxed);
+        block.set_tail(0);
+        block.set_settled(0);
+        block.expiry_reset();
+        block.set_state(state);
+        block
+    }
+}

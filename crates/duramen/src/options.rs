@@ -1,0 +1,188 @@
+//! How a store is opened: each field with its meaning, unit, bound and default.
+
+use crate::store::{Store, StoreOn};
+use crate::{Error, Result};
+use duramen_media::{Create, Granularity, Mapped, MediaOptions, Medium, MediumKind, PersistStep};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// When an acknowledged write survives a power failure (on media that can survive one).
+///
+/// A crash of the process alone never loses an acknowledged write with `EveryWrite` and `Interval`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// When the call returns.
+    EveryWrite,
+    /// At most this long after the call returns; what survives is a prefix in time.
+    Interval(Duration),
+    /// After the next [`Store::commit`]. Whatever was not committed is dropped by the next open, also
+    /// after a mere process crash.
+    Manual,
+}
+
+/// What recovery has done so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Progress {
+    /// Blocks read.
+    pub blocks: u64,
+    /// Blocks to read.
+    pub blocks_total: u64,
+    /// Records found valid.
+    pub records: u64,
+}
+
+/// Called from recovery's threads, now and then.
+pub type OnProgress = Arc<dyn Fn(Progress) + Send + Sync>;
+
+/// Where "now" comes from: Unix milliseconds. For tests; the default is the system's clock.
+pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
+
+/// How a store is opened.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// let store = duramen::Options::default().open(dir.path().join("store"))?;
+/// store.put(b"greeting", b"hello")?;
+/// assert_eq!(&*store.get(b"greeting")?.unwrap(), b"hello");
+/// # Ok::<(), duramen::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Options {
+    /// The kind of medium. Default `Auto`: what the path is.
+    pub medium: MediumKind,
+    /// Whether the store must exist, must not exist, or either. Default: either.
+    pub create: Create,
+    /// When a write survives a power failure. Default `EveryWrite`.
+    pub durability: Durability,
+    /// The most bytes that the store may take on the medium. Default 1 TiB; at most 16 TiB. Only
+    /// address space is reserved. Ignored on devices, which have a size.
+    pub len_max: u64,
+    /// Bytes of one unit of space, the smallest block: a multiple of 64, 512 bytes to 64 MiB. Default: the
+    /// device's stripe times its ways (4 KiB × 6), and eight times that on page media, where fewer and larger
+    /// blocks mean fewer waits. Ignored when the store exists.
+    pub unit_bytes: Option<u32>,
+    /// How lines are flushed. Default: what the CPU and the device have. Forced for measuring.
+    pub persist_step: Option<PersistStep>,
+    /// Bytes of one interleave stripe of the device. Default: what sysfs tells, else 4 KiB.
+    pub stripe_bytes: Option<u64>,
+    /// Stripes side by side. Default: what sysfs tells, else 6.
+    pub ways: Option<u32>,
+    /// Maps new space at growth instead of at first touch. Default true.
+    pub prefault: bool,
+    /// Threads that recovery uses; 0 means one per core. Default 0.
+    pub recovery_threads: usize,
+    /// Told of recovery's progress.
+    pub on_progress: Option<OnProgress>,
+    /// Bytes per second that background compaction may read; 0 means no limit. Default 0: it
+    /// yields to the foreground by itself, and a writer that finds no space compacts regardless.
+    pub compaction_bytes_per_second: u64,
+    /// The share of used space, in percent, that may be dead before background compaction begins. Default 25,
+    /// from 5 to 90: lower saves space, higher saves work.
+    pub compaction_dead_percent: u32,
+    /// Whether a thread of the store's own commits, compacts and sweeps. Default true. Without it,
+    /// call [`Store::maintain`].
+    pub background: bool,
+    /// Where "now" comes from.
+    pub clock: Option<Clock>,
+    /// Hash bits that count; fewer make collisions, for tests.
+    #[doc(hidden)]
+    pub hash_mask: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            medium: MediumKind::Auto,
+            create: Create::OpenOrCreate,
+            durability: Durability::EveryWrite,
+            len_max: 1 << 40,
+            unit_bytes: None,
+            persist_step: None,
+            stripe_bytes: None,
+            ways: None,
+            prefault: true,
+            recovery_threads: 0,
+            on_progress: None,
+            compaction_bytes_per_second: 0,
+            compaction_dead_percent: 25,
+            background: true,
+            clock: None,
+            hash_mask: u64::MAX,
+        }
+    }
+}
+
+impl std::fmt::Debug for Options {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Options")
+            .field("medium", &self.medium)
+            .field("durability", &self.durability)
+            .field("len_max", &self.len_max)
+            .field("unit_bytes", &self.unit_bytes)
+            .field("persist_step", &self.persist_step)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Options {
+    /// Opens the store at `path`, or creates it.
+    ///
+    /// # Errors
+    /// `InUse` names the owner's pid; `Corrupt` names place, found and wanted, and nothing was changed;
+    /// `Unsupported`, `NotFound`, `PermissionDenied`, `OutOfSpace`, `Io` as they say.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Store> {
+        let path = path.as_ref();
+        let medium = self.open_medium(path)?;
+        StoreOn::open_on(medium, self)
+            .map_err(|e| e.context(&format!("cannot open store {}", path.display())))
+    }
+
+    /// Opens the medium alone.
+    pub(crate) fn open_medium(&self, path: &Path) -> Result<Mapped> {
+        let media = MediaOptions {
+            kind: self.medium,
+            create: self.create,
+            len_max: self.len_max,
+            persist_step: self.persist_step,
+            stripe_bytes: self.stripe_bytes,
+            ways: self.ways,
+            prefault: self.prefault,
+            ..MediaOptions::default()
+        };
+        Ok(Mapped::open(path, &media)?)
+    }
+
+    /// The unit of a new store on `medium`.
+    pub(crate) fn unit_for<M: Medium>(&self, medium: &M) -> Result<u32> {
+        use crate::format::superblock::{UNIT_BYTES_MAX, UNIT_BYTES_MIN};
+        let (stripe, ways) = medium.interleave();
+        let factor = if medium.granularity() == Granularity::Page { 8 } else { 1 };
+        let default =
+            (stripe * u64::from(ways) * factor).clamp(u64::from(UNIT_BYTES_MIN), u64::from(UNIT_BYTES_MAX));
+        let unit = self.unit_bytes.unwrap_or(default as u32 & !63);
+        if !(UNIT_BYTES_MIN..=UNIT_BYTES_MAX).contains(&unit) || !unit.is_multiple_of(64) {
+            return Err(Error::invalid(format!(
+                "unit_bytes is {unit}; it must be a multiple of 64 from {UNIT_BYTES_MIN} to {UNIT_BYTES_MAX}"
+            )));
+        }
+        Ok(unit)
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        if !(5..=90).contains(&self.compaction_dead_percent) {
+            return Err(Error::invalid(format!(
+                "compaction_dead_percent is {}; it must be from 5 to 90",
+                self.compaction_dead_percent
+            )));
+        }
+        if let Durability::Interval(interval) = self.durability
+            && interval.is_zero()
+        {
+            return Err(Error::invalid(
+                "durability interval is 0; use EveryWrite to make each write durable",
+            ));
+        }
+        Ok(())
+    }
+}

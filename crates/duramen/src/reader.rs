@@ -1,0 +1,360 @@
+//! Reading: no lock, no wait for growth or compaction.
+//!
+//! A reader pins the current state of reclamation, finds a slot, and reads the record it leads to. Three things
+//! can stand between the slot and an answer (promise P7, nothing is shown that a crash could undo):
+//!
+//! * the slot is *pending* because its writer is in a group and has not drained yet: the reader
+//!   flushes the record itself, from where its block is settled, and drains;
+//! * the slot is pending because a batch is being published: the reader waits until all of it is
+//!   (a few stores, no medium);
+//! * the record's epoch is not committed and writes are to be durable one by one: the reader waits
+//!   for the commit, or notes the epoch when it reads within a group.
+
+use crate::Result;
+use crate::format::Epoch;
+use crate::format::record::{HEAD_BYTES_MAX, Header};
+use crate::index::Slot;
+use crate::index::hash::Backoff;
+use crate::store::Core;
+use crossbeam_epoch::Guard;
+use duramen_media::{Medium, Offset};
+use std::borrow::Cow;
+use std::cell::Cell;
+
+/// Position in a scan; 0 begins, and a returned 0 means the end.
+pub type Cursor = u64;
+
+/// What a key's state was when it was read. It changes whenever the key is written or deleted; an
+/// absent key has one too, so that "was absent and still is" can be demanded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Stamp(pub(crate) u64);
+
+impl Stamp {
+    /// Of a key of which nothing is known.
+    pub(crate) const NEVER: Self = Self(0);
+}
+
+/// What goes with a value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Meta {
+    /// The caller's; kept as is.
+    pub tag: u8,
+    /// When the value expires, in Unix milliseconds; from then on the key is absent.
+    pub expires_at: Option<u64>,
+    /// Whether [`Writer::update`](crate::Writer::update) may change the value in place. It is then read
+    /// by copy, and after the first update its checksum no longer covers it.
+    pub updatable: bool,
+}
+
+/// A value read from the store, usually without a copy. It pins the space it lies in: while it lives, space
+/// that is compacted meanwhile is not reused. So do not keep it long.
+pub struct Value<'a> {
+    /// Keeps what `key` and `bytes` point to.
+    _guard: Guard,
+    key: &'a [u8],
+    bytes: Cow<'a, [u8]>,
+    header: Header,
+    stamp: Stamp,
+}
+
+impl Value<'_> {
+    /// The key.
+    #[must_use]
+    pub fn key(&self) -> &[u8] {
+        self.key
+    }
+
+    /// The value.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The tag it was put with.
+    #[must_use]
+    pub fn tag(&self) -> u8 {
+        self.header.tag
+    }
+
+    /// When it expires, in Unix milliseconds.
+    #[must_use]
+    pub fn expires_at(&self) -> Option<u64> {
+        self.header.expires_at
+    }
+
+    /// All that goes with it.
+    #[must_use]
+    pub fn meta(&self) -> Meta {
+        Meta { tag: self.tag(), expires_at: self.expires_at(), updatable: self.header.kind.is_updatable() }
+    }
+
+    /// The key's state, for conditional writes.
+    #[must_use]
+    pub fn stamp(&self) -> Stamp {
+        self.stamp
+    }
+
+    /// Bytes that the record takes on the medium.
+    #[must_use]
+    pub fn footprint(&self) -> u64 {
+        self.header.record_bytes()
+    }
+}
+
+impl std::ops::Deref for Value<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl std::fmt::Debug for Value<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Value")
+            .field("key", &self.key)
+            .field("bytes", &self.bytes.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A record that an index slot led to.
+#[derive(Clone, Copy)]
+pub(crate) struct Record<'a> {
+    pub at: Offset,
+    pub header: Header,
+    bytes: &'a [u8],
+}
+
+impl<'a> Record<'a> {
+    pub(crate) fn key(&self) -> &'a [u8] {
+        self.header.key(self.bytes)
+    }
+
+    /// The value of a record that is not a cell: nobody stores to it.
+    fn value(&self) -> &'a [u8] {
+        let from = self.header.value_at() as usize;
+        &self.bytes[from..from + self.header.value_bytes as usize]
+    }
+
+    pub(crate) fn value_offset(&self) -> Offset {
+        self.at.plus(self.header.value_at())
+    }
+
+    /// What a conditional write compares: the version and, where the value changes in place, its content.
+    pub(crate) fn stamp(&self, cell: impl FnOnce() -> Vec<u8>) -> Stamp {
+        let version = self.header.version.0;
+        if self.header.kind.is_cell() {
+            Stamp(version | u64::from(crc32c::crc32c(&cell())) << 52 ^ version << 32)
+        } else {
+            Stamp(version)
+        }
+    }
+}
+
+/// What a reader within a group owes before its results may be shown.
+#[derive(Default)]
+pub(crate) struct Owed {
+    /// The newest epoch read.
+    pub epoch: Cell<u64>,
+}
+
+impl<M: Medium> Core<M> {
+    /// The record at a location that a slot gave, under the guard that the slot was read under.
+    #[inline]
+    pub(crate) fn record(&self, at: Offset) -> Record<'_> {
+        // SAFETY: a slot leads to a whole record, whose header and key nobody stores to while a
+        // guard can see it.
+        let head = unsafe { self.medium.bytes(at, self.head_bytes_at(at)) };
+        let header = Header::decode_head(head);
+        // A cell's value changes while we look: it stays out of the slice.
+        let len = if header.kind.is_cell() { header.value_at() } else { header.record_bytes() };
+        // SAFETY: as above.
+        let bytes = unsafe { self.medium.bytes(at, len) };
+        Record { at, header, bytes }
+    }
+
+    /// Bytes of a header that may be looked at: a record at the very end of the medium may be shorter
+    /// than the largest header.
+    #[inline]
+    fn head_bytes_at(&self, at: Offset) -> u64 {
+        (self.medium.len() - at.0).min(HEAD_BYTES_MAX as u64)
+    }
+
+    #[inline]
+    pub(crate) fn is_key_at(&self, slot: Slot, key: &[u8]) -> bool {
+        self.record(slot.location()).key() == key
+    }
+
+    /// A copy of a cell's value at one moment: copied until two copies are the same.
+    pub(crate) fn cell(&self, record: &Record<'_>) -> Vec<u8> {
+        let mut copy = self.cell_once(record);
+        loop {
+            let again = self.cell_once(record);
+            if again == copy {
+                return copy;
+            }
+            copy = again;
+        }
+    }
+
+    /// A copy of a cell's value, each aligned 8 bytes as one piece.
+    fn cell_once(&self, record: &Record<'_>) -> Vec<u8> {
+        let (from, bytes) = (record.value_offset().0, record.header.value_bytes as usize);
+        let first = from & !7;
+        let words = (first..from + bytes as u64).step_by(8);
+        let copy: Vec<u8> = words.flat_map(|at| self.medium.load_u64(Offset(at)).to_le_bytes()).collect();
+        copy[(from - first) as usize..][..bytes].to_vec()
+    }
+
+    pub(crate) fn is_expired(&self, header: &Header) -> bool {
+        header.expires_at.is_some_and(|at| at <= self.clock.now())
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Value<'_>>> {
+        let guard = crossbeam_epoch::pin();
+        let hash = self.hasher.hash(key);
+        Ok(self.look_up(key, hash, guard, None)?.1)
+    }
+
+    /// The key's stamp and value; `owed` when the caller is in a group.
+    #[inline]
+    pub(crate) fn look_up(
+        &self,
+        key: &[u8],
+        hash: u64,
+        guard: Guard,
+        owed: Option<&Owed>,
+    ) -> Result<(Stamp, Option<Value<'_>>)> {
+        let mut backoff = Backoff::default();
+        loop {
+            let found = self.index.find(hash, &guard, |slot| self.is_key_at(slot, key));
+            let Some(slot) = found else { return Ok((Stamp::NEVER, None)) };
+            let record = self.record(slot.location());
+            if slot.is_pending() {
+                if record.header.member {
+                    backoff.wait();
+                    continue;
+                }
+                self.help(&record, owed.is_none());
+            }
+            self.owe(record.header.epoch, owed)?;
+            if slot.is_tombstone() || self.is_expired(&record.header) {
+                return Ok((record.stamp(|| self.cell(&record)), None));
+            }
+            let value = self.value(record, guard);
+            if record.header.kind.is_cell() && self.groups_mark_pending() {
+                // An update in place marks its slot before it stores: what we copied is durable
+                // unless the mark is there now.
+                let guard = crossbeam_epoch::pin();
+                let now = self.index.find(hash, &guard, |slot| slot.location() == record.at);
+                if now.is_some_and(Slot::is_pending) {
+                    self.help(&record, owed.is_none());
+                }
+            }
+            return Ok((value.stamp, Some(value)));
+        }
+    }
+
+    #[inline]
+    fn value<'a>(&'a self, record: Record<'a>, guard: Guard) -> Value<'a> {
+        let (bytes, stamp) = if record.header.kind.is_cell() {
+            let copy = self.cell(&record);
+            let stamp = record.stamp(|| copy.clone());
+            (Cow::Owned(copy), stamp)
+        } else {
+            (Cow::Borrowed(record.value()), record.stamp(Vec::new))
+        };
+        Value { _guard: guard, key: record.key(), bytes, header: record.header, stamp }
+    }
+
+    /// Makes a record durable that its writer has not drained yet.
+    ///
+    /// Recovery reads a block from its beginning, so everything between what is settled and the end of this record
+    /// must be durable with it. A caller in a group drains when it settles.
+    #[cold]
+    fn help(&self, record: &Record<'_>, drain: bool) {
+        let unit = self.blocks.unit_of(record.at.0);
+        let from = self.blocks.offset(unit) + self.blocks.at(unit).settled();
+        let to = record.at.0 + record.header.record_bytes();
+        if from < to {
+            self.medium.flush(Offset(from), to - from);
+        }
+        // A cell may lie below what is settled.
+        self.medium.flush(record.at, record.header.record_bytes());
+        if drain {
+            self.medium.drain();
+        }
+    }
+
+    /// Waits until `epoch` is durable, or notes it.
+    #[inline]
+    fn owe(&self, epoch: Epoch, owed: Option<&Owed>) -> Result<()> {
+        if self.epochs.in_use() {
+            match owed {
+                Some(owed) => owed.epoch.set(owed.epoch.get().max(epoch.0)),
+                None => self.wait_for(epoch)?,
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn get_many<'a>(&'a self, keys: &[&[u8]]) -> Result<Vec<Option<Value<'a>>>> {
+        let guard = crossbeam_epoch::pin();
+        let hashes: Vec<u64> = keys.iter().map(|key| self.hasher.hash(key)).collect();
+        // Three passes, so that the misses of all keys overlap: buckets, then records, then answers.
+        for &hash in &hashes {
+            self.index.prefetch(hash, &guard);
+        }
+        for &hash in &hashes {
+            if let Some(at) = self.index.candidate(hash, &guard) {
+                self.medium.prefetch(at);
+            }
+        }
+        keys.iter()
+            .zip(hashes)
+            .map(|(key, hash)| Ok(self.look_up(key, hash, crossbeam_epoch::pin(), None)?.1))
+            .collect()
+    }
+
+    pub(crate) fn scan(
+        &self,
+        mut cursor: Cursor,
+        count: usize,
+        visit: &mut dyn FnMut(&Value<'_>),
+    ) -> Result<Cursor> {
+        let mut visited = 0;
+        let mut slots = Vec::new();
+        // A scan of an almost empty index must end too: look at no more than this many buckets.
+        let mut buckets = count.saturating_mul(10).max(64);
+        loop {
+            let guard = crossbeam_epoch::pin();
+            slots.clear();
+            cursor = self.index.scan(cursor, &guard, &mut |slot| slots.push(slot));
+            for &slot in &slots {
+                if slot.is_tombstone() {
+                    continue;
+                }
+                let record = self.record(slot.location());
+                // What is not yet settled takes the ordinary way.
+                let value = if slot.is_pending() || self.epochs.must_wait(record.header.epoch) {
+                    let key = record.key();
+                    self.look_up(key, self.hasher.hash(key), crossbeam_epoch::pin(), None)?.1
+                } else if self.is_expired(&record.header) {
+                    None
+                } else {
+                    Some(self.value(record, crossbeam_epoch::pin()))
+                };
+                if let Some(value) = value {
+                    visit(&value);
+                    visited += 1;
+                }
+            }
+            buckets -= 1;
+            if cursor == 0 || visited >= count || buckets == 0 {
+                return Ok(cursor);
+            }
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! Recovery: from the bytes on the medium to an index, after any crash.
+//!
+//! 1. walk the block headers: which units are free, which are data;
+//! 2. decide which epochs count (`Cut`);
+//! 3. read every data block, in parallel: verify each record, and enter it in the index if it is
+//!    the newest of its key so far;
+//! 4. adopt: seal what was open where its records end, free what holds nothing, all durable before the superblock
+//!    begins a new incarnation.
+//!
+//! Steps 1 to 3 write nothing, so `check` uses them too. Step 4 is idempotent: a crash inside
+//! leaves some blocks sealed where they ended anyway.
+//!
+//! Where a block's records end:
+//!
+//! | block | a whole record follows behind the break | nothing follows |
+//! |---|---|---|
+//! | sealed, break before the seal | damage | damage |
+//! | open | damage, if that record says that all before it was durable (flag, or a committed epoch) | torn write: the end |
+//!
+//! Damage is never passed over silently: opening refuses, `check` reports, salvage saves the rest.
+
+mod scan;
+
+use crate::format::mark::Mark;
+use crate::format::superblock::{Regime, Superblock};
+use crate::format::{Epoch, HEAD_BYTES, Unit, block};
+use crate::index::hash::HashIndex;
+use crate::index::{Hasher, MEDIUM_BYTES_MAX};
+use crate::log::blocks::{Blocks, Use};
+use crate::log::space::Space;
+use crate::options::Options;
+use crate::{Error, Result};
+use duramen_media::{Medium, Offset};
+use std::time::Instant;
+
+pub(crate) use scan::Outcome;
+
+/// What recovery found and did, for people and for tests.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Summary {
+    /// Whether the store had been closed cleanly.
+    pub clean: bool,
+    /// Valid records, superseded ones included.
+    pub records: u64,
+    /// Blocks that hold records.
+    pub blocks: u64,
+    /// Blocks that ended in a record that is not whole: a write that a crash interrupted, never acknowledged.
+    pub torn: u64,
+    /// Records of epochs that were not committed, left out.
+    pub uncommitted: u64,
+    /// Damage, each with its place; only with salvage is there any in an open store.
+    pub damage: Vec<String>,
+    /// What was found damaged and is whole again from its other copy.
+    pub repaired: Vec<String>,
+    /// Time it took.
+    pub nanos: u64,
+    /// Threads it used.
+    pub threads: usize,
+}
+
+/// Which records count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cut {
+    /// Epochs from `base` on count only up to `committed`.
+    pub base: Epoch,
+    pub committed: Epoch,
+}
+
+impl Cut {
+    pub(crate) const ALL: Self = Self { base: Epoch(Epoch::MAX), committed: Epoch(Epoch::MAX) };
+
+    pub(crate) fn keeps(&self, epoch: Epoch) -> bool {
+        epoch < self.base || epoch <= self.committed
+    }
+}
+
+/// A data block, as its header tells.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DataBlock {
+    pub unit: Unit,
+    pub header: block::Header,
+}
+
+/// What the block headers tell.
+#[derive(Default)]
+struct Headers {
+    data: Vec<DataBlock>,
+    free: Vec<(Unit, block::Header)>,
+    damage: Vec<String>,
+    /// Units whose header is damaged.
+    lost: Vec<Unit>,
+    incarnation_max: u32,
+}
+
+/// A store in DRAM, as its medium tells, ready to run.
+pub(crate) struct Recovered {
+    pub superblock: Superblock,
+    pub incarnation: u32,
+    pub epoch_base: Epoch,
+    pub mark_slot: usize,
+    pub time_floor: u64,
+    pub keys: u64,
+    pub dead_bytes: u64,
+    pub hasher: Hasher,
+    pub index: HashIndex,
+    pub blocks: Blocks,
+    pub space: Space,
+    pub summary: Summary,
+    outcomes: Vec<(DataBlock, Outcome)>,
+    freed: Vec<(Unit, block::Header)>,
+}
+
+/// Reads a store's medium and refuses it when anything on it is damaged. Writes nothing.
+pub(crate) fn recover<M: Medium>(medium: &M, superblock: Superblock, options: &Options) -> Result<Recovered> {
+    let recovered = read(medium, superblock, options)?;
+    let damage = &recovered.summary.damage;
+    if let Some(first) = damage.first() {
+        return Err(Error::corrupt(format!(
+            "the medium is damaged in {} place{}: {first}; nothing was changed; run \"duramen check\" for all of them, and \
+             \"duramen check --salvage NEW\" to save what is valid into a new store",
+            damage.len(),
+            if damage.len() == 1 { "" } else { "s" }
+        )));
+    }
+    Ok(recovered)
+}
+
+/// Reads a store's medium, damage and all. Writes nothing.
+pub(crate) fn read<M: Medium>(medium: &M, superblock: Superblock, options: &Options) -> Result<Recovered> {
+    let begun = Instant::now();
+    let unit_bytes = u64::from(superblock.unit_bytes);
+    let wanted = u64::from(superblock.units) * unit_bytes;
+    if medium.len() < wanted {
+        return Err(Error::corrupt(format!(
+            "the medium has {} bytes, the superblock says {wanted}: it was truncated; restore the missing part, or run \
+             \"duramen check --salvage NEW\" on a copy that is extended with zeros",
+            medium.len()
+        )));
+    }
+    let headers = walk_headers(medium, &superblock);
+    let marks = Mark::find(medium);
+    let mut incarnation = superblock.incarnation.max(headers.incarnation_max);
+    incarnation = incarnation.max(marks.iter().map(|(_, m)| m.incarnation).max().unwrap_or(0)) + 1;
+    let rebooted = superblock.boot_id != crate::store::boot_id();
+    let cut = decide_cut(medium, &superblock, &headers, &marks, rebooted);
+    let threads = match options.recovery_threads {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        threads => threads,
+    };
+    let time_floor =
+        marks.iter().map(|(_, mark)| mark.time_floor).max().unwrap_or(0).max(superblock.time_floor);
+    let bytes_max = medium.len_max().min(MEDIUM_BYTES_MAX);
+    let hasher = Hasher::new(superblock.store_id, options.hash_mask);
+    let index = HashIndex::new();
+    let blocks = Blocks::new(bytes_max, unit_bytes);
+    let clock = crate::store::StoreClock::new(options.clock.clone(), time_floor);
+    let scan = scan::Scan {
+        medium,
+        hasher: &hasher,
+        index: &index,
+        blocks: &blocks,
+        unit_bytes,
+        cut,
+        now: clock.now(),
+        on_progress: options.on_progress.as_ref(),
+    };
+    let scanned = scan.run(&headers.data, threads);
+
+    let mut space = Space::new(superblock.units, incarnation);
+    let mut freed = Vec::new();
+    for &(unit, header) in &headers.free {
+        space.give(unit, header.units);
+        if header.units > 1 {
+            freed.push((unit, header));
+        }
+    }
+    let mut summary = Summary {
+        clean: superblock.clean,
+        records: scanned.records,
+        uncommitted: scanned.uncommitted,
+        damage: headers.damage,
+        threads,
+        ..Summary::default()
+    };
+    let mut outcomes = Vec::new();
+    let mut used = 0;
+    let mut epoch_max = superblock.epoch_base.max(marks.first().map_or(0, |(_, mark)| mark.epoch.0));
+    for (data, outcome) in scanned.outcomes {
+        epoch_max = epoch_max.max(outcome.epoch_max.0);
+        summary.torn += u64::from(outcome.torn);
+        summary.damage.extend(outcome.damage.iter().cloned());
+        let entry = blocks.at(data.unit);
+        if outcome.records == 0 && outcome.damage.is_empty() {
+            entry.set_state(Use::Free);
+            space.give(data.unit, data.header.units);
+            freed.push((data.unit, data.header.freed()));
+            continue;
+        }
+        summary.blocks += 1;
+        used += outcome.tail - block::HEADER_BYTES;
+        outcomes.push((data, outcome));
+    }
+    for unit in headers.lost {
+        blocks.enter(unit, 1, crate::format::Generation(0), Use::Damaged);
+    }
+    summary.nanos = begun.elapsed().as_nanos() as u64;
+    Ok(Recovered {
+        superblock,
+        incarnation,
+        // Above every epoch on the medium, so that what was left out never counts later.
+        epoch_base: Epoch(epoch_max + 2),
+        mark_slot: marks.first().map_or(0, |(slot, _)| slot ^ 1),
+        time_floor,
+        keys: scanned.keys,
+        dead_bytes: used.saturating_sub(scanned.live_bytes),
+        hasher,
+        index,
+        blocks,
+        space,
+        summary,
+        outcomes,
+        freed,
+    })
+}
+
+/// Visits every unit once, by the headers (format invariant 3).
+fn walk_headers<M: Medium>(medium: &M, superblock: &Superblock) -> Headers {
+    let unit_bytes = u64::from(superblock.unit_bytes);
+    let mut headers = Headers::default();
+    let mut unit = HEAD_BYTES.div_ceil(unit_bytes) as u32;
+    while unit < superblock.units {
+        let at = Offset(u64::from(unit) * unit_bytes);
+        // SAFETY: nothing writes to the medium while it is recovered.
+        let bytes = unsafe { medium.bytes(at, block::HEADER_BYTES) };
+        let header = block::Header::decode(Unit(unit), bytes).and_then(|header| {
+            let end = u64::from(unit) + u64::from(header.units);
+            if end > u64::from(superblock.units) {
+                return Err(format!("block ends at unit {end}, the store has {}", superblock.units));
+            }
+            Ok(header)
+        });
+        match header {
+            Ok(header) => {
+                headers.incarnation_max = headers.incarnation_max.max(header.generation.incarnation());
+                match header.state {
+                    block::State::Data => headers.data.push(DataBlock { unit: Unit(unit), header }),
+                    block::State::Free => headers.free.push((Unit(unit), header)),
+                }
+                unit += header.units;
+            }
+            Err(why) => {
+                headers.damage.push(format!("unit {unit} at offset {at}: {why}"));
+                headers.lost.push(Unit(unit));
+                // How long the block was is not known: look at the next unit.
+                unit += 1;
+            }
+        }
+    }
+    headers
+}
+
+/// Which epochs count. Only what the last incarnation wrote is in question: all before was settled when
+/// it began.
+fn decide_cut<M: Medium>(
+    medium: &M,
+    superblock: &Superblock,
+    headers: &Headers,
+    marks: &[(usize, Mark)],
+    rebooted: bool,
+) -> Cut {
+    let whole = superblock.clean
+        || match superblock.regime {
+            Regime::Immediate => true,
+            // The page cache, or the CPU's caches, outlived the process.
+            Regime::Epochs => !rebooted,
+            Regime::Manual => false,
+        };
+    if whole {
+        return Cut::ALL;
+    }
+    let base = Epoch(superblock.epoch_base);
+    let ours = |mark: &&(usize, Mark)| mark.1.epoch >= base;
+    let none = Epoch(base.0.saturating_sub(1));
+    let committed = marks
+        .iter()
+        .filter(ours)
+        .find(|(_, mark)| {
+            // After a mere process crash nothing that a mark speaks of can be missing.
+            !rebooted || {
+                let (records, sum) = scan::count_epoch(medium, superblock, &headers.data, mark.epoch);
+                (records, sum) == (mark.records, mark.sum)
+            }
+        })
+        .map_or(none, |(_, mark)| mark.epoch);
+    Cut { base, committed }
+}
+
+impl Recovered {
+    /// Makes what recovery decided durable. Afterwards every block is sealed or free.
+    pub(crate) fn adopt<M: Medium>(&self, medium: &M) -> Result<()> {
+        let unit_bytes = u64::from(self.superblock.unit_bytes);
+        let offset = |unit: Unit| Offset(u64::from(unit.0) * unit_bytes);
+        // Counts from the next incarnation on, whose base is above it.
+        let epoch = Epoch(self.epoch_base.0 - 1);
+        for (data, outcome) in &self.outcomes {
+            if outcome.reseal {
+                data.header.publish_seal(medium, offset(data.unit), outcome.tail, epoch);
+            }
+        }
+        // What holds nothing: free, then each unit with a header of its own.
+        for (unit, header) in &self.freed {
+            header.publish_word(medium, *unit, offset(*unit));
+        }
+        medium.sync()?;
+        let many: Vec<_> = self.freed.iter().filter(|(_, header)| header.units > 1).collect();
+        if !many.is_empty() {
+            for (unit, header) in &many {
+                crate::store::write_free_headers(medium, unit_bytes, unit.0 + 1, header.units - 1);
+            }
+            medium.sync()?;
+            for (unit, header) in many {
+                header.alone().publish_word(medium, *unit, offset(*unit));
+            }
+            medium.sync()?;
+        }
+        Ok(())
+    }
+}
+
+impl Recovered {
+    /// Calls `visit` with key and value of every live key.
+    pub(crate) fn for_each<M: Medium>(&self, medium: &M, mut visit: impl FnMut(&[u8], &[u8], crate::Meta)) {
+        let guard = crossbeam_epoch::pin();
+        let mut cursor = 0;
+        loop {
+            cursor = self.index.scan(cursor, &guard, &mut |slot| {
+                if !slot.is_tombstone() {
+                    let (header, bytes) = scan::record_at(medium, slot.location());
+                    let from = header.value_at() as usize;
+                    let meta = crate::Meta {
+                        tag: header.tag,
+                        expires_at: header.expires_at,
+                        updatable: header.kind.is_updatable(),
+                    };
+                    visit(header.key(bytes), &bytes[from..from + header.value_bytes as usize], meta);
+                }
+            });
+            if cursor == 0 {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,387 @@
+//! Reads data blocks and fills the index, on several threads.
+
+use super::{Cut, DataBlock};
+use crate::format::mark::record_sum;
+use crate::format::record::{self, Header, Kind, Step, Walk};
+use crate::format::superblock::Superblock;
+use crate::format::{Epoch, block};
+use crate::index::hash::HashIndex;
+use crate::index::{Hasher, Keys, Slot};
+use crate::log::blocks::{Blocks, Use};
+use crate::options::{OnProgress, Progress};
+use duramen_media::{Medium, Offset};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Records whose buckets are fetched together.
+const AHEAD: usize = 16;
+/// Blocks that a thread takes at a time.
+const BLOCKS_PER_TURN: usize = 16;
+
+/// What one block turned out to hold.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Outcome {
+    pub records: u64,
+    /// Bytes from the block's beginning to the end of the records that count.
+    pub tail: u64,
+    /// Whether the header does not say so yet.
+    pub reseal: bool,
+    pub torn: bool,
+    pub uncommitted: u64,
+    pub damage: Vec<String>,
+    pub epoch_max: Epoch,
+}
+
+pub(super) struct Scanned {
+    pub outcomes: Vec<(DataBlock, Outcome)>,
+    pub records: u64,
+    pub uncommitted: u64,
+    pub keys: u64,
+    pub live_bytes: u64,
+}
+
+pub(super) struct Scan<'a, M: Medium> {
+    pub medium: &'a M,
+    pub hasher: &'a Hasher,
+    pub index: &'a HashIndex,
+    pub blocks: &'a Blocks,
+    pub unit_bytes: u64,
+    pub cut: Cut,
+    pub now: u64,
+    pub on_progress: Option<&'a OnProgress>,
+}
+
+/// The bytes of a block.
+fn bytes_of<'m, M: Medium>(medium: &'m M, unit_bytes: u64, data: &DataBlock) -> &'m [u8] {
+    let at = Offset(u64::from(data.unit.0) * unit_bytes);
+    // SAFETY: nothing writes to blocks while the medium is recovered.
+    unsafe { medium.bytes(at, u64::from(data.header.units) * unit_bytes) }
+}
+
+/// How many records of `epoch` there are, and their sum, to compare with its mark.
+pub(super) fn count_epoch<M: Medium>(
+    medium: &M,
+    superblock: &Superblock,
+    data: &[DataBlock],
+    epoch: Epoch,
+) -> (u64, u64) {
+    let unit_bytes = u64::from(superblock.unit_bytes);
+    let (mut records, mut sum) = (0, 0u64);
+    for block in data {
+        // A block sealed in an earlier epoch holds none of this one.
+        if block.header.seal.is_some_and(|(_, sealed)| sealed < epoch) {
+            continue;
+        }
+        let bytes = bytes_of(medium, unit_bytes, block);
+        let base = u64::from(block.unit.0) * unit_bytes;
+        let mut walk =
+            Walk::new(bytes, block::HEADER_BYTES, bytes.len() as u64, block.header.generation.seed());
+        while let Step::Record { at, header } = walk.step() {
+            if header.epoch == epoch {
+                records += 1;
+                sum = sum.wrapping_add(record_sum(Offset(base + at), header.crc));
+            }
+        }
+    }
+    (records, sum)
+}
+
+/// Header and bytes of a record that an index slot leads to.
+pub(super) fn record_at<M: Medium>(medium: &M, at: Offset) -> (Header, &[u8]) {
+    let head_bytes = (medium.len() - at.0).min(record::HEAD_BYTES_MAX as u64);
+    // SAFETY: nothing writes to blocks while the medium is recovered.
+    let head = unsafe { medium.bytes(at, head_bytes) };
+    let header = Header::decode_head(head);
+    // SAFETY: as above.
+    (header, unsafe { medium.bytes(at, header.record_bytes()) })
+}
+
+impl<M: Medium> Keys for Scan<'_, M> {
+    fn hash_at(&self, at: Offset) -> u64 {
+        self.hasher.hash(self.record_at(at).1)
+    }
+}
+
+/// A record on its way into the index.
+struct Entry<'a> {
+    at: Offset,
+    hash: u64,
+    key: &'a [u8],
+    header: Header,
+}
+
+impl<'a, M: Medium> Scan<'a, M> {
+    pub(super) fn run(&self, data: &[DataBlock], threads: usize) -> Scanned {
+        for block in data {
+            self.blocks.enter(block.unit, block.header.units, block.header.generation, Use::Sealed);
+        }
+        let next = AtomicUsize::new(0);
+        let (records, keys) = (AtomicU64::new(0), AtomicU64::new(0));
+        let work = || {
+            let mut outcomes = Vec::new();
+            let mut added = 0i64;
+            loop {
+                let from = next.fetch_add(BLOCKS_PER_TURN, Relaxed);
+                let Some(turn) = data.get(from..data.len().min(from + BLOCKS_PER_TURN)) else { break };
+                if turn.is_empty() {
+                    break;
+                }
+                for block in turn {
+                    let outcome = self.block(block, &mut added);
+                    records.fetch_add(outcome.records, Relaxed);
+                    outcomes.push((*block, outcome));
+                }
+                if let Some(on_progress) = self.on_progress {
+                    on_progress(Progress {
+                        blocks: (from + turn.len()) as u64,
+                        blocks_total: data.len() as u64,
+                        records: records.load(Relaxed),
+                    });
+                }
+            }
+            keys.fetch_add(added as u64, Relaxed);
+            outcomes
+        };
+        let mut outcomes: Vec<(DataBlock, Outcome)> = if threads <= 1 || data.len() < 2 * BLOCKS_PER_TURN {
+            work()
+        } else {
+            std::thread::scope(|scope| {
+                let handles: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+                handles
+                    .into_iter()
+                    .flat_map(|h| h.join().unwrap_or_else(|p| std::panic::resume_unwind(p)))
+                    .collect()
+            })
+        };
+        outcomes.sort_by_key(|(block, _)| block.unit);
+        let uncommitted = outcomes.iter().map(|(_, outcome)| outcome.uncommitted).sum();
+        self.uncount_tombstones();
+        let live_bytes = outcomes.iter().map(|(data, _)| u64::from(self.blocks.at(data.unit).live())).sum();
+        Scanned { outcomes, records: records.into_inner(), uncommitted, keys: keys.into_inner(), live_bytes }
+    }
+
+    /// Reads one block up to where its records end.
+    fn block(&self, data: &DataBlock, added: &mut i64) -> Outcome {
+        let bytes = bytes_of(self.medium, self.unit_bytes, data);
+        let base = u64::from(data.unit.0) * self.unit_bytes;
+        let seed = data.header.generation.seed();
+        let entry = self.blocks.at(data.unit);
+        // A seal of an epoch that does not count was written for records that may be gone.
+        let seal = data.header.seal.filter(|&(_, epoch)| self.cut.keeps(epoch)).map(|(tail, _)| tail);
+        let mut walk = Walk::new(bytes, block::HEADER_BYTES, seal.unwrap_or(bytes.len() as u64), seed);
+        let mut outcome = Outcome::default();
+        let mut ahead: Vec<Entry<'_>> = Vec::with_capacity(AHEAD);
+        let end = loop {
+            match walk.step() {
+                Step::Record { header, .. } if !self.cut.keeps(header.epoch) => {
+                    // Epochs never go back within a block: nothing behind counts either.
+                    outcome.epoch_max = outcome.epoch_max.max(header.epoch);
+                    outcome.uncommitted += 1;
+                    while let Step::Record { header, .. } = walk.step() {
+                        outcome.uncommitted += 1;
+                        outcome.epoch_max = outcome.epoch_max.max(header.epoch);
+                    }
+                    break None;
+                }
+                Step::Record { at, header } => {
+                    outcome.tail = at + header.record_bytes();
+                    outcome.epoch_max = outcome.epoch_max.max(header.epoch);
+                    if header.kind == Kind::Batch {
+                        match record::members(&bytes[at as usize..], &header, seed) {
+                            Ok(members) => {
+                                for (member, header) in members {
+                                    self.push(
+                                        &mut ahead,
+                                        bytes,
+                                        base,
+                                        at + member,
+                                        header,
+                                        added,
+                                        &mut outcome,
+                                    );
+                                }
+                            }
+                            Err(why) => {
+                                outcome.damage.push(format!("batch at offset {:#x}: {why}", base + at));
+                            }
+                        }
+                    } else {
+                        self.push(&mut ahead, bytes, base, at, header, added, &mut outcome);
+                    }
+                }
+                Step::End { at } => break Some(at),
+            }
+        };
+        outcome.tail = outcome.tail.max(block::HEADER_BYTES);
+        if let Some(at) = end {
+            self.judge_end(data, &mut walk, bytes, seal, at, &mut outcome, &mut ahead, added);
+        }
+        self.flush(&mut ahead, added);
+        outcome.reseal = data.header.seal.map(|(tail, _)| tail) != Some(outcome.tail);
+        entry.set_tail(outcome.tail);
+        entry.set_settled(outcome.tail);
+        if !outcome.damage.is_empty() {
+            entry.set_state(Use::Damaged);
+        }
+        outcome
+    }
+
+    /// No whole record begins at `at`: is that the end, a torn write, or damage?
+    #[expect(clippy::too_many_arguments, reason = "the end of `block`, cut out for its length")]
+    fn judge_end(
+        &self,
+        data: &DataBlock,
+        walk: &mut Walk<'_>,
+        bytes: &[u8],
+        seal: Option<u64>,
+        at: u64,
+        outcome: &mut Outcome,
+        ahead: &mut Vec<Entry<'_>>,
+        added: &mut i64,
+    ) {
+        let base = u64::from(data.unit.0) * self.unit_bytes;
+        if seal == Some(at) {
+            return;
+        }
+        // Behind the break, only a record that vouches for what lies before it shows damage.
+        let vouches = |header: &Header| {
+            seal.is_some()
+                || header.drained
+                || (self.cut != Cut::ALL && header.epoch >= self.cut.base && self.cut.keeps(header.epoch))
+        };
+        let next = walk.find_after(at, vouches);
+        if seal.is_none() && next.is_none() {
+            let left = &bytes[at as usize..];
+            // A header that is not all zeros is a write that did not finish, or leftovers of an earlier use.
+            outcome.torn = Header::decode(left).is_some_and(|h| h.epoch >= self.cut.base || h.version.0 > 0);
+            return;
+        }
+        let until = next.or(seal).unwrap_or(bytes.len() as u64);
+        outcome.damage.push(format!(
+            "block at unit {} (offset {base:#x}): no whole record at offset {:#x}, {} bytes are unreadable; wanted a record \
+             with a checksum from generation {:#x}",
+            data.unit.0,
+            base + at,
+            until - at,
+            data.header.generation.0
+        ));
+        // Whoever salvages wants what follows; whoever opens stops at the damage.
+        let mut next = next;
+        while let Some(at) = next {
+            walk.resume(at);
+            let broke = loop {
+                match walk.step() {
+                    Step::Record { at, header }
+                        if header.kind != Kind::Batch && self.cut.keeps(header.epoch) =>
+                    {
+                        outcome.tail = at + header.record_bytes();
+                        // The slices outlive the walk: they are of the medium.
+                        let bytes = bytes_of(self.medium, self.unit_bytes, data);
+                        let (hash, key) = self.key(bytes, at, &header);
+                        let entry = Entry { at: Offset(base + at), hash, key, header };
+                        self.enter(&entry, added);
+                        outcome.records += 1;
+                    }
+                    Step::Record { .. } => {}
+                    Step::End { at } => break at,
+                }
+            };
+            next = walk.find_after(broke, vouches);
+        }
+        self.flush(ahead, added);
+    }
+
+    fn key<'b>(&self, bytes: &'b [u8], at: u64, header: &Header) -> (u64, &'b [u8]) {
+        let key = header.key(&bytes[at as usize..]);
+        (self.hasher.hash(key), key)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one step of `block`")]
+    fn push<'b>(
+        &self,
+        ahead: &mut Vec<Entry<'b>>,
+        bytes: &'b [u8],
+        base: u64,
+        at: u64,
+        header: Header,
+        added: &mut i64,
+        outcome: &mut Outcome,
+    ) {
+        outcome.records += 1;
+        let (hash, key) = self.key(bytes, at, &header);
+        self.index.prefetch(hash, &crossbeam_epoch::pin());
+        ahead.push(Entry { at: Offset(base + at), hash, key, header });
+        if ahead.len() == AHEAD {
+            self.flush(ahead, added);
+        }
+    }
+
+    fn flush(&self, ahead: &mut Vec<Entry<'_>>, added: &mut i64) {
+        for entry in ahead.drain(..) {
+            self.enter(&entry, added);
+        }
+    }
+
+    /// Header and key of a record that an index slot leads to.
+    fn record_at(&self, at: Offset) -> (Header, &[u8]) {
+        let (header, bytes) = record_at(self.medium, at);
+        (header, header.key(bytes))
+    }
+
+    /// Enters a record in the index, if it is the newest of its key so far.
+    fn enter(&self, entry: &Entry<'_>, added: &mut i64) {
+        let guard = crossbeam_epoch::pin();
+        let expired = entry.header.expires_at.is_some_and(|at| at <= self.now);
+        let absent = entry.header.kind == Kind::Tombstone || expired;
+        let block = self.blocks.of(entry.at.0);
+        if let Some(at) = entry.header.expires_at
+            && !expired
+        {
+            block.expiry_add(at);
+        }
+        let slot = Slot::new(entry.at).with_tombstone(absent);
+        let locked = self.index.lock(entry.hash, &guard);
+        let found = locked.find(|slot| self.record_at(slot.location()).1 == entry.key);
+        let Some(found) = found else {
+            block.live_add(entry.header.record_bytes());
+            *added += i64::from(!absent);
+            let crowded = locked.insert(slot);
+            drop(locked);
+            if crowded {
+                self.index.split(entry.hash, self, &guard);
+            }
+            return;
+        };
+        let other = found.get();
+        let (header, _) = self.record_at(other.location());
+        let stale = other.stale() + 1;
+        // Equal versions are copies of one record; the place decides, so that every recovery of
+        // these bytes decides alike.
+        if (entry.header.version, entry.at) > (header.version, other.location()) {
+            self.blocks.of(other.location().0).live_sub(header.record_bytes());
+            block.live_add(entry.header.record_bytes());
+            *added += i64::from(!absent) - i64::from(!other.is_tombstone());
+            found.set(slot.with_stale(stale));
+        } else {
+            found.set(other.with_stale(stale));
+        }
+    }
+
+    /// Tombstones that hide nothing are dead themselves.
+    fn uncount_tombstones(&self) {
+        let guard = crossbeam_epoch::pin();
+        let mut cursor = 0;
+        loop {
+            cursor = self.index.scan(cursor, &guard, &mut |slot| {
+                if slot.is_tombstone() && slot.stale() == 0 {
+                    let bytes = self.record_at(slot.location()).0.record_bytes();
+                    self.blocks.of(slot.location().0).live_sub(bytes);
+                }
+            });
+            if cursor == 0 {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Numbers of a store.
+
+use crate::store::Core;
+use duramen_media::Medium;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Numbers of a store, summed when asked for; none of them costs a write anything shared.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Live keys; expired ones count until they are swept.
+    pub keys: u64,
+    /// Bytes that the medium has.
+    pub medium_bytes: u64,
+    /// Bytes of blocks in use, live or dead.
+    pub used_bytes: u64,
+    /// Bytes of blocks in use, less what is known to be dead.
+    pub live_bytes: u64,
+    /// Bytes of records that others superseded and compaction has not reclaimed yet.
+    pub dead_bytes: u64,
+    /// Bytes of free units.
+    pub free_bytes: u64,
+    /// Bytes of one unit of space.
+    pub unit_bytes: u64,
+    /// DRAM that the index takes.
+    pub index_bytes: u64,
+    /// Writers, the store's own included.
+    pub writers: u64,
+    /// Bytes of records appended since the store was opened.
+    pub written_bytes: u64,
+    /// Rounds of compaction.
+    pub compactions: u64,
+    /// Bytes that compaction moved.
+    pub compacted_bytes: u64,
+    /// Units that compaction freed.
+    pub freed_units: u64,
+    /// Blocks that compaction found damaged and left alone.
+    pub damaged_blocks: u64,
+    /// Keys that were swept because they had expired.
+    pub expired_keys: u64,
+    /// The current epoch.
+    pub epoch: u64,
+    /// The last epoch that is durable.
+    pub epoch_committed: u64,
+    /// Records that recovery read.
+    pub recovered_records: u64,
+    /// Time that recovery took.
+    pub recovery_nanos: u64,
+}
+
+impl Stats {
+    pub(crate) fn of<M: Medium>(core: &Core<M>) -> Self {
+        let totals = core.epochs.totals();
+        let (units, free) = {
+            let space = core.space();
+            (u64::from(space.units()), u64::from(space.free_units()))
+        };
+        let used_bytes = (units - free) * core.unit_bytes;
+        let compaction = &core.compaction;
+        Self {
+            keys: totals.keys,
+            medium_bytes: core.medium.len(),
+            used_bytes,
+            live_bytes: used_bytes.saturating_sub(totals.dead_bytes),
+            dead_bytes: totals.dead_bytes,
+            free_bytes: free * core.unit_bytes,
+            unit_bytes: core.unit_bytes,
+            index_bytes: core.index.bytes(&crossbeam_epoch::pin()),
+            writers: totals.writers,
+            written_bytes: totals.written_bytes,
+            compactions: compaction.rounds.load(Relaxed),
+            compacted_bytes: compaction.moved_bytes.load(Relaxed),
+            freed_units: compaction.freed_units.load(Relaxed),
+            damaged_blocks: compaction.damaged.load(Relaxed),
+            expired_keys: core.expired.load(Relaxed),
+            epoch: core.epochs.current().0,
+            epoch_committed: core.epochs.committed().0,
+            recovered_records: core.recovered.records,
+            recovery_nanos: core.recovered.nanos,
+        }
+    }
+}

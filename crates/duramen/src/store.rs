@@ -1,0 +1,868 @@
+//! The store: its parts, how they open, and the handle that programs hold.
+
+use crate::compaction::Compaction;
+use crate::epoch::{Activity, Epochs, lock};
+use crate::format::superblock::{Found, Regime, Superblock};
+use crate::format::{HEAD_BYTES, Unit, Version, block};
+use crate::index::hash::HashIndex;
+use crate::index::{Hasher, Keys, MEDIUM_BYTES_MAX};
+use crate::log::appender::OpenBlock;
+use crate::log::blocks::{Blocks, Use};
+use crate::log::space::{Purpose, RESERVE_UNITS, Space};
+use crate::options::{Clock, Durability, Options};
+use crate::reader::{Cursor, Value};
+use crate::recovery::{self, Recovered};
+use crate::writer::{Pen, WriterOn};
+use crate::{Batch, Error, ErrorKind, Meta, Result, Stats, Swap};
+use duramen_media::{Granularity, Mapped, Medium, Offset};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// A store on the media of this machine.
+pub type Store = StoreOn<Mapped>;
+
+/// The first units of a new store, beyond the head.
+const UNITS_INITIAL: u32 = 16;
+/// Growth takes this share of what there is ...
+const GROWTH_SHARE: u64 = 8;
+/// ... within these bounds, so that neither a small store jumps nor a large one stalls.
+const GROWTH_BYTES_MIN: u64 = 1 << 20;
+const GROWTH_BYTES_MAX: u64 = 64 << 20;
+
+/// All that the parts of a store share.
+pub(crate) struct Core<M: Medium> {
+    pub medium: M,
+    pub hasher: Hasher,
+    pub index: HashIndex,
+    pub blocks: Blocks,
+    pub epochs: Epochs,
+    pub compaction: Compaction,
+    pub clock: StoreClock,
+    pub unit_bytes: u64,
+    pub dead_percent: u32,
+    pub expired: AtomicU64,
+    /// Versions of keys that the index does not know begin above this: see
+    /// `Core::drop_tombstone`.
+    pub version_floor: AtomicU64,
+    pub recovered: recovery::Summary,
+    space: Mutex<Space>,
+    superblock: Mutex<Superblock>,
+    growing: Mutex<()>,
+    /// The unit count that growth failed at, so that not every writer tries again; 0 for none.
+    grown_out: AtomicU64,
+    closed: AtomicBool,
+    interval_nanos: AtomicU64,
+    pub background: Background,
+}
+
+/// How others wake the background thread.
+#[derive(Default)]
+pub(crate) struct Background {
+    pub stop: AtomicBool,
+    pub hurry: Mutex<bool>,
+    pub wake: Condvar,
+}
+
+impl Background {
+    pub(crate) fn hurry(&self) {
+        let mut hurry = lock(&self.hurry);
+        if !*hurry {
+            *hurry = true;
+            self.wake.notify_one();
+        }
+    }
+}
+
+/// The store's time: Unix milliseconds, never less than it ever was, also across restarts.
+pub(crate) struct StoreClock {
+    source: Option<Clock>,
+    floor: AtomicU64,
+}
+
+impl StoreClock {
+    pub(crate) fn new(source: Option<Clock>, floor: u64) -> Self {
+        Self { source, floor: AtomicU64::new(floor) }
+    }
+
+    pub(crate) fn now(&self) -> u64 {
+        let now = match &self.source {
+            Some(source) => source(),
+            None => std::time::SystemTime::now()
+                .duration_since(std::time::UNIX_EPOCH)
+                .map_or(0, |d| d.as_millis() as u64),
+        };
+        now.max(self.floor.load(Relaxed))
+    }
+
+    /// From now on the time is never less than this.
+    pub(crate) fn raise(&self) -> u64 {
+        let now = self.now();
+        self.floor.fetch_max(now, Relaxed);
+        now
+    }
+}
+
+impl<M: Medium> Core<M> {
+    pub(crate) fn space(&self) -> MutexGuard<'_, Space> {
+        lock(&self.space)
+    }
+
+    /// The version before the first of a key that the index does not know.
+    #[inline]
+    pub(crate) fn version_floor(&self) -> Version {
+        Version(self.version_floor.load(Relaxed))
+    }
+
+    /// Whether a group's records are marked pending until they are drained.
+    pub(crate) fn groups_mark_pending(&self) -> bool {
+        !self.epochs.in_use() && self.medium.granularity() == Granularity::CacheLine
+    }
+
+    pub(crate) fn offset_of(&self, unit: Unit) -> Offset {
+        Offset(self.blocks.offset(unit))
+    }
+
+    /// Opens a block with room for a record of `bytes`: takes free units, grows the store, or compacts.
+    ///
+    /// Order: the header is published before anything is written behind it. See [`crate::log::space`].
+    pub(crate) fn open_block(&self, bytes: u64, purpose: Purpose) -> Result<OpenBlock> {
+        let least = self.units_for(bytes);
+        // Room for some eight records of this size, so that the space behind the last that fits is
+        // little, but no more than 1 MiB.
+        let ample = self.units_for((bytes * 8).min(1 << 20)).max(least);
+        let (unit, units) = self.take_units(least, ample, purpose)?;
+        let generation = self.space().generation();
+        let offset = self.offset_of(unit);
+        // SAFETY: a free unit's header is written by nobody but whoever took the unit, which is us.
+        let before = unsafe { self.medium.bytes(offset, block::HEADER_BYTES) };
+        let before = block::Header::decode(unit, before).unwrap_or(block::Header::fresh(1));
+        let header = before.opened(units, generation);
+        header.publish_fresh(&self.medium, unit, offset);
+        if units > 1 && self.medium.granularity() == Granularity::Page {
+            self.sync_or_poison()?;
+        }
+        let entry = self.blocks.enter(unit, units, generation, Use::Open);
+        entry.set_tail(block::HEADER_BYTES);
+        entry.set_settled(block::HEADER_BYTES);
+        Ok(OpenBlock {
+            unit,
+            offset: offset.0,
+            bytes: u64::from(units) * self.unit_bytes,
+            tail: block::HEADER_BYTES,
+            header,
+            seed: generation.seed(),
+            settled: block::HEADER_BYTES,
+            live: 0,
+            told_epoch: 0,
+        })
+    }
+
+    fn units_for(&self, bytes: u64) -> u32 {
+        (bytes + block::HEADER_BYTES).div_ceil(self.unit_bytes) as u32
+    }
+
+    fn take_units(&self, least: u32, ample: u32, purpose: Purpose) -> Result<(Unit, u32)> {
+        // Each round either finds units, or makes some, or gives up; compaction may have to run
+        // several times before what it frees adjoins.
+        let mut rounds = 0;
+        loop {
+            let (dead, units, free) = {
+                let mut space = self.space();
+                for want in [ample, least] {
+                    if let Some(unit) = space.take(want, purpose) {
+                        if space.writable_units() < space.units() / 32 {
+                            self.background.hurry();
+                        }
+                        return Ok((unit, want));
+                    }
+                }
+                (self.epochs.totals().dead_bytes, space.units(), space.free_units())
+            };
+            rounds += 1;
+            // Half the space dead: growing on would only feed the garbage. Compact first, once.
+            let mostly_dead = dead > u64::from(units - free) * self.unit_bytes / 2;
+            if purpose != Purpose::Compaction && mostly_dead && rounds == 1 {
+                self.compact_now();
+                continue;
+            }
+            if self.grow(least)? {
+                continue;
+            }
+            if purpose != Purpose::Compaction && rounds < 64 && self.compact_now() {
+                continue;
+            }
+            return Err(Error::new(
+                ErrorKind::OutOfSpace,
+                format!(
+                    "no space for {least} units of {} bytes: the store has {units} units, {free} of them free \
+                     ({RESERVE_UNITS} are kept for deletes and compaction), and the medium does not grow beyond \
+                     {} bytes; delete keys, raise len_max, or give it a larger medium",
+                    self.unit_bytes,
+                    self.medium.len()
+                ),
+            ));
+        }
+    }
+
+    /// Grows the store by at least `least` units; false when the medium has no more.
+    ///
+    /// Order: the medium is backed and zeroed; the headers of the new units are durable; then the
+    /// superblock says how many there are. A crash between leaves units that nobody counts.
+    pub(crate) fn grow(&self, least: u32) -> Result<bool> {
+        let before = self.space().units();
+        let _growing = lock(&self.growing);
+        let units = self.space().units();
+        if units != before {
+            return Ok(true);
+        }
+        if self.grown_out.load(Relaxed) == u64::from(units) + 1 {
+            return Ok(false);
+        }
+        self.epochs.check_writable()?;
+        let least = u64::from(least + RESERVE_UNITS);
+        let bytes =
+            (u64::from(units) * self.unit_bytes / GROWTH_SHARE).clamp(GROWTH_BYTES_MIN, GROWTH_BYTES_MAX);
+        let ample = bytes.div_ceil(self.unit_bytes).max(least);
+        let len_max = self.medium.len_max().min(MEDIUM_BYTES_MAX);
+        let units_max = (len_max / self.unit_bytes).min(u64::from(u32::MAX)).saturating_sub(u64::from(units));
+        // What the medium already has beyond the store's units costs nothing.
+        let backed = (self.medium.len() / self.unit_bytes).saturating_sub(u64::from(units)).min(ample);
+        let mut last_error = None;
+        for more in [ample, least, backed] {
+            let more = more.min(units_max);
+            if more == 0 {
+                continue;
+            }
+            match self.medium.grow((u64::from(units) + more) * self.unit_bytes) {
+                Ok(()) => {
+                    self.adopt_units(units, more as u32)?;
+                    return Ok(true);
+                }
+                Err(error) if error.kind() == duramen_media::ErrorKind::OutOfSpace => {
+                    last_error = Some(error)
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        // Remembered until space is freed: every growth that fails costs a system call.
+        if last_error.is_some() || units_max == 0 {
+            self.grown_out.store(u64::from(units) + 1, Relaxed);
+        }
+        Ok(false)
+    }
+
+    /// Lets growth be tried again.
+    pub(crate) fn forget_grown_out(&self) {
+        self.grown_out.store(0, Relaxed);
+    }
+
+    fn adopt_units(&self, from: u32, more: u32) -> Result<()> {
+        write_free_headers(&self.medium, self.unit_bytes, from, more);
+        self.sync_or_poison()?;
+        {
+            let mut superblock = lock(&self.superblock);
+            superblock.units = from + more;
+            superblock.sequence += 1;
+            superblock.persist(&self.medium).inspect_err(|_| self.epochs.poison())?;
+        }
+        let mut space = self.space();
+        space.set_units(from + more);
+        space.give(Unit(from), more);
+        Ok(())
+    }
+
+    /// Syncs the medium; after a failure nothing can be trusted any more.
+    pub(crate) fn sync_or_poison(&self) -> Result<()> {
+        self.medium.sync().map_err(|e| {
+            self.epochs.poison();
+            e.into()
+        })
+    }
+
+    /// A record at `at` is no longer needed: its block has fewer live bytes.
+    pub(crate) fn uncount(&self, at: Offset, bytes: u64, activity: &Activity) {
+        self.blocks.of(at.0).live_sub(bytes);
+        activity.dead.fetch_add(bytes as i64, Relaxed);
+    }
+
+    /// Makes everything acknowledged so far durable.
+    pub(crate) fn commit(&self) -> Result<()> {
+        if self.epochs.in_use() {
+            self.epochs.commit_current(&self.medium, &self.blocks, self.clock.now())?;
+        } else {
+            self.epochs.check_writable()?;
+            self.sync_or_poison()?;
+        }
+        Ok(())
+    }
+
+    /// Waits until `epoch` is committed, where a reply has to.
+    #[inline]
+    pub(crate) fn wait_for(&self, epoch: crate::format::Epoch) -> Result<()> {
+        if self.epochs.must_wait(epoch) {
+            return self.epochs.wait_for(epoch, &self.medium, &self.blocks, self.clock.now());
+        }
+        Ok(())
+    }
+
+    /// Puts the time of day on the medium, so that what expired stays expired though the
+    /// clock should go back.
+    pub(crate) fn persist_time(&self) -> Result<()> {
+        let now = self.clock.raise();
+        let mut superblock = lock(&self.superblock);
+        if superblock.time_floor < now {
+            superblock.time_floor = now;
+            superblock.sequence += 1;
+            superblock.persist(&self.medium)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn interval(&self) -> Option<Duration> {
+        match self.interval_nanos.load(Relaxed) {
+            0 => None,
+            nanos => Some(Duration::from_nanos(nanos)),
+        }
+    }
+
+    fn durability(&self) -> Durability {
+        match (self.interval(), self.epochs.regime()) {
+            (Some(interval), _) => Durability::Interval(interval),
+            (None, Regime::Manual) => Durability::Manual,
+            (None, _) => Durability::EveryWrite,
+        }
+    }
+
+    /// Ends the store: what is open is sealed, what is pending committed, and the superblock says that it
+    /// was closed.
+    fn close(&self) -> Result<()> {
+        if self.closed.swap(true, AcqRel) {
+            return Ok(());
+        }
+        self.epochs.check_writable()?;
+        // With `Manual`, what was not committed is dropped, as the caller asked; so it is not sealed as
+        // if it counted: recovery judges it by its epoch.
+        let manual = self.epochs.regime() == Regime::Manual && self.epochs.wrote();
+        self.compaction.put_aside(self);
+        let partial = self.space().drain_partial();
+        if !manual {
+            partial.into_iter().for_each(|block| self.seal(block));
+            self.commit()?;
+        }
+        let mut superblock = lock(&self.superblock);
+        superblock.clean = !manual;
+        superblock.time_floor = self.clock.now();
+        superblock.sequence += 1;
+        superblock.persist(&self.medium)?;
+        Ok(())
+    }
+}
+
+impl<M: Medium> Keys for Core<M> {
+    fn hash_at(&self, at: Offset) -> u64 {
+        let record = self.record(at);
+        self.hasher.hash(record.key())
+    }
+}
+
+/// Writes the headers of free units, one each, not drained.
+pub(crate) fn write_free_headers<M: Medium>(medium: &M, unit_bytes: u64, from: u32, units: u32) {
+    for unit in from..from + units {
+        let offset = Offset(u64::from(unit) * unit_bytes);
+        block::Header::fresh(1).store(medium, Unit(unit), offset);
+    }
+    medium.drain();
+}
+
+/// The kernel's boot id: tells whether the machine was rebooted since the last open.
+pub(crate) fn boot_id() -> [u8; 16] {
+    let mut id = [0; 16];
+    if let Ok(text) = std::fs::read_to_string("/proc/sys/kernel/random/boot_id") {
+        let digits: Vec<u8> =
+            text.bytes().filter_map(|b| (b as char).to_digit(16).map(|d| d as u8)).collect();
+        for (byte, pair) in id.iter_mut().zip(digits.chunks_exact(2)) {
+            *byte = pair[0] << 4 | pair[1];
+        }
+    }
+    id
+}
+
+/// A number that no other store has.
+fn random_id() -> u64 {
+    use std::hash::{BuildHasher, Hasher as _};
+    std::collections::hash_map::RandomState::new().build_hasher().finish()
+}
+
+fn regime_for(durability: Durability, granularity: Granularity) -> Regime {
+    match (durability, granularity) {
+        (Durability::Manual, _) => Regime::Manual,
+        (_, Granularity::Page) => Regime::Epochs,
+        (Durability::Interval(_), Granularity::CacheLine) => Regime::Epochs,
+        // With byte granularity a write is durable as soon as it is ordered: an interval would save nothing.
+        _ => Regime::Immediate,
+    }
+}
+
+/// A store. Cheap to clone; all clones are the same store, which is closed when the last one and the last
+/// writer are gone.
+///
+/// Reads take no lock. A write through the handle goes through the calling thread's own
+/// [`Writer`](crate::Writer), made when first needed and kept until the thread ends.
+pub struct StoreOn<M: Medium = Mapped> {
+    shared: Arc<Shared<M>>,
+}
+
+/// What the last handle closes.
+struct Shared<M: Medium> {
+    core: Arc<Core<M>>,
+    thread: Option<JoinHandle<()>>,
+    id: u64,
+}
+
+impl<M: Medium> Shared<M> {
+    /// Ends the background thread.
+    fn stop(&mut self) {
+        self.core.background.stop.store(true, SeqCst);
+        self.core.background.hurry();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl<M: Medium> Clone for StoreOn<M> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<M: Medium> Drop for Shared<M> {
+    fn drop(&mut self) {
+        let _ = PENS.try_with(|pens| pens.borrow_mut().remove(&self.id));
+        self.stop();
+        // An error has nowhere to go here; `StoreOn::close` tells it. The next open recovers.
+        let _ = self.core.close();
+    }
+}
+
+impl<M: Medium> std::fmt::Debug for StoreOn<M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").field("medium", &self.core().medium.describe()).finish_non_exhaustive()
+    }
+}
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+thread_local! {
+    /// This thread's pen for each store that it wrote to through a plain handle.
+    static PENS: RefCell<HashMap<u64, Box<dyn std::any::Any>>> = RefCell::default();
+}
+
+impl<M: Medium> StoreOn<M> {
+    /// Opens the store on `medium`, or creates one where there is none.
+    ///
+    /// # Errors
+    /// As [`Options::open`].
+    pub fn open_on(medium: M, options: &Options) -> Result<Self> {
+        options.check()?;
+        if medium.len() < HEAD_BYTES && medium.len_max() >= HEAD_BYTES {
+            medium.grow(HEAD_BYTES)?;
+        }
+        let superblock = match Superblock::find(&medium)? {
+            Found::Store { superblock, damaged } => (superblock, damaged),
+            Found::Nothing => (Self::create(&medium, options)?, None),
+        };
+        let recovered = recovery::recover(&medium, superblock.0, options)?;
+        Self::run(medium, recovered, superblock.1, options)
+    }
+
+    /// Makes an empty store.
+    ///
+    /// Order: the first units' headers are durable before the superblock's magic is written; a
+    /// crash before leaves no store, and the next open begins anew.
+    fn create(medium: &M, options: &Options) -> Result<Superblock> {
+        let unit_bytes = options.unit_for(medium)?;
+        let head = HEAD_BYTES.div_ceil(u64::from(unit_bytes)) as u32;
+        let units = (medium.len_max() / u64::from(unit_bytes)).min(u64::from(head + UNITS_INITIAL)) as u32;
+        if units < head + RESERVE_UNITS + 1 {
+            return Err(Error::new(
+                ErrorKind::OutOfSpace,
+                format!(
+                    "the medium has room for {} bytes; the smallest store with units of {unit_bytes} bytes takes {}: \
+                     give it a larger medium or a smaller unit_bytes",
+                    medium.len_max(),
+                    u64::from(head + RESERVE_UNITS + 1) * u64::from(unit_bytes)
+                ),
+            ));
+        }
+        medium.grow(u64::from(units) * u64::from(unit_bytes))?;
+        write_free_headers(medium, u64::from(unit_bytes), head, units - head);
+        medium.sync()?;
+        let now = StoreClock::new(options.clock.clone(), 0).now();
+        let superblock = Superblock {
+            store_id: random_id(),
+            sequence: 1,
+            unit_bytes,
+            clean: true,
+            regime: Regime::Immediate,
+            incarnation: 0,
+            boot_id: boot_id(),
+            epoch_base: 1,
+            time_floor: 0,
+            created: now,
+            units,
+        };
+        superblock.persist(medium)?;
+        Ok(superblock)
+    }
+
+    /// Starts an incarnation on what was recovered.
+    fn run(medium: M, recovered: Recovered, damaged: Option<String>, options: &Options) -> Result<Self> {
+        let mut recovered = recovered;
+        if let Some(damaged) = damaged {
+            recovered.summary.repaired.push(damaged);
+        }
+        let regime = regime_for(options.durability, medium.granularity());
+        // Order: what recovery decided (seals, frees) is durable before the superblock
+        // begins the new incarnation, and that before the first write.
+        recovered.adopt(&medium)?;
+        let superblock = Superblock {
+            sequence: recovered.superblock.sequence + 1,
+            clean: false,
+            regime,
+            incarnation: recovered.incarnation,
+            boot_id: boot_id(),
+            epoch_base: recovered.epoch_base.0,
+            ..recovered.superblock
+        };
+        superblock.persist(&medium)?;
+        let waits = regime == Regime::Epochs && options.durability == Durability::EveryWrite;
+        let epochs = Epochs::new(
+            regime,
+            waits,
+            recovered.epoch_base,
+            recovered.mark_slot,
+            superblock.incarnation,
+            medium.granularity(),
+        );
+        let clock = StoreClock::new(options.clock.clone(), recovered.time_floor);
+        let first: Arc<Activity> = epochs.register();
+        first.keys.store(recovered.keys as i64, Relaxed);
+        first.dead.store(recovered.dead_bytes as i64, Relaxed);
+        let unit_bytes = u64::from(superblock.unit_bytes);
+        let id = NEXT_ID.fetch_add(1, Relaxed);
+        let compaction = Compaction::new(&epochs, options.compaction_bytes_per_second);
+        let core = Arc::new(Core {
+            hasher: recovered.hasher,
+            index: recovered.index,
+            blocks: recovered.blocks,
+            epochs,
+            compaction,
+            clock,
+            unit_bytes,
+            dead_percent: options.compaction_dead_percent,
+            expired: AtomicU64::new(0),
+            version_floor: AtomicU64::new(0),
+            recovered: recovered.summary,
+            space: Mutex::new(recovered.space.with_incarnation(superblock.incarnation)),
+            superblock: Mutex::new(superblock),
+            growing: Mutex::new(()),
+            grown_out: AtomicU64::new(0),
+            closed: AtomicBool::new(false),
+            interval_nanos: AtomicU64::new(interval_nanos(options.durability)),
+            background: Background::default(),
+            medium,
+        });
+        let thread = if options.background {
+            let core = Arc::clone(&core);
+            let thread =
+                std::thread::Builder::new().name("duramen".into()).spawn(move || core.run_background());
+            Some(thread.map_err(|e| {
+                Error::new(ErrorKind::Io, format!("cannot start the store's background thread: {e}"))
+            })?)
+        } else {
+            None
+        };
+        Ok(Self { shared: Arc::new(Shared { core, thread, id }) })
+    }
+
+    #[inline]
+    pub(crate) fn core(&self) -> &Core<M> {
+        &self.shared.core
+    }
+
+    pub(crate) fn core_arc(&self) -> &Arc<Core<M>> {
+        &self.shared.core
+    }
+
+    /// Runs `work` with this thread's pen.
+    fn with_pen<T>(&self, work: impl FnOnce(&mut Pen<M>, &Core<M>) -> Result<T>) -> Result<T> {
+        let id = self.shared.id;
+        // Taken out while it works: `work` may come back here through a callback.
+        let taken = PENS.try_with(|pens| pens.borrow_mut().remove(&id)).ok().flatten();
+        let mut pen = match taken.map(|pen| pen.downcast::<Pen<M>>()) {
+            Some(Ok(pen)) => pen,
+            _ => Box::new(Pen::new(&self.shared.core)),
+        };
+        let result = work(&mut pen, self.core());
+        let _ = PENS.try_with(|pens| pens.borrow_mut().insert(id, pen));
+        result
+    }
+
+    /// The value of `key`, without copying it. O(1): one index line and the record's lines.
+    ///
+    /// # Errors
+    /// With `EveryWrite` on a page medium a value is shown only when it is durable: when the wait for that
+    /// fails, its error.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Value<'_>>> {
+        self.core().get(key)
+    }
+
+    /// Copies the value of `key` into `into`, which is cleared before; false when the key is absent.
+    ///
+    /// # Errors
+    /// As [`StoreOn::get`].
+    pub fn get_into(&self, key: &[u8], into: &mut Vec<u8>) -> Result<bool> {
+        into.clear();
+        Ok(self.get(key)?.map(|value| into.extend_from_slice(&value)).is_some())
+    }
+
+    /// Whether `key` is there.
+    ///
+    /// # Errors
+    /// As [`StoreOn::get`].
+    pub fn contains(&self, key: &[u8]) -> Result<bool> {
+        Ok(self.get(key)?.is_some())
+    }
+
+    /// The values of several keys, their cache misses overlapped. Each is the key's value at some moment
+    /// during the call.
+    ///
+    /// # Errors
+    /// As [`StoreOn::get`].
+    pub fn get_many<'a>(&'a self, keys: &[&[u8]]) -> Result<Vec<Option<Value<'a>>>> {
+        self.core().get_many(keys)
+    }
+
+    /// Visits about `count` live entries from `cursor` on; returns the cursor to go on from, 0 at the end. A
+    /// key that is present during the whole scan is seen at least once.
+    ///
+    /// # Errors
+    /// As [`StoreOn::get`].
+    pub fn scan(&self, cursor: Cursor, count: usize, visit: &mut dyn FnMut(&Value<'_>)) -> Result<Cursor> {
+        self.core().scan(cursor, count, visit)
+    }
+
+    /// A cursor at a place that `random` picks, for [`StoreOn::scan`].
+    #[must_use]
+    pub fn cursor_at(&self, random: u64) -> Cursor {
+        HashIndex::cursor_at(random)
+    }
+
+    /// Calls `visit` for every live entry: each key that is present during the whole call exactly once or,
+    /// while the index grows, more often.
+    ///
+    /// # Errors
+    /// As [`StoreOn::get`].
+    pub fn for_each(&self, mut visit: impl FnMut(&Value<'_>)) -> Result<()> {
+        let mut cursor = 0;
+        loop {
+            cursor = self.scan(cursor, 1024, &mut visit)?;
+            if cursor == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Sets `key` to `value`. When it returns, the write survives what the durability and the
+    /// medium promise.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a key above [`KEY_BYTES_MAX`](crate::KEY_BYTES_MAX) or a value above
+    /// [`VALUE_BYTES_MAX`](crate::VALUE_BYTES_MAX); `OutOfSpace`; `Poisoned`; `Io`.
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.with_pen(|pen, core| pen.put(core, key, value, Meta::default()))
+    }
+
+    /// Sets `key` to `value`, with what goes with it.
+    ///
+    /// # Errors
+    /// As [`StoreOn::put`].
+    pub fn put_with(&self, key: &[u8], value: &[u8], meta: Meta) -> Result<()> {
+        self.with_pen(|pen, core| pen.put(core, key, value, meta))
+    }
+
+    /// Removes `key`; whether it was there.
+    ///
+    /// # Errors
+    /// As [`StoreOn::put`].
+    pub fn delete(&self, key: &[u8]) -> Result<bool> {
+        self.with_pen(|pen, core| pen.delete(core, key))
+    }
+
+    /// Overwrites part of a value; see [`Writer::update`](crate::Writer::update).
+    ///
+    /// # Errors
+    /// As [`Writer::update`](crate::Writer::update).
+    pub fn update(&self, key: &[u8], at: usize, bytes: &[u8]) -> Result<crate::Update> {
+        self.with_pen(|pen, core| pen.update(core, key, at, bytes))
+    }
+
+    /// Applies a batch, all or nothing.
+    ///
+    /// # Errors
+    /// As [`Writer::apply`](crate::Writer::apply).
+    pub fn apply(&self, batch: &Batch) -> Result<Swap> {
+        self.with_pen(|pen, core| pen.apply(core, batch))
+    }
+
+    /// A writer of its own for one thread (Viper's client).
+    ///
+    /// # Errors
+    /// `Poisoned` when the store refuses writes.
+    pub fn writer(&self) -> Result<WriterOn<M>> {
+        self.core().epochs.check_writable()?;
+        Ok(WriterOn::new(self.clone()))
+    }
+
+    /// Live keys; expired ones count until they are swept.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.core().epochs.totals().keys
+    }
+
+    /// Whether there is no key.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The durability asked for.
+    #[must_use]
+    pub fn durability(&self) -> Durability {
+        self.core().durability()
+    }
+
+    /// Changes between `EveryWrite` and `Interval` while the store is open. Where the medium makes each
+    /// write durable by itself, it stays so until the next open: more than was asked for.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a change from or to `Manual`, which decides what recovery keeps.
+    pub fn set_durability(&self, durability: Durability) -> Result<()> {
+        let core = self.core();
+        if (durability == Durability::Manual) != (core.epochs.regime() == Regime::Manual) {
+            return Err(Error::invalid(
+                "cannot change durability from or to manual while the store is open: close it and open it again",
+            ));
+        }
+        core.interval_nanos.store(interval_nanos(durability), Relaxed);
+        core.epochs.set_wait(durability == Durability::EveryWrite);
+        if durability == Durability::EveryWrite && core.epochs.in_use() {
+            // What was acknowledged before is covered by the new promise too.
+            core.commit()?;
+        }
+        core.background.hurry();
+        Ok(())
+    }
+
+    /// Ends the current epoch and makes it durable: with `Manual`, the only way anything ever is.
+    ///
+    /// # Errors
+    /// `Io` when the write-back failed; the store is then poisoned.
+    pub fn commit(&self) -> Result<()> {
+        self.core().commit()
+    }
+
+    /// Makes everything acknowledged so far durable on the medium.
+    ///
+    /// # Errors
+    /// As [`StoreOn::commit`].
+    pub fn sync(&self) -> Result<()> {
+        self.core().commit()
+    }
+
+    /// Does one round of what the background thread does: commits when the interval has passed, sweeps
+    /// expired keys, compacts. For stores opened without one.
+    ///
+    /// # Errors
+    /// As [`StoreOn::commit`].
+    pub fn maintain(&self) -> Result<()> {
+        self.core().maintain()
+    }
+
+    /// Numbers of the store.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        Stats::of(self.core())
+    }
+
+    /// One line for people: the medium, and what a write survives.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        format!("{}; {}", self.core().medium.describe(), self.promise())
+    }
+
+    /// What an acknowledged write survives here, in words.
+    #[must_use]
+    pub fn promise(&self) -> String {
+        let power = match (self.core().medium.survives_power(), self.durability()) {
+            (false, Durability::Manual) => "a committed write survives kill -9, not a power failure".into(),
+            (false, _) => "an acknowledged write survives kill -9, not a power failure".into(),
+            (true, Durability::EveryWrite) => {
+                "an acknowledged write survives kill -9 and power failure".into()
+            }
+            (true, Durability::Interval(d)) => {
+                format!("an acknowledged write survives kill -9 at once and power failure after {d:?}")
+            }
+            (true, Durability::Manual) => "a write survives kill -9 and power failure once committed".into(),
+        };
+        if self.core().medium.survives_process() { power } else { "nothing survives the process".into() }
+    }
+
+    /// What recovery found when the store was opened.
+    #[must_use]
+    pub fn recovery(&self) -> &recovery::Summary {
+        &self.core().recovered
+    }
+
+    /// Closes the store, when this is its last handle, and tells what went wrong.
+    ///
+    /// # Errors
+    /// `InvalidInput` when other handles or writers are left: the store stays open with them. Otherwise as
+    /// [`StoreOn::commit`].
+    pub fn close(self) -> Result<()> {
+        let id = self.shared.id;
+        let _ = PENS.try_with(|pens| pens.borrow_mut().remove(&id));
+        match Arc::try_unwrap(self.shared) {
+            Ok(mut shared) => {
+                shared.stop();
+                shared.core.close()
+            }
+            Err(_) => Err(Error::invalid(
+                "the store has other handles or writers; it is closed when the last of them is dropped",
+            )),
+        }
+    }
+}
+
+impl Store {
+    /// Advice for the operator about the medium, in one line.
+    #[must_use]
+    pub fn advice(&self) -> Option<String> {
+        self.core().medium.small_pages_advice()
+    }
+}
+
+fn interval_nanos(durability: Durability) -> u64 {
+    match durability {
+        Durability::Interval(interval) => interval.as_nanos().min(u128::from(u64::MAX)) as u64,
+        _ => 0,
+    }
+}
+
+impl<M: Medium> Core<M> {}

@@ -1,0 +1,685 @@
+//! Writing: each writer appends to a block of its own, and writers meet only on the bucket of a key.
+//!
+//! One write, in order:
+//!
+//! 1. room is made sure of, since that may take long and needs the index itself;
+//! 2. the key's bucket is locked, the newest version looked up, and the condition (if any) checked;
+//! 3. the record is appended with the next version, and drained;
+//! 4. the slot leads to it (this is the moment the write happens for readers), the lock is given back;
+//! 5. where writes wait for their epoch: wait.
+//!
+//! A crash before the end of 3 leaves the old value; after it, the new one. In a group, 3 does not
+//! drain: the slot is marked pending, and [`Writer::settle`] drains once and clears the marks.
+//!
+//! Invariants:
+//! 1. A slot leads to a record that is durable, or is marked pending, or whose epoch is not committed.
+//! 2. Every superseded record is counted in the `stale` of its key's slot until its block is freed.
+//! 3. While a group is open its guard stays pinned, so that a block whose records the group
+//!    superseded is not freed before the group is durable.
+
+use crate::batch::{Batch, Op};
+use crate::epoch::Activity;
+use crate::format::record::{BATCH_BYTES_MAX, HEADER_BYTES, Kind, body_crc, record_bytes};
+use crate::format::{Epoch, Version};
+use crate::index::Slot;
+use crate::index::hash::Locked;
+use crate::log::appender::{Appender, Fields, STAGE_BYTES_MIN, member};
+use crate::log::space::Purpose;
+use crate::reader::{Meta, Owed, Stamp, Value};
+use crate::store::{Core, StoreOn};
+use crate::{Error, KEY_BYTES_MAX, Result, VALUE_BYTES_MAX};
+use crossbeam_epoch::Guard;
+use duramen_media::{Mapped, Medium, Offset};
+use std::collections::HashMap;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
+
+/// A writer on the media of this machine.
+pub type Writer = WriterOn<Mapped>;
+
+/// Outcome of a conditional write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Swap {
+    /// Written.
+    Done,
+    /// A key was no longer what it was expected to be; nothing was written.
+    Changed,
+}
+
+/// What an update did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Update {
+    /// One atomic store into the record.
+    InPlace,
+    /// A new version of the whole value.
+    NewVersion,
+    /// Nothing: the key is not there.
+    Absent,
+}
+
+/// What a write wants of the key it finds.
+#[derive(Clone, Copy)]
+enum Want {
+    Anything,
+    Stamp(Stamp),
+    /// A delete: without a live value there is nothing to write.
+    Present,
+}
+
+/// What a write found and did.
+enum Wrote {
+    Done { epoch: Epoch },
+    Changed,
+    Absent,
+}
+
+/// A group in progress.
+struct Group {
+    /// See invariant 3.
+    guard: Guard,
+    /// Slots to be cleared of their pending mark: hash and location.
+    pending: Vec<(u64, Offset)>,
+    owed: Owed,
+}
+
+/// What a thread needs to write: its block, and what others must know of it.
+pub(crate) struct Pen<M: Medium> {
+    core: Weak<Core<M>>,
+    appender: Appender,
+    activity: Arc<Activity>,
+    group: Option<Group>,
+    members: Vec<u8>,
+}
+
+impl<M: Medium> Pen<M> {
+    pub(crate) fn new(core: &Arc<Core<M>>) -> Self {
+        Self {
+            core: Arc::downgrade(core),
+            appender: Appender::default(),
+            activity: core.epochs.register(),
+            group: None,
+            members: Vec::new(),
+        }
+    }
+
+    fn check(core: &Core<M>, key: &[u8], value_bytes: usize) -> Result<()> {
+        if key.len() > KEY_BYTES_MAX {
+            return Err(Error::invalid(format!(
+                "key has {} bytes; at most {KEY_BYTES_MAX} are allowed",
+                key.len()
+            )));
+        }
+        if value_bytes > VALUE_BYTES_MAX {
+            return Err(Error::invalid(format!(
+                "value has {value_bytes} bytes; at most {VALUE_BYTES_MAX} are allowed"
+            )));
+        }
+        core.epochs.check_writable()
+    }
+
+    #[inline]
+    pub(crate) fn put(&mut self, core: &Core<M>, key: &[u8], value: &[u8], meta: Meta) -> Result<()> {
+        self.write(core, key, Some((value, meta)), Want::Anything).map(|_| ())
+    }
+
+    pub(crate) fn delete(&mut self, core: &Core<M>, key: &[u8]) -> Result<bool> {
+        Ok(matches!(self.write(core, key, None, Want::Present)?, Wrote::Done { .. }))
+    }
+
+    fn compare_and_swap(
+        &mut self,
+        core: &Core<M>,
+        key: &[u8],
+        seen: Stamp,
+        value: Option<(&[u8], Meta)>,
+    ) -> Result<Swap> {
+        Ok(match self.write(core, key, value, Want::Stamp(seen))? {
+            Wrote::Done { .. } | Wrote::Absent => Swap::Done,
+            Wrote::Changed => Swap::Changed,
+        })
+    }
+
+    fn write(&mut self, core: &Core<M>, key: &[u8], new: Option<(&[u8], Meta)>, want: Want) -> Result<Wrote> {
+        let (value, meta) = new.unwrap_or_default();
+        Self::check(core, key, value.len())?;
+        let bytes = record_bytes(key.len(), value.len(), meta.expires_at.is_some());
+        // Before the pin: compaction that makes room must not wait for this very guard.
+        self.reserve(core, bytes, if new.is_some() { Purpose::Write } else { Purpose::Delete })?;
+        let guard = crossbeam_epoch::pin();
+        let hash = core.hasher.hash(key);
+        core.index.prefetch(hash, &guard);
+        let body = body_crc(self.appender.seed(), &[key, value]);
+        if bytes >= STAGE_BYTES_MIN {
+            let head = HEADER_BYTES + if meta.expires_at.is_some() { 8 } else { 0 };
+            self.appender.stage(core, head, key, value);
+        }
+        let epoch = core.epochs.enter(&self.activity);
+        let (wrote, crowded, sum) = self.write_locked(core, key, new, want, hash, body, epoch, &guard);
+        core.epochs.leave(&self.activity, epoch, u64::from(sum.is_some()), sum.unwrap_or(0));
+        if crowded {
+            core.index.split(hash, core, &guard);
+        }
+        drop(guard);
+        if let Wrote::Done { epoch } = wrote {
+            self.finish(core, epoch)?;
+        }
+        Ok(wrote)
+    }
+
+    /// Steps 2 to 4. Returns also whether the index is crowded, and the record's sum.
+    #[inline]
+    #[expect(clippy::too_many_arguments, reason = "the middle of `write`, cut out where the lock ends")]
+    fn write_locked(
+        &mut self,
+        core: &Core<M>,
+        key: &[u8],
+        new: Option<(&[u8], Meta)>,
+        want: Want,
+        hash: u64,
+        body: u32,
+        epoch: Epoch,
+        guard: &Guard,
+    ) -> (Wrote, bool, Option<u64>) {
+        let (value, meta) = new.unwrap_or_default();
+        let locked = core.index.lock(hash, guard);
+        let found = locked.find(|slot| core.is_key_at(slot, key));
+        let old = found.map(|place| Old::read(core, place.get()));
+        let present = old.as_ref().is_some_and(|old| old.present);
+        match want {
+            Want::Stamp(stamp) if stamp != old.as_ref().map_or(Stamp::NEVER, |old| old.stamp) => {
+                self.appender.unstage();
+                return (Wrote::Changed, false, None);
+            }
+            _ if new.is_none() && !present => {
+                return (Wrote::Absent, false, None);
+            }
+            _ => {}
+        }
+        let kind = match new {
+            None => Kind::Tombstone,
+            Some(_) if meta.updatable && !core.epochs.in_use() => Kind::CellSealed,
+            Some(_) => Kind::Value,
+        };
+        let version = old.as_ref().map_or_else(|| core.version_floor(), |old| old.version).next();
+        let fields = Fields { kind, tag: meta.tag, expires_at: meta.expires_at, version, epoch };
+        let appended = self.appender.append(core, fields, key, value, body);
+        let grouped = self.group.is_some() && core.groups_mark_pending();
+        if !grouped && !core.epochs.in_use() {
+            self.appender.drain(core);
+        }
+        if kind == Kind::CellSealed {
+            self.appender.drain(core);
+            self.appender.open_cell(core, appended.at, fields, key, value.len());
+        }
+        self.appender.count_live(appended.bytes);
+        self.activity.written.fetch_add(appended.bytes, Relaxed);
+        let slot = Slot::new(appended.at).with_tombstone(new.is_none()).with_pending(grouped);
+        let crowded = match found {
+            Some(place) => {
+                place.set(slot.with_stale(place.get().stale() + 1));
+                false
+            }
+            None => locked.insert(slot),
+        };
+        drop(locked);
+        if let Some(old) = &old {
+            old.uncount(core, &self.activity);
+        }
+        self.count_key(old.as_ref(), new.is_some());
+        if grouped && let Some(group) = &mut self.group {
+            group.pending.push((hash, appended.at));
+        }
+        (Wrote::Done { epoch }, crowded, Some(appended.sum))
+    }
+
+    /// Counts a key that came or went. An expired one counts until it is swept.
+    fn count_key(&self, old: Option<&Old>, now: bool) {
+        let before = old.is_some_and(|old| !old.slot.is_tombstone());
+        if before != now {
+            self.activity.keys.fetch_add(if before { -1 } else { 1 }, Relaxed);
+        }
+    }
+
+    /// Step 5, or its debt.
+    #[inline]
+    fn finish(&mut self, core: &Core<M>, epoch: Epoch) -> Result<()> {
+        match &self.group {
+            Some(group) => {
+                group.owed.epoch.set(group.owed.epoch.get().max(epoch.0));
+                Ok(())
+            }
+            None => core.wait_for(epoch),
+        }
+    }
+
+    pub(crate) fn update(&mut self, core: &Core<M>, key: &[u8], at: usize, bytes: &[u8]) -> Result<Update> {
+        Self::check(core, key, bytes.len())?;
+        let hash = core.hasher.hash(key);
+        loop {
+            let guard = crossbeam_epoch::pin();
+            if let Some(done) = self.update_in_place(core, key, hash, at, bytes, &guard)? {
+                return Ok(done);
+            }
+            // A new version of the whole value, if nobody else writes it meanwhile.
+            let (stamp, value) = core.look_up(key, hash, guard, self.group.as_ref().map(|g| &g.owed))?;
+            let Some(value) = value else { return Ok(Update::Absent) };
+            check_range(at, bytes.len(), value.len())?;
+            let mut copy = value.to_vec();
+            copy[at..at + bytes.len()].copy_from_slice(bytes);
+            let meta = value.meta();
+            drop(value);
+            if let Wrote::Done { .. } = self.write(core, key, Some((&copy, meta)), Want::Stamp(stamp))? {
+                return Ok(Update::NewVersion);
+            }
+        }
+    }
+
+    /// `None` when the record, the CPU or the regime does not allow it.
+    fn update_in_place(
+        &mut self,
+        core: &Core<M>,
+        key: &[u8],
+        hash: u64,
+        at: usize,
+        bytes: &[u8],
+        guard: &Guard,
+    ) -> Result<Option<Update>> {
+        if core.epochs.in_use() {
+            return Ok(None);
+        }
+        let locked = core.index.lock(hash, guard);
+        let Some(place) = locked.find(|slot| core.is_key_at(slot, key)) else {
+            return Ok(Some(Update::Absent));
+        };
+        let slot = place.get();
+        let record = core.record(slot.location());
+        if slot.is_tombstone() || core.is_expired(&record.header) {
+            return Ok(Some(Update::Absent));
+        }
+        if !record.header.kind.is_cell() || slot.is_pending() {
+            return Ok(None);
+        }
+        check_range(at, bytes.len(), record.header.value_bytes as usize)?;
+        let to = record.value_offset().plus(at as u64);
+        if !bytes.len().is_power_of_two() || !to.0.is_multiple_of(bytes.len() as u64) {
+            return Ok(None);
+        }
+        // Pending while it is not durable: a reader that sees the new value sees the mark too, since it looks
+        // at the slot once more after it copied (`Core::look_up`).
+        let marks = core.groups_mark_pending();
+        if marks {
+            place.set(slot.with_pending(true));
+        }
+        let stored = core.medium.store_atomic(to, bytes);
+        if stored {
+            core.medium.persist(to, bytes.len() as u64);
+        }
+        if marks {
+            place.set(slot);
+        }
+        Ok(stored.then_some(Update::InPlace))
+    }
+
+    pub(crate) fn apply(&mut self, core: &Core<M>, batch: &Batch) -> Result<Swap> {
+        // The last write of a key counts.
+        let mut last: HashMap<&[u8], &Op> = HashMap::with_capacity(batch.writes.len());
+        let mut order: Vec<&[u8]> = Vec::with_capacity(batch.writes.len());
+        let mut bytes = HEADER_BYTES;
+        for (key, op) in &batch.writes {
+            if last.insert(key, op).is_none() {
+                order.push(key);
+            }
+        }
+        for (&key, op) in &last {
+            let (value, expires) = match op {
+                Op::Put { value, meta } => (value.len(), meta.expires_at.is_some()),
+                Op::Delete => (0, false),
+            };
+            Self::check(core, key, value)?;
+            bytes += record_bytes(key.len(), value, expires);
+        }
+        if bytes > BATCH_BYTES_MAX {
+            return Err(Error::invalid(format!(
+                "batch takes {bytes} bytes; at most {BATCH_BYTES_MAX} are allowed: split it"
+            )));
+        }
+        if batch.expects.is_empty() && order.is_empty() {
+            return Ok(Swap::Done);
+        }
+        let deletes_only = last.values().all(|op| matches!(op, Op::Delete));
+        self.reserve(core, bytes, if deletes_only { Purpose::Delete } else { Purpose::Write })?;
+        let guard = crossbeam_epoch::pin();
+        let hashes: Vec<u64> = order
+            .iter()
+            .copied()
+            .chain(batch.expects.iter().map(|(key, _)| &key[..]))
+            .map(|key| core.hasher.hash(key))
+            .collect();
+        let epoch = core.epochs.enter(&self.activity);
+        let outcome = self.apply_locked(core, batch, &order, &last, &hashes, epoch, &guard);
+        let sum = outcome.as_ref().map_or(0, |applied| applied.sum);
+        let wrote = outcome.as_ref().is_some_and(|applied| applied.wrote);
+        core.epochs.leave(&self.activity, epoch, u64::from(wrote), sum);
+        let Some(applied) = outcome else { return Ok(Swap::Changed) };
+        for i in applied.crowded {
+            core.index.split(hashes[i], core, &guard);
+        }
+        drop(guard);
+        if applied.wrote {
+            self.finish(core, epoch)?;
+        }
+        Ok(Swap::Done)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the middle of `apply`, cut out where the locks end")]
+    fn apply_locked(
+        &mut self,
+        core: &Core<M>,
+        batch: &Batch,
+        order: &[&[u8]],
+        last: &HashMap<&[u8], &Op>,
+        hashes: &[u64],
+        epoch: Epoch,
+        guard: &Guard,
+    ) -> Option<Applied> {
+        let locks = core.index.lock_all(hashes, guard);
+        let find = |lock: &Locked<'_>, key: &[u8]| {
+            lock.find(|slot| core.is_key_at(slot, key)).map(|place| Old::read(core, place.get()))
+        };
+        for ((key, stamp), lock) in batch.expects.iter().zip(&locks[order.len()..]) {
+            if find(lock, key).map_or(Stamp::NEVER, |old| old.stamp) != *stamp {
+                return None;
+            }
+        }
+        // The members, with the versions that follow what is there.
+        let seed = self.appender.seed();
+        let mut members = std::mem::take(&mut self.members);
+        members.clear();
+        let mut writes = Vec::with_capacity(order.len());
+        for (i, &key) in order.iter().enumerate() {
+            let old = find(&locks[i], key);
+            let present = old.as_ref().is_some_and(|old| old.present);
+            let (kind, value, meta): (_, &[u8], _) = match last[key] {
+                Op::Put { value, meta } => (Kind::Value, value, *meta),
+                Op::Delete if !present => continue,
+                Op::Delete => (Kind::Tombstone, &[], Meta::default()),
+            };
+            let version = old.as_ref().map_or_else(|| core.version_floor(), |old| old.version).next();
+            let fields = Fields { kind, tag: meta.tag, expires_at: meta.expires_at, version, epoch };
+            let at = member(&mut members, fields, key, value, seed);
+            if let Some(at) = meta.expires_at {
+                self.appender.note_expiry(core, at);
+            }
+            writes.push((i, at, kind, old));
+        }
+        let mut applied = Applied { wrote: false, sum: 0, crowded: Vec::new() };
+        if writes.is_empty() {
+            self.members = members;
+            return Some(applied);
+        }
+        let appended = self.appender.append_batch(core, &members, epoch);
+        if !core.epochs.in_use() {
+            // Also in a group: readers cannot help with part of a batch.
+            self.appender.drain(core);
+        }
+        // Two rounds, so that nobody sees one part without the others: a reader that meets a pending member
+        // waits until the second round, and by then all slots are set.
+        for (i, at, kind, old) in &writes {
+            let slot = Slot::new(appended.at.plus(HEADER_BYTES + at))
+                .with_tombstone(*kind == Kind::Tombstone)
+                .with_pending(true);
+            match locks[*i].find(|slot| core.is_key_at(slot, order[*i])) {
+                Some(place) => place.set(slot.with_stale(place.get().stale() + 1)),
+                None => {
+                    if locks[*i].insert(slot) {
+                        applied.crowded.push(*i);
+                    }
+                }
+            }
+            self.count_key(old.as_ref(), *kind == Kind::Value);
+        }
+        for (i, at, _, old) in &writes {
+            let location = appended.at.plus(HEADER_BYTES + at);
+            if let Some(place) = locks[*i].find(|slot| slot.location() == location) {
+                place.set(place.get().with_pending(false));
+            }
+            self.appender.count_live(core.record(location).header.record_bytes());
+            if let Some(old) = old {
+                old.uncount(core, &self.activity);
+            }
+        }
+        drop(locks);
+        self.activity.written.fetch_add(appended.bytes, Relaxed);
+        self.members = members;
+        self.members.shrink_to(1 << 20);
+        applied.wrote = true;
+        applied.sum = appended.sum;
+        Some(applied)
+    }
+
+    /// Makes sure that a record of `bytes` fits.
+    #[inline]
+    fn reserve(&mut self, core: &Core<M>, bytes: u64, purpose: Purpose) -> Result<()> {
+        if self.group.is_some() && !self.appender.has_room(bytes) {
+            self.regroup(core);
+        }
+        self.appender.reserve(core, bytes, purpose)
+    }
+
+    /// Settles the writes of the group so far and lets go of what it pinned, so that space can be reclaimed;
+    /// the group goes on.
+    #[cold]
+    fn regroup(&mut self, core: &Core<M>) {
+        self.appender.settle(core);
+        let Some(group) = &mut self.group else { return };
+        clear_pending(core, group.pending.drain(..));
+        group.guard.repin();
+    }
+
+    fn begin_group(&mut self) {
+        if self.group.is_none() {
+            self.group =
+                Some(Group { guard: crossbeam_epoch::pin(), pending: Vec::new(), owed: Owed::default() });
+            self.appender.grouped = true;
+        }
+    }
+
+    fn settle(&mut self, core: &Core<M>) -> Result<()> {
+        let Some(group) = self.group.take() else { return Ok(()) };
+        self.appender.grouped = false;
+        self.appender.settle(core);
+        clear_pending(core, group.pending.into_iter());
+        core.wait_for(Epoch(group.owed.epoch.get()))
+    }
+}
+
+impl<M: Medium> Drop for Pen<M> {
+    fn drop(&mut self) {
+        if let Some(core) = self.core.upgrade() {
+            let _ = self.settle(&core);
+            self.appender.put_aside(&core);
+            core.epochs.unregister(&self.activity);
+        }
+    }
+}
+
+/// Clears the marks of records that are durable now.
+fn clear_pending<M: Medium>(core: &Core<M>, pending: impl Iterator<Item = (u64, Offset)>) {
+    let guard = crossbeam_epoch::pin();
+    for (hash, at) in pending {
+        let locked = core.index.lock(hash, &guard);
+        // Not found: overwritten meanwhile, or moved by the compactor, which drained it.
+        if let Some(place) = locked.find(|slot| slot.location() == at) {
+            place.set(place.get().with_pending(false));
+        }
+    }
+}
+
+/// What a batch did.
+struct Applied {
+    wrote: bool,
+    sum: u64,
+    /// Which of its keys found the index crowded.
+    crowded: Vec<usize>,
+}
+
+/// What a key's slot led to before a write.
+struct Old {
+    slot: Slot,
+    at: Offset,
+    bytes: u64,
+    version: Version,
+    stamp: Stamp,
+    present: bool,
+}
+
+impl Old {
+    fn read<M: Medium>(core: &Core<M>, slot: Slot) -> Self {
+        let record = core.record(slot.location());
+        Self {
+            slot,
+            at: slot.location(),
+            bytes: record.header.record_bytes(),
+            version: record.header.version,
+            stamp: record.stamp(|| core.cell(&record)),
+            present: !slot.is_tombstone() && !core.is_expired(&record.header),
+        }
+    }
+
+    /// The record is superseded: its block has fewer live bytes. A tombstone that hides nothing any more
+    /// was taken off when that became known.
+    fn uncount<M: Medium>(&self, core: &Core<M>, activity: &Activity) {
+        if !(self.slot.is_tombstone() && self.slot.stale() == 0) {
+            core.uncount(self.at, self.bytes, activity);
+        }
+    }
+}
+
+fn check_range(at: usize, bytes: usize, value: usize) -> Result<()> {
+    if at.checked_add(bytes).is_none_or(|end| end > value) {
+        return Err(Error::invalid(format!("update of {bytes} bytes at {at} of a value of {value} bytes")));
+    }
+    Ok(())
+}
+
+/// Appends to blocks of its own; one for each thread (Viper's client). `&mut self` to write, `&self` to
+/// read. Other writers of the same store meet it only on the bucket of a key.
+pub struct WriterOn<M: Medium = Mapped> {
+    pen: Pen<M>,
+    store: StoreOn<M>,
+    /// A writer may move to another thread, but not be used by two.
+    _not_sync: std::marker::PhantomData<std::cell::Cell<()>>,
+}
+
+impl<M: Medium> WriterOn<M> {
+    pub(crate) fn new(store: StoreOn<M>) -> Self {
+        Self { pen: Pen::new(store.core_arc()), store, _not_sync: std::marker::PhantomData }
+    }
+
+    /// The store that it writes to.
+    #[must_use]
+    pub fn store(&self) -> &StoreOn<M> {
+        &self.store
+    }
+
+    /// The value of `key`, without copying it.
+    ///
+    /// # Errors
+    /// As [`StoreOn::get`].
+    pub fn get(&self, key: &[u8]) -> Result<Option<Value<'_>>> {
+        Ok(self.get_stamped(key)?.1)
+    }
+
+    /// As `get`, and the key's stamp, also when it is absent or expired.
+    ///
+    /// # Errors
+    /// As [`StoreOn::get`].
+    pub fn get_stamped(&self, key: &[u8]) -> Result<(Stamp, Option<Value<'_>>)> {
+        let core = self.store.core();
+        let guard = crossbeam_epoch::pin();
+        core.look_up(key, core.hasher.hash(key), guard, self.pen.group.as_ref().map(|g| &g.owed))
+    }
+
+    /// Sets `key` to `value`.
+    ///
+    /// # Errors
+    /// As [`StoreOn::put`].
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.pen.put(self.store.core(), key, value, Meta::default())
+    }
+
+    /// Sets `key` to `value`, with what goes with it.
+    ///
+    /// # Errors
+    /// As [`StoreOn::put`].
+    pub fn put_with(&mut self, key: &[u8], value: &[u8], meta: Meta) -> Result<()> {
+        self.pen.put(self.store.core(), key, value, meta)
+    }
+
+    /// Removes `key`; whether it was there.
+    ///
+    /// # Errors
+    /// As [`StoreOn::put`]; deletes have space kept back for them.
+    pub fn delete(&mut self, key: &[u8]) -> Result<bool> {
+        self.pen.delete(self.store.core(), key)
+    }
+
+    /// Writes only if the key's stamp still is `seen`; `None` deletes.
+    ///
+    /// # Errors
+    /// As [`StoreOn::put`].
+    pub fn compare_and_swap(
+        &mut self,
+        key: &[u8],
+        seen: Stamp,
+        value: Option<(&[u8], Meta)>,
+    ) -> Result<Swap> {
+        self.pen.compare_and_swap(self.store.core(), key, seen, value)
+    }
+
+    /// Overwrites `bytes` of the value, from byte `at` on. One atomic store where the value was put as
+    /// [`Meta::updatable`], the range is 1, 2, 4 or 8 bytes (16 or 64 where the CPU documents such
+    /// stores as atomic), lies aligned in the record, and each write is durable by itself; else a new version of the
+    /// whole value.
+    ///
+    /// # Errors
+    /// `InvalidInput` when the range is not within the value; otherwise as [`StoreOn::put`].
+    pub fn update(&mut self, key: &[u8], at: usize, bytes: &[u8]) -> Result<Update> {
+        self.pen.update(self.store.core(), key, at, bytes)
+    }
+
+    /// All or nothing, after a crash and to readers; [`Swap::Changed`] (nothing written) when an
+    /// expectation failed.
+    ///
+    /// # Errors
+    /// `InvalidInput` when it is larger than 1 GiB; otherwise as [`StoreOn::put`].
+    pub fn apply(&mut self, batch: &Batch) -> Result<Swap> {
+        self.pen.apply(self.store.core(), batch)
+    }
+
+    /// Begins a group: until [`WriterOn::settle`], writes return before they are durable, and reads through
+    /// *this* writer may show what is not durable yet. Nothing that was read or written in a group may be
+    /// shown to anybody before `settle` returned `Ok`. Other readers never see undurable state. One drain,
+    /// or one wait for the device shared with other writers, serves the whole group.
+    ///
+    /// Keep it short: space that is compacted meanwhile is not reused before the group ends.
+    pub fn group(&mut self) {
+        self.pen.begin_group();
+    }
+
+    /// Makes all that the group wrote or read durable, and ends it. Without a group it does nothing.
+    ///
+    /// # Errors
+    /// As [`StoreOn::commit`]: then nothing of the group may be acknowledged.
+    pub fn settle(&mut self) -> Result<()> {
+        self.pen.settle(self.store.core())
+    }
+}
+
+impl<M: Medium> std::fmt::Debug for WriterOn<M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Writer").field("store", &self.store).finish_non_exhaustive()
+    }
+}

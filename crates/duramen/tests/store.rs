@@ -1,0 +1,362 @@
+//! The store's promises through its public door, over media and durabilities.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
+
+use duramen::{Batch, Durability, ErrorKind, MediumKind, Meta, Options, Store, Swap, Update};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Every configuration that tests run over: a name, and how to open.
+fn configurations() -> Vec<(&'static str, Options)> {
+    let small = Options { unit_bytes: Some(4096), background: false, ..Options::default() };
+    let with = |medium, durability| Options { medium, durability, ..small.clone() };
+    let interval = Durability::Interval(Duration::from_secs(3600));
+    vec![
+        ("shm every-write", with(MediumKind::Shm, Durability::EveryWrite)),
+        (
+            "shm every-write, real flushes",
+            Options {
+                persist_step: Some(duramen::PersistStep::Clflush),
+                ..with(MediumKind::Shm, Durability::EveryWrite)
+            },
+        ),
+        (
+            "shm interval, real flushes",
+            Options { persist_step: Some(duramen::PersistStep::Clflush), ..with(MediumKind::Shm, interval) },
+        ),
+        ("shm manual", with(MediumKind::Shm, Durability::Manual)),
+        ("file every-write", with(MediumKind::File, Durability::EveryWrite)),
+        ("file interval", with(MediumKind::File, interval)),
+        ("file manual", with(MediumKind::File, Durability::Manual)),
+    ]
+}
+
+fn for_each_store(test: impl Fn(&str, &Options, &Path)) {
+    for (name, options) in configurations() {
+        eprintln!("configuration: {name}");
+        let dir = if options.medium == MediumKind::Shm {
+            tempfile::tempdir_in("/dev/shm").unwrap()
+        } else {
+            tempfile::tempdir().unwrap()
+        };
+        test(name, &options, &dir.path().join("store"));
+    }
+}
+
+fn contents(store: &Store) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut all = BTreeMap::new();
+    store
+        .for_each(|value| {
+            all.insert(value.key().to_vec(), value.to_vec());
+        })
+        .unwrap();
+    all
+}
+
+#[test]
+fn what_was_put_is_there_after_reopening() {
+    for_each_store(|_, options, path| {
+        let mut model = BTreeMap::new();
+        {
+            let store = options.open(path).unwrap();
+            for i in 0..3000u32 {
+                let (key, value) = (format!("key{}", i % 700), vec![i as u8; (i % 311) as usize]);
+                store.put(key.as_bytes(), &value).unwrap();
+                model.insert(key.into_bytes(), value);
+                if i % 7 == 0 {
+                    let key = format!("key{}", i % 500).into_bytes();
+                    assert_eq!(store.delete(&key).unwrap(), model.remove(&key).is_some());
+                }
+            }
+            assert_eq!(store.len(), model.len() as u64);
+            assert_eq!(contents(&store), model);
+            store.commit().unwrap();
+        }
+        for _ in 0..2 {
+            let store = options.open(path).unwrap();
+            assert_eq!(store.len(), model.len() as u64);
+            assert_eq!(contents(&store), model);
+            for (key, value) in &model {
+                assert_eq!(&*store.get(key).unwrap().unwrap(), &value[..]);
+            }
+            assert!(store.get(b"never").unwrap().is_none());
+            store.close().unwrap();
+            assert!(duramen::check(path, options).unwrap().damage.is_empty());
+        }
+    });
+}
+
+#[test]
+fn keys_and_values_of_every_size_read_back() {
+    for_each_store(|_, options, path| {
+        let sizes =
+            [0, 1, 7, 8, 63, 64, 4000, 4032, 4072, 4073, 4090, 4096, 8192, 65_535, 65_536, 1 << 20, 3 << 20];
+        let value = |n: usize| (0..n).map(|i| (i * 31 + n) as u8).collect::<Vec<_>>();
+        let store = options.open(path).unwrap();
+        for &n in &sizes {
+            store.put(format!("v{n}").as_bytes(), &value(n)).unwrap();
+            if n <= duramen::KEY_BYTES_MAX {
+                store.put(&value(n), b"long key").unwrap();
+            }
+        }
+        store.commit().unwrap();
+        store.close().unwrap();
+        let store = options.open(path).unwrap();
+        for &n in &sizes {
+            assert_eq!(&*store.get(format!("v{n}").as_bytes()).unwrap().unwrap(), &value(n)[..], "{n}");
+            if n <= duramen::KEY_BYTES_MAX {
+                assert_eq!(&*store.get(&value(n)).unwrap().unwrap(), b"long key", "{n}");
+            }
+        }
+        let too_long = vec![0; duramen::KEY_BYTES_MAX + 1];
+        assert_eq!(store.put(&too_long, b"").unwrap_err().kind(), ErrorKind::InvalidInput);
+    });
+}
+
+#[test]
+fn batch_is_all_or_nothing_and_conditions_hold() {
+    for_each_store(|_, options, path| {
+        let store = options.open(path).unwrap();
+        let mut writer = store.writer().unwrap();
+        writer.put(b"a", b"1").unwrap();
+        let (absent, _) = writer.get_stamped(b"b").unwrap();
+        let (stamp, _) = writer.get_stamped(b"a").unwrap();
+        let mut batch = Batch::new();
+        batch.put(b"a", b"2").put(b"b", b"2").delete(b"c").put(b"a", b"3");
+        batch.expect(b"a", stamp).expect(b"b", absent);
+        assert_eq!(writer.apply(&batch).unwrap(), Swap::Done);
+        assert_eq!(writer.apply(&batch).unwrap(), Swap::Changed);
+        assert_eq!(&*store.get(b"a").unwrap().unwrap(), b"3");
+        assert_eq!(&*store.get(b"b").unwrap().unwrap(), b"2");
+        let (stamp, _) = writer.get_stamped(b"a").unwrap();
+        assert_eq!(writer.compare_and_swap(b"a", stamp, None).unwrap(), Swap::Done);
+        assert_eq!(writer.compare_and_swap(b"a", stamp, None).unwrap(), Swap::Changed);
+        assert_eq!(store.len(), 1);
+        // A batch larger than any ordinary block.
+        let mut large = Batch::new();
+        for i in 0..2000u32 {
+            large.put(&i.to_le_bytes(), &[i as u8; 200]);
+        }
+        assert_eq!(writer.apply(&large).unwrap(), Swap::Done);
+        drop(writer);
+        store.commit().unwrap();
+        store.close().unwrap();
+        let store = options.open(path).unwrap();
+        assert_eq!(store.len(), 2001);
+        assert_eq!(&*store.get(&1999u32.to_le_bytes()).unwrap().unwrap(), &[1999u32 as u8; 200]);
+    });
+}
+
+#[test]
+fn update_changes_part_of_a_value() {
+    for_each_store(|name, options, path| {
+        let store = options.open(path).unwrap();
+        let mut writer = store.writer().unwrap();
+        let meta = Meta { updatable: true, ..Meta::default() };
+        // A 16-byte key leaves the value 8-byte aligned.
+        writer.put_with(b"sixteen byte key", &[0; 32], meta).unwrap();
+        let wanted = if name.contains("every-write") && name.contains("shm") {
+            Update::InPlace
+        } else {
+            Update::NewVersion
+        };
+        assert_eq!(writer.update(b"sixteen byte key", 8, &7u64.to_le_bytes()).unwrap(), wanted, "{name}");
+        assert_eq!(writer.update(b"sixteen byte key", 3, &[9; 5]).unwrap(), Update::NewVersion);
+        assert_eq!(writer.update(b"nothing", 0, &[1]).unwrap(), Update::Absent);
+        let error = writer.update(b"sixteen byte key", 30, &[1; 3]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        let mut model = [0; 32];
+        model[8..16].copy_from_slice(&7u64.to_le_bytes());
+        model[3..8].fill(9);
+        assert_eq!(&*store.get(b"sixteen byte key").unwrap().unwrap(), &model);
+        drop(writer);
+        store.commit().unwrap();
+        store.close().unwrap();
+        let store = options.open(path).unwrap();
+        assert_eq!(&*store.get(b"sixteen byte key").unwrap().unwrap(), &model);
+    });
+}
+
+#[test]
+fn expired_keys_are_gone_and_stay_gone() {
+    for_each_store(|_, options, path| {
+        let now = Arc::new(AtomicU64::new(1_000_000));
+        let clock = Arc::clone(&now);
+        let options = Options { clock: Some(Arc::new(move || clock.load(Relaxed))), ..options.clone() };
+        let store = options.open(path).unwrap();
+        store.put(b"k", b"before").unwrap();
+        store.put_with(b"k", b"v", Meta { expires_at: Some(1_000_500), ..Meta::default() }).unwrap();
+        assert_eq!(store.get(b"k").unwrap().unwrap().expires_at(), Some(1_000_500));
+        now.store(1_000_500, Relaxed);
+        assert!(store.get(b"k").unwrap().is_none());
+        assert_eq!(store.len(), 1, "not yet swept");
+        now.store(1_002_000, Relaxed);
+        store.maintain().unwrap();
+        assert_eq!(store.len(), 0);
+        assert!(!store.delete(b"k").unwrap());
+        store.commit().unwrap();
+        store.close().unwrap();
+        // The clock goes back: what was seen to be gone stays gone.
+        now.store(900_000, Relaxed);
+        let store = options.open(path).unwrap();
+        assert!(store.get(b"k").unwrap().is_none());
+        assert_eq!(store.len(), 0);
+    });
+}
+
+#[test]
+fn endless_overwrites_and_deletes_use_bounded_space() {
+    for_each_store(|name, options, path| {
+        let options = Options { durability: Durability::EveryWrite, ..options.clone() };
+        if name.starts_with("file") {
+            return; // One sync a write; the same code as below but for the waiting.
+        }
+        let store = options.open(path).unwrap();
+        let mut writer = store.writer().unwrap();
+        let mut after_first = 0;
+        for round in 0..60u32 {
+            for i in 0..2000u32 {
+                writer.put(&(i % 1000).to_le_bytes(), &[round as u8; 100]).unwrap();
+                if i % 3 == 0 {
+                    writer.delete(&(i % 1000).to_le_bytes()).unwrap();
+                }
+            }
+            store.maintain().unwrap();
+            if round == 10 {
+                after_first = store.stats().medium_bytes;
+            }
+        }
+        assert!(store.stats().medium_bytes <= after_first, "{:?}", store.stats());
+        // New keys each time, all deleted: tombstones must go too.
+        for round in 0..60u32 {
+            for i in 0..1000u32 {
+                writer.put(&(round * 1000 + i).to_le_bytes(), &[7; 100]).unwrap();
+            }
+            for i in 0..1000u32 {
+                assert!(writer.delete(&(round * 1000 + i).to_le_bytes()).unwrap());
+            }
+            store.maintain().unwrap();
+        }
+        for i in 0..1000u32 {
+            writer.delete(&i.to_le_bytes()).unwrap();
+        }
+        let stats = store.stats();
+        assert!(stats.medium_bytes <= 2 * after_first, "{after_first} {stats:?}");
+        assert_eq!(store.len(), 0);
+        drop(writer);
+        store.close().unwrap();
+        let store = options.open(path).unwrap();
+        assert_eq!(contents(&store), BTreeMap::new());
+    });
+}
+
+#[test]
+fn full_store_refuses_writes_and_takes_deletes() {
+    for_each_store(|name, options, path| {
+        if options.durability == Durability::Manual {
+            return; // Space comes back only with the caller's commits.
+        }
+        let options = Options { len_max: 1 << 20, ..options.clone() };
+        let store = options.open(path).unwrap();
+        let mut writer = store.writer().unwrap();
+        let mut count = 0u32;
+        let error = loop {
+            match writer.put(&count.to_le_bytes(), &[1; 1000]) {
+                Ok(()) => count += 1,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind(), ErrorKind::OutOfSpace, "{name}: {error}");
+        assert!(count > 800, "{name}: only {count}");
+        for i in 0..count {
+            assert_eq!(&*store.get(&i.to_le_bytes()).unwrap().unwrap(), &[1; 1000]);
+        }
+        for i in 0..count / 2 {
+            assert!(writer.delete(&i.to_le_bytes()).unwrap(), "{name}: delete {i}");
+        }
+        for i in 0..count / 3 {
+            writer.put(&i.to_le_bytes(), &[2; 1000]).unwrap_or_else(|e| panic!("{name}: put {i}: {e}"));
+        }
+        drop(writer);
+        store.close().unwrap();
+        let store = options.open(path).unwrap();
+        assert_eq!(store.len(), u64::from(count - count / 2 + count / 3));
+    });
+}
+
+#[test]
+fn group_is_read_by_its_writer_at_once_and_by_others_durably() {
+    for_each_store(|_, options, path| {
+        let store = options.open(path).unwrap();
+        let mut writer = store.writer().unwrap();
+        let mut other = store.writer().unwrap();
+        for round in 0..50u32 {
+            writer.group();
+            other.group();
+            for i in 0..40u32 {
+                writer.put(&i.to_le_bytes(), &round.to_le_bytes()).unwrap();
+                assert_eq!(&*writer.get(&i.to_le_bytes()).unwrap().unwrap(), &round.to_le_bytes());
+                if i % 5 == 0 {
+                    other.put(&i.to_le_bytes(), &(round + 1000).to_le_bytes()).unwrap();
+                    assert!(writer.delete(&i.to_le_bytes()).unwrap());
+                    assert!(other.get(&i.to_le_bytes()).unwrap().is_none());
+                }
+            }
+            other.settle().unwrap();
+            writer.settle().unwrap();
+        }
+        assert_eq!(store.len(), 32);
+        drop((writer, other));
+        store.commit().unwrap();
+        store.close().unwrap();
+        assert_eq!(options.open(path).unwrap().len(), 32);
+    });
+}
+
+#[test]
+fn two_openers_and_the_second_is_told_who() {
+    for_each_store(|_, options, path| {
+        let store = options.open(path).unwrap();
+        let error = options.open(path).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InUse);
+        assert!(error.to_string().contains(&std::process::id().to_string()), "{error}");
+        drop(store);
+        options.open(path).unwrap();
+    });
+}
+
+#[test]
+fn many_short_lived_writers_share_blocks() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let store = Options::default().open(dir.path().join("store")).unwrap();
+    for i in 0..40_000u32 {
+        store.writer().unwrap().put(&i.to_le_bytes(), &[0; 16]).unwrap();
+    }
+    let stats = store.stats();
+    assert!(stats.used_bytes < 4 << 20, "{stats:?}");
+}
+
+#[test]
+fn keys_with_one_hash_are_all_kept() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    for mask in [0, 1 << 63, 0xff] {
+        let path = dir.path().join(format!("store{mask}"));
+        let options = Options { hash_mask: mask, ..Options::default() };
+        let store = options.open(&path).unwrap();
+        for i in 0..300u32 {
+            store.put(&i.to_le_bytes(), &i.to_le_bytes()).unwrap();
+        }
+        for i in (0..300u32).step_by(3) {
+            assert!(store.delete(&i.to_le_bytes()).unwrap());
+        }
+        store.close().unwrap();
+        let store = options.open(&path).unwrap();
+        for i in 0..300u32 {
+            assert_eq!(store.contains(&i.to_le_bytes()).unwrap(), i % 3 != 0);
+        }
+        assert_eq!(store.len(), 200);
+    }
+}
