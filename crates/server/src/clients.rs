@@ -1,0 +1,233 @@
+//! All connections, as other connections may see them: CLIENT LIST, CLIENT KILL, INFO.
+//!
+//! A connection belongs to one worker. What others may know of it is a [`Client`]: the worker refreshes it
+//! once per turn of its event loop, on lines that no other connection uses. The registry's lock is taken
+//! when connections come and go and by the commands that list them, never by others.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// What others may know of a connection.
+#[derive(Debug)]
+pub struct Client {
+    /// Counts up from 1; never used twice.
+    pub id: u64,
+    /// Which worker serves it.
+    pub worker: usize,
+    /// Where it comes from: `127.0.0.1:51234`, or `/path.sock:0`.
+    pub address: String,
+    /// Where it came to.
+    pub address_local: String,
+    /// Connected through a Unix socket.
+    pub unix: bool,
+    /// File descriptor, as CLIENT LIST shows it.
+    pub descriptor: i32,
+    /// When it came.
+    pub since: Instant,
+    /// What CLIENT SETNAME and SETINFO said.
+    pub names: Mutex<Names>,
+    /// Unix seconds of its last command.
+    pub active_at: AtomicU64,
+    /// Selected database.
+    pub db: AtomicU8,
+    /// 2 or 3.
+    pub protocol: AtomicU8,
+    /// Queued commands; -1 without MULTI.
+    pub queued: AtomicI64,
+    /// Watched keys.
+    pub watched: AtomicU32,
+    /// Bytes received and not yet executed.
+    pub input_bytes: AtomicU64,
+    /// Bytes that the input buffer could still take.
+    pub input_free_bytes: AtomicU64,
+    /// Bytes waiting to be sent.
+    pub output_bytes: AtomicU64,
+    /// Position of its last command in the table.
+    pub command: AtomicU32,
+    /// CLIENT NO-EVICT ON.
+    pub no_evict: AtomicBool,
+    /// CLIENT NO-TOUCH ON.
+    pub no_touch: AtomicBool,
+    /// Waiting, as after DEBUG SLEEP.
+    pub paused: AtomicBool,
+    /// To be closed by its worker.
+    pub killed: AtomicBool,
+}
+
+/// What a client said about itself.
+#[derive(Clone, Debug, Default)]
+pub struct Names {
+    /// CLIENT SETNAME.
+    pub name: Vec<u8>,
+    /// CLIENT SETINFO LIB-NAME.
+    pub library: Vec<u8>,
+    /// CLIENT SETINFO LIB-VER.
+    pub library_version: Vec<u8>,
+}
+
+/// No command yet.
+pub const COMMAND_NONE: u32 = u32::MAX;
+
+/// Where a connection comes from and what serves it.
+pub struct Origin {
+    /// See [`Client::worker`].
+    pub worker: usize,
+    /// See [`Client::address`].
+    pub address: String,
+    /// See [`Client::address_local`].
+    pub address_local: String,
+    /// See [`Client::unix`].
+    pub unix: bool,
+    /// See [`Client::descriptor`].
+    pub descriptor: i32,
+}
+
+impl Client {
+    fn new(id: u64, origin: Origin) -> Self {
+        Self {
+            id,
+            worker: origin.worker,
+            address: origin.address,
+            address_local: origin.address_local,
+            unix: origin.unix,
+            descriptor: origin.descriptor,
+            since: Instant::now(),
+            names: Mutex::default(),
+            active_at: AtomicU64::new(unix_seconds()),
+            db: AtomicU8::new(0),
+            protocol: AtomicU8::new(2),
+            queued: AtomicI64::new(-1),
+            watched: AtomicU32::new(0),
+            input_bytes: AtomicU64::new(0),
+            input_free_bytes: AtomicU64::new(0),
+            output_bytes: AtomicU64::new(0),
+            command: AtomicU32::new(COMMAND_NONE),
+            no_evict: AtomicBool::new(false),
+            no_touch: AtomicBool::new(false),
+            paused: AtomicBool::new(false),
+            killed: AtomicBool::new(false),
+        }
+    }
+
+    /// A copy of what the client said about itself.
+    pub fn names(&self) -> Names {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Changes what the client says about itself.
+    pub fn rename(&self, change: impl FnOnce(&mut Names)) {
+        change(&mut self.names.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// The line of CLIENT LIST and CLIENT INFO, without line end. `command` is the full name of the last
+    /// command, or `NULL`.
+    pub fn line(&self, command: &str) -> String {
+        let names = self.names();
+        let get = |number: &AtomicU64| number.load(Ordering::Relaxed);
+        let mut flags = String::new();
+        for (on, flag) in [
+            (self.paused.load(Ordering::Relaxed), 'b'),
+            (self.queued.load(Ordering::Relaxed) >= 0, 'x'),
+            (self.killed.load(Ordering::Relaxed), 'c'),
+            (self.unix, 'U'),
+            (self.no_evict.load(Ordering::Relaxed), 'e'),
+            (self.no_touch.load(Ordering::Relaxed), 'T'),
+        ] {
+            if on {
+                flags.push(flag);
+            }
+        }
+        if flags.is_empty() {
+            flags.push('N');
+        }
+        let (input, input_free, output) =
+            (get(&self.input_bytes), get(&self.input_free_bytes), get(&self.output_bytes));
+        let mut line = String::with_capacity(320);
+        // Writing to a string cannot fail.
+        let _ = write!(
+            line,
+            "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={flags} db={} sub=0 psub=0 ssub=0 \
+             multi={} qbuf={input} qbuf-free={input_free} argv-mem=0 multi-mem=0 rbs={output} rbp={output} \
+             obl={output} oll=0 omem=0 tot-mem={} events=r cmd={command} user=default redir=-1 resp={} \
+             lib-name={} lib-ver={}",
+            self.id,
+            self.address,
+            self.address_local,
+            self.descriptor,
+            String::from_utf8_lossy(&names.name),
+            self.since.elapsed().as_secs(),
+            unix_seconds().saturating_sub(get(&self.active_at)),
+            self.db.load(Ordering::Relaxed),
+            self.queued.load(Ordering::Relaxed),
+            input + input_free + output + std::mem::size_of::<Self>() as u64,
+            self.protocol.load(Ordering::Relaxed),
+            String::from_utf8_lossy(&names.library),
+            String::from_utf8_lossy(&names.library_version),
+        );
+        line
+    }
+}
+
+/// All connections.
+#[derive(Debug, Default)]
+pub struct Clients {
+    by_id: Mutex<BTreeMap<u64, Arc<Client>>>,
+    last_id: AtomicU64,
+    accepted: AtomicU64,
+    rejected: AtomicU64,
+}
+
+impl Clients {
+    /// Enters a new connection.
+    pub fn enter(&self, origin: Origin) -> Arc<Client> {
+        // Relaxed: only the number must be its own.
+        let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
+        self.accepted.fetch_add(1, Ordering::Relaxed);
+        let client = Arc::new(Client::new(id, origin));
+        self.lock().insert(id, Arc::clone(&client));
+        client
+    }
+
+    /// Removes a connection that has ended.
+    pub fn leave(&self, id: u64) {
+        self.lock().remove(&id);
+    }
+
+    /// Counts a connection that was refused.
+    pub fn reject(&self) {
+        self.rejected.fetch_add(1, Ordering::Relaxed);
+        self.accepted.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// All connections, the oldest first.
+    pub fn list(&self) -> Vec<Arc<Client>> {
+        self.lock().values().cloned().collect()
+    }
+
+    /// The connection with this number.
+    pub fn find(&self, id: u64) -> Option<Arc<Client>> {
+        self.lock().get(&id).cloned()
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// How many ever came, and how many of them were refused.
+    pub fn history(&self) -> (u64, u64) {
+        (self.accepted.load(Ordering::Relaxed), self.rejected.load(Ordering::Relaxed))
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, Arc<Client>>> {
+        self.by_id.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Seconds since 1970.
+pub fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

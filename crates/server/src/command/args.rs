@@ -1,0 +1,175 @@
+//! The arguments of one command, without copies: places in the buffer that they were read into.
+
+use super::CommandError;
+use super::errors;
+
+/// Where one argument lies in its buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// First byte.
+    pub start: usize,
+    /// Byte after the last.
+    pub end: usize,
+}
+
+/// The arguments of one command; the first is its name. `args[i]` is the i-th as bytes.
+#[derive(Clone, Copy)]
+pub struct Args<'a> {
+    buffer: &'a [u8],
+    spans: &'a [Span],
+}
+
+impl<'a> Args<'a> {
+    /// Arguments that lie in `buffer` at `spans`, which the request parser has checked.
+    pub const fn new(buffer: &'a [u8], spans: &'a [Span]) -> Self {
+        Self { buffer, spans }
+    }
+
+    /// How many there are, with the name.
+    #[inline]
+    #[allow(clippy::len_without_is_empty)] // There is always a name.
+    pub const fn len(&self) -> usize {
+        self.spans.len()
+    }
+
+    /// The argument at `index`, or nothing when there are fewer.
+    #[inline]
+    pub fn get(&self, index: usize) -> Option<&'a [u8]> {
+        let span = self.spans.get(index)?;
+        self.buffer.get(span.start..span.end)
+    }
+
+    /// The argument at `index`; empty when there are fewer (arity was checked before).
+    #[inline]
+    pub fn at(&self, index: usize) -> &'a [u8] {
+        self.get(index).unwrap_or_default()
+    }
+
+    /// All from `index` on.
+    pub fn from(&self, index: usize) -> impl DoubleEndedIterator<Item = &'a [u8]> + ExactSizeIterator + use<'a> {
+        let buffer = self.buffer;
+        self.spans.get(index..).unwrap_or_default().iter().map(move |span| &buffer[span.start..span.end])
+    }
+
+    /// All, the name first.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &'a [u8]> + ExactSizeIterator + use<'a> {
+        self.from(0)
+    }
+
+    /// Whether the argument at `index` is `word`, in any case.
+    #[inline]
+    pub fn is(&self, index: usize, word: &str) -> bool {
+        self.get(index).is_some_and(|argument| argument.eq_ignore_ascii_case(word.as_bytes()))
+    }
+
+    /// The argument at `index` as a signed 64-bit integer.
+    ///
+    /// # Errors
+    /// Redis's `value is not an integer or out of range`.
+    pub fn integer(&self, index: usize) -> Result<i64, CommandError> {
+        integer(self.at(index)).ok_or(errors::NOT_INTEGER)
+    }
+
+    /// Bytes of all arguments together.
+    pub fn bytes(&self) -> usize {
+        self.spans.iter().map(|span| span.end - span.start).sum()
+    }
+
+    /// A copy that owns its bytes, as MULTI queues it.
+    pub fn to_owned(&self) -> OwnedArgs {
+        let mut buffer = Vec::with_capacity(self.bytes());
+        let spans = self
+            .iter()
+            .map(|argument| {
+                let start = buffer.len();
+                buffer.extend_from_slice(argument);
+                Span { start, end: buffer.len() }
+            })
+            .collect();
+        OwnedArgs { buffer: buffer.into_boxed_slice(), spans }
+    }
+}
+
+impl std::ops::Index<usize> for Args<'_> {
+    type Output = [u8];
+
+    #[inline]
+    fn index(&self, index: usize) -> &[u8] {
+        self.at(index)
+    }
+}
+
+/// Arguments with the bytes they lie in.
+#[derive(Clone, Debug)]
+pub struct OwnedArgs {
+    buffer: Box<[u8]>,
+    spans: Box<[Span]>,
+}
+
+impl OwnedArgs {
+    /// The arguments.
+    pub fn args(&self) -> Args<'_> {
+        Args::new(&self.buffer, &self.spans)
+    }
+}
+
+/// `text` as Redis reads a signed 64-bit integer (`string2ll`): an optional minus, no plus, no spaces, no
+/// leading zeros.
+pub fn integer(text: &[u8]) -> Option<i64> {
+    let (negative, digits) = match text {
+        [b'-', digits @ ..] => (true, digits),
+        digits => (false, digits),
+    };
+    match digits {
+        [b'0'] if !negative => return Some(0),
+        // 19 digits hold every i64; one more could only overflow.
+        [b'1'..=b'9', ..] if digits.len() <= 19 => {}
+        _ => return None,
+    }
+    let mut magnitude = 0u64;
+    for digit in digits {
+        if !digit.is_ascii_digit() {
+            return None;
+        }
+        // 19 nines are below 2^64, so this cannot overflow.
+        magnitude = magnitude * 10 + u64::from(digit - b'0');
+    }
+    if negative { 0i64.checked_sub_unsigned(magnitude) } else { i64::try_from(magnitude).ok() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_are_read_as_redis_reads_them() {
+        for (text, wanted) in [
+            ("0", Some(0)),
+            ("-1", Some(-1)),
+            ("9223372036854775807", Some(i64::MAX)),
+            ("-9223372036854775808", Some(i64::MIN)),
+            ("9223372036854775808", None),
+            ("-9223372036854775809", None),
+            ("99999999999999999999", None),
+            ("+1", None),
+            ("01", None),
+            ("-0", None),
+            ("-", None),
+            ("", None),
+            (" 1", None),
+            ("1 ", None),
+            ("1a", None),
+        ] {
+            assert_eq!(integer(text.as_bytes()), wanted, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn an_owned_copy_has_the_same_arguments() {
+        let spans = [Span { start: 4, end: 7 }, Span { start: 9, end: 9 }, Span { start: 0, end: 2 }];
+        let args = Args::new(b"abcdSET..", &spans);
+        let owned = args.to_owned();
+        assert!(owned.args().iter().eq([&b"SET"[..], b"", b"ab"]));
+        assert!(args.is(0, "set") && !args.is(1, "set") && !args.is(7, "set"));
+    }
+}

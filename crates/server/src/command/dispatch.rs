@@ -1,0 +1,247 @@
+//! From arguments to a reply: which command, whether it may run here, and its transaction.
+//!
+//! The order of the checks is Redis's, since each has its own error and clients see the first:
+//! known → arity → authenticated → allowed inside MULTI → queue or run.
+
+use super::{After, Args, Call, CommandError, Entry, Flags, Table, errors};
+use crate::keyspace::{Outcome, Txn, Worker};
+use crate::resp::{Protocol, Reply};
+use crate::server::Server;
+use crate::session::{Queued, ReplyMode, Session};
+use crate::stats::WorkerStats;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// Runs commands for one worker.
+pub struct Dispatcher {
+    table: &'static Table,
+    server: Arc<Server>,
+    worker: Worker,
+    stats: Arc<WorkerStats>,
+    // End of the last command: the beginning of the next one of the same batch.
+    clock: Instant,
+    now: u64,
+}
+
+impl Dispatcher {
+    /// A dispatcher that reads and writes keys through `worker`.
+    pub fn new(server: Arc<Server>, worker: Worker, stats: Arc<WorkerStats>) -> Self {
+        Self { table: Table::get(), server, worker, stats, clock: Instant::now(), now: 0 }
+    }
+
+    /// Begins a turn: what follows until [`Self::settle`] becomes durable together.
+    pub fn group(&mut self) {
+        self.worker.group();
+        self.clock = Instant::now();
+        self.now = unix_millis();
+    }
+
+    /// Makes what the turn wrote, and what it read from others, durable. Replies may leave after it.
+    ///
+    /// # Errors
+    /// When that failed: what the turn did must not be shown.
+    pub fn settle(&mut self) -> Result<(), CommandError> {
+        Ok(self.worker.settle()?)
+    }
+
+    /// Runs one command and appends its reply to `out`.
+    pub fn execute(&mut self, session: &mut Session, args: Args<'_>, out: &mut Vec<u8>) {
+        let start = out.len();
+        self.execute_checked(session, args, out);
+        if session.reply_mode != ReplyMode::On {
+            match session.reply_mode {
+                ReplyMode::Off => out.truncate(start),
+                ReplyMode::Skip => {
+                    out.truncate(start);
+                    session.reply_mode = ReplyMode::On;
+                }
+                ReplyMode::SkipNext => {
+                    out.truncate(start);
+                    session.reply_mode = ReplyMode::Skip;
+                }
+                ReplyMode::On => {}
+            }
+        }
+    }
+
+    fn execute_checked(&mut self, session: &mut Session, args: Args<'_>, out: &mut Vec<u8>) {
+        let Some(entry) = self.table.find(args) else {
+            return self.reject(None, session, unknown_command(args), out);
+        };
+        let spec = &entry.spec;
+        if !spec.arity_allows(args.len()) {
+            return self.reject(Some(entry), session, CommandError::arity(spec.name), out);
+        }
+        if !spec.subcommands.is_empty() && args.len() > 1 {
+            // `find` gives the container only when the subcommand is unknown.
+            return self.reject(Some(entry), session, subcommand_error(entry, args), out);
+        }
+        if !session.authenticated && !spec.flags.has(Flags::NO_AUTH) {
+            return self.reject(Some(entry), session, errors::NO_AUTH, out);
+        }
+        if let Some(transaction) = &mut session.transaction {
+            if spec.flags.has(Flags::NO_MULTI) {
+                return self.reject(Some(entry), session, errors::NOT_IN_TRANSACTION, out);
+            }
+            if !spec.flags.has(Flags::NOT_QUEUED) {
+                transaction.queue.push(Queued { entry, args: args.to_owned() });
+                Reply::new(out, session.protocol).simple("QUEUED");
+                return;
+            }
+        }
+        self.run(entry, session, args, out);
+    }
+
+    fn run(&mut self, entry: &'static Entry, session: &mut Session, args: Args<'_>, out: &mut Vec<u8>) {
+        let start = out.len();
+        let (db, protocol) = (session.db, session.protocol);
+        let failed = loop {
+            let mut after = After::Nothing;
+            let result = Self::apply(
+                self.worker.begin(self.now),
+                Running { entry, args, server: &self.server, stats: &self.stats, now: self.now },
+                session,
+                out,
+                &mut after,
+            );
+            match result {
+                Ok(Outcome::Committed) => {
+                    break self.finish(after).err();
+                }
+                Ok(Outcome::Conflict) => {
+                    self.stats.conflicts.add(1);
+                    out.truncate(start);
+                    (session.db, session.protocol) = (db, protocol);
+                }
+                Err(error) => break Some(error),
+            }
+        };
+        if session.transaction_over {
+            session.transaction_drop();
+        }
+        let counters = &self.stats.commands[entry.index];
+        counters.calls.add(1);
+        self.stats.commands_processed.add(1);
+        let end = Instant::now();
+        counters.nanos.add(end.duration_since(self.clock).as_nanos() as u64);
+        self.clock = end;
+        session.command_last = entry.index as u32;
+        if let Some(error) = failed {
+            counters.failed.add(1);
+            self.stats.error(error.code());
+            out.truncate(start);
+            Reply::new(out, session.protocol).error(error.text());
+        }
+    }
+
+    /// One try: apply and commit.
+    fn apply(
+        mut txn: Txn<'_>,
+        running: Running<'_>,
+        session: &mut Session,
+        out: &mut Vec<u8>,
+        after: &mut After,
+    ) -> Result<Outcome, CommandError> {
+        let protocol: Protocol = session.protocol;
+        let mut call = Call {
+            args: running.args,
+            entry: running.entry,
+            txn: &mut txn,
+            reply: Reply::new(out, protocol),
+            session,
+            server: running.server,
+            stats: running.stats,
+            now: running.now,
+            after,
+            in_transaction: false,
+        };
+        (running.entry.spec.apply)(&mut call)?;
+        Ok(txn.commit()?)
+    }
+
+    fn finish(&mut self, after: After) -> Result<(), CommandError> {
+        match after {
+            After::Nothing => {}
+            After::FlushDb(db) => self.worker.flush(db, self.now)?,
+            After::FlushAll => {
+                for db in 0..self.worker.keyspace().databases() {
+                    self.worker.flush(db, self.now)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses a command before it runs; an open MULTI is then spoilt.
+    fn reject(
+        &self,
+        entry: Option<&Entry>,
+        session: &mut Session,
+        error: CommandError,
+        out: &mut Vec<u8>,
+    ) {
+        if let Some(transaction) = &mut session.transaction {
+            transaction.aborted = true;
+        }
+        if let Some(entry) = entry {
+            self.stats.commands[entry.index].rejected.add(1);
+        }
+        self.stats.error(error.code());
+        Reply::new(out, session.protocol).error(error.text());
+    }
+}
+
+/// What stays the same when a command runs again after a conflict.
+#[derive(Clone, Copy)]
+struct Running<'a> {
+    entry: &'static Entry,
+    args: Args<'a>,
+    server: &'a Server,
+    stats: &'a WorkerStats,
+    now: u64,
+}
+
+// As Redis: 128 bytes of the name and of all arguments together.
+const UNKNOWN_BYTES_MAX: usize = 128;
+
+fn unknown_command(args: Args<'_>) -> CommandError {
+    let mut text = Vec::from(&b"ERR unknown command '"[..]);
+    let name = args.at(0);
+    text.extend_from_slice(&name[..name.len().min(UNKNOWN_BYTES_MAX)]);
+    text.extend_from_slice(b"', with args beginning with: ");
+    let mut told = 0;
+    for argument in args.from(1) {
+        if told >= UNKNOWN_BYTES_MAX {
+            break;
+        }
+        let room = UNKNOWN_BYTES_MAX - told;
+        let shown = &argument[..argument.len().min(room)];
+        text.push(b'\'');
+        text.extend_from_slice(shown);
+        text.extend_from_slice(b"' ");
+        told += shown.len() + 3;
+    }
+    CommandError::with(String::from_utf8_lossy(&text))
+}
+
+fn subcommand_error(entry: &Entry, args: Args<'_>) -> CommandError {
+    let name = args.at(1);
+    CommandError::with(format!(
+        "ERR unknown subcommand '{}'. Try {} HELP.",
+        String::from_utf8_lossy(&name[..name.len().min(UNKNOWN_BYTES_MAX)]),
+        entry.container_name().to_ascii_uppercase(),
+    ))
+}
+
+/// What runs for a container command whose subcommand is not known.
+///
+/// # Errors
+/// Always: Redis's `unknown subcommand`.
+pub fn subcommand_unknown(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    Err(subcommand_error(call.entry, call.args))
+}
+
+/// Milliseconds since 1970.
+pub fn unix_millis() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}

@@ -1,0 +1,100 @@
+//! Error replies, letter for letter those of Redis 7.0: clients match on them.
+
+use std::borrow::Cow;
+
+/// An error reply: its text without the leading `-` and the line end; the first word is the code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommandError(Cow<'static, str>);
+
+impl CommandError {
+    /// An error whose text is known beforehand.
+    pub const fn new(text: &'static str) -> Self {
+        Self(Cow::Borrowed(text))
+    }
+
+    /// An error whose text was put together.
+    pub fn with(text: impl Into<String>) -> Self {
+        Self(Cow::Owned(text.into()))
+    }
+
+    /// The text.
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+
+    /// The first word: `ERR`, `WRONGTYPE`…
+    pub fn code(&self) -> &str {
+        self.0.split(' ').next().unwrap_or_default()
+    }
+
+    /// A command, or a subcommand by its full name `client|id`, with too few or too many arguments.
+    pub fn arity(name: &str) -> Self {
+        Self::with(format!("ERR wrong number of arguments for '{name}' command"))
+    }
+
+    /// An expiry time that is not above zero or that no clock can show.
+    pub fn expire_time(command: &str) -> Self {
+        Self::with(format!("ERR invalid expire time in '{command}' command"))
+    }
+}
+
+/// Engine errors as the client sees them.
+impl From<duramen::Error> for CommandError {
+    fn from(error: duramen::Error) -> Self {
+        use duramen::ErrorKind;
+        match error.kind() {
+            ErrorKind::OutOfSpace => OUT_OF_SPACE,
+            // Redis's code for "writes are refused because earlier ones could not be kept".
+            ErrorKind::Poisoned => Self::with(format!("MISCONF {}", one_line(&error.to_string()))),
+            _ => Self::with(format!("ERR {}", one_line(&error.to_string()))),
+        }
+    }
+}
+
+/// A line end inside an error would end the reply early.
+fn one_line(text: &str) -> String {
+    text.replace(['\r', '\n'], " ")
+}
+
+/// Options that do not fit together or are not known.
+pub const SYNTAX: CommandError = CommandError::new("ERR syntax error");
+/// Not an integer, or not one of 64 bits.
+pub const NOT_INTEGER: CommandError = CommandError::new("ERR value is not an integer or out of range");
+/// Not a floating-point number.
+pub const NOT_FLOAT: CommandError = CommandError::new("ERR value is not a valid float");
+/// Below zero where only a count makes sense.
+pub const NOT_POSITIVE: CommandError = CommandError::new("ERR value is out of range, must be positive");
+/// Beyond what the command can take.
+pub const OUT_OF_RANGE: CommandError = CommandError::new("ERR value is out of range");
+/// The key holds another type.
+pub const WRONG_TYPE: CommandError =
+    CommandError::new("WRONGTYPE Operation against a key holding the wrong kind of value");
+/// The key is not there.
+pub const NO_SUCH_KEY: CommandError = CommandError::new("ERR no such key");
+/// A string that would be longer than `proto-max-bulk-len`.
+pub const STRING_TOO_LONG: CommandError =
+    CommandError::new("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
+/// INCR and DECR beyond 64 bits.
+pub const OVERFLOW: CommandError = CommandError::new("ERR increment or decrement would overflow");
+/// Source and destination are one.
+pub const SAME_OBJECT: CommandError = CommandError::new("ERR source and destination objects are the same");
+/// A database number that is none.
+pub const DB_OUT_OF_RANGE: CommandError = CommandError::new("ERR DB index is out of range");
+/// A scan position that is none.
+pub const INVALID_CURSOR: CommandError = CommandError::new("ERR invalid cursor");
+/// A key longer than the engine keeps. Redis takes keys of up to 512 MiB.
+pub const KEY_TOO_LONG: CommandError = CommandError::new("ERR key is longer than 65535 bytes");
+/// The medium is full, or `maxmemory` reached.
+pub const OUT_OF_SPACE: CommandError =
+    CommandError::new("OOM command not allowed when used memory > 'maxmemory'.");
+/// A command before AUTH.
+pub const NO_AUTH: CommandError = CommandError::new("NOAUTH Authentication required.");
+/// AUTH with the wrong name or password.
+pub const WRONG_PASS: CommandError =
+    CommandError::new("WRONGPASS invalid username-password pair or user is disabled.");
+/// EXEC after a command that could not be queued.
+pub const EXEC_ABORT: CommandError =
+    CommandError::new("EXECABORT Transaction discarded because of previous errors.");
+/// A command with `NO_MULTI` inside MULTI.
+pub const NOT_IN_TRANSACTION: CommandError =
+    CommandError::new("ERR Command not allowed inside a transaction");

@@ -1,0 +1,292 @@
+//! Writes replies, in RESP2 or RESP3 as the client asked for.
+//!
+//! Each method writes one value. What RESP2 has no word for is written as Redis writes it there: maps and
+//! sets as arrays, doubles and big numbers as bulk strings, booleans as integers, null as `$-1` or `*-1`.
+
+/// The protocol version that a connection speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Protocol {
+    /// The protocol that every client starts with.
+    #[default]
+    Resp2,
+    /// After `HELLO 3`.
+    Resp3,
+}
+
+impl Protocol {
+    /// 2 or 3.
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Resp2 => 2,
+            Self::Resp3 => 3,
+        }
+    }
+}
+
+/// A place in the reply to go back to.
+#[derive(Clone, Copy, Debug)]
+pub struct Mark(usize);
+
+/// Appends replies to a connection's output.
+pub struct Reply<'a> {
+    out: &'a mut Vec<u8>,
+    /// The protocol in which the following values are written.
+    pub protocol: Protocol,
+}
+
+impl<'a> Reply<'a> {
+    /// Replies that are appended to `out`.
+    pub const fn new(out: &'a mut Vec<u8>, protocol: Protocol) -> Self {
+        Self { out, protocol }
+    }
+
+    /// The same output, for a command inside a command.
+    pub const fn reborrow(&mut self) -> Reply<'_> {
+        Reply { out: self.out, protocol: self.protocol }
+    }
+
+    /// Where the next value goes.
+    #[inline]
+    pub const fn mark(&self) -> Mark {
+        Mark(self.out.len())
+    }
+
+    /// Takes back everything written since `mark`.
+    #[inline]
+    pub fn rollback(&mut self, mark: Mark) {
+        self.out.truncate(mark.0);
+    }
+
+    /// `+OK`
+    #[inline]
+    pub fn ok(&mut self) {
+        self.out.extend_from_slice(b"+OK\r\n");
+    }
+
+    /// A status: one line that is no error.
+    pub fn simple(&mut self, text: &str) {
+        self.out.push(b'+');
+        self.out.extend_from_slice(text.as_bytes());
+        self.end();
+    }
+
+    /// An error; `text` begins with the code.
+    pub fn error(&mut self, text: &str) {
+        self.out.push(b'-');
+        // A line end in a reply of one line would end it early (Redis writes spaces too).
+        self.out.extend(text.bytes().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte }));
+        self.end();
+    }
+
+    /// An integer.
+    #[inline]
+    pub fn integer(&mut self, value: i64) {
+        self.out.push(b':');
+        self.decimal(value);
+        self.end();
+    }
+
+    /// A length or count as an integer.
+    #[inline]
+    pub fn count(&mut self, value: usize) {
+        self.integer(value as i64);
+    }
+
+    /// Bytes.
+    #[inline]
+    pub fn bulk(&mut self, bytes: &[u8]) {
+        // 24: a '$', 19 digits at most, and two line ends.
+        self.out.reserve(bytes.len() + 24);
+        self.out.push(b'$');
+        self.decimal(bytes.len() as i64);
+        self.end();
+        self.out.extend_from_slice(bytes);
+        self.end();
+    }
+
+    /// An integer written as a bulk string.
+    pub fn bulk_integer(&mut self, value: i64) {
+        let mut digits = [0; INTEGER_BYTES_MAX];
+        let digits = format_integer(value, &mut digits);
+        self.bulk(digits);
+    }
+
+    /// The absent value where a bulk string could be.
+    #[inline]
+    pub fn null(&mut self) {
+        self.out.extend_from_slice(match self.protocol {
+            Protocol::Resp2 => b"$-1\r\n",
+            Protocol::Resp3 => b"_\r\n",
+        });
+    }
+
+    /// The absent value where an array could be.
+    pub fn null_array(&mut self) {
+        self.out.extend_from_slice(match self.protocol {
+            Protocol::Resp2 => b"*-1\r\n",
+            Protocol::Resp3 => b"_\r\n",
+        });
+    }
+
+    /// The head of an array of `count` values, which must follow.
+    #[inline]
+    pub fn array(&mut self, count: usize) {
+        self.head(b'*', count);
+    }
+
+    /// The head of a map of `count` pairs: twice as many values must follow.
+    pub fn map(&mut self, count: usize) {
+        match self.protocol {
+            Protocol::Resp2 => self.head(b'*', count * 2),
+            Protocol::Resp3 => self.head(b'%', count),
+        }
+    }
+
+    /// The head of a set of `count` values, which must follow.
+    pub fn set(&mut self, count: usize) {
+        self.head(if self.protocol == Protocol::Resp2 { b'*' } else { b'~' }, count);
+    }
+
+    /// The head of an out-of-band message of `count` values, which must follow.
+    pub fn push(&mut self, count: usize) {
+        self.head(if self.protocol == Protocol::Resp2 { b'*' } else { b'>' }, count);
+    }
+
+    /// A truth value.
+    pub fn boolean(&mut self, value: bool) {
+        self.out.extend_from_slice(match (self.protocol, value) {
+            (Protocol::Resp2, false) => b":0\r\n",
+            (Protocol::Resp2, true) => b":1\r\n",
+            (Protocol::Resp3, false) => b"#f\r\n",
+            (Protocol::Resp3, true) => b"#t\r\n",
+        });
+    }
+
+    /// A floating-point number that has been written out as `text` (how is the type's matter).
+    pub fn double(&mut self, text: &str) {
+        match self.protocol {
+            Protocol::Resp2 => self.bulk(text.as_bytes()),
+            Protocol::Resp3 => {
+                self.out.push(b',');
+                self.out.extend_from_slice(text.as_bytes());
+                self.end();
+            }
+        }
+    }
+
+    /// Text for people: `txt` in RESP3, a bulk string in RESP2.
+    pub fn verbatim(&mut self, text: &str) {
+        match self.protocol {
+            Protocol::Resp2 => self.bulk(text.as_bytes()),
+            Protocol::Resp3 => {
+                self.out.push(b'=');
+                self.decimal(text.len() as i64 + 4);
+                self.out.extend_from_slice(b"\r\ntxt:");
+                self.out.extend_from_slice(text.as_bytes());
+                self.end();
+            }
+        }
+    }
+
+    /// The lines of a HELP subcommand, as statuses.
+    pub fn lines(&mut self, lines: &[&str]) {
+        self.array(lines.len());
+        for line in lines {
+            self.simple(line);
+        }
+    }
+
+    fn head(&mut self, sign: u8, count: usize) {
+        self.out.push(sign);
+        self.decimal(count as i64);
+        self.end();
+    }
+
+    #[inline]
+    fn decimal(&mut self, value: i64) {
+        if (0..10).contains(&value) {
+            self.out.push(b'0' + value as u8);
+        } else {
+            let mut digits = [0; INTEGER_BYTES_MAX];
+            self.out.extend_from_slice(format_integer(value, &mut digits));
+        }
+    }
+
+    #[inline]
+    fn end(&mut self) {
+        self.out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// The most bytes an `i64` takes in decimal: 19 digits and a sign.
+pub const INTEGER_BYTES_MAX: usize = 20;
+
+/// `value` in decimal, at the end of `room`.
+pub fn format_integer(value: i64, room: &mut [u8; INTEGER_BYTES_MAX]) -> &[u8] {
+    let mut at = INTEGER_BYTES_MAX;
+    let mut rest = value.unsigned_abs();
+    loop {
+        at -= 1;
+        room[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    if value < 0 {
+        at -= 1;
+        room[at] = b'-';
+    }
+    &room[at..]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(protocol: Protocol, write: impl FnOnce(&mut Reply<'_>)) -> String {
+        let mut out = Vec::new();
+        write(&mut Reply::new(&mut out, protocol));
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn each_value_has_its_bytes_in_both_protocols() {
+        let both: [(&str, &str, fn(&mut Reply<'_>)); 11] = [
+            ("+OK\r\n", "+OK\r\n", |r| r.ok()),
+            ("-ERR a b \r\n", "-ERR a b \r\n", |r| r.error("ERR a\nb\r")),
+            (":-12\r\n", ":-12\r\n", |r| r.integer(-12)),
+            ("$-1\r\n", "_\r\n", |r| r.null()),
+            ("*-1\r\n", "_\r\n", |r| r.null_array()),
+            ("$3\r\nabc\r\n", "$3\r\nabc\r\n", |r| r.bulk(b"abc")),
+            ("*4\r\n", "%2\r\n", |r| r.map(2)),
+            ("*2\r\n", "~2\r\n", |r| r.set(2)),
+            ("*12\r\n", ">12\r\n", |r| r.push(12)),
+            ("$3\r\n1.5\r\n", ",1.5\r\n", |r| r.double("1.5")),
+            ("$2\r\nhi\r\n", "=6\r\ntxt:hi\r\n", |r| r.verbatim("hi")),
+        ];
+        for (resp2, resp3, write) in both {
+            assert_eq!(written(Protocol::Resp2, write), resp2);
+            assert_eq!(written(Protocol::Resp3, write), resp3);
+        }
+    }
+
+    #[test]
+    fn integers_of_every_size_are_written() {
+        for value in [0, 9, 10, -1, i64::MAX, i64::MIN, 1_000_000] {
+            assert_eq!(written(Protocol::Resp2, |r| r.integer(value)), format!(":{value}\r\n"));
+        }
+    }
+
+    #[test]
+    fn what_was_taken_back_is_gone() {
+        let text = written(Protocol::Resp2, |reply| {
+            reply.ok();
+            let mark = reply.mark();
+            reply.bulk(b"never");
+            reply.rollback(mark);
+            reply.null();
+        });
+        assert_eq!(text, "+OK\r\n$-1\r\n");
+    }
+}

@@ -1,0 +1,93 @@
+//! What one connection has said about itself so far: who it is, which database it uses, which
+//! transaction it has open.
+
+use crate::clients::Client;
+use crate::command::{Entry, OwnedArgs};
+use crate::keyspace::Watched;
+use crate::resp::Protocol;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Whether replies are sent (`CLIENT REPLY`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReplyMode {
+    /// All replies are sent.
+    #[default]
+    On,
+    /// No replies are sent.
+    Off,
+    /// `CLIENT REPLY SKIP` itself: the reply of the next command will be dropped.
+    SkipNext,
+    /// The reply of this command is dropped.
+    Skip,
+}
+
+/// A command that waits for EXEC.
+pub struct Queued {
+    /// Which command.
+    pub entry: &'static Entry,
+    /// With which arguments.
+    pub args: OwnedArgs,
+}
+
+/// What MULTI opened.
+#[derive(Default)]
+pub struct Transaction {
+    /// In the order they came.
+    pub queue: Vec<Queued>,
+    /// A command could not be queued: EXEC must refuse.
+    pub aborted: bool,
+}
+
+/// The state of one connection between commands.
+pub struct Session {
+    /// What other connections may know about it.
+    pub client: Arc<Client>,
+    /// The database that SELECT chose.
+    pub db: u8,
+    /// The protocol that HELLO chose.
+    pub protocol: Protocol,
+    /// Whether commands other than AUTH and HELLO are allowed.
+    pub authenticated: bool,
+    /// Whether replies are sent.
+    pub reply_mode: ReplyMode,
+    /// Open since MULTI.
+    pub transaction: Option<Transaction>,
+    /// Since WATCH. Forgotten by EXEC, DISCARD, UNWATCH and RESET.
+    pub watched: Vec<Watched>,
+    /// Set by EXEC and DISCARD: once their own transaction is committed, the dispatcher drops `transaction` and
+    /// `watched`. Until then both stay, so that a conflict can run them again.
+    pub transaction_over: bool,
+    /// The connection ends when the replies so far are sent.
+    pub closing: bool,
+    /// Position of its last command in the table.
+    pub command_last: u32,
+    /// No further command before this moment (DEBUG SLEEP).
+    pub paused_until: Option<Instant>,
+}
+
+impl Session {
+    /// A session that has said nothing yet.
+    pub fn new(client: Arc<Client>, authenticated: bool) -> Self {
+        Self {
+            client,
+            db: 0,
+            protocol: Protocol::Resp2,
+            authenticated,
+            reply_mode: ReplyMode::On,
+            transaction: None,
+            watched: Vec::new(),
+            transaction_over: false,
+            closing: false,
+            command_last: crate::clients::COMMAND_NONE,
+            paused_until: None,
+        }
+    }
+
+    /// Drops the open transaction and what was watched for it.
+    pub fn transaction_drop(&mut self) {
+        self.transaction = None;
+        self.watched.clear();
+        self.transaction_over = false;
+    }
+}
