@@ -1,0 +1,445 @@
+//! Commands from the bytes that a client sent. Pure, resumable, and without copies.
+//!
+//! ```text
+//!            '*'             count > 0        '$'        length        length + 2 bytes
+//! start ────────────► count ───────────► bulk head ────────────► bulk ───────┐
+//!   │                   │ count <= 0        ▲                                │ arguments missing
+//!   │ other             ▼                   └────────────────────────────────┤
+//!   └────► inline ──► nothing or a command ◄─────────────────────────────────┘ none missing
+//! ```
+//!
+//! - **Invariant 1**: the commands found do not depend on how the input was cut into reads.
+//! - **Invariant 2**: no byte of an argument is looked at twice, however many reads it takes to arrive: the
+//!   parser goes on where it stopped.
+//! - **Invariant 3**: memory is taken for bytes that have arrived, never for bytes that were announced.
+//!
+//! The rules, limits and error texts are those of Redis 7.0's `processMultibulkBuffer` and
+//! `processInlineBuffer`, with their peculiarities: the two bytes behind a bulk are not looked at, and a
+//! zero byte in a head keeps its line from ever ending.
+
+use super::inline;
+use crate::command::{Args, Span, integer};
+use std::fmt;
+
+/// What a client may send.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// `proto-max-bulk-len`.
+    pub bulk_bytes_max: u64,
+    /// Before AUTH only small requests are read.
+    pub authenticated: bool,
+}
+
+// A head or an inline request without line end is refused beyond this (PROTO_INLINE_MAX_SIZE).
+const LINE_BYTES_MAX: usize = 64 << 10;
+// Before AUTH: enough for HELLO with all its options.
+const UNAUTHENTICATED_ARGUMENTS_MAX: i64 = 10;
+const UNAUTHENTICATED_BULK_BYTES_MAX: i64 = 16 << 10;
+// A command with more arguments gives their table back when it is done: 16 KiB stay.
+const SPANS_KEPT: usize = 1024;
+
+/// What the input holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// A command of so many bytes; [`Requests::args`] gives its arguments.
+    Command {
+        /// Bytes of input that it took.
+        bytes: usize,
+    },
+    /// Nothing to do, but so many bytes to pass over: an empty line or an empty array.
+    Nothing {
+        /// Bytes of input to pass over.
+        bytes: usize,
+    },
+    /// The command does not end yet.
+    Incomplete {
+        /// How many bytes are missing at least, as far as known.
+        missing_bytes: usize,
+    },
+}
+
+/// A request that is none; the connection ends after the error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProtocolError {
+    /// An array head without an end.
+    CountTooLong,
+    /// An array length that is no number, or too large.
+    CountInvalid,
+    /// Too many arguments before AUTH.
+    CountUnauthenticated,
+    /// A bulk head without an end.
+    BulkTooLong,
+    /// Something other than a bulk where one must be.
+    BulkExpected(u8),
+    /// A bulk length that is no number, or too large.
+    BulkInvalid,
+    /// Too long an argument before AUTH.
+    BulkUnauthenticated,
+    /// An inline request without an end.
+    InlineTooLong,
+    /// Quotes in an inline request that do not match.
+    InlineUnbalanced,
+}
+
+impl fmt::Display for ProtocolError {
+    /// Redis's text, behind `ERR Protocol error: `.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::CountTooLong => "too big mbulk count string",
+            Self::CountInvalid => "invalid multibulk length",
+            Self::CountUnauthenticated => "unauthenticated multibulk length",
+            Self::BulkTooLong => "too big bulk count string",
+            Self::BulkExpected(byte) => return write!(f, "expected '$', got '{}'", char::from(*byte)),
+            Self::BulkInvalid => "invalid bulk length",
+            Self::BulkUnauthenticated => "unauthenticated bulk length",
+            Self::InlineTooLong => "too big inline request",
+            Self::InlineUnbalanced => "unbalanced quotes in request",
+        })
+    }
+}
+
+/// Finds commands in a connection's input and remembers how far it came.
+#[derive(Debug, Default)]
+pub struct Requests {
+    spans: Vec<Span>,
+    // Arguments of an inline command, unquoted; `spans` then point in here.
+    inline: Vec<u8>,
+    is_inline: bool,
+    // Bytes of the current command that need not be looked at again.
+    at: usize,
+    // Bytes from `at` that hold no line end.
+    searched: usize,
+    // Arguments of the current command that are still to come.
+    arguments_missing: usize,
+    // Length of the argument at `at`, once its head is read.
+    bulk_bytes: Option<usize>,
+    finished: bool,
+}
+
+impl Requests {
+    /// Looks for a command at the beginning of `input`. After [`Request::Incomplete`] the next call must have the same
+    /// bytes and more; after the other two the input must have moved on by `bytes`.
+    ///
+    /// # Errors
+    /// What is wrong with the request. There is no way to go on after it.
+    pub fn next(&mut self, input: &[u8], limits: &Limits) -> Result<Request, ProtocolError> {
+        if self.finished {
+            self.restart();
+        }
+        if self.arguments_missing == 0 {
+            match input.first() {
+                None => return Ok(Request::Incomplete { missing_bytes: 1 }),
+                Some(b'*') => {}
+                Some(_) => return self.next_inline(input),
+            }
+            let Some(count) = self.head(input, ProtocolError::CountTooLong)? else {
+                return Ok(Request::Incomplete { missing_bytes: 1 });
+            };
+            let count = count.ok_or(ProtocolError::CountInvalid)?;
+            if count > i64::from(i32::MAX) {
+                return Err(ProtocolError::CountInvalid);
+            }
+            if !limits.authenticated && count > UNAUTHENTICATED_ARGUMENTS_MAX {
+                return Err(ProtocolError::CountUnauthenticated);
+            }
+            if count <= 0 {
+                self.finished = true;
+                return Ok(Request::Nothing { bytes: self.at });
+            }
+            self.arguments_missing = count as usize;
+        }
+        self.next_arguments(input, limits)
+    }
+
+    /// The arguments of the command that was found at the beginning of `input`.
+    #[inline]
+    pub fn args<'a>(&'a self, input: &'a [u8]) -> Args<'a> {
+        Args::new(if self.is_inline { &self.inline } else { input }, &self.spans)
+    }
+
+    /// Memory that the command's arguments take besides the input.
+    pub fn bytes(&self) -> usize {
+        self.spans.capacity() * size_of::<Span>() + self.inline.capacity()
+    }
+
+    fn restart(&mut self) {
+        self.spans.clear();
+        if self.spans.capacity() > SPANS_KEPT {
+            self.spans.shrink_to(SPANS_KEPT);
+        }
+        if self.is_inline {
+            self.inline = Vec::new();
+            self.is_inline = false;
+        }
+        self.at = 0;
+        self.searched = 0;
+        self.arguments_missing = 0;
+        self.bulk_bytes = None;
+        self.finished = false;
+    }
+
+    fn next_arguments(&mut self, input: &[u8], limits: &Limits) -> Result<Request, ProtocolError> {
+        while self.arguments_missing > 0 {
+            let length = match self.bulk_bytes {
+                Some(length) => length,
+                None => {
+                    match input.get(self.at) {
+                        Some(b'$') => {}
+                        Some(&other) => {
+                            // Redis looks for the line's end first.
+                            if line_end(&input[self.at..]).is_none() {
+                                return self.unfinished_head(input, ProtocolError::BulkTooLong);
+                            }
+                            return Err(ProtocolError::BulkExpected(other));
+                        }
+                        None => return Ok(Request::Incomplete { missing_bytes: 1 }),
+                    }
+                    let Some(length) = self.head(input, ProtocolError::BulkTooLong)? else {
+                        return Ok(Request::Incomplete { missing_bytes: 1 });
+                    };
+                    let length = length.ok_or(ProtocolError::BulkInvalid)?;
+                    if length < 0 || length as u64 > limits.bulk_bytes_max {
+                        return Err(ProtocolError::BulkInvalid);
+                    }
+                    if !limits.authenticated && length > UNAUTHENTICATED_BULK_BYTES_MAX {
+                        return Err(ProtocolError::BulkUnauthenticated);
+                    }
+                    self.bulk_bytes = Some(length as usize);
+                    length as usize
+                }
+            };
+            let end = self.at + length;
+            if input.len() < end + 2 {
+                return Ok(Request::Incomplete { missing_bytes: end + 2 - input.len() });
+            }
+            self.spans.push(Span { start: self.at, end });
+            self.at = end + 2;
+            self.bulk_bytes = None;
+            self.arguments_missing -= 1;
+        }
+        self.finished = true;
+        Ok(Request::Command { bytes: self.at })
+    }
+
+    /// Reads a head at `at`: a sign, a number, a line end. `None` when the line end has not come; `Some(None)` when
+    /// the number is none.
+    #[inline]
+    fn head(&mut self, input: &[u8], too_long: ProtocolError) -> Result<Option<Option<i64>>, ProtocolError> {
+        let line = &input[self.at + 1..];
+        // Almost every head is one to three digits and a line end.
+        let mut value = 0;
+        for (index, byte) in line.iter().take(4).enumerate() {
+            match byte {
+                b'0'..=b'9' if index == 0 || value > 0 => value = value * 10 + i64::from(byte - b'0'),
+                b'\r' if index > 0 && index + 1 < line.len() => {
+                    self.at += index + 3;
+                    self.searched = 0;
+                    return Ok(Some(Some(value)));
+                }
+                _ => break,
+            }
+        }
+        self.head_slow(input, too_long)
+    }
+
+    #[cold]
+    fn head_slow(
+        &mut self,
+        input: &[u8],
+        too_long: ProtocolError,
+    ) -> Result<Option<Option<i64>>, ProtocolError> {
+        let line = &input[self.at..];
+        let unseen = line.get(self.searched..).unwrap_or_default();
+        let Some(length) = line_end(unseen).map(|end| end + self.searched) else {
+            // Where a '\r' waits for its '\n', or a zero byte hides the rest, the next search begins.
+            self.searched += unseen.iter().position(|byte| ends_search(*byte)).unwrap_or(unseen.len());
+            return self.unfinished_head(input, too_long).map(|_| None);
+        };
+        let number = integer(&line[1..length.max(1)]);
+        self.at += length + 2;
+        self.searched = 0;
+        Ok(Some(number))
+    }
+
+    fn unfinished_head(&self, input: &[u8], too_long: ProtocolError) -> Result<Request, ProtocolError> {
+        let head = &input[self.at..];
+        let waits_for_newline = || head.iter().find(|byte| ends_search(**byte)) == Some(&b'\r');
+        if head.len() > LINE_BYTES_MAX && !waits_for_newline() {
+            return Err(too_long);
+        }
+        Ok(Request::Incomplete { missing_bytes: 1 })
+    }
+
+    fn next_inline(&mut self, input: &[u8]) -> Result<Request, ProtocolError> {
+        let unseen = &input[self.searched..];
+        let found = unseen.iter().position(|byte| matches!(byte, b'\n' | 0));
+        let end = match found {
+            Some(end) if unseen[end] == b'\n' => self.searched + end,
+            found => {
+                // A zero byte stays where it is: every later search stops at it again.
+                self.searched += found.unwrap_or(unseen.len());
+                if input.len() > LINE_BYTES_MAX {
+                    return Err(ProtocolError::InlineTooLong);
+                }
+                return Ok(Request::Incomplete { missing_bytes: 1 });
+            }
+        };
+        let line = input[..end].strip_suffix(b"\r").unwrap_or(&input[..end]);
+        self.is_inline = true;
+        self.finished = true;
+        inline::split(line, &mut self.inline, &mut self.spans)
+            .map_err(|inline::Unbalanced| ProtocolError::InlineUnbalanced)?;
+        Ok(if self.spans.is_empty() {
+            Request::Nothing { bytes: end + 1 }
+        } else {
+            Request::Command { bytes: end + 1 }
+        })
+    }
+}
+
+/// Where the `\r` of the line end is, when the byte after it has come too. A zero byte hides what follows it.
+fn line_end(line: &[u8]) -> Option<usize> {
+    let end = line.iter().position(|byte| ends_search(*byte))?;
+    (line[end] == b'\r' && end + 1 < line.len()).then_some(end)
+}
+
+const fn ends_search(byte: u8) -> bool {
+    matches!(byte, b'\r' | 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LIMITS: Limits = Limits { bulk_bytes_max: 512 << 20, authenticated: true };
+
+    type Outcome = (Vec<Vec<Vec<u8>>>, Option<ProtocolError>);
+
+    /// All commands in `input`, which arrives in pieces that end at `cuts`.
+    fn parse(input: &[u8], cuts: &[usize], limits: &Limits) -> Outcome {
+        let mut requests = Requests::default();
+        let mut commands = Vec::new();
+        let mut start = 0;
+        for end in cuts.iter().copied().chain([input.len()]) {
+            loop {
+                match requests.next(&input[start..end], limits) {
+                    Ok(Request::Command { bytes }) => {
+                        let args = requests.args(&input[start..end]);
+                        commands.push(args.iter().map(<[u8]>::to_vec).collect());
+                        start += bytes;
+                    }
+                    Ok(Request::Nothing { bytes }) => start += bytes,
+                    Ok(Request::Incomplete { missing_bytes }) => {
+                        assert!(missing_bytes > 0);
+                        break;
+                    }
+                    Err(error) => return (commands, Some(error)),
+                }
+            }
+        }
+        (commands, None)
+    }
+
+    fn error_of(input: &[u8]) -> String {
+        parse(input, &[], &LIMITS).1.map_or_else(String::new, |error| error.to_string())
+    }
+
+    #[test]
+    fn malformed_requests_have_the_texts_of_redis() {
+        for (input, wanted) in [
+            (&b"*x\r\n"[..], "invalid multibulk length"),
+            (b"*\r\n", "invalid multibulk length"),
+            (b"*01\r\n", "invalid multibulk length"),
+            (b"*+1\r\n", "invalid multibulk length"),
+            (b"*1 \r\n", "invalid multibulk length"),
+            (b"*1\nPING\r\n", "invalid multibulk length"),
+            (b"*2147483648\r\n", "invalid multibulk length"),
+            (b"*1\r\n:3\r\n", "expected '$', got ':'"),
+            (b"*1\r\n$x\r\n", "invalid bulk length"),
+            (b"*1\r\n$\r\n", "invalid bulk length"),
+            (b"*1\r\n$-1\r\n", "invalid bulk length"),
+            (b"*1\r\n$04\r\n", "invalid bulk length"),
+            (b"*1\r\n$629145600\r\n", "invalid bulk length"),
+            (b"\"abc\r\n", "unbalanced quotes in request"),
+            (b"*2147483647\r\n", ""),
+            (b"*1\r\n$536870912\r\n", ""),
+            (b"PING\0abc\r\n", ""),
+        ] {
+            assert_eq!(error_of(input), wanted, "{:?}", String::from_utf8_lossy(input));
+        }
+        let long = vec![b'1'; 70_000];
+        assert_eq!(error_of(&[b"*", &long[..]].concat()), "too big mbulk count string");
+        assert_eq!(error_of(&[b"*1\r\n$", &long[..]].concat()), "too big bulk count string");
+        assert_eq!(error_of(&long), "too big inline request");
+    }
+
+    #[test]
+    fn before_auth_requests_must_be_small() {
+        let limits = Limits { authenticated: false, ..LIMITS };
+        let error = |input: &[u8]| parse(input, &[], &limits).1;
+        assert_eq!(error(b"*11\r\n"), Some(ProtocolError::CountUnauthenticated));
+        assert_eq!(error(b"*10\r\n"), None);
+        assert_eq!(error(b"*1\r\n$16385\r\n"), Some(ProtocolError::BulkUnauthenticated));
+        assert_eq!(error(b"*1\r\n$16384\r\n"), None);
+    }
+
+    #[test]
+    fn empty_requests_are_passed_over() {
+        let (commands, error) = parse(b"\r\n*0\r\n*-5\r\n   \r\n*1\r\n$4\r\nPINGxxPING\n", &[], &LIMITS);
+        assert_eq!(error, None);
+        assert_eq!(commands, [[b"PING".to_vec()], [b"PING".to_vec()]]);
+    }
+
+    #[test]
+    fn a_large_argument_in_many_reads_is_looked_at_once() {
+        // Were the parser to begin anew at each read, this would take 2^40 steps.
+        let bytes = 8 << 20;
+        let mut input = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${bytes}\r\n").into_bytes();
+        input.resize(input.len() + bytes, b'v');
+        input.extend_from_slice(b"\r\n");
+        let cuts: Vec<usize> = (1..input.len()).step_by(16).collect();
+        let (commands, _) = parse(&input, &cuts, &LIMITS);
+        assert_eq!(commands[0][2].len(), bytes);
+    }
+
+    fn command() -> impl Strategy<Value = Vec<u8>> {
+        let argument = prop::collection::vec(any::<u8>(), 0..40);
+        let array = prop::collection::vec(argument, 0..6).prop_map(|arguments| {
+            let mut bytes = format!("*{}\r\n", arguments.len()).into_bytes();
+            for argument in arguments {
+                bytes.extend_from_slice(format!("${}\r\n", argument.len()).as_bytes());
+                bytes.extend_from_slice(&argument);
+                bytes.extend_from_slice(b"\r\n");
+            }
+            bytes
+        });
+        let inline = "[a-z \"'\\\\x]{0,20}\r?\n".prop_map(String::into_bytes);
+        let noise = "[*$0-9:\\-\r\n\0a]{1,12}".prop_map(String::into_bytes);
+        prop_oneof![6 => array, 2 => inline, 1 => noise]
+    }
+
+    proptest! {
+        // No file of past failures: a failure worth keeping becomes a named test.
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn any_cut_into_reads_gives_the_same_commands(
+            commands in prop::collection::vec(command(), 0..8),
+            cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..20),
+        ) {
+            let input = commands.concat();
+            let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(input.len() + 1)).collect();
+            cuts.sort_unstable();
+            let every_byte: Vec<usize> = (0..input.len()).collect();
+            let whole = parse(&input, &[], &LIMITS);
+            prop_assert_eq!(&parse(&input, &cuts, &LIMITS), &whole);
+            prop_assert_eq!(&parse(&input, &every_byte, &LIMITS), &whole);
+        }
+
+        #[test]
+        fn no_input_makes_it_fail_otherwise(input in prop::collection::vec(any::<u8>(), 0..200)) {
+            parse(&input, &[], &LIMITS);
+        }
+    }
+}
