@@ -3,8 +3,12 @@
 
 pub mod clients;
 pub mod command;
+pub mod config;
+mod error;
 pub mod keyspace;
 pub mod resp;
 pub mod server;
 pub mod session;
 pub mod stats;
+pub use config::Config;
+pub use error::{Error, ErrorKind};

@@ -1,0 +1,314 @@
+//! Puts a configuration together from a file, the environment and the command line.
+
+use super::directives::{DIRECTIVES, Known, find};
+use super::Config;
+use crate::error::{Error, ErrorKind};
+use crate::resp::inline;
+use std::fmt::Write as _;
+use std::io::Read as _;
+use std::path::Path;
+
+// A file that includes itself must end somewhere; Redis allows 16.
+const INCLUDE_DEPTH_MAX: usize = 16;
+const ENVIRONMENT_PREFIX: &str = "DURAMEN_";
+
+/// What `duramen serve --help` says of the directives.
+pub fn help() -> String {
+    let config = Config::default();
+    let mut text = String::from(
+        "duramen serve [FILE.conf | FILE.toml | -] [--directive value…]…\n\n\
+         Directives, on the command line with --, in a file one on each line, in the environment as DURAMEN_NAME\n\
+         (DURAMEN_PORT, DURAMEN_MEDIUM for duramen-medium). Later wins: file, environment, command line.\n\n",
+    );
+    for directive in DIRECTIVES {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "  {} (now: {})", directive.name, quoted(&(directive.get)(&config)));
+        let _ = writeln!(text, "      {}", directive.text);
+    }
+    text.push_str("\nExit codes: 0 clean shutdown, 1 system, 2 configuration, 3 store, 4 address.\n");
+    text
+}
+
+fn quoted(text: &str) -> String {
+    if text.is_empty() { "\"\"".to_owned() } else { text.to_owned() }
+}
+
+impl Config {
+    /// Reads the command line as redis-server does: a file first (`-` is standard input), then directives
+    /// with `--`. `args` comes without the program's name and without `serve`.
+    ///
+    /// # Errors
+    /// `Configuration`, naming file, line and text, or the argument.
+    pub fn from_args(
+        args: impl IntoIterator<Item = String>,
+        environment: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Self, Error> {
+        let mut config = Self::default();
+        let mut args = args.into_iter().peekable();
+        if let Some(file) = args.next_if(|first| !first.starts_with("--")) {
+            config.load_file(&file, 0)?;
+        }
+        config.load_environment(environment)?;
+        while let Some(argument) = args.next() {
+            let Some(name) = argument.strip_prefix("--").filter(|name| !name.is_empty()) else {
+                return Err(configuration(format!(
+                    "argument {argument:?}: a directive begins with --, as in --port 6379"
+                )));
+            };
+            let mut values = Vec::new();
+            let (name, with_equals) = match name.split_once('=') {
+                Some((name, value)) => (name, Some(value.to_owned())),
+                None => (name, None),
+            };
+            values.extend(with_equals);
+            while let Some(value) = args.next_if(|next| !next.starts_with("--")) {
+                values.push(value);
+            }
+            let values: Vec<&str> = values.iter().map(String::as_str).collect();
+            let text = format!("--{name} {}", values.join(" "));
+            config.set(name, &values).map_err(|why| configuration(format!("argument '{}': {why}", text.trim_end())))?;
+        }
+        Ok(config)
+    }
+
+    fn load_environment(&mut self, all: impl IntoIterator<Item = (String, String)>) -> Result<(), Error> {
+        for (key, value) in all {
+            let Some(name) = key.strip_prefix(ENVIRONMENT_PREFIX) else { continue };
+            let name = name.to_ascii_lowercase().replace('_', "-");
+            let own = format!("duramen-{name}");
+            let name = if matches!(find(&own), Known::Directive(_)) { own } else { name };
+            if !matches!(find(&name), Known::Directive(_)) {
+                // Somebody else's: other parts of Duramen have variables too.
+                continue;
+            }
+            let values: Vec<&str> = value.split_whitespace().collect();
+            let values = if values.is_empty() { vec![""] } else { values };
+            self.set(&name, &values)
+                .map_err(|why| configuration(format!("environment {key}={value:?}: {why}")))?;
+        }
+        Ok(())
+    }
+
+    fn load_file(&mut self, file: &str, depth: usize) -> Result<(), Error> {
+        if depth > INCLUDE_DEPTH_MAX {
+            return Err(configuration(format!("{file}: includes are nested more than {INCLUDE_DEPTH_MAX} deep")));
+        }
+        let text = read(file)?;
+        if depth == 0 && file != "-" {
+            let absolute = std::path::absolute(file).unwrap_or_else(|_| Path::new(file).to_owned());
+            self.file = Some(absolute);
+        }
+        if Path::new(file).extension().is_some_and(|extension| extension == "toml") {
+            return self.load_toml(file, &text);
+        }
+        for (index, line) in text.lines().enumerate() {
+            let at = |why: String| configuration(format!("{file} line {}: '{}': {why}", index + 1, line.trim()));
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let (mut buffer, mut spans) = (Vec::new(), Vec::new());
+            inline::split(line.as_bytes(), &mut buffer, &mut spans)
+                .map_err(|inline::Unbalanced| at("quotes do not match".to_owned()))?;
+            let words: Vec<&str> = spans
+                .iter()
+                .map(|span| std::str::from_utf8(&buffer[span.start..span.end]))
+                .collect::<Result<_, _>>()
+                .map_err(|_| at("is not UTF-8".to_owned()))?;
+            match words.as_slice() {
+                [] => {}
+                [include, files @ ..] if include.eq_ignore_ascii_case("include") => {
+                    for other in files {
+                        self.load_file(other, depth + 1)?;
+                    }
+                }
+                [name, values @ ..] => self.set(name, values).map_err(at)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// `[server]` has redis.conf's names; `[engine]` and `[medium]` the `duramen-` ones without the prefix, and
+    /// `kind` in `[medium]` is `duramen-medium`.
+    fn load_toml(&mut self, file: &str, text: &str) -> Result<(), Error> {
+        let table: toml::Table = text.parse().map_err(|error| configuration(format!("{file}: {error}")))?;
+        for (section, content) in &table {
+            let Some(content) = content.as_table() else {
+                return Err(configuration(format!(
+                    "{file}: '{section}': every setting belongs to [server], [engine] or [medium]"
+                )));
+            };
+            for (key, value) in content {
+                let at = |why: String| configuration(format!("{file}: [{section}] {key} = {value}: {why}"));
+                let name = match section.as_str() {
+                    "server" => key.clone(),
+                    "medium" if key == "kind" => "duramen-medium".to_owned(),
+                    "engine" | "medium" => format!("duramen-{key}"),
+                    _ => return Err(at("there is no such section; there are server, engine and medium".to_owned())),
+                };
+                let values = toml_values(value).ok_or_else(|| at("must be a word, a number, true, false, or a list of them".to_owned()))?;
+                let values: Vec<&str> = values.iter().map(String::as_str).collect();
+                self.set(&name, &values).map_err(at)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets one directive.
+    fn set(&mut self, name: &str, values: &[&str]) -> Result<(), String> {
+        match find(name) {
+            Known::Directive(directive) => {
+                let (least, most) = directive.values;
+                if values.len() < least || values.len() > most {
+                    return Err(format!("wrong number of arguments: {}", directive.text));
+                }
+                (directive.set)(self, values)
+            }
+            Known::WithoutEffect => {
+                self.notices.push(format!("{name} has no effect here"));
+                Ok(())
+            }
+            // "no", "0" and "" ask for what is the case anyway.
+            Known::NotSupported(_) if matches!(values, ["no" | "0" | ""]) => Ok(()),
+            Known::NotSupported(what) => Err(format!("{what} is not supported; remove the line to go on without")),
+            Known::Unknown(nearest) => Err(match nearest {
+                Some(nearest) => format!("unknown directive \"{name}\"; did you mean \"{nearest}\"?"),
+                None => format!("unknown directive \"{name}\"; \"duramen serve --help\" lists all"),
+            }),
+        }
+    }
+}
+
+fn toml_values(value: &toml::Value) -> Option<Vec<String>> {
+    Some(match value {
+        toml::Value::Array(values) => {
+            values.iter().map(toml_values).collect::<Option<Vec<_>>>()?.into_iter().flatten().collect()
+        }
+        toml::Value::String(text) => vec![text.clone()],
+        toml::Value::Integer(number) => vec![number.to_string()],
+        toml::Value::Boolean(value) => vec![super::value::yes_no_text(*value)],
+        _ => return None,
+    })
+}
+
+fn read(file: &str) -> Result<String, Error> {
+    let mut text = String::new();
+    let result = match file {
+        "-" => std::io::stdin().read_to_string(&mut text).map(|_| ()),
+        _ => std::fs::File::open(file).and_then(|mut file| file.read_to_string(&mut text)).map(|_| ()),
+    };
+    result.map_err(|error| configuration(format!("cannot read configuration file {file}: {error}")))?;
+    Ok(text)
+}
+
+fn configuration(message: String) -> Error {
+    Error::new(ErrorKind::Configuration, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use duramen::{Durability, MediumKind};
+    use std::time::Duration;
+
+    fn from(args: &[&str], environment: &[(&str, &str)]) -> Result<Config, String> {
+        Config::from_args(
+            args.iter().map(|text| (*text).to_owned()),
+            environment.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())),
+        )
+        .map_err(|error| error.to_string())
+    }
+
+    fn file(name: &str, text: &str) -> (tempfile::TempDir, String) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        let path = path.to_str().unwrap().to_owned();
+        (dir, path)
+    }
+
+    #[test]
+    fn without_anything_it_is_safe() {
+        let config = from(&[], &[]).unwrap();
+        assert_eq!((config.port, config.protected_mode, config.bind[0].as_str()), (6379, true, "127.0.0.1"));
+        assert_eq!(config.durability, Durability::EveryWrite);
+    }
+
+    #[test]
+    fn later_sources_win() {
+        let (_dir, path) = file("a.conf", "port 1\n# port 9\nport 2\ntimeout 5\nmaxclients 7\n");
+        let environment = [("DURAMEN_PORT", "3"), ("DURAMEN_TIMEOUT", "6"), ("DURAMEN_MEDIUM", "shm"), ("PORT", "8")];
+        let config = from(&[&path, "--port", "4"], &environment).unwrap();
+        assert_eq!((config.port, config.timeout, config.maxclients), (4, 6, 7));
+        assert_eq!(config.medium, MediumKind::Shm);
+    }
+
+    #[test]
+    fn a_file_has_quotes_includes_and_any_case() {
+        let (_other_dir, other) = file("b.conf", "requirepass 'two'\n");
+        let text = format!("Requirepass \"a b\\x41\"\ninclude {other}\nBIND 127.0.0.1 ::1\nappendfsync everysec\n");
+        let (_dir, path) = file("a.conf", &text);
+        let config = from(&[&path], &[]).unwrap();
+        assert_eq!(config.requirepass, "two");
+        assert_eq!(config.bind, ["127.0.0.1", "::1"]);
+        assert_eq!(config.durability, Durability::Interval(Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn a_file_that_includes_itself_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("loop.conf");
+        std::fs::write(&path, format!("include {}\n", path.display())).unwrap();
+        assert!(from(&[path.to_str().unwrap()], &[]).unwrap_err().contains("nested"));
+    }
+
+    #[test]
+    fn an_unknown_directive_names_file_line_text_and_nearest_name() {
+        let (_dir, path) = file("a.conf", "\nprot 6379\n");
+        let error = from(&[&path], &[]).unwrap_err();
+        assert_eq!(error, format!("{path} line 2: 'prot 6379': unknown directive \"prot\"; did you mean \"port\"?"));
+        let error = from(&["--prot", "1"], &[]).unwrap_err();
+        assert_eq!(error, "argument '--prot 1': unknown directive \"prot\"; did you mean \"port\"?");
+    }
+
+    #[test]
+    fn toml_has_sections_for_server_engine_and_medium() {
+        let text = "[server]\nport = 7\nprotected-mode = false\n[engine]\ndurability = \"5s\"\nthreads = 2\n\
+                    [medium]\nkind = \"file\"\npath = \"/x\"\n";
+        let (_dir, path) = file("a.toml", text);
+        let config = from(&[&path], &[]).unwrap();
+        assert_eq!((config.port, config.protected_mode, config.threads), (7, false, 2));
+        assert_eq!((config.medium, config.path.to_str()), (MediumKind::File, Some("/x")));
+        assert_eq!(config.durability, Durability::Interval(Duration::from_secs(5)));
+        let (_dir, path) = file("a.toml", "[medium]\nspeed = 1\n");
+        assert!(from(&[&path], &[]).unwrap_err().contains("unknown directive"));
+    }
+
+    #[test]
+    fn what_redis_has_is_noted_or_refused() {
+        let config = from(&["--hz", "10", "--save", "3600 1", "--tls-port", "0"], &[]).unwrap();
+        assert_eq!(config.notices.len(), 2);
+        assert!(from(&["--user", "alice", "on"], &[]).unwrap_err().contains("not supported"));
+        assert!(from(&["--maxmemory-policy", "allkeys-lru"], &[]).is_err());
+    }
+
+    #[test]
+    fn bad_values_tell_what_is_allowed() {
+        for (args, wanted) in [
+            (["--port", "70000"], "argument must be between 0 and 65535 inclusive"),
+            (["--port", "x"], "argument couldn't be parsed into an integer"),
+            (["--protected-mode", "maybe"], "argument must be 'yes' or 'no'"),
+            (["--duramen-medium", "floppy"], "auto, devdax, fsdax, shm, file, volatile"),
+        ] {
+            assert!(from(&args, &[]).unwrap_err().contains(wanted), "{args:?}");
+        }
+        assert!(from(&["--port"], &[]).unwrap_err().contains("wrong number of arguments"));
+        assert!(from(&["a.conf.missing"], &[]).unwrap_err().contains("a.conf.missing"));
+    }
+
+    #[test]
+    fn help_names_every_directive() {
+        let text = help();
+        assert!(DIRECTIVES.iter().all(|directive| text.contains(directive.name)));
+    }
+}

@@ -1,0 +1,112 @@
+//! How the server is configured: redis.conf's directives where the meaning is the same, `duramen-…` for the
+//! engine and the medium.
+//!
+//! Sources, later wins: built-in values, the file, `DURAMEN_*` of the environment, the command line.
+//! What each directive means stands in [`directives::DIRECTIVES`], from which CONFIG GET, the help text and the
+//! table of docs/operating.md are made.
+
+pub mod directives;
+mod load;
+mod rewrite;
+pub mod value;
+
+pub use load::help;
+pub use rewrite::rewrite;
+
+use duramen::{Durability, MediumKind};
+use std::path::PathBuf;
+
+/// A complete configuration.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)] // Each field is the directive of the same name; see `directives`.
+pub struct Config {
+    pub bind: Vec<String>,
+    pub port: u16,
+    pub protected_mode: bool,
+    pub tcp_backlog: u32,
+    pub tcp_keepalive: u32,
+    pub unixsocket: String,
+    pub unixsocketperm: u32,
+    pub timeout: u32,
+    pub maxclients: u32,
+    pub databases: u8,
+    pub requirepass: String,
+    pub proto_max_bulk_len: u64,
+    pub client_query_buffer_limit: u64,
+    pub client_output_buffer_limit: [OutputLimit; 3],
+    pub maxmemory: u64,
+    pub durability: Durability,
+    pub pidfile: String,
+    pub medium: MediumKind,
+    pub path: PathBuf,
+    pub threads: usize,
+    pub recovery_threads: usize,
+    pub compaction_rate: u64,
+    /// The file it came from; nothing for `-` and for none.
+    pub file: Option<PathBuf>,
+    /// What whoever starts the server should know about the configuration.
+    pub notices: Vec<String>,
+}
+
+/// When a client that does not read its replies is cut off. 0 means never.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OutputLimit {
+    /// At once, beyond so many bytes.
+    pub hard_bytes: u64,
+    /// Beyond so many bytes…
+    pub soft_bytes: u64,
+    /// …for so long.
+    pub soft_seconds: u32,
+}
+
+/// Classes of [`Config::client_output_buffer_limit`], in its order.
+pub const OUTPUT_CLASSES: [&str; 3] = ["normal", "slave", "pubsub"];
+
+impl Default for Config {
+    fn default() -> Self {
+        const MIB: u64 = 1 << 20;
+        Self {
+            // The minus: no error where the machine has no IPv6.
+            bind: vec!["127.0.0.1".to_owned(), "-::1".to_owned()],
+            port: 6379,
+            protected_mode: true,
+            tcp_backlog: 511,
+            tcp_keepalive: 300,
+            unixsocket: String::new(),
+            unixsocketperm: 0,
+            timeout: 0,
+            maxclients: 10_000,
+            databases: 16,
+            requirepass: String::new(),
+            proto_max_bulk_len: 512 * MIB,
+            client_query_buffer_limit: 1024 * MIB,
+            client_output_buffer_limit: [
+                // Redis has no limit for normal clients, so one that sends requests and never reads can take all
+                // memory. 1 GiB holds the replies to any sane pipeline, two of the largest values included.
+                OutputLimit { hard_bytes: 1024 * MIB + 64 * MIB, soft_bytes: 256 * MIB, soft_seconds: 60 },
+                OutputLimit { hard_bytes: 256 * MIB, soft_bytes: 64 * MIB, soft_seconds: 60 },
+                OutputLimit { hard_bytes: 32 * MIB, soft_bytes: 8 * MIB, soft_seconds: 60 },
+            ],
+            maxmemory: 0,
+            durability: Durability::EveryWrite,
+            pidfile: String::new(),
+            medium: MediumKind::Auto,
+            path: PathBuf::from("./duramen-data"),
+            threads: 0,
+            recovery_threads: 0,
+            compaction_rate: 0,
+            file: None,
+            notices: Vec::new(),
+        }
+    }
+}
+
+impl Config {
+    /// Worker threads to start.
+    pub fn threads_resolved(&self) -> usize {
+        match self.threads {
+            0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            threads => threads,
+        }
+    }
+}
