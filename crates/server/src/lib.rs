@@ -1,4 +1,15 @@
 //! Serves a Duramen store to Redis clients.
+//!
+//! [`serve`] is the whole server: it opens the store, listens, and returns after a clean shutdown.
+//! [`Started`] is the same in two steps, for whoever has other things to do meanwhile.
+//!
+//! | module | is about |
+//! |---|---|
+//! | [`config`] | directives, and where they come from |
+//! | [`resp`] | the protocol: bytes to commands, values to bytes |
+//! | [`command`] | what each command does |
+//! | [`net`] | sockets, threads, one wait for durability per turn |
+//! | [`server`], [`clients`], [`session`], [`stats`] | what commands may know of all that |
 #![forbid(unsafe_code)]
 
 pub mod clients;
@@ -6,9 +17,12 @@ pub mod command;
 pub mod config;
 mod error;
 pub mod keyspace;
+pub mod net;
 pub mod resp;
 pub mod server;
 pub mod session;
 pub mod stats;
+
 pub use config::Config;
 pub use error::{Error, ErrorKind};
+pub use net::{Started, serve};

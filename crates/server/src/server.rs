@@ -1,9 +1,12 @@
 //! What all connections of a running server share.
 
-use crate::clients::Clients;
+use crate::clients::{Client, Clients};
+use crate::config::Config;
 use crate::keyspace::Keyspace;
+use crate::net::Inbox;
 use crate::stats::{Totals, WorkerStats};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
 /// What all connections share. No command that only reads or writes keys takes a lock in here.
@@ -14,12 +17,81 @@ pub struct Server {
     pub clients: Clients,
     /// When it started.
     pub started: Instant,
-    /// One for each worker.
-    pub workers: Vec<Arc<WorkerStats>>,
+    /// Forty hexadecimal digits that no other run has.
+    pub run_id: String,
+    /// Each worker's counters.
+    pub stats: Vec<Arc<WorkerStats>>,
+    /// Each worker's inbox.
+    pub inboxes: Vec<Arc<Inbox>>,
+    /// Ends the server.
+    pub stop: Arc<Stop>,
+    /// Unix seconds of the last SAVE or BGSAVE, or of the start.
+    pub saved_at: AtomicU64,
+    config: RwLock<Arc<Config>>,
+    // Counts changes of `config`, so that workers need no lock to see that there is none.
+    config_generation: AtomicU64,
     reset: Mutex<Totals>,
 }
 
 impl Server {
+    /// A server that has no connections yet.
+    pub fn new(
+        config: Config,
+        keyspace: Keyspace,
+        inboxes: Vec<Arc<Inbox>>,
+        stop: Arc<Stop>,
+        run_id: String,
+    ) -> Self {
+        let commands = crate::command::Table::get().count();
+        Self {
+            keyspace,
+            clients: Clients::default(),
+            started: Instant::now(),
+            run_id,
+            stats: inboxes.iter().map(|_| Arc::new(WorkerStats::new(commands))).collect(),
+            inboxes,
+            stop,
+            saved_at: AtomicU64::new(crate::clients::unix_seconds()),
+            config: RwLock::new(Arc::new(config)),
+            config_generation: AtomicU64::new(0),
+            reset: Mutex::default(),
+        }
+    }
+
+    /// The configuration as it is now.
+    pub fn config(&self) -> Arc<Config> {
+        Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Changes whenever the configuration does.
+    #[inline]
+    pub fn config_generation(&self) -> u64 {
+        // Acquire: pairs with the Release in `config_change`.
+        self.config_generation.load(Ordering::Acquire)
+    }
+
+    /// Changes the configuration, or leaves it as it was when `change` gives an error.
+    ///
+    /// # Errors
+    /// `change`'s.
+    pub fn config_change<E>(&self, change: impl FnOnce(&mut Config) -> Result<(), E>) -> Result<(), E> {
+        let mut current = self.config.write().unwrap_or_else(PoisonError::into_inner);
+        let mut changed = Config::clone(&current);
+        change(&mut changed)?;
+        *current = Arc::new(changed);
+        self.config_generation.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// Has another connection closed by its worker.
+    pub fn kill(&self, client: &Client) {
+        // Release: pairs with the Acquire in the worker, though the message orders it anyway.
+        client.killed.store(true, Ordering::Release);
+        if let Some(inbox) = self.inboxes.get(client.worker) {
+            inbox.kill(client.id);
+        }
+    }
+
     /// Sums over all workers since the last CONFIG RESETSTAT.
     pub fn totals(&self) -> Totals {
         self.totals_ever().since(&self.reset.lock().unwrap_or_else(PoisonError::into_inner))
@@ -33,9 +105,34 @@ impl Server {
 
     fn totals_ever(&self) -> Totals {
         let mut totals = Totals::default();
-        for worker in &self.workers {
+        for worker in &self.stats {
             totals.add(worker);
         }
         totals
+    }
+}
+
+/// Ends the server: from a signal, from SHUTDOWN, or from whoever started it.
+pub struct Stop {
+    requested: AtomicBool,
+    acceptor: mio::Waker,
+}
+
+impl Stop {
+    /// One that wakes the thread that accepts connections.
+    pub const fn new(acceptor: mio::Waker) -> Self {
+        Self { requested: AtomicBool::new(false), acceptor }
+    }
+
+    /// Asks the server to finish its commands and end.
+    pub fn request(&self) {
+        self.requested.store(true, Ordering::Release);
+        // If the acceptor cannot be woken it is on its way out already.
+        let _ = self.acceptor.wake();
+    }
+
+    /// Whether the server has been asked to end.
+    pub fn is_requested(&self) -> bool {
+        self.requested.load(Ordering::Acquire)
     }
 }

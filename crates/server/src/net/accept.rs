@@ -1,0 +1,114 @@
+//! Accepts connections and hands them to the workers in turn.
+
+use super::inbox::Message;
+use super::listen::{Incoming, Listener};
+use super::stream::Stream;
+use crate::clients::Origin;
+use crate::config::Config;
+use crate::server::Server;
+use mio::{Events, Poll, Token};
+use socket2::{SockRef, TcpKeepalive};
+use std::io::{self, Write as _};
+use std::time::Duration;
+
+/// The token that wakes the acceptor; listeners have those below.
+pub const WAKE: Token = Token(usize::MAX);
+
+// When no more files can be opened, the connection stays in the kernel's queue until some are closed.
+const RETRY: Duration = Duration::from_millis(50);
+
+const MAX_CLIENTS: &[u8] = b"-ERR max number of clients reached\r\n";
+const PROTECTED: &[u8] = b"-DENIED Redis is running in protected mode because protected mode is enabled and no \
+password is set for the default user. In this mode connections are only accepted from the loopback interface. If \
+you want to connect from external computers to Redis you may adopt one of the following solutions: 1) Just disable \
+protected mode sending the command 'CONFIG SET protected-mode no' from the loopback interface by connecting to \
+Redis from the same host the server is running, however MAKE SURE Redis is not publicly accessible from internet \
+if you do so. Use CONFIG REWRITE to make this change permanent. 2) Alternatively you can just disable the \
+protected mode by editing the Redis configuration file, and setting the protected mode option to 'no', and then \
+restarting the server. 3) If you started the server manually just for testing, restart it with the \
+'--protected-mode no' option. 4) Setup a an authentication password for the default user. NOTE: You only need to do \
+one of the above things in order for the server to start accepting connections from the outside.\r\n";
+
+/// Accepts until the server is asked to end.
+///
+/// # Errors
+/// When the kernel's event queue fails.
+pub fn accept(server: &Server, poll: &mut Poll, listeners: &[Listener]) -> io::Result<()> {
+    let mut events = Events::with_capacity(64);
+    let mut next = 0;
+    let mut retry = false;
+    while !server.stop.is_requested() {
+        match poll.poll(&mut events, retry.then_some(RETRY)) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            result => result?,
+        }
+        let all = std::mem::take(&mut retry);
+        for (index, listener) in listeners.iter().enumerate() {
+            if all || events.iter().any(|event| event.token() == Token(index)) {
+                retry |= !accept_all(server, listener, &mut next);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Accepts what waits at one listener; false when some of it must be tried again later.
+fn accept_all(server: &Server, listener: &Listener, next: &mut usize) -> bool {
+    loop {
+        match listener.accept() {
+            Ok(incoming) => admit(server, incoming, next),
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock => return true,
+                // The client gave up before it was accepted.
+                io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset => {}
+                _ => return false,
+            },
+        }
+        if server.stop.is_requested() {
+            return true;
+        }
+    }
+}
+
+fn admit(server: &Server, mut incoming: Incoming, next: &mut usize) {
+    let config = server.config();
+    let refusal = if server.clients.count() >= config.maxclients as usize {
+        Some(MAX_CLIENTS)
+    } else if config.protected_mode && config.requirepass.is_empty() && !incoming.is_local {
+        Some(PROTECTED)
+    } else {
+        None
+    };
+    if let Some(refusal) = refusal {
+        server.clients.reject();
+        // Whoever does not read it in one piece does without.
+        let _ = incoming.stream.write(refusal);
+        return;
+    }
+    keep_alive(&incoming.stream, &config);
+    let worker = *next % server.inboxes.len();
+    *next = worker + 1;
+    let client = server.clients.enter(Origin {
+        worker,
+        address: incoming.address,
+        address_local: incoming.address_local,
+        unix: incoming.is_unix,
+        descriptor: incoming.stream.descriptor(),
+    });
+    server.inboxes[worker].send(Message::Connection(incoming.stream, client));
+}
+
+fn keep_alive(stream: &Stream, config: &Config) {
+    let Stream::Tcp(stream) = stream else { return };
+    if config.tcp_keepalive == 0 {
+        return;
+    }
+    // As Redis: ask after the interval, then three times within a third of it each.
+    let seconds = u64::from(config.tcp_keepalive);
+    let keepalive = TcpKeepalive::new()
+        .with_time(Duration::from_secs(seconds))
+        .with_interval(Duration::from_secs((seconds / 3).max(1)))
+        .with_retries(3);
+    // Without it a dead client is only noticed later.
+    let _ = SockRef::from(stream).set_tcp_keepalive(&keepalive);
+}

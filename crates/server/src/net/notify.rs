@@ -1,0 +1,42 @@
+//! Tells systemd how far the server is (`Type=notify`): one datagram to the socket that it named.
+
+use std::os::unix::net::UnixDatagram;
+
+/// The server answers.
+pub const READY: &str = "READY=1";
+/// The server is about to end.
+pub const STOPPING: &str = "STOPPING=1";
+
+/// Sends `state` to whoever started the server, if that asked to be told. Failing to is no reason to stop.
+pub fn notify(state: &str) {
+    let Some(name) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    // An error here can be told to nobody who needs it: systemd will say that it was not notified.
+    let _ = send(name.as_encoded_bytes(), state.as_bytes());
+}
+
+fn send(name: &[u8], state: &[u8]) -> std::io::Result<()> {
+    use std::os::unix::ffi::OsStrExt as _;
+    use std::os::unix::net::SocketAddr;
+    let address = match name {
+        #[cfg(target_os = "linux")]
+        [b'@', name @ ..] => <SocketAddr as std::os::linux::net::SocketAddrExt>::from_abstract_name(name)?,
+        path => SocketAddr::from_pathname(std::ffi::OsStr::from_bytes(path))?,
+    };
+    UnixDatagram::unbound()?.send_to_addr(state, &address).map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_state_arrives_at_the_socket() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("notify");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        send(path.as_os_str().as_encoded_bytes(), READY.as_bytes()).unwrap();
+        let mut room = [0; 16];
+        let bytes = socket.recv(&mut room).unwrap();
+        assert_eq!(&room[..bytes], READY.as_bytes());
+    }
+}

@@ -1,0 +1,261 @@
+//! How the server starts and ends.
+//!
+//! Start: listen (so that an address in use is told before a long recovery) → open the store → workers → accept.
+//! End: no more connections → workers finish their turn and close theirs → the store is closed.
+
+use super::accept::{self, accept};
+use super::inbox::{Inbox, Message};
+use super::listen::Listener;
+use super::notify::{READY, STOPPING, notify};
+use super::open_files;
+use super::worker::{self, Worker};
+use crate::command::Dispatcher;
+use crate::config::Config;
+use crate::error::{Error, ErrorKind};
+use crate::keyspace::Keyspace;
+use crate::server::{Server, Stop};
+use duramen::{Durability, Options};
+use mio::{Poll, Waker};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::hash::{BuildHasher as _, RandomState};
+use std::io::Write as _;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+/// A server that is ready to accept connections.
+pub struct Started {
+    server: Arc<Server>,
+    poll: Poll,
+    listeners: Vec<Listener>,
+    workers: Vec<JoinHandle<std::io::Result<()>>>,
+    pidfile: String,
+}
+
+/// Serves until SIGTERM, SIGINT or SHUTDOWN, telling on standard output what it promises.
+///
+/// # Errors
+/// Why it could not start, or could not close the store; [`ErrorKind::exit_code`] is what to exit with.
+pub fn serve(config: Config) -> Result<(), Error> {
+    let poll = Poll::new().map_err(|error| system("create an event queue", &error))?;
+    let stop = stop_for(&poll)?;
+    let _signals = Signals::listen(Arc::clone(&stop))?;
+    let started = Started::with(config, poll, stop)?;
+    started.greet();
+    notify(READY);
+    started.run()
+}
+
+impl Started {
+    /// Opens the addresses and the store and starts the workers.
+    ///
+    /// # Errors
+    /// As [`serve`].
+    pub fn start(config: Config) -> Result<Self, Error> {
+        let poll = Poll::new().map_err(|error| system("create an event queue", &error))?;
+        let stop = stop_for(&poll)?;
+        Self::with(config, poll, stop)
+    }
+
+    fn with(mut config: Config, poll: Poll, stop: Arc<Stop>) -> Result<Self, Error> {
+        let clients = open_files::raise(config.maxclients);
+        if clients < config.maxclients {
+            config.notices.push(format!(
+                "maxclients is {clients} instead of {}: the limit of open files (ulimit -n) allows no more",
+                config.maxclients
+            ));
+            config.maxclients = clients;
+        }
+        let mut listeners = Listener::open_all(&config)?;
+        for (index, listener) in listeners.iter_mut().enumerate() {
+            listener.register(poll.registry(), mio::Token(index)).map_err(|error| system("listen", &error))?;
+        }
+        let keyspace = open_store(&config)?;
+        let mut polls = Vec::new();
+        let mut inboxes = Vec::new();
+        for _ in 0..config.threads_resolved() {
+            let poll = Poll::new().map_err(|error| system("create an event queue", &error))?;
+            let waker =
+                Waker::new(poll.registry(), worker::INBOX).map_err(|error| system("create a waker", &error))?;
+            polls.push(poll);
+            inboxes.push(Arc::new(Inbox::new(waker)));
+        }
+        let pidfile = config.pidfile.clone();
+        if !pidfile.is_empty() {
+            std::fs::write(&pidfile, format!("{}\n", std::process::id()))
+                .map_err(|error| system(&format!("write pidfile {pidfile}"), &error))?;
+        }
+        let server = Arc::new(Server::new(config, keyspace, inboxes, stop, run_id()));
+        let mut started = Self { server, poll, listeners, workers: Vec::new(), pidfile };
+        for (index, poll) in polls.into_iter().enumerate() {
+            if let Err(error) = started.start_worker(index, poll) {
+                started.server.stop.request();
+                started.finish()?;
+                return Err(error);
+            }
+        }
+        Ok(started)
+    }
+
+    fn start_worker(&mut self, index: usize, poll: Poll) -> Result<(), Error> {
+        let server = Arc::clone(&self.server);
+        let keys = server.keyspace.worker().map_err(|error| Error::new(ErrorKind::Store, error.to_string()))?;
+        let stats = Arc::clone(&server.stats[index]);
+        let inbox = Arc::clone(&server.inboxes[index]);
+        let thread = std::thread::Builder::new().name(format!("duramen-worker-{index}")).spawn(move || {
+            // Whatever ends a worker ends the server: its connections would wait for ever.
+            let _guard = StopOnDrop(Arc::clone(&server.stop));
+            let dispatcher = Dispatcher::new(Arc::clone(&server), keys, Arc::clone(&stats));
+            Worker::new(server, inbox, poll, dispatcher, stats).run()
+        });
+        self.workers.push(thread.map_err(|error| system("start a thread", &error))?);
+        Ok(())
+    }
+
+    /// Ends the server when asked to.
+    pub fn stop(&self) -> Arc<Stop> {
+        Arc::clone(&self.server.stop)
+    }
+
+    /// Accepts connections until asked to end, then ends.
+    ///
+    /// # Errors
+    /// What went wrong at the end: a worker that failed, or a store that could not be closed.
+    pub fn run(mut self) -> Result<(), Error> {
+        let accepted = accept(&self.server, &mut self.poll, &self.listeners);
+        notify(STOPPING);
+        let finished = self.finish();
+        accepted.map_err(|error| system("wait for connections", &error))?;
+        finished
+    }
+
+    fn finish(&mut self) -> Result<(), Error> {
+        self.listeners.clear();
+        for inbox in &self.server.inboxes {
+            inbox.send(Message::Stop);
+        }
+        let mut failed = None;
+        for worker in self.workers.drain(..) {
+            match worker.join() {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => failed = Some(error.to_string()),
+                Err(_) => failed = Some("it panicked; please report this".to_owned()),
+            }
+        }
+        if !self.pidfile.is_empty() {
+            // The process ends in any case; a leftover is overwritten by the next start.
+            let _ = std::fs::remove_file(&self.pidfile);
+        }
+        let closed = self.server.keyspace.store().clone().close();
+        if let Some(error) = failed {
+            return Err(Error::new(ErrorKind::System, format!("a worker thread failed: {error}")));
+        }
+        closed.map_err(|error| Error::new(ErrorKind::Store, error.to_string()))
+    }
+
+    /// Tells on standard output where and on what the server runs, and what that promises.
+    fn greet(&self) {
+        let config = self.server.config();
+        let store = self.server.keyspace.store();
+        let mut lines = vec![
+            format!("Duramen {} on {}", env!("CARGO_PKG_VERSION"), store.describe()),
+            format!("  durability: {}", promise(config.durability)),
+        ];
+        lines.extend(store.advice().map(|advice| format!("  advice: {advice}")));
+        lines.extend(config.notices.iter().map(|notice| format!("  note: {notice}")));
+        let names: Vec<_> = self.listeners.iter().map(Listener::name).collect();
+        lines.push(format!("  listening: {}", names.join(", ")));
+        let how = match config.port {
+            0 => format!("-s {}", config.unixsocket),
+            port => format!("-p {port}"),
+        };
+        lines.push(format!("  try: redis-cli {how} set greeting hello"));
+        // A closed standard output is no reason not to serve.
+        let mut out = std::io::stdout().lock();
+        let _ = writeln!(out, "{}", lines.join("\n")).and_then(|()| out.flush());
+    }
+}
+
+fn promise(durability: Durability) -> String {
+    match durability {
+        Durability::EveryWrite => "every-write: what is acknowledged is kept".to_owned(),
+        Durability::Interval(interval) => format!(
+            "interval {interval:?}: a crash of the server loses nothing that was acknowledged, a power failure at \
+             most the last {interval:?}"
+        ),
+        Durability::Manual => "manual: only SAVE, BGSAVE and a clean shutdown keep anything".to_owned(),
+    }
+}
+
+fn open_store(config: &Config) -> Result<Keyspace, Error> {
+    let mut options = Options::default();
+    options.medium = config.medium;
+    options.durability = config.durability;
+    if config.maxmemory > 0 {
+        options.len_max = config.maxmemory;
+    }
+    options.recovery_threads = config.recovery_threads;
+    options.compaction_bytes_per_second = config.compaction_rate;
+    let store =
+        options.open(&config.path).map_err(|error| Error::new(ErrorKind::Store, error.to_string()))?;
+    Keyspace::open(store, config.databases).map_err(|error| Error::new(ErrorKind::Store, error.to_string()))
+}
+
+fn stop_for(poll: &Poll) -> Result<Arc<Stop>, Error> {
+    let waker = Waker::new(poll.registry(), accept::WAKE).map_err(|error| system("create a waker", &error))?;
+    Ok(Arc::new(Stop::new(waker)))
+}
+
+fn run_id() -> String {
+    // Keyed by the process's own random state: different in every run, and nothing depends on more.
+    let word = || RandomState::new().hash_one(std::process::id());
+    format!("{:016x}{:016x}{:08x}", word(), word(), word() as u32)
+}
+
+fn system(what: &str, error: &std::io::Error) -> Error {
+    Error::new(ErrorKind::System, format!("cannot {what}: {error}"))
+}
+
+struct StopOnDrop(Arc<Stop>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.request();
+    }
+}
+
+/// The thread that waits for signals.
+struct Signals {
+    handle: signal_hook::iterator::Handle,
+}
+
+impl Signals {
+    fn listen(stop: Arc<Stop>) -> Result<Self, Error> {
+        let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP])
+            .map_err(|error| system("handle signals", &error))?;
+        let handle = signals.handle();
+        let wait = move || {
+            for signal in signals.forever() {
+                // As Redis: the terminal may go, the server stays.
+                if signal == SIGHUP {
+                    continue;
+                }
+                if stop.is_requested() {
+                    eprintln!("second signal: ending at once; what was acknowledged is recovered at the next start");
+                    std::process::exit(i32::from(ErrorKind::System.exit_code()));
+                }
+                stop.request();
+            }
+        };
+        std::thread::Builder::new()
+            .name("duramen-signals".to_owned())
+            .spawn(wait)
+            .map_err(|error| system("start a thread", &error))?;
+        Ok(Self { handle })
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        self.handle.close();
+    }
+}

@@ -1,0 +1,273 @@
+//! A worker: an event loop over its connections, with an engine writer of its own.
+//!
+//! One turn of the loop:
+//!
+//! 1. wait for events (not at all when connections still have work);
+//! 2. every connection that has work reads once and executes all commands that have arrived: one group of the
+//!    engine;
+//! 3. settle the group: one wait for durability, however many commands and connections;
+//! 4. send the replies, one write for each connection.
+//!
+//! **Invariant (P7)**: no byte of a reply is sent between 2 and 3.
+
+use super::connection::{Connection, Step, Turn};
+use super::inbox::{Inbox, Message};
+use crate::clients::unix_seconds;
+use crate::command::Dispatcher;
+use crate::config::Config;
+use crate::server::Server;
+use crate::session::Session;
+use crate::stats::WorkerStats;
+use mio::{Events, Interest, Poll, Token};
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The token of the inbox; connections have those below.
+pub const INBOX: Token = Token(usize::MAX);
+
+// As much as a socket's receive buffer usually holds; fits the second-level cache.
+const SCRATCH_BYTES: usize = 64 << 10;
+const EVENTS_MAX: usize = 1024;
+// How often idle clients and limits are looked at, and the most that a pause is overslept.
+const TICK: Duration = Duration::from_millis(100);
+
+/// A worker's state.
+pub struct Worker {
+    server: Arc<Server>,
+    inbox: Arc<Inbox>,
+    poll: Poll,
+    dispatcher: Dispatcher,
+    stats: Arc<WorkerStats>,
+    config: Arc<Config>,
+    config_generation: u64,
+    connections: Vec<Option<Box<Connection>>>,
+    free: Vec<usize>,
+    by_id: HashMap<u64, usize>,
+    // Connections with work for the next turn.
+    working: Vec<usize>,
+    scratch: Vec<u8>,
+    spare: Vec<Vec<u8>>,
+    ticked: Instant,
+    stopping: bool,
+}
+
+impl Worker {
+    /// A worker without connections.
+    pub fn new(
+        server: Arc<Server>,
+        inbox: Arc<Inbox>,
+        poll: Poll,
+        dispatcher: Dispatcher,
+        stats: Arc<WorkerStats>,
+    ) -> Self {
+        let config = server.config();
+        let config_generation = server.config_generation();
+        Self {
+            server,
+            inbox,
+            poll,
+            dispatcher,
+            stats,
+            config,
+            config_generation,
+            connections: Vec::new(),
+            free: Vec::new(),
+            by_id: HashMap::new(),
+            working: Vec::new(),
+            scratch: vec![0; SCRATCH_BYTES],
+            spare: Vec::new(),
+            ticked: Instant::now(),
+            stopping: false,
+        }
+    }
+
+    /// Serves until told to stop.
+    ///
+    /// # Errors
+    /// When the kernel's event queue fails, which it does only by a mistake of ours.
+    pub fn run(&mut self) -> io::Result<()> {
+        let mut events = Events::with_capacity(EVENTS_MAX);
+        while !self.stopping {
+            match self.poll.poll(&mut events, self.patience()) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                result => result?,
+            }
+            let mut called = false;
+            for event in &events {
+                if event.token() == INBOX {
+                    called = true;
+                    continue;
+                }
+                let Some(Some(connection)) = self.connections.get_mut(event.token().0) else { continue };
+                // A closed or failed socket is readable: the read tells.
+                connection.read_closed |= event.is_read_closed() || event.is_error();
+                connection.readable |= event.is_readable() || connection.read_closed;
+                if event.is_writable() {
+                    connection.writable();
+                }
+                if !connection.listed {
+                    connection.listed = true;
+                    self.working.push(event.token().0);
+                }
+            }
+            if called {
+                self.messages();
+            }
+            self.turn();
+        }
+        self.close_all();
+        Ok(())
+    }
+
+    fn patience(&self) -> Option<Duration> {
+        if !self.working.is_empty() {
+            Some(Duration::ZERO)
+        } else if self.by_id.is_empty() {
+            None
+        } else {
+            Some(TICK)
+        }
+    }
+
+    fn messages(&mut self) {
+        for message in self.inbox.take() {
+            match message {
+                Message::Connection(stream, client) => {
+                    let index = self.free.pop().unwrap_or_else(|| {
+                        self.connections.push(None);
+                        self.connections.len() - 1
+                    });
+                    let id = client.id;
+                    let session = Session::new(client, self.server.config().requirepass.is_empty());
+                    let mut connection = Box::new(Connection::new(stream, session, Instant::now()));
+                    // Both at once and edge-triggered: the kernel tells of each change once, and nothing need
+                    // be registered again later.
+                    let interest = Interest::READABLE | Interest::WRITABLE;
+                    if self.poll.registry().register(&mut connection.stream, Token(index), interest).is_err() {
+                        self.server.clients.leave(id);
+                        self.free.push(index);
+                        continue;
+                    }
+                    self.by_id.insert(id, index);
+                    self.connections[index] = Some(connection);
+                }
+                Message::Kill(id) => {
+                    if let Some(index) = self.by_id.get(&id).copied() {
+                        self.close(index);
+                    }
+                }
+                Message::Stop => self.stopping = true,
+            }
+        }
+    }
+
+    /// Steps 2 to 4.
+    fn turn(&mut self) {
+        let generation = self.server.config_generation();
+        if generation != self.config_generation {
+            self.config_generation = generation;
+            self.config = self.server.config();
+        }
+        let now = Instant::now();
+        let mut working = std::mem::take(&mut self.working);
+        let mut ended = Vec::new();
+        if !working.is_empty() {
+            self.stats.turns.add(1);
+            let mut turn = Turn {
+                dispatcher: &mut self.dispatcher,
+                scratch: &mut self.scratch,
+                spare: &mut self.spare,
+                stats: &self.stats,
+                config: &self.config,
+                now,
+            };
+            turn.dispatcher.group();
+            let mut goes = Vec::new();
+            for &index in &working {
+                let Some(Some(connection)) = self.connections.get_mut(index) else { continue };
+                connection.listed = false;
+                match connection.execute(&mut turn) {
+                    Step::Waits => {}
+                    Step::Goes => goes.push(index),
+                    Step::Ends => ended.push(index),
+                }
+            }
+            let settled = turn.dispatcher.settle();
+            let seconds = unix_seconds();
+            for &index in &working {
+                let Some(Some(connection)) = self.connections.get_mut(index) else { continue };
+                if let Err(error) = &settled {
+                    connection.unsettled(error.text());
+                }
+                // A connection that has ended may still take the replies of what it sent before.
+                match connection.flush(&mut turn) {
+                    Step::Waits => {}
+                    Step::Goes => goes.push(index),
+                    Step::Ends => ended.push(index),
+                }
+                connection.publish(seconds);
+            }
+            working.clear();
+            self.working = working;
+            for index in goes {
+                if let Some(Some(connection)) = self.connections.get_mut(index)
+                    && !connection.listed
+                {
+                    connection.listed = true;
+                    self.working.push(index);
+                }
+            }
+        }
+        if now.duration_since(self.ticked) >= TICK {
+            self.ticked = now;
+            self.tick(now, &mut ended);
+        }
+        for index in ended {
+            self.close(index);
+        }
+    }
+
+    /// Looks at all connections for those that have been idle, paused or over a limit for long enough.
+    fn tick(&mut self, now: Instant, ended: &mut Vec<usize>) {
+        let turn = Turn {
+            dispatcher: &mut self.dispatcher,
+            scratch: &mut self.scratch,
+            spare: &mut self.spare,
+            stats: &self.stats,
+            config: &self.config,
+            now,
+        };
+        for (index, connection) in self.connections.iter_mut().enumerate() {
+            let Some(connection) = connection else { continue };
+            if connection.overdue(&turn) {
+                ended.push(index);
+            } else if connection.session.paused_until.is_some_and(|until| until <= now) && !connection.listed {
+                connection.listed = true;
+                self.working.push(index);
+            }
+        }
+    }
+
+    fn close(&mut self, index: usize) {
+        let Some(mut connection) = self.connections.get_mut(index).and_then(Option::take) else { return };
+        let _ = self.poll.registry().deregister(&mut connection.stream);
+        let id = connection.session.client.id;
+        self.by_id.remove(&id);
+        self.server.clients.leave(id);
+        self.free.push(index);
+    }
+
+    fn close_all(&mut self) {
+        for index in 0..self.connections.len() {
+            self.close(index);
+        }
+        // Connections that were handed over but never served.
+        for message in self.inbox.take() {
+            if let Message::Connection(_, client) = message {
+                self.server.clients.leave(client.id);
+            }
+        }
+    }
+}
