@@ -1,1 +1,55 @@
-//! TBD
+//! Typed values over the Duramen engine: what a command of the server means, without its wire form.
+//!
+//! A [`Keyspace`] divides one store into numbered databases. Each thread that runs commands takes a
+//! [`Worker`] from it and begins a [`Txn`] for every command, or for every MULTI/EXEC: all reads and
+//! writes of keys pass through that one door. The other modules are pure functions on bytes: they know
+//! neither keys nor the engine.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `keyspace`, `txn`, `counts` | databases, transactions, how many keys there are |
+//! | [`strings`] | integers, long doubles, ranges, longest common subsequence |
+//! | [`bits`] | bitmaps: counting, searching, combining, bit fields |
+//! | [`glob`] | the patterns of KEYS and SCAN |
+//! | [`dump`] | the payload of DUMP and RESTORE |
+//!
+//! Keys on the engine: one byte of database, then the user's key. First bytes from
+//! [`DATABASES_MAX`] up belong to no database; they are kept for the elements of large collections
+//! (one record per element under an object id), which counts and scans therefore pass over.
+#![forbid(unsafe_code)]
+
+mod counts;
+mod error;
+mod keyspace;
+mod txn;
+
+pub use error::{Error, Result};
+pub use keyspace::{DATABASES_DEFAULT, DATABASES_MAX, KEY_BYTES_MAX, KeyCount, Keyspace, Worker};
+pub use txn::{Found, Outcome, Txn, Watched, string_until};
+
+/// Type of a value, kept in the engine's tag byte. Numbers are part of the stored format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Type {
+    /// Bytes; also numbers and bitmaps, as in Redis.
+    String = 1,
+}
+
+impl Type {
+    /// The type a tag stands for; `None` for a tag written by something else.
+    pub fn of_tag(tag: u8) -> Option<Self> {
+        (tag == Self::String as u8).then_some(Self::String)
+    }
+
+    /// The tag that stands for this type.
+    pub fn tag(self) -> u8 {
+        self as u8
+    }
+
+    /// As TYPE and SCAN's TYPE option spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::String => "string",
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! How many keys each database holds, for DBSIZE and INFO.
+//!
+//! Counting must not make writers of different keys meet, so each worker counts into lines of its own
+//! and a reader adds all workers up. One worker's number may be negative (it deleted what another
+//! wrote); only the sum means something, and only when no write is under way is it exact.
+//!
+//! A key that expires vanishes without a write: the engine sweeps it whenever it likes and tells nobody.
+//! So keys with an expiry time are not counted but filed, under the time slot in which they expire,
+//! and a slot is forgotten when it has passed. Hence:
+//!
+//! 1. A key is counted from the commit that creates it to the commit that deletes it or to the end of
+//!    the slot in which it expires, at most [`SLOT_MS`] later. When the engine sweeps it is of no matter.
+//! 2. Adding to a slot that has passed changes nothing, so a commit that overtakes an expiry is harmless.
+//!
+//! Redis counts expired keys until it happens to sweep them; these counts are never behind it.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+// 256 ms: short enough that DBSIZE right after an expiry looks right to people; long enough that
+// expiry times spread over a day fall into 337,500 slots (about 8 MB per worker at worst).
+const SLOT_MS_BITS: u32 = 8;
+#[cfg(test)]
+const SLOT_MS: u64 = 1 << SLOT_MS_BITS;
+
+/// Whether and until when a key lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Life {
+    /// Not there, or expired.
+    Absent,
+    /// There, without expiry time.
+    Persistent,
+    /// There until this time in Unix milliseconds.
+    Until(u64),
+}
+
+impl Life {
+    /// The life of a key that is there.
+    pub(crate) fn of(expires_at: Option<u64>) -> Self {
+        expires_at.map_or(Self::Persistent, Self::Until)
+    }
+}
+
+/// One worker's share of the counts. Only its worker writes; anybody reads.
+#[derive(Debug)]
+pub(crate) struct Counts {
+    // One per database, rounded up to whole pairs of cache lines.
+    persistent: Box<[AtomicI64]>,
+    // Held for an instant by the owner per change, and by a reader per DBSIZE.
+    volatile: Mutex<Box<[Volatile]>>,
+}
+
+/// Keys of one database that have an expiry time, by slot.
+#[derive(Clone, Debug, Default)]
+struct Volatile {
+    slots: BTreeMap<u64, i64>,
+    sum: i64,
+}
+
+impl Counts {
+    pub(crate) fn new(databases: u8) -> Self {
+        let databases = usize::from(databases);
+        Self {
+            persistent: (0..databases.next_multiple_of(16)).map(|_| AtomicI64::new(0)).collect(),
+            volatile: Mutex::new(vec![Volatile::default(); databases].into_boxed_slice()),
+        }
+    }
+
+    /// Notes that a key of `db` changed from `before` to `after` at `now`.
+    pub(crate) fn change(&self, db: u8, before: Life, after: Life, now: u64) {
+        if before == after {
+            return;
+        }
+        let delta = i64::from(after == Life::Persistent) - i64::from(before == Life::Persistent);
+        if delta != 0
+            && let Some(count) = self.persistent.get(usize::from(db))
+        {
+            // Relaxed: a count publishes nothing else. Only this worker writes, so no atomic add.
+            count.store(count.load(Ordering::Relaxed) + delta, Ordering::Relaxed);
+        }
+        if matches!(before, Life::Until(_)) || matches!(after, Life::Until(_)) {
+            let mut all = self.volatile.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            if let Some(volatile) = all.get_mut(usize::from(db)) {
+                volatile.add(before, -1);
+                volatile.add(after, 1);
+                // A change adds at most two slots, so dropping two keeps slots that have passed from
+                // piling up when nobody asks for counts.
+                volatile.forget(now, 2);
+            }
+        }
+    }
+
+    /// Takes over what `other` counted. Neither may be changed by anybody else meanwhile.
+    pub(crate) fn absorb(&self, other: &Self) {
+        for (mine, theirs) in self.persistent.iter().zip(&other.persistent) {
+            mine.fetch_add(theirs.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        let mut mine = self.volatile.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let theirs = other.volatile.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        for (mine, theirs) in mine.iter_mut().zip(&*theirs) {
+            mine.sum += theirs.sum;
+            for (slot, count) in &theirs.slots {
+                *mine.slots.entry(*slot).or_default() += count;
+            }
+        }
+    }
+
+    /// Keys without and with expiry time in `db` at `now`, as far as this worker counted them.
+    pub(crate) fn read(&self, db: u8, now: u64) -> (i64, i64) {
+        let persistent = self.persistent.get(usize::from(db)).map_or(0, |n| n.load(Ordering::Relaxed));
+        let mut all = self.volatile.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        (persistent, all.get_mut(usize::from(db)).map_or(0, |volatile| volatile.count(now)))
+    }
+}
+
+impl Volatile {
+    fn add(&mut self, life: Life, delta: i64) {
+        if let Life::Until(time) = life {
+            self.sum += delta;
+            let slot = self.slots.entry(time >> SLOT_MS_BITS).or_default();
+            *slot += delta;
+            if *slot == 0 {
+                self.slots.remove(&(time >> SLOT_MS_BITS));
+            }
+        }
+    }
+
+    /// Drops at most `most` slots that have passed.
+    fn forget(&mut self, now: u64, most: usize) {
+        for _ in 0..most {
+            match self.slots.first_entry() {
+                Some(first) if *first.key() < now >> SLOT_MS_BITS => self.sum -= first.remove(),
+                _ => break,
+            }
+        }
+    }
+
+    fn count(&mut self, now: u64) -> i64 {
+        self.forget(now, usize::MAX);
+        self.sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_counted_until_it_is_deleted_or_its_slot_has_passed() {
+        let counts = Counts::new(16);
+        counts.change(3, Life::Absent, Life::Persistent, 0);
+        counts.change(3, Life::Absent, Life::Until(10_000), 0);
+        assert_eq!(counts.read(3, 0), (1, 1));
+        assert_eq!(counts.read(0, 0), (0, 0));
+        counts.change(3, Life::Persistent, Life::Until(20_000), 0);
+        assert_eq!(counts.read(3, 10_000), (0, 2));
+        assert_eq!(counts.read(3, 10_000 + SLOT_MS), (0, 1));
+        counts.change(3, Life::Until(20_000), Life::Absent, 0);
+        assert_eq!(counts.read(3, 10_000 + SLOT_MS), (0, 0));
+    }
+
+    #[test]
+    fn a_change_that_overtakes_an_expiry_leaves_the_count_right() {
+        let counts = Counts::new(1);
+        counts.change(0, Life::Absent, Life::Until(1_000), 0);
+        assert_eq!(counts.read(0, 5_000), (0, 0));
+        counts.change(0, Life::Until(1_000), Life::Persistent, 0);
+        assert_eq!(counts.read(0, 5_000), (1, 0));
+    }
+
+    #[test]
+    fn two_workers_add_up() {
+        let (one, other) = (Counts::new(1), Counts::new(1));
+        one.change(0, Life::Absent, Life::Until(9_000), 0);
+        other.change(0, Life::Until(9_000), Life::Absent, 0);
+        assert_eq!(one.read(0, 0).1 + other.read(0, 0).1, 0);
+    }
+}

@@ -1,0 +1,84 @@
+//! What can go wrong between a command and a value.
+//!
+//! Redis clients match on error texts, so `Display` gives them letter for letter as Redis 7.0 words
+//! them, code word included (`ERR`, `WRONGTYPE`): the server sends the text as it is.
+
+use std::fmt;
+
+/// Result with this crate's [`Error`].
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a value could not be read or changed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The key holds another type than the command works on.
+    WrongType,
+    /// The value or argument is no signed 64-bit integer.
+    NotInteger,
+    /// The value or argument is no number that a long double can hold.
+    NotFloat,
+    /// INCRBY or DECRBY would leave the signed 64-bit range.
+    Overflow,
+    /// DECRBY by the one number whose negation does not exist.
+    DecrementOverflow,
+    /// INCRBYFLOAT would leave the finite numbers.
+    NanOrInfinity,
+    /// The string would become longer than `proto-max-bulk-len`.
+    TooLong,
+    /// SETRANGE with a negative offset.
+    OffsetRange,
+    /// A key longer than [`crate::KEY_BYTES_MAX`]. Redis allows longer ones; the text is our own.
+    KeyTooLong,
+    /// RESTORE of bytes whose version or checksum is not one this build reads.
+    DumpChecksum,
+    /// RESTORE of bytes that are intact but not the encoding of a value.
+    DumpFormat,
+    /// RESTORE of a type that this build does not store yet; holds the RDB type number.
+    DumpType(u8),
+    /// COPY or MOVE onto the key itself.
+    SameObject,
+    /// A key that must exist does not.
+    NoSuchKey,
+    /// The engine refused; `kind()` tells whose fault it is.
+    Engine(duramen::Error),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::WrongType => "WRONGTYPE Operation against a key holding the wrong kind of value",
+            Self::NotInteger => "ERR value is not an integer or out of range",
+            Self::NotFloat => "ERR value is not a valid float",
+            Self::Overflow => "ERR increment or decrement would overflow",
+            Self::DecrementOverflow => "ERR decrement would overflow",
+            Self::NanOrInfinity => "ERR increment would produce NaN or Infinity",
+            Self::TooLong => "ERR string exceeds maximum allowed size (proto-max-bulk-len)",
+            Self::OffsetRange => "ERR offset is out of range",
+            Self::KeyTooLong => "ERR key exceeds maximum allowed size (65535 bytes)",
+            Self::DumpChecksum => "ERR DUMP payload version or checksum are wrong",
+            Self::DumpFormat => "ERR Bad data format",
+            Self::DumpType(rdb_type) => {
+                return write!(f, "ERR Bad data format: values of RDB type {rdb_type} are not supported");
+            }
+            Self::SameObject => "ERR source and destination objects are the same",
+            Self::NoSuchKey => "ERR no such key",
+            Self::Engine(error) => return write!(f, "ERR {error}"),
+        })
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Engine(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<duramen::Error> for Error {
+    fn from(error: duramen::Error) -> Self {
+        Self::Engine(error)
+    }
+}

@@ -1,0 +1,206 @@
+//! Numbered databases over one store, and the workers that run commands on them.
+//!
+//! A [`Keyspace`] is shared by all threads; a [`Worker`] belongs to one. The worker owns the engine's
+//! writer, its share of the key counts, and the memory that its transactions reuse, so that a command
+//! in the steady state allocates nothing and writes no cache line that another worker writes.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use duramen::{Store, Writer};
+
+use crate::counts::{Counts, Life};
+use crate::error::Result;
+use crate::txn::{Outcome, Scratch, Txn};
+
+/// Databases that Redis has by default.
+pub const DATABASES_DEFAULT: u8 = 16;
+/// Most databases a keyspace can have. Engine keys that begin with a higher byte are not user keys.
+pub const DATABASES_MAX: u8 = 128;
+/// Longest user key: the engine's limit less the byte of the database.
+pub const KEY_BYTES_MAX: usize = duramen::KEY_BYTES_MAX - 1;
+
+// Entries looked at per call of the engine's scan when all keys are wanted.
+const SCAN_ENTRIES: usize = 1024;
+// 65,536 deletes are about 4 MB of batch: small enough to hold, large enough for every test database.
+const FLUSH_KEYS_ATOMIC: u64 = 1 << 16;
+
+/// Databases of keys over one store. Cheap to clone; all clones are the same keyspace.
+#[derive(Clone)]
+pub struct Keyspace {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    store: Store,
+    databases: u8,
+    // What the scan at open found, and one share per worker ever made. Locked when a worker comes or
+    // goes, and when somebody asks for a count.
+    counts: Mutex<Vec<Arc<Counts>>>,
+}
+
+/// Keys of one database.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeyCount {
+    /// All keys.
+    pub keys: u64,
+    /// Those among them that have an expiry time.
+    pub expires: u64,
+}
+
+impl Keyspace {
+    /// Opens the keyspace in `store`, with `databases` (1 to [`DATABASES_MAX`]) databases. Visits every
+    /// record once, to count the keys.
+    pub fn open(store: Store, databases: u8) -> Result<Self> {
+        let databases = databases.clamp(1, DATABASES_MAX);
+        let found = Counts::new(databases);
+        let mut cursor = 0;
+        loop {
+            cursor = store.scan(cursor, SCAN_ENTRIES, &mut |value| {
+                if let Some(&db) = value.key().first()
+                    && db < databases
+                {
+                    found.change(db, Life::Absent, Life::of(value.expires_at()), 0);
+                }
+            })?;
+            if cursor == 0 {
+                break;
+            }
+        }
+        let counts = Mutex::new(vec![Arc::new(found)]);
+        Ok(Self { shared: Arc::new(Shared { store, databases, counts }) })
+    }
+
+    /// A worker for the calling thread.
+    pub fn worker(&self) -> Result<Worker> {
+        let writer = self.shared.store.writer()?;
+        let counts = Arc::new(Counts::new(self.shared.databases));
+        self.shared.counts.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&counts));
+        Ok(Worker { keyspace: self.clone(), writer, counts, scratch: Scratch::default(), grouped: false })
+    }
+
+    /// Keys in `db` at `now` (Unix milliseconds). Exact when no write is under way, except that a key
+    /// may be counted for 256 ms after it expired.
+    pub fn count(&self, db: u8, now: u64) -> KeyCount {
+        let counts = self.shared.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut persistent, mut expires) = (0, 0);
+        for share in counts.iter() {
+            let (p, e) = share.read(db, now);
+            persistent += p;
+            expires += e;
+        }
+        // Below zero only while a write that another worker has yet to count is under way.
+        let expires = u64::try_from(expires).unwrap_or(0);
+        KeyCount { keys: u64::try_from(persistent).unwrap_or(0) + expires, expires }
+    }
+
+    /// How many databases there are.
+    pub fn databases(&self) -> u8 {
+        self.shared.databases
+    }
+
+    /// The store below, for its statistics and settings. Keys written past the keyspace are not counted.
+    pub fn store(&self) -> &Store {
+        &self.shared.store
+    }
+}
+
+/// What one thread needs to run commands. `Send`, so that it may be made elsewhere.
+pub struct Worker {
+    pub(crate) keyspace: Keyspace,
+    pub(crate) writer: Writer,
+    pub(crate) counts: Arc<Counts>,
+    pub(crate) scratch: Scratch,
+    grouped: bool,
+}
+
+impl Worker {
+    /// Begins a transaction that sees the time as `now` (Unix milliseconds) throughout.
+    pub fn begin(&mut self, now: u64) -> Txn<'_> {
+        Txn::new(self, now)
+    }
+
+    /// Begins a group of transactions that become durable together at [`settle`](Self::settle).
+    /// Nothing they read or wrote may be shown to anybody before.
+    pub fn group(&mut self) {
+        if !self.grouped {
+            self.writer.group();
+            self.grouped = true;
+        }
+    }
+
+    /// Makes all that the group wrote or read durable, and ends the group. Without a group, nothing.
+    pub fn settle(&mut self) -> Result<()> {
+        if std::mem::take(&mut self.grouped) {
+            self.writer.settle()?;
+        }
+        Ok(())
+    }
+
+    /// Makes what this worker wrote visible to scans, which read past its group.
+    pub(crate) fn settle_for_scan(&mut self) -> Result<()> {
+        if self.grouped {
+            self.settle()?;
+            self.group();
+        }
+        Ok(())
+    }
+
+    /// Deletes every key of `db`, for FLUSHDB and FLUSHALL outside of MULTI (inside, see
+    /// [`Txn::flush`]). All or nothing up to 65,536 keys; a larger database is emptied in steps, so
+    /// that memory stays bounded: others see it shrink, and a crash leaves the rest.
+    pub fn flush(&mut self, db: u8, now: u64) -> Result<()> {
+        if self.keyspace.count(db, now).keys <= FLUSH_KEYS_ATOMIC {
+            loop {
+                let mut txn = self.begin(now);
+                txn.flush(db)?;
+                if txn.commit()? == Outcome::Committed {
+                    return Ok(());
+                }
+            }
+        }
+        self.settle_for_scan()?;
+        let store = self.keyspace.store().clone();
+        let mut cursor = 0;
+        let mut keys = Vec::new();
+        loop {
+            keys.clear();
+            cursor = store.scan(cursor, SCAN_ENTRIES, &mut |value| {
+                if let Some((&first, key)) = value.key().split_first()
+                    && first == db
+                {
+                    keys.push(key.to_vec());
+                }
+            })?;
+            for key in &keys {
+                loop {
+                    let mut txn = self.begin(now);
+                    txn.delete(db, key)?;
+                    if txn.commit()? == Outcome::Committed {
+                        break;
+                    }
+                }
+            }
+            if cursor == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The keyspace this worker works on.
+    pub fn keyspace(&self) -> &Keyspace {
+        &self.keyspace
+    }
+}
+
+impl Drop for Worker {
+    /// Hands the worker's counts to the share that was found at open, so that shares do not pile up.
+    fn drop(&mut self) {
+        let mut counts = self.keyspace.shared.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = counts.iter().position(|share| Arc::ptr_eq(share, &self.counts)) {
+            counts.swap_remove(at);
+            if let Some(base) = counts.first() {
+                base.absorb(&self.counts);
+            }
+        }
+    }
+}

@@ -1,0 +1,595 @@
+//! A transaction: the one door through which commands read and write keys.
+//!
+//! Every command runs in a [`Txn`], alone or with others between MULTI and EXEC. Reads go through
+//! the transaction's own pending writes to the engine and remember the *stamp* of what they saw;
+//! writes wait. [`Txn::commit`] applies them, all or nothing, and only if everything that was read is
+//! still as it was. If it is not, the outcome is [`Outcome::Conflict`], nothing was written, and the
+//! caller throws its reply away and runs the commands again. No lock is held at any time.
+//!
+//! ```text
+//! begin ──get, put, delete …──► commit ─┬─► Committed
+//!   ▲                                   └─► Conflict ──┐
+//!   └──────────────── run again ───────────────────────┘
+//! ```
+//!
+//! What commit does, by what was done:
+//!
+//! | reads and writes | commit |
+//! |---|---|
+//! | at most one key read | nothing: one read is a snapshot |
+//! | several keys read | looks at the stamps again; all unchanged means that all the values were there together at the end of the first pass |
+//! | one key written, nothing else read | one compare-and-swap |
+//! | anything else | one batch that expects every stamp |
+//!
+//! Invariants:
+//!
+//! 1. An entry per key: `scratch.entries` never holds two entries of one engine key.
+//! 2. Nothing is written before `commit`; a dropped transaction leaves no trace.
+//! 3. A key is counted (see `counts`) if and only if its write was applied, with the life it had
+//!    immediately before. This is why a write that read nothing first (SET) still looks at the key and
+//!    then swaps: `put` would not tell whether the key is new. The probe brings in the very lines
+//!    that the write needs.
+//! 4. A value whose time has come is absent, whether or not the engine has swept it.
+
+use std::collections::HashMap;
+use std::ops::{Deref, Range};
+
+use duramen::{Batch, Meta, Stamp, Swap, Value, Writer};
+
+use crate::Type;
+use crate::counts::Life;
+use crate::error::{Error, Result};
+use crate::keyspace::{KEY_BYTES_MAX, KeyCount, Worker};
+
+// Up to this many entries a linear search is faster than hashing.
+const LINEAR_ENTRIES: usize = 8;
+// A larger value gets memory of its own, so that the arena, which is kept, stays small.
+const ARENA_VALUE_BYTES: usize = 64 << 10;
+// An arena grown past this by many values in one transaction is given back.
+const ARENA_KEEP_BYTES: usize = 1 << 20;
+// Entries looked at per call of the engine's scan when all keys are wanted.
+const SCAN_ENTRIES: usize = 1024;
+
+/// How a transaction ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Outcome {
+    /// Everything was applied, and everything read was true at that moment.
+    Committed,
+    /// Somebody else changed what was read. Nothing was applied: run it again.
+    Conflict,
+}
+
+/// Reads and pending writes over the keyspace. Dropped without `commit`, it did nothing.
+pub struct Txn<'w> {
+    worker: &'w mut Worker,
+    now: u64,
+    conflicted: bool,
+}
+
+/// A value as a transaction sees it, not copied.
+pub enum Found<'a> {
+    /// As it lies in the store.
+    Stored(Value<'a>),
+    /// As this transaction is about to write it.
+    Pending {
+        /// The value.
+        bytes: &'a [u8],
+        /// What goes with it.
+        meta: Meta,
+    },
+}
+
+/// A key under WATCH, as it was then.
+#[derive(Clone, Debug)]
+pub struct Watched {
+    key: Box<[u8]>,
+    stamp: Stamp,
+    expires_at: Option<u64>,
+}
+
+/// The memory of a transaction, kept by the worker for the next one.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    // Keys and small values of the entries, end to end.
+    arena: Vec<u8>,
+    entries: Vec<Entry>,
+    // By engine key; filled when there are more than LINEAR_ENTRIES.
+    by_key: HashMap<Box<[u8]>, usize>,
+    batch: Batch,
+}
+
+/// One key that the transaction touched.
+struct Entry {
+    key: Range<usize>,
+    seen: Option<Seen>,
+    write: Write,
+}
+
+/// What the engine held when the key was first looked at.
+#[derive(Clone, Copy)]
+struct Seen {
+    stamp: Stamp,
+    life: Life,
+}
+
+enum Write {
+    None,
+    Put(Payload, Meta),
+    Delete,
+}
+
+enum Payload {
+    Arena(Range<usize>),
+    Own(Vec<u8>),
+}
+
+impl<'w> Txn<'w> {
+    pub(crate) fn new(worker: &'w mut Worker, now: u64) -> Self {
+        worker.scratch.clear();
+        Self { worker, now, conflicted: false }
+    }
+
+    /// The time that everything in this transaction sees, in Unix milliseconds.
+    pub fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// How many databases there are.
+    pub fn databases(&self) -> u8 {
+        self.worker.keyspace.databases()
+    }
+
+    // --- reads
+
+    /// The value of `key`, `None` when absent or expired.
+    pub fn get(&mut self, db: u8, key: &[u8]) -> Result<Option<Found<'_>>> {
+        let Some(at) = self.entry(db, key) else { return Ok(None) };
+        let Self { worker, now, conflicted } = self;
+        let Worker { writer, scratch, .. } = &mut **worker;
+        if let Write::None = scratch.entries[at].write {
+            return Ok(stored(writer, scratch, at, *now, conflicted)?.map(Found::Stored));
+        }
+        let pending = scratch.entries[at].write.value(&scratch.arena);
+        Ok(pending.map(|(bytes, meta)| Found::Pending { bytes, meta }))
+    }
+
+    /// The string at `key`; an error when it holds another type.
+    pub fn get_string(&mut self, db: u8, key: &[u8]) -> Result<Option<Found<'_>>> {
+        match self.get(db, key)? {
+            Some(found) if found.tag() != Type::String.tag() => Err(Error::WrongType),
+            found => Ok(found),
+        }
+    }
+
+    /// Whether `key` is there.
+    pub fn exists(&mut self, db: u8, key: &[u8]) -> Result<bool> {
+        Ok(self.get(db, key)?.is_some())
+    }
+
+    /// Keys in `db`, pending writes included. Not part of what commit checks.
+    pub fn count(&self, db: u8) -> KeyCount {
+        let mut count = self.worker.keyspace.count(db, self.now);
+        for entry in &self.worker.scratch.entries {
+            let Write::Put(_, meta) = &entry.write else { continue };
+            // Only keys that were looked at can be told new ones from old; a blind write counts at commit.
+            if entry.db(&self.worker.scratch.arena) == Some(db)
+                && entry.seen.is_some_and(|seen| seen.life == Life::Absent)
+            {
+                count.keys += 1;
+                count.expires += u64::from(meta.expires_at.is_some());
+            }
+        }
+        for entry in &self.worker.scratch.entries {
+            if matches!(entry.write, Write::Delete)
+                && entry.db(&self.worker.scratch.arena) == Some(db)
+                && let Some(seen) = entry.seen
+                && seen.life != Life::Absent
+            {
+                count.keys = count.keys.saturating_sub(1);
+                count.expires = count.expires.saturating_sub(u64::from(seen.life != Life::Persistent));
+            }
+        }
+        count
+    }
+
+    // --- writes: pending until commit
+
+    /// Makes the string `bytes` the value of `key`, without expiry time.
+    pub fn put(&mut self, db: u8, key: &[u8], bytes: &[u8]) -> Result<()> {
+        self.put_with(db, key, bytes, string_until(None))
+    }
+
+    /// Makes `bytes` the value of `key`. A `meta.expires_at` that has passed deletes it.
+    pub fn put_with(&mut self, db: u8, key: &[u8], bytes: &[u8], meta: Meta) -> Result<()> {
+        let at = self.entry(db, key).ok_or(Error::KeyTooLong)?;
+        let scratch = &mut self.worker.scratch;
+        let payload = scratch.payload(bytes);
+        scratch.write(at, payload, meta, self.now);
+        Ok(())
+    }
+
+    /// As [`put_with`](Self::put_with), for bytes that the caller has no more use for.
+    pub fn put_vec(&mut self, db: u8, key: &[u8], bytes: Vec<u8>, meta: Meta) -> Result<()> {
+        let at = self.entry(db, key).ok_or(Error::KeyTooLong)?;
+        self.worker.scratch.write(at, Payload::Own(bytes), meta, self.now);
+        Ok(())
+    }
+
+    /// Deletes `key`; whether it was there.
+    pub fn delete(&mut self, db: u8, key: &[u8]) -> Result<bool> {
+        let there = self.exists(db, key)?;
+        if there && let Some(at) = self.entry(db, key) {
+            self.worker.scratch.entries[at].write = Write::Delete;
+        }
+        Ok(there)
+    }
+
+    /// Gives `key` another expiry time (`None`: it persists), its value staying; whether it was there.
+    /// A time that has passed deletes it.
+    pub fn set_expiry(&mut self, db: u8, key: &[u8], expires_at: Option<u64>) -> Result<bool> {
+        self.copy_with(db, key, db, key, |_| expires_at)
+    }
+
+    /// Copies the value at `(db, from)` to `(to_db, to)`, expiry time included; whether it was there.
+    pub fn copy(&mut self, db: u8, from: &[u8], to_db: u8, to: &[u8]) -> Result<bool> {
+        self.copy_with(db, from, to_db, to, |expires_at| expires_at)
+    }
+
+    fn copy_with(
+        &mut self,
+        db: u8,
+        from: &[u8],
+        to_db: u8,
+        to: &[u8],
+        expiry: impl FnOnce(Option<u64>) -> Option<u64>,
+    ) -> Result<bool> {
+        let target = self.entry(to_db, to).ok_or(Error::KeyTooLong)?;
+        let Some(source) = self.entry(db, from) else { return Ok(false) };
+        let Self { worker, now, conflicted } = self;
+        let Worker { writer, scratch, .. } = &mut **worker;
+        let (payload, meta) = if let Write::None = scratch.entries[source].write {
+            let Some(value) = stored(writer, scratch, source, *now, conflicted)? else { return Ok(false) };
+            let meta = Meta { tag: value.tag(), expires_at: value.expires_at(), ..Meta::default() };
+            (scratch.payload(value.bytes()), meta)
+        } else {
+            let pending = scratch.entries[source].write.value(&scratch.arena);
+            let Some((bytes, meta)) = pending else { return Ok(false) };
+            (Payload::Own(bytes.to_vec()), meta)
+        };
+        scratch.write(target, payload, Meta { expires_at: expiry(meta.expires_at), ..meta }, *now);
+        Ok(true)
+    }
+
+    /// Deletes every key of `db`, each as by [`delete`](Self::delete): for FLUSHDB and FLUSHALL
+    /// inside of MULTI. Takes memory in proportion to the keys.
+    pub fn flush(&mut self, db: u8) -> Result<()> {
+        let mut keys = Vec::new();
+        let mut cursor = 0;
+        loop {
+            cursor = self.scan(db, cursor, SCAN_ENTRIES, |key, _| keys.push(key.to_vec()))?;
+            if cursor == 0 {
+                break;
+            }
+        }
+        for key in &keys {
+            self.delete(db, key)?;
+        }
+        Ok(())
+    }
+
+    // --- scanning
+
+    /// Visits about `count` keys of all databases from `cursor` and calls `visit` with key and type tag for
+    /// those of `db`;
+    /// returns the cursor to go on from, 0 at the end. Pending writes are seen, new keys first. A key
+    /// that is there during the whole scan is visited at least once; what is visited is not part of
+    /// what commit checks.
+    pub fn scan(
+        &mut self,
+        db: u8,
+        cursor: u64,
+        count: usize,
+        mut visit: impl FnMut(&[u8], u8),
+    ) -> Result<u64> {
+        self.worker.settle_for_scan()?;
+        let scratch = &self.worker.scratch;
+        if cursor == 0 {
+            for entry in &scratch.entries {
+                if let Write::Put(_, meta) = &entry.write
+                    && let Some((&first, key)) = scratch.arena[entry.key.clone()].split_first()
+                    && first == db
+                {
+                    visit(key, meta.tag);
+                }
+            }
+        }
+        let pending = scratch.entries.iter().any(|entry| !matches!(entry.write, Write::None));
+        let store = self.worker.keyspace.store();
+        Ok(store.scan(cursor, count, &mut |value| {
+            if let Some((&first, key)) = value.key().split_first()
+                && first == db
+                && value.expires_at().is_none_or(|time| time > self.now)
+                && !(pending && scratch.writes(value.key()))
+            {
+                visit(key, value.tag());
+            }
+        })?)
+    }
+
+    // --- WATCH
+
+    /// Remembers `key` as it is now. `None` for a key too long to ever exist.
+    pub fn watch(&mut self, db: u8, key: &[u8]) -> Result<Option<Watched>> {
+        let Some(at) = self.entry(db, key) else { return Ok(None) };
+        let expires_at = self.get(db, key)?.and_then(|found| found.expires_at());
+        let scratch = &self.worker.scratch;
+        let entry = &scratch.entries[at];
+        Ok(entry.seen.map(|seen| Watched {
+            key: scratch.arena[entry.key.clone()].into(),
+            stamp: seen.stamp,
+            expires_at,
+        }))
+    }
+
+    /// Whether a watched key is still as it was. From a yes on, commit demands that it stays so.
+    pub fn expect(&mut self, watched: &Watched) -> Result<bool> {
+        if watched.expires_at.is_some_and(|time| time <= self.now) {
+            return Ok(false);
+        }
+        let Some((&db, key)) = watched.key.split_first() else { return Ok(false) };
+        let Some(at) = self.entry(db, key) else { return Ok(false) };
+        self.get(db, key)?;
+        Ok(self.worker.scratch.entries[at].seen.is_some_and(|seen| seen.stamp == watched.stamp))
+    }
+
+    // --- the end
+
+    /// Applies all pending writes if everything read is unchanged; see the table at the module's head.
+    pub fn commit(self) -> Result<Outcome> {
+        if self.conflicted {
+            return Ok(Outcome::Conflict);
+        }
+        let entries = &self.worker.scratch.entries;
+        let writes = entries.iter().filter(|entry| !matches!(entry.write, Write::None)).count();
+        match (writes, entries.len()) {
+            (0, 0 | 1) => Ok(Outcome::Committed),
+            (0, _) => self.commit_reads(),
+            (1, 1) => self.commit_single(),
+            _ => self.commit_batch(),
+        }
+    }
+
+    fn commit_reads(self) -> Result<Outcome> {
+        let Worker { writer, scratch, .. } = self.worker;
+        for entry in &scratch.entries {
+            if let Some(seen) = entry.seen
+                && writer.get_stamped(&scratch.arena[entry.key.clone()])?.0 != seen.stamp
+            {
+                return Ok(Outcome::Conflict);
+            }
+        }
+        Ok(Outcome::Committed)
+    }
+
+    fn commit_single(self) -> Result<Outcome> {
+        let Worker { writer, scratch, counts, .. } = self.worker;
+        let Scratch { arena, entries, .. } = scratch;
+        let Some(entry) = entries.first() else { return Ok(Outcome::Committed) };
+        let key = &arena[entry.key.clone()];
+        loop {
+            let before = match entry.seen {
+                Some(seen) => seen,
+                None => Seen::look(writer, key)?,
+            };
+            if before.life == Life::Absent && matches!(entry.write, Write::Delete) {
+                return Ok(Outcome::Committed);
+            }
+            match writer.compare_and_swap(key, before.stamp, entry.write.value(arena))? {
+                Swap::Done => {
+                    counts.change(key[0], before.life, entry.write.life(), self.now);
+                    return Ok(Outcome::Committed);
+                }
+                Swap::Changed if entry.seen.is_some() => return Ok(Outcome::Conflict),
+                // A write that read nothing holds over whatever is there now.
+                Swap::Changed => {}
+            }
+        }
+    }
+
+    fn commit_batch(self) -> Result<Outcome> {
+        let Worker { writer, scratch, counts, .. } = self.worker;
+        let Scratch { arena, entries, batch, .. } = scratch;
+        batch.clear();
+        for entry in entries.iter_mut() {
+            let key = &arena[entry.key.clone()];
+            let seen = match entry.seen {
+                Some(seen) => seen,
+                None => Seen::look(writer, key)?,
+            };
+            entry.seen = Some(seen);
+            batch.expect(key, seen.stamp);
+            match &entry.write {
+                Write::None => {}
+                Write::Delete if seen.life == Life::Absent => entry.write = Write::None,
+                Write::Delete => {
+                    batch.delete(key);
+                }
+                Write::Put(payload, meta) => {
+                    batch.put_with(key, payload.bytes(arena), *meta);
+                }
+            }
+        }
+        if writer.apply(batch)? == Swap::Changed {
+            return Ok(Outcome::Conflict);
+        }
+        for entry in entries.iter() {
+            if !matches!(entry.write, Write::None)
+                && let Some(seen) = entry.seen
+            {
+                counts.change(arena[entry.key.start], seen.life, entry.write.life(), self.now);
+            }
+        }
+        Ok(Outcome::Committed)
+    }
+
+    /// The entry of a key, made if need be; `None` for a key that is too long to exist.
+    fn entry(&mut self, db: u8, key: &[u8]) -> Option<usize> {
+        (key.len() <= KEY_BYTES_MAX).then(|| self.worker.scratch.entry(db, key))
+    }
+}
+
+/// What goes with a string that lives until `expires_at`.
+pub fn string_until(expires_at: Option<u64>) -> Meta {
+    Meta { tag: Type::String.tag(), expires_at, ..Meta::default() }
+}
+
+/// Reads an entry's key from the engine, and remembers its stamp the first time.
+fn stored<'v>(
+    writer: &'v Writer,
+    scratch: &mut Scratch,
+    at: usize,
+    now: u64,
+    conflicted: &mut bool,
+) -> Result<Option<Value<'v>>> {
+    let entry = &mut scratch.entries[at];
+    let (stamp, value) = writer.get_stamped(&scratch.arena[entry.key.clone()])?;
+    let value = value.filter(|value| value.expires_at().is_none_or(|time| time > now));
+    match entry.seen {
+        None => {
+            let life = value.as_ref().map_or(Life::Absent, |value| Life::of(value.expires_at()));
+            entry.seen = Some(Seen { stamp, life });
+        }
+        Some(seen) => *conflicted |= seen.stamp != stamp,
+    }
+    Ok(value)
+}
+
+impl Seen {
+    fn look(writer: &Writer, key: &[u8]) -> Result<Self> {
+        let (stamp, value) = writer.get_stamped(key)?;
+        Ok(Self { stamp, life: value.map_or(Life::Absent, |value| Life::of(value.expires_at())) })
+    }
+}
+
+impl Scratch {
+    fn clear(&mut self) {
+        self.arena.clear();
+        self.arena.shrink_to(ARENA_KEEP_BYTES);
+        self.entries.clear();
+        if !self.by_key.is_empty() {
+            self.by_key.clear();
+            self.batch = Batch::default();
+        }
+    }
+
+    /// The entry of `key` in `db`, made if need be (invariant 1).
+    fn entry(&mut self, db: u8, key: &[u8]) -> usize {
+        let start = self.arena.len();
+        self.arena.push(db);
+        self.arena.extend_from_slice(key);
+        if let Some(at) = self.find(&self.arena[start..]) {
+            self.arena.truncate(start);
+            return at;
+        }
+        let at = self.entries.len();
+        self.entries.push(Entry { key: start..self.arena.len(), seen: None, write: Write::None });
+        if at == LINEAR_ENTRIES {
+            let Self { arena, entries, by_key, .. } = self;
+            by_key.extend(entries.iter().enumerate().map(|(at, e)| (arena[e.key.clone()].into(), at)));
+        } else if at > LINEAR_ENTRIES {
+            self.by_key.insert(self.arena[start..].into(), at);
+        }
+        at
+    }
+
+    fn find(&self, engine_key: &[u8]) -> Option<usize> {
+        if self.entries.len() > LINEAR_ENTRIES {
+            return self.by_key.get(engine_key).copied();
+        }
+        self.entries.iter().position(|entry| self.arena[entry.key.clone()] == *engine_key)
+    }
+
+    /// Whether there is a pending write of this engine key.
+    fn writes(&self, engine_key: &[u8]) -> bool {
+        self.find(engine_key).is_some_and(|at| !matches!(self.entries[at].write, Write::None))
+    }
+
+    fn payload(&mut self, bytes: &[u8]) -> Payload {
+        if bytes.len() > ARENA_VALUE_BYTES {
+            return Payload::Own(bytes.to_vec());
+        }
+        let start = self.arena.len();
+        self.arena.extend_from_slice(bytes);
+        Payload::Arena(start..self.arena.len())
+    }
+
+    fn write(&mut self, at: usize, payload: Payload, meta: Meta, now: u64) {
+        self.entries[at].write = match meta.expires_at {
+            Some(time) if time <= now => Write::Delete,
+            _ => Write::Put(payload, meta),
+        };
+    }
+}
+
+impl Entry {
+    fn db(&self, arena: &[u8]) -> Option<u8> {
+        arena.get(self.key.start).copied()
+    }
+}
+
+impl Write {
+    /// As the engine takes it.
+    fn value<'a>(&'a self, arena: &'a [u8]) -> Option<(&'a [u8], Meta)> {
+        match self {
+            Self::Put(payload, meta) => Some((payload.bytes(arena), *meta)),
+            Self::None | Self::Delete => None,
+        }
+    }
+
+    /// The life of the key once this is applied.
+    fn life(&self) -> Life {
+        match self {
+            Self::Put(_, meta) => Life::of(meta.expires_at),
+            Self::None | Self::Delete => Life::Absent,
+        }
+    }
+}
+
+impl Payload {
+    fn bytes<'a>(&'a self, arena: &'a [u8]) -> &'a [u8] {
+        match self {
+            Self::Arena(range) => &arena[range.clone()],
+            Self::Own(bytes) => bytes,
+        }
+    }
+}
+
+impl Found<'_> {
+    /// The value's type tag; see [`Type::of_tag`].
+    pub fn tag(&self) -> u8 {
+        match self {
+            Self::Stored(value) => value.tag(),
+            Self::Pending { meta, .. } => meta.tag,
+        }
+    }
+
+    /// When it expires, in Unix milliseconds.
+    pub fn expires_at(&self) -> Option<u64> {
+        match self {
+            Self::Stored(value) => value.expires_at(),
+            Self::Pending { meta, .. } => meta.expires_at,
+        }
+    }
+}
+
+impl Deref for Found<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Stored(value) => value.bytes(),
+            Self::Pending { bytes, .. } => bytes,
+        }
+    }
+}
