@@ -1,0 +1,121 @@
+//! What the string commands compute, as pure functions on bytes.
+//!
+//! A string is any bytes. Redis keeps some strings as integers in memory and shows that in OBJECT
+//! ENCODING; here all are stored as bytes, and [`encoding`] tells what Redis would have chosen
+//! for a value just SET. (Redis also remembers that a string was edited in place and then says `raw`.)
+
+pub mod integer;
+pub mod lcs;
+pub mod long_double;
+
+use std::ops::Range;
+
+use crate::error::{Error, Result};
+
+// sizeof(robj) 16 + sdshdr8 3 + terminator 1 leave 44 of the 64 bytes that jemalloc hands out.
+const EMBSTR_BYTES_MAX: usize = 44;
+
+/// How Redis would keep this string in memory: `int`, `embstr` or `raw`.
+pub fn encoding(bytes: &[u8]) -> &'static str {
+    if integer::parse(bytes).is_some() {
+        "int"
+    } else if bytes.len() <= EMBSTR_BYTES_MAX {
+        "embstr"
+    } else {
+        "raw"
+    }
+}
+
+/// The bytes that GETRANGE's inclusive `start` and `end` mean in a string of `len` bytes; negative
+/// ones count from the end.
+pub fn range(len: usize, start: i64, end: i64) -> Range<usize> {
+    if start < 0 && end < 0 && start > end {
+        return 0..0;
+    }
+    let len = len as i64;
+    let from_end = |at: i64| if at < 0 { at.saturating_add(len).max(0) } else { at };
+    let (start, end) = (from_end(start), from_end(end).min(len - 1));
+    if start > end { 0..0 } else { start as usize..end as usize + 1 }
+}
+
+/// `old` with `patch` written over it from `offset`, zeros filling a gap. `bytes_max` is
+/// `proto-max-bulk-len`.
+pub fn set_range(old: &[u8], offset: i64, patch: &[u8], bytes_max: u64) -> Result<Vec<u8>> {
+    let offset = u64::try_from(offset).map_err(|_| Error::OffsetRange)?;
+    let end = checked_len(offset, patch.len() as u64, bytes_max)?;
+    let (offset, end) = (offset as usize, end as usize);
+    let mut new = Vec::with_capacity(end.max(old.len()));
+    new.extend_from_slice(old);
+    if new.len() < end {
+        new.resize(end, 0);
+    }
+    new[offset..end].copy_from_slice(patch);
+    Ok(new)
+}
+
+/// `old` with `more` behind it.
+pub fn append(old: &[u8], more: &[u8], bytes_max: u64) -> Result<Vec<u8>> {
+    let len = checked_len(old.len() as u64, more.len() as u64, bytes_max)?;
+    let mut new = Vec::with_capacity(len as usize);
+    new.extend_from_slice(old);
+    new.extend_from_slice(more);
+    Ok(new)
+}
+
+/// The sum of two lengths, if a string may be that long.
+fn checked_len(len: u64, more: u64, bytes_max: u64) -> Result<u64> {
+    // What the engine cannot hold is too long whatever the configuration says.
+    let bytes_max = bytes_max.min(duramen::VALUE_BYTES_MAX as u64);
+    len.checked_add(more).filter(|&sum| sum <= bytes_max).ok_or(Error::TooLong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MAX: u64 = 512 << 20;
+
+    #[test]
+    fn encoding_follows_value_and_length() {
+        assert_eq!(encoding(b"-12"), "int");
+        assert_eq!(encoding(b"012"), "embstr");
+        assert_eq!(encoding(b"9223372036854775808"), "embstr");
+        assert_eq!(encoding(&[b'x'; 44]), "embstr");
+        assert_eq!(encoding(&[b'x'; 45]), "raw");
+    }
+
+    #[test]
+    fn ranges_are_those_of_redis() {
+        assert_eq!(range(16, 0, 3), 0..4);
+        assert_eq!(range(16, -3, -1), 13..16);
+        assert_eq!(range(16, 0, -1), 0..16);
+        assert_eq!(range(16, 10, 100), 10..16);
+        assert_eq!(range(16, -1, -3), 0..0);
+        assert_eq!(range(16, 5, 2), 0..0);
+        assert_eq!(range(0, 0, -1), 0..0);
+        assert_eq!(range(4, i64::MIN, i64::MAX), 0..4);
+        assert_eq!(range(4, -100, -50), 0..1);
+    }
+
+    #[test]
+    fn set_range_pads_and_refuses() {
+        assert_eq!(set_range(b"Hello World", 6, b"Redis", MAX).unwrap(), b"Hello Redis");
+        assert_eq!(set_range(b"a", 3, b"b", MAX).unwrap(), b"a\0\0b");
+        assert_eq!(set_range(b"abcdef", 1, b"XY", MAX).unwrap(), b"aXYdef");
+        assert!(matches!(set_range(b"", -1, b"x", MAX), Err(Error::OffsetRange)));
+        assert!(matches!(set_range(b"", 512 << 20, b"x", MAX), Err(Error::TooLong)));
+        assert!(matches!(set_range(b"", i64::MAX, b"x", u64::MAX), Err(Error::TooLong)));
+        assert!(matches!(append(b"12345", b"6", 5), Err(Error::TooLong)));
+    }
+
+    proptest! {
+        #[test]
+        fn a_range_lies_within(len in 0usize..100, start: i64, end: i64, s in -120i64..120, e in -120i64..120) {
+            for (start, end) in [(start, end), (s, e)] {
+                let range = range(len, start, end);
+                prop_assert!(range.start <= range.end && range.end <= len);
+            }
+        }
+    }
+}
