@@ -19,8 +19,11 @@
 //! (one record per element under an object id), which counts and scans therefore pass over.
 #![forbid(unsafe_code)]
 
+pub mod bits;
 mod counts;
+pub mod dump;
 mod error;
+pub mod glob;
 mod keyspace;
 pub mod strings;
 mod txn;

@@ -273,9 +273,10 @@ mod tests {
 
     #[test]
     fn what_strtold_or_redis_refuses_is_no_number() {
-        for text in
-            ["", ".", "-", "+", "e5", "1e", "1e+", " 1", "1 ", "1x", "nan", "-nan", "0x", "0x.", "1e5000", "1e-5000", "infi", "--1"]
-        {
+        for text in [
+            "", ".", "-", "+", "e5", "1e", "1e+", " 1", "1 ", "1x", "nan", "-nan", "0x", "0x.", "1e5000",
+            "1e-5000", "infi", "--1",
+        ] {
             assert_eq!(parse(text.as_bytes()), None, "{text:?}");
         }
         assert_eq!(parse(&[b'1'; 5120]), None);
@@ -312,7 +313,7 @@ mod tests {
         }
 
         #[test]
-        fn decimals_of_a_few_digits_add_exactly(a in -1_000_000_000i64..1_000_000_000, b in -1_000_000_000i64..1_000_000_000) {
+        fn decimals_of_a_few_digits_add_exactly(a in -8_000i64..8_000, b in -8_000i64..8_000) {
             let text = |n: i64| format!("{}{}.{:03}", if n < 0 { "-" } else { "" }, n.abs() / 1000, n.abs() % 1000);
             let expected = text(a + b);
             let expected = expected.trim_end_matches('0').trim_end_matches('.');
