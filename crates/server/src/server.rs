@@ -2,9 +2,9 @@
 
 use crate::clients::{Client, Clients};
 use crate::config::Config;
-use crate::keyspace::Keyspace;
 use crate::net::Inbox;
 use crate::stats::{Totals, WorkerStats};
+use duramen_structures::Keyspace;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
@@ -31,6 +31,7 @@ pub struct Server {
     // Counts changes of `config`, so that workers need no lock to see that there is none.
     config_generation: AtomicU64,
     reset: Mutex<Totals>,
+    samples: Mutex<Samples>,
 }
 
 impl Server {
@@ -55,6 +56,7 @@ impl Server {
             config: RwLock::new(Arc::new(config)),
             config_generation: AtomicU64::new(0),
             reset: Mutex::default(),
+            samples: Mutex::default(),
         }
     }
 
@@ -103,6 +105,33 @@ impl Server {
         *self.reset.lock().unwrap_or_else(PoisonError::into_inner) = now;
     }
 
+    /// Notes the counters, about once in a second.
+    pub fn sample(&self) {
+        let totals = self.totals_ever();
+        let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Rates {
+            commands: totals.commands_processed,
+            input_bytes: totals.input_bytes,
+            output_bytes: totals.output_bytes,
+        };
+        samples.before = samples.last.replace((Instant::now(), now));
+    }
+
+    /// How much there was per second between the last two samples.
+    pub fn rates(&self) -> Rates {
+        let samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        let (Some((from, before)), Some((to, last))) = (samples.before, samples.last) else {
+            return Rates::default();
+        };
+        let seconds = to.duration_since(from).as_secs_f64().max(0.001);
+        let rate = |last: u64, before: u64| (last.saturating_sub(before) as f64 / seconds) as u64;
+        Rates {
+            commands: rate(last.commands, before.commands),
+            input_bytes: rate(last.input_bytes, before.input_bytes),
+            output_bytes: rate(last.output_bytes, before.output_bytes),
+        }
+    }
+
     fn totals_ever(&self) -> Totals {
         let mut totals = Totals::default();
         for worker in &self.stats {
@@ -110,6 +139,23 @@ impl Server {
         }
         totals
     }
+}
+
+/// Counters that INFO shows per second.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rates {
+    /// Commands.
+    pub commands: u64,
+    /// Bytes received.
+    pub input_bytes: u64,
+    /// Bytes sent.
+    pub output_bytes: u64,
+}
+
+#[derive(Default)]
+struct Samples {
+    before: Option<(Instant, Rates)>,
+    last: Option<(Instant, Rates)>,
 }
 
 /// Ends the server: from a signal, from SHUTDOWN, or from whoever started it.

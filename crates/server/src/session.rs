@@ -3,9 +3,10 @@
 
 use crate::clients::Client;
 use crate::command::{Entry, OwnedArgs};
-use crate::keyspace::Watched;
 use crate::resp::Protocol;
+use duramen_structures::Watched;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// Whether replies are sent (`CLIENT REPLY`).
@@ -89,5 +90,17 @@ impl Session {
         self.transaction = None;
         self.watched.clear();
         self.transaction_over = false;
+    }
+
+    /// Tells other connections about this one.
+    pub fn publish(&self) {
+        let client = &self.client;
+        client.db.store(self.db, Ordering::Relaxed);
+        client.protocol.store(self.protocol.number(), Ordering::Relaxed);
+        let queued = self.transaction.as_ref().map_or(-1, |open| open.queue.len() as i64);
+        client.queued.store(queued, Ordering::Relaxed);
+        client.watched.store(self.watched.len() as u32, Ordering::Relaxed);
+        client.command.store(self.command_last, Ordering::Relaxed);
+        client.paused.store(self.paused_until.is_some(), Ordering::Relaxed);
     }
 }

@@ -46,7 +46,10 @@ impl<'a> Args<'a> {
     }
 
     /// All from `index` on.
-    pub fn from(&self, index: usize) -> impl DoubleEndedIterator<Item = &'a [u8]> + ExactSizeIterator + use<'a> {
+    pub fn from(
+        &self,
+        index: usize,
+    ) -> impl DoubleEndedIterator<Item = &'a [u8]> + ExactSizeIterator + use<'a> {
         let buffer = self.buffer;
         self.spans.get(index..).unwrap_or_default().iter().map(move |span| &buffer[span.start..span.end])
     }
@@ -54,6 +57,12 @@ impl<'a> Args<'a> {
     /// All, the name first.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &'a [u8]> + ExactSizeIterator + use<'a> {
         self.from(0)
+    }
+
+    /// The arguments from `index` on, as those of a command of their own.
+    #[must_use]
+    pub fn skip(&self, index: usize) -> Self {
+        Self { buffer: self.buffer, spans: self.spans.get(index..).unwrap_or_default() }
     }
 
     /// Whether the argument at `index` is `word`, in any case.

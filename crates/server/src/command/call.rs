@@ -1,11 +1,11 @@
 //! What a command is given to work with.
 
-use super::{Args, CommandError, Entry};
-use crate::keyspace::Txn;
+use super::{Args, Entry};
 use crate::resp::Reply;
 use crate::server::Server;
 use crate::session::Session;
 use crate::stats::WorkerStats;
+use duramen_structures::Txn;
 
 /// One execution of one command.
 ///
@@ -43,6 +43,8 @@ pub enum After {
     FlushDb(u8),
     /// Delete every key.
     FlushAll,
+    /// Make everything so far survive what the medium can survive, whatever the durability.
+    Save,
 }
 
 impl<'w> Call<'_, 'w> {
@@ -79,14 +81,5 @@ impl<'w> Call<'_, 'w> {
             self.reply.rollback(mark);
             self.reply.error(error.text());
         }
-    }
-
-    /// The error for an unknown or misused option of a container command.
-    pub fn subcommand_syntax(&self) -> CommandError {
-        CommandError::with(format!(
-            "ERR unknown subcommand or wrong number of arguments for '{}'. Try {} HELP.",
-            String::from_utf8_lossy(self.args.at(1)),
-            self.entry.container_name().to_ascii_uppercase(),
-        ))
     }
 }

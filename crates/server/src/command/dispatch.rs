@@ -4,12 +4,13 @@
 //! known → arity → authenticated → allowed inside MULTI → queue or run.
 
 use super::{After, Args, Call, CommandError, Entry, Flags, Table, errors};
-use crate::keyspace::{Outcome, Txn, Worker};
 use crate::resp::{Protocol, Reply};
 use crate::server::Server;
 use crate::session::{Queued, ReplyMode, Session};
 use crate::stats::WorkerStats;
+use duramen_structures::{Outcome, Txn, Worker};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// Runs commands for one worker.
@@ -66,17 +67,22 @@ impl Dispatcher {
 
     fn execute_checked(&mut self, session: &mut Session, args: Args<'_>, out: &mut Vec<u8>) {
         let Some(entry) = self.table.find(args) else {
+            if args.is(0, "post") || args.is(0, "host:") {
+                // A browser that was tricked into talking to us: not one of its lines may be a command.
+                session.closing = true;
+                return;
+            }
             return self.reject(None, session, unknown_command(args), out);
         };
         let spec = &entry.spec;
         if !spec.arity_allows(args.len()) {
             return self.reject(Some(entry), session, CommandError::arity(spec.name), out);
         }
-        if !spec.subcommands.is_empty() && args.len() > 1 {
+        if !entry.subcommands.is_empty() && args.len() > 1 {
             // `find` gives the container only when the subcommand is unknown.
             return self.reject(Some(entry), session, subcommand_error(entry, args), out);
         }
-        if !session.authenticated && !spec.flags.has(Flags::NO_AUTH) {
+        if !session.authenticated && !spec.flags.has(Flags::NO_AUTH) && !self.password_is_gone(session) {
             return self.reject(Some(entry), session, errors::NO_AUTH, out);
         }
         if let Some(transaction) = &mut session.transaction {
@@ -93,6 +99,7 @@ impl Dispatcher {
     }
 
     fn run(&mut self, entry: &'static Entry, session: &mut Session, args: Args<'_>, out: &mut Vec<u8>) {
+        session.command_last = entry.index as u32;
         let start = out.len();
         let (db, protocol) = (session.db, session.protocol);
         let failed = loop {
@@ -125,7 +132,6 @@ impl Dispatcher {
         let end = Instant::now();
         counters.nanos.add(end.duration_since(self.clock).as_nanos() as u64);
         self.clock = end;
-        session.command_last = entry.index as u32;
         if let Some(error) = failed {
             counters.failed.add(1);
             self.stats.error(error.code());
@@ -163,6 +169,14 @@ impl Dispatcher {
         match after {
             After::Nothing => {}
             After::FlushDb(db) => self.worker.flush(db, self.now)?,
+            After::Save => {
+                // Not inside the group: the commit waits for the writes of all.
+                self.worker.settle()?;
+                let saved = self.server.keyspace.store().commit();
+                self.worker.group();
+                saved?;
+                self.server.saved_at.store(self.now / 1000, Ordering::Relaxed);
+            }
             After::FlushAll => {
                 for db in 0..self.worker.keyspace().databases() {
                     self.worker.flush(db, self.now)?;
@@ -172,14 +186,14 @@ impl Dispatcher {
         Ok(())
     }
 
+    /// Whether the password has been taken away since the connection came.
+    fn password_is_gone(&self, session: &mut Session) -> bool {
+        session.authenticated = self.server.config().requirepass.is_empty();
+        session.authenticated
+    }
+
     /// Refuses a command before it runs; an open MULTI is then spoilt.
-    fn reject(
-        &self,
-        entry: Option<&Entry>,
-        session: &mut Session,
-        error: CommandError,
-        out: &mut Vec<u8>,
-    ) {
+    fn reject(&self, entry: Option<&Entry>, session: &mut Session, error: CommandError, out: &mut Vec<u8>) {
         if let Some(transaction) = &mut session.transaction {
             transaction.aborted = true;
         }

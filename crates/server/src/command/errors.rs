@@ -51,6 +51,16 @@ impl From<duramen::Error> for CommandError {
     }
 }
 
+/// Errors of typed values have Redis's texts already.
+impl From<duramen_structures::Error> for CommandError {
+    fn from(error: duramen_structures::Error) -> Self {
+        match error {
+            duramen_structures::Error::Engine(error) => error.into(),
+            error => Self::with(error.to_string()),
+        }
+    }
+}
+
 /// A line end inside an error would end the reply early.
 fn one_line(text: &str) -> String {
     text.replace(['\r', '\n'], " ")

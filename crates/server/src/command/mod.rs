@@ -17,7 +17,9 @@ pub mod errors;
 mod spec;
 mod table;
 
+pub mod admin;
 pub mod connection;
+pub mod reference;
 
 pub use args::{Args, OwnedArgs, Span, integer};
 pub use call::{After, Call};
@@ -27,4 +29,4 @@ pub use spec::{Apply, Flags, Keys, Spec};
 pub use table::{Entry, Table};
 
 /// Every group of commands. Each group's module lists its own.
-const GROUPS: &[&[Spec]] = &[connection::SPECS];
+const GROUPS: &[&[Spec]] = &[connection::SPECS, admin::SPECS];

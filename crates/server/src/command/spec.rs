@@ -55,7 +55,11 @@ impl Spec {
     /// Whether a command with `count` arguments (its name among them) has as many as it takes.
     #[inline]
     pub const fn arity_allows(&self, count: usize) -> bool {
-        if self.arity < 0 { count >= self.arity.unsigned_abs() as usize } else { count == self.arity as usize }
+        if self.arity < 0 {
+            count >= self.arity.unsigned_abs() as usize
+        } else {
+            count == self.arity as usize
+        }
     }
 }
 

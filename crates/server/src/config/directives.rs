@@ -24,7 +24,14 @@ macro_rules! directive {
         Directive { name: $name, mutable: $mutable, values: (1, 1), text: $text, get: $get, set: $set }
     };
     ($name:literal, $mutable:literal, $least:literal..=$most:literal, $text:literal, $get:expr, $set:expr) => {
-        Directive { name: $name, mutable: $mutable, values: ($least, $most), text: $text, get: $get, set: $set }
+        Directive {
+            name: $name,
+            mutable: $mutable,
+            values: ($least, $most),
+            text: $text,
+            get: $get,
+            set: $set,
+        }
     };
 }
 
@@ -35,143 +42,367 @@ const VALUE_BYTES_MAX: u64 = duramen::VALUE_BYTES_MAX as u64;
 /// All directives, by subject.
 pub const DIRECTIVES: &[Directive] = &[
     // --- network
-    directive!("bind", false, 1..=16,
+    directive!(
+        "bind",
+        false,
+        1..=16,
         "Addresses to listen on. A leading minus: no error where the address is not available. `*` is every address.",
         |c| c.bind.join(" "),
-        |c, v| { c.bind = v.iter().flat_map(|v| v.split_whitespace()).map(str::to_owned).collect(); Ok(()) }),
-    directive!("port", false, "TCP port; 0 listens on none.",
-        |c| c.port.to_string(),
-        |c, v| { c.port = value::integer(v[0], 0, 65_535)? as u16; Ok(()) }),
-    directive!("protected-mode", true,
+        |c, v| {
+            c.bind = v.iter().flat_map(|v| v.split_whitespace()).map(str::to_owned).collect();
+            Ok(())
+        }
+    ),
+    directive!("port", false, "TCP port; 0 listens on none.", |c| c.port.to_string(), |c, v| {
+        c.port = value::integer(v[0], 0, 65_535)? as u16;
+        Ok(())
+    }),
+    directive!(
+        "protected-mode",
+        true,
         "Without a password, refuse clients that are not on this machine.",
         |c| value::yes_no_text(c.protected_mode),
-        |c, v| { c.protected_mode = value::yes_no(v[0])?; Ok(()) }),
-    directive!("tcp-backlog", false, "Connections that may wait to be accepted; the kernel caps it at somaxconn.",
+        |c, v| {
+            c.protected_mode = value::yes_no(v[0])?;
+            Ok(())
+        }
+    ),
+    directive!(
+        "tcp-backlog",
+        false,
+        "Connections that may wait to be accepted; the kernel caps it at somaxconn.",
         |c| c.tcp_backlog.to_string(),
-        |c, v| { c.tcp_backlog = value::integer(v[0], 0, i32::MAX as u64)? as u32; Ok(()) }),
-    directive!("tcp-keepalive", true, "Seconds of silence after which the kernel asks whether the client is alive; 0 never.",
+        |c, v| {
+            c.tcp_backlog = value::integer(v[0], 0, i32::MAX as u64)? as u32;
+            Ok(())
+        }
+    ),
+    directive!(
+        "tcp-keepalive",
+        true,
+        "Seconds of silence after which the kernel asks whether the client is alive; 0 never.",
         |c| c.tcp_keepalive.to_string(),
-        |c, v| { c.tcp_keepalive = value::integer(v[0], 0, i32::MAX as u64)? as u32; Ok(()) }),
-    directive!("unixsocket", false, "Path of a Unix socket to listen on as well; empty for none.",
+        |c, v| {
+            c.tcp_keepalive = value::integer(v[0], 0, i32::MAX as u64)? as u32;
+            Ok(())
+        }
+    ),
+    directive!(
+        "unixsocket",
+        false,
+        "Path of a Unix socket to listen on as well; empty for none.",
         |c| c.unixsocket.clone(),
-        |c, v| { c.unixsocket = v[0].to_owned(); Ok(()) }),
-    directive!("unixsocketperm", false, "Permissions of the Unix socket, in octal; 0 leaves them to the umask.",
+        |c, v| {
+            c.unixsocket = v[0].to_owned();
+            Ok(())
+        }
+    ),
+    directive!(
+        "unixsocketperm",
+        false,
+        "Permissions of the Unix socket, in octal; 0 leaves them to the umask.",
         |c| format!("{:o}", c.unixsocketperm),
         |c, v| {
-            c.unixsocketperm = u32::from_str_radix(v[0], 8).ok().filter(|mode| *mode <= 0o777)
+            c.unixsocketperm = u32::from_str_radix(v[0], 8)
+                .ok()
+                .filter(|mode| *mode <= 0o777)
                 .ok_or("argument couldn't be parsed into an integer")?;
             Ok(())
-        }),
+        }
+    ),
     // --- clients
-    directive!("timeout", true, "Seconds after which an idle client is disconnected; 0 never.",
+    directive!(
+        "timeout",
+        true,
+        "Seconds after which an idle client is disconnected; 0 never.",
         |c| c.timeout.to_string(),
-        |c, v| { c.timeout = value::integer(v[0], 0, i32::MAX as u64)? as u32; Ok(()) }),
-    directive!("maxclients", true,
+        |c, v| {
+            c.timeout = value::integer(v[0], 0, i32::MAX as u64)? as u32;
+            Ok(())
+        }
+    ),
+    directive!(
+        "maxclients",
+        true,
         "Most clients at a time. The limit of open files is raised for them at start where that is allowed.",
         |c| c.maxclients.to_string(),
-        |c, v| { c.maxclients = value::integer(v[0], 1, u64::from(u32::MAX))? as u32; Ok(()) }),
-    directive!("requirepass", true, "Password of the user `default`; empty for none.",
+        |c, v| {
+            c.maxclients = value::integer(v[0], 1, u64::from(u32::MAX))? as u32;
+            Ok(())
+        }
+    ),
+    directive!(
+        "requirepass",
+        true,
+        "Password of the user `default`; empty for none.",
         |c| c.requirepass.clone(),
-        |c, v| { c.requirepass = v[0].to_owned(); Ok(()) }),
-    directive!("proto-max-bulk-len", true, "Longest argument and longest string, in bytes; 1mb to 512mb.",
+        |c, v| {
+            c.requirepass = v[0].to_owned();
+            Ok(())
+        }
+    ),
+    directive!(
+        "proto-max-bulk-len",
+        true,
+        "Longest argument and longest string, in bytes; 1mb to 512mb.",
         |c| c.proto_max_bulk_len.to_string(),
-        |c, v| { c.proto_max_bulk_len = value::bytes(v[0], MIB, VALUE_BYTES_MAX)?; Ok(()) }),
-    directive!("client-query-buffer-limit", true, "Bytes of one request, after which its client is disconnected; at least 1mb.",
+        |c, v| {
+            c.proto_max_bulk_len = value::bytes(v[0], MIB, VALUE_BYTES_MAX)?;
+            Ok(())
+        }
+    ),
+    directive!(
+        "client-query-buffer-limit",
+        true,
+        "Bytes of one request, after which its client is disconnected; at least 1mb.",
         |c| c.client_query_buffer_limit.to_string(),
-        |c, v| { c.client_query_buffer_limit = value::bytes(v[0], MIB, i64::MAX as u64)?; Ok(()) }),
-    directive!("client-output-buffer-limit", true, 4..=12,
+        |c, v| {
+            c.client_query_buffer_limit = value::bytes(v[0], MIB, i64::MAX as u64)?;
+            Ok(())
+        }
+    ),
+    directive!(
+        "client-output-buffer-limit",
+        true,
+        4..=12,
         "Replies that a client may leave unread: class (normal, replica, pubsub), hard limit, soft limit, seconds \
          that the soft limit may be exceeded; 0 for none. Unlike Redis, normal clients have a limit too.",
-        output_limit_text, output_limit),
-    directive!("databases", false, "Number of databases, 1 to 128.",
-        |c| c.databases.to_string(),
-        |c, v| { c.databases = value::integer(v[0], 1, 128)? as u8; Ok(()) }),
+        output_limit_text,
+        output_limit
+    ),
+    directive!("databases", false, "Number of databases, 1 to 128.", |c| c.databases.to_string(), |c, v| {
+        c.databases = value::integer(v[0], 1, 128)? as u8;
+        Ok(())
+    }),
     // --- memory and durability
-    directive!("maxmemory", false,
+    directive!(
+        "maxmemory",
+        false,
         "Most bytes that the store may take on its medium; 0: what the medium has. Beyond it writes get an error \
          (`maxmemory-policy` is always noeviction).",
         |c| c.maxmemory.to_string(),
-        |c, v| { c.maxmemory = value::bytes(v[0], 0, u64::MAX)?; Ok(()) }),
-    directive!("maxmemory-policy", false, "Always noeviction.",
-        |_| "noeviction".to_owned(),
-        |_, v| value::one_of(v[0], &["noeviction"]).map(|_| ())),
-    directive!("appendfsync", true,
+        |c, v| {
+            c.maxmemory = value::bytes(v[0], 0, u64::MAX)?;
+            Ok(())
+        }
+    ),
+    directive!("maxmemory-policy", false, "Always noeviction.", |_| "noeviction".to_owned(), |_, v| {
+        value::one_of(v[0], &["noeviction"]).map(|_| ())
+    }),
+    directive!(
+        "appendfsync",
+        true,
         "When an acknowledged write survives a power failure: `always` before its reply (duramen-durability \
          every-write), `everysec` within a second (interval 1s), `no` within 30 seconds (interval 30s). A crash \
          of the process loses none of them.",
         |c| value::appendfsync_text(c.durability),
-        |c, v| { c.durability = value::appendfsync(v[0])?; Ok(()) }),
-    directive!("appendonly", false, "Always yes: the store is its own log.",
-        |_| "yes".to_owned(),
         |c, v| {
-            if !value::yes_no(v[0])? {
-                c.notices.push("appendonly no has no effect: the store is its own log".to_owned());
-            }
+            c.durability = value::appendfsync(v[0])?;
             Ok(())
-        }),
-    directive!("save", false, 0..=64, "Always empty: there are no snapshots to schedule.",
+        }
+    ),
+    directive!("appendonly", false, "Always yes: the store is its own log.", |_| "yes".to_owned(), |c, v| {
+        if !value::yes_no(v[0])? {
+            c.notices.push("appendonly no has no effect: the store is its own log".to_owned());
+        }
+        Ok(())
+    }),
+    directive!(
+        "save",
+        false,
+        0..=64,
+        "Always empty: there are no snapshots to schedule.",
         |_| String::new(),
         |c, v| {
             if v.iter().any(|v| !v.is_empty()) {
-                c.notices.push("save has no effect: every write is kept, there are no snapshots to schedule".to_owned());
+                c.notices.push(
+                    "save has no effect: every write is kept, there are no snapshots to schedule".to_owned(),
+                );
             }
             Ok(())
-        }),
+        }
+    ),
     // --- engine and medium
-    directive!("duramen-path", false, "Where the store lies: a file, a directory for one, or a device (/dev/dax0.0).",
+    directive!(
+        "duramen-path",
+        false,
+        "Where the store lies: a file, a directory for one, or a device (/dev/dax0.0).",
         |c| c.path.display().to_string(),
-        |c, v| { c.path = PathBuf::from(v[0]); Ok(()) }),
-    directive!("duramen-medium", false, "auto (from the path), devdax, fsdax, shm, file, volatile.",
+        |c, v| {
+            c.path = PathBuf::from(v[0]);
+            Ok(())
+        }
+    ),
+    directive!(
+        "duramen-medium",
+        false,
+        "auto (from the path), devdax, fsdax, shm, file, volatile.",
         |c| value::medium_text(c.medium),
-        |c, v| { c.medium = value::medium(v[0])?; Ok(()) }),
-    directive!("duramen-durability", true, 1..=2,
+        |c, v| {
+            c.medium = value::medium(v[0])?;
+            Ok(())
+        }
+    ),
+    directive!(
+        "duramen-durability",
+        true,
+        1..=2,
         "When an acknowledged write survives a power failure: every-write, an interval (1s, 250ms), or manual (only \
          SAVE, BGSAVE and a clean shutdown keep anything).",
         |c| value::durability_text(c.durability),
-        |c, v| { c.durability = value::durability(v)?; Ok(()) }),
-    directive!("duramen-len-max", false, "The same as maxmemory.",
-        |c| c.maxmemory.to_string(),
-        |c, v| { c.maxmemory = value::bytes(v[0], 0, u64::MAX)?; Ok(()) }),
-    directive!("duramen-threads", false, "Worker threads; 0: one for each core.",
+        |c, v| {
+            c.durability = value::durability(v)?;
+            Ok(())
+        }
+    ),
+    directive!("duramen-len-max", false, "The same as maxmemory.", |c| c.maxmemory.to_string(), |c, v| {
+        c.maxmemory = value::bytes(v[0], 0, u64::MAX)?;
+        Ok(())
+    }),
+    directive!(
+        "duramen-threads",
+        false,
+        "Worker threads; 0: one for each core.",
         |c| c.threads.to_string(),
-        |c, v| { c.threads = value::integer(v[0], 0, 1024)? as usize; Ok(()) }),
-    directive!("duramen-recovery-threads", false, "Threads that read the store when it is opened; 0: one for each core.",
+        |c, v| {
+            c.threads = value::integer(v[0], 0, 1024)? as usize;
+            Ok(())
+        }
+    ),
+    directive!(
+        "duramen-recovery-threads",
+        false,
+        "Threads that read the store when it is opened; 0: one for each core.",
         |c| c.recovery_threads.to_string(),
-        |c, v| { c.recovery_threads = value::integer(v[0], 0, 1024)? as usize; Ok(()) }),
-    directive!("duramen-compaction-rate", false, "Bytes that compaction may move in a second; 0: no limit.",
+        |c, v| {
+            c.recovery_threads = value::integer(v[0], 0, 1024)? as usize;
+            Ok(())
+        }
+    ),
+    directive!(
+        "duramen-compaction-rate",
+        false,
+        "Bytes that compaction may move in a second; 0: no limit.",
         |c| c.compaction_rate.to_string(),
-        |c, v| { c.compaction_rate = value::bytes(v[0], 0, u64::MAX)?; Ok(()) }),
+        |c, v| {
+            c.compaction_rate = value::bytes(v[0], 0, u64::MAX)?;
+            Ok(())
+        }
+    ),
     // --- process
-    directive!("pidfile", false, "File to write the process number to; empty for none.",
+    directive!(
+        "pidfile",
+        false,
+        "File to write the process number to; empty for none.",
         |c| c.pidfile.clone(),
-        |c, v| { c.pidfile = v[0].to_owned(); Ok(()) }),
+        |c, v| {
+            c.pidfile = v[0].to_owned();
+            Ok(())
+        }
+    ),
 ];
 
 // Redis's, which change nothing that a client could tell; a redis.conf that has them is accepted.
 const WITHOUT_EFFECT: &[&str] = &[
-    "active-defrag-cycle-max", "active-defrag-cycle-min", "active-defrag-ignore-bytes",
-    "active-defrag-max-scan-fields", "active-defrag-threshold-lower", "active-defrag-threshold-upper",
-    "active-expire-effort", "activedefrag", "activerehashing", "always-show-logo", "aof-load-truncated",
-    "aof-rewrite-incremental-fsync", "aof-timestamp-enabled", "aof-use-rdb-preamble", "appenddirname",
-    "appendfilename", "auto-aof-rewrite-min-size", "auto-aof-rewrite-percentage", "daemonize", "dbfilename", "dir",
-    "disable-thp", "dynamic-hz", "hash-max-listpack-entries", "hash-max-listpack-value",
-    "hash-max-ziplist-entries", "hash-max-ziplist-value", "hll-sparse-max-bytes", "hz", "io-threads",
-    "io-threads-do-reads", "jemalloc-bg-thread", "latency-monitor-threshold", "latency-tracking",
-    "latency-tracking-info-percentiles", "lazyfree-lazy-eviction", "lazyfree-lazy-expire",
-    "lazyfree-lazy-server-del", "lazyfree-lazy-user-del", "lazyfree-lazy-user-flush", "lfu-decay-time",
-    "lfu-log-factor", "list-compress-depth", "list-max-listpack-size", "list-max-ziplist-size", "logfile", "loglevel",
-    "maxmemory-eviction-tenacity", "maxmemory-samples", "no-appendfsync-on-rewrite",
-    "notify-keyspace-events", "oom-score-adj", "oom-score-adj-values", "rdb-del-sync-files",
-    "rdb-save-incremental-fsync", "rdbchecksum", "rdbcompression", "repl-backlog-size", "repl-backlog-ttl",
-    "repl-disable-tcp-nodelay", "repl-diskless-load", "repl-diskless-sync", "repl-diskless-sync-delay",
-    "repl-diskless-sync-max-replicas", "repl-ping-replica-period", "repl-timeout", "replica-lazy-flush",
-    "replica-priority", "replica-read-only", "replica-serve-stale-data", "sanitize-dump-payload", "set-max-intset-entries",
-    "set-proc-title", "slowlog-log-slower-than", "slowlog-max-len", "stop-writes-on-bgsave-error",
-    "stream-node-max-bytes", "stream-node-max-entries", "supervised", "syslog-enabled", "syslog-facility",
-    "syslog-ident", "tracking-table-max-keys", "acllog-max-len", "acl-pubsub-default", "lua-time-limit",
-    "busy-reply-threshold", "crash-log-enabled", "crash-memcheck-enabled", "proc-title-template", "shutdown-timeout",
-    "shutdown-on-sigterm", "shutdown-on-sigint", "zset-max-listpack-entries", "zset-max-listpack-value",
-    "zset-max-ziplist-entries", "zset-max-ziplist-value", "locale-collate", "enable-debug-command",
+    "active-defrag-cycle-max",
+    "active-defrag-cycle-min",
+    "active-defrag-ignore-bytes",
+    "active-defrag-max-scan-fields",
+    "active-defrag-threshold-lower",
+    "active-defrag-threshold-upper",
+    "active-expire-effort",
+    "activedefrag",
+    "activerehashing",
+    "always-show-logo",
+    "aof-load-truncated",
+    "aof-rewrite-incremental-fsync",
+    "aof-timestamp-enabled",
+    "aof-use-rdb-preamble",
+    "appenddirname",
+    "appendfilename",
+    "auto-aof-rewrite-min-size",
+    "auto-aof-rewrite-percentage",
+    "daemonize",
+    "dbfilename",
+    "dir",
+    "disable-thp",
+    "dynamic-hz",
+    "hash-max-listpack-entries",
+    "hash-max-listpack-value",
+    "hash-max-ziplist-entries",
+    "hash-max-ziplist-value",
+    "hll-sparse-max-bytes",
+    "hz",
+    "io-threads",
+    "io-threads-do-reads",
+    "jemalloc-bg-thread",
+    "latency-monitor-threshold",
+    "latency-tracking",
+    "latency-tracking-info-percentiles",
+    "lazyfree-lazy-eviction",
+    "lazyfree-lazy-expire",
+    "lazyfree-lazy-server-del",
+    "lazyfree-lazy-user-del",
+    "lazyfree-lazy-user-flush",
+    "lfu-decay-time",
+    "lfu-log-factor",
+    "list-compress-depth",
+    "list-max-listpack-size",
+    "list-max-ziplist-size",
+    "logfile",
+    "loglevel",
+    "maxmemory-eviction-tenacity",
+    "maxmemory-samples",
+    "no-appendfsync-on-rewrite",
+    "notify-keyspace-events",
+    "oom-score-adj",
+    "oom-score-adj-values",
+    "rdb-del-sync-files",
+    "rdb-save-incremental-fsync",
+    "rdbchecksum",
+    "rdbcompression",
+    "repl-backlog-size",
+    "repl-backlog-ttl",
+    "repl-disable-tcp-nodelay",
+    "repl-diskless-load",
+    "repl-diskless-sync",
+    "repl-diskless-sync-delay",
+    "repl-diskless-sync-max-replicas",
+    "repl-ping-replica-period",
+    "repl-timeout",
+    "replica-lazy-flush",
+    "replica-priority",
+    "replica-read-only",
+    "replica-serve-stale-data",
+    "sanitize-dump-payload",
+    "set-max-intset-entries",
+    "set-proc-title",
+    "slowlog-log-slower-than",
+    "slowlog-max-len",
+    "stop-writes-on-bgsave-error",
+    "stream-node-max-bytes",
+    "stream-node-max-entries",
+    "supervised",
+    "syslog-enabled",
+    "syslog-facility",
+    "syslog-ident",
+    "tracking-table-max-keys",
+    "acllog-max-len",
+    "acl-pubsub-default",
+    "lua-time-limit",
+    "busy-reply-threshold",
+    "crash-log-enabled",
+    "crash-memcheck-enabled",
+    "proc-title-template",
+    "shutdown-timeout",
+    "shutdown-on-sigterm",
+    "shutdown-on-sigint",
+    "zset-max-listpack-entries",
+    "zset-max-listpack-value",
+    "zset-max-ziplist-entries",
+    "zset-max-ziplist-value",
+    "locale-collate",
+    "enable-debug-command",
 ];
 
 // Redis's, on which somebody relies: to go on without them would be worse than to stop.
@@ -257,7 +488,8 @@ fn output_limit(config: &mut Config, values: &[&str]) -> Result<(), String> {
             .iter()
             .position(|name| name.eq_ignore_ascii_case(class))
             .ok_or("Invalid client class specified in buffer limit configuration.")?;
-        let error = |_| "Error in hard, soft or soft_seconds setting in buffer limit configuration.".to_owned();
+        let error =
+            |_| "Error in hard, soft or soft_seconds setting in buffer limit configuration.".to_owned();
         limits[class] = OutputLimit {
             hard_bytes: value::bytes(part[1], 0, i64::MAX as u64).map_err(error)?,
             soft_bytes: value::bytes(part[2], 0, i64::MAX as u64).map_err(error)?,
@@ -277,7 +509,8 @@ mod tests {
         for directive in DIRECTIVES {
             let mut config = Config::default();
             let text = (directive.get)(&config);
-            (directive.set)(&mut config, &[&text]).unwrap_or_else(|error| panic!("{}: {error}", directive.name));
+            (directive.set)(&mut config, &[&text])
+                .unwrap_or_else(|error| panic!("{}: {error}", directive.name));
             assert_eq!((directive.get)(&config), text, "{}", directive.name);
             assert!(!directive.text.is_empty() && directive.values.0 <= directive.values.1);
         }

@@ -1,7 +1,7 @@
 //! Puts a configuration together from a file, the environment and the command line.
 
-use super::directives::{DIRECTIVES, Known, find};
 use super::Config;
+use super::directives::{DIRECTIVES, Known, find};
 use crate::error::{Error, ErrorKind};
 use crate::resp::inline;
 use std::fmt::Write as _;
@@ -66,7 +66,9 @@ impl Config {
             }
             let values: Vec<&str> = values.iter().map(String::as_str).collect();
             let text = format!("--{name} {}", values.join(" "));
-            config.set(name, &values).map_err(|why| configuration(format!("argument '{}': {why}", text.trim_end())))?;
+            config
+                .set(name, &values)
+                .map_err(|why| configuration(format!("argument '{}': {why}", text.trim_end())))?;
         }
         Ok(config)
     }
@@ -91,7 +93,9 @@ impl Config {
 
     fn load_file(&mut self, file: &str, depth: usize) -> Result<(), Error> {
         if depth > INCLUDE_DEPTH_MAX {
-            return Err(configuration(format!("{file}: includes are nested more than {INCLUDE_DEPTH_MAX} deep")));
+            return Err(configuration(format!(
+                "{file}: includes are nested more than {INCLUDE_DEPTH_MAX} deep"
+            )));
         }
         let text = read(file)?;
         if depth == 0 && file != "-" {
@@ -102,7 +106,8 @@ impl Config {
             return self.load_toml(file, &text);
         }
         for (index, line) in text.lines().enumerate() {
-            let at = |why: String| configuration(format!("{file} line {}: '{}': {why}", index + 1, line.trim()));
+            let at =
+                |why: String| configuration(format!("{file} line {}: '{}': {why}", index + 1, line.trim()));
             let line = line.trim();
             if line.is_empty() || line.starts_with('#') {
                 continue;
@@ -144,9 +149,15 @@ impl Config {
                     "server" => key.clone(),
                     "medium" if key == "kind" => "duramen-medium".to_owned(),
                     "engine" | "medium" => format!("duramen-{key}"),
-                    _ => return Err(at("there is no such section; there are server, engine and medium".to_owned())),
+                    _ => {
+                        return Err(at(
+                            "there is no such section; there are server, engine and medium".to_owned()
+                        ));
+                    }
                 };
-                let values = toml_values(value).ok_or_else(|| at("must be a word, a number, true, false, or a list of them".to_owned()))?;
+                let values = toml_values(value).ok_or_else(|| {
+                    at("must be a word, a number, true, false, or a list of them".to_owned())
+                })?;
                 let values: Vec<&str> = values.iter().map(String::as_str).collect();
                 self.set(&name, &values).map_err(at)?;
             }
@@ -170,7 +181,9 @@ impl Config {
             }
             // "no", "0" and "" ask for what is the case anyway.
             Known::NotSupported(_) if matches!(values, ["no" | "0" | ""]) => Ok(()),
-            Known::NotSupported(what) => Err(format!("{what} is not supported; remove the line to go on without")),
+            Known::NotSupported(what) => {
+                Err(format!("{what} is not supported; remove the line to go on without"))
+            }
             Known::Unknown(nearest) => Err(match nearest {
                 Some(nearest) => format!("unknown directive \"{name}\"; did you mean \"{nearest}\"?"),
                 None => format!("unknown directive \"{name}\"; \"duramen serve --help\" lists all"),
@@ -237,7 +250,8 @@ mod tests {
     #[test]
     fn later_sources_win() {
         let (_dir, path) = file("a.conf", "port 1\n# port 9\nport 2\ntimeout 5\nmaxclients 7\n");
-        let environment = [("DURAMEN_PORT", "3"), ("DURAMEN_TIMEOUT", "6"), ("DURAMEN_MEDIUM", "shm"), ("PORT", "8")];
+        let environment =
+            [("DURAMEN_PORT", "3"), ("DURAMEN_TIMEOUT", "6"), ("DURAMEN_MEDIUM", "shm"), ("PORT", "8")];
         let config = from(&[&path, "--port", "4"], &environment).unwrap();
         assert_eq!((config.port, config.timeout, config.maxclients), (4, 6, 7));
         assert_eq!(config.medium, MediumKind::Shm);
@@ -246,7 +260,8 @@ mod tests {
     #[test]
     fn a_file_has_quotes_includes_and_any_case() {
         let (_other_dir, other) = file("b.conf", "requirepass 'two'\n");
-        let text = format!("Requirepass \"a b\\x41\"\ninclude {other}\nBIND 127.0.0.1 ::1\nappendfsync everysec\n");
+        let text =
+            format!("Requirepass \"a b\\x41\"\ninclude {other}\nBIND 127.0.0.1 ::1\nappendfsync everysec\n");
         let (_dir, path) = file("a.conf", &text);
         let config = from(&[&path], &[]).unwrap();
         assert_eq!(config.requirepass, "two");
@@ -266,7 +281,10 @@ mod tests {
     fn an_unknown_directive_names_file_line_text_and_nearest_name() {
         let (_dir, path) = file("a.conf", "\nprot 6379\n");
         let error = from(&[&path], &[]).unwrap_err();
-        assert_eq!(error, format!("{path} line 2: 'prot 6379': unknown directive \"prot\"; did you mean \"port\"?"));
+        assert_eq!(
+            error,
+            format!("{path} line 2: 'prot 6379': unknown directive \"prot\"; did you mean \"port\"?")
+        );
         let error = from(&["--prot", "1"], &[]).unwrap_err();
         assert_eq!(error, "argument '--prot 1': unknown directive \"prot\"; did you mean \"port\"?");
     }

@@ -85,7 +85,9 @@ fn line_of(text: &mut String, directive: &Directive, config: &Config) {
 
 /// `value` in quotes where it needs them to be read back as one word.
 fn quoted(value: &str) -> String {
-    if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'' | b'#')) {
+    if !value.is_empty()
+        && value.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'' | b'#'))
+    {
         return value.to_owned();
     }
     let mut out = String::from("\"");

@@ -25,8 +25,7 @@ pub fn yes_no_text(value: bool) -> String {
 /// # Errors
 /// Redis's texts.
 pub fn integer(text: &str, least: u64, most: u64) -> Result<u64, String> {
-    let value: i128 =
-        text.parse().map_err(|_| "argument couldn't be parsed into an integer".to_owned())?;
+    let value: i128 = text.parse().map_err(|_| "argument couldn't be parsed into an integer".to_owned())?;
     within(value, least, most)
 }
 
@@ -109,7 +108,8 @@ pub fn durability(words: &[&str]) -> Result<Durability, String> {
         "manual" => return Ok(Durability::Manual),
         _ => {}
     }
-    let interval = text.strip_prefix("interval").map_or(text.as_str(), |rest| rest.trim_matches([' ', ':', '(', ')']));
+    let interval =
+        text.strip_prefix("interval").map_or(text.as_str(), |rest| rest.trim_matches([' ', ':', '(', ')']));
     let interval = duration(interval)
         .ok_or("argument must be every-write, manual, or an interval such as 1s or 250ms")?;
     Ok(Durability::Interval(interval))

@@ -9,13 +9,15 @@ use crate::server::Server;
 use mio::{Events, Poll, Token};
 use socket2::{SockRef, TcpKeepalive};
 use std::io::{self, Write as _};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The token that wakes the acceptor; listeners have those below.
 pub const WAKE: Token = Token(usize::MAX);
 
 // When no more files can be opened, the connection stays in the kernel's queue until some are closed.
 const RETRY: Duration = Duration::from_millis(50);
+// How often the rates of INFO are renewed.
+const SAMPLE: Duration = Duration::from_secs(1);
 
 const MAX_CLIENTS: &[u8] = b"-ERR max number of clients reached\r\n";
 const PROTECTED: &[u8] = b"-DENIED Redis is running in protected mode because protected mode is enabled and no \
@@ -37,8 +39,14 @@ pub fn accept(server: &Server, poll: &mut Poll, listeners: &[Listener]) -> io::R
     let mut events = Events::with_capacity(64);
     let mut next = 0;
     let mut retry = false;
+    let mut sampled = Instant::now();
+    server.sample();
     while !server.stop.is_requested() {
-        match poll.poll(&mut events, retry.then_some(RETRY)) {
+        if sampled.elapsed() >= SAMPLE {
+            sampled = Instant::now();
+            server.sample();
+        }
+        match poll.poll(&mut events, Some(if retry { RETRY } else { SAMPLE })) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             result => result?,
         }
@@ -60,7 +68,9 @@ fn accept_all(server: &Server, listener: &Listener, next: &mut usize) -> bool {
             Err(error) => match error.kind() {
                 io::ErrorKind::WouldBlock => return true,
                 // The client gave up before it was accepted.
-                io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset => {}
+                io::ErrorKind::Interrupted
+                | io::ErrorKind::ConnectionAborted
+                | io::ErrorKind::ConnectionReset => {}
                 _ => return false,
             },
         }

@@ -292,6 +292,9 @@ impl Connection {
 
     /// Sends what is there to send, as far as the socket takes it.
     pub fn flush(&mut self, turn: &mut Turn<'_>) -> Step {
+        if self.session.paused_until.is_some() {
+            return Step::Waits;
+        }
         while !self.blocked && self.output_sent < self.output.len() {
             match self.stream.write(&self.output[self.output_sent..]) {
                 Ok(0) => return Step::Ends,
@@ -354,19 +357,13 @@ impl Connection {
 
     /// Tells other connections about this one.
     pub fn publish(&self, unix_seconds: u64) {
+        self.session.publish();
         let client = &self.session.client;
         let relaxed = Ordering::Relaxed;
         client.active_at.store(unix_seconds, relaxed);
-        client.db.store(self.session.db, relaxed);
-        client.protocol.store(self.session.protocol.number(), relaxed);
-        let queued = self.session.transaction.as_ref().map_or(-1, |open| open.queue.len() as i64);
-        client.queued.store(queued, relaxed);
-        client.watched.store(self.session.watched.len() as u32, relaxed);
         client.input_bytes.store(self.input_used as u64, relaxed);
         client.input_free_bytes.store((self.input.len() - self.input_used) as u64, relaxed);
         client.output_bytes.store((self.output.len() - self.output_sent) as u64, relaxed);
-        client.command.store(self.session.command_last, relaxed);
-        client.paused.store(self.session.paused_until.is_some(), relaxed);
     }
 
     fn take_output(&mut self, turn: &mut Turn<'_>) {
@@ -384,7 +381,8 @@ impl Connection {
         self.output_sent = 0;
         self.output_settled = 0;
         let output = std::mem::take(&mut self.output);
-        if output.capacity() > 0 && output.capacity() <= OUTPUT_KEPT_BYTES_MAX && turn.spare.len() < SPARE_MAX {
+        if output.capacity() > 0 && output.capacity() <= OUTPUT_KEPT_BYTES_MAX && turn.spare.len() < SPARE_MAX
+        {
             turn.spare.push(output);
         }
     }

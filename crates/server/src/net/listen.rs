@@ -56,7 +56,8 @@ impl Listener {
             }
         }
         if !config.unixsocket.is_empty() {
-            let listener = unix(config).map_err(|error| refused(&config.unixsocket, &error, "--unixsocket"))?;
+            let listener =
+                unix(config).map_err(|error| refused(&config.unixsocket, &error, "--unixsocket"))?;
             listeners.push(Self::Unix(listener, PathBuf::from(&config.unixsocket)));
         }
         if listeners.is_empty() {
@@ -136,7 +137,8 @@ fn ip(name: &str) -> Result<IpAddr, Error> {
         "::*" => Ok(Ipv6Addr::UNSPECIFIED.into()),
         "localhost" => Ok(Ipv4Addr::LOCALHOST.into()),
         _ => name.parse().map_err(|_| {
-            let message = format!("bind {name}: not an IP address; write 127.0.0.1, ::1, or * for every address");
+            let message =
+                format!("bind {name}: not an IP address; write 127.0.0.1, ::1, or * for every address");
             Error::new(ErrorKind::Configuration, message)
         }),
     }
@@ -182,11 +184,13 @@ fn not_available(error: &io::Error) -> bool {
 
 fn refused(address: &str, error: &io::Error, directive: &str) -> Error {
     let todo = match error.kind() {
-        io::ErrorKind::AddrInUse => format!(
-            "another server listens there: stop it, or choose another address with {directive}"
-        ),
+        io::ErrorKind::AddrInUse => {
+            format!("another server listens there: stop it, or choose another address with {directive}")
+        }
         io::ErrorKind::PermissionDenied => {
-            format!("choose one that this user may use with {directive} (ports below 1024 are the administrator's)")
+            format!(
+                "choose one that this user may use with {directive} (ports below 1024 are the administrator's)"
+            )
         }
         io::ErrorKind::AddrNotAvailable => "this machine does not have that address: see bind".to_owned(),
         _ => format!("choose another with {directive}"),

@@ -14,7 +14,7 @@ mod connection;
 mod inbox;
 mod listen;
 mod notify;
-mod open_files;
+pub mod open_files;
 mod start;
 mod stream;
 mod worker;

@@ -19,7 +19,7 @@ pub fn raise(clients: u32) -> u32 {
         Rlimit { current: Some(wanted), maximum: hard.map(|hard| hard.max(wanted)) },
         Rlimit { current: Some(hard.map_or(wanted, |hard| hard.min(wanted))), maximum: hard },
     ];
-    let reached = tries.into_iter().find(|limit| setrlimit(Resource::Nofile, limit.clone()).is_ok());
+    let reached = tries.into_iter().find(|limit| setrlimit(Resource::Nofile, *limit).is_ok());
     let reached = reached.and_then(|limit| limit.current).unwrap_or(current);
     u32::try_from(reached.saturating_sub(RESERVED)).map_or(clients, |most| most.clamp(1, clients))
 }

@@ -12,9 +12,9 @@ use super::worker::{self, Worker};
 use crate::command::Dispatcher;
 use crate::config::Config;
 use crate::error::{Error, ErrorKind};
-use crate::keyspace::Keyspace;
 use crate::server::{Server, Stop};
 use duramen::{Durability, Options};
+use duramen_structures::Keyspace;
 use mio::{Poll, Waker};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::hash::{BuildHasher as _, RandomState};
@@ -67,15 +67,17 @@ impl Started {
         }
         let mut listeners = Listener::open_all(&config)?;
         for (index, listener) in listeners.iter_mut().enumerate() {
-            listener.register(poll.registry(), mio::Token(index)).map_err(|error| system("listen", &error))?;
+            listener
+                .register(poll.registry(), mio::Token(index))
+                .map_err(|error| system("listen", &error))?;
         }
         let keyspace = open_store(&config)?;
         let mut polls = Vec::new();
         let mut inboxes = Vec::new();
         for _ in 0..config.threads_resolved() {
             let poll = Poll::new().map_err(|error| system("create an event queue", &error))?;
-            let waker =
-                Waker::new(poll.registry(), worker::INBOX).map_err(|error| system("create a waker", &error))?;
+            let waker = Waker::new(poll.registry(), worker::INBOX)
+                .map_err(|error| system("create a waker", &error))?;
             polls.push(poll);
             inboxes.push(Arc::new(Inbox::new(waker)));
         }
@@ -98,7 +100,8 @@ impl Started {
 
     fn start_worker(&mut self, index: usize, poll: Poll) -> Result<(), Error> {
         let server = Arc::clone(&self.server);
-        let keys = server.keyspace.worker().map_err(|error| Error::new(ErrorKind::Store, error.to_string()))?;
+        let keys =
+            server.keyspace.worker().map_err(|error| Error::new(ErrorKind::Store, error.to_string()))?;
         let stats = Arc::clone(&server.stats[index]);
         let inbox = Arc::clone(&server.inboxes[index]);
         let thread = std::thread::Builder::new().name(format!("duramen-worker-{index}")).spawn(move || {
@@ -187,21 +190,25 @@ fn promise(durability: Durability) -> String {
 }
 
 fn open_store(config: &Config) -> Result<Keyspace, Error> {
-    let mut options = Options::default();
-    options.medium = config.medium;
-    options.durability = config.durability;
-    if config.maxmemory > 0 {
-        options.len_max = config.maxmemory;
-    }
-    options.recovery_threads = config.recovery_threads;
-    options.compaction_bytes_per_second = config.compaction_rate;
+    let options = Options {
+        medium: config.medium,
+        durability: config.durability,
+        recovery_threads: config.recovery_threads,
+        compaction_bytes_per_second: config.compaction_rate,
+        ..Options::default()
+    };
+    let options = match config.maxmemory {
+        0 => options,
+        len_max => Options { len_max, ..options },
+    };
     let store =
         options.open(&config.path).map_err(|error| Error::new(ErrorKind::Store, error.to_string()))?;
     Keyspace::open(store, config.databases).map_err(|error| Error::new(ErrorKind::Store, error.to_string()))
 }
 
 fn stop_for(poll: &Poll) -> Result<Arc<Stop>, Error> {
-    let waker = Waker::new(poll.registry(), accept::WAKE).map_err(|error| system("create a waker", &error))?;
+    let waker =
+        Waker::new(poll.registry(), accept::WAKE).map_err(|error| system("create a waker", &error))?;
     Ok(Arc::new(Stop::new(waker)))
 }
 
@@ -240,7 +247,9 @@ impl Signals {
                     continue;
                 }
                 if stop.is_requested() {
-                    eprintln!("second signal: ending at once; what was acknowledged is recovered at the next start");
+                    eprintln!(
+                        "second signal: ending at once; what was acknowledged is recovered at the next start"
+                    );
                     std::process::exit(i32::from(ErrorKind::System.exit_code()));
                 }
                 stop.request();

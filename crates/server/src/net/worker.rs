@@ -145,7 +145,8 @@ impl Worker {
                     // Both at once and edge-triggered: the kernel tells of each change once, and nothing need
                     // be registered again later.
                     let interest = Interest::READABLE | Interest::WRITABLE;
-                    if self.poll.registry().register(&mut connection.stream, Token(index), interest).is_err() {
+                    if self.poll.registry().register(&mut connection.stream, Token(index), interest).is_err()
+                    {
                         self.server.clients.leave(id);
                         self.free.push(index);
                         continue;
@@ -243,7 +244,8 @@ impl Worker {
             let Some(connection) = connection else { continue };
             if connection.overdue(&turn) {
                 ended.push(index);
-            } else if connection.session.paused_until.is_some_and(|until| until <= now) && !connection.listed {
+            } else if connection.session.paused_until.is_some_and(|until| until <= now) && !connection.listed
+            {
                 connection.listed = true;
                 self.working.push(index);
             }

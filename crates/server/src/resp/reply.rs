@@ -252,7 +252,8 @@ mod tests {
 
     #[test]
     fn each_value_has_its_bytes_in_both_protocols() {
-        let both: [(&str, &str, fn(&mut Reply<'_>)); 11] = [
+        type Case = (&'static str, &'static str, fn(&mut Reply<'_>));
+        let both: [Case; 11] = [
             ("+OK\r\n", "+OK\r\n", |r| r.ok()),
             ("-ERR a b \r\n", "-ERR a b \r\n", |r| r.error("ERR a\nb\r")),
             (":-12\r\n", ":-12\r\n", |r| r.integer(-12)),

@@ -1,0 +1,132 @@
+//! CONFIG: reads and changes directives. What they mean is in `config::directives`.
+
+use super::{ADMIN, EARLY};
+use crate::command::{Args, Call, CommandError, Spec, errors};
+use crate::config::directives::{DIRECTIVES, Directive, Known, find};
+use crate::config::{Config, rewrite};
+use crate::net::open_files;
+use duramen_structures::glob;
+
+pub const SPEC: Spec = Spec::container(
+    "config",
+    &[
+        Spec { arity: -3, flags: ADMIN, ..Spec::new("config|get", get) },
+        Spec { arity: -4, flags: ADMIN, ..Spec::new("config|set", set) },
+        Spec { arity: 2, flags: ADMIN, ..Spec::new("config|rewrite", rewrite_file) },
+        Spec { arity: 2, flags: ADMIN, ..Spec::new("config|resetstat", resetstat) },
+        Spec { arity: 2, flags: EARLY, ..Spec::new("config|help", help) },
+    ],
+);
+
+const HELP: &[&str] = &[
+    "CONFIG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "GET <pattern>",
+    "    Return parameters matching the glob-like <pattern> and their values.",
+    "SET <directive> <value>",
+    "    Set the configuration <directive> to <value>.",
+    "RESETSTAT",
+    "    Reset statistics reported by the INFO command.",
+    "REWRITE",
+    "    Rewrite the configuration file.",
+    "HELP",
+    "    Prints this help.",
+];
+
+fn help(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    call.reply.lines(HELP);
+    Ok(())
+}
+
+fn get(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let config = call.server.config();
+    let wanted = |directive: &&Directive| {
+        call.args.from(2).any(|pattern| glob::matches_ignore_case(pattern, directive.name.as_bytes()))
+    };
+    let found: Vec<_> = DIRECTIVES.iter().filter(wanted).collect();
+    call.reply.map(found.len());
+    for directive in found {
+        call.reply.bulk(directive.name.as_bytes());
+        call.reply.bulk((directive.get)(&config).as_bytes());
+    }
+    Ok(())
+}
+
+fn set(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    if !call.args.len().is_multiple_of(2) {
+        return Err(errors::SYNTAX);
+    }
+    let changes = changes(call.args)?;
+    let server = call.server;
+    server.config_change(|config| {
+        let before = config.clone();
+        for (directive, value) in &changes {
+            (directive.set)(config, &[value]).map_err(|why| failed(directive.name, &why))?;
+        }
+        effect(call, &before, config)
+    })?;
+    call.reply.ok();
+    Ok(())
+}
+
+/// Reads names and values. All names are looked at before any value is taken.
+fn changes(args: Args<'_>) -> Result<Vec<(&'static Directive, &str)>, CommandError> {
+    let mut changes: Vec<(&'static Directive, &str)> = Vec::new();
+    for at in (2..args.len()).step_by(2) {
+        let name = String::from_utf8_lossy(args.at(at));
+        let Known::Directive(directive) = find(&name) else {
+            return Err(CommandError::with(format!(
+                "ERR Unknown option or number of arguments for CONFIG SET - '{name}'"
+            )));
+        };
+        if !directive.mutable {
+            return Err(failed(directive.name, "can't set immutable config"));
+        }
+        if changes.iter().any(|(other, _)| other.name == directive.name) {
+            return Err(failed(directive.name, "duplicate parameter"));
+        }
+        let value = std::str::from_utf8(args.at(at + 1))
+            .map_err(|_| failed(directive.name, "argument must be UTF-8"))?;
+        changes.push((directive, value));
+    }
+    Ok(changes)
+}
+
+/// Does what a change needs besides being noted.
+fn effect(call: &Call<'_, '_>, before: &Config, after: &Config) -> Result<(), CommandError> {
+    if after.durability != before.durability {
+        let changed = call.server.keyspace.store().set_durability(after.durability);
+        changed.map_err(|error| failed("appendfsync", &error.to_string()))?;
+    }
+    if after.maxclients > before.maxclients {
+        let possible = open_files::raise(after.maxclients);
+        if possible < after.maxclients {
+            return Err(failed(
+                "maxclients",
+                &format!(
+                    "The operating system is not able to handle the specified number of clients, try with {possible}"
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn failed(name: &str, why: &str) -> CommandError {
+    CommandError::with(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {why}"))
+}
+
+fn rewrite_file(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let config = call.server.config();
+    let file =
+        config.file.as_ref().ok_or(CommandError::new("ERR The server is running without a config file"))?;
+    rewrite(&config, file)
+        .map_err(|error| CommandError::with(format!("ERR Rewriting config file: {error}")))?;
+    call.reply.ok();
+    Ok(())
+}
+
+fn resetstat(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    call.server.totals_reset();
+    call.reply.ok();
+    Ok(())
+}

@@ -1,0 +1,360 @@
+//! INFO [section…]: the state of the server, in the sections and with the field names that redis-cli, redis_exporter and
+//! RedisInsight read.
+//!
+//! Fields whose meaning does not exist here are left out rather than invented, except those without which
+//! tools fail; these have the value that is true of a server without the feature (no replicas, no cluster, no
+//! child processes).
+
+use super::{EARLY, REDIS_VERSION};
+use crate::clients::unix_seconds;
+use crate::command::{Call, CommandError, Spec, Table};
+use crate::config::Config;
+use crate::process;
+use crate::server::Server;
+use crate::stats::Totals;
+use duramen::{Durability, Stats};
+use std::fmt::{Display, Write as _};
+use std::sync::atomic::Ordering;
+
+pub const SPEC: Spec = Spec { arity: -1, flags: EARLY, ..Spec::new("info", info) };
+
+/// A section: its name, whether it is shown without being asked for, and what writes it.
+type Section = (&'static str, bool, fn(&mut Text, &Facts<'_>));
+
+const SECTIONS: &[Section] = &[
+    ("Server", true, server),
+    ("Clients", true, clients),
+    ("Memory", true, memory),
+    ("Persistence", true, persistence),
+    ("Stats", true, stats),
+    ("Replication", true, replication),
+    ("CPU", true, cpu),
+    ("Modules", true, |_, _| {}),
+    ("Commandstats", false, commandstats),
+    ("Errorstats", true, errorstats),
+    ("Latencystats", false, |_, _| {}),
+    ("Cluster", true, |text, _| text.field("cluster_enabled", 0)),
+    ("Duramen", true, duramen),
+    ("Keyspace", true, keyspace),
+];
+
+fn info(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let asked: Vec<String> =
+        call.args.from(1).map(|name| String::from_utf8_lossy(name).to_ascii_lowercase()).collect();
+    let asked_for = |name: &str| asked.iter().any(|asked| asked == name);
+    let (default, all) =
+        (asked.is_empty() || asked_for("default"), asked_for("all") || asked_for("everything"));
+
+    let facts = Facts {
+        server: call.server,
+        config: call.server.config(),
+        totals: call.server.totals(),
+        store: call.server.keyspace.store().stats(),
+        process: process::read(),
+        now: call.now,
+    };
+    let mut text = Text(String::with_capacity(8192));
+    for (name, by_default, write) in SECTIONS {
+        if all || (default && *by_default) || asked_for(&name.to_ascii_lowercase()) {
+            if !text.0.is_empty() {
+                text.0.push_str("\r\n");
+            }
+            text.line(format_args!("# {name}"));
+            write(&mut text, &facts);
+        }
+    }
+    call.reply.verbatim(&text.0);
+    Ok(())
+}
+
+struct Facts<'a> {
+    server: &'a Server,
+    config: std::sync::Arc<Config>,
+    totals: Totals,
+    store: Stats,
+    process: process::Process,
+    now: u64,
+}
+
+struct Text(String);
+
+impl Text {
+    fn line(&mut self, line: impl Display) {
+        // Writing to a string cannot fail.
+        let _ = write!(self.0, "{line}\r\n");
+    }
+
+    fn field(&mut self, name: &str, value: impl Display) {
+        self.line(format_args!("{name}:{value}"));
+    }
+
+    /// Bytes, and the same as people read it.
+    fn bytes(&mut self, name: &str, bytes: u64) {
+        self.field(name, bytes);
+        self.field(&format!("{name}_human"), human(bytes));
+    }
+}
+
+fn server(text: &mut Text, facts: &Facts<'_>) {
+    let up = facts.server.started.elapsed().as_secs();
+    text.field("redis_version", REDIS_VERSION);
+    text.field("redis_git_sha1", "00000000");
+    text.field("redis_git_dirty", 0);
+    text.field("redis_build_id", "0");
+    text.field("redis_mode", "standalone");
+    text.field("server_name", "duramen");
+    text.field("duramen_version", env!("CARGO_PKG_VERSION"));
+    text.field("os", &facts.process.system);
+    text.field("arch_bits", usize::BITS);
+    text.field("monotonic_clock", "POSIX clock_gettime");
+    text.field("multiplexing_api", "epoll");
+    text.field("process_id", std::process::id());
+    text.field(
+        "process_supervised",
+        if std::env::var_os("NOTIFY_SOCKET").is_some() { "systemd" } else { "no" },
+    );
+    text.field("run_id", &facts.server.run_id);
+    text.field("tcp_port", facts.config.port);
+    text.field("server_time_usec", facts.now * 1000);
+    text.field("uptime_in_seconds", up);
+    text.field("uptime_in_days", up / 86_400);
+    text.field("hz", 10);
+    text.field("configured_hz", 10);
+    // 24 bits of seconds, as Redis keeps them.
+    text.field("lru_clock", unix_seconds() & 0xff_ffff);
+    text.field("executable", &facts.process.executable);
+    text.field(
+        "config_file",
+        facts.config.file.as_ref().map_or_else(String::new, |file| file.display().to_string()),
+    );
+    text.field("io_threads_active", 0);
+    text.field("worker_threads", facts.server.inboxes.len());
+}
+
+fn clients(text: &mut Text, facts: &Facts<'_>) {
+    text.field("connected_clients", facts.server.clients.count());
+    text.field("cluster_connections", 0);
+    text.field("maxclients", facts.config.maxclients);
+    text.field("client_recent_max_input_buffer", facts.totals.input_bytes_max);
+    text.field("client_recent_max_output_buffer", facts.totals.output_bytes_max);
+    let paused =
+        facts.server.clients.list().iter().filter(|client| client.paused.load(Ordering::Relaxed)).count();
+    text.field("blocked_clients", paused);
+    text.field("tracking_clients", 0);
+    text.field("clients_in_timeout_table", 0);
+}
+
+fn memory(text: &mut Text, facts: &Facts<'_>) {
+    let process = &facts.process;
+    text.bytes("used_memory", process.anonymous_bytes);
+    text.bytes("used_memory_rss", process.resident_bytes);
+    text.bytes("used_memory_peak", process.resident_bytes_max);
+    text.field("used_memory_peak_perc", percent(process.anonymous_bytes, process.resident_bytes_max));
+    text.field("used_memory_overhead", facts.store.index_bytes);
+    text.field("used_memory_startup", 0);
+    text.field("used_memory_dataset", facts.store.live_bytes);
+    text.field("used_memory_dataset_perc", percent(facts.store.live_bytes, facts.store.used_bytes));
+    text.bytes("total_system_memory", process.system_bytes);
+    text.field("used_memory_lua", 0);
+    text.field("used_memory_lua_human", "0B");
+    text.field("number_of_cached_scripts", 0);
+    text.bytes("maxmemory", facts.config.maxmemory);
+    text.field("maxmemory_policy", "noeviction");
+    text.field("mem_fragmentation_ratio", ratio(process.resident_bytes, process.anonymous_bytes));
+    text.field("mem_fragmentation_bytes", process.resident_bytes as i64 - process.anonymous_bytes as i64);
+    text.field("mem_not_counted_for_evict", 0);
+    text.field("mem_replication_backlog", 0);
+    text.field("mem_clients_slaves", 0);
+    let waiting: u64 = facts.server.clients.list().iter().map(|client| buffered(client)).sum();
+    text.field("mem_clients_normal", waiting);
+    text.field("mem_allocator", "system");
+    text.field("active_defrag_running", 0);
+    text.field("lazyfree_pending_objects", 0);
+    text.field("lazyfreed_objects", 0);
+}
+
+fn buffered(client: &crate::clients::Client) -> u64 {
+    [&client.input_bytes, &client.input_free_bytes, &client.output_bytes]
+        .iter()
+        .map(|bytes| bytes.load(Ordering::Relaxed))
+        .sum()
+}
+
+fn persistence(text: &mut Text, facts: &Facts<'_>) {
+    text.field("loading", 0);
+    text.field("async_loading", 0);
+    text.field("current_cow_peak", 0);
+    text.field("current_cow_size", 0);
+    // What is not yet safe from a power failure: nothing, or at most what the interval allows.
+    let behind = facts.store.epoch.saturating_sub(facts.store.epoch_committed);
+    let unsaved = if facts.config.durability == Durability::EveryWrite { 0 } else { behind };
+    text.field("rdb_changes_since_last_save", unsaved);
+    text.field("rdb_bgsave_in_progress", 0);
+    text.field("rdb_last_save_time", facts.server.saved_at.load(Ordering::Relaxed));
+    text.field("rdb_last_bgsave_status", "ok");
+    text.field("rdb_last_bgsave_time_sec", -1);
+    text.field("rdb_current_bgsave_time_sec", -1);
+    text.field("rdb_last_cow_size", 0);
+    text.field("aof_enabled", 1);
+    text.field("aof_rewrite_in_progress", 0);
+    text.field("aof_rewrite_scheduled", 0);
+    text.field("aof_last_rewrite_time_sec", -1);
+    text.field("aof_current_rewrite_time_sec", -1);
+    text.field("aof_last_bgrewrite_status", "ok");
+    text.field("aof_last_write_status", "ok");
+    text.field("aof_last_cow_size", 0);
+    text.field("aof_current_size", facts.store.used_bytes);
+    text.field("aof_base_size", facts.store.live_bytes);
+}
+
+fn stats(text: &mut Text, facts: &Facts<'_>) {
+    let totals = &facts.totals;
+    let (accepted, rejected) = facts.server.clients.history();
+    let rates = facts.server.rates();
+    text.field("total_connections_received", accepted);
+    text.field("total_commands_processed", totals.commands_processed);
+    text.field("instantaneous_ops_per_sec", rates.commands);
+    text.field("total_net_input_bytes", totals.input_bytes);
+    text.field("total_net_output_bytes", totals.output_bytes);
+    text.field("total_net_repl_input_bytes", 0);
+    text.field("total_net_repl_output_bytes", 0);
+    text.field("instantaneous_input_kbps", format_args!("{:.2}", rates.input_bytes as f64 / 1024.0));
+    text.field("instantaneous_output_kbps", format_args!("{:.2}", rates.output_bytes as f64 / 1024.0));
+    text.field("rejected_connections", rejected);
+    text.field("sync_full", 0);
+    text.field("sync_partial_ok", 0);
+    text.field("sync_partial_err", 0);
+    text.field("expired_keys", facts.store.expired_keys);
+    text.field("evicted_keys", 0);
+    text.field("evicted_clients", 0);
+    text.field("pubsub_channels", 0);
+    text.field("pubsub_patterns", 0);
+    text.field("latest_fork_usec", 0);
+    text.field("total_forks", 0);
+    text.field("migrate_cached_sockets", 0);
+    text.field("slave_expires_tracked_keys", 0);
+    text.field("active_defrag_hits", 0);
+    text.field("active_defrag_misses", 0);
+    text.field("active_defrag_key_hits", 0);
+    text.field("active_defrag_key_misses", 0);
+    text.field("total_error_replies", totals.error_replies);
+    text.field("total_reads_processed", totals.reads);
+    text.field("total_writes_processed", totals.writes);
+    text.field("client_query_buffer_limit_disconnections", totals.query_limit_disconnections);
+    text.field("client_output_buffer_limit_disconnections", totals.output_limit_disconnections);
+    text.field("total_event_loop_turns", totals.turns);
+    text.field("total_transaction_conflicts", totals.conflicts);
+}
+
+fn replication(text: &mut Text, facts: &Facts<'_>) {
+    text.field("role", "master");
+    text.field("connected_slaves", 0);
+    text.field("master_failover_state", "no-failover");
+    text.field("master_replid", &facts.server.run_id);
+    text.field("master_replid2", "0".repeat(40));
+    text.field("master_repl_offset", 0);
+    text.field("second_repl_offset", -1);
+    text.field("repl_backlog_active", 0);
+    text.field("repl_backlog_size", 0);
+    text.field("repl_backlog_first_byte_offset", 0);
+    text.field("repl_backlog_histlen", 0);
+}
+
+fn cpu(text: &mut Text, facts: &Facts<'_>) {
+    text.field("used_cpu_sys", format_args!("{:.6}", facts.process.system_seconds));
+    text.field("used_cpu_user", format_args!("{:.6}", facts.process.user_seconds));
+    text.field("used_cpu_sys_children", "0.000000");
+    text.field("used_cpu_user_children", "0.000000");
+}
+
+fn commandstats(text: &mut Text, facts: &Facts<'_>) {
+    for (index, command) in facts.totals.commands.iter().enumerate() {
+        if command.calls + command.rejected == 0 {
+            continue;
+        }
+        let Some(entry) = Table::get().at(index) else { continue };
+        let micros = command.nanos / 1000;
+        let per_call = if command.calls == 0 { 0.0 } else { micros as f64 / command.calls as f64 };
+        text.line(format_args!(
+            "cmdstat_{}:calls={},usec={micros},usec_per_call={per_call:.2},rejected_calls={},failed_calls={}",
+            entry.spec.name, command.calls, command.rejected, command.failed
+        ));
+    }
+}
+
+fn errorstats(text: &mut Text, facts: &Facts<'_>) {
+    for (code, count) in &facts.totals.errors {
+        text.line(format_args!("errorstat_{code}:count={count}"));
+    }
+}
+
+fn duramen(text: &mut Text, facts: &Facts<'_>) {
+    let store = &facts.store;
+    text.field("duramen_store", facts.server.keyspace.store().describe());
+    text.field("duramen_durability", crate::config::value::durability_text(facts.config.durability));
+    for (name, value) in [
+        ("keys", store.keys),
+        ("medium_bytes", store.medium_bytes),
+        ("used_bytes", store.used_bytes),
+        ("live_bytes", store.live_bytes),
+        ("free_bytes", store.free_bytes),
+        ("index_bytes", store.index_bytes),
+        ("writers", store.writers),
+        ("compactions", store.compactions),
+        ("compacted_bytes", store.compacted_bytes),
+        ("written_bytes", store.written_bytes),
+        ("epoch", store.epoch),
+        ("epoch_committed", store.epoch_committed),
+        ("recovered_records", store.recovered_records),
+        ("recovery_nanos", store.recovery_nanos),
+    ] {
+        text.field(&format!("duramen_{name}"), value);
+    }
+}
+
+fn keyspace(text: &mut Text, facts: &Facts<'_>) {
+    for db in 0..facts.server.keyspace.databases() {
+        let count = facts.server.keyspace.count(db, facts.now);
+        if count.keys > 0 {
+            text.line(format_args!("db{db}:keys={},expires={},avg_ttl=0", count.keys, count.expires));
+        }
+    }
+}
+
+/// As Redis writes bytes for people.
+fn human(bytes: u64) -> String {
+    let unit = |power: u32| bytes as f64 / 1024f64.powi(power as i32);
+    match bytes {
+        0..1024 => format!("{bytes}B"),
+        1024..0x10_0000 => format!("{:.2}K", unit(1)),
+        0x10_0000..0x4000_0000 => format!("{:.2}M", unit(2)),
+        0x4000_0000..0x100_0000_0000 => format!("{:.2}G", unit(3)),
+        _ => format!("{:.2}T", unit(4)),
+    }
+}
+
+fn percent(part: u64, whole: u64) -> String {
+    format!("{:.2}%", if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 })
+}
+
+fn ratio(part: u64, whole: u64) -> String {
+    format!("{:.2}", if whole == 0 { 0.0 } else { part as f64 / whole as f64 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_written_as_redis_writes_them() {
+        for (bytes, wanted) in [
+            (0, "0B"),
+            (1023, "1023B"),
+            (916_968, "895.48K"),
+            (6_856_704, "6.54M"),
+            (25_276_502_016, "23.54G"),
+        ] {
+            assert_eq!(human(bytes), wanted);
+        }
+    }
+}

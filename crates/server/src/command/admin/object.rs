@@ -1,0 +1,94 @@
+//! OBJECT: how a value is kept. Clients use it to look inside Redis; the answers are what Redis would say of such
+//! a value, since tools decide by them how to show it.
+
+use super::EARLY;
+use crate::command::{Call, CommandError, Flags, Keys, Spec, integer};
+
+pub const SPEC: Spec = Spec::container(
+    "object",
+    &[
+        Spec { arity: 3, flags: Flags::READONLY, keys: KEY, ..Spec::new("object|encoding", encoding) },
+        Spec { arity: 3, flags: Flags::READONLY, keys: KEY, ..Spec::new("object|refcount", refcount) },
+        Spec { arity: 3, flags: Flags::READONLY, keys: KEY, ..Spec::new("object|idletime", idletime) },
+        Spec { arity: 3, flags: Flags::READONLY, keys: KEY, ..Spec::new("object|freq", freq) },
+        Spec { arity: 2, flags: EARLY, ..Spec::new("object|help", help) },
+    ],
+);
+
+const KEY: Keys = Keys::range(2, 2, 1);
+
+const HELP: &[&str] = &[
+    "OBJECT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "ENCODING <key>",
+    "    Return the kind of internal representation used in order to store the value",
+    "    associated with a <key>.",
+    "FREQ <key>",
+    "    Return the access frequency index of the <key>. The returned integer is",
+    "    proportional to the logarithm of the recent access frequency of the key.",
+    "IDLETIME <key>",
+    "    Return the idle time of the <key>, that is the approximated number of",
+    "    seconds elapsed since the last access to the key.",
+    "REFCOUNT <key>",
+    "    Return the number of references of the value associated with the specified",
+    "    <key>.",
+    "HELP",
+    "    Prints this help.",
+];
+
+// Redis keeps a string up to this long beside its head.
+const EMBEDDED_BYTES_MAX: usize = 44;
+// Redis shares one object for each of these integers, and shows this count for it.
+const SHARED_INTEGERS: std::ops::Range<i64> = 0..10_000;
+const SHARED_REFCOUNT: i64 = i32::MAX as i64;
+
+fn help(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    call.reply.lines(HELP);
+    Ok(())
+}
+
+/// Looks at the value; without one the reply is null.
+fn with_value(
+    call: &mut Call<'_, '_>,
+    reply: impl FnOnce(&mut crate::resp::Reply<'_>, &[u8]),
+) -> Result<(), CommandError> {
+    let (db, key) = (call.db(), call.args.at(2));
+    match call.txn.get(db, key)? {
+        None => call.reply.null(),
+        Some(value) => reply(&mut call.reply, &value),
+    }
+    Ok(())
+}
+
+fn encoding(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    with_value(call, |reply, value| {
+        reply.bulk(match value.len() {
+            _ if integer(value).is_some() => b"int",
+            0..=EMBEDDED_BYTES_MAX => b"embstr",
+            _ => b"raw",
+        });
+    })
+}
+
+fn refcount(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    with_value(call, |reply, value| {
+        let shared = integer(value).is_some_and(|value| SHARED_INTEGERS.contains(&value));
+        reply.integer(if shared { SHARED_REFCOUNT } else { 1 });
+    })
+}
+
+/// Always 0: reading a key leaves no trace, so that readers never meet.
+fn idletime(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    with_value(call, |reply, _| reply.integer(0))
+}
+
+fn freq(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let (db, key) = (call.db(), call.args.at(2));
+    if !call.txn.exists(db, key)? {
+        call.reply.null();
+        return Ok(());
+    }
+    Err(CommandError::new(
+        "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching \
+         between policies at runtime LRU and LFU data will take some time to adjust.",
+    ))
+}

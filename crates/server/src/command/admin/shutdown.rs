@@ -1,0 +1,37 @@
+//! SHUTDOWN [NOSAVE|SAVE] [NOW] [FORCE] | ABORT: ends the server cleanly. Nothing acknowledged is lost by any of the
+//! forms. The connection ends without a reply.
+
+use super::ADMIN;
+use crate::command::{Call, CommandError, Flags, Spec, errors};
+use std::time::{Duration, Instant};
+
+pub const SPEC: Spec = Spec {
+    arity: -1,
+    flags: ADMIN.with(Flags::NO_MULTI).with(Flags::ALLOW_BUSY),
+    ..Spec::new("shutdown", shutdown)
+};
+
+fn shutdown(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let (mut save, mut no_save, mut others, mut abort) = (false, false, false, false);
+    for index in 1..call.args.len() {
+        let is = |word| call.args.is(index, word);
+        save |= is("save");
+        no_save |= is("nosave");
+        abort |= is("abort");
+        others |= is("now") || is("force");
+        if !(is("save") || is("nosave") || is("abort") || is("now") || is("force")) {
+            return Err(errors::SYNTAX);
+        }
+    }
+    if (save && no_save) || (abort && (save || no_save || others)) {
+        return Err(errors::SYNTAX);
+    }
+    if abort {
+        // A shutdown here waits for nothing, so none can be under way.
+        return Err(CommandError::new("ERR No shutdown in progress."));
+    }
+    call.server.stop.request();
+    // Until the worker closes it, the connection executes nothing more.
+    call.session.paused_until = Some(Instant::now() + Duration::from_secs(60));
+    Ok(())
+}
