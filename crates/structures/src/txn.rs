@@ -32,6 +32,7 @@
 //! 4. A value whose time has come is absent, whether or not the engine has swept it.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::ops::{Deref, Range};
 
 use duramen::{Batch, Meta, Stamp, Swap, Value, Writer};
@@ -317,19 +318,36 @@ impl<'w> Txn<'w> {
         })?)
     }
 
+    /// Some key of `db`, each with the same chance. Reads the whole database.
+    pub fn random_key(&mut self, db: u8) -> Result<Option<Vec<u8>>> {
+        let mut chosen = None;
+        let (mut seen, mut cursor) = (0u64, 0);
+        loop {
+            cursor = self.scan(db, cursor, SCAN_ENTRIES, |key, _| {
+                seen += 1;
+                // The n-th key replaces the one chosen before with a chance of 1 in n.
+                if random().is_multiple_of(seen) {
+                    chosen = Some(key.to_vec());
+                }
+            })?;
+            if cursor == 0 {
+                return Ok(chosen);
+            }
+        }
+    }
+
     // --- WATCH
 
-    /// Remembers `key` as it is now. `None` for a key too long to ever exist.
+    /// Remembers `key` as it is now; `None` for a key too long to ever exist. Not part of what commit
+    /// checks: each key is watched by itself, from its own moment on.
     pub fn watch(&mut self, db: u8, key: &[u8]) -> Result<Option<Watched>> {
-        let Some(at) = self.entry(db, key) else { return Ok(None) };
-        let expires_at = self.get(db, key)?.and_then(|found| found.expires_at());
-        let scratch = &self.worker.scratch;
-        let entry = &scratch.entries[at];
-        Ok(entry.seen.map(|seen| Watched {
-            key: scratch.arena[entry.key.clone()].into(),
-            stamp: seen.stamp,
-            expires_at,
-        }))
+        if key.len() > KEY_BYTES_MAX {
+            return Ok(None);
+        }
+        let key: Box<[u8]> = [&[db], key].concat().into();
+        let (stamp, value) = self.worker.writer.get_stamped(&key)?;
+        let expires_at = value.and_then(|value| value.expires_at()).filter(|&time| time > self.now);
+        Ok(Some(Watched { key, stamp, expires_at }))
     }
 
     /// Whether a watched key is still as it was. From a yes on, commit demands that it stays so.
@@ -442,6 +460,11 @@ impl<'w> Txn<'w> {
 /// What goes with a string that lives until `expires_at`.
 pub fn string_until(expires_at: Option<u64>) -> Meta {
     Meta { tag: Type::String.tag(), expires_at, ..Meta::default() }
+}
+
+/// A random number: what the standard library seeds its hash tables with.
+fn random() -> u64 {
+    RandomState::new().hash_one(())
 }
 
 /// Reads an entry's key from the engine, and remembers its stamp the first time.
@@ -562,6 +585,13 @@ impl Payload {
             Self::Arena(range) => &arena[range.clone()],
             Self::Own(bytes) => bytes,
         }
+    }
+}
+
+impl Watched {
+    /// Whether it is `key` in `db` that is watched.
+    pub fn is(&self, db: u8, key: &[u8]) -> bool {
+        self.key.split_first() == Some((&db, key))
     }
 }
 

@@ -17,9 +17,11 @@ pub mod errors;
 mod spec;
 mod table;
 
-pub mod admin;
+pub mod bitmap;
 pub mod connection;
-pub mod reference;
+pub mod key;
+pub mod string;
+pub mod transaction;
 
 pub use args::{Args, OwnedArgs, Span, integer};
 pub use call::{After, Call};
@@ -29,4 +31,4 @@ pub use spec::{Apply, Flags, Keys, Spec};
 pub use table::{Entry, Table};
 
 /// Every group of commands. Each group's module lists its own.
-const GROUPS: &[&[Spec]] = &[connection::SPECS, admin::SPECS];
+const GROUPS: &[&[Spec]] = &[connection::SPECS, string::SPECS, bitmap::SPECS, key::SPECS, transaction::SPECS];

@@ -1,0 +1,19 @@
+//! EXISTS key [key …]: how many of these are there, a key named twice counting twice.
+
+use crate::command::{Call, CommandError, Flags, Keys, Spec};
+
+pub const SPEC: Spec = Spec {
+    arity: -2,
+    flags: Flags::READONLY.with(Flags::FAST),
+    keys: Keys::ALL,
+    ..Spec::new("exists", exists)
+};
+
+fn exists(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let mut count = 0;
+    for key in call.args.from(1) {
+        count += i64::from(call.txn.exists(call.session.db, key)?);
+    }
+    call.reply.integer(count);
+    Ok(())
+}

@@ -1,0 +1,15 @@
+//! EXPIREAT key unix-seconds [NX | XX | GT | LT]: when a key ends; 1 if that was set.
+
+use super::expiry::{Unit, expire_at};
+use crate::command::{Call, CommandError, Flags, Keys, Spec};
+
+pub const SPEC: Spec = Spec {
+    arity: -3,
+    flags: Flags::WRITE.with(Flags::FAST),
+    keys: Keys::FIRST,
+    ..Spec::new("expireat", expireat)
+};
+
+fn expireat(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    expire_at(call, Unit::Seconds, 0)
+}

@@ -1,0 +1,90 @@
+//! What EXPIRE and its like share, and TTL and its like.
+
+use crate::command::{Args, Call, CommandError};
+
+/// What a time is told in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unit {
+    Seconds,
+    Millis,
+}
+
+/// Under which conditions EXPIRE acts.
+#[derive(Default)]
+struct Conditions {
+    without: bool,
+    with: bool,
+    later: bool,
+    earlier: bool,
+}
+
+impl Conditions {
+    fn parse(args: Args<'_>) -> Result<Self, CommandError> {
+        let mut found = Self::default();
+        for (at, word) in args.iter().enumerate().skip(3) {
+            if args.is(at, "nx") {
+                found.without = true;
+            } else if args.is(at, "xx") {
+                found.with = true;
+            } else if args.is(at, "gt") {
+                found.later = true;
+            } else if args.is(at, "lt") {
+                found.earlier = true;
+            } else {
+                let word = String::from_utf8_lossy(word);
+                return Err(CommandError::with(format!("ERR Unsupported option {word}")));
+            }
+        }
+        if found.without && (found.with || found.later || found.earlier) {
+            return Err(CommandError::new(
+                "ERR NX and XX, GT or LT options at the same time are not compatible",
+            ));
+        }
+        if found.later && found.earlier {
+            return Err(CommandError::new("ERR GT and LT options at the same time are not compatible"));
+        }
+        Ok(found)
+    }
+
+    /// Whether a key that ends at `current` may end at `time`. Never ending counts as the latest end.
+    fn allow(&self, current: Option<i64>, time: i64) -> bool {
+        !(self.without && current.is_some()
+            || self.with && current.is_none()
+            || self.later && current.is_none_or(|current| time <= current)
+            || self.earlier && current.is_some_and(|current| time >= current))
+    }
+}
+
+/// EXPIRE, PEXPIRE, EXPIREAT and PEXPIREAT: the second argument is counted from `base` (Unix
+/// milliseconds). A time that has passed deletes the key.
+pub(super) fn expire_at(call: &mut Call<'_, '_>, unit: Unit, base: u64) -> Result<(), CommandError> {
+    let (db, key) = (call.session.db, call.args.at(1));
+    let conditions = Conditions::parse(call.args)?;
+    let unit = if unit == Unit::Seconds { 1000 } else { 1 };
+    let time = call
+        .args
+        .integer(2)?
+        .checked_mul(unit)
+        .and_then(|time| time.checked_add(base as i64))
+        .ok_or_else(|| CommandError::expire_time(call.entry.spec.name))?;
+    let set = match call.txn.get(db, key)? {
+        None => false,
+        Some(found) => conditions.allow(found.expires_at().map(|at| at as i64), time),
+    };
+    if set {
+        call.txn.set_expiry(db, key, Some(u64::try_from(time).unwrap_or(0)))?;
+    }
+    call.reply.integer(i64::from(set));
+    Ok(())
+}
+
+/// TTL, PTTL, EXPIRETIME and PEXPIRETIME: `show` makes the reply from the end of the key and the time now.
+pub(super) fn reply_end(call: &mut Call<'_, '_>, show: fn(i64, i64) -> i64) -> Result<(), CommandError> {
+    let found = call.txn.get(call.session.db, call.args.at(1))?;
+    let end = match found {
+        None => -2,
+        Some(found) => found.expires_at().map_or(-1, |at| show(at as i64, call.now as i64)),
+    };
+    call.reply.integer(end);
+    Ok(())
+}

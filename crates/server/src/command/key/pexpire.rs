@@ -1,0 +1,15 @@
+//! PEXPIRE key milliseconds [NX | XX | GT | LT]: when a key ends; 1 if that was set.
+
+use super::expiry::{Unit, expire_at};
+use crate::command::{Call, CommandError, Flags, Keys, Spec};
+
+pub const SPEC: Spec = Spec {
+    arity: -3,
+    flags: Flags::WRITE.with(Flags::FAST),
+    keys: Keys::FIRST,
+    ..Spec::new("pexpire", pexpire)
+};
+
+fn pexpire(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    expire_at(call, Unit::Millis, call.now)
+}

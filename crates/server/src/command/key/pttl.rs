@@ -1,0 +1,11 @@
+//! PTTL key: milliseconds until a key ends; -1 if it never does, -2 if it is not there.
+
+use super::expiry::reply_end;
+use crate::command::{Call, CommandError, Flags, Keys, Spec};
+
+pub const SPEC: Spec =
+    Spec { arity: 2, flags: Flags::READONLY.with(Flags::FAST), keys: Keys::FIRST, ..Spec::new("pttl", pttl) };
+
+fn pttl(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    reply_end(call, |at, now| at - now)
+}

@@ -1,0 +1,88 @@
+//! Commands on strings.
+
+mod append;
+mod decr;
+mod decrby;
+mod expiry;
+mod get;
+mod getdel;
+mod getex;
+mod getrange;
+mod getset;
+mod incr;
+mod incrby;
+mod incrbyfloat;
+mod lcs;
+mod mget;
+mod mset;
+mod msetnx;
+mod psetex;
+mod set;
+mod setex;
+mod setnx;
+mod setrange;
+mod strlen;
+mod substr;
+
+pub use expiry::{Clock, Expiry};
+
+use super::{Call, CommandError, Spec};
+use duramen_structures::string_until;
+use duramen_structures::strings::integer;
+
+/// The commands of this group.
+pub const SPECS: &[Spec] = &[
+    get::SPEC,
+    set::SPEC,
+    setnx::SPEC,
+    setex::SPEC,
+    psetex::SPEC,
+    getset::SPEC,
+    getdel::SPEC,
+    getex::SPEC,
+    mget::SPEC,
+    mset::SPEC,
+    msetnx::SPEC,
+    append::SPEC,
+    strlen::SPEC,
+    getrange::SPEC,
+    substr::SPEC,
+    setrange::SPEC,
+    incr::SPEC,
+    decr::SPEC,
+    incrby::SPEC,
+    decrby::SPEC,
+    incrbyfloat::SPEC,
+    lcs::SPEC,
+];
+
+/// The longest string that commands may make (`proto-max-bulk-len`).
+pub fn string_bytes_max(_call: &Call<'_, '_>) -> u64 {
+    duramen::VALUE_BYTES_MAX as u64
+}
+
+/// INCR and its like: adds to the integer at the first argument and replies with the sum.
+fn add(call: &mut Call<'_, '_>, increment: i64) -> Result<(), CommandError> {
+    let (db, key) = (call.session.db, call.args.at(1));
+    let (value, expires_at) = match call.txn.get_string(db, key)? {
+        Some(old) => (integer::parse_or_error(&old)?, old.expires_at()),
+        None => (0, None),
+    };
+    let sum = integer::add(value, increment)?;
+    call.txn.put_with(db, key, &integer::Text::new(sum), string_until(expires_at))?;
+    call.reply.integer(sum);
+    Ok(())
+}
+
+/// MSET and MSETNX take a value for each key.
+fn pairs_or_arity(call: &Call<'_, '_>, name: &str) -> Result<(), CommandError> {
+    if call.args.len().is_multiple_of(2) { Err(CommandError::arity(name)) } else { Ok(()) }
+}
+
+fn put_pairs(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let args = call.args;
+    for (key, value) in args.from(1).step_by(2).zip(args.from(2).step_by(2)) {
+        call.txn.put(call.session.db, key, value)?;
+    }
+    Ok(())
+}
