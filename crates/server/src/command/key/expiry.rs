@@ -79,11 +79,11 @@ pub(super) fn expire_at(call: &mut Call<'_, '_>, unit: Unit, base: u64) -> Resul
 }
 
 /// TTL, PTTL, EXPIRETIME and PEXPIRETIME: `show` makes the reply from the end of the key and the time now.
-pub(super) fn reply_end(call: &mut Call<'_, '_>, show: fn(i64, i64) -> i64) -> Result<(), CommandError> {
+pub(super) fn reply_end(call: &mut Call<'_, '_>, show: fn(u64, u64) -> u64) -> Result<(), CommandError> {
     let found = call.txn.get(call.session.db, call.args.at(1))?;
     let end = match found {
         None => -2,
-        Some(found) => found.expires_at().map_or(-1, |at| show(at as i64, call.now as i64)),
+        Some(found) => found.expires_at().map_or(-1, |at| show(at, call.now) as i64),
     };
     call.reply.integer(end);
     Ok(())
