@@ -73,7 +73,7 @@ pub fn one_of(text: &str, words: &[&str]) -> Result<usize, String> {
 const KERNEL_WRITE_BACK: Duration = Duration::from_secs(30);
 
 /// `appendfsync`'s words.
-pub const APPENDFSYNC: [&str; 3] = ["always", "everysec", "no"];
+pub const APPENDFSYNC: [&str; 3] = ["everysec", "always", "no"];
 
 /// What `appendfsync` promises, as a durability.
 ///
@@ -81,8 +81,8 @@ pub const APPENDFSYNC: [&str; 3] = ["always", "everysec", "no"];
 /// Redis's text.
 pub fn appendfsync(text: &str) -> Result<Durability, String> {
     Ok(match one_of(text, &APPENDFSYNC)? {
-        0 => Durability::EveryWrite,
-        1 => Durability::Interval(Duration::from_secs(1)),
+        0 => Durability::Interval(Duration::from_secs(1)),
+        1 => Durability::EveryWrite,
         _ => Durability::Interval(KERNEL_WRITE_BACK),
     })
 }

@@ -70,7 +70,7 @@ fn info(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     for name in call.args.from(2) {
         match Table::get().full_name(name) {
             Some(entry) => reference::info(&mut call.reply, entry),
-            None => call.reply.null_array(),
+            None => call.reply.null(),
         }
     }
     Ok(())
