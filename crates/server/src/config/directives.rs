@@ -237,9 +237,9 @@ pub const DIRECTIVES: &[Directive] = &[
         "duramen-medium",
         false,
         "auto (from the path), devdax, fsdax, shm, file, volatile.",
-        |c| value::medium_text(c.medium),
+        |c| c.medium.to_string(),
         |c, v| {
-            c.medium = value::medium(v[0])?;
+            c.medium = value::word(v[0])?;
             Ok(())
         }
     ),
@@ -276,6 +276,17 @@ pub const DIRECTIVES: &[Directive] = &[
         |c| c.recovery_threads.to_string(),
         |c, v| {
             c.recovery_threads = value::integer(v[0], 0, 1024)? as usize;
+            Ok(())
+        }
+    ),
+    directive!(
+        "duramen-persist-step",
+        false,
+        "How lines of the medium are flushed: auto, or one of clwb, clflushopt, clflush, nt-avx512, nt-avx2, nt-sse2, \
+         movdir64b, order-only, dc-cvap, dc-cvac, for measuring.",
+        |c| c.persist_step.map_or_else(|| "auto".to_owned(), |step| step.to_string()),
+        |c, v| {
+            c.persist_step = if v[0].eq_ignore_ascii_case("auto") { None } else { Some(value::word(v[0])?) };
             Ok(())
         }
     ),

@@ -13,7 +13,7 @@ pub mod value;
 pub use load::help;
 pub use rewrite::rewrite;
 
-use duramen::{Durability, MediumKind};
+use duramen::{Durability, MediumKind, PersistStep};
 use std::path::PathBuf;
 
 /// A complete configuration.
@@ -38,6 +38,7 @@ pub struct Config {
     pub durability: Durability,
     pub pidfile: String,
     pub medium: MediumKind,
+    pub persist_step: Option<PersistStep>,
     pub path: PathBuf,
     pub threads: usize,
     pub recovery_threads: usize,
@@ -91,6 +92,7 @@ impl Default for Config {
             durability: Durability::EveryWrite,
             pidfile: String::new(),
             medium: MediumKind::Auto,
+            persist_step: None,
             path: PathBuf::from("./duramen-data"),
             threads: 0,
             recovery_threads: 0,

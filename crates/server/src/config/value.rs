@@ -1,6 +1,7 @@
 //! Values of directives, read and written as redis.conf has them. Errors are Redis's texts, which CONFIG SET shows.
 
-use duramen::{Durability, MediumKind};
+use duramen::Durability;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// `yes` or `no`.
@@ -137,27 +138,12 @@ fn duration(text: &str) -> Option<Duration> {
     }
 }
 
-const MEDIA: [(&str, MediumKind); 6] = [
-    ("auto", MediumKind::Auto),
-    ("devdax", MediumKind::Devdax),
-    ("fsdax", MediumKind::Fsdax),
-    ("shm", MediumKind::Shm),
-    ("file", MediumKind::File),
-    ("volatile", MediumKind::Volatile),
-];
-
-/// The kind of a medium by its name.
+/// A word that the engine knows.
 ///
 /// # Errors
-/// The names there are.
-pub fn medium(text: &str) -> Result<MediumKind, String> {
-    let names = MEDIA.map(|(name, _)| name);
-    one_of(text, &names).map(|index| MEDIA[index].1)
-}
-
-/// The name of a kind of medium.
-pub fn medium_text(medium: MediumKind) -> String {
-    MEDIA.iter().find(|(_, kind)| *kind == medium).map_or("auto", |(name, _)| name).to_owned()
+/// The words that it knows.
+pub fn word<T: FromStr<Err: ToString>>(text: &str) -> Result<T, String> {
+    text.to_ascii_lowercase().parse().map_err(|error: T::Err| error.to_string())
 }
 
 #[cfg(test)]

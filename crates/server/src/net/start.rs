@@ -10,10 +10,10 @@ use super::notify::{READY, STOPPING, notify};
 use super::open_files;
 use super::worker::{self, Worker};
 use crate::command::Dispatcher;
-use crate::config::Config;
+use crate::config::{Config, value};
 use crate::error::{Error, ErrorKind};
 use crate::server::{Server, Stop};
-use duramen::{Durability, Options};
+use duramen::Options;
 use duramen_structures::Keyspace;
 use mio::{Poll, Waker};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -91,7 +91,8 @@ impl Started {
         for (index, poll) in polls.into_iter().enumerate() {
             if let Err(error) = started.start_worker(index, poll) {
                 started.server.stop.request();
-                started.finish()?;
+                // The first error is the one to tell.
+                let _ = started.finish();
                 return Err(error);
             }
         }
@@ -100,18 +101,32 @@ impl Started {
 
     fn start_worker(&mut self, index: usize, poll: Poll) -> Result<(), Error> {
         let server = Arc::clone(&self.server);
-        let keys =
-            server.keyspace.worker().map_err(|error| Error::new(ErrorKind::Store, error.to_string()))?;
         let stats = Arc::clone(&server.stats[index]);
         let inbox = Arc::clone(&server.inboxes[index]);
+        let (ready, started) = std::sync::mpsc::sync_channel(1);
         let thread = std::thread::Builder::new().name(format!("duramen-worker-{index}")).spawn(move || {
             // Whatever ends a worker ends the server: its connections would wait for ever.
             let _guard = StopOnDrop(Arc::clone(&server.stop));
+            // The engine's writer stays with the thread that made it.
+            let keys = match server.keyspace.worker() {
+                Ok(keys) => {
+                    let _ = ready.send(Ok(()));
+                    keys
+                }
+                Err(error) => {
+                    let _ = ready.send(Err(error));
+                    return Ok(());
+                }
+            };
             let dispatcher = Dispatcher::new(Arc::clone(&server), keys, Arc::clone(&stats));
             Worker::new(server, inbox, poll, dispatcher, stats).run()
         });
         self.workers.push(thread.map_err(|error| system("start a thread", &error))?);
-        Ok(())
+        match started.recv() {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(Error::new(ErrorKind::Store, error.to_string())),
+            Err(_) => Err(Error::new(ErrorKind::System, "a worker thread ended before it began")),
+        }
     }
 
     /// Ends the server when asked to.
@@ -131,7 +146,7 @@ impl Started {
         finished
     }
 
-    fn finish(&mut self) -> Result<(), Error> {
+    fn finish(mut self) -> Result<(), Error> {
         self.listeners.clear();
         for inbox in &self.server.inboxes {
             inbox.send(Message::Stop);
@@ -148,7 +163,10 @@ impl Started {
             // The process ends in any case; a leftover is overwritten by the next start.
             let _ = std::fs::remove_file(&self.pidfile);
         }
-        let closed = self.server.keyspace.store().clone().close();
+        // Nobody else has the server now, so this closes the last handle of the store.
+        let store = self.server.keyspace.store().clone();
+        drop(self.server);
+        let closed = store.close();
         if let Some(error) = failed {
             return Err(Error::new(ErrorKind::System, format!("a worker thread failed: {error}")));
         }
@@ -160,8 +178,9 @@ impl Started {
         let config = self.server.config();
         let store = self.server.keyspace.store();
         let mut lines = vec![
-            format!("Duramen {} on {}", env!("CARGO_PKG_VERSION"), store.describe()),
-            format!("  durability: {}", promise(config.durability)),
+            format!("Duramen {}", env!("CARGO_PKG_VERSION")),
+            format!("  medium: {}", store.describe()),
+            format!("  durability: {}: {}", value::durability_text(config.durability), store.promise()),
         ];
         lines.extend(store.advice().map(|advice| format!("  advice: {advice}")));
         lines.extend(config.notices.iter().map(|notice| format!("  note: {notice}")));
@@ -178,20 +197,10 @@ impl Started {
     }
 }
 
-fn promise(durability: Durability) -> String {
-    match durability {
-        Durability::EveryWrite => "every-write: what is acknowledged is kept".to_owned(),
-        Durability::Interval(interval) => format!(
-            "interval {interval:?}: a crash of the server loses nothing that was acknowledged, a power failure at \
-             most the last {interval:?}"
-        ),
-        Durability::Manual => "manual: only SAVE, BGSAVE and a clean shutdown keep anything".to_owned(),
-    }
-}
-
 fn open_store(config: &Config) -> Result<Keyspace, Error> {
     let options = Options {
         medium: config.medium,
+        persist_step: config.persist_step,
         durability: config.durability,
         recovery_threads: config.recovery_threads,
         compaction_bytes_per_second: config.compaction_rate,
