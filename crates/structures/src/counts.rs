@@ -12,6 +12,7 @@
 //!    the slot in which it expires, at most [`SLOT_MS`] later. When the engine sweeps it is of no matter.
 //! 2. Adding to a slot that has passed changes nothing, so a commit that overtakes an expiry is harmless.
 //!
+//! A clock that is set forward and back again makes keys that expire in between uncounted until then.
 //! Redis counts expired keys until it happens to sweep them; these counts are never behind it.
 
 use std::collections::BTreeMap;
@@ -42,6 +43,37 @@ impl Life {
     }
 }
 
+/// A key that came, went, or got another expiry time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Change {
+    pub(crate) db: u8,
+    pub(crate) before: Life,
+    pub(crate) after: Life,
+}
+
+/// Keys of one database, added up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sum {
+    pub(crate) persistent: i64,
+    pub(crate) volatile: i64,
+}
+
+impl Sum {
+    /// Adds a change that is not counted yet.
+    pub(crate) fn change(&mut self, before: Life, after: Life) {
+        self.add(before, -1);
+        self.add(after, 1);
+    }
+
+    fn add(&mut self, life: Life, delta: i64) {
+        match life {
+            Life::Absent => {}
+            Life::Persistent => self.persistent += delta,
+            Life::Until(_) => self.volatile += delta,
+        }
+    }
+}
+
 /// One worker's share of the counts. Only its worker writes; anybody reads.
 #[derive(Debug)]
 pub(crate) struct Counts {
@@ -67,8 +99,8 @@ impl Counts {
         }
     }
 
-    /// Notes that a key of `db` changed from `before` to `after` at `now`.
-    pub(crate) fn change(&self, db: u8, before: Life, after: Life, now: u64) {
+    /// Counts a change, at `now`.
+    pub(crate) fn change(&self, Change { db, before, after }: Change, now: u64) {
         if before == after {
             return;
         }
@@ -106,11 +138,11 @@ impl Counts {
         }
     }
 
-    /// Keys without and with expiry time in `db` at `now`, as far as this worker counted them.
-    pub(crate) fn read(&self, db: u8, now: u64) -> (i64, i64) {
+    /// Keys in `db` at `now`, as far as this worker counted them.
+    pub(crate) fn read(&self, db: u8, now: u64) -> Sum {
         let persistent = self.persistent.get(usize::from(db)).map_or(0, |n| n.load(Ordering::Relaxed));
         let mut all = self.volatile.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        (persistent, all.get_mut(usize::from(db)).map_or(0, |volatile| volatile.count(now)))
+        Sum { persistent, volatile: all.get_mut(usize::from(db)).map_or(0, |volatile| volatile.count(now)) }
     }
 }
 
@@ -146,34 +178,43 @@ impl Volatile {
 mod tests {
     use super::*;
 
+    fn change(counts: &Counts, db: u8, before: Life, after: Life) {
+        counts.change(Change { db, before, after }, 0);
+    }
+
+    fn read(counts: &Counts, db: u8, now: u64) -> (i64, i64) {
+        let Sum { persistent, volatile } = counts.read(db, now);
+        (persistent, volatile)
+    }
+
     #[test]
     fn a_key_is_counted_until_it_is_deleted_or_its_slot_has_passed() {
         let counts = Counts::new(16);
-        counts.change(3, Life::Absent, Life::Persistent, 0);
-        counts.change(3, Life::Absent, Life::Until(10_000), 0);
-        assert_eq!(counts.read(3, 0), (1, 1));
-        assert_eq!(counts.read(0, 0), (0, 0));
-        counts.change(3, Life::Persistent, Life::Until(20_000), 0);
-        assert_eq!(counts.read(3, 10_000), (0, 2));
-        assert_eq!(counts.read(3, 10_000 + SLOT_MS), (0, 1));
-        counts.change(3, Life::Until(20_000), Life::Absent, 0);
-        assert_eq!(counts.read(3, 10_000 + SLOT_MS), (0, 0));
+        change(&counts, 3, Life::Absent, Life::Persistent);
+        change(&counts, 3, Life::Absent, Life::Until(10_000));
+        assert_eq!(read(&counts, 3, 0), (1, 1));
+        assert_eq!(read(&counts, 0, 0), (0, 0));
+        change(&counts, 3, Life::Persistent, Life::Until(20_000));
+        assert_eq!(read(&counts, 3, 10_000), (0, 2));
+        assert_eq!(read(&counts, 3, 10_000 + SLOT_MS), (0, 1));
+        change(&counts, 3, Life::Until(20_000), Life::Absent);
+        assert_eq!(read(&counts, 3, 10_000 + SLOT_MS), (0, 0));
     }
 
     #[test]
     fn a_change_that_overtakes_an_expiry_leaves_the_count_right() {
         let counts = Counts::new(1);
-        counts.change(0, Life::Absent, Life::Until(1_000), 0);
-        assert_eq!(counts.read(0, 5_000), (0, 0));
-        counts.change(0, Life::Until(1_000), Life::Persistent, 0);
-        assert_eq!(counts.read(0, 5_000), (1, 0));
+        change(&counts, 0, Life::Absent, Life::Until(1_000));
+        assert_eq!(read(&counts, 0, 5_000), (0, 0));
+        change(&counts, 0, Life::Until(1_000), Life::Persistent);
+        assert_eq!(read(&counts, 0, 5_000), (1, 0));
     }
 
     #[test]
     fn two_workers_add_up() {
         let (one, other) = (Counts::new(1), Counts::new(1));
-        one.change(0, Life::Absent, Life::Until(9_000), 0);
-        other.change(0, Life::Until(9_000), Life::Absent, 0);
-        assert_eq!(one.read(0, 0).1 + other.read(0, 0).1, 0);
+        change(&one, 0, Life::Absent, Life::Until(9_000));
+        change(&other, 0, Life::Until(9_000), Life::Absent);
+        assert_eq!(read(&one, 0, 0).1 + read(&other, 0, 0).1, 0);
     }
 }

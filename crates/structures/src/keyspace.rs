@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use duramen::{Store, Writer};
 
-use crate::counts::{Counts, Life};
+use crate::counts::{Change, Counts, Life, Sum};
 use crate::error::Result;
 use crate::txn::{Outcome, Scratch, Txn};
 
@@ -59,7 +59,8 @@ impl Keyspace {
                 if let Some(&db) = value.key().first()
                     && db < databases
                 {
-                    found.change(db, Life::Absent, Life::of(value.expires_at()), 0);
+                    let after = Life::of(value.expires_at());
+                    found.change(Change { db, before: Life::Absent, after }, 0);
                 }
             })?;
             if cursor == 0 {
@@ -75,22 +76,28 @@ impl Keyspace {
         let writer = self.shared.store.writer()?;
         let counts = Arc::new(Counts::new(self.shared.databases));
         self.shared.counts.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&counts));
-        Ok(Worker { keyspace: self.clone(), writer, counts, scratch: Scratch::default(), grouped: false })
+        Ok(Worker {
+            keyspace: self.clone(),
+            writer,
+            counts,
+            scratch: Scratch::default(),
+            grouped: false,
+            uncounted: Vec::new(),
+        })
     }
 
     /// Keys in `db` at `now` (Unix milliseconds). Exact when no write is under way, except that a key
     /// may be counted for 256 ms after it expired.
     pub fn count(&self, db: u8, now: u64) -> KeyCount {
+        self.sum(db, now).into()
+    }
+
+    pub(crate) fn sum(&self, db: u8, now: u64) -> Sum {
         let counts = self.shared.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let (mut persistent, mut expires) = (0, 0);
-        for share in counts.iter() {
-            let (p, e) = share.read(db, now);
-            persistent += p;
-            expires += e;
-        }
-        // Below zero only while a write that another worker has yet to count is under way.
-        let expires = u64::try_from(expires).unwrap_or(0);
-        KeyCount { keys: u64::try_from(persistent).unwrap_or(0) + expires, expires }
+        counts.iter().fold(Sum::default(), |sum, share| {
+            let Sum { persistent, volatile } = share.read(db, now);
+            Sum { persistent: sum.persistent + persistent, volatile: sum.volatile + volatile }
+        })
     }
 
     /// How many databases there are.
@@ -104,6 +111,14 @@ impl Keyspace {
     }
 }
 
+impl From<Sum> for KeyCount {
+    fn from(sum: Sum) -> Self {
+        // Below zero only while a write that another worker has yet to count is under way.
+        let expires = u64::try_from(sum.volatile).unwrap_or(0);
+        Self { keys: u64::try_from(sum.persistent).unwrap_or(0) + expires, expires }
+    }
+}
+
 /// What one thread needs to run commands. `Send`, so that it may be made elsewhere.
 pub struct Worker {
     pub(crate) keyspace: Keyspace,
@@ -111,6 +126,8 @@ pub struct Worker {
     pub(crate) counts: Arc<Counts>,
     pub(crate) scratch: Scratch,
     grouped: bool,
+    // What the group changed. Others may count it only once it is durable: a count tells of writes too.
+    pub(crate) uncounted: Vec<(Change, u64)>,
 }
 
 impl Worker {
@@ -132,8 +149,20 @@ impl Worker {
     pub fn settle(&mut self) -> Result<()> {
         if std::mem::take(&mut self.grouped) {
             self.writer.settle()?;
+            for (change, now) in self.uncounted.drain(..) {
+                self.counts.change(change, now);
+            }
         }
         Ok(())
+    }
+
+    /// Counts a change that was applied.
+    pub(crate) fn count(&mut self, change: Change, now: u64) {
+        if self.grouped {
+            self.uncounted.push((change, now));
+        } else {
+            self.counts.change(change, now);
+        }
     }
 
     /// Makes what this worker wrote visible to scans, which read past its group.
@@ -195,6 +224,9 @@ impl Worker {
 impl Drop for Worker {
     /// Hands the worker's counts to the share that was found at open, so that shares do not pile up.
     fn drop(&mut self) {
+        for (change, now) in self.uncounted.drain(..) {
+            self.counts.change(change, now);
+        }
         let mut counts = self.keyspace.shared.counts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(at) = counts.iter().position(|share| Arc::ptr_eq(share, &self.counts)) {
             counts.swap_remove(at);

@@ -31,23 +31,20 @@
 //!    that the write needs.
 //! 4. A value whose time has come is absent, whether or not the engine has swept it.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
-use std::ops::{Deref, Range};
+mod scratch;
 
-use duramen::{Batch, Meta, Stamp, Swap, Value, Writer};
+use std::hash::{BuildHasher, RandomState};
+use std::ops::Deref;
+
+use duramen::{Meta, Stamp, Swap, Value};
 
 use crate::Type;
-use crate::counts::Life;
+use crate::counts::{Change, Life};
 use crate::error::{Error, Result};
 use crate::keyspace::{KEY_BYTES_MAX, KeyCount, Worker};
+pub(crate) use scratch::Scratch;
+use scratch::{Payload, Seen, Write, stored};
 
-// Up to this many entries a linear search is faster than hashing.
-const LINEAR_ENTRIES: usize = 8;
-// A larger value gets memory of its own, so that the arena, which is kept, stays small.
-const ARENA_VALUE_BYTES: usize = 64 << 10;
-// An arena grown past this by many values in one transaction is given back.
-const ARENA_KEEP_BYTES: usize = 1 << 20;
 // Entries looked at per call of the engine's scan when all keys are wanted.
 const SCAN_ENTRIES: usize = 1024;
 
@@ -87,42 +84,6 @@ pub struct Watched {
     key: Box<[u8]>,
     stamp: Stamp,
     expires_at: Option<u64>,
-}
-
-/// The memory of a transaction, kept by the worker for the next one.
-#[derive(Default)]
-pub(crate) struct Scratch {
-    // Keys and small values of the entries, end to end.
-    arena: Vec<u8>,
-    entries: Vec<Entry>,
-    // By engine key; filled when there are more than LINEAR_ENTRIES.
-    by_key: HashMap<Box<[u8]>, usize>,
-    batch: Batch,
-}
-
-/// One key that the transaction touched.
-struct Entry {
-    key: Range<usize>,
-    seen: Option<Seen>,
-    write: Write,
-}
-
-/// What the engine held when the key was first looked at.
-#[derive(Clone, Copy)]
-struct Seen {
-    stamp: Stamp,
-    life: Life,
-}
-
-enum Write {
-    None,
-    Put(Payload, Meta),
-    Delete,
-}
-
-enum Payload {
-    Arena(Range<usize>),
-    Own(Vec<u8>),
 }
 
 impl<'w> Txn<'w> {
@@ -170,28 +131,21 @@ impl<'w> Txn<'w> {
 
     /// Keys in `db`, pending writes included. Not part of what commit checks.
     pub fn count(&self, db: u8) -> KeyCount {
-        let mut count = self.worker.keyspace.count(db, self.now);
-        for entry in &self.worker.scratch.entries {
-            let Write::Put(_, meta) = &entry.write else { continue };
-            // Only keys that were looked at can be told new ones from old; a blind write counts at commit.
-            if entry.db(&self.worker.scratch.arena) == Some(db)
-                && entry.seen.is_some_and(|seen| seen.life == Life::Absent)
-            {
-                count.keys += 1;
-                count.expires += u64::from(meta.expires_at.is_some());
-            }
+        let Worker { keyspace, writer, scratch, uncounted, .. } = &*self.worker;
+        let mut sum = keyspace.sum(db, self.now);
+        for (change, _) in uncounted.iter().filter(|(change, _)| change.db == db) {
+            sum.change(change.before, change.after);
         }
-        for entry in &self.worker.scratch.entries {
-            if matches!(entry.write, Write::Delete)
-                && entry.db(&self.worker.scratch.arena) == Some(db)
-                && let Some(seen) = entry.seen
-                && seen.life != Life::Absent
-            {
-                count.keys = count.keys.saturating_sub(1);
-                count.expires = count.expires.saturating_sub(u64::from(seen.life != Life::Persistent));
+        for entry in &scratch.entries {
+            let key = &scratch.arena[entry.key.clone()];
+            if key.first() != Some(&db) || matches!(entry.write, Write::None) {
+                continue;
             }
+            // A key written without a look at it is looked at here. What cannot be read is not there.
+            let before = entry.seen.or_else(|| Seen::look(writer, key).ok());
+            sum.change(before.map_or(Life::Absent, |seen| seen.life), entry.write.life());
         }
-        count
+        sum.into()
     }
 
     // --- writes: pending until commit
@@ -391,11 +345,11 @@ impl<'w> Txn<'w> {
     }
 
     fn commit_single(self) -> Result<Outcome> {
-        let Worker { writer, scratch, counts, .. } = self.worker;
+        let Worker { writer, scratch, .. } = &mut *self.worker;
         let Scratch { arena, entries, .. } = scratch;
         let Some(entry) = entries.first() else { return Ok(Outcome::Committed) };
         let key = &arena[entry.key.clone()];
-        loop {
+        let before = loop {
             let before = match entry.seen {
                 Some(seen) => seen,
                 None => Seen::look(writer, key)?,
@@ -404,19 +358,19 @@ impl<'w> Txn<'w> {
                 return Ok(Outcome::Committed);
             }
             match writer.compare_and_swap(key, before.stamp, entry.write.value(arena))? {
-                Swap::Done => {
-                    counts.change(key[0], before.life, entry.write.life(), self.now);
-                    return Ok(Outcome::Committed);
-                }
+                Swap::Done => break before.life,
                 Swap::Changed if entry.seen.is_some() => return Ok(Outcome::Conflict),
                 // A write that read nothing holds over whatever is there now.
                 Swap::Changed => {}
             }
-        }
+        };
+        let change = Change { db: key[0], before, after: entry.write.life() };
+        self.worker.count(change, self.now);
+        Ok(Outcome::Committed)
     }
 
     fn commit_batch(self) -> Result<Outcome> {
-        let Worker { writer, scratch, counts, .. } = self.worker;
+        let Worker { writer, scratch, .. } = &mut *self.worker;
         let Scratch { arena, entries, batch, .. } = scratch;
         batch.clear();
         for entry in entries.iter_mut() {
@@ -441,11 +395,9 @@ impl<'w> Txn<'w> {
         if writer.apply(batch)? == Swap::Changed {
             return Ok(Outcome::Conflict);
         }
-        for entry in entries.iter() {
-            if !matches!(entry.write, Write::None)
-                && let Some(seen) = entry.seen
-            {
-                counts.change(arena[entry.key.start], seen.life, entry.write.life(), self.now);
+        for at in 0..self.worker.scratch.entries.len() {
+            if let Some(change) = self.worker.scratch.change(at) {
+                self.worker.count(change, self.now);
             }
         }
         Ok(Outcome::Committed)
@@ -465,127 +417,6 @@ pub fn string_until(expires_at: Option<u64>) -> Meta {
 /// A random number: what the standard library seeds its hash tables with.
 fn random() -> u64 {
     RandomState::new().hash_one(())
-}
-
-/// Reads an entry's key from the engine, and remembers its stamp the first time.
-fn stored<'v>(
-    writer: &'v Writer,
-    scratch: &mut Scratch,
-    at: usize,
-    now: u64,
-    conflicted: &mut bool,
-) -> Result<Option<Value<'v>>> {
-    let entry = &mut scratch.entries[at];
-    let (stamp, value) = writer.get_stamped(&scratch.arena[entry.key.clone()])?;
-    let value = value.filter(|value| value.expires_at().is_none_or(|time| time > now));
-    match entry.seen {
-        None => {
-            let life = value.as_ref().map_or(Life::Absent, |value| Life::of(value.expires_at()));
-            entry.seen = Some(Seen { stamp, life });
-        }
-        Some(seen) => *conflicted |= seen.stamp != stamp,
-    }
-    Ok(value)
-}
-
-impl Seen {
-    fn look(writer: &Writer, key: &[u8]) -> Result<Self> {
-        let (stamp, value) = writer.get_stamped(key)?;
-        Ok(Self { stamp, life: value.map_or(Life::Absent, |value| Life::of(value.expires_at())) })
-    }
-}
-
-impl Scratch {
-    fn clear(&mut self) {
-        self.arena.clear();
-        self.arena.shrink_to(ARENA_KEEP_BYTES);
-        self.entries.clear();
-        if !self.by_key.is_empty() {
-            self.by_key.clear();
-            self.batch = Batch::default();
-        }
-    }
-
-    /// The entry of `key` in `db`, made if need be (invariant 1).
-    fn entry(&mut self, db: u8, key: &[u8]) -> usize {
-        let start = self.arena.len();
-        self.arena.push(db);
-        self.arena.extend_from_slice(key);
-        if let Some(at) = self.find(&self.arena[start..]) {
-            self.arena.truncate(start);
-            return at;
-        }
-        let at = self.entries.len();
-        self.entries.push(Entry { key: start..self.arena.len(), seen: None, write: Write::None });
-        if at == LINEAR_ENTRIES {
-            let Self { arena, entries, by_key, .. } = self;
-            by_key.extend(entries.iter().enumerate().map(|(at, e)| (arena[e.key.clone()].into(), at)));
-        } else if at > LINEAR_ENTRIES {
-            self.by_key.insert(self.arena[start..].into(), at);
-        }
-        at
-    }
-
-    fn find(&self, engine_key: &[u8]) -> Option<usize> {
-        if self.entries.len() > LINEAR_ENTRIES {
-            return self.by_key.get(engine_key).copied();
-        }
-        self.entries.iter().position(|entry| self.arena[entry.key.clone()] == *engine_key)
-    }
-
-    /// Whether there is a pending write of this engine key.
-    fn writes(&self, engine_key: &[u8]) -> bool {
-        self.find(engine_key).is_some_and(|at| !matches!(self.entries[at].write, Write::None))
-    }
-
-    fn payload(&mut self, bytes: &[u8]) -> Payload {
-        if bytes.len() > ARENA_VALUE_BYTES {
-            return Payload::Own(bytes.to_vec());
-        }
-        let start = self.arena.len();
-        self.arena.extend_from_slice(bytes);
-        Payload::Arena(start..self.arena.len())
-    }
-
-    fn write(&mut self, at: usize, payload: Payload, meta: Meta, now: u64) {
-        self.entries[at].write = match meta.expires_at {
-            Some(time) if time <= now => Write::Delete,
-            _ => Write::Put(payload, meta),
-        };
-    }
-}
-
-impl Entry {
-    fn db(&self, arena: &[u8]) -> Option<u8> {
-        arena.get(self.key.start).copied()
-    }
-}
-
-impl Write {
-    /// As the engine takes it.
-    fn value<'a>(&'a self, arena: &'a [u8]) -> Option<(&'a [u8], Meta)> {
-        match self {
-            Self::Put(payload, meta) => Some((payload.bytes(arena), *meta)),
-            Self::None | Self::Delete => None,
-        }
-    }
-
-    /// The life of the key once this is applied.
-    fn life(&self) -> Life {
-        match self {
-            Self::Put(_, meta) => Life::of(meta.expires_at),
-            Self::None | Self::Delete => Life::Absent,
-        }
-    }
-}
-
-impl Payload {
-    fn bytes<'a>(&'a self, arena: &'a [u8]) -> &'a [u8] {
-        match self {
-            Self::Arena(range) => &arena[range.clone()],
-            Self::Own(bytes) => bytes,
-        }
-    }
 }
 
 impl Watched {

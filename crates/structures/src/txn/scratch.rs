@@ -1,0 +1,183 @@
+//! The keys that a transaction touched: what was seen of them and what is to become of them.
+//!
+//! An entry is found by its engine key, by a walk while there are few and by hashing when there are more.
+//! Keys and small values lie end to end in one arena that is kept from transaction to transaction.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use duramen::{Batch, Meta, Stamp, Value, Writer};
+
+use crate::counts::{Change, Life};
+use crate::error::Result;
+
+// Up to this many entries a linear search is faster than hashing.
+const LINEAR_ENTRIES: usize = 8;
+// A larger value gets memory of its own, so that the arena, which is kept, stays small.
+const ARENA_VALUE_BYTES: usize = 64 << 10;
+// An arena grown past this by many values in one transaction is given back.
+const ARENA_KEEP_BYTES: usize = 1 << 20;
+
+/// The memory of a transaction, kept by the worker for the next one.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    // Keys and small values of the entries, end to end.
+    pub(super) arena: Vec<u8>,
+    pub(super) entries: Vec<Entry>,
+    // By engine key; filled when there are more than LINEAR_ENTRIES.
+    by_key: HashMap<Box<[u8]>, usize>,
+    pub(super) batch: Batch,
+}
+
+/// One key that the transaction touched.
+pub(super) struct Entry {
+    pub(super) key: Range<usize>,
+    pub(super) seen: Option<Seen>,
+    pub(super) write: Write,
+}
+
+/// What the engine held when the key was first looked at.
+#[derive(Clone, Copy)]
+pub(super) struct Seen {
+    pub(super) stamp: Stamp,
+    pub(super) life: Life,
+}
+
+/// What is to become of a key.
+pub(super) enum Write {
+    None,
+    Put(Payload, Meta),
+    Delete,
+}
+
+/// Where the bytes to be written are.
+pub(super) enum Payload {
+    Arena(Range<usize>),
+    Own(Vec<u8>),
+}
+
+impl Scratch {
+    pub(super) fn clear(&mut self) {
+        self.arena.clear();
+        self.arena.shrink_to(ARENA_KEEP_BYTES);
+        self.entries.clear();
+        if !self.by_key.is_empty() {
+            self.by_key.clear();
+            self.batch = Batch::default();
+        }
+    }
+
+    /// The entry of `key` in `db`, made if need be (invariant 1 of the transaction).
+    pub(super) fn entry(&mut self, db: u8, key: &[u8]) -> usize {
+        let start = self.arena.len();
+        self.arena.push(db);
+        self.arena.extend_from_slice(key);
+        if let Some(at) = self.find(&self.arena[start..]) {
+            self.arena.truncate(start);
+            return at;
+        }
+        let at = self.entries.len();
+        self.entries.push(Entry { key: start..self.arena.len(), seen: None, write: Write::None });
+        if at == LINEAR_ENTRIES {
+            let Self { arena, entries, by_key, .. } = self;
+            by_key.extend(entries.iter().enumerate().map(|(at, e)| (arena[e.key.clone()].into(), at)));
+        } else if at > LINEAR_ENTRIES {
+            self.by_key.insert(self.arena[start..].into(), at);
+        }
+        at
+    }
+
+    fn find(&self, engine_key: &[u8]) -> Option<usize> {
+        if self.entries.len() > LINEAR_ENTRIES {
+            return self.by_key.get(engine_key).copied();
+        }
+        self.entries.iter().position(|entry| self.arena[entry.key.clone()] == *engine_key)
+    }
+
+    /// Whether there is a pending write of this engine key.
+    pub(super) fn writes(&self, engine_key: &[u8]) -> bool {
+        self.find(engine_key).is_some_and(|at| !matches!(self.entries[at].write, Write::None))
+    }
+
+    /// What the entry's write changed, once it is applied.
+    pub(super) fn change(&self, at: usize) -> Option<Change> {
+        let entry = &self.entries[at];
+        let before = entry.seen?.life;
+        (!matches!(entry.write, Write::None)).then(|| Change {
+            db: self.arena[entry.key.start],
+            before,
+            after: entry.write.life(),
+        })
+    }
+
+    pub(super) fn payload(&mut self, bytes: &[u8]) -> Payload {
+        if bytes.len() > ARENA_VALUE_BYTES {
+            return Payload::Own(bytes.to_vec());
+        }
+        let start = self.arena.len();
+        self.arena.extend_from_slice(bytes);
+        Payload::Arena(start..self.arena.len())
+    }
+
+    pub(super) fn write(&mut self, at: usize, payload: Payload, meta: Meta, now: u64) {
+        self.entries[at].write = match meta.expires_at {
+            Some(time) if time <= now => Write::Delete,
+            _ => Write::Put(payload, meta),
+        };
+    }
+}
+
+impl Write {
+    /// As the engine takes it.
+    pub(super) fn value<'a>(&'a self, arena: &'a [u8]) -> Option<(&'a [u8], Meta)> {
+        match self {
+            Self::Put(payload, meta) => Some((payload.bytes(arena), *meta)),
+            Self::None | Self::Delete => None,
+        }
+    }
+
+    /// The life of the key once this is applied.
+    pub(super) fn life(&self) -> Life {
+        match self {
+            Self::Put(_, meta) => Life::of(meta.expires_at),
+            Self::None | Self::Delete => Life::Absent,
+        }
+    }
+}
+
+impl Payload {
+    pub(super) fn bytes<'a>(&'a self, arena: &'a [u8]) -> &'a [u8] {
+        match self {
+            Self::Arena(range) => &arena[range.clone()],
+            Self::Own(bytes) => bytes,
+        }
+    }
+}
+
+impl Seen {
+    pub(super) fn look(writer: &Writer, key: &[u8]) -> Result<Self> {
+        let (stamp, value) = writer.get_stamped(key)?;
+        Ok(Self { stamp, life: value.map_or(Life::Absent, |value| Life::of(value.expires_at())) })
+    }
+}
+
+/// Reads an entry's key from the engine, and remembers its stamp the first time.
+pub(super) fn stored<'v>(
+    writer: &'v Writer,
+    scratch: &mut Scratch,
+    at: usize,
+    now: u64,
+    conflicted: &mut bool,
+) -> Result<Option<Value<'v>>> {
+    let entry = &mut scratch.entries[at];
+    let (stamp, value) = writer.get_stamped(&scratch.arena[entry.key.clone()])?;
+    let value = value.filter(|value| value.expires_at().is_none_or(|time| time > now));
+    match entry.seen {
+        None => {
+            let life = value.as_ref().map_or(Life::Absent, |value| Life::of(value.expires_at()));
+            entry.seen = Some(Seen { stamp, life });
+        }
+        Some(seen) => *conflicted |= seen.stamp != stamp,
+    }
+    Ok(value)
+}

@@ -1,0 +1,411 @@
+//! Transactions over a keyspace, through the public door.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use duramen::{MediumKind, Meta, Options, Store};
+use duramen_structures::{
+    Error, Found, KEY_BYTES_MAX, KeyCount, Keyspace, Outcome, Txn, Worker, string_until,
+};
+use tempfile::TempDir;
+
+fn store(dir: &TempDir) -> Store {
+    Options { medium: MediumKind::File, ..Options::default() }.open(dir.path().join("store")).unwrap()
+}
+
+fn keyspace() -> (TempDir, Keyspace) {
+    let dir = tempfile::tempdir().unwrap();
+    let keyspace = Keyspace::open(store(&dir), 16).unwrap();
+    (dir, keyspace)
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64
+}
+
+/// Runs `commands` until it commits, as a dispatcher does.
+fn run<T>(worker: &mut Worker, mut commands: impl FnMut(&mut Txn<'_>) -> T) -> T {
+    loop {
+        let mut txn = worker.begin(now());
+        let result = commands(&mut txn);
+        if txn.commit().unwrap() == Outcome::Committed {
+            return result;
+        }
+    }
+}
+
+fn text(found: Option<Found<'_>>) -> Option<String> {
+    found.map(|found| String::from_utf8(found.to_vec()).unwrap())
+}
+
+fn get(worker: &mut Worker, db: u8, key: &str) -> Option<String> {
+    run(worker, |txn| text(txn.get(db, key.as_bytes()).unwrap()))
+}
+
+fn put(worker: &mut Worker, db: u8, key: &str, value: &str) {
+    run(worker, |txn| txn.put(db, key.as_bytes(), value.as_bytes()).unwrap());
+}
+
+fn keys(worker: &mut Worker, db: u8) -> Vec<String> {
+    let mut keys = vec![];
+    run(worker, |txn| {
+        keys.clear();
+        all_keys(txn, db, &mut keys);
+    });
+    keys
+}
+
+fn all_keys(txn: &mut Txn<'_>, db: u8, keys: &mut Vec<String>) {
+    let mut cursor = 0;
+    loop {
+        cursor =
+            txn.scan(db, cursor, 3, |key, _| keys.push(String::from_utf8(key.to_vec()).unwrap())).unwrap();
+        if cursor == 0 {
+            break;
+        }
+    }
+    keys.sort();
+    keys.dedup();
+}
+
+#[test]
+fn databases_do_not_see_each_other() {
+    let (_dir, keyspace) = keyspace();
+    let mut worker = keyspace.worker().unwrap();
+    put(&mut worker, 0, "k", "zero");
+    put(&mut worker, 1, "k", "one");
+    assert_eq!(get(&mut worker, 0, "k").unwrap(), "zero");
+    assert_eq!(get(&mut worker, 1, "k").unwrap(), "one");
+    assert_eq!(get(&mut worker, 2, "k"), None);
+    assert_eq!(keys(&mut worker, 1), ["k"]);
+    assert_eq!(keys(&mut worker, 2), [""; 0]);
+}
+
+#[test]
+fn a_transaction_sees_its_own_writes_and_nobody_else_does_before_commit() {
+    let (_dir, keyspace) = keyspace();
+    let (mut one, mut other) = (keyspace.worker().unwrap(), keyspace.worker().unwrap());
+    put(&mut one, 0, "old", "1");
+    put(&mut one, 0, "gone", "1");
+    let mut txn = one.begin(now());
+    txn.put(0, b"new", b"2").unwrap();
+    txn.put(0, b"old", b"3").unwrap();
+    assert!(txn.delete(0, b"gone").unwrap());
+    assert!(!txn.delete(0, b"gone").unwrap());
+    assert_eq!(text(txn.get(0, b"new").unwrap()).unwrap(), "2");
+    assert_eq!(text(txn.get(0, b"old").unwrap()).unwrap(), "3");
+    assert!(txn.get(0, b"gone").unwrap().is_none());
+    assert_eq!(txn.count(0), KeyCount { keys: 2, expires: 0 });
+    let mut seen = vec![];
+    all_keys(&mut txn, 0, &mut seen);
+    assert_eq!(seen, ["new", "old"]);
+    assert_eq!(keys(&mut other, 0), ["gone", "old"]);
+    assert_eq!(get(&mut other, 0, "old").unwrap(), "1");
+    assert_eq!(txn.commit().unwrap(), Outcome::Committed);
+    assert_eq!(keys(&mut other, 0), ["new", "old"]);
+    assert_eq!(get(&mut other, 0, "old").unwrap(), "3");
+}
+
+#[test]
+fn a_dropped_transaction_leaves_no_trace() {
+    let (_dir, keyspace) = keyspace();
+    let mut worker = keyspace.worker().unwrap();
+    let mut txn = worker.begin(now());
+    txn.put(0, b"k", b"v").unwrap();
+    let _ = txn;
+    assert_eq!(get(&mut worker, 0, "k"), None);
+    assert_eq!(keyspace.count(0, now()), KeyCount::default());
+}
+
+#[test]
+fn what_was_read_and_then_changed_is_a_conflict() {
+    let (_dir, keyspace) = keyspace();
+    let (mut one, mut other) = (keyspace.worker().unwrap(), keyspace.worker().unwrap());
+    put(&mut one, 0, "a", "1");
+    // One key read and written: a compare-and-swap.
+    let mut txn = one.begin(now());
+    txn.get(0, b"a").unwrap();
+    txn.put(0, b"a", b"2").unwrap();
+    put(&mut other, 0, "a", "9");
+    assert_eq!(txn.commit().unwrap(), Outcome::Conflict);
+    // One key read, another written: a batch.
+    let mut txn = one.begin(now());
+    txn.get(0, b"a").unwrap();
+    txn.put(0, b"b", b"2").unwrap();
+    run(&mut other, |txn| assert!(txn.delete(0, b"a").unwrap()));
+    assert_eq!(txn.commit().unwrap(), Outcome::Conflict);
+    assert_eq!(get(&mut one, 0, "b"), None);
+    // Absent when read, there at the commit.
+    let mut txn = one.begin(now());
+    assert!(!txn.exists(0, b"a").unwrap());
+    txn.put(0, b"b", b"2").unwrap();
+    put(&mut other, 0, "a", "1");
+    assert_eq!(txn.commit().unwrap(), Outcome::Conflict);
+    // Several keys read, none written.
+    let mut txn = one.begin(now());
+    txn.get(0, b"a").unwrap();
+    put(&mut other, 0, "a", "2");
+    txn.get(0, b"b").unwrap();
+    assert_eq!(txn.commit().unwrap(), Outcome::Conflict);
+    // One key read twice.
+    let mut txn = one.begin(now());
+    txn.get(0, b"a").unwrap();
+    put(&mut other, 0, "a", "3");
+    txn.get(0, b"a").unwrap();
+    assert_eq!(txn.commit().unwrap(), Outcome::Conflict);
+}
+
+#[test]
+fn a_write_that_read_nothing_holds_over_whatever_is_there() {
+    let (_dir, keyspace) = keyspace();
+    let (mut one, mut other) = (keyspace.worker().unwrap(), keyspace.worker().unwrap());
+    let mut txn = one.begin(now());
+    txn.put(0, b"a", b"mine").unwrap();
+    put(&mut other, 0, "a", "theirs");
+    assert_eq!(txn.commit().unwrap(), Outcome::Committed);
+    assert_eq!(get(&mut other, 0, "a").unwrap(), "mine");
+    assert_eq!(keyspace.count(0, now()).keys, 1);
+}
+
+#[test]
+fn a_watched_key_that_changed_is_told() {
+    let (_dir, keyspace) = keyspace();
+    let (mut one, mut other) = (keyspace.worker().unwrap(), keyspace.worker().unwrap());
+    put(&mut one, 0, "a", "1");
+    let watch =
+        |worker: &mut Worker, key: &str| run(worker, |txn| txn.watch(0, key.as_bytes()).unwrap().unwrap());
+    let (a, absent) = (watch(&mut one, "a"), watch(&mut one, "absent"));
+    assert!(a.is(0, b"a") && !a.is(1, b"a"));
+    let mut txn = one.begin(now());
+    assert!(txn.expect(&a).unwrap() && txn.expect(&absent).unwrap());
+    txn.put(0, b"b", b"1").unwrap();
+    // Between the look and the commit: the commit sees it, and the next look.
+    put(&mut other, 0, "a", "1");
+    assert_eq!(txn.commit().unwrap(), Outcome::Conflict);
+    assert!(!one.begin(now()).expect(&a).unwrap());
+    assert_eq!(get(&mut one, 0, "b"), None);
+    // A key that was not there and came.
+    put(&mut other, 0, "absent", "1");
+    assert!(!one.begin(now()).expect(&absent).unwrap());
+    // A key whose time came.
+    let mut txn = one.begin(now());
+    txn.put_with(0, b"soon", b"1", string_until(Some(now() + 60_000))).unwrap();
+    assert_eq!(txn.commit().unwrap(), Outcome::Committed);
+    let soon = watch(&mut one, "soon");
+    assert!(one.begin(now()).expect(&soon).unwrap());
+    assert!(!one.begin(now() + 60_000).expect(&soon).unwrap());
+}
+
+#[test]
+fn an_expired_value_is_absent() {
+    let (_dir, keyspace) = keyspace();
+    let mut worker = keyspace.worker().unwrap();
+    let end = now() + 60_000;
+    run(&mut worker, |txn| txn.put_with(0, b"k", b"v", string_until(Some(end))).unwrap());
+    run(&mut worker, |txn| assert_eq!(txn.get(0, b"k").unwrap().unwrap().expires_at(), Some(end)));
+    let mut txn = worker.begin(end);
+    assert!(txn.get(0, b"k").unwrap().is_none());
+    assert!(!txn.set_expiry(0, b"k", None).unwrap());
+    let mut seen = vec![];
+    all_keys(&mut txn, 0, &mut seen);
+    assert!(seen.is_empty());
+    // A time that has passed deletes.
+    run(&mut worker, |txn| assert!(txn.set_expiry(0, b"k", Some(1)).unwrap()));
+    assert_eq!(get(&mut worker, 0, "k"), None);
+    run(&mut worker, |txn| txn.put_with(0, b"k", b"v", string_until(Some(1))).unwrap());
+    assert_eq!(get(&mut worker, 0, "k"), None);
+    assert_eq!(keyspace.count(0, now()), KeyCount::default());
+}
+
+#[test]
+fn copies_keep_the_expiry_time_and_may_cross_databases() {
+    let (_dir, keyspace) = keyspace();
+    let mut worker = keyspace.worker().unwrap();
+    let end = now() + 60_000;
+    run(&mut worker, |txn| {
+        txn.put_with(0, b"a", b"v", string_until(Some(end))).unwrap();
+        assert!(txn.copy(0, b"a", 5, b"b").unwrap());
+        assert!(!txn.copy(0, b"none", 5, b"c").unwrap());
+    });
+    run(&mut worker, |txn| {
+        let found = txn.get_string(5, b"b").unwrap().unwrap();
+        assert_eq!((&*found, found.expires_at()), (&b"v"[..], Some(end)));
+    });
+    run(&mut worker, |txn| assert!(txn.set_expiry(5, b"b", None).unwrap()));
+    assert_eq!(keyspace.count(5, now()), KeyCount { keys: 1, expires: 0 });
+    assert_eq!(keyspace.count(0, now()), KeyCount { keys: 1, expires: 1 });
+}
+
+#[test]
+fn another_type_is_an_error_to_string_commands() {
+    let (_dir, keyspace) = keyspace();
+    let mut worker = keyspace.worker().unwrap();
+    run(&mut worker, |txn| txn.put_with(0, b"k", b"v", Meta { tag: 9, ..Meta::default() }).unwrap());
+    run(&mut worker, |txn| assert!(matches!(txn.get_string(0, b"k"), Err(Error::WrongType))));
+}
+
+#[test]
+fn a_key_that_is_too_long_is_absent_and_cannot_be_written() {
+    let (_dir, keyspace) = keyspace();
+    let mut worker = keyspace.worker().unwrap();
+    let (longest, longer) = (vec![b'k'; KEY_BYTES_MAX], vec![b'k'; KEY_BYTES_MAX + 1]);
+    run(&mut worker, |txn| txn.put(0, &longest, b"v").unwrap());
+    run(&mut worker, |txn| {
+        assert!(txn.exists(0, &longest).unwrap());
+        assert!(!txn.exists(0, &longer).unwrap());
+        assert!(!txn.delete(0, &longer).unwrap());
+        assert!(txn.watch(0, &longer).unwrap().is_none());
+        assert!(matches!(txn.put(0, &longer, b"v"), Err(Error::KeyTooLong)));
+        assert!(matches!(txn.copy(0, &longest, 0, &longer), Err(Error::KeyTooLong)));
+    });
+}
+
+#[test]
+fn counts_are_those_of_the_keys_also_after_reopening() {
+    let dir = tempfile::tempdir().unwrap();
+    let keyspace = Keyspace::open(store(&dir), 16).unwrap();
+    let mut worker = keyspace.worker().unwrap();
+    let end = now() + 60_000;
+    run(&mut worker, |txn| {
+        for n in 0..20 {
+            txn.put(0, format!("p{n}").as_bytes(), b"v").unwrap();
+            txn.put_with(3, format!("e{n}").as_bytes(), b"v", string_until(Some(end))).unwrap();
+        }
+    });
+    for n in 0..5 {
+        run(&mut worker, |txn| assert!(txn.delete(0, format!("p{n}").as_bytes()).unwrap()));
+        put(&mut worker, 3, &format!("e{n}"), "again");
+        put(&mut worker, 0, "p9", "again");
+    }
+    let wanted = [KeyCount { keys: 15, expires: 0 }, KeyCount { keys: 20, expires: 15 }];
+    assert_eq!([keyspace.count(0, now()), keyspace.count(3, now())], wanted);
+    drop(worker);
+    assert_eq!([keyspace.count(0, now()), keyspace.count(3, now())], wanted);
+    drop(keyspace);
+    let keyspace = Keyspace::open(store(&dir), 16).unwrap();
+    assert_eq!([keyspace.count(0, now()), keyspace.count(3, now())], wanted);
+    assert_eq!(keyspace.count(3, end + 256), KeyCount { keys: 5, expires: 0 });
+}
+
+#[test]
+fn a_group_is_counted_by_others_once_it_is_settled() {
+    let (_dir, keyspace) = keyspace();
+    let mut worker = keyspace.worker().unwrap();
+    worker.group();
+    put(&mut worker, 0, "k", "v");
+    assert_eq!(keyspace.count(0, now()).keys, 0);
+    assert_eq!(worker.begin(now()).count(0).keys, 1);
+    // A scan sees what the group wrote, and leaves the group open.
+    assert_eq!(keys(&mut worker, 0), ["k"]);
+    put(&mut worker, 0, "l", "v");
+    worker.settle().unwrap();
+    worker.settle().unwrap();
+    assert_eq!(keyspace.count(0, now()).keys, 2);
+}
+
+#[test]
+fn flushing_empties_one_database() {
+    let (_dir, keyspace) = keyspace();
+    let mut worker = keyspace.worker().unwrap();
+    for n in 0..100 {
+        put(&mut worker, 0, &format!("k{n}"), "v");
+        put(&mut worker, 1, &format!("k{n}"), "v");
+    }
+    worker.flush(0, now()).unwrap();
+    assert_eq!(keys(&mut worker, 0).len(), 0);
+    assert_eq!(keys(&mut worker, 1).len(), 100);
+    assert_eq!((keyspace.count(0, now()).keys, keyspace.count(1, now()).keys), (0, 100));
+    run(&mut worker, |txn| {
+        txn.put(1, b"new", b"v").unwrap();
+        txn.flush(1).unwrap();
+        assert!(!txn.exists(1, b"new").unwrap());
+        txn.put(1, b"after", b"v").unwrap();
+    });
+    assert_eq!(keys(&mut worker, 1), ["after"]);
+}
+
+#[test]
+fn a_random_key_is_one_of_the_database() {
+    let (_dir, keyspace) = keyspace();
+    let mut worker = keyspace.worker().unwrap();
+    run(&mut worker, |txn| assert_eq!(txn.random_key(0).unwrap(), None));
+    for key in ["a", "b", "c"] {
+        put(&mut worker, 0, key, "v");
+        put(&mut worker, 1, "other", "v");
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    for _ in 0..200 {
+        seen.insert(run(&mut worker, |txn| txn.random_key(0).unwrap().unwrap()));
+    }
+    assert_eq!(seen.into_iter().collect::<Vec<_>>(), [b"a", b"b", b"c"]);
+}
+
+/// Money moves between accounts on several threads; every snapshot of all accounts has the same sum.
+#[test]
+fn transactions_of_several_threads_are_as_if_one_after_the_other() {
+    const ACCOUNTS: u8 = 4;
+    const MOVES: usize = 500;
+    let accounts = |thread: u8, n: usize| {
+        let thread = usize::from(thread);
+        let accounts = usize::from(ACCOUNTS);
+        (((thread + n) % accounts) as u8, ((thread + 1 + 2 * n) % accounts) as u8)
+    };
+    let (_dir, keyspace) = keyspace();
+    let balance = |txn: &mut Txn<'_>, account: u8| -> i64 {
+        text(txn.get(0, &[account]).unwrap()).unwrap().parse().unwrap()
+    };
+    run(&mut keyspace.worker().unwrap(), |txn| {
+        (0..ACCOUNTS).for_each(|account| txn.put(0, &[account], b"100").unwrap());
+    });
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let movers: Vec<_> = (0..3u8)
+            .map(|thread| {
+                let mut worker = keyspace.worker().unwrap();
+                scope.spawn(move || {
+                    for n in 0..MOVES {
+                        let (from, to) = accounts(thread, n);
+                        if from == to {
+                            continue;
+                        }
+                        run(&mut worker, |txn| {
+                            let (a, b) = (balance(txn, from) - 1, balance(txn, to) + 1);
+                            txn.put(0, &[from], a.to_string().as_bytes()).unwrap();
+                            txn.put(0, &[to], b.to_string().as_bytes()).unwrap();
+                        });
+                        run(&mut worker, |txn| {
+                            let n: i64 =
+                                text(txn.get(0, b"moves").unwrap()).map_or(0, |n| n.parse().unwrap());
+                            txn.put(0, b"moves", (n + 1).to_string().as_bytes()).unwrap();
+                        });
+                    }
+                })
+            })
+            .collect();
+        let mut reader = keyspace.worker().unwrap();
+        let over = &over;
+        scope.spawn(move || {
+            while !over.load(Ordering::Relaxed) {
+                let sum: i64 =
+                    run(&mut reader, |txn| (0..ACCOUNTS).map(|account| balance(txn, account)).sum());
+                assert_eq!(sum, 100 * i64::from(ACCOUNTS));
+            }
+        });
+        let all_moved = movers.into_iter().all(|mover| mover.join().is_ok());
+        over.store(true, Ordering::Relaxed);
+        assert!(all_moved);
+    });
+    let mut worker = keyspace.worker().unwrap();
+    let moves: usize = get(&mut worker, 0, "moves").unwrap().parse().unwrap();
+    let wanted = (0..3u8)
+        .flat_map(|thread| (0..MOVES).map(move |n| (thread, n)))
+        .filter(|&(thread, n)| {
+            let (from, to) = accounts(thread, n);
+            from != to
+        })
+        .count();
+    assert_eq!(moves, wanted);
+    assert_eq!(keyspace.count(0, now()).keys, u64::from(ACCOUNTS) + 1);
+}
