@@ -17,9 +17,11 @@ pub mod errors;
 mod spec;
 mod table;
 
+pub mod admin;
 pub mod bitmap;
 pub mod connection;
 pub mod key;
+pub mod reference;
 pub mod string;
 pub mod transaction;
 
@@ -31,4 +33,5 @@ pub use spec::{Apply, Flags, Keys, Spec};
 pub use table::{Entry, Table};
 
 /// Every group of commands. Each group's module lists its own.
-const GROUPS: &[&[Spec]] = &[connection::SPECS, string::SPECS, bitmap::SPECS, key::SPECS, transaction::SPECS];
+const GROUPS: &[&[Spec]] =
+    &[connection::SPECS, admin::SPECS, string::SPECS, bitmap::SPECS, key::SPECS, transaction::SPECS];
