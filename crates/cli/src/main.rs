@@ -1,1 +1,75 @@
-fn main() {}
+//! The `duramen` program. One file per command; every error on standard error says what to do.
+//!
+//! Exit codes: 0 done; 1 the answer is "no" (key absent, store damaged); 2 wrong usage; 3 the store or
+//! a file could not be used.
+#![forbid(unsafe_code)]
+
+mod command;
+mod entry;
+mod place;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// State that lives in memory and outlives the process: a key-value store and its server.
+#[derive(Parser)]
+#[command(name = "duramen", version, about, disable_help_subcommand = true)]
+#[command(after_help = "Exit codes: 0 done; 1 the answer is no (key absent, store damaged); 2 wrong usage; \
+                        3 the store or a file could not be used.")]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Serve(command::serve::Args),
+    Check(command::check::Args),
+    Stats(command::stats::Args),
+    Get(command::get::Args),
+    Put(command::put::Args),
+    Del(command::del::Args),
+    Scan(command::scan::Args),
+    Dump(command::dump::Args),
+    Load(command::load::Args),
+    Version(command::version::Args),
+}
+
+/// What a command ended in.
+enum Answer {
+    Yes,
+    No,
+}
+
+/// Whatever stopped a command, already said in words.
+type Failure = Box<dyn std::error::Error>;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let answer = match args.command {
+        Command::Serve(args) => command::serve::run(&args),
+        Command::Check(args) => command::check::run(&args),
+        Command::Stats(args) => command::stats::run(&args),
+        Command::Get(args) => command::get::run(&args),
+        Command::Put(args) => command::put::run(&args),
+        Command::Del(args) => command::del::run(&args),
+        Command::Scan(args) => command::scan::run(&args),
+        Command::Dump(args) => command::dump::run(&args),
+        Command::Load(args) => command::load::run(&args),
+        Command::Version(args) => command::version::run(&args),
+    };
+    match answer {
+        Ok(Answer::Yes) => ExitCode::SUCCESS,
+        Ok(Answer::No) => ExitCode::from(1),
+        // Whoever reads our output has gone: not an error of ours, nor of anybody's.
+        Err(error) if is_broken_pipe(&*error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("duramen: {error}");
+            ExitCode::from(3)
+        }
+    }
+}
+
+fn is_broken_pipe(error: &(dyn std::error::Error + 'static)) -> bool {
+    error.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
+}

@@ -470,7 +470,7 @@ impl<M: Medium> StoreOn<M> {
     /// As [`Options::open`].
     pub fn open_on(medium: M, options: &Options) -> Result<Self> {
         options.check()?;
-        if medium.len() < HEAD_BYTES && medium.len_max() >= HEAD_BYTES {
+        if medium.is_empty() && medium.len_max() >= HEAD_BYTES {
             medium.grow(HEAD_BYTES)?;
         }
         let superblock = match Superblock::find(&medium)? {

@@ -181,13 +181,16 @@ impl Mapped {
         })
     }
 
-    /// Maps what the file holds already, after filling its holes and its last page.
+    /// Maps what the file holds already, after backing its holes. The file's content and length stay as
+    /// they are: it may turn out not to be a store.
     fn adopt(&self, length: u64) -> Result<()> {
+        let backed = 0..length;
+        // The last page is mapped whole; what lies behind the end of the file in it reads as zero.
         let range = 0..length.next_multiple_of(PAGE_BYTES);
         match &self.backing {
             Backing::Shm { file, huge } => {
-                if range.end != length || !shm::is_backed(file) {
-                    file::back(file, &self.path, range.clone())?;
+                if !shm::is_backed(file) {
+                    file::back(file, &self.path, backed)?;
                 }
                 file::map(&self.region, file.as_fd(), &self.path, range.clone())?;
                 if *huge {
@@ -195,17 +198,17 @@ impl Mapped {
                 }
             }
             Backing::File { file } => {
-                file::back(file, &self.path, range.clone())?;
+                file::back(file, &self.path, backed)?;
                 file::map(&self.region, file.as_fd(), &self.path, range.clone())?;
             }
             Backing::Fsdax { file, .. } => {
-                file::back(file, &self.path, range.clone())?;
+                file::back(file, &self.path, backed)?;
                 fsdax::map(&self.region, file, &self.path, range.clone())?;
             }
             Backing::Devdax { .. } | Backing::Volatile => {}
         }
         self.fault_in(range.clone());
-        self.len.store(range.end, Ordering::Release);
+        self.len.store(length, Ordering::Release);
         Ok(())
     }
 

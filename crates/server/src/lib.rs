@@ -24,5 +24,7 @@ pub mod session;
 pub mod stats;
 
 pub use config::Config;
+/// Types of values, as their tags in the store tell.
+pub use duramen_structures::Type;
 pub use error::{Error, ErrorKind};
 pub use net::{Started, serve};

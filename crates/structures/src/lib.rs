@@ -9,7 +9,6 @@
 //! |---|---|
 //! | `keyspace`, `txn`, `counts` | databases, transactions, how many keys there are |
 //! | [`strings`] | integers, long doubles, ranges, longest common subsequence |
-//! | [`strings`] | integers, long doubles, ranges, longest common subsequence |
 //! | [`bits`] | bitmaps: counting, searching, combining, bit fields |
 //! | [`glob`] | the patterns of KEYS and SCAN |
 //! | [`dump`] | the payload of DUMP and RESTORE |

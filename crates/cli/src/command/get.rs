@@ -1,0 +1,26 @@
+//! `duramen get`: prints a value.
+
+use crate::place::{Keys, Place};
+use crate::{Answer, Failure};
+use std::io::Write;
+
+/// Print the value of a key, as it is; exit code 1 when the key is absent
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    place: Place,
+    #[command(flatten)]
+    keys: Keys,
+    key: String,
+}
+
+pub fn run(args: &Args) -> Result<Answer, Failure> {
+    let store = args.place.open()?;
+    let Some(value) = store.get(&args.keys.engine_key(&args.key))? else {
+        return Ok(Answer::No);
+    };
+    let mut out = std::io::stdout().lock();
+    out.write_all(&value)?;
+    out.write_all(b"\n")?;
+    Ok(Answer::Yes)
+}

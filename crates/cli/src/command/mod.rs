@@ -1,0 +1,24 @@
+//! One file per command.
+
+pub mod check;
+pub mod del;
+pub mod dump;
+pub mod get;
+pub mod load;
+pub mod put;
+pub mod scan;
+pub mod serve;
+pub mod stats;
+pub mod version;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// A bar on standard error, when that is a terminal.
+fn progress_bar(total: u64, unit: &str) -> ProgressBar {
+    let template = format!("{{bar:40}} {{pos}}/{{len}} {unit}, {{per_sec}}, {{eta}} left");
+    let bar = ProgressBar::new(total);
+    match ProgressStyle::with_template(&template) {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}

@@ -1,0 +1,23 @@
+//! `duramen serve`: serves a store to Redis clients.
+
+use crate::{Answer, Failure};
+use duramen_server::Config;
+
+/// Serve a store to Redis clients, by default on 127.0.0.1:6379 from ./duramen-data
+///
+/// Takes what redis-server takes: a configuration file and directives. Every directive can also be given in
+/// the environment, as DURAMEN_PORT for port. docs/operating.md lists them.
+#[derive(clap::Args)]
+#[command(disable_help_flag = true)]
+pub struct Args {
+    /// [FILE.conf] [--directive value]...
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
+    args: Vec<String>,
+}
+
+pub fn run(args: &Args) -> Result<Answer, Failure> {
+    let environment = std::env::vars().filter(|(name, _)| name.starts_with("DURAMEN_"));
+    let config = Config::from_args(args.args.iter().cloned(), environment)?;
+    duramen_server::serve(config)?;
+    Ok(Answer::Yes)
+}

@@ -1,0 +1,63 @@
+//! Where a store is and how its keys are meant: the options that all commands on a store share.
+
+use clap::Args;
+use duramen::{Create, MediumKind, Options, Store};
+use std::path::PathBuf;
+
+#[derive(Args)]
+pub struct Place {
+    /// The store: a file, a directory that holds one, or a DAX device
+    #[arg(long, default_value = "./duramen-data", env = "DURAMEN_PATH")]
+    path: PathBuf,
+    /// auto, file, shm, fsdax, devdax
+    #[arg(long, default_value_t = MediumKind::Auto, env = "DURAMEN_MEDIUM")]
+    medium: MediumKind,
+}
+
+impl Place {
+    pub fn path(&self) -> &PathBuf {
+        &self.path
+    }
+
+    pub fn options(&self) -> Options {
+        Options { medium: self.medium, create: Create::OpenExisting, ..Options::default() }
+    }
+
+    /// Opens a store that exists.
+    pub fn open(&self) -> duramen::Result<Store> {
+        self.options().open(&self.path)
+    }
+
+    /// Opens a store, or makes one.
+    pub fn open_or_create(&self) -> duramen::Result<Store> {
+        Options { create: Create::OpenOrCreate, ..self.options() }.open(&self.path)
+    }
+}
+
+/// How keys on the command line are meant.
+#[derive(Args, Clone, Copy)]
+pub struct Keys {
+    /// The database of a server's store (0 to 15) that keys belong to; without it, keys are the engine's own
+    #[arg(long)]
+    db: Option<u8>,
+}
+
+impl Keys {
+    /// The engine's key.
+    pub fn engine_key(self, key: &str) -> Vec<u8> {
+        self.db.iter().copied().chain(key.bytes()).collect()
+    }
+
+    /// The key as it is meant, or `None` when it belongs to another database.
+    pub fn user_key(self, key: &[u8]) -> Option<&[u8]> {
+        match self.db {
+            None => Some(key),
+            Some(db) => key.strip_prefix(&[db]),
+        }
+    }
+
+    /// The tag of values that are put: a server's stores hold strings.
+    pub fn tag(self) -> u8 {
+        if self.db.is_some() { duramen_server::Type::String.tag() } else { 0 }
+    }
+}

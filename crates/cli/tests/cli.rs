@@ -1,0 +1,177 @@
+//! The program from outside: what its commands print, and what bad input is told.
+#![allow(clippy::unwrap_used)] // A panic here is a failed test.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+fn duramen(dir: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_duramen")).args(args).current_dir(dir).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Runs a command that must end with `code`; returns what it printed, both streams.
+fn ends(dir: &Path, code: i32, args: &[&str]) -> String {
+    let output = duramen(dir, args);
+    let said = text(&output.stdout) + &text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
+    assert!(!said.contains("panicked"), "{args:?}: {said}");
+    said
+}
+
+/// A store with `count` keys.
+fn store(dir: &Path, count: u32) {
+    let lines: String =
+        (0..count).map(|i| format!("{{\"key\":\"key{i}\",\"value\":\"{}\"}}\n", "v".repeat(200))).collect();
+    fs::write(dir.join("lines"), lines).unwrap();
+    ends(dir, 0, &["load", "lines"]);
+}
+
+#[test]
+fn values_are_put_read_listed_and_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    assert!(ends(dir, 3, &["get", "greeting"]).contains("duramen-data"));
+    ends(dir, 0, &["put", "greeting", "hello"]);
+    ends(dir, 0, &["put", "--db", "3", "other", "world"]);
+    assert_eq!(ends(dir, 0, &["get", "greeting"]), "hello\n");
+    assert_eq!(ends(dir, 0, &["get", "--db", "3", "other"]), "world\n");
+    assert_eq!(ends(dir, 1, &["get", "other"]), "");
+    assert_eq!(ends(dir, 0, &["scan", "--prefix", "gree"]), "greeting\n");
+    assert_eq!(ends(dir, 0, &["scan", "--db", "3"]), "other\n");
+    assert!(ends(dir, 0, &["stats"]).contains("\nkeys 2\n"));
+    assert_eq!(ends(dir, 0, &["del", "greeting", "nothing"]), "1\n");
+    assert_eq!(ends(dir, 1, &["del", "greeting"]), "0\n");
+    assert!(ends(dir, 0, &["check"]).contains("sound"));
+}
+
+#[test]
+fn dump_and_load_carry_everything_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    fs::write(
+        dir.join("lines"),
+        "{\"key\":\"a\",\"value\":\"1\"}\n{\"key_base64\":\"AP8=\",\"value_base64\":\"gA==\",\"tag\":7,\"expires_at\":99999999999999}\n",
+    )
+    .unwrap();
+    ends(dir, 0, &["load", "--path", "first", "lines"]);
+    ends(dir, 0, &["dump", "--path", "first", "dumped"]);
+    ends(dir, 0, &["load", "--path", "second", "dumped"]);
+    let mut again: Vec<_> = ends(dir, 0, &["dump", "--path", "second"]).lines().map(str::to_owned).collect();
+    again.sort();
+    let mut lines: Vec<_> =
+        fs::read_to_string(dir.join("lines")).unwrap().lines().map(str::to_owned).collect();
+    lines.sort();
+    assert_eq!(again, lines);
+    fs::write(dir.join("bad"), "{\"key\":\"b\",\"value\":\"2\"}\n{\"key\":3}\n").unwrap();
+    let said = ends(dir, 3, &["load", "--path", "second", "bad"]);
+    assert!(said.contains("bad line 2") && said.contains("1 lines before it are stored"), "{said}");
+    assert_eq!(ends(dir, 0, &["get", "--path", "second", "b"]), "2\n");
+}
+
+#[test]
+fn a_truncated_store_is_told_and_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    store(dir, 5000);
+    let path = dir.join("duramen-data");
+    let whole = fs::read(&path).unwrap();
+    for keep in [100, 5000, 20_000, 500_000] {
+        fs::write(&path, &whole[..keep]).unwrap();
+        let said = ends(dir, 3, &["get", "key1"]);
+        assert!(said.contains("duramen-data"), "{said}");
+        assert!(said.contains("bytes"), "{said}");
+    }
+    fs::write(&path, &whole).unwrap();
+    assert_eq!(ends(dir, 0, &["get", "key1"]), "v".repeat(200) + "\n");
+}
+
+#[test]
+fn flipped_bytes_are_told_and_the_rest_is_salvaged() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    store(dir, 5000);
+    let path = dir.join("duramen-data");
+    let whole = fs::read(&path).unwrap();
+    let mut damaged = whole.clone();
+    let at = 196_608 + 150_000;
+    for byte in &mut damaged[at..at + 3] {
+        *byte ^= 0x5a;
+    }
+    fs::write(&path, &damaged).unwrap();
+    let said = ends(dir, 3, &["get", "key1"]);
+    assert!(said.contains("checksum") && said.contains("salvage"), "{said}");
+    assert!(ends(dir, 1, &["check"]).contains("damage:"));
+    let said = ends(dir, 0, &["check", "--salvage", "saved"]);
+    assert!(fs::read(&path).unwrap() == damaged, "salvage changes nothing");
+    let keys = ends(dir, 0, &["scan", "--path", "saved"]).lines().count();
+    assert!((4990..5000).contains(&keys), "{keys} keys saved; {said}");
+    // Any byte of the head: told, or repaired from the other copy; never a panic, never wrong data.
+    for at in [0, 13, 40, 88, 4096, 4100] {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 0xff;
+        fs::write(&path, &damaged).unwrap();
+        assert!(ends(dir, 1, &["check"]).contains("superblock copy"), "byte {at}");
+        assert_eq!(ends(dir, 0, &["get", "key1"]), "v".repeat(200) + "\n", "byte {at}");
+        assert!(ends(dir, 0, &["check"]).contains("sound"), "byte {at}: repaired by the open");
+    }
+}
+
+#[test]
+fn what_is_no_store_is_told_and_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    fs::write(dir.join("duramen-data"), vec![0x55; 100_000]).unwrap();
+    let said = ends(dir, 3, &["put", "a", "b"]);
+    assert!(said.contains("not a Duramen store"), "{said}");
+    assert!(fs::read(dir.join("duramen-data")).unwrap() == vec![0x55; 100_000], "it was changed");
+    // An empty file is a store to be.
+    fs::write(dir.join("duramen-data"), "").unwrap();
+    ends(dir, 0, &["put", "a", "b"]);
+    // A newer format.
+    let mut newer = fs::read(dir.join("duramen-data")).unwrap();
+    newer[8] = 200;
+    fs::write(dir.join("duramen-data"), &newer).unwrap();
+    let said = ends(dir, 3, &["get", "a"]);
+    assert!(said.contains("format version is 200") && said.contains("newer duramen"), "{said}");
+}
+
+#[test]
+fn a_second_opener_is_told_the_first_ones_pid() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    ends(dir, 0, &["put", "a", "b"]);
+    let mut loading = Command::new(env!("CARGO_BIN_EXE_duramen"))
+        .args(["load"])
+        .current_dir(dir)
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = loading.stdin.take().unwrap();
+    input.write_all(b"{\"key\":\"k\",\"value\":\"v\"}\n").unwrap();
+    // Until it has opened the store; looking too often would keep it from that.
+    let said = (0..50)
+        .find_map(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            let output = duramen(dir, &["get", "a"]);
+            (output.status.code() == Some(3)).then(|| text(&output.stderr))
+        })
+        .unwrap();
+    assert!(said.contains(&loading.id().to_string()), "{said}");
+    drop(input);
+    assert!(loading.wait().unwrap().success());
+}
+
+#[test]
+fn wrong_usage_has_its_own_exit_code() {
+    let dir = tempfile::tempdir().unwrap();
+    ends(dir.path(), 2, &["get"]);
+    ends(dir.path(), 2, &["nonsense"]);
+    ends(dir.path(), 2, &["get", "--medium", "nonsense", "a"]);
+    let said = ends(dir.path(), 3, &["put", "--path", "no/such/directory/x", "a", "b"]);
+    assert!(said.contains("no/such/directory"), "{said}");
+}
