@@ -47,6 +47,8 @@ const DEAD_PERCENT_MIN: u64 = 5;
 const DEAD_BYTES_MIN: u64 = 256 << 10;
 /// The sweeper reads at most this much in one round.
 const SWEEP_BYTES: u64 = 8 << 20;
+/// How long a writer without space waits for readers to let go of what was compacted.
+const GRACE_MAX: Duration = Duration::from_millis(500);
 /// Longest time between two looks at what is to be done.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -74,6 +76,8 @@ pub(crate) struct Compaction {
     mover: Mutex<Mover>,
     /// Retired blocks that no reader can see any more.
     unseen: Arc<Mutex<Vec<Retired>>>,
+    /// Blocks retired and not freed yet.
+    retired: AtomicU64,
     bytes_per_second: u64,
     pub rounds: AtomicU64,
     pub moved_bytes: AtomicU64,
@@ -92,6 +96,7 @@ impl Compaction {
                 scratch: Vec::new(),
             }),
             unseen: Arc::default(),
+            retired: AtomicU64::new(0),
             bytes_per_second,
             rounds: AtomicU64::new(0),
             moved_bytes: AtomicU64::new(0),
@@ -283,6 +288,7 @@ impl<M: Medium> Core<M> {
             }
             let retired = Retired { unit, dead, bytes: gone, epoch: self.epochs.current().0 };
             let unseen = Arc::clone(&self.compaction.unseen);
+            self.compaction.retired.fetch_add(1, Relaxed);
             crossbeam_epoch::pin().defer(move || lock(&unseen).push(retired));
         }
         Ok(complete)
@@ -407,9 +413,17 @@ impl<M: Medium> Core<M> {
     fn reclaim(&self, mover: &mut Mover, urgent: bool) {
         // Readers that came after the blocks were retired do not see them. Each flush lets the
         // guards' epoch go on when all that are pinned have seen the current one.
-        for _ in 0..if urgent { 64 } else { 3 } {
+        let begun = Instant::now();
+        for round in 0.. {
             crossbeam_epoch::pin().flush();
-            if urgent && lock(&self.compaction.unseen).is_empty() {
+            let waiting = self.compaction.retired.load(Relaxed) > 0 && lock(&self.compaction.unseen).is_empty();
+            if round >= 3 && !(urgent && waiting && begun.elapsed() < GRACE_MAX) {
+                break;
+            }
+            if round >= 64 {
+                // Whoever is pinned is not on a CPU, or keeps a value.
+                std::thread::sleep(Duration::from_micros(200));
+            } else if urgent {
                 std::thread::yield_now();
             }
         }
@@ -475,6 +489,7 @@ impl<M: Medium> Core<M> {
             entry.set_state(Use::Free);
             mover.activity.dead.fetch_sub(block.bytes as i64, Relaxed);
             self.space().give(block.unit, units);
+            self.compaction.retired.fetch_sub(1, Relaxed);
             self.compaction.freed_units.fetch_add(u64::from(units), Relaxed);
         }
         self.forget_grown_out();
