@@ -16,7 +16,7 @@ pub type Apply = fn(&mut Call<'_, '_>) -> Result<(), CommandError>;
 
 /// One command, or one subcommand, as the table holds it.
 ///
-/// ```ignore
+/// ```text
 /// pub const STRLEN: Spec = Spec {
 ///     arity: 2,
 ///     flags: Flags::READONLY.with(Flags::FAST),

@@ -180,7 +180,7 @@ impl Started {
         let mut lines = vec![
             format!("Duramen {}", env!("CARGO_PKG_VERSION")),
             format!("  medium: {}", store.describe()),
-            format!("  durability: {}: {}", value::durability_text(config.durability), store.promise()),
+            format!("  durability: {}", value::durability_text(config.durability)),
         ];
         lines.extend(store.advice().map(|advice| format!("  advice: {advice}")));
         lines.extend(config.notices.iter().map(|notice| format!("  note: {notice}")));
