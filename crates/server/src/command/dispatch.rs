@@ -215,36 +215,28 @@ struct Running<'a> {
     now: u64,
 }
 
-// As Redis: 128 bytes of the name and of all arguments together.
-const UNKNOWN_BYTES_MAX: usize = 128;
+// Of all arguments together, as Redis shows them.
+const SHOWN_BYTES_MAX: usize = 128;
 
 fn unknown_command(args: Args<'_>) -> CommandError {
-    let mut text = Vec::from(&b"ERR unknown command '"[..]);
-    let name = args.at(0);
-    text.extend_from_slice(&name[..name.len().min(UNKNOWN_BYTES_MAX)]);
-    text.extend_from_slice(b"', with args beginning with: ");
-    let mut told = 0;
+    let mut error =
+        CommandError::showing("ERR unknown command '", args.at(0), "', with args beginning with: ");
+    let mut shown = 0;
     for argument in args.from(1) {
-        if told >= UNKNOWN_BYTES_MAX {
+        if shown >= SHOWN_BYTES_MAX {
             break;
         }
-        let room = UNKNOWN_BYTES_MAX - told;
-        let shown = &argument[..argument.len().min(room)];
-        text.push(b'\'');
-        text.extend_from_slice(shown);
-        text.extend_from_slice(b"' ");
-        told += shown.len() + 3;
+        let before = error.text().len();
+        let room = SHOWN_BYTES_MAX - shown;
+        error = error.and_showing("'", &argument[..argument.len().min(room)], "' ");
+        shown += error.text().len() - before;
     }
-    CommandError::with(String::from_utf8_lossy(&text))
+    error
 }
 
 fn subcommand_error(entry: &Entry, args: Args<'_>) -> CommandError {
-    let name = args.at(1);
-    CommandError::with(format!(
-        "ERR unknown subcommand '{}'. Try {} HELP.",
-        String::from_utf8_lossy(&name[..name.len().min(UNKNOWN_BYTES_MAX)]),
-        entry.container_name().to_ascii_uppercase(),
-    ))
+    let help = format!("'. Try {} HELP.", entry.container_name().to_ascii_uppercase());
+    CommandError::showing("ERR unknown subcommand '", args.at(1), &help)
 }
 
 /// What runs for a container command whose subcommand is not known.

@@ -3,28 +3,50 @@
 use std::borrow::Cow;
 
 /// An error reply: its text without the leading `-` and the line end; the first word is the code.
+///
+/// Bytes, since some errors show what the client sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CommandError(Cow<'static, str>);
+pub struct CommandError(Cow<'static, [u8]>);
 
 impl CommandError {
     /// An error whose text is known beforehand.
     pub const fn new(text: &'static str) -> Self {
-        Self(Cow::Borrowed(text))
+        Self(Cow::Borrowed(text.as_bytes()))
     }
 
     /// An error whose text was put together.
     pub fn with(text: impl Into<String>) -> Self {
-        Self(Cow::Owned(text.into()))
+        Self(Cow::Owned(text.into().into_bytes()))
+    }
+
+    /// An error that shows bytes of the client's between two texts. As in Redis they end at a zero byte, and no more than
+    /// 128 of them are shown.
+    pub fn showing(before: &str, shown: &[u8], after: &str) -> Self {
+        let mut text = Vec::from(before.as_bytes());
+        text.extend_from_slice(&shown[..shown.len().min(SHOWN_BYTES_MAX)]);
+        if let Some(zero) = text.iter().position(|byte| *byte == 0) {
+            text.truncate(zero);
+        }
+        text.extend_from_slice(after.as_bytes());
+        Self(Cow::Owned(text))
+    }
+
+    /// Another error's text with bytes of the client's at its end.
+    #[must_use]
+    pub fn and_showing(self, before: &str, shown: &[u8], after: &str) -> Self {
+        let Self(tail) = Self::showing(before, shown, after);
+        Self(Cow::Owned([self.0, tail].concat()))
     }
 
     /// The text.
-    pub fn text(&self) -> &str {
+    pub fn text(&self) -> &[u8] {
         &self.0
     }
 
     /// The first word: `ERR`, `WRONGTYPE`…
     pub fn code(&self) -> &str {
-        self.0.split(' ').next().unwrap_or_default()
+        let word = self.0.split(|byte| *byte == b' ').next().unwrap_or_default();
+        std::str::from_utf8(word).unwrap_or_default()
     }
 
     /// A command, or a subcommand by its full name `client|id`, with too few or too many arguments.
@@ -37,6 +59,9 @@ impl CommandError {
         Self::with(format!("ERR invalid expire time in '{command}' command"))
     }
 }
+
+// As Redis.
+const SHOWN_BYTES_MAX: usize = 128;
 
 /// Engine errors as the client sees them.
 impl From<duramen::Error> for CommandError {

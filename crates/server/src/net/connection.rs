@@ -228,7 +228,7 @@ impl Connection {
                 Err(error) => {
                     turn.stats.error("ERR");
                     Reply::new(&mut self.output, self.session.protocol)
-                        .error(&format!("ERR Protocol error: {error}"));
+                        .error(format!("ERR Protocol error: {error}"));
                     self.session.closing = true;
                 }
             }
@@ -282,7 +282,7 @@ impl Connection {
 
     /// This turn could not be made durable: what it would have shown is replaced by `error`, and the
     /// connection ends.
-    pub fn unsettled(&mut self, error: &str) {
+    pub fn unsettled(&mut self, error: &[u8]) {
         if self.output.len() > self.output_settled {
             self.output.truncate(self.output_settled);
             Reply::new(&mut self.output, self.session.protocol).error(error);

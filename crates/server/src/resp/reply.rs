@@ -71,10 +71,12 @@ impl<'a> Reply<'a> {
     }
 
     /// An error; `text` begins with the code.
-    pub fn error(&mut self, text: &str) {
+    pub fn error(&mut self, text: impl AsRef<[u8]>) {
         self.out.push(b'-');
         // A line end in a reply of one line would end it early (Redis writes spaces too).
-        self.out.extend(text.bytes().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte }));
+        self.out.extend(
+            text.as_ref().iter().map(|&byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte }),
+        );
         self.end();
     }
 

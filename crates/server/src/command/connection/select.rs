@@ -11,7 +11,9 @@ pub const SPEC: Spec = Spec {
 fn select(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let index = call.args.integer(1)?;
     if i32::try_from(index).is_err() {
-        return Err(errors::NOT_INTEGER);
+        return Err(CommandError::new(
+            "ERR value is out of range, value must between -2147483648 and 2147483647",
+        ));
     }
     let databases = call.server.keyspace.databases();
     call.session.db = u8::try_from(index).ok().filter(|db| *db < databases).ok_or(errors::DB_OUT_OF_RANGE)?;
