@@ -5,7 +5,7 @@ use crate::config::Config;
 use crate::net::Inbox;
 use crate::stats::{Totals, WorkerStats};
 use duramen_structures::Keyspace;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
@@ -25,6 +25,8 @@ pub struct Server {
     pub inboxes: Vec<Arc<Inbox>>,
     /// Ends the server.
     pub stop: Arc<Stop>,
+    /// What the buffers of clients take together, as far as they are large.
+    pub buffers: Buffers,
     /// Unix seconds of the last SAVE or BGSAVE, or of the start.
     pub saved_at: AtomicU64,
     config: RwLock<Arc<Config>>,
@@ -52,6 +54,7 @@ impl Server {
             stats: inboxes.iter().map(|_| Arc::new(WorkerStats::new(commands))).collect(),
             inboxes,
             stop,
+            buffers: Buffers::default(),
             saved_at: AtomicU64::new(crate::clients::unix_seconds()),
             config: RwLock::new(Arc::new(config)),
             config_generation: AtomicU64::new(0),
@@ -156,6 +159,36 @@ pub struct Rates {
 struct Samples {
     before: Option<(Instant, Rates)>,
     last: Option<(Instant, Rates)>,
+}
+
+/// What the buffers of clients take together. Only large buffers are counted, so that no command of the usual kind
+/// touches this line.
+pub struct Buffers {
+    bytes: AtomicI64,
+    machine_bytes: u64,
+}
+
+impl Default for Buffers {
+    fn default() -> Self {
+        Self { bytes: AtomicI64::new(0), machine_bytes: crate::process::read().system_bytes }
+    }
+}
+
+impl Buffers {
+    /// Notes that a client's buffers grew or shrank.
+    pub fn change(&self, before: u64, after: u64) {
+        // Relaxed: a sum that publishes nothing.
+        self.bytes.fetch_add(after as i64 - before as i64, Ordering::Relaxed);
+    }
+
+    /// How much they are beyond `maxmemory-clients`.
+    pub fn excess(&self, config: &Config) -> u64 {
+        let most = match config.maxmemory_clients {
+            0 => self.machine_bytes / 4,
+            most => most,
+        };
+        (self.bytes.load(Ordering::Relaxed).max(0) as u64).saturating_sub(most)
+    }
 }
 
 /// Ends the server: from a signal, from SHUTDOWN, or from whoever started it.

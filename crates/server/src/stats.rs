@@ -69,6 +69,8 @@ pub struct WorkerStats {
     pub conflicts: Counter,
     /// Clients cut off because they did not read their replies.
     pub output_limit_disconnections: Counter,
+    /// Clients cut off because all clients' buffers together were too large.
+    pub evicted_clients: Counter,
     /// Clients cut off because their request was too large.
     pub query_limit_disconnections: Counter,
     /// Largest request buffer seen.
@@ -96,6 +98,7 @@ impl WorkerStats {
             error_replies: Counter::default(),
             conflicts: Counter::default(),
             output_limit_disconnections: Counter::default(),
+            evicted_clients: Counter::default(),
             query_limit_disconnections: Counter::default(),
             input_bytes_max: Counter::default(),
             output_bytes_max: Counter::default(),
@@ -129,6 +132,7 @@ pub struct Totals {
     pub error_replies: u64,
     pub conflicts: u64,
     pub output_limit_disconnections: u64,
+    pub evicted_clients: u64,
     pub query_limit_disconnections: u64,
     pub input_bytes_max: u64,
     pub output_bytes_max: u64,
@@ -164,6 +168,7 @@ impl Totals {
         self.error_replies += worker.error_replies.get();
         self.conflicts += worker.conflicts.get();
         self.output_limit_disconnections += worker.output_limit_disconnections.get();
+        self.evicted_clients += worker.evicted_clients.get();
         self.query_limit_disconnections += worker.query_limit_disconnections.get();
         self.input_bytes_max = self.input_bytes_max.max(worker.input_bytes_max.get());
         self.output_bytes_max = self.output_bytes_max.max(worker.output_bytes_max.get());
@@ -189,6 +194,7 @@ impl Totals {
         self.error_replies -= base.error_replies;
         self.conflicts -= base.conflicts;
         self.output_limit_disconnections -= base.output_limit_disconnections;
+        self.evicted_clients -= base.evicted_clients;
         self.query_limit_disconnections -= base.query_limit_disconnections;
         for (code, then) in &base.errors {
             if let Some(now) = self.errors.get_mut(code) {

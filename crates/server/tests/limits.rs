@@ -61,6 +61,23 @@ fn a_soft_limit_allows_for_a_while() {
 }
 
 #[test]
+fn all_clients_together_have_a_limit() {
+    let server = Server::with(|config| config.maxmemory_clients = 20 << 20);
+    let mut client = server.client();
+    client.send(format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000000\r\n{}\r\n", "v".repeat(1_000_000)));
+    client.expect("+OK\r\n");
+    // None of them alone is over a limit. The kernel takes some of what they do not read.
+    let mut hungry: Vec<Client> = (0..8).map(|_| server.client()).collect();
+    for client in &mut hungry {
+        client.send("GET k\r\n".repeat(15));
+    }
+    let mut other = server.client();
+    eventually("some are cut off", || !other.text("info stats").contains("evicted_clients:0\r\n"));
+    other.says("strlen k", ":1000000\r\n");
+    assert!(other.text("client list").lines().count() > 2);
+}
+
+#[test]
 fn a_request_without_end_is_cut_off() {
     let server = Server::with(|config| config.client_query_buffer_limit = 1 << 20);
     let mut client = server.client();

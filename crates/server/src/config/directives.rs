@@ -170,6 +170,17 @@ pub const DIRECTIVES: &[Directive] = &[
         output_limit_text,
         output_limit
     ),
+    directive!(
+        "maxmemory-clients",
+        true,
+        "Bytes that the buffers of all clients may take together; beyond it the one with the largest is disconnected, \
+         unless it said CLIENT NO-EVICT. 0: a quarter of the machine's memory.",
+        |c| c.maxmemory_clients.to_string(),
+        |c, v| {
+            c.maxmemory_clients = value::bytes(v[0], 0, i64::MAX as u64)?;
+            Ok(())
+        }
+    ),
     directive!("databases", false, "Number of databases, 1 to 128.", |c| c.databases.to_string(), |c, v| {
         c.databases = value::integer(v[0], 1, 128)? as u8;
         Ok(())

@@ -16,6 +16,7 @@ use super::stream::Stream;
 use crate::command::Dispatcher;
 use crate::config::Config;
 use crate::resp::{Limits, Reply, Request, Requests};
+use crate::server::Buffers;
 use crate::session::Session;
 use crate::stats::WorkerStats;
 use std::io::{ErrorKind, Read, Write};
@@ -28,6 +29,8 @@ const INPUT_BYTES_MIN: usize = 16 << 10;
 const TURN_BYTES_MAX: usize = 1 << 20;
 // An output buffer larger than this is given back when it is empty.
 const OUTPUT_KEPT_BYTES_MAX: usize = 256 << 10;
+// Smaller buffers are not counted: ten thousand of them are 640 MiB.
+const CHARGED_BYTES_MIN: u64 = 64 << 10;
 const LINGER: Duration = Duration::from_secs(1);
 
 /// What became of a connection in a turn.
@@ -84,6 +87,8 @@ pub struct Connection {
     output_settled: usize,
     // The socket takes no more until it says so.
     blocked: bool,
+    // What `Server::buffers` knows of this one.
+    charged: u64,
     over_soft_limit_since: Option<Instant>,
     lingering_until: Option<Instant>,
 }
@@ -106,6 +111,7 @@ impl Connection {
             output_sent: 0,
             output_settled: 0,
             blocked: false,
+            charged: 0,
             over_soft_limit_since: None,
             lingering_until: None,
         }
@@ -353,6 +359,29 @@ impl Connection {
         timeout > 0
             && self.session.paused_until.is_none()
             && turn.now.duration_since(self.active) > Duration::from_secs(u64::from(timeout))
+    }
+
+    /// Tells what its buffers take now, when that is much, or was. True when it is more than before.
+    pub fn charge(&mut self, buffers: &Buffers) -> bool {
+        let bytes = self.buffer_bytes();
+        let bytes = if bytes < CHARGED_BYTES_MIN { 0 } else { bytes };
+        if bytes == self.charged {
+            return false;
+        }
+        buffers.change(self.charged, bytes);
+        let more = bytes > self.charged;
+        self.charged = bytes;
+        more
+    }
+
+    /// Its buffers are about to be gone.
+    pub fn uncharge(&mut self, buffers: &Buffers) {
+        buffers.change(std::mem::take(&mut self.charged), 0);
+    }
+
+    /// What its buffers take.
+    pub fn buffer_bytes(&self) -> u64 {
+        (self.input.len() + self.requests.bytes() + self.output.capacity()) as u64
     }
 
     /// Tells other connections about this one.

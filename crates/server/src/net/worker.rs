@@ -22,6 +22,7 @@ use mio::{Events, Interest, Poll, Token};
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// The token of the inbox; connections have those below.
@@ -210,6 +211,15 @@ impl Worker {
                 }
                 connection.publish(seconds);
             }
+            let mut more = false;
+            for &index in &working {
+                if let Some(Some(connection)) = self.connections.get_mut(index) {
+                    more |= connection.charge(&self.server.buffers);
+                }
+            }
+            if more && self.server.buffers.excess(&self.config) > 0 {
+                ended.extend(self.largest());
+            }
             working.clear();
             self.working = working;
             for index in goes {
@@ -228,6 +238,21 @@ impl Worker {
         for index in ended {
             self.close(index);
         }
+    }
+
+    /// The connection whose buffers are the largest: the one to close when all together are too large. It may not be
+    /// the largest of all workers, but whoever makes them grow is looked at again at its next turn.
+    fn largest(&self) -> Option<usize> {
+        let connections = self.connections.iter().enumerate();
+        let largest = connections
+            .filter_map(|(index, connection)| Some((connection.as_ref()?, index)))
+            .filter(|(connection, _)| !connection.session.client.no_evict.load(Ordering::Relaxed))
+            .max_by_key(|(connection, _)| connection.buffer_bytes())
+            .map(|(_, index)| index);
+        if largest.is_some() {
+            self.stats.evicted_clients.add(1);
+        }
+        largest
     }
 
     /// Looks at all connections for those that have been idle, paused or over a limit for long enough.
@@ -254,6 +279,8 @@ impl Worker {
 
     fn close(&mut self, index: usize) {
         let Some(mut connection) = self.connections.get_mut(index).and_then(Option::take) else { return };
+        connection.uncharge(&self.server.buffers);
+        // Closing the socket does the same; mio asks for it.
         let _ = self.poll.registry().deregister(&mut connection.stream);
         let id = connection.session.client.id;
         self.by_id.remove(&id);

@@ -226,7 +226,7 @@ fn stats(text: &mut Text, facts: &Facts<'_>) {
     text.field("sync_partial_err", 0);
     text.field("expired_keys", facts.store.expired_keys);
     text.field("evicted_keys", 0);
-    text.field("evicted_clients", 0);
+    text.field("evicted_clients", totals.evicted_clients);
     text.field("pubsub_channels", 0);
     text.field("pubsub_patterns", 0);
     text.field("latest_fork_usec", 0);
