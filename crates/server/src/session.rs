@@ -2,7 +2,7 @@
 //! transaction it has open.
 
 use crate::clients::Client;
-use crate::command::{Entry, OwnedArgs};
+use crate::command::{CommandError, Entry, OwnedArgs};
 use crate::resp::Protocol;
 use duramen_structures::Watched;
 use std::sync::Arc;
@@ -63,6 +63,8 @@ pub struct Session {
     pub closing: bool,
     /// Position of its last command in the table.
     pub command_last: u32,
+    /// A command inside EXEC met a failure of the store; the dispatcher takes note of it.
+    pub store_failure: Option<CommandError>,
     /// No further command before this moment (DEBUG SLEEP).
     pub paused_until: Option<Instant>,
 }
@@ -81,6 +83,7 @@ impl Session {
             transaction_over: false,
             closing: false,
             command_last: crate::clients::COMMAND_NONE,
+            store_failure: None,
             paused_until: None,
         }
     }

@@ -80,6 +80,9 @@ impl<'w> Call<'_, 'w> {
             self.stats.error(error.code());
             self.reply.rollback(mark);
             self.reply.error(error.text());
+            if error.store_failure().is_some() {
+                self.session.store_failure = Some(error);
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 //! The order of the checks is Redis's, since each has its own error and clients see the first:
 //! known → arity → authenticated → allowed inside MULTI → queue or run.
 
+use super::errors::StoreFailure;
 use super::{After, Args, Call, CommandError, Entry, Flags, Table, errors};
 use crate::resp::{Protocol, Reply};
 use crate::server::Server;
@@ -22,12 +23,25 @@ pub struct Dispatcher {
     // End of the last command: the beginning of the next one of the same batch.
     clock: Instant,
     now: u64,
+    // The store failed during this turn, whichever command noticed.
+    failed: Option<CommandError>,
+    // A failure was seen, so the store has taken no writes since.
+    failed_before: bool,
 }
 
 impl Dispatcher {
     /// A dispatcher that reads and writes keys through `worker`.
     pub fn new(server: Arc<Server>, worker: Worker, stats: Arc<WorkerStats>) -> Self {
-        Self { table: Table::get(), server, worker, stats, clock: Instant::now(), now: 0 }
+        Self {
+            table: Table::get(),
+            server,
+            worker,
+            stats,
+            clock: Instant::now(),
+            now: 0,
+            failed: None,
+            failed_before: false,
+        }
     }
 
     /// Begins a turn: what follows until [`Self::settle`] becomes durable together.
@@ -42,7 +56,13 @@ impl Dispatcher {
     /// # Errors
     /// When that failed: what the turn did must not be shown.
     pub fn settle(&mut self) -> Result<(), CommandError> {
-        Ok(self.worker.settle()?)
+        let settled = self.worker.settle().map_err(CommandError::from);
+        if let Err(error) = &settled {
+            self.note(error.clone());
+        }
+        // A scan or a save settles in the middle of a turn: when that failed, what was written before is in doubt
+        // though nothing is left to settle now.
+        self.failed.take().map_or(settled, Err)
     }
 
     /// Runs one command and appends its reply to `out`.
@@ -123,6 +143,9 @@ impl Dispatcher {
                 Err(error) => break Some(error),
             }
         };
+        if let Some(error) = session.store_failure.take() {
+            self.note(error);
+        }
         if session.transaction_over {
             session.transaction_drop();
         }
@@ -137,6 +160,7 @@ impl Dispatcher {
             self.stats.error(error.code());
             out.truncate(start);
             Reply::new(out, session.protocol).error(error.text());
+            self.note(error);
         }
     }
 
@@ -184,6 +208,19 @@ impl Dispatcher {
             }
         }
         Ok(())
+    }
+
+    /// Takes note of a failure of the store. While it refuses writes because of an earlier one there is nothing new in
+    /// doubt: those who only read go on.
+    fn note(&mut self, error: CommandError) {
+        match error.store_failure() {
+            None => {}
+            Some(StoreFailure::Earlier) if self.failed_before => {}
+            Some(_) => {
+                self.failed_before = true;
+                self.failed = Some(error);
+            }
+        }
     }
 
     /// Whether the password has been taken away since the connection came.

@@ -6,17 +6,29 @@ use std::borrow::Cow;
 ///
 /// Bytes, since some errors show what the client sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CommandError(Cow<'static, [u8]>);
+pub struct CommandError {
+    text: Cow<'static, [u8]>,
+    store: Option<StoreFailure>,
+}
+
+/// What an error says about the store, besides about its command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreFailure {
+    /// Something could not be read or made durable just now.
+    Now,
+    /// Something could not be made durable earlier; the store takes no writes since.
+    Earlier,
+}
 
 impl CommandError {
     /// An error whose text is known beforehand.
     pub const fn new(text: &'static str) -> Self {
-        Self(Cow::Borrowed(text.as_bytes()))
+        Self { text: Cow::Borrowed(text.as_bytes()), store: None }
     }
 
     /// An error whose text was put together.
     pub fn with(text: impl Into<String>) -> Self {
-        Self(Cow::Owned(text.into().into_bytes()))
+        Self { text: Cow::Owned(text.into().into_bytes()), store: None }
     }
 
     /// An error that shows bytes of the client's between two texts. As in Redis they end at a zero byte, and no more than
@@ -28,24 +40,29 @@ impl CommandError {
             text.truncate(zero);
         }
         text.extend_from_slice(after.as_bytes());
-        Self(Cow::Owned(text))
+        Self { text: Cow::Owned(text), store: None }
     }
 
     /// Another error's text with bytes of the client's at its end.
     #[must_use]
     pub fn and_showing(self, before: &str, shown: &[u8], after: &str) -> Self {
-        let Self(tail) = Self::showing(before, shown, after);
-        Self(Cow::Owned([self.0, tail].concat()))
+        let tail = Self::showing(before, shown, after);
+        Self { text: Cow::Owned([self.text, tail.text].concat()), ..tail }
     }
 
     /// The text.
     pub fn text(&self) -> &[u8] {
-        &self.0
+        &self.text
+    }
+
+    /// Whether the store itself has failed.
+    pub const fn store_failure(&self) -> Option<StoreFailure> {
+        self.store
     }
 
     /// The first word: `ERR`, `WRONGTYPE`…
     pub fn code(&self) -> &str {
-        let word = self.0.split(|byte| *byte == b' ').next().unwrap_or_default();
+        let word = self.text.split(|byte| *byte == b' ').next().unwrap_or_default();
         std::str::from_utf8(word).unwrap_or_default()
     }
 
@@ -67,12 +84,14 @@ const SHOWN_BYTES_MAX: usize = 128;
 impl From<duramen::Error> for CommandError {
     fn from(error: duramen::Error) -> Self {
         use duramen::ErrorKind;
-        match error.kind() {
-            ErrorKind::OutOfSpace => OUT_OF_SPACE,
+        let (code, store) = match error.kind() {
+            ErrorKind::OutOfSpace => return OUT_OF_SPACE,
             // Redis's code for "writes are refused because earlier ones could not be kept".
-            ErrorKind::Poisoned => Self::with(format!("MISCONF {}", one_line(&error.to_string()))),
-            _ => Self::with(format!("ERR {}", one_line(&error.to_string()))),
-        }
+            ErrorKind::Poisoned => ("MISCONF", Some(StoreFailure::Earlier)),
+            ErrorKind::Io => ("MISCONF", Some(StoreFailure::Now)),
+            _ => ("ERR", None),
+        };
+        Self { store, ..Self::with(format!("{code} {}", one_line(&error.to_string()))) }
     }
 }
 
