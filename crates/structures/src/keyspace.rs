@@ -6,10 +6,10 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use duramen::{Store, Writer};
+use duramen::{ErrorKind, Store, Writer};
 
 use crate::counts::{Change, Counts, Life, Sum};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::txn::{Outcome, Scratch, Txn};
 
 /// Databases that Redis has by default.
@@ -119,7 +119,7 @@ impl From<Sum> for KeyCount {
     }
 }
 
-/// What one thread needs to run commands. `Send`, so that it may be made elsewhere.
+/// What one thread needs to run commands; made by that thread.
 pub struct Worker {
     pub(crate) keyspace: Keyspace,
     pub(crate) writer: Writer,
@@ -178,13 +178,15 @@ impl Worker {
     /// [`Txn::flush`]). All or nothing up to 65,536 keys; a larger database is emptied in steps, so
     /// that memory stays bounded: others see it shrink, and a crash leaves the rest.
     pub fn flush(&mut self, db: u8, now: u64) -> Result<()> {
-        if self.keyspace.count(db, now).keys <= FLUSH_KEYS_ATOMIC {
-            loop {
-                let mut txn = self.begin(now);
-                txn.flush(db)?;
-                if txn.commit()? == Outcome::Committed {
-                    return Ok(());
-                }
+        while self.keyspace.count(db, now).keys <= FLUSH_KEYS_ATOMIC {
+            let mut txn = self.begin(now);
+            let outcome = txn.flush(db).and_then(|()| txn.commit());
+            match outcome {
+                Ok(Outcome::Committed) => return Ok(()),
+                Ok(Outcome::Conflict) => {}
+                // Very long keys, more than one batch takes.
+                Err(Error::Engine(error)) if error.kind() == ErrorKind::InvalidInput => break,
+                Err(error) => return Err(error),
             }
         }
         self.settle_for_scan()?;

@@ -11,13 +11,13 @@ use duramen_structures::{
 };
 use tempfile::TempDir;
 
-fn store(dir: &TempDir) -> Store {
-    Options { medium: MediumKind::File, ..Options::default() }.open(dir.path().join("store")).unwrap()
+fn store(medium: MediumKind, dir: &TempDir) -> Store {
+    Options { medium, ..Options::default() }.open(dir.path().join("store")).unwrap()
 }
 
 fn keyspace() -> (TempDir, Keyspace) {
     let dir = tempfile::tempdir().unwrap();
-    let keyspace = Keyspace::open(store(&dir), 16).unwrap();
+    let keyspace = Keyspace::open(store(MediumKind::Volatile, &dir), 16).unwrap();
     (dir, keyspace)
 }
 
@@ -265,7 +265,7 @@ fn a_key_that_is_too_long_is_absent_and_cannot_be_written() {
 #[test]
 fn counts_are_those_of_the_keys_also_after_reopening() {
     let dir = tempfile::tempdir().unwrap();
-    let keyspace = Keyspace::open(store(&dir), 16).unwrap();
+    let keyspace = Keyspace::open(store(MediumKind::File, &dir), 16).unwrap();
     let mut worker = keyspace.worker().unwrap();
     let end = now() + 60_000;
     run(&mut worker, |txn| {
@@ -284,7 +284,7 @@ fn counts_are_those_of_the_keys_also_after_reopening() {
     drop(worker);
     assert_eq!([keyspace.count(0, now()), keyspace.count(3, now())], wanted);
     drop(keyspace);
-    let keyspace = Keyspace::open(store(&dir), 16).unwrap();
+    let keyspace = Keyspace::open(store(MediumKind::File, &dir), 16).unwrap();
     assert_eq!([keyspace.count(0, now()), keyspace.count(3, now())], wanted);
     assert_eq!(keyspace.count(3, end + 256), KeyCount { keys: 5, expires: 0 });
 }
@@ -363,8 +363,9 @@ fn transactions_of_several_threads_are_as_if_one_after_the_other() {
     std::thread::scope(|scope| {
         let movers: Vec<_> = (0..3u8)
             .map(|thread| {
-                let mut worker = keyspace.worker().unwrap();
+                let keyspace = &keyspace;
                 scope.spawn(move || {
+                    let mut worker = keyspace.worker().unwrap();
                     for n in 0..MOVES {
                         let (from, to) = accounts(thread, n);
                         if from == to {
@@ -384,9 +385,8 @@ fn transactions_of_several_threads_are_as_if_one_after_the_other() {
                 })
             })
             .collect();
-        let mut reader = keyspace.worker().unwrap();
-        let over = &over;
-        scope.spawn(move || {
+        scope.spawn(|| {
+            let mut reader = keyspace.worker().unwrap();
             while !over.load(Ordering::Relaxed) {
                 let sum: i64 =
                     run(&mut reader, |txn| (0..ACCOUNTS).map(|account| balance(txn, account)).sum());

@@ -47,6 +47,8 @@ use scratch::{Payload, Seen, Write, stored};
 
 // Entries looked at per call of the engine's scan when all keys are wanted.
 const SCAN_ENTRIES: usize = 1024;
+// Enough that a key alone in its bucket is not chosen much more often than one among many.
+const RANDOM_ENTRIES: usize = 16;
 
 /// How a transaction ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -272,22 +274,25 @@ impl<'w> Txn<'w> {
         })?)
     }
 
-    /// Some key of `db`, each with the same chance. Reads the whole database.
+    /// Some key of `db`. As in Redis the chances are not quite the same for all. Takes the longer the
+    /// more keys the other databases have.
     pub fn random_key(&mut self, db: u8) -> Result<Option<Vec<u8>>> {
-        let mut chosen = None;
-        let (mut seen, mut cursor) = (0u64, 0);
-        loop {
-            cursor = self.scan(db, cursor, SCAN_ENTRIES, |key, _| {
-                seen += 1;
-                // The n-th key replaces the one chosen before with a chance of 1 in n.
-                if random().is_multiple_of(seen) {
-                    chosen = Some(key.to_vec());
+        let mut keys: Vec<Vec<u8>> = Vec::new();
+        let start = self.worker.keyspace.store().cursor_at(random());
+        // From a random place to the end, and if there is none, from the beginning.
+        for mut cursor in [start, 0] {
+            loop {
+                cursor = self.scan(db, cursor, RANDOM_ENTRIES, |key, _| keys.push(key.to_vec()))?;
+                if !keys.is_empty() {
+                    let at = random() % keys.len() as u64;
+                    return Ok(Some(keys.swap_remove(at as usize)));
                 }
-            })?;
-            if cursor == 0 {
-                return Ok(chosen);
+                if cursor == 0 {
+                    break;
+                }
             }
         }
+        Ok(None)
     }
 
     // --- WATCH

@@ -8,6 +8,7 @@ mod bitpos;
 mod getbit;
 mod setbit;
 
+use super::string::string_bytes_max;
 use super::{Args, Call, CommandError, Spec, errors, integer};
 use duramen_structures::bits::Width;
 
@@ -30,7 +31,7 @@ fn bit_offset(call: &Call<'_, '_>, text: &[u8], width: Option<Width>) -> Result<
     };
     integer(digits)
         .and_then(|offset| u64::try_from(offset.checked_mul(unit)?).ok())
-        .filter(|offset| offset >> 3 < super::string::string_bytes_max(call))
+        .filter(|offset| offset >> 3 < string_bytes_max(call.server, (offset >> 3) + 1))
         .ok_or(CommandError::new("ERR bit offset is not an integer or out of range"))
 }
 

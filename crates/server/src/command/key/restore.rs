@@ -20,7 +20,7 @@ fn restore(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     }
     let ttl = u64::try_from(call.args.integer(2)?)
         .map_err(|_| CommandError::new("ERR Invalid TTL value, must be >= 0"))?;
-    let value = dump::restore(call.args.at(3), string_bytes_max(call))?;
+    let value = dump::restore(call.args.at(3), string_bytes_max(call.server, u64::MAX))?;
     let expires_at = match ttl {
         0 => None,
         ttl if options.absolute => Some(ttl),

@@ -13,9 +13,11 @@ pub const SPEC: Spec = Spec {
 
 fn append(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (db, key, more) = (call.session.db, call.args.at(1), call.args.at(2));
-    let bytes_max = string_bytes_max(call);
     let (new, expires_at) = match call.txn.get_string(db, key)? {
-        Some(old) => (strings::append(&old, more, bytes_max)?, old.expires_at()),
+        Some(old) => {
+            let bytes_max = string_bytes_max(call.server, (old.len() + more.len()) as u64);
+            (strings::append(&old, more, bytes_max)?, old.expires_at())
+        }
         None => (more.to_vec(), None),
     };
     call.reply.count(new.len());

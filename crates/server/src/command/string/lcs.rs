@@ -17,7 +17,8 @@ fn lcs_command(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     if a.len().max(b.len()) >= u32::MAX as usize - 1 {
         return Err(CommandError::new("ERR String too long for LCS"));
     }
-    if table_bytes(a.len(), b.len()) > string_bytes_max(call) {
+    let bytes = table_bytes(a.len(), b.len());
+    if bytes > string_bytes_max(call.server, bytes) {
         return Err(CommandError::new(
             "ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len",
         ));

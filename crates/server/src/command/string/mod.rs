@@ -27,6 +27,7 @@ mod substr;
 pub use expiry::{Clock, Expiry};
 
 use super::{Call, CommandError, Spec};
+use crate::server::Server;
 use duramen_structures::string_until;
 use duramen_structures::strings::integer;
 
@@ -56,9 +57,13 @@ pub const SPECS: &[Spec] = &[
     lcs::SPEC,
 ];
 
-/// The longest string that commands may make (`proto-max-bulk-len`).
-pub fn string_bytes_max(_call: &Call<'_, '_>) -> u64 {
-    duramen::VALUE_BYTES_MAX as u64
+// `proto-max-bulk-len` can be no less, so shorter strings need no look at what all workers share.
+const STRING_BYTES_MAX_LEAST: u64 = 1 << 20;
+
+/// The longest string that commands may make (`proto-max-bulk-len`), for one that wants to make one of
+/// `wanted` bytes.
+pub fn string_bytes_max(server: &Server, wanted: u64) -> u64 {
+    if wanted <= STRING_BYTES_MAX_LEAST { STRING_BYTES_MAX_LEAST } else { server.config().proto_max_bulk_len }
 }
 
 /// INCR and its like: adds to the integer at the first argument and replies with the sum.

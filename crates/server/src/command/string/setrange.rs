@@ -17,7 +17,7 @@ fn setrange(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     if offset < 0 {
         return Err(Error::OffsetRange.into());
     }
-    let bytes_max = string_bytes_max(call);
+    let bytes_max = string_bytes_max(call.server, (offset as u64).saturating_add(patch.len() as u64));
     let old = call.txn.get_string(db, key)?;
     if patch.is_empty() {
         call.reply.count(old.map_or(0, |old| old.len()));
