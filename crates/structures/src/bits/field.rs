@@ -104,6 +104,10 @@ impl Field {
     /// BITFIELD SET: the value before, `None` if an overflow made it fail. `bytes` must hold the field.
     pub fn set(self, bytes: &mut [u8], value: i64, overflow: Overflow) -> Option<i64> {
         let before = self.get(bytes);
+        if overflow == Overflow::Saturate && self.wraps_below(value) {
+            self.store(bytes, self.width.max() as i64);
+            return Some(before);
+        }
         // An unsigned field takes a negative value as the large one with the same bits.
         let value = if self.width.signed { i128::from(value) } else { i128::from(value as u64) };
         self.store(bytes, self.width.fit(value, overflow)?);
@@ -115,6 +119,14 @@ impl Field {
         let after = self.width.fit(i128::from(self.get(bytes)) + i128::from(increment), overflow)?;
         self.store(bytes, after);
         Some(after)
+    }
+
+    /// Redis computes how far `value` is below the maximum in 64 bits. Where that overflows it saturates
+    /// at the wrong end: SET i8 of -2^63 gives 127. Clients may see the same here.
+    fn wraps_below(self, value: i64) -> bool {
+        self.width.signed
+            && self.width.bits < 64
+            && self.width.max() - i128::from(value) > i128::from(i64::MAX)
     }
 
     fn store(self, bytes: &mut [u8], value: i64) {
@@ -168,6 +180,9 @@ mod tests {
         assert_eq!(i5.increment(&mut bytes, -1, Overflow::Saturate), Some(-16));
         assert_eq!(i5.set(&mut bytes, -100, Overflow::Saturate), Some(-16));
         assert_eq!(i5.get(&bytes), -16);
+
+        assert_eq!(i5.set(&mut bytes, i64::MIN, Overflow::Saturate), Some(-16));
+        assert_eq!(i5.get(&bytes), 15);
 
         let i64_ = field("i64", 0);
         i64_.set(&mut bytes, i64::MAX, Overflow::Wrap);
