@@ -87,7 +87,7 @@ impl Keyspace {
     }
 
     /// Keys in `db` at `now` (Unix milliseconds). Exact when no write is under way, except that a key
-    /// may be counted for 256 ms after it expired.
+    /// may be counted for 64 ms after it expired.
     pub fn count(&self, db: u8, now: u64) -> KeyCount {
         self.sum(db, now).into()
     }

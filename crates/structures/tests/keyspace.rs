@@ -286,7 +286,7 @@ fn counts_are_those_of_the_keys_also_after_reopening() {
     drop(keyspace);
     let keyspace = Keyspace::open(store(MediumKind::File, &dir), 16).unwrap();
     assert_eq!([keyspace.count(0, now()), keyspace.count(3, now())], wanted);
-    assert_eq!(keyspace.count(3, end + 256), KeyCount { keys: 5, expires: 0 });
+    assert_eq!(keyspace.count(3, end + 64), KeyCount { keys: 5, expires: 0 });
 }
 
 #[test]

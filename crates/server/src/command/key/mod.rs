@@ -88,8 +88,8 @@ impl KeyList {
         self.ends.push(self.bytes.len());
     }
 
-    fn is_empty(&self) -> bool {
-        self.ends.is_empty()
+    fn len(&self) -> usize {
+        self.ends.len()
     }
 
     fn reply(&self, reply: &mut Reply<'_>) {

@@ -14,7 +14,7 @@ fn scan(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let options = Options::parse(call.args)?;
     let mut keys = KeyList::default();
     // COUNT says how much work to do, not how many keys to find; but a client should not have to ask
-    // again and again because other databases are larger than its own.
+    // again and again because the index is sparse or other databases are larger than its own.
     for _ in 0..ROUNDS_MAX {
         cursor = call.txn.scan(db, cursor, options.count, |key, tag| {
             if options.pattern.is_none_or(|pattern| glob::matches(pattern, key))
@@ -23,7 +23,7 @@ fn scan(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
                 keys.push(key);
             }
         })?;
-        if cursor == 0 || !keys.is_empty() {
+        if cursor == 0 || keys.len() >= options.count {
             break;
         }
     }
