@@ -5,6 +5,26 @@
 //! writes of keys pass through that one door. The other modules are pure functions on bytes: they know
 //! neither keys nor the engine.
 //!
+//! ```
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let store = duramen::Options::default().open(dir.path().join("store"))?;
+//! use duramen_structures::{DATABASES_DEFAULT, Keyspace, Outcome};
+//!
+//! let keyspace = Keyspace::open(store, DATABASES_DEFAULT)?;
+//! let mut worker = keyspace.worker()?;
+//! let now = 1_700_000_000_000;
+//! loop {
+//!     let mut txn = worker.begin(now);
+//!     let visits = txn.get_string(0, b"visits")?.map_or(0, |value| value.len());
+//!     txn.put(0, b"visits", &vec![b'|'; visits + 1])?;
+//!     if txn.commit()? == Outcome::Committed {
+//!         break;
+//!     }
+//! }
+//! assert_eq!(keyspace.count(0, now).keys, 1);
+//! # Ok::<(), duramen_structures::Error>(())
+//! ```
+//!
 //! | module | holds |
 //! |---|---|
 //! | `keyspace`, `txn`, `counts` | databases, transactions, how many keys there are |

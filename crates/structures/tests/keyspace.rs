@@ -114,7 +114,7 @@ fn a_dropped_transaction_leaves_no_trace() {
     let mut worker = keyspace.worker().unwrap();
     let mut txn = worker.begin(now());
     txn.put(0, b"k", b"v").unwrap();
-    let _ = txn;
+    drop(txn);
     assert_eq!(get(&mut worker, 0, "k"), None);
     assert_eq!(keyspace.count(0, now()), KeyCount::default());
 }
@@ -211,6 +211,7 @@ fn an_expired_value_is_absent() {
     let mut seen = vec![];
     all_keys(&mut txn, 0, &mut seen);
     assert!(seen.is_empty());
+    drop(txn);
     // A time that has passed deletes.
     run(&mut worker, |txn| assert!(txn.set_expiry(0, b"k", Some(1)).unwrap()));
     assert_eq!(get(&mut worker, 0, "k"), None);

@@ -90,7 +90,6 @@ pub struct Watched {
 
 impl<'w> Txn<'w> {
     pub(crate) fn new(worker: &'w mut Worker, now: u64) -> Self {
-        worker.scratch.clear();
         Self { worker, now, conflicted: false }
     }
 
@@ -377,7 +376,6 @@ impl<'w> Txn<'w> {
     fn commit_batch(self) -> Result<Outcome> {
         let Worker { writer, scratch, .. } = &mut *self.worker;
         let Scratch { arena, entries, batch, .. } = scratch;
-        batch.clear();
         for entry in entries.iter_mut() {
             let key = &arena[entry.key.clone()];
             let seen = match entry.seen {
@@ -411,6 +409,13 @@ impl<'w> Txn<'w> {
     /// The entry of a key, made if need be; `None` for a key that is too long to exist.
     fn entry(&mut self, db: u8, key: &[u8]) -> Option<usize> {
         (key.len() <= KEY_BYTES_MAX).then(|| self.worker.scratch.entry(db, key))
+    }
+}
+
+impl Drop for Txn<'_> {
+    /// Lets go of large values at once, not when the worker's next command comes.
+    fn drop(&mut self) {
+        self.worker.scratch.clear();
     }
 }
 

@@ -12,11 +12,14 @@ use crate::counts::{Change, Life};
 use crate::error::Result;
 
 // Up to this many entries a linear search is faster than hashing.
-const LINEAR_ENTRIES: usize = 8;
+const LINEAR_ENTRIES: usize = 16;
 // A larger value gets memory of its own, so that the arena, which is kept, stays small.
 const ARENA_VALUE_BYTES: usize = 64 << 10;
 // An arena grown past this by many values in one transaction is given back.
 const ARENA_KEEP_BYTES: usize = 1 << 20;
+
+// What a transaction of more keys than this took is given back after it.
+const ENTRIES_KEEP: usize = 1024;
 
 /// The memory of a transaction, kept by the worker for the next one.
 #[derive(Default)]
@@ -61,9 +64,12 @@ impl Scratch {
         self.arena.clear();
         self.arena.shrink_to(ARENA_KEEP_BYTES);
         self.entries.clear();
-        if !self.by_key.is_empty() {
+        self.batch.clear();
+        if self.entries.capacity() > ENTRIES_KEEP {
+            // Also the table: to clear it takes as long as it is large, not as it is full.
+            *self = Self::default();
+        } else if !self.by_key.is_empty() {
             self.by_key.clear();
-            self.batch = Batch::default();
         }
     }
 
