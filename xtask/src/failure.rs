@@ -1,0 +1,40 @@
+//! Why a check could not be run at all, as opposed to what a check found.
+//!
+//! A [`Failure`] ends the program with exit code 2; a finding (a tidy violation, a differing reply,
+//! a lost write) is printed by its own check and ends it with 1.
+
+use std::fmt;
+
+/// A message that says what was attempted, on what, and what came of it.
+#[derive(Debug)]
+pub struct Failure(String);
+
+/// What every check returns.
+pub type Result<T> = std::result::Result<T, Failure>;
+
+impl Failure {
+    /// A failure with this message.
+    pub fn new(message: impl Into<String>) -> Failure {
+        Failure(message.into())
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// Adds what was attempted to an error from below.
+pub trait Attempt<T> {
+    /// `attempt` completes the sentence "cannot …".
+    fn attempt(self, attempt: impl FnOnce() -> String) -> Result<T>;
+}
+
+impl<T, E: fmt::Display> Attempt<T> for std::result::Result<T, E> {
+    fn attempt(self, attempt: impl FnOnce() -> String) -> Result<T> {
+        self.map_err(|error| Failure(format!("cannot {}: {error}", attempt())))
+    }
+}

@@ -1,0 +1,101 @@
+//! `cargo xtask tidy`: what must hold between files, which no compiler checks.
+//!
+//! Every rule reads the [`Tree`] and adds [`Violation`]s; none changes a file, but for
+//! `--bless`, which records the digest of the format's sources. A violation names the place, what was
+//! found there, what was wanted, and what to do.
+
+mod changelog;
+mod edges;
+mod format_digest;
+mod links;
+mod sources;
+mod tree;
+
+use std::fmt;
+use std::path::Path;
+
+use crate::failure::Result;
+use tree::Tree;
+
+/// One rule broken in one place.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Violation {
+    file: String,
+    /// From 1.
+    line: usize,
+    found: String,
+    wanted: String,
+    action: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Violation { file, line, found, wanted, action } = self;
+        write!(f, "{file}:{line}: found {found}; wanted {wanted}; {action}")
+    }
+}
+
+/// Checks the tree under `root` and prints what is wrong. Returns whether nothing is.
+pub fn run(root: &Path, bless: bool) -> Result<bool> {
+    let mut tree = Tree::read(root)?;
+    if bless && format_digest::bless(&tree)? {
+        tree = Tree::read(root)?;
+    }
+    let violations = check(&tree);
+    for violation in &violations {
+        println!("{violation}");
+    }
+    match violations.len() {
+        0 => println!("tidy: nothing to complain about"),
+        count => println!("tidy: {count} to mend"),
+    }
+    Ok(violations.is_empty())
+}
+
+fn check(tree: &Tree) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    links::check(tree, &mut violations);
+    edges::check(tree, &mut violations);
+    format_digest::check(tree, &mut violations);
+    sources::check(tree, &mut violations);
+    changelog::check(tree, &mut violations);
+    violations.sort();
+    violations
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tree::fabricated;
+
+    const MANIFEST: &str =
+        "[workspace]\nmembers = [\"crates/*\"]\n[workspace.package]\nversion = \"0.1.0\"\n";
+
+    #[test]
+    fn clean_tree_has_no_violation() {
+        let (_keep, tree) = fabricated::tree(&[
+            ("Cargo.toml", MANIFEST),
+            ("CHANGELOG.md", "# Changes\n\n## 0.1.0\n"),
+            ("README.md", "See [changes](CHANGELOG.md) and `crates/media/src/lib.rs`.\n"),
+            ("crates/media/Cargo.toml", "[package]\nname = \"duramen-media\"\n"),
+            ("crates/media/src/lib.rs", "//! Media.\n"),
+        ]);
+        assert_eq!(check(&tree), []);
+    }
+
+    #[test]
+    fn violation_names_place_found_wanted_and_action() {
+        let (_keep, tree) = fabricated::tree(&[
+            ("Cargo.toml", MANIFEST),
+            ("CHANGELOG.md", "## 0.1.0\n"),
+            ("README.md", "\nSee [this](gone.md).\n"),
+        ]);
+        let violations = check(&tree);
+        assert_eq!(violations.len(), 1);
+        assert_eq!(
+            violations[0].to_string(),
+            "README.md:2: found a link to gone.md; wanted a file or directory of the repository; \
+             mend the link or add what it names"
+        );
+    }
+}

@@ -1,0 +1,137 @@
+//! The files of the repository, read once and handed to every rule.
+//!
+//! Paths are relative to the root, with `/`, in order: a rule's findings do not depend on the order
+//! in which a directory lists its entries.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::failure::{Attempt, Result};
+
+/// The files that git knows, or would know after `git add`; without git, all but build output.
+pub struct Tree {
+    root: PathBuf,
+    /// Path to text; a file that is not UTF-8 has no text.
+    files: BTreeMap<String, Option<String>>,
+    directories: BTreeSet<String>,
+}
+
+impl Tree {
+    /// Reads the tree under `root`.
+    pub fn read(root: &Path) -> Result<Tree> {
+        let paths = match listed_by_git(root) {
+            Some(paths) => paths,
+            None => {
+                let mut paths = Vec::new();
+                walk(root, "", &mut paths)?;
+                paths
+            }
+        };
+        let mut tree = Tree { root: root.to_owned(), files: BTreeMap::new(), directories: BTreeSet::new() };
+        for path in paths {
+            // A file deleted but not yet from git's list is not there.
+            let Ok(bytes) = fs::read(root.join(&path)) else { continue };
+            let mut end = 0;
+            while let Some(at) = path[end..].find('/') {
+                tree.directories.insert(path[..end + at].to_owned());
+                end += at + 1;
+            }
+            tree.files.insert(path, String::from_utf8(bytes).ok());
+        }
+        Ok(tree)
+    }
+
+    /// Where the tree lies.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Whether `path` is a file or a directory of the tree.
+    pub fn has(&self, path: &str) -> bool {
+        self.files.contains_key(path) || self.directories.contains(path)
+    }
+
+    /// Whether `path` is a directory of the tree.
+    pub fn has_directory(&self, path: &str) -> bool {
+        self.directories.contains(path)
+    }
+
+    /// The text of one file.
+    pub fn text(&self, path: &str) -> Option<&str> {
+        self.files.get(path).and_then(Option::as_deref)
+    }
+
+    /// Every text file whose path fits `wanted`, in the order of paths.
+    pub fn texts(&self, wanted: impl Fn(&str) -> bool) -> impl Iterator<Item = (&str, &str)> {
+        self.files.iter().filter_map(move |(path, text)| {
+            if wanted(path) { text.as_deref().map(|text| (path.as_str(), text)) } else { None }
+        })
+    }
+}
+
+fn listed_by_git(root: &Path) -> Option<Vec<String>> {
+    let output = Command::new("git")
+        .arg("-C")
+        .arg(root)
+        .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+        .output()
+        .ok()?;
+    // A tree that is merely inside some repository is not that repository: git would list nothing
+    // of it, or only what is not ignored there.
+    if !output.status.success() || !root.join(".git").exists() {
+        return None;
+    }
+    let listed = String::from_utf8(output.stdout).ok()?;
+    Some(listed.split('\0').filter(|path| !path.is_empty()).map(str::to_owned).collect())
+}
+
+fn walk(root: &Path, under: &str, paths: &mut Vec<String>) -> Result<()> {
+    let directory = root.join(under);
+    for entry in fs::read_dir(&directory).attempt(|| format!("list {}", directory.display()))? {
+        let entry = entry.attempt(|| format!("list {}", directory.display()))?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let path = if under.is_empty() { name.clone() } else { format!("{under}/{name}") };
+        let kind = entry.file_type().attempt(|| format!("look at {path}"))?;
+        if kind.is_dir() && name != ".git" && name != "target" {
+            walk(root, &path, paths)?;
+        } else if kind.is_file() {
+            paths.push(path);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+pub mod fabricated {
+    //! Trees made up by the tests of the rules.
+
+    use super::Tree;
+    use std::fs;
+
+    /// A tree of these files, in a directory that lives as long as the first half of the pair.
+    pub fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, Tree) {
+        let directory = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = directory.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let tree = Tree::read(directory.path()).unwrap();
+        (directory, tree)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fabricated::tree;
+
+    #[test]
+    fn build_output_is_not_part_of_the_tree() {
+        let (_keep, tree) = tree(&[("a/b.rs", "x"), ("target/debug/c.rs", "y")]);
+        assert!(tree.has("a/b.rs") && tree.has_directory("a"));
+        assert!(!tree.has("target/debug/c.rs"));
+        assert_eq!(tree.texts(|path| path.ends_with(".rs")).count(), 1);
+    }
+}
