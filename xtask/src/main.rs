@@ -3,13 +3,17 @@
 //! | command | what it holds the project to |
 //! |---|---|
 //! | `tidy` | documents, dependency edges and sources keep the rules that no compiler checks |
+//! | `side-by-side` | `duramen serve` answers as Debian's redis-server does, byte by byte |
 //!
 //! Exit codes: 0 nothing found, 1 something found, 2 the check could not be run.
 
 #![forbid(unsafe_code)]
 
 mod failure;
+mod server;
+mod side_by_side;
 mod tidy;
+mod wire;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -33,6 +37,21 @@ enum Check {
         #[arg(long)]
         bless: bool,
     },
+    /// Says the same to redis-server and to duramen serve, and compares the replies
+    SideBySide {
+        /// The duramen program [default: built now]
+        #[arg(long, value_name = "PATH")]
+        duramen: Option<PathBuf>,
+        /// The redis-server program [default: the one in PATH]
+        #[arg(long, value_name = "PATH")]
+        redis: Option<PathBuf>,
+        /// Prints redis-server's replies and compares nothing
+        #[arg(long)]
+        record: bool,
+        /// Only the transcripts whose names contain one of these
+        #[arg(value_name = "NAME")]
+        only: Vec<String>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -51,6 +70,9 @@ fn main() -> ExitCode {
 fn run(check: Check) -> Result<bool> {
     match check {
         Check::Tidy { bless } => tidy::run(&repository(), bless),
+        Check::SideBySide { duramen, redis, record, only } => {
+            side_by_side::run(&repository(), side_by_side::Settings { duramen, redis, only, record })
+        }
     }
 }
 

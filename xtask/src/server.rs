@@ -1,0 +1,217 @@
+//! Servers that the checks start, on loopback ports nobody else has, and never leave running.
+
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::failure::{Attempt, Failure, Result};
+use crate::wire::Connection;
+
+/// A running server; dropped, it is killed.
+pub struct Server {
+    name: &'static str,
+    child: Child,
+    port: u16,
+    log: PathBuf,
+}
+
+/// How a server came up.
+#[derive(Debug)]
+pub enum Readiness {
+    /// It answers.
+    Ready,
+    /// It ended by itself.
+    Exited(ExitStatus),
+    /// It runs but does not answer in time.
+    Silent,
+}
+
+impl Server {
+    /// Starts `program`; what it prints goes to `log`.
+    pub fn start(
+        name: &'static str,
+        program: &Path,
+        arguments: &[String],
+        port: u16,
+        log: &Path,
+    ) -> Result<Server> {
+        let out = File::options()
+            .create(true)
+            .append(true)
+            .open(log)
+            .attempt(|| format!("write the log {}", log.display()))?;
+        let err = out.try_clone().attempt(|| format!("write the log {}", log.display()))?;
+        let child = Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(out)
+            .stderr(err)
+            .spawn()
+            .attempt(|| format!("start {}", program.display()))?;
+        Ok(Server { name, child, port, log: log.to_owned() })
+    }
+
+    /// Starts Debian's redis-server, which keeps nothing.
+    pub fn start_redis(program: &Path, directory: &Path) -> Result<Server> {
+        let port = free_port()?;
+        let directory_text = directory.display().to_string();
+        let arguments = [
+            "--port",
+            &port.to_string(),
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+            // Or DEBUG SLEEP is refused.
+            "--enable-debug-command",
+            "yes",
+            "--dir",
+            &directory_text,
+        ]
+        .map(str::to_owned);
+        Server::start("redis-server", program, &arguments, port, &directory.join("redis.log"))
+    }
+
+    /// Starts `duramen serve` on the store in `directory`.
+    pub fn start_duramen(program: &Path, directory: &Path, settings: &[&str], log: &Path) -> Result<Server> {
+        let port = free_port()?;
+        let mut arguments: Vec<String> = vec!["serve".to_owned()];
+        let directory_text = directory.display().to_string();
+        let fixed =
+            ["--port", &port.to_string(), "--bind", "127.0.0.1", "--dir", &directory_text].map(str::to_owned);
+        arguments.extend(fixed);
+        arguments.extend(settings.iter().map(|&setting| setting.to_owned()));
+        Server::start("duramen", program, &arguments, port, log)
+    }
+
+    /// Where it listens.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// A new client's connection.
+    pub fn connect(&self) -> Result<Connection> {
+        Connection::open(self.port).attempt(|| format!("connect to {} on port {}", self.name, self.port))
+    }
+
+    /// Waits until the server answers PING.
+    pub fn wait_ready(&mut self, patience: Duration) -> Result<Readiness> {
+        let deadline = Instant::now() + patience;
+        while Instant::now() < deadline {
+            if let Some(status) = self.child.try_wait().attempt(|| format!("wait for {}", self.name))? {
+                return Ok(Readiness::Exited(status));
+            }
+            if let Ok(mut connection) = Connection::open(self.port)
+                && let Ok(reply) = connection.call(&["PING"], Duration::from_secs(1))
+                && reply.kind() == b'+'
+            {
+                return Ok(Readiness::Ready);
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+        Ok(Readiness::Silent)
+    }
+
+    /// As [`Server::wait_ready`]; anything but readiness is a failure that shows the log's end.
+    pub fn demand_ready(&mut self, patience: Duration) -> Result<()> {
+        match self.wait_ready(patience)? {
+            Readiness::Ready => Ok(()),
+            other => Err(Failure::new(format!(
+                "{} did not come up on port {} ({other:?}); its last words:\n{}",
+                self.name,
+                self.port,
+                self.last_words()
+            ))),
+        }
+    }
+
+    /// The end of what it printed.
+    pub fn last_words(&self) -> String {
+        let text = fs::read(&self.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(12)..].join("\n")
+    }
+
+    /// SIGKILL, and waits until it is gone.
+    pub fn kill(&mut self) -> Result<()> {
+        // Fails only when it is gone already.
+        let _ = self.child.kill();
+        self.child.wait().attempt(|| format!("wait for {}", self.name))?;
+        Ok(())
+    }
+
+    /// SIGTERM, and waits for the clean end.
+    pub fn terminate(&mut self, patience: Duration) -> Result<Option<ExitStatus>> {
+        if let Some(pid) = rustix::process::Pid::from_raw(self.child.id() as i32) {
+            rustix::process::kill_process(pid, rustix::process::Signal::TERM)
+                .attempt(|| format!("send SIGTERM to {}", self.name))?;
+        }
+        let deadline = Instant::now() + patience;
+        while Instant::now() < deadline {
+            let status = self.child.try_wait().attempt(|| format!("wait for {}", self.name))?;
+            if status.is_some() {
+                return Ok(status);
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+        Ok(None)
+    }
+
+    /// Whether it ended by itself.
+    pub fn exited(&mut self) -> Result<Option<ExitStatus>> {
+        self.child.try_wait().attempt(|| format!("wait for {}", self.name))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A port that nobody listened on a moment ago.
+fn free_port() -> Result<u16> {
+    let listener =
+        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).attempt(|| "find a free port on loopback".to_owned())?;
+    let address = listener.local_addr().attempt(|| "find a free port on loopback".to_owned())?;
+    Ok(address.port())
+}
+
+/// The `duramen` program: the one given, or the one built now beside this program.
+pub fn duramen_program(given: Option<PathBuf>) -> Result<PathBuf> {
+    if let Some(path) = given {
+        return Ok(path);
+    }
+    let own = std::env::current_exe().attempt(|| "find this program's own path".to_owned())?;
+    // TARGET/debug/xtask: the directory names the profile, its parent is the target directory.
+    let (Some(profile), Some(target)) = (own.parent(), own.parent().and_then(Path::parent)) else {
+        return Err(Failure::new(format!("cannot find the target directory from {}", own.display())));
+    };
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut build = Command::new(cargo);
+    build.current_dir(crate::repository());
+    build
+        .args(["build", "--quiet", "--package", "duramen-cli", "--bin", "duramen", "--target-dir"])
+        .arg(target);
+    if profile.file_name().is_some_and(|name| name == "release") {
+        build.arg("--release");
+    }
+    let status = build.status().attempt(|| "run cargo build --package duramen-cli".to_owned())?;
+    if !status.success() {
+        return Err(Failure::new("cannot build the duramen program: cargo build failed"));
+    }
+    Ok(profile.join("duramen"))
+}
+
+/// A program of `PATH`, by name.
+pub fn find_program(name: &str) -> Option<PathBuf> {
+    let paths = std::env::var_os("PATH")?;
+    std::env::split_paths(&paths).map(|directory| directory.join(name)).find(|path| path.is_file())
+}

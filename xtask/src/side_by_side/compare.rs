@@ -1,0 +1,131 @@
+//! Decides whether two replies are the same, as far as the transcript asks.
+
+use super::transcript::Treatment;
+use crate::wire::Reply;
+
+/// Whether the two servers gave the same reply.
+pub fn same(treatment: &Treatment, reference: &Reply, subject: &Reply) -> bool {
+    // An error where the other has none is never an allowed difference.
+    if reference.kind() != subject.kind() {
+        return false;
+    }
+    match treatment {
+        Treatment::Exact => reference.encode() == subject.encode(),
+        Treatment::Any => reference.kind() != b'-' || reference.encode() == subject.encode(),
+        Treatment::Sorted => sorted(reference) == sorted(subject),
+        Treatment::Near(distance) => match (reference.integer(), subject.integer()) {
+            (Some(a), Some(b)) => a.abs_diff(b) <= distance.unsigned_abs(),
+            _ => reference == subject,
+        },
+        Treatment::Except(names) => masked(reference, names) == masked(subject, names),
+        Treatment::Names(names) => present(reference, names) == present(subject, names),
+    }
+}
+
+/// With the members of every array that holds no array put in order; pairs of a map stay pairs.
+fn sorted(reply: &Reply) -> Reply {
+    let Reply::Aggregate { kind, header, items } = reply else { return reply.clone() };
+    let nested = items.iter().any(|item| item.items().is_some());
+    let mut items: Vec<Reply> = items.iter().map(sorted).collect();
+    if *kind == b'%' {
+        let mut pairs: Vec<&[Reply]> = items.chunks(2).collect();
+        pairs.sort();
+        items = pairs.concat();
+    } else if !nested {
+        items.sort();
+    }
+    Reply::Aggregate { kind: *kind, header: header.clone(), items }
+}
+
+/// With the values of these names replaced, in a map or a flat list of names and values.
+fn masked(reply: &Reply, names: &[String]) -> Reply {
+    let Reply::Aggregate { kind, header, items } = reply else { return reply.clone() };
+    let items = items
+        .chunks(2)
+        .flat_map(|pair| match pair {
+            [name, value] if name.text().is_some_and(|text| names.iter().any(|n| n.as_bytes() == text)) => {
+                // The kind of the value still counts.
+                let mask = Reply::Line { kind: value.kind(), text: b"masked".to_vec() };
+                vec![name.clone(), mask]
+            }
+            _ => pair.iter().map(|item| masked(item, names)).collect(),
+        })
+        .collect();
+    Reply::Aggregate { kind: *kind, header: header.clone(), items }
+}
+
+/// Which of the names the text has.
+fn present(reply: &Reply, names: &[String]) -> Vec<bool> {
+    let text = String::from_utf8_lossy(reply.text().unwrap_or_default()).into_owned();
+    let has = |name: &String| {
+        text.split_whitespace()
+            .any(|word| word.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with([':', '='])))
+    };
+    names.iter().map(has).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::{Parsed, parse};
+
+    fn reply(bytes: &str) -> Reply {
+        match parse(bytes.as_bytes()) {
+            Parsed::Reply(reply, used) if used == bytes.len() => reply,
+            other => panic!("{bytes}: {other:?}"),
+        }
+    }
+
+    fn same_bytes(treatment: &Treatment, a: &str, b: &str) -> bool {
+        same(treatment, &reply(a), &reply(b))
+    }
+
+    #[test]
+    fn exact_forgives_nothing() {
+        assert!(same_bytes(&Treatment::Exact, "+OK\r\n", "+OK\r\n"));
+        assert!(!same_bytes(&Treatment::Exact, "+OK\r\n", "$2\r\nOK\r\n"));
+        assert!(!same_bytes(&Treatment::Exact, "-ERR a\r\n", "-ERR b\r\n"));
+    }
+
+    #[test]
+    fn any_still_tells_an_error_from_a_value() {
+        assert!(same_bytes(&Treatment::Any, ":1\r\n", ":2\r\n"));
+        assert!(!same_bytes(&Treatment::Any, ":1\r\n", "-ERR\r\n"));
+        assert!(!same_bytes(&Treatment::Any, "-ERR a\r\n", "-ERR b\r\n"));
+    }
+
+    #[test]
+    fn sorted_ignores_order_but_not_members() {
+        let scan = |a: &str, b: &str| format!("*2\r\n$1\r\n0\r\n*2\r\n+{a}\r\n+{b}\r\n");
+        assert!(same_bytes(&Treatment::Sorted, &scan("x", "y"), &scan("y", "x")));
+        assert!(!same_bytes(&Treatment::Sorted, &scan("x", "y"), &scan("x", "x")));
+        assert!(!same_bytes(
+            &Treatment::Sorted,
+            "%2\r\n+a\r\n:1\r\n+b\r\n:2\r\n",
+            "%2\r\n+a\r\n:2\r\n+b\r\n:1\r\n"
+        ));
+    }
+
+    #[test]
+    fn near_allows_the_distance_and_no_more() {
+        assert!(same_bytes(&Treatment::Near(5), ":100\r\n", ":95\r\n"));
+        assert!(!same_bytes(&Treatment::Near(5), ":100\r\n", ":94\r\n"));
+        assert!(!same_bytes(&Treatment::Near(5), ":100\r\n", "$3\r\n100\r\n"));
+    }
+
+    #[test]
+    fn except_masks_the_values_it_names_only() {
+        let hello =
+            |version: &str, proto: &str| format!("*4\r\n+version\r\n+{version}\r\n+proto\r\n:{proto}\r\n");
+        let except = Treatment::Except(vec!["version".to_owned()]);
+        assert!(same_bytes(&except, &hello("7.0.15", "2"), &hello("7.2.4", "2")));
+        assert!(!same_bytes(&except, &hello("7.0.15", "2"), &hello("7.2.4", "3")));
+    }
+
+    #[test]
+    fn names_compares_presence() {
+        let names = Treatment::Names(vec!["role".to_owned(), "slaves".to_owned()]);
+        assert!(same_bytes(&names, "$16\r\nrole:a\r\nslaves:0\r\n", "$17\r\nslaves:1\r\nrole:bc\r\n"));
+        assert!(!same_bytes(&names, "$16\r\nrole:a\r\nslaves:0\r\n", "$6\r\nrole:a\r\n"));
+    }
+}

@@ -1,0 +1,389 @@
+//! `cargo xtask side-by-side`: says the same to Debian's redis-server and to `duramen serve`, and
+//! compares what they answer, byte by byte.
+//!
+//! The transcripts are the text files `testdata/protocol/*.txt` (their language is described in
+//! [`transcript`]); differences that are meant stand in `testdata/protocol/intended.txt` with their
+//! reasons. Each transcript begins with empty servers and new connections, and the reference speaks
+//! first: what it says tells how much to wait for from the other.
+
+mod compare;
+mod intended;
+mod transcript;
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use crate::failure::{Attempt, Failure, Result};
+use crate::server::{Server, duramen_program, find_program};
+use crate::wire::{Connection, Ended, Reply, encode_command};
+use intended::Intended;
+use transcript::{Action, Step, Treatment};
+
+const TRANSCRIPTS: &str = "testdata/protocol";
+const INTENDED: &str = "testdata/protocol/intended.txt";
+
+/// Longest wait for a reply.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// After raw bytes there may be no reply at all: silence this long means there is none.
+const QUIET: Duration = Duration::from_millis(150);
+
+/// What to run.
+pub struct Settings {
+    /// The `duramen` program; built when not given.
+    pub duramen: Option<PathBuf>,
+    /// The `redis-server` program; found in `PATH` when not given.
+    pub redis: Option<PathBuf>,
+    /// Only the transcripts whose names contain one of these.
+    pub only: Vec<String>,
+    /// Print the reference's replies and compare nothing.
+    pub record: bool,
+}
+
+/// Runs the transcripts and prints what differs. Returns whether nothing does, but for what is meant.
+pub fn run(root: &Path, settings: Settings) -> Result<bool> {
+    let Some(redis) = settings.redis.or_else(|| find_program("redis-server")) else {
+        return Err(Failure::new(
+            "cannot find redis-server in PATH: install Debian's package redis-server, or name one with --redis",
+        ));
+    };
+    let transcripts = read_transcripts(root, &settings.only)?;
+    let whole = settings.only.is_empty();
+    let intended = read_intended(root)?;
+    let directory = tempfile::tempdir().attempt(|| "make a directory for the servers".to_owned())?;
+
+    let mut reference = Server::start_redis(&redis, directory.path())?;
+    reference.demand_ready(PATIENCE)?;
+    let mut subject = None;
+    if !settings.record {
+        let program = duramen_program(settings.duramen)?;
+        let store = directory.path().join("store");
+        fs::create_dir(&store).attempt(|| format!("make {}", store.display()))?;
+        let mut server = Server::start_duramen(&program, &store, &[], &directory.path().join("duramen.log"))?;
+        server.demand_ready(PATIENCE)?;
+        subject = Some(server);
+    }
+
+    let mut run = Run { reference, subject, intended, compared: 0, differ: 0, meant: 0 };
+    for transcript in &transcripts {
+        run.play(transcript)?;
+        if let Some(server) = &mut run.subject
+            && let Some(status) = server.exited()?
+        {
+            println!("{}: duramen ended by itself ({status}); its last words:", transcript.path);
+            println!("{}", server.last_words());
+            return Ok(false);
+        }
+    }
+    if settings.record {
+        return Ok(true);
+    }
+    let mut stale = 0;
+    for (line, pattern) in run.intended.unused().filter(|_| whole) {
+        println!("{INTENDED}:{line}: found no difference that {pattern} covers; take the entry out");
+        stale += 1;
+    }
+    println!(
+        "side-by-side: {} replies compared in {} transcripts, {} differ, {} differ as intended",
+        run.compared,
+        transcripts.len(),
+        run.differ,
+        run.meant
+    );
+    Ok(run.differ == 0 && stale == 0)
+}
+
+struct Transcript {
+    /// For messages.
+    path: String,
+    /// Without directory and ending.
+    name: String,
+    steps: Vec<Step>,
+}
+
+fn read_transcripts(root: &Path, only: &[String]) -> Result<Vec<Transcript>> {
+    let directory = root.join(TRANSCRIPTS);
+    let listing = fs::read_dir(&directory).attempt(|| format!("list {}", directory.display()))?;
+    let mut names: Vec<String> = listing
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.strip_suffix(".txt").map(str::to_owned))
+        .filter(|name| *name != "intended")
+        .filter(|name| only.is_empty() || only.iter().any(|part| name.contains(part.as_str())))
+        .collect();
+    names.sort();
+    let mut transcripts = Vec::new();
+    for name in names {
+        let path = format!("{TRANSCRIPTS}/{name}.txt");
+        let text = fs::read_to_string(root.join(&path)).attempt(|| format!("read {path}"))?;
+        let steps = transcript::parse(&text)
+            .map_err(|(line, message)| Failure::new(format!("cannot read {path}:{line}: {message}")))?;
+        transcripts.push(Transcript { path, name, steps });
+    }
+    if transcripts.is_empty() {
+        return Err(Failure::new(format!("found no transcript in {} to run", directory.display())));
+    }
+    Ok(transcripts)
+}
+
+fn read_intended(root: &Path) -> Result<Intended> {
+    let text = fs::read_to_string(root.join(INTENDED)).attempt(|| format!("read {INTENDED}"))?;
+    Intended::parse(&text)
+        .map_err(|(line, message)| Failure::new(format!("cannot read {INTENDED}:{line}: {message}")))
+}
+
+struct Run {
+    reference: Server,
+    /// None when recording.
+    subject: Option<Server>,
+    intended: Intended,
+    compared: u64,
+    differ: u64,
+    meant: u64,
+}
+
+/// The connections of one client, to either server.
+struct Client {
+    reference: Connection,
+    subject: Option<Connection>,
+}
+
+/// What a server said to one line.
+#[derive(Clone, PartialEq, Eq)]
+enum Said {
+    Reply(Reply),
+    /// To raw bytes: everything, and whether the connection was closed.
+    Bytes(Ended),
+    /// No reply where there should be one.
+    Ended(Ended),
+}
+
+impl Run {
+    fn play(&mut self, transcript: &Transcript) -> Result<()> {
+        for server in std::iter::once(&self.reference).chain(&self.subject) {
+            for command in [&["FLUSHALL"][..], &["CONFIG", "RESETSTAT"]] {
+                // CONFIG may be refused; FLUSHALL's failure shows in the transcript itself.
+                let _ = server.connect()?.call(command, PATIENCE);
+            }
+        }
+        let mut clients: HashMap<u32, Client> = HashMap::new();
+        let mut current = 1;
+        for step in &transcript.steps {
+            match &step.action {
+                Action::Client(number) => {
+                    current = *number;
+                    continue;
+                }
+                Action::Close => {
+                    clients.remove(&current);
+                    continue;
+                }
+                Action::Sleep(time) => {
+                    thread::sleep(*time);
+                    continue;
+                }
+                _ => {}
+            }
+            let client = match clients.remove(&current) {
+                Some(client) => client,
+                None => self.connect()?,
+            };
+            let mut client = client;
+            if self.step(transcript, step, &mut client) {
+                clients.insert(current, client);
+            }
+        }
+        Ok(())
+    }
+
+    fn connect(&self) -> Result<Client> {
+        let subject = match &self.subject {
+            Some(server) => Some(server.connect()?),
+            None => None,
+        };
+        Ok(Client { reference: self.reference.connect()?, subject })
+    }
+
+    /// Returns whether the client's connections are still good: both open and in step.
+    fn step(&mut self, transcript: &Transcript, step: &Step, client: &mut Client) -> bool {
+        match &step.action {
+            Action::Client(_) | Action::Close | Action::Sleep(_) => true,
+            Action::Hello(version) => {
+                let hello = ["HELLO".to_owned(), version.to_string()];
+                let reference = ask(&mut client.reference, &hello);
+                let subject = client.subject.as_mut().map(|connection| ask(connection, &hello));
+                self.judge(transcript, step, &Treatment::Any, reference, subject)
+            }
+            Action::Command(arguments, treatment) => {
+                let reference = ask(&mut client.reference, arguments);
+                let subject = client.subject.as_mut().map(|connection| ask(connection, arguments));
+                self.judge(transcript, step, treatment, reference, subject)
+            }
+            Action::NoReply(arguments) => {
+                let mut sent = client.reference.send_command(arguments).is_ok();
+                if let Some(connection) = &mut client.subject {
+                    sent &= connection.send_command(arguments).is_ok();
+                }
+                sent
+            }
+            Action::Raw(bytes) => {
+                let reference = ask_raw(&mut client.reference, bytes, None);
+                let subject =
+                    client.subject.as_mut().map(|connection| ask_raw(connection, bytes, Some(&reference)));
+                let open = matches!(reference, Ended::Silent(_));
+                let subject = subject.map(Said::Bytes);
+                self.judge(transcript, step, &Treatment::Exact, Said::Bytes(reference), subject) && open
+            }
+            Action::Pipeline(steps) => self.pipeline(transcript, steps, client),
+            Action::Exchange(from, to) => self.exchange(transcript, step, client, from, to),
+        }
+    }
+
+    fn pipeline(&mut self, transcript: &Transcript, steps: &[Step], client: &mut Client) -> bool {
+        let mut bytes = Vec::new();
+        for step in steps {
+            if let Action::Command(arguments, _) | Action::NoReply(arguments) = &step.action {
+                encode_command(&mut bytes, arguments);
+            }
+        }
+        // A failed send shows as a missing reply.
+        let _ = client.reference.send(&bytes);
+        if let Some(connection) = &mut client.subject {
+            let _ = connection.send(&bytes);
+        }
+        let mut good = true;
+        for step in steps {
+            let Action::Command(_, treatment) = &step.action else { continue };
+            let reference = said(client.reference.read(PATIENCE));
+            let subject = client.subject.as_mut().map(|connection| said(connection.read(PATIENCE)));
+            good &= self.judge(transcript, step, treatment, reference, subject);
+            if !good {
+                break;
+            }
+        }
+        good
+    }
+
+    fn exchange(
+        &mut self,
+        transcript: &Transcript,
+        step: &Step,
+        client: &mut Client,
+        from: &[u8],
+        to: &[u8],
+    ) -> bool {
+        let dump = [b"DUMP", from];
+        let restore = |connection: &mut Connection, payload: &Said| match payload {
+            Said::Reply(reply) => match reply.bulk().flatten() {
+                Some(payload) => ask(connection, &[b"RESTORE", to, b"0", payload, b"REPLACE"]),
+                None => Said::Reply(reply.clone()),
+            },
+            other => other.clone(),
+        };
+        let of_reference = ask(&mut client.reference, &dump);
+        let Some(connection) = &mut client.subject else {
+            let reply = restore(&mut client.reference, &of_reference);
+            return self.judge(transcript, step, &Treatment::Exact, reply, None);
+        };
+        let of_subject = ask(connection, &dump);
+        let subject = restore(connection, &of_reference);
+        let reference = restore(&mut client.reference, &of_subject);
+        self.judge(transcript, step, &Treatment::Exact, reference, Some(subject))
+    }
+
+    /// Counts and prints; returns whether both connections can go on.
+    fn judge(
+        &mut self,
+        transcript: &Transcript,
+        step: &Step,
+        treatment: &Treatment,
+        reference: Said,
+        subject: Option<Said>,
+    ) -> bool {
+        let place = format!("{}:{}: {}", transcript.path, step.line, shortened(&step.text));
+        let Some(subject) = subject else {
+            println!("{place}\n    {}", shown(&reference));
+            return !matches!(reference, Said::Ended(_));
+        };
+        self.compared += 1;
+        let same = match (&reference, &subject) {
+            (Said::Reply(reference), Said::Reply(subject)) => compare::same(treatment, reference, subject),
+            (reference, subject) => reference == subject,
+        };
+        if !same {
+            if self.intended.covers(&transcript.name, &step.text) {
+                self.meant += 1;
+            } else {
+                self.differ += 1;
+                println!("{place}\n    redis:   {}\n    duramen: {}", shown(&reference), shown(&subject));
+            }
+        }
+        let can_go_on = |said: &Said| !matches!(said, Said::Ended(_) | Said::Bytes(Ended::Closed(_)));
+        can_go_on(&reference) && can_go_on(&subject)
+    }
+}
+
+fn said(read: std::result::Result<Reply, Ended>) -> Said {
+    match read {
+        Ok(reply) => Said::Reply(reply),
+        Err(ended) => Said::Ended(ended),
+    }
+}
+
+fn ask<A: AsRef<[u8]>>(connection: &mut Connection, arguments: &[A]) -> Said {
+    said(connection.call(arguments, PATIENCE))
+}
+
+/// Sends raw bytes and reads what comes. Given what the reference said, waits for as much.
+fn ask_raw(connection: &mut Connection, bytes: &[u8], reference: Option<&Ended>) -> Ended {
+    // A server may close before it has read everything; what it said before that still counts.
+    let _ = connection.send(bytes);
+    match reference {
+        None => connection.read_all(QUIET, |_| false),
+        Some(Ended::Closed(_)) => connection.read_all(PATIENCE, |_| false),
+        Some(Ended::Silent(wanted) | Ended::Malformed(wanted)) => {
+            let mut said = match wanted.len() {
+                0 => Vec::new(),
+                len => match connection.read_all(PATIENCE, |received| received.len() >= len) {
+                    Ended::Silent(said) => said,
+                    closed => return closed,
+                },
+            };
+            // What comes beyond it is a difference too.
+            match connection.read_all(QUIET, |_| false) {
+                Ended::Closed(more) => {
+                    said.extend(more);
+                    Ended::Closed(said)
+                }
+                more => {
+                    said.extend(more.bytes());
+                    Ended::Silent(said)
+                }
+            }
+        }
+    }
+}
+
+// 400: a long reply's beginning tells what it is.
+const SHOWN_BYTES: usize = 400;
+
+fn shown(said: &Said) -> String {
+    let (bytes, end) = match said {
+        Said::Reply(reply) => (reply.encode(), ""),
+        Said::Bytes(Ended::Closed(bytes)) => (bytes.clone(), " (closed)"),
+        Said::Bytes(ended) => (ended.bytes().to_vec(), " (open)"),
+        Said::Ended(Ended::Closed(bytes)) => (bytes.clone(), " (closed, no whole reply)"),
+        Said::Ended(Ended::Silent(bytes)) => (bytes.clone(), " (no whole reply in time)"),
+        Said::Ended(Ended::Malformed(bytes)) => (bytes.clone(), " (no reply of the protocol)"),
+    };
+    let dots = if bytes.len() > SHOWN_BYTES { "…" } else { "" };
+    format!("{}{dots}{end}", bytes[..bytes.len().min(SHOWN_BYTES)].escape_ascii())
+}
+
+fn shortened(text: &str) -> String {
+    let mut short: String = text.chars().take(120).collect();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    short
+}
