@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `tidy` | documents, dependency edges and sources keep the rules that no compiler checks |
 //! | `side-by-side` | `duramen serve` answers as Debian's redis-server does, byte by byte |
+//! | `torture` | what was acknowledged survives SIGKILL, and nothing else comes back |
 //!
 //! Exit codes: 0 nothing found, 1 something found, 2 the check could not be run.
 
@@ -13,6 +14,7 @@ mod failure;
 mod server;
 mod side_by_side;
 mod tidy;
+mod torture;
 mod wire;
 
 use std::path::{Path, PathBuf};
@@ -52,6 +54,33 @@ enum Check {
         #[arg(value_name = "NAME")]
         only: Vec<String>,
     },
+    /// Writes, kills the writer at random moments, and compares with what was acknowledged
+    Torture {
+        /// How long to go on
+        #[arg(long, default_value_t = 60)]
+        seconds: u64,
+        /// Where the store lies
+        #[arg(long, value_enum, default_value = "shm")]
+        medium: torture::Medium,
+        /// The store's durability
+        #[arg(long, value_enum, default_value = "every-write")]
+        durability: torture::Durability,
+        /// Repeats the operations and pauses of an earlier run [default: from the clock]
+        #[arg(long)]
+        seed: Option<u64>,
+        /// Threads that write
+        #[arg(long, default_value_t = 4)]
+        writers: usize,
+        /// Which door is written through
+        #[arg(long, value_enum, default_value = "both")]
+        part: torture::Part,
+        /// The duramen program [default: built now]
+        #[arg(long, value_name = "PATH")]
+        duramen: Option<PathBuf>,
+    },
+    /// The process that the torture kills
+    #[command(hide = true)]
+    TortureChild(torture::child::Settings),
 }
 
 fn main() -> ExitCode {
@@ -73,6 +102,11 @@ fn run(check: Check) -> Result<bool> {
         Check::SideBySide { duramen, redis, record, only } => {
             side_by_side::run(&repository(), side_by_side::Settings { duramen, redis, only, record })
         }
+        Check::Torture { seconds, medium, durability, seed, writers, part, duramen } => {
+            let seed = seed.unwrap_or_else(torture::fresh_seed);
+            torture::run(&torture::Settings { seconds, medium, durability, seed, writers, part, duramen })
+        }
+        Check::TortureChild(settings) => torture::child::run(&settings),
     }
 }
 

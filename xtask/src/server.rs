@@ -1,5 +1,6 @@
 //! Servers that the checks start, on loopback ports nobody else has, and never leave running.
 
+use std::fmt;
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -19,7 +20,6 @@ pub struct Server {
 }
 
 /// How a server came up.
-#[derive(Debug)]
 pub enum Readiness {
     /// It answers.
     Ready,
@@ -27,6 +27,16 @@ pub enum Readiness {
     Exited(ExitStatus),
     /// It runs but does not answer in time.
     Silent,
+}
+
+impl fmt::Display for Readiness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Readiness::Ready => f.write_str("it answers"),
+            Readiness::Exited(status) => write!(f, "it ended by itself: {status}"),
+            Readiness::Silent => f.write_str("it runs, but does not answer in time"),
+        }
+    }
 }
 
 impl Server {
@@ -77,14 +87,11 @@ impl Server {
         Server::start("redis-server", program, &arguments, port, &directory.join("redis.log"))
     }
 
-    /// Starts `duramen serve` on the store in `directory`.
-    pub fn start_duramen(program: &Path, directory: &Path, settings: &[&str], log: &Path) -> Result<Server> {
+    /// Starts `duramen serve` with these settings.
+    pub fn start_duramen(program: &Path, settings: &[&str], log: &Path) -> Result<Server> {
         let port = free_port()?;
-        let mut arguments: Vec<String> = vec!["serve".to_owned()];
-        let directory_text = directory.display().to_string();
-        let fixed =
-            ["--port", &port.to_string(), "--bind", "127.0.0.1", "--dir", &directory_text].map(str::to_owned);
-        arguments.extend(fixed);
+        let mut arguments = vec!["serve".to_owned()];
+        arguments.extend(["--port", &port.to_string(), "--bind", "127.0.0.1"].map(str::to_owned));
         arguments.extend(settings.iter().map(|&setting| setting.to_owned()));
         Server::start("duramen", program, &arguments, port, log)
     }
@@ -122,7 +129,7 @@ impl Server {
         match self.wait_ready(patience)? {
             Readiness::Ready => Ok(()),
             other => Err(Failure::new(format!(
-                "{} did not come up on port {} ({other:?}); its last words:\n{}",
+                "{} did not come up on port {} ({other}); its last words:\n{}",
                 self.name,
                 self.port,
                 self.last_words()

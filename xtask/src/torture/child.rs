@@ -1,0 +1,253 @@
+//! The process that is killed: threads that write through the `duramen` crate, and say so in journals.
+//!
+//! On opening the store each thread first reads everything that it owns and records what it found; the
+//! parent judges it. Then it writes until the process is killed, or until its standard input ends, at
+//! which the store is closed.
+
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use duramen::{Batch, Meta, Options, Store, Swap, Writer};
+
+use super::content::{self, Content, Random};
+use super::history::{Event, History, Promise, Window};
+use super::journal::Journal;
+use super::workload::{self, Act, Door, Operation, SHARED_COUNTERS, now_ms, shared_key};
+use super::{Durability, Medium};
+use crate::failure::{Attempt, Failure, Result};
+
+/// What the parent asks for.
+#[derive(clap::Args)]
+pub struct Settings {
+    #[arg(long)]
+    pub store: PathBuf,
+    #[arg(long)]
+    pub medium: Medium,
+    #[arg(long)]
+    pub durability: Durability,
+    #[arg(long)]
+    pub writers: usize,
+    #[arg(long)]
+    pub seed: u64,
+    /// The directory for the journals
+    #[arg(long)]
+    pub journals: PathBuf,
+    /// The number for the first operation
+    #[arg(long)]
+    pub first_op: u64,
+}
+
+/// The file that one writer says in what it does.
+pub fn journal_path(journals: &Path, writer: usize) -> PathBuf {
+    journals.join(format!("writer-{writer}"))
+}
+
+/// Opens the store as both parent and child do.
+pub fn open(path: &Path, medium: Medium, durability: Durability) -> Result<Store> {
+    let mut options = Options::default();
+    options.medium = medium.kind();
+    options.durability = durability.of_store();
+    options.open(path).attempt(|| format!("open the store {}", path.display()))
+}
+
+/// Writes until told to stop.
+pub fn run(settings: &Settings) -> Result<bool> {
+    let store = open(&settings.store, settings.medium, settings.durability)?;
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| -> Result<()> {
+        // Ends only when the parent closes its end, and then the writers end.
+        scope.spawn(|| {
+            let _ = io::stdin().read_to_end(&mut Vec::new());
+            stop.store(true, Ordering::Relaxed);
+        });
+        let mut threads = Vec::new();
+        for number in 0..settings.writers {
+            let (store, stop) = (&store, &stop);
+            threads.push(scope.spawn(move || write(settings, number, store, stop)));
+        }
+        threads.into_iter().try_for_each(|thread| match thread.join() {
+            Ok(result) => result,
+            Err(_) => Err(Failure::new("a writer panicked")),
+        })
+    })?;
+    store.close().attempt(|| "close the store".to_owned())?;
+    Ok(true)
+}
+
+struct Scribe {
+    history: History,
+    journal: Journal,
+}
+
+impl Scribe {
+    fn add(&mut self, event: Event) -> Result<()> {
+        self.journal.add(&event).attempt(|| "write the journal".to_owned())?;
+        self.history.apply(&event);
+        Ok(())
+    }
+}
+
+fn write(settings: &Settings, number: usize, store: &Store, stop: &AtomicBool) -> Result<()> {
+    // Judging is the parent's; here the history only tells what comes next.
+    let promise = Promise { on_acknowledge: true, prefix: false };
+    let mut history = History::new(promise, workload::units(number, Door::Library), SHARED_COUNTERS);
+    history.skip_to(settings.first_op.saturating_sub(1));
+    let path = journal_path(&settings.journals, number);
+    let journal = Journal::create(&path).attempt(|| format!("write the journal {}", path.display()))?;
+    let mut scribe = Scribe { history, journal };
+    let mut random = Random::new(settings.seed ^ (number as u64) << 32);
+    let mut writer = store.writer().attempt(|| "get a writer".to_owned())?;
+
+    for unit in 0..scribe.history.units().count() {
+        let (window, found) = read_unit(&writer, &scribe.history, unit)?;
+        scribe.history.adopt(unit, &found);
+        scribe.add(Event::Recovered { unit, window, found })?;
+    }
+    while !stop.load(Ordering::Relaxed) {
+        let done = step(settings, &mut scribe, &mut writer, &mut random, store);
+        if let Err(failure) = done {
+            scribe.add(Event::Refused { what: failure.to_string() })?;
+            return Err(failure);
+        }
+    }
+    Ok(())
+}
+
+fn step(
+    settings: &Settings,
+    scribe: &mut Scribe,
+    writer: &mut Writer,
+    random: &mut Random,
+    store: &Store,
+) -> Result<()> {
+    match random.below(16) {
+        0..3 => {
+            let unit = random.below(scribe.history.units().count() as u64) as usize;
+            let after = scribe.history.last_op();
+            let (window, found) = read_unit(writer, &scribe.history, unit)?;
+            scribe.add(Event::Read { unit, after, window, found })
+        }
+        3 => add_shared(scribe, writer, random.below(SHARED_COUNTERS as u64) as usize),
+        4 if settings.durability == Durability::Manual && random.one_in(16) => {
+            let op = scribe.history.last_op();
+            store.commit().attempt(|| "commit".to_owned())?;
+            scribe.add(Event::Committed { op })
+        }
+        5 => {
+            // A group is durable, and acknowledged, as a whole.
+            let count = 2 + random.below(7);
+            writer.group();
+            let mut sent = Vec::new();
+            for _ in 0..count {
+                sent.push(send(scribe, writer, random)?);
+            }
+            writer.settle().attempt(|| "settle a group".to_owned())?;
+            sent.into_iter().try_for_each(|op| scribe.add(Event::Acked { op, at: now_ms() }))
+        }
+        _ => {
+            let op = send(scribe, writer, random)?;
+            scribe.add(Event::Acked { op, at: now_ms() })
+        }
+    }
+}
+
+/// Records and does one operation; returns its number.
+fn send(scribe: &mut Scribe, writer: &mut Writer, random: &mut Random) -> Result<u64> {
+    let operation = workload::next(random, &scribe.history, Door::Library);
+    let Operation { op, unit, ref states, .. } = operation;
+    scribe.add(Event::Sent { op, unit, at: now_ms(), states: states.clone() })?;
+    apply(writer, random, &scribe.history, &operation)
+        .attempt(|| format!("do {:?} number {op}", operation.act))?;
+    Ok(op)
+}
+
+fn apply(
+    writer: &mut Writer,
+    random: &mut Random,
+    history: &History,
+    operation: &Operation,
+) -> std::result::Result<(), String> {
+    let told = |error: duramen::Error| error.to_string();
+    let Some(unit) = history.unit(operation.unit) else { return Err("no such unit".to_owned()) };
+    let value = |at: usize| {
+        let (key, state) = (unit.keys.get(at)?, operation.states.get(at)?);
+        content::encode(unit.form, key, &state.content)
+    };
+    let Some(key) = unit.keys.first() else { return Err("no key".to_owned()) };
+    let expires_at = operation.states.first().and_then(|state| state.expires).map(|expiry| expiry.earliest);
+    let meta = Meta { expires_at, ..Meta::default() };
+    let swapped = |swap| match swap {
+        Swap::Done => Ok(()),
+        Swap::Changed => Err("the key changed under its only writer".to_owned()),
+    };
+    match operation.act {
+        Act::Put if random.one_in(2) => writer.put(key, &value(0).unwrap_or_default()).map_err(told),
+        Act::Put | Act::PutExpiring { .. } => {
+            writer.put_with(key, &value(0).unwrap_or_default(), meta).map_err(told)
+        }
+        Act::Delete => writer.delete(key).map(|_| ()).map_err(told),
+        Act::Together => {
+            let mut batch = Batch::new();
+            for (at, key) in unit.keys.iter().enumerate() {
+                match value(at) {
+                    Some(value) => batch.put(key, &value),
+                    None => batch.delete(key),
+                };
+            }
+            if random.one_in(2) {
+                let (stamp, _) = writer.get_stamped(key).map_err(told)?;
+                batch.expect(key, stamp);
+            }
+            swapped(writer.apply(&batch).map_err(told)?)
+        }
+        Act::Add(_) => {
+            let (stamp, _) = writer.get_stamped(key).map_err(told)?;
+            let word = value(0).unwrap_or_default();
+            let meta = Meta { updatable: true, ..Meta::default() };
+            swapped(writer.compare_and_swap(key, stamp, Some((&word, meta))).map_err(told)?)
+        }
+        Act::Append { base, index } => {
+            let (stamp, before) = writer.get_stamped(key).map_err(told)?;
+            let mut bytes = before.map(|value| value.bytes().to_vec()).unwrap_or_default();
+            bytes.extend_from_slice(&content::chunk(key, base, index));
+            swapped(writer.compare_and_swap(key, stamp, Some((&bytes, Meta::default()))).map_err(told)?)
+        }
+        Act::Expire { .. } => Err("the library has no such operation".to_owned()),
+    }
+}
+
+/// Adds 1 to a counter that the other writers add to as well.
+fn add_shared(scribe: &mut Scribe, writer: &mut Writer, counter: usize) -> Result<()> {
+    let key = shared_key(counter);
+    loop {
+        let (stamp, value) = writer.get_stamped(&key).attempt(|| "read a shared counter".to_owned())?;
+        let number = match content::decode(content::Form::Word, &key, value.as_ref().map(|v| v.bytes())) {
+            Content::Number(number) => number,
+            _ => 0,
+        };
+        drop(value);
+        scribe.add(Event::SharedSent { counter })?;
+        let word = (number + 1).to_le_bytes();
+        let meta = Meta { updatable: true, ..Meta::default() };
+        let swap = writer
+            .compare_and_swap(&key, stamp, Some((&word, meta)))
+            .attempt(|| "add to a shared counter".to_owned())?;
+        match swap {
+            Swap::Done => return scribe.add(Event::SharedAcked { counter }),
+            Swap::Changed => scribe.add(Event::SharedDeclined { counter })?,
+        }
+    }
+}
+
+fn read_unit(writer: &Writer, history: &History, unit: usize) -> Result<(Window, Vec<Content>)> {
+    let Some(unit) = history.unit(unit) else { return Err(Failure::new("no such unit")) };
+    let from = now_ms();
+    let mut found = Vec::new();
+    for key in &unit.keys {
+        let value = writer.get(key).attempt(|| format!("read {}", key.escape_ascii()))?;
+        found.push(content::decode(unit.form, key, value.as_ref().map(|value| value.bytes())));
+    }
+    Ok((Window { from, to: now_ms() }, found))
+}

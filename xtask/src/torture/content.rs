@@ -1,0 +1,210 @@
+//! What the torture writes: values that say themselves what they should be.
+//!
+//! Every byte of a value follows from its head (key, sequence number, length) or, for appended
+//! values, from the head of each chunk. Reading one back therefore tells three things apart: a value that
+//! was written, with its number; a value of another key or with a byte changed, which is torn; and nothing.
+
+use std::fmt;
+
+/// A key's value, as far as the torture is concerned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// No such key.
+    Absent,
+    /// A whole value, written by operation `seq`.
+    Stamped { seq: u64, len: u32 },
+    /// A counter.
+    Number(i64),
+    /// `count` chunks appended one by one, the first by operation `base`.
+    Chunks { base: u64, count: u32 },
+    /// Bytes that nobody wrote.
+    Torn(String),
+}
+
+/// What kind of value a key holds; decides how its bytes are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// [`Content::Stamped`].
+    Stamped,
+    /// [`Content::Number`] as decimal text, as Redis counts.
+    Decimal,
+    /// [`Content::Number`] as eight bytes, which a store can update in place.
+    Word,
+    /// [`Content::Chunks`].
+    Chunks,
+}
+
+impl fmt::Display for Content {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Content::Absent => f.write_str("nothing"),
+            Content::Stamped { seq, len } => write!(f, "value {seq} of {len} bytes"),
+            Content::Number(number) => write!(f, "number {number}"),
+            Content::Chunks { base, count } => write!(f, "{count} chunks since {base}"),
+            Content::Torn(what) => write!(f, "torn bytes ({what})"),
+        }
+    }
+}
+
+/// Bytes of one appended chunk.
+pub const CHUNK_BYTES: usize = 32;
+
+/// The bytes of a content; `None` for [`Content::Absent`].
+pub fn encode(form: Form, key: &[u8], content: &Content) -> Option<Vec<u8>> {
+    Some(match content {
+        Content::Absent | Content::Torn(_) => return None,
+        Content::Stamped { seq, len } => stamped(key, *seq, *len),
+        Content::Number(number) if form == Form::Word => number.to_le_bytes().to_vec(),
+        Content::Number(number) => number.to_string().into_bytes(),
+        Content::Chunks { base, count } => (0..*count).flat_map(|index| chunk(key, *base, index)).collect(),
+    })
+}
+
+/// Reads bytes back, and holds them against what their own head promises.
+pub fn decode(form: Form, key: &[u8], bytes: Option<&[u8]>) -> Content {
+    let Some(bytes) = bytes else { return Content::Absent };
+    let read = match form {
+        Form::Stamped => decode_stamped(key, bytes),
+        Form::Decimal => {
+            std::str::from_utf8(bytes).ok().and_then(|text| text.parse().ok()).map(Content::Number)
+        }
+        Form::Word => bytes.try_into().ok().map(|word| Content::Number(i64::from_le_bytes(word))),
+        Form::Chunks => decode_chunks(key, bytes),
+    };
+    read.unwrap_or_else(|| {
+        let head = &bytes[..bytes.len().min(60)];
+        Content::Torn(format!("{} bytes that begin {}", bytes.len(), head.escape_ascii()))
+    })
+}
+
+/// `key|seq|len|` and filler that follows from it, `len` bytes in all (or as long as the head is).
+fn stamped(key: &[u8], seq: u64, len: u32) -> Vec<u8> {
+    let mut bytes = key.to_vec();
+    bytes.extend_from_slice(format!("|{seq}|{len}|").as_bytes());
+    let mut state = digest(&bytes);
+    while bytes.len() < len as usize {
+        state = next(state);
+        let left = len as usize - bytes.len();
+        bytes.extend_from_slice(&state.to_le_bytes()[..left.min(8)]);
+    }
+    bytes
+}
+
+fn decode_stamped(key: &[u8], bytes: &[u8]) -> Option<Content> {
+    let mut fields = bytes.strip_prefix(key)?.strip_prefix(b"|")?.split(|byte| *byte == b'|');
+    let mut number = || std::str::from_utf8(fields.next()?).ok()?.parse::<u64>().ok();
+    let seq = number()?;
+    let len = u32::try_from(number()?).ok()?;
+    // A damaged length must not make a huge value to compare with.
+    let plausible =
+        bytes.len() == len as usize || (bytes.len() > len as usize && bytes.len() < key.len() + 48);
+    (plausible && stamped(key, seq, len) == bytes).then_some(Content::Stamped { seq, len })
+}
+
+/// Bytes of chunk `index`: base, index and a digest of key, base and index.
+pub fn chunk(key: &[u8], base: u64, index: u32) -> [u8; CHUNK_BYTES] {
+    let mut seed = key.to_vec();
+    seed.extend_from_slice(&base.to_le_bytes());
+    seed.extend_from_slice(&index.to_le_bytes());
+    let mut chunk = [0; CHUNK_BYTES];
+    // Ten digits hold more operations than a run can do; longer ones would still be cut to fit.
+    let text = format!("{base:010}{index:06}{:016x}", digest(&seed));
+    chunk.iter_mut().zip(text.bytes()).for_each(|(to, from)| *to = from);
+    chunk
+}
+
+fn decode_chunks(key: &[u8], bytes: &[u8]) -> Option<Content> {
+    if bytes.is_empty() || !bytes.len().is_multiple_of(CHUNK_BYTES) {
+        return None;
+    }
+    let base = std::str::from_utf8(&bytes[..10]).ok()?.parse().ok()?;
+    let whole =
+        bytes.chunks(CHUNK_BYTES).enumerate().all(|(index, found)| found == chunk(key, base, index as u32));
+    let count = (bytes.len() / CHUNK_BYTES) as u32;
+    whole.then_some(Content::Chunks { base, count })
+}
+
+/// FNV-1a, 64 bits.
+fn digest(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+/// SplitMix64's step.
+fn next(state: u64) -> u64 {
+    let mut z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// Random numbers that a seed repeats.
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// The numbers of this seed.
+    pub fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    /// The next number.
+    pub fn any(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        next(self.0)
+    }
+
+    /// Below `end`.
+    pub fn below(&mut self, end: u64) -> u64 {
+        if end == 0 { 0 } else { self.any() % end }
+    }
+
+    /// True once in `times`.
+    pub fn one_in(&mut self, times: u64) -> bool {
+        self.below(times) == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_content_reads_back_as_itself() {
+        for (form, content) in [
+            (Form::Stamped, Content::Stamped { seq: 7, len: 5 }),
+            (Form::Stamped, Content::Stamped { seq: 1 << 60, len: 100_000 }),
+            (Form::Decimal, Content::Number(-12)),
+            (Form::Word, Content::Number(i64::MIN)),
+            (Form::Chunks, Content::Chunks { base: 12, count: 5 }),
+        ] {
+            let bytes = encode(form, b"key", &content).unwrap();
+            assert_eq!(decode(form, b"key", Some(&bytes)), content);
+        }
+        assert_eq!(decode(Form::Word, b"key", None), Content::Absent);
+    }
+
+    #[test]
+    fn any_changed_byte_is_torn_or_another_number() {
+        let written = Content::Stamped { seq: 123, len: 90 };
+        let bytes = encode(Form::Stamped, b"key", &written).unwrap();
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1;
+            let read = decode(Form::Stamped, b"key", Some(&damaged));
+            assert!(matches!(read, Content::Torn(_)), "byte {at}: {read}");
+        }
+        assert!(matches!(decode(Form::Stamped, b"key", Some(&bytes[..89])), Content::Torn(_)));
+        assert!(matches!(decode(Form::Stamped, b"kez", Some(&bytes)), Content::Torn(_)));
+    }
+
+    #[test]
+    fn half_a_chunk_and_a_chunk_out_of_order_are_torn() {
+        let chunks = encode(Form::Chunks, b"key", &Content::Chunks { base: 1, count: 3 }).unwrap();
+        let swapped = [&chunks[..32], &chunks[64..], &chunks[32..64]].concat();
+        for bytes in [&chunks[..40], &swapped, b""] {
+            assert!(matches!(decode(Form::Chunks, b"key", Some(bytes)), Content::Torn(_)));
+        }
+    }
+}

@@ -1,0 +1,515 @@
+//! What was sent, what was acknowledged, and what may therefore be found after a crash.
+//!
+//! A *unit* is what one writer changes in one operation: a key, or several keys that only change
+//! together. Its history is a line of points, each the state after one operation:
+//!
+//! ```text
+//! settled ── later[0] ── later[1] ── …      settled: cannot be undone by the crash under test
+//!                                           later:   sent, perhaps applied, perhaps not
+//! ```
+//!
+//! Invariants of the check:
+//! 1. What is found is the settled point or one of the later ones, whole: all keys from the same point.
+//!    Else something acknowledged was *lost*, something deleted or expired was *resurrected*, a value is
+//!    *torn*, or a *batch is broken*.
+//! 2. Where loss is allowed, what survives is a prefix in time: if a writer's operation survived,
+//!    so did all its earlier ones, or there is a *hole*.
+//! 3. What was found counts as acknowledged: the next crash must not undo it.
+//! 4. A read by the only writer of a unit, without a crash in between, finds exactly its last point.
+
+use std::fmt;
+
+use super::content::{Content, Form};
+
+/// Clocks are read on both sides of a request, and a server may look at its clock only now and then.
+const SLACK_MS: u64 = 60;
+
+/// When a value ends, in Unix milliseconds: not before `earliest`, not after `latest`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expiry {
+    pub earliest: u64,
+    pub latest: u64,
+}
+
+/// One key after an operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    pub content: Content,
+    pub expires: Option<Expiry>,
+}
+
+impl State {
+    /// A state that does not expire.
+    pub fn lasting(content: Content) -> State {
+        State { content, expires: None }
+    }
+
+    /// Whether a read between the two times may find `found`.
+    fn allows(&self, found: &Content, window: Window) -> bool {
+        if *found == self.content {
+            return self.expires.is_none_or(|expiry| window.from <= expiry.latest.saturating_add(SLACK_MS));
+        }
+        let may_be_gone = self.expires.is_some_and(|expiry| window.to + SLACK_MS >= expiry.earliest);
+        *found == Content::Absent && may_be_gone
+    }
+
+    /// Whether the value has certainly ended before the window.
+    fn is_over(&self, window: Window) -> bool {
+        self.content == Content::Absent
+            || self.expires.is_some_and(|expiry| window.from > expiry.latest.saturating_add(SLACK_MS))
+    }
+}
+
+/// The time that a read took, in Unix milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    pub from: u64,
+    pub to: u64,
+}
+
+/// Keys that one writer changes together.
+#[derive(Clone, Debug)]
+pub struct Unit {
+    pub form: Form,
+    pub keys: Vec<Vec<u8>>,
+}
+
+/// What went wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fault {
+    /// An acknowledged write is not there.
+    Lost,
+    /// What was deleted or expired is there.
+    Resurrected,
+    /// A value that nobody wrote.
+    Torn,
+    /// Some keys of a batch, but not all.
+    BrokenBatch,
+    /// A later write survived, an earlier one of the same writer did not.
+    Hole,
+    /// A write that should succeed was refused or answered wrongly.
+    Refused,
+}
+
+/// A fault, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    pub fault: Fault,
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.fault, self.what)
+    }
+}
+
+/// What one writer did and saw, in its order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// About to be sent. Operations are numbered from 1.
+    Sent { op: u64, unit: usize, at: u64, states: Vec<State> },
+    /// Acknowledged. Operations of a writer are acknowledged in their order.
+    Acked { op: u64, at: u64 },
+    /// A commit that began after operation `op` was acknowledged has returned.
+    Committed { op: u64 },
+    /// Read while all was well, after operation `after` of this writer.
+    Read { unit: usize, after: u64, window: Window, found: Vec<Content> },
+    /// Read after a crash, before any write.
+    Recovered { unit: usize, window: Window, found: Vec<Content> },
+    /// About to add 1 to a counter that all writers share.
+    SharedSent { counter: usize },
+    /// That was acknowledged.
+    SharedAcked { counter: usize },
+    /// That was declined, and has not happened.
+    SharedDeclined { counter: usize },
+    /// A request that should succeed did not.
+    Refused { what: String },
+}
+
+#[derive(Clone, Debug)]
+struct Point {
+    op: u64,
+    sent_at: u64,
+    states: Vec<State>,
+    acked: bool,
+}
+
+struct Track {
+    unit: Unit,
+    settled: Point,
+    later: Vec<Point>,
+}
+
+/// Additions to one shared counter since it was last read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Additions {
+    pub sent: i64,
+    pub acked: i64,
+    pub committed: i64,
+}
+
+/// How the store under test keeps what it acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Promise {
+    /// Acknowledged means settled; otherwise only a commit settles.
+    pub on_acknowledge: bool,
+    /// Unsettled operations survive as a prefix in time.
+    pub prefix: bool,
+}
+
+/// The history of one writer.
+pub struct History {
+    promise: Promise,
+    tracks: Vec<Track>,
+    shared: Vec<Additions>,
+    /// The highest operation number used.
+    last_op: u64,
+    acked_count: u64,
+    read_count: u64,
+    violations: Vec<Violation>,
+    /// Since the last crash: for each unit read, the lowest operation it can have stopped at, and the
+    /// first that it certainly did not reach.
+    recovered: Vec<(u64, Option<u64>)>,
+}
+
+impl History {
+    /// Nothing written yet: every key is absent.
+    pub fn new(promise: Promise, units: Vec<Unit>, shared: usize) -> History {
+        let tracks = units
+            .into_iter()
+            .map(|unit| {
+                let states = vec![State::lasting(Content::Absent); unit.keys.len()];
+                let settled = Point { op: 0, sent_at: 0, states, acked: true };
+                Track { unit, settled, later: Vec::new() }
+            })
+            .collect();
+        History {
+            promise,
+            tracks,
+            shared: vec![Additions::default(); shared],
+            last_op: 0,
+            acked_count: 0,
+            read_count: 0,
+            violations: Vec::new(),
+            recovered: Vec::new(),
+        }
+    }
+
+    /// The units, in the order of their numbers.
+    pub fn units(&self) -> impl Iterator<Item = &Unit> {
+        self.tracks.iter().map(|track| &track.unit)
+    }
+
+    /// One unit.
+    pub fn unit(&self, unit: usize) -> Option<&Unit> {
+        self.tracks.get(unit).map(|track| &track.unit)
+    }
+
+    /// What the unit's keys will be once all that was sent is applied.
+    pub fn latest(&self, unit: usize) -> &[State] {
+        let Some(track) = self.tracks.get(unit) else { return &[] };
+        &track.later.last().unwrap_or(&track.settled).states
+    }
+
+    /// The number for the next operation.
+    pub fn next_op(&self) -> u64 {
+        self.last_op + 1
+    }
+
+    /// Lets the numbering go on after this.
+    pub fn skip_to(&mut self, op: u64) {
+        self.last_op = self.last_op.max(op);
+    }
+
+    /// The highest number used.
+    pub fn last_op(&self) -> u64 {
+        self.last_op
+    }
+
+    /// Takes what is there for what was written, without judging it.
+    pub fn adopt(&mut self, unit: usize, found: &[Content]) {
+        let Some(track) = self.tracks.get_mut(unit) else { return };
+        track.settled.states = found.iter().cloned().map(State::lasting).collect();
+        track.later.clear();
+    }
+
+    /// Additions to the shared counters since [`History::forget_additions`].
+    pub fn additions(&self) -> &[Additions] {
+        &self.shared
+    }
+
+    /// Called when the shared counters have been read after a crash.
+    pub fn forget_additions(&mut self) {
+        self.shared.fill(Additions::default());
+    }
+
+    /// Acknowledged operations and checked reads, since the beginning.
+    pub fn counts(&self) -> (u64, u64) {
+        (self.acked_count, self.read_count)
+    }
+
+    /// What was found wrong since the last call.
+    pub fn take_violations(&mut self) -> Vec<Violation> {
+        std::mem::take(&mut self.violations)
+    }
+
+    /// Takes in what the writer did or saw next.
+    pub fn apply(&mut self, event: &Event) {
+        match event {
+            Event::Sent { op, unit, at, states } => {
+                self.last_op = self.last_op.max(*op);
+                if let Some(track) = self.tracks.get_mut(*unit) {
+                    let point = Point { op: *op, sent_at: *at, states: states.clone(), acked: false };
+                    track.later.push(point);
+                }
+            }
+            Event::Acked { op, at } => self.acked(*op, *at),
+            Event::Committed { op } => {
+                for track in &mut self.tracks {
+                    track.settle(|point| point.acked && point.op <= *op);
+                }
+                self.shared.iter_mut().for_each(|additions| additions.committed = additions.acked);
+            }
+            Event::Read { unit, after, window, found } => self.read(*unit, *after, *window, found),
+            Event::Recovered { unit, window, found } => self.recovered(*unit, *window, found),
+            Event::SharedSent { counter } => self.shared(*counter, |additions| additions.sent += 1),
+            Event::SharedDeclined { counter } => self.shared(*counter, |additions| additions.sent -= 1),
+            Event::SharedAcked { counter } => {
+                self.acked_count += 1;
+                self.shared(*counter, |additions| additions.acked += 1);
+                if self.promise.on_acknowledge {
+                    self.shared(*counter, |additions| additions.committed += 1);
+                }
+            }
+            Event::Refused { what } => {
+                self.violations.push(Violation { fault: Fault::Refused, what: what.clone() });
+            }
+        }
+    }
+
+    fn shared(&mut self, counter: usize, change: impl FnOnce(&mut Additions)) {
+        if let Some(additions) = self.shared.get_mut(counter) {
+            change(additions);
+        }
+    }
+
+    fn acked(&mut self, op: u64, at: u64) {
+        self.acked_count += 1;
+        for track in &mut self.tracks {
+            let Some(point) = track.later.iter_mut().find(|point| point.op == op) else { continue };
+            point.acked = true;
+            let took = at.saturating_sub(point.sent_at);
+            for expiry in point.states.iter_mut().filter_map(|state| state.expires.as_mut()) {
+                // A relative expiry began somewhere between sending and acknowledgement.
+                expiry.latest = expiry.latest.min(expiry.earliest.saturating_add(took));
+            }
+            if self.promise.on_acknowledge {
+                track.settle(|point| point.op <= op);
+            }
+        }
+    }
+
+    fn read(&mut self, unit: usize, after: u64, window: Window, found: &[Content]) {
+        self.read_count += 1;
+        let Some(track) = self.tracks.get(unit) else { return };
+        let expected = track.later.iter().rev().find(|point| point.op <= after).unwrap_or(&track.settled);
+        if !expected.allows(found, window) {
+            let violation = track.explain("read", &[expected], found, window);
+            self.violations.push(violation);
+        }
+    }
+
+    fn recovered(&mut self, unit: usize, window: Window, found: &[Content]) {
+        self.read_count += 1;
+        let Some(track) = self.tracks.get_mut(unit) else { return };
+        let points: Vec<&Point> = std::iter::once(&track.settled).chain(&track.later).collect();
+        let fitting: Vec<usize> = (0..points.len()).filter(|&at| points[at].allows(found, window)).collect();
+        let (Some(&first), Some(&last)) = (fitting.first(), fitting.last()) else {
+            let violation = track.explain("found after the crash", &points, found, window);
+            self.violations.push(violation);
+            return;
+        };
+        self.recovered.push((points[first].op, points.get(last + 1).map(|point| point.op)));
+        // Invariant 3. What cannot be told apart by looking stays open: the value may end when any of
+        // the fitting points would end it.
+        let states = found
+            .iter()
+            .enumerate()
+            .map(|(key, content)| {
+                let all = fitting.iter().filter_map(|&at| points[at].states.get(key));
+                let expires = match content {
+                    Content::Absent => None,
+                    _ => union(all.filter(|state| state.content == *content).map(|state| state.expires)),
+                };
+                State { content: content.clone(), expires }
+            })
+            .collect();
+        track.settled = Point { op: points[last].op, sent_at: 0, states, acked: true };
+        track.later.clear();
+        if self.recovered.len() == self.tracks.len() {
+            self.check_prefix();
+        }
+    }
+
+    /// To be called when the writer's process is gone, before anything is read again.
+    pub fn crashed(&mut self) {
+        self.recovered.clear();
+        // What no commit kept may be gone, and will not be kept by the next one.
+        self.shared.iter_mut().for_each(|additions| additions.acked = additions.committed);
+    }
+
+    /// Invariant 2, as soon as all units were read after a crash.
+    fn check_prefix(&mut self) {
+        let recovered = std::mem::take(&mut self.recovered);
+        if !self.promise.prefix {
+            return;
+        }
+        let survived = recovered.iter().map(|(reached, _)| *reached).max().unwrap_or(0);
+        for missing in
+            recovered.iter().filter_map(|(_, missing)| *missing).filter(|missing| *missing < survived)
+        {
+            self.violations.push(Violation {
+                fault: Fault::Hole,
+                what: format!(
+                    "operation {survived} survived, operation {missing} of the same writer did not"
+                ),
+            });
+        }
+    }
+
+    /// Whether the key may, and whether it must, be in a scan made after all units were read.
+    pub fn in_scan(&self, key: &[u8], window: Window) -> Option<(bool, bool)> {
+        self.tracks.iter().find_map(|track| {
+            let at = track.unit.keys.iter().position(|own| own == key)?;
+            let state = track.settled.states.get(at)?;
+            let may = !state.is_over(window);
+            let must = may && !state.allows(&Content::Absent, window);
+            Some((may, must))
+        })
+    }
+}
+
+impl Point {
+    fn allows(&self, found: &[Content], window: Window) -> bool {
+        self.states.len() == found.len()
+            && self.states.iter().zip(found).all(|(state, found)| state.allows(found, window))
+    }
+}
+
+impl Track {
+    /// Moves the settled point up to the last of the later ones that fit.
+    fn settle(&mut self, fits: impl Fn(&Point) -> bool) {
+        let Some(last) = self.later.iter().rposition(fits) else { return };
+        if let Some(point) = self.later.drain(..=last).next_back() {
+            self.settled = point;
+        }
+    }
+
+    /// Names the fault of a finding that fits none of the points.
+    fn explain(&self, when: &str, points: &[&Point], found: &[Content], window: Window) -> Violation {
+        let mut fault = None;
+        for (at, content) in found.iter().enumerate() {
+            let states: Vec<&State> = points.iter().filter_map(|point| point.states.get(at)).collect();
+            if states.iter().any(|state| state.allows(content, window)) {
+                continue;
+            }
+            let Some(settled) = states.first() else { continue };
+            fault = Some(match content {
+                Content::Torn(_) => Fault::Torn,
+                Content::Absent => Fault::Lost,
+                _ if settled.is_over(window) => Fault::Resurrected,
+                _ if is_older(content, &settled.content) => Fault::Lost,
+                // Neither an old value nor one that was sent.
+                _ => Fault::Torn,
+            });
+            break;
+        }
+        let keys: Vec<String> = self.unit.keys.iter().map(|key| key.escape_ascii().to_string()).collect();
+        let found: Vec<String> = found.iter().map(Content::to_string).collect();
+        let wanted: Vec<String> = points
+            .iter()
+            .map(|point| {
+                let states: Vec<String> = point.states.iter().map(describe).collect();
+                format!("[{}]", states.join(", "))
+            })
+            .collect();
+        // Every key fits some point, but no point fits all keys.
+        let fault = fault.unwrap_or(Fault::BrokenBatch);
+        Violation {
+            fault,
+            what: format!(
+                "{} {when} at {}: found [{}], wanted {}",
+                keys.join(" "),
+                window.from,
+                found.join(", "),
+                wanted.join(" or ")
+            ),
+        }
+    }
+}
+
+fn describe(state: &State) -> String {
+    match state.expires {
+        None => state.content.to_string(),
+        Some(expiry) => format!("{} until {}..{}", state.content, expiry.earliest, expiry.latest),
+    }
+}
+
+fn is_older(found: &Content, settled: &Content) -> bool {
+    match (found, settled) {
+        (Content::Stamped { seq: found, .. }, Content::Stamped { seq: settled, .. }) => found < settled,
+        (Content::Number(_), Content::Number(_)) => true,
+        (
+            Content::Chunks { base: found_base, count: found },
+            Content::Chunks { base: settled_base, count: settled },
+        ) => (found_base, found) < (settled_base, settled),
+        _ => false,
+    }
+}
+
+/// The widest expiry that covers all; one that never ends covers everything.
+fn union(expiries: impl Iterator<Item = Option<Expiry>>) -> Option<Expiry> {
+    let mut ends: Option<Expiry> = None;
+    let mut lasting = false;
+    for expiry in expiries {
+        let Some(expiry) = expiry else {
+            lasting = true;
+            continue;
+        };
+        let so_far = ends.unwrap_or(expiry);
+        ends = Some(Expiry {
+            earliest: so_far.earliest.min(expiry.earliest),
+            latest: so_far.latest.max(expiry.latest),
+        });
+    }
+    ends.map(|expiry| Expiry { latest: if lasting { u64::MAX } else { expiry.latest }, ..expiry })
+}
+
+/// Holds a shared counter against what all writers did since it was last `base`.
+pub fn check_shared(counter: usize, base: i64, found: &Content, additions: Additions) -> Option<Violation> {
+    let least = base + additions.committed;
+    let most = base + additions.sent;
+    let number = match found {
+        Content::Number(number) => *number,
+        Content::Absent => 0,
+        _ => {
+            return Some(Violation {
+                fault: Fault::Torn,
+                what: format!("shared counter {counter}: found {found}"),
+            });
+        }
+    };
+    let fault = match number {
+        number if number < least => Fault::Lost,
+        number if number > most => Fault::Torn,
+        _ => return None,
+    };
+    Some(Violation {
+        fault,
+        what: format!("shared counter {counter}: found {number}, wanted {least} to {most}"),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,220 @@
+//! The torture through the library: the parent of the process that is killed.
+//!
+//! The parent keeps the histories. When a child is gone it takes in the child's journals, and now and
+//! then opens the store itself, reads everything, scans it, and closes it cleanly. In between a child
+//! opens what the last one left behind, so that crash follows crash.
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::child;
+use super::content::{self, Content, Random};
+use super::history::{Event, Fault, History, Violation, Window, check_shared};
+use super::journal;
+use super::workload::{self, Door, SHARED_COUNTERS, now_ms, shared_key};
+use super::{Settings, StoreDirectory, Tally};
+use crate::failure::{Attempt, Failure, Result};
+
+/// Longest wait for a child to end by itself.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+struct Arena<'a> {
+    settings: &'a Settings,
+    directory: StoreDirectory,
+    histories: Vec<History>,
+    shared: Vec<i64>,
+}
+
+/// Runs until the time is over or something is found.
+pub fn run(settings: &Settings, until: Instant) -> Result<Tally> {
+    let mut random = Random::new(settings.seed ^ 0x6c69_6272);
+    let mut tally = Tally::default();
+    let mut arena = Arena::new(settings)?;
+    let mut creating = true;
+    while creating || (Instant::now() < until && tally.violations.is_empty()) {
+        arena.round(&mut random, &mut tally, creating)?;
+        creating = false;
+        if tally.violations.is_empty() && random.one_in(8) {
+            arena.verify(&mut tally)?;
+            if tally.violations.is_empty() {
+                tally.stores += 1;
+                tally.add_counts(&arena.histories);
+                arena = Arena::new(settings)?;
+                creating = true;
+            }
+        }
+    }
+    if tally.violations.is_empty() {
+        arena.verify(&mut tally)?;
+    }
+    tally.stores += 1;
+    tally.add_counts(&arena.histories);
+    if !tally.violations.is_empty() {
+        tally.kept = Some(arena.directory.keep());
+    }
+    Ok(tally)
+}
+
+impl<'a> Arena<'a> {
+    fn new(settings: &'a Settings) -> Result<Arena<'a>> {
+        let history = |writer| {
+            History::new(settings.promise(), workload::units(writer, Door::Library), SHARED_COUNTERS)
+        };
+        Ok(Arena {
+            settings,
+            directory: StoreDirectory::new(settings.medium)?,
+            histories: (0..settings.writers).map(history).collect(),
+            shared: vec![0; SHARED_COUNTERS],
+        })
+    }
+
+    /// Children cut short, then one that works for a while.
+    fn round(&mut self, random: &mut Random, tally: &mut Tally, creating: bool) -> Result<()> {
+        let cut_short = if creating || random.one_in(4) { random.below(3) } else { 0 };
+        for _ in 0..cut_short {
+            tally.kills_starting += 1;
+            self.child(random.any(), Duration::from_micros(random.below(40_000)), false, tally)?;
+        }
+        let working = Duration::from_millis(30 + random.below(self.settings.working_ms_max()));
+        self.child(random.any(), working, random.one_in(8), tally)?;
+        if random.one_in(3) {
+            self.verify(tally)?;
+        }
+        Ok(())
+    }
+
+    /// Runs one child for a time, ends it, and takes in what it said.
+    fn child(&mut self, seed: u64, time: Duration, end_cleanly: bool, tally: &mut Tally) -> Result<()> {
+        if !tally.violations.is_empty() {
+            return Ok(());
+        }
+        for number in 0..self.settings.writers {
+            let path = child::journal_path(self.directory.path(), number);
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(Failure::new(format!("cannot remove {}: {error}", path.display())));
+                }
+                _ => {}
+            }
+        }
+        let log = self.directory.log();
+        let stderr = File::create(&log).attempt(|| format!("write {}", log.display()))?;
+        let own = std::env::current_exe().attempt(|| "find this program's own path".to_owned())?;
+        let first_op = self.histories.iter().map(History::next_op).max().unwrap_or(1);
+        let mut child = Command::new(own)
+            .arg("torture-child")
+            .arg("--store")
+            .arg(self.directory.store())
+            .args(["--medium", self.settings.medium.name()])
+            .args(["--durability", self.settings.durability.argument()])
+            .args(["--writers", &self.settings.writers.to_string(), "--seed", &seed.to_string()])
+            .arg("--journals")
+            .arg(self.directory.path())
+            .args(["--first-op", &first_op.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(stderr)
+            .spawn()
+            .attempt(|| "start the child".to_owned())?;
+        thread::sleep(time);
+        let told = |what: &str| {
+            let words = fs::read(&log).unwrap_or_default();
+            Violation { fault: Fault::Refused, what: format!("{what}: {}", String::from_utf8_lossy(&words)) }
+        };
+        if child.try_wait().attempt(|| "wait for the child".to_owned())?.is_some() {
+            tally.violations.push(told("the child ended by itself"));
+        } else if end_cleanly {
+            tally.clean_stops += 1;
+            drop(child.stdin.take());
+            let deadline = Instant::now() + PATIENCE;
+            let status = loop {
+                let status = child.try_wait().attempt(|| "wait for the child".to_owned())?;
+                if status.is_some() || Instant::now() > deadline {
+                    break status;
+                }
+                thread::sleep(Duration::from_millis(1));
+            };
+            if !status.is_some_and(|status| status.success()) {
+                tally
+                    .violations
+                    .push(told(&format!("the child should close the store and end, found {status:?}")));
+            }
+        } else {
+            tally.kills += 1;
+        }
+        // Fails only when it is gone already.
+        let _ = child.kill();
+        child.wait().attempt(|| "wait for the child".to_owned())?;
+        self.take_in(tally)
+    }
+
+    fn take_in(&mut self, tally: &mut Tally) -> Result<()> {
+        for (number, history) in self.histories.iter_mut().enumerate() {
+            history.crashed();
+            let path = child::journal_path(self.directory.path(), number);
+            // A child killed early has not begun to write.
+            let Ok(text) = fs::read_to_string(&path) else { continue };
+            let events = journal::parse(&text)
+                .map_err(|line| Failure::new(format!("cannot read {}: {line}", path.display())))?;
+            events.iter().for_each(|event| history.apply(event));
+            tally.violations.append(&mut history.take_violations());
+        }
+        Ok(())
+    }
+
+    /// Opens the store and holds all of it against the histories.
+    fn verify(&mut self, tally: &mut Tally) -> Result<()> {
+        if !tally.violations.is_empty() {
+            return Ok(());
+        }
+        let settings = self.settings;
+        let store = match child::open(&self.directory.store(), settings.medium, settings.durability) {
+            Ok(store) => store,
+            Err(failure) => {
+                tally.violations.push(Violation { fault: Fault::Refused, what: failure.to_string() });
+                return Ok(());
+            }
+        };
+        let read = |form, key: &[u8]| -> Result<Content> {
+            let value = store.get(key).attempt(|| format!("read {}", key.escape_ascii()))?;
+            Ok(content::decode(form, key, value.as_ref().map(|value| value.bytes())))
+        };
+        for history in &mut self.histories {
+            history.crashed();
+            for number in 0..history.units().count() {
+                let Some(unit) = history.unit(number) else { continue };
+                let from = now_ms();
+                let found: Result<Vec<Content>> = unit.keys.iter().map(|key| read(unit.form, key)).collect();
+                let (found, window) = (found?, Window { from, to: now_ms() });
+                history.apply(&Event::Recovered { unit: number, window, found });
+            }
+            tally.violations.append(&mut history.take_violations());
+        }
+        for (counter, base) in self.shared.iter_mut().enumerate() {
+            let found = read(content::Form::Word, &shared_key(counter))?;
+            let additions = super::sum_additions(&self.histories, counter);
+            tally.violations.extend(check_shared(counter, *base, &found, additions));
+            *base = if let Content::Number(number) = found { number } else { 0 };
+        }
+        self.histories.iter_mut().for_each(History::forget_additions);
+
+        let from = now_ms();
+        let mut keys = HashSet::new();
+        let mut cursor = 0;
+        loop {
+            let mut visit = |value: &duramen::Value<'_>| {
+                keys.insert(value.key().to_vec());
+            };
+            cursor = store.scan(cursor, 500, &mut visit).attempt(|| "scan the store".to_owned())?;
+            if cursor == 0 {
+                break;
+            }
+        }
+        super::check_scan(&self.histories, &keys, Window { from, to: now_ms() }, &mut tally.violations);
+        store.close().attempt(|| "close the store".to_owned())
+    }
+}

@@ -1,0 +1,317 @@
+//! `cargo xtask torture`: writes, kills, restarts, and compares with what was acknowledged.
+//!
+//! Two parts, which share everything but the door they write through: clients of `duramen serve`
+//! ([`sockets`]), and threads of a child process that uses the `duramen` crate ([`library`], [`child`]).
+//! Both are killed by SIGKILL at random moments, some of them while the store is being created or
+//! recovered, and go on with the same store. [`history`] holds what a crash may leave behind.
+//!
+//! SIGKILL tests what survives the process, not what survives the power: memory and page cache
+//! stay whole. The seed repeats the operations and the times between kills, not the scheduler's choices.
+
+pub mod child;
+mod content;
+mod history;
+mod journal;
+mod library;
+mod sockets;
+mod workload;
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::failure::{Attempt, Result};
+use crate::server::duramen_program;
+use history::{Additions, Fault, History, Promise, Violation, Window};
+
+/// Where the store lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Medium {
+    /// A directory of /dev/shm
+    Shm,
+    /// A directory of the file system for temporary files
+    File,
+}
+
+impl Medium {
+    fn name(self) -> &'static str {
+        match self {
+            Medium::Shm => "shm",
+            Medium::File => "file",
+        }
+    }
+
+    fn kind(self) -> duramen::MediumKind {
+        match self {
+            Medium::Shm => duramen::MediumKind::Shm,
+            Medium::File => duramen::MediumKind::File,
+        }
+    }
+}
+
+/// The store's durability.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Durability {
+    /// Each operation is durable when it returns
+    EveryWrite,
+    /// Epochs of 50 ms
+    Interval,
+    /// Only commits keep anything
+    Manual,
+}
+
+impl Durability {
+    fn name(self) -> &'static str {
+        match self {
+            Durability::EveryWrite => "every-write",
+            Durability::Interval => "50ms",
+            Durability::Manual => "manual",
+        }
+    }
+
+    /// As the child's argument.
+    fn argument(self) -> &'static str {
+        match self {
+            Durability::Interval => "interval",
+            other => other.name(),
+        }
+    }
+
+    fn of_store(self) -> duramen::Durability {
+        match self {
+            Durability::EveryWrite => duramen::Durability::EveryWrite,
+            Durability::Interval => duramen::Durability::Interval(Duration::from_millis(50)),
+            Durability::Manual => duramen::Durability::Manual,
+        }
+    }
+}
+
+/// Which door is written through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Part {
+    /// Clients of `duramen serve`
+    Sockets,
+    /// The `duramen` crate
+    Library,
+    /// Half the time each
+    Both,
+}
+
+/// What to run.
+pub struct Settings {
+    pub seconds: u64,
+    pub medium: Medium,
+    pub durability: Durability,
+    pub seed: u64,
+    pub writers: usize,
+    pub part: Part,
+    /// The `duramen` program; built when not given.
+    pub duramen: Option<PathBuf>,
+}
+
+impl Settings {
+    fn promise(&self) -> Promise {
+        Promise {
+            // The page cache outlives the process, so an interval loses nothing to SIGKILL.
+            on_acknowledge: self.durability != Durability::Manual,
+            prefix: self.durability != Durability::EveryWrite,
+        }
+    }
+
+    /// Longest time between two kills: ten kills and more in the shortest run.
+    fn working_ms_max(&self) -> u64 {
+        (self.seconds * 1000 / 20).clamp(100, 1500)
+    }
+}
+
+/// What a part did and found.
+#[derive(Default)]
+struct Tally {
+    kills: u64,
+    /// Of these, while the store was created or recovered.
+    kills_starting: u64,
+    clean_stops: u64,
+    stores: u64,
+    acknowledged: u64,
+    reads: u64,
+    violations: Vec<Violation>,
+    /// The directory of the store in which something was found.
+    kept: Option<PathBuf>,
+}
+
+impl Tally {
+    fn add_counts(&mut self, histories: &[History]) {
+        for (acknowledged, reads) in histories.iter().map(History::counts) {
+            self.acknowledged += acknowledged;
+            self.reads += reads;
+        }
+    }
+
+    fn print(&self, part: &str) {
+        // A broken store breaks many promises at once; the first few tell.
+        const SHOWN: usize = 12;
+        for violation in self.violations.iter().take(SHOWN) {
+            println!("{part}: {violation}");
+        }
+        if self.violations.len() > SHOWN {
+            println!("{part}: and {} more", self.violations.len() - SHOWN);
+        }
+        if let Some(directory) = &self.kept {
+            println!("{part}: the store is kept in {}", directory.display());
+        }
+        let count = |fault| self.violations.iter().filter(|violation| violation.fault == fault).count();
+        println!(
+            "{part}: {} kills ({} while starting), {} clean stops, {} stores, {} acknowledged operations, \
+             {} reads checked: {} lost, {} resurrected, {} torn, {} broken batches, {} holes, {} refused",
+            self.kills,
+            self.kills_starting,
+            self.clean_stops,
+            self.stores,
+            self.acknowledged,
+            self.reads,
+            count(Fault::Lost),
+            count(Fault::Resurrected),
+            count(Fault::Torn),
+            count(Fault::BrokenBatch),
+            count(Fault::Hole),
+            count(Fault::Refused),
+        );
+    }
+}
+
+/// Runs the torture and prints what came of it. Returns whether nothing was found.
+pub fn run(settings: &Settings) -> Result<bool> {
+    println!(
+        "torture: medium {}, durability {}, {} writers, {} s, seed {}",
+        settings.medium.name(),
+        settings.durability.name(),
+        settings.writers,
+        settings.seconds,
+        settings.seed
+    );
+    let share = match settings.part {
+        Part::Both => Duration::from_secs(settings.seconds) / 2,
+        _ => Duration::from_secs(settings.seconds),
+    };
+    let mut clean = true;
+    if settings.part != Part::Library {
+        let program = duramen_program(settings.duramen.clone())?;
+        let tally = sockets::run(settings, &program, Instant::now() + share)?;
+        tally.print("sockets");
+        clean &= tally.violations.is_empty();
+    }
+    if settings.part != Part::Sockets {
+        let tally = library::run(settings, Instant::now() + share)?;
+        tally.print("library");
+        clean &= tally.violations.is_empty();
+    }
+    if !clean {
+        println!("torture: run again with --seed {}", settings.seed);
+    }
+    Ok(clean)
+}
+
+/// A directory for a store and its logs, removed at the end unless something was found in it.
+struct StoreDirectory(tempfile::TempDir);
+
+impl StoreDirectory {
+    fn new(medium: Medium) -> Result<StoreDirectory> {
+        let parent = match medium {
+            Medium::Shm => PathBuf::from("/dev/shm"),
+            Medium::File => std::env::temp_dir(),
+        };
+        let directory = tempfile::Builder::new()
+            .prefix("duramen-torture-")
+            .tempdir_in(&parent)
+            .attempt(|| format!("make a directory for the store in {}", parent.display()))?;
+        Ok(StoreDirectory(directory))
+    }
+
+    fn store(&self) -> PathBuf {
+        self.0.path().join("store")
+    }
+
+    fn log(&self) -> PathBuf {
+        self.0.path().join("log")
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn keep(self) -> PathBuf {
+        self.0.keep()
+    }
+}
+
+fn sum_additions(histories: &[History], counter: usize) -> Additions {
+    let mut sum = Additions::default();
+    for additions in histories.iter().filter_map(|history| history.additions().get(counter)) {
+        sum.sent += additions.sent;
+        sum.acked += additions.acked;
+        sum.committed += additions.committed;
+    }
+    sum
+}
+
+/// Every key of a scan is one that must be there, and every such key is in the scan.
+fn check_scan(
+    histories: &[History],
+    keys: &HashSet<Vec<u8>>,
+    window: Window,
+    violations: &mut Vec<Violation>,
+) {
+    for key in keys {
+        let known = histories.iter().find_map(|history| history.in_scan(key, window));
+        let shared = (0..workload::SHARED_COUNTERS).any(|counter| workload::shared_key(counter) == *key);
+        if !shared && !known.is_some_and(|(may, _)| may) {
+            violations.push(Violation {
+                fault: Fault::Resurrected,
+                what: format!("a scan shows {}, which reading does not", key.escape_ascii()),
+            });
+        }
+    }
+    for history in histories {
+        for key in history.units().flat_map(|unit| &unit.keys) {
+            if history.in_scan(key, window).is_some_and(|(_, must)| must) && !keys.contains(key) {
+                violations.push(Violation {
+                    fault: Fault::Lost,
+                    what: format!("a scan does not show {}, which reading does", key.escape_ascii()),
+                });
+            }
+        }
+    }
+}
+
+/// A seed from the clock, for runs that were not given one.
+pub fn fresh_seed() -> u64 {
+    content::Random::new(workload::now_ms()).any() >> 16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::content::{Content, Form};
+    use super::history::{Event, State, Unit};
+    use super::*;
+
+    #[test]
+    fn scan_that_shows_too_much_or_too_little_is_reported() {
+        let promise = Promise { on_acknowledge: true, prefix: false };
+        let unit = |key: &str| Unit { form: Form::Stamped, keys: vec![key.as_bytes().to_vec()] };
+        let mut history = History::new(promise, vec![unit("here"), unit("gone")], 0);
+        let states = vec![State::lasting(Content::Stamped { seq: 1, len: 50 })];
+        history.apply(&Event::Sent { op: 1, unit: 0, at: 5, states });
+        history.apply(&Event::Acked { op: 1, at: 6 });
+        let histories = [history];
+        let faults = |keys: &[&str]| {
+            let keys = keys.iter().map(|key| key.as_bytes().to_vec()).collect();
+            let mut violations = Vec::new();
+            check_scan(&histories, &keys, Window { from: 10, to: 11 }, &mut violations);
+            violations.into_iter().map(|violation| violation.fault).collect::<Vec<_>>()
+        };
+        assert_eq!(faults(&["here", "shared:0"]), []);
+        assert_eq!(faults(&["here", "gone"]), [Fault::Resurrected]);
+        assert_eq!(faults(&["here", "stranger"]), [Fault::Resurrected]);
+        assert_eq!(faults(&[]), [Fault::Lost]);
+    }
+}

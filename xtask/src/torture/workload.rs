@@ -1,0 +1,198 @@
+//! What the writers do: which keys, which operations, how large the values.
+//!
+//! Each writer owns its units; the shared counters belong to all. An operation is made from what the
+//! writer's history says will be there, so that its outcome is known before it is sent.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::content::{Content, Form, Random};
+use super::history::{Expiry, History, State, Unit};
+
+/// Counters that all writers add to.
+pub const SHARED_COUNTERS: usize = 3;
+
+// Units of each kind that a writer owns: few enough that keys are overwritten and deleted many times
+// between two crashes, many enough that blocks and buckets hold several.
+const VALUES: usize = 48;
+const BATCHES: usize = 12;
+const BATCH_KEYS: usize = 4;
+const COUNTERS: usize = 6;
+const APPENDED: usize = 6;
+/// A value that has grown to this many chunks is deleted, sooner or later.
+const CHUNKS_MAX: u32 = 300;
+
+/// The two doors differ in how a counter looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Door {
+    /// Counters are decimal text; expiry is counted from the server's clock.
+    Sockets,
+    /// Counters are words updated in place; expiry is a point in time.
+    Library,
+}
+
+/// The key of a shared counter.
+pub fn shared_key(counter: usize) -> Vec<u8> {
+    format!("shared:{counter}").into_bytes()
+}
+
+/// The units of one writer.
+pub fn units(writer: usize, door: Door) -> Vec<Unit> {
+    let key = |kind: &str, number: usize| format!("w{writer}:{kind}{number}").into_bytes();
+    let mut units = Vec::new();
+    units.extend((0..VALUES).map(|n| Unit { form: Form::Stamped, keys: vec![key("value", n)] }));
+    units.extend((0..BATCHES).map(|n| {
+        let keys = (0..BATCH_KEYS).map(|member| key(&format!("batch{n}:"), member)).collect();
+        Unit { form: Form::Stamped, keys }
+    }));
+    let form = if door == Door::Sockets { Form::Decimal } else { Form::Word };
+    units.extend((0..COUNTERS).map(|n| Unit { form, keys: vec![key("counter", n)] }));
+    units.extend((0..APPENDED).map(|n| Unit { form: Form::Chunks, keys: vec![key("appended", n)] }));
+    units
+}
+
+/// What an operation does to its unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// Writes the value.
+    Put,
+    /// Writes it with an end, this many milliseconds from now.
+    PutExpiring { after_ms: u64 },
+    /// Gives the value that is there an end.
+    Expire { after_ms: u64 },
+    /// Deletes the key.
+    Delete,
+    /// Writes and deletes several keys, all or nothing.
+    Together,
+    /// Adds to the counter.
+    Add(i64),
+    /// Appends the chunk with this index.
+    Append { base: u64, index: u32 },
+}
+
+/// One operation, not yet sent.
+#[derive(Clone, Debug)]
+pub struct Operation {
+    pub op: u64,
+    pub unit: usize,
+    pub act: Act,
+    /// The unit's keys when it is done.
+    pub states: Vec<State>,
+}
+
+/// Makes the next operation of a writer.
+pub fn next(random: &mut Random, history: &History, door: Door) -> Operation {
+    let op = history.next_op();
+    let count = history.units().count();
+    let unit = random.below(count as u64) as usize;
+    let latest = history.latest(unit);
+    let form = history.unit(unit).map_or(Form::Stamped, |unit| unit.form);
+    let (act, states) = match (form, latest) {
+        (Form::Decimal | Form::Word, [state]) => match state.content {
+            Content::Number(_) if random.one_in(12) => (Act::Delete, gone(1)),
+            ref content => {
+                let before = if let Content::Number(number) = content { *number } else { 0 };
+                let add = if random.one_in(2) { 1 } else { random.below(200) as i64 - 100 };
+                (Act::Add(add), vec![State::lasting(Content::Number(before + add))])
+            }
+        },
+        (Form::Chunks, [state]) => match state.content {
+            Content::Chunks { count, .. } if count >= CHUNKS_MAX || random.one_in(30) => {
+                (Act::Delete, gone(1))
+            }
+            Content::Chunks { base, count } => (
+                Act::Append { base, index: count },
+                vec![State::lasting(Content::Chunks { base, count: count + 1 })],
+            ),
+            _ => (
+                Act::Append { base: op, index: 0 },
+                vec![State::lasting(Content::Chunks { base: op, count: 1 })],
+            ),
+        },
+        (_, [state]) => single(random, op, state, door),
+        (_, several) => {
+            let states = several.iter().map(|_| {
+                let content = match random.below(5) {
+                    0 => Content::Absent,
+                    _ => Content::Stamped { seq: op, len: value_bytes(random) },
+                };
+                State::lasting(content)
+            });
+            (Act::Together, states.collect())
+        }
+    };
+    Operation { op, unit, act, states }
+}
+
+fn single(random: &mut Random, op: u64, state: &State, door: Door) -> (Act, Vec<State>) {
+    let content = Content::Stamped { seq: op, len: value_bytes(random) };
+    // From a few milliseconds, which end before the crash, to a few seconds, which end after it.
+    let after_ms = 5 + random.below(1500);
+    let until = |content: Content| {
+        let earliest = now_ms() + after_ms;
+        // Of a relative end only its acknowledgement says how late it can be.
+        let latest = if door == Door::Sockets { earliest + 3_600_000 } else { earliest };
+        vec![State { content, expires: Some(Expiry { earliest, latest }) }]
+    };
+    match random.below(10) {
+        0 | 1 => (Act::Delete, gone(1)),
+        2 => (Act::PutExpiring { after_ms }, until(content)),
+        3 if door == Door::Sockets && state.expires.is_none() && state.content != Content::Absent => {
+            (Act::Expire { after_ms }, until(state.content.clone()))
+        }
+        _ => (Act::Put, vec![State::lasting(content)]),
+    }
+}
+
+fn gone(keys: usize) -> Vec<State> {
+    vec![State::lasting(Content::Absent); keys]
+}
+
+/// Mostly what fits a few cache lines; now and then what takes several blocks.
+fn value_bytes(random: &mut Random) -> u32 {
+    let most = match random.below(100) {
+        0 => 256 << 10,
+        1..10 => 32 << 10,
+        10..30 => 4 << 10,
+        _ => 400,
+    };
+    random.below(most) as u32
+}
+
+/// Unix milliseconds.
+pub fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::history::{Event, Promise};
+    use super::*;
+
+    #[test]
+    fn operations_of_a_seed_repeat_and_fit_their_units() {
+        for door in [Door::Sockets, Door::Library] {
+            let run = || {
+                let promise = Promise { on_acknowledge: true, prefix: false };
+                let mut history = History::new(promise, units(0, door), SHARED_COUNTERS);
+                let mut random = Random::new(9);
+                let mut acts = Vec::new();
+                for _ in 0..2000 {
+                    let operation = next(&mut random, &history, door);
+                    let unit = history.unit(operation.unit).unwrap();
+                    assert_eq!(unit.keys.len(), operation.states.len());
+                    let Operation { op, unit, act, states } = operation;
+                    acts.push((unit, act));
+                    history.apply(&Event::Sent { op, unit, at: 0, states });
+                    history.apply(&Event::Acked { op, at: 0 });
+                }
+                assert_eq!(history.counts().0, 2000);
+                acts
+            };
+            let acts = run();
+            assert_eq!(acts, run());
+            for wanted in [Act::Put, Act::Delete, Act::Together] {
+                assert!(acts.iter().any(|(_, act)| *act == wanted), "{wanted:?}");
+            }
+        }
+    }
+}
