@@ -46,9 +46,7 @@ pub fn journal_path(journals: &Path, writer: usize) -> PathBuf {
 
 /// Opens the store as both parent and child do.
 pub fn open(path: &Path, medium: Medium, durability: Durability) -> Result<Store> {
-    let mut options = Options::default();
-    options.medium = medium.kind();
-    options.durability = durability.of_store();
+    let options = Options { medium: medium.kind(), durability: durability.of_store(), ..Options::default() };
     options.open(path).attempt(|| format!("open the store {}", path.display()))
 }
 
@@ -197,20 +195,22 @@ fn apply(
                 };
             }
             if random.one_in(2) {
-                let (stamp, _) = writer.get_stamped(key).map_err(told)?;
+                let stamp = writer.get_stamped(key).map_err(told)?.0;
                 batch.expect(key, stamp);
             }
             swapped(writer.apply(&batch).map_err(told)?)
         }
         Act::Add(_) => {
-            let (stamp, _) = writer.get_stamped(key).map_err(told)?;
+            let stamp = writer.get_stamped(key).map_err(told)?.0;
             let word = value(0).unwrap_or_default();
             let meta = Meta { updatable: true, ..Meta::default() };
             swapped(writer.compare_and_swap(key, stamp, Some((&word, meta))).map_err(told)?)
         }
         Act::Append { base, index } => {
-            let (stamp, before) = writer.get_stamped(key).map_err(told)?;
-            let mut bytes = before.map(|value| value.bytes().to_vec()).unwrap_or_default();
+            let (stamp, mut bytes) = {
+                let (stamp, before) = writer.get_stamped(key).map_err(told)?;
+                (stamp, before.map(|value| value.bytes().to_vec()).unwrap_or_default())
+            };
             bytes.extend_from_slice(&content::chunk(key, base, index));
             swapped(writer.compare_and_swap(key, stamp, Some((&bytes, Meta::default()))).map_err(told)?)
         }
@@ -222,12 +222,11 @@ fn apply(
 fn add_shared(scribe: &mut Scribe, writer: &mut Writer, counter: usize) -> Result<()> {
     let key = shared_key(counter);
     loop {
-        let (stamp, value) = writer.get_stamped(&key).attempt(|| "read a shared counter".to_owned())?;
-        let number = match content::decode(content::Form::Word, &key, value.as_ref().map(|v| v.bytes())) {
-            Content::Number(number) => number,
-            _ => 0,
+        let (stamp, found) = {
+            let (stamp, value) = writer.get_stamped(&key).attempt(|| "read a shared counter".to_owned())?;
+            (stamp, content::decode(content::Form::Word, &key, value.as_ref().map(|value| value.bytes())))
         };
-        drop(value);
+        let number = if let Content::Number(number) = found { number } else { 0 };
         scribe.add(Event::SharedSent { counter })?;
         let word = (number + 1).to_le_bytes();
         let meta = Meta { updatable: true, ..Meta::default() };
