@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod failure;
+mod random;
 mod server;
 mod side_by_side;
 mod tidy;
@@ -50,6 +51,12 @@ enum Check {
         /// Prints redis-server's replies and compares nothing
         #[arg(long)]
         record: bool,
+        /// Says this many random commands instead of the transcripts
+        #[arg(long, value_name = "COUNT")]
+        random: Option<u64>,
+        /// Repeats the random commands of an earlier run
+        #[arg(long, requires = "random")]
+        seed: Option<u64>,
         /// Only the transcripts whose names contain one of these
         #[arg(value_name = "NAME")]
         only: Vec<String>,
@@ -99,11 +106,12 @@ fn main() -> ExitCode {
 fn run(check: Check) -> Result<bool> {
     match check {
         Check::Tidy { bless } => tidy::run(&repository(), bless),
-        Check::SideBySide { duramen, redis, record, only } => {
-            side_by_side::run(&repository(), side_by_side::Settings { duramen, redis, only, record })
+        Check::SideBySide { duramen, redis, record, random, seed, only } => {
+            let settings = side_by_side::Settings { duramen, redis, only, record, random, seed };
+            side_by_side::run(&repository(), settings)
         }
         Check::Torture { seconds, medium, durability, seed, writers, part, duramen } => {
-            let seed = seed.unwrap_or_else(torture::fresh_seed);
+            let seed = seed.unwrap_or_else(random::fresh_seed);
             torture::run(&torture::Settings { seconds, medium, durability, seed, writers, part, duramen })
         }
         Check::TortureChild(settings) => torture::child::run(&settings),

@@ -204,13 +204,12 @@ pub fn duramen_program(given: Option<PathBuf>) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
     build.current_dir(crate::repository());
-    build
-        .args(["build", "--quiet", "--package", "duramen-cli", "--bin", "duramen", "--target-dir"])
-        .arg(target);
+    // The whole workspace's features, as in `cargo test --workspace`: what that built serves here.
+    build.args(["build", "--quiet", "--workspace", "--bin", "duramen", "--target-dir"]).arg(target);
     if profile.file_name().is_some_and(|name| name == "release") {
         build.arg("--release");
     }
-    let status = build.status().attempt(|| "run cargo build --package duramen-cli".to_owned())?;
+    let status = build.status().attempt(|| "run cargo build --bin duramen".to_owned())?;
     if !status.success() {
         return Err(Failure::new("cannot build the duramen program: cargo build failed"));
     }

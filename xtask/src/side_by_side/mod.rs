@@ -4,10 +4,12 @@
 //! The transcripts are the text files `testdata/protocol/*.txt` (their language is described in
 //! [`transcript`]); differences that are meant stand in `testdata/protocol/intended.txt` with their
 //! reasons. Each transcript begins with empty servers and new connections, and the reference speaks
-//! first: what it says tells how much to wait for from the other.
+//! first: what it says tells how much to wait for from the other. With `--random N` commands are made
+//! up instead ([`random`]).
 
 mod compare;
 mod intended;
+mod random;
 mod transcript;
 
 use std::collections::HashMap;
@@ -17,6 +19,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::failure::{Attempt, Failure, Result};
+use crate::random::fresh_seed;
 use crate::server::{Server, duramen_program, find_program};
 use crate::wire::{Connection, Ended, Reply, encode_command};
 use intended::Intended;
@@ -40,6 +43,10 @@ pub struct Settings {
     pub only: Vec<String>,
     /// Print the reference's replies and compare nothing.
     pub record: bool,
+    /// This many random commands instead of the transcripts.
+    pub random: Option<u64>,
+    /// Repeats the random commands of an earlier run.
+    pub seed: Option<u64>,
 }
 
 /// Runs the transcripts and prints what differs. Returns whether nothing does, but for what is meant.
@@ -70,6 +77,9 @@ pub fn run(root: &Path, settings: Settings) -> Result<bool> {
     }
 
     let mut run = Run { reference, subject, intended, compared: 0, differ: 0, meant: 0 };
+    if let Some(count) = settings.random {
+        return random::play(&mut run, count, settings.seed.unwrap_or_else(fresh_seed));
+    }
     for transcript in &transcripts {
         run.play(transcript)?;
         if let Some(server) = &mut run.subject
@@ -163,12 +173,7 @@ enum Said {
 
 impl Run {
     fn play(&mut self, transcript: &Transcript) -> Result<()> {
-        for server in std::iter::once(&self.reference).chain(&self.subject) {
-            for command in [&["FLUSHALL"][..], &["CONFIG", "RESETSTAT"]] {
-                // CONFIG may be refused; FLUSHALL's failure shows in the transcript itself.
-                let _ = server.connect()?.call(command, PATIENCE);
-            }
-        }
+        self.empty()?;
         let mut clients: HashMap<u32, Client> = HashMap::new();
         let mut current = 1;
         for step in &transcript.steps {
@@ -195,6 +200,15 @@ impl Run {
             if self.step(transcript, step, &mut client) {
                 clients.insert(current, client);
             }
+        }
+        Ok(())
+    }
+
+    /// Makes both servers empty.
+    fn empty(&self) -> Result<()> {
+        for server in std::iter::once(&self.reference).chain(&self.subject) {
+            // A refusal shows in what is said next.
+            let _ = server.connect()?.call(&["FLUSHALL"], PATIENCE);
         }
         Ok(())
     }

@@ -11,12 +11,13 @@ use std::thread;
 
 use duramen::{Batch, Meta, Options, Store, Swap, Writer};
 
-use super::content::{self, Content, Random};
+use super::content::{self, Content};
 use super::history::{Event, History, Promise, Window};
 use super::journal::Journal;
 use super::workload::{self, Act, Door, Operation, SHARED_COUNTERS, now_ms, shared_key};
 use super::{Durability, Medium};
 use crate::failure::{Attempt, Failure, Result};
+use crate::random::Random;
 
 /// What the parent asks for.
 #[derive(clap::Args)]

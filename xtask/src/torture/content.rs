@@ -6,6 +6,8 @@
 
 use std::fmt;
 
+use crate::random::step;
+
 /// A key's value, as far as the torture is concerned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
@@ -83,7 +85,7 @@ fn stamped(key: &[u8], seq: u64, len: u32) -> Vec<u8> {
     bytes.extend_from_slice(format!("|{seq}|{len}|").as_bytes());
     let mut state = digest(&bytes);
     while bytes.len() < len as usize {
-        state = next(state);
+        state = step(state);
         let left = len as usize - bytes.len();
         bytes.extend_from_slice(&state.to_le_bytes()[..left.min(8)]);
     }
@@ -129,41 +131,6 @@ fn digest(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })
-}
-
-/// SplitMix64's step.
-fn next(state: u64) -> u64 {
-    let mut z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
-/// Random numbers that a seed repeats.
-#[derive(Clone, Debug)]
-pub struct Random(u64);
-
-impl Random {
-    /// The numbers of this seed.
-    pub fn new(seed: u64) -> Random {
-        Random(seed)
-    }
-
-    /// The next number.
-    pub fn any(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        next(self.0)
-    }
-
-    /// Below `end`.
-    pub fn below(&mut self, end: u64) -> u64 {
-        if end == 0 { 0 } else { self.any() % end }
-    }
-
-    /// True once in `times`.
-    pub fn one_in(&mut self, times: u64) -> bool {
-        self.below(times) == 0
-    }
 }
 
 #[cfg(test)]

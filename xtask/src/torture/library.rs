@@ -12,12 +12,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::child;
-use super::content::{self, Content, Random};
+use super::content::{self, Content};
 use super::history::{Event, Fault, History, Violation, Window, check_shared};
 use super::journal;
 use super::workload::{self, Door, SHARED_COUNTERS, now_ms, shared_key};
 use super::{Settings, StoreDirectory, Tally};
 use crate::failure::{Attempt, Failure, Result};
+use crate::random::Random;
 
 /// Longest wait for a child to end by itself.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -283,11 +283,6 @@ fn check_scan(
     }
 }
 
-/// A seed from the clock, for runs that were not given one.
-pub fn fresh_seed() -> u64 {
-    content::Random::new(workload::now_ms()).any() >> 16
-}
-
 #[cfg(test)]
 mod tests {
     use super::content::{Content, Form};

@@ -4,11 +4,12 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::content::{self, Content, Random};
+use super::content::{self, Content};
 use super::history::{Event, Fault, History, Violation, Window, check_shared};
 use super::workload::{self, Act, Door, Operation, SHARED_COUNTERS, now_ms, shared_key};
 use super::{Durability, Settings, StoreDirectory, Tally};
 use crate::failure::{Failure, Result};
+use crate::random::Random;
 use crate::server::{Readiness, Server};
 use crate::wire::{Connection, Reply, encode_command};
 

@@ -5,8 +5,9 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::content::{Content, Form, Random};
+use super::content::{Content, Form};
 use super::history::{Expiry, History, State, Unit};
+use crate::random::Random;
 
 /// Counters that all writers add to.
 pub const SHARED_COUNTERS: usize = 3;

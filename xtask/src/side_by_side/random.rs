@@ -1,0 +1,329 @@
+//! Random commands, for the combinations that no transcript thought of.
+//!
+//! Commands are made from forms: words, places for a key, a value, a number, and options of which some are
+//! taken. Only what both servers must answer alike is said: nothing random, nothing that depends on how
+//! long a run takes. After a difference both are emptied, since one that kept a wrong value would answer
+//! differently from then on.
+
+use super::transcript::{Action, Step, Treatment};
+use super::{Run, Transcript};
+use crate::failure::Result;
+use crate::random::Random;
+
+/// Differences after which the run ends.
+const DIFFERENCES_MAX: u64 = 25;
+/// Commands shown before the one that was answered differently.
+const SHOWN: usize = 6;
+
+struct Form {
+    words: &'static [&'static str],
+    options: &'static [&'static str],
+    treatment: Treatment,
+}
+
+const fn exact(words: &'static [&'static str], options: &'static [&'static str]) -> Form {
+    Form { words, options, treatment: Treatment::Exact }
+}
+
+const fn near(words: &'static [&'static str], distance: i64) -> Form {
+    Form { words, options: &[], treatment: Treatment::Near(distance) }
+}
+
+/// `k` is a key, `v` a value, `i` an integer, `o` an offset, `b` a bit, `f` a float, `t` a relative and `a` an
+/// absolute time, `w` a field's type; what is written large, or is longer, stands for itself.
+const FORMS: &[Form] = &[
+    exact(&["GET", "k"], &[]),
+    exact(&["SET", "k", "v"], &["NX", "XX", "GET", "KEEPTTL", "EX t", "PX t", "EXAT a", "PXAT a"]),
+    exact(&["SET", "k", "v"], &[]),
+    exact(&["SET", "k", "i"], &[]),
+    exact(&["SETNX", "k", "v"], &[]),
+    exact(&["SETEX", "k", "t", "v"], &[]),
+    exact(&["PSETEX", "k", "t", "v"], &[]),
+    exact(&["GETSET", "k", "v"], &[]),
+    exact(&["GETDEL", "k"], &[]),
+    exact(&["GETEX", "k"], &["PERSIST", "EX t", "PX t", "EXAT a", "PXAT a"]),
+    exact(&["MGET", "k", "k", "k"], &[]),
+    exact(&["MSET", "k", "v", "k", "v"], &[]),
+    exact(&["MSETNX", "k", "v", "k", "v"], &[]),
+    exact(&["APPEND", "k", "v"], &[]),
+    exact(&["STRLEN", "k"], &[]),
+    exact(&["GETRANGE", "k", "o", "o"], &[]),
+    exact(&["SUBSTR", "k", "i", "i"], &[]),
+    exact(&["SETRANGE", "k", "o", "v"], &[]),
+    exact(&["INCR", "k"], &[]),
+    exact(&["DECR", "k"], &[]),
+    exact(&["INCRBY", "k", "i"], &[]),
+    exact(&["DECRBY", "k", "i"], &[]),
+    exact(&["INCRBYFLOAT", "k", "f"], &[]),
+    exact(&["LCS", "k", "k"], &["LEN", "IDX", "WITHMATCHLEN", "MINMATCHLEN o"]),
+    exact(&["SETBIT", "k", "o", "b"], &[]),
+    exact(&["GETBIT", "k", "o"], &[]),
+    exact(&["BITCOUNT", "k"], &[]),
+    exact(&["BITCOUNT", "k", "o", "o"], &["BIT", "BYTE"]),
+    exact(&["BITPOS", "k", "b"], &[]),
+    exact(&["BITPOS", "k", "b", "o"], &[]),
+    exact(&["BITPOS", "k", "b", "o", "o"], &["BIT", "BYTE"]),
+    exact(&["BITOP", "AND", "k", "k", "k"], &[]),
+    exact(&["BITOP", "OR", "k", "k", "k"], &[]),
+    exact(&["BITOP", "XOR", "k", "k", "k", "k"], &[]),
+    exact(&["BITOP", "NOT", "k", "k"], &[]),
+    exact(
+        &["BITFIELD", "k"],
+        &["GET w o", "SET w o i", "INCRBY w o i", "OVERFLOW SAT", "OVERFLOW FAIL", "OVERFLOW WRAP"],
+    ),
+    exact(&["BITFIELD_RO", "k"], &["GET w o", "GET w o"]),
+    exact(&["DEL", "k", "k"], &[]),
+    exact(&["UNLINK", "k"], &[]),
+    exact(&["EXISTS", "k", "k"], &[]),
+    exact(&["TYPE", "k"], &[]),
+    exact(&["TOUCH", "k", "k"], &[]),
+    exact(&["RENAME", "k", "k"], &[]),
+    exact(&["RENAMENX", "k", "k"], &[]),
+    exact(&["COPY", "k", "k"], &["REPLACE", "DB b", "DB 0"]),
+    exact(&["MOVE", "k", "b"], &[]),
+    exact(&["SELECT", "b"], &[]),
+    exact(&["DBSIZE"], &[]),
+    exact(&["EXPIRE", "k", "t"], &["NX", "XX"]),
+    exact(&["PEXPIRE", "k", "t"], &["NX", "XX"]),
+    exact(&["EXPIREAT", "k", "a"], &["NX", "XX", "GT", "LT"]),
+    exact(&["PEXPIREAT", "k", "a"], &["NX", "XX", "GT", "LT"]),
+    exact(&["PERSIST", "k"], &[]),
+    near(&["TTL", "k"], 2),
+    near(&["PTTL", "k"], 2000),
+    near(&["EXPIRETIME", "k"], 2),
+    near(&["PEXPIRETIME", "k"], 2000),
+    Form { words: &["KEYS", "*"], options: &[], treatment: Treatment::Sorted },
+    exact(&["WATCH", "k"], &[]),
+    exact(&["UNWATCH"], &[]),
+    exact(&["MULTI"], &[]),
+    exact(&["EXEC"], &[]),
+    exact(&["EXEC"], &[]),
+    exact(&["DISCARD"], &[]),
+];
+
+const KEYS: &[&str] = &["a", "b", "c", "d", "e", "f"];
+const VALUES: &[&str] = &[
+    "",
+    "0",
+    "1",
+    "-1",
+    "10",
+    "abc",
+    "hello world",
+    "ohmytext",
+    "3.14",
+    "1e3",
+    "9223372036854775807",
+    "-9223372036854775808",
+    " 1",
+    "01",
+    "\u{0}",
+    "\u{7f}\u{0}x",
+    "ééé",
+];
+const INTEGERS: &[&str] = &[
+    "0",
+    "1",
+    "-1",
+    "2",
+    "7",
+    "100",
+    "-100",
+    "255",
+    "256",
+    "9223372036854775807",
+    "-9223372036854775808",
+    "9223372036854775808",
+    "abc",
+    "",
+    "1.5",
+    "+1",
+    "01",
+    " 1",
+];
+// Small: a value of half a gigabyte at each try would only be slow.
+const OFFSETS: &[&str] = &[
+    "0",
+    "1",
+    "2",
+    "3",
+    "7",
+    "8",
+    "9",
+    "15",
+    "16",
+    "31",
+    "100",
+    "-1",
+    "-2",
+    "-7",
+    "-100",
+    "#1",
+    "#3",
+    "x",
+    "4294967296",
+];
+const FLOATS: &[&str] = &[
+    "0",
+    "1",
+    "-1.5",
+    "0.1",
+    "3.0e3",
+    "1e-5",
+    "1e17",
+    "abc",
+    "inf",
+    "nan",
+    "",
+    "1.000000000000000005",
+    "-0",
+];
+// Far from the time that a run takes, so that no reply depends on it.
+const RELATIVE: &[&str] = &["1000", "5000000", "0", "-1", "abc", "9223372036854775807", "1.5", ""];
+const ABSOLUTE: &[&str] = &["33177117420", "33177117420123", "33177117421000", "1", "0", "-5", "x"];
+const FIELDS: &[&str] =
+    &["u8", "i8", "u1", "u4", "i5", "u16", "i16", "u32", "i63", "i64", "u63", "u64", "i0", "x8"];
+const BITS: &[&str] = &["0", "1", "1", "0", "2", "-1", "x"];
+
+/// Says `count` random commands to both. Returns whether all replies were the same.
+pub fn play(run: &mut Run, count: u64, seed: u64) -> Result<bool> {
+    println!("side-by-side: {count} random commands, seed {seed}");
+    let transcript =
+        Transcript { path: format!("random {seed}"), name: "random".to_owned(), steps: Vec::new() };
+    let mut random = Random::new(seed);
+    run.empty()?;
+    let mut client = run.connect()?;
+    let mut recent: Vec<String> = Vec::new();
+    let mut queueing = false;
+    for line in 1..=count as usize {
+        let (arguments, treatment) = command(&mut random);
+        // Inside a transaction the replies come together, and could only be compared exactly.
+        if queueing && treatment != Treatment::Exact {
+            continue;
+        }
+        let text = shown(&arguments);
+        queueing = match arguments.first().map(Vec::as_slice) {
+            Some(b"MULTI") => true,
+            Some(b"EXEC" | b"DISCARD") => false,
+            _ => queueing,
+        };
+        let step = Step { line, text: text.clone(), action: Action::Command(arguments, treatment) };
+        let differed = run.differ;
+        let good = run.step(&transcript, &step, &mut client);
+        if run.differ > differed {
+            let before = &recent[recent.len().saturating_sub(SHOWN)..];
+            println!("    after:   {}", before.join(" | "));
+            if run.differ >= DIFFERENCES_MAX {
+                break;
+            }
+        }
+        if run.differ > differed || !good {
+            run.empty()?;
+            client = run.connect()?;
+            recent.clear();
+            queueing = false;
+        }
+        recent.push(text);
+    }
+    println!(
+        "side-by-side: {} random replies compared, {} differ; repeat with --random {count} --seed {seed}",
+        run.compared, run.differ
+    );
+    Ok(run.differ == 0)
+}
+
+fn command(random: &mut Random) -> (Vec<Vec<u8>>, Treatment) {
+    let Some(form) = pick(random, FORMS) else { return (Vec::new(), Treatment::Exact) };
+    let mut words: Vec<&str> = form.words.to_vec();
+    for _ in 0..random.below(4) {
+        if let Some(option) = pick(random, form.options) {
+            words.extend(option.split(' '));
+        }
+    }
+    // Now and then one word too few or too many.
+    match random.below(60) {
+        0 if words.len() > 1 => {
+            words.pop();
+        }
+        1 => words.push("v"),
+        _ => {}
+    }
+    let mut arguments: Vec<Vec<u8>> = words.into_iter().map(|word| argument(random, word)).collect();
+    if random.one_in(8)
+        && let Some(name) = arguments.first_mut()
+    {
+        name.make_ascii_lowercase();
+    }
+    let lowered = arguments.first().is_some_and(|name| name.iter().any(u8::is_ascii_lowercase));
+    // The names above are compared in capitals.
+    if lowered && let Some(name) = arguments.first_mut() {
+        let upper = name.to_ascii_uppercase();
+        if [&b"MULTI"[..], b"EXEC", b"DISCARD"].contains(&upper.as_slice()) {
+            *name = upper;
+        }
+    }
+    (arguments, form.treatment.clone())
+}
+
+fn argument(random: &mut Random, word: &str) -> Vec<u8> {
+    let pool = match word {
+        "k" => KEYS,
+        "v" => VALUES,
+        "i" => INTEGERS,
+        "o" => OFFSETS,
+        "f" => FLOATS,
+        "t" => RELATIVE,
+        "a" => ABSOLUTE,
+        "w" => FIELDS,
+        "b" => BITS,
+        _ => return word.as_bytes().to_vec(),
+    };
+    let text = pick(random, pool).copied().unwrap_or_default().as_bytes();
+    // A value is now and then long, or of other bytes.
+    match word {
+        "v" if random.one_in(10) => text.repeat(1 + random.below(300) as usize),
+        "v" if random.one_in(6) => (0..random.below(20)).map(|_| random.any() as u8).collect(),
+        _ => text.to_vec(),
+    }
+}
+
+fn pick<'a, T>(random: &mut Random, pool: &'a [T]) -> Option<&'a T> {
+    pool.get(random.below(pool.len() as u64) as usize)
+}
+
+/// As redis-cli would take it.
+fn shown(arguments: &[Vec<u8>]) -> String {
+    let words: Vec<String> = arguments
+        .iter()
+        .map(|argument| {
+            let plain = !argument.is_empty()
+                && argument.iter().all(|b| b.is_ascii_graphic() && !b"\"'\\".contains(b));
+            match plain {
+                true => String::from_utf8_lossy(argument).into_owned(),
+                false => format!("\"{}\"", argument.escape_ascii()),
+            }
+        })
+        .collect();
+    words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_of_a_seed_repeat() {
+        let commands = |seed| {
+            let mut random = Random::new(seed);
+            (0..500).map(|_| command(&mut random).0).collect::<Vec<_>>()
+        };
+        assert_eq!(commands(1), commands(1));
+        assert_ne!(commands(1), commands(2));
+    }
+
+    #[test]
+    fn commands_are_shown_as_redis_cli_takes_them() {
+        let words = [&b"SET"[..], b"", b"a b\x00", b"x"].map(<[u8]>::to_vec);
+        assert_eq!(shown(&words), r#"SET "" "a b\x00" x"#);
+    }
+}
