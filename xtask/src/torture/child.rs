@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use duramen::{Batch, Meta, Options, Store, Swap, Writer};
+use duramen::{Batch, Meta, Options, Stamp, Store, Swap, Update, Writer};
 
 use super::content::{self, Content};
 use super::history::{Event, History, Promise, Window};
@@ -168,7 +168,6 @@ fn apply(
     history: &History,
     operation: &Operation,
 ) -> std::result::Result<(), String> {
-    let told = |error: duramen::Error| error.to_string();
     let Some(unit) = history.unit(operation.unit) else { return Err("no such unit".to_owned()) };
     let value = |at: usize| {
         let (key, state) = (unit.keys.get(at)?, operation.states.get(at)?);
@@ -177,10 +176,6 @@ fn apply(
     let Some(key) = unit.keys.first() else { return Err("no key".to_owned()) };
     let expires_at = operation.states.first().and_then(|state| state.expires).map(|expiry| expiry.earliest);
     let meta = Meta { expires_at, ..Meta::default() };
-    let swapped = |swap| match swap {
-        Swap::Done => Ok(()),
-        Swap::Changed => Err("the key changed under its only writer".to_owned()),
-    };
     match operation.act {
         Act::Put if random.one_in(2) => writer.put(key, &value(0).unwrap_or_default()).map_err(told),
         Act::Put | Act::PutExpiring { .. } => {
@@ -188,35 +183,71 @@ fn apply(
         }
         Act::Delete => writer.delete(key).map(|_| ()).map_err(told),
         Act::Together => {
-            let mut batch = Batch::new();
-            for (at, key) in unit.keys.iter().enumerate() {
-                match value(at) {
-                    Some(value) => batch.put(key, &value),
-                    None => batch.delete(key),
+            let batch = || {
+                let mut batch = Batch::new();
+                for (at, key) in unit.keys.iter().enumerate() {
+                    match value(at) {
+                        Some(value) => batch.put(key, &value),
+                        None => batch.delete(key),
+                    };
+                }
+                batch
+            };
+            if random.one_in(2) {
+                return match writer.apply(&batch()).map_err(told)? {
+                    Swap::Done => Ok(()),
+                    Swap::Changed => Err("a batch without conditions was declined".to_owned()),
                 };
             }
-            if random.one_in(2) {
-                let stamp = writer.get_stamped(key).map_err(told)?.0;
-                batch.expect(key, stamp);
-            }
-            swapped(writer.apply(&batch).map_err(told)?)
+            unless_moved(writer, key, |writer, stamp, _| writer.apply(batch().expect(key, stamp)))
         }
         Act::Add(_) => {
-            let stamp = writer.get_stamped(key).map_err(told)?.0;
             let word = value(0).unwrap_or_default();
+            let present = writer.get(key).map_err(told)?.is_some();
+            if present && random.one_in(2) {
+                return match writer.update(key, 0, &word).map_err(told)? {
+                    Update::InPlace | Update::NewVersion => Ok(()),
+                    Update::Absent => Err("the key to update is gone".to_owned()),
+                };
+            }
             let meta = Meta { updatable: true, ..Meta::default() };
-            swapped(writer.compare_and_swap(key, stamp, Some((&word, meta))).map_err(told)?)
+            unless_moved(writer, key, |writer, stamp, _| {
+                writer.compare_and_swap(key, stamp, Some((&word, meta)))
+            })
         }
-        Act::Append { base, index } => {
-            let (stamp, mut bytes) = {
-                let (stamp, before) = writer.get_stamped(key).map_err(told)?;
-                (stamp, before.map(|value| value.bytes().to_vec()).unwrap_or_default())
-            };
-            bytes.extend_from_slice(&content::chunk(key, base, index));
-            swapped(writer.compare_and_swap(key, stamp, Some((&bytes, Meta::default()))).map_err(told)?)
-        }
+        Act::Append { base, index } => unless_moved(writer, key, |writer, stamp, before| {
+            let bytes = [before.unwrap_or_default(), &content::chunk(key, base, index)].concat();
+            writer.compare_and_swap(key, stamp, Some((&bytes, Meta::default())))
+        }),
         Act::Expire { .. } => Err("the library has no such operation".to_owned()),
     }
+}
+
+/// Writes on the condition that the key, which nobody else writes, is still as it was read. A stamp may
+/// change without a write, when a tombstone is swept or a cell is moved: then it is read and tried again.
+fn unless_moved(
+    writer: &mut Writer,
+    key: &[u8],
+    mut write: impl FnMut(&mut Writer, Stamp, Option<&[u8]>) -> duramen::Result<Swap>,
+) -> std::result::Result<(), String> {
+    // Compaction does not come by the same key so often within an instant.
+    const TRIES: usize = 4;
+    let mut seen = Vec::new();
+    for _ in 0..TRIES {
+        let (stamp, before) = {
+            let (stamp, before) = writer.get_stamped(key).map_err(told)?;
+            (stamp, before.map(|value| value.bytes().to_vec()))
+        };
+        match write(writer, stamp, before.as_deref()).map_err(told)? {
+            Swap::Done => return Ok(()),
+            Swap::Changed => seen.push(format!("{stamp:?} of {:?} bytes", before.as_ref().map(Vec::len))),
+        }
+    }
+    Err(format!("the key changed under its only writer: {}", seen.join(", then ")))
+}
+
+fn told(error: duramen::Error) -> String {
+    error.to_string()
 }
 
 /// Adds 1 to a counter that the other writers add to as well.

@@ -149,6 +149,15 @@ pub struct Additions {
     pub committed: i64,
 }
 
+/// How far a unit came, seen after a crash.
+struct Reached {
+    unit: usize,
+    /// The lowest operation that it can have stopped at.
+    reached: u64,
+    /// The first that it certainly did not reach.
+    missing: Option<u64>,
+}
+
 /// How the store under test keeps what it acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Promise {
@@ -168,9 +177,8 @@ pub struct History {
     acked_count: u64,
     read_count: u64,
     violations: Vec<Violation>,
-    /// Since the last crash: for each unit read, the lowest operation it can have stopped at, and the
-    /// first that it certainly did not reach.
-    recovered: Vec<(u64, Option<u64>)>,
+    /// The units read since the last crash.
+    recovered: Vec<Reached>,
 }
 
 impl History {
@@ -330,7 +338,8 @@ impl History {
             self.violations.push(violation);
             return;
         };
-        self.recovered.push((points[first].op, points.get(last + 1).map(|point| point.op)));
+        let missing = points.get(last + 1).map(|point| point.op);
+        self.recovered.push(Reached { unit, reached: points[first].op, missing });
         // Invariant 3. What cannot be told apart by looking stays open: the value may end when any of
         // the fitting points would end it.
         let states = found
@@ -365,17 +374,21 @@ impl History {
         if !self.promise.prefix {
             return;
         }
-        let survived = recovered.iter().map(|(reached, _)| *reached).max().unwrap_or(0);
-        for missing in
-            recovered.iter().filter_map(|(_, missing)| *missing).filter(|missing| *missing < survived)
-        {
-            self.violations.push(Violation {
-                fault: Fault::Hole,
-                what: format!(
-                    "operation {survived} survived, operation {missing} of the same writer did not"
-                ),
-            });
+        let Some(survivor) = recovered.iter().max_by_key(|found| found.reached) else { return };
+        for found in &recovered {
+            let Some(missing) = found.missing.filter(|missing| *missing < survivor.reached) else { continue };
+            let what = format!(
+                "operation {} on {} survived, operation {missing} on {} of the same writer did not",
+                survivor.reached,
+                self.names(survivor.unit),
+                self.names(found.unit)
+            );
+            self.violations.push(Violation { fault: Fault::Hole, what });
         }
+    }
+
+    fn names(&self, unit: usize) -> String {
+        self.tracks.get(unit).map_or_else(String::new, |track| track.names())
     }
 
     /// Whether the key may, and whether it must, be in a scan made after all units were read.
@@ -406,6 +419,11 @@ impl Track {
         }
     }
 
+    fn names(&self) -> String {
+        let keys: Vec<String> = self.unit.keys.iter().map(|key| key.escape_ascii().to_string()).collect();
+        keys.join(" ")
+    }
+
     /// Names the fault of a finding that fits none of the points.
     fn explain(&self, when: &str, points: &[&Point], found: &[Content], window: Window) -> Violation {
         let mut fault = None;
@@ -425,7 +443,6 @@ impl Track {
             });
             break;
         }
-        let keys: Vec<String> = self.unit.keys.iter().map(|key| key.escape_ascii().to_string()).collect();
         let found: Vec<String> = found.iter().map(Content::to_string).collect();
         let wanted: Vec<String> = points
             .iter()
@@ -440,7 +457,7 @@ impl Track {
             fault,
             what: format!(
                 "{} {when} at {}: found [{}], wanted {}",
-                keys.join(" "),
+                self.names(),
                 window.from,
                 found.join(", "),
                 wanted.join(" or ")
