@@ -354,7 +354,9 @@ impl History {
                 State { content: content.clone(), expires }
             })
             .collect();
-        track.settled = Point { op: points[last].op, sent_at: 0, states, acked: true };
+        // The lowest operation it can have stopped at: should the next crash come before all units were
+        // read, invariant 2 must not take a later one that looks the same for a survivor.
+        track.settled = Point { op: points[first].op, sent_at: 0, states, acked: true };
         track.later.clear();
         if self.recovered.len() == self.tracks.len() {
             self.check_prefix();

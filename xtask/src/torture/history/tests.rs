@@ -213,6 +213,20 @@ fn later_write_without_an_earlier_one_is_a_hole() {
 }
 
 #[test]
+fn crash_while_reading_makes_no_survivor_of_what_looks_the_same() {
+    let mut writer = Writer::new(COMMITS);
+    writer.write(1, &[value(1)]);
+    writer.write(2, &[value(2)]);
+    writer.write(1, &[gone()]);
+    writer.history.crashed();
+    assert_eq!(writer.recover(1, &[gone()]), [], "before the first write, or after the last");
+    writer.history.crashed();
+    assert_eq!(writer.recover(0, &[gone(), gone()]), []);
+    assert_eq!(writer.recover(1, &[gone()]), []);
+    assert_eq!(writer.recover(2, &[gone()]), []);
+}
+
+#[test]
 fn live_read_must_show_the_writers_own_last_write() {
     let mut writer = Writer::new(KEEPS);
     writer.write(1, &[value(1)]);
