@@ -1,13 +1,28 @@
-//! A superblock from any bytes: an error or a superblock, never a panic. Bytes whose checksum is mended
-//! first reach the checks behind it.
+//! Superblock, commit mark and block header from any bytes: an error or a header, never a panic. Bytes whose
+//! checksums are mended first reach the checks behind them.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|data: &[u8]| {
-    duramen::fuzzing::superblock(data);
+/// Bytes of a superblock and of a commit mark, and where each keeps the checksum of its bytes, taken with the
+/// checksum's own bytes zero.
+const SUPERBLOCK: (usize, usize) = (128, 12);
+const MARK: (usize, usize) = (64, 4);
+const MARK_MAGIC: &[u8] = b"MARK";
+
+fn with_checksum(data: &[u8], magic: &[u8], (bytes, checksum_at): (usize, usize)) -> Vec<u8> {
     let mut mended = data.to_vec();
-    duramen::fuzzing::mend_superblock(&mut mended);
-    duramen::fuzzing::superblock(&mended);
+    mended.resize(mended.len().max(bytes), 0);
+    mended[..magic.len()].copy_from_slice(magic);
+    mended[checksum_at..checksum_at + 4].fill(0);
+    let checksum = crc32c::crc32c(&mended[..bytes]);
+    mended[checksum_at..checksum_at + 4].copy_from_slice(&checksum.to_le_bytes());
+    mended
+}
+
+fuzz_target!(|data: &[u8]| {
+    duramen::fuzzing::heads(data);
+    duramen::fuzzing::heads(&with_checksum(data, b"DURAMEN1", SUPERBLOCK));
+    duramen::fuzzing::heads(&with_checksum(data, MARK_MAGIC, MARK));
 });
