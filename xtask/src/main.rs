@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+mod digest;
 mod failure;
 mod random;
 mod server;

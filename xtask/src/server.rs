@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::fs::{self, File};
+use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -159,15 +160,7 @@ impl Server {
             rustix::process::kill_process(pid, rustix::process::Signal::TERM)
                 .attempt(|| format!("send SIGTERM to {}", self.name))?;
         }
-        let deadline = Instant::now() + patience;
-        while Instant::now() < deadline {
-            let status = self.child.try_wait().attempt(|| format!("wait for {}", self.name))?;
-            if status.is_some() {
-                return Ok(status);
-            }
-            thread::sleep(Duration::from_millis(2));
-        }
-        Ok(None)
+        wait_for_end(&mut self.child, patience).attempt(|| format!("wait for {}", self.name))
     }
 
     /// Whether it ended by itself.
@@ -180,6 +173,18 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// Waits until the process ends; `None` when it has not in time.
+pub fn wait_for_end(child: &mut Child, patience: Duration) -> io::Result<Option<ExitStatus>> {
+    let deadline = Instant::now() + patience;
+    loop {
+        let status = child.try_wait()?;
+        if status.is_some() || Instant::now() > deadline {
+            return Ok(status);
+        }
+        thread::sleep(Duration::from_millis(2));
     }
 }
 

@@ -122,10 +122,7 @@ mod tests {
     const MEDIA: (&str, &str) = ("crates/media/Cargo.toml", "[package]\nname = \"duramen-media\"\n");
 
     fn found(files: &[(&str, &str)]) -> Vec<(String, usize, String)> {
-        let (_keep, tree) = fabricated::tree(files);
-        let mut violations = Vec::new();
-        check(&tree, &mut violations);
-        violations.into_iter().map(|v| (v.file, v.line, v.found)).collect()
+        fabricated::found(check, files)
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::fs;
 
 use super::Violation;
 use super::tree::Tree;
+use crate::digest::Digest;
 use crate::failure::{Attempt, Failure, Result};
 
 const SOURCES: &str = "crates/duramen/src/format";
@@ -75,7 +76,7 @@ fn recorded(text: &str) -> Option<(usize, &str)> {
 }
 
 fn digest(tree: &Tree) -> Option<String> {
-    let mut hash = Fnv::new();
+    let mut hash = Digest::new();
     let mut any = false;
     for (path, text) in tree.texts(|path| {
         path.strip_prefix(SOURCES).is_some_and(|rest| rest.starts_with('/') || rest == ".rs")
@@ -87,23 +88,7 @@ fn digest(tree: &Tree) -> Option<String> {
             hash.add(line.as_bytes());
         }
     }
-    any.then(|| format!("{:016x}", hash.0))
-}
-
-/// FNV-1a, 64 bits: the digest guards against forgetting, not against malice.
-struct Fnv(u64);
-
-impl Fnv {
-    fn new() -> Fnv {
-        Fnv(0xcbf2_9ce4_8422_2325)
-    }
-
-    fn add(&mut self, bytes: &[u8]) {
-        // The terminator keeps "ab", "c" apart from "a", "bc".
-        for byte in bytes.iter().chain(&[0]) {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
-        }
-    }
+    any.then(|| format!("{:016x}", hash.value()))
 }
 
 #[cfg(test)]

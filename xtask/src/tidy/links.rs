@@ -203,10 +203,7 @@ mod tests {
     use super::*;
 
     fn found(files: &[(&str, &str)]) -> Vec<(String, usize, String)> {
-        let (_keep, tree) = fabricated::tree(files);
-        let mut violations = Vec::new();
-        check(&tree, &mut violations);
-        violations.into_iter().map(|v| (v.file, v.line, v.found)).collect()
+        fabricated::found(check, files)
     }
 
     #[test]

@@ -107,6 +107,7 @@ fn walk(root: &Path, under: &str, paths: &mut Vec<String>) -> Result<()> {
 pub mod fabricated {
     //! Trees made up by the tests of the rules.
 
+    use super::super::Violation;
     use super::Tree;
     use std::fs;
 
@@ -120,6 +121,17 @@ pub mod fabricated {
         }
         let tree = Tree::read(directory.path()).unwrap();
         (directory, tree)
+    }
+
+    /// File, line and finding of each violation that a rule reports in a tree of these files.
+    pub fn found(
+        check: fn(&Tree, &mut Vec<Violation>),
+        files: &[(&str, &str)],
+    ) -> Vec<(String, usize, String)> {
+        let (_keep, tree) = tree(files);
+        let mut violations = Vec::new();
+        check(&tree, &mut violations);
+        violations.into_iter().map(|v| (v.file, v.line, v.found)).collect()
     }
 }
 

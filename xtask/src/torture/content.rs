@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use crate::digest::digest;
 use crate::random::step;
 
 /// A key's value, as far as the torture is concerned.
@@ -124,13 +125,6 @@ fn decode_chunks(key: &[u8], bytes: &[u8]) -> Option<Content> {
         bytes.chunks(CHUNK_BYTES).enumerate().all(|(index, found)| found == chunk(key, base, index as u32));
     let count = (bytes.len() / CHUNK_BYTES) as u32;
     whole.then_some(Content::Chunks { base, count })
-}
-
-/// FNV-1a, 64 bits.
-fn digest(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
 }
 
 #[cfg(test)]

@@ -15,10 +15,11 @@ use super::child;
 use super::content::{self, Content};
 use super::history::{Event, Fault, History, Violation, Window, check_shared};
 use super::journal;
-use super::workload::{self, Door, SHARED_COUNTERS, now_ms, shared_key};
+use super::workload::{Door, SHARED_COUNTERS, now_ms, shared_key};
 use super::{Settings, StoreDirectory, Tally};
 use crate::failure::{Attempt, Failure, Result};
 use crate::random::Random;
+use crate::server::wait_for_end;
 
 /// Longest wait for a child to end by itself.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -62,13 +63,10 @@ pub fn run(settings: &Settings, until: Instant) -> Result<Tally> {
 
 impl<'a> Arena<'a> {
     fn new(settings: &'a Settings) -> Result<Arena<'a>> {
-        let history = |writer| {
-            History::new(settings.promise(), workload::units(writer, Door::Library), SHARED_COUNTERS)
-        };
         Ok(Arena {
             settings,
             directory: StoreDirectory::new(settings.medium)?,
-            histories: (0..settings.writers).map(history).collect(),
+            histories: settings.histories(Door::Library),
             shared: vec![0; SHARED_COUNTERS],
         })
     }
@@ -131,14 +129,7 @@ impl<'a> Arena<'a> {
         } else if end_cleanly {
             tally.clean_stops += 1;
             drop(child.stdin.take());
-            let deadline = Instant::now() + PATIENCE;
-            let status = loop {
-                let status = child.try_wait().attempt(|| "wait for the child".to_owned())?;
-                if status.is_some() || Instant::now() > deadline {
-                    break status;
-                }
-                thread::sleep(Duration::from_millis(1));
-            };
+            let status = wait_for_end(&mut child, PATIENCE).attempt(|| "wait for the child".to_owned())?;
             if !status.is_some_and(|status| status.success()) {
                 tally
                     .violations

@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use crate::failure::{Attempt, Result};
 use crate::server::duramen_program;
 use history::{Additions, Fault, History, Promise, Violation, Window};
+use workload::{Door, SHARED_COUNTERS};
 
 /// Where the store lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -116,6 +117,12 @@ impl Settings {
             on_acknowledge: self.durability != Durability::Manual,
             prefix: self.durability != Durability::EveryWrite,
         }
+    }
+
+    /// Of writers that have written nothing yet.
+    fn histories(&self, door: Door) -> Vec<History> {
+        let history = |writer| History::new(self.promise(), workload::units(writer, door), SHARED_COUNTERS);
+        (0..self.writers).map(history).collect()
     }
 
     /// Longest time between two kills: ten kills and more in the shortest run.
@@ -263,7 +270,7 @@ fn check_scan(
 ) {
     for key in keys {
         let known = histories.iter().find_map(|history| history.in_scan(key, window));
-        let shared = (0..workload::SHARED_COUNTERS).any(|counter| workload::shared_key(counter) == *key);
+        let shared = (0..SHARED_COUNTERS).any(|counter| workload::shared_key(counter) == *key);
         if !shared && !known.is_some_and(|(may, _)| may) {
             violations.push(Violation {
                 fault: Fault::Resurrected,

@@ -52,14 +52,11 @@ pub fn run(settings: &Settings, program: &PathBuf, until: Instant) -> Result<Tal
 
 impl<'a> Arena<'a> {
     fn new(settings: &'a Settings, program: &'a PathBuf) -> Result<Arena<'a>> {
-        let history = |writer| {
-            History::new(settings.promise(), workload::units(writer, Door::Sockets), SHARED_COUNTERS)
-        };
         Ok(Arena {
             settings,
             program,
             directory: StoreDirectory::new(settings.medium)?,
-            histories: (0..settings.writers).map(history).collect(),
+            histories: settings.histories(Door::Sockets),
             shared: vec![0; SHARED_COUNTERS],
         })
     }
