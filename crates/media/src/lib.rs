@@ -59,6 +59,8 @@ mod options;
 mod persist;
 mod region;
 mod shm;
+#[cfg(feature = "sim")]
+pub mod sim;
 mod topology;
 mod volatile;
 

@@ -1,0 +1,336 @@
+//! The simulated medium itself: it stores, records, and fails when told to.
+
+use super::Model;
+use super::log::{Event, Kind, Log};
+use super::memory::{LINE_WORDS, Memory};
+use crate::{Error, ErrorKind, Granularity, LINE_BYTES, Medium, Offset, PAGE_BYTES, Result, lines_of};
+use std::collections::HashMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI64};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::ThreadId;
+
+/// Events of one opening, and who its threads are.
+struct Recording {
+    log: Log,
+    threads: HashMap<ThreadId, u16>,
+    thread_next: u16,
+}
+
+impl Recording {
+    fn push(&mut self, kind: Kind, mask: u8, line: u32, words: [u64; LINE_WORDS]) {
+        let next = &mut self.thread_next;
+        let thread = *self.threads.entry(std::thread::current().id()).or_insert_with(|| {
+            *next += 1;
+            *next
+        });
+        self.log.events.push(Event { kind, mask, thread, line, words });
+    }
+}
+
+struct Machine {
+    model: Model,
+    len_max: u64,
+    memory: Arc<Memory>,
+    len: AtomicU64,
+    recording: Option<Mutex<Recording>>,
+    /// The power is off: nothing reaches the memory any more.
+    off: AtomicBool,
+    /// Syncs until one fails, or lies; below zero: none does.
+    sync_fails_in: AtomicI64,
+    sync_lies_in: AtomicI64,
+    growth_refused: AtomicBool,
+    flush_short: AtomicBool,
+}
+
+/// A simulated medium. Clones are the same medium: one goes into the store, another stays with whoever
+/// tests it.
+#[derive(Clone)]
+pub struct SimMedium {
+    machine: Arc<Machine>,
+}
+
+impl SimMedium {
+    /// Goes on where `log` ends, as a new process would on the same machine: it sees every store, and
+    /// what was not durable still is not. Records behind `log`.
+    #[must_use]
+    pub fn resume(log: Log) -> Self {
+        let (memory, len) = log.replay();
+        let thread_next = log.events.iter().map(|event| event.thread).max().unwrap_or(0);
+        let (model, len_max) = (log.model, log.len_max);
+        let recording = Recording { log, threads: HashMap::new(), thread_next };
+        Self::new(model, len_max, Arc::new(memory), len, Some(Mutex::new(recording)))
+    }
+
+    /// Opens an image, of which everything is durable. Records nothing.
+    #[must_use]
+    pub fn from_image(model: Model, len_max: u64, image: Arc<Memory>, len: u64) -> Self {
+        Self::new(model, len_max, image, len, None)
+    }
+
+    fn new(
+        model: Model,
+        len_max: u64,
+        memory: Arc<Memory>,
+        len: u64,
+        recording: Option<Mutex<Recording>>,
+    ) -> Self {
+        assert!(len_max <= memory.bytes(), "len_max {len_max} of a memory of {} bytes", memory.bytes());
+        Self {
+            machine: Arc::new(Machine {
+                model,
+                len_max,
+                memory,
+                len: AtomicU64::new(len),
+                recording,
+                off: AtomicBool::new(false),
+                sync_fails_in: AtomicI64::new(-1),
+                sync_lies_in: AtomicI64::new(-1),
+                growth_refused: AtomicBool::new(false),
+                flush_short: AtomicBool::new(false),
+            }),
+        }
+    }
+
+    /// Cuts the power: from now on stores are lost, and what can fail does.
+    pub fn power_off(&self) {
+        // Under the lock, so that no store that is being recorded is half in.
+        let _recording = self.recording();
+        self.machine.off.store(true, SeqCst);
+    }
+
+    /// Events recorded so far: the position of the next one.
+    #[must_use]
+    pub fn position(&self) -> usize {
+        self.recording().map_or(0, |recording| recording.log.events.len())
+    }
+
+    /// Everything recorded so far. Empty when nothing is recorded.
+    #[must_use]
+    pub fn log(&self) -> Log {
+        self.recording().map_or_else(
+            || Log::empty(self.machine.model, self.machine.len_max),
+            |recording| recording.log.clone(),
+        )
+    }
+
+    /// Takes the record away, without a copy; what is done afterwards is recorded from nothing.
+    #[must_use]
+    pub fn take_log(&self) -> Log {
+        let empty = Log::empty(self.machine.model, self.machine.len_max);
+        self.recording().map_or(empty.clone(), |mut recording| std::mem::replace(&mut recording.log, empty))
+    }
+
+    /// The memory behind it.
+    #[must_use]
+    pub fn memory(&self) -> Arc<Memory> {
+        Arc::clone(&self.machine.memory)
+    }
+
+    /// The sync after `syncs` more fails, and makes nothing durable.
+    pub fn fail_sync_in(&self, syncs: u32) {
+        self.machine.sync_fails_in.store(i64::from(syncs), Relaxed);
+    }
+
+    /// The sync after `syncs` more says that it succeeded, and makes nothing durable.
+    pub fn lie_sync_in(&self, syncs: u32) {
+        self.machine.sync_lies_in.store(i64::from(syncs), Relaxed);
+    }
+
+    /// From now on growth finds no space.
+    pub fn refuse_growth(&self, refuse: bool) {
+        self.machine.growth_refused.store(refuse, Relaxed);
+    }
+
+    /// From now on a flush leaves out the last line of a range that does not begin on a line: the bug that
+    /// [`lines_of`] is there to prevent.
+    pub fn flush_short(&self, short: bool) {
+        self.machine.flush_short.store(short, Relaxed);
+    }
+
+    fn recording(&self) -> Option<MutexGuard<'_, Recording>> {
+        self.machine.recording.as_ref().map(|r| r.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn is_off(&self) -> bool {
+        self.machine.off.load(Relaxed)
+    }
+
+    fn check(&self, at: Offset, bytes: u64) {
+        let len = self.len();
+        assert!(
+            at.0 <= len && bytes <= len - at.0,
+            "access to {bytes} bytes at {at} of a medium of {len} bytes"
+        );
+    }
+
+    /// Stores, and records each line.
+    fn put(&self, kind: Kind, at: Offset, parts: &[&[u8]]) {
+        self.check(at, parts.iter().map(|part| part.len() as u64).sum());
+        let recording = self.recording();
+        if self.is_off() {
+            return;
+        }
+        let bytes = self.machine.memory.store(at.0, parts);
+        let Some(mut recording) = recording else { return };
+        for line in lines_of(at.0, bytes).step_by(LINE_BYTES as usize) {
+            let first = at.0.max(line) / 8 % LINE_WORDS as u64;
+            let last = ((at.0 + bytes).min(line + LINE_BYTES) - 1) / 8 % LINE_WORDS as u64;
+            let mask = ((1u16 << (last + 1)) - (1u16 << first)) as u8;
+            let line = (line / LINE_BYTES) as u32;
+            recording.push(kind, mask, line, self.machine.memory.line(line));
+        }
+    }
+
+    fn note(&self, kind: Kind, line: u32, word: u64) {
+        if let Some(mut recording) = self.recording()
+            && !self.is_off()
+        {
+            recording.push(kind, 0, line, [word, 0, 0, 0, 0, 0, 0, 0]);
+        }
+    }
+
+    /// Counts down to a fault; whether it is due now.
+    fn is_due(count: &AtomicI64) -> bool {
+        count.load(Relaxed) >= 0 && count.fetch_sub(1, Relaxed) == 0
+    }
+}
+
+impl Medium for SimMedium {
+    fn granularity(&self) -> Granularity {
+        match self.machine.model {
+            Model::CacheLine => Granularity::CacheLine,
+            Model::Byte => Granularity::Byte,
+            Model::Page => Granularity::Page,
+        }
+    }
+
+    fn len(&self) -> u64 {
+        self.machine.len.load(Acquire)
+    }
+
+    fn len_max(&self) -> u64 {
+        self.machine.len_max
+    }
+
+    fn grow(&self, len: u64) -> Result<()> {
+        if self.is_off() {
+            return Err(power_is_off());
+        }
+        // Mapped media grow by pages.
+        let len = len.next_multiple_of(PAGE_BYTES);
+        if len > self.len_max() || (len > self.len() && self.machine.growth_refused.load(Relaxed)) {
+            return Err(Error::new(
+                ErrorKind::OutOfSpace,
+                format!("cannot grow the simulated medium to {len} of {} bytes", self.len_max()),
+            ));
+        }
+        if len > self.len() {
+            self.note(Kind::Grow, 0, len);
+            self.machine.len.store(len, Release);
+        }
+        Ok(())
+    }
+
+    fn pointer(&self, at: Offset, bytes: u64) -> *const u8 {
+        self.check(at, bytes);
+        self.machine.memory.pointer(at.0)
+    }
+
+    fn load_u64(&self, at: Offset) -> u64 {
+        assert!(at.0.is_multiple_of(8), "word at {at}");
+        self.check(at, 8);
+        self.machine.memory.load_word(at.0)
+    }
+
+    fn store_u64(&self, at: Offset, word: u64) {
+        assert!(at.0.is_multiple_of(8), "word at {at}");
+        self.check(at, 8);
+        let recording = self.recording();
+        if self.is_off() {
+            return;
+        }
+        self.machine.memory.store_word(at.0, word);
+        if let Some(mut recording) = recording {
+            let line = (at.0 / LINE_BYTES) as u32;
+            let mask = 1 << (at.0 / 8 % LINE_WORDS as u64);
+            recording.push(Kind::Atomic, mask, line, self.machine.memory.line(line));
+        }
+    }
+
+    fn store_atomic(&self, at: Offset, bytes: &[u8]) -> bool {
+        if !matches!(bytes.len(), 1 | 2 | 4 | 8) {
+            return false;
+        }
+        assert!(at.0.is_multiple_of(bytes.len() as u64), "atomic store of {} bytes at {at}", bytes.len());
+        // One word, so never torn.
+        self.put(Kind::Atomic, at, &[bytes]);
+        true
+    }
+
+    fn store(&self, at: Offset, parts: &[&[u8]]) {
+        self.put(Kind::Store, at, parts);
+    }
+
+    fn write(&self, at: Offset, parts: &[&[u8]]) {
+        self.put(Kind::Write, at, parts);
+    }
+
+    fn flush(&self, at: Offset, bytes: u64) {
+        self.check(at, bytes);
+        let mut lines = lines_of(at.0, bytes);
+        if self.machine.flush_short.load(Relaxed) && !at.0.is_multiple_of(LINE_BYTES) {
+            lines.end = lines.start + bytes.div_ceil(LINE_BYTES) * LINE_BYTES;
+        }
+        self.note(Kind::Flush, (lines.start / LINE_BYTES) as u32, lines.end / LINE_BYTES);
+    }
+
+    fn drain(&self) {
+        self.note(Kind::Drain, 0, 0);
+    }
+
+    fn sync(&self) -> Result<()> {
+        if self.is_off() {
+            return Err(power_is_off());
+        }
+        if Self::is_due(&self.machine.sync_fails_in) {
+            self.note(Kind::SyncVoid, 0, 0);
+            return Err(Error::new(ErrorKind::Io, "cannot sync the simulated medium: it was told to fail"));
+        }
+        if Self::is_due(&self.machine.sync_lies_in) {
+            self.note(Kind::SyncVoid, 0, 0);
+            return Ok(());
+        }
+        self.note(Kind::Sync, 0, 0);
+        Ok(())
+    }
+
+    fn prefetch(&self, _at: Offset) {}
+
+    fn interleave(&self) -> (u64, u32) {
+        (PAGE_BYTES, 1)
+    }
+
+    fn survives_process(&self) -> bool {
+        true
+    }
+
+    fn survives_power(&self) -> bool {
+        true
+    }
+
+    fn describe(&self) -> String {
+        format!("simulated medium, {} of {} bytes, {}", self.len(), self.len_max(), self.granularity())
+    }
+}
+
+impl std::fmt::Debug for SimMedium {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.describe())
+    }
+}
+
+fn power_is_off() -> Error {
+    Error::new(ErrorKind::Io, "the simulated medium has no power")
+}
