@@ -88,6 +88,10 @@ pub struct Options {
     /// Hash bits that count; fewer make collisions, for tests.
     #[doc(hidden)]
     pub hash_mask: u64,
+    /// Instead of the kernel's boot id, for tests: another one is a reboot. A new store's id follows from
+    /// it too, so that a test repeats.
+    #[doc(hidden)]
+    pub boot_id: Option<[u8; 16]>,
 }
 
 impl Default for Options {
@@ -109,6 +113,7 @@ impl Default for Options {
             background: true,
             clock: None,
             hash_mask: u64::MAX,
+            boot_id: None,
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::compaction::Compaction;
 use crate::epoch::{Activity, Epochs, lock};
 use crate::format::superblock::{Found, Regime, Superblock};
-use crate::format::{HEAD_BYTES, Unit, Version, block};
+use crate::format::{HEAD_BYTES, Unit, Version, block, u64_at};
 use crate::index::hash::HashIndex;
 use crate::index::{Hasher, Keys, MEDIUM_BYTES_MAX};
 use crate::log::appender::OpenBlock;
@@ -380,7 +380,10 @@ pub(crate) fn write_free_headers<M: Medium>(medium: &M, unit_bytes: u64, from: u
 }
 
 /// The kernel's boot id: tells whether the machine was rebooted since the last open.
-pub(crate) fn boot_id() -> [u8; 16] {
+pub(crate) fn boot_id(options: &Options) -> [u8; 16] {
+    if let Some(id) = options.boot_id {
+        return id;
+    }
     let mut id = [0; 16];
     if let Ok(text) = std::fs::read_to_string("/proc/sys/kernel/random/boot_id") {
         let digits: Vec<u8> =
@@ -505,13 +508,13 @@ impl<M: Medium> StoreOn<M> {
         medium.sync()?;
         let now = StoreClock::new(options.clock.clone(), 0).now();
         let superblock = Superblock {
-            store_id: random_id(),
+            store_id: options.boot_id.map_or_else(random_id, |id| u64_at(&id, 0)),
             sequence: 1,
             unit_bytes,
             clean: true,
             regime: Regime::Immediate,
             incarnation: 0,
-            boot_id: boot_id(),
+            boot_id: boot_id(options),
             epoch_base: 1,
             time_floor: 0,
             created: now,
@@ -536,7 +539,7 @@ impl<M: Medium> StoreOn<M> {
             clean: false,
             regime,
             incarnation: recovered.incarnation,
-            boot_id: boot_id(),
+            boot_id: boot_id(options),
             epoch_base: recovered.epoch_base.0,
             ..recovered.superblock
         };

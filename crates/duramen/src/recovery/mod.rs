@@ -142,7 +142,7 @@ pub(crate) fn read<M: Medium>(medium: &M, superblock: Superblock, options: &Opti
     let marks = Mark::find(medium);
     let mut incarnation = superblock.incarnation.max(headers.incarnation_max);
     incarnation = incarnation.max(marks.iter().map(|(_, m)| m.incarnation).max().unwrap_or(0)) + 1;
-    let rebooted = superblock.boot_id != crate::store::boot_id();
+    let rebooted = superblock.boot_id != crate::store::boot_id(options);
     let cut = decide_cut(medium, &superblock, &headers, &marks, rebooted);
     let threads = match options.recovery_threads {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
