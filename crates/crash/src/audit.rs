@@ -1,0 +1,179 @@
+//! Reads a medium by the published format, without the engine: a second opinion.
+//!
+//! Only sound media of stores that were just recovered: every block is sealed or free.
+
+use crc32c::{crc32c, crc32c_append};
+use duramen_media::sim::SimMedium;
+use duramen_media::{Medium, Offset};
+use std::collections::BTreeMap;
+
+const HEAD_BYTES: u64 = 16 << 10;
+
+/// A record.
+#[derive(Clone, Debug)]
+struct Record {
+    version: u64,
+    at: u64,
+    bytes: u64,
+    tombstone: bool,
+    expires_at: Option<u64>,
+    value: Vec<u8>,
+}
+
+/// What a medium holds.
+#[derive(Debug, Default)]
+pub struct Audit {
+    /// Bytes of the store, by its superblock.
+    pub bytes: u64,
+    /// Units whose header says that they are free.
+    pub free_units: u64,
+    /// Data blocks without a seal.
+    pub unsealed: u64,
+    /// Bytes of all records.
+    pub record_bytes: u64,
+    keys: BTreeMap<Vec<u8>, Vec<Record>>,
+}
+
+impl Record {
+    fn is_absent(&self, now: u64) -> bool {
+        self.tombstone || self.expires_at.is_some_and(|at| at <= now)
+    }
+}
+
+impl Audit {
+    fn winner(records: &[Record]) -> Option<&Record> {
+        records.iter().max_by_key(|record| (record.version, record.at))
+    }
+
+    /// The value of a key.
+    #[must_use]
+    pub fn newest(&self, key: &[u8], now: u64) -> Option<Vec<u8>> {
+        let newest = Self::winner(self.keys.get(key)?)?;
+        (!newest.is_absent(now)).then(|| newest.value.clone())
+    }
+
+    /// Bytes of the newest record of each key, but for tombstones that hide nothing.
+    #[must_use]
+    pub fn live_bytes(&self, now: u64) -> u64 {
+        let live = |records: &Vec<Record>| {
+            let newest = Self::winner(records)?;
+            (records.len() > 1 || !newest.is_absent(now)).then_some(newest.bytes)
+        };
+        self.keys.values().filter_map(live).sum()
+    }
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]))
+}
+
+/// Reads a medium.
+///
+/// # Errors
+/// What is not as the format says.
+pub fn read(medium: &SimMedium) -> Result<Audit, String> {
+    let memory = medium.memory().snapshot();
+    let bytes: Vec<u8> = memory.into_iter().flatten().flat_map(u64::to_le_bytes).collect();
+    let head = |copy: usize| &bytes[copy * 4096..copy * 4096 + 128];
+    let sequence = |copy: usize| {
+        let mut zeroed = head(copy).to_vec();
+        zeroed[12..16].fill(0);
+        let whole = zeroed[..8] == *b"DURAMEN1" && crc32c(&zeroed) == u32_at(head(copy), 12);
+        whole.then(|| u64_at(head(copy), 24))
+    };
+    let copy = match (sequence(0), sequence(1)) {
+        (None, None) => return Err("no superblock is whole".into()),
+        (a, b) => usize::from(b > a),
+    };
+    let unit_bytes = u64::from(u32_at(head(copy), 32));
+    let units = u64_at(head(copy), 88);
+    let mut audit = Audit { bytes: units * unit_bytes, ..Audit::default() };
+    if audit.bytes > medium.len() {
+        return Err(format!("the superblock says {} bytes, the medium has {}", audit.bytes, medium.len()));
+    }
+    let mut unit = HEAD_BYTES.div_ceil(unit_bytes);
+    // Nothing but blocks behind the head: their bytes are used or free, the head's are used.
+    while unit < units {
+        let at = unit * unit_bytes;
+        let block = &bytes[at as usize..];
+        let word = u64_at(block, 0);
+        let generation = u64_at(block, if word & 16 != 0 { 16 } else { 8 });
+        let low = word as u32;
+        let check =
+            [&(unit as u32).to_le_bytes()[..], &low.to_le_bytes(), &generation.to_le_bytes()].concat();
+        if crc32c(&check) != (word >> 32) as u32 {
+            return Err(format!("the header of unit {unit} has a wrong check"));
+        }
+        let length = u64::from(low >> 5);
+        match low & 15 {
+            1 => audit.free_units += length,
+            2 => records(&mut audit, at, &block[..(length * unit_bytes) as usize], generation)?,
+            other => return Err(format!("unit {unit} has state {other}")),
+        }
+        unit += length;
+    }
+    if unit != units {
+        return Err(format!("the last block ends at unit {unit} of {units}"));
+    }
+    Ok(audit)
+}
+
+fn records(audit: &mut Audit, base: u64, block: &[u8], generation: u64) -> Result<(), String> {
+    let seal = u64_at(block, 24);
+    let check = [&(seal as u32).to_le_bytes()[..], &block[32..40], &generation.to_le_bytes()].concat();
+    if crc32c(&check) != (seal >> 32) as u32 {
+        audit.unsealed += 1;
+        return Ok(());
+    }
+    let tail = u64::from(seal as u32) * 8;
+    audit.record_bytes += tail - 64;
+    run(audit, base, &block[..tail as usize], 64, crc32c(&generation.to_le_bytes()))
+}
+
+fn run(audit: &mut Audit, base: u64, bytes: &[u8], from: u64, seed: u32) -> Result<(), String> {
+    let mut at = from as usize;
+    while at < bytes.len() {
+        let record = &bytes[at..];
+        let (kind, flags) = (record[4] & 15, record[4] >> 4);
+        let sizes = u64_at(record, 8);
+        let key_bytes =
+            usize::from(u16::from_le_bytes([record[6], record[7]])) | ((sizes >> 30 & 1) as usize) << 16;
+        let value_bytes = (sizes & ((1 << 30) - 1)) as usize;
+        let head = if flags & 1 != 0 { 32 } else { 24 };
+        let end = (head + key_bytes + value_bytes + 7) & !7;
+        if end > record.len() {
+            return Err(format!("the record at {:#x} ends behind its block", base + at as u64));
+        }
+        let summed = if kind == 4 { key_bytes } else { key_bytes + value_bytes };
+        let body = crc32c_append(seed, &record[head..head + summed]);
+        if crc32c_append(body, &record[4..head]) != u32_at(record, 0) {
+            return Err(format!("the record at {:#x} has a wrong checksum", base + at as u64));
+        }
+        let value = &record[head + key_bytes..head + key_bytes + value_bytes];
+        if kind == 5 {
+            run(audit, base, &bytes[..at + head + value_bytes], (at + head) as u64, seed)?;
+        } else {
+            let version = u64_at(record, 16) & ((1 << 52) - 1);
+            audit.keys.entry(record[head..head + key_bytes].to_vec()).or_default().push(Record {
+                version,
+                at: base + at as u64,
+                bytes: end as u64,
+                tombstone: kind == 2,
+                expires_at: (flags & 1 != 0).then(|| u64_at(record, 24)),
+                value: value.to_vec(),
+            });
+        }
+        at += end;
+    }
+    Ok(())
+}
+
+/// A word of the medium, for tests that damage it.
+#[must_use]
+pub fn word(medium: &SimMedium, at: u64) -> u64 {
+    medium.load_u64(Offset(at))
+}

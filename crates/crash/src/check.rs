@@ -1,0 +1,226 @@
+//! Looks at a store that was opened on an image, and goes on using it.
+
+use crate::audit;
+use crate::oracle::{Allowed, Entry, State};
+use crate::session::value;
+use crate::setup::{Promise, Setup};
+use duramen::{Batch, Meta, StoreOn};
+use duramen_media::sim::{Memory, Rng, SimMedium};
+use std::sync::Arc;
+
+type Sim = StoreOn<SimMedium>;
+
+fn entry(value: &duramen::Value<'_>) -> Entry {
+    let meta = value.meta();
+    Entry { value: value.to_vec(), tag: meta.tag, expires_at: meta.expires_at, updatable: meta.updatable }
+}
+
+/// Everything that a store holds: by a scan, by reading each key, and by its own count (`exact`: just after it
+/// was opened, when expired keys do not count), which must agree.
+///
+/// # Errors
+/// What does not agree.
+pub fn read_all(setup: &Setup, store: &Sim, exact: bool) -> Result<State, String> {
+    let mut state: State = vec![None; setup.keys.len()];
+    let mut wrong = None;
+    store
+        .for_each(|value| match setup.keys.iter().position(|key| key == value.key()) {
+            None => wrong = Some(format!("a scan shows key {:02x?}, which was never written", value.key())),
+            Some(key) => {
+                if state[key].replace(Arc::new(entry(value))).is_some() {
+                    wrong = Some(format!("a scan shows key {key} twice"));
+                }
+            }
+        })
+        .map_err(|error| format!("scan: {error}"))?;
+    if let Some(wrong) = wrong {
+        return Err(wrong);
+    }
+    for (key, name) in setup.keys.iter().enumerate() {
+        let found = store.get(name).map_err(|error| format!("get: {error}"))?.map(|value| entry(&value));
+        if found.as_ref() != state[key].as_deref() {
+            return Err(format!("key {key}: a scan and a get differ"));
+        }
+    }
+    let count = state.iter().flatten().count() as u64;
+    if exact && store.len() != count {
+        return Err(format!("the store says it has {} keys, it shows {count}", store.len()));
+    }
+    Ok(state)
+}
+
+/// Opens an image and compares what it holds.
+///
+/// # Errors
+/// What is wrong.
+pub fn open_and_look(
+    setup: &Setup,
+    medium: &SimMedium,
+    boot: u64,
+    allowed: &Allowed,
+) -> Result<(Sim, State), String> {
+    let store = StoreOn::open_on(medium.clone(), &setup.options(boot))
+        .map_err(|error| format!("the store does not open: {error}"))?;
+    let state = read_all(setup, &store, true)?;
+    allowed.check(&state, setup.now())?;
+    Ok((store, state))
+}
+
+/// The same medium for a new process.
+fn again(setup: &Setup, medium: &SimMedium) -> SimMedium {
+    use duramen_media::Medium;
+    let memory: Arc<Memory> = medium.memory();
+    SimMedium::from_image(setup.case.model, setup.len_max, memory, medium.len())
+}
+
+fn told(what: &'static str) -> impl Fn(duramen::Error) -> String {
+    move |error| format!("going on after recovery, {what}: {error}")
+}
+
+/// Compares the medium with what the store says about it.
+///
+/// # Errors
+/// What differs.
+pub fn audit(setup: &Setup, store: &Sim, medium: &SimMedium, state: &State) -> Result<(), String> {
+    let stats = store.stats();
+    let found = audit::read(medium)?;
+    let free = stats.free_bytes / stats.unit_bytes;
+    if found.free_units != free {
+        return Err(format!("{} units are free on the medium, the store says {free}", found.free_units));
+    }
+    if found.unsealed > 0 {
+        return Err(format!("{} blocks are not sealed after recovery", found.unsealed));
+    }
+    if found.bytes != stats.used_bytes + stats.free_bytes {
+        return Err(format!(
+            "the superblock says {} bytes, the store {} used and {} free",
+            found.bytes, stats.used_bytes, stats.free_bytes
+        ));
+    }
+    let used = found.record_bytes;
+    let dead = used - found.live_bytes(setup.now());
+    if stats.dead_bytes != dead {
+        return Err(format!(
+            "{dead} of {used} bytes of records are dead, the store says {}",
+            stats.dead_bytes
+        ));
+    }
+    for (key, name) in setup.keys.iter().enumerate() {
+        let newest = found.newest(name, setup.now());
+        if newest.as_deref() != state[key].as_ref().map(|entry| &entry.value[..]) {
+            return Err(format!("key {key}: the newest record on the medium is not what the store shows"));
+        }
+    }
+    Ok(())
+}
+
+/// Deletes everything, reopens, finds nothing, and writes again.
+///
+/// # Errors
+/// What is wrong.
+pub fn delete_all(
+    setup: &Setup,
+    store: Sim,
+    medium: &SimMedium,
+    boot: u64,
+    state: &State,
+) -> Result<(), String> {
+    for (key, name) in setup.keys.iter().enumerate() {
+        let was = store.delete(name).map_err(told("delete"))?;
+        if was != state[key].is_some() {
+            return Err(format!("delete of key {key} said {was}, it was present: {}", state[key].is_some()));
+        }
+    }
+    if setup.case.promise() == Promise::Uncommitted {
+        store.commit().map_err(told("commit"))?;
+    }
+    medium.power_off();
+    drop(store);
+    let empty = Allowed::exactly(vec![None; setup.keys.len()]);
+    let medium = again(setup, medium);
+    let (store, _) = open_and_look(setup, &medium, boot, &empty)
+        .map_err(|what| format!("everything was deleted, then the process died: {what}"))?;
+    let mut state: State = vec![None; setup.keys.len()];
+    for (key, name) in setup.keys.iter().enumerate() {
+        let value = value(key as u64 + 77, 12);
+        store.put(name, &value).map_err(told("put"))?;
+        state[key] = Some(Arc::new(Entry { value, tag: 0, expires_at: None, updatable: false }));
+    }
+    if setup.case.promise() == Promise::Uncommitted {
+        store.commit().map_err(told("commit"))?;
+    }
+    medium.power_off();
+    drop(store);
+    let medium = again(setup, &medium);
+    let (store, _) = open_and_look(setup, &medium, boot, &Allowed::exactly(state))
+        .map_err(|what| format!("everything was deleted and written again, then the process died: {what}"))?;
+    medium.power_off();
+    drop(store);
+    Ok(())
+}
+
+/// Overwrites everything, closes cleanly, reopens, and overwrites a few keys until the space
+/// has been used several times.
+///
+/// # Errors
+/// What is wrong.
+pub fn overwrite_all(
+    setup: &Setup,
+    store: Sim,
+    medium: &SimMedium,
+    boot: u64,
+    rng: &mut Rng,
+) -> Result<(), String> {
+    let manual = setup.case.promise() == Promise::Uncommitted;
+    let mut state: State = vec![None; setup.keys.len()];
+    // Deleting first makes room.
+    for name in &setup.keys {
+        store.delete(name).map_err(told("delete"))?;
+    }
+    if manual {
+        store.commit().map_err(told("commit"))?;
+    }
+    for (key, name) in setup.keys.iter().enumerate() {
+        let value = value(rng.bits(), 16);
+        let updatable = key % 3 == 0;
+        store.put_with(name, &value, Meta { updatable, ..Meta::default() }).map_err(told("put"))?;
+        state[key] = Some(Arc::new(Entry { value, tag: 0, expires_at: None, updatable }));
+    }
+    store.close().map_err(told("close"))?;
+    let next = again(setup, medium);
+    let store = if manual {
+        // What was not committed is dropped by the next open.
+        let empty = Allowed::exactly(vec![None; setup.keys.len()]);
+        open_and_look(setup, &next, boot, &empty).map_err(|what| format!("closed, not committed: {what}"))?.0
+    } else {
+        open_and_look(setup, &next, boot, &Allowed::exactly(state))
+            .map_err(|what| format!("everything was overwritten, then closed: {what}"))?
+            .0
+    };
+    let rounds = 3 * setup.len_max / 60;
+    let few = setup.keys.len().min(4);
+    let mut last = vec![Vec::new(); few];
+    for round in 0..rounds {
+        let key = rng.below(few as u64) as usize;
+        last[key] = value(rng.bits(), 20);
+        if round % 7 == 0 {
+            let mut batch = Batch::new();
+            batch.put(&setup.keys[key], &last[key]);
+            let _ = store.apply(&batch).map_err(told("batch"))?;
+        } else {
+            store.put(&setup.keys[key], &last[key]).map_err(told("overwriting a few keys"))?;
+        }
+        if manual && round % 8 == 0 {
+            store.commit().map_err(told("commit"))?;
+        }
+    }
+    for (key, value) in last.iter().enumerate().filter(|(_, value)| !value.is_empty()) {
+        let found = store.get(&setup.keys[key]).map_err(told("get"))?;
+        if found.as_deref() != Some(&value[..]) {
+            return Err(format!("going on after recovery, key {key} is not what was written last"));
+        }
+    }
+    next.power_off();
+    drop(store);
+    Ok(())
+}

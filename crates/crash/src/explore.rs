@@ -1,0 +1,287 @@
+//! Goes along what a session recorded, forms images, and looks at each.
+
+use crate::check;
+use crate::oracle::{Allowed, Crash, History};
+use crate::session::Session;
+use crate::setup::{Case, Op, Setup, TIME_BEGIN};
+use duramen_media::sim::{Choice, Log, Rng, SimMedium, Walker};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// How much is tried.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// Images at one position.
+    pub images: usize,
+    /// Images of one seed, nested crashes included.
+    pub images_max: u64,
+    /// How deep crashes nest: 1 means that recovery is crashed, 2 that the recovery from that is too.
+    pub depth: u32,
+}
+
+impl Default for Effort {
+    fn default() -> Self {
+        Self { images: 20, images_max: 6_000, depth: 2 }
+    }
+}
+
+/// What was tried.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Totals {
+    /// Seeds.
+    pub seeds: u64,
+    /// Images opened.
+    pub images: u64,
+    /// Positions crashed at.
+    pub points: u64,
+    /// Sessions that ran on an image, or after a process crash.
+    pub nested: u64,
+    /// Operations run.
+    pub ops: u64,
+}
+
+impl Totals {
+    /// Adds another run's.
+    pub fn add(&mut self, other: &Self) {
+        self.seeds += other.seeds;
+        self.images += other.images;
+        self.points += other.points;
+        self.nested += other.nested;
+        self.ops += other.ops;
+    }
+}
+
+/// A promise that was not kept.
+#[derive(Clone, Debug)]
+pub struct Violation {
+    /// The run.
+    pub setup: String,
+    /// What is wrong, and where.
+    pub what: String,
+    /// The command that repeats it.
+    pub command: String,
+}
+
+impl std::fmt::Display for Violation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}\n  {}\n  repeat with: {}", self.setup, self.what, self.command)
+    }
+}
+
+impl std::error::Error for Violation {}
+
+/// Runs one seed.
+///
+/// # Errors
+/// The first promise that was not kept.
+pub fn run_seed(seed: u64, case: Option<Case>, effort: Effort) -> Result<Totals, Box<Violation>> {
+    let setup = Setup::new(seed, case);
+    run_setup(&setup, effort)
+}
+
+/// Runs one setup.
+///
+/// # Errors
+/// The first promise that was not kept.
+pub fn run_setup(setup: &Setup, effort: Effort) -> Result<Totals, Box<Violation>> {
+    setup.clock.store(TIME_BEGIN, Relaxed);
+    let mut explorer = Explorer {
+        setup,
+        effort,
+        totals: Totals { seeds: 1, ..Totals::default() },
+        rng: Rng::new(setup.seed),
+        boot: 1,
+    };
+    let result = explorer.begin();
+    result.map(|()| explorer.totals).map_err(|what| {
+        Box::new(Violation {
+            setup: setup.describe(),
+            what,
+            command: format!("cargo xtask crash --seed {} --case {} --seeds 1", setup.seed, setup.case.name),
+        })
+    })
+}
+
+struct Explorer<'s> {
+    setup: &'s Setup,
+    effort: Effort,
+    totals: Totals,
+    rng: Rng,
+    boot: u64,
+}
+
+/// What a panic said.
+fn caught<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| {
+        let said = payload
+            .downcast_ref::<String>()
+            .map(String::as_str)
+            .or_else(|| payload.downcast_ref::<&str>().copied())
+            .unwrap_or("something");
+        Err(format!("panic: {said}"))
+    })
+}
+
+impl Explorer<'_> {
+    fn begin(&mut self) -> Result<(), String> {
+        let setup = self.setup;
+        let empty = Allowed::exactly(vec![None; setup.keys.len()]);
+        let log = Log::empty(setup.case.model, setup.len_max);
+        self.session(1, log, empty.clone(), empty, &setup.ops, self.effort.depth)
+    }
+
+    /// Opens the store where `log` ends, runs `ops`, and crashes it everywhere.
+    fn session(
+        &mut self,
+        boot: u64,
+        log: Log,
+        before: Allowed,
+        opened: Allowed,
+        ops: &[Op],
+        depth: u32,
+    ) -> Result<(), String> {
+        let setup = self.setup;
+        let begin = log.events.len();
+        let medium = SimMedium::resume(log);
+        let kept = medium.clone();
+        let mut rng = self.rng.fork();
+        let ran = caught(|| {
+            let mut session = Session::open(setup, medium, boot, before, &opened, &mut rng)?;
+            session.run(ops)?;
+            Ok(session.power_off().1)
+        });
+        let history = match ran {
+            Ok(history) => history,
+            Err(what) => {
+                kept.power_off();
+                return Err(what);
+            }
+        };
+        self.totals.ops += ops.len() as u64;
+        let log = kept.take_log();
+        drop(kept);
+        let clock = setup.now();
+        let result = self.crash_everywhere(boot, &log, begin, &history, depth);
+        setup.clock.store(clock, Relaxed);
+        result
+    }
+
+    fn crash_everywhere(
+        &mut self,
+        boot: u64,
+        log: &Log,
+        begin: usize,
+        history: &History,
+        depth: u32,
+    ) -> Result<(), String> {
+        let mut walker = Walker::new(log);
+        walker.advance(begin);
+        // A long log is not looked at everywhere by one seed.
+        let left = self.effort.images_max.saturating_sub(self.totals.images).max(50);
+        let share = if depth == self.effort.depth { left / 2 } else { left / 8 };
+        let points = {
+            let mut counter = Walker::new(log);
+            counter.advance(begin);
+            std::iter::from_fn(|| counter.next_point()).count() as u64
+        };
+        let skip = (points * self.effort.images as u64 / 2 / share.max(1)).max(1);
+        while let Some(position) = walker.next_point() {
+            if !self.rng.one_in(skip) {
+                continue;
+            }
+            self.totals.points += 1;
+            let (allowed, now) = history.allowed(position, Crash::Power);
+            self.setup.clock.store(now, Relaxed);
+            let choices = walker.choices(&mut self.rng, self.effort.images);
+            for choice in choices {
+                self.crash_with(&mut walker, &choice, &allowed, depth)
+                    .map_err(|what| self.at(position, history, &choice, &what))?;
+            }
+            if depth > 0 && self.rng.one_in(12) {
+                self.kill(boot, log, position, history, &allowed, depth).map_err(|what| {
+                    self.at(position, history, &walker.all(), &format!("process killed, {what}"))
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn at(&self, position: usize, history: &History, choice: &Choice, what: &str) -> String {
+        let step = history.steps.iter().rposition(|step| step.start < position || step.end <= position);
+        let doing = match step {
+            _ if position < history.open_end => "while opening".into(),
+            Some(step) if history.steps[step].end > position => {
+                format!("during step {step}, {}", history.steps[step].what)
+            }
+            Some(step) => format!("after step {step}, {}", history.steps[step].what),
+            None => "after opening".into(),
+        };
+        format!("at event {position}, {doing}: {what}\n    image: {choice:?}")
+    }
+
+    /// Opens one image, looks, and goes on in one of several ways.
+    fn crash_with(
+        &mut self,
+        walker: &mut Walker<'_>,
+        choice: &Choice,
+        allowed: &Allowed,
+        depth: u32,
+    ) -> Result<(), String> {
+        let setup = self.setup;
+        self.totals.images += 1;
+        self.boot += 1;
+        let boot = self.boot;
+        let (memory, len) = walker.form(choice);
+        let medium = SimMedium::from_image(setup.case.model, setup.len_max, memory, len);
+        let way = self.rng.below(16);
+        let mut rng = self.rng.fork();
+        let looked = caught(|| {
+            let (store, state) = check::open_and_look(setup, &medium, boot, allowed)?;
+            if way < 4 {
+                check::audit(setup, &store, &medium, &state)?;
+            }
+            match way {
+                0 | 4 | 5 => check::delete_all(setup, store, &medium, boot, &state),
+                1 => check::overwrite_all(setup, store, &medium, boot, &mut rng),
+                _ => {
+                    medium.power_off();
+                    drop(store);
+                    Ok(())
+                }
+            }
+        });
+        medium.power_off();
+        drop(medium);
+        looked?;
+        if depth > 0 && way >= 14 && self.totals.images < self.effort.images_max {
+            self.totals.nested += 1;
+            let (memory, len) = walker.form(choice);
+            let log = Log::on(setup.case.model, setup.len_max, memory.snapshot(), len);
+            drop(memory);
+            let count = self.rng.below(8);
+            let ops = setup.some_ops(&mut rng, count);
+            self.boot += 1;
+            self.session(self.boot, log, allowed.clone(), allowed.clone(), &ops, depth - 1)
+                .map_err(|what| format!("crashed again: {what}"))?;
+        }
+        Ok(())
+    }
+
+    /// Ends the process at `position`, without a power failure, and goes on in a new one.
+    fn kill(
+        &mut self,
+        boot: u64,
+        log: &Log,
+        position: usize,
+        history: &History,
+        allowed: &Allowed,
+        depth: u32,
+    ) -> Result<(), String> {
+        self.totals.nested += 1;
+        let (opened, _) = history.allowed(position, Crash::Process);
+        let mut rng = self.rng.fork();
+        let count = rng.below(8);
+        let ops = self.setup.some_ops(&mut rng, count);
+        self.session(boot, log.up_to(position), allowed.clone(), opened, &ops, depth - 1)
+    }
+}

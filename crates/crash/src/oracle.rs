@@ -1,0 +1,285 @@
+//! What a store may hold after a crash.
+//!
+//! A [`History`] is what was done and when, in positions of the medium's log. From it follow the states that
+//! a crash at a position may leave ([`History::allowed`]).
+
+use crate::setup::{Case, Promise};
+use std::sync::Arc;
+
+/// A value and what goes with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The value.
+    pub value: Vec<u8>,
+    /// The caller's tag.
+    pub tag: u8,
+    /// When it expires.
+    pub expires_at: Option<u64>,
+    /// Whether it was put to be updated in place.
+    pub updatable: bool,
+}
+
+impl Entry {
+    fn is_visible(&self, now: u64) -> bool {
+        self.expires_at.is_none_or(|at| at > now)
+    }
+
+    /// The same for whoever reads it.
+    fn reads_as(&self, other: &Self) -> bool {
+        (&self.value, self.tag, self.expires_at) == (&other.value, other.tag, other.expires_at)
+    }
+}
+
+/// Of each key what it holds.
+pub type State = Vec<Option<Arc<Entry>>>;
+
+/// What a step did to some keys.
+pub type Effects = Vec<(usize, Option<Arc<Entry>>)>;
+
+/// Whether two cells read alike at `now`.
+fn same(found: Option<&Entry>, wanted: Option<&Entry>, now: u64) -> bool {
+    match (found, wanted.filter(|entry| entry.is_visible(now))) {
+        (None, None) => true,
+        (Some(found), Some(wanted)) => found.reads_as(wanted),
+        _ => false,
+    }
+}
+
+/// What a step meant for what is durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Means {
+    /// A write, or nothing at all.
+    Write,
+    /// A write in a group: acknowledged by the step that settles it.
+    Grouped,
+    /// The end of a group.
+    Settle,
+    /// Everything before it is durable once it returned.
+    Commit,
+}
+
+/// One thing that was done.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// Position of the log when it began.
+    pub start: usize,
+    /// ... and when it had returned.
+    pub end: usize,
+    /// What it did.
+    pub effects: Effects,
+    /// What it means.
+    pub means: Means,
+    /// The time of day then.
+    pub now: u64,
+    /// What it was, for people.
+    pub what: String,
+}
+
+/// The states that are allowed.
+#[derive(Clone, Debug)]
+pub enum Allowed {
+    /// One of these, each for all keys together.
+    OneOf(Vec<State>),
+    /// Of each key one of these.
+    EachOf(Vec<Vec<Option<Arc<Entry>>>>),
+}
+
+impl Allowed {
+    /// Exactly this.
+    #[must_use]
+    pub fn exactly(state: State) -> Self {
+        Self::OneOf(vec![state])
+    }
+
+    /// Whether `found` is allowed at `now`; else what is wrong, in words.
+    ///
+    /// # Errors
+    /// The difference to the state that is nearest.
+    pub fn check(&self, found: &State, now: u64) -> Result<(), String> {
+        match self {
+            Self::OneOf(states) => {
+                let differences = |state: &State| -> Vec<usize> {
+                    (0..found.len())
+                        .filter(|&key| !same(found[key].as_deref(), state[key].as_deref(), now))
+                        .collect()
+                };
+                let all: Vec<Vec<usize>> = states.iter().map(differences).collect();
+                if all.iter().any(Vec::is_empty) {
+                    return Ok(());
+                }
+                let nearest = (0..all.len()).min_by_key(|&i| all[i].len()).unwrap_or(0);
+                let keys = all.get(nearest).cloned().unwrap_or_default();
+                let lines: Vec<String> = keys
+                    .iter()
+                    .map(|&key| {
+                        let wanted: Vec<String> =
+                            states.iter().map(|state| show(state[key].as_deref(), now)).collect();
+                        let mut wanted = wanted;
+                        wanted.dedup();
+                        format!(
+                            "key {key} holds {}, allowed: {}",
+                            show(found[key].as_deref(), now),
+                            wanted.join(" or ")
+                        )
+                    })
+                    .collect();
+                Err(format!("none of {} allowed states: {}", states.len(), lines.join("; ")))
+            }
+            Self::EachOf(keys) => {
+                for (key, allowed) in keys.iter().enumerate() {
+                    let one =
+                        |wanted: &Option<Arc<Entry>>| same(found[key].as_deref(), wanted.as_deref(), now);
+                    if !allowed.iter().any(one) {
+                        let wanted: Vec<String> =
+                            allowed.iter().map(|wanted| show(wanted.as_deref(), now)).collect();
+                        return Err(format!(
+                            "key {key} holds {}, allowed: {}",
+                            show(found[key].as_deref(), now),
+                            wanted.join(" or ")
+                        ));
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// A cell in few words.
+fn show(entry: Option<&Entry>, now: u64) -> String {
+    match entry {
+        None => "nothing".into(),
+        Some(entry) => {
+            let head: Vec<String> = entry.value.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+            format!(
+                "{} bytes {}{}{}",
+                entry.value.len(),
+                head.concat(),
+                entry.expires_at.map_or(String::new(), |at| format!(" expiring at {at}")),
+                if entry.is_visible(now) { "" } else { " (expired)" }
+            )
+        }
+    }
+}
+
+/// How the machine stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Crash {
+    /// The power failed.
+    Power,
+    /// The process died; what it stored is there.
+    Process,
+}
+
+/// What was done since the store was opened, and what it may hold at each position.
+#[derive(Clone, Debug)]
+pub struct History {
+    case: Case,
+    /// Position when the open began.
+    pub open_start: usize,
+    /// Position when it had returned.
+    pub open_end: usize,
+    /// The time when it was opened.
+    pub open_now: u64,
+    /// What a crash before the open returned may leave.
+    pub before: Allowed,
+    /// What the store held when it was opened.
+    pub opened: State,
+    /// What was done.
+    pub steps: Vec<Step>,
+}
+
+impl History {
+    /// Of a store that was just opened.
+    #[must_use]
+    pub fn new(
+        case: Case,
+        open: std::ops::Range<usize>,
+        open_now: u64,
+        before: Allowed,
+        opened: State,
+    ) -> Self {
+        Self { case, open_start: open.start, open_end: open.end, open_now, before, opened, steps: Vec::new() }
+    }
+
+    /// The state after all steps.
+    #[must_use]
+    pub fn last(&self) -> State {
+        let mut state = self.opened.clone();
+        self.steps.iter().for_each(|step| apply(&mut state, &step.effects));
+        state
+    }
+
+    /// What a crash at `position` may leave, and the time then.
+    #[must_use]
+    pub fn allowed(&self, position: usize, crash: Crash) -> (Allowed, u64) {
+        if position < self.open_end {
+            return (self.before.clone(), self.open_now);
+        }
+        // Steps that have begun; one that begins right here has not done anything yet.
+        let begun =
+            self.steps.iter().take_while(|step| step.start < position || step.end <= position).count();
+        let now = self.steps[..begun].last().map_or(self.open_now, |step| step.now);
+        let acknowledged = self.floor(position, begun, crash);
+        let mut floor = self.opened.clone();
+        for step in &self.steps[..acknowledged] {
+            apply(&mut floor, &step.effects);
+        }
+        let flying = &self.steps[acknowledged..begun];
+        if self.case.promise() == Promise::Uncommitted {
+            let mut states = vec![floor.clone()];
+            for step in flying {
+                apply(&mut floor, &step.effects);
+                if step.means == Means::Commit {
+                    states.push(floor.clone());
+                }
+            }
+            return (Allowed::OneOf(states), now);
+        }
+        if flying.len() > 1 && !self.case.keeps_order() {
+            let mut keys: Vec<Vec<_>> = floor.into_iter().map(|entry| vec![entry]).collect();
+            for (key, entry) in flying.iter().flat_map(|step| &step.effects) {
+                keys[*key].push(entry.clone());
+            }
+            return (Allowed::EachOf(keys), now);
+        }
+        let mut states = vec![floor.clone()];
+        for step in flying {
+            apply(&mut floor, &step.effects);
+            if !step.effects.is_empty() {
+                states.push(floor.clone());
+            }
+        }
+        (Allowed::OneOf(states), now)
+    }
+
+    /// How many of the first `begun` steps are certain.
+    fn floor(&self, position: usize, begun: usize, crash: Crash) -> usize {
+        let returned = |step: &Step| step.end <= position;
+        let commits = self.steps[..begun]
+            .iter()
+            .rposition(|step| step.means == Means::Commit && returned(step))
+            .map_or(0, |at| at + 1);
+        let by_commit = match (self.case.promise(), crash) {
+            (Promise::Uncommitted, _) | (Promise::Suffix, Crash::Power) => return commits,
+            _ => commits,
+        };
+        // Everything that returned, but for a group that is not settled.
+        let mut certain = by_commit;
+        for (at, step) in self.steps[..begun].iter().enumerate().skip(by_commit) {
+            match step.means {
+                Means::Grouped => {}
+                _ if returned(step) => certain = at + 1,
+                _ => break,
+            }
+        }
+        certain
+    }
+}
+
+/// Applies what a step did.
+pub fn apply(state: &mut State, effects: &Effects) {
+    for (key, entry) in effects {
+        state[*key].clone_from(entry);
+    }
+}

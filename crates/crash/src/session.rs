@@ -1,0 +1,377 @@
+//! Runs operations on a store and notes what was done, when, and what it means.
+
+use crate::check::read_all;
+use crate::oracle::{Allowed, Effects, Entry, History, Means, State, Step, apply};
+use crate::setup::{Op, Promise, Setup};
+use duramen::{Batch, ErrorKind, Meta, Stamp, StoreOn, Swap, Update, WriterOn};
+use duramen_media::sim::{Rng, SimMedium};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// A store in use, and what it should hold.
+pub struct Session<'s> {
+    setup: &'s Setup,
+    medium: SimMedium,
+    boot: u64,
+    store: Option<StoreOn<SimMedium>>,
+    writers: [Option<WriterOn<SimMedium>>; 2],
+    current: usize,
+    grouped: bool,
+    state: State,
+    committed: State,
+    /// Of each key how often it was changed, and a stamp that was seen, at which count and whether present.
+    changes: Vec<u64>,
+    seen: Vec<Option<(Stamp, u64, bool)>>,
+    next_value: u64,
+    history: History,
+}
+
+/// What an operation came to.
+enum Outcome {
+    /// It did what it should.
+    Done,
+    /// It had no effect, and may not have had any.
+    Refused,
+}
+
+impl<'s> Session<'s> {
+    /// Opens the store that is on `medium`; `before` is what it may hold, `opened` what it must be once open.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub fn open(
+        setup: &'s Setup,
+        medium: SimMedium,
+        boot: u64,
+        before: Allowed,
+        opened: &Allowed,
+        rng: &mut Rng,
+    ) -> Result<Self, String> {
+        let start = medium.position();
+        let store = StoreOn::open_on(medium.clone(), &setup.options(boot))
+            .map_err(|error| format!("the store does not open: {error}"))?;
+        let state = read_all(setup, &store, true)?;
+        opened.check(&state, setup.now())?;
+        let end = medium.position();
+        let history = History::new(setup.case, start..end, setup.now(), before, state.clone());
+        let keys = setup.keys.len();
+        Ok(Self {
+            setup,
+            medium,
+            boot,
+            store: Some(store),
+            writers: [None, None],
+            current: 0,
+            grouped: false,
+            committed: state.clone(),
+            state,
+            changes: vec![0; keys],
+            seen: vec![None; keys],
+            next_value: rng.bits() >> 24 << 16,
+            history,
+        })
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// Cuts the power; the store goes, the record stays.
+    #[must_use]
+    pub fn power_off(mut self) -> (SimMedium, History) {
+        self.medium.power_off();
+        self.writers = [None, None];
+        self.store = None;
+        (self.medium.clone(), self.history.clone())
+    }
+
+    /// Runs all of `ops`.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub fn run(&mut self, ops: &[Op]) -> Result<(), String> {
+        for op in ops {
+            self.step(op).map_err(|what| format!("{op:?}: {what}"))?;
+        }
+        let found = match &self.store {
+            Some(store) if !self.grouped => read_all(self.setup, store, false)?,
+            _ => return Ok(()),
+        };
+        Allowed::exactly(self.state.clone())
+            .check(&found, self.setup.now())
+            .map_err(|what| format!("without any crash, {what}"))
+    }
+
+    fn step(&mut self, op: &Op) -> Result<(), String> {
+        let setup = self.setup;
+        let start = self.medium.position();
+        let mut effects = Effects::new();
+        let mut means = if self.grouped { Means::Grouped } else { Means::Write };
+        let outcome = match op {
+            Op::Put { key, bytes, tag, ttl, updatable } => {
+                let expires_at = ttl.map(|ttl| self.setup.now() + ttl);
+                let value = self.value(*bytes);
+                let entry = Entry { value, tag: *tag, expires_at, updatable: *updatable };
+                let meta = Meta { tag: *tag, expires_at, updatable: *updatable };
+                let done = self.writer()?.put_with(&setup.keys[*key], &entry.value, meta);
+                effects.push((*key, Some(Arc::new(entry))));
+                self.outcome(done)?.0
+            }
+            Op::Delete { key } => {
+                let present = self.visible(*key).is_some();
+                let done = self.writer()?.delete(&setup.keys[*key]);
+                let (outcome, was) = self.outcome(done)?;
+                if matches!(outcome, Outcome::Done) && was != Some(present) {
+                    return Err(format!("delete said {was:?}, the key was present: {present}"));
+                }
+                if present {
+                    effects.push((*key, None));
+                }
+                outcome
+            }
+            Op::Update { key, share, bytes } => self.update(*key, *share, *bytes, &mut effects)?,
+            Op::Swap { key, fresh, bytes } => self.swap(*key, *fresh, *bytes, &mut effects)?,
+            Op::Batch { writes, expects } => self.batch(writes, expects, &mut effects)?,
+            Op::Group => {
+                self.writer()?.group();
+                self.grouped = true;
+                means = Means::Grouped;
+                Outcome::Done
+            }
+            Op::Settle => {
+                self.grouped = false;
+                means = Means::Settle;
+                let done = self.writer()?.settle();
+                self.outcome(done)?.0
+            }
+            Op::Advance(millis) => {
+                self.setup.clock.fetch_add(*millis, Relaxed);
+                Outcome::Done
+            }
+            Op::Maintain => {
+                self.store()?.maintain().map_err(|error| error.to_string())?;
+                if self.setup.case.promise() == Promise::Suffix {
+                    means = Means::Commit;
+                }
+                Outcome::Done
+            }
+            Op::Commit => {
+                self.store()?.commit().map_err(|error| error.to_string())?;
+                self.committed.clone_from(&self.state);
+                means = Means::Commit;
+                Outcome::Done
+            }
+            Op::Reopen => {
+                self.reopen(&mut effects)?;
+                means = Means::Commit;
+                Outcome::Done
+            }
+            Op::Switch => {
+                self.current ^= 1;
+                Outcome::Done
+            }
+            Op::Retire => {
+                self.writers[self.current] = None;
+                Outcome::Done
+            }
+        };
+        if matches!(outcome, Outcome::Refused) {
+            effects.clear();
+        }
+        for (key, _) in &effects {
+            self.changes[*key] += 1;
+        }
+        apply(&mut self.state, &effects);
+        if means == Means::Commit {
+            self.committed.clone_from(&self.state);
+        }
+        let (end, now) = (self.medium.position(), self.setup.now());
+        self.history.steps.push(Step { start, end, effects, means, now, what: format!("{op:?}") });
+        Ok(())
+    }
+
+    fn outcome<T>(&self, done: duramen::Result<T>) -> Result<(Outcome, Option<T>), String> {
+        match done {
+            Ok(value) => Ok((Outcome::Done, Some(value))),
+            Err(error) if error.kind() == ErrorKind::OutOfSpace => Ok((Outcome::Refused, None)),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    fn update(
+        &mut self,
+        key: usize,
+        share: usize,
+        bytes: usize,
+        effects: &mut Effects,
+    ) -> Result<Outcome, String> {
+        let old = self.visible(key);
+        let len = old.as_ref().map_or(bytes, |entry| entry.value.len());
+        if bytes > len {
+            return Ok(Outcome::Refused);
+        }
+        let mut at = share * (len - bytes) / 255;
+        if share.is_multiple_of(2) {
+            at -= at % 8;
+        }
+        let new = self.value(bytes);
+        let setup = self.setup;
+        let done = self.writer()?.update(&setup.keys[key], at, &new);
+        let (outcome, did) = self.outcome(done)?;
+        match (did, old) {
+            (Some(Update::Absent), Some(_)) => Err("update says that the key is absent; it is there".into()),
+            (Some(Update::InPlace | Update::NewVersion), None) => Err("update of an absent key".into()),
+            (_, None) => Ok(outcome),
+            (_, Some(old)) => {
+                let mut entry = Entry::clone(&old);
+                entry.value[at..at + bytes].copy_from_slice(&new);
+                effects.push((key, Some(Arc::new(entry))));
+                Ok(outcome)
+            }
+        }
+    }
+
+    /// A stamp of `key`, and whether the key was changed since it was seen.
+    fn stamp(&mut self, key: usize, fresh: bool) -> Result<(Stamp, bool), String> {
+        let present = self.visible(key).is_some();
+        if !fresh && let Some((stamp, count, was_present)) = self.seen[key] {
+            // A key that was absent, came, and went again may look as it did.
+            let changed = count != self.changes[key] && (present || was_present);
+            return Ok((stamp, changed));
+        }
+        let setup = self.setup;
+        let (stamp, value) =
+            self.writer()?.get_stamped(&setup.keys[key]).map_err(|error| error.to_string())?;
+        if value.is_some() != present {
+            return Err(format!("a read finds the key present: {}, wanted {present}", value.is_some()));
+        }
+        drop(value);
+        self.seen[key] = Some((stamp, self.changes[key], present));
+        Ok((stamp, false))
+    }
+
+    fn swap(
+        &mut self,
+        key: usize,
+        fresh: bool,
+        bytes: Option<usize>,
+        effects: &mut Effects,
+    ) -> Result<Outcome, String> {
+        let (stamp, changed) = self.stamp(key, fresh)?;
+        let value = bytes.map(|bytes| self.value(bytes));
+        let new = value.as_deref().map(|value| (value, Meta { tag: 3, ..Meta::default() }));
+        let setup = self.setup;
+        let done = self.writer()?.compare_and_swap(&setup.keys[key], stamp, new);
+        let (_, swap) = self.outcome(done)?;
+        match swap {
+            Some(Swap::Done) if changed => Err("swapped although the key was changed since".into()),
+            Some(Swap::Done) => {
+                if value.is_some() || self.visible(key).is_some() {
+                    let entry = |value| Entry { value, tag: 3, expires_at: None, updatable: false };
+                    effects.push((key, value.map(|value| Arc::new(entry(value)))));
+                }
+                Ok(Outcome::Done)
+            }
+            // Compaction may change a stamp too.
+            Some(Swap::Changed) | None => Ok(Outcome::Refused),
+        }
+    }
+
+    fn batch(
+        &mut self,
+        writes: &[(usize, Option<usize>, Option<u64>)],
+        expects: &[(usize, bool)],
+        effects: &mut Effects,
+    ) -> Result<Outcome, String> {
+        let mut batch = Batch::new();
+        let mut changed = false;
+        for (key, fresh) in expects {
+            let (stamp, now) = self.stamp(*key, *fresh)?;
+            changed |= now;
+            batch.expect(&self.setup.keys[*key], stamp);
+        }
+        for (key, bytes, ttl) in writes {
+            let name = &self.setup.keys[*key];
+            match bytes {
+                Some(bytes) => {
+                    let expires_at = ttl.map(|ttl| self.setup.now() + ttl);
+                    let value = self.value(*bytes);
+                    batch.put_with(name, &value, Meta { tag: 9, expires_at, updatable: false });
+                    let entry = Entry { value, tag: 9, expires_at, updatable: false };
+                    effects.push((*key, Some(Arc::new(entry))));
+                }
+                None => {
+                    batch.delete(name);
+                    effects.push((*key, None));
+                }
+            }
+        }
+        let done = self.writer()?.apply(&batch);
+        match self.outcome(done)?.1 {
+            Some(Swap::Done) if changed => Err("applied although a key was changed since".into()),
+            Some(Swap::Done) => Ok(Outcome::Done),
+            Some(Swap::Changed) if expects.is_empty() => Err("a batch without conditions failed".into()),
+            Some(Swap::Changed) | None => Ok(Outcome::Refused),
+        }
+    }
+
+    fn reopen(&mut self, effects: &mut Effects) -> Result<(), String> {
+        self.writers = [None, None];
+        self.seen.fill(None);
+        let Some(store) = self.store.take() else { return Err("no store".into()) };
+        store.close().map_err(|error| format!("close: {error}"))?;
+        if self.setup.case.promise() == Promise::Uncommitted {
+            // What was not committed is dropped.
+            let kept = self.committed.iter().cloned().enumerate();
+            effects.extend(kept.filter(|(key, entry)| self.state[*key] != *entry));
+        }
+        let mut wanted = self.state.clone();
+        apply(&mut wanted, effects);
+        let store = StoreOn::open_on(self.medium.clone(), &self.setup.options(self.boot))
+            .map_err(|error| format!("the store does not open after a clean close: {error}"))?;
+        let found = read_all(self.setup, &store, true)?;
+        Allowed::exactly(wanted)
+            .check(&found, self.setup.now())
+            .map_err(|what| format!("after a clean close, {what}"))?;
+        self.store = Some(store);
+        Ok(())
+    }
+
+    fn store(&self) -> Result<&StoreOn<SimMedium>, String> {
+        self.store.as_ref().ok_or_else(|| "no store".into())
+    }
+
+    fn writer(&mut self) -> Result<&mut WriterOn<SimMedium>, String> {
+        let at = self.current;
+        if self.writers[at].is_none() {
+            let made = self.store()?.writer().map_err(|error| error.to_string())?;
+            self.writers[at] = Some(made);
+        }
+        self.writers[at].as_mut().ok_or_else(|| "no writer".into())
+    }
+
+    fn visible(&self, key: usize) -> Option<Arc<Entry>> {
+        let now = self.setup.now();
+        self.state[key].clone().filter(|entry| entry.expires_at.is_none_or(|at| at > now))
+    }
+
+    /// A value that no other operation writes.
+    fn value(&mut self, bytes: usize) -> Vec<u8> {
+        self.next_value += 1;
+        value(self.next_value, bytes)
+    }
+}
+
+/// The value of this number.
+#[must_use]
+pub fn value(number: u64, bytes: usize) -> Vec<u8> {
+    let mut rng = Rng::new(number);
+    let mut value: Vec<u8> = Vec::with_capacity(bytes + 8);
+    while value.len() < bytes {
+        value.extend_from_slice(&rng.bits().to_le_bytes());
+    }
+    value.truncate(bytes);
+    value
+}

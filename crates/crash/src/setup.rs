@@ -1,0 +1,292 @@
+//! What a run is: medium, durability, sizes, keys, and the operations, all from one seed.
+
+use duramen::{Durability, Options};
+use duramen_media::sim::{Model, Rng};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+/// A durability on a model of a medium.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Case {
+    /// What people call it.
+    pub name: &'static str,
+    /// The medium.
+    pub model: Model,
+    /// The durability asked for.
+    pub durability: Durability,
+}
+
+const INTERVAL: Durability = Durability::Interval(Duration::from_secs(3600));
+
+/// All cases.
+pub const CASES: [Case; 8] = [
+    Case { name: "line/every-write", model: Model::CacheLine, durability: Durability::EveryWrite },
+    Case { name: "byte/every-write", model: Model::Byte, durability: Durability::EveryWrite },
+    Case { name: "page/every-write", model: Model::Page, durability: Durability::EveryWrite },
+    Case { name: "page/interval", model: Model::Page, durability: INTERVAL },
+    Case { name: "page/manual", model: Model::Page, durability: Durability::Manual },
+    Case { name: "line/interval", model: Model::CacheLine, durability: INTERVAL },
+    Case { name: "line/manual", model: Model::CacheLine, durability: Durability::Manual },
+    Case { name: "byte/manual", model: Model::Byte, durability: Durability::Manual },
+];
+
+/// What a power failure may undo.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promise {
+    /// Nothing that was acknowledged.
+    Nothing,
+    /// What was written since the last commit, from some moment on.
+    Suffix,
+    /// All that was written since the last commit; a process crash undoes it too.
+    Uncommitted,
+}
+
+impl Case {
+    /// What a power failure may undo.
+    #[must_use]
+    pub fn promise(&self) -> Promise {
+        match self.durability {
+            Durability::EveryWrite => Promise::Nothing,
+            Durability::Interval(_) => Promise::Suffix,
+            Durability::Manual => Promise::Uncommitted,
+        }
+    }
+
+    /// Whether what survives of several writes in flight is a prefix of them.
+    #[must_use]
+    pub fn keeps_order(&self) -> bool {
+        self.model == Model::Page || self.promise() != Promise::Nothing
+    }
+
+    /// The case of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        CASES.into_iter().find(|case| case.name == name)
+    }
+}
+
+/// One operation. Keys are indexes into [`Setup::keys`].
+#[derive(Clone, Debug)]
+pub enum Op {
+    /// Puts a value of `bytes` bytes that expires in `ttl` milliseconds.
+    Put { key: usize, bytes: usize, tag: u8, ttl: Option<u64>, updatable: bool },
+    /// Deletes.
+    Delete { key: usize },
+    /// Overwrites `bytes` bytes of the value, at this share of it in 1/256.
+    Update { key: usize, share: usize, bytes: usize },
+    /// Writes on condition that the stamp is the one seen: `fresh` or from before another write.
+    Swap { key: usize, fresh: bool, bytes: Option<usize> },
+    /// Several writes (`None` deletes), on condition of stamps: key and whether it is fresh.
+    Batch { writes: Vec<(usize, Option<usize>, Option<u64>)>, expects: Vec<(usize, bool)> },
+    /// Begins a group.
+    Group,
+    /// Ends it.
+    Settle,
+    /// Lets time pass.
+    Advance(u64),
+    /// Sweeps, compacts, commits when the interval says so.
+    Maintain,
+    /// Commits.
+    Commit,
+    /// Closes the store and opens it again.
+    Reopen,
+    /// From now on writes go through the other writer.
+    Switch,
+    /// Gives up the current writer; the next write makes a new one.
+    Retire,
+}
+
+/// All that one run needs.
+#[derive(Clone)]
+pub struct Setup {
+    /// Where everything comes from.
+    pub seed: u64,
+    /// Medium and durability.
+    pub case: Case,
+    /// Bytes of a unit.
+    pub unit_bytes: u32,
+    /// The most bytes of the medium.
+    pub len_max: u64,
+    /// Hash bits that count.
+    pub hash_mask: u64,
+    /// Keys that are ever written.
+    pub keys: Vec<Vec<u8>>,
+    /// What is done.
+    pub ops: Vec<Op>,
+    /// The time of day.
+    pub clock: Arc<AtomicU64>,
+}
+
+/// The time at which every run begins.
+pub const TIME_BEGIN: u64 = 1_000_000;
+
+impl Setup {
+    /// The run of a seed; `case` instead of the one that the seed says.
+    #[must_use]
+    pub fn new(seed: u64, case: Option<Case>) -> Self {
+        let mut rng = Rng::new(seed ^ 0x5eed);
+        let case = case.unwrap_or(CASES[(seed % CASES.len() as u64) as usize]);
+        let unit_bytes = [512, 512, 512, 1024, 768, 4096][rng.below(6) as usize];
+        let head = (16u64 << 10).div_ceil(unit_bytes);
+        // From too small for everything to roomy.
+        let spread = [12, 30, 80][rng.below(3) as usize];
+        let units = head + 8 + rng.below(spread);
+        let hash_mask = [u64::MAX, u64::MAX, u64::MAX, 1 << 63 | 1, 0][rng.below(5) as usize];
+        let keys = keys(&mut rng);
+        let count = 20 + rng.below(60);
+        let mut setup = Self {
+            seed,
+            case,
+            unit_bytes: unit_bytes as u32,
+            len_max: (units * unit_bytes).next_multiple_of(4096),
+            hash_mask,
+            keys,
+            ops: Vec::new(),
+            clock: Arc::new(AtomicU64::new(TIME_BEGIN)),
+        };
+        setup.ops = setup.some_ops(&mut rng, count);
+        setup
+    }
+
+    /// Some operations.
+    #[must_use]
+    pub fn some_ops(&self, rng: &mut Rng, count: u64) -> Vec<Op> {
+        // Each run has its own preferences, so that rare things come in numbers.
+        let weights: [u64; 13] = std::array::from_fn(|i| {
+            let usual = [30, 14, 10, 6, 8, 3, 0, 4, 5, 5, 2, 2, 2][i];
+            usual * [0, 1, 1, 1, 3][rng.below(5) as usize]
+        });
+        let large = rng.one_in(3);
+        let mut ops = Vec::new();
+        let mut group_left = 0;
+        while (ops.len() as u64) < count || group_left > 0 {
+            if group_left > 0 {
+                group_left -= 1;
+                let which = [0, 0, 0, 1, 2, 3, 4][rng.below(7) as usize];
+                ops.push(if group_left == 0 { Op::Settle } else { self.op(rng, which, large) });
+                continue;
+            }
+            let total: u64 = weights.iter().sum::<u64>() + 10;
+            let mut at = rng.below(total);
+            let which = weights.iter().position(|&weight| {
+                let here = at < weight;
+                at = at.wrapping_sub(weight);
+                here
+            });
+            let op = self.op(rng, which.unwrap_or(0), large);
+            if matches!(op, Op::Group) {
+                group_left = 2 + rng.below(8);
+            }
+            ops.push(op);
+        }
+        ops
+    }
+
+    fn op(&self, rng: &mut Rng, which: usize, large: bool) -> Op {
+        let key = |rng: &mut Rng| rng.below(self.keys.len() as u64) as usize;
+        let unit = u64::from(self.unit_bytes);
+        let bytes = |rng: &mut Rng| {
+            let bound = match rng.below(12) {
+                0 => return 0,
+                1..=5 => 24,
+                6..=8 => 80,
+                9 | 10 => unit.min(600),
+                _ if large => unit * 4,
+                _ => 150,
+            };
+            rng.below(bound) as usize
+        };
+        let ttl = |rng: &mut Rng| rng.one_in(4).then(|| 1 + rng.below(5_000));
+        match which {
+            1 => Op::Delete { key: key(rng) },
+            2 => Op::Update {
+                key: key(rng),
+                share: rng.below(256) as usize,
+                bytes: [1, 2, 4, 8, 8, 8, 3, 16][rng.below(8) as usize],
+            },
+            3 => Op::Swap {
+                key: key(rng),
+                fresh: !rng.one_in(4),
+                bytes: if rng.one_in(3) { None } else { Some(bytes(rng)) },
+            },
+            4 => {
+                let writes = (0..1 + rng.below(6))
+                    .map(|_| (key(rng), (!rng.one_in(3)).then(|| bytes(rng)), ttl(rng)))
+                    .collect();
+                let expects = (0..rng.below(3)).map(|_| (key(rng), !rng.one_in(6))).collect();
+                Op::Batch { writes, expects }
+            }
+            5 => Op::Group,
+            7 => Op::Advance(rng.below(4_000)),
+            8 => Op::Maintain,
+            9 => Op::Commit,
+            10 => Op::Reopen,
+            11 => Op::Switch,
+            12 => Op::Retire,
+            _ => Op::Put {
+                key: key(rng),
+                bytes: bytes(rng),
+                tag: rng.below(256) as u8,
+                ttl: ttl(rng),
+                updatable: rng.one_in(3),
+            },
+        }
+    }
+
+    /// How the store is opened on boot `boot` of the machine.
+    #[must_use]
+    pub fn options(&self, boot: u64) -> Options {
+        let clock = Arc::clone(&self.clock);
+        let mut id = [7; 16];
+        id[8..].copy_from_slice(&boot.to_le_bytes());
+        Options {
+            durability: self.case.durability,
+            len_max: self.len_max,
+            unit_bytes: Some(self.unit_bytes),
+            recovery_threads: 1,
+            background: false,
+            clock: Some(Arc::new(move || clock.load(Relaxed))),
+            hash_mask: self.hash_mask,
+            boot_id: Some(id),
+            ..Options::default()
+        }
+    }
+
+    /// The time of day.
+    #[must_use]
+    pub fn now(&self) -> u64 {
+        self.clock.load(Relaxed)
+    }
+
+    /// One line for people.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        format!(
+            "seed {} {}: units of {} bytes, medium of {} KiB, {} keys, {} ops, hash mask {:#x}",
+            self.seed,
+            self.case.name,
+            self.unit_bytes,
+            self.len_max >> 10,
+            self.keys.len(),
+            self.ops.len(),
+            self.hash_mask
+        )
+    }
+}
+
+fn keys(rng: &mut Rng) -> Vec<Vec<u8>> {
+    let count = 3 + rng.below(18);
+    (0..count)
+        .map(|i| {
+            let bytes = [2, 3, 8, 9, 16, 40, 120][rng.below(7) as usize];
+            // The empty key is a key too.
+            if i == 0 && rng.one_in(4) {
+                return Vec::new();
+            }
+            let mut key = format!("{i:02}").into_bytes();
+            key.resize(bytes, b'k');
+            key
+        })
+        .collect()
+}
