@@ -57,6 +57,22 @@ fn contents(store: &Store) -> BTreeMap<Vec<u8>, Vec<u8>> {
 }
 
 #[test]
+fn a_value_that_expires_can_be_updated_in_place() {
+    for_each_store(|_, options, path| {
+        let store = options.open(path).unwrap();
+        let meta = Meta { tag: 5, expires_at: Some(u64::MAX), updatable: true };
+        store.put_with(b"12345678", &[1; 16], meta).unwrap();
+        let _ = store.update(b"12345678", 8, &[2; 8]).unwrap();
+        store.commit().unwrap();
+        store.close().unwrap();
+        let store = options.open(path).unwrap();
+        let value = store.get(b"12345678").unwrap().unwrap();
+        assert_eq!(&value[..], [[1; 8], [2; 8]].concat());
+        assert_eq!((value.tag(), value.expires_at()), (5, Some(u64::MAX)));
+    });
+}
+
+#[test]
 fn what_was_put_is_there_after_reopening() {
     for_each_store(|_, options, path| {
         let mut model = BTreeMap::new();

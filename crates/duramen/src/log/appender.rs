@@ -153,7 +153,7 @@ impl Appender {
         value_bytes: usize,
     ) {
         // SAFETY: the record was just appended by this thread, and nobody else can reach it yet.
-        let head = unsafe { core.medium.bytes(at, record::HEADER_BYTES) };
+        let head = unsafe { core.medium.bytes(at, Self::header(fields, 0, 0, false).head_bytes()) };
         let drained = Header::decode_head(head).drained;
         let header = Header { kind: Kind::CellOpen, ..Self::header(fields, key.len(), value_bytes, drained) };
         let crc = header.crc_of(record::body_crc(self.seed(), &[key]));
