@@ -12,9 +12,10 @@
 
 use crate::Result;
 use crate::format::Epoch;
-use crate::format::record::{HEAD_BYTES_MAX, Header};
+use crate::format::record::Header;
 use crate::index::Slot;
 use crate::index::hash::Backoff;
+use crate::log::read;
 use crate::store::Core;
 use crossbeam_epoch::Guard;
 use duramen_media::{Medium, Offset};
@@ -145,7 +146,8 @@ impl<'a> Record<'a> {
     pub(crate) fn stamp(&self, cell: impl FnOnce() -> Vec<u8>) -> Stamp {
         let version = self.header.version.0;
         if self.header.kind.is_cell() {
-            Stamp(version | u64::from(crc32c::crc32c(&cell())) << 52 ^ version << 32)
+            // The highest bit keeps it apart from every version.
+            Stamp((rapidhash::v3::rapidhash_v3(&cell()) ^ version) | 1 << 63)
         } else {
             Stamp(version)
         }
@@ -163,22 +165,8 @@ impl<M: Medium> Core<M> {
     /// The record at a location that a slot gave, under the guard that the slot was read under.
     #[inline]
     pub(crate) fn record(&self, at: Offset) -> Record<'_> {
-        // SAFETY: a slot leads to a whole record, whose header and key nobody stores to while a
-        // guard can see it.
-        let head = unsafe { self.medium.bytes(at, self.head_bytes_at(at)) };
-        let header = Header::decode_head(head);
-        // A cell's value changes while we look: it stays out of the slice.
-        let len = if header.kind.is_cell() { header.value_at() } else { header.record_bytes() };
-        // SAFETY: as above.
-        let bytes = unsafe { self.medium.bytes(at, len) };
+        let (header, bytes) = read::record(&self.medium, at);
         Record { at, header, bytes }
-    }
-
-    /// Bytes of a header that may be looked at: a record at the very end of the medium may be shorter
-    /// than the largest header.
-    #[inline]
-    fn head_bytes_at(&self, at: Offset) -> u64 {
-        (self.medium.len() - at.0).min(HEAD_BYTES_MAX as u64)
     }
 
     #[inline]

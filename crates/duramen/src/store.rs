@@ -8,6 +8,7 @@ use crate::index::hash::HashIndex;
 use crate::index::{Hasher, Keys, MEDIUM_BYTES_MAX};
 use crate::log::appender::OpenBlock;
 use crate::log::blocks::{Blocks, Use};
+use crate::log::read;
 use crate::log::space::{Purpose, RESERVE_UNITS, Space};
 use crate::options::{Clock, Durability, Options};
 use crate::reader::{Cursor, Value};
@@ -138,9 +139,7 @@ impl<M: Medium> Core<M> {
         let (unit, units) = self.take_units(least, ample, purpose)?;
         let generation = self.space().generation();
         let offset = self.offset_of(unit);
-        // SAFETY: a free unit's header is written by nobody but whoever took the unit, which is us.
-        let before = unsafe { self.medium.bytes(offset, block::HEADER_BYTES) };
-        let before = block::Header::decode(unit, before).unwrap_or(block::Header::fresh(1));
+        let before = read::header(&self.medium, unit, offset).unwrap_or(block::Header::fresh(1));
         let header = before.opened(units, generation);
         header.publish_fresh(&self.medium, unit, offset);
         if units > 1 && self.medium.granularity() == Granularity::Page {

@@ -566,16 +566,16 @@ fn check_range(at: usize, bytes: usize, value: usize) -> Result<()> {
 
 /// Appends to blocks of its own; one for each thread (Viper's client). `&mut self` to write, `&self` to
 /// read. Other writers of the same store meet it only on the bucket of a key.
+///
+/// Make it in the thread that uses it: a group pins what its thread may read, so a writer stays there.
 pub struct WriterOn<M: Medium = Mapped> {
     pen: Pen<M>,
     store: StoreOn<M>,
-    /// A writer may move to another thread, but not be used by two.
-    _not_sync: std::marker::PhantomData<std::cell::Cell<()>>,
 }
 
 impl<M: Medium> WriterOn<M> {
     pub(crate) fn new(store: StoreOn<M>) -> Self {
-        Self { pen: Pen::new(store.core_arc()), store, _not_sync: std::marker::PhantomData }
+        Self { pen: Pen::new(store.core_arc()), store }
     }
 
     /// The store that it writes to.

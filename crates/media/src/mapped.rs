@@ -450,7 +450,8 @@ impl Medium for Mapped {
                 ),
             ));
         }
-        let range = now..self.len_rounded(len);
+        // What was opened may end within a page, which is mapped whole already.
+        let range = now.next_multiple_of(PAGE_BYTES)..self.len_rounded(len);
         match &self.backing {
             // The bound above is the device's size, which is the length from the start.
             Backing::Devdax { .. } => return Ok(()),

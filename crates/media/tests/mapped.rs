@@ -279,9 +279,11 @@ fn a_sparse_file_is_filled_before_it_is_touched() {
     for kind in [MediumKind::Shm, MediumKind::File] {
         sparse(3 * MIB - 7);
         let medium = Mapped::open(&path, &options(kind)).unwrap();
-        assert_eq!((medium.is_new(), medium.len()), (false, 3 * MIB));
-        medium.store(Offset(0), &[&vec![1; 3 << 20]]);
+        assert_eq!((medium.is_new(), medium.len()), (false, 3 * MIB - 7), "opening changes no length");
+        medium.store(Offset(0), &[&vec![1; (3 << 20) - 7]]);
         assert!(fs::metadata(&path).unwrap().blocks() * 512 >= 3 * MIB);
+        medium.grow(3 * MIB + 1).unwrap();
+        medium.store(Offset(3 * MIB - 8), &[&[2; 9]]);
         drop(medium);
         sparse(64 * MIB);
         let error = Mapped::open(&path, &options(kind)).unwrap_err();

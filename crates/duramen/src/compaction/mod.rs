@@ -19,7 +19,8 @@
 //! Invariants:
 //! 1. One thread compacts at a time; it takes blocks only when they are sealed.
 //! 2. Blocks are freed in the order in which they were retired, each with its own publish.
-//! 3. A cell is moved under its bucket's lock, with the next version: the old one could still change.
+//! 3. A cell is moved under its bucket's lock: the old one could still change. Like every copy it keeps its
+//!    version; of two records with one version recovery takes that of the younger generation.
 
 use crate::Result;
 use crate::epoch::{Activity, Epochs, lock};
@@ -29,6 +30,7 @@ use crate::format::{Unit, block};
 use crate::index::Slot;
 use crate::log::appender::{Appender, Fields};
 use crate::log::blocks::Use;
+use crate::log::read;
 use crate::log::space::Purpose;
 use crate::store::Core;
 use crossbeam_epoch::Guard;
@@ -394,8 +396,7 @@ impl<M: Medium> Core<M> {
         let record = self.record(place);
         let (key, value, old) = (record.key(), self.cell(&record), record.header);
         let kind = if self.epochs.in_use() { Kind::Value } else { Kind::CellSealed };
-        let fields =
-            Fields { kind, tag: old.tag, expires_at: old.expires_at, version: old.version.next(), epoch };
+        let fields = Fields { kind, tag: old.tag, expires_at: old.expires_at, version: old.version, epoch };
         let body = body_crc(mover.appender.seed(), &[key, &value]);
         let appended = mover.appender.append(self, fields, key, &value, body);
         mover.appender.drain(self);
@@ -416,7 +417,8 @@ impl<M: Medium> Core<M> {
         let begun = Instant::now();
         for round in 0.. {
             crossbeam_epoch::pin().flush();
-            let waiting = self.compaction.retired.load(Relaxed) > 0 && lock(&self.compaction.unseen).is_empty();
+            let waiting =
+                self.compaction.retired.load(Relaxed) > 0 && lock(&self.compaction.unseen).is_empty();
             if round >= 3 && !(urgent && waiting && begun.elapsed() < GRACE_MAX) {
                 break;
             }
@@ -452,11 +454,7 @@ impl<M: Medium> Core<M> {
     fn free(&self, mover: &mut Mover, retired: &[Retired]) -> Result<()> {
         let page = self.medium.granularity() == Granularity::Page;
         let sync = || if page { self.sync_or_poison() } else { Ok(()) };
-        let header_of = |unit: Unit| {
-            // SAFETY: nobody writes this header but the compacting thread.
-            let bytes = unsafe { self.medium.bytes(self.offset_of(unit), block::HEADER_BYTES) };
-            block::Header::decode(unit, bytes)
-        };
+        let header_of = |unit: Unit| read::header(&self.medium, unit, self.offset_of(unit));
         for block in retired {
             if let Ok(header) = header_of(block.unit) {
                 header.freed().publish_word(&self.medium, block.unit, self.offset_of(block.unit));

@@ -27,6 +27,7 @@ use crate::format::{Epoch, HEAD_BYTES, Unit, block};
 use crate::index::hash::HashIndex;
 use crate::index::{Hasher, MEDIUM_BYTES_MAX};
 use crate::log::blocks::{Blocks, Use};
+use crate::log::read;
 use crate::log::space::Space;
 use crate::options::Options;
 use crate::{Error, Result};
@@ -231,9 +232,7 @@ fn walk_headers<M: Medium>(medium: &M, superblock: &Superblock) -> Headers {
     let mut unit = HEAD_BYTES.div_ceil(unit_bytes) as u32;
     while unit < superblock.units {
         let at = Offset(u64::from(unit) * unit_bytes);
-        // SAFETY: nothing writes to the medium while it is recovered.
-        let bytes = unsafe { medium.bytes(at, block::HEADER_BYTES) };
-        let header = block::Header::decode(Unit(unit), bytes).and_then(|header| {
+        let header = read::header(medium, Unit(unit), at).and_then(|header| {
             let end = u64::from(unit) + u64::from(header.units);
             if end > u64::from(superblock.units) {
                 return Err(format!("block ends at unit {end}, the store has {}", superblock.units));
@@ -336,7 +335,7 @@ impl Recovered {
         loop {
             cursor = self.index.scan(cursor, &guard, &mut |slot| {
                 if !slot.is_tombstone() {
-                    let (header, bytes) = scan::record_at(medium, slot.location());
+                    let (header, bytes) = read::whole_record(medium, slot.location());
                     let from = header.value_at() as usize;
                     let meta = crate::Meta {
                         tag: header.tag,

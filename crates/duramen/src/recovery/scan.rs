@@ -8,6 +8,7 @@ use crate::format::{Epoch, block};
 use crate::index::hash::HashIndex;
 use crate::index::{Hasher, Keys, Slot};
 use crate::log::blocks::{Blocks, Use};
+use crate::log::read;
 use crate::options::{OnProgress, Progress};
 use duramen_media::{Medium, Offset};
 use std::sync::atomic::AtomicU64;
@@ -55,8 +56,7 @@ pub(super) struct Scan<'a, M: Medium> {
 /// The bytes of a block.
 fn bytes_of<'m, M: Medium>(medium: &'m M, unit_bytes: u64, data: &DataBlock) -> &'m [u8] {
     let at = Offset(u64::from(data.unit.0) * unit_bytes);
-    // SAFETY: nothing writes to blocks while the medium is recovered.
-    unsafe { medium.bytes(at, u64::from(data.header.units) * unit_bytes) }
+    read::block(medium, at, u64::from(data.header.units) * unit_bytes)
 }
 
 /// How many records of `epoch` there are, and their sum, to compare with its mark.
@@ -85,16 +85,6 @@ pub(super) fn count_epoch<M: Medium>(
         }
     }
     (records, sum)
-}
-
-/// Header and bytes of a record that an index slot leads to.
-pub(super) fn record_at<M: Medium>(medium: &M, at: Offset) -> (Header, &[u8]) {
-    let head_bytes = (medium.len() - at.0).min(record::HEAD_BYTES_MAX as u64);
-    // SAFETY: nothing writes to blocks while the medium is recovered.
-    let head = unsafe { medium.bytes(at, head_bytes) };
-    let header = Header::decode_head(head);
-    // SAFETY: as above.
-    (header, unsafe { medium.bytes(at, header.record_bytes()) })
 }
 
 impl<M: Medium> Keys for Scan<'_, M> {
@@ -325,7 +315,7 @@ impl<'a, M: Medium> Scan<'a, M> {
 
     /// Header and key of a record that an index slot leads to.
     fn record_at(&self, at: Offset) -> (Header, &[u8]) {
-        let (header, bytes) = record_at(self.medium, at);
+        let (header, bytes) = read::whole_record(self.medium, at);
         (header, header.key(bytes))
     }
 
@@ -356,9 +346,9 @@ impl<'a, M: Medium> Scan<'a, M> {
         let other = found.get();
         let (header, _) = self.record_at(other.location());
         let stale = other.stale() + 1;
-        // Equal versions are copies of one record; the place decides, so that every recovery of
-        // these bytes decides alike.
-        if (entry.header.version, entry.at) > (header.version, other.location()) {
+        // Of equal versions one is the other's copy, made by compaction: the younger block has it.
+        let age = |at: Offset| (self.blocks.of(at.0).generation(), at);
+        if (entry.header.version, age(entry.at)) > (header.version, age(other.location())) {
             self.blocks.of(other.location().0).live_sub(header.record_bytes());
             block.live_add(entry.header.record_bytes());
             *added += i64::from(!absent) - i64::from(!other.is_tombstone());

@@ -1,0 +1,49 @@
+//! Reading the log where it lies, without copying.
+//!
+//! Who may call what:
+//!
+//! 1. [`header`]: whoever owns the block's space: its opener, the compacting thread, recovery.
+//! 2. [`record`]: whoever got the location from an index slot and still holds the guard that it read the slot
+//!    under. Such a record is whole, and nobody stores to it but to the value of a cell, which is left out.
+//! 3. [`whole_record`] and [`block`]: recovery, while nothing writes to the medium.
+
+use crate::format::record::{HEAD_BYTES_MAX, Header};
+use crate::format::{Unit, block as blocks};
+use duramen_media::{Medium, Offset};
+
+/// The header of the block at `unit`, which lies at `at`; `Err` says what was found and wanted.
+pub(crate) fn header<M: Medium>(medium: &M, unit: Unit, at: Offset) -> Result<blocks::Header, String> {
+    // SAFETY: the caller alone writes this header (1).
+    let bytes = unsafe { medium.bytes(at, blocks::HEADER_BYTES) };
+    blocks::Header::decode(unit, bytes)
+}
+
+/// The head of a record; one at the very end of the medium may be shorter than the largest head.
+#[inline]
+fn head<M: Medium>(medium: &M, at: Offset) -> Header {
+    let bytes = (medium.len() - at.0).min(HEAD_BYTES_MAX as u64);
+    // SAFETY: header and key of a reachable record are never stored to (2, 3).
+    Header::decode_head(unsafe { medium.bytes(at, bytes) })
+}
+
+/// A reachable record: its header, and its bytes, without the value of a cell.
+#[inline]
+pub(crate) fn record<M: Medium>(medium: &M, at: Offset) -> (Header, &[u8]) {
+    let header = head(medium, at);
+    let bytes = if header.kind.is_cell() { header.value_at() } else { header.record_bytes() };
+    // SAFETY: what is stored to is left out (2).
+    (header, unsafe { medium.bytes(at, bytes) })
+}
+
+/// A record with all its bytes.
+pub(crate) fn whole_record<M: Medium>(medium: &M, at: Offset) -> (Header, &[u8]) {
+    let header = head(medium, at);
+    // SAFETY: nothing writes to the medium (3).
+    (header, unsafe { medium.bytes(at, header.record_bytes()) })
+}
+
+/// All bytes of a block.
+pub(crate) fn block<M: Medium>(medium: &M, at: Offset, bytes: u64) -> &[u8] {
+    // SAFETY: nothing writes to the medium (3).
+    unsafe { medium.bytes(at, bytes) }
+}
