@@ -70,7 +70,11 @@ enum Want {
 
 /// What a write found and did.
 enum Wrote {
-    Done { epoch: Epoch },
+    /// Written; what went with the live value that was replaced.
+    Done {
+        epoch: Epoch,
+        replaced: Option<Meta>,
+    },
     Changed,
     Absent,
 }
@@ -128,6 +132,13 @@ impl<M: Medium> Pen<M> {
         Ok(matches!(self.write(core, key, None, Want::Present)?, Wrote::Done { .. }))
     }
 
+    fn replace(&mut self, core: &Core<M>, key: &[u8], new: Option<(&[u8], Meta)>) -> Result<Option<Meta>> {
+        Ok(match self.write(core, key, new, Want::Anything)? {
+            Wrote::Done { replaced, .. } => replaced,
+            Wrote::Changed | Wrote::Absent => None,
+        })
+    }
+
     fn compare_and_swap(
         &mut self,
         core: &Core<M>,
@@ -162,7 +173,7 @@ impl<M: Medium> Pen<M> {
             core.index.split(hash, core, &guard);
         }
         drop(guard);
-        if let Wrote::Done { epoch } = wrote {
+        if let Wrote::Done { epoch, .. } = wrote {
             self.finish(core, epoch)?;
         }
         Ok(wrote)
@@ -231,7 +242,8 @@ impl<M: Medium> Pen<M> {
         if grouped && let Some(group) = &mut self.group {
             group.pending.push((hash, appended.at));
         }
-        (Wrote::Done { epoch }, crowded, Some(appended.sum))
+        let replaced = old.filter(|old| old.present).map(|old| old.meta);
+        (Wrote::Done { epoch, replaced }, crowded, Some(appended.sum))
     }
 
     /// Counts a key that came or went. An expired one counts until it is swept.
@@ -532,6 +544,7 @@ struct Old {
     bytes: u64,
     version: Version,
     stamp: Stamp,
+    meta: Meta,
     present: bool,
 }
 
@@ -544,6 +557,11 @@ impl Old {
             bytes: record.header.record_bytes(),
             version: record.header.version,
             stamp: record.stamp(|| core.cell(&record)),
+            meta: Meta {
+                tag: record.header.tag,
+                expires_at: record.header.expires_at,
+                updatable: record.header.kind.is_updatable(),
+            },
             present: !slot.is_tombstone() && !core.is_expired(&record.header),
         }
     }
@@ -624,6 +642,14 @@ impl<M: Medium> WriterOn<M> {
     /// As [`StoreOn::put`]; deletes have space kept back for them.
     pub fn delete(&mut self, key: &[u8]) -> Result<bool> {
         self.pen.delete(self.store.core(), key)
+    }
+
+    /// Sets `key` to a value, or deletes it for `None`; returns what went with the live value that was there.
+    ///
+    /// # Errors
+    /// As [`StoreOn::put`].
+    pub fn replace(&mut self, key: &[u8], value: Option<(&[u8], Meta)>) -> Result<Option<Meta>> {
+        self.pen.replace(self.store.core(), key, value)
     }
 
     /// Writes only if the key's stamp still is `seen`; `None` deletes.

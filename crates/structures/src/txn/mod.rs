@@ -353,20 +353,15 @@ impl<'w> Txn<'w> {
         let Scratch { arena, entries, .. } = scratch;
         let Some(entry) = entries.first() else { return Ok(Outcome::Committed) };
         let key = &arena[entry.key.clone()];
-        let before = loop {
-            let before = match entry.seen {
-                Some(seen) => seen,
-                None => Seen::look(writer, key)?,
-            };
-            if before.life == Life::Absent && matches!(entry.write, Write::Delete) {
-                return Ok(Outcome::Committed);
-            }
-            match writer.compare_and_swap(key, before.stamp, entry.write.value(arena))? {
-                Swap::Done => break before.life,
-                Swap::Changed if entry.seen.is_some() => return Ok(Outcome::Conflict),
-                // A write that read nothing holds over whatever is there now.
-                Swap::Changed => {}
-            }
+        let value = entry.write.value(arena);
+        let before = match entry.seen {
+            Some(seen) if seen.life == Life::Absent && value.is_none() => return Ok(Outcome::Committed),
+            Some(seen) => match writer.compare_and_swap(key, seen.stamp, value)? {
+                Swap::Done => seen.life,
+                Swap::Changed => return Ok(Outcome::Conflict),
+            },
+            // A write that read nothing holds over whatever is there now.
+            None => writer.replace(key, value)?.map_or(Life::Absent, |meta| Life::of(meta.expires_at)),
         };
         let change = Change { db: key[0], before, after: entry.write.life() };
         self.worker.count(change, self.now);
