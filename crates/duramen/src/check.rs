@@ -85,7 +85,7 @@ fn look(path: &Path, options: &Options) -> Result<(Mapped, Report, Superblock)> 
     match Superblock::find(&medium)
         .map_err(|e| e.context(&format!("cannot read store {}", path.display())))?
     {
-        Found::Store { superblock, damaged } => {
+        Found::Store { superblock, damaged, .. } => {
             report.damage.extend(damaged.map(|copy| {
                 format!("superblock {copy}; the other copy is whole, and the next open writes both anew")
             }));

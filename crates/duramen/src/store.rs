@@ -475,12 +475,13 @@ impl<M: Medium> StoreOn<M> {
         if medium.is_empty() && medium.len_max() >= HEAD_BYTES {
             medium.grow(HEAD_BYTES)?;
         }
-        let superblock = match Superblock::find(&medium)? {
-            Found::Store { superblock, damaged } => (superblock, damaged),
-            Found::Nothing => (Self::create(&medium, options)?, None),
+        let (superblock, copy, damaged) = match Superblock::find(&medium)? {
+            Found::Store { superblock, copy, damaged } => (superblock, copy, damaged),
+            Found::Nothing => (Self::create(&medium, options)?, 0, None),
         };
-        let recovered = recovery::recover(&medium, superblock.0, options)?;
-        Self::run(medium, recovered, superblock.1, options)
+        let mut recovered = recovery::recover(&medium, superblock, options)?;
+        recovered.summary.repaired.extend(damaged);
+        Self::run(medium, recovered, 1 - copy, options)
     }
 
     /// Makes an empty store.
@@ -524,11 +525,7 @@ impl<M: Medium> StoreOn<M> {
     }
 
     /// Starts an incarnation on what was recovered.
-    fn run(medium: M, recovered: Recovered, damaged: Option<String>, options: &Options) -> Result<Self> {
-        let mut recovered = recovered;
-        if let Some(damaged) = damaged {
-            recovered.summary.repaired.push(damaged);
-        }
+    fn run(medium: M, recovered: Recovered, copy_first: usize, options: &Options) -> Result<Self> {
         let regime = regime_for(options.durability, medium.granularity());
         // Order: what recovery decided (seals, frees) is durable before the superblock
         // begins the new incarnation, and that before the first write.
@@ -542,7 +539,7 @@ impl<M: Medium> StoreOn<M> {
             epoch_base: recovered.epoch_base.0,
             ..recovered.superblock
         };
-        superblock.persist(&medium)?;
+        superblock.persist_from(&medium, copy_first)?;
         let waits = regime == Regime::Epochs && options.durability == Durability::EveryWrite;
         let epochs = Epochs::new(
             regime,

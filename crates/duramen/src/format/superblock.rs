@@ -1,7 +1,8 @@
 //! The superblock: what the store is, and how it was last opened.
 //!
-//! Two copies hold the same content. An update writes copy 0, persists it, then writes and persists
-//! copy 1, so at every moment one of them is whole. While a store is created the magic word
+//! Two copies hold the same content. An update writes one, persists it, then writes and persists the
+//! other, so at every moment one of them is whole. The first update after an open begins with the copy that was *not*
+//! read: a crash may have left it broken, or older. While a store is created the magic word
 //! is written last: until then the medium is not a store.
 //!
 //! | offset | bytes | meaning |
@@ -72,8 +73,8 @@ pub(crate) struct Superblock {
 pub(crate) enum Found {
     /// Nothing was ever written here, or a creation that did not finish.
     Nothing,
-    /// A store; `damaged` tells of the copy that is not whole.
-    Store { superblock: Superblock, damaged: Option<String> },
+    /// A store, read from `copy` (0 or 1); `damaged` tells of the other when it is not whole.
+    Store { superblock: Superblock, copy: usize, damaged: Option<String> },
 }
 
 impl Superblock {
@@ -193,15 +194,18 @@ impl Superblock {
         let copies = COPIES.map(|at| Self::decode(&head[at.0 as usize..at.0 as usize + BYTES]));
         match copies {
             [Ok(a), Ok(b)] => {
-                Ok(Found::Store { superblock: if a.sequence >= b.sequence { a } else { b }, damaged: None })
+                let copy = usize::from(a.sequence < b.sequence);
+                Ok(Found::Store { superblock: [a, b][copy], copy, damaged: None })
             }
             // A newer format in either copy decides: its other copy may look damaged to this build.
             [Err(e), _] | [_, Err(e)] if e.kind() == ErrorKind::Unsupported => Err(e),
             [Ok(superblock), Err(e)] => {
-                Ok(Found::Store { superblock, damaged: Some(format!("copy 1 at offset 4096: {e}")) })
+                let damaged = Some(format!("copy 1 at offset 4096: {e}"));
+                Ok(Found::Store { superblock, copy: 0, damaged })
             }
             [Err(e), Ok(superblock)] => {
-                Ok(Found::Store { superblock, damaged: Some(format!("copy 0 at offset 0: {e}")) })
+                let damaged = Some(format!("copy 0 at offset 0: {e}"));
+                Ok(Found::Store { superblock, copy: 1, damaged })
             }
             [Err(first), Err(second)] => {
                 // While a store is created its magic words are written last; before that, only
@@ -221,10 +225,15 @@ impl Superblock {
         }
     }
 
-    /// Writes both copies, each durable before the next is touched.
+    /// Writes both copies, each durable before the next is touched. Only while both hold the same.
     pub(crate) fn persist<M: Medium>(&self, medium: &M) -> Result<()> {
+        self.persist_from(medium, 0)
+    }
+
+    /// The same, `first` (0 or 1) before the other.
+    pub(crate) fn persist_from<M: Medium>(&self, medium: &M, first: usize) -> Result<()> {
         let bytes = self.encode();
-        for at in COPIES {
+        for at in [COPIES[first], COPIES[1 - first]] {
             // The magic word is the commit: everything else of the copy is durable before it. When
             // the copy already has its magic, a torn write is told by the checksum.
             medium.store(at.plus(8), &[&bytes[8..]]);
