@@ -7,7 +7,9 @@
 //! 4. adopt: seal what was open where its records end, free what holds nothing, all durable before the superblock
 //!    begins a new incarnation.
 //!
-//! Steps 1 to 3 write nothing, so `check` uses them too. Step 4 is idempotent: a crash inside
+//! Steps 1 to 3 write nothing, so `check` uses them too. But what was read may be no more than what a process
+//! that died left in the CPU's caches, and step 4 builds on it: so on cache-line media, after such a crash, step 3
+//! flushes what it reads. Step 4 is idempotent: a crash inside
 //! leaves some blocks sealed where they ended anyway.
 //!
 //! Where a block's records end:
@@ -31,7 +33,7 @@ use crate::log::read;
 use crate::log::space::Space;
 use crate::options::Options;
 use crate::{Error, Result};
-use duramen_media::{Medium, Offset};
+use duramen_media::{Granularity, Medium, Offset};
 use std::time::Instant;
 
 pub(crate) use scan::Outcome;
@@ -164,9 +166,17 @@ pub(crate) fn read<M: Medium>(medium: &M, superblock: Superblock, options: &Opti
         unit_bytes,
         cut,
         now: clock.now(),
+        flushes: !rebooted && !superblock.clean && medium.granularity() == Granularity::CacheLine,
         on_progress: options.on_progress.as_ref(),
     };
     let scanned = scan.run(&headers.data, threads);
+    if scan.flushes {
+        medium.flush(Offset(0), HEAD_BYTES);
+        for &(unit, _) in &headers.free {
+            medium.flush(Offset(u64::from(unit.0) * unit_bytes), block::HEADER_BYTES);
+        }
+        medium.drain();
+    }
 
     let mut space = Space::new(superblock.units, incarnation);
     let mut freed = Vec::new();

@@ -50,6 +50,8 @@ pub(super) struct Scan<'a, M: Medium> {
     pub unit_bytes: u64,
     pub cut: Cut,
     pub now: u64,
+    /// Whether what is read may not be durable yet, and must become so.
+    pub flushes: bool,
     pub on_progress: Option<&'a OnProgress>,
 }
 
@@ -131,6 +133,9 @@ impl<'a, M: Medium> Scan<'a, M> {
                 }
             }
             keys.fetch_add(added as u64, Relaxed);
+            if self.flushes {
+                self.medium.drain();
+            }
             outcomes
         };
         let mut outcomes: Vec<(DataBlock, Outcome)> = if threads <= 1 || data.len() < 2 * BLOCKS_PER_TURN {
@@ -208,6 +213,9 @@ impl<'a, M: Medium> Scan<'a, M> {
             self.judge_end(data, &mut walk, bytes, seal, at, &mut outcome, &mut ahead, added);
         }
         self.flush(&mut ahead, added);
+        if self.flushes {
+            self.medium.flush(Offset(base), outcome.tail);
+        }
         outcome.reseal = data.header.seal.map(|(tail, _)| tail) != Some(outcome.tail);
         entry.set_tail(outcome.tail);
         entry.set_settled(outcome.tail);
