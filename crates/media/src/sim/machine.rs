@@ -4,7 +4,7 @@ use super::Model;
 use super::log::{Event, Kind, Log};
 use super::memory::{LINE_WORDS, Memory};
 use crate::{Error, ErrorKind, Granularity, LINE_BYTES, Medium, Offset, PAGE_BYTES, Result, lines_of};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicI64};
@@ -54,8 +54,18 @@ pub struct SimMedium {
 impl SimMedium {
     /// Goes on where `log` ends, as a new process would on the same machine: it sees every store, and
     /// what was not durable still is not. Records behind `log`.
+    ///
+    /// With byte granularity, what the process before had written past the cache is drained: entering the
+    /// kernel empties those buffers. (On cache-line media a `write` may have been a store whose flush never came.)
     #[must_use]
-    pub fn resume(log: Log) -> Self {
+    pub fn resume(mut log: Log) -> Self {
+        if log.model == Model::Byte {
+            let threads: BTreeSet<u16> = log.events.iter().map(|event| event.thread).collect();
+            for thread in threads {
+                let words = [0; LINE_WORDS];
+                log.events.push(Event { kind: Kind::Drain, mask: 0, thread, line: 0, words });
+            }
+        }
         let (memory, len) = log.replay();
         let thread_next = log.events.iter().map(|event| event.thread).max().unwrap_or(0);
         let (model, len_max) = (log.model, log.len_max);
