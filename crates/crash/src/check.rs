@@ -159,6 +159,17 @@ pub fn delete_all(
     Ok(())
 }
 
+/// With `Manual` space comes back only after a commit of the caller's.
+fn retry(store: &Sim, manual: bool, work: impl Fn() -> duramen::Result<()>) -> duramen::Result<()> {
+    for _ in 0..3 {
+        match work() {
+            Err(error) if manual && error.kind() == duramen::ErrorKind::OutOfSpace => store.commit()?,
+            done => return done,
+        }
+    }
+    work()
+}
+
 /// Overwrites everything, closes cleanly, reopens, and overwrites a few keys until the space
 /// has been used several times.
 ///
@@ -206,12 +217,10 @@ pub fn overwrite_all(
         if round % 7 == 0 {
             let mut batch = Batch::new();
             batch.put(&setup.keys[key], &last[key]);
-            let _ = store.apply(&batch).map_err(told("batch"))?;
+            retry(&store, manual, || store.apply(&batch).map(|_| ())).map_err(told("batch"))?;
         } else {
-            store.put(&setup.keys[key], &last[key]).map_err(told("overwriting a few keys"))?;
-        }
-        if manual && round % 8 == 0 {
-            store.commit().map_err(told("commit"))?;
+            let put = || store.put(&setup.keys[key], &last[key]);
+            retry(&store, manual, put).map_err(told("overwriting a few keys"))?;
         }
     }
     for (key, value) in last.iter().enumerate().filter(|(_, value)| !value.is_empty()) {

@@ -144,6 +144,7 @@ impl Explorer<'_> {
         let begin = log.events.len();
         let medium = SimMedium::resume(log);
         let kept = medium.clone();
+        let clock = setup.now();
         let mut rng = self.rng.fork();
         let ran = caught(|| {
             let mut session = Session::open(setup, medium, boot, before, &opened, &mut rng)?;
@@ -160,7 +161,6 @@ impl Explorer<'_> {
         self.totals.ops += ops.len() as u64;
         let log = kept.take_log();
         drop(kept);
-        let clock = setup.now();
         let result = self.crash_everywhere(boot, &log, begin, &history, depth);
         setup.clock.store(clock, Relaxed);
         result
