@@ -8,8 +8,8 @@
 //!    begins a new incarnation.
 //!
 //! Steps 1 to 3 write nothing, so `check` uses them too. But what was read may be no more than what a process
-//! that died left in the CPU's caches, and step 4 builds on it: so on cache-line media, after such a crash, step 3
-//! flushes what it reads. Step 4 is idempotent: a crash inside
+//! that died left in the CPU's caches, and step 4 builds on it: so on cache-line media step 3
+//! flushes what it reads (`Flushes`). Step 4 is idempotent: a crash inside
 //! leaves some blocks sealed where they ended anyway.
 //!
 //! Where a block's records end:
@@ -158,6 +158,13 @@ pub(crate) fn read<M: Medium>(medium: &M, superblock: Superblock, options: &Opti
     let index = HashIndex::new();
     let blocks = Blocks::new(bytes_max, unit_bytes);
     let clock = crate::store::StoreClock::new(options.clock.clone(), time_floor);
+    // Not durable yet may be: after a process crash, anything; after a reboot, what a recovery that was killed since
+    // then did to heads of blocks; after a clean close that did not finish, the superblock.
+    let flushes = match (medium.granularity(), superblock.clean, rebooted) {
+        (Granularity::CacheLine, false, false) => scan::Flushes::Records,
+        (Granularity::CacheLine, false, true) => scan::Flushes::Heads,
+        _ => scan::Flushes::Nothing,
+    };
     let scan = scan::Scan {
         medium,
         hasher: &hasher,
@@ -166,13 +173,13 @@ pub(crate) fn read<M: Medium>(medium: &M, superblock: Superblock, options: &Opti
         unit_bytes,
         cut,
         now: clock.now(),
-        flushes: !rebooted && !superblock.clean && medium.granularity() == Granularity::CacheLine,
+        flushes,
         on_progress: options.on_progress.as_ref(),
     };
     let scanned = scan.run(&headers.data, threads);
-    if scan.flushes {
+    if medium.granularity() == Granularity::CacheLine {
         medium.flush(Offset(0), HEAD_BYTES);
-        for &(unit, _) in &headers.free {
+        for &(unit, _) in headers.free.iter().filter(|_| flushes != scan::Flushes::Nothing) {
             medium.flush(Offset(u64::from(unit.0) * unit_bytes), block::HEADER_BYTES);
         }
         medium.drain();

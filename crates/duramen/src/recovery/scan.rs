@@ -42,6 +42,14 @@ pub(super) struct Scanned {
     pub live_bytes: u64,
 }
 
+/// What of a block may not be durable yet although it is there, and must become so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flushes {
+    Nothing,
+    Heads,
+    Records,
+}
+
 pub(super) struct Scan<'a, M: Medium> {
     pub medium: &'a M,
     pub hasher: &'a Hasher,
@@ -50,8 +58,7 @@ pub(super) struct Scan<'a, M: Medium> {
     pub unit_bytes: u64,
     pub cut: Cut,
     pub now: u64,
-    /// Whether what is read may not be durable yet, and must become so.
-    pub flushes: bool,
+    pub flushes: Flushes,
     pub on_progress: Option<&'a OnProgress>,
 }
 
@@ -133,7 +140,7 @@ impl<'a, M: Medium> Scan<'a, M> {
                 }
             }
             keys.fetch_add(added as u64, Relaxed);
-            if self.flushes {
+            if self.flushes != Flushes::Nothing {
                 self.medium.drain();
             }
             outcomes
@@ -213,8 +220,10 @@ impl<'a, M: Medium> Scan<'a, M> {
             self.judge_end(data, &mut walk, bytes, seal, at, &mut outcome, &mut ahead, added);
         }
         self.flush(&mut ahead, added);
-        if self.flushes {
-            self.medium.flush(Offset(base), outcome.tail);
+        match self.flushes {
+            Flushes::Nothing => {}
+            Flushes::Heads => self.medium.flush(Offset(base), block::HEADER_BYTES),
+            Flushes::Records => self.medium.flush(Offset(base), outcome.tail),
         }
         outcome.reseal = data.header.seal.map(|(tail, _)| tail) != Some(outcome.tail);
         entry.set_tail(outcome.tail);
