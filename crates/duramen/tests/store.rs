@@ -73,6 +73,40 @@ fn a_value_that_expires_can_be_updated_in_place() {
 }
 
 #[test]
+fn a_tombstone_outlives_the_dead_of_another_key_with_its_hash() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = dir.path().join("store");
+    let options = Options {
+        unit_bytes: Some(4096),
+        background: false,
+        hash_mask: 0,
+        len_max: 128 << 10,
+        ..Options::default()
+    };
+    let store = options.open(&path).unwrap();
+    let mut writer = store.writer().unwrap();
+    let fill = |writer: &mut duramen::Writer, from: u8| {
+        (from..from + 8).for_each(|i| writer.put(&[i], &[i; 400]).unwrap());
+    };
+    // One block with the old value, another with the tombstone and what the other key leaves dead.
+    // So small that its block is not worth compacting for it.
+    writer.put(b"d", b"").unwrap();
+    fill(&mut writer, 0);
+    writer.put(b"pad", &[0; 400]).unwrap();
+    writer.put(b"other", &[1; 400]).unwrap();
+    assert!(writer.delete(b"d").unwrap());
+    fill(&mut writer, 8);
+    writer.put(b"other", &[2; 400]).unwrap();
+    for _ in 0..1000 {
+        writer.put(b"churn", &[3; 400]).unwrap();
+    }
+    assert!(store.stats().compactions > 0);
+    drop(writer);
+    store.close().unwrap();
+    assert!(options.open(&path).unwrap().get(b"d").unwrap().is_none());
+}
+
+#[test]
 fn what_was_put_is_there_after_reopening() {
     for_each_store(|_, options, path| {
         let mut model = BTreeMap::new();

@@ -237,27 +237,29 @@ impl<M: Medium> Core<M> {
 
     fn move_records(&self, mover: &mut Mover, unit: Unit, bytes: &[u8], records: &[Found]) -> Result<bool> {
         let base = self.blocks.offset(unit);
-        let mut dead: Vec<(u64, u64)> = Vec::new();
-        let mut dead_here: HashMap<u64, u64> = HashMap::new();
+        // By key: keys that share a hash do not share their dead.
+        let mut dead: Vec<(&[u8], u64, u64)> = Vec::new();
+        let mut dead_here: HashMap<&[u8], u64> = HashMap::new();
         let mut moves: Vec<(u64, u64, Offset, u64)> = Vec::new();
         let mut drops: Vec<(u64, u64, Header)> = Vec::new();
         let mut gone = 0;
         let mut complete = true;
         for (at, header) in records {
             let record = &bytes[*at as usize..];
-            let hash = self.hasher.hash(header.key(record));
+            let key = header.key(record);
+            let hash = self.hasher.hash(key);
             let place = Offset(base + at);
             let guard = crossbeam_epoch::pin();
             let Some(slot) = self.index.find(hash, &guard, |slot| slot.location() == place) else {
-                dead.push((hash, *at));
-                *dead_here.entry(hash).or_default() += 1;
+                dead.push((key, hash, *at));
+                *dead_here.entry(key).or_default() += 1;
                 gone += header.record_bytes();
                 continue;
             };
             let hidden = slot.is_tombstone() || self.is_expired(header);
             if hidden {
                 self.hide(mover, hash, place, header, &guard);
-                if self.hides_nothing(slot, header, dead_here.get(&hash).copied()) {
+                if self.hides_nothing(slot, header, dead_here.get(key).copied()) {
                     drops.push((hash, *at, *header));
                     continue;
                 }
@@ -281,13 +283,15 @@ impl<M: Medium> Core<M> {
             // Last, since there is no way back: were the block kept, its older records would count for nobody.
             for (hash, at, header) in drops {
                 gone += header.record_bytes();
+                let key = header.key(&bytes[at as usize..]);
                 if self.drop_tombstone(mover, hash, Offset(base + at), &header) {
                     // They were counted for the slot that is gone now.
-                    dead.retain(|&(other, _)| other != hash);
+                    dead.retain(|&(other, ..)| other != key);
                 } else {
-                    dead.push((hash, at));
+                    dead.push((key, hash, at));
                 }
             }
+            let dead = dead.into_iter().map(|(_, hash, at)| (hash, at)).collect();
             let retired = Retired { unit, dead, bytes: gone, epoch: self.epochs.current().0 };
             let unseen = Arc::clone(&self.compaction.unseen);
             self.compaction.retired.fetch_add(1, Relaxed);
