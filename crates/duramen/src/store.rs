@@ -192,7 +192,7 @@ impl<M: Medium> Core<M> {
             if self.grow(least)? {
                 continue;
             }
-            if purpose != Purpose::Compaction && rounds < 64 && self.compact_now() {
+            if purpose != Purpose::Compaction && rounds < 64 && (self.compact_now() || self.seal_partial()) {
                 continue;
             }
             return Err(Error::new(
@@ -206,6 +206,14 @@ impl<M: Medium> Core<M> {
                 ),
             ));
         }
+    }
+
+    /// Seals the open blocks that nobody writes to, so that they can be compacted; whether there were any.
+    fn seal_partial(&self) -> bool {
+        let partial = self.space().drain_partial();
+        let any = !partial.is_empty();
+        partial.into_iter().for_each(|block| self.seal(block));
+        any
     }
 
     /// Grows the store by at least `least` units; false when the medium has no more.
@@ -348,9 +356,8 @@ impl<M: Medium> Core<M> {
         // if it counted: recovery judges it by its epoch.
         let manual = self.epochs.regime() == Regime::Manual && self.epochs.wrote();
         self.compaction.put_aside(self);
-        let partial = self.space().drain_partial();
         if !manual {
-            partial.into_iter().for_each(|block| self.seal(block));
+            self.seal_partial();
             self.commit()?;
         }
         let mut superblock = lock(&self.superblock);

@@ -107,6 +107,22 @@ fn a_tombstone_outlives_the_dead_of_another_key_with_its_hash() {
 }
 
 #[test]
+fn dead_records_in_blocks_that_nobody_writes_to_are_reclaimed() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let options =
+        Options { unit_bytes: Some(768), background: false, len_max: 24 << 10, ..Options::default() };
+    let store = options.open(dir.path().join("store")).unwrap();
+    let key = |i: usize| vec![i as u8; [2, 9, 40, 120, 16, 3, 120, 16, 120, 120, 16, 40, 9, 4][i]];
+    (0..14).for_each(|i| store.put(&key(i), &[1; 16]).unwrap());
+    // A block with room for a short key is kept open when a long one goes to the next.
+    let mut random = 1u64;
+    for _ in 0..5000 {
+        random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        store.put(&key((random >> 62) as usize), &[2; 20]).unwrap();
+    }
+}
+
+#[test]
 fn what_was_put_is_there_after_reopening() {
     for_each_store(|_, options, path| {
         let mut model = BTreeMap::new();
