@@ -24,6 +24,7 @@ use crate::format::{Epoch, Unit};
 use crate::index::hash::Backoff;
 use crate::log::appender::OpenBlock;
 use crate::log::blocks::Blocks;
+use crate::mutants::{Mutant, planted};
 use crate::{Error, ErrorKind, Result};
 use duramen_media::{Granularity, Medium, Offset};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -270,7 +271,7 @@ impl Epochs {
         for unit in std::mem::take(&mut *lock(&self.told)) {
             let block = blocks.at(unit);
             let (from, to) = (block.settled(), block.tail());
-            if from < to {
+            if from < to && !planted(Mutant::EpochNotFlushed) {
                 medium.flush(Offset(blocks.offset(unit) + from), to - from);
                 block.set_settled(to);
             }

@@ -36,6 +36,11 @@ mod error;
 mod format;
 mod index;
 mod log;
+#[cfg(feature = "mutants")]
+#[doc(hidden)]
+pub mod mutants;
+#[cfg(not(feature = "mutants"))]
+mod mutants;
 mod options;
 mod reader;
 mod recovery;

@@ -16,6 +16,7 @@ use crate::format::record::Header;
 use crate::index::Slot;
 use crate::index::hash::Backoff;
 use crate::log::read;
+use crate::mutants::{Mutant, planted};
 use crate::store::Core;
 use crossbeam_epoch::Guard;
 use duramen_media::{Medium, Offset};
@@ -196,7 +197,7 @@ impl<M: Medium> Core<M> {
     }
 
     pub(crate) fn is_expired(&self, header: &Header) -> bool {
-        header.expires_at.is_some_and(|at| at <= self.clock.now())
+        header.expires_at.is_some_and(|at| at <= self.clock.now()) && !planted(Mutant::ExpiredShown)
     }
 
     #[inline]

@@ -10,6 +10,7 @@ use crate::log::appender::OpenBlock;
 use crate::log::blocks::{Blocks, Use};
 use crate::log::read;
 use crate::log::space::{Purpose, RESERVE_UNITS, Space};
+use crate::mutants::{Mutant, planted};
 use crate::options::{Clock, Durability, Options};
 use crate::reader::{Cursor, Value};
 use crate::recovery::{self, Recovered};
@@ -140,6 +141,13 @@ impl<M: Medium> Core<M> {
         let generation = self.space().generation();
         let offset = self.offset_of(unit);
         let before = read::header(&self.medium, unit, offset).unwrap_or(block::Header::fresh(1));
+        // SAFETY: a free unit's header is written by nobody but whoever took the unit, which is us.
+        let before = unsafe { self.medium.bytes(offset, block::HEADER_BYTES) };
+        let before = block::Header::decode(unit, before).unwrap_or(block::Header::fresh(1));
+        let generation = match before.generation {
+            kept if planted(Mutant::GenerationKept) && kept.0 > 0 => kept,
+            _ => generation,
+        };
         let header = before.opened(units, generation);
         header.publish_fresh(&self.medium, unit, offset);
         if units > 1 && self.medium.granularity() == Granularity::Page {
@@ -269,13 +277,18 @@ impl<M: Medium> Core<M> {
     }
 
     fn adopt_units(&self, from: u32, more: u32) -> Result<()> {
-        write_free_headers(&self.medium, self.unit_bytes, from, more);
-        self.sync_or_poison()?;
+        if !planted(Mutant::GrownBeforeHeaders) {
+            write_free_headers(&self.medium, self.unit_bytes, from, more);
+            self.sync_or_poison()?;
+        }
         {
             let mut superblock = lock(&self.superblock);
             superblock.units = from + more;
             superblock.sequence += 1;
             superblock.persist(&self.medium).inspect_err(|_| self.epochs.poison())?;
+        }
+        if planted(Mutant::GrownBeforeHeaders) {
+            write_free_headers(&self.medium, self.unit_bytes, from, more);
         }
         let mut space = self.space();
         space.set_units(from + more);
@@ -536,7 +549,9 @@ impl<M: Medium> StoreOn<M> {
         let regime = regime_for(options.durability, medium.granularity());
         // Order: what recovery decided (seals, frees) is durable before the superblock
         // begins the new incarnation, and that before the first write.
-        recovered.adopt(&medium)?;
+        if !planted(Mutant::AdoptedTooLate) {
+            recovered.adopt(&medium)?;
+        }
         let superblock = Superblock {
             sequence: recovered.superblock.sequence + 1,
             clean: false,
@@ -546,7 +561,11 @@ impl<M: Medium> StoreOn<M> {
             epoch_base: recovered.epoch_base.0,
             ..recovered.superblock
         };
+        let copy_first = if planted(Mutant::SuperblockCopyZeroFirst) { 0 } else { copy_first };
         superblock.persist_from(&medium, copy_first)?;
+        if planted(Mutant::AdoptedTooLate) {
+            recovered.adopt(&medium)?;
+        }
         let waits = regime == Regime::Epochs && options.durability == Durability::EveryWrite;
         let epochs = Epochs::new(
             regime,

@@ -25,6 +25,7 @@ use crate::index::Slot;
 use crate::index::hash::Locked;
 use crate::log::appender::{Appender, Fields, STAGE_BYTES_MIN, member};
 use crate::log::space::Purpose;
+use crate::mutants::{Mutant, planted};
 use crate::reader::{Meta, Owed, Stamp, Value};
 use crate::store::{Core, StoreOn};
 use crate::{Error, KEY_BYTES_MAX, Result, VALUE_BYTES_MAX};
@@ -213,15 +214,21 @@ impl<M: Medium> Pen<M> {
             Some(_) if meta.updatable && !core.epochs.in_use() => Kind::CellSealed,
             Some(_) => Kind::Value,
         };
-        let version = old.as_ref().map_or_else(|| core.version_floor(), |old| old.version).next();
+        let version = match &old {
+            Some(old) if planted(Mutant::VersionNotAdvanced) => old.version,
+            _ => old.as_ref().map_or_else(|| core.version_floor(), |old| old.version).next(),
+        };
         let fields = Fields { kind, tag: meta.tag, expires_at: meta.expires_at, version, epoch };
         let appended = self.appender.append(core, fields, key, value, body);
         let grouped = self.group.is_some() && core.groups_mark_pending();
-        if !grouped && !core.epochs.in_use() {
+        let early = planted(Mutant::CellOpenedBeforeDurable) && kind == Kind::CellSealed;
+        if !grouped && !core.epochs.in_use() && !planted(Mutant::AcknowledgedWithoutDrain) && !early {
             self.appender.drain(core);
         }
         if kind == Kind::CellSealed {
-            self.appender.drain(core);
+            if !early {
+                self.appender.drain(core);
+            }
             self.appender.open_cell(core, appended.at, fields, key, value.len());
         }
         self.appender.count_live(appended.bytes);
@@ -229,7 +236,8 @@ impl<M: Medium> Pen<M> {
         let slot = Slot::new(appended.at).with_tombstone(new.is_none()).with_pending(grouped);
         let crowded = match found {
             Some(place) => {
-                place.set(slot.with_stale(place.get().stale() + 1));
+                let more = u64::from(!planted(Mutant::StaleNotCounted));
+                place.set(slot.with_stale(place.get().stale() + more));
                 false
             }
             None => locked.insert(slot),
@@ -315,6 +323,11 @@ impl<M: Medium> Pen<M> {
         }
         check_range(at, bytes.len(), record.header.value_bytes as usize)?;
         let to = record.value_offset().plus(at as u64);
+        if planted(Mutant::UpdateTorn) {
+            core.medium.store(to, &[bytes]);
+            core.medium.persist(to, bytes.len() as u64);
+            return Ok(Some(Update::InPlace));
+        }
         if !bytes.len().is_power_of_two() || !to.0.is_multiple_of(bytes.len() as u64) {
             return Ok(None);
         }

@@ -32,6 +32,7 @@ use crate::log::appender::{Appender, Fields};
 use crate::log::blocks::Use;
 use crate::log::read;
 use crate::log::space::Purpose;
+use crate::mutants::{Mutant, planted};
 use crate::store::Core;
 use crossbeam_epoch::Guard;
 use duramen_media::{Granularity, Medium, Offset};
@@ -295,7 +296,11 @@ impl<M: Medium> Core<M> {
             let retired = Retired { unit, dead, bytes: gone, epoch: self.epochs.current().0 };
             let unseen = Arc::clone(&self.compaction.unseen);
             self.compaction.retired.fetch_add(1, Relaxed);
-            crossbeam_epoch::pin().defer(move || lock(&unseen).push(retired));
+            if planted(Mutant::FreedBeforeReadersLeave) {
+                lock(&unseen).push(retired);
+            } else {
+                crossbeam_epoch::pin().defer(move || lock(&unseen).push(retired));
+            }
         }
         Ok(complete)
     }
@@ -319,7 +324,8 @@ impl<M: Medium> Core<M> {
     fn hides_nothing(&self, slot: Slot, header: &Header, dead_here: Option<u64>) -> bool {
         let settled =
             !slot.is_pending() && (!self.epochs.in_use() || header.epoch <= self.epochs.committed());
-        settled && slot.stale() != Slot::STALE_MANY && slot.stale() <= dead_here.unwrap_or(0)
+        planted(Mutant::TombstoneDroppedEarly)
+            || settled && slot.stale() != Slot::STALE_MANY && slot.stale() <= dead_here.unwrap_or(0)
     }
 
     /// Removes a tombstone that hides nothing from the index; false when it was superseded meanwhile.
@@ -333,7 +339,9 @@ impl<M: Medium> Core<M> {
         if found.get().stale() > 0 {
             self.uncount(place, header.record_bytes(), &mover.activity);
         }
-        self.version_floor.fetch_max(header.version.0, Relaxed);
+        if !planted(Mutant::VersionFloorMissing) {
+            self.version_floor.fetch_max(header.version.0, Relaxed);
+        }
         locked.remove(found);
         true
     }
@@ -347,7 +355,7 @@ impl<M: Medium> Core<M> {
         let mut fields = Fields {
             kind: header.kind,
             tag: header.tag,
-            expires_at: header.expires_at,
+            expires_at: header.expires_at.filter(|_| !planted(Mutant::ExpiryNotCopied)),
             version: header.version,
             epoch,
         };
@@ -365,7 +373,9 @@ impl<M: Medium> Core<M> {
 
     /// Drains the copies and lets the slots lead to them, where they still led to the originals.
     fn swap_slots(&self, mover: &mut Mover, base: u64, bytes: &[u8], moves: &[(u64, u64, Offset, u64)]) {
-        mover.appender.drain(self);
+        if !planted(Mutant::CopiesNotDrained) {
+            mover.appender.drain(self);
+        }
         let guard = crossbeam_epoch::pin();
         for &(hash, from, to, size) in moves {
             let place = Offset(base + from);
@@ -438,7 +448,8 @@ impl<M: Medium> Core<M> {
             return;
         }
         let last = ready.iter().map(|r| r.epoch).max().unwrap_or(0);
-        while self.epochs.in_use() && self.epochs.committed().0 <= last {
+        while self.epochs.in_use() && self.epochs.committed().0 <= last && !planted(Mutant::FreedBeforeCommit)
+        {
             // With `Manual` only the caller commits.
             if self.epochs.regime() == Regime::Manual || self.commit().is_err() {
                 let committed = self.epochs.committed().0;
@@ -472,6 +483,13 @@ impl<M: Medium> Core<M> {
         }
         let many: Vec<Unit> =
             retired.iter().map(|r| r.unit).filter(|&unit| self.blocks.at(unit).units() > 1).collect();
+        if planted(Mutant::FreedUnitsWithoutHeaders) {
+            for &unit in &many {
+                if let Ok(header) = header_of(unit) {
+                    header.alone().publish_word(&self.medium, unit, self.offset_of(unit));
+                }
+            }
+        }
         if !many.is_empty() {
             for &unit in &many {
                 let units = self.blocks.at(unit).units();

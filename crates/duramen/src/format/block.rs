@@ -28,6 +28,7 @@
 //! On media with epochs, a seal counts only when its epoch is committed.
 
 use super::{Epoch, Generation, Unit, u64_at};
+use crate::mutants::{Mutant, planted};
 use duramen_media::{Medium, Offset};
 
 pub(crate) const HEADER_BYTES: u64 = 64;
@@ -119,6 +120,10 @@ impl Header {
 
     /// The same, and durable on return (but for page media).
     pub(crate) fn publish_fresh<M: Medium>(&self, medium: &M, at: Unit, offset: Offset) {
+        if planted(Mutant::BlockHeaderNotFlushed) {
+            medium.store_u64(offset.plus(if self.which { 16 } else { 8 }), self.generation.0);
+            return medium.store_u64(offset, self.word(at));
+        }
         self.store(medium, at, offset);
         medium.drain();
     }

@@ -23,6 +23,7 @@
 //! place.
 
 use super::{Epoch, Version, u32_at, u64_at};
+use crate::mutants::{Mutant, planted};
 use crate::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 pub(crate) const HEADER_BYTES: u64 = 24;
@@ -233,7 +234,7 @@ impl<'a> Walk<'a> {
         let at = self.at;
         let bytes = &self.block[at.min(self.end) as usize..self.end as usize];
         match Header::decode(bytes) {
-            Some(header) if header.verify(bytes, self.seed) => {
+            Some(header) if header.verify(bytes, self.seed) || torn_batch(&header) => {
                 self.at += header.record_bytes();
                 Step::Record { at, header }
             }
@@ -256,6 +257,11 @@ impl<'a> Walk<'a> {
     }
 }
 
+/// A planted bug: see [`Mutant::BatchWithoutCommit`].
+fn torn_batch(header: &Header) -> bool {
+    planted(Mutant::BatchWithoutCommit) && header.kind == Kind::Batch
+}
+
 /// The members of a batch record that was verified, as offsets in the record and headers. A
 /// body that is not a whole run of members gives an error: it was written so, by a defect or by
 /// somebody else.
@@ -274,7 +280,7 @@ pub(crate) fn members(record: &[u8], batch: &Header, seed: u32) -> Result<Vec<(u
             Step::Record { at, header } => {
                 return Err(format!("batch holds a {:?} record at its byte {at}", header.kind));
             }
-            Step::End { at } if at == end => return Ok(found),
+            Step::End { at } if at == end || torn_batch(batch) => return Ok(found),
             Step::End { at } => return Err(format!("batch members end at byte {at}, wanted {end}")),
         }
     }

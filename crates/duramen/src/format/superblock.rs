@@ -27,6 +27,7 @@
 //! | 96 | 32 | zero |
 
 use super::{FORMAT_VERSION, HEAD_BYTES, u32_at, u64_at};
+use crate::mutants::{Mutant, planted};
 use crate::{Error, ErrorKind, Result};
 use duramen_media::{Medium, Offset};
 
@@ -233,6 +234,12 @@ impl Superblock {
     /// The same, `first` (0 or 1) before the other.
     pub(crate) fn persist_from<M: Medium>(&self, medium: &M, first: usize) -> Result<()> {
         let bytes = self.encode();
+        if planted(Mutant::SuperblockCopiesTogether) {
+            COPIES.iter().for_each(|&at| medium.store(at, &[&bytes]));
+            COPIES.iter().for_each(|&at| medium.flush(at, BYTES as u64));
+            medium.drain();
+            return Ok(medium.sync()?);
+        }
         for at in [COPIES[first], COPIES[1 - first]] {
             // The magic word is the commit: everything else of the copy is durable before it. When
             // the copy already has its magic, a torn write is told by the checksum.

@@ -22,6 +22,7 @@ use super::space::Purpose;
 use crate::Result;
 use crate::format::record::{self, Header, Kind};
 use crate::format::{Unit, block, mark};
+use crate::mutants::{Mutant, planted};
 use crate::store::Core;
 use duramen_media::{Medium, Offset};
 
@@ -179,7 +180,7 @@ impl Appender {
 
     #[inline]
     fn write<M: Medium>(&self, core: &Core<M>, at: Offset, parts: &[&[u8]]) {
-        if core.epochs.in_use() {
+        if core.epochs.in_use() || planted(Mutant::RecordNotFlushed) {
             // The committer flushes, once for all.
             core.medium.store(at, parts);
         } else if self.grouped {
@@ -293,7 +294,9 @@ impl<M: Medium> Core<M> {
     pub(crate) fn seal(&self, block: OpenBlock) {
         let entry = self.blocks.at(block.unit);
         entry.set_tail(block.tail);
-        block.header.publish_seal(&self.medium, Offset(block.offset), block.tail, self.epochs.current());
+        let epoch =
+            if planted(Mutant::SealOfOldEpoch) { crate::format::Epoch(0) } else { self.epochs.current() };
+        block.header.publish_seal(&self.medium, Offset(block.offset), block.tail, epoch);
         entry.live_add(block.live);
         entry.set_state(Use::Sealed);
     }

@@ -31,6 +31,7 @@ use crate::index::{Hasher, MEDIUM_BYTES_MAX};
 use crate::log::blocks::{Blocks, Use};
 use crate::log::read;
 use crate::log::space::Space;
+use crate::mutants::{Mutant, planted};
 use crate::options::Options;
 use crate::{Error, Result};
 use duramen_media::{Granularity, Medium, Offset};
@@ -165,6 +166,7 @@ pub(crate) fn read<M: Medium>(medium: &M, superblock: Superblock, options: &Opti
         (Granularity::CacheLine, false, true) => scan::Flushes::Heads,
         _ => scan::Flushes::Nothing,
     };
+    let flushes = if planted(Mutant::DeadProcessNotFlushed) { scan::Flushes::Nothing } else { flushes };
     let scan = scan::Scan {
         medium,
         hasher: &hasher,
@@ -303,7 +305,7 @@ fn decide_cut<M: Medium>(
         .filter(ours)
         .find(|(_, mark)| {
             // After a mere process crash nothing that a mark speaks of can be missing.
-            !rebooted || {
+            !rebooted || planted(Mutant::MarkNotProven) || {
                 let (records, sum) = scan::count_epoch(medium, superblock, &headers.data, mark.epoch);
                 (records, sum) == (mark.records, mark.sum)
             }

@@ -9,6 +9,7 @@ use crate::index::hash::HashIndex;
 use crate::index::{Hasher, Keys, Slot};
 use crate::log::blocks::{Blocks, Use};
 use crate::log::read;
+use crate::mutants::{Mutant, planted};
 use crate::options::{OnProgress, Progress};
 use duramen_media::{Medium, Offset};
 use std::sync::atomic::AtomicU64;
@@ -339,7 +340,8 @@ impl<'a, M: Medium> Scan<'a, M> {
     /// Enters a record in the index, if it is the newest of its key so far.
     fn enter(&self, entry: &Entry<'_>, added: &mut i64) {
         let guard = crossbeam_epoch::pin();
-        let expired = entry.header.expires_at.is_some_and(|at| at <= self.now);
+        let expired =
+            entry.header.expires_at.is_some_and(|at| at <= self.now) && !planted(Mutant::ExpiredShown);
         let absent = entry.header.kind == Kind::Tombstone || expired;
         let block = self.blocks.of(entry.at.0);
         if let Some(at) = entry.header.expires_at
@@ -365,7 +367,9 @@ impl<'a, M: Medium> Scan<'a, M> {
         let stale = other.stale() + 1;
         // Of equal versions one is the other's copy, made by compaction: the younger block has it.
         let age = |at: Offset| (self.blocks.of(at.0).generation(), at);
-        if (entry.header.version, age(entry.at)) > (header.version, age(other.location())) {
+        if (entry.header.version, age(entry.at)) > (header.version, age(other.location()))
+            || planted(Mutant::LastScannedWins)
+        {
             self.blocks.of(other.location().0).live_sub(header.record_bytes());
             block.live_add(entry.header.record_bytes());
             *added += i64::from(!absent) - i64::from(!other.is_tombstone());

@@ -1,0 +1,119 @@
+//! Planted bugs: what the crash driver must find, to show that it can. Without the feature `mutants`
+//! [`planted`] is a constant, and nothing of them is left in the code.
+
+/// A bug, named after what is wrong with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+#[cfg_attr(not(feature = "mutants"), allow(dead_code))]
+pub enum Mutant {
+    /// A record is stored and its write-back never started before its slot leads to it.
+    RecordNotFlushed = 1,
+    /// A write returns without a drain.
+    AcknowledgedWithoutDrain,
+    /// A cell is opened before its record is durable.
+    CellOpenedBeforeDurable,
+    /// A block is used again with the generation of its last use.
+    GenerationKept,
+    /// The header of a new block is stored and never flushed.
+    BlockHeaderNotFlushed,
+    /// A tombstone is dropped while an older version of its key is on the medium.
+    TombstoneDroppedEarly,
+    /// A superseded record is not counted, so that a tombstone seems to hide nothing.
+    StaleNotCounted,
+    /// A key is written anew with a version below that of a tombstone that was dropped.
+    VersionFloorMissing,
+    /// Recovery keeps of each key the version that it reads last.
+    LastScannedWins,
+    /// An overwrite keeps the version of what it replaces.
+    VersionNotAdvanced,
+    /// Members of a torn batch count.
+    BatchWithoutCommit,
+    /// Recovery takes a commit mark for proof of its epoch.
+    MarkNotProven,
+    /// A commit does not flush what the epoch wrote.
+    EpochNotFlushed,
+    /// A seal claims to be of an epoch long committed.
+    SealOfOldEpoch,
+    /// A block is freed before the epoch that superseded its records is committed.
+    FreedBeforeCommit,
+    /// A block is freed while readers may still see it.
+    FreedBeforeReadersLeave,
+    /// Compaction lets slots lead to copies, and frees the originals, before the copies are durable.
+    CopiesNotDrained,
+    /// Compaction forgets when a value expires.
+    ExpiryNotCopied,
+    /// An update in place is not one atomic store.
+    UpdateTorn,
+    /// An expired key is shown.
+    ExpiredShown,
+    /// The superblock begins the new incarnation before what recovery decided is durable.
+    AdoptedTooLate,
+    /// Both copies of the superblock are written at once.
+    SuperblockCopiesTogether,
+    /// The first update of the superblock begins with copy 0, whichever was read.
+    SuperblockCopyZeroFirst,
+    /// Recovery does not flush what a dead process left in the caches.
+    DeadProcessNotFlushed,
+    /// New units are counted before their headers are durable.
+    GrownBeforeHeaders,
+    /// A freed block of several units is made one unit long before the others have headers.
+    FreedUnitsWithoutHeaders,
+}
+
+/// Whether `mutant` is to misbehave.
+#[cfg(not(feature = "mutants"))]
+#[inline(always)]
+pub(crate) const fn planted(_mutant: Mutant) -> bool {
+    false
+}
+
+#[cfg(feature = "mutants")]
+pub use planting::*;
+
+#[cfg(feature = "mutants")]
+mod planting {
+    use super::Mutant;
+    use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+    static PLANTED: AtomicU8 = AtomicU8::new(0);
+
+    /// Whether `mutant` is to misbehave.
+    pub(crate) fn planted(mutant: Mutant) -> bool {
+        PLANTED.load(Relaxed) == mutant as u8
+    }
+
+    /// Plants one bug, or none, in place of the one before.
+    pub fn plant(mutant: Option<Mutant>) {
+        PLANTED.store(mutant.map_or(0, |mutant| mutant as u8), Relaxed);
+    }
+
+    /// All of them.
+    pub const ALL: [Mutant; 26] = [
+        Mutant::RecordNotFlushed,
+        Mutant::AcknowledgedWithoutDrain,
+        Mutant::CellOpenedBeforeDurable,
+        Mutant::GenerationKept,
+        Mutant::BlockHeaderNotFlushed,
+        Mutant::TombstoneDroppedEarly,
+        Mutant::StaleNotCounted,
+        Mutant::VersionFloorMissing,
+        Mutant::LastScannedWins,
+        Mutant::VersionNotAdvanced,
+        Mutant::BatchWithoutCommit,
+        Mutant::MarkNotProven,
+        Mutant::EpochNotFlushed,
+        Mutant::SealOfOldEpoch,
+        Mutant::FreedBeforeCommit,
+        Mutant::FreedBeforeReadersLeave,
+        Mutant::CopiesNotDrained,
+        Mutant::ExpiryNotCopied,
+        Mutant::UpdateTorn,
+        Mutant::ExpiredShown,
+        Mutant::AdoptedTooLate,
+        Mutant::SuperblockCopiesTogether,
+        Mutant::SuperblockCopyZeroFirst,
+        Mutant::DeadProcessNotFlushed,
+        Mutant::GrownBeforeHeaders,
+        Mutant::FreedUnitsWithoutHeaders,
+    ];
+}
