@@ -66,8 +66,9 @@ pub(crate) struct Epochs {
     /// Whether anything was written since the last commit.
     wrote: AtomicBool,
     activities: Mutex<Vec<Arc<Activity>>>,
-    /// Blocks written to since the last commit, where the committer flushes.
-    told: Mutex<Vec<Unit>>,
+    /// Blocks written to in an epoch, by its lowest bit, where the committer flushes. Not one list: a
+    /// commit that took what the next epoch has told already would leave that one without.
+    told: [Mutex<Vec<Unit>>; 2],
     tells: bool,
     /// The slot of the next mark.
     commit: Mutex<usize>,
@@ -96,7 +97,7 @@ impl Epochs {
             poisoned: AtomicBool::new(false),
             wrote: AtomicBool::new(false),
             activities: Mutex::default(),
-            told: Mutex::default(),
+            told: Default::default(),
             tells: regime != Regime::Immediate && granularity == Granularity::CacheLine,
             commit: Mutex::new(next_slot),
             incarnation,
@@ -222,7 +223,7 @@ impl Epochs {
         blocks.at(block.unit).set_tail(block.tail);
         if block.told_epoch != epoch.0 {
             block.told_epoch = epoch.0;
-            lock(&self.told).push(block.unit);
+            lock(&self.told[(epoch.0 & 1) as usize]).push(block.unit);
         }
     }
 
@@ -268,7 +269,7 @@ impl Epochs {
             records += count.swap(0, Acquire);
             sum = sum.wrapping_add(total.swap(0, Acquire));
         }
-        for unit in std::mem::take(&mut *lock(&self.told)) {
+        for unit in std::mem::take(&mut *lock(&self.told[(epoch & 1) as usize])) {
             let block = blocks.at(unit);
             let (from, to) = (block.settled(), block.tail());
             if from < to && !planted(Mutant::EpochNotFlushed) {

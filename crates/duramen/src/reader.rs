@@ -147,8 +147,10 @@ impl<'a> Record<'a> {
     pub(crate) fn stamp(&self, cell: impl FnOnce() -> Vec<u8>) -> Stamp {
         let version = self.header.version.0;
         if self.header.kind.is_cell() {
-            // The highest bit keeps it apart from every version.
-            Stamp((rapidhash::v3::rapidhash_v3(&cell()) ^ version) | 1 << 63)
+            // Not the version: compaction gives a cell that it moves the next one. The highest bit keeps
+            // it apart from every version.
+            let meta = u64::from(self.header.tag) ^ self.header.expires_at.unwrap_or(0) << 8;
+            Stamp((rapidhash::v3::rapidhash_v3(&cell()) ^ meta) | 1 << 63)
         } else {
             Stamp(version)
         }
@@ -187,17 +189,38 @@ impl<M: Medium> Core<M> {
         }
     }
 
-    /// A copy of a cell's value, each aligned 8 bytes as one piece.
+    /// A copy of a cell's value, each piece that may be updated as one read as one.
     fn cell_once(&self, record: &Record<'_>) -> Vec<u8> {
         let (from, bytes) = (record.value_offset().0, record.header.value_bytes as usize);
-        let first = from & !7;
-        let words = (first..from + bytes as u64).step_by(8);
-        let copy: Vec<u8> = words.flat_map(|at| self.medium.load_u64(Offset(at)).to_le_bytes()).collect();
+        let (first, end) = (from & !7, from + bytes as u64);
+        let mut copy = vec![0; (end - first).next_multiple_of(8) as usize];
+        let wide = self.medium.atomic_bytes_max() >= 16;
+        let mut at = first;
+        while at < end {
+            let to = (at - first) as usize;
+            // Pieces of 16 bytes may be updated as one.
+            if wide
+                && at % 16 == 0
+                && at + 16 <= end
+                && self.medium.load_atomic(Offset(at), &mut copy[to..to + 16])
+            {
+                at += 16;
+            } else {
+                copy[to..to + 8].copy_from_slice(&self.medium.load_u64(Offset(at)).to_le_bytes());
+                at += 8;
+            }
+        }
         copy[(from - first) as usize..][..bytes].to_vec()
     }
 
     pub(crate) fn is_expired(&self, header: &Header) -> bool {
-        header.expires_at.is_some_and(|at| at <= self.clock.now()) && !planted(Mutant::ExpiredShown)
+        header.expires_at.is_some_and(|at| {
+            let expired = at <= self.clock.now() && !planted(Mutant::ExpiredShown);
+            if expired {
+                self.clock.reached(at);
+            }
+            expired
+        })
     }
 
     #[inline]
@@ -263,7 +286,7 @@ impl<M: Medium> Core<M> {
     /// Recovery reads a block from its beginning, so everything between what is settled and the end of this record
     /// must be durable with it. A caller in a group drains when it settles.
     #[cold]
-    fn help(&self, record: &Record<'_>, drain: bool) {
+    pub(crate) fn help(&self, record: &Record<'_>, drain: bool) {
         let unit = self.blocks.unit_of(record.at.0);
         let from = self.blocks.offset(unit) + self.blocks.at(unit).settled();
         let to = record.at.0 + record.header.record_bytes();
@@ -322,12 +345,13 @@ impl<M: Medium> Core<M> {
             slots.clear();
             cursor = self.index.scan(cursor, &guard, &mut |slot| slots.push(slot));
             for &slot in &slots {
-                if slot.is_tombstone() {
+                let record = self.record(slot.location());
+                // What is not yet settled takes the ordinary way, also what is absent: that too is an answer.
+                let settled = !slot.is_pending() && !self.epochs.must_wait(record.header.epoch);
+                if settled && slot.is_tombstone() {
                     continue;
                 }
-                let record = self.record(slot.location());
-                // What is not yet settled takes the ordinary way.
-                let value = if slot.is_pending() || self.epochs.must_wait(record.header.epoch) {
+                let value = if !settled || record.header.kind.is_cell() {
                     let key = record.key();
                     self.look_up(key, self.hasher.hash(key), crossbeam_epoch::pin(), None)?.1
                 } else if self.is_expired(&record.header) {

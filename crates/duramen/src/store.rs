@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A store on the media of this machine.
 pub type Store = StoreOn<Mapped>;
@@ -35,6 +35,8 @@ const GROWTH_SHARE: u64 = 8;
 /// ... within these bounds, so that neither a small store jumps nor a large one stalls.
 const GROWTH_BYTES_MIN: u64 = 1 << 20;
 const GROWTH_BYTES_MAX: u64 = 64 << 20;
+/// How long growth that failed is not tried again.
+const GROWTH_RETRY_MILLIS: u64 = 1000;
 
 /// All that the parts of a store share.
 pub(crate) struct Core<M: Medium> {
@@ -57,6 +59,9 @@ pub(crate) struct Core<M: Medium> {
     growing: Mutex<()>,
     /// The unit count that growth failed at, so that not every writer tries again; 0 for none.
     grown_out: AtomicU64,
+    /// When that was, in milliseconds since `begun`.
+    grown_out_at: AtomicU64,
+    begun: Instant,
     closed: AtomicBool,
     interval_nanos: AtomicU64,
     pub background: Background,
@@ -101,6 +106,18 @@ impl StoreClock {
         now.max(self.floor.load(Relaxed))
     }
 
+    /// Somebody was told that what expires at `at` has expired: from now on it has.
+    pub(crate) fn reached(&self, at: u64) {
+        if self.floor.load(Relaxed) < at {
+            self.floor.fetch_max(at, Relaxed);
+        }
+    }
+
+    /// The least that the time will ever be.
+    pub(crate) fn floor(&self) -> u64 {
+        self.floor.load(Relaxed)
+    }
+
     /// From now on the time is never less than this.
     pub(crate) fn raise(&self) -> u64 {
         let now = self.now();
@@ -141,9 +158,6 @@ impl<M: Medium> Core<M> {
         let generation = self.space().generation();
         let offset = self.offset_of(unit);
         let before = read::header(&self.medium, unit, offset).unwrap_or(block::Header::fresh(1));
-        // SAFETY: a free unit's header is written by nobody but whoever took the unit, which is us.
-        let before = unsafe { self.medium.bytes(offset, block::HEADER_BYTES) };
-        let before = block::Header::decode(unit, before).unwrap_or(block::Header::fresh(1));
         let generation = match before.generation {
             kept if planted(Mutant::GenerationKept) && kept.0 > 0 => kept,
             _ => generation,
@@ -235,7 +249,11 @@ impl<M: Medium> Core<M> {
         if units != before {
             return Ok(true);
         }
-        if self.grown_out.load(Relaxed) == u64::from(units) + 1 {
+        // Whoever enlarges the file system is noticed within a second.
+        let now = self.begun.elapsed().as_millis() as u64;
+        if self.grown_out.load(Relaxed) == u64::from(units) + 1
+            && now < self.grown_out_at.load(Relaxed) + GROWTH_RETRY_MILLIS
+        {
             return Ok(false);
         }
         self.epochs.check_writable()?;
@@ -267,6 +285,7 @@ impl<M: Medium> Core<M> {
         // Remembered until space is freed: every growth that fails costs a system call.
         if last_error.is_some() || units_max == 0 {
             self.grown_out.store(u64::from(units) + 1, Relaxed);
+            self.grown_out_at.store(now, Relaxed);
         }
         Ok(false)
     }
@@ -333,9 +352,9 @@ impl<M: Medium> Core<M> {
     /// Puts the time of day on the medium, so that what expired stays expired though the
     /// clock should go back.
     pub(crate) fn persist_time(&self) -> Result<()> {
-        let now = self.clock.raise();
         let mut superblock = lock(&self.superblock);
-        if superblock.time_floor < now {
+        if superblock.time_floor < self.clock.floor() {
+            let now = self.clock.raise();
             superblock.time_floor = now;
             superblock.sequence += 1;
             superblock.persist(&self.medium)?;
@@ -348,6 +367,10 @@ impl<M: Medium> Core<M> {
             0 => None,
             nanos => Some(Duration::from_nanos(nanos)),
         }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Relaxed)
     }
 
     fn durability(&self) -> Durability {
@@ -598,6 +621,8 @@ impl<M: Medium> StoreOn<M> {
             superblock: Mutex::new(superblock),
             growing: Mutex::new(()),
             grown_out: AtomicU64::new(0),
+            grown_out_at: AtomicU64::new(0),
+            begun: Instant::now(),
             closed: AtomicBool::new(false),
             interval_nanos: AtomicU64::new(interval_nanos(options.durability)),
             background: Background::default(),

@@ -76,14 +76,27 @@ enum Wrote {
         epoch: Epoch,
         replaced: Option<Meta>,
     },
-    Changed,
-    Absent,
+    /// Not written, and the epoch of what says so: the answer must not be told before that is durable.
+    Changed {
+        epoch: Epoch,
+    },
+    Absent {
+        epoch: Epoch,
+    },
+}
+
+impl Wrote {
+    fn epoch(&self) -> Epoch {
+        match self {
+            Self::Done { epoch, .. } | Self::Changed { epoch } | Self::Absent { epoch } => *epoch,
+        }
+    }
 }
 
 /// A group in progress.
 struct Group {
-    /// See invariant 3.
-    guard: Guard,
+    /// See invariant 3. `None` only while nothing is pending.
+    guard: Option<Guard>,
     /// Slots to be cleared of their pending mark: hash and location.
     pending: Vec<(u64, Offset)>,
     owed: Owed,
@@ -136,7 +149,7 @@ impl<M: Medium> Pen<M> {
     fn replace(&mut self, core: &Core<M>, key: &[u8], new: Option<(&[u8], Meta)>) -> Result<Option<Meta>> {
         Ok(match self.write(core, key, new, Want::Anything)? {
             Wrote::Done { replaced, .. } => replaced,
-            Wrote::Changed | Wrote::Absent => None,
+            Wrote::Changed { .. } | Wrote::Absent { .. } => None,
         })
     }
 
@@ -148,8 +161,8 @@ impl<M: Medium> Pen<M> {
         value: Option<(&[u8], Meta)>,
     ) -> Result<Swap> {
         Ok(match self.write(core, key, value, Want::Stamp(seen))? {
-            Wrote::Done { .. } | Wrote::Absent => Swap::Done,
-            Wrote::Changed => Swap::Changed,
+            Wrote::Done { .. } | Wrote::Absent { .. } => Swap::Done,
+            Wrote::Changed { .. } => Swap::Changed,
         })
     }
 
@@ -174,9 +187,7 @@ impl<M: Medium> Pen<M> {
             core.index.split(hash, core, &guard);
         }
         drop(guard);
-        if let Wrote::Done { epoch, .. } = wrote {
-            self.finish(core, epoch)?;
-        }
+        self.finish(core, wrote.epoch())?;
         Ok(wrote)
     }
 
@@ -199,15 +210,14 @@ impl<M: Medium> Pen<M> {
         let found = locked.find(|slot| core.is_key_at(slot, key));
         let old = found.map(|place| Old::read(core, place.get()));
         let present = old.as_ref().is_some_and(|old| old.present);
-        match want {
-            Want::Stamp(stamp) if stamp != old.as_ref().map_or(Stamp::NEVER, |old| old.stamp) => {
-                self.appender.unstage();
-                return (Wrote::Changed, false, None);
-            }
-            _ if new.is_none() && !present => {
-                return (Wrote::Absent, false, None);
-            }
-            _ => {}
+        let changed = match want {
+            Want::Stamp(stamp) => stamp != old.as_ref().map_or(Stamp::NEVER, |old| old.stamp),
+            Want::Anything | Want::Present => false,
+        };
+        if changed || (new.is_none() && !present) {
+            self.appender.unstage();
+            let epoch = self.told_of(core, old.as_ref());
+            return (if changed { Wrote::Changed { epoch } } else { Wrote::Absent { epoch } }, false, None);
         }
         let kind = match new {
             None => Kind::Tombstone,
@@ -252,6 +262,16 @@ impl<M: Medium> Pen<M> {
         }
         let replaced = old.filter(|old| old.present).map(|old| old.meta);
         (Wrote::Done { epoch, replaced }, crowded, Some(appended.sum))
+    }
+
+    /// Makes sure that what was found may be told of: flushes what its writer has not drained yet, and
+    /// returns the epoch to wait for.
+    fn told_of(&self, core: &Core<M>, old: Option<&Old>) -> Epoch {
+        let Some(old) = old else { return Epoch(0) };
+        if old.slot.is_pending() {
+            core.help(&core.record(old.at), self.group.is_none());
+        }
+        core.record(old.at).header.epoch
     }
 
     /// Counts a key that came or went. An expired one counts until it is swept.
@@ -328,7 +348,10 @@ impl<M: Medium> Pen<M> {
             core.medium.persist(to, bytes.len() as u64);
             return Ok(Some(Update::InPlace));
         }
-        if !bytes.len().is_power_of_two() || !to.0.is_multiple_of(bytes.len() as u64) {
+        if !bytes.len().is_power_of_two()
+            || bytes.len() as u64 > core.medium.atomic_bytes_max()
+            || !to.0.is_multiple_of(bytes.len() as u64)
+        {
             return Ok(None);
         }
         // Pending while it is not durable: a reader that sees the new value sees the mark too, since it looks
@@ -385,9 +408,16 @@ impl<M: Medium> Pen<M> {
         let epoch = core.epochs.enter(&self.activity);
         let outcome = self.apply_locked(core, batch, &order, &last, &hashes, epoch, &guard);
         let sum = outcome.as_ref().map_or(0, |applied| applied.sum);
-        let wrote = outcome.as_ref().is_some_and(|applied| applied.wrote);
+        let wrote = outcome.as_ref().is_ok_and(|applied| applied.wrote);
         core.epochs.leave(&self.activity, epoch, u64::from(wrote), sum);
-        let Some(applied) = outcome else { return Ok(Swap::Changed) };
+        let applied = match outcome {
+            Ok(applied) => applied,
+            Err(changed) => {
+                drop(guard);
+                self.finish(core, changed)?;
+                return Ok(Swap::Changed);
+            }
+        };
         for i in applied.crowded {
             core.index.split(hashes[i], core, &guard);
         }
@@ -408,14 +438,15 @@ impl<M: Medium> Pen<M> {
         hashes: &[u64],
         epoch: Epoch,
         guard: &Guard,
-    ) -> Option<Applied> {
+    ) -> std::result::Result<Applied, Epoch> {
         let locks = core.index.lock_all(hashes, guard);
         let find = |lock: &Locked<'_>, key: &[u8]| {
             lock.find(|slot| core.is_key_at(slot, key)).map(|place| Old::read(core, place.get()))
         };
         for ((key, stamp), lock) in batch.expects.iter().zip(&locks[order.len()..]) {
-            if find(lock, key).map_or(Stamp::NEVER, |old| old.stamp) != *stamp {
-                return None;
+            let old = find(lock, key);
+            if old.as_ref().map_or(Stamp::NEVER, |old| old.stamp) != *stamp {
+                return Err(self.told_of(core, old.as_ref()));
             }
         }
         // The members, with the versions that follow what is there.
@@ -423,6 +454,7 @@ impl<M: Medium> Pen<M> {
         let mut members = std::mem::take(&mut self.members);
         members.clear();
         let mut writes = Vec::with_capacity(order.len());
+        let mut expiry = u64::MAX;
         for (i, &key) in order.iter().enumerate() {
             let old = find(&locks[i], key);
             let present = old.as_ref().is_some_and(|old| old.present);
@@ -434,17 +466,19 @@ impl<M: Medium> Pen<M> {
             let version = old.as_ref().map_or_else(|| core.version_floor(), |old| old.version).next();
             let fields = Fields { kind, tag: meta.tag, expires_at: meta.expires_at, version, epoch };
             let at = member(&mut members, fields, key, value, seed);
-            if let Some(at) = meta.expires_at {
-                self.appender.note_expiry(core, at);
-            }
+            expiry = expiry.min(meta.expires_at.unwrap_or(u64::MAX));
             writes.push((i, at, kind, old));
         }
         let mut applied = Applied { wrote: false, sum: 0, crowded: Vec::new() };
         if writes.is_empty() {
             self.members = members;
-            return Some(applied);
+            return Ok(applied);
         }
         let appended = self.appender.append_batch(core, &members, epoch);
+        if expiry < u64::MAX {
+            // After the append: the sweeper forgets first and looks then.
+            self.appender.note_expiry(core, expiry);
+        }
         if !core.epochs.in_use() {
             // Also in a group: readers cannot help with part of a batch.
             self.appender.drain(core);
@@ -481,32 +515,41 @@ impl<M: Medium> Pen<M> {
         self.members.shrink_to(1 << 20);
         applied.wrote = true;
         applied.sum = appended.sum;
-        Some(applied)
+        Ok(applied)
     }
 
     /// Makes sure that a record of `bytes` fits.
     #[inline]
     fn reserve(&mut self, core: &Core<M>, bytes: u64, purpose: Purpose) -> Result<()> {
-        if self.group.is_some() && !self.appender.has_room(bytes) {
-            self.regroup(core);
+        if self.group.is_none() || self.appender.has_room(bytes) {
+            return self.appender.reserve(core, bytes, purpose);
         }
-        self.appender.reserve(core, bytes, purpose)
+        self.reserve_in_group(core, bytes, purpose)
     }
 
-    /// Settles the writes of the group so far and lets go of what it pinned, so that space can be reclaimed;
-    /// the group goes on.
+    /// Settles the writes of the group so far and lets go of what it pinned, so that space can be reclaimed
+    /// while a block is opened; then the group goes on.
     #[cold]
-    fn regroup(&mut self, core: &Core<M>) {
+    fn reserve_in_group(&mut self, core: &Core<M>, bytes: u64, purpose: Purpose) -> Result<()> {
         self.appender.settle(core);
-        let Some(group) = &mut self.group else { return };
-        clear_pending(core, group.pending.drain(..));
-        group.guard.repin();
+        if let Some(group) = &mut self.group {
+            clear_pending(core, group.pending.drain(..));
+            group.guard = None;
+        }
+        let reserved = self.appender.reserve(core, bytes, purpose);
+        if let Some(group) = &mut self.group {
+            group.guard = Some(crossbeam_epoch::pin());
+        }
+        reserved
     }
 
     fn begin_group(&mut self) {
         if self.group.is_none() {
-            self.group =
-                Some(Group { guard: crossbeam_epoch::pin(), pending: Vec::new(), owed: Owed::default() });
+            self.group = Some(Group {
+                guard: Some(crossbeam_epoch::pin()),
+                pending: Vec::new(),
+                owed: Owed::default(),
+            });
             self.appender.grouped = true;
         }
     }
@@ -522,7 +565,9 @@ impl<M: Medium> Pen<M> {
 
 impl<M: Medium> Drop for Pen<M> {
     fn drop(&mut self) {
-        if let Some(core) = self.core.upgrade() {
+        if let Some(core) = self.core.upgrade()
+            && !core.is_closed()
+        {
             let _ = self.settle(&core);
             self.appender.put_aside(&core);
             core.epochs.unregister(&self.activity);

@@ -19,8 +19,8 @@
 //! Invariants:
 //! 1. One thread compacts at a time; it takes blocks only when they are sealed.
 //! 2. Blocks are freed in the order in which they were retired, each with its own publish.
-//! 3. A cell is moved under its bucket's lock: the old one could still change. Like every copy it keeps its
-//!    version; of two records with one version recovery takes that of the younger generation.
+//! 3. A cell is moved under its bucket's lock, with the next version: the old one could still change. Other copies
+//!    keep their version, and are what they were copied from: recovery may take either.
 
 use crate::Result;
 use crate::epoch::{Activity, Epochs, lock};
@@ -50,6 +50,8 @@ const DEAD_PERCENT_MIN: u64 = 5;
 const DEAD_BYTES_MIN: u64 = 256 << 10;
 /// The sweeper reads at most this much in one round.
 const SWEEP_BYTES: u64 = 8 << 20;
+/// ... and looks at no more blocks than this.
+const SWEEP_UNITS: u32 = 1 << 17;
 /// How long a writer without space waits for readers to let go of what was compacted.
 const GRACE_MAX: Duration = Duration::from_millis(500);
 /// Longest time between two looks at what is to be done.
@@ -72,6 +74,8 @@ struct Mover {
     activity: Arc<Activity>,
     /// The unit where the sweeper goes on.
     sweep_at: u32,
+    /// Blocks that there was no room to move out of, since something was last freed.
+    unmovable: Vec<Unit>,
     scratch: Vec<u8>,
 }
 
@@ -96,6 +100,7 @@ impl Compaction {
                 appender: Appender::default(),
                 activity: epochs.register(),
                 sweep_at: 0,
+                unmovable: Vec::new(),
                 scratch: Vec::new(),
             }),
             unseen: Arc::default(),
@@ -156,13 +161,18 @@ impl<M: Medium> Core<M> {
     /// One round: the best victims, up to [`ROUND_BYTES`]. False when nothing is worth it.
     fn compact_round(&self, mover: &mut Mover, dead_percent_min: u64) -> Result<bool> {
         self.epochs.check_writable()?;
-        let victims = self.choose(dead_percent_min);
+        let mut victims = self.choose(dead_percent_min, &mover.unmovable);
+        if victims.is_empty() {
+            mover.unmovable.clear();
+            victims = self.choose(dead_percent_min, &[]);
+        }
         for &unit in &victims {
             if !self.blocks.at(unit).take(Use::Sealed, Use::Retired) {
                 continue;
             }
             if !self.move_out(mover, unit)? {
-                break;
+                // Not again before there is more room; others may be smaller.
+                mover.unmovable.push(unit);
             }
         }
         self.compaction.rounds.fetch_add(u64::from(!victims.is_empty()), Relaxed);
@@ -170,7 +180,7 @@ impl<M: Medium> Core<M> {
     }
 
     /// The sealed blocks with the highest benefit for their cost, up to [`ROUND_BYTES`] of them.
-    fn choose(&self, dead_percent_min: u64) -> Vec<Unit> {
+    fn choose(&self, dead_percent_min: u64, unmovable: &[Unit]) -> Vec<Unit> {
         let newest = self.space().generation_now();
         let units = self.space().units();
         let mut candidates = Vec::new();
@@ -178,7 +188,7 @@ impl<M: Medium> Core<M> {
         while unit < units {
             let block = self.blocks.at(Unit(unit));
             let state = block.state();
-            if state == Use::Sealed {
+            if state == Use::Sealed && !unmovable.contains(&Unit(unit)) {
                 let bytes = (block.tail() - block::HEADER_BYTES).max(1);
                 let live = u64::from(block.live()).min(bytes);
                 if (bytes - live) * 100 >= bytes * dead_percent_min.max(1) {
@@ -242,6 +252,7 @@ impl<M: Medium> Core<M> {
         let mut dead: Vec<(&[u8], u64, u64)> = Vec::new();
         let mut dead_here: HashMap<&[u8], u64> = HashMap::new();
         let mut moves: Vec<(u64, u64, Offset, u64)> = Vec::new();
+        let mut cells: Vec<(u64, u64, Offset)> = Vec::new();
         let mut drops: Vec<(u64, u64, Header)> = Vec::new();
         let mut gone = 0;
         let mut complete = true;
@@ -272,13 +283,28 @@ impl<M: Medium> Core<M> {
             }
             let guard = crossbeam_epoch::pin();
             if header.kind == Kind::CellOpen && !hidden {
-                self.move_cell(mover, hash, place, &guard);
+                match self.move_cell(mover, hash, place, &guard) {
+                    Some(to) => cells.push((hash, *at, to)),
+                    None => {
+                        dead.push((key, hash, *at));
+                        gone += header.record_bytes();
+                    }
+                }
             } else {
                 let appended = self.copy_record(mover, record, header, hidden);
                 moves.push((hash, *at, appended.0, appended.1));
             }
         }
-        self.swap_slots(mover, base, bytes, &moves);
+        for (hash, at) in self.swap_slots(mover, base, bytes, &moves) {
+            let header = Header::decode_head(&bytes[at as usize..]);
+            dead.push((header.key(&bytes[at as usize..]), hash, at));
+            gone += header.record_bytes();
+        }
+        if !complete {
+            let swapped =
+                moves.iter().map(|&(hash, at, ..)| (hash, at)).chain(cells.iter().map(|c| (c.0, c.1)));
+            self.keep_originals(mover, bytes, swapped);
+        }
         self.compaction.moved_bytes.fetch_add(moves.iter().map(|m| m.3).sum(), Relaxed);
         if complete {
             // Last, since there is no way back: were the block kept, its older records would count for nobody.
@@ -360,9 +386,9 @@ impl<M: Medium> Core<M> {
             epoch,
         };
         if hidden && header.kind != Kind::Tombstone {
-            // One version on, so that it wins over the value that it replaces.
-            fields =
-                Fields { kind: Kind::Tombstone, expires_at: None, version: header.version.next(), ..fields };
+            // The same version: what it replaces has expired, so whichever of the two recovery takes, the key is
+            // absent. The next one could meet a value that is written meanwhile.
+            fields = Fields { kind: Kind::Tombstone, expires_at: None, ..fields };
             value = &[];
         }
         let body = body_crc(mover.appender.seed(), &[key, value]);
@@ -371,12 +397,20 @@ impl<M: Medium> Core<M> {
         (appended.at, appended.bytes)
     }
 
-    /// Drains the copies and lets the slots lead to them, where they still led to the originals.
-    fn swap_slots(&self, mover: &mut Mover, base: u64, bytes: &[u8], moves: &[(u64, u64, Offset, u64)]) {
+    /// Drains the copies and lets the slots lead to them, where they still led to the originals. Returns the
+    /// originals that were superseded meanwhile.
+    fn swap_slots(
+        &self,
+        mover: &mut Mover,
+        base: u64,
+        bytes: &[u8],
+        moves: &[(u64, u64, Offset, u64)],
+    ) -> Vec<(u64, u64)> {
         if !planted(Mutant::CopiesNotDrained) {
             mover.appender.drain(self);
         }
         let guard = crossbeam_epoch::pin();
+        let mut superseded = Vec::new();
         for &(hash, from, to, size) in moves {
             let place = Offset(base + from);
             let locked = self.index.lock(hash, &guard);
@@ -387,30 +421,49 @@ impl<M: Medium> Core<M> {
                 self.blocks.of(place.0).live_sub(original);
                 self.blocks.of(to.0).live_add(size);
             } else {
-                // Superseded meanwhile: the copy is one stale record more.
+                // The copy is one stale record more.
                 let header = Header::decode_head(&bytes[from as usize..]);
                 let key = header.key(&bytes[from as usize..]);
                 if let Some(found) = locked.find(|slot| self.is_key_at(slot, key)) {
                     found.set(found.get().with_stale(found.get().stale() + 1));
                 }
                 mover.activity.dead.fetch_add(size as i64, Relaxed);
+                superseded.push((hash, from));
             }
+        }
+        superseded
+    }
+
+    /// A block could not be emptied and stays: the originals of what was moved out of it are stale records like
+    /// any other, and dead bytes.
+    fn keep_originals(&self, mover: &Mover, bytes: &[u8], moved: impl Iterator<Item = (u64, u64)>) {
+        let guard = crossbeam_epoch::pin();
+        for (hash, at) in moved {
+            let header = Header::decode_head(&bytes[at as usize..]);
+            let key = header.key(&bytes[at as usize..]);
+            let locked = self.index.lock(hash, &guard);
+            if let Some(found) = locked.find(|slot| self.is_key_at(slot, key)) {
+                found.set(found.get().with_stale(found.get().stale() + 1));
+            }
+            mover.activity.dead.fetch_add(header.record_bytes() as i64, Relaxed);
         }
     }
 
     /// Moves a cell, under its bucket's lock (invariant 3).
-    fn move_cell(&self, mover: &mut Mover, hash: u64, place: Offset, guard: &Guard) {
+    /// `None` when it was superseded meanwhile.
+    fn move_cell(&self, mover: &mut Mover, hash: u64, place: Offset, guard: &Guard) -> Option<Offset> {
         let epoch = self.epochs.enter(&mover.activity);
         let locked = self.index.lock(hash, guard);
         let Some(found) = locked.find(|slot| slot.location() == place) else {
             drop(locked);
             self.epochs.leave(&mover.activity, epoch, 0, 0);
-            return;
+            return None;
         };
         let record = self.record(place);
         let (key, value, old) = (record.key(), self.cell(&record), record.header);
         let kind = if self.epochs.in_use() { Kind::Value } else { Kind::CellSealed };
-        let fields = Fields { kind, tag: old.tag, expires_at: old.expires_at, version: old.version, epoch };
+        let version = old.version.next();
+        let fields = Fields { kind, tag: old.tag, expires_at: old.expires_at, version, epoch };
         let body = body_crc(mover.appender.seed(), &[key, &value]);
         let appended = mover.appender.append(self, fields, key, &value, body);
         mover.appender.drain(self);
@@ -422,6 +475,7 @@ impl<M: Medium> Core<M> {
         self.epochs.leave(&mover.activity, epoch, 1, appended.sum);
         self.blocks.of(place.0).live_sub(old.record_bytes());
         self.blocks.of(appended.at.0).live_add(appended.bytes);
+        Some(appended.at)
     }
 
     /// Frees the retired blocks that nobody can see any more. `urgent`: a writer waits for it.
@@ -453,9 +507,11 @@ impl<M: Medium> Core<M> {
             // With `Manual` only the caller commits.
             if self.epochs.regime() == Regime::Manual || self.commit().is_err() {
                 let committed = self.epochs.committed().0;
-                let (now, later) = ready.into_iter().partition(|r: &Retired| committed > r.epoch);
+                let (now, later): (Vec<_>, Vec<_>) =
+                    ready.into_iter().partition(|r: &Retired| committed > r.epoch);
                 ready = now;
-                lock(&self.compaction.unseen).extend::<Vec<_>>(later);
+                // In front: blocks are freed in the order in which they were retired.
+                lock(&self.compaction.unseen).splice(0..0, later);
                 break;
             }
         }
@@ -512,6 +568,7 @@ impl<M: Medium> Core<M> {
             self.compaction.retired.fetch_sub(1, Relaxed);
             self.compaction.freed_units.fetch_add(u64::from(units), Relaxed);
         }
+        mover.unmovable.clear();
         self.forget_grown_out();
         Ok(())
     }
@@ -541,7 +598,7 @@ impl<M: Medium> Core<M> {
         let now = self.clock.now();
         let mut read = 0;
         let mut scratch = std::mem::take(&mut mover.scratch);
-        for _ in 0..units {
+        for _ in 0..units.min(SWEEP_UNITS) {
             if mover.sweep_at >= units {
                 mover.sweep_at = 0;
             }
@@ -605,12 +662,14 @@ impl<M: Medium> Core<M> {
         if self.interval().is_some() && self.epochs.in_use() && self.epochs.wrote() {
             self.commit()?;
         }
-        self.maintain_space().map(|_| ())
+        self.maintain_space()?;
+        self.persist_time()
     }
 
-    /// Sweeps, compacts and reclaims once; whether there is more to do.
+    /// Sweeps, compacts and reclaims once; whether there is more to do. Leaves it to a writer that compacts: who
+    /// waits for that must not keep the commits waiting.
     fn maintain_space(&self) -> Result<bool> {
-        let mut mover = lock(&self.compaction.mover);
+        let Ok(mut mover) = self.compaction.mover.try_lock() else { return Ok(false) };
         self.sweep(&mut mover);
         let mut more = false;
         if self.wants_compaction() {
@@ -653,9 +712,7 @@ impl<M: Medium> Core<M> {
             let more = self.maintain_space().unwrap_or(false);
             if told_time.elapsed() >= Duration::from_secs(1) {
                 told_time = Instant::now();
-                if self.expired.load(Relaxed) > 0 {
-                    let _ = self.persist_time();
-                }
+                let _ = self.persist_time();
             }
             let mut pause = if more { Duration::ZERO } else { TICK };
             let moved = self.compaction.moved_bytes.load(Relaxed) - moved;

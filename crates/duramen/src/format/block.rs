@@ -91,7 +91,9 @@ impl Header {
         let seal = u64_at(bytes, 24);
         let epoch = u64_at(bytes, 32);
         let tail = seal as u32;
-        let sealed = state == State::Data && (seal >> 32) as u32 == seal_check(tail, epoch, generation);
+        let sealed = state == State::Data
+            && u64::from(tail) * 8 >= HEADER_BYTES
+            && (seal >> 32) as u32 == seal_check(tail, epoch, generation);
         let seal = sealed.then_some((u64::from(tail) * 8, Epoch(epoch)));
         Ok(Self { state, units, generation, seal, which })
     }

@@ -64,7 +64,8 @@ impl Mark {
         let mut zeroed = [0; BYTES];
         zeroed.copy_from_slice(bytes.get(..BYTES)?);
         zeroed[4..8].fill(0);
-        (bytes[..4] == MAGIC && u32_at(bytes, 4) == crc32c::crc32c(&zeroed)).then(|| Self {
+        let whole = bytes[..4] == MAGIC && u32_at(bytes, 4) == crc32c::crc32c(&zeroed);
+        (whole && u64_at(bytes, 8) < Epoch::MAX).then(|| Self {
             epoch: Epoch(u64_at(bytes, 8)),
             records: u64_at(bytes, 16),
             sum: u64_at(bytes, 24),

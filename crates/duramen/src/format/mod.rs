@@ -51,20 +51,24 @@ impl Epoch {
     pub(crate) const MAX: u64 = (1 << 44) - 1;
 }
 
-/// One use of a block: the incarnation of the store (counts opens, 32 bits) and a counter within it
-/// (32 bits). The incarnation is durable before the first block of that open is written, so a
+/// One use of a block: the incarnation of the store (counts opens, 24 bits) and a counter within it
+/// (40 bits: 26 PB of 24 KiB blocks). The incarnation is durable before the first block of that open is written, so a
 /// generation is unique even when a power failure undid the header that carried it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]
 pub(crate) struct Generation(pub(crate) u64);
 
 impl Generation {
-    pub(crate) fn new(incarnation: u32, counter: u32) -> Self {
-        Self(u64::from(incarnation) << 32 | u64::from(counter))
+    /// The last incarnation that fits.
+    pub(crate) const INCARNATION_MAX: u32 = (1 << 24) - 1;
+
+    pub(crate) fn new(incarnation: u32, counter: u64) -> Self {
+        debug_assert!(incarnation <= Self::INCARNATION_MAX && counter < 1 << 40);
+        Self(u64::from(incarnation) << 40 | counter)
     }
 
     pub(crate) fn incarnation(self) -> u32 {
-        (self.0 >> 32) as u32
+        (self.0 >> 40) as u32
     }
 
     /// Where a record checksum starts.

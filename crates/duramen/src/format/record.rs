@@ -244,10 +244,21 @@ impl<'a> Walk<'a> {
 
     /// The first whole record that begins after `at` and matches, at any 8-byte position: used to
     /// tell damage from a torn end, and to salvage.
+    ///
+    /// Looks at no more than some ten times the block's bytes: a value made to look like many long records
+    /// cannot hold up recovery.
     pub(crate) fn find_after(&self, at: u64, matches: impl Fn(&Header) -> bool) -> Option<u64> {
+        let mut budget = 8 * self.end + (1 << 20);
         (at + 8..self.end).step_by(8).find(|&at| {
             let bytes = &self.block[at as usize..self.end as usize];
-            Header::decode(bytes).is_some_and(|h| matches(&h) && h.verify(bytes, self.seed))
+            Header::decode(bytes).is_some_and(|header| {
+                matches(&header) && {
+                    let cost = header.record_bytes();
+                    let affordable = cost <= budget;
+                    budget = budget.saturating_sub(cost);
+                    affordable && header.verify(bytes, self.seed)
+                }
+            })
         })
     }
 

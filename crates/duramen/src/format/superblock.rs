@@ -26,7 +26,7 @@
 //! | 88 | 8 | units in use by the store, head included |
 //! | 96 | 32 | zero |
 
-use super::{FORMAT_VERSION, HEAD_BYTES, u32_at, u64_at};
+use super::{Epoch, FORMAT_VERSION, HEAD_BYTES, u32_at, u64_at};
 use crate::mutants::{Mutant, planted};
 use crate::{Error, ErrorKind, Result};
 use duramen_media::{Medium, Offset};
@@ -161,6 +161,9 @@ impl Superblock {
             Ok(units) if u64::from(units) * u64::from(unit_bytes) >= HEAD_BYTES => units,
             _ => return field("units", u64_at(bytes, 88), "enough for the head, below 2^32"),
         };
+        if !(1..Epoch::MAX).contains(&u64_at(bytes, 64)) {
+            return field("epoch base", u64_at(bytes, 64), "1 to 2^44 - 2");
+        }
         let mut boot_id = [0; 16];
         boot_id.copy_from_slice(&bytes[48..64]);
         Ok(Self {

@@ -558,11 +558,14 @@ impl HashIndex {
                 }
             }
         };
+        if bucket == 0 {
+            // First: a split may move a key from the stash to a bucket, which must not be behind us.
+            segment.stashes().for_each(|stash| all(&stash.slots));
+        }
         if bucket < BUCKETS {
             all(&segment.buckets[bucket].0);
             return prefix | (bucket as u64 + 1);
         }
-        segment.stashes().for_each(|stash| all(&stash.slots));
         let step = 1u64 << (64 - entry.depth());
         (prefix & !(step - 1)).checked_add(step).unwrap_or(0)
     }

@@ -83,6 +83,7 @@ impl Appender {
     /// index lock may be held.
     #[inline]
     pub(crate) fn reserve<M: Medium>(&mut self, core: &Core<M>, bytes: u64, purpose: Purpose) -> Result<()> {
+        self.staged = false;
         match &self.block {
             Some(block) if block.room() >= bytes => Ok(()),
             _ => self.reserve_slow(core, bytes, purpose),

@@ -42,7 +42,7 @@ pub(crate) struct Space {
     /// Units of the store, head included.
     units: u32,
     incarnation: u32,
-    counter: u32,
+    counter: u64,
     partial: Vec<OpenBlock>,
 }
 

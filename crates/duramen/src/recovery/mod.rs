@@ -17,7 +17,7 @@
 //! | block | a whole record follows behind the break | nothing follows |
 //! |---|---|---|
 //! | sealed, break before the seal | damage | damage |
-//! | open | damage, if that record says that all before it was durable (flag, or a committed epoch) | torn write: the end |
+//! | open | damage, if that record says that all before it was durable (flag, or a committed epoch), or if only the process died, whose stores all survive in their order | torn write: the end |
 //!
 //! Damage is never passed over silently: opening refuses, `check` reports, salvage saves the rest.
 
@@ -25,7 +25,7 @@ mod scan;
 
 use crate::format::mark::Mark;
 use crate::format::superblock::{Regime, Superblock};
-use crate::format::{Epoch, HEAD_BYTES, Unit, block};
+use crate::format::{Epoch, Generation, HEAD_BYTES, Unit, block};
 use crate::index::hash::HashIndex;
 use crate::index::{Hasher, MEDIUM_BYTES_MAX};
 use crate::log::blocks::{Blocks, Use};
@@ -33,7 +33,7 @@ use crate::log::read;
 use crate::log::space::Space;
 use crate::mutants::{Mutant, planted};
 use crate::options::Options;
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
 use duramen_media::{Granularity, Medium, Offset};
 use std::time::Instant;
 
@@ -146,7 +146,17 @@ pub(crate) fn read<M: Medium>(medium: &M, superblock: Superblock, options: &Opti
     let marks = Mark::find(medium);
     let mut incarnation = superblock.incarnation.max(headers.incarnation_max);
     incarnation = incarnation.max(marks.iter().map(|(_, m)| m.incarnation).max().unwrap_or(0)) + 1;
-    let rebooted = superblock.boot_id != crate::store::boot_id(options);
+    if incarnation > Generation::INCARNATION_MAX {
+        return Err(Error::new(
+            ErrorKind::Unsupported,
+            format!(
+                "the store was opened {incarnation} times, which is as often as its format counts: dump it and load \
+                     it into a new store"
+            ),
+        ));
+    }
+    // Without a boot id nothing says that the machine was not rebooted.
+    let rebooted = superblock.boot_id == [0; 16] || superblock.boot_id != crate::store::boot_id(options);
     let cut = decide_cut(medium, &superblock, &headers, &marks, rebooted);
     let threads = match options.recovery_threads {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -167,6 +177,8 @@ pub(crate) fn read<M: Medium>(medium: &M, superblock: Superblock, options: &Opti
         _ => scan::Flushes::Nothing,
     };
     let flushes = if planted(Mutant::DeadProcessNotFlushed) { scan::Flushes::Nothing } else { flushes };
+    // Each commit writes a mark, so the last epoch of the store is at most one above the newest.
+    let epoch_last = marks.first().map_or(0, |(_, mark)| mark.epoch.0).max(superblock.epoch_base) + 1;
     let scan = scan::Scan {
         medium,
         hasher: &hasher,
@@ -174,6 +186,8 @@ pub(crate) fn read<M: Medium>(medium: &M, superblock: Superblock, options: &Opti
         blocks: &blocks,
         unit_bytes,
         cut,
+        epochs: superblock.epoch_base..=epoch_last,
+        killed: !rebooted,
         now: clock.now(),
         flushes,
         on_progress: options.on_progress.as_ref(),
@@ -222,7 +236,7 @@ pub(crate) fn read<M: Medium>(medium: &M, superblock: Superblock, options: &Opti
         outcomes.push((data, outcome));
     }
     for unit in headers.lost {
-        blocks.enter(unit, 1, crate::format::Generation(0), Use::Damaged);
+        blocks.enter(unit, 1, Generation(0), Use::Damaged);
     }
     summary.nanos = begun.elapsed().as_nanos() as u64;
     Ok(Recovered {

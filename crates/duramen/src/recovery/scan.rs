@@ -12,6 +12,7 @@ use crate::log::read;
 use crate::mutants::{Mutant, planted};
 use crate::options::{OnProgress, Progress};
 use duramen_media::{Medium, Offset};
+use std::ops::RangeInclusive;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
@@ -58,6 +59,10 @@ pub(super) struct Scan<'a, M: Medium> {
     pub blocks: &'a Blocks,
     pub unit_bytes: u64,
     pub cut: Cut,
+    /// The epochs that an unsealed block can hold.
+    pub epochs: RangeInclusive<u64>,
+    /// The last opener was killed, and the machine has not been rebooted since.
+    pub killed: bool,
     pub now: u64,
     pub flushes: Flushes,
     pub on_progress: Option<&'a OnProgress>,
@@ -254,7 +259,14 @@ impl<'a, M: Medium> Scan<'a, M> {
         }
         // Behind the break, only a record that vouches for what lies before it shows damage.
         let vouches = |header: &Header| {
+            // What cannot be a record of this block is not worth the sum.
+            if header.epoch.0 > *self.epochs.end()
+                || (seal.is_none() && header.epoch.0 < *self.epochs.start())
+            {
+                return false;
+            }
             seal.is_some()
+                || self.killed
                 || header.drained
                 || (self.cut != Cut::ALL && header.epoch >= self.cut.base && self.cut.keeps(header.epoch))
         };
