@@ -377,9 +377,9 @@ impl<'a, M: Medium> Scan<'a, M> {
         let other = found.get();
         let (header, _) = self.record_at(other.location());
         let stale = other.stale() + 1;
-        // Of equal versions one is the other's copy, made by compaction: the younger block has it.
-        let age = |at: Offset| (self.blocks.of(at.0).generation(), at);
-        if (entry.header.version, age(entry.at)) > (header.version, age(other.location()))
+        // Records of one version are copies of one record, or an expired value and its tombstone: either will do.
+        // The place decides, so that every recovery of these bytes decides alike.
+        if (entry.header.version, entry.at) > (header.version, other.location())
             || planted(Mutant::LastScannedWins)
         {
             self.blocks.of(other.location().0).live_sub(header.record_bytes());

@@ -1,0 +1,16 @@
+//! The examples run.
+#![allow(clippy::unwrap_used)] // A panic here is a failed test.
+
+#[path = "../examples/batch.rs"]
+mod batch;
+#[path = "../examples/embed.rs"]
+mod embed;
+#[path = "../examples/typed.rs"]
+mod typed;
+
+#[test]
+fn examples_run() {
+    embed::main().unwrap();
+    batch::main().unwrap();
+    typed::main().unwrap();
+}
