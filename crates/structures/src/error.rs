@@ -40,6 +40,8 @@ pub enum Error {
     SameObject,
     /// A key that must exist does not.
     NoSuchKey,
+    /// The group of transactions could not be made durable, as an earlier error said.
+    Unsettled,
     /// The engine refused; `kind()` tells whose fault it is.
     Engine(duramen::Error),
 }
@@ -63,6 +65,7 @@ impl fmt::Display for Error {
             }
             Self::SameObject => "ERR source and destination objects are the same",
             Self::NoSuchKey => "ERR no such key",
+            Self::Unsettled => "MISCONF earlier writes of this group could not be made durable",
             Self::Engine(error) => return write!(f, "ERR {error}"),
         })
     }

@@ -82,12 +82,13 @@ impl Keyspace {
             counts,
             scratch: Scratch::default(),
             grouped: false,
+            failed: false,
             uncounted: Vec::new(),
         })
     }
 
-    /// Keys in `db` at `now` (Unix milliseconds). Exact when no write is under way, except that a key
-    /// may be counted for 64 ms after it expired.
+    /// Keys in `db` at `now` (Unix milliseconds). Exact when no write is under way, except that where
+    /// many keys expire in the same moment some may be counted for 64 ms longer.
     pub fn count(&self, db: u8, now: u64) -> KeyCount {
         self.sum(db, now).into()
     }
@@ -126,6 +127,8 @@ pub struct Worker {
     pub(crate) counts: Arc<Counts>,
     pub(crate) scratch: Scratch,
     grouped: bool,
+    // The group could not be made durable, nor can it ever be.
+    failed: bool,
     // What the group changed. Others may count it only once it is durable: a count tells of writes too.
     pub(crate) uncounted: Vec<(Change, u64)>,
 }
@@ -142,13 +145,24 @@ impl Worker {
         if !self.grouped {
             self.writer.group();
             self.grouped = true;
+            self.failed = false;
         }
     }
 
     /// Makes all that the group wrote or read durable, and ends the group. Without a group, nothing.
+    ///
+    /// # Errors
+    /// When that failed; then again and again, until the next [`group`](Self::group): what the group did must
+    /// not be shown, whoever noticed first.
     pub fn settle(&mut self) -> Result<()> {
+        if self.failed {
+            return Err(Error::Unsettled);
+        }
         if std::mem::take(&mut self.grouped) {
+            // Whatever happens in between, even a panic, has not settled it.
+            self.failed = true;
             self.writer.settle()?;
+            self.failed = false;
             for (change, now) in self.uncounted.drain(..) {
                 self.counts.change(change, now);
             }
@@ -167,7 +181,7 @@ impl Worker {
 
     /// Makes what this worker wrote visible to scans, which read past its group.
     pub(crate) fn settle_for_scan(&mut self) -> Result<()> {
-        if self.grouped {
+        if self.grouped || self.failed {
             self.settle()?;
             self.group();
         }
@@ -236,5 +250,28 @@ impl Drop for Worker {
                 base.absorb(&self.counts);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_that_failed_stays_failed_until_the_next_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = duramen::Options { medium: duramen::MediumKind::Volatile, ..Default::default() };
+        let store = options.open(dir.path().join("store")).unwrap();
+        let mut worker = Keyspace::open(store, 1).unwrap().worker().unwrap();
+        worker.group();
+        // As a settle leaves it that met an error of the medium.
+        (worker.grouped, worker.failed) = (false, true);
+        for _ in 0..2 {
+            assert!(matches!(worker.settle(), Err(Error::Unsettled)));
+            assert!(matches!(worker.settle_for_scan(), Err(Error::Unsettled)));
+        }
+        worker.group();
+        worker.settle().unwrap();
+        worker.settle().unwrap();
     }
 }
