@@ -229,8 +229,18 @@ impl Dispatcher {
         session.authenticated
     }
 
-    /// Refuses a command before it runs; an open MULTI is then spoilt.
-    fn reject(&self, entry: Option<&Entry>, session: &mut Session, error: CommandError, out: &mut Vec<u8>) {
+    /// Refuses a command before it runs; an open MULTI is then spoilt, and by EXEC itself ended.
+    fn reject(
+        &self,
+        entry: Option<&Entry>,
+        session: &mut Session,
+        mut error: CommandError,
+        out: &mut Vec<u8>,
+    ) {
+        if entry.is_some_and(|entry| entry.spec.name == "exec") {
+            session.transaction_drop();
+            error = error.aborting();
+        }
         if let Some(transaction) = &mut session.transaction {
             transaction.aborted = true;
         }

@@ -43,6 +43,21 @@ impl CommandError {
         Self { text: Cow::Owned(text), store: None }
     }
 
+    /// An error that ends with all of an argument, which as in Redis ends at a zero byte.
+    pub fn ending(before: &str, shown: &[u8]) -> Self {
+        let mut text = Vec::from(before.as_bytes());
+        text.extend(shown.iter().take_while(|byte| **byte != 0));
+        Self { text: Cow::Owned(text), store: None }
+    }
+
+    /// This error as EXEC shows it when it is itself refused.
+    #[must_use]
+    pub fn aborting(&self) -> Self {
+        let why = self.text.strip_prefix(b"ERR ").unwrap_or(&self.text);
+        let text = [b"EXECABORT Transaction discarded because of: ", why].concat();
+        Self { text: Cow::Owned(text), store: self.store }
+    }
+
     /// Another error's text with bytes of the client's at its end.
     #[must_use]
     pub fn and_showing(self, before: &str, shown: &[u8], after: &str) -> Self {
@@ -100,6 +115,9 @@ impl From<duramen_structures::Error> for CommandError {
     fn from(error: duramen_structures::Error) -> Self {
         match error {
             duramen_structures::Error::Engine(error) => error.into(),
+            error @ duramen_structures::Error::Unsettled => {
+                Self { store: Some(StoreFailure::Earlier), ..Self::with(error.to_string()) }
+            }
             error => Self::with(error.to_string()),
         }
     }

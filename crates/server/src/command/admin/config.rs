@@ -39,13 +39,25 @@ fn help(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 
 fn get(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let config = call.server.config();
-    let wanted = |directive: &&Directive| {
-        call.args.from(2).any(|pattern| glob::matches_ignore_case(pattern, directive.name.as_bytes()))
-    };
-    let found: Vec<_> = DIRECTIVES.iter().filter(wanted).collect();
+    let mut found: Vec<(&[u8], &Directive)> = Vec::new();
+    for asked in call.args.from(2) {
+        // As in Redis it ends at a zero byte, and a plain name is shown as it was asked for.
+        let asked = asked.split(|byte| *byte == 0).next().unwrap_or_default();
+        let plain = !asked.iter().any(|byte| b"[*?".contains(byte));
+        for directive in DIRECTIVES {
+            let name = directive.name.as_bytes();
+            let wanted = match plain {
+                true => name.eq_ignore_ascii_case(asked),
+                false => glob::matches_ignore_case(asked, name),
+            };
+            if wanted && !found.iter().any(|(_, other)| other.name == directive.name) {
+                found.push((if plain { asked } else { name }, directive));
+            }
+        }
+    }
     call.reply.map(found.len());
-    for directive in found {
-        call.reply.bulk(directive.name.as_bytes());
+    for (name, directive) in found {
+        call.reply.bulk(name);
         call.reply.bulk((directive.get)(&config).as_bytes());
     }
     Ok(())

@@ -31,8 +31,7 @@ impl Conditions {
             } else if args.is(at, "lt") {
                 found.earlier = true;
             } else {
-                let word = String::from_utf8_lossy(word);
-                return Err(CommandError::with(format!("ERR Unsupported option {word}")));
+                return Err(CommandError::ending("ERR Unsupported option ", word));
             }
         }
         if found.without && (found.with || found.later || found.earlier) {
@@ -80,7 +79,7 @@ pub(super) fn expire_at(call: &mut Call<'_, '_>, unit: Unit, base: u64) -> Resul
 
 /// TTL, PTTL, EXPIRETIME and PEXPIRETIME: `show` makes the reply from the end of the key and the time now.
 pub(super) fn reply_end(call: &mut Call<'_, '_>, show: fn(u64, u64) -> u64) -> Result<(), CommandError> {
-    let found = call.txn.get(call.session.db, call.args.at(1))?;
+    let found = call.stats.read(call.txn.get(call.session.db, call.args.at(1))?);
     let end = match found {
         None => -2,
         Some(found) => found.expires_at().map_or(-1, |at| show(at, call.now) as i64),
