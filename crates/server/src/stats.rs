@@ -65,6 +65,11 @@ pub struct WorkerStats {
     pub turns: Counter,
     /// Error replies.
     pub error_replies: Counter,
+    /// Keys that were there when a command read them, and those that were not. As in Redis only reads count, not
+    /// what a write looks at; a transaction that runs again counts again.
+    pub keyspace_hits: Counter,
+    /// See `keyspace_hits`.
+    pub keyspace_misses: Counter,
     /// Transactions that ran again because something they had read changed.
     pub conflicts: Counter,
     /// Clients cut off because they did not read their replies.
@@ -96,6 +101,8 @@ impl WorkerStats {
             writes: Counter::default(),
             turns: Counter::default(),
             error_replies: Counter::default(),
+            keyspace_hits: Counter::default(),
+            keyspace_misses: Counter::default(),
             conflicts: Counter::default(),
             output_limit_disconnections: Counter::default(),
             evicted_clients: Counter::default(),
@@ -104,6 +111,20 @@ impl WorkerStats {
             output_bytes_max: Counter::default(),
             errors: Mutex::default(),
         }
+    }
+
+    /// Counts a key that a command read, and passes on what was found.
+    #[inline]
+    pub fn read<T>(&self, found: Option<T>) -> Option<T> {
+        self.read_key(found.is_some());
+        found
+    }
+
+    /// Counts a key that a command read, whether or not it was there.
+    #[inline]
+    pub fn read_key(&self, there: bool) -> bool {
+        if there { &self.keyspace_hits } else { &self.keyspace_misses }.add(1);
+        there
     }
 
     /// Counts an error reply with this code.
@@ -130,6 +151,8 @@ pub struct Totals {
     pub writes: u64,
     pub turns: u64,
     pub error_replies: u64,
+    pub keyspace_hits: u64,
+    pub keyspace_misses: u64,
     pub conflicts: u64,
     pub output_limit_disconnections: u64,
     pub evicted_clients: u64,
@@ -166,6 +189,8 @@ impl Totals {
         self.writes += worker.writes.get();
         self.turns += worker.turns.get();
         self.error_replies += worker.error_replies.get();
+        self.keyspace_hits += worker.keyspace_hits.get();
+        self.keyspace_misses += worker.keyspace_misses.get();
         self.conflicts += worker.conflicts.get();
         self.output_limit_disconnections += worker.output_limit_disconnections.get();
         self.evicted_clients += worker.evicted_clients.get();
@@ -192,6 +217,8 @@ impl Totals {
         self.writes -= base.writes;
         self.turns -= base.turns;
         self.error_replies -= base.error_replies;
+        self.keyspace_hits -= base.keyspace_hits;
+        self.keyspace_misses -= base.keyspace_misses;
         self.conflicts -= base.conflicts;
         self.output_limit_disconnections -= base.output_limit_disconnections;
         self.evicted_clients -= base.evicted_clients;
@@ -218,15 +245,19 @@ mod tests {
         one.error("ERR");
         two.error("ERR");
         two.error("NOAUTH");
+        assert_eq!((one.read(Some(5)), two.read(None::<u8>)), (Some(5), None));
         let mut base = Totals::default();
         base.add(&one);
         base.add(&two);
         assert_eq!((base.commands[1].calls, base.errors["ERR"], base.error_replies), (7, 2, 3));
+        assert_eq!((base.keyspace_hits, base.keyspace_misses), (1, 1));
         one.commands[1].calls.add(1);
+        two.read_key(true);
         let mut now = Totals::default();
         now.add(&one);
         now.add(&two);
         let since = now.since(&base);
         assert_eq!((since.commands[1].calls, since.errors.len()), (1, 0));
+        assert_eq!((since.keyspace_hits, since.keyspace_misses), (1, 0));
     }
 }

@@ -227,6 +227,8 @@ fn stats(text: &mut Text, facts: &Facts<'_>) {
     text.field("expired_keys", facts.store.expired_keys);
     text.field("evicted_keys", 0);
     text.field("evicted_clients", totals.evicted_clients);
+    text.field("keyspace_hits", totals.keyspace_hits);
+    text.field("keyspace_misses", totals.keyspace_misses);
     text.field("pubsub_channels", 0);
     text.field("pubsub_patterns", 0);
     text.field("latest_fork_usec", 0);

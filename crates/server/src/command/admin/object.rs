@@ -52,7 +52,7 @@ fn with_value(
     reply: impl FnOnce(&mut crate::resp::Reply<'_>, &[u8]),
 ) -> Result<(), CommandError> {
     let (db, key) = (call.db(), call.args.at(2));
-    match call.txn.get(db, key)? {
+    match call.stats.read(call.txn.get(db, key)?) {
         None => call.reply.null(),
         Some(value) => reply(&mut call.reply, &value),
     }
@@ -83,7 +83,7 @@ fn idletime(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 
 fn freq(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (db, key) = (call.db(), call.args.at(2));
-    if !call.txn.exists(db, key)? {
+    if !call.stats.read_key(call.txn.exists(db, key)?) {
         call.reply.null();
         return Ok(());
     }

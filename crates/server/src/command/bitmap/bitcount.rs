@@ -9,7 +9,7 @@ pub const SPEC: Spec =
 
 fn bitcount(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let args = call.args;
-    let Some(value) = call.txn.get_string(call.session.db, args.at(1))? else {
+    let Some(value) = call.stats.read(call.txn.get_string(call.session.db, args.at(1))?) else {
         call.reply.integer(0);
         return Ok(());
     };

@@ -73,7 +73,7 @@ pub(super) fn parse(call: &Call<'_, '_>) -> Result<Vec<Step>, CommandError> {
 
 /// Only GETs: the key is not touched.
 pub(super) fn read(call: &mut Call<'_, '_>, steps: &[Step]) -> Result<(), CommandError> {
-    let value = call.txn.get_string(call.session.db, call.args.at(1))?;
+    let value = call.stats.read(call.txn.get_string(call.session.db, call.args.at(1))?);
     let bytes = value.as_deref().unwrap_or_default();
     call.reply.array(steps.len());
     for step in steps {

@@ -20,7 +20,7 @@ fn bitop(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     }
     let mut result: Option<Vec<u8>> = None;
     for key in args.from(3) {
-        let source = call.txn.get_string(db, key)?;
+        let source = call.stats.read(call.txn.get_string(db, key)?);
         let source = source.as_deref().unwrap_or_default();
         match &mut result {
             None => result = Some(operation.first(source)),

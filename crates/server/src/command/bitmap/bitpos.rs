@@ -14,7 +14,7 @@ fn bitpos(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         1 => true,
         _ => return Err(CommandError::new("ERR The bit argument must be 1 or 0.")),
     };
-    let Some(value) = call.txn.get_string(call.session.db, args.at(1))? else {
+    let Some(value) = call.stats.read(call.txn.get_string(call.session.db, args.at(1))?) else {
         call.reply.integer(if on { -1 } else { 0 });
         return Ok(());
     };

@@ -13,7 +13,7 @@ pub const SPEC: Spec = Spec {
 
 fn getbit(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let offset = bit_offset(call, call.args.at(2), None)?;
-    let value = call.txn.get_string(call.session.db, call.args.at(1))?;
+    let value = call.stats.read(call.txn.get_string(call.session.db, call.args.at(1))?);
     call.reply.integer(i64::from(value.is_some_and(|value| bits::get(&value, offset))));
     Ok(())
 }

@@ -29,7 +29,7 @@ fn copy(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     if (db, from) == (to_db, to) {
         return Err(errors::SAME_OBJECT);
     }
-    let copied = call.txn.exists(db, from)?
+    let copied = call.stats.read_key(call.txn.exists(db, from)?)
         && (replace || !call.txn.exists(to_db, to)?)
         && call.txn.copy(db, from, to_db, to)?;
     call.reply.integer(i64::from(copied));

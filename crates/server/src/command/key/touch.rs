@@ -12,7 +12,7 @@ pub const SPEC: Spec = Spec {
 fn touch(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let mut count = 0;
     for key in call.args.from(1) {
-        count += i64::from(call.txn.exists(call.session.db, key)?);
+        count += i64::from(call.stats.read_key(call.txn.exists(call.session.db, key)?));
     }
     call.reply.integer(count);
     Ok(())

@@ -11,7 +11,7 @@ pub const SPEC: Spec = Spec {
 };
 
 fn type_(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
-    let found = call.txn.get(call.session.db, call.args.at(1))?;
+    let found = call.stats.read(call.txn.get(call.session.db, call.args.at(1))?);
     call.reply.simple(found.map_or("none", |found| type_name(found.tag())));
     Ok(())
 }

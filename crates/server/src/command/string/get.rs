@@ -6,7 +6,7 @@ pub const SPEC: Spec =
     Spec { arity: 2, flags: Flags::READONLY.with(Flags::FAST), keys: Keys::FIRST, ..Spec::new("get", get) };
 
 fn get(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
-    match call.txn.get_string(call.session.db, call.args.at(1))? {
+    match call.stats.read(call.txn.get_string(call.session.db, call.args.at(1))?) {
         Some(value) => call.reply.bulk(&value),
         None => call.reply.null(),
     }

@@ -11,7 +11,7 @@ pub const SPEC: Spec = Spec {
 
 fn getdel(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (db, key) = (call.session.db, call.args.at(1));
-    match call.txn.get_string(db, key)? {
+    match call.stats.read(call.txn.get_string(db, key)?) {
         Some(value) => call.reply.bulk(&value),
         None => {
             call.reply.null();

@@ -18,7 +18,7 @@ fn getex(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         }
         at += 1;
     }
-    let Some(value) = call.txn.get_string(db, key)? else {
+    let Some(value) = call.stats.read(call.txn.get_string(db, key)?) else {
         call.reply.null();
         return Ok(());
     };

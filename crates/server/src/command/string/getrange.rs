@@ -8,7 +8,7 @@ pub const SPEC: Spec =
 
 pub(super) fn getrange(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (start, end) = (call.args.integer(2)?, call.args.integer(3)?);
-    match call.txn.get_string(call.session.db, call.args.at(1))? {
+    match call.stats.read(call.txn.get_string(call.session.db, call.args.at(1))?) {
         Some(value) => call.reply.bulk(&value[strings::range(value.len(), start, end)]),
         None => call.reply.bulk(b""),
     }

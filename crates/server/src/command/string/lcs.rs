@@ -88,7 +88,7 @@ impl Options {
 
 fn text(call: &mut Call<'_, '_>, db: u8, index: usize) -> Result<Vec<u8>, CommandError> {
     match call.txn.get_string(db, call.args.at(index)) {
-        Ok(value) => Ok(value.map_or_else(Vec::new, |value| value.to_vec())),
+        Ok(value) => Ok(call.stats.read(value).map_or_else(Vec::new, |value| value.to_vec())),
         Err(Error::WrongType) => Err(CommandError::new("ERR The specified keys must contain string values")),
         Err(error) => Err(error.into()),
     }

@@ -9,7 +9,7 @@ pub const SPEC: Spec =
 fn mget(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     call.reply.array(call.args.len() - 1);
     for key in call.args.from(1) {
-        match call.txn.get(call.session.db, key)? {
+        match call.stats.read(call.txn.get(call.session.db, key)?) {
             Some(value) if value.tag() == Type::String.tag() => call.reply.bulk(&value),
             _ => call.reply.null(),
         }

@@ -13,7 +13,11 @@ fn set(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let options = Options::parse(call.args)?;
     let mut expires_at = options.expiry.deadline(call.now, "set")?;
     if options.get || options.condition.is_some() || options.expiry == Expiry::Keep {
-        let old = if options.get { call.txn.get_string(db, key)? } else { call.txn.get(db, key)? };
+        let old = if options.get {
+            call.stats.read(call.txn.get_string(db, key)?)
+        } else {
+            call.txn.get(db, key)?
+        };
         let exists = old.is_some();
         if options.expiry == Expiry::Keep {
             expires_at = old.as_ref().and_then(|old| old.expires_at());

@@ -10,7 +10,7 @@ pub const SPEC: Spec = Spec {
 };
 
 fn strlen(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
-    let value = call.txn.get_string(call.session.db, call.args.at(1))?;
+    let value = call.stats.read(call.txn.get_string(call.session.db, call.args.at(1))?);
     call.reply.count(value.map_or(0, |value| value.len()));
     Ok(())
 }
