@@ -1,7 +1,8 @@
 //! The `duramen` program. One file per command; every error on standard error says what to do.
 //!
-//! Exit codes: 0 done; 1 the answer is "no" (key absent, store damaged); 2 wrong usage; 3 the store or
-//! a file could not be used.
+//! Exit codes: 0 done; 1 the answer is "no" (key absent, store damaged), or `serve` was refused something by
+//! the system; 2 wrong usage or configuration; 3 the store or a file could not be used; 4 `serve` cannot
+//! listen on an address.
 #![forbid(unsafe_code)]
 
 mod command;
@@ -14,8 +15,11 @@ use std::process::ExitCode;
 /// State that lives in memory and outlives the process: a key-value store and its server.
 #[derive(Parser)]
 #[command(name = "duramen", version, about, disable_help_subcommand = true)]
-#[command(after_help = "Exit codes: 0 done; 1 the answer is no (key absent, store damaged); 2 wrong usage; \
-                        3 the store or a file could not be used.")]
+#[command(
+    after_help = "Exit codes: 0 done; 1 the answer is no (key absent, store damaged), or serve was refused \
+                        something by the system; 2 wrong usage or configuration; 3 the store or a file could not \
+                        be used; 4 serve cannot listen on an address."
+)]
 struct Args {
     #[command(subcommand)]
     command: Command,
@@ -65,9 +69,14 @@ fn main() -> ExitCode {
         Err(error) if is_broken_pipe(&*error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("duramen: {error}");
-            ExitCode::from(3)
+            ExitCode::from(code(&*error))
         }
     }
+}
+
+/// The server tells whose matter its errors are; all others are about a store or a file.
+fn code(error: &(dyn std::error::Error + 'static)) -> u8 {
+    error.downcast_ref::<duramen_server::Error>().map_or(3, |error| error.kind().exit_code())
 }
 
 fn is_broken_pipe(error: &(dyn std::error::Error + 'static)) -> bool {

@@ -172,6 +172,25 @@ fn wrong_usage_has_its_own_exit_code() {
     ends(dir.path(), 2, &["get"]);
     ends(dir.path(), 2, &["nonsense"]);
     ends(dir.path(), 2, &["get", "--medium", "nonsense", "a"]);
+    ends(dir.path(), 2, &["serve", "--nonsense", "a"]);
     let said = ends(dir.path(), 3, &["put", "--path", "no/such/directory/x", "a", "b"]);
     assert!(said.contains("no/such/directory"), "{said}");
+}
+
+#[test]
+fn serve_tells_whose_matter_it_is_by_its_exit_code() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    assert!(ends(dir, 0, &["serve", "--help"]).contains("duramen-durability"));
+    let said = ends(dir, 2, &["serve", "--port", "many"]);
+    assert!(said.contains("--port many"), "{said}");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    assert!(ends(dir, 4, &["serve", "--bind", "127.0.0.1", "--port", &port]).contains(&port));
+    fs::write(dir.join("duramen-data"), vec![0x55; 100_000]).unwrap();
+    let said = ends(dir, 3, &["serve", "--bind", "127.0.0.1", "--port", "0", "--unixsocket", "s"]);
+    assert!(said.contains("not a Duramen store"), "{said}");
+    // The help of the program says what each means.
+    let help = ends(dir, 0, &["--help"]);
+    (0..=4).for_each(|code| assert!(help.contains(&format!("{code} ")), "{help}"));
 }

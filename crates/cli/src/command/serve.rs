@@ -1,7 +1,10 @@
 //! `duramen serve`: serves a store to Redis clients.
+//!
+//! Its command line is the server's: clap passes it on as it is, `--help` included.
 
 use crate::{Answer, Failure};
-use duramen_server::Config;
+use duramen_server::{Config, config};
+use std::io::Write;
 
 /// Serve a store to Redis clients, by default on 127.0.0.1:6379 from ./duramen-data
 ///
@@ -16,6 +19,12 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<Answer, Failure> {
+    if args.args.iter().any(|argument| argument == "--help")
+        || args.args.first().is_some_and(|first| first == "-h")
+    {
+        std::io::stdout().lock().write_all(config::help().as_bytes())?;
+        return Ok(Answer::Yes);
+    }
     let environment = std::env::vars().filter(|(name, _)| name.starts_with("DURAMEN_"));
     let config = Config::from_args(args.args.iter().cloned(), environment)?;
     duramen_server::serve(config)?;
