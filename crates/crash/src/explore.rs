@@ -143,6 +143,7 @@ impl Explorer<'_> {
         let setup = self.setup;
         let begin = log.events.len();
         let medium = SimMedium::resume(log);
+        medium.flush_short(setup.flush_short);
         let kept = medium.clone();
         let clock = setup.now();
         let mut rng = self.rng.fork();

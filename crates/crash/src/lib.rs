@@ -21,6 +21,8 @@
 pub mod audit;
 pub mod check;
 pub mod explore;
+#[cfg(feature = "mutants")]
+pub mod mutants;
 pub mod oracle;
 pub mod session;
 pub mod setup;

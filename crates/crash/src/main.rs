@@ -25,6 +25,12 @@ struct Arguments {
     /// Images at one position.
     #[arg(long, default_value_t = Effort::default().images)]
     images: usize,
+    /// Plants bugs in the engine, one after the other, and shows that each is caught. Needs the feature `mutants`.
+    #[arg(long)]
+    mutants: bool,
+    /// Only the planted bug of this name.
+    #[arg(long)]
+    mutant: Option<String>,
     /// Goes on after a violation.
     #[arg(long)]
     keep_going: bool,
@@ -45,6 +51,9 @@ fn main() -> ExitCode {
     };
     // A panic of the engine is a violation, told with its seed.
     std::panic::set_hook(Box::new(|_| {}));
+    if arguments.mutants || arguments.mutant.is_some() {
+        return hunt_mutants(&arguments);
+    }
     let effort = Effort { images: arguments.images, ..Effort::default() };
     let begun = Instant::now();
     let until = Duration::from_secs_f64(arguments.minutes * 60.0);
@@ -79,4 +88,39 @@ fn main() -> ExitCode {
         seconds
     );
     if violations == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+#[cfg(not(feature = "mutants"))]
+fn hunt_mutants(_arguments: &Arguments) -> ExitCode {
+    eprintln!("built without planted bugs: add --features mutants");
+    ExitCode::FAILURE
+}
+
+/// One line for each planted bug.
+#[cfg(feature = "mutants")]
+fn hunt_mutants(arguments: &Arguments) -> ExitCode {
+    use duramen_crash::mutants::{all, hunt};
+    let patience = Duration::from_secs_f64(arguments.minutes * 60.0);
+    let (mut caught, mut total) = (0, 0);
+    for mutant in all() {
+        let name = mutant.map_or_else(|| "FlushShort".into(), |mutant| format!("{mutant:?}"));
+        if arguments.mutant.as_ref().is_some_and(|wanted| *wanted != name) {
+            continue;
+        }
+        total += 1;
+        let found = hunt(mutant, arguments.seed, patience);
+        let seconds = found.took.as_secs_f64();
+        match found.by {
+            Some((seed, violation)) => {
+                caught += 1;
+                println!("{name:28} caught by seed {seed:4} in {seconds:5.1} s");
+                if arguments.mutant.is_some() {
+                    println!("{violation}");
+                }
+            }
+            None => println!("{name:28} NOT CAUGHT in {seconds:5.1} s"),
+        }
+    }
+    println!("{caught} of {total} planted bugs caught");
+    if caught == total { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

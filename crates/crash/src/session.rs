@@ -93,7 +93,11 @@ impl<'s> Session<'s> {
     /// What is wrong, in words.
     pub fn run(&mut self, ops: &[Op]) -> Result<(), String> {
         for op in ops {
-            self.step(op).map_err(|what| format!("{op:?}: {what}"))?;
+            match op {
+                Op::Hold { key, then } => self.hold(*key, then),
+                op => self.step(op),
+            }
+            .map_err(|what| format!("{op:?}: {what}"))?;
         }
         let found = match &self.store {
             Some(store) if !self.grouped => read_all(self.setup, store, false)?,
@@ -168,6 +172,8 @@ impl<'s> Session<'s> {
                 means = Means::Commit;
                 Outcome::Done
             }
+            // Not nested.
+            Op::Hold { .. } => Outcome::Refused,
             Op::Switch => {
                 self.current ^= 1;
                 Outcome::Done
@@ -189,6 +195,20 @@ impl<'s> Session<'s> {
         }
         let (end, now) = (self.medium.position(), self.setup.now());
         self.history.steps.push(Step { start, end, effects, means, now, what: format!("{op:?}") });
+        Ok(())
+    }
+
+    /// Keeps a value that was read while other things are done.
+    fn hold(&mut self, key: usize, then: &[Op]) -> Result<(), String> {
+        let store = self.store()?.clone();
+        let held = store.get(&self.setup.keys[key]).map_err(|error| error.to_string())?;
+        let wanted = self.visible(key);
+        for op in then {
+            self.step(op)?;
+        }
+        if held.as_deref() != wanted.as_ref().map(|entry| &entry.value[..]) {
+            return Err("a value changed while it was being read".into());
+        }
         Ok(())
     }
 

@@ -68,6 +68,7 @@ impl Case {
 
 /// One operation. Keys are indexes into [`Setup::keys`].
 #[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "the fields are named after what they are")]
 pub enum Op {
     /// Puts a value of `bytes` bytes that expires in `ttl` milliseconds.
     Put { key: usize, bytes: usize, tag: u8, ttl: Option<u64>, updatable: bool },
@@ -79,6 +80,8 @@ pub enum Op {
     Swap { key: usize, fresh: bool, bytes: Option<usize> },
     /// Several writes (`None` deletes), on condition of stamps: key and whether it is fresh.
     Batch { writes: Vec<(usize, Option<usize>, Option<u64>)>, expects: Vec<(usize, bool)> },
+    /// Reads a value and keeps it while other writes go on: it must stay as it was read.
+    Hold { key: usize, then: Vec<Op> },
     /// Begins a group.
     Group,
     /// Ends it.
@@ -116,6 +119,8 @@ pub struct Setup {
     pub ops: Vec<Op>,
     /// The time of day.
     pub clock: Arc<AtomicU64>,
+    /// A bug of the medium's: flushes leave out the last line of unaligned ranges.
+    pub flush_short: bool,
 }
 
 /// The time at which every run begins.
@@ -144,6 +149,7 @@ impl Setup {
             keys,
             ops: Vec::new(),
             clock: Arc::new(AtomicU64::new(TIME_BEGIN)),
+            flush_short: false,
         };
         setup.ops = setup.some_ops(&mut rng, count);
         setup
@@ -154,7 +160,7 @@ impl Setup {
     pub fn some_ops(&self, rng: &mut Rng, count: u64) -> Vec<Op> {
         // Each run has its own preferences, so that rare things come in numbers.
         let weights: [u64; 13] = std::array::from_fn(|i| {
-            let usual = [30, 14, 10, 6, 8, 3, 0, 4, 5, 5, 2, 2, 2][i];
+            let usual = [30, 14, 10, 6, 8, 3, 3, 4, 5, 5, 2, 2, 2][i];
             usual * [0, 1, 1, 1, 3][rng.below(5) as usize]
         });
         let large = rng.one_in(3);
@@ -218,6 +224,11 @@ impl Setup {
                 Op::Batch { writes, expects }
             }
             5 => Op::Group,
+            6 => {
+                let bound = if rng.one_in(4) { 60 } else { 8 };
+                let then = (0..rng.below(bound)).map(|_| self.op(rng, 0, false)).collect();
+                Op::Hold { key: key(rng), then }
+            }
             7 => Op::Advance(rng.below(4_000)),
             8 => Op::Maintain,
             9 => Op::Commit,
