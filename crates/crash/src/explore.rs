@@ -191,11 +191,15 @@ impl Explorer<'_> {
                 continue;
             }
             self.totals.points += 1;
-            let (allowed, now) = history.allowed(position, Crash::Power);
+            let (allowed, now) = history.allowed(position, position, Crash::Power);
+            // A torn store belongs to what comes next: that has begun.
+            let (torn, torn_now) = history.allowed(position, position + 1, Crash::Power);
             self.setup.clock.store(now, Relaxed);
             let choices = walker.choices(&mut self.rng, self.effort.images);
             for choice in choices {
-                self.crash_with(&mut walker, &choice, &allowed, depth)
+                let (allowed, now) = if choice.is_torn() { (&torn, torn_now) } else { (&allowed, now) };
+                self.setup.clock.store(now, Relaxed);
+                self.crash_with(&mut walker, &choice, allowed, depth)
                     .map_err(|what| self.at(position, history, &choice, &what))?;
             }
             if depth > 0 && self.rng.one_in(12) {
@@ -279,7 +283,7 @@ impl Explorer<'_> {
         depth: u32,
     ) -> Result<(), String> {
         self.totals.nested += 1;
-        let (opened, _) = history.allowed(position, Crash::Process);
+        let (opened, _) = history.allowed(position, position, Crash::Process);
         let mut rng = self.rng.fork();
         let count = rng.below(8);
         let ops = self.setup.some_ops(&mut rng, count);

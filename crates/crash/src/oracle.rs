@@ -210,15 +210,15 @@ impl History {
         state
     }
 
-    /// What a crash at `position` may leave, and the time then.
+    /// What a crash at `position` may leave, and the time then. Steps that begin before `reached` may have
+    /// had an effect.
     #[must_use]
-    pub fn allowed(&self, position: usize, crash: Crash) -> (Allowed, u64) {
+    pub fn allowed(&self, position: usize, reached: usize, crash: Crash) -> (Allowed, u64) {
         if position < self.open_end {
             return (self.before.clone(), self.open_now);
         }
         // Steps that have begun; one that begins right here has not done anything yet.
-        let begun =
-            self.steps.iter().take_while(|step| step.start < position || step.end <= position).count();
+        let begun = self.steps.iter().take_while(|step| step.start < reached || step.end <= position).count();
         let now = self.steps[..begun].last().map_or(self.open_now, |step| step.now);
         let acknowledged = self.floor(position, begun, crash);
         let mut floor = self.opened.clone();

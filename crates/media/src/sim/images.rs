@@ -47,6 +47,14 @@ pub struct Choice {
     torn: u8,
 }
 
+impl Choice {
+    /// Whether part of the store at the position itself is in.
+    #[must_use]
+    pub fn is_torn(&self) -> bool {
+        self.torn != 0
+    }
+}
+
 /// Goes along a log and forms images.
 pub struct Walker<'l> {
     log: &'l Log,

@@ -1,0 +1,324 @@
+//! The short form of the crash driver, and the medium's faults: what `cargo test` runs.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
+
+use duramen::{Batch, Durability, ErrorKind, Options, StoreOn};
+use duramen_crash::oracle::Allowed;
+use duramen_crash::setup::{CASES, Op, TIME_BEGIN};
+use duramen_crash::{Case, Effort, Setup, Totals, check, explore::run_setup, run_seed};
+use duramen_media::Medium;
+use duramen_media::sim::{Log, Model, Rng, SimMedium, Walker};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// One run at a time: what others have pinned decides when the engine frees a block, and runs must repeat.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn case(name: &str) -> Option<Case> {
+    Some(Case::named(name).unwrap())
+}
+
+fn seeds(name: &str) {
+    let _alone = alone();
+    let effort = Effort { images_max: 1_200, ..Effort::default() };
+    let mut totals = Totals::default();
+    for seed in 1..=4 {
+        totals.add(&run_seed(seed, case(name), effort).unwrap_or_else(|violation| panic!("{violation}")));
+    }
+    assert!(totals.images > 2_000, "{totals:?}");
+}
+
+#[test]
+fn every_write_survives_on_cache_lines() {
+    seeds("line/every-write");
+}
+
+#[test]
+fn every_write_survives_with_byte_granularity() {
+    seeds("byte/every-write");
+}
+
+#[test]
+fn every_write_survives_on_pages() {
+    seeds("page/every-write");
+}
+
+#[test]
+fn interval_leaves_a_prefix_on_pages() {
+    seeds("page/interval");
+}
+
+#[test]
+fn interval_leaves_a_prefix_on_cache_lines() {
+    seeds("line/interval");
+}
+
+#[test]
+fn manual_leaves_the_last_commit() {
+    for name in ["page/manual", "line/manual", "byte/manual"] {
+        seeds(name);
+    }
+}
+
+/// A small run of given operations, crashed everywhere that the budget allows.
+fn crashed(case_name: &str, keys: &[&[u8]], ops: Vec<Op>) {
+    let _alone = alone();
+    for seed in 1..=4 {
+        let setup = Setup {
+            unit_bytes: 512,
+            len_max: 40 << 10,
+            hash_mask: u64::MAX,
+            keys: keys.iter().map(|key| key.to_vec()).collect(),
+            ops: ops.clone(),
+            ..Setup::new(seed, case(case_name))
+        };
+        run_setup(&setup, Effort { images_max: 800, images: 30, depth: 2 })
+            .unwrap_or_else(|violation| panic!("{violation}"));
+    }
+}
+
+fn put(key: usize, bytes: usize) -> Op {
+    Op::Put { key, bytes, tag: 1, ttl: None, updatable: false }
+}
+
+#[test]
+fn creation_that_crashed_is_begun_anew_and_never_left_half_done() {
+    for case in CASES {
+        crashed(case.name, &[b"a"], Vec::new());
+    }
+}
+
+#[test]
+fn a_long_chain_of_updates_and_deletes_ends_in_its_last_state() {
+    let ops: Vec<Op> =
+        (0..120).map(|i| if i % 3 == 2 { Op::Delete { key: 0 } } else { put(0, 30) }).collect();
+    crashed("line/every-write", &[b"a", b"b"], ops.clone());
+    crashed("page/every-write", &[b"a", b"b"], ops);
+}
+
+#[test]
+fn values_over_several_units_are_whole_or_absent() {
+    let ops: Vec<Op> = (0..24).map(|i| put(i % 3, 400 + 130 * i)).collect();
+    for name in ["line/every-write", "byte/every-write", "page/interval"] {
+        crashed(name, &[b"a", b"b", b"c"], ops.clone());
+    }
+}
+
+#[test]
+fn updates_in_place_are_old_or_new() {
+    let cell = Op::Put { key: 0, bytes: 64, tag: 0, ttl: None, updatable: true };
+    let mut ops = vec![cell];
+    ops.extend((0..40).map(|i| Op::Update { key: 0, share: 6 * i, bytes: [8, 4, 2, 16][i % 4] }));
+    crashed("line/every-write", &[b"12345678"], ops.clone());
+    crashed("byte/every-write", &[b"12345678"], ops);
+}
+
+#[test]
+fn expired_keys_stay_away_through_compaction_and_crashes() {
+    let mut ops = Vec::new();
+    for i in 0..60 {
+        ops.push(Op::Put {
+            key: i % 4,
+            bytes: 60,
+            tag: 0,
+            ttl: (i % 2 == 0).then_some(500),
+            updatable: i % 5 == 0,
+        });
+        if i % 3 == 0 {
+            ops.extend([Op::Advance(200), Op::Maintain]);
+        }
+    }
+    for name in ["line/every-write", "page/every-write", "line/interval"] {
+        crashed(name, &[b"a", b"b", b"c", b"d"], ops.clone());
+    }
+}
+
+#[test]
+fn batches_are_applied_whole_or_not_at_all() {
+    let ops: Vec<Op> = (0..30)
+        .map(|i| Op::Batch {
+            writes: (0..4).map(|key| (key, (i % 4 != key).then_some(20 + i), None)).collect(),
+            expects: vec![(i % 4, true)],
+        })
+        .collect();
+    for case in CASES {
+        crashed(case.name, &[b"a", b"b", b"c", b"d"], ops.clone());
+    }
+}
+
+fn open(medium: &SimMedium, durability: Durability, boot: u8) -> duramen::Result<StoreOn<SimMedium>> {
+    let options = Options {
+        durability,
+        unit_bytes: Some(512),
+        recovery_threads: 1,
+        background: false,
+        boot_id: Some([boot; 16]),
+        ..Options::default()
+    };
+    StoreOn::open_on(medium.clone(), &options)
+}
+
+#[test]
+fn a_failed_write_back_poisons_the_store_and_loses_nothing_acknowledged() {
+    let _alone = alone();
+    let medium = SimMedium::resume(Log::empty(Model::Page, 64 << 10));
+    let store = open(&medium, Durability::EveryWrite, 1).unwrap();
+    store.put(b"a", b"old").unwrap();
+    medium.fail_sync_in(0);
+    assert_eq!(store.put(b"a", b"new").unwrap_err().kind(), ErrorKind::Io);
+    assert_eq!(store.put(b"b", b"").unwrap_err().kind(), ErrorKind::Poisoned);
+    medium.power_off();
+    drop(store);
+    let log = medium.log();
+    let mut walker = Walker::new(&log);
+    walker.advance(log.events.len());
+    for choice in walker.choices(&mut Rng::new(1), 50) {
+        let (memory, len) = walker.form(&choice);
+        let image = SimMedium::from_image(Model::Page, 64 << 10, memory, len);
+        let store = open(&image, Durability::EveryWrite, 2).unwrap();
+        let value = store.get(b"a").unwrap().unwrap().to_vec();
+        assert!(value == b"old" || value == b"new", "{value:?}");
+        assert!(store.get(b"b").unwrap().is_none());
+        image.power_off();
+    }
+}
+
+#[test]
+fn a_medium_that_lies_about_a_sync_gives_an_old_state_or_is_told() {
+    let _alone = alone();
+    let (mut old, mut told) = (0, 0);
+    for lie in 0..12 {
+        let medium = SimMedium::resume(Log::empty(Model::Page, 64 << 10));
+        let store = open(&medium, Durability::EveryWrite, 1).unwrap();
+        medium.lie_sync_in(lie);
+        for i in 0..12u8 {
+            store.put(&[i % 4], &[i; 100]).unwrap();
+        }
+        medium.power_off();
+        drop(store);
+        let log = medium.log();
+        let mut walker = Walker::new(&log);
+        walker.advance(log.events.len());
+        for choice in walker.choices(&mut Rng::new(u64::from(lie)), 40) {
+            let (memory, len) = walker.form(&choice);
+            let image = SimMedium::from_image(Model::Page, 64 << 10, memory, len);
+            match open(&image, Durability::EveryWrite, 2) {
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+                    told += 1;
+                }
+                Ok(store) => {
+                    for i in 0..4 {
+                        let value = store.get(&[i]).unwrap().map(|value| value.to_vec());
+                        let whole =
+                            |v: &Vec<u8>| v.len() == 100 && v.iter().all(|&b| b == v[0] && b % 4 == i);
+                        assert!(value.as_ref().is_none_or(whole), "{value:?}");
+                    }
+                    old += 1;
+                }
+            }
+            image.power_off();
+        }
+    }
+    assert!(old + told > 0);
+}
+
+#[test]
+fn a_flipped_bit_is_told_or_changes_nothing() {
+    let _alone = alone();
+    let medium = SimMedium::resume(Log::empty(Model::CacheLine, 64 << 10));
+    let store = open(&medium, Durability::EveryWrite, 1).unwrap();
+    let mut batch = Batch::new();
+    for i in 0..20u8 {
+        store.put(&[i], &[i; 60]).unwrap();
+        batch.put(&[i + 100], &[i; 20]);
+    }
+    let _ = store.apply(&batch).unwrap();
+    store.close().unwrap();
+    let log = medium.log();
+    let mut walker = Walker::new(&log);
+    walker.advance(log.events.len());
+    let mut rng = Rng::new(7);
+    let mut told = 0;
+    for _ in 0..2_000 {
+        let all = walker.all();
+        let (memory, len) = walker.form(&all);
+        memory.flip_bit(rng.below(24 << 13));
+        let image = SimMedium::from_image(Model::CacheLine, 64 << 10, memory, len);
+        match open(&image, Durability::EveryWrite, 2) {
+            Err(_) => told += 1,
+            Ok(store) => {
+                for i in 0..20u8 {
+                    assert_eq!(store.get(&[i]).unwrap().as_deref(), Some(&[i; 60][..]));
+                    assert_eq!(store.get(&[i + 100]).unwrap().as_deref(), Some(&[i; 20][..]));
+                }
+            }
+        }
+        image.power_off();
+    }
+    assert!(told > 50, "{told}");
+}
+
+#[test]
+fn growth_that_is_refused_is_out_of_space_and_space_comes_back() {
+    let _alone = alone();
+    let medium = SimMedium::resume(Log::empty(Model::CacheLine, 4 << 20));
+    let store = open(&medium, Durability::EveryWrite, 1).unwrap();
+    medium.refuse_growth(true);
+    let mut written = 0u32;
+    let error = loop {
+        match store.put(&written.to_le_bytes(), &[1; 100]) {
+            Ok(()) => written += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::OutOfSpace);
+    for key in 0..written {
+        assert!(store.get(&key.to_le_bytes()).unwrap().is_some());
+        assert!(store.delete(&key.to_le_bytes()).unwrap());
+    }
+    assert!(store.is_empty());
+    for key in 0..written / 2 {
+        store.put(&key.to_le_bytes(), &[1; 100]).unwrap();
+    }
+}
+
+#[test]
+fn sixteen_keys_with_one_hash_are_all_kept() {
+    let _alone = alone();
+    let keys: Vec<[u8; 2]> = (0..16).map(|i| [b'k', i]).collect();
+    for name in ["line/every-write", "page/interval"] {
+        let setup = Setup {
+            hash_mask: 0,
+            unit_bytes: 512,
+            len_max: 64 << 10,
+            keys: keys.iter().map(|key| key.to_vec()).collect(),
+            ops: (0..80)
+                .map(|i| if i % 5 == 4 { Op::Delete { key: i % 16 } } else { put(i % 16, 20) })
+                .collect(),
+            ..Setup::new(5, case(name))
+        };
+        run_setup(&setup, Effort { images_max: 1_500, ..Effort::default() })
+            .unwrap_or_else(|violation| panic!("{violation}"));
+    }
+}
+
+#[test]
+fn the_audit_reads_what_the_store_shows() {
+    let _alone = alone();
+    let setup = Setup::new(3, case("line/every-write"));
+    setup.clock.store(TIME_BEGIN, Relaxed);
+    let medium = SimMedium::resume(Log::empty(Model::CacheLine, setup.len_max));
+    let empty = Allowed::exactly(vec![None; setup.keys.len()]);
+    let (store, _) = check::open_and_look(&setup, &medium, 1, &empty).unwrap();
+    store.put(&setup.keys[1], b"value").unwrap();
+    store.close().unwrap();
+    let store = StoreOn::open_on(medium.clone(), &setup.options(1)).unwrap();
+    let state = check::read_all(&setup, &store, true).unwrap();
+    check::audit(&setup, &store, &medium, &state).unwrap();
+    assert!(check::audit(&setup, &store, &medium, &vec![None; setup.keys.len()]).is_err());
+    assert!(medium.len() > 0);
+}
