@@ -259,10 +259,10 @@ impl<'a, M: Medium> Scan<'a, M> {
         }
         // Behind the break, only a record that vouches for what lies before it shows damage.
         let vouches = |header: &Header| {
-            // What cannot be a record of this block is not worth the sum.
-            if header.epoch.0 > *self.epochs.end()
-                || (seal.is_none() && header.epoch.0 < *self.epochs.start())
-            {
+            // What cannot be a record of this block is not worth the sum; a member tells nothing without its batch,
+            // which may be what was torn.
+            let (first, last) = (*self.epochs.start(), *self.epochs.end());
+            if header.member || header.epoch.0 > last || (seal.is_none() && header.epoch.0 < first) {
                 return false;
             }
             seal.is_some()
