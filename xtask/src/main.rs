@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `tidy` | documents, dependency edges and sources keep the rules that no compiler checks |
 //! | `side-by-side` | `duramen serve` answers as Debian's redis-server does, byte by byte |
+//! | `crash` | no power failure or kill at any persist point of a simulated medium breaks a promise |
 //! | `torture` | what was acknowledged survives SIGKILL, and nothing else comes back |
 //!
 //! Exit codes: 0 nothing found, 1 something found, 2 the check could not be run.
@@ -24,7 +25,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use failure::Result;
+use failure::{Failure, Result};
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "The project's own checks")]
@@ -86,6 +87,15 @@ enum Check {
         #[arg(long, value_name = "PATH")]
         duramen: Option<PathBuf>,
     },
+    /// Crashes the engine on a simulated medium by seed; `--help` behind `--` lists what duramen-crash takes
+    Crash {
+        /// Plants bugs and shows that each is caught
+        #[arg(long)]
+        mutants: bool,
+        /// What goes to duramen-crash, as `--seed 7 --minutes 20`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// The process that the torture kills
     #[command(hide = true)]
     TortureChild(torture::child::Settings),
@@ -115,8 +125,23 @@ fn run(check: Check) -> Result<bool> {
             let seed = seed.unwrap_or_else(random::fresh_seed);
             torture::run(&torture::Settings { seconds, medium, durability, seed, writers, part, duramen })
         }
+        Check::Crash { mutants, arguments } => crash(mutants, &arguments),
         Check::TortureChild(settings) => torture::child::run(&settings),
     }
+}
+
+/// Builds the crash driver, with planted bugs only when they are wanted, and runs it.
+fn crash(mutants: bool, arguments: &[String]) -> Result<bool> {
+    let mut cargo = std::process::Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    cargo.current_dir(repository()).args(["run", "--quiet", "--release", "--package", "duramen-crash"]);
+    if mutants {
+        cargo.args(["--features", "mutants", "--", "--mutants"]);
+    } else {
+        cargo.arg("--");
+    }
+    let status =
+        cargo.args(arguments).status().map_err(|e| Failure::new(format!("cannot run cargo: {e}")))?;
+    Ok(status.success())
 }
 
 /// The root of the repository that this program was built from.

@@ -166,7 +166,8 @@ impl Started {
         // Nobody else has the server now, so this closes the last handle of the store.
         let store = self.server.keyspace.store().clone();
         drop(self.server);
-        let closed = store.close();
+        // With `manual` durability nothing else would: a clean shutdown is one of the commits that were asked for.
+        let closed = store.commit().and_then(|()| store.close());
         if let Some(error) = failed {
             return Err(Error::new(ErrorKind::System, format!("a worker thread failed: {error}")));
         }
