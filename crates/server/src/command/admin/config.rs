@@ -39,28 +39,29 @@ fn help(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 
 fn get(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let config = call.server.config();
-    let mut found: Vec<(&[u8], &Directive)> = Vec::new();
-    for asked in call.args.from(2) {
-        // As in Redis it ends at a zero byte, and a plain name is shown as it was asked for.
-        let asked = asked.split(|byte| *byte == 0).next().unwrap_or_default();
-        let plain = !asked.iter().any(|byte| b"[*?".contains(byte));
-        for directive in DIRECTIVES {
-            let name = directive.name.as_bytes();
-            let wanted = match plain {
-                true => name.eq_ignore_ascii_case(asked),
-                false => glob::matches_ignore_case(asked, name),
-            };
-            if wanted && !found.iter().any(|(_, other)| other.name == directive.name) {
-                found.push((if plain { asked } else { name }, directive));
-            }
-        }
-    }
+    let found: Vec<_> = DIRECTIVES
+        .iter()
+        .filter_map(|directive| {
+            Some((call.args.from(2).find_map(|asked| shown(asked, directive))?, directive))
+        })
+        .collect();
     call.reply.map(found.len());
     for (name, directive) in found {
         call.reply.bulk(name);
         call.reply.bulk((directive.get)(&config).as_bytes());
     }
     Ok(())
+}
+
+/// The name to show for a directive that was asked for so; `None` for another one. As in Redis a plain name is shown as
+/// it came, and a pattern ends at a zero byte.
+fn shown<'a>(asked: &'a [u8], directive: &Directive) -> Option<&'a [u8]> {
+    let name: &'static [u8] = directive.name.as_bytes();
+    let pattern = asked.split(|byte| *byte == 0).next().unwrap_or_default();
+    if pattern.iter().any(|byte| b"[*?".contains(byte)) {
+        return glob::matches_ignore_case(pattern, name).then_some(name);
+    }
+    name.eq_ignore_ascii_case(asked).then_some(asked)
 }
 
 fn set(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
