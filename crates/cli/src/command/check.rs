@@ -2,6 +2,7 @@
 
 use crate::place::Place;
 use crate::{Answer, Failure};
+use std::io::Write;
 use std::path::PathBuf;
 
 /// Verify every checksum and invariant of a store that nobody has open; changes nothing
@@ -17,16 +18,18 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<Answer, Failure> {
     let options = args.place.options();
     let path = args.place.path();
+    let mut out = std::io::stdout().lock();
     if let Some(into) = &args.salvage {
         let (saved, damage) = duramen::salvage(path, into, &options)?;
-        damage.iter().for_each(|damage| println!("damage: {damage}"));
-        println!("saved {saved} keys into {}; {} is as it was", into.display(), path.display());
+        damage.iter().try_for_each(|damage| writeln!(out, "damage: {damage}"))?;
+        writeln!(out, "saved {saved} keys into {}; {} is as it was", into.display(), path.display())?;
         return Ok(Answer::Yes);
     }
     let report = duramen::check(path, &options)?;
-    report.damage.iter().for_each(|damage| println!("damage: {damage}"));
-    report.notes.iter().for_each(|note| println!("note: {note}"));
-    println!(
+    report.damage.iter().try_for_each(|damage| writeln!(out, "damage: {damage}"))?;
+    report.notes.iter().try_for_each(|note| writeln!(out, "note: {note}"))?;
+    writeln!(
+        out,
         "{}: {} keys, {} records in {} blocks, {} bytes; {}",
         path.display(),
         report.keys,
@@ -37,6 +40,6 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
             0 => "sound".into(),
             n => format!("{n} damaged; \"duramen check --salvage NEW\" saves what is valid"),
         }
-    );
+    )?;
     Ok(if report.damage.is_empty() { Answer::Yes } else { Answer::No })
 }

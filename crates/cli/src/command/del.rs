@@ -2,6 +2,7 @@
 
 use crate::place::{Keys, Place};
 use crate::{Answer, Failure};
+use std::io::Write;
 
 /// Remove keys, durably; prints how many were there, exit code 1 for none
 #[derive(clap::Args)]
@@ -21,6 +22,6 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
         removed += u64::from(store.delete(&args.keys.engine_key(key))?);
     }
     store.close()?;
-    println!("{removed}");
+    writeln!(std::io::stdout(), "{removed}")?;
     Ok(if removed > 0 { Answer::Yes } else { Answer::No })
 }

@@ -2,6 +2,7 @@
 
 use crate::place::Place;
 use crate::{Answer, Failure};
+use std::io::Write;
 
 /// Print the numbers of a store that nobody has open (for a running server: redis-cli INFO)
 #[derive(clap::Args)]
@@ -13,7 +14,8 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<Answer, Failure> {
     let store = args.place.open()?;
     let stats = store.stats();
-    println!("{}", store.describe());
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{}", store.describe())?;
     for (name, number) in [
         ("keys", stats.keys),
         ("medium_bytes", stats.medium_bytes),
@@ -26,7 +28,7 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
         ("recovered_records", stats.recovered_records),
         ("recovery_microseconds", stats.recovery_nanos / 1000),
     ] {
-        println!("{name} {number}");
+        writeln!(out, "{name} {number}")?;
     }
     store.close()?;
     Ok(Answer::Yes)
