@@ -135,8 +135,9 @@ fn delete_all_now(
     boot: u64,
     state: &State,
 ) -> Result<(), String> {
+    let manual = setup.case.promise() == Promise::Uncommitted;
     for (key, name) in setup.keys.iter().enumerate() {
-        let was = store.delete(name).map_err(told("delete"))?;
+        let was = retry(&store, manual, || store.delete(name)).map_err(told("delete"))?;
         if was != state[key].is_some() {
             return Err(format!("delete of key {key} said {was}, it was present: {}", state[key].is_some()));
         }
@@ -153,7 +154,7 @@ fn delete_all_now(
     let mut state: State = vec![None; setup.keys.len()];
     for (key, name) in setup.keys.iter().enumerate() {
         let value = value(key as u64 + 77, 12);
-        store.put(name, &value).map_err(told("put"))?;
+        retry(&store, manual, || store.put(name, &value)).map_err(told("put"))?;
         state[key] = Some(Arc::new(Entry { value, tag: 0, expires_at: None, updatable: false }));
     }
     if setup.case.promise() == Promise::Uncommitted {
@@ -188,7 +189,7 @@ fn unless_full(setup: &Setup, done: Result<(), String>) -> Result<(), String> {
 }
 
 /// With `Manual` space comes back only after a commit of the caller's.
-fn retry(store: &Sim, manual: bool, work: impl Fn() -> duramen::Result<()>) -> duramen::Result<()> {
+fn retry<T>(store: &Sim, manual: bool, work: impl Fn() -> duramen::Result<T>) -> duramen::Result<T> {
     for _ in 0..3 {
         match work() {
             Err(error) if manual && error.kind() == duramen::ErrorKind::OutOfSpace => store.commit()?,
@@ -224,7 +225,7 @@ fn overwrite_all_now(
     let mut state: State = vec![None; setup.keys.len()];
     // Deleting first makes room.
     for name in &setup.keys {
-        store.delete(name).map_err(told("delete"))?;
+        retry(&store, manual, || store.delete(name)).map_err(told("delete"))?;
     }
     if manual {
         store.commit().map_err(told("commit"))?;

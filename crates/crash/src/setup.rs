@@ -115,6 +115,8 @@ pub struct Setup {
     pub hash_mask: u64,
     /// Keys that are ever written.
     pub keys: Vec<Vec<u8>>,
+    /// Whether puts and deletes of few keys are most of what is done.
+    pub churns: bool,
     /// What is done.
     pub ops: Vec<Op>,
     /// The time of day.
@@ -136,10 +138,13 @@ impl Setup {
         let head = (16u64 << 10).div_ceil(unit_bytes);
         // From too small for everything to roomy.
         let spread = [12, 30, 80][rng.below(3) as usize];
-        let units = head + 8 + rng.below(spread);
+        // One in four: few keys, little space, and much that is dead.
+        let churns = rng.one_in(4);
+        let units = head + 9 + rng.below(if churns { 6 } else { spread });
         let hash_mask = [u64::MAX, u64::MAX, u64::MAX, 1 << 63 | 1, 0][rng.below(5) as usize];
-        let keys = keys(&mut rng);
-        let count = 20 + rng.below(60);
+        let mut keys = keys(&mut rng);
+        keys.truncate(if churns { 4 } else { usize::MAX });
+        let count = if churns { 120 + rng.below(120) } else { 20 + rng.below(60) };
         let mut setup = Self {
             seed,
             case,
@@ -147,6 +152,7 @@ impl Setup {
             len_max: (units * unit_bytes).next_multiple_of(4096),
             hash_mask,
             keys,
+            churns,
             ops: Vec::new(),
             clock: Arc::new(AtomicU64::new(TIME_BEGIN)),
             flush_short: false,
@@ -160,6 +166,9 @@ impl Setup {
     pub fn some_ops(&self, rng: &mut Rng, count: u64) -> Vec<Op> {
         // Each run has its own preferences, so that rare things come in numbers.
         let weights: [u64; 13] = std::array::from_fn(|i| {
+            if self.churns {
+                return [30, 20, 2, 2, 3, 1, 8, 2, 2, 3, 1, 2, 2][i];
+            }
             let usual = [30, 14, 10, 6, 8, 3, 3, 4, 5, 5, 2, 2, 2][i];
             usual * [0, 1, 1, 1, 3][rng.below(5) as usize]
         });
@@ -226,7 +235,12 @@ impl Setup {
             5 => Op::Group,
             6 => {
                 let bound = if rng.one_in(4) { 60 } else { 8 };
-                let then = (0..rng.below(bound)).map(|_| self.op(rng, 0, false)).collect();
+                let then = (0..rng.below(bound))
+                    .map(|_| {
+                        let which = [0, 0, 1][rng.below(3) as usize];
+                        self.op(rng, which, false)
+                    })
+                    .collect();
                 Op::Hold { key: key(rng), then }
             }
             7 => Op::Advance(rng.below(4_000)),
