@@ -196,7 +196,7 @@ impl<M: Medium> Core<M> {
                 let mut space = self.space();
                 for want in [ample, least] {
                     if let Some(unit) = space.take(want, purpose) {
-                        if space.writable_units() < space.units() / 32 {
+                        if self.is_low(&space) {
                             self.background.hurry();
                         }
                         return Ok((unit, want));
@@ -236,6 +236,12 @@ impl<M: Medium> Core<M> {
         let any = !partial.is_empty();
         partial.into_iter().for_each(|block| self.seal(block));
         any
+    }
+
+    /// Whether so little is free that the background thread should grow the store.
+    pub(crate) fn is_low(&self, space: &Space) -> bool {
+        let enough = u64::from(space.units() / 32).min(GROWTH_BYTES_MAX / 2 / self.unit_bytes);
+        u64::from(space.writable_units()) < enough
     }
 
     /// Grows the store by at least `least` units; false when the medium has no more.

@@ -681,11 +681,8 @@ impl<M: Medium> Core<M> {
 
     /// Grows ahead of the writers, so that they seldom wait for it.
     fn grow_ahead(&self) {
-        let (writable, units) = {
-            let space = self.space();
-            (space.writable_units(), space.units())
-        };
-        if writable < units / 32 && !self.wants_compaction() {
+        let low = self.is_low(&self.space());
+        if low && !self.wants_compaction() {
             // An error comes back to the writer that finds no space.
             let _ = self.grow(1);
         }
@@ -695,6 +692,8 @@ impl<M: Medium> Core<M> {
     pub(crate) fn run_background(&self) {
         let mut committed = Instant::now();
         let mut told_time = Instant::now();
+        let mut looked = Instant::now();
+        let mut more = false;
         while !self.background.stop.load(Relaxed) {
             let interval = self.interval().filter(|_| self.epochs.in_use());
             if let Some(interval) = interval
@@ -709,7 +708,11 @@ impl<M: Medium> Core<M> {
             self.grow_ahead();
             let begun = Instant::now();
             let moved = self.compaction.moved_bytes.load(Relaxed);
-            let more = self.maintain_space().unwrap_or(false);
+            // Writers that run low wake this thread often; only growth is urgent then.
+            if more || looked.elapsed() >= TICK {
+                looked = begun;
+                more = self.maintain_space().unwrap_or(false);
+            }
             if told_time.elapsed() >= Duration::from_secs(1) {
                 told_time = Instant::now();
                 let _ = self.persist_time();
