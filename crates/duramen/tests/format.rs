@@ -1,0 +1,80 @@
+//! Promise P11: every build opens what an earlier one wrote. `testdata/format/` holds an image of each version,
+//! and this test opens it. After a change of the format, add a version: never write an image anew.
+//!
+//! An image was made by `DURAMEN_WRITE_IMAGE=1 cargo test -p duramen --test format`, which refuses to overwrite.
+#![allow(clippy::unwrap_used)] // A panic here is a failed test.
+
+use duramen::{Batch, MediumKind, Meta, Options, Swap, Update};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+const EXPIRES_AT: u64 = 2_000_000;
+
+fn options(now: u64) -> Options {
+    Options {
+        medium: MediumKind::File,
+        unit_bytes: Some(512),
+        background: false,
+        clock: Some(Arc::new(move || now)),
+        ..Options::default()
+    }
+}
+
+fn image(version: u32) -> PathBuf {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/format");
+    root.join(format!("version-{version}.duramen"))
+}
+
+/// Every kind of record: value, tombstone, cell, batch, expiry, tags, and a block of several units; as a
+/// process leaves it that is killed.
+fn write(path: &std::path::Path) {
+    let store = options(1_000_000).open(path).unwrap();
+    let mut writer = store.writer().unwrap();
+    writer.put(b"plain", b"old").unwrap();
+    writer.put(b"plain", b"new").unwrap();
+    writer.put_with(b"tagged", b"", Meta { tag: 200, ..Meta::default() }).unwrap();
+    writer.put_with(b"expires", b"soon", Meta { expires_at: Some(EXPIRES_AT), ..Meta::default() }).unwrap();
+    writer.put(b"deleted", b"gone").unwrap();
+    assert!(writer.delete(b"deleted").unwrap());
+    writer.put_with(b"updated", &[0; 16], Meta { updatable: true, ..Meta::default() }).unwrap();
+    assert_ne!(writer.update(b"updated", 8, &[1; 8]).unwrap(), Update::Absent);
+    let mut batch = Batch::new();
+    batch.put(b"batch 1", b"one").put(b"batch 2", b"two").delete(b"nothing");
+    assert_eq!(writer.apply(&batch).unwrap(), Swap::Done);
+    writer.put(b"long", &[9; 3000]).unwrap();
+    let bytes = std::fs::read(path).unwrap();
+    let end = bytes.iter().rposition(|&b| b != 0).unwrap() + 1;
+    std::fs::write(path.with_extension("image"), &bytes[..end.next_multiple_of(512)]).unwrap();
+}
+
+#[test]
+fn images_of_all_versions_open() {
+    if std::env::var_os("DURAMEN_WRITE_IMAGE").is_some() {
+        let target = image(duramen::FORMAT_VERSION);
+        assert!(!target.exists(), "{} is there: images are never written anew", target.display());
+        let dir = tempfile::tempdir().unwrap();
+        write(&dir.path().join("store"));
+        std::fs::copy(dir.path().join("store.image"), target).unwrap();
+    }
+    for version in 1..=duramen::FORMAT_VERSION {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("store");
+        std::fs::copy(image(version), &path).unwrap();
+        let report = duramen::check(&path, &options(1_500_000)).unwrap();
+        assert!(report.damage.is_empty(), "version {version}: {report:?}");
+        let store = options(1_500_000).open(&path).unwrap();
+        let value = |key: &[u8]| store.get(key).unwrap().map(|value| value.to_vec());
+        assert_eq!(value(b"plain").unwrap(), b"new");
+        assert_eq!(value(b"expires").unwrap(), b"soon");
+        assert_eq!(value(b"deleted"), None);
+        assert_eq!(value(b"updated").unwrap(), [[0; 8], [1; 8]].concat());
+        assert_eq!(value(b"batch 1").unwrap(), b"one");
+        assert_eq!(value(b"batch 2").unwrap(), b"two");
+        assert_eq!(value(b"long").unwrap(), [9; 3000]);
+        assert_eq!(store.get(b"tagged").unwrap().unwrap().tag(), 200);
+        assert_eq!(store.len(), 7);
+        store.close().unwrap();
+        let store = options(EXPIRES_AT).open(&path).unwrap();
+        assert!(store.get(b"expires").unwrap().is_none());
+    }
+}
