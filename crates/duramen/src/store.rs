@@ -32,9 +32,12 @@ pub type Store = StoreOn<Mapped>;
 const UNITS_INITIAL: u32 = 16;
 /// Growth takes this share of what there is ...
 const GROWTH_SHARE: u64 = 8;
-/// ... within these bounds, so that neither a small store jumps nor a large one stalls.
+/// ... within these bounds, so that neither a small store jumps nor a large one stalls: a writer that has to
+/// wait for growth waits for one step of it (tmpfs gives some 400 MB/s of fresh pages here).
 const GROWTH_BYTES_MIN: u64 = 1 << 20;
-const GROWTH_BYTES_MAX: u64 = 64 << 20;
+const GROWTH_BYTES_MAX: u64 = 8 << 20;
+/// The background thread grows a store while it has less room than this, or a sixteenth of itself.
+const AHEAD_BYTES_MAX: u64 = 64 << 20;
 /// How long growth that failed is not tried again.
 const GROWTH_RETRY_MILLIS: u64 = 1000;
 
@@ -240,7 +243,7 @@ impl<M: Medium> Core<M> {
 
     /// Whether so little is free that the background thread should grow the store.
     pub(crate) fn is_low(&self, space: &Space) -> bool {
-        let enough = u64::from(space.units() / 32).min(GROWTH_BYTES_MAX / 2 / self.unit_bytes);
+        let enough = u64::from(space.units() / 16).min(AHEAD_BYTES_MAX / self.unit_bytes);
         u64::from(space.writable_units()) < enough
     }
 

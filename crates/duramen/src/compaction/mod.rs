@@ -681,10 +681,11 @@ impl<M: Medium> Core<M> {
 
     /// Grows ahead of the writers, so that they seldom wait for it.
     fn grow_ahead(&self) {
-        let low = self.is_low(&self.space());
-        if low && !self.wants_compaction() {
+        while self.is_low(&self.space()) && !self.wants_compaction() && !self.background.stop.load(Relaxed) {
             // An error comes back to the writer that finds no space.
-            let _ = self.grow(1);
+            if !self.grow(1).unwrap_or(false) {
+                return;
+            }
         }
     }
 
