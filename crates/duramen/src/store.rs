@@ -419,6 +419,10 @@ impl<M: Medium> Keys for Core<M> {
         let record = self.record(at);
         self.hasher.hash(record.key())
     }
+
+    fn prefetch_at(&self, at: Offset) {
+        self.medium.prefetch(at);
+    }
 }
 
 /// Writes the headers of free units, one each, not drained.

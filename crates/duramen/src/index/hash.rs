@@ -52,6 +52,8 @@ const STASH_SLOTS: usize = 7;
 /// Fingerprint bits that a segment must know at least: 1 probe in 32 of the 8 slots then reads a
 /// record in vain.
 const KNOWN_BITS_MIN: u32 = 8;
+/// Buckets whose keys are fetched ahead while a split reads keys: some 16 misses at a time.
+const REFRESH_AHEAD: usize = 3;
 const DEPTH_INITIAL: u32 = 1;
 /// Directory bits and fingerprint bits must not reach the 16 bits of the primary bucket.
 const DEPTH_MAX: u32 = 64 - 16 - FINGERPRINT_BITS;
@@ -478,6 +480,13 @@ impl HashIndex {
         let halves = halves.map(|half| Entry::new(half, depth + 1, known));
         let half_bit = 1 << (FINGERPRINT_SHIFT + FINGERPRINT_BITS - 1);
         for (b, bucket) in segment.buckets.iter().enumerate() {
+            if refresh && let Some(ahead) = segment.buckets.get(b + REFRESH_AHEAD) {
+                for slot in
+                    ahead.0.iter().map(|slot| Slot(slot.load(Relaxed))).filter(|slot| !slot.is_empty())
+                {
+                    keys.prefetch_at(slot.location());
+                }
+            }
             for (s, slot) in bucket.0.iter().enumerate() {
                 let word = slot.load(Relaxed);
                 if s == 1 && word & BUCKET_BIT != 0 {

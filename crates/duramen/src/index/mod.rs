@@ -127,4 +127,7 @@ impl Slot {
 /// What the index asks of the log: the hash of the key of the record at a location.
 pub(crate) trait Keys {
     fn hash_at(&self, at: Offset) -> u64;
+
+    /// Hints that the record at `at` is hashed soon.
+    fn prefetch_at(&self, at: Offset);
 }

@@ -106,6 +106,10 @@ impl<M: Medium> Keys for Scan<'_, M> {
     fn hash_at(&self, at: Offset) -> u64 {
         self.hasher.hash(self.record_at(at).1)
     }
+
+    fn prefetch_at(&self, at: Offset) {
+        self.medium.prefetch(at);
+    }
 }
 
 /// A record on its way into the index.
