@@ -46,7 +46,7 @@ const BUCKETS: usize = 255;
 const SEGMENT_SLOTS: usize = BUCKETS * BUCKET_SLOTS;
 /// A segment splits when an insertion finds both buckets full and this much is taken. Below, the
 /// stash takes the key: then the hash has many equal keys, which a split would not part.
-const SPLIT_COUNT_MIN: u32 = (SEGMENT_SLOTS * 6 / 10) as u32;
+const SPLIT_COUNT_MIN: u32 = (SEGMENT_SLOTS * 7 / 10) as u32;
 /// ... or when the stash has this many: with many equal hashes it would have to be searched by all.
 const STASH_SLOTS: usize = 7;
 /// Fingerprint bits that a segment must know at least: 1 probe in 32 of the 8 slots then reads a
