@@ -217,7 +217,12 @@ impl<M: Medium> Core<M> {
             if self.grow(least)? {
                 continue;
             }
-            if purpose != Purpose::Compaction && rounds < 64 && (self.compact_now() || self.seal_partial()) {
+            // With less than a unit dead, sealing would only cost the room that is left in open blocks.
+            let worth_sealing = dead >= self.unit_bytes;
+            if purpose != Purpose::Compaction
+                && rounds < 64
+                && (self.compact_now() || worth_sealing && self.seal_partial())
+            {
                 continue;
             }
             return Err(Error::new(
