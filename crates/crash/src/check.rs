@@ -222,6 +222,7 @@ fn overwrite_all_now(
     rng: &mut Rng,
 ) -> Result<(), String> {
     let manual = setup.case.promise() == Promise::Uncommitted;
+    let mut kept: State = vec![None; setup.keys.len()];
     let mut state: State = vec![None; setup.keys.len()];
     // Deleting first makes room.
     for name in &setup.keys {
@@ -233,15 +234,21 @@ fn overwrite_all_now(
     for (key, name) in setup.keys.iter().enumerate() {
         let value = value(rng.bits(), 16);
         let updatable = key % 3 == 0;
-        store.put_with(name, &value, Meta { updatable, ..Meta::default() }).map_err(told("put"))?;
+        let put = || store.put_with(name, &value, Meta { updatable, ..Meta::default() });
+        let committed = store.stats().epoch_committed;
+        retry(&store, manual, put).map_err(told("put"))?;
+        if store.stats().epoch_committed != committed {
+            kept.clone_from(&state);
+        }
         state[key] = Some(Arc::new(Entry { value, tag: 0, expires_at: None, updatable }));
     }
     store.close().map_err(told("close"))?;
     let next = again(setup, medium);
     let store = if manual {
         // What was not committed is dropped by the next open.
-        let empty = Allowed::exactly(vec![None; setup.keys.len()]);
-        open_and_look(setup, &next, boot, &empty).map_err(|what| format!("closed, not committed: {what}"))?.0
+        open_and_look(setup, &next, boot, &Allowed::exactly(kept))
+            .map_err(|what| format!("closed, not committed: {what}"))?
+            .0
     } else {
         open_and_look(setup, &next, boot, &Allowed::exactly(state))
             .map_err(|what| format!("everything was overwritten, then closed: {what}"))?
