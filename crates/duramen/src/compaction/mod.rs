@@ -487,7 +487,9 @@ impl<M: Medium> Core<M> {
             crossbeam_epoch::pin().flush();
             let waiting =
                 self.compaction.retired.load(Relaxed) > 0 && lock(&self.compaction.unseen).is_empty();
-            if round >= 3 && !(urgent && waiting && begun.elapsed() < GRACE_MAX) {
+            // A thread that keeps a value itself would wait for nobody else.
+            let patient = urgent && waiting && !crossbeam_epoch::is_pinned();
+            if round >= 3 && !(patient && begun.elapsed() < GRACE_MAX) {
                 break;
             }
             if round >= 64 {
