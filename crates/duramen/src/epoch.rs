@@ -25,11 +25,11 @@ use crate::index::hash::Backoff;
 use crate::log::appender::OpenBlock;
 use crate::log::blocks::Blocks;
 use crate::mutants::{Mutant, planted};
+use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
+use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::{Error, ErrorKind, Result};
 use duramen_media::{Granularity, Medium, Offset};
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What others must know of one writer. Two lines apart from its neighbours, since the CPU
 /// fetches lines in pairs.

@@ -46,6 +46,7 @@ mod reader;
 mod recovery;
 mod stats;
 mod store;
+mod sync;
 mod typed;
 mod writer;
 

@@ -73,7 +73,7 @@ pub use planting::*;
 #[cfg(feature = "mutants")]
 mod planting {
     use super::Mutant;
-    use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+    use crate::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
     static PLANTED: AtomicU8 = AtomicU8::new(0);
 

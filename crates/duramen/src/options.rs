@@ -1,10 +1,10 @@
 //! How a store is opened: each field with its meaning, unit, bound and default.
 
 use crate::store::{Store, StoreOn};
+use crate::sync::Arc;
 use crate::{Error, Result};
 use duramen_media::{Create, Granularity, Mapped, MediaOptions, Medium, MediumKind, PersistStep};
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// When an acknowledged write survives a power failure (on media that can survive one).

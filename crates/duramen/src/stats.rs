@@ -1,8 +1,8 @@
 //! Numbers of a store.
 
 use crate::store::Core;
+use crate::sync::atomic::Ordering::Relaxed;
 use duramen_media::Medium;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// Numbers of a store, summed when asked for; none of them costs a write anything shared.
 #[derive(Clone, Debug, Default)]

@@ -14,15 +14,15 @@ use crate::mutants::{Mutant, planted};
 use crate::options::{Clock, Durability, Options};
 use crate::reader::{Cursor, Value};
 use crate::recovery::{self, Recovered};
+use crate::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
+use crate::sync::atomic::{AtomicBool, AtomicU64};
+use crate::sync::thread::JoinHandle;
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard};
 use crate::writer::{Pen, WriterOn};
 use crate::{Batch, Error, ErrorKind, Meta, Result, Stats, Swap};
 use duramen_media::{Granularity, Mapped, Medium, Offset};
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// A store on the media of this machine.
@@ -648,8 +648,9 @@ impl<M: Medium> StoreOn<M> {
         });
         let thread = if options.background {
             let core = Arc::clone(&core);
-            let thread =
-                std::thread::Builder::new().name("duramen".into()).spawn(move || core.run_background());
+            let thread = crate::sync::thread::Builder::new()
+                .name("duramen".into())
+                .spawn(move || core.run_background());
             Some(thread.map_err(|e| {
                 Error::new(ErrorKind::Io, format!("cannot start the store's background thread: {e}"))
             })?)

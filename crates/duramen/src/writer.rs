@@ -28,12 +28,12 @@ use crate::log::space::Purpose;
 use crate::mutants::{Mutant, planted};
 use crate::reader::{Meta, Owed, Stamp, Value};
 use crate::store::{Core, StoreOn};
+use crate::sync::atomic::Ordering::Relaxed;
+use crate::sync::{Arc, Weak};
 use crate::{Error, KEY_BYTES_MAX, Result, VALUE_BYTES_MAX};
 use crossbeam_epoch::Guard;
 use duramen_media::{Mapped, Medium, Offset};
 use std::collections::HashMap;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Weak};
 
 /// A writer on the media of this machine.
 pub type Writer = WriterOn<Mapped>;

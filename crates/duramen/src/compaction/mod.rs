@@ -34,12 +34,12 @@ use crate::log::read;
 use crate::log::space::Purpose;
 use crate::mutants::{Mutant, planted};
 use crate::store::Core;
+use crate::sync::atomic::AtomicU64;
+use crate::sync::atomic::Ordering::Relaxed;
+use crate::sync::{Arc, Mutex};
 use crossbeam_epoch::Guard;
 use duramen_media::{Granularity, Medium, Offset};
 use std::collections::HashMap;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Bytes that one round moves out of at most.
@@ -494,9 +494,9 @@ impl<M: Medium> Core<M> {
             }
             if round >= 64 {
                 // Whoever is pinned is not on a CPU, or keeps a value.
-                std::thread::sleep(Duration::from_micros(200));
+                crate::sync::thread::sleep(Duration::from_micros(200));
             } else if urgent {
-                std::thread::yield_now();
+                crate::sync::thread::yield_now();
             }
         }
         let mut ready = std::mem::take(&mut *lock(&self.compaction.unseen));
@@ -732,7 +732,7 @@ impl<M: Medium> Core<M> {
             let mut hurry = lock(&self.background.hurry);
             if !*hurry && !pause.is_zero() {
                 let wait = self.background.wake.wait_timeout(hurry, pause);
-                hurry = wait.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+                hurry = wait.unwrap_or_else(crate::sync::PoisonError::into_inner).0;
             }
             *hurry = false;
         }

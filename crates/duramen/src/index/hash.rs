@@ -33,12 +33,12 @@
 
 use super::memory::Memory;
 use super::{BUCKET_BIT, FINGERPRINT_BITS, FINGERPRINT_MASK, FINGERPRINT_SHIFT, Keys, LOCATION_MASK, Slot};
+use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
+use crate::sync::{Arc, Mutex};
 use crossbeam_epoch::{Atomic, Guard, Owned};
 use duramen_media::Offset;
 use std::ptr::NonNull;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
-use std::sync::{Arc, Mutex};
 
 const BUCKET_SLOTS: usize = 8;
 /// 255 buckets and the segment's own line are 16 KiB.
@@ -316,9 +316,9 @@ impl Backoff {
     pub(crate) fn wait(&mut self) {
         self.0 += 1;
         if self.0 < 64 {
-            std::hint::spin_loop();
+            crate::sync::hint::spin_loop();
         } else {
-            std::thread::yield_now();
+            crate::sync::thread::yield_now();
         }
     }
 }
@@ -528,7 +528,7 @@ impl HashIndex {
 
     /// Makes the directory lead to `halves` instead of the segment of `hash` at `depth`.
     fn replace(&self, hash: u64, depth: u32, halves: [Entry; 2], guard: &Guard) {
-        let _growing = self.growing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let _growing = self.growing.lock().unwrap_or_else(crate::sync::PoisonError::into_inner);
         let mut directory = self.directory(guard);
         if directory.depth == depth {
             let entries =

@@ -6,10 +6,10 @@
 //!    readable for as long as the index lives, whatever became of the segment.
 
 use super::hash::Segment;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::ptr::NonNull;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// The largest chunk; the first ones are smaller, so that a small store stays small.
@@ -47,7 +47,7 @@ impl Memory {
     /// # Panics
     /// When the system has no memory left, as every allocation in this process does.
     pub(super) fn take(&self) -> NonNull<Segment> {
-        let mut state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut state = self.state.lock().unwrap_or_else(crate::sync::PoisonError::into_inner);
         if let Some(segment) = state.free.pop() {
             return segment;
         }
@@ -70,12 +70,12 @@ impl Memory {
 
     /// Takes a segment back; nobody can reach it any more, and it is empty again.
     pub(super) fn give(&self, segment: NonNull<Segment>) {
-        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner).free.push(segment);
+        self.state.lock().unwrap_or_else(crate::sync::PoisonError::into_inner).free.push(segment);
     }
 
     /// Bytes handed out and in use, of those mapped.
     pub(super) fn bytes(&self) -> u64 {
-        let state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let state = self.state.lock().unwrap_or_else(crate::sync::PoisonError::into_inner);
         let full: usize = state.chunks.iter().rev().skip(1).map(|c| c.bytes).sum();
         (full + state.used - state.free.len() * size_of::<Segment>()) as u64
     }
@@ -116,7 +116,7 @@ fn map_chunk(bytes: usize) -> Chunk {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        let state = self.state.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let state = self.state.get_mut().unwrap_or_else(crate::sync::PoisonError::into_inner);
         for chunk in state.chunks.drain(..) {
             // SAFETY: this chunk was mapped with these bounds, and the index is gone (invariant 1).
             let _ = unsafe { munmap(chunk.base.as_ptr().cast(), chunk.bytes) };

@@ -9,9 +9,9 @@
 //! | `expiry` | the block's appender, the sweeper | the sweeper |
 
 use crate::format::{Generation, Unit};
-use std::sync::OnceLock;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+use crate::sync::OnceLock;
+use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 /// What may be done with a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +72,7 @@ impl Block {
 
     /// Changes `from` into `to` unless somebody else was first.
     pub(crate) fn take(&self, from: Use, to: Use) -> bool {
-        use std::sync::atomic::Ordering::AcqRel;
+        use crate::sync::atomic::Ordering::AcqRel;
         self.state.compare_exchange(from as u8, to as u8, AcqRel, Relaxed).is_ok()
     }
 

@@ -159,7 +159,7 @@ pub(crate) fn read<M: Medium>(medium: &M, superblock: Superblock, options: &Opti
     let rebooted = superblock.boot_id == [0; 16] || superblock.boot_id != crate::store::boot_id(options);
     let cut = decide_cut(medium, &superblock, &headers, &marks, rebooted);
     let threads = match options.recovery_threads {
-        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        0 => crate::sync::thread::available_parallelism().map_or(1, usize::from),
         threads => threads,
     };
     let time_floor =

@@ -11,11 +11,11 @@ use crate::log::blocks::{Blocks, Use};
 use crate::log::read;
 use crate::mutants::{Mutant, planted};
 use crate::options::{OnProgress, Progress};
+use crate::sync::atomic::AtomicU64;
+use crate::sync::atomic::AtomicUsize;
+use crate::sync::atomic::Ordering::Relaxed;
 use duramen_media::{Medium, Offset};
 use std::ops::RangeInclusive;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// Records whose buckets are fetched together.
 const AHEAD: usize = 16;
@@ -158,7 +158,7 @@ impl<'a, M: Medium> Scan<'a, M> {
         let mut outcomes: Vec<(DataBlock, Outcome)> = if threads <= 1 || data.len() < 2 * BLOCKS_PER_TURN {
             work()
         } else {
-            std::thread::scope(|scope| {
+            crate::sync::thread::scope(|scope| {
                 let handles: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
                 handles
                     .into_iter()
