@@ -15,10 +15,24 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("crates/structures", &["crates/duramen"]),
     ("crates/stream", &["crates/duramen"]),
     ("crates/server", &["crates/structures", "crates/duramen"]),
-    ("crates/bench", &["crates/duramen", "crates/media"]),
-    ("crates/bench-peers", &["crates/bench"]),
+    ("crates/bench/report", &[]),
+    ("crates/bench/memory", &["crates/media", "crates/bench/report"]),
+    ("crates/bench/kv", &["crates/duramen", "crates/media", "crates/bench/memory", "crates/bench/report"]),
+    ("crates/bench/server", &["crates/bench/report"]),
+    ("crates/bench-peers", &["crates/bench/kv", "crates/bench/report"]),
     ("crates/crash", &["crates/media", "crates/duramen", "crates/structures", "crates/stream"]),
-    ("crates/cli", &["crates/duramen", "crates/server", "crates/stream", "crates/bench"]),
+    (
+        "crates/cli",
+        &[
+            "crates/duramen",
+            "crates/server",
+            "crates/stream",
+            "crates/bench/kv",
+            "crates/bench/memory",
+            "crates/bench/report",
+            "crates/bench/server",
+        ],
+    ),
     // The torture writes through the library as well as through sockets.
     ("xtask", &["crates/duramen"]),
 ];

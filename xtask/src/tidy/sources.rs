@@ -14,6 +14,8 @@ const UNSAFE_IN: &[(&str, &[&str])] = &[
     ("crates/media", &[]),
     ("crates/duramen", &["format", "index", "log", "epoch"]),
     ("crates/stream", &["compile"]),
+    // The inner loops that are measured: raw accesses by instruction.
+    ("crates/bench/memory", &["kernel"]),
     ("bindings/c", &[]),
 ];
 

@@ -1,0 +1,2 @@
+//! Named key-value workloads against the engine, each beside the time that its bare memory accesses take.
+#![forbid(unsafe_code)]
