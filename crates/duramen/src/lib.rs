@@ -36,6 +36,8 @@ mod error;
 mod format;
 mod index;
 mod log;
+#[cfg(loom)]
+mod models;
 #[cfg(feature = "mutants")]
 #[doc(hidden)]
 pub mod mutants;

@@ -18,7 +18,7 @@ use crate::index::hash::Backoff;
 use crate::log::read;
 use crate::mutants::{Mutant, planted};
 use crate::store::Core;
-use crossbeam_epoch::Guard;
+use crate::sync::reclaim::{self, Guard};
 use duramen_media::{Medium, Offset};
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -225,7 +225,7 @@ impl<M: Medium> Core<M> {
 
     #[inline]
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Value<'_>>> {
-        let guard = crossbeam_epoch::pin();
+        let guard = reclaim::pin();
         let hash = self.hasher.hash(key);
         Ok(self.look_up(key, hash, guard, None)?.1)
     }
@@ -259,7 +259,7 @@ impl<M: Medium> Core<M> {
             if record.header.kind.is_cell() && self.groups_mark_pending() {
                 // An update in place marks its slot before it stores: what we copied is durable
                 // unless the mark is there now.
-                let guard = crossbeam_epoch::pin();
+                let guard = reclaim::pin();
                 let now = self.index.find(hash, &guard, |slot| slot.location() == record.at);
                 if now.is_some_and(Slot::is_pending) {
                     self.help(&record, owed.is_none());
@@ -313,7 +313,7 @@ impl<M: Medium> Core<M> {
     }
 
     pub(crate) fn get_many<'a>(&'a self, keys: &[&[u8]]) -> Result<Vec<Option<Value<'a>>>> {
-        let guard = crossbeam_epoch::pin();
+        let guard = reclaim::pin();
         let hashes: Vec<u64> = keys.iter().map(|key| self.hasher.hash(key)).collect();
         // Three passes, so that the misses of all keys overlap: buckets, then records, then answers.
         for &hash in &hashes {
@@ -326,7 +326,7 @@ impl<M: Medium> Core<M> {
         }
         keys.iter()
             .zip(hashes)
-            .map(|(key, hash)| Ok(self.look_up(key, hash, crossbeam_epoch::pin(), None)?.1))
+            .map(|(key, hash)| Ok(self.look_up(key, hash, reclaim::pin(), None)?.1))
             .collect()
     }
 
@@ -341,7 +341,7 @@ impl<M: Medium> Core<M> {
         // A scan of an almost empty index must end too: look at no more than this many buckets.
         let mut buckets = count.saturating_mul(10).max(64);
         loop {
-            let guard = crossbeam_epoch::pin();
+            let guard = reclaim::pin();
             slots.clear();
             cursor = self.index.scan(cursor, &guard, &mut |slot| slots.push(slot));
             for &slot in &slots {
@@ -353,11 +353,11 @@ impl<M: Medium> Core<M> {
                 }
                 let value = if !settled || record.header.kind.is_cell() {
                     let key = record.key();
-                    self.look_up(key, self.hasher.hash(key), crossbeam_epoch::pin(), None)?.1
+                    self.look_up(key, self.hasher.hash(key), reclaim::pin(), None)?.1
                 } else if self.is_expired(&record.header) {
                     None
                 } else {
-                    Some(self.value(record, crossbeam_epoch::pin()))
+                    Some(self.value(record, reclaim::pin()))
                 };
                 if let Some(value) = value {
                     visit(&value);

@@ -2,6 +2,7 @@
 
 use crate::store::Core;
 use crate::sync::atomic::Ordering::Relaxed;
+use crate::sync::reclaim;
 use duramen_media::Medium;
 
 /// Numbers of a store, summed when asked for; none of them costs a write anything shared.
@@ -65,7 +66,7 @@ impl Stats {
             dead_bytes: totals.dead_bytes,
             free_bytes: free * core.unit_bytes,
             unit_bytes: core.unit_bytes,
-            index_bytes: core.index.bytes(&crossbeam_epoch::pin()),
+            index_bytes: core.index.bytes(&reclaim::pin()),
             writers: totals.writers,
             written_bytes: totals.written_bytes,
             compactions: compaction.rounds.load(Relaxed),

@@ -519,7 +519,7 @@ impl<M: Medium> std::fmt::Debug for StoreOn<M> {
     }
 }
 
-static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+static NEXT_ID: crate::sync::statics::AtomicU64 = crate::sync::statics::AtomicU64::new(1);
 
 thread_local! {
     /// This thread's pen for each store that it wrote to through a plain handle.

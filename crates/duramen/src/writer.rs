@@ -29,9 +29,9 @@ use crate::mutants::{Mutant, planted};
 use crate::reader::{Meta, Owed, Stamp, Value};
 use crate::store::{Core, StoreOn};
 use crate::sync::atomic::Ordering::Relaxed;
+use crate::sync::reclaim::{self, Guard};
 use crate::sync::{Arc, Weak};
 use crate::{Error, KEY_BYTES_MAX, Result, VALUE_BYTES_MAX};
-use crossbeam_epoch::Guard;
 use duramen_media::{Mapped, Medium, Offset};
 use std::collections::HashMap;
 
@@ -172,7 +172,7 @@ impl<M: Medium> Pen<M> {
         let bytes = record_bytes(key.len(), value.len(), meta.expires_at.is_some());
         // Before the pin: compaction that makes room must not wait for this very guard.
         self.reserve(core, bytes, if new.is_some() { Purpose::Write } else { Purpose::Delete })?;
-        let guard = crossbeam_epoch::pin();
+        let guard = reclaim::pin();
         let hash = core.hasher.hash(key);
         core.index.prefetch(hash, &guard);
         let body = body_crc(self.appender.seed(), &[key, value]);
@@ -298,7 +298,7 @@ impl<M: Medium> Pen<M> {
         Self::check(core, key, bytes.len())?;
         let hash = core.hasher.hash(key);
         loop {
-            let guard = crossbeam_epoch::pin();
+            let guard = reclaim::pin();
             if let Some(done) = self.update_in_place(core, key, hash, at, bytes, &guard)? {
                 return Ok(done);
             }
@@ -398,7 +398,7 @@ impl<M: Medium> Pen<M> {
         }
         let deletes_only = last.values().all(|op| matches!(op, Op::Delete));
         self.reserve(core, bytes, if deletes_only { Purpose::Delete } else { Purpose::Write })?;
-        let guard = crossbeam_epoch::pin();
+        let guard = reclaim::pin();
         let hashes: Vec<u64> = order
             .iter()
             .copied()
@@ -538,18 +538,15 @@ impl<M: Medium> Pen<M> {
         }
         let reserved = self.appender.reserve(core, bytes, purpose);
         if let Some(group) = &mut self.group {
-            group.guard = Some(crossbeam_epoch::pin());
+            group.guard = Some(reclaim::pin());
         }
         reserved
     }
 
     fn begin_group(&mut self) {
         if self.group.is_none() {
-            self.group = Some(Group {
-                guard: Some(crossbeam_epoch::pin()),
-                pending: Vec::new(),
-                owed: Owed::default(),
-            });
+            self.group =
+                Some(Group { guard: Some(reclaim::pin()), pending: Vec::new(), owed: Owed::default() });
             self.appender.grouped = true;
         }
     }
@@ -577,7 +574,7 @@ impl<M: Medium> Drop for Pen<M> {
 
 /// Clears the marks of records that are durable now.
 fn clear_pending<M: Medium>(core: &Core<M>, pending: impl Iterator<Item = (u64, Offset)>) {
-    let guard = crossbeam_epoch::pin();
+    let guard = reclaim::pin();
     for (hash, at) in pending {
         let locked = core.index.lock(hash, &guard);
         // Not found: overwritten meanwhile, or moved by the compactor, which drained it.
@@ -674,7 +671,7 @@ impl<M: Medium> WriterOn<M> {
     /// As [`StoreOn::get`].
     pub fn get_stamped(&self, key: &[u8]) -> Result<(Stamp, Option<Value<'_>>)> {
         let core = self.store.core();
-        let guard = crossbeam_epoch::pin();
+        let guard = reclaim::pin();
         core.look_up(key, core.hasher.hash(key), guard, self.pen.group.as_ref().map(|g| &g.owed))
     }
 

@@ -36,8 +36,8 @@ use crate::mutants::{Mutant, planted};
 use crate::store::Core;
 use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::Ordering::Relaxed;
+use crate::sync::reclaim::{self, Guard};
 use crate::sync::{Arc, Mutex};
-use crossbeam_epoch::Guard;
 use duramen_media::{Granularity, Medium, Offset};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -261,7 +261,7 @@ impl<M: Medium> Core<M> {
             let key = header.key(record);
             let hash = self.hasher.hash(key);
             let place = Offset(base + at);
-            let guard = crossbeam_epoch::pin();
+            let guard = reclaim::pin();
             let Some(slot) = self.index.find(hash, &guard, |slot| slot.location() == place) else {
                 dead.push((key, hash, *at));
                 *dead_here.entry(key).or_default() += 1;
@@ -281,7 +281,7 @@ impl<M: Medium> Core<M> {
                 complete = false;
                 break;
             }
-            let guard = crossbeam_epoch::pin();
+            let guard = reclaim::pin();
             if header.kind == Kind::CellOpen && !hidden {
                 match self.move_cell(mover, hash, place, &guard) {
                     Some(to) => cells.push((hash, *at, to)),
@@ -325,7 +325,7 @@ impl<M: Medium> Core<M> {
             if planted(Mutant::FreedBeforeReadersLeave) {
                 lock(&unseen).push(retired);
             } else {
-                crossbeam_epoch::pin().defer(move || lock(&unseen).push(retired));
+                reclaim::pin().defer(move || lock(&unseen).push(retired));
             }
         }
         Ok(complete)
@@ -359,7 +359,7 @@ impl<M: Medium> Core<M> {
     /// Its record stays on the medium until the block is freed, and after a crash would win over a new one
     /// with a lower version: so new keys begin above its version.
     fn drop_tombstone(&self, mover: &Mover, hash: u64, place: Offset, header: &Header) -> bool {
-        let guard = crossbeam_epoch::pin();
+        let guard = reclaim::pin();
         let locked = self.index.lock(hash, &guard);
         let Some(found) = locked.find(|slot| slot.location() == place) else { return false };
         if found.get().stale() > 0 {
@@ -409,7 +409,7 @@ impl<M: Medium> Core<M> {
         if !planted(Mutant::CopiesNotDrained) {
             mover.appender.drain(self);
         }
-        let guard = crossbeam_epoch::pin();
+        let guard = reclaim::pin();
         let mut superseded = Vec::new();
         for &(hash, from, to, size) in moves {
             let place = Offset(base + from);
@@ -437,7 +437,7 @@ impl<M: Medium> Core<M> {
     /// A block could not be emptied and stays: the originals of what was moved out of it are stale records like
     /// any other, and dead bytes.
     fn keep_originals(&self, mover: &Mover, bytes: &[u8], moved: impl Iterator<Item = (u64, u64)>) {
-        let guard = crossbeam_epoch::pin();
+        let guard = reclaim::pin();
         for (hash, at) in moved {
             let header = Header::decode_head(&bytes[at as usize..]);
             let key = header.key(&bytes[at as usize..]);
@@ -484,11 +484,11 @@ impl<M: Medium> Core<M> {
         // guards' epoch go on when all that are pinned have seen the current one.
         let begun = Instant::now();
         for round in 0.. {
-            crossbeam_epoch::pin().flush();
+            reclaim::pin().flush();
             let waiting =
                 self.compaction.retired.load(Relaxed) > 0 && lock(&self.compaction.unseen).is_empty();
             // A thread that keeps a value itself would wait for nobody else.
-            let patient = urgent && waiting && !crossbeam_epoch::is_pinned();
+            let patient = urgent && waiting && !reclaim::is_pinned();
             if round >= 3 && !(patient && begun.elapsed() < GRACE_MAX) {
                 break;
             }
@@ -578,7 +578,7 @@ impl<M: Medium> Core<M> {
     /// The dead records of a freed block no longer count as stale records of their keys.
     fn forget_dead(&self, mover: &Mover, block: &Retired) {
         let base = self.blocks.offset(block.unit);
-        let guard = crossbeam_epoch::pin();
+        let guard = reclaim::pin();
         for &(hash, at) in &block.dead {
             let key = self.record(Offset(base + at)).key();
             let locked = self.index.lock(hash, &guard);
@@ -642,7 +642,7 @@ impl<M: Medium> Core<M> {
                     block.expiry_add(expires_at);
                     continue;
                 }
-                let guard = crossbeam_epoch::pin();
+                let guard = reclaim::pin();
                 let hash = self.hasher.hash(header.key(&bytes[at..]));
                 self.hide(mover, hash, place, &header, &guard);
             }

@@ -35,8 +35,8 @@ use super::memory::Memory;
 use super::{BUCKET_BIT, FINGERPRINT_BITS, FINGERPRINT_MASK, FINGERPRINT_SHIFT, Keys, LOCATION_MASK, Slot};
 use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
+use crate::sync::reclaim::{self, Atomic, Guard, Owned};
 use crate::sync::{Arc, Mutex};
-use crossbeam_epoch::{Atomic, Guard, Owned};
 use duramen_media::Offset;
 use std::ptr::NonNull;
 
@@ -611,8 +611,8 @@ fn free_stashes(segment: &Segment) {
 
 impl Drop for HashIndex {
     fn drop(&mut self) {
-        let guard = crossbeam_epoch::pin();
-        let directory = self.directory.swap(crossbeam_epoch::Shared::null(), AcqRel, &guard);
+        let guard = reclaim::pin();
+        let directory = self.directory.swap(reclaim::Shared::null(), AcqRel, &guard);
         // SAFETY: `&mut self`: nobody else reads the directory, and it is not null.
         let directory = unsafe { directory.into_owned() };
         let mut last = None;

@@ -33,6 +33,7 @@ use crate::log::read;
 use crate::log::space::Space;
 use crate::mutants::{Mutant, planted};
 use crate::options::Options;
+use crate::sync::reclaim;
 use crate::{Error, ErrorKind, Result};
 use duramen_media::{Granularity, Medium, Offset};
 use std::time::Instant;
@@ -363,7 +364,7 @@ impl Recovered {
 impl Recovered {
     /// Calls `visit` with key and value of every live key.
     pub(crate) fn for_each<M: Medium>(&self, medium: &M, mut visit: impl FnMut(&[u8], &[u8], crate::Meta)) {
-        let guard = crossbeam_epoch::pin();
+        let guard = reclaim::pin();
         let mut cursor = 0;
         loop {
             cursor = self.index.scan(cursor, &guard, &mut |slot| {

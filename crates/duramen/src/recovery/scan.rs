@@ -14,6 +14,7 @@ use crate::options::{OnProgress, Progress};
 use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::AtomicUsize;
 use crate::sync::atomic::Ordering::Relaxed;
+use crate::sync::reclaim;
 use duramen_media::{Medium, Offset};
 use std::ops::RangeInclusive;
 
@@ -334,7 +335,7 @@ impl<'a, M: Medium> Scan<'a, M> {
     ) {
         outcome.records += 1;
         let (hash, key) = self.key(bytes, at, &header);
-        self.index.prefetch(hash, &crossbeam_epoch::pin());
+        self.index.prefetch(hash, &reclaim::pin());
         ahead.push(Entry { at: Offset(base + at), hash, key, header });
         if ahead.len() == AHEAD {
             self.flush(ahead, added);
@@ -355,7 +356,7 @@ impl<'a, M: Medium> Scan<'a, M> {
 
     /// Enters a record in the index, if it is the newest of its key so far.
     fn enter(&self, entry: &Entry<'_>, added: &mut i64) {
-        let guard = crossbeam_epoch::pin();
+        let guard = reclaim::pin();
         let expired =
             entry.header.expires_at.is_some_and(|at| at <= self.now) && !planted(Mutant::ExpiredShown);
         let absent = entry.header.kind == Kind::Tombstone || expired;
@@ -397,7 +398,7 @@ impl<'a, M: Medium> Scan<'a, M> {
 
     /// Tombstones that hide nothing are dead themselves.
     fn uncount_tombstones(&self) {
-        let guard = crossbeam_epoch::pin();
+        let guard = reclaim::pin();
         let mut cursor = 0;
         loop {
             cursor = self.index.scan(cursor, &guard, &mut |slot| {
