@@ -40,15 +40,16 @@ use crate::sync::{Arc, Mutex};
 use duramen_media::Offset;
 use std::ptr::NonNull;
 
-const BUCKET_SLOTS: usize = 8;
+// In a model of `crate::models` a handful of keys must fill a segment.
+const BUCKET_SLOTS: usize = if cfg!(loom) { 2 } else { 8 };
 /// 255 buckets and the segment's own line are 16 KiB.
-const BUCKETS: usize = 255;
+const BUCKETS: usize = if cfg!(loom) { 2 } else { 255 };
 const SEGMENT_SLOTS: usize = BUCKETS * BUCKET_SLOTS;
 /// A segment splits when an insertion finds both buckets full and this much is taken. Below, the
 /// stash takes the key: then the hash has many equal keys, which a split would not part.
 const SPLIT_COUNT_MIN: u32 = (SEGMENT_SLOTS * 7 / 10) as u32;
 /// ... or when the stash has this many: with many equal hashes it would have to be searched by all.
-const STASH_SLOTS: usize = 7;
+const STASH_SLOTS: usize = if cfg!(loom) { 1 } else { 7 };
 /// Fingerprint bits that a segment must know at least: 1 probe in 32 of the 8 slots then reads a
 /// record in vain.
 const KNOWN_BITS_MIN: u32 = 8;
@@ -59,6 +60,7 @@ const DEPTH_INITIAL: u32 = 1;
 const DEPTH_MAX: u32 = 64 - 16 - FINGERPRINT_BITS;
 
 #[repr(C, align(64))]
+#[cfg_attr(loom, derive(Default))]
 struct Bucket([AtomicU64; BUCKET_SLOTS]);
 
 #[repr(C, align(64))]
@@ -68,6 +70,7 @@ struct Stash {
 }
 
 #[repr(C, align(64))]
+#[cfg_attr(loom, derive(Default))]
 pub(super) struct Segment {
     count: AtomicU32,
     retired: AtomicBool,
@@ -76,36 +79,37 @@ pub(super) struct Segment {
     buckets: [Bucket; BUCKETS],
 }
 
-const _: () = assert!(size_of::<Segment>() == 16 << 10);
-const _: () = assert!(size_of::<Stash>() == 64);
+const _: () = assert!(cfg!(loom) || size_of::<Segment>() == 16 << 10);
+const _: () = assert!(cfg!(loom) || size_of::<Stash>() == 64);
 
-/// A directory entry: bits 0 to 3 known fingerprint bits, 6 to 47 the segment, 56 to 63 its depth.
+/// A directory entry: bits 0 to 3 known fingerprint bits, 6 to 47 the segment, 56 to 63 its depth. A pointer all
+/// the time, not a number, so that Miri can tell what it may reach.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Entry(u64);
+struct Entry(*mut Segment);
 
 impl Entry {
     fn new(segment: NonNull<Segment>, depth: u32, known: u32) -> Self {
-        let address = segment.as_ptr() as u64;
-        debug_assert!(address & !0x0000_ffff_ffff_ffc0 == 0);
-        Self(address | u64::from(known) | u64::from(depth) << 56)
+        debug_assert!(segment.addr().get() & !0x0000_ffff_ffff_ffc0 == 0);
+        Self(segment.as_ptr().map_addr(|address| address | known as usize | (depth as usize) << 56))
     }
 
     fn segment(self) -> NonNull<Segment> {
-        NonNull::new((self.0 & 0x0000_ffff_ffff_ffc0) as *mut Segment).unwrap_or(NonNull::dangling())
+        NonNull::new(self.0.map_addr(|address| address & 0x0000_ffff_ffff_ffc0))
+            .unwrap_or(NonNull::dangling())
     }
 
     fn depth(self) -> u32 {
-        (self.0 >> 56) as u32
+        (self.0.addr() >> 56) as u32
     }
 
     fn known(self) -> u32 {
-        self.0 as u32 & 15
+        self.0.addr() as u32 & 15
     }
 }
 
 struct Directory {
     depth: u32,
-    entries: Box<[AtomicU64]>,
+    entries: Box<[AtomicPtr<Segment>]>,
 }
 
 impl Directory {
@@ -334,7 +338,7 @@ impl HashIndex {
     pub(crate) fn new() -> Self {
         let memory = Arc::new(Memory::default());
         let entries = (0..1 << DEPTH_INITIAL)
-            .map(|_| AtomicU64::new(Entry::new(memory.take(), DEPTH_INITIAL, FINGERPRINT_BITS).0))
+            .map(|_| AtomicPtr::new(Entry::new(memory.take(), DEPTH_INITIAL, FINGERPRINT_BITS).0))
             .collect();
         Self {
             directory: Atomic::new(Directory { depth: DEPTH_INITIAL, entries }),
@@ -522,7 +526,7 @@ impl HashIndex {
         self.replace(hash, depth, halves, guard);
         // Release: pairs with the Acquire in `lock_all`; the directory already leads elsewhere.
         segment.retired.store(true, Release);
-        let (memory, old) = (Arc::clone(&self.memory), entry.segment().as_ptr() as usize);
+        let (memory, old) = (Arc::clone(&self.memory), Frozen(entry.segment()));
         guard.defer(move || recycle(&memory, old));
     }
 
@@ -532,7 +536,7 @@ impl HashIndex {
         let mut directory = self.directory(guard);
         if directory.depth == depth {
             let entries =
-                directory.entries.iter().flat_map(|e| [e.load(Relaxed), e.load(Relaxed)]).map(AtomicU64::new);
+                directory.entries.iter().flat_map(|e| [e.load(Relaxed), e.load(Relaxed)]).map(AtomicPtr::new);
             let doubled = Owned::new(Directory { depth: depth + 1, entries: entries.collect() });
             // AcqRel: pairs with the Acquire in `directory`.
             let old = self.directory.swap(doubled, AcqRel, guard);
@@ -585,9 +589,14 @@ impl HashIndex {
     }
 }
 
+/// A segment that was split, on its way to be emptied.
+struct Frozen(NonNull<Segment>);
+
+// SAFETY: a segment is made of atomics, and it lies in memory that the index shares.
+unsafe impl Send for Frozen {}
+
 /// Empties a segment that nobody can see any more and hands it back.
-fn recycle(memory: &Memory, segment: usize) {
-    let Some(pointer) = NonNull::new(segment as *mut Segment) else { return };
+fn recycle(memory: &Memory, Frozen(pointer): Frozen) {
     // SAFETY: the segment lies in `memory` (its invariant 1), and no guard can see it any more.
     let segment = unsafe { pointer.as_ref() };
     free_stashes(segment);

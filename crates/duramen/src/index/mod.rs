@@ -5,6 +5,8 @@
 //! rebuilt from the log on open.
 
 pub(crate) mod hash;
+#[cfg(any(loom, miri))]
+mod heap;
 mod memory;
 
 use duramen_media::Offset;

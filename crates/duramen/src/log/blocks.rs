@@ -124,7 +124,7 @@ impl Block {
     }
 }
 
-const CHUNK: usize = 4096;
+const CHUNK: usize = if cfg!(loom) { 16 } else { 4096 };
 
 /// All blocks, by unit. Grows without moving.
 pub(crate) struct Blocks {
