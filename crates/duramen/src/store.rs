@@ -698,7 +698,7 @@ impl<M: Medium> StoreOn<M> {
     /// As [`StoreOn::get`].
     pub fn get_into(&self, key: &[u8], into: &mut Vec<u8>) -> Result<bool> {
         into.clear();
-        Ok(self.get(key)?.map(|value| into.extend_from_slice(&value)).is_some())
+        self.core().get_into(key, into)
     }
 
     /// Whether `key` is there.

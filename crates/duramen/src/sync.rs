@@ -1,8 +1,8 @@
 //! The one door to shared memory between threads: atomics, locks, threads, waiting and reclamation.
 //!
-//! Nothing else in this crate names `std::sync`, `std::thread` or `crossbeam_epoch`, so that a build for
-//! checking may put other primitives here. In a shipped build every item is the standard library's own, or
-//! crossbeam's. With `--cfg loom` they are loom's, and a small stand-in for crossbeam: see `models::primitives`.
+//! Nothing else in this crate names `std::sync` or `std::thread`, so that a build for checking may put other
+//! primitives here. In a shipped build every item is the standard library's own, or of `index::reclaim`. With
+//! `--cfg loom` they are loom's, and a small stand-in for reclamation: see `models::primitives`.
 
 pub(crate) use std::sync::{Arc, PoisonError, Weak};
 
@@ -36,10 +36,10 @@ pub(crate) mod statics {
 /// Memory that readers may still see is freed when they are gone.
 pub(crate) mod reclaim {
     #[cfg(not(loom))]
-    pub(crate) use crossbeam_epoch::{Atomic, Guard, Owned, Shared, is_pinned, pin};
+    pub(crate) use crate::index::reclaim::{Atomic, Guard, Owned, collect, is_pinned, pin};
 
     #[cfg(loom)]
-    pub(crate) use crate::models::primitives::reclaim::{Atomic, Guard, Owned, Shared, is_pinned, pin};
+    pub(crate) use crate::models::primitives::reclaim::{Atomic, Guard, Owned, collect, is_pinned, pin};
 }
 
 pub(crate) mod thread {

@@ -26,7 +26,7 @@ use crate::index::hash::Locked;
 use crate::log::appender::{Appender, Fields, STAGE_BYTES_MIN, member};
 use crate::log::space::Purpose;
 use crate::mutants::{Mutant, planted};
-use crate::reader::{Meta, Owed, Stamp, Value};
+use crate::reader::{Looked, Meta, Owed, Stamp, Value};
 use crate::store::{Core, StoreOn};
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::reclaim::{self, Guard};
@@ -271,7 +271,7 @@ impl<M: Medium> Pen<M> {
         if old.slot.is_pending() {
             core.help(&core.record(old.at), self.group.is_none());
         }
-        core.record(old.at).header.epoch
+        core.record(old.at).head.epoch()
     }
 
     /// Counts a key that came or went. An expired one counts until it is swept.
@@ -303,8 +303,9 @@ impl<M: Medium> Pen<M> {
                 return Ok(done);
             }
             // A new version of the whole value, if nobody else writes it meanwhile.
-            let (stamp, value) = core.look_up(key, hash, guard, self.group.as_ref().map(|g| &g.owed))?;
-            let Some(value) = value else { return Ok(Update::Absent) };
+            let looked = core.look_up(key, hash, guard, self.group.as_ref().map(|g| &g.owed))?;
+            let Looked::Present(value) = looked else { return Ok(Update::Absent) };
+            let stamp = value.stamp();
             check_range(at, bytes.len(), value.len())?;
             let mut copy = value.to_vec();
             copy[at..at + bytes.len()].copy_from_slice(bytes);
@@ -335,13 +336,13 @@ impl<M: Medium> Pen<M> {
         };
         let slot = place.get();
         let record = core.record(slot.location());
-        if slot.is_tombstone() || core.is_expired(&record.header) {
+        if slot.is_tombstone() || core.is_expired(record.expires_at()) {
             return Ok(Some(Update::Absent));
         }
-        if !record.header.kind.is_cell() || slot.is_pending() {
+        if !record.head.is_cell() || slot.is_pending() {
             return Ok(None);
         }
-        check_range(at, bytes.len(), record.header.value_bytes as usize)?;
+        check_range(at, bytes.len(), record.head.value_bytes() as usize)?;
         let to = record.value_offset().plus(at as u64);
         if planted(Mutant::UpdateTorn) {
             core.medium.store(to, &[bytes]);
@@ -504,7 +505,7 @@ impl<M: Medium> Pen<M> {
             if let Some(place) = locks[*i].find(|slot| slot.location() == location) {
                 place.set(place.get().with_pending(false));
             }
-            self.appender.count_live(core.record(location).header.record_bytes());
+            self.appender.count_live(core.record(location).head.record_bytes());
             if let Some(old) = old {
                 old.uncount(core, &self.activity);
             }
@@ -609,15 +610,11 @@ impl Old {
         Self {
             slot,
             at: slot.location(),
-            bytes: record.header.record_bytes(),
-            version: record.header.version,
-            stamp: record.stamp(|| core.cell(&record)),
-            meta: Meta {
-                tag: record.header.tag,
-                expires_at: record.header.expires_at,
-                updatable: record.header.kind.is_updatable(),
-            },
-            present: !slot.is_tombstone() && !core.is_expired(&record.header),
+            bytes: record.head.record_bytes(),
+            version: record.head.version(),
+            stamp: core.stamp(&record),
+            meta: record.meta(),
+            present: !slot.is_tombstone() && !core.is_expired(record.expires_at()),
         }
     }
 
@@ -672,7 +669,11 @@ impl<M: Medium> WriterOn<M> {
     pub fn get_stamped(&self, key: &[u8]) -> Result<(Stamp, Option<Value<'_>>)> {
         let core = self.store.core();
         let guard = reclaim::pin();
-        core.look_up(key, core.hasher.hash(key), guard, self.pen.group.as_ref().map(|g| &g.owed))
+        let owed = self.pen.group.as_ref().map(|g| &g.owed);
+        Ok(match core.look_up(key, core.hasher.hash(key), guard, owed)? {
+            Looked::Absent(stamp) => (stamp, None),
+            Looked::Present(value) => (value.stamp(), Some(value)),
+        })
     }
 
     /// Sets `key` to `value`.

@@ -268,7 +268,7 @@ impl<M: Medium> Core<M> {
                 gone += header.record_bytes();
                 continue;
             };
-            let hidden = slot.is_tombstone() || self.is_expired(header);
+            let hidden = slot.is_tombstone() || self.is_expired(header.expires_at);
             if hidden {
                 self.hide(mover, hash, place, header, &guard);
                 if self.hides_nothing(slot, header, dead_here.get(key).copied()) {
@@ -416,7 +416,7 @@ impl<M: Medium> Core<M> {
             let locked = self.index.lock(hash, &guard);
             if let Some(found) = locked.find(|slot| slot.location() == place) {
                 let slot = found.get();
-                let original = self.record(place).header.record_bytes();
+                let original = self.record(place).head.record_bytes();
                 found.set(slot.at(to).with_pending(false));
                 self.blocks.of(place.0).live_sub(original);
                 self.blocks.of(to.0).live_add(size);
@@ -460,10 +460,10 @@ impl<M: Medium> Core<M> {
             return None;
         };
         let record = self.record(place);
-        let (key, value, old) = (record.key(), self.cell(&record), record.header);
+        let (key, value, old) = (record.key(), self.cell(&record), record.head);
         let kind = if self.epochs.in_use() { Kind::Value } else { Kind::CellSealed };
-        let version = old.version.next();
-        let fields = Fields { kind, tag: old.tag, expires_at: old.expires_at, version, epoch };
+        let version = old.version().next();
+        let fields = Fields { kind, tag: old.tag(), expires_at: record.expires_at(), version, epoch };
         let body = body_crc(mover.appender.seed(), &[key, &value]);
         let appended = mover.appender.append(self, fields, key, &value, body);
         mover.appender.drain(self);
@@ -480,11 +480,10 @@ impl<M: Medium> Core<M> {
 
     /// Frees the retired blocks that nobody can see any more. `urgent`: a writer waits for it.
     fn reclaim(&self, mover: &mut Mover, urgent: bool) {
-        // Readers that came after the blocks were retired do not see them. Each flush lets the
-        // guards' epoch go on when all that are pinned have seen the current one.
+        // Readers that came after the blocks were retired do not see them.
         let begun = Instant::now();
         for round in 0.. {
-            reclaim::pin().flush();
+            reclaim::collect();
             let waiting =
                 self.compaction.retired.load(Relaxed) > 0 && lock(&self.compaction.unseen).is_empty();
             // A thread that keeps a value itself would wait for nobody else.
@@ -587,7 +586,7 @@ impl<M: Medium> Core<M> {
                 found.set(slot.stale_less());
                 if slot.is_tombstone() && slot.stale() == 1 {
                     // It hides nothing any more: it is dead itself.
-                    let bytes = self.record(slot.location()).header.record_bytes();
+                    let bytes = self.record(slot.location()).head.record_bytes();
                     self.uncount(slot.location(), bytes, &mover.activity);
                 }
             }
@@ -638,7 +637,7 @@ impl<M: Medium> Core<M> {
             for (member, header) in inside {
                 let Some(expires_at) = header.expires_at else { continue };
                 let (at, place) = ((at + member) as usize, Offset(base + at + member));
-                if !self.is_expired(&header) {
+                if !self.is_expired(header.expires_at) {
                     block.expiry_add(expires_at);
                     continue;
                 }

@@ -31,6 +31,7 @@
 //! 3. A frozen segment never changes again until no guard can see it; a reader that still
 //!    reads it sees the state of the moment of the split, which lies within its call.
 
+use super::fingerprints;
 use super::memory::Memory;
 use super::{BUCKET_BIT, FINGERPRINT_BITS, FINGERPRINT_MASK, FINGERPRINT_SHIFT, Keys, LOCATION_MASK, Slot};
 use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -41,7 +42,7 @@ use duramen_media::Offset;
 use std::ptr::NonNull;
 
 // In a model of `crate::models` a handful of keys must fill a segment.
-const BUCKET_SLOTS: usize = if cfg!(loom) { 2 } else { 8 };
+pub(super) const BUCKET_SLOTS: usize = if cfg!(loom) { 2 } else { 8 };
 /// 255 buckets and the segment's own line are 16 KiB.
 const BUCKETS: usize = if cfg!(loom) { 2 } else { 255 };
 const SEGMENT_SLOTS: usize = BUCKETS * BUCKET_SLOTS;
@@ -145,6 +146,20 @@ impl Probe {
     }
 }
 
+impl Probe {
+    /// What `look` says of the slot, if it may be the one.
+    #[inline]
+    fn look_at<'a, T>(
+        self,
+        slot: &'a AtomicU64,
+        look: &mut impl FnMut(Slot) -> Option<T>,
+    ) -> Option<(&'a AtomicU64, T)> {
+        // Acquire: pairs with the AcqRel in `claim` and `write`; the record is there.
+        let word = slot.load(Acquire);
+        if self.matches(word) { Some((slot, look(Slot(word & !BUCKET_BIT))?)) } else { None }
+    }
+}
+
 /// The 13 hash bits behind the top `depth`, where a slot holds them.
 #[inline]
 fn fingerprint(hash: u64, depth: u32) -> u64 {
@@ -154,6 +169,19 @@ fn fingerprint(hash: u64, depth: u32) -> u64 {
 #[inline]
 fn bucket_of(bits: u64) -> usize {
     (((bits & 0xffff) * BUCKETS as u64) >> 16) as usize
+}
+
+impl Bucket {
+    /// The slots whose fingerprint is that of `probe`, among them maybe an empty one.
+    #[inline]
+    fn candidates(&self, probe: Probe) -> impl Iterator<Item = &AtomicU64> {
+        let mut matching = fingerprints::matching(&self.0, probe.want, probe.mask);
+        std::iter::from_fn(move || {
+            let slot = self.0.get(matching.trailing_zeros() as usize)?;
+            matching &= matching - 1;
+            Some(slot)
+        })
+    }
 }
 
 impl Segment {
@@ -167,27 +195,27 @@ impl Segment {
         })
     }
 
-    /// Places that may hold a key of `probe`, likeliest first.
+    /// The place that holds the key of `probe`, and what `look` says of it: it recognises the key.
     #[inline]
-    fn find(&self, probe: Probe, mut is_key: impl FnMut(Slot) -> bool) -> Option<&AtomicU64> {
-        let mut look = |slots: &'_ [AtomicU64]| -> Option<usize> {
-            slots.iter().position(|slot| {
-                let word = slot.load(Acquire);
-                probe.matches(word) && is_key(Slot(word & !BUCKET_BIT))
-            })
-        };
-        let primary = &self.buckets[probe.primary].0;
-        if let Some(i) = look(primary) {
-            return Some(&primary[i]);
+    fn find<T>(&self, probe: Probe, mut look: impl FnMut(Slot) -> Option<T>) -> Option<(&AtomicU64, T)> {
+        let primary = &self.buckets[probe.primary];
+        let found = primary.candidates(probe).find_map(|slot| probe.look_at(slot, &mut look));
+        if found.is_some() || primary.0[1].load(Acquire) & BUCKET_BIT == 0 {
+            return found;
         }
-        if primary[1].load(Acquire) & BUCKET_BIT == 0 {
-            return None;
-        }
-        let secondary = &self.buckets[probe.secondary].0;
-        if let Some(i) = look(secondary) {
-            return Some(&secondary[i]);
-        }
-        self.stashes().find_map(|stash| look(&stash.slots).map(|i| &stash.slots[i]))
+        self.find_elsewhere(probe, look)
+    }
+
+    /// Apart, so that the code of nearly all lookups is short.
+    #[inline(never)]
+    fn find_elsewhere<T>(
+        &self,
+        probe: Probe,
+        mut look: impl FnMut(Slot) -> Option<T>,
+    ) -> Option<(&AtomicU64, T)> {
+        let secondary = &self.buckets[probe.secondary];
+        let mut slots = secondary.candidates(probe).chain(self.stashes().flat_map(|stash| &stash.slots));
+        slots.find_map(|slot| probe.look_at(slot, &mut look))
     }
 
     /// Puts a slot where there is room; whoever calls holds the primary bucket's lock, or the
@@ -273,10 +301,16 @@ pub(crate) struct Locked<'a> {
 }
 
 impl<'a> Locked<'a> {
+    /// The place of the record that `look` recognises, and what it says of it.
+    #[inline]
+    pub(crate) fn find_with<T>(&self, look: impl FnMut(Slot) -> Option<T>) -> Option<(Place<'a>, T)> {
+        self.segment.find(self.probe, look).map(|(slot, found)| (Place { slot }, found))
+    }
+
     /// The slot whose record `is_key` recognises.
     #[inline]
-    pub(crate) fn find(&self, is_key: impl FnMut(Slot) -> bool) -> Option<Place<'a>> {
-        self.segment.find(self.probe, is_key).map(|slot| Place { slot })
+    pub(crate) fn find(&self, mut is_key: impl FnMut(Slot) -> bool) -> Option<Place<'a>> {
+        self.find_with(|slot| is_key(slot).then_some(())).map(|(place, ())| place)
     }
 
     /// Adds a key that is not there. Says whether [`HashIndex::split`] should be called, once no lock
@@ -380,21 +414,29 @@ impl HashIndex {
         let _ = bucket;
     }
 
+    /// The slot of the key that `look` recognises and what it says of it, without a lock. What was looked at is what
+    /// is returned, even if the slot changes meanwhile.
+    #[inline]
+    pub(crate) fn find_with<T>(
+        &self,
+        hash: u64,
+        guard: &Guard,
+        mut look: impl FnMut(Slot) -> Option<T>,
+    ) -> Option<(Slot, T)> {
+        let entry = self.directory(guard).entry(hash);
+        let segment = self.segment(entry, guard);
+        segment.find(Probe::new(hash, entry), |slot| Some((slot, look(slot)?))).map(|(_, found)| found)
+    }
+
     /// The slot of the key that `is_key` recognises, without a lock.
     #[inline]
-    pub(crate) fn find(&self, hash: u64, guard: &Guard, is_key: impl FnMut(Slot) -> bool) -> Option<Slot> {
-        let entry = self.directory(guard).entry(hash);
-        let mut found = None;
-        let mut is_key = is_key;
-        self.segment(entry, guard).find(Probe::new(hash, entry), |slot| {
-            let is = is_key(slot);
-            if is {
-                // What was compared is what is returned, even if the slot changes meanwhile.
-                found = Some(slot);
-            }
-            is
-        });
-        found
+    pub(crate) fn find(
+        &self,
+        hash: u64,
+        guard: &Guard,
+        mut is_key: impl FnMut(Slot) -> bool,
+    ) -> Option<Slot> {
+        self.find_with(hash, guard, |slot| is_key(slot).then_some(())).map(|(slot, ())| slot)
     }
 
     /// The likeliest place of the record of `hash`, to be prefetched.
@@ -402,7 +444,8 @@ impl HashIndex {
         let entry = self.directory(guard).entry(hash);
         let probe = Probe::new(hash, entry);
         let bucket = &self.segment(entry, guard).buckets[probe.primary];
-        bucket.0.iter().map(|slot| slot.load(Relaxed)).find(|&w| probe.matches(w)).map(|w| Slot(w).location())
+        let mut words = bucket.candidates(probe).map(|slot| slot.load(Relaxed));
+        words.find(|&word| probe.matches(word)).map(|word| Slot(word).location())
     }
 
     /// Locks the bucket of `hash`.
@@ -528,6 +571,7 @@ impl HashIndex {
         segment.retired.store(true, Release);
         let (memory, old) = (Arc::clone(&self.memory), Frozen(entry.segment()));
         guard.defer(move || recycle(&memory, old));
+        reclaim::collect();
     }
 
     /// Makes the directory lead to `halves` instead of the segment of `hash` at `depth`.
@@ -539,7 +583,7 @@ impl HashIndex {
                 directory.entries.iter().flat_map(|e| [e.load(Relaxed), e.load(Relaxed)]).map(AtomicPtr::new);
             let doubled = Owned::new(Directory { depth: depth + 1, entries: entries.collect() });
             // AcqRel: pairs with the Acquire in `directory`.
-            let old = self.directory.swap(doubled, AcqRel, guard);
+            let old = self.directory.swap(Some(doubled), AcqRel, guard);
             // SAFETY: the old directory is unreachable from now on for new guards.
             unsafe { guard.defer_destroy(old) };
             directory = self.directory(guard);
@@ -621,7 +665,7 @@ fn free_stashes(segment: &Segment) {
 impl Drop for HashIndex {
     fn drop(&mut self) {
         let guard = reclaim::pin();
-        let directory = self.directory.swap(reclaim::Shared::null(), AcqRel, &guard);
+        let directory = self.directory.swap(None, AcqRel, &guard);
         // SAFETY: `&mut self`: nobody else reads the directory, and it is not null.
         let directory = unsafe { directory.into_owned() };
         let mut last = None;
@@ -632,5 +676,8 @@ impl Drop for HashIndex {
             }
             last = Some(entry);
         }
+        // What was retired holds our memory.
+        drop(guard);
+        reclaim::collect();
     }
 }

@@ -1,12 +1,12 @@
 //! What stands behind [`crate::sync`] in a model: loom's primitives, each told where it is called from, so that
-//! a model can weaken one call and show that it would notice; and a stand-in for crossbeam-epoch.
+//! a model can weaken one call and show that it would notice; and a stand-in for `index::reclaim`.
 //!
 //! Where this differs from what ships:
 //!
 //! * Loom takes `SeqCst` on an access for `AcqRel`. A load, store or exchange with `SeqCst` is therefore preceded
 //!   by a `SeqCst` fence, as compilers do on weakly ordered machines. That is a little stronger than C++20 asks
 //!   for: an ordering that is missing around such an access may go unnoticed.
-//! * [`reclaim`] says what it promises; it frees as early as crossbeam ever may, which is more often wrong.
+//! * [`reclaim`] says what it promises; it frees as early as may be.
 //! * `sleep` yields, and `scope` and `available_parallelism` are the standard library's: no model recovers with
 //!   more than one thread.
 
@@ -241,7 +241,7 @@ pub(crate) mod thread {
     }
 }
 
-/// A stand-in for crossbeam-epoch, of which it keeps the promise and nothing else:
+/// A stand-in for `index::reclaim`, of which it keeps the promise and nothing else:
 ///
 /// * what was deferred runs after every guard is gone that was pinned before it was deferred, and happens
 ///   after all that they did;
@@ -249,7 +249,7 @@ pub(crate) mod thread {
 ///   run; if it has, the guard happens after it was deferred.
 ///
 /// It runs what was deferred at the first moment at which it may, in the thread that dropped the last such guard.
-/// A guard pinned within another is a guard of its own, which crossbeam does not promise (there the inner one is as
+/// A guard pinned within another is a guard of its own, which the real one does not promise (there the inner one is as
 /// old as the outer): code that leans on that would fail here.
 pub(crate) mod reclaim {
     use super::atomic::AtomicPtr;
@@ -297,7 +297,7 @@ pub(crate) mod reclaim {
     pub(crate) struct Guard {
         id: u64,
         gone: Arc<AtomicBool>,
-        /// As crossbeam's, it stays in its thread.
+        /// As the real one, it stays in its thread.
         _thread: PhantomData<*mut ()>,
     }
 
@@ -320,6 +320,9 @@ pub(crate) mod reclaim {
         }
         Guard { id, gone, _thread: PhantomData }
     }
+
+    /// Nothing waits here to be collected.
+    pub(crate) fn collect() {}
 
     pub(crate) fn is_pinned() -> bool {
         let here = loom::thread::current().id();
@@ -349,9 +352,6 @@ pub(crate) mod reclaim {
                 drop(unsafe { Box::from_raw(pointer) });
             });
         }
-
-        /// Nothing waits here for a flush.
-        pub(crate) fn flush(&self) {}
     }
 
     impl Drop for Guard {
@@ -410,26 +410,6 @@ pub(crate) mod reclaim {
         _guard: PhantomData<&'g ()>,
     }
 
-    /// What can be put into an [`Atomic`].
-    pub(crate) trait Pointer<T> {
-        #[allow(private_interfaces)]
-        fn into_pointer(self) -> *mut Node<T>;
-    }
-
-    impl<T> Pointer<T> for Owned<T> {
-        #[allow(private_interfaces)]
-        fn into_pointer(self) -> *mut Node<T> {
-            Box::into_raw(self.0)
-        }
-    }
-
-    impl<T> Pointer<T> for Shared<'_, T> {
-        #[allow(private_interfaces)]
-        fn into_pointer(self) -> *mut Node<T> {
-            self.pointer
-        }
-    }
-
     impl<T> Owned<T> {
         pub(crate) fn new(value: T) -> Self {
             Self(Box::new(Node { value, watched: loom::cell::UnsafeCell::new(()) }))
@@ -446,7 +426,7 @@ pub(crate) mod reclaim {
 
     impl<T> Atomic<T> {
         pub(crate) fn new(value: T) -> Self {
-            Self(AtomicPtr::new(Owned::new(value).into_pointer()))
+            Self(AtomicPtr::new(Box::into_raw(Owned::new(value).0)))
         }
 
         #[track_caller]
@@ -457,19 +437,16 @@ pub(crate) mod reclaim {
         #[track_caller]
         pub(crate) fn swap<'g>(
             &self,
-            new: impl Pointer<T>,
+            new: Option<Owned<T>>,
             order: Ordering,
             _guard: &'g Guard,
         ) -> Shared<'g, T> {
-            Shared { pointer: self.0.swap(new.into_pointer(), order), _guard: PhantomData }
+            let new = new.map_or(std::ptr::null_mut(), |owned| Box::into_raw(owned.0));
+            Shared { pointer: self.0.swap(new, order), _guard: PhantomData }
         }
     }
 
     impl<'g, T> Shared<'g, T> {
-        pub(crate) fn null() -> Self {
-            Self { pointer: std::ptr::null_mut(), _guard: PhantomData }
-        }
-
         /// # Safety
         /// Not null, and not freed while the guard lives.
         pub(crate) unsafe fn deref(&self) -> &'g T {
