@@ -49,6 +49,8 @@ mod recovery;
 mod stats;
 mod store;
 mod sync;
+#[doc(hidden)]
+pub mod tuning;
 mod typed;
 mod writer;
 

@@ -18,6 +18,7 @@ use crate::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 use crate::sync::atomic::{AtomicBool, AtomicU64};
 use crate::sync::thread::JoinHandle;
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard};
+use crate::tuning::{Phase, Tuning};
 use crate::writer::{Pen, WriterOn};
 use crate::{Batch, Error, ErrorKind, Meta, Result, Stats, Swap};
 use duramen_media::{Granularity, Mapped, Medium, Offset};
@@ -29,12 +30,12 @@ use std::time::{Duration, Instant};
 pub type Store = StoreOn<Mapped>;
 
 /// The first units of a new store, beyond the head.
-const UNITS_INITIAL: u32 = 16;
+pub(crate) const UNITS_INITIAL: u32 = 16;
 /// Growth takes this share of what there is ...
 const GROWTH_SHARE: u64 = 8;
 /// ... within these bounds, so that neither a small store jumps nor a large one stalls: a writer that has to
 /// wait for growth waits for one step of it (tmpfs gives some 400 MB/s of fresh pages here).
-const GROWTH_BYTES_MIN: u64 = 1 << 20;
+pub(crate) const GROWTH_BYTES_MIN: u64 = 1 << 20;
 const GROWTH_BYTES_MAX: u64 = 8 << 20;
 /// The background thread grows a store while it has less room than this, or a sixteenth of itself.
 const AHEAD_BYTES_MAX: u64 = 64 << 20;
@@ -68,6 +69,7 @@ pub(crate) struct Core<M: Medium> {
     closed: AtomicBool,
     interval_nanos: AtomicU64,
     pub background: Background,
+    pub tuning: Tuning,
 }
 
 /// How others wake the background thread.
@@ -158,6 +160,7 @@ impl<M: Medium> Core<M> {
         // little, but no more than 1 MiB.
         let ample = self.units_for((bytes * 8).min(1 << 20)).max(least);
         let (unit, units) = self.take_units(least, ample, purpose)?;
+        let _inside = self.tuning.phase(Phase::OpenBlock);
         let generation = self.space().generation();
         let offset = self.offset_of(unit);
         let before = read::header(&self.medium, unit, offset).unwrap_or(block::Header::fresh(1));
@@ -272,8 +275,8 @@ impl<M: Medium> Core<M> {
         }
         self.epochs.check_writable()?;
         let least = u64::from(least + RESERVE_UNITS);
-        let bytes =
-            (u64::from(units) * self.unit_bytes / GROWTH_SHARE).clamp(GROWTH_BYTES_MIN, GROWTH_BYTES_MAX);
+        let bytes = (u64::from(units) * self.unit_bytes / GROWTH_SHARE)
+            .clamp(self.tuning.growth_bytes_min, GROWTH_BYTES_MAX);
         let ample = bytes.div_ceil(self.unit_bytes).max(least);
         let len_max = self.medium.len_max().min(MEDIUM_BYTES_MAX);
         let units_max = (len_max / self.unit_bytes).min(u64::from(u32::MAX)).saturating_sub(u64::from(units));
@@ -310,6 +313,7 @@ impl<M: Medium> Core<M> {
     }
 
     fn adopt_units(&self, from: u32, more: u32) -> Result<()> {
+        let _inside = self.tuning.phase(Phase::Grow);
         if !planted(Mutant::GrownBeforeHeaders) {
             write_free_headers(&self.medium, self.unit_bytes, from, more);
             self.sync_or_poison()?;
@@ -345,6 +349,7 @@ impl<M: Medium> Core<M> {
 
     /// Makes everything acknowledged so far durable.
     pub(crate) fn commit(&self) -> Result<()> {
+        let _inside = self.tuning.phase(Phase::Commit);
         if self.epochs.in_use() {
             self.epochs.commit_current(&self.medium, &self.blocks, self.clock.now())?;
         } else {
@@ -358,6 +363,7 @@ impl<M: Medium> Core<M> {
     #[inline]
     pub(crate) fn wait_for(&self, epoch: crate::format::Epoch) -> Result<()> {
         if self.epochs.must_wait(epoch) {
+            let _inside = self.tuning.phase(Phase::Commit);
             return self.epochs.wait_for(epoch, &self.medium, &self.blocks, self.clock.now());
         }
         Ok(())
@@ -402,6 +408,7 @@ impl<M: Medium> Core<M> {
             return Ok(());
         }
         self.epochs.check_writable()?;
+        let _inside = self.tuning.phase(Phase::Close);
         // With `Manual`, what was not committed is dropped, as the caller asked; so it is not sealed as
         // if it counted: recovery judges it by its epoch.
         let manual = self.epochs.regime() == Regime::Manual && self.epochs.wrote();
@@ -550,9 +557,11 @@ impl<M: Medium> StoreOn<M> {
     /// Order: the first units' headers are durable before the superblock's magic is written; a
     /// crash before leaves no store, and the next open begins anew.
     fn create(medium: &M, options: &Options) -> Result<Superblock> {
+        let _inside = options.tuning.phase(Phase::Create);
         let unit_bytes = options.unit_for(medium)?;
         let head = HEAD_BYTES.div_ceil(u64::from(unit_bytes)) as u32;
-        let units = (medium.len_max() / u64::from(unit_bytes)).min(u64::from(head + UNITS_INITIAL)) as u32;
+        let units = (medium.len_max() / u64::from(unit_bytes))
+            .min(u64::from(head + options.tuning.units_initial)) as u32;
         if units < head + RESERVE_UNITS + 1 {
             return Err(Error::new(
                 ErrorKind::OutOfSpace,
@@ -588,6 +597,7 @@ impl<M: Medium> StoreOn<M> {
     /// Starts an incarnation on what was recovered.
     fn run(medium: M, recovered: Recovered, copy_first: usize, options: &Options) -> Result<Self> {
         let regime = regime_for(options.durability, medium.granularity());
+        let inside = options.tuning.phase(Phase::Adopt);
         // Order: what recovery decided (seals, frees) is durable before the superblock
         // begins the new incarnation, and that before the first write.
         if !planted(Mutant::AdoptedTooLate) {
@@ -607,6 +617,7 @@ impl<M: Medium> StoreOn<M> {
         if planted(Mutant::AdoptedTooLate) {
             recovered.adopt(&medium)?;
         }
+        drop(inside);
         let waits = regime == Regime::Epochs && options.durability == Durability::EveryWrite;
         let epochs = Epochs::new(
             regime,
@@ -644,6 +655,7 @@ impl<M: Medium> StoreOn<M> {
             closed: AtomicBool::new(false),
             interval_nanos: AtomicU64::new(interval_nanos(options.durability)),
             background: Background::default(),
+            tuning: options.tuning.clone(),
             medium,
         });
         let thread = if options.background {

@@ -38,6 +38,7 @@ use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::reclaim::{self, Guard};
 use crate::sync::{Arc, Mutex};
+use crate::tuning::Phase;
 use duramen_media::{Granularity, Medium, Offset};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -226,6 +227,7 @@ impl<M: Medium> Core<M> {
     /// Moves what is live out of a block and retires it. False when there was no room to do so: the block
     /// is then as it was, with less alive.
     fn move_out(&self, mover: &mut Mover, unit: Unit) -> Result<bool> {
+        let _inside = self.tuning.phase(Phase::Move);
         let block = self.blocks.at(unit);
         let (tail, seed) = (block.tail(), block.generation().seed());
         let mut scratch = std::mem::take(&mut mover.scratch);
@@ -524,6 +526,7 @@ impl<M: Medium> Core<M> {
 
     /// Frees blocks: see [`crate::log::space`] for the order.
     fn free(&self, mover: &mut Mover, retired: &[Retired]) -> Result<()> {
+        let _inside = (!retired.is_empty()).then(|| self.tuning.phase(Phase::Free));
         let page = self.medium.granularity() == Granularity::Page;
         let sync = || if page { self.sync_or_poison() } else { Ok(()) };
         let header_of = |unit: Unit| read::header(&self.medium, unit, self.offset_of(unit));
@@ -655,7 +658,8 @@ impl<M: Medium> Core<M> {
             let space = self.space();
             u64::from(space.units() - space.free_units()) * self.unit_bytes
         };
-        dead > DEAD_BYTES_MIN.max(16 * self.unit_bytes) && dead * 100 > used * u64::from(self.dead_percent)
+        let least = self.tuning.compaction_bytes_min.unwrap_or(DEAD_BYTES_MIN.max(16 * self.unit_bytes));
+        dead > least && dead * 100 > used * u64::from(self.dead_percent)
     }
 
     /// One round of maintenance; see [`crate::StoreOn::maintain`].

@@ -48,7 +48,7 @@ const BUCKETS: usize = if cfg!(loom) { 2 } else { 255 };
 const SEGMENT_SLOTS: usize = BUCKETS * BUCKET_SLOTS;
 /// A segment splits when an insertion finds both buckets full and this much is taken. Below, the
 /// stash takes the key: then the hash has many equal keys, which a split would not part.
-const SPLIT_COUNT_MIN: u32 = (SEGMENT_SLOTS * 7 / 10) as u32;
+pub(crate) const SPLIT_COUNT_MIN: u32 = (SEGMENT_SLOTS * 7 / 10) as u32;
 /// ... or when the stash has this many: with many equal hashes it would have to be searched by all.
 const STASH_SLOTS: usize = if cfg!(loom) { 1 } else { 7 };
 /// Fingerprint bits that a segment must know at least: 1 probe in 32 of the 8 slots then reads a
@@ -219,10 +219,10 @@ impl Segment {
     }
 
     /// Puts a slot where there is room; whoever calls holds the primary bucket's lock, or the
-    /// segment is not yet shared. Says whether the segment should split.
+    /// segment is not yet shared. Says whether the segment may have to split.
     fn insert(&self, probe: Probe, slot: Slot) -> bool {
         let word = slot.0 & !FINGERPRINT_MASK & !BUCKET_BIT | probe.want;
-        let count = self.count.fetch_add(1, Relaxed) + 1;
+        self.count.fetch_add(1, Relaxed);
         if claim(&self.buckets[probe.primary].0, word) {
             return false;
         }
@@ -245,7 +245,7 @@ impl Segment {
                 }
             }
         }
-        count >= SPLIT_COUNT_MIN
+        true
     }
 }
 
@@ -366,6 +366,8 @@ pub(crate) struct HashIndex {
     /// Held while the directory changes.
     growing: Mutex<()>,
     memory: Arc<Memory>,
+    split_count_min: u32,
+    splits: AtomicU64,
 }
 
 impl HashIndex {
@@ -378,7 +380,20 @@ impl HashIndex {
             directory: Atomic::new(Directory { depth: DEPTH_INITIAL, entries }),
             growing: Mutex::new(()),
             memory,
+            split_count_min: SPLIT_COUNT_MIN,
+            splits: AtomicU64::new(0),
         }
+    }
+
+    /// The same, but segments with this many keys may split.
+    pub(crate) fn splitting_at(mut self, split_count_min: u32) -> Self {
+        self.split_count_min = split_count_min;
+        self
+    }
+
+    /// How many segments were split, and how often the directory doubled.
+    pub(crate) fn grown(&self, guard: &Guard) -> (u64, u32) {
+        (self.splits.load(Relaxed), self.directory(guard).depth - DEPTH_INITIAL)
     }
 
     /// Bytes of DRAM that the index takes.
@@ -508,7 +523,7 @@ impl HashIndex {
         let entry = self.directory(guard).entry(hash);
         let segment = self.segment(entry, guard);
         let depth = entry.depth();
-        if segment.count.load(Relaxed) < SPLIT_COUNT_MIN
+        if segment.count.load(Relaxed) < self.split_count_min
             || depth >= DEPTH_MAX
             || segment.splitting.swap(true, AcqRel)
         {
@@ -567,6 +582,7 @@ impl HashIndex {
             }
         }
         self.replace(hash, depth, halves, guard);
+        self.splits.fetch_add(1, Relaxed);
         // Release: pairs with the Acquire in `lock_all`; the directory already leads elsewhere.
         segment.retired.store(true, Release);
         let (memory, old) = (Arc::clone(&self.memory), Frozen(entry.segment()));

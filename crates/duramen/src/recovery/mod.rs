@@ -167,7 +167,7 @@ pub(crate) fn read<M: Medium>(medium: &M, superblock: Superblock, options: &Opti
         marks.iter().map(|(_, mark)| mark.time_floor).max().unwrap_or(0).max(superblock.time_floor);
     let bytes_max = medium.len_max().min(MEDIUM_BYTES_MAX);
     let hasher = Hasher::new(superblock.store_id, options.hash_mask);
-    let index = HashIndex::new();
+    let index = HashIndex::new().splitting_at(options.tuning.split_count_min);
     let blocks = Blocks::new(bytes_max, unit_bytes);
     let clock = crate::store::StoreClock::new(options.clock.clone(), time_floor);
     // Not durable yet may be: after a process crash, anything; after a reboot, what a recovery that was killed since
