@@ -125,16 +125,6 @@ pub fn delete_all(
     boot: u64,
     state: &State,
 ) -> Result<(), String> {
-    unless_full(setup, delete_all_now(setup, store, medium, boot, state))
-}
-
-fn delete_all_now(
-    setup: &Setup,
-    store: Sim,
-    medium: &SimMedium,
-    boot: u64,
-    state: &State,
-) -> Result<(), String> {
     let manual = setup.case.promise() == Promise::Uncommitted;
     for (key, name) in setup.keys.iter().enumerate() {
         let was = retry(&store, manual, || store.delete(name)).map_err(told("delete"))?;
@@ -170,24 +160,6 @@ fn delete_all_now(
     Ok(())
 }
 
-/// Whether running out of space would be the engine's fault: everything that is written here fits twice beside
-/// what writers, deletes and compaction hold.
-fn is_roomy(setup: &Setup) -> bool {
-    let unit = u64::from(setup.unit_bytes);
-    let units = setup.len_max / unit - (16u64 << 10).div_ceil(unit);
-    let key_bytes_max = setup.keys.iter().map(Vec::len).max().unwrap_or(0) as u64;
-    let per_unit = (unit - 64) / (key_bytes_max + 72);
-    units > 10 + 2 * (setup.keys.len() as u64).div_ceil(per_unit.max(1))
-}
-
-/// Ends a check that ran out of space where there is little of it.
-fn unless_full(setup: &Setup, done: Result<(), String>) -> Result<(), String> {
-    match done {
-        Err(what) if what.contains("no space") && !is_roomy(setup) => Ok(()),
-        done => done,
-    }
-}
-
 /// With `Manual` space comes back only after a commit of the caller's.
 fn retry<T>(store: &Sim, manual: bool, work: impl Fn() -> duramen::Result<T>) -> duramen::Result<T> {
     for _ in 0..3 {
@@ -205,16 +177,6 @@ fn retry<T>(store: &Sim, manual: bool, work: impl Fn() -> duramen::Result<T>) ->
 /// # Errors
 /// What is wrong.
 pub fn overwrite_all(
-    setup: &Setup,
-    store: Sim,
-    medium: &SimMedium,
-    boot: u64,
-    rng: &mut Rng,
-) -> Result<(), String> {
-    unless_full(setup, overwrite_all_now(setup, store, medium, boot, rng))
-}
-
-fn overwrite_all_now(
     setup: &Setup,
     store: Sim,
     medium: &SimMedium,

@@ -47,6 +47,8 @@ use std::time::{Duration, Instant};
 const ROUND_BYTES: u64 = 1 << 20;
 /// A block is worth moving when at least this share of it, in percent, is dead.
 const DEAD_PERCENT_MIN: u64 = 5;
+/// Blocks of which at least this part is room are packed when there is no space: twice what a full block leaves.
+const PACK_SHARE: u64 = 4;
 /// Background compaction leaves this much dead alone, however small the store is.
 const DEAD_BYTES_MIN: u64 = 256 << 10;
 /// The sweeper reads at most this much in one round.
@@ -77,6 +79,8 @@ struct Mover {
     sweep_at: u32,
     /// Blocks that there was no room to move out of, since something was last freed.
     unmovable: Vec<Unit>,
+    /// Packing gained nothing since something was last freed.
+    packed_in_vain: bool,
     scratch: Vec<u8>,
 }
 
@@ -102,6 +106,7 @@ impl Compaction {
                 activity: epochs.register(),
                 sweep_at: 0,
                 unmovable: Vec::new(),
+                packed_in_vain: false,
                 scratch: Vec::new(),
             }),
             unseen: Arc::default(),
@@ -153,10 +158,49 @@ impl<M: Medium> Core<M> {
                 return true;
             }
             if !worked {
-                return false;
+                return self.pack(&mut mover).unwrap_or(false);
             }
         }
         false
+    }
+
+    /// Moves out of blocks that were sealed with much room left, which a close and a crash do to every block that
+    /// is open: in a small store a few of them hold all the space there is. Whether that gained any.
+    fn pack(&self, mover: &mut Mover) -> Result<bool> {
+        if mover.packed_in_vain {
+            return Ok(false);
+        }
+        self.epochs.check_writable()?;
+        let (units, free) = {
+            let space = self.space();
+            (space.units(), space.free_units())
+        };
+        let mut roomy = Vec::new();
+        let mut unit = 0;
+        while unit < units {
+            let block = self.blocks.at(Unit(unit));
+            let state = block.state();
+            let bytes = u64::from(block.units()) * self.unit_bytes;
+            let room = bytes.saturating_sub(block::HEADER_BYTES + u64::from(block.live()));
+            if state == Use::Sealed && room >= bytes / PACK_SHARE {
+                roomy.push((room, bytes, Unit(unit)));
+            }
+            unit += if state == Use::Free { 1 } else { block.units().max(1) };
+        }
+        roomy.sort_unstable_by_key(|&(room, bytes, _)| std::cmp::Reverse(room * 1024 / bytes));
+        let (mut moved, mut gain) = (0, 0);
+        for (room, bytes, unit) in roomy {
+            if moved >= ROUND_BYTES || gain >= 4 * self.unit_bytes {
+                break;
+            }
+            if self.blocks.at(unit).take(Use::Sealed, Use::Retired) && self.move_out(mover, unit)? {
+                (moved, gain) = (moved + bytes - room, gain + room);
+            }
+        }
+        self.reclaim(mover, true);
+        let gained = self.space().free_units() > free;
+        mover.packed_in_vain = !gained;
+        Ok(gained)
     }
 
     /// One round: the best victims, up to [`ROUND_BYTES`]. False when nothing is worth it.
@@ -573,6 +617,7 @@ impl<M: Medium> Core<M> {
             self.compaction.freed_units.fetch_add(u64::from(units), Relaxed);
         }
         mover.unmovable.clear();
+        mover.packed_in_vain = false;
         self.forget_grown_out();
         Ok(())
     }
