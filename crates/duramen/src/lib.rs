@@ -34,6 +34,7 @@ mod compaction;
 mod epoch;
 mod error;
 mod format;
+mod holes;
 mod index;
 mod log;
 #[cfg(loom)]
@@ -56,6 +57,8 @@ mod writer;
 
 pub use batch::Batch;
 pub use check::{Report, check, salvage};
+#[doc(hidden)]
+pub use check::{check_on, salvage_on};
 pub use duramen_media::{Create, MediumKind, PersistStep};
 pub use error::{Error, ErrorKind, Result};
 pub use format::FORMAT_VERSION;

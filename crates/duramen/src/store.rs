@@ -9,7 +9,7 @@ use crate::index::{Hasher, Keys, MEDIUM_BYTES_MAX};
 use crate::log::appender::OpenBlock;
 use crate::log::blocks::{Blocks, Use};
 use crate::log::read;
-use crate::log::space::{Purpose, RESERVE_UNITS, Space};
+use crate::log::space::{AMPLE_BYTES_MAX, Purpose, RESERVE_UNITS, Space};
 use crate::mutants::{Mutant, planted};
 use crate::options::{Clock, Durability, Options};
 use crate::reader::{Cursor, Value};
@@ -157,8 +157,9 @@ impl<M: Medium> Core<M> {
     pub(crate) fn open_block(&self, bytes: u64, purpose: Purpose) -> Result<OpenBlock> {
         let least = self.units_for(bytes);
         // Room for some eight records of this size, so that the space behind the last that fits is
-        // little, but no more than 1 MiB.
-        let ample = self.units_for((bytes * 8).min(1 << 20)).max(least);
+        // little, but no more than 1 MiB, nor than compaction can move.
+        let ample = self.units_for((bytes * 8).min(AMPLE_BYTES_MAX));
+        let ample = ample.min(self.space().ample_units_max()).max(least);
         let (unit, units) = self.take_units(least, ample, purpose)?;
         let _inside = self.tuning.phase(Phase::OpenBlock);
         let generation = self.space().generation();
@@ -198,7 +199,7 @@ impl<M: Medium> Core<M> {
         // several times before what it frees adjoins.
         let mut rounds = 0;
         loop {
-            let (dead, units, free) = {
+            let (dead, units, free, reserve) = {
                 let mut space = self.space();
                 for want in [ample, least] {
                     if let Some(unit) = space.take(want, purpose) {
@@ -208,7 +209,7 @@ impl<M: Medium> Core<M> {
                         return Ok((unit, want));
                     }
                 }
-                (self.epochs.totals().dead_bytes, space.units(), space.free_units())
+                (self.epochs.totals().dead_bytes, space.units(), space.free_units(), space.reserve())
             };
             rounds += 1;
             // Half the space dead: growing on would only feed the garbage. Compact first, once.
@@ -232,7 +233,7 @@ impl<M: Medium> Core<M> {
                 ErrorKind::OutOfSpace,
                 format!(
                     "no space for {least} units of {} bytes: the store has {units} units, {free} of them free \
-                     ({RESERVE_UNITS} are kept for deletes and compaction), and the medium does not grow beyond \
+                     ({reserve} are kept for deletes and compaction), and the medium does not grow beyond \
                      {} bytes; delete keys, raise len_max, or give it a larger medium",
                     self.unit_bytes,
                     self.medium.len()
@@ -260,7 +261,10 @@ impl<M: Medium> Core<M> {
     /// Order: the medium is backed and zeroed; the headers of the new units are durable; then the
     /// superblock says how many there are. A crash between leaves units that nobody counts.
     pub(crate) fn grow(&self, least: u32) -> Result<bool> {
-        let before = self.space().units();
+        let (before, reserve) = {
+            let space = self.space();
+            (space.units(), space.reserve())
+        };
         let _growing = lock(&self.growing);
         let units = self.space().units();
         if units != before {
@@ -274,7 +278,7 @@ impl<M: Medium> Core<M> {
             return Ok(false);
         }
         self.epochs.check_writable()?;
-        let least = u64::from(least + RESERVE_UNITS);
+        let least = u64::from(least + reserve);
         let bytes = (u64::from(units) * self.unit_bytes / GROWTH_SHARE)
             .clamp(self.tuning.growth_bytes_min, GROWTH_BYTES_MAX);
         let ample = bytes.div_ceil(self.unit_bytes).max(least);

@@ -152,16 +152,18 @@ impl<M: Medium> Core<M> {
         let mut mover = lock(&self.compaction.mover);
         let before = self.compaction.freed_units.load(Relaxed);
         for _ in 0..4 {
-            let worked = self.compact_round(&mut mover, 1).unwrap_or(false);
+            // What is worth it first, then whatever is dead at all.
+            let worked = self.compact_round(&mut mover, 1).unwrap_or(false)
+                || self.compact_round(&mut mover, 0).unwrap_or(false);
             self.reclaim(&mut mover, true);
             if self.compaction.freed_units.load(Relaxed) > before {
                 return true;
             }
             if !worked {
-                return self.pack(&mut mover).unwrap_or(false);
+                break;
             }
         }
-        false
+        self.pack(&mut mover).unwrap_or(false)
     }
 
     /// Moves out of blocks that were sealed with much room left, which a close and a crash do to every block that
@@ -236,7 +238,7 @@ impl<M: Medium> Core<M> {
             if state == Use::Sealed && !unmovable.contains(&Unit(unit)) {
                 let bytes = (block.tail() - block::HEADER_BYTES).max(1);
                 let live = u64::from(block.live()).min(bytes);
-                if (bytes - live) * 100 >= bytes * dead_percent_min.max(1) {
+                if live < bytes && (bytes - live) * 100 >= bytes * dead_percent_min {
                     // Rosenblum and Ousterhout's (1 - u) × age / (1 + u), in integers.
                     let age = newest.0.saturating_sub(block.generation().0).min(1 << 32) + 1;
                     let score = u128::from(bytes - live) * u128::from(age) * 1024 / u128::from(bytes + live);
@@ -274,9 +276,21 @@ impl<M: Medium> Core<M> {
         let _inside = self.tuning.phase(Phase::Move);
         let block = self.blocks.at(unit);
         let (tail, seed) = (block.tail(), block.generation().seed());
+        let live = u64::from(block.live());
+        let room = u64::from(self.space().free_units()) * (self.unit_bytes - block::HEADER_BYTES);
+        if live > mover.appender.room() + room {
+            // Half a block moved would cost room and free nothing.
+            block.set_state(Use::Sealed);
+            return Ok(false);
+        }
         let mut scratch = std::mem::take(&mut mover.scratch);
-        self.copy_block(unit, tail, &mut scratch);
-        let moved = match records_of(&scratch, tail, seed) {
+        let records = if self.medium.unreadable(self.offset_of(unit), tail).is_empty() {
+            self.copy_block(unit, tail, &mut scratch);
+            records_of(&scratch, tail, seed)
+        } else {
+            None
+        };
+        let moved = match records {
             Some(records) => self.move_records(mover, unit, &scratch, &records),
             None => {
                 block.set_state(Use::Damaged);
@@ -660,6 +674,9 @@ impl<M: Medium> Core<M> {
                 let bytes = u64::from(block.units()) * self.unit_bytes;
                 // Before the copy: what is appended later is noted later.
                 block.expiry_reset();
+                if !self.medium.unreadable(self.offset_of(unit), bytes).is_empty() {
+                    continue;
+                }
                 self.copy_block(unit, bytes, &mut scratch);
                 self.sweep_block(mover, unit, &scratch);
                 read += bytes;

@@ -138,6 +138,11 @@ impl Appender {
         self.block.as_ref().is_some_and(|block| block.room() >= bytes)
     }
 
+    /// Bytes of room in the block at hand.
+    pub(crate) fn room(&self) -> u64 {
+        self.block.as_ref().map_or(0, OpenBlock::room)
+    }
+
     /// Notes that the block will hold a record that expires at `millis`.
     pub(crate) fn note_expiry<M: Medium>(&self, core: &Core<M>, millis: u64) {
         if let Some(block) = &self.block {

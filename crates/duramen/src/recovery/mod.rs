@@ -26,6 +26,7 @@ mod scan;
 use crate::format::mark::Mark;
 use crate::format::superblock::{Regime, Superblock};
 use crate::format::{Epoch, Generation, HEAD_BYTES, Unit, block};
+use crate::holes::Holes;
 use crate::index::hash::HashIndex;
 use crate::index::{Hasher, MEDIUM_BYTES_MAX};
 use crate::log::blocks::{Blocks, Use};
@@ -143,8 +144,9 @@ pub(crate) fn read<M: Medium>(medium: &M, superblock: Superblock, options: &Opti
             medium.len()
         )));
     }
-    let headers = walk_headers(medium, &superblock);
-    let marks = Mark::find(medium);
+    let holes = Holes::of(medium, wanted);
+    let headers = walk_headers(medium, &superblock, &holes);
+    let marks = Mark::find(medium, &holes);
     let mut incarnation = superblock.incarnation.max(headers.incarnation_max);
     incarnation = incarnation.max(marks.iter().map(|(_, m)| m.incarnation).max().unwrap_or(0)) + 1;
     if incarnation > Generation::INCARNATION_MAX {
@@ -158,7 +160,7 @@ pub(crate) fn read<M: Medium>(medium: &M, superblock: Superblock, options: &Opti
     }
     // Without a boot id nothing says that the machine was not rebooted.
     let rebooted = superblock.boot_id == [0; 16] || superblock.boot_id != crate::store::boot_id(options);
-    let cut = decide_cut(medium, &superblock, &headers, &marks, rebooted);
+    let cut = decide_cut(medium, &superblock, &headers, &marks, rebooted, &holes);
     let threads = match options.recovery_threads {
         0 => crate::sync::thread::available_parallelism().map_or(1, usize::from),
         threads => threads,
@@ -182,6 +184,7 @@ pub(crate) fn read<M: Medium>(medium: &M, superblock: Superblock, options: &Opti
     let epoch_last = marks.first().map_or(0, |(_, mark)| mark.epoch.0).max(superblock.epoch_base) + 1;
     let scan = scan::Scan {
         medium,
+        holes: &holes,
         hasher: &hasher,
         index: &index,
         blocks: &blocks,
@@ -202,7 +205,7 @@ pub(crate) fn read<M: Medium>(medium: &M, superblock: Superblock, options: &Opti
         medium.drain();
     }
 
-    let mut space = Space::new(superblock.units, incarnation);
+    let mut space = Space::new(superblock.units, unit_bytes, incarnation);
     let mut freed = Vec::new();
     for &(unit, header) in &headers.free {
         space.give(unit, header.units);
@@ -214,7 +217,7 @@ pub(crate) fn read<M: Medium>(medium: &M, superblock: Superblock, options: &Opti
         clean: superblock.clean,
         records: scanned.records,
         uncommitted: scanned.uncommitted,
-        damage: headers.damage,
+        damage: holes.damage().chain(headers.damage).collect(),
         threads,
         ..Summary::default()
     };
@@ -260,13 +263,17 @@ pub(crate) fn read<M: Medium>(medium: &M, superblock: Superblock, options: &Opti
 }
 
 /// Visits every unit once, by the headers (format invariant 3).
-fn walk_headers<M: Medium>(medium: &M, superblock: &Superblock) -> Headers {
+fn walk_headers<M: Medium>(medium: &M, superblock: &Superblock, holes: &Holes) -> Headers {
     let unit_bytes = u64::from(superblock.unit_bytes);
     let mut headers = Headers::default();
     let mut unit = HEAD_BYTES.div_ceil(unit_bytes) as u32;
     while unit < superblock.units {
         let at = Offset(u64::from(unit) * unit_bytes);
-        let header = read::header(medium, Unit(unit), at).and_then(|header| {
+        let readable = match holes.touch(at.0, block::HEADER_BYTES) {
+            true => Err("block header cannot be read".into()),
+            false => read::header(medium, Unit(unit), at),
+        };
+        let header = readable.and_then(|header| {
             let end = u64::from(unit) + u64::from(header.units);
             if end > u64::from(superblock.units) {
                 return Err(format!("block ends at unit {end}, the store has {}", superblock.units));
@@ -301,6 +308,7 @@ fn decide_cut<M: Medium>(
     headers: &Headers,
     marks: &[(usize, Mark)],
     rebooted: bool,
+    holes: &Holes,
 ) -> Cut {
     let whole = superblock.clean
         || match superblock.regime {
@@ -321,7 +329,7 @@ fn decide_cut<M: Medium>(
         .find(|(_, mark)| {
             // After a mere process crash nothing that a mark speaks of can be missing.
             !rebooted || planted(Mutant::MarkNotProven) || {
-                let (records, sum) = scan::count_epoch(medium, superblock, &headers.data, mark.epoch);
+                let (records, sum) = scan::count_epoch(medium, superblock, &headers.data, mark.epoch, holes);
                 (records, sum) == (mark.records, mark.sum)
             }
         })
