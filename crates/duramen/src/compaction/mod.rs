@@ -443,17 +443,14 @@ impl<M: Medium> Core<M> {
 
     /// Removes a tombstone that hides nothing from the index; false when it was superseded meanwhile.
     ///
-    /// Its record stays on the medium until the block is freed, and after a crash would win over a new one
-    /// with a lower version: so new keys begin above its version.
+    /// Its record stays on the medium until the block is freed, and after a crash must not win over a new one:
+    /// invariant 4 of the index.
     fn drop_tombstone(&self, mover: &Mover, hash: u64, place: Offset, header: &Header) -> bool {
         let guard = reclaim::pin();
         let locked = self.index.lock(hash, &guard);
         let Some(found) = locked.find(|slot| slot.location() == place) else { return false };
         if found.get().stale() > 0 {
             self.uncount(place, header.record_bytes(), &mover.activity);
-        }
-        if !planted(Mutant::VersionFloorMissing) {
-            self.version_floor.fetch_max(header.version.0, Relaxed);
         }
         locked.remove(found);
         true
@@ -549,7 +546,7 @@ impl<M: Medium> Core<M> {
         let record = self.record(place);
         let (key, value, old) = (record.key(), self.cell(&record), record.head);
         let kind = if self.epochs.in_use() { Kind::Value } else { Kind::CellSealed };
-        let version = old.version().next();
+        let version = locked.next_version();
         let fields = Fields { kind, tag: old.tag(), expires_at: record.expires_at(), version, epoch };
         let body = body_crc(mover.appender.seed(), &[key, &value]);
         let appended = mover.appender.append(self, fields, key, &value, body);
