@@ -361,7 +361,7 @@ impl<M: Medium> Core<M> {
     /// A record at `at` is no longer needed: its block has fewer live bytes.
     pub(crate) fn uncount(&self, at: Offset, bytes: u64, activity: &Activity) {
         self.blocks.of(at.0).live_sub(bytes);
-        activity.dead.fetch_add(bytes as i64, Relaxed);
+        activity.dead_add(bytes as i64);
     }
 
     /// Makes everything acknowledged so far durable.
@@ -643,11 +643,9 @@ impl<M: Medium> StoreOn<M> {
             recovered.mark_slot,
             superblock.incarnation,
             medium.granularity(),
+            Activity::recovered(recovered.keys, recovered.dead_bytes),
         );
         let clock = StoreClock::new(options.clock.clone(), recovered.time_floor);
-        let first: Arc<Activity> = epochs.register();
-        first.keys.store(recovered.keys as i64, Relaxed);
-        first.dead.store(recovered.dead_bytes as i64, Relaxed);
         let (unit_bytes, used_bytes) = (u64::from(superblock.unit_bytes), recovered.used_bytes);
         let id = NEXT_ID.fetch_add(1, Relaxed);
         let compaction = Compaction::new(&epochs, options.compaction_bytes_per_second);
