@@ -8,7 +8,8 @@
 //! Invariants:
 //! 1. A flush is answered after all writes that were answered before it are on the platter.
 //! 2. A read finds the last write to each sector, whether or not it is on the platter.
-//! 3. What the cache holds is decided by the seed once the power is cut, and by nothing else.
+//! 3. A flush that was not answered when the power was cut has written nothing; nothing is answered afterwards.
+//! 4. What of the cache survives is decided by the seed, and by nothing else.
 //!
 //! The protocol is NBD's fixed newstyle handshake with simple replies, as in
 //! <https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md>.
@@ -19,7 +20,10 @@ use std::io::{self, BufReader, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use crate::failure::{Attempt, Failure, Result};
 use crate::random::Random;
@@ -27,6 +31,8 @@ use crate::random::Random;
 const SECTOR: usize = 512;
 /// A cache that is fuller than this writes to the platter by itself, oldest sectors first as their numbers go.
 const CACHED_SECTORS_MAX: usize = 128 << 10;
+/// How long a flush takes, as on a disk without a capacitor; most cuts under load fall into one.
+const FLUSH: Duration = Duration::from_millis(2);
 /// The longest write that QEMU sends.
 const REQUEST_BYTES_MAX: u32 = 32 << 20;
 
@@ -52,6 +58,7 @@ pub struct Disk {
     platter: Option<Platter>,
     socket: PathBuf,
     serving: Option<JoinHandle<Platter>>,
+    has_power: Arc<AtomicBool>,
 }
 
 /// What a power cut did to the cache.
@@ -74,6 +81,7 @@ struct Platter {
     flushes: u64,
     /// Answers flushes without writing anything.
     lies: bool,
+    has_power: Arc<AtomicBool>,
 }
 
 impl Disk {
@@ -83,8 +91,16 @@ impl Disk {
         let image =
             File::options().read(true).write(true).create(true).truncate(true).open(image).attempt(what)?;
         image.set_len(bytes).attempt(what)?;
-        let platter = Platter { image, bytes, cache: BTreeMap::new(), flushes: 0, lies };
-        Ok(Disk { platter: Some(platter), socket: socket.to_owned(), serving: None })
+        let has_power = Arc::new(AtomicBool::new(true));
+        let platter = Platter {
+            image,
+            bytes,
+            cache: BTreeMap::new(),
+            flushes: 0,
+            lies,
+            has_power: Arc::clone(&has_power),
+        };
+        Ok(Disk { platter: Some(platter), socket: socket.to_owned(), serving: None, has_power })
     }
 
     /// Waits for one machine at the socket and serves it until it is gone.
@@ -95,18 +111,26 @@ impl Disk {
         let Some(mut platter) = self.platter.take() else {
             return Err(Failure::new("the disk is in use by another machine"));
         };
+        self.has_power.store(true, Ordering::SeqCst);
         self.serving = Some(std::thread::spawn(move || {
             if let Ok((stream, _)) = listener.accept() {
-                // Ends in an error whenever the power is cut in the middle of a request.
+                // Ends in an error when the power is cut. The machine must not see that the disk is gone before
+                // it is gone itself, or it would tell its clients: so the connection stays until then.
                 let _ = platter.converse(&stream);
+                let _ = io::copy(&mut &stream, &mut io::sink());
             }
             platter
         }));
         Ok(())
     }
 
+    /// To be called before the machine is ended: nothing is written or answered from now on.
+    pub fn cut_power(&self) {
+        self.has_power.store(false, Ordering::SeqCst);
+    }
+
     /// To be called when the machine is gone: decides what of the cache reached the platter.
-    pub fn lose_power(&mut self, random: &mut Random) -> Result<Loss> {
+    pub fn lose_cache(&mut self, random: &mut Random) -> Result<Loss> {
         // Should no machine have come, this ends the wait for it; otherwise nobody accepts it.
         let _ = UnixStream::connect(&self.socket);
         let serving = self.serving.take().ok_or_else(|| Failure::new("the disk serves nobody"))?;
@@ -164,6 +188,8 @@ impl Platter {
     }
 
     fn flush(&mut self) -> io::Result<()> {
+        std::thread::sleep(FLUSH);
+        self.stop_without_power()?;
         self.flushes += 1;
         if self.lies {
             return Ok(());
@@ -172,6 +198,14 @@ impl Platter {
             self.put(sector, &writes)?;
         }
         Ok(())
+    }
+
+    fn stop_without_power(&self) -> io::Result<()> {
+        if self.has_power.load(Ordering::SeqCst) {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::ConnectionAborted.into())
+        }
     }
 
     fn put(&self, sector: u64, writes: &[Box<[u8; SECTOR]>]) -> io::Result<()> {
@@ -252,6 +286,7 @@ impl Platter {
         let handle: [u8; 8] = take(input)?;
         let offset = u64::from_be_bytes(take(input)?);
         let length = u32::from_be_bytes(take(input)?);
+        self.stop_without_power()?;
         let fits = self.fits(offset, length);
         let mut data = vec![0; if fits { length as usize } else { 0 }];
         let error = match kind {
@@ -296,7 +331,14 @@ mod tests {
     fn platter(lies: bool) -> Platter {
         let image = tempfile::tempfile().unwrap();
         image.set_len(4096).unwrap();
-        Platter { image, bytes: 4096, cache: BTreeMap::new(), flushes: 0, lies }
+        Platter {
+            image,
+            bytes: 4096,
+            cache: BTreeMap::new(),
+            flushes: 0,
+            lies,
+            has_power: Arc::new(AtomicBool::new(true)),
+        }
     }
 
     fn sectors(platter: &Platter) -> Vec<u8> {
@@ -335,6 +377,15 @@ mod tests {
             }
         }
         assert!(kept > 10 && lost > 10 && between > 10, "{kept} kept, {lost} lost, {between} between");
+    }
+
+    #[test]
+    fn a_flush_that_the_cut_interrupts_writes_nothing() {
+        let mut platter = platter(false);
+        platter.write(0, &[1; 512]).unwrap();
+        platter.has_power.store(false, Ordering::SeqCst);
+        assert!(platter.flush().is_err());
+        assert_eq!(platter.cache.len(), 1);
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub struct Kit {
     pub initramfs: PathBuf,
     /// Where everything is kept; images go here, too.
     pub directory: PathBuf,
+    /// This run's own, with the initramfs; removed at the end.
+    _own: tempfile::TempDir,
 }
 
 /// Either what is needed, or why it cannot be had.
@@ -66,13 +68,18 @@ pub fn collect(duramen: Option<PathBuf>) -> Result<Outcome> {
         Some(duramen) => duramen,
         None => build_duramen(&target)?,
     };
-    let initramfs = initramfs::build(&directory, &unpacked, &duramen)?;
+    let own = tempfile::Builder::new()
+        .prefix("initramfs-")
+        .tempdir_in(&directory)
+        .attempt(|| format!("make a directory in {}", directory.display()))?;
+    let initramfs = initramfs::build(own.path(), &unpacked, &duramen)?;
     Ok(Outcome::Ready(Kit {
         qemu: program("qemu-system-x86_64")?,
         setpriv: program("setpriv")?,
         kernel: unpacked.join("kernel"),
         initramfs,
         directory,
+        _own: own,
     }))
 }
 

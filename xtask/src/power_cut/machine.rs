@@ -119,7 +119,7 @@ impl Machine {
         command.arg("-kernel").arg(&kit.kernel).arg("-initrd").arg(&kit.initramfs);
         let fresh = u8::from(boot.fresh);
         command.arg("-append").arg(format!(
-            "console=ttyS0 quiet loglevel=3 panic=-1 duramen.medium={} duramen.durability={} duramen.fresh={fresh}",
+            "console=ttyS0 quiet loglevel=3 panic=-1 no_timer_check duramen.medium={} duramen.durability={} duramen.fresh={fresh}",
             boot.medium, boot.durability
         ));
         command.arg("-netdev");

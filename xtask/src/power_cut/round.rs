@@ -16,6 +16,7 @@ use crate::wire::{Connection, Reply};
 
 /// Longest time for a machine to boot. Translated instructions on a busy host take their time.
 const BOOT_PATIENCE: Duration = Duration::from_secs(120);
+const BOOTS_MAX: u32 = 4;
 /// The region of an NVDIMM is a multiple of 16 MiB. 128 MiB: small enough that blocks are reused many times.
 const REGION_BYTES: u64 = 128 << 20;
 /// ext4 and a store of a few MiB that grows by steps.
@@ -282,8 +283,22 @@ impl Arena<'_> {
         self.found(history::Fault::Refused, format!("{what}; the console ends:\n{words}"))
     }
 
-    /// Switches a machine on, up to the start of the server. `None`: something was found.
-    fn boot(&mut self) -> Result<Option<Machine>> {
+    /// Switches a machine on, until its kernel runs. On a busy host a kernel may fail before that, without having seen
+    /// the medium: then once more.
+    fn power_on(&mut self) -> Result<Machine> {
+        for _ in 1..BOOTS_MAX {
+            let mut machine = self.power_on_once()?;
+            if let Heard::Line(_) = machine.wait_for("@ up", BOOT_PATIENCE) {
+                return Ok(machine);
+            }
+            self.cut(machine)?;
+        }
+        let mut machine = self.power_on_once()?;
+        machine.demand("@ up", BOOT_PATIENCE)?;
+        Ok(machine)
+    }
+
+    fn power_on_once(&mut self) -> Result<Machine> {
         if let Some(disk) = &mut self.disk {
             disk.serve()?;
         }
@@ -293,8 +308,12 @@ impl Arena<'_> {
         };
         let boot =
             Boot { medium: self.medium.name(), durability, fresh: self.fresh, storage: Some(&self.storage) };
-        let mut machine = Machine::start(self.kit, self.accelerator, &boot, &self.log)?;
-        machine.demand("@ up", BOOT_PATIENCE)?;
+        Machine::start(self.kit, self.accelerator, &boot, &self.log)
+    }
+
+    /// Switches a machine on, up to the start of the server. `None`: something was found.
+    fn boot(&mut self) -> Result<Option<Machine>> {
+        let mut machine = self.power_on()?;
         let (first, then) = if self.fresh { ("@ serve", None) } else { ("@ checking", Some("@ checked")) };
         let heard = machine.wait_for(first, BOOT_PATIENCE);
         self.tally.boots.push(machine.started.elapsed());
@@ -430,10 +449,11 @@ impl Arena<'_> {
 
     fn load_and_cut(&mut self, mut machine: Machine, working: Duration) -> Result<Option<Loss>> {
         let commits = self.durability == Durability::Interval;
-        let port = machine.port();
+        let (port, disk) = (machine.port(), self.disk.as_ref());
         let ended = self.witness.write(port, &mut self.random, commits, || -> Result<bool> {
             thread::sleep(working);
             let ended = machine.ended();
+            disk.iter().for_each(|disk| disk.cut_power());
             // Ends the writers, too, whatever came before.
             machine.cut()?;
             ended
@@ -447,9 +467,10 @@ impl Arena<'_> {
 
     /// Cuts the power; of a disk, tells what its cache lost.
     fn cut(&mut self, mut machine: Machine) -> Result<Option<Loss>> {
+        self.disk.iter().for_each(Disk::cut_power);
         machine.cut()?;
         let Some(disk) = &mut self.disk else { return Ok(None) };
-        let loss = disk.lose_power(&mut self.random)?;
+        let loss = disk.lose_cache(&mut self.random)?;
         self.tally.sectors_lost += loss.lost;
         Ok(Some(loss))
     }
