@@ -530,3 +530,27 @@ fn a_torn_large_value_does_not_hold_up_recovery() {
     assert_eq!(&*store.get(b"small").unwrap().unwrap(), b"value");
     assert!(store.get(b"large").unwrap().is_none());
 }
+
+#[test]
+fn a_store_made_over_another_never_shows_the_others_records() {
+    // As on a device whose head alone was erased: what the blocks of the old store hold is still there.
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let options =
+        Options { medium: MediumKind::File, unit_bytes: Some(4096), background: false, ..Options::default() };
+    let old = options.open(&path).unwrap();
+    for number in 0..20 {
+        old.put(format!("old {number}").as_bytes(), b"of another store").unwrap();
+    }
+    old.commit().unwrap();
+    std::mem::drop(old);
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &[0; 16 << 10], 0).unwrap();
+    // The new store's first block lies where the old one's did. A crash leaves it open.
+    let new = options.open(&path).unwrap();
+    new.put(b"new", b"value").unwrap();
+    let copy = dir.path().join("copy");
+    std::fs::copy(&path, &copy).unwrap();
+    let keys: Vec<Vec<u8>> = contents(&options.open(&copy).unwrap()).into_keys().collect();
+    assert_eq!(keys, [b"new".to_vec()]);
+}
