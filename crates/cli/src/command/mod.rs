@@ -3,6 +3,7 @@
 pub mod check;
 pub mod del;
 pub mod dump;
+pub mod erase;
 pub mod get;
 pub mod load;
 pub mod put;
