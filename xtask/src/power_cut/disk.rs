@@ -32,7 +32,7 @@ const SECTOR: usize = 512;
 /// A cache that is fuller than this writes to the platter by itself, oldest sectors first as their numbers go.
 const CACHED_SECTORS_MAX: usize = 128 << 10;
 /// How long a flush takes, as on a disk without a capacitor; most cuts under load fall into one.
-const FLUSH: Duration = Duration::from_millis(2);
+const FLUSH: Duration = Duration::from_millis(5);
 /// The longest write that QEMU sends.
 const REQUEST_BYTES_MAX: u32 = 32 << 20;
 

@@ -109,11 +109,18 @@ ifconfig eth0 10.0.2.15 netmask 255.255.255.0 || fail "no network"
 
 [ -n "$fresh" ] || check
 while :; do
-    echo "@ serve"
+    echo "@ serving"
     duramen serve --bind 0.0.0.0 --port 6379 --protected-mode no \
         --duramen-path "$path" --duramen-durability "$durability" 2>&1
     code=$?
     echo "@ served $code"
-    [ $code = 0 ] || poweroff -f
-    check
+    if [ $code = 0 ]; then
+        check
+    elif [ $medium = leftovers ] && [ -z "$erased" ]; then
+        erased=yes
+        duramen erase --force --path "$path" 2>&1
+        echo "@ erased $?"
+    else
+        poweroff -f
+    fi
 done

@@ -63,7 +63,19 @@ pub enum Storage {
 }
 
 /// The label area of the NVDIMM, in which namespaces are written down.
-pub const LABEL_BYTES: u64 = 2 << 20;
+const LABEL_BYTES: u64 = 2 << 20;
+/// The region beside it is a multiple of 16 MiB. 128 MiB: small enough that a store reuses its blocks many times.
+const REGION_BYTES: u64 = 128 << 20;
+
+impl Storage {
+    /// A new NVDIMM, all zeros, in this file.
+    pub fn nvdimm(image: PathBuf) -> Result<Storage> {
+        let what = || format!("make the image {}", image.display());
+        let bytes = REGION_BYTES + LABEL_BYTES;
+        File::create(&image).attempt(what)?.set_len(bytes).attempt(what)?;
+        Ok(Storage::Nvdimm { image, bytes })
+    }
+}
 
 /// What the machine is to do.
 pub struct Boot<'a> {

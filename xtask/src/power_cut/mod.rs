@@ -4,7 +4,8 @@
 //! with `-o dax`, and on ext4 on a disk with a write cache ([`machine`], [`disk`], `init.sh`). Clients outside, those
 //! of the torture, record what was acknowledged. The machine is killed under them at random moments, and booted
 //! again on the same medium; `duramen check` must find the store sound, the server must recover it, and what it
-//! holds must be what the clients know ([`round`]). Then the load goes on over the recovered store.
+//! holds must be what the clients know ([`round`]). Then the load goes on over the recovered store. Devices that
+//! cannot hold a store must be refused in words that help ([`devices`]).
 //!
 //! What this does not show: which of the lines that were not flushed survive on persistent memory. An emulated NVDIMM
 //! keeps every store at once; that part is the simulated medium's (`cargo xtask crash`). The disk of the third
@@ -12,6 +13,7 @@
 //!
 //! The seed repeats the operations, the moments and what the disk loses, not the scheduler's choices.
 
+mod devices;
 mod disk;
 mod initramfs;
 mod kit;
@@ -93,6 +95,9 @@ pub fn run(settings: &Settings) -> Result<bool> {
     );
     let mut rows = Vec::new();
     let mut clean = true;
+    if cells.iter().any(|(medium, _)| *medium == Medium::Devdax) {
+        clean &= devices::run(&kit, accelerator)?;
+    }
     for (medium, durability) in cells {
         let tally = round::run(&kit, accelerator, settings, medium, durability)?;
         print_findings(settings, medium, durability, &tally);

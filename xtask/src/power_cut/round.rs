@@ -1,12 +1,12 @@
 //! One store on one medium: load, cut, boot, compare, and again.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::disk::{Disk, Loss};
 use super::kit::Kit;
-use super::machine::{Accelerator, Boot, Heard, LABEL_BYTES, Machine, Storage};
+use super::machine::{Accelerator, Boot, Heard, Machine, Storage};
 use super::{Fault, Settings};
 use crate::failure::{Attempt, Failure, Result};
 use crate::random::Random;
@@ -15,10 +15,8 @@ use crate::torture::witness::{PATIENCE, Witness};
 use crate::wire::{Connection, Reply};
 
 /// Longest time for a machine to boot. Translated instructions on a busy host take their time.
-const BOOT_PATIENCE: Duration = Duration::from_secs(120);
+pub const BOOT_PATIENCE: Duration = Duration::from_secs(120);
 const BOOTS_MAX: u32 = 4;
-/// The region of an NVDIMM is a multiple of 16 MiB. 128 MiB: small enough that blocks are reused many times.
-const REGION_BYTES: u64 = 128 << 20;
 /// ext4 and a store of a few MiB that grows by steps.
 const DISK_BYTES: u64 = 192 << 20;
 
@@ -134,22 +132,30 @@ pub fn run(
         .prefix("run-")
         .tempdir_in(&kit.directory)
         .attempt(|| format!("make a directory in {}", kit.directory.display()))?;
+    let path = directory.path();
+    let (storage, disk) = match medium {
+        Medium::File => {
+            let (image, socket) = (path.join("disk.raw"), path.join("disk.socket"));
+            let disk = Disk::new(&image, &socket, DISK_BYTES, settings.fault == Some(Fault::Disk))?;
+            (Storage::Disk { socket }, Some(disk))
+        }
+        _ => (Storage::nvdimm(path.join("nvdimm.raw"))?, None),
+    };
     let mut arena = Arena {
         kit,
         accelerator,
         settings,
         medium,
         durability,
-        storage: storage(medium, directory.path()),
-        disk: None,
-        log: directory.path().join("console.log"),
+        storage,
+        disk,
+        log: path.join("console.log"),
         random: Random::new(settings.seed ^ ((medium as u64) << 8) ^ durability as u64),
         witness: Witness::new(durability.promise(), settings.writers),
         fresh: true,
         made: false,
         tally: Tally::default(),
     };
-    arena.make_image()?;
     let outcome = arena.cuts();
     let mut tally = arena.tally;
     for (acknowledged, reads) in arena.witness.histories.iter().map(history::History::counts) {
@@ -164,13 +170,6 @@ pub fn run(
             Err(Failure::new(format!("{failure}\nimage and console are kept in {}", kept.display())))
         }
         _ => Ok(tally),
-    }
-}
-
-fn storage(medium: Medium, directory: &Path) -> Storage {
-    match medium {
-        Medium::File => Storage::Disk { socket: directory.join("disk.socket") },
-        _ => Storage::Nvdimm { image: directory.join("nvdimm.raw"), bytes: REGION_BYTES + LABEL_BYTES },
     }
 }
 
@@ -200,20 +199,6 @@ enum Step {
 }
 
 impl Arena<'_> {
-    fn make_image(&mut self) -> Result<()> {
-        match &self.storage {
-            Storage::Nvdimm { image, bytes } => {
-                let file = std::fs::File::create(image).attempt(|| format!("make {}", image.display()))?;
-                file.set_len(*bytes).attempt(|| format!("make {}", image.display()))
-            }
-            Storage::Disk { socket } => {
-                let lies = self.settings.fault == Some(Fault::Disk);
-                self.disk = Some(Disk::new(&socket.with_file_name("disk.raw"), socket, DISK_BYTES, lies)?);
-                Ok(())
-            }
-        }
-    }
-
     fn cuts(&mut self) -> Result<()> {
         for number in 1..=self.settings.cuts {
             // Creation is where crashes are least expected.
@@ -314,7 +299,7 @@ impl Arena<'_> {
     /// Switches a machine on, up to the start of the server. `None`: something was found.
     fn boot(&mut self) -> Result<Option<Machine>> {
         let mut machine = self.power_on()?;
-        let (first, then) = if self.fresh { ("@ serve", None) } else { ("@ checking", Some("@ checked")) };
+        let (first, then) = if self.fresh { ("@ serving", None) } else { ("@ checking", Some("@ checked")) };
         let heard = machine.wait_for(first, BOOT_PATIENCE);
         self.tally.boots.push(machine.started.elapsed());
         if !matches!(heard, Heard::Line(_)) {
@@ -333,7 +318,7 @@ impl Arena<'_> {
             if let Step::Found = self.check(&mut machine, then)? {
                 return self.cut(machine).map(|_| None);
             }
-            machine.demand("@ serve", BOOT_PATIENCE)?;
+            machine.demand("@ serving", BOOT_PATIENCE)?;
         }
         Ok(Some(machine))
     }
@@ -366,7 +351,7 @@ impl Arena<'_> {
         if !matches!(heard, Heard::Line(_)) {
             return Ok(self.refused(machine, &format!("the store did not open again ({heard})")));
         }
-        let lines = machine.heard_since("@ serve");
+        let lines = machine.heard_since("@ serving");
         self.tally.greeting =
             lines.iter().find(|line| line.starts_with("medium: ")).cloned().unwrap_or_default();
         let mut connection = loop {
@@ -440,7 +425,7 @@ impl Arena<'_> {
         if let Step::Found = self.check(machine, "@ checked")? {
             return Ok(Step::Found);
         }
-        machine.demand("@ serve", PATIENCE)?;
+        machine.demand("@ serving", PATIENCE)?;
         match self.wait_ready(machine)? {
             Step::Done => self.verify(machine),
             Step::Found => Ok(Step::Found),
