@@ -27,7 +27,7 @@ pub fn erase(path: impl AsRef<Path>, options: &Options) -> Result<u64> {
     let bytes = medium.len().min(BYTES);
     let zeros = vec![0; BYTES as usize];
     let head = (0..HEAD_BYTES / PAGE_BYTES).map(|page| page * PAGE_BYTES..(page + 1) * PAGE_BYTES);
-    for range in head.chain([HEAD_BYTES..BYTES]) {
+    for range in head.chain(std::iter::once(HEAD_BYTES..BYTES)) {
         let end = range.end.min(bytes);
         if range.start < end {
             medium.write(Offset(range.start), &[&zeros[..(end - range.start) as usize]]);

@@ -46,8 +46,8 @@ pub fn run(kit: &Kit, accelerator: Accelerator) -> Result<bool> {
         machine.demand("@ up", BOOT_PATIENCE)?;
         machine.demand("@ serving", BOOT_PATIENCE)?;
         let served = machine.demand("@ served", BOOT_PATIENCE)?;
-        let said = machine.heard_since("@ serving").join("\n");
-        let said = said.strip_suffix(served.as_str()).unwrap_or(&said).trim().to_owned();
+        let said: Vec<&str> = machine.heard_since("@ serving").iter().map(String::as_str).collect();
+        let said: String = said.into_iter().filter(|line| !line.starts_with('@')).collect();
         // 3: the store could not be used.
         let mut right = served == "@ served 3" && case.wanted.iter().all(|words| said.contains(words));
         if case.erasable {
