@@ -395,17 +395,6 @@ fn two_openers_and_the_second_is_told_who() {
 }
 
 #[test]
-fn many_short_lived_writers_share_blocks() {
-    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-    let store = Options::default().open(dir.path().join("store")).unwrap();
-    for i in 0..40_000u32 {
-        store.writer().unwrap().put(&i.to_le_bytes(), &[0; 16]).unwrap();
-    }
-    let stats = store.stats();
-    assert!(stats.used_bytes < 4 << 20, "{stats:?}");
-}
-
-#[test]
 fn keys_with_one_hash_are_all_kept() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     for mask in [0, 1 << 63, 0xff] {
