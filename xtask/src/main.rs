@@ -5,6 +5,7 @@
 //! | `tidy` | documents, dependency edges and sources keep the rules that no compiler checks |
 //! | `side-by-side` | `duramen serve` answers as Debian's redis-server does, byte by byte |
 //! | `crash` | no power failure or kill at any persist point of a simulated medium breaks a promise |
+//! | `coverage` | how much of the engine the tests and the crash driver execute |
 //! | `torture` | what was acknowledged survives SIGKILL, and nothing else comes back |
 //! | `power-cut` | the same when a machine with a real DAX device, DAX file system or disk loses its power |
 //!
@@ -12,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+mod coverage;
 mod digest;
 mod failure;
 mod power_cut;
@@ -125,6 +127,15 @@ enum Check {
         #[arg(long, value_enum, hide = true)]
         fault: Option<power_cut::Fault>,
     },
+    /// Counts the lines and branches of the engine that its tests and the crash driver execute
+    Coverage {
+        /// How long the crash driver runs
+        #[arg(long, default_value_t = 3.0)]
+        minutes: f64,
+        /// Lists the lines that were not executed
+        #[arg(long)]
+        missing: bool,
+    },
     /// The process that the torture kills
     #[command(hide = true)]
     TortureChild(torture::child::Settings),
@@ -161,6 +172,9 @@ fn run(check: Check) -> Result<bool> {
             power_cut::run(&settings)
         }
         Check::Crash { mutants, arguments } => crash(mutants, &arguments),
+        Check::Coverage { minutes, missing } => {
+            coverage::run(&repository(), &coverage::Settings { minutes, missing })
+        }
         Check::TortureChild(settings) => torture::child::run(&settings),
     }
 }
