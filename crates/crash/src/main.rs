@@ -148,12 +148,12 @@ fn hunt_mutants(arguments: &Arguments) -> ExitCode {
         match found.by {
             Some((seed, violation)) => {
                 caught += 1;
-                println!("{name:28} caught by seed {seed:4} in {seconds:5.1} s");
+                println!("{name:28} caught by seed {seed:4} in {seconds:5.1} s of CPU");
                 if arguments.mutant.is_some() {
                     println!("{violation}");
                 }
             }
-            None => println!("{name:28} NOT CAUGHT in {seconds:5.1} s"),
+            None => println!("{name:28} NOT CAUGHT in {seconds:5.1} s of CPU"),
         }
     }
     println!("{caught} of {total} planted bugs caught");

@@ -15,7 +15,8 @@ const SIZES: [(u64, u32, usize); 4] =
 
 /// Time that this thread was on a CPU, which others on the machine do not lengthen; time of day where the system
 /// does not tell.
-fn busy() -> Duration {
+#[must_use]
+pub fn busy() -> Duration {
     static BEGUN: OnceLock<Instant> = OnceLock::new();
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let nanos = text.split(' ').next().and_then(|nanos| nanos.parse().ok()).map(Duration::from_nanos);

@@ -1,8 +1,9 @@
 //! Plants one bug after the other, to see that each is caught: the proof that the checks can fail.
 
+use crate::measure::busy;
 use crate::{Effort, Setup, Violation, explore::run_setup};
 use duramen::mutants::{ALL, Mutant, plant};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How a planted bug was caught, or was not.
 #[derive(Clone, Debug)]
@@ -11,7 +12,7 @@ pub struct Caught {
     pub name: String,
     /// The seed that caught it, and what it saw.
     pub by: Option<(u64, Box<Violation>)>,
-    /// How long that took.
+    /// How long that took, of this thread's time on a CPU.
     pub took: Duration,
 }
 
@@ -21,10 +22,11 @@ pub struct Caught {
 pub fn hunt(mutant: Option<Mutant>, seed: u64, patience: Duration) -> Caught {
     let name = mutant.map_or_else(|| "FlushShort".into(), |mutant| format!("{mutant:?}"));
     plant(mutant);
-    let begun = Instant::now();
+    let begun = busy();
+    let took = || busy().saturating_sub(begun);
     let mut by = None;
     for seed in seed.. {
-        if begun.elapsed() >= patience {
+        if took() >= patience {
             break;
         }
         let setup = Setup { flush_short: mutant.is_none(), ..Setup::new(seed, None) };
@@ -35,7 +37,7 @@ pub fn hunt(mutant: Option<Mutant>, seed: u64, patience: Duration) -> Caught {
         }
     }
     plant(None);
-    Caught { name, by, took: begun.elapsed() }
+    Caught { name, by, took: took() }
 }
 
 /// All planted bugs.

@@ -568,8 +568,13 @@ impl<M: Medium> Core<M> {
         let begun = Instant::now();
         for round in 0.. {
             reclaim::collect();
-            let waiting =
-                self.compaction.retired.load(Relaxed) > 0 && lock(&self.compaction.unseen).is_empty();
+            let (retired, unseen) =
+                (self.compaction.retired.load(Relaxed), lock(&self.compaction.unseen).len() as u64);
+            if retired <= unseen {
+                // Nothing is waited for: a busy machine would not soon give back the CPU that is yielded.
+                break;
+            }
+            let waiting = unseen == 0;
             // A thread that keeps a value itself would wait for nobody else.
             let patient = urgent && waiting && !reclaim::is_pinned();
             if round >= 3 && !(patient && begun.elapsed() < GRACE_MAX) {
