@@ -185,7 +185,7 @@ impl Epochs {
         activities[0].keys_add(activity.keys.load(SeqCst));
         activities[0].written_add(activity.written.load(SeqCst));
         activities[0].dead_add(activity.dead.load(SeqCst));
-        for parity in 0..2 {
+        for parity in 0..if planted(Mutant::SumsNotKept) { 0 } else { 2 } {
             for part in 0..2 {
                 let value = activity.sums[parity][part].load(SeqCst);
                 activities[0].sums[parity][part].fetch_add(value, SeqCst);
@@ -214,7 +214,7 @@ impl Epochs {
             let epoch = self.current.load(SeqCst);
             // SeqCst: either the committer sees us in `epoch`, or we see that it has advanced.
             activity.active.store(epoch, SeqCst);
-            if self.current.load(SeqCst) == epoch {
+            if self.current.load(SeqCst) == epoch || planted(Mutant::EnterNotRechecked) {
                 return Epoch(epoch);
             }
         }
@@ -246,7 +246,7 @@ impl Epochs {
         blocks.at(block.unit).set_tail(block.tail);
         if block.told_epoch != epoch.0 {
             block.told_epoch = epoch.0;
-            lock(&self.told[(epoch.0 & 1) as usize]).push(block.unit);
+            lock(&self.told[told_at(epoch.0)]).push(block.unit);
         }
     }
 
@@ -285,14 +285,14 @@ impl Epochs {
         let (mut records, mut sum) = (0u64, 0u64);
         for activity in lock(&self.activities).iter() {
             let mut backoff = Backoff::default();
-            while (1..=epoch).contains(&activity.active.load(SeqCst)) {
+            while (1..=epoch).contains(&activity.active.load(SeqCst)) && !planted(Mutant::CommitDoesNotWait) {
                 backoff.wait();
             }
             let [count, total] = &activity.sums[(epoch & 1) as usize];
             records += count.swap(0, Acquire);
             sum = sum.wrapping_add(total.swap(0, Acquire));
         }
-        for unit in std::mem::take(&mut *lock(&self.told[(epoch & 1) as usize])) {
+        for unit in std::mem::take(&mut *lock(&self.told[told_at(epoch)])) {
             let block = blocks.at(unit);
             let (from, to) = (block.settled(), block.tail());
             if from < to && !planted(Mutant::EpochNotFlushed) {
@@ -315,6 +315,11 @@ impl Epochs {
         self.committed.store(epoch, Release);
         Ok(Epoch(epoch))
     }
+}
+
+/// The list of blocks that were written to in `epoch`.
+fn told_at(epoch: u64) -> usize {
+    if planted(Mutant::ToldInOneList) { 0 } else { (epoch & 1) as usize }
 }
 
 fn poisoned() -> Error {

@@ -240,7 +240,9 @@ impl Segment {
         if claim(&self.buckets[probe.primary].0, word) {
             return false;
         }
-        self.buckets[probe.primary].0[1].fetch_or(BUCKET_BIT, AcqRel);
+        if !planted(Mutant::OverflowNotMarked) {
+            self.buckets[probe.primary].0[1].fetch_or(BUCKET_BIT, AcqRel);
+        }
         if claim(&self.buckets[probe.secondary].0, word) {
             return false;
         }
@@ -376,6 +378,9 @@ impl Drop for Locked<'_> {
 }
 
 fn try_lock(bucket: &Bucket) -> bool {
+    if planted(Mutant::BucketNotLocked) {
+        return true;
+    }
     let now = bucket.0[0].load(Relaxed);
     now & BUCKET_BIT == 0 && bucket.0[0].compare_exchange(now, now | BUCKET_BIT, Acquire, Relaxed).is_ok()
 }
@@ -530,7 +535,7 @@ impl HashIndex {
                     continue;
                 }
                 while !try_lock(&locked[i].segment.buckets[locked[i].probe.primary]) {
-                    if locked[i].segment.retired.load(Acquire) {
+                    if locked[i].segment.retired.load(Acquire) && !planted(Mutant::BatchKeepsFrozenLock) {
                         // Split meanwhile: give all back and look again.
                         drop(locked);
                         backoff.wait();
@@ -557,7 +562,7 @@ impl HashIndex {
         }
         for bucket in &segment.buckets {
             let mut backoff = Backoff::default();
-            while !try_lock(bucket) {
+            while !planted(Mutant::SplitWithoutLocks) && !try_lock(bucket) {
                 backoff.wait();
             }
         }
@@ -615,7 +620,11 @@ impl HashIndex {
         // Release: pairs with the Acquire in `lock_all`; the directory already leads elsewhere.
         segment.retired.store(true, Release);
         let (memory, old) = (Arc::clone(&self.memory), Frozen(entry.segment()));
-        guard.defer(move || recycle(&memory, old));
+        if planted(Mutant::SegmentReusedAtOnce) {
+            recycle(&memory, old);
+        } else {
+            guard.defer(move || recycle(&memory, old));
+        }
         reclaim::collect();
     }
 

@@ -31,6 +31,7 @@ use duramen_media::{Medium, Offset};
 pub(crate) const STAGE_BYTES_MIN: u64 = 4096;
 
 #[derive(Debug)]
+#[cfg_attr(feature = "mutants", derive(Clone))]
 pub(crate) struct OpenBlock {
     pub unit: Unit,
     pub offset: u64,
@@ -313,6 +314,9 @@ impl<M: Medium> Core<M> {
     pub(crate) fn seal(&self, block: OpenBlock) {
         let _inside = self.tuning.phase(Phase::Seal);
         let entry = self.blocks.at(block.unit);
+        if planted(Mutant::SealedTooEarly) {
+            entry.set_state(Use::Sealed);
+        }
         entry.set_tail(block.tail);
         if block.records > 0 {
             self.note_records(block.tail - block::HEADER_BYTES, block.records);

@@ -2,7 +2,120 @@
 //! atomic operations (within a bound of preemptions), with every value that the memory model lets a load return.
 //! Compiled with `--cfg loom` alone; run by `cargo xtask loom`, described in `docs/checking.md`.
 //!
-//! [`primitives`] stands behind [`crate::sync`]. The index has buckets of two slots and segments of two
-//! buckets then, so that a handful of keys overflows and splits.
+//! [`primitives`] stands behind [`crate::sync`], and [`medium`] is memory that tells races. The index has buckets
+//! of two slots and segments of two buckets then, so that a handful of keys overflows and splits.
+//!
+//! Each model names changes of the engine that it must notice ([`Planted`]): an ordering made `Relaxed` at
+//! one line, or a planted bug of [`crate::mutants`]. After the model has passed, it is run again in a process of its
+//! own with each of them, and must fail there. With `DURAMEN_PLANT` set, a test is that process:
+//! `line:index/hash.rs:227` or `mutant:EnterNotRechecked`.
 
+#[cfg(test)]
+mod medium;
 pub(crate) mod primitives;
+
+#[cfg(test)]
+mod blocks;
+#[cfg(test)]
+mod bucket;
+#[cfg(test)]
+mod epochs;
+#[cfg(test)]
+mod growth;
+#[cfg(test)]
+mod reclamation;
+
+#[cfg(test)]
+use crate::mutants::{ALL, MODELLED, Mutant, plant};
+#[cfg(test)]
+use std::sync::Arc;
+#[cfg(test)]
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// A change of the engine that a model must notice.
+#[cfg(test)]
+#[derive(Clone, Copy)]
+enum Planted {
+    /// The first line of this file that contains this text, with all its orderings `Relaxed`.
+    Relaxed(&'static str, &'static str),
+    /// A planted bug.
+    Bug(Mutant),
+}
+
+#[cfg(test)]
+impl Planted {
+    /// What `DURAMEN_PLANT` says for it.
+    fn told(self) -> String {
+        match self {
+            Self::Bug(mutant) => format!("mutant:{mutant:?}"),
+            Self::Relaxed(file, text) => {
+                let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(file);
+                let source = std::fs::read_to_string(&path).unwrap();
+                let line = source.lines().position(|line| line.contains(text));
+                let line = line.unwrap_or_else(|| {
+                    panic!("{file} has no line with \"{text}\", which a model weakens: name another")
+                });
+                format!("line:{file}:{}", line + 1)
+            }
+        }
+    }
+}
+
+/// Runs `program` through all its executions with at most `preemptions` preemptions (or as many as
+/// `LOOM_MAX_PREEMPTIONS` says), and then once with each planted change, which must make it fail.
+#[cfg(test)]
+fn check(preemptions: usize, planted: &[Planted], program: impl Fn() + Sync + Send + 'static) {
+    let begun = std::time::Instant::now();
+    let thread = std::thread::current();
+    let name = thread.name().unwrap_or("model").to_owned();
+    let change = std::env::var("DURAMEN_PLANT").ok();
+    if let Some(change) = &change {
+        make(change);
+    }
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound.get_or_insert(preemptions);
+    builder.max_branches = 50_000;
+    let executions = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&executions);
+    builder.check(move || {
+        counted.fetch_add(1, Relaxed);
+        program();
+        assert_eq!(primitives::reclaim::left(), (0, 0), "guards left, and what waits for them");
+    });
+    let executions = executions.load(Relaxed);
+    println!("{name}: {executions} executions in {:.1} s", begun.elapsed().as_secs_f64());
+    if change.is_some() {
+        return;
+    }
+    if std::env::var_os("DURAMEN_SITES").is_some() {
+        for (file, line) in primitives::weaken::seen() {
+            println!("site: {name} {file}:{line}");
+        }
+    }
+    for planted in planted {
+        let begun = std::time::Instant::now();
+        let told = planted.told();
+        let status = std::process::Command::new(std::env::current_exe().unwrap())
+            .args([&name, "--exact"])
+            .env("DURAMEN_PLANT", &told)
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .status()
+            .unwrap();
+        assert!(!status.success(), "{name} does not notice {told}");
+        println!("{name}: {told} noticed in {:.1} s", begun.elapsed().as_secs_f64());
+    }
+}
+
+/// Plants what `DURAMEN_PLANT` asks for.
+#[cfg(test)]
+fn make(change: &str) {
+    if let Some(site) = change.strip_prefix("line:") {
+        let (file, line) = site.rsplit_once(':').unwrap();
+        primitives::weaken::weaken(file, line.parse().unwrap());
+    } else {
+        let wanted = change.strip_prefix("mutant:").unwrap();
+        let mutant = ALL.into_iter().chain(MODELLED).find(|m| format!("{m:?}") == wanted);
+        plant(Some(mutant.unwrap_or_else(|| panic!("no planted bug is called {wanted}"))));
+    }
+}

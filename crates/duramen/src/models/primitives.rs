@@ -6,6 +6,10 @@
 //! * Loom takes `SeqCst` on an access for `AcqRel`. A load, store or exchange with `SeqCst` is therefore preceded
 //!   by a `SeqCst` fence, as compilers do on weakly ordered machines. That is a little stronger than C++20 asks
 //!   for: an ordering that is missing around such an access may go unnoticed.
+//! * Loom 0.7.2 remembers one access of an atomic, the last. Where a thread loads and then exchanges, its own load
+//!   hides that of another thread before, and the other order of the two is never tried: a reader and a writer that
+//!   locks by load and exchange would run one behind the other only. So each atomic has a companion that
+//!   every load exchanges too: loads then depend on each other, and all orders are tried.
 //! * [`reclaim`] says what it promises; it frees as early as may be.
 //! * `sleep` yields, and `scope` and `available_parallelism` are the standard library's: no model recovers with
 //!   more than one thread.
@@ -16,38 +20,42 @@ use loom::sync::atomic::Ordering::{Acquire, Release};
 
 /// Calls of atomics that a model weakens on purpose.
 pub(crate) mod weaken {
+    use std::collections::BTreeSet;
     use std::panic::Location;
-    use std::sync::Mutex;
     use std::sync::atomic::Ordering::{self, Relaxed};
+    use std::sync::{Mutex, PoisonError};
 
-    /// A call in the engine's sources.
-    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-    pub(crate) struct Site {
-        pub file: &'static str,
-        pub line: u32,
-        pub column: u32,
+    /// The file and line of a call in the engine's sources.
+    pub(crate) type Site = (&'static str, u32);
+
+    struct State {
+        weakened: Option<(String, u32)>,
+        seen: BTreeSet<Site>,
     }
 
-    #[derive(Default)]
-    pub(crate) struct State {
-        /// The call whose ordering is taken for `Relaxed`.
-        pub weakened: Option<Site>,
-        /// All calls with more than `Relaxed` that were seen.
-        pub seen: std::collections::BTreeSet<Site>,
+    static STATE: Mutex<State> = Mutex::new(State { weakened: None, seen: BTreeSet::new() });
+
+    /// From now on the calls in this line of `file` (the end of its path) are made with `Relaxed`.
+    pub(crate) fn weaken(file: &str, line: u32) {
+        STATE.lock().unwrap_or_else(PoisonError::into_inner).weakened = Some((file.to_owned(), line));
     }
 
-    pub(crate) static STATE: Mutex<State> =
-        Mutex::new(State { weakened: None, seen: std::collections::BTreeSet::new() });
+    /// All lines that asked for more than `Relaxed`.
+    pub(crate) fn seen() -> Vec<Site> {
+        STATE.lock().unwrap_or_else(PoisonError::into_inner).seen.iter().copied().collect()
+    }
 
     /// The ordering to use at `location` where `asked` stands in the source.
     pub(super) fn ordering(asked: Ordering, location: &'static Location<'static>) -> Ordering {
         if asked == Relaxed {
             return asked;
         }
-        let site = Site { file: location.file(), line: location.line(), column: location.column() };
-        let mut state = STATE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        state.seen.insert(site);
-        if state.weakened == Some(site) { Relaxed } else { asked }
+        let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
+        state.seen.insert((location.file(), location.line()));
+        match &state.weakened {
+            Some((file, line)) if *line == location.line() && location.file().ends_with(file) => Relaxed,
+            _ => asked,
+        }
     }
 }
 
@@ -63,42 +71,57 @@ pub(crate) mod atomic {
         }
     }
 
+    /// See the file's head: what makes two loads of an atomic depend on each other.
+    #[derive(Debug, Default)]
+    struct Loads(loom::sync::atomic::AtomicU8);
+
+    impl Loads {
+        #[track_caller]
+        fn one_more(&self) {
+            self.0.fetch_or(0, Ordering::Relaxed);
+        }
+    }
+
     macro_rules! atomic {
-        ($name:ident, $type:ty $(, [$($generic:ident)?])?) => {
+        ($name:ident, $type:ty) => {
             #[derive(Debug, Default)]
-            pub(crate) struct $name $($(<$generic>)?)? (loom::sync::atomic::$name $($(<$generic>)?)?);
+            pub(crate) struct $name {
+                value: loom::sync::atomic::$name,
+                loads: Loads,
+            }
 
             #[allow(dead_code)]
-            impl $($(<$generic>)?)? $name $($(<$generic>)?)? {
+            impl $name {
                 #[track_caller]
                 pub(crate) fn new(value: $type) -> Self {
-                    Self(loom::sync::atomic::$name::new(value))
+                    Self { value: loom::sync::atomic::$name::new(value), loads: Loads::default() }
                 }
 
                 #[track_caller]
                 pub(crate) fn into_inner(self) -> $type {
-                    self.0.into_inner()
+                    self.value.into_inner()
                 }
 
                 #[track_caller]
                 pub(crate) fn load(&self, order: Ordering) -> $type {
                     let order = ordering(order, Location::caller());
                     fence_if(order);
-                    self.0.load(order)
+                    self.loads.one_more();
+                    self.value.load(order)
                 }
 
                 #[track_caller]
                 pub(crate) fn store(&self, value: $type, order: Ordering) {
                     let order = ordering(order, Location::caller());
                     fence_if(order);
-                    self.0.store(value, order);
+                    self.value.store(value, order);
                 }
 
                 #[track_caller]
                 pub(crate) fn swap(&self, value: $type, order: Ordering) -> $type {
                     let order = ordering(order, Location::caller());
                     fence_if(order);
-                    self.0.swap(value, order)
+                    self.value.swap(value, order)
                 }
 
                 #[track_caller]
@@ -111,7 +134,7 @@ pub(crate) mod atomic {
                 ) -> Result<$type, $type> {
                     let success = ordering(success, Location::caller());
                     fence_if(success);
-                    self.0.compare_exchange(now, new, success, ordering(failure, Location::caller()))
+                    self.value.compare_exchange(now, new, success, ordering(failure, Location::caller()))
                 }
 
                 #[track_caller]
@@ -137,7 +160,7 @@ pub(crate) mod atomic {
                     pub(crate) fn $method(&self, value: $type, order: Ordering) -> $type {
                         let order = ordering(order, Location::caller());
                         fence_if(order);
-                        self.0.$method(value, order)
+                        self.value.$method(value, order)
                     }
                 )*
             }
@@ -157,7 +180,10 @@ pub(crate) mod atomic {
 
     /// As the others.
     #[derive(Debug)]
-    pub(crate) struct AtomicPtr<T>(loom::sync::atomic::AtomicPtr<T>);
+    pub(crate) struct AtomicPtr<T> {
+        value: loom::sync::atomic::AtomicPtr<T>,
+        loads: Loads,
+    }
 
     impl<T> Default for AtomicPtr<T> {
         #[track_caller]
@@ -170,22 +196,23 @@ pub(crate) mod atomic {
     impl<T> AtomicPtr<T> {
         #[track_caller]
         pub(crate) fn new(value: *mut T) -> Self {
-            Self(loom::sync::atomic::AtomicPtr::new(value))
+            Self { value: loom::sync::atomic::AtomicPtr::new(value), loads: Loads::default() }
         }
 
         #[track_caller]
         pub(crate) fn load(&self, order: Ordering) -> *mut T {
-            self.0.load(ordering(order, Location::caller()))
+            self.loads.one_more();
+            self.value.load(ordering(order, Location::caller()))
         }
 
         #[track_caller]
         pub(crate) fn store(&self, value: *mut T, order: Ordering) {
-            self.0.store(value, ordering(order, Location::caller()));
+            self.value.store(value, ordering(order, Location::caller()));
         }
 
         #[track_caller]
         pub(crate) fn swap(&self, value: *mut T, order: Ordering) -> *mut T {
-            self.0.swap(value, ordering(order, Location::caller()))
+            self.value.swap(value, ordering(order, Location::caller()))
         }
 
         #[track_caller]
@@ -197,7 +224,7 @@ pub(crate) mod atomic {
             failure: Ordering,
         ) -> Result<*mut T, *mut T> {
             let success = ordering(success, Location::caller());
-            self.0.compare_exchange(now, new, success, ordering(failure, Location::caller()))
+            self.value.compare_exchange(now, new, success, ordering(failure, Location::caller()))
         }
     }
 }
@@ -241,105 +268,102 @@ pub(crate) mod thread {
     }
 }
 
-/// A stand-in for `index::reclaim`, of which it keeps the promise and nothing else:
-///
-/// * what was deferred runs after every guard is gone that was pinned before it was deferred, and happens
-///   after all that they did;
-/// * a guard that was pinned without knowing of something deferred counts as pinned before, if that has not
-///   run; if it has, the guard happens after it was deferred.
+/// A stand-in for `index::reclaim`, of which it keeps the promise and nothing else: what was deferred runs when every
+/// guard is gone that was pinned before; it happens after all that was done under guards that are gone, and
+/// guards that are pinned later happen after it was deferred.
 ///
 /// It runs what was deferred at the first moment at which it may, in the thread that dropped the last such guard.
 /// A guard pinned within another is a guard of its own, which the real one does not promise (there the inner one is as
 /// old as the outer): code that leans on that would fail here.
 pub(crate) mod reclaim {
     use super::atomic::AtomicPtr;
-    use loom::sync::atomic::Ordering::{self, AcqRel, Acquire, Release};
-    use loom::sync::atomic::{AtomicBool, AtomicU64};
+    use loom::sync::atomic::AtomicU64;
+    use loom::sync::atomic::Ordering::{self, Acquire, Release};
+    use loom::thread::ThreadId;
     use std::collections::BTreeMap;
     use std::marker::PhantomData;
-    use std::sync::{Arc, Mutex, PoisonError};
+    use std::sync::{Mutex, PoisonError};
+
+    /// Loom has five threads at most.
+    const THREADS_MAX: usize = 5;
 
     struct Deferred {
-        /// Its number, counted from 1.
-        number: u64,
         /// Guards that must go before it runs.
         waits_for: Vec<u64>,
-        /// Those that are gone, whose acts it happens after.
-        gone: Vec<Arc<AtomicBool>>,
         run: Box<dyn FnOnce() + Send>,
     }
 
     #[derive(Default)]
     struct State {
+        threads: Vec<ThreadId>,
         guards_made: u64,
-        guards: BTreeMap<u64, loom::thread::ThreadId>,
+        /// Each with its thread, as an index.
+        guards: BTreeMap<u64, usize>,
         deferred: Vec<Deferred>,
-        /// The highest number that has run.
-        run_last: u64,
     }
 
-    /// Loom's own objects order what happens; the state between them is nobody's business.
+    /// Who pins, unpins or defers says so to loom: a word for each thread, which it exchanges when it pins or unpins,
+    /// and which whoever defers exchanges too. So loom tries both orders of a guard and a deferral, but
+    /// not of two guards, which do not matter to each other. What lies between is nobody's business.
     struct Collector {
-        /// How much was deferred; a pin reads it, maybe late, and a deferral counts it up.
-        deferred: AtomicU64,
+        pins: [AtomicU64; THREADS_MAX],
         state: Mutex<State>,
     }
 
     loom::lazy_static! {
         static ref COLLECTOR: Collector =
-            Collector { deferred: AtomicU64::new(0), state: Mutex::default() };
+            Collector { pins: Default::default(), state: Mutex::default() };
     }
 
     fn state() -> std::sync::MutexGuard<'static, State> {
         COLLECTOR.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// This thread's index.
+    fn here() -> usize {
+        let id = loom::thread::current().id();
+        let mut state = state();
+        let known = state.threads.iter().position(|&thread| thread == id);
+        known.unwrap_or_else(|| {
+            state.threads.push(id);
+            state.threads.len() - 1
+        })
+    }
+
     pub(crate) struct Guard {
         id: u64,
-        gone: Arc<AtomicBool>,
+        thread: usize,
         /// As the real one, it stays in its thread.
         _thread: PhantomData<*mut ()>,
     }
 
     pub(crate) fn pin() -> Guard {
-        let seen = COLLECTOR.deferred.load(Acquire);
-        let gone = Arc::new(AtomicBool::new(false));
+        let thread = here();
+        // Acquire: after all that was deferred before.
+        COLLECTOR.pins[thread].fetch_add(1, Acquire);
         let mut state = state();
         state.guards_made += 1;
         let id = state.guards_made;
-        state.guards.insert(id, loom::thread::current().id());
-        for deferred in &mut state.deferred {
-            if deferred.number > seen {
-                deferred.waits_for.push(id);
-            }
-        }
-        let late = state.run_last > seen;
-        drop(state);
-        if late {
-            COLLECTOR.deferred.fetch_add(0, Acquire);
-        }
-        Guard { id, gone, _thread: PhantomData }
+        state.guards.insert(id, thread);
+        Guard { id, thread, _thread: PhantomData }
     }
 
     /// Nothing waits here to be collected.
     pub(crate) fn collect() {}
 
     pub(crate) fn is_pinned() -> bool {
-        let here = loom::thread::current().id();
+        let here = here();
         state().guards.values().any(|&thread| thread == here)
     }
 
     impl Guard {
         pub(crate) fn defer<R>(&self, run: impl FnOnce() -> R + Send + 'static) {
-            let number = COLLECTOR.deferred.fetch_add(1, AcqRel) + 1;
+            for pins in &COLLECTOR.pins {
+                pins.fetch_add(0, Release);
+            }
             let mut state = state();
             let waits_for = state.guards.keys().copied().collect();
-            state.deferred.push(Deferred {
-                number,
-                waits_for,
-                gone: Vec::new(),
-                run: Box::new(move || drop(run())),
-            });
+            state.deferred.push(Deferred { waits_for, run: Box::new(move || drop(run())) });
         }
 
         /// # Safety
@@ -356,27 +380,22 @@ pub(crate) mod reclaim {
 
     impl Drop for Guard {
         fn drop(&mut self) {
-            self.gone.store(true, Release);
-            let ready = {
+            COLLECTOR.pins[self.thread].fetch_add(1, Release);
+            let ready: Vec<Deferred> = {
                 let mut state = state();
                 state.guards.remove(&self.id);
                 for deferred in &mut state.deferred {
-                    if let Some(at) = deferred.waits_for.iter().position(|&id| id == self.id) {
-                        deferred.waits_for.swap_remove(at);
-                        deferred.gone.push(Arc::clone(&self.gone));
-                    }
+                    deferred.waits_for.retain(|&id| id != self.id);
                 }
-                let (ready, waiting) =
-                    std::mem::take(&mut state.deferred).into_iter().partition(|d| d.waits_for.is_empty());
+                let all = std::mem::take(&mut state.deferred);
+                let (ready, waiting) = all.into_iter().partition(|d| d.waits_for.is_empty());
                 state.deferred = waiting;
-                let ready: Vec<Deferred> = ready;
-                state.run_last = ready.iter().map(|d| d.number).fold(state.run_last, u64::max);
                 ready
             };
             for deferred in ready {
-                for gone in &deferred.gone {
-                    // An exchange reads the newest value, which a load need not.
-                    let _ = gone.swap(true, AcqRel);
+                for pins in &COLLECTOR.pins {
+                    // Acquire: after all that guards now gone were held for.
+                    pins.fetch_add(0, Acquire);
                 }
                 (deferred.run)();
             }

@@ -1,0 +1,314 @@
+//! The hash index: writers and readers of one bucket, and the split of a segment under both.
+//!
+//! Records are cells that loom watches, so that a slot which a reader sees before its record is whole is
+//! told as a race. A key's hash chooses its place: bit 63 the first directory entry, bits 0 to 15 its primary bucket
+//! (of two), bits 16 to 31 the secondary one.
+
+use super::Planted::{Bug, Relaxed};
+use super::check;
+use crate::index::hash::HashIndex;
+use crate::index::{Keys, Slot};
+use crate::mutants::Mutant;
+use crate::sync::Arc;
+use crate::sync::reclaim::pin;
+use duramen_media::Offset;
+use loom::cell::UnsafeCell;
+use loom::thread;
+
+/// A hash whose key lies in bucket 0: bit 22 of the key decides the half at the first split, bits 12 to 21 are
+/// its fingerprint.
+const fn hash(key: u64) -> u64 {
+    key << 40
+}
+
+const fn key(number: u64, half: u64) -> u64 {
+    half << 22 | number << 12
+}
+
+/// Records by location; each holds a key and a version.
+struct Log(Vec<UnsafeCell<(u64, u64)>>);
+
+impl Log {
+    fn new(records: usize) -> Self {
+        Self((0..records).map(|_| UnsafeCell::new((0, 0))).collect())
+    }
+
+    fn write(&self, record: u64, key: u64, version: u64) -> Slot {
+        // SAFETY: loom tells a race; there is one thread of the system.
+        self.0[record as usize].with_mut(|cell| unsafe { *cell = (key, version) });
+        Slot::new(Offset((record + 1) * 8))
+    }
+
+    fn read(&self, at: Offset) -> (u64, u64) {
+        // SAFETY: loom tells a race; there is one thread of the system.
+        self.0[(at.0 / 8 - 1) as usize].with(|cell| unsafe { *cell })
+    }
+}
+
+impl Keys for Log {
+    fn hash_at(&self, at: Offset) -> u64 {
+        hash(self.read(at).0)
+    }
+
+    fn prefetch_at(&self, _at: Offset) {}
+}
+
+struct Store {
+    index: HashIndex,
+    log: Log,
+}
+
+impl Store {
+    fn new(records: usize) -> Arc<Self> {
+        Arc::new(Self { index: HashIndex::new(), log: Log::new(records) })
+    }
+
+    /// As a writer does: the record first, then the slot, under the bucket's lock, then maybe a split.
+    fn put(&self, record: u64, key: u64, version: u64) {
+        let guard = pin();
+        let slot = self.log.write(record, key, version);
+        let locked = self.index.lock(hash(key), &guard);
+        let crowded = match locked.find(|slot| self.log.read(slot.location()).0 == key) {
+            Some(place) => {
+                place.set(slot);
+                false
+            }
+            None => locked.insert(slot),
+        };
+        drop(locked);
+        if crowded {
+            self.index.split(hash(key), &self.log, &guard);
+        }
+    }
+
+    fn remove(&self, key: u64) -> bool {
+        let guard = pin();
+        let locked = self.index.lock(hash(key), &guard);
+        let found = locked.find(|slot| self.log.read(slot.location()).0 == key);
+        found.map(|place| locked.remove(place)).is_some()
+    }
+
+    fn get(&self, key: u64) -> Option<u64> {
+        let guard = pin();
+        let found = self.index.find(hash(key), &guard, |slot| self.log.read(slot.location()).0 == key);
+        found.map(|slot| self.log.read(slot.location()).1)
+    }
+
+    /// Every key once, with its version.
+    fn all(&self) -> Vec<(u64, u64)> {
+        let guard = pin();
+        let (mut cursor, mut all) = (0, Vec::new());
+        loop {
+            cursor = self.index.scan(cursor, &guard, &mut |slot| all.push(self.log.read(slot.location())));
+            if cursor == 0 {
+                all.sort_unstable();
+                return all;
+            }
+        }
+    }
+}
+
+#[test]
+fn reader_of_an_overwritten_key_sees_old_or_new_whole() {
+    let planted = [
+        Relaxed("index/hash.rs", "slot.compare_exchange_weak(now, word & !BUCKET_BIT"),
+        Relaxed("index/hash.rs", "let word = slot.load(Acquire);"),
+    ];
+    check(3, &planted, || {
+        let store = Store::new(2);
+        store.put(0, 1, 1);
+        let writer = {
+            let store = Arc::clone(&store);
+            thread::spawn(move || store.put(1, 1, 2))
+        };
+        let first = store.get(1).unwrap();
+        let second = store.get(1).unwrap();
+        assert!((1..=2).contains(&first) && second >= first, "{first} then {second}");
+        writer.join().unwrap();
+        assert_eq!(store.get(1), Some(2));
+        assert_eq!(store.all(), [(1, 2)]);
+    });
+}
+
+#[test]
+fn reader_of_an_inserted_key_sees_nothing_or_all_of_it() {
+    let planted = [Relaxed("index/hash.rs", "match slot.compare_exchange(now, word | now & BUCKET_BIT")];
+    check(3, &planted, || {
+        let store = Store::new(2);
+        let writer = {
+            let store = Arc::clone(&store);
+            thread::spawn(move || {
+                store.put(0, 1, 1);
+                assert!(store.remove(1));
+                store.put(1, 1, 3);
+            })
+        };
+        let seen = store.get(1);
+        assert!(matches!(seen, None | Some(1 | 3)), "{seen:?}");
+        writer.join().unwrap();
+        assert_eq!(store.all(), [(1, 3)]);
+    });
+}
+
+#[test]
+fn two_writers_of_one_bucket_lose_nothing() {
+    let planted =
+        [Relaxed("index/hash.rs", ".0[0].fetch_and(!BUCKET_BIT, Release)"), Bug(Mutant::BucketNotLocked)];
+    check(2, &planted, || {
+        let store = Store::new(4);
+        let other = {
+            let store = Arc::clone(&store);
+            thread::spawn(move || {
+                store.put(0, 1, 1);
+                store.put(1, 2, 1);
+            })
+        };
+        // The same key from both sides: one slot, whoever comes first.
+        store.put(2, 2, 2);
+        other.join().unwrap();
+        let version = store.get(2).unwrap();
+        assert_eq!(store.all(), [(1, 1), (2, version)]);
+    });
+}
+
+#[test]
+fn reader_finds_a_key_that_overflowed_its_bucket() {
+    // Three keys of a bucket with two slots: the third lies in the secondary bucket.
+    let planted = [Bug(Mutant::OverflowNotMarked)];
+    check(2, &planted, || {
+        let store = Store::new(6);
+        store.put(0, 1, 1);
+        store.put(1, 2, 1);
+        let writer = {
+            let store = Arc::clone(&store);
+            thread::spawn(move || {
+                store.put(2, 3, 1);
+                assert!(store.remove(2));
+                assert_eq!(store.get(3), Some(1));
+            })
+        };
+        if store.get(3).is_some() {
+            assert_eq!(store.get(3), Some(1), "seen once, and then not");
+        }
+        writer.join().unwrap();
+        assert_eq!(store.all(), [(1, 1), (3, 1)]);
+    });
+}
+
+/// A segment whose next key of bucket 0 goes to the stash, and makes it split.
+fn crowded() -> Arc<Store> {
+    let store = Store::new(10);
+    for (record, key) in CROWDED.into_iter().enumerate() {
+        store.put(record as u64, key, 1);
+    }
+    store
+}
+
+const CROWDED: [u64; 4] = [key(1, 0), key(2, 0), key(3, 1), key(4, 1)];
+const ANOTHER: u64 = key(5, 1);
+
+#[test]
+fn reader_misses_no_key_while_its_segment_splits() {
+    let planted = [
+        Relaxed("index/hash.rs", "unsafe { self.directory.load(Acquire, guard).deref() }"),
+        Bug(Mutant::SegmentReusedAtOnce),
+    ];
+    check(2, &planted, || {
+        let store = crowded();
+        let writer = {
+            let store = Arc::clone(&store);
+            thread::spawn(move || store.put(4, ANOTHER, 1))
+        };
+        for key in [CROWDED[0], CROWDED[3]] {
+            assert_eq!(store.get(key), Some(1), "key {key:#x}");
+        }
+        writer.join().unwrap();
+        let mut all = CROWDED.map(|key| (key, 1)).to_vec();
+        all.push((ANOTHER, 1));
+        assert_eq!(store.all(), all);
+    });
+}
+
+#[test]
+fn reader_misses_no_key_while_a_segment_of_a_deep_directory_splits() {
+    let planted = [
+        Relaxed("index/hash.rs", "entry.store(half.0, Release)"),
+        Relaxed("index/hash.rs", "[(hash >> (64 - self.depth)) as usize].load(Acquire)"),
+    ];
+    check(2, &planted, || {
+        let store = crowded();
+        store.put(4, ANOTHER, 1);
+        // The directory is two deep now; the second segment of the first depth splits without doubling it.
+        let side = 1 << 23;
+        for (record, key) in CROWDED.into_iter().enumerate() {
+            store.put(5 + record as u64, side | key, 1);
+        }
+        let writer = {
+            let store = Arc::clone(&store);
+            thread::spawn(move || store.put(9, side | ANOTHER, 1))
+        };
+        for key in [CROWDED[0], CROWDED[3]] {
+            assert_eq!(store.get(side | key), Some(1), "key {key:#x}");
+        }
+        writer.join().unwrap();
+        assert_eq!(store.all().len(), 10);
+    });
+}
+
+#[test]
+fn writer_loses_nothing_to_a_split() {
+    let planted = [Bug(Mutant::SplitWithoutLocks)];
+    check(2, &planted, || {
+        let store = crowded();
+        let writer = {
+            let store = Arc::clone(&store);
+            thread::spawn(move || store.put(4, ANOTHER, 1))
+        };
+        store.put(5, CROWDED[3], 2);
+        assert!(store.remove(CROWDED[0]));
+        writer.join().unwrap();
+        assert_eq!(store.all(), [(CROWDED[1], 1), (CROWDED[2], 1), (CROWDED[3], 2), (ANOTHER, 1)]);
+    });
+}
+
+#[test]
+fn batch_that_waits_for_a_split_begins_anew() {
+    let planted = [Bug(Mutant::BatchKeepsFrozenLock)];
+    check(2, &planted, || {
+        let store = crowded();
+        let writer = {
+            let store = Arc::clone(&store);
+            thread::spawn(move || store.put(4, ANOTHER, 1))
+        };
+        {
+            let guard = pin();
+            let keys = [CROWDED[3], CROWDED[0]];
+            let locks = store.index.lock_all(&keys.map(hash), &guard);
+            for (i, lock) in locks.iter().enumerate() {
+                let slot = store.log.write(5 + i as u64, keys[i], 2);
+                let place = lock.find(|slot| store.log.read(slot.location()).0 == keys[i]).unwrap();
+                place.set(slot);
+            }
+        }
+        writer.join().unwrap();
+        let all = [(CROWDED[0], 2), (CROWDED[1], 1), (CROWDED[2], 1), (CROWDED[3], 2), (ANOTHER, 1)];
+        assert_eq!(store.all(), all);
+    });
+}
+
+#[test]
+fn scan_visits_every_key_that_stays_while_the_directory_doubles() {
+    let planted = [Relaxed("index/hash.rs", "self.directory.swap(doubled, AcqRel, guard)")];
+    check(2, &planted, || {
+        let store = crowded();
+        let writer = {
+            let store = Arc::clone(&store);
+            thread::spawn(move || store.put(4, ANOTHER, 1))
+        };
+        let seen = store.all();
+        for key in CROWDED {
+            assert!(seen.contains(&(key, 1)), "key {key:#x} is not in {seen:x?}");
+        }
+        writer.join().unwrap();
+    });
+}

@@ -1,0 +1,193 @@
+//! Epochs: a commit ends an epoch when its writers have left it, and counts and flushes all that they wrote.
+
+use super::Planted::{Bug, Relaxed};
+use super::check;
+use super::medium::ModelMedium;
+use crate::epoch::{Activity, Epochs};
+use crate::format::mark::Mark;
+use crate::format::superblock::Regime;
+use crate::format::{Epoch, Generation, HEAD_BYTES, Unit, block};
+use crate::log::appender::OpenBlock;
+use crate::log::blocks::{Blocks, Use};
+use crate::mutants::Mutant;
+use crate::sync::Arc;
+use duramen_media::{Granularity, Medium, Offset};
+use loom::thread;
+
+const UNIT_BYTES: u64 = 512;
+
+struct Store {
+    medium: ModelMedium,
+    blocks: Blocks,
+    epochs: Epochs,
+}
+
+impl Store {
+    fn new() -> Arc<Self> {
+        let medium = ModelMedium::new(HEAD_BYTES + 4 * UNIT_BYTES, Granularity::CacheLine);
+        medium.grow(medium.len_max()).unwrap();
+        let epochs = Epochs::new(Regime::Epochs, true, Epoch(5), 0, 1, medium.granularity());
+        let blocks = Blocks::new(medium.len_max(), UNIT_BYTES);
+        Arc::new(Self { medium, blocks, epochs })
+    }
+
+    fn open(&self, number: u32) -> OpenBlock {
+        let unit = Unit((HEAD_BYTES / UNIT_BYTES) as u32 + number);
+        let entry = self.blocks.enter(unit, 1, Generation::new(1, 1), Use::Open);
+        entry.set_tail(block::HEADER_BYTES);
+        entry.set_settled(block::HEADER_BYTES);
+        OpenBlock {
+            unit,
+            offset: self.blocks.offset(unit),
+            bytes: UNIT_BYTES,
+            tail: block::HEADER_BYTES,
+            header: block::Header::fresh(1),
+            seed: 1,
+            settled: block::HEADER_BYTES,
+            live: 0,
+            told_epoch: 0,
+        }
+    }
+
+    /// As an append does: enter, store, tell, leave. Returns the epoch.
+    fn write(&self, activity: &Activity, block: &mut OpenBlock) -> Epoch {
+        let epoch = self.epochs.enter(activity);
+        self.medium.store(Offset(block.offset + block.tail), &[&[1; 8]]);
+        block.tail += 8;
+        self.epochs.tell(&self.blocks, block, epoch);
+        self.epochs.leave(activity, epoch, 1, 1);
+        epoch
+    }
+
+    /// Whether all that was written to the block in epochs up to the newest mark was flushed.
+    fn settled(&self, block: &OpenBlock) -> u64 {
+        self.blocks.at(block.unit).settled()
+    }
+
+    fn commit(&self) -> Epoch {
+        self.epochs.commit_current(&self.medium, &self.blocks, 0).unwrap()
+    }
+
+    /// The records that the mark of `epoch` counts; `None` when another mark took its place.
+    fn counted(&self, epoch: Epoch) -> Option<u64> {
+        Mark::find(&self.medium)
+            .into_iter()
+            .find(|(_, mark)| mark.epoch == epoch)
+            .map(|(_, mark)| mark.records)
+    }
+}
+
+#[test]
+fn epoch_closes_only_when_its_writers_have_left() {
+    let planted = [
+        Bug(Mutant::EnterNotRechecked),
+        Bug(Mutant::CommitDoesNotWait),
+        Relaxed("epoch.rs", "activity.active.store(epoch, SeqCst)"),
+        Relaxed("epoch.rs", "activity.active.store(0, Release)"),
+    ];
+    check(3, &planted, || {
+        let store = Store::new();
+        let writer = {
+            let store = Arc::clone(&store);
+            thread::spawn(move || {
+                let activity = store.epochs.register();
+                let mut block = store.open(0);
+                let first = store.write(&activity, &mut block);
+                (activity, block, first)
+            })
+        };
+        let ended = store.commit();
+        let early = store.counted(ended).unwrap();
+        let (_activity, block, first) = writer.join().unwrap();
+        // Counted in the mark of its own epoch, neither before nor after.
+        assert_eq!(early, u64::from(first == ended), "epoch {first:?}, committed {ended:?}");
+        if first == ended {
+            assert_eq!(store.settled(&block), block.tail);
+        } else {
+            let next = store.commit();
+            assert_eq!((first, store.counted(next)), (next, Some(1)));
+            assert_eq!(store.settled(&block), block.tail);
+        }
+    });
+}
+
+#[test]
+fn commit_flushes_what_its_epoch_told_of() {
+    let planted =
+        [Bug(Mutant::ToldInOneList), Relaxed("log/blocks.rs", "self.tail.store(tail as u32, Release)")];
+    check(2, &planted, || {
+        let store = Store::new();
+        let activity = store.epochs.register();
+        let writer = {
+            let store = Arc::clone(&store);
+            let activity = Arc::clone(&activity);
+            thread::spawn(move || {
+                let mut block = store.open(0);
+                let first = store.write(&activity, &mut block);
+                let tail = block.tail;
+                let second = store.write(&activity, &mut block);
+                (block, [(first, tail), (second, tail + 8)])
+            })
+        };
+        let ended = store.commit();
+        let (block, writes) = writer.join().unwrap();
+        let mut committed = ended;
+        loop {
+            for (epoch, tail) in writes {
+                assert!(epoch > committed || store.settled(&block) >= tail, "epoch {epoch:?} is not flushed");
+            }
+            if committed >= writes[1].0 {
+                break;
+            }
+            committed = store.commit();
+        }
+    });
+}
+
+#[test]
+fn writer_that_ends_leaves_its_sums() {
+    let planted = [Bug(Mutant::SumsNotKept)];
+    check(2, &planted, || {
+        let store = Store::new();
+        // One that stays: what others leave goes there.
+        let _first = store.epochs.register();
+        let writer = {
+            let store = Arc::clone(&store);
+            thread::spawn(move || {
+                let activity = store.epochs.register();
+                let mut block = store.open(0);
+                let epoch = store.write(&activity, &mut block);
+                store.epochs.unregister(&activity);
+                epoch
+            })
+        };
+        let ended = store.commit();
+        let early = store.counted(ended).unwrap();
+        let epoch = writer.join().unwrap();
+        assert_eq!(early, u64::from(epoch == ended));
+        let next = store.commit();
+        assert_eq!(store.counted(next), Some(u64::from(epoch == next)));
+    });
+}
+
+#[test]
+fn writers_that_wait_share_commits_and_all_return() {
+    let planted = [Bug(Mutant::CommitDoesNotWait)];
+    check(2, &planted, || {
+        let store = Store::new();
+        let write = |store: &Store, number| {
+            let activity = store.epochs.register();
+            let mut block = store.open(number);
+            let epoch = store.write(&activity, &mut block);
+            store.epochs.wait_for(epoch, &store.medium, &store.blocks, 0).unwrap();
+            assert!(store.epochs.committed() >= epoch);
+            assert_eq!(store.settled(&block), block.tail);
+        };
+        let other = {
+            let store = Arc::clone(&store);
+            thread::spawn(move || write(&store, 0))
+        };
+        write(&store, 1);
+        other.join().unwrap();
+    });
+}
