@@ -82,6 +82,10 @@ pub enum Mutant {
     PartialTakenTwice,
     /// A block may be compacted before its seal is stored.
     SealedTooEarly,
+    /// Two writers that find no space both grow the store by the same units.
+    GrownTwice,
+    /// A writer says that there is no space, though another made some since it looked.
+    SpaceNotLookedForAgain,
 }
 
 /// Whether `mutant` is to misbehave.
@@ -114,7 +118,7 @@ mod planting {
 
     /// Those that the models of `cargo xtask loom` find. They are about threads: the crash driver, whose threads
     /// take turns, is not asked for them.
-    pub const MODELLED: [Mutant; 11] = [
+    pub const MODELLED: [Mutant; 13] = [
         Mutant::BucketNotLocked,
         Mutant::OverflowNotMarked,
         Mutant::SplitWithoutLocks,
@@ -126,6 +130,8 @@ mod planting {
         Mutant::SumsNotKept,
         Mutant::PartialTakenTwice,
         Mutant::SealedTooEarly,
+        Mutant::GrownTwice,
+        Mutant::SpaceNotLookedForAgain,
     ];
 
     /// Those that the crash driver finds.

@@ -1,1 +1,151 @@
+//! Blocks between writers: hand-over of an open block from a writer that ends to the next, the seal, and what the
+//! compactor reads of it. The whole engine runs, on the medium of [`super::medium`].
 
+use super::Planted::{Bug, Relaxed};
+use super::check;
+use super::medium::ModelMedium;
+use crate::log::blocks::Use;
+use crate::mutants::Mutant;
+use crate::store::StoreOn;
+use crate::{Durability, Options};
+use duramen_media::Granularity;
+use loom::thread;
+
+pub(super) type Store = StoreOn<ModelMedium>;
+
+/// An empty store of units of 512 bytes, 16 of them free.
+pub(super) fn open(granularity: Granularity, durability: Durability) -> Store {
+    open_with(granularity, durability, 48 << 9)
+}
+
+pub(super) fn open_with(granularity: Granularity, durability: Durability, bytes_max: u64) -> Store {
+    let options = Options {
+        durability,
+        unit_bytes: Some(512),
+        background: false,
+        recovery_threads: 1,
+        clock: Some(std::sync::Arc::new(|| 1)),
+        boot_id: Some([1; 16]),
+        ..Options::default()
+    };
+    StoreOn::open_on(ModelMedium::new(bytes_max, granularity), &options).unwrap()
+}
+
+/// What a key holds, or nothing.
+pub(super) fn get(store: &Store, key: &[u8]) -> Option<Vec<u8>> {
+    store.get(key).unwrap().map(|value| {
+        store.core().medium.look(value.bytes());
+        value.to_vec()
+    })
+}
+
+#[test]
+fn block_of_a_writer_that_ends_goes_to_one_other() {
+    let planted = [Bug(Mutant::PartialTakenTwice)];
+    check(2, &planted, || {
+        let store = open(Granularity::CacheLine, Durability::EveryWrite);
+        let mut ending = store.writer().unwrap();
+        ending.put(b"a", b"1").unwrap();
+        drop(ending);
+        // Its block is in the list now; two writers want one.
+        let other = {
+            let store = store.clone();
+            thread::spawn(move || {
+                let mut writer = store.writer().unwrap();
+                writer.put(b"b", b"2").unwrap();
+            })
+        };
+        let mut writer = store.writer().unwrap();
+        writer.put(b"c", b"3").unwrap();
+        other.join().unwrap();
+        for (key, value) in [(b"a", b"1"), (b"b", b"2"), (b"c", b"3")] {
+            assert_eq!(get(&store, key).as_deref(), Some(&value[..]), "key {key:?}");
+        }
+        drop(writer);
+        store.close().unwrap();
+    });
+}
+
+#[test]
+fn reader_of_a_key_that_is_put_sees_nothing_or_all_of_it() {
+    let planted = [Relaxed("index/hash.rs", "match slot.compare_exchange(now, word | now & BUCKET_BIT")];
+    check(2, &planted, || {
+        let store = open(Granularity::CacheLine, Durability::EveryWrite);
+        let writer = {
+            let store = store.clone();
+            thread::spawn(move || {
+                let mut writer = store.writer().unwrap();
+                writer.put(b"key", b"1").unwrap();
+                writer.put(b"key", b"2").unwrap();
+            })
+        };
+        let first = get(&store, b"key");
+        let second = get(&store, b"key");
+        assert!(first <= second, "{first:?} then {second:?}");
+        writer.join().unwrap();
+        assert_eq!(get(&store, b"key").as_deref(), Some(&b"2"[..]));
+        store.close().unwrap();
+    });
+}
+
+#[test]
+fn reader_of_a_group_helps_it_and_sees_it_whole() {
+    let planted = [Relaxed("index/hash.rs", "slot.compare_exchange_weak(now, word & !BUCKET_BIT")];
+    check(2, &planted, || {
+        let store = open(Granularity::CacheLine, Durability::EveryWrite);
+        store.writer().unwrap().put(b"key", b"1").unwrap();
+        let writer = {
+            let store = store.clone();
+            thread::spawn(move || {
+                let mut writer = store.writer().unwrap();
+                writer.group();
+                writer.put(b"key", b"2").unwrap();
+                writer.settle().unwrap();
+            })
+        };
+        let seen = get(&store, b"key").unwrap();
+        assert!(seen == b"1" || seen == b"2");
+        writer.join().unwrap();
+        assert_eq!(get(&store, b"key").as_deref(), Some(&b"2"[..]));
+        store.close().unwrap();
+    });
+}
+
+#[test]
+fn sealed_block_is_read_up_to_its_tail() {
+    let planted =
+        [Bug(Mutant::SealedTooEarly), Relaxed("log/blocks.rs", "self.state.store(state as u8, Release)")];
+    check(2, &planted, || {
+        let store = open(Granularity::CacheLine, Durability::EveryWrite);
+        let mut writer = store.writer().unwrap();
+        // Eight fill a block of seven units.
+        for i in 0..7 {
+            writer.put(b"a", &[i; 400]).unwrap();
+        }
+        let unit = store.core().space().units() - 16;
+        let compactor = {
+            let store = store.clone();
+            thread::spawn(move || {
+                let block = store.core().blocks.at(crate::format::Unit(unit));
+                if block.state() == Use::Sealed {
+                    // What the compactor reads: everything below the tail.
+                    let records = store.core().blocks.offset(crate::format::Unit(unit));
+                    let bytes = block.tail();
+                    let read = duramen_media::Medium::pointer(
+                        &store.core().medium,
+                        duramen_media::Offset(records),
+                        bytes,
+                    );
+                    assert!(!read.is_null() && bytes > 3500, "tail {bytes}");
+                }
+            })
+        };
+        // No room for a ninth: the block is sealed, and another opened.
+        writer.put(b"a", &[7; 400]).unwrap();
+        writer.put(b"a", &[8; 400]).unwrap();
+        compactor.join().unwrap();
+        assert_eq!(get(&store, b"a").as_deref(), Some(&[8; 400][..]));
+        drop(writer);
+        store.close().unwrap();
+    });
+}

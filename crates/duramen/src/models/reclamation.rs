@@ -1,1 +1,100 @@
+//! Reclamation: a block that the compactor emptied is used again only when nobody can read it any more.
 
+use super::Planted::{Bug, Relaxed};
+use super::blocks::{Store, get, open, open_with};
+use super::check;
+use crate::Durability;
+use crate::mutants::Mutant;
+use duramen_media::Granularity;
+use loom::thread;
+
+/// A store whose first block, of seven units, is full: one value of one key, then seven of another.
+fn with_a_full_block() -> Store {
+    let store = open_with(Granularity::CacheLine, Durability::EveryWrite, 64 << 9);
+    let mut writer = store.writer().unwrap();
+    writer.put(b"key", &[7; 400]).unwrap();
+    for i in 0..7 {
+        writer.put(b"x", &[i; 400]).unwrap();
+    }
+    store
+}
+
+#[test]
+fn block_is_not_used_again_while_a_reader_is_in_it() {
+    let planted = [Bug(Mutant::FreedBeforeReadersLeave)];
+    check(2, &planted, || {
+        let store = with_a_full_block();
+        let writer = {
+            let store = store.clone();
+            thread::spawn(move || {
+                let mut writer = store.writer().unwrap();
+                // What the reader may hold is dead; its block is emptied and freed ...
+                writer.put(b"key", &[8; 400]).unwrap();
+                store.core().compact_now();
+                // ... and, after the shorter run behind it, written to.
+                writer.put(b"other", &[9; 400]).unwrap();
+                writer.put(b"other", &[10; 400]).unwrap();
+            })
+        };
+        {
+            let value = store.get(b"key").unwrap().unwrap();
+            let seen = value.bytes()[0];
+            assert!(seen == 7 || seen == 8, "{seen}");
+            thread::yield_now();
+            store.core().medium.look(value.bytes());
+            assert!(value.bytes().iter().all(|&byte| byte == seen));
+        }
+        writer.join().unwrap();
+        assert_eq!(get(&store, b"key").unwrap()[0], 8);
+        store.close().unwrap();
+    });
+}
+
+#[test]
+fn compaction_and_a_writer_of_the_same_key_lose_nothing() {
+    let planted = [Bug(Mutant::BucketNotLocked)];
+    check(2, &planted, || {
+        let store = with_a_full_block();
+        store.writer().unwrap().put(b"y", &[0; 400]).unwrap();
+        let compactor = {
+            let store = store.clone();
+            thread::spawn(move || {
+                store.core().compact_now();
+            })
+        };
+        let mut writer = store.writer().unwrap();
+        writer.put(b"key", &[8; 400]).unwrap();
+        compactor.join().unwrap();
+        assert_eq!(get(&store, b"key").as_deref(), Some(&[8; 400][..]));
+        assert_eq!(store.len(), 3);
+        drop(writer);
+        store.close().unwrap();
+    });
+}
+
+#[test]
+fn cell_is_read_as_it_was_before_or_after_its_update() {
+    let planted = [Relaxed("index/hash.rs", "slot.compare_exchange_weak(now, word & !BUCKET_BIT")];
+    check(2, &planted, || {
+        let store = open(Granularity::CacheLine, Durability::EveryWrite);
+        let meta = crate::Meta { updatable: true, ..crate::Meta::default() };
+        let mut first = store.writer().unwrap();
+        first.put_with(b"cell", &[1; 16], meta).unwrap();
+        let writer = {
+            let store = store.clone();
+            thread::spawn(move || {
+                let mut writer = store.writer().unwrap();
+                let _ = writer.update(b"cell", 0, &[2; 8]).unwrap();
+                writer.put_with(b"cell", &[3; 16], meta).unwrap();
+            })
+        };
+        let seen = store.get(b"cell").unwrap().unwrap().to_vec();
+        let halves = (seen[0], seen[8]);
+        assert!(seen[..8].iter().all(|&b| b == seen[0]), "{halves:?}");
+        assert!([(1, 1), (2, 1), (3, 3)].contains(&halves), "{halves:?}");
+        writer.join().unwrap();
+        assert_eq!(get(&store, b"cell").as_deref(), Some(&[3; 16][..]));
+        drop(first);
+        store.close().unwrap();
+    });
+}
