@@ -6,6 +6,10 @@
 //! | `side-by-side` | `duramen serve` answers as Debian's redis-server does, byte by byte |
 //! | `crash` | no power failure or kill at any persist point of a simulated medium breaks a promise |
 //! | `coverage` | how much of the engine the tests and the crash driver execute |
+//! | `loom` | threads of the index, blocks, epochs and growth, in every order |
+//! | `miri` | unsafe code of format and index does nothing undefined |
+//! | `sanitize` | no data race and no misuse of memory under stress |
+//! | `stress` | many threads, every read verified, for as long as wanted |
 //! | `torture` | what was acknowledged survives SIGKILL, and nothing else comes back |
 //! | `power-cut` | the same when a machine with a real DAX device, DAX file system or disk loses its power |
 //!
@@ -14,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 mod coverage;
+mod checking;
 mod digest;
 mod failure;
 mod power_cut;
@@ -136,6 +141,41 @@ enum Check {
         #[arg(long)]
         missing: bool,
     },
+    /// Runs the loom models of the engine, each also with changes that it must notice
+    Loom {
+        /// Preemptions to try at most [default: what each model says, 2 or 3]
+        #[arg(long)]
+        preemptions: Option<u32>,
+        /// Only the models whose names contain one of these
+        #[arg(value_name = "NAME")]
+        only: Vec<String>,
+    },
+    /// Runs unit tests of format, index and space under Miri
+    Miri,
+    /// Runs the stress program with a sanitizer
+    Sanitize {
+        /// Looks for data races
+        #[arg(long, required_unless_present = "address")]
+        thread: bool,
+        /// Looks for misuse of memory
+        #[arg(long)]
+        address: bool,
+        /// How long, over all media and durabilities
+        #[arg(long, default_value_t = 90)]
+        seconds: u64,
+        /// Repeats what the threads do
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
+    /// Many threads on one store, every read verified, over all media and durabilities
+    Stress {
+        /// Repeats what the threads do
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// How long
+        #[arg(long, default_value_t = 9)]
+        minutes: u64,
+    },
     /// The process that the torture kills
     #[command(hide = true)]
     TortureChild(torture::child::Settings),
@@ -175,6 +215,17 @@ fn run(check: Check) -> Result<bool> {
         Check::Coverage { minutes, missing } => {
             coverage::run(&repository(), &coverage::Settings { minutes, missing })
         }
+        Check::Loom { preemptions, only } => checking::loom(&repository(), preemptions, &only),
+        Check::Miri => checking::miri(&repository()),
+        Check::Sanitize { thread, address, seconds, seed } => {
+            let wanted = [(thread, checking::Sanitizer::Thread), (address, checking::Sanitizer::Address)];
+            let mut clean = true;
+            for (_, sanitizer) in wanted.into_iter().filter(|(wanted, _)| *wanted) {
+                clean &= checking::sanitize(&repository(), sanitizer, seconds, seed)?;
+            }
+            Ok(clean)
+        }
+        Check::Stress { seed, minutes } => checking::stress(&repository(), seed, minutes),
         Check::TortureChild(settings) => torture::child::run(&settings),
     }
 }

@@ -17,6 +17,7 @@
 
 use super::appender::OpenBlock;
 use crate::format::{Generation, Unit};
+#[cfg(feature = "mutants")]
 use crate::mutants::{Mutant, planted};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -147,6 +148,7 @@ impl Space {
     /// An open block with room for `bytes`, left by a writer that ended or went on to a larger one.
     pub(crate) fn take_partial(&mut self, bytes: u64) -> Option<OpenBlock> {
         let at = self.partial.iter().rposition(|block| block.room() >= bytes)?;
+        #[cfg(feature = "mutants")]
         if planted(Mutant::PartialTakenTwice) {
             return Some(self.partial[at].clone());
         }

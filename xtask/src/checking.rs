@@ -1,0 +1,182 @@
+//! `loom`, `miri`, `sanitize` and `stress`: checks of what threads do and of what unsafe code does, each by a
+//! tool of its own. What they prove, and what they do not, is in docs/checking.md.
+//!
+//! `miri` and `sanitize` need a nightly toolchain; without one (or what they need of it) they say so and pass, since
+//! nothing was found.
+
+use crate::failure::{Attempt, Failure, Result};
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+/// Media and durabilities that `stress` goes through.
+const MEDIA: [&str; 3] = ["volatile", "shm", "file"];
+const DURABILITIES: [&str; 3] = ["every-write", "interval", "manual"];
+/// Seconds that `stress` stays with one of them.
+const TURN_SECONDS: u64 = 60;
+
+/// What a sanitizer looks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sanitizer {
+    /// Data races.
+    Thread,
+    /// Memory that is used after it was freed, or beyond its end, or never freed.
+    Address,
+}
+
+fn cargo(repository: &Path) -> Command {
+    let mut command = Command::new("cargo");
+    // Under `cargo xtask` the stable toolchain is set, and `+nightly` would not be heard.
+    command.env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO").current_dir(repository);
+    command
+}
+
+fn run(command: &mut Command) -> Result<bool> {
+    let status = command.status().attempt(|| format!("run {command:?}"))?;
+    Ok(status.success())
+}
+
+/// Where a build with flags of its own goes, so that it does not undo the others.
+fn target(repository: &Path, name: &str) -> std::path::PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| repository.join("target"), Into::into);
+    target.join(name)
+}
+
+/// Runs the models; only those whose names contain one of `only`, where there are any.
+pub fn loom(repository: &Path, preemptions: Option<u32>, only: &[String]) -> Result<bool> {
+    let mut command = cargo(repository);
+    command
+        .args(["test", "--quiet", "--release", "--package", "duramen", "--lib", "--features", "mutants"])
+        .arg("--")
+        .args(["--nocapture", "--test-threads=2"])
+        .env("RUSTFLAGS", "--cfg loom")
+        .env("RUST_BACKTRACE", "0")
+        .env("CARGO_TARGET_DIR", target(repository, "loom"));
+    if let Some(preemptions) = preemptions {
+        command.env("LOOM_MAX_PREEMPTIONS", preemptions.to_string());
+    }
+    match only {
+        [] => command.arg("models::"),
+        only => command.args(only),
+    };
+    run(&mut command)
+}
+
+/// Whether the nightly toolchain has `component`; `needs` says what it is for.
+fn nightly_has(repository: &Path, probe: &[&str], needs: &str) -> bool {
+    let found = cargo(repository).args(probe).output().is_ok_and(|output| output.status.success());
+    if !found {
+        println!(
+            "left out: no {needs} here; \"rustup toolchain install nightly --component miri,rust-src\" brings it"
+        );
+    }
+    found
+}
+
+/// Runs unit tests of format, index and space under Miri.
+pub fn miri(repository: &Path) -> Result<bool> {
+    if !nightly_has(repository, &["+nightly", "miri", "--version"], "nightly toolchain with Miri") {
+        return Ok(true);
+    }
+    run(cargo(repository)
+        .args(["+nightly", "miri", "test", "--quiet", "--package", "duramen", "--lib", "--"])
+        .args(["format::", "index::", "log::"])
+        // Crossbeam keeps its collector for the life of the process.
+        .env("MIRIFLAGS", "-Zmiri-strict-provenance -Zmiri-disable-isolation -Zmiri-ignore-leaks")
+        .env("PROPTEST_CASES", "8")
+        .env("CARGO_TARGET_DIR", target(repository, "miri")))
+}
+
+/// Runs the stress program with a sanitizer built in, the standard library included.
+pub fn sanitize(repository: &Path, sanitizer: Sanitizer, seconds: u64, seed: u64) -> Result<bool> {
+    let name = match sanitizer {
+        Sanitizer::Thread => "thread",
+        Sanitizer::Address => "address",
+    };
+    let sysroot = Command::new("rustc")
+        .args(["+nightly", "--print", "sysroot"])
+        .env_remove("RUSTUP_TOOLCHAIN")
+        .output()
+        .ok()
+        .filter(|output| output.status.success())
+        .map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    let sources = sysroot.map(|root| Path::new(&root).join("lib/rustlib/src/rust/library/Cargo.toml"));
+    if !sources.is_some_and(|sources| sources.exists()) {
+        println!(
+            "left out: no nightly toolchain with the standard library's sources here; \
+             \"rustup toolchain install nightly --component rust-src\" brings it"
+        );
+        return Ok(true);
+    }
+    let host = "x86_64-unknown-linux-gnu";
+    let target = target(repository, &format!("sanitize-{name}"));
+    // With these, crossbeam orders by loads and exchanges what it orders by fences otherwise: the thread
+    // sanitizer knows no fences.
+    let flags = match sanitizer {
+        Sanitizer::Thread => {
+            format!("-Zsanitizer={name} --cfg crossbeam_sanitize --cfg crossbeam_sanitize_thread")
+        }
+        Sanitizer::Address => format!("-Zsanitizer={name}"),
+    };
+    let built = run(cargo(repository)
+        .args(["+nightly", "build", "--quiet", "--release", "-Zbuild-std", "--target", host])
+        .args(["--package", "duramen", "--example", "stress"])
+        .env("RUSTFLAGS", flags)
+        .env("CARGO_TARGET_DIR", &target))?;
+    if !built {
+        return Err(Failure::new(format!("cannot build the stress program with the {name} sanitizer")));
+    }
+    let program = target.join(host).join("release/examples/stress");
+    let mut clean = true;
+    let each = (seconds / 9).max(1).to_string();
+    for medium in MEDIA {
+        for durability in DURABILITIES {
+            println!("{name} sanitizer, {medium}, {durability}, {each} s");
+            clean &= run(Command::new(&program)
+                .args(["--medium", medium, "--durability", durability, "--keys", "1500"])
+                .args(["--seconds", &each, "--round-seconds", &each, "--seed", &seed.to_string()])
+                .env("TSAN_OPTIONS", "halt_on_error=0 exitcode=66 history_size=7")
+                .env("ASAN_OPTIONS", "detect_leaks=0"))?;
+        }
+    }
+    Ok(clean)
+}
+
+/// Runs the stress program over media and durabilities in turn, with another seed each time.
+pub fn stress(repository: &Path, seed: u64, minutes: u64) -> Result<bool> {
+    let built = run(cargo(repository).args([
+        "build",
+        "--quiet",
+        "--release",
+        "--package",
+        "duramen",
+        "--example",
+        "stress",
+    ]))?;
+    if !built {
+        return Err(Failure::new("cannot build the stress program"));
+    }
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| repository.join("target"), Into::into);
+    let program = target.join("release/examples/stress");
+    let begun = Instant::now();
+    let mut turn = 0;
+    while begun.elapsed().as_secs() < minutes * 60 {
+        let (medium, durability) = (MEDIA[turn % 3], DURABILITIES[turn / 3 % 3]);
+        let seed = seed + turn as u64;
+        println!("{:>5} s: {medium}, {durability}, seed {seed}", begun.elapsed().as_secs());
+        let seconds = TURN_SECONDS.min(minutes * 60).to_string();
+        let mut command = Command::new(&program);
+        command.args(["--medium", medium, "--durability", durability]);
+        command.args(["--seconds", &seconds, "--round-seconds", "15", "--seed", &seed.to_string()]);
+        if medium == "shm" && turn % 2 == 1 {
+            // Real flushes, where the default on shm is to order only.
+            command.args(["--persist-step", "clwb"]);
+        }
+        if !run(&mut command)? {
+            return Ok(false);
+        }
+        turn += 1;
+    }
+    println!("nothing found in {turn} turns, {} s", begun.elapsed().as_secs());
+    Ok(true)
+}
