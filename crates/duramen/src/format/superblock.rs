@@ -296,7 +296,8 @@ mod tests {
     #[test]
     fn every_flipped_bit_is_told() {
         let bytes = sample().encode();
-        for bit in 0..BYTES * 8 {
+        // Miri takes a second for a dozen.
+        for bit in (0..BYTES * 8).step_by(if cfg!(miri) { 37 } else { 1 }) {
             let mut flipped = bytes;
             flipped[bit / 8] ^= 1 << (bit % 8);
             assert!(Superblock::decode(&flipped).is_err(), "bit {bit}");

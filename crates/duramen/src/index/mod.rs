@@ -10,6 +10,8 @@ pub(crate) mod hash;
 mod heap;
 mod memory;
 pub(crate) mod reclaim;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 use duramen_media::Offset;
 

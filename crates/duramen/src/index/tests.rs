@@ -1,0 +1,118 @@
+//! The hash index by itself: its keys are numbers, and the location of a key's record is the number.
+
+use super::hash::HashIndex;
+use super::{Keys, Slot};
+use crate::sync::reclaim;
+use duramen_media::Offset;
+use std::collections::BTreeSet;
+
+/// Bits of a number, spread over the word.
+fn hash(key: u64) -> u64 {
+    let bits = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (bits ^ bits >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93)
+}
+
+struct Numbers;
+
+impl Keys for Numbers {
+    fn hash_at(&self, at: Offset) -> u64 {
+        hash(at.0 / 8)
+    }
+
+    fn prefetch_at(&self, _at: Offset) {}
+}
+
+fn insert(index: &HashIndex, key: u64) {
+    let guard = reclaim::pin();
+    let at = Offset(key * 8);
+    let locked = index.lock(hash(key), &guard);
+    let crowded = match locked.find(|slot| slot.location() == at) {
+        Some(place) => {
+            place.set(Slot::new(at));
+            false
+        }
+        None => locked.insert(Slot::new(at)),
+    };
+    drop(locked);
+    if crowded {
+        index.split(hash(key), &Numbers, &guard);
+    }
+}
+
+fn remove(index: &HashIndex, key: u64) -> bool {
+    let guard = reclaim::pin();
+    let locked = index.lock(hash(key), &guard);
+    locked.find(|slot| slot.location() == Offset(key * 8)).map(|place| locked.remove(place)).is_some()
+}
+
+fn find(index: &HashIndex, key: u64) -> bool {
+    let guard = reclaim::pin();
+    index.find(hash(key), &guard, |slot| slot.location() == Offset(key * 8)).is_some()
+}
+
+fn all(index: &HashIndex) -> BTreeSet<u64> {
+    let guard = reclaim::pin();
+    let (mut cursor, mut all) = (0, BTreeSet::new());
+    loop {
+        cursor = index.scan(cursor, &guard, &mut |slot| {
+            assert!(all.insert(slot.location().0 / 8), "two slots hold a key");
+        });
+        if cursor == 0 {
+            return all;
+        }
+    }
+}
+
+/// Enough to split segments several times; in Miri, each of the first two once.
+const KEYS: u64 = if cfg!(miri) { 3_200 } else { 100_000 };
+
+#[test]
+fn index_holds_what_was_inserted_and_not_removed_through_splits() {
+    let index = HashIndex::new();
+    let mut wanted = BTreeSet::new();
+    for key in 1..=KEYS {
+        insert(&index, key);
+        wanted.insert(key);
+        if key.is_multiple_of(3) {
+            assert!(remove(&index, key / 3) == wanted.remove(&(key / 3)));
+        }
+    }
+    assert_eq!(all(&index), wanted);
+    let step = if cfg!(miri) { 7 } else { 1 };
+    assert!((1..=KEYS).step_by(step).all(|key| find(&index, key) == wanted.contains(&key)));
+}
+
+#[test]
+fn keys_of_one_hash_go_to_the_stash_and_come_back() {
+    let index = HashIndex::new();
+    let guard = reclaim::pin();
+    for key in 1..=40u64 {
+        let _ = index.lock(0, &guard).insert(Slot::new(Offset(key * 8)));
+    }
+    assert_eq!(all(&index), (1..=40).collect());
+    for key in 1..=40u64 {
+        let at = Offset(key * 8);
+        assert!(index.find(0, &guard, |slot| slot.location() == at).is_some());
+        let locked = index.lock(0, &guard);
+        let place = locked.find(|slot| slot.location() == at).unwrap();
+        locked.remove(place);
+    }
+    assert!(all(&index).is_empty());
+}
+
+#[test]
+fn threads_insert_and_find_while_segments_split() {
+    let index = HashIndex::new();
+    let keys = if cfg!(miri) { 1_000 } else { 50_000 };
+    for key in 1..=keys {
+        insert(&index, key);
+    }
+    std::thread::scope(|scope| {
+        let index = &index;
+        scope.spawn(move || (keys + 1..=2 * keys).for_each(|key| insert(index, key)));
+        scope.spawn(move || (2 * keys + 1..=3 * keys).for_each(|key| insert(index, key)));
+        let step = if cfg!(miri) { 10 } else { 1 };
+        assert!((1..=keys).step_by(step).all(|key| find(index, key)), "a key that was there is missed");
+    });
+    assert_eq!(all(&index).len() as u64, 3 * keys);
+}
