@@ -72,7 +72,7 @@ impl Scratch {
             prefault: true,
             ..MediaOptions::default()
         };
-        let medium = Mapped::open(&path, &media)?;
+        let medium = Mapped::open(&path, &media).map_err(crate::place::occupied)?;
         // From here on the file goes when this value does.
         let memory = MediaOptions { kind: MediumKind::Volatile, ..MediaOptions::default() };
         let index = Mapped::open(Path::new("index"), &memory)?;

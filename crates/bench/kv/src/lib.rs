@@ -16,20 +16,28 @@
 #![forbid(unsafe_code)]
 
 pub mod bound;
+pub mod contender;
 mod distribution;
 mod duramen_engine;
 mod engine;
 mod failure;
 pub mod place;
 mod plan;
+pub mod probe;
 mod random;
 mod records;
 pub mod recovery;
+pub mod reporting;
 mod run;
+pub mod studies;
+pub mod suite;
 pub mod targets;
+pub mod variants;
 mod workload;
 
 pub use distribution::Distribution;
+/// What stores are opened by, for those who do not depend on the engine themselves.
+pub use duramen::{Durability, MediumKind, Options, PersistStep};
 pub use duramen_engine::DuramenEngine;
 pub use engine::{Changed, Engine, Session, Unwatched, Watch};
 pub use failure::{Failure, Result};

@@ -13,10 +13,45 @@ pub struct Place {
     pub options: Options,
 }
 
-/// A new store that is removed when this value goes.
+/// A new store that is removed when this value goes: first it is closed, then its file goes.
 pub struct Fresh {
-    engine: Option<DuramenEngine>,
+    engine: DuramenEngine,
     path: PathBuf,
+    _remove: Remove,
+}
+
+/// Removes a store's file when it goes.
+#[derive(Debug)]
+pub struct Remove(PathBuf);
+
+impl Remove {
+    /// For the store at `path`: a device stays, and a directory stands for the store in it.
+    #[must_use]
+    pub fn at(path: &Path) -> Self {
+        Self(if path.is_dir() { path.join("duramen.store") } else { path.to_owned() })
+    }
+}
+
+impl Drop for Remove {
+    fn drop(&mut self) {
+        if self.0.is_file() {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+}
+
+fn taken(error: &dyn std::fmt::Display) -> String {
+    format!("{error}; the benchmark makes and removes a store of its own: say a --path where nothing is")
+}
+
+/// The medium's error, with what to do when something is there.
+pub(crate) fn occupied(error: duramen_media::Error) -> Failure {
+    match error.kind() {
+        duramen_media::ErrorKind::AlreadyExists | duramen_media::ErrorKind::InUse => {
+            Failure::usage(taken(&error))
+        }
+        _ => error.into(),
+    }
 }
 
 impl Place {
@@ -35,36 +70,26 @@ impl Place {
     pub fn fresh_with(&self, options: &Options, updatable: bool) -> Result<Fresh> {
         let path = self.path.clone();
         let options = Options { create: Create::CreateNew, ..options.clone() };
-        let engine = options.open(&path).map_err(|error| match error.kind() {
-            ErrorKind::AlreadyExists | ErrorKind::InUse => Failure::usage(format!(
-                "{error}; the benchmark makes and removes a store of its own: say a --path where nothing is"
-            )),
+        let store = options.open(&path).map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists | ErrorKind::InUse => Failure::usage(taken(&error)),
             _ => error.into(),
         })?;
-        Ok(Fresh { engine: Some(DuramenEngine::new(engine, updatable)), path })
+        let remove = Remove::at(&path);
+        Ok(Fresh { engine: DuramenEngine::new(store, updatable), path, _remove: remove })
     }
 }
 
 impl Fresh {
     /// The store, open.
-    pub fn engine(&self) -> Result<&DuramenEngine> {
-        self.engine.as_ref().ok_or_else(|| Failure::new("the benchmark's store is closed already"))
+    #[must_use]
+    pub fn engine(&self) -> &DuramenEngine {
+        &self.engine
     }
 
     /// Its file.
+    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
-    }
-}
-
-impl Drop for Fresh {
-    fn drop(&mut self) {
-        drop(self.engine.take());
-        // A device stays; a directory stands for the store in it.
-        let file = if self.path.is_dir() { self.path.join("duramen.store") } else { self.path.clone() };
-        if file.is_file() {
-            let _ = std::fs::remove_file(file);
-        }
     }
 }
 

@@ -227,8 +227,8 @@ impl Round<'_> {
     fn load(&mut self, threads: usize, updatable: bool, latency: Latency) -> Result<(Fresh, Outcome)> {
         let plan = self.plan(Op::Insert, threads)?;
         let store = self.settings.place.fresh(updatable)?;
-        self.found.describe = store.engine()?.store().describe();
-        let outcome = run(store.engine()?, self.records, &plan, latency, Pace::Closed, self.watch)?;
+        self.found.describe = store.engine().store().describe();
+        let outcome = run(store.engine(), self.records, &plan, latency, Pace::Closed, self.watch)?;
         Ok((store, outcome))
     }
 
@@ -244,8 +244,8 @@ impl Round<'_> {
         let plan = self.plan(Op::Insert, threads)?;
         let before = anonymous_bytes();
         let store = self.settings.place.fresh(false)?;
-        self.found.describe = store.engine()?.store().describe();
-        let outcome = run(store.engine()?, self.records, &plan, Latency::None, Pace::Closed, self.watch)?;
+        self.found.describe = store.engine().store().describe();
+        let outcome = run(store.engine(), self.records, &plan, Latency::None, Pace::Closed, self.watch)?;
         if self.wants_op(Op::Insert) {
             self.judge(Op::Insert, threads, units, &outcome);
         }
@@ -261,7 +261,7 @@ impl Round<'_> {
         if threads == 1 && self.wants("recovery") {
             for threads in [1, 2] {
                 let recovery = recover_copy(&self.settings.place, store.path(), threads, self.settings.keys)?;
-                let each = recovery.million_per_second() / threads as f64;
+                let each = recovery.million_per_second(threads, self.settings.clock);
                 let name =
                     format!("recovery, per thread, {threads} thread{}", if threads == 1 { "" } else { "s" });
                 self.row(&name, Counted::MillionPerSecond, Some(RECOVERY_MILLION), each, each);
@@ -277,7 +277,7 @@ impl Round<'_> {
 
     fn space(&mut self, store: &Fresh, before: u64) -> Result<()> {
         let keys = self.settings.keys as f64;
-        let stats = store.engine()?.store().stats();
+        let stats = store.engine().store().stats();
         let dram = anonymous_bytes().saturating_sub(before) as f64 / keys;
         self.row("DRAM per key", Counted::Bytes, Some(DRAM_BYTES), dram, dram);
         let index = stats.index_bytes as f64 / keys;
@@ -297,7 +297,7 @@ impl Round<'_> {
 
     fn operation(&mut self, store: &Fresh, op: Op, threads: usize, units: Units) -> Result<()> {
         let plan = self.plan(op, threads)?;
-        let outcome = run(store.engine()?, self.records, &plan, Latency::None, Pace::Closed, self.watch)?;
+        let outcome = run(store.engine(), self.records, &plan, Latency::None, Pace::Closed, self.watch)?;
         if outcome.rewritten > 0 {
             return Err(Failure::new(format!(
                 "{} of {} updates were not in place: the figure would be another operation's",

@@ -150,10 +150,21 @@ impl Workload {
     /// # Errors
     /// Usage, with the nearest name and all names.
     pub fn named(name: &str) -> Result<&'static Self> {
+        Self::named_among(name, std::iter::empty())
+    }
+
+    /// As [`Workload::named`], when other names may be said in the same place.
+    ///
+    /// # Errors
+    /// As [`Workload::named`], the other names among all.
+    pub fn named_among(
+        name: &str,
+        others: impl Iterator<Item = &'static str> + Clone,
+    ) -> Result<&'static Self> {
         WORKLOADS
             .iter()
             .find(|workload| workload.name == name)
-            .ok_or_else(|| unknown(name, "workload", Self::names()))
+            .ok_or_else(|| unknown(name, "workload", Self::names().chain(others)))
     }
 
     /// All names.

@@ -1,0 +1,4 @@
+#![allow(missing_docs)]
+fn main() {
+    let _ = rocksdb::Options::default();
+}
