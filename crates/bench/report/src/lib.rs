@@ -5,11 +5,14 @@
 //! *arguments*) and what was found there (*metrics*, latencies, time series, parts, the bound).
 #![forbid(unsafe_code)]
 
+pub mod compare;
 mod error;
 mod file;
 mod latency;
 mod machine;
 mod run;
+mod scale;
+pub mod text;
 
 pub use error::{Error, Result};
 pub use file::{SCHEMA, SCHEMA_VERSION};
@@ -18,3 +21,4 @@ pub use machine::{Cache, Machine, NumaNode};
 pub use run::{
     Argument, Better, Bound, Finding, Measurement, Medium, Metric, Part, Run, Series, Unit, Verdict,
 };
+pub use scale::figure;
