@@ -8,7 +8,10 @@ use crate::recovery::recover_copy;
 use crate::suite::{Cell, Settings, measure};
 use crate::targets::median;
 use crate::variants::probed;
-use crate::{Changed, DuramenEngine, Failure, Latency, Op, Pace, Plan, Records, Result, Shape, Workload, reporting, run};
+use crate::{
+    Changed, DuramenEngine, Failure, Latency, Op, Pace, Plan, Records, Result, Shape, Workload, reporting,
+    run,
+};
 use duramen::Options;
 use duramen_bench_report::{Better, Measurement, Metric, Part, Unit};
 use duramen_media::Mapped;
@@ -24,7 +27,12 @@ pub const NAMES: [&str; 4] = ["growth", "recovery", "compaction", "breakdown"];
 ///
 /// # Errors
 /// What the store, the medium or a wrong value gives.
-pub fn named(name: &str, place: &Place, settings: &Settings, watch: &dyn Watch) -> Option<Result<Vec<Measurement>>> {
+pub fn named(
+    name: &str,
+    place: &Place,
+    settings: &Settings,
+    watch: &dyn Watch,
+) -> Option<Result<Vec<Measurement>>> {
     Some(match name {
         "growth" => growth(place, settings, watch),
         "recovery" => recovery(place, settings, watch),
@@ -114,9 +122,13 @@ fn compaction(place: &Place, settings: &Settings, watch: &dyn Watch) -> Result<V
     let mut all = Vec::new();
     for pair in cells.chunks(2) {
         let [with, without] = pair else { continue };
-        let rates = |cell: &Cell| cell.outcomes.iter().map(crate::Outcome::ops_per_second).collect::<Vec<_>>();
-        let costs: Vec<f64> =
-            rates(with).iter().zip(rates(without)).map(|(with, without)| (1.0 - with / without) * 100.0).collect();
+        let rates =
+            |cell: &Cell| cell.outcomes.iter().map(crate::Outcome::ops_per_second).collect::<Vec<_>>();
+        let costs: Vec<f64> = rates(with)
+            .iter()
+            .zip(rates(without))
+            .map(|(with, without)| (1.0 - with / without) * 100.0)
+            .collect();
         for cell in pair {
             let mut one = reporting::measurement(cell, &settings)?;
             one.group = "compaction".into();
@@ -179,10 +191,15 @@ impl Breakdown<'_> {
             let mut one = Measurement::new("breakdown", op.name())
                 .with("record", self.shape.to_string())
                 .with("keys", self.settings.keys);
-            one.metrics.insert("time of an operation".into(), Metric::once(total, Unit::Nanoseconds, Better::Lower));
-            for (name, ns) in
-                [("index", index), ("log", parts.log), ("persist", parts.persist), ("epoch", epoch), ("rest", rest)]
-            {
+            one.metrics
+                .insert("time of an operation".into(), Metric::once(total, Unit::Nanoseconds, Better::Lower));
+            for (name, ns) in [
+                ("index", index),
+                ("log", parts.log),
+                ("persist", parts.persist),
+                ("epoch", epoch),
+                ("rest", rest),
+            ] {
                 one.breakdown.push(Part { name: name.into(), ns: ns.max(0.0) });
                 one.metrics.insert(name.into(), Metric::once(ns, Unit::Nanoseconds, Better::Lower));
             }
@@ -223,7 +240,8 @@ impl Breakdown<'_> {
                         continue;
                     }
                     let plan = self.plan(op)?;
-                    let found = run(store.engine(), self.records, &plan, Latency::None, Pace::Closed, self.watch)?;
+                    let found =
+                        run(store.engine(), self.records, &plan, Latency::None, Pace::Closed, self.watch)?;
                     if !updatable || op == Op::Update {
                         times[at].push(found.nanos_per_op());
                     }
@@ -279,8 +297,12 @@ impl Breakdown<'_> {
 
 fn timed(meter: &Meter, ops: f64) -> Timed {
     let cost = timing_cost().as_nanos() as f64;
-    let of = |tally: &crate::probe::Tally| (tally.nanos() as f64 - tally.calls() as f64 * cost).max(0.0) / ops;
-    Timed { log: of(&meter.write), persist: of(&meter.word) + of(&meter.flush) + of(&meter.drain) + of(&meter.sync) }
+    let of =
+        |tally: &crate::probe::Tally| (tally.nanos() as f64 - tally.calls() as f64 * cost).max(0.0) / ops;
+    Timed {
+        log: of(&meter.write),
+        persist: of(&meter.word) + of(&meter.flush) + of(&meter.drain) + of(&meter.sync),
+    }
 }
 
 /// Entering and leaving an epoch of readers, as each operation does, by itself.

