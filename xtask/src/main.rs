@@ -5,6 +5,7 @@
 //! | `tidy` | documents, dependency edges and sources keep the rules that no compiler checks |
 //! | `side-by-side` | `duramen serve` answers as Debian's redis-server does, byte by byte |
 //! | `crash` | no power failure or kill at any persist point of a simulated medium breaks a promise |
+//! | `bench-peers` | nothing: it measures Duramen beside other engines |
 //! | `torture` | what was acknowledged survives SIGKILL, and nothing else comes back |
 //!
 //! Exit codes: 0 nothing found, 1 something found, 2 the check could not be run.
@@ -96,6 +97,12 @@ enum Check {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Measures Duramen beside RocksDB, LMDB, redb, fjall and a hash map; `--help` behind `--` lists the options
+    BenchPeers {
+        /// What goes to bench-peers, as `insert get --durability every-write`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// The process that the torture kills
     #[command(hide = true)]
     TortureChild(torture::child::Settings),
@@ -126,6 +133,7 @@ fn run(check: Check) -> Result<bool> {
             torture::run(&torture::Settings { seconds, medium, durability, seed, writers, part, duramen })
         }
         Check::Crash { mutants, arguments } => crash(mutants, &arguments),
+        Check::BenchPeers { arguments } => bench_peers(&arguments),
         Check::TortureChild(settings) => torture::child::run(&settings),
     }
 }
@@ -141,6 +149,22 @@ fn crash(mutants: bool, arguments: &[String]) -> Result<bool> {
     }
     let status =
         cargo.args(arguments).status().map_err(|e| Failure::new(format!("cannot run cargo: {e}")))?;
+    Ok(status.success())
+}
+
+/// Builds the adapters to other engines, which are a workspace of their own, and runs them where we are.
+///
+/// RocksDB is taken from the system (Debian: librocksdb-dev, libclang-dev) where it is, else built from source,
+/// which takes long.
+fn bench_peers(arguments: &[String]) -> Result<bool> {
+    let manifest = repository().join("crates/bench-peers/Cargo.toml");
+    let mut cargo = std::process::Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    cargo.args(["run", "--quiet", "--release", "--manifest-path"]).arg(manifest).arg("--").args(arguments);
+    let here = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
+    if std::env::var_os("ROCKSDB_LIB_DIR").is_none() && Path::new(&here).join("librocksdb.so").exists() {
+        cargo.env("ROCKSDB_LIB_DIR", here).env("ROCKSDB_INCLUDE_DIR", "/usr/include");
+    }
+    let status = cargo.status().map_err(|e| Failure::new(format!("cannot run cargo: {e}")))?;
     Ok(status.success())
 }
 

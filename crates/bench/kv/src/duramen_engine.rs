@@ -54,14 +54,6 @@ pub(crate) fn durability_name(durability: Durability) -> String {
 impl<M: Medium> Engine for DuramenEngine<M> {
     type Session<'a> = DuramenSession<M>;
 
-    fn name(&self) -> String {
-        "duramen".into()
-    }
-
-    fn durability(&self) -> String {
-        durability_name(self.store.durability())
-    }
-
     fn session(&self) -> Result<DuramenSession<M>> {
         let meta = Meta { updatable: self.updatable, ..Meta::default() };
         Ok(DuramenSession { writer: self.store.writer()?, store: self.store.clone(), meta })

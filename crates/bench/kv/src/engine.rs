@@ -9,12 +9,6 @@ pub trait Engine: Sync {
     where
         Self: 'a;
 
-    /// Its name in tables.
-    fn name(&self) -> String;
-
-    /// When an acknowledged write survives what, in a few words.
-    fn durability(&self) -> String;
-
     /// What a thread works with; made in that thread.
     ///
     /// # Errors
@@ -33,7 +27,7 @@ pub enum Changed {
     Absent,
 }
 
-/// One thread's way into an engine. Writes are as durable as [`Engine::durability`] says when they return.
+/// One thread's way into an engine. When a write returns it is as durable as its engine was opened to make it.
 pub trait Session {
     /// Sets `key` to `value`.
     ///

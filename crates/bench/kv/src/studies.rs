@@ -323,14 +323,6 @@ struct TimedSession(crate::duramen_engine::DuramenSession<Probe<Mapped>>);
 impl Engine for TimedEngine {
     type Session<'a> = TimedSession;
 
-    fn name(&self) -> String {
-        self.0.name()
-    }
-
-    fn durability(&self) -> String {
-        self.0.durability()
-    }
-
     fn session(&self) -> Result<TimedSession> {
         time_this_thread(true);
         Ok(TimedSession(self.0.session()?))

@@ -117,14 +117,6 @@ impl<E: Engine> Engine for Removed<E> {
     where
         Self: 'a;
 
-    fn name(&self) -> String {
-        self.engine.name()
-    }
-
-    fn durability(&self) -> String {
-        self.engine.durability()
-    }
-
     fn session(&self) -> Result<E::Session<'_>> {
         self.engine.session()
     }
