@@ -96,11 +96,11 @@ pub(crate) fn digits(value: f64) -> String {
     let size = value.abs();
     if size == 0.0 {
         "0".to_owned()
+    } else if !size.is_finite() {
+        "–".to_owned()
     } else if size >= 999.5 {
         thousands(value)
-    } else if value.fract() == 0.0 {
-        format!("{value:.0}")
-    } else if size >= 99.95 {
+    } else if size >= 99.95 || value.fract() == 0.0 {
         format!("{value:.0}")
     } else if size >= 9.995 {
         format!("{value:.1}")

@@ -14,7 +14,7 @@ pub struct Table {
 impl Table {
     /// A table with this head.
     pub fn new<T: Into<String>>(head: impl IntoIterator<Item = T>) -> Self {
-        Self { head: head.into_iter().map(Into::into).collect(), rows: Vec::new() }
+        Self { head: head.into_iter().map(|cell| printable(&cell.into())).collect(), rows: Vec::new() }
     }
 
     /// Adds a row; cells that are missing are empty, cells too many are not shown.

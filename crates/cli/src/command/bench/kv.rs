@@ -9,7 +9,7 @@ use duramen_bench_kv::suite::{self, redistributed};
 use duramen_bench_kv::{
     Clock, Distribution, Latency, Pace, Shape, Watch, Workload, reporting, studies, targets, variants,
 };
-use duramen_bench_report::{Run, text};
+use duramen_bench_report::{Run, html, text};
 use indicatif::ProgressBar;
 use std::cell::RefCell;
 use std::io::Write;
@@ -106,7 +106,7 @@ pub fn run(args: Args) -> Result<Answer, Failure> {
         run.write(file)?;
     }
     if let Some(file) = &args.html {
-        std::fs::write(file, "").map_err(|e| format!("cannot write {}: {e}", file.display()))?;
+        std::fs::write(file, html::page(&[run])).map_err(|e| format!("cannot write {}: {e}", file.display()))?;
     }
     Ok(Answer::Yes)
 }
