@@ -28,6 +28,7 @@ struct Args {
 #[derive(Subcommand)]
 enum Command {
     Serve(command::serve::Args),
+    Bench(command::bench::Args),
     Check(command::check::Args),
     Stats(command::stats::Args),
     Get(command::get::Args),
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let answer = match args.command {
         Command::Serve(args) => command::serve::run(&args),
+        Command::Bench(args) => command::bench::run(args),
         Command::Check(args) => command::check::run(&args),
         Command::Stats(args) => command::stats::run(&args),
         Command::Get(args) => command::get::run(&args),

@@ -185,7 +185,10 @@ fn not_a_run(place: &str, error: &serde_json::Error) -> Error {
 }
 
 /// Writes `bytes` beside `path` and renames: a reader sees the old file or the new one.
-pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
+///
+/// # Errors
+/// When the file cannot be written; it says what to do.
+pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
     let fail = |error: std::io::Error| {
         Error::new(format!(
             "cannot write {}: {error}; give a file in a directory that exists and can be written",

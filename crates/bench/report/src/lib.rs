@@ -5,16 +5,23 @@
 //! *arguments*) and what was found there (*metrics*, latencies, time series, parts, the bound).
 #![forbid(unsafe_code)]
 
+pub mod compare;
 mod error;
 mod file;
+pub mod html;
 mod latency;
 mod machine;
+mod plot;
+pub mod price;
 mod run;
+mod scale;
+pub mod text;
 
 pub use error::{Error, Result};
-pub use file::{SCHEMA, SCHEMA_VERSION};
+pub use file::{SCHEMA, SCHEMA_VERSION, write_whole};
 pub use latency::{Latency, Percentile};
 pub use machine::{Cache, Machine, NumaNode};
 pub use run::{
     Argument, Better, Bound, Finding, Measurement, Medium, Metric, Part, Run, Series, Unit, Verdict,
 };
+pub use scale::figure;
