@@ -34,8 +34,11 @@ mod compaction;
 mod epoch;
 mod error;
 mod format;
+mod holes;
 mod index;
 mod log;
+#[cfg(loom)]
+mod models;
 #[cfg(feature = "mutants")]
 #[doc(hidden)]
 pub mod mutants;
@@ -47,11 +50,15 @@ mod recovery;
 mod stats;
 mod store;
 mod sync;
+#[doc(hidden)]
+pub mod tuning;
 mod typed;
 mod writer;
 
 pub use batch::Batch;
 pub use check::{Report, check, salvage};
+#[doc(hidden)]
+pub use check::{check_on, salvage_on};
 pub use duramen_media::{Create, MediumKind, PersistStep};
 pub use error::{Error, ErrorKind, Result};
 pub use format::FORMAT_VERSION;
@@ -67,6 +74,16 @@ pub use writer::{Swap, Update, Writer, WriterOn};
 pub const KEY_BYTES_MAX: usize = 64 << 10;
 /// The longest value, in bytes.
 pub const VALUE_BYTES_MAX: usize = 512 << 20;
+
+/// Parts of an operation by themselves, for the benchmark's breakdown.
+#[doc(hidden)]
+pub mod measuring {
+    /// Enters and leaves an epoch of readers, as every operation does.
+    #[inline]
+    pub fn pin() {
+        drop(crate::index::reclaim::pin());
+    }
+}
 
 /// The parsers of what is read from a medium, for fuzzing: any bytes, no panic.
 #[doc(hidden)]

@@ -19,11 +19,15 @@ use duramen::{MediumKind, Options};
 use duramen_media::{LINE_BYTES, Mapped, MediaOptions, Medium, Offset};
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The most bytes of the file that bounds are measured on.
 const SCRATCH_BYTES_MAX: u64 = 1 << 30;
+/// For each of L, W and R.
+const QUICKEST_TIME: Duration = Duration::from_millis(250);
 const SCRATCH_BYTES_MIN: u64 = 16 << 20;
+/// Batches that one figure is the median of.
+const BATCHES: u64 = 200;
 const LINE_WORDS: u64 = LINE_BYTES / 8;
 /// Header bytes of a record in Duramen, of which a bound allows the engine one per write.
 const HEADER_BYTES: usize = 24;
@@ -37,6 +41,15 @@ pub struct Units {
     pub write: f64,
     /// 8 bytes at random, flushed and drained.
     pub random: f64,
+}
+
+/// What the memory can do by whichever persist instruction is the quickest, after `duramen bench mem`.
+#[derive(Clone, Debug)]
+pub struct Quickest {
+    /// As [`Units`].
+    pub units: Units,
+    /// How W and R were persisted.
+    pub by: String,
 }
 
 /// The places that bounds are measured on: a file beside the store, and memory in place of the index.
@@ -105,16 +118,23 @@ impl Scratch {
         self.link();
         let count = 2_000_000;
         let mut at = 0;
-        let load = nanos_each(clock, count, |_| at = self.medium.load_u64(Offset(at)));
+        let load = batches(clock, count, |_| at = self.medium.load_u64(Offset(at)));
         black_box(at);
         let bytes = [3; 256];
         let end = self.bytes() / 256 * 256;
-        let write = nanos_each(clock, count, |i| {
+        let write = batches(clock, count, |i| {
             self.medium.write(Offset(i * 256 % end), &[&bytes]);
             self.medium.drain();
         });
-        let random = nanos_each(clock, count, |i| self.medium.publish(line_at(mix(i) % self.lines), i));
+        let random = batches(clock, count, |i| self.medium.publish(line_at(mix(i) % self.lines), i));
         Units { load, write, random }
+    }
+
+    /// L, W and R by the inner loops of `duramen bench mem`, which know no persist step and take the quickest.
+    pub fn quickest(&mut self) -> Quickest {
+        let found = duramen_bench_memory::bounds(&mut self.medium, 0..self.lines * LINE_BYTES, QUICKEST_TIME);
+        let units = Units { load: found.load_ns, write: found.append_ns, random: found.store_ns };
+        Quickest { units, by: format!("{:?} and {:?}", found.append_persist, found.store_persist) }
     }
 
     /// Writes a cycle through all lines of the file, in random order.
@@ -138,31 +158,31 @@ impl Scratch {
         let buffer = vec![5u8; record];
         let mut sum = 0u64;
         let nanos = match op {
-            Op::Get | Op::GetMany => nanos_each(clock, count, |_| {
+            Op::Get | Op::GetMany => batches(clock, count, |_| {
                 let at = self.index_load(&mut random);
                 sum ^= self.record_load(at, record);
             }),
-            Op::Insert => nanos_each(clock, count, |i| {
+            Op::Insert => batches(clock, count, |i| {
                 let line = line_at(random.below(self.index_lines));
                 self.append(&buffer);
                 self.index.store_u64(line, i % self.lines * LINE_BYTES);
             }),
-            Op::Overwrite => nanos_each(clock, count, |_| {
+            Op::Overwrite => batches(clock, count, |_| {
                 let at = self.index_load(&mut random);
                 sum ^= self.record_load(at, 1);
                 self.append(&buffer);
             }),
-            Op::ReadModifyWrite => nanos_each(clock, count, |_| {
+            Op::ReadModifyWrite => batches(clock, count, |_| {
                 let at = self.index_load(&mut random);
                 sum ^= self.record_load(at, record);
                 self.append(&buffer);
             }),
-            Op::Delete => nanos_each(clock, count, |_| {
+            Op::Delete => batches(clock, count, |_| {
                 let at = self.index_load(&mut random);
                 sum ^= self.record_load(at, 1);
                 self.append(&buffer[..tombstone]);
             }),
-            Op::Update => nanos_each(clock, count, |i| {
+            Op::Update => batches(clock, count, |i| {
                 let at = self.index_load(&mut random);
                 sum ^= self.record_load(at, 1);
                 self.medium.publish(Offset(at), i % self.lines * LINE_BYTES);
@@ -226,15 +246,21 @@ fn line_at(line: u64) -> Offset {
     Offset(line * LINE_BYTES)
 }
 
-#[inline]
-fn nanos_each(clock: Clock, count: u64, mut access: impl FnMut(u64)) -> f64 {
-    let (begun, cpu) = (Instant::now(), thread_cpu());
-    for i in 0..count {
-        access(i);
+/// Nanoseconds of each of `count` calls: the median of batches, so that a short disturbance does not count.
+pub(crate) fn batches(clock: Clock, count: u64, mut access: impl FnMut(u64)) -> f64 {
+    let each = (count / BATCHES).max(1);
+    let mut found = Vec::with_capacity(BATCHES as usize + 1);
+    let mut from = 0;
+    while from < count {
+        let to = (from + each).min(count);
+        let (begun, cpu) = (Instant::now(), thread_cpu());
+        (from..to).for_each(&mut access);
+        let took = match clock {
+            Clock::Wall => begun.elapsed(),
+            Clock::Cpu => thread_cpu() - cpu,
+        };
+        found.push(took.as_nanos() as f64 / (to - from) as f64);
+        from = to;
     }
-    let took = match clock {
-        Clock::Wall => begun.elapsed(),
-        Clock::Cpu => thread_cpu() - cpu,
-    };
-    took.as_nanos() as f64 / count as f64
+    crate::targets::median(&found).unwrap_or_default()
 }

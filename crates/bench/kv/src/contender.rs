@@ -136,18 +136,19 @@ impl Opened for crate::place::Fresh {
 /// What a load took of memory and medium.
 #[derive(Clone, Copy, Debug)]
 pub struct Space {
-    /// Anonymous memory per record, in bytes.
-    pub dram: f64,
+    /// Anonymous memory per record, in bytes. Known of the first store in a process only: later ones are given
+    /// memory that the allocator kept of those before.
+    pub dram: Option<f64>,
     /// Medium per record, in bytes.
     pub medium: Option<f64>,
 }
 
 impl Space {
     /// Of `keys` records, when memory was `before` before the store was opened.
-    pub(crate) fn of(opened: &dyn Opened, before: u64, keys: u64) -> Self {
+    pub(crate) fn of(opened: &dyn Opened, before: Option<u64>, keys: u64) -> Self {
         let keys = keys as f64;
         Self {
-            dram: anonymous_bytes().saturating_sub(before) as f64 / keys,
+            dram: before.map(|before| anonymous_bytes().saturating_sub(before) as f64 / keys),
             medium: opened.medium_bytes().map(|bytes| bytes as f64 / keys),
         }
     }

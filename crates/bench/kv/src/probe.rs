@@ -69,6 +69,9 @@ impl Meter {
     }
 }
 
+/// A call of memory that took longer was interrupted: it is left out. Waits for a device are all kept.
+const CALL_NANOS_MAX: u64 = 50_000;
+
 thread_local! {
     static TIMED: Cell<bool> = const { Cell::new(false) };
 }
@@ -94,6 +97,7 @@ impl<M: Medium> Probe<M> {
 
     #[inline]
     fn observed<T>(&self, tally: &Tally, call: impl FnOnce() -> T) -> T {
+        let most = if std::ptr::eq(tally, &raw const self.meter.sync) { u64::MAX } else { CALL_NANOS_MAX };
         match self.mode {
             Mode::NoPersist => call(),
             Mode::Count => {
@@ -103,8 +107,11 @@ impl<M: Medium> Probe<M> {
             Mode::Time if TIMED.with(Cell::get) => {
                 let begun = Instant::now();
                 let result = call();
-                tally.nanos.fetch_add(begun.elapsed().as_nanos() as u64, Relaxed);
-                tally.calls.fetch_add(1, Relaxed);
+                let nanos = begun.elapsed().as_nanos() as u64;
+                if nanos <= most {
+                    tally.nanos.fetch_add(nanos, Relaxed);
+                    tally.calls.fetch_add(1, Relaxed);
+                }
                 result
             }
             Mode::Time => call(),

@@ -92,7 +92,7 @@ pub fn measurement(cell: &Cell, settings: &Settings) -> Result<Measurement> {
     add("time of an operation", metric(&wall, Unit::Nanoseconds, Better::Lower));
     let cpu = sampled(&|outcome| nanos(Clock::Cpu, outcome, cell.threads));
     add("CPU time of an operation", metric(&cpu, Unit::Nanoseconds, Better::Lower));
-    let dram: Vec<f64> = cell.spaces.iter().map(|space| space.dram).collect();
+    let dram: Vec<f64> = cell.spaces.iter().filter_map(|space| space.dram).collect();
     add("DRAM per record", metric(&dram, Unit::Bytes, Better::Lower));
     let medium: Vec<f64> = cell.spaces.iter().filter_map(|space| space.medium).collect();
     add("medium per record", metric(&medium, Unit::Bytes, Better::Lower));

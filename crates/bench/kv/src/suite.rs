@@ -124,7 +124,7 @@ impl Suite<'_> {
             let plan = Plan::new(workload, settings.keys, settings.ops, threads, settings.seed)?;
             if workload.is_load() {
                 drop(store.take());
-                let before = anonymous_bytes();
+                let before = self.described.is_empty().then(anonymous_bytes);
                 let opened = contender.open()?;
                 self.describe(contender, &*opened);
                 let outcome = opened.run(records, &plan, settings.latency, settings.pace, self.watch)?;
