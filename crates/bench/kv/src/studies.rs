@@ -8,8 +8,9 @@ use crate::recovery::recover_copy;
 use crate::suite::{Cell, Settings, measure};
 use crate::targets::median;
 use crate::variants::probed;
+use crate::bound::batches;
 use crate::{
-    Changed, DuramenEngine, Failure, Latency, Op, Pace, Plan, Records, Result, Shape, Workload, reporting,
+    Changed, Clock, DuramenEngine, Failure, Latency, Op, Pace, Plan, Records, Result, Shape, Workload, reporting,
     run,
 };
 use duramen::Options;
