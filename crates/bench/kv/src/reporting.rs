@@ -208,6 +208,7 @@ fn row_measurement(row: &Row) -> Measurement {
         Counted::Times => ("two threads over one", Unit::Ratio, 1.0),
         Counted::MillionPerSecond => ("rate", Unit::OperationsPerSecond, 1e6),
         Counted::Bytes => ("size", Unit::Bytes, 1.0),
+        Counted::Percent => ("cost", Unit::Percent, 1.0),
     };
     let samples: Vec<f64> = row.measured.iter().map(|sample| sample * factor).collect();
     one.metrics.extend(metric(&samples, unit, better).map(|m| (name.into(), m)));

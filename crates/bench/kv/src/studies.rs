@@ -1,5 +1,6 @@
 //! What is not one workload: growth, recovery, the cost of compaction, the parts of an operation.
 
+use crate::bound::batches;
 use crate::contender::{Contender, Duramen};
 use crate::engine::{Engine, Session, Watch};
 use crate::place::Place;
@@ -8,10 +9,9 @@ use crate::recovery::recover_copy;
 use crate::suite::{Cell, Settings, measure};
 use crate::targets::median;
 use crate::variants::probed;
-use crate::bound::batches;
 use crate::{
-    Changed, Clock, DuramenEngine, Failure, Latency, Op, Pace, Plan, Records, Result, Shape, Workload, reporting,
-    run,
+    Changed, Clock, DuramenEngine, Failure, Latency, Op, Pace, Plan, Records, Result, Shape, Workload,
+    reporting, run,
 };
 use duramen::Options;
 use duramen_bench_report::{Better, Measurement, Metric, Part, Unit};

@@ -7,6 +7,7 @@ use crate::place::{Fresh, Place, anonymous_bytes};
 use crate::recovery::recover_copy;
 use crate::workload::unknown;
 use crate::{Clock, Failure, Latency, Op, Outcome, Pace, Plan, Records, Result, Shape, Workload, run};
+use duramen::Options;
 use std::collections::BTreeMap;
 
 /// What the targets are measured on.
@@ -31,7 +32,7 @@ pub struct Settings {
 }
 
 /// What may be asked for alone.
-pub const PARTS: [&str; 10] = [
+pub const PARTS: [&str; 11] = [
     "insert",
     "get",
     "get_many",
@@ -42,6 +43,7 @@ pub const PARTS: [&str; 10] = [
     "recovery",
     "space",
     "growth",
+    "compaction",
 ];
 
 /// What a target is counted in.
@@ -61,6 +63,8 @@ pub enum Counted {
     Bytes,
     /// Nanoseconds.
     Nanos,
+    /// Parts of a hundred.
+    Percent,
 }
 
 /// One row of the table, with one sample a round.
@@ -132,6 +136,7 @@ const RECOVERY_MILLION: f64 = 5.0;
 const DRAM_BYTES: f64 = 12.0;
 const MEDIUM_BYTES: f64 = 250.0;
 const INSERT_P9999_NANOS: f64 = 50_000.0;
+const COMPACTION_PERCENT: f64 = 25.0;
 const PAUSE_NANOS: f64 = 5_000_000.0;
 
 /// Measures all of it.
@@ -215,6 +220,12 @@ impl Round<'_> {
             let longest = latency.max() as f64;
             self.row("insert, longest pause", Counted::Nanos, Some(PAUSE_NANOS), longest, longest);
         }
+        if self.wants("compaction") {
+            let (with, without) = (self.overwrites(true)?, self.overwrites(false)?);
+            let cost = (1.0 - without / with) * 100.0;
+            let name = "throughput that compaction costs, %";
+            self.row(name, Counted::Percent, Some(COMPACTION_PERCENT), cost, cost);
+        }
         for (op, ..) in OPERATIONS {
             if let (Some(one), Some(two)) = (self.threads.get(&(op, 1)), self.threads.get(&(op, 2))) {
                 let times = one / two;
@@ -228,6 +239,29 @@ impl Round<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Nanoseconds of an operation, half of them overwrites, two a key: with the store's own thread, which compacts,
+    /// or without, when nothing is reclaimed.
+    fn overwrites(&mut self, background: bool) -> Result<f64> {
+        let settings = self.settings;
+        let options = Options { background, ..settings.place.options.clone() };
+        let store = settings.place.fresh_with(&options, false)?;
+        let load = self.plan(Op::Insert, 1)?;
+        run(store.engine(), self.records, &load, Latency::None, Pace::Closed, self.watch)?;
+        drop(load);
+        let workload = Workload::named("mixed-50-50")?;
+        let plan = Plan::new(workload, settings.keys, settings.keys * 2, 1, settings.seed)?;
+        let outcome = run(store.engine(), self.records, &plan, Latency::None, Pace::Closed, self.watch)?;
+        Ok(self.nanos(&outcome, 1))
+    }
+
+    /// Nanoseconds of an operation of all `threads` threads together, by the asked clock.
+    fn nanos(&self, outcome: &Outcome, threads: usize) -> f64 {
+        match self.settings.clock {
+            Clock::Wall => outcome.nanos_per_op(),
+            Clock::Cpu => outcome.cpu_nanos_per_op() / threads as f64,
+        }
     }
 
     /// A store loaded by `threads` threads, and what that took.
@@ -319,10 +353,7 @@ impl Round<'_> {
     }
 
     fn judge(&mut self, op: Op, threads: usize, units: Units, outcome: &Outcome) {
-        let nanos = match self.settings.clock {
-            Clock::Wall => outcome.nanos_per_op(),
-            Clock::Cpu => outcome.cpu_nanos_per_op() / threads as f64,
-        };
+        let nanos = self.nanos(outcome, threads);
         self.threads.insert((op, threads), nanos);
         let Some((_, counted, target)) = OPERATIONS.into_iter().find(|(o, ..)| *o == op) else { return };
         let unit = match counted {
@@ -365,6 +396,7 @@ pub fn figure(counted: Counted, measured: f64, judged: f64) -> String {
         Counted::MillionPerSecond => format!("{judged:.2} million/s"),
         Counted::Bytes => format!("{judged:.1} bytes"),
         Counted::Nanos => format!("{:.1} µs", judged / 1e3),
+        Counted::Percent => format!("{judged:.1} %"),
     }
 }
 
@@ -401,7 +433,7 @@ pub fn table(found: &Found) -> String {
         let reached = row.reached().map_or("", |reached| if reached { "yes" } else { "NO" });
         let scale = if row.counted == Counted::Nanos { 1e3 } else { 1.0 };
         let low = row.judged.iter().copied().fold(f64::INFINITY, f64::min) / scale;
-        let high = row.judged.iter().copied().fold(0.0, f64::max) / scale;
+        let high = row.judged.iter().copied().fold(f64::NEG_INFINITY, f64::max) / scale;
         let found = figure(row.counted, measured, judged);
         let _ =
             writeln!(text, "{:<42} {found:>22} {low:>7.2} to {high:>6.2} {target:>18}  {reached}", row.name);

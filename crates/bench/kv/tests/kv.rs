@@ -267,7 +267,11 @@ fn targets_are_measured_and_judged() {
     };
     let found = targets::measure(&settings, &Unwatched).unwrap();
     assert_eq!(found.units.len(), 2);
-    assert!(found.rows.iter().all(|row| row.judged.len() == 2 || row.name == "DRAM per key"), "{:?}", found.rows);
+    assert!(
+        found.rows.iter().all(|row| row.judged.len() == 2 || row.name == "DRAM per key"),
+        "{:?}",
+        found.rows
+    );
     let table = targets::table(&found);
     for name in
         ["insert", "get_many", "delete, two threads", "DRAM per key", "recovery, per thread, 2 threads"]

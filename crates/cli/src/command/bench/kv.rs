@@ -106,7 +106,8 @@ pub fn run(args: Args) -> Result<Answer, Failure> {
         run.write(file)?;
     }
     if let Some(file) = &args.html {
-        std::fs::write(file, html::page(&[run])).map_err(|e| format!("cannot write {}: {e}", file.display()))?;
+        std::fs::write(file, html::page(&[run]))
+            .map_err(|e| format!("cannot write {}: {e}", file.display()))?;
     }
     Ok(Answer::Yes)
 }
