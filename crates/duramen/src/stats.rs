@@ -41,6 +41,8 @@ pub struct Stats {
     pub freed_units: u64,
     /// Blocks that compaction found damaged and left alone.
     pub damaged_blocks: u64,
+    /// How often compaction read everything to learn which tombstones still hide something.
+    pub recounts: u64,
     /// Keys that were swept because they had expired.
     pub expired_keys: u64,
     /// The current epoch.
@@ -81,6 +83,7 @@ impl Stats {
             compacted_bytes: compaction.moved_bytes.load(Relaxed),
             freed_units: compaction.freed_units.load(Relaxed),
             damaged_blocks: compaction.damaged.load(Relaxed),
+            recounts: compaction.recounts.load(Relaxed),
             expired_keys: core.expired.load(Relaxed),
             epoch: core.epochs.current().0,
             epoch_committed: core.epochs.committed().0,

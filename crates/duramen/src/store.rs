@@ -3,7 +3,7 @@
 use crate::compaction::Compaction;
 use crate::epoch::{Activity, Epochs, lock};
 use crate::format::superblock::{Found, Regime, Superblock};
-use crate::format::{HEAD_BYTES, Unit, Version, block, u64_at};
+use crate::format::{HEAD_BYTES, Unit, block, u64_at};
 use crate::index::hash::HashIndex;
 use crate::index::{Hasher, Keys, MEDIUM_BYTES_MAX};
 use crate::log::appender::OpenBlock;
@@ -21,7 +21,7 @@ use crate::sync::{Arc, Condvar, Mutex, MutexGuard};
 use crate::tuning::{Phase, Tuning};
 use crate::writer::{Pen, WriterOn};
 use crate::{Batch, Error, ErrorKind, Meta, Result, Stats, Swap};
-use duramen_media::{Granularity, Mapped, Medium, Offset};
+use duramen_media::{Granularity, LINE_BYTES, Mapped, Medium, Offset};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -39,6 +39,8 @@ pub(crate) const GROWTH_BYTES_MIN: u64 = 1 << 20;
 const GROWTH_BYTES_MAX: u64 = 8 << 20;
 /// The background thread grows a store while it has less room than this, or a sixteenth of itself.
 const AHEAD_BYTES_MAX: u64 = 64 << 20;
+/// The most lines of a record that are fetched before its length is known.
+const RECORD_LINES_MAX: u64 = 8;
 /// How long growth that failed is not tried again.
 const GROWTH_RETRY_MILLIS: u64 = 1000;
 
@@ -54,9 +56,8 @@ pub(crate) struct Core<M: Medium> {
     pub unit_bytes: u64,
     pub dead_percent: u32,
     pub expired: AtomicU64,
-    /// Versions of keys that the index does not know begin above this: see
-    /// `Core::drop_tombstone`.
-    pub version_floor: AtomicU64,
+    /// Lines that a record of this store takes, about: what a lookup fetches ahead.
+    pub record_lines: AtomicU64,
     pub recovered: recovery::Summary,
     space: Mutex<Space>,
     superblock: Mutex<Superblock>,
@@ -136,10 +137,21 @@ impl<M: Medium> Core<M> {
         lock(&self.space)
     }
 
-    /// The version before the first of a key that the index does not know.
+    /// Notes how large records are in this store.
+    pub(crate) fn note_records(&self, bytes: u64, records: u64) {
+        let lines = (bytes / records.max(1)).div_ceil(LINE_BYTES).min(RECORD_LINES_MAX);
+        if self.record_lines.load(Relaxed) != lines {
+            self.record_lines.store(lines, Relaxed);
+        }
+    }
+
+    /// Hints that the value of the record at `at` is read soon, before it is known how long it is. Its lines are
+    /// fetched at once, instead of when its header has come.
     #[inline]
-    pub(crate) fn version_floor(&self) -> Version {
-        Version(self.version_floor.load(Relaxed))
+    pub(crate) fn fetch_ahead(&self, at: Offset) {
+        for line in 0..self.record_lines.load(Relaxed) {
+            self.medium.prefetch(at.plus(line * LINE_BYTES));
+        }
     }
 
     /// Whether a group's records are marked pending until they are drained.
@@ -186,6 +198,7 @@ impl<M: Medium> Core<M> {
             seed: generation.seed(),
             settled: block::HEADER_BYTES,
             live: 0,
+            records: 0,
             told_epoch: 0,
         })
     }
@@ -635,7 +648,7 @@ impl<M: Medium> StoreOn<M> {
         let first: Arc<Activity> = epochs.register();
         first.keys.store(recovered.keys as i64, Relaxed);
         first.dead.store(recovered.dead_bytes as i64, Relaxed);
-        let unit_bytes = u64::from(superblock.unit_bytes);
+        let (unit_bytes, used_bytes) = (u64::from(superblock.unit_bytes), recovered.used_bytes);
         let id = NEXT_ID.fetch_add(1, Relaxed);
         let compaction = Compaction::new(&epochs, options.compaction_bytes_per_second);
         let core = Arc::new(Core {
@@ -648,7 +661,7 @@ impl<M: Medium> StoreOn<M> {
             unit_bytes,
             dead_percent: options.compaction_dead_percent,
             expired: AtomicU64::new(0),
-            version_floor: AtomicU64::new(0),
+            record_lines: AtomicU64::new(1),
             recovered: recovered.summary,
             space: Mutex::new(recovered.space.with_incarnation(superblock.incarnation)),
             superblock: Mutex::new(superblock),
@@ -662,6 +675,7 @@ impl<M: Medium> StoreOn<M> {
             tuning: options.tuning.clone(),
             medium,
         });
+        core.note_records(used_bytes, core.recovered.records);
         let thread = if options.background {
             let core = Arc::clone(&core);
             let thread = crate::sync::thread::Builder::new()

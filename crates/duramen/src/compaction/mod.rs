@@ -22,6 +22,8 @@
 //! 3. A cell is moved under its bucket's lock, with the next version: the old one could still change. Other copies
 //!    keep their version, and are what they were copied from: recovery may take either.
 
+mod recount;
+
 use crate::Result;
 use crate::epoch::{Activity, Epochs, lock};
 use crate::format::record::{self, Header, Kind, Step, Walk, body_crc};
@@ -79,6 +81,8 @@ struct Mover {
     sweep_at: u32,
     /// Blocks that there was no room to move out of, since something was last freed.
     unmovable: Vec<Unit>,
+    /// Bytes of tombstones that were moved because their count is not known: see [`recount`].
+    unknown_bytes: u64,
     /// Packing gained nothing since something was last freed.
     packed_in_vain: bool,
     scratch: Vec<u8>,
@@ -96,6 +100,8 @@ pub(crate) struct Compaction {
     pub freed_units: AtomicU64,
     /// Blocks found damaged while they were compacted.
     pub damaged: AtomicU64,
+    /// How often stale records were counted anew.
+    pub recounts: AtomicU64,
 }
 
 impl Compaction {
@@ -106,6 +112,7 @@ impl Compaction {
                 activity: epochs.register(),
                 sweep_at: 0,
                 unmovable: Vec::new(),
+                unknown_bytes: 0,
                 packed_in_vain: false,
                 scratch: Vec::new(),
             }),
@@ -116,6 +123,7 @@ impl Compaction {
             moved_bytes: AtomicU64::new(0),
             freed_units: AtomicU64::new(0),
             damaged: AtomicU64::new(0),
+            recounts: AtomicU64::new(0),
         }
     }
 
@@ -143,6 +151,22 @@ fn records_of(bytes: &[u8], tail: u64, seed: u32) -> Option<Vec<Found>> {
             Step::End { .. } => return None,
         }
     }
+}
+
+/// The same of a block that may still be written to, as far as it is whole.
+fn records_of_open(bytes: &[u8], seed: u32) -> Vec<Found> {
+    let mut walk = Walk::new(bytes, block::HEADER_BYTES, bytes.len() as u64, seed);
+    let mut found = Vec::new();
+    while let Step::Record { at, header } = walk.step() {
+        match header.kind {
+            Kind::Batch => {
+                let members = record::members(&bytes[at as usize..], &header, seed).unwrap_or_default();
+                found.extend(members.into_iter().map(|(member, header)| (at + member, header)));
+            }
+            _ => found.push((at, header)),
+        }
+    }
+    found
 }
 
 impl<M: Medium> Core<M> {
@@ -335,6 +359,9 @@ impl<M: Medium> Core<M> {
                     drops.push((hash, *at, *header));
                     continue;
                 }
+                if slot.stale() == Slot::STALE_MANY {
+                    mover.unknown_bytes += header.record_bytes();
+                }
             }
             drop(guard);
             if mover.appender.reserve(self, header.record_bytes() + 8, Purpose::Compaction).is_err() {
@@ -416,17 +443,14 @@ impl<M: Medium> Core<M> {
 
     /// Removes a tombstone that hides nothing from the index; false when it was superseded meanwhile.
     ///
-    /// Its record stays on the medium until the block is freed, and after a crash would win over a new one
-    /// with a lower version: so new keys begin above its version.
+    /// Its record stays on the medium until the block is freed, and after a crash must not win over a new one:
+    /// invariant 4 of the index.
     fn drop_tombstone(&self, mover: &Mover, hash: u64, place: Offset, header: &Header) -> bool {
         let guard = reclaim::pin();
         let locked = self.index.lock(hash, &guard);
         let Some(found) = locked.find(|slot| slot.location() == place) else { return false };
         if found.get().stale() > 0 {
             self.uncount(place, header.record_bytes(), &mover.activity);
-        }
-        if !planted(Mutant::VersionFloorMissing) {
-            self.version_floor.fetch_max(header.version.0, Relaxed);
         }
         locked.remove(found);
         true
@@ -522,7 +546,7 @@ impl<M: Medium> Core<M> {
         let record = self.record(place);
         let (key, value, old) = (record.key(), self.cell(&record), record.head);
         let kind = if self.epochs.in_use() { Kind::Value } else { Kind::CellSealed };
-        let version = old.version().next();
+        let version = locked.next_version();
         let fields = Fields { kind, tag: old.tag(), expires_at: record.expires_at(), version, epoch };
         let body = body_crc(mover.appender.seed(), &[key, &value]);
         let appended = mover.appender.append(self, fields, key, &value, body);
@@ -693,23 +717,15 @@ impl<M: Medium> Core<M> {
         let block = self.blocks.at(unit);
         let seed = block.generation().seed();
         let base = self.blocks.offset(unit);
-        let mut walk = Walk::new(bytes, block::HEADER_BYTES, bytes.len() as u64, seed);
-        while let Step::Record { at, header } = walk.step() {
-            let inside = match header.kind {
-                Kind::Batch => record::members(&bytes[at as usize..], &header, seed).unwrap_or_default(),
-                _ => vec![(0, header)],
-            };
-            for (member, header) in inside {
-                let Some(expires_at) = header.expires_at else { continue };
-                let (at, place) = ((at + member) as usize, Offset(base + at + member));
-                if !self.is_expired(header.expires_at) {
-                    block.expiry_add(expires_at);
-                    continue;
-                }
-                let guard = reclaim::pin();
-                let hash = self.hasher.hash(header.key(&bytes[at..]));
-                self.hide(mover, hash, place, &header, &guard);
+        for (at, header) in records_of_open(bytes, seed) {
+            let Some(expires_at) = header.expires_at else { continue };
+            if !self.is_expired(header.expires_at) {
+                block.expiry_add(expires_at);
+                continue;
             }
+            let guard = reclaim::pin();
+            let hash = self.hasher.hash(header.key(&bytes[at as usize..]));
+            self.hide(mover, hash, Offset(base + at), &header, &guard);
         }
     }
 
@@ -742,6 +758,7 @@ impl<M: Medium> Core<M> {
         if self.wants_compaction() {
             more = self.compact_round(&mut mover, DEAD_PERCENT_MIN)?;
         }
+        self.recount(&mut mover);
         self.reclaim(&mut mover, false);
         Ok(more)
     }
