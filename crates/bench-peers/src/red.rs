@@ -66,7 +66,6 @@ impl Session for &Red {
     }
 
     fn get(&mut self, key: &[u8], into: &mut Vec<u8>) -> Result<bool> {
-        use redb::ReadableTable;
         let transaction = failed("redb", self.database.begin_read())?;
         let table = failed("redb", transaction.open_table(TABLE))?;
         let found = failed("redb", table.get(key))?;
@@ -84,7 +83,6 @@ impl Session for &Red {
     }
 
     fn scan(&mut self, key: &[u8], count: usize, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize> {
-        use redb::ReadableTable;
         let transaction = failed("redb", self.database.begin_read())?;
         let table = failed("redb", transaction.open_table(TABLE))?;
         let mut seen = 0;

@@ -10,8 +10,8 @@ use crate::suite::{Cell, Settings, measure};
 use crate::targets::median;
 use crate::variants::probed;
 use crate::{
-    Changed, Clock, DuramenEngine, Failure, Latency, Op, Pace, Plan, Records, Result, Shape, Workload,
-    reporting, run,
+    Changed, Clock, DuramenEngine, Failure, Latency, Op, Outcome, Pace, Plan, Records, Result, Shape,
+    Workload, reporting, run,
 };
 use duramen::Options;
 use duramen_bench_report::{Better, Measurement, Metric, Part, Unit};
@@ -143,12 +143,13 @@ fn compaction(place: &Place, settings: &Settings, watch: &dyn Watch) -> Result<V
 
 /// What one thread's operations are made of, and what they write.
 ///
-/// Three stores are loaded and worked on alike: a plain one for the time of an operation; one over a medium whose
-/// calls are timed, for *log* (storing the record and beginning its write-back) and *persist* (drains and flushed
-/// words), less what reading the clock adds, calls over 50 µs left out, in which somebody else had the CPU; one whose medium counts bytes. *Index* is the time of asking for a
-/// key that is absent, which reads an index line and no record; *epoch*, that of entering and leaving an epoch of
-/// readers, is measured alone and taken out of it. *Rest* is what is left: checksums, reading the old
-/// record, what the parts have in common; it is less where a CPU overlaps them.
+/// Four stores are loaded and worked on alike. A plain one gives the time of an operation. One over a medium
+/// without flushes and drains gives what is left without them; the difference is *persist*. (Timing drains one by one
+/// does not show it: the CPU goes on and waits at the next store.) One over a medium whose calls are timed gives
+/// *log*, storing the record and beginning its write-back, less what reading the clock adds, calls over 50 µs left
+/// out, in which somebody else had the CPU. One counts bytes. *Index* is the time of asking for a key that is
+/// absent, which reads an index line and no record, less *epoch*: entering and leaving an epoch of readers, measured
+/// alone. *Rest* is what is left: checksums, the old record, and what the CPU overlaps, which makes it less.
 fn breakdown(place: &Place, settings: &Settings, watch: &dyn Watch) -> Result<Vec<Measurement>> {
     let mut all = Vec::new();
     for &shape in &settings.shapes {
@@ -168,11 +169,16 @@ struct Breakdown<'a> {
     watch: &'a dyn Watch,
 }
 
-/// What a timed medium saw of one workload, in nanoseconds an operation.
+/// What was seen of one workload over a probed medium, an operation.
 #[derive(Clone, Copy, Default)]
-struct Timed {
+struct Seen {
+    /// Nanoseconds of the whole.
+    nanos: f64,
+    /// Nanoseconds of storing records, when calls were timed.
     log: f64,
-    persist: f64,
+    /// Bytes, when they were counted.
+    flushed: f64,
+    stored: f64,
 }
 
 impl Breakdown<'_> {
@@ -180,25 +186,24 @@ impl Breakdown<'_> {
         let (plain, absent) = self.plain()?;
         let epoch = pin_nanos();
         let timed = self.probed(Mode::Time)?;
+        let bare = self.probed(Mode::NoPersist)?;
         let counted = self.probed(Mode::Count)?;
         let mut all = Vec::new();
         for (at, op) in PARTS_OF.into_iter().enumerate() {
-            let total = plain[at];
-            let (parts, flushed, stored) = (timed[at].0, counted[at].1, counted[at].2);
+            let (total, log, bare) = (plain[at], timed[at].log, bare[at].nanos);
+            let (flushed, stored) = (counted[at].flushed, counted[at].stored);
+            // A get persists nothing: the difference would be noise.
+            let persist = if op == Op::Get { 0.0 } else { total - bare };
             let index = (absent - epoch).max(0.0);
-            let rest = total - parts.log - parts.persist - index - epoch;
+            let rest = total - log - persist - index - epoch;
             let mut one = Measurement::new("breakdown", op.name())
                 .with("record", self.shape.to_string())
                 .with("keys", self.settings.keys);
             one.metrics
                 .insert("time of an operation".into(), Metric::once(total, Unit::Nanoseconds, Better::Lower));
-            for (name, ns) in [
-                ("index", index),
-                ("log", parts.log),
-                ("persist", parts.persist),
-                ("epoch", epoch),
-                ("rest", rest),
-            ] {
+            for (name, ns) in
+                [("index", index), ("log", log), ("persist", persist), ("epoch", epoch), ("rest", rest)]
+            {
                 one.breakdown.push(Part { name: name.into(), ns: ns.max(0.0) });
                 one.metrics.insert(name.into(), Metric::once(ns, Unit::Nanoseconds, Better::Lower));
             }
@@ -242,10 +247,7 @@ impl Breakdown<'_> {
                     let found =
                         run(store.engine(), self.records, &plan, Latency::None, Pace::Closed, self.watch)?;
                     if !updatable || op == Op::Update {
-                        times[at].push(match self.settings.clock {
-                            Clock::Wall => found.nanos_per_op(),
-                            Clock::Cpu => found.cpu_nanos_per_op(),
-                        });
+                        times[at].push(self.nanos(&found));
                     }
                     if op == Op::Get {
                         absents.push(self.absent_nanos(store.engine())?);
@@ -275,9 +277,9 @@ impl Breakdown<'_> {
         Ok(nanos)
     }
 
-    /// What a medium saw of each operation: times, bytes flushed and bytes stored, each per operation.
-    fn probed(&self, mode: Mode) -> Result<Vec<(Timed, f64, f64)>> {
-        let mut seen = vec![(Timed::default(), 0.0, 0.0); PARTS_OF.len()];
+    /// Each operation over a probed medium.
+    fn probed(&self, mode: Mode) -> Result<Vec<Seen>> {
+        let mut seen = vec![Seen::default(); PARTS_OF.len()];
         for updatable in [false, true] {
             let meter = Arc::new(Meter::default());
             let (store, _remove) = probed(self.place, mode, &meter)?;
@@ -292,23 +294,24 @@ impl Breakdown<'_> {
                 if updatable && op == Op::Insert {
                     continue;
                 }
-                let ops = found.ops as f64;
-                let flushed = meter.flushed_bytes.load(Relaxed) as f64 / ops;
-                let stored = meter.stored_bytes.load(Relaxed) as f64 / ops;
-                seen[at] = (timed(&meter, ops), flushed, stored);
+                let (ops, write) = (found.ops as f64, &meter.write);
+                let cost = timing_cost().as_nanos() as f64 * write.calls() as f64;
+                seen[at] = Seen {
+                    nanos: self.nanos(&found),
+                    log: (write.nanos() as f64 - cost).max(0.0) / ops,
+                    flushed: meter.flushed_bytes.load(Relaxed) as f64 / ops,
+                    stored: meter.stored_bytes.load(Relaxed) as f64 / ops,
+                };
             }
         }
         Ok(seen)
     }
-}
 
-fn timed(meter: &Meter, ops: f64) -> Timed {
-    let cost = timing_cost().as_nanos() as f64;
-    let of =
-        |tally: &crate::probe::Tally| (tally.nanos() as f64 - tally.calls() as f64 * cost).max(0.0) / ops;
-    Timed {
-        log: of(&meter.write),
-        persist: of(&meter.word) + of(&meter.flush) + of(&meter.drain) + of(&meter.sync),
+    fn nanos(&self, outcome: &Outcome) -> f64 {
+        match self.settings.clock {
+            Clock::Wall => outcome.nanos_per_op(),
+            Clock::Cpu => outcome.cpu_nanos_per_op(),
+        }
     }
 }
 
