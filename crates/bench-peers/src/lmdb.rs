@@ -5,7 +5,7 @@
 
 use crate::engine::{Directory, copy, failed};
 use crate::level::Level;
-use duramen_bench_kv::{Engine, Result, Session};
+use duramen_bench_kv::{Engine, Result, Session, Visit};
 use heed::types::Bytes;
 use heed::{Database, Env, EnvFlags, EnvOpenOptions};
 use std::ops::Bound;
@@ -60,11 +60,7 @@ impl Session for &Lmdb {
         Ok(copy(into, failed("lmdb", self.database.get(&transaction, key))?))
     }
 
-    fn get_many(
-        &mut self,
-        keys: &[&[u8]],
-        visit: &mut dyn FnMut(usize, Option<&[u8]>) -> Result<()>,
-    ) -> Result<()> {
+    fn get_many(&mut self, keys: &[&[u8]], visit: &mut Visit<'_>) -> Result<()> {
         let transaction = failed("lmdb", self.env.read_txn())?;
         for (i, key) in keys.iter().enumerate() {
             visit(i, failed("lmdb", self.database.get(&transaction, key))?)?;

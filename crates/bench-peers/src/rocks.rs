@@ -3,7 +3,7 @@
 
 use crate::engine::{Directory, copy, failed};
 use crate::level::Level;
-use duramen_bench_kv::{Engine, Result, Session};
+use duramen_bench_kv::{Engine, Result, Session, Visit};
 use rocksdb::{BlockBasedOptions, Cache, DB, Direction, IteratorMode, Options, WriteOptions};
 use std::path::Path;
 
@@ -58,11 +58,7 @@ impl Session for Turn<'_> {
         Ok(copy(into, found.as_deref()))
     }
 
-    fn get_many(
-        &mut self,
-        keys: &[&[u8]],
-        visit: &mut dyn FnMut(usize, Option<&[u8]>) -> Result<()>,
-    ) -> Result<()> {
+    fn get_many(&mut self, keys: &[&[u8]], visit: &mut Visit<'_>) -> Result<()> {
         for (i, found) in self.db.multi_get(keys).into_iter().enumerate() {
             visit(i, failed("rocksdb", found)?.as_deref())?;
         }

@@ -1,6 +1,6 @@
 //! Duramen behind the door of the benchmark.
 
-use crate::engine::{Changed, Engine, Session};
+use crate::engine::{Changed, Engine, Session, Visit};
 use crate::{Result, random};
 use duramen::{Durability, Meta, Options, StoreOn, Update, WriterOn};
 use duramen_media::{Mapped, Medium};
@@ -79,11 +79,7 @@ impl<M: Medium> Session for DuramenSession<M> {
     }
 
     #[inline]
-    fn get_many(
-        &mut self,
-        keys: &[&[u8]],
-        visit: &mut dyn FnMut(usize, Option<&[u8]>) -> Result<()>,
-    ) -> Result<()> {
+    fn get_many(&mut self, keys: &[&[u8]], visit: &mut Visit<'_>) -> Result<()> {
         for (i, value) in self.store.get_many(keys)?.iter().enumerate() {
             visit(i, value.as_ref().map(|value| value.bytes()))?;
         }

@@ -16,6 +16,9 @@ pub trait Engine: Sync {
     fn session(&self) -> Result<Self::Session<'_>>;
 }
 
+/// Who is shown a value, by the number of its key in a call.
+pub type Visit<'a> = dyn FnMut(usize, Option<&[u8]>) -> Result<()> + 'a;
+
 /// What became of a change of part of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Changed {
@@ -45,11 +48,7 @@ pub trait Session {
     ///
     /// # Errors
     /// As the engine says, or what `visit` returned.
-    fn get_many(
-        &mut self,
-        keys: &[&[u8]],
-        visit: &mut dyn FnMut(usize, Option<&[u8]>) -> Result<()>,
-    ) -> Result<()> {
+    fn get_many(&mut self, keys: &[&[u8]], visit: &mut Visit<'_>) -> Result<()> {
         let mut copy = Vec::new();
         for (i, key) in keys.iter().enumerate() {
             let found = self.get(key, &mut copy)?;

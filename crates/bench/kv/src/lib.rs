@@ -39,7 +39,7 @@ pub use distribution::Distribution;
 /// What stores are opened by, for those who do not depend on the engine themselves.
 pub use duramen::{Durability, MediumKind, Options, PersistStep};
 pub use duramen_engine::DuramenEngine;
-pub use engine::{Changed, Engine, Session, Unwatched, Watch};
+pub use engine::{Changed, Engine, Session, Unwatched, Visit, Watch};
 pub use failure::{Failure, Result};
 pub use plan::{Plan, Steps};
 pub use records::{Records, Shape};

@@ -265,7 +265,7 @@ impl<'a> Thread<'a> {
             key: Vec::with_capacity(1024),
             value: Vec::with_capacity(bytes),
             copy: Vec::with_capacity(bytes),
-            many: vec![Vec::with_capacity(1024); GET_MANY_KEYS],
+            many: (0..GET_MANY_KEYS).map(|_| Vec::with_capacity(1024)).collect(),
         }
     }
 
