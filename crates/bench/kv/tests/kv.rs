@@ -18,6 +18,20 @@ fn place(dir: &Path) -> Place {
     Place { path: dir.join("store"), options: Options { len_max: 1 << 30, ..Options::default() } }
 }
 
+/// A directory in memory, where each write does not wait for a disk.
+fn directory() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+/// In anonymous memory: updates in place work there on every machine.
+fn in_memory(dir: &Path) -> Place {
+    let place = place(dir);
+    Place {
+        options: Options { medium: duramen_bench_kv::MediumKind::Volatile, ..place.options.clone() },
+        ..place
+    }
+}
+
 fn settings(workloads: &[&str], keys: u64) -> Settings {
     Settings {
         workloads: workloads.iter().map(|name| Workload::named(name).unwrap().clone()).collect(),
@@ -104,16 +118,16 @@ fn on_liar(
 
 #[test]
 fn every_workload_runs_on_every_shape_and_is_checked() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = directory();
     let names: Vec<&str> = Workload::names().collect();
     let shapes = ["8+8", "100+900", "16+4096", "16+200~"];
     let settings = Settings {
         shapes: shapes.iter().map(|shape| shape.parse().unwrap()).collect(),
         threads: vec![1, 2],
-        bounds: Some(place(dir.path())),
+        bounds: Some(in_memory(dir.path())),
         ..settings(&names, 500)
     };
-    let contender = duramen(place(dir.path()), true);
+    let contender = duramen(in_memory(dir.path()), true);
     let (cells, described) = suite::measure(&[&contender], &settings, &Unwatched).unwrap();
     assert_eq!(cells.len(), names.len() * shapes.len() * 2);
     assert_eq!(described.len(), 1, "{described:?}");
@@ -139,10 +153,10 @@ fn every_workload_runs_on_every_shape_and_is_checked() {
 
 #[test]
 fn rounds_are_taken_in_turn_and_all_kept() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = directory();
     let settings = Settings { rounds: 3, ..settings(&["insert", "update"], 300) };
-    let in_place = variants::named("hybrid", &place(dir.path())).unwrap();
-    let anew = variants::named("new-versions", &place(dir.path())).unwrap();
+    let in_place = variants::named("hybrid", &in_memory(dir.path())).unwrap();
+    let anew = variants::named("new-versions", &in_memory(dir.path())).unwrap();
     let contenders: [&dyn Contender; 2] = [&*in_place, &*anew];
     let (cells, _) = suite::measure(&contenders, &settings, &Unwatched).unwrap();
     assert_eq!(cells.len(), 4);
@@ -160,12 +174,9 @@ fn rounds_are_taken_in_turn_and_all_kept() {
 
 #[test]
 fn every_variant_works() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = directory();
     let on_file = place(dir.path());
-    let on_memory = Place {
-        options: Options { medium: duramen_bench_kv::MediumKind::Volatile, ..on_file.options.clone() },
-        ..on_file.clone()
-    };
+    let on_memory = in_memory(dir.path());
     for name in variants::names() {
         // Forced flushes reach memory only.
         let place = if name.starts_with("step-") { &on_memory } else { &on_file };
@@ -223,7 +234,7 @@ fn an_open_loop_keeps_its_rate() {
 
 #[test]
 fn studies_find_what_they_say() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = directory();
     let settings = Settings { threads: vec![1, 2], ops: 3000, ..settings(&[], 3000) };
     for name in studies::NAMES {
         let found = studies::named(name, &place(dir.path()), &settings, &Unwatched).unwrap().unwrap();
@@ -250,11 +261,8 @@ fn studies_find_what_they_say() {
 
 #[test]
 fn targets_are_measured_and_judged() {
-    let dir = tempfile::tempdir().unwrap();
-    let place = Place {
-        options: Options { medium: duramen_bench_kv::MediumKind::Shm, ..place(dir.path()).options },
-        path: Path::new("/dev/shm").join(format!("duramen-bench-kv-test-{}", std::process::id())),
-    };
+    let dir = directory();
+    let place = place(dir.path());
     let settings = targets::Settings {
         place,
         keys: 2000,
@@ -288,7 +296,7 @@ fn targets_are_measured_and_judged() {
 
 #[test]
 fn a_place_that_is_taken_is_left_alone() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = directory();
     let place = place(dir.path());
     let store = place.options.open(&place.path).unwrap();
     store.put(b"mine", b"!").unwrap();
@@ -307,7 +315,7 @@ fn a_place_that_is_taken_is_left_alone() {
 
 #[test]
 fn bounds_are_sane() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = directory();
     let place = place(dir.path());
     let shape = "16+200".parse().unwrap();
     let scratch = bound::Scratch::new(&place.path, &place.options, shape, 10_000).unwrap();
