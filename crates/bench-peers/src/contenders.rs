@@ -27,6 +27,11 @@ impl Peer {
         Some(Self { name, level, durability: name.durability(level)?, directory: directory.to_owned() })
     }
 
+    /// Whether its scans are in the order of keys.
+    pub fn is_ordered(&self) -> bool {
+        !matches!(self.name, Name::Duramen | Name::Papaya)
+    }
+
     fn duramen(&self) -> Place {
         let durability = match self.level {
             Level::EveryWrite | Level::None => Durability::EveryWrite,

@@ -7,7 +7,7 @@ use clap::Parser;
 use duramen_bench_kv::contender::Contender;
 use duramen_bench_kv::suite::{self, redistributed};
 use duramen_bench_kv::{
-    Clock, Distribution, Failure, Latency, Pace, Result, Shape, Watch, Workload, reporting,
+    Clock, Distribution, Failure, Latency, Op, Options, Pace, Result, Shape, Watch, Workload, reporting,
 };
 use duramen_bench_peers::contenders::Peer;
 use duramen_bench_peers::{Level, Name};
@@ -102,6 +102,7 @@ fn measure(args: &Args) -> Result<()> {
         bounds: None,
         check_all: false,
     };
+    let scans = settings.workloads.iter().any(|workload| workload.has(Op::Scan));
     let asked = if args.engines.is_empty() { Name::ALL.to_vec() } else { args.engines.clone() };
     let peers: Vec<Peer> =
         asked.iter().filter_map(|name| Peer::new(*name, args.durability, &args.path)).collect();
@@ -113,10 +114,17 @@ fn measure(args: &Args) -> Result<()> {
         );
         return Err(Failure::usage(text));
     }
+    if let (true, Some(name)) = (scans, peers.iter().find(|peer| !peer.is_ordered()).map(Contender::name)) {
+        let text = format!(
+            "{name} scans in the order of a hash: leave the scans out, or name ordered --engines only"
+        );
+        return Err(Failure::usage(text));
+    }
     std::fs::create_dir(&args.path).map_err(|error| {
         Failure::usage(format!("cannot make {}: {error}; say a --path where nothing is", args.path.display()))
     })?;
     let _everything = Everything(args.path.clone());
+    run.medium = reporting::medium_of(&args.path.join("medium"), &Options::default());
     let contenders: Vec<&dyn Contender> = peers.iter().map(|peer| peer as &dyn Contender).collect();
     let (cells, described) = suite::measure(&contenders, &settings, &Bar::default())?;
     run.notes.extend(described);

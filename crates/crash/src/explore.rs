@@ -125,7 +125,12 @@ fn acknowledged_is_durable(log: &Log, history: &History) -> Result<(), String> {
     walker.advance(history.open_end);
     for (at, step) in history.steps.iter().enumerate() {
         walker.advance(step.end);
-        if step.means != Means::Grouped && !step.effects.is_empty() && !walker.is_settled() {
+        let acknowledges = match step.means {
+            Means::Grouped => false,
+            Means::Settle => true,
+            Means::Write | Means::Commit => !step.effects.is_empty(),
+        };
+        if acknowledges && !walker.is_settled() {
             return Err(format!(
                 "step {at}, {}, returned at event {} while what it stored was not durable",
                 step.what, step.end

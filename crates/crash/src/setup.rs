@@ -304,6 +304,8 @@ impl Setup {
             clock: Some(Arc::new(move || clock.load(Relaxed))),
             hash_mask: self.hash_mask,
             tuning: self.tuning.clone(),
+            // Of a small store the head alone is a large part.
+            compaction_dead_percent: if self.tuning.compaction_bytes_min.is_some() { 5 } else { 25 },
             boot_id: Some(id),
             ..Options::default()
         }

@@ -2,24 +2,16 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
 
+mod support;
+
 use duramen::{Batch, Durability, ErrorKind, Options, StoreOn};
 use duramen_crash::oracle::Allowed;
 use duramen_crash::setup::{CASES, Op, TIME_BEGIN};
-use duramen_crash::{Case, Effort, Setup, Totals, check, explore::run_setup, run_seed};
+use duramen_crash::{Effort, Setup, Totals, check, explore::run_setup, run_seed};
 use duramen_media::Medium;
 use duramen_media::sim::{Log, Model, Rng, SimMedium, Walker};
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// One run at a time: what others have pinned decides when the engine frees a block, and runs must repeat.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn case(name: &str) -> Option<Case> {
-    Some(Case::named(name).unwrap())
-}
+use support::{alone, case, crashed, put};
 
 fn seeds(name: &str) {
     let _alone = alone();
@@ -63,31 +55,10 @@ fn manual_leaves_the_last_commit() {
     }
 }
 
-/// A small run of given operations, crashed everywhere that the budget allows.
-fn crashed(case_name: &str, keys: &[&[u8]], ops: Vec<Op>) {
-    let _alone = alone();
-    for seed in 1..=4 {
-        let setup = Setup {
-            unit_bytes: 512,
-            len_max: 40 << 10,
-            hash_mask: u64::MAX,
-            keys: keys.iter().map(|key| key.to_vec()).collect(),
-            ops: ops.clone(),
-            ..Setup::new(seed, case(case_name))
-        };
-        run_setup(&setup, Effort { images_max: 800, images: 30, depth: 2 })
-            .unwrap_or_else(|violation| panic!("{violation}"));
-    }
-}
-
-fn put(key: usize, bytes: usize) -> Op {
-    Op::Put { key, bytes, tag: 1, ttl: None, updatable: false }
-}
-
 #[test]
 fn creation_that_crashed_is_begun_anew_and_never_left_half_done() {
     for case in CASES {
-        crashed(case.name, &[b"a"], Vec::new());
+        crashed(case.name, &[b"a"], &[]);
     }
 }
 
@@ -95,15 +66,15 @@ fn creation_that_crashed_is_begun_anew_and_never_left_half_done() {
 fn a_long_chain_of_updates_and_deletes_ends_in_its_last_state() {
     let ops: Vec<Op> =
         (0..120).map(|i| if i % 3 == 2 { Op::Delete { key: 0 } } else { put(0, 30) }).collect();
-    crashed("line/every-write", &[b"a", b"b"], ops.clone());
-    crashed("page/every-write", &[b"a", b"b"], ops);
+    crashed("line/every-write", &[b"a", b"b"], &ops);
+    crashed("page/every-write", &[b"a", b"b"], &ops);
 }
 
 #[test]
 fn values_over_several_units_are_whole_or_absent() {
     let ops: Vec<Op> = (0..24).map(|i| put(i % 3, 400 + 130 * i)).collect();
     for name in ["line/every-write", "byte/every-write", "page/interval"] {
-        crashed(name, &[b"a", b"b", b"c"], ops.clone());
+        crashed(name, &[b"a", b"b", b"c"], &ops);
     }
 }
 
@@ -112,8 +83,8 @@ fn updates_in_place_are_old_or_new() {
     let cell = Op::Put { key: 0, bytes: 64, tag: 0, ttl: None, updatable: true };
     let mut ops = vec![cell];
     ops.extend((0..40).map(|i| Op::Update { key: 0, share: 6 * i, bytes: [8, 4, 2, 16][i % 4] }));
-    crashed("line/every-write", &[b"12345678"], ops.clone());
-    crashed("byte/every-write", &[b"12345678"], ops);
+    crashed("line/every-write", &[b"12345678"], &ops);
+    crashed("byte/every-write", &[b"12345678"], &ops);
 }
 
 #[test]
@@ -132,7 +103,7 @@ fn expired_keys_stay_away_through_compaction_and_crashes() {
         }
     }
     for name in ["line/every-write", "page/every-write", "line/interval"] {
-        crashed(name, &[b"a", b"b", b"c", b"d"], ops.clone());
+        crashed(name, &[b"a", b"b", b"c", b"d"], &ops);
     }
 }
 
@@ -145,7 +116,7 @@ fn batches_are_applied_whole_or_not_at_all() {
         })
         .collect();
     for case in CASES {
-        crashed(case.name, &[b"a", b"b", b"c", b"d"], ops.clone());
+        crashed(case.name, &[b"a", b"b", b"c", b"d"], &ops);
     }
 }
 
@@ -293,6 +264,7 @@ fn sixteen_keys_with_one_hash_are_all_kept() {
     for name in ["line/every-write", "page/interval"] {
         let setup = Setup {
             hash_mask: 0,
+            tuning: duramen::tuning::Tuning::default(),
             unit_bytes: 512,
             len_max: 64 << 10,
             keys: keys.iter().map(|key| key.to_vec()).collect(),

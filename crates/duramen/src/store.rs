@@ -29,6 +29,9 @@ use std::time::{Duration, Instant};
 /// A store on the media of this machine.
 pub type Store = StoreOn<Mapped>;
 
+/// Generations begin with the incarnation. Were the first one always the same, the records of another store, whose head alone
+/// was erased, would be valid in the blocks of a new one: so it is drawn below 2^22, which leaves 12 million opens.
+const INCARNATION_FIRST_MAX: u32 = (1 << 22) - 1;
 /// The first units of a new store, beyond the head.
 pub(crate) const UNITS_INITIAL: u32 = 16;
 /// Growth takes this share of what there is ...
@@ -361,7 +364,7 @@ impl<M: Medium> Core<M> {
     /// A record at `at` is no longer needed: its block has fewer live bytes.
     pub(crate) fn uncount(&self, at: Offset, bytes: u64, activity: &Activity) {
         self.blocks.of(at.0).live_sub(bytes);
-        activity.dead.fetch_add(bytes as i64, Relaxed);
+        activity.dead_add(bytes as i64);
     }
 
     /// Makes everything acknowledged so far durable.
@@ -594,13 +597,14 @@ impl<M: Medium> StoreOn<M> {
         write_free_headers(medium, u64::from(unit_bytes), head, units - head);
         medium.sync()?;
         let now = StoreClock::new(options.clock.clone(), 0).now();
+        let store_id = options.boot_id.map_or_else(random_id, |id| u64_at(&id, 0));
         let superblock = Superblock {
-            store_id: options.boot_id.map_or_else(random_id, |id| u64_at(&id, 0)),
+            store_id,
             sequence: 1,
             unit_bytes,
             clean: true,
             regime: Regime::Immediate,
-            incarnation: 0,
+            incarnation: store_id as u32 & INCARNATION_FIRST_MAX,
             boot_id: boot_id(options),
             epoch_base: 1,
             time_floor: 0,
@@ -643,11 +647,9 @@ impl<M: Medium> StoreOn<M> {
             recovered.mark_slot,
             superblock.incarnation,
             medium.granularity(),
+            Activity::recovered(recovered.keys, recovered.dead_bytes),
         );
         let clock = StoreClock::new(options.clock.clone(), recovered.time_floor);
-        let first: Arc<Activity> = epochs.register();
-        first.keys.store(recovered.keys as i64, Relaxed);
-        first.dead.store(recovered.dead_bytes as i64, Relaxed);
         let (unit_bytes, used_bytes) = (u64::from(superblock.unit_bytes), recovered.used_bytes);
         let id = NEXT_ID.fetch_add(1, Relaxed);
         let compaction = Compaction::new(&epochs, options.compaction_bytes_per_second);

@@ -33,7 +33,6 @@ use crate::log::space::Purpose;
 use crate::mutants::{Mutant, planted};
 use crate::reader::{Looked, Meta, Owed, Record, Stamp, Value};
 use crate::store::{Core, StoreOn};
-use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::reclaim::{self, Guard};
 use crate::sync::{Arc, Weak};
 use crate::{Error, KEY_BYTES_MAX, Result, VALUE_BYTES_MAX};
@@ -269,7 +268,7 @@ impl<M: Medium> Pen<M> {
             self.appender.open_cell(core, appended.at, fields, key, value.len());
         }
         self.appender.count_live(appended.bytes);
-        self.activity.written.fetch_add(appended.bytes, Relaxed);
+        self.activity.written_add(appended.bytes);
         let slot = Slot::new(appended.at).with_tombstone(new.is_none()).with_pending(grouped);
         let crowded = match found {
             Some((place, _)) => {
@@ -305,7 +304,7 @@ impl<M: Medium> Pen<M> {
     fn count_key(&self, old: Option<&Old<'_>>, now: bool) {
         let before = old.is_some_and(|old| !old.slot.is_tombstone());
         if before != now {
-            self.activity.keys.fetch_add(if before { -1 } else { 1 }, Relaxed);
+            self.activity.keys_add(if before { -1 } else { 1 });
         }
     }
 
@@ -535,7 +534,7 @@ impl<M: Medium> Pen<M> {
             }
         }
         drop(locks);
-        self.activity.written.fetch_add(appended.bytes, Relaxed);
+        self.activity.written_add(appended.bytes);
         self.members = members;
         self.members.shrink_to(1 << 20);
         applied.wrote = true;

@@ -620,3 +620,18 @@ fn threads_grow_and_use_a_medium_at_once() {
         assert_eq!(medium.len(), MIB + 31 * 64 * 1024);
     });
 }
+
+#[test]
+fn a_range_that_would_raise_a_signal_is_told_as_unreadable() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let options = MediaOptions { prefault: false, len_initial: 1 << 20, ..options(MediumKind::File) };
+    let medium = Mapped::open(&path, &options).unwrap();
+    medium.store(Offset(0), &[&[1; 4096]]);
+    assert_eq!(medium.unreadable(Offset(0), 1 << 20), []);
+    // Pages behind the end of the file cannot be faulted in, as those that the device does not give back.
+    std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(512 << 10).unwrap();
+    assert_eq!(medium.unreadable(Offset(0), 1 << 20), [512 << 10..1 << 20]);
+    assert_eq!(medium.unreadable(Offset(600 << 10), 100), [600 << 10..604 << 10]);
+    assert_eq!(medium.unreadable(Offset(100), 5000), []);
+}

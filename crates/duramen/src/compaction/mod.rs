@@ -425,7 +425,7 @@ impl<M: Medium> Core<M> {
             && !found.get().is_tombstone()
         {
             found.set(found.get().with_tombstone(true));
-            mover.activity.keys.fetch_sub(1, Relaxed);
+            mover.activity.keys_add(-1);
             self.expired.fetch_add(1, Relaxed);
             if found.get().stale() == 0 {
                 self.uncount(place, header.record_bytes(), &mover.activity);
@@ -511,7 +511,7 @@ impl<M: Medium> Core<M> {
                 if let Some(found) = locked.find(|slot| self.is_key_at(slot, key)) {
                     found.set(found.get().with_stale(found.get().stale() + 1));
                 }
-                mover.activity.dead.fetch_add(size as i64, Relaxed);
+                mover.activity.dead_add(size as i64);
                 superseded.push((hash, from));
             }
         }
@@ -529,7 +529,7 @@ impl<M: Medium> Core<M> {
             if let Some(found) = locked.find(|slot| self.is_key_at(slot, key)) {
                 found.set(found.get().with_stale(found.get().stale() + 1));
             }
-            mover.activity.dead.fetch_add(header.record_bytes() as i64, Relaxed);
+            mover.activity.dead_add(header.record_bytes() as i64);
         }
     }
 
@@ -649,7 +649,7 @@ impl<M: Medium> Core<M> {
             let entry = self.blocks.at(block.unit);
             let units = entry.units();
             entry.set_state(Use::Free);
-            mover.activity.dead.fetch_sub(block.bytes as i64, Relaxed);
+            mover.activity.dead_add(-(block.bytes as i64));
             self.space().give(block.unit, units);
             self.compaction.retired.fetch_sub(1, Relaxed);
             self.compaction.freed_units.fetch_add(u64::from(units), Relaxed);

@@ -558,6 +558,46 @@ mod tests {
         assert_eq!(lens, [(4096, 0), (8192, 0), (8192, 1)].into());
     }
 
+    /// Whether anything of `bytes` bytes at `at` may be lost once they were stored and persisted.
+    fn dirty_after_persist(model: Model, at: u64, bytes: u64, flush_short: bool) -> bool {
+        let medium = SimMedium::resume(Log::empty(model, 4096));
+        medium.grow(4096).unwrap();
+        medium.flush_short(flush_short);
+        medium.store(Offset(at), &[&vec![1; bytes as usize]]);
+        medium.persist(Offset(at), bytes);
+        let log = medium.take_log();
+        let mut walker = Walker::new(&log);
+        walker.advance(log.events.len());
+        !walker.is_settled()
+    }
+
+    #[test]
+    fn every_byte_of_every_range_is_certain_once_it_is_persisted() {
+        for at in 0..128 {
+            for bytes in 0..=300 {
+                assert!(!dirty_after_persist(Model::CacheLine, at, bytes, false), "{bytes} bytes at {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_acknowledged_while_dirty_are_seen() {
+        let mut seen = 0;
+        for at in 0..128 {
+            for bytes in 1..=300 {
+                let lines = crate::lines_of(at, bytes);
+                let left_out = (lines.end - lines.start) / 64 > bytes.div_ceil(64);
+                assert_eq!(
+                    dirty_after_persist(Model::CacheLine, at, bytes, true),
+                    left_out,
+                    "{bytes} at {at}"
+                );
+                seen += u32::from(left_out);
+            }
+        }
+        assert!(seen > 10_000, "{seen}");
+    }
+
     #[test]
     fn another_process_sees_every_store_and_none_of_them_is_certain() {
         let medium = SimMedium::resume(Log::empty(Model::CacheLine, 1 << 16));

@@ -1,0 +1,273 @@
+//! Media that fail: what cannot be read, bits and lines that changed, syncs that lie, growth that fails.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
+
+mod support;
+
+use duramen::{Batch, Durability, ErrorKind, Meta, Options, StoreOn, check_on, salvage_on};
+use duramen_media::sim::{Log, Memory, Model, Rng, SimMedium};
+use duramen_media::{LINE_BYTES, Medium, Offset};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use support::alone;
+
+const LEN_MAX: u64 = 64 << 10;
+
+fn options(boot: u8) -> Options {
+    Options {
+        durability: Durability::EveryWrite,
+        unit_bytes: Some(512),
+        recovery_threads: 1,
+        background: false,
+        clock: Some(Arc::new(|| 1_000)),
+        boot_id: Some([boot; 16]),
+        ..Options::default()
+    }
+}
+
+type Content = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// A store with every kind of record, closed; its bytes, its length, and what it holds.
+fn closed(model: Model) -> (Vec<[u64; 8]>, u64, Content) {
+    let medium = SimMedium::resume(Log::empty(model, LEN_MAX));
+    let store = StoreOn::open_on(medium.clone(), &options(1)).unwrap();
+    let mut content = Content::new();
+    for i in 0..20u8 {
+        let key = vec![i; 9];
+        store.put(&key, &[9; 30]).unwrap();
+        let meta = Meta { tag: i, expires_at: (i % 3 == 0).then_some(5_000), updatable: false };
+        store.put_with(&key, &[i; 60], meta).unwrap();
+        content.insert(key, vec![i; 60]);
+    }
+    for i in 0..5u8 {
+        assert!(store.delete(&[i; 9]).unwrap());
+        content.remove(&vec![i; 9]);
+    }
+    let mut batch = Batch::new();
+    for i in 100..110u8 {
+        batch.put(&[i; 9], &[i; 20]);
+        content.insert(vec![i; 9], vec![i; 20]);
+    }
+    let _ = store.apply(&batch).unwrap();
+    store.put(b"long long", &[77; 1500]).unwrap();
+    content.insert(b"long long".to_vec(), vec![77; 1500]);
+    store.close().unwrap();
+    let len = medium.len();
+    (medium.memory().snapshot(), len, content)
+}
+
+fn image(model: Model, lines: &[[u64; 8]], len: u64) -> SimMedium {
+    SimMedium::from_image(model, LEN_MAX, Arc::new(Memory::from_lines(lines, LEN_MAX)), len)
+}
+
+fn content_of(store: &StoreOn<SimMedium>) -> Content {
+    let mut content = Content::new();
+    store
+        .for_each(|value| {
+            content.insert(value.key().to_vec(), value.to_vec());
+        })
+        .unwrap();
+    content
+}
+
+/// Salvages into a new store; everything saved must be what was there.
+fn salvaged(medium: &SimMedium, content: &Content) -> usize {
+    let target = SimMedium::resume(Log::empty(Model::Byte, 1 << 20));
+    let target = StoreOn::open_on(target, &options(1)).unwrap();
+    let (saved, damage) = salvage_on(medium, &target, &options(2)).unwrap();
+    assert!(!damage.is_empty());
+    let found = content_of(&target);
+    assert_eq!(saved as usize, found.len());
+    for (key, value) in &found {
+        // An older version is the newest valid one when the newest, or a tombstone, is damaged: told above, and whole.
+        let older = value[..] == [9; 30] || value[..] == [key[0]; 60];
+        assert!(content.get(key) == Some(value) || older, "key {:?} is not what was written", &key[..1]);
+    }
+    found.len()
+}
+
+#[test]
+fn a_range_that_cannot_be_read_is_told_with_its_place_and_the_rest_saved() {
+    let _alone = alone();
+    for model in [Model::CacheLine, Model::Byte, Model::Page] {
+        let (lines, len, content) = closed(model);
+        // Real holes are as large as a page; the smallest that there can be is a line.
+        for bytes in [LINE_BYTES, 4096] {
+            let mut least = usize::MAX;
+            for at in (0..len).step_by(bytes as usize) {
+                let medium = image(model, &lines, len);
+                medium.poison(Offset(at), bytes);
+                let opened = StoreOn::open_on(medium.clone(), &options(2));
+                let error = opened.err().unwrap_or_else(|| panic!("opened with a hole at {at:#x}"));
+                assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+                let place = [format!("{at:#x}"), "superblock cannot be read".into()];
+                assert!(place.iter().any(|place| error.to_string().contains(place)), "{at:#x}: {error}");
+                // Both superblocks lie in different pages: one hole leaves one of them.
+                let report = check_on(&medium, &options(2)).unwrap();
+                assert!(report.damage.iter().any(|damage| damage.contains(&format!("{at:#x}"))));
+                least = least.min(salvaged(&medium, &content));
+            }
+            if bytes == LINE_BYTES {
+                assert!(
+                    least >= content.len() - 11,
+                    "a hole of one line cost {} keys",
+                    content.len() - least
+                );
+            }
+        }
+        let medium = image(model, &lines, len);
+        medium.poison(Offset(0), 8192);
+        let error = StoreOn::open_on(medium.clone(), &options(2)).unwrap_err();
+        assert!(error.to_string().contains("cannot be read"), "{error}");
+        assert!(check_on(&medium, &options(2)).is_err());
+    }
+}
+
+#[test]
+fn compaction_leaves_a_block_alone_that_cannot_be_read() {
+    let _alone = alone();
+    let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
+    let mut options = options(1);
+    options.tuning.compaction_bytes_min = Some(64);
+    options.compaction_dead_percent = 5;
+    let store = StoreOn::open_on(medium.clone(), &options).unwrap();
+    for round in 0..4u8 {
+        for i in 0..20u8 {
+            store.put(&[i], &[round; 60]).unwrap();
+        }
+    }
+    // Unit 32 is the first with records, of the first round: all dead.
+    medium.poison(Offset(32 * 512 + 64), 64);
+    for _ in 0..8 {
+        store.maintain().unwrap();
+    }
+    let stats = store.stats();
+    assert!(stats.compactions > 0 && stats.damaged_blocks == 1, "{stats:?}");
+    for i in 0..20u8 {
+        assert_eq!(store.get(&[i]).unwrap().as_deref(), Some(&[3; 60][..]));
+    }
+}
+
+/// Opens a damaged image: told, or nothing changed. Whether it was told.
+fn told_or_the_same(medium: &SimMedium, content: &Content, what: &str) -> bool {
+    let report = check_on(medium, &options(2));
+    let opened = StoreOn::open_on(medium.clone(), &options(2));
+    match opened {
+        Err(error) => {
+            assert!(matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported), "{what}: {error}");
+            assert!(report.is_err() || !report.unwrap().damage.is_empty(), "{what}: check sees nothing");
+            true
+        }
+        Ok(store) => {
+            assert!(content_of(&store) == *content, "{what}: damage was returned");
+            for (key, value) in content {
+                assert_eq!(store.get(key).unwrap().as_deref(), Some(&value[..]), "{what}");
+            }
+            medium.power_off();
+            false
+        }
+    }
+}
+
+#[test]
+fn a_flipped_bit_anywhere_is_told_and_never_returned() {
+    let _alone = alone();
+    let mut rng = Rng::new(11);
+    for model in [Model::CacheLine, Model::Page] {
+        let (lines, len, content) = closed(model);
+        let mut told = 0;
+        for _ in 0..3_000 {
+            let bit = rng.below(len * 8);
+            let medium = image(model, &lines, len);
+            medium.memory().flip_bit(bit);
+            told += u32::from(told_or_the_same(&medium, &content, &format!("bit {bit}")));
+        }
+        assert!(told > 100, "{told}");
+    }
+}
+
+#[test]
+fn a_line_that_changed_is_told_and_never_returned() {
+    let _alone = alone();
+    let mut rng = Rng::new(12);
+    let (lines, len, content) = closed(Model::CacheLine);
+    let count = (len / LINE_BYTES) as usize;
+    let mut told = 0;
+    for at in 0..count {
+        let other = lines[rng.below(count as u64) as usize];
+        let noise = std::array::from_fn(|_| rng.bits());
+        for (how, line) in [("zeros", [0; 8]), ("noise", noise), ("another line", other)] {
+            if line == lines[at] {
+                continue;
+            }
+            let medium = image(Model::CacheLine, &lines, len);
+            medium.memory().set_line(at as u32, u8::MAX, &line);
+            told += u32::from(told_or_the_same(&medium, &content, &format!("line {at} became {how}")));
+        }
+    }
+    assert!(told > 100, "{told}");
+}
+
+#[test]
+fn growth_that_fails_in_the_device_is_an_error_and_the_store_goes_on() {
+    let _alone = alone();
+    let medium = SimMedium::resume(Log::empty(Model::CacheLine, 4 << 20));
+    let mut options = options(1);
+    options.tuning.growth_bytes_min = 4096;
+    let store = StoreOn::open_on(medium.clone(), &options).unwrap();
+    let (mut failed, mut written) = (0, 0u32);
+    for i in 0..2_000u32 {
+        if i % 100 == 0 {
+            medium.fail_growth_in(0);
+        }
+        match store.put(&i.to_le_bytes(), &[1; 100]) {
+            Ok(()) => written += 1,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+                failed += 1;
+            }
+        }
+    }
+    assert!(failed > 5 && written > 1_900, "{failed} failed, {written} written");
+    assert_eq!(store.len(), u64::from(written));
+    store.close().unwrap();
+    let next = SimMedium::resume(medium.log());
+    assert_eq!(StoreOn::open_on(next, &options).unwrap().len(), u64::from(written));
+}
+
+#[test]
+fn a_sync_that_lies_leaves_whole_values_that_were_written_or_is_told() {
+    let _alone = alone();
+    let mut told = 0;
+    for lie in 0..16 {
+        let medium = SimMedium::resume(Log::empty(Model::Page, LEN_MAX));
+        let store = StoreOn::open_on(medium.clone(), &options(1)).unwrap();
+        medium.lie_sync_in(lie);
+        for i in 0..16u8 {
+            store.put(&[i % 4], &[i; 100]).unwrap();
+        }
+        medium.power_off();
+        drop(store);
+        let log = medium.log();
+        let mut walker = duramen_media::sim::Walker::new(&log);
+        walker.advance(log.events.len());
+        for choice in walker.choices(&mut Rng::new(u64::from(lie)), 60) {
+            let (memory, len) = walker.form(&choice);
+            let image = SimMedium::from_image(Model::Page, LEN_MAX, memory, len);
+            match StoreOn::open_on(image.clone(), &options(2)) {
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+                    told += 1;
+                }
+                Ok(store) => {
+                    for (key, value) in content_of(&store) {
+                        let i = value[0];
+                        assert!(i % 4 == key[0] && i < 16 && value == [i; 100], "key {key:?}: {i}");
+                    }
+                }
+            }
+            image.power_off();
+        }
+    }
+    assert!(told > 0, "no lie was ever told");
+}
