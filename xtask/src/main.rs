@@ -10,6 +10,7 @@
 //! | `miri` | unsafe code of format and index does nothing undefined |
 //! | `sanitize` | no data race and no misuse of memory under stress |
 //! | `stress` | many threads, every read verified, for as long as wanted |
+//! | `bench-peers` | nothing: it measures Duramen beside other engines |
 //! | `torture` | what was acknowledged survives SIGKILL, and nothing else comes back |
 //! | `power-cut` | the same when a machine with a real DAX device, DAX file system or disk loses its power |
 //!
@@ -102,6 +103,12 @@ enum Check {
         #[arg(long)]
         mutants: bool,
         /// What goes to duramen-crash, as `--seed 7 --minutes 20`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Measures Duramen beside RocksDB, LMDB, redb, fjall and a hash map; `--help` behind `--` lists the options
+    BenchPeers {
+        /// What goes to bench-peers, as `insert get --durability every-write`
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
@@ -226,6 +233,7 @@ fn run(check: Check) -> Result<bool> {
             Ok(clean)
         }
         Check::Stress { seed, minutes } => checking::stress(&repository(), seed, minutes),
+        Check::BenchPeers { arguments } => bench_peers(&arguments),
         Check::TortureChild(settings) => torture::child::run(&settings),
     }
 }
@@ -241,6 +249,22 @@ fn crash(mutants: bool, arguments: &[String]) -> Result<bool> {
     }
     let status =
         cargo.args(arguments).status().map_err(|e| Failure::new(format!("cannot run cargo: {e}")))?;
+    Ok(status.success())
+}
+
+/// Builds the adapters to other engines, which are a workspace of their own, and runs them where we are.
+///
+/// RocksDB is taken from the system (Debian: librocksdb-dev, libclang-dev) where it is, else built from source,
+/// which takes long.
+fn bench_peers(arguments: &[String]) -> Result<bool> {
+    let manifest = repository().join("crates/bench-peers/Cargo.toml");
+    let mut cargo = std::process::Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    cargo.args(["run", "--quiet", "--release", "--manifest-path"]).arg(manifest).arg("--").args(arguments);
+    let here = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
+    if std::env::var_os("ROCKSDB_LIB_DIR").is_none() && Path::new(&here).join("librocksdb.so").exists() {
+        cargo.env("ROCKSDB_LIB_DIR", here).env("ROCKSDB_INCLUDE_DIR", "/usr/include");
+    }
+    let status = cargo.status().map_err(|e| Failure::new(format!("cannot run cargo: {e}")))?;
     Ok(status.success())
 }
 

@@ -28,6 +28,7 @@ struct Args {
 #[derive(Subcommand)]
 enum Command {
     Serve(command::serve::Args),
+    Bench(command::bench::Args),
     Check(command::check::Args),
     Stats(command::stats::Args),
     Get(command::get::Args),
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let answer = match args.command {
         Command::Serve(args) => command::serve::run(&args),
+        Command::Bench(args) => command::bench::run(args),
         Command::Check(args) => command::check::run(&args),
         Command::Stats(args) => command::stats::run(&args),
         Command::Get(args) => command::get::run(&args),
@@ -76,8 +78,11 @@ fn main() -> ExitCode {
     }
 }
 
-/// The server tells whose matter its errors are; all others are about a store or a file.
+/// A benchmark and the server tell whose matter its errors are; all others are about a store or a file.
 fn code(error: &(dyn std::error::Error + 'static)) -> u8 {
+    if error.downcast_ref::<duramen_bench_kv::Failure>().is_some_and(duramen_bench_kv::Failure::is_usage) {
+        return 2;
+    }
     error.downcast_ref::<duramen_server::Error>().map_or(3, |error| error.kind().exit_code())
 }
 

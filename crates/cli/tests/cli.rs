@@ -196,6 +196,59 @@ fn serve_tells_whose_matter_it_is_by_its_exit_code() {
 }
 
 #[test]
+fn bench_kv_writes_what_the_report_reads_and_cleans_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let said = ends(
+        dir,
+        0,
+        &[
+            "bench", "kv", "insert", "get", "--keys", "2000", "--path", "store", "--json", "out.json",
+            "--html", "out.html",
+        ],
+    );
+    assert!(said.contains("throughput"), "{said}");
+    let run = duramen_bench_report::Run::read(&dir.join("out.json")).unwrap();
+    let groups: Vec<&str> = run.measurements.iter().map(|m| m.group.as_str()).collect();
+    assert_eq!((groups, run.complete), (vec!["insert", "get"], true));
+    assert!(run.measurements.iter().all(|m| m.bound.is_some() && !m.latency.is_empty()));
+    assert!(fs::read_to_string(dir.join("out.html")).unwrap().contains("insert"));
+    let mut left: Vec<_> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["out.html", "out.json"]);
+}
+
+#[test]
+fn bench_kv_tells_bad_input() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    store(dir, 10);
+    for (args, says) in [
+        (&["ycsb_a"][..], "nearest is ycsb-a"),
+        (&["growht"], "nearest is growth"),
+        (&["--variants", "in-drm"], "nearest is in-dram"),
+        (&["--targets", "delte"], "nearest is delete"),
+        (&["--records", "4+100"], "keys of 4 bytes"),
+        (&["--records", "huge"], "KEY+VALUE"),
+        (&["--threads", "0"], "1 to 1024"),
+        (&["--rate", "0"], "operations a second"),
+        (&["--durability", "never"], "every-write, manual"),
+        (&["--keys", "0"], "0 is not in 1.."),
+        (&["--distribution", "normal"], "uniform, zipfian or latest"),
+        (&["--json", "no/such/place.json"], "directory is not there"),
+        (&["insert", "--keys", "10", "--path", "duramen-data"], "--path where nothing is"),
+    ] {
+        let said = ends(dir, 2, &[&["bench", "kv"], args].concat());
+        assert!(said.contains(says), "{args:?}: {said}");
+    }
+    assert_eq!(
+        ends(dir, 0, &["get", "key3"]),
+        format!("{}\n", "v".repeat(200)),
+        "the store that was there is whole"
+    );
+}
+
+#[test]
 fn what_is_not_a_store_is_erased_only_when_that_is_said_twice() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();

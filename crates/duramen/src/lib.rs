@@ -77,6 +77,16 @@ pub const KEY_BYTES_MAX: usize = 64 << 10;
 /// The longest value, in bytes.
 pub const VALUE_BYTES_MAX: usize = 512 << 20;
 
+/// Parts of an operation by themselves, for the benchmark's breakdown.
+#[doc(hidden)]
+pub mod measuring {
+    /// Enters and leaves an epoch of readers, as every operation does.
+    #[inline]
+    pub fn pin() {
+        drop(crate::index::reclaim::pin());
+    }
+}
+
 /// The parsers of what is read from a medium, for fuzzing: any bytes, no panic.
 #[doc(hidden)]
 pub mod fuzzing {

@@ -1,2 +1,47 @@
 //! Named key-value workloads against the engine, each beside the time that its bare memory accesses take.
+//!
+//! | to | see |
+//! |---|---|
+//! | name a workload, a record shape, a distribution | [`Workload`], [`Shape`], [`Distribution`] |
+//! | measure another engine by the same workloads | [`Engine`], [`Session`], [`run`] |
+//! | measure Duramen | [`DuramenEngine`], [`targets`] |
+//!
+//! Invariants:
+//!
+//! 1. A workload is a function of its seed: the same seed gives the same operations on the same bytes, whatever the
+//!    engine, the thread schedule or the machine.
+//! 2. Every value that comes back is checked against the key it was asked for; the first wrong one ends the run
+//!    with an error and without figures.
+//! 3. Operations are made before the clock starts; what runs while it runs is stated in docs/bench-kv.md.
 #![forbid(unsafe_code)]
+
+pub mod bound;
+pub mod contender;
+mod distribution;
+mod duramen_engine;
+mod engine;
+mod failure;
+pub mod place;
+mod plan;
+pub mod probe;
+mod random;
+mod records;
+pub mod recovery;
+pub mod reporting;
+mod run;
+pub mod studies;
+pub mod suite;
+pub mod targets;
+pub mod variants;
+mod workload;
+
+pub use distribution::Distribution;
+/// What stores are opened by, for those who do not depend on the engine themselves.
+pub use duramen::{Durability, MediumKind, Options, PersistStep};
+pub use duramen_engine::DuramenEngine;
+pub use engine::{Changed, Engine, Session, Unwatched, Visit, Watch};
+pub use failure::{Failure, Result};
+pub use plan::{Plan, Steps};
+pub use records::{Records, Shape};
+pub use run::{Clock, Latency, Outcome, Pace, SLICE, Slice, check_all, run};
+pub use workload::{Op, Workload};

@@ -1,5 +1,6 @@
 //! One file per command.
 
+pub mod bench;
 pub mod check;
 pub mod del;
 pub mod dump;

@@ -1,0 +1,84 @@
+//! Engines as contenders of a suite: each opened anew in a directory beside the others.
+
+use crate::engine::Directory;
+use crate::fjall_engine::Fjall;
+use crate::level::{Level, Name};
+use crate::lmdb::Lmdb;
+use crate::map::Map;
+use crate::red::Red;
+use crate::rocks::Rocks;
+use duramen_bench_kv::contender::{Contender, Held, Opened};
+use duramen_bench_kv::place::Place;
+use duramen_bench_kv::{Durability, MediumKind, Options, Result};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// One engine at one level.
+pub struct Peer {
+    name: Name,
+    level: Level,
+    durability: &'static str,
+    directory: PathBuf,
+}
+
+impl Peer {
+    /// `name` at `level` in `directory`, which exists; `None` where the engine has no such level.
+    pub fn new(name: Name, level: Level, directory: &Path) -> Option<Self> {
+        Some(Self { name, level, durability: name.durability(level)?, directory: directory.to_owned() })
+    }
+
+    /// Whether its scans are in the order of keys.
+    pub fn is_ordered(&self) -> bool {
+        !matches!(self.name, Name::Duramen | Name::Papaya)
+    }
+
+    fn duramen(&self) -> Place {
+        let durability = match self.level {
+            Level::EveryWrite | Level::None => Durability::EveryWrite,
+            Level::Interval => Durability::Interval(Duration::from_secs(1)),
+        };
+        // Without durability there is no medium either: as the map, all in memory.
+        let medium = if self.level == Level::None { MediumKind::Volatile } else { MediumKind::Auto };
+        Place {
+            path: self.directory.join("duramen"),
+            options: Options { durability, medium, ..Options::default() },
+        }
+    }
+}
+
+fn held<'a, E: duramen_bench_kv::Engine + 'a>(
+    engine: E,
+    describe: &str,
+    directory: fn(&E) -> &Directory,
+) -> Box<dyn Opened + 'a> {
+    let describe = format!("{describe}, in {}", directory(&engine).path().display());
+    Box::new(Held { engine, medium_bytes: move |engine: &E| Some(directory(engine).bytes()), describe })
+}
+
+impl Contender for Peer {
+    fn name(&self) -> String {
+        self.name.text().into()
+    }
+
+    fn durability(&self) -> String {
+        self.durability.into()
+    }
+
+    fn open(&self) -> Result<Box<dyn Opened + '_>> {
+        let path = self.directory.join(self.name.text());
+        Ok(match self.name {
+            Name::Duramen => Box::new(self.duramen().fresh(true)?),
+            Name::RocksDb => held(Rocks::open(&path, self.level)?, "RocksDB 7.8", |engine| &engine.directory),
+            Name::Lmdb => {
+                held(Lmdb::open(&path, self.level)?, "LMDB through heed 0.22", |engine| &engine.directory)
+            }
+            Name::Redb => held(Red::open(&path, self.level)?, "redb 4", |engine| &engine.directory),
+            Name::Fjall => held(Fjall::open(&path, self.level)?, "fjall 3", |engine| &engine.directory),
+            Name::Papaya => Box::new(Held {
+                engine: Map::default(),
+                medium_bytes: |_: &Map| None,
+                describe: "papaya 0.2, in memory".into(),
+            }),
+        })
+    }
+}

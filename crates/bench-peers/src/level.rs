@@ -1,0 +1,126 @@
+//! What a write survives: engines are put side by side only at the same level.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// When an acknowledged write survives what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// A power failure, when the call returns.
+    EveryWrite,
+    /// A power failure some time after; what each engine survives at once is in [`Name::durability`].
+    Interval,
+    /// Nothing: everything is in memory.
+    None,
+}
+
+impl FromStr for Level {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "every-write" => Ok(Self::EveryWrite),
+            "interval" => Ok(Self::Interval),
+            "none" => Ok(Self::None),
+            _ => Err(format!("durability {name:?} is unknown; say every-write, interval or none")),
+        }
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::EveryWrite => "every-write",
+            Self::Interval => "interval",
+            Self::None => "none",
+        })
+    }
+}
+
+/// The engines, in the order in which they take their turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Name {
+    /// This project's.
+    Duramen,
+    /// The log-structured merge tree.
+    RocksDb,
+    /// The copy-on-write tree in a map.
+    Lmdb,
+    /// A copy-on-write tree in Rust.
+    Redb,
+    /// A log-structured merge tree in Rust.
+    Fjall,
+    /// A concurrent hash map in memory.
+    Papaya,
+}
+
+impl Name {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Duramen, Self::RocksDb, Self::Lmdb, Self::Redb, Self::Fjall, Self::Papaya];
+
+    /// As it is said and shown.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Duramen => "duramen",
+            Self::RocksDb => "rocksdb",
+            Self::Lmdb => "lmdb",
+            Self::Redb => "redb",
+            Self::Fjall => "fjall",
+            Self::Papaya => "papaya",
+        }
+    }
+
+    /// What its writes survive at `level`, in words; `None` where it has no such level.
+    pub fn durability(self, level: Level) -> Option<&'static str> {
+        use Level::{EveryWrite, Interval};
+        Some(match (self, level) {
+            (Self::Papaya | Self::Duramen, Level::None) => "none: in memory",
+            (_, Level::None) | (Self::Papaya, _) => return None,
+            (Self::Duramen, EveryWrite) => "every-write: a wait for the device shared by a group",
+            (Self::RocksDb, EveryWrite) => "every-write: WAL synced, group commit",
+            (Self::Lmdb, EveryWrite) => "every-write: each transaction synced",
+            (Self::Redb, EveryWrite) => "every-write: Durability::Immediate",
+            (Self::Fjall, EveryWrite) => "every-write: journal, SyncData",
+            (Self::Duramen, Interval) => "kill at once, power after 1 s, a prefix in time",
+            (Self::RocksDb, Interval) => "kill at once, power when the kernel wrote the WAL, a prefix",
+            (Self::Lmdb, Interval) => "kill at once; NOSYNC: power may damage the whole",
+            (Self::Redb, Interval) => "kill and power after 1 s: Durability::None, one Immediate a second",
+            (Self::Fjall, Interval) => "kill at once, power when the kernel wrote the journal",
+        })
+    }
+}
+
+impl FromStr for Name {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|engine| engine.text() == name).ok_or_else(|| {
+            let all: Vec<&str> = Self::ALL.into_iter().map(Self::text).collect();
+            format!("engine {name:?} is unknown; say {}", all.join(", "))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_in_memory_is_never_beside_one_on_a_disk() {
+        for level in [Level::EveryWrite, Level::Interval] {
+            assert_eq!(Name::Papaya.durability(level), None);
+            assert!(Name::ALL.iter().filter(|name| name.durability(level).is_some()).count() == 5);
+        }
+        assert_eq!(Name::RocksDb.durability(Level::None), None);
+    }
+
+    #[test]
+    fn names_are_read_back_and_unknown_ones_told() {
+        for name in Name::ALL {
+            assert_eq!(name.text().parse::<Name>(), Ok(name));
+        }
+        assert!("mysql".parse::<Name>().unwrap_err().contains("rocksdb"));
+        assert!("never".parse::<Level>().unwrap_err().contains("every-write"));
+    }
+}

@@ -1,0 +1,13 @@
+//! The workloads of `duramen bench kv` on what a user would take instead, beside Duramen: same bytes, same run, in
+//! turn, and only at the same durability.
+
+pub mod contenders;
+mod engine;
+mod fjall_engine;
+mod level;
+mod lmdb;
+mod map;
+mod red;
+mod rocks;
+
+pub use level::{Level, Name};

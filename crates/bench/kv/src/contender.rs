@@ -1,0 +1,155 @@
+//! What is measured beside what: an engine, or a variant of one, that can be made anew for each round.
+
+use crate::engine::{Engine, Watch};
+use crate::place::{Place, anonymous_bytes};
+use crate::run::check_all;
+use crate::{Latency, Outcome, Pace, Plan, Records, Result, run};
+
+/// An engine that can be opened on nothing, as often as wanted.
+pub trait Contender {
+    /// Its name in tables; contenders of one run differ in it.
+    fn name(&self) -> String;
+
+    /// When an acknowledged write survives what, in a few words. Only contenders of the same are compared.
+    fn durability(&self) -> String;
+
+    /// Makes an empty store, which goes when the value does.
+    ///
+    /// # Errors
+    /// As the engine says; usage, when something is there.
+    fn open(&self) -> Result<Box<dyn Opened + '_>>;
+}
+
+/// An open engine, whatever its type.
+pub trait Opened {
+    /// Runs `plan`.
+    ///
+    /// # Errors
+    /// As [`run`].
+    fn run(
+        &self,
+        records: &Records,
+        plan: &Plan,
+        latency: Latency,
+        pace: Pace,
+        watch: &dyn Watch,
+    ) -> Result<Outcome>;
+
+    /// Reads and checks all keys below `keys`.
+    ///
+    /// # Errors
+    /// As [`check_all`].
+    fn check_all(&self, records: &Records, keys: u64) -> Result<()>;
+
+    /// Bytes that the store takes on its medium now; `None` where it has none.
+    fn medium_bytes(&self) -> Option<u64>;
+
+    /// A line about the store and its medium.
+    fn describe(&self) -> String;
+}
+
+/// An engine with what it takes on its medium, and what removes it.
+pub struct Held<E, F> {
+    /// The engine.
+    pub engine: E,
+    /// Bytes on the medium.
+    pub medium_bytes: F,
+    /// A line about it.
+    pub describe: String,
+}
+
+impl<E: Engine, F: Fn(&E) -> Option<u64>> Opened for Held<E, F> {
+    fn run(
+        &self,
+        records: &Records,
+        plan: &Plan,
+        latency: Latency,
+        pace: Pace,
+        watch: &dyn Watch,
+    ) -> Result<Outcome> {
+        run(&self.engine, records, plan, latency, pace, watch)
+    }
+
+    fn check_all(&self, records: &Records, keys: u64) -> Result<()> {
+        check_all(&self.engine, records, keys)
+    }
+
+    fn medium_bytes(&self) -> Option<u64> {
+        (self.medium_bytes)(&self.engine)
+    }
+
+    fn describe(&self) -> String {
+        self.describe.clone()
+    }
+}
+
+/// Duramen, opened in one way.
+#[derive(Clone, Debug)]
+pub struct Duramen {
+    /// Its name in tables.
+    pub name: String,
+    /// Where, and how.
+    pub place: Place,
+    /// Whether values may change in place.
+    pub updatable: bool,
+}
+
+impl Contender for Duramen {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn durability(&self) -> String {
+        crate::duramen_engine::durability_name(self.place.options.durability)
+    }
+
+    fn open(&self) -> Result<Box<dyn Opened + '_>> {
+        Ok(Box::new(self.place.fresh(self.updatable)?))
+    }
+}
+
+impl Opened for crate::place::Fresh {
+    fn run(
+        &self,
+        records: &Records,
+        plan: &Plan,
+        latency: Latency,
+        pace: Pace,
+        watch: &dyn Watch,
+    ) -> Result<Outcome> {
+        run(self.engine(), records, plan, latency, pace, watch)
+    }
+
+    fn check_all(&self, records: &Records, keys: u64) -> Result<()> {
+        check_all(self.engine(), records, keys)
+    }
+
+    fn medium_bytes(&self) -> Option<u64> {
+        Some(self.engine().store().stats().used_bytes)
+    }
+
+    fn describe(&self) -> String {
+        self.engine().store().describe()
+    }
+}
+
+/// What a load took of memory and medium.
+#[derive(Clone, Copy, Debug)]
+pub struct Space {
+    /// Anonymous memory per record, in bytes. Known of the first store in a process only: later ones are given
+    /// memory that the allocator kept of those before.
+    pub dram: Option<f64>,
+    /// Medium per record, in bytes.
+    pub medium: Option<f64>,
+}
+
+impl Space {
+    /// Of `keys` records, when memory was `before` before the store was opened.
+    pub(crate) fn of(opened: &dyn Opened, before: Option<u64>, keys: u64) -> Self {
+        let keys = keys as f64;
+        Self {
+            dram: before.map(|before| anonymous_bytes().saturating_sub(before) as f64 / keys),
+            medium: opened.medium_bytes().map(|bytes| bytes as f64 / keys),
+        }
+    }
+}

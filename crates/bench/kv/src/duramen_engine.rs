@@ -1,0 +1,118 @@
+//! Duramen behind the door of the benchmark.
+
+use crate::engine::{Changed, Engine, Session, Visit};
+use crate::{Result, random};
+use duramen::{Durability, Meta, Options, StoreOn, Update, WriterOn};
+use duramen_media::{Mapped, Medium};
+use std::path::Path;
+
+/// A store of Duramen's on medium `M`.
+pub struct DuramenEngine<M: Medium = Mapped> {
+    store: StoreOn<M>,
+    updatable: bool,
+}
+
+impl DuramenEngine {
+    /// Opens the store at `path`. `updatable`: whether values are put so that 8 bytes may change in place.
+    ///
+    /// # Errors
+    /// As [`Options::open`].
+    pub fn open(path: &Path, options: &Options, updatable: bool) -> Result<Self> {
+        Ok(Self::new(options.open(path)?, updatable))
+    }
+}
+
+impl<M: Medium> DuramenEngine<M> {
+    /// Over an open store.
+    pub fn new(store: StoreOn<M>, updatable: bool) -> Self {
+        Self { store, updatable }
+    }
+
+    /// The store.
+    pub fn store(&self) -> &StoreOn<M> {
+        &self.store
+    }
+
+    /// Closes the store.
+    ///
+    /// # Errors
+    /// As [`StoreOn::close`].
+    pub fn close(self) -> Result<()> {
+        Ok(self.store.close()?)
+    }
+}
+
+/// `every-write`, `interval(1s)`, `manual`.
+pub(crate) fn durability_name(durability: Durability) -> String {
+    match durability {
+        Durability::EveryWrite => "every-write".into(),
+        Durability::Interval(interval) => format!("interval({interval:?})"),
+        Durability::Manual => "manual".into(),
+    }
+}
+
+impl<M: Medium> Engine for DuramenEngine<M> {
+    type Session<'a> = DuramenSession<M>;
+
+    fn session(&self) -> Result<DuramenSession<M>> {
+        let meta = Meta { updatable: self.updatable, ..Meta::default() };
+        Ok(DuramenSession { writer: self.store.writer()?, store: self.store.clone(), meta })
+    }
+}
+
+/// A writer of Duramen's, and the store to read from.
+pub struct DuramenSession<M: Medium = Mapped> {
+    writer: WriterOn<M>,
+    store: StoreOn<M>,
+    meta: Meta,
+}
+
+impl<M: Medium> Session for DuramenSession<M> {
+    #[inline]
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        Ok(self.writer.put_with(key, value, self.meta)?)
+    }
+
+    #[inline]
+    fn get(&mut self, key: &[u8], into: &mut Vec<u8>) -> Result<bool> {
+        Ok(self.store.get_into(key, into)?)
+    }
+
+    #[inline]
+    fn get_many(&mut self, keys: &[&[u8]], visit: &mut Visit<'_>) -> Result<()> {
+        for (i, value) in self.store.get_many(keys)?.iter().enumerate() {
+            visit(i, value.as_ref().map(|value| value.bytes()))?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn update(&mut self, key: &[u8], at: usize, bytes: &[u8]) -> Result<Changed> {
+        Ok(match self.writer.update(key, at, bytes)? {
+            Update::InPlace => Changed::InPlace,
+            Update::NewVersion => Changed::Rewritten,
+            Update::Absent => Changed::Absent,
+        })
+    }
+
+    #[inline]
+    fn delete(&mut self, key: &[u8]) -> Result<bool> {
+        Ok(self.writer.delete(key)?)
+    }
+
+    /// From a random place of the index, in its order: a hash index has no other. It visits about `count`.
+    fn scan(&mut self, key: &[u8], count: usize, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize> {
+        let seed = key.iter().fold(0u64, |seed, byte| seed.rotate_left(8) ^ u64::from(*byte));
+        let (mut cursor, mut seen) = (self.store.cursor_at(random::mix(seed)), 0);
+        while seen < count {
+            cursor = self.store.scan(cursor, count - seen, &mut |value| {
+                seen += 1;
+                visit(value.key(), value.bytes());
+            })?;
+            if cursor == 0 {
+                break;
+            }
+        }
+        Ok(seen)
+    }
+}

@@ -1,0 +1,51 @@
+//! What stops a benchmark, and whose matter it is.
+
+use std::fmt;
+
+/// What stops a benchmark.
+#[derive(Debug)]
+pub struct Failure {
+    text: String,
+    usage: bool,
+}
+
+/// A result whose error is a [`Failure`].
+pub type Result<T> = std::result::Result<T, Failure>;
+
+impl Failure {
+    /// The store, the system or a wrong value stopped it.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self { text: text.into(), usage: false }
+    }
+
+    /// What was asked for cannot be done: to be said otherwise.
+    pub fn usage(text: impl Into<String>) -> Self {
+        Self { text: text.into(), usage: true }
+    }
+
+    /// Whether the command line is what must change.
+    #[must_use]
+    pub fn is_usage(&self) -> bool {
+        self.usage
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl From<duramen::Error> for Failure {
+    fn from(error: duramen::Error) -> Self {
+        Self::new(error.to_string())
+    }
+}
+
+impl From<duramen_media::Error> for Failure {
+    fn from(error: duramen_media::Error) -> Self {
+        Self::new(error.to_string())
+    }
+}

@@ -1,0 +1,357 @@
+//! What is not one workload: growth, recovery, the cost of compaction, the parts of an operation.
+
+use crate::bound::batches;
+use crate::contender::{Contender, Duramen};
+use crate::engine::{Engine, Session, Watch};
+use crate::place::Place;
+use crate::probe::{Meter, Mode, Probe, time_this_thread, timing_cost};
+use crate::recovery::recover_copy;
+use crate::suite::{Cell, Settings, measure};
+use crate::targets::median;
+use crate::variants::probed;
+use crate::{
+    Changed, Clock, DuramenEngine, Failure, Latency, Op, Outcome, Pace, Plan, Records, Result, Shape,
+    Workload, reporting, run,
+};
+use duramen::Options;
+use duramen_bench_report::{Better, Measurement, Metric, Part, Unit};
+use duramen_media::Mapped;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// The names of all studies.
+pub const NAMES: [&str; 4] = ["growth", "recovery", "compaction", "breakdown"];
+
+/// The study called `name`; `None` when there is none.
+///
+/// # Errors
+/// What the store, the medium or a wrong value gives.
+pub fn named(
+    name: &str,
+    place: &Place,
+    settings: &Settings,
+    watch: &dyn Watch,
+) -> Option<Result<Vec<Measurement>>> {
+    Some(match name {
+        "growth" => growth(place, settings, watch),
+        "recovery" => recovery(place, settings, watch),
+        "compaction" => compaction(place, settings, watch),
+        "breakdown" => breakdown(place, settings, watch),
+        _ => return None,
+    })
+}
+
+fn duramen(name: &str, place: &Place, options: Options) -> Duramen {
+    Duramen { name: name.into(), place: Place { path: place.path.clone(), options }, updatable: false }
+}
+
+/// Inserts from empty, each timed: percentiles to the 99.99th, the longest pause, and both over time.
+fn growth(place: &Place, settings: &Settings, watch: &dyn Watch) -> Result<Vec<Measurement>> {
+    let settings = Settings {
+        workloads: vec![Workload::named("insert")?.clone()],
+        latency: Latency::Every,
+        ..settings.clone()
+    };
+    let (cells, _) = measure(&[&duramen("duramen", place, place.options.clone())], &settings, watch)?;
+    let mut all = Vec::new();
+    for cell in &cells {
+        let mut one = reporting::measurement(cell, &settings)?;
+        one.group = "growth".into();
+        let longest = |over: u64| -> f64 {
+            let slices = cell.outcomes.iter().flat_map(|outcome| &outcome.series);
+            slices.filter(|slice| slice.nanos_max > over).count() as f64 / cell.outcomes.len() as f64
+        };
+        let count = |value| Metric::once(value, Unit::Count, Better::Lower);
+        one.metrics.insert("tenths of a second with a pause over 1 ms".into(), count(longest(1_000_000)));
+        one.metrics.insert("with a pause over 5 ms".into(), count(longest(5_000_000)));
+        all.push(one);
+    }
+    Ok(all)
+}
+
+/// Recovery at a quarter, a half and all of the records, by each number of threads.
+fn recovery(place: &Place, settings: &Settings, watch: &dyn Watch) -> Result<Vec<Measurement>> {
+    let mut all: Vec<Measurement> = Vec::new();
+    for &shape in &settings.shapes {
+        let records = Records::new(shape);
+        for part in [4, 2, 1] {
+            let keys = settings.keys / part;
+            if keys == 0 {
+                continue;
+            }
+            let store = place.fresh(false)?;
+            let plan = Plan::new(Workload::named("insert")?, keys, keys, 1, settings.seed)?;
+            run(store.engine(), &records, &plan, Latency::None, Pace::Closed, watch)?;
+            let mut samples = vec![(Vec::new(), Vec::new()); settings.threads.len()];
+            for _ in 0..settings.rounds.max(1) {
+                for (threads, (seconds, rates)) in settings.threads.iter().zip(&mut samples) {
+                    let found = recover_copy(place, store.path(), *threads, keys)?;
+                    seconds.push(found.seconds);
+                    rates.push(found.records as f64 / found.seconds);
+                }
+            }
+            for (threads, (seconds, rates)) in settings.threads.iter().zip(&samples) {
+                let mut one = Measurement::new("recovery", "duramen")
+                    .with("record", shape.to_string())
+                    .with("threads", *threads)
+                    .with("keys", keys);
+                let rate = Metric::from_samples(rates, Unit::OperationsPerSecond, Better::Higher);
+                one.metrics.extend(rate.map(|m| ("records".into(), m)));
+                let time = Metric::from_samples(seconds, Unit::Seconds, Better::Lower);
+                one.metrics.extend(time.map(|m| ("time".into(), m)));
+                all.push(one);
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Half overwrites, half gets, with background compaction and without, in turn. Without it space is never
+/// reclaimed, so that the difference is all that compaction costs the foreground.
+fn compaction(place: &Place, settings: &Settings, watch: &dyn Watch) -> Result<Vec<Measurement>> {
+    let settings = Settings {
+        workloads: vec![Workload::named("mixed-50-50")?.clone()],
+        // Each key overwritten once on average: a quarter dead begins compaction, half keeps it at work.
+        ops: settings.ops.max(settings.keys * 2),
+        ..settings.clone()
+    };
+    let with = duramen("with compaction", place, place.options.clone());
+    let without = duramen("without", place, Options { background: false, ..place.options.clone() });
+    let (cells, _) = measure(&[&with as &dyn Contender, &without], &settings, watch)?;
+    let mut all = Vec::new();
+    for pair in cells.chunks(2) {
+        let [with, without] = pair else { continue };
+        let rates =
+            |cell: &Cell| cell.outcomes.iter().map(crate::Outcome::ops_per_second).collect::<Vec<_>>();
+        let costs: Vec<f64> = rates(with)
+            .iter()
+            .zip(rates(without))
+            .map(|(with, without)| (1.0 - with / without) * 100.0)
+            .collect();
+        for cell in pair {
+            let mut one = reporting::measurement(cell, &settings)?;
+            one.group = "compaction".into();
+            if cell.contender == with.contender {
+                let cost = Metric::from_samples(&costs, Unit::Percent, Better::Lower);
+                one.metrics.extend(cost.map(|m| ("throughput that compaction costs".into(), m)));
+            }
+            all.push(one);
+        }
+    }
+    Ok(all)
+}
+
+/// What one thread's operations are made of, and what they write.
+///
+/// Four stores are loaded and worked on alike. A plain one gives the time of an operation. One over a medium
+/// without flushes and drains gives what is left without them; the difference is *persist*. (Timing drains one by one
+/// does not show it: the CPU goes on and waits at the next store.) One over a medium whose calls are timed gives
+/// *log*, storing the record and beginning its write-back, less what reading the clock adds, calls over 50 µs left
+/// out, in which somebody else had the CPU. One counts bytes. *Index* is the time of asking for a key that is
+/// absent, which reads an index line and no record, less *epoch*: entering and leaving an epoch of readers, measured
+/// alone. *Rest* is what is left: checksums, the old record, and what the CPU overlaps, which makes it less.
+fn breakdown(place: &Place, settings: &Settings, watch: &dyn Watch) -> Result<Vec<Measurement>> {
+    let mut all = Vec::new();
+    for &shape in &settings.shapes {
+        let one = Breakdown { place, settings, shape, records: &Records::new(shape), watch };
+        all.extend(one.measure()?);
+    }
+    Ok(all)
+}
+
+const PARTS_OF: [Op; 5] = [Op::Insert, Op::Get, Op::Update, Op::Overwrite, Op::Delete];
+
+struct Breakdown<'a> {
+    place: &'a Place,
+    settings: &'a Settings,
+    shape: Shape,
+    records: &'a Records,
+    watch: &'a dyn Watch,
+}
+
+/// What was seen of one workload over a probed medium, an operation.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    /// Nanoseconds of the whole.
+    nanos: f64,
+    /// Nanoseconds of storing records, when calls were timed.
+    log: f64,
+    /// Bytes, when they were counted.
+    flushed: f64,
+    stored: f64,
+}
+
+impl Breakdown<'_> {
+    fn measure(&self) -> Result<Vec<Measurement>> {
+        let (plain, absent) = self.plain()?;
+        let epoch = pin_nanos();
+        let timed = self.probed(Mode::Time)?;
+        let bare = self.probed(Mode::NoPersist)?;
+        let counted = self.probed(Mode::Count)?;
+        let mut all = Vec::new();
+        for (at, op) in PARTS_OF.into_iter().enumerate() {
+            let (total, log, bare) = (plain[at], timed[at].log, bare[at].nanos);
+            let (flushed, stored) = (counted[at].flushed, counted[at].stored);
+            // A get persists nothing: the difference would be noise.
+            let persist = if op == Op::Get { 0.0 } else { total - bare };
+            let index = (absent - epoch).max(0.0);
+            let rest = total - log - persist - index - epoch;
+            let mut one = Measurement::new("breakdown", op.name())
+                .with("record", self.shape.to_string())
+                .with("keys", self.settings.keys);
+            one.metrics
+                .insert("time of an operation".into(), Metric::once(total, Unit::Nanoseconds, Better::Lower));
+            for (name, ns) in
+                [("index", index), ("log", log), ("persist", persist), ("epoch", epoch), ("rest", rest)]
+            {
+                one.breakdown.push(Part { name: name.into(), ns: ns.max(0.0) });
+                one.metrics.insert(name.into(), Metric::once(ns, Unit::Nanoseconds, Better::Lower));
+            }
+            if let Some(user) = self.user_bytes(op) {
+                let ratio = |bytes: f64| Metric::once(bytes / user, Unit::Ratio, Better::Lower);
+                one.metrics.insert("flushed per byte written".into(), ratio(flushed));
+                one.metrics.insert("stored per byte written".into(), ratio(stored));
+            }
+            all.push(one);
+        }
+        Ok(all)
+    }
+
+    /// Bytes that the caller wrote by one operation.
+    fn user_bytes(&self, op: Op) -> Option<f64> {
+        match op {
+            Op::Insert | Op::Overwrite => Some(self.shape.bytes() as f64),
+            Op::Update => Some(8.0),
+            Op::Delete => Some(self.shape.key_bytes() as f64),
+            _ => None,
+        }
+    }
+
+    fn plan(&self, op: Op) -> Result<Plan> {
+        let settings = self.settings;
+        Plan::new(Workload::named(op.name())?, settings.keys, settings.ops, 1, settings.seed)
+    }
+
+    /// Nanoseconds of each operation, and of asking for an absent key.
+    fn plain(&self) -> Result<(Vec<f64>, f64)> {
+        let (mut times, mut absents) = (vec![Vec::new(); PARTS_OF.len()], Vec::new());
+        for _ in 0..self.settings.rounds.max(1) {
+            for updatable in [false, true] {
+                let store = self.place.fresh(updatable)?;
+                for (at, op) in PARTS_OF.into_iter().enumerate() {
+                    // Values that are updated in place are put and read otherwise.
+                    if op != Op::Insert && updatable != (op == Op::Update) {
+                        continue;
+                    }
+                    let plan = self.plan(op)?;
+                    let found =
+                        run(store.engine(), self.records, &plan, Latency::None, Pace::Closed, self.watch)?;
+                    if !updatable || op == Op::Update {
+                        times[at].push(self.nanos(&found));
+                    }
+                    if op == Op::Get {
+                        absents.push(self.absent_nanos(store.engine())?);
+                    }
+                }
+            }
+        }
+        let median_of = |samples: &Vec<f64>| median(samples).unwrap_or_default();
+        Ok((times.iter().map(median_of).collect(), median_of(&absents)))
+    }
+
+    fn absent_nanos(&self, engine: &DuramenEngine) -> Result<f64> {
+        let (mut session, mut key, mut value) = (engine.session()?, Vec::new(), Vec::new());
+        let (keys, ops) = (self.settings.keys, self.settings.ops);
+        let mut result = Ok(false);
+        let nanos = batches(self.settings.clock, ops, |i| {
+            // In an order that no prefetcher follows: the key's hash is what is looked up.
+            self.records.key(keys * 2 + i, &mut key);
+            let found = session.get(&key, &mut value);
+            if !matches!(found, Ok(false)) {
+                result = found;
+            }
+        });
+        if result? {
+            return Err(Failure::new("a key that was never put is there: there are no figures"));
+        }
+        Ok(nanos)
+    }
+
+    /// Each operation over a probed medium.
+    fn probed(&self, mode: Mode) -> Result<Vec<Seen>> {
+        let mut seen = vec![Seen::default(); PARTS_OF.len()];
+        for updatable in [false, true] {
+            let meter = Arc::new(Meter::default());
+            let (store, _remove) = probed(self.place, mode, &meter)?;
+            let engine = TimedEngine(DuramenEngine::new(store, updatable));
+            for (at, op) in PARTS_OF.into_iter().enumerate() {
+                if op != Op::Insert && updatable != (op == Op::Update) {
+                    continue;
+                }
+                let plan = self.plan(op)?;
+                meter.reset();
+                let found = run(&engine, self.records, &plan, Latency::None, Pace::Closed, self.watch)?;
+                if updatable && op == Op::Insert {
+                    continue;
+                }
+                let (ops, write) = (found.ops as f64, &meter.write);
+                let cost = timing_cost().as_nanos() as f64 * write.calls() as f64;
+                seen[at] = Seen {
+                    nanos: self.nanos(&found),
+                    log: (write.nanos() as f64 - cost).max(0.0) / ops,
+                    flushed: meter.flushed_bytes.load(Relaxed) as f64 / ops,
+                    stored: meter.stored_bytes.load(Relaxed) as f64 / ops,
+                };
+            }
+        }
+        Ok(seen)
+    }
+
+    fn nanos(&self, outcome: &Outcome) -> f64 {
+        match self.settings.clock {
+            Clock::Wall => outcome.nanos_per_op(),
+            Clock::Cpu => outcome.cpu_nanos_per_op(),
+        }
+    }
+}
+
+/// Entering and leaving an epoch of readers, as each operation does, by itself.
+fn pin_nanos() -> f64 {
+    batches(Clock::Wall, 1_000_000, |_| duramen::measuring::pin())
+}
+
+/// An engine whose threads' calls of the medium are timed.
+struct TimedEngine(DuramenEngine<Probe<Mapped>>);
+
+struct TimedSession(crate::duramen_engine::DuramenSession<Probe<Mapped>>);
+
+impl Engine for TimedEngine {
+    type Session<'a> = TimedSession;
+
+    fn session(&self) -> Result<TimedSession> {
+        time_this_thread(true);
+        Ok(TimedSession(self.0.session()?))
+    }
+}
+
+impl Session for TimedSession {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.0.put(key, value)
+    }
+
+    fn get(&mut self, key: &[u8], into: &mut Vec<u8>) -> Result<bool> {
+        self.0.get(key, into)
+    }
+
+    fn update(&mut self, key: &[u8], at: usize, bytes: &[u8]) -> Result<Changed> {
+        self.0.update(key, at, bytes)
+    }
+
+    fn delete(&mut self, key: &[u8]) -> Result<bool> {
+        self.0.delete(key)
+    }
+
+    fn scan(&mut self, key: &[u8], count: usize, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize> {
+        self.0.scan(key, count, visit)
+    }
+}

@@ -1,0 +1,227 @@
+//! Workloads × record shapes × threads × contenders, in rounds: A B A B.
+//!
+//! In a round each contender makes a store for each shape and number of threads, and does the workloads on it in their
+//! given order; a workload that finds other keys than those of the load has a new store loaded first, untimed.
+
+use crate::bound::Scratch;
+use crate::contender::{Contender, Opened, Space};
+use crate::engine::Watch;
+use crate::place::{Place, anonymous_bytes};
+use crate::{Clock, Distribution, Latency, Op, Outcome, Pace, Plan, Records, Result, Shape, Workload};
+use std::collections::BTreeMap;
+
+/// What is run.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Workloads, in the order in which they are run.
+    pub workloads: Vec<Workload>,
+    /// Sizes of records.
+    pub shapes: Vec<Shape>,
+    /// Numbers of threads.
+    pub threads: Vec<usize>,
+    /// Records that the load inserts.
+    pub keys: u64,
+    /// Operations of each workload but the load.
+    pub ops: u64,
+    /// How often everything is done.
+    pub rounds: u32,
+    /// What is timed.
+    pub latency: Latency,
+    /// By which clock.
+    pub clock: Clock,
+    /// When operations begin.
+    pub pace: Pace,
+    /// Of keys and order.
+    pub seed: u64,
+    /// Where bounds are measured, as the store is opened; `None` to leave them out.
+    pub bounds: Option<Place>,
+    /// Whether each store's every value is checked, whole, after its workloads.
+    pub check_all: bool,
+}
+
+/// One point of the matrix, for one contender.
+#[derive(Debug)]
+pub struct Cell {
+    /// The workload.
+    pub workload: Workload,
+    /// Who.
+    pub contender: String,
+    /// What its writes survive.
+    pub durability: String,
+    /// Sizes of records.
+    pub shape: Shape,
+    /// Threads.
+    pub threads: usize,
+    /// Records that there were, or that were inserted.
+    pub keys: u64,
+    /// One a round.
+    pub outcomes: Vec<Outcome>,
+    /// What the accesses take alone, in nanoseconds an operation; one a round.
+    pub bounds: Vec<f64>,
+    /// What a load took; one a round.
+    pub spaces: Vec<Space>,
+}
+
+/// Runs all of it. Returns the cells in the order of workload, shape, threads, contender, and a line about each
+/// contender's store.
+///
+/// # Errors
+/// The first that happens: nothing is left out silently.
+pub fn measure(
+    contenders: &[&dyn Contender],
+    settings: &Settings,
+    watch: &dyn Watch,
+) -> Result<(Vec<Cell>, Vec<String>)> {
+    let mut suite = Suite { settings, watch, cells: Vec::new(), described: Vec::new() };
+    for _ in 0..settings.rounds.max(1) {
+        for &shape in &settings.shapes {
+            let records = Records::new(shape);
+            let bounds = suite.bounds(shape)?;
+            for &threads in &settings.threads {
+                for contender in contenders {
+                    suite.contend(*contender, &records, threads, &bounds)?;
+                }
+            }
+        }
+    }
+    let Suite { mut cells, described, .. } = suite;
+    let place = |cell: &Cell| {
+        let workload = settings.workloads.iter().position(|w| *w == cell.workload);
+        let shape = settings.shapes.iter().position(|s| *s == cell.shape);
+        (workload, shape, cell.threads)
+    };
+    cells.sort_by_key(place);
+    Ok((cells, described))
+}
+
+struct Suite<'a> {
+    settings: &'a Settings,
+    watch: &'a dyn Watch,
+    cells: Vec<Cell>,
+    described: Vec<String>,
+}
+
+impl Suite<'_> {
+    /// What the accesses of each operation take alone on records of `shape`.
+    fn bounds(&self, shape: Shape) -> Result<BTreeMap<Op, f64>> {
+        let Some(place) = &self.settings.bounds else { return Ok(BTreeMap::new()) };
+        let scratch = Scratch::new(&place.path, &place.options, shape, self.settings.keys)?;
+        let ops = Op::ALL.into_iter().filter(|op| self.settings.workloads.iter().any(|w| w.has(*op)));
+        let bounds = ops.filter_map(|op| Some((op, scratch.accesses(self.settings.clock, op, shape)?)));
+        Ok(bounds.collect())
+    }
+
+    fn contend(
+        &mut self,
+        contender: &dyn Contender,
+        records: &Records,
+        threads: usize,
+        bounds: &BTreeMap<Op, f64>,
+    ) -> Result<()> {
+        let settings = self.settings;
+        let mut store: Option<Box<dyn Opened + '_>> = None;
+        for workload in &settings.workloads {
+            let plan = Plan::new(workload, settings.keys, settings.ops, threads, settings.seed)?;
+            if workload.is_load() {
+                drop(store.take());
+                let before = self.described.is_empty().then(anonymous_bytes);
+                let opened = contender.open()?;
+                self.describe(contender, &*opened);
+                let outcome = opened.run(records, &plan, settings.latency, settings.pace, self.watch)?;
+                let space = Space::of(&*opened, before, settings.keys);
+                store = Some(opened);
+                self.keep(workload, contender, records, threads, outcome, Some(space), bounds);
+                continue;
+            }
+            let opened = match store.take() {
+                Some(opened) => opened,
+                None => self.load(contender, records, threads)?,
+            };
+            let outcome = opened.run(records, &plan, settings.latency, settings.pace, self.watch)?;
+            self.keep(workload, contender, records, threads, outcome, None, bounds);
+            let deletes = workload.has(Op::Delete);
+            if settings.check_all && !deletes {
+                opened.check_all(records, settings.keys)?;
+            }
+            if !workload.changes_keys() {
+                store = Some(opened);
+            }
+        }
+        Ok(())
+    }
+
+    /// A store with all keys, of which nothing is reported.
+    fn load<'c>(
+        &mut self,
+        contender: &'c dyn Contender,
+        records: &Records,
+        threads: usize,
+    ) -> Result<Box<dyn Opened + 'c>> {
+        let settings = self.settings;
+        let plan =
+            Plan::new(Workload::named("insert")?, settings.keys, settings.ops, threads, settings.seed)?;
+        let opened = contender.open()?;
+        self.describe(contender, &*opened);
+        opened.run(records, &plan, Latency::None, Pace::Closed, self.watch)?;
+        Ok(opened)
+    }
+
+    fn describe(&mut self, contender: &dyn Contender, opened: &dyn Opened) {
+        let line = format!("{}: {}", contender.name(), opened.describe());
+        if !self.described.contains(&line) {
+            self.described.push(line);
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "a row of the table has so many parts")]
+    fn keep(
+        &mut self,
+        workload: &Workload,
+        contender: &dyn Contender,
+        records: &Records,
+        threads: usize,
+        outcome: Outcome,
+        space: Option<Space>,
+        bounds: &BTreeMap<Op, f64>,
+    ) {
+        let (name, shape) = (contender.name(), records.shape());
+        let found = self.cells.iter_mut().position(|cell| {
+            cell.workload == *workload
+                && cell.contender == name
+                && cell.shape == shape
+                && cell.threads == threads
+        });
+        let at = found.unwrap_or_else(|| {
+            self.cells.push(Cell {
+                workload: workload.clone(),
+                contender: name,
+                durability: contender.durability(),
+                shape,
+                threads,
+                keys: self.settings.keys,
+                outcomes: vec![],
+                bounds: vec![],
+                spaces: vec![],
+            });
+            self.cells.len() - 1
+        });
+        let cell = &mut self.cells[at];
+        cell.outcomes.push(outcome);
+        cell.spaces.extend(space);
+        // A mix is bounded by its operations in their shares.
+        let shares =
+            workload.mix().iter().map(|(op, percent)| Some(bounds.get(op)? * f64::from(*percent) / 100.0));
+        cell.bounds.extend(shares.sum::<Option<f64>>());
+    }
+}
+
+/// The workload with another distribution, unless it has none to change.
+#[must_use]
+pub fn redistributed(workload: &Workload, distribution: Option<Distribution>) -> Workload {
+    match distribution {
+        Some(distribution) if !workload.is_load() && !workload.has(Op::Delete) => {
+            workload.with_distribution(distribution)
+        }
+        _ => workload.clone(),
+    }
+}

@@ -1,0 +1,123 @@
+//! Duramen in variants: the choices of its design, one changed at a time.
+//!
+//! | variant | differs from `duramen` in |
+//! |---|---|
+//! | `hybrid` | nothing: records on the medium, index in DRAM |
+//! | `in-dram` | records in anonymous memory too: nothing survives |
+//! | `step-…` | how lines are flushed: each instruction that the CPU has |
+//! | `no-persist` | nothing is flushed and nothing drained |
+//! | `unaligned` | units of space begin anywhere, not at stripes of the device |
+//! | `new-versions` | updates of 8 bytes write the whole value anew |
+//!
+//! Not among them, since the engine does not have them: the index on the medium (persistent residence), and one block
+//! that all threads append to (a writer belongs to its thread).
+
+use crate::contender::{Contender, Duramen, Held, Opened};
+use crate::engine::Engine;
+use crate::place::{Place, Remove};
+use crate::probe::{Meter, Mode, Probe};
+use crate::workload::unknown;
+use crate::{DuramenEngine, Result};
+use duramen::{Create, MediumKind, Options, PersistStep, StoreOn};
+use duramen_media::{Mapped, MediaOptions};
+use std::sync::Arc;
+
+// A multiple of 64, as a unit must be, and of nothing that a device's stripe is: 401 lines.
+const UNALIGNED_UNIT_BYTES: u32 = 401 * 64;
+
+/// The names of all variants on this machine.
+#[must_use]
+pub fn names() -> Vec<String> {
+    let fixed = ["hybrid", "in-dram", "no-persist", "unaligned", "new-versions"];
+    let steps = PersistStep::available().into_iter().map(|step| format!("step-{step}"));
+    fixed.into_iter().map(str::to_owned).chain(steps).collect()
+}
+
+/// The variant called `name` of what is opened as `place` says.
+///
+/// # Errors
+/// Usage, with the nearest name and all names.
+pub fn named(name: &str, place: &Place) -> Result<Box<dyn Contender>> {
+    let plain = |options: Options, updatable| -> Result<Box<dyn Contender>> {
+        let place = Place { path: place.path.clone(), options };
+        Ok(Box::new(Duramen { name: name.into(), place, updatable }))
+    };
+    let options = place.options.clone();
+    match name {
+        "duramen" | "hybrid" => plain(options, true),
+        "in-dram" => plain(Options { medium: MediumKind::Volatile, ..options }, true),
+        "unaligned" => plain(Options { unit_bytes: Some(UNALIGNED_UNIT_BYTES), ..options }, true),
+        "new-versions" => plain(options, false),
+        "no-persist" => Ok(Box::new(NoPersist { place: place.clone() })),
+        _ => {
+            let step = PersistStep::available().into_iter().find(|step| name == format!("step-{step}"));
+            let names = names();
+            match step {
+                Some(step) => plain(Options { persist_step: Some(step), ..options }, true),
+                None => Err(unknown(name, "variant", names.iter().map(String::as_str))),
+            }
+        }
+    }
+}
+
+/// Opens a new medium as the store's options say, under a probe.
+pub(crate) fn probed(
+    place: &Place,
+    mode: Mode,
+    meter: &Arc<Meter>,
+) -> Result<(StoreOn<Probe<Mapped>>, Remove)> {
+    let options = &place.options;
+    let media = MediaOptions {
+        kind: options.medium,
+        create: Create::CreateNew,
+        len_max: options.len_max,
+        persist_step: options.persist_step,
+        prefault: options.prefault,
+        ..MediaOptions::default()
+    };
+    let medium = Mapped::open(&place.path, &media).map_err(crate::place::occupied)?;
+    let remove = Remove::at(&place.path);
+    Ok((StoreOn::open_on(Probe::new(medium, mode, Arc::clone(meter)), options)?, remove))
+}
+
+struct NoPersist {
+    place: Place,
+}
+
+impl Contender for NoPersist {
+    fn name(&self) -> String {
+        "no-persist".into()
+    }
+
+    fn durability(&self) -> String {
+        "none".into()
+    }
+
+    fn open(&self) -> Result<Box<dyn Opened + '_>> {
+        let (store, remove) = probed(&self.place, Mode::NoPersist, &Arc::default())?;
+        Ok(Box::new(Held {
+            describe: store.describe(),
+            engine: Removed { engine: DuramenEngine::new(store, true), _remove: remove },
+            medium_bytes: |held: &Removed<DuramenEngine<Probe<Mapped>>>| {
+                Some(held.engine.store().stats().used_bytes)
+            },
+        }))
+    }
+}
+
+/// An engine whose file goes after it.
+struct Removed<E> {
+    engine: E,
+    _remove: Remove,
+}
+
+impl<E: Engine> Engine for Removed<E> {
+    type Session<'a>
+        = E::Session<'a>
+    where
+        Self: 'a;
+
+    fn session(&self) -> Result<E::Session<'_>> {
+        self.engine.session()
+    }
+}

@@ -1,0 +1,280 @@
+//! The workloads, each by name.
+
+use crate::{Distribution, Failure, Result};
+use std::fmt;
+
+/// One kind of operation, as it is counted and timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Op {
+    /// A put of a key that is not there.
+    Insert,
+    /// A get of one key, its value copied out and checked.
+    Get,
+    /// Gets of 32 keys in one call, copied out and checked. Counted in keys, timed in calls.
+    GetMany,
+    /// A change of 8 bytes of the value: in place where the engine can.
+    Update,
+    /// A get and an overwrite of the same key.
+    ReadModifyWrite,
+    /// A put of a key that is there.
+    Overwrite,
+    /// A delete of a key that is there.
+    Delete,
+    /// A visit of 1 to 100 entries.
+    Scan,
+}
+
+impl Op {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Insert,
+        Self::Get,
+        Self::GetMany,
+        Self::Update,
+        Self::ReadModifyWrite,
+        Self::Overwrite,
+        Self::Delete,
+        Self::Scan,
+    ];
+
+    /// Its name in tables.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Insert => "insert",
+            Self::Get => "get",
+            Self::GetMany => "get_many",
+            Self::Update => "update",
+            Self::ReadModifyWrite => "read-modify-write",
+            Self::Overwrite => "overwrite",
+            Self::Delete => "delete",
+            Self::Scan => "scan",
+        }
+    }
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Operations in shares, on keys by a distribution.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Workload {
+    name: &'static str,
+    about: &'static str,
+    /// Shares in percent; they add up to 100.
+    mix: &'static [(Op, u8)],
+    distribution: Distribution,
+}
+
+const fn workload(
+    name: &'static str,
+    about: &'static str,
+    mix: &'static [(Op, u8)],
+    distribution: Distribution,
+) -> Workload {
+    Workload { name, about, mix, distribution }
+}
+
+use Distribution::{Latest, Uniform, Zipfian};
+
+/// In the order in which they disturb a store least: each takes what the one before left.
+static WORKLOADS: [Workload; 19] = [
+    workload("insert", "new keys, disjoint ranges per thread", &[(Op::Insert, 100)], Uniform),
+    workload("get", "one key each, copied out", &[(Op::Get, 100)], Uniform),
+    workload("get_many", "32 keys a call, copied out", &[(Op::GetMany, 100)], Uniform),
+    workload("update", "8 bytes in place", &[(Op::Update, 100)], Uniform),
+    workload("read-modify-write", "get, then overwrite", &[(Op::ReadModifyWrite, 100)], Uniform),
+    workload("overwrite", "a new value for a key that is there", &[(Op::Overwrite, 100)], Uniform),
+    workload("mixed-50-50", "half overwrites, half gets", &[(Op::Overwrite, 50), (Op::Get, 50)], Uniform),
+    workload("ycsb-a", "YCSB A: half gets, half overwrites", &[(Op::Get, 50), (Op::Overwrite, 50)], Zipfian),
+    workload("ycsb-b", "YCSB B: 95 % gets, 5 % overwrites", &[(Op::Get, 95), (Op::Overwrite, 5)], Zipfian),
+    workload("ycsb-c", "YCSB C: gets", &[(Op::Get, 100)], Zipfian),
+    workload(
+        "ycsb-d",
+        "YCSB D: 95 % gets of the newest, 5 % inserts",
+        &[(Op::Get, 95), (Op::Insert, 5)],
+        Latest,
+    ),
+    workload(
+        "ycsb-e",
+        "YCSB E: 95 % scans of 1 to 100, 5 % inserts",
+        &[(Op::Scan, 95), (Op::Insert, 5)],
+        Zipfian,
+    ),
+    workload(
+        "ycsb-f",
+        "YCSB F: half gets, half read-modify-writes",
+        &[(Op::Get, 50), (Op::ReadModifyWrite, 50)],
+        Zipfian,
+    ),
+    workload(
+        "viper-50-50",
+        "Viper's write-heavy mix: half inserts, half gets",
+        &[(Op::Insert, 50), (Op::Get, 50)],
+        Uniform,
+    ),
+    workload(
+        "viper-10-90",
+        "Viper's read-heavy mix: 10 % inserts, 90 % gets",
+        &[(Op::Insert, 10), (Op::Get, 90)],
+        Uniform,
+    ),
+    workload(
+        "viper-50-50-zipfian",
+        "half inserts, half gets of popular keys",
+        &[(Op::Insert, 50), (Op::Get, 50)],
+        Zipfian,
+    ),
+    workload(
+        "viper-10-90-zipfian",
+        "10 % inserts, 90 % gets of popular keys",
+        &[(Op::Insert, 10), (Op::Get, 90)],
+        Zipfian,
+    ),
+    workload("scan", "visits of 1 to 100 entries", &[(Op::Scan, 100)], Uniform),
+    workload("delete", "each key once", &[(Op::Delete, 100)], Uniform),
+];
+
+impl Workload {
+    /// All of them.
+    #[must_use]
+    pub fn all() -> &'static [Self] {
+        &WORKLOADS
+    }
+
+    /// The workload called `name`.
+    ///
+    /// # Errors
+    /// Usage, with the nearest name and all names.
+    pub fn named(name: &str) -> Result<&'static Self> {
+        Self::named_among(name, std::iter::empty())
+    }
+
+    /// As [`Workload::named`], when other names may be said in the same place.
+    ///
+    /// # Errors
+    /// As [`Workload::named`], the other names among all.
+    pub fn named_among(
+        name: &str,
+        others: impl Iterator<Item = &'static str> + Clone,
+    ) -> Result<&'static Self> {
+        WORKLOADS
+            .iter()
+            .find(|workload| workload.name == name)
+            .ok_or_else(|| unknown(name, "workload", Self::names().chain(others)))
+    }
+
+    /// All names.
+    pub fn names() -> impl Iterator<Item = &'static str> + Clone {
+        WORKLOADS.iter().map(|workload| workload.name)
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// What it does, in a few words.
+    #[must_use]
+    pub fn about(&self) -> &'static str {
+        self.about
+    }
+
+    /// Its operations, with shares in percent.
+    #[must_use]
+    pub fn mix(&self) -> &'static [(Op, u8)] {
+        self.mix
+    }
+
+    /// How it picks keys.
+    #[must_use]
+    pub fn distribution(&self) -> Distribution {
+        self.distribution
+    }
+
+    /// The same with another way to pick keys.
+    #[must_use]
+    pub fn with_distribution(&self, distribution: Distribution) -> Self {
+        Self { distribution, ..self.clone() }
+    }
+
+    /// Whether `op` is among its operations.
+    #[must_use]
+    pub fn has(&self, op: Op) -> bool {
+        self.mix.iter().any(|(o, _)| *o == op)
+    }
+
+    /// Whether it starts from nothing: inserts alone.
+    #[must_use]
+    pub fn is_load(&self) -> bool {
+        self.mix == [(Op::Insert, 100)]
+    }
+
+    /// Whether afterwards the keys are no longer those of the load.
+    #[must_use]
+    pub fn changes_keys(&self) -> bool {
+        self.has(Op::Insert) || self.has(Op::Delete)
+    }
+}
+
+/// What to say about a name that is none of `names`.
+pub(crate) fn unknown<'a>(name: &str, what: &str, names: impl Iterator<Item = &'a str> + Clone) -> Failure {
+    let nearest = names.clone().min_by_key(|known| distance(name, known)).unwrap_or("");
+    let all: Vec<&str> = names.collect();
+    Failure::usage(format!(
+        "{what} {name:?} is unknown; the nearest is {nearest}. There are {}",
+        all.join(", ")
+    ))
+}
+
+/// Characters to insert, remove or replace to get from one to the other (Levenshtein).
+fn distance(from: &str, to: &str) -> usize {
+    let to: Vec<char> = to.chars().collect();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (i, a) in from.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, b) in to.iter().enumerate() {
+            let replaced = diagonal + usize::from(a != *b);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[to.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_add_up_and_names_differ() {
+        for workload in Workload::all() {
+            assert_eq!(
+                workload.mix.iter().map(|(_, share)| u32::from(*share)).sum::<u32>(),
+                100,
+                "{}",
+                workload.name
+            );
+            assert_eq!(Workload::names().filter(|name| *name == workload.name).count(), 1);
+        }
+    }
+
+    #[test]
+    fn an_unknown_workload_names_the_nearest() {
+        for (said, nearest) in
+            [("ycsb_a", "ycsb-a"), ("delet", "delete"), ("rmw", "scan"), ("overwrites", "overwrite")]
+        {
+            let failure = Workload::named(said).unwrap_err();
+            assert!(failure.is_usage());
+            if said != "rmw" {
+                assert!(failure.to_string().contains(&format!("nearest is {nearest}")), "{failure}");
+            }
+            assert!(failure.to_string().contains("read-modify-write"), "{failure}");
+        }
+    }
+}

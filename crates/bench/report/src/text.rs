@@ -1,0 +1,302 @@
+//! Tables for a terminal: aligned columns, one unit a column.
+
+use crate::run::{Measurement, Run, Verdict};
+use crate::scale::{self, Scale, figure};
+use crate::{Medium, Metric, Unit};
+
+/// Rows of cells under a head. Numbers are set to the right.
+#[derive(Clone, Debug, Default)]
+pub struct Table {
+    head: Vec<String>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table with this head.
+    pub fn new<T: Into<String>>(head: impl IntoIterator<Item = T>) -> Self {
+        Self { head: head.into_iter().map(|cell| printable(&cell.into())).collect(), rows: Vec::new() }
+    }
+
+    /// Adds a row; cells that are missing are empty, cells too many are not shown.
+    pub fn row<T: Into<String>>(&mut self, cells: impl IntoIterator<Item = T>) {
+        let mut cells: Vec<String> = cells.into_iter().map(|cell| printable(&cell.into())).collect();
+        cells.resize(self.head.len(), String::new());
+        self.rows.push(cells);
+    }
+
+    /// Whether there is no row.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The lines, each with a newline.
+    pub fn render(&self) -> String {
+        let mut text = String::new();
+        let width = |column: usize| {
+            let cells = self.rows.iter().map(|row| &row[column]).chain([&self.head[column]]);
+            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        let columns: Vec<(usize, bool)> =
+            (0..self.head.len()).map(|column| (width(column), self.is_numeric(column))).collect();
+        let mut line = |cells: &[String]| {
+            let mut line = String::new();
+            for (cell, (width, right)) in cells.iter().zip(&columns) {
+                let space = " ".repeat(width - cell.chars().count());
+                let (before, after) = if *right { (space.as_str(), "") } else { ("", space.as_str()) };
+                line.push_str(&format!("{before}{cell}{after}  "));
+            }
+            text.push_str(line.trim_end());
+            text.push('\n');
+        };
+        line(&self.head);
+        line(&columns.iter().map(|(width, _)| "-".repeat(*width)).collect::<Vec<_>>());
+        for row in &self.rows {
+            line(row);
+        }
+        text
+    }
+
+    fn is_numeric(&self, column: usize) -> bool {
+        let mut cells =
+            self.rows.iter().map(|row| row[column].as_str()).filter(|cell| !cell.is_empty()).peekable();
+        cells.peek().is_some() && cells.all(|cell| cell.starts_with(|c: char| c.is_ascii_digit() || c == '-'))
+    }
+}
+
+/// Names come from files: a control character must not reach the terminal.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// The run as text: what it is, its verdict, a table for each group.
+pub fn run(run: &Run) -> String {
+    let mut text =
+        format!("{} {}, {}\n", printable(&run.tool), printable(&run.version), scale::time(run.started));
+    text.push_str(&format!("machine: {}\n", printable(&machine_line(run))));
+    text.push_str(&format!("medium: {}\n", printable(&medium_line(&run.medium))));
+    if !run.complete {
+        text.push_str("INCOMPLETE: the run was interrupted; what is missing was not measured\n");
+    }
+    for note in &run.notes {
+        text.push_str(&format!("note: {}\n", printable(note)));
+    }
+    if let Some(verdict) = &run.verdict {
+        text.push_str(&format!("\n{}", self::verdict(verdict)));
+    }
+    for (group, measurements) in groups(&run.measurements) {
+        text.push_str(&format!("\n{}\n", printable(group)));
+        text.push_str(&group_table(&measurements).render());
+        let notes = measurements.iter().flat_map(|m| m.notes.iter().map(|note| (&m.name, note)));
+        for (name, note) in notes {
+            text.push_str(&format!("note on {}: {}\n", printable(name), printable(note)));
+        }
+    }
+    text
+}
+
+/// The verdict as text.
+pub fn verdict(verdict: &Verdict) -> String {
+    let mut text = format!("{}\n", printable(&verdict.summary));
+    let mut table = Table::new(["finding", "value", "where, or what it means"]);
+    for finding in &verdict.findings {
+        table.row([&finding.title, &finding.value, &finding.detail]);
+    }
+    if !table.is_empty() {
+        text.push_str(&table.render());
+    }
+    if !verdict.settings.is_empty() {
+        text.push_str("recommended settings:\n");
+        for (name, value) in &verdict.settings {
+            text.push_str(&format!("  {} {}\n", printable(name), printable(value)));
+        }
+    }
+    text
+}
+
+/// The machine in a line.
+pub(crate) fn machine_line(run: &Run) -> String {
+    let machine = &run.machine;
+    let mut parts = vec![machine.cpu.clone(), format!("{} cores", machine.cores)];
+    parts.push(figure(machine.memory_bytes as f64, Unit::Bytes));
+    if machine.numa_nodes.len() > 1 {
+        parts.push(format!("{} NUMA nodes", machine.numa_nodes.len()));
+    }
+    parts.push(machine.kernel.clone());
+    parts.extend(machine.virtualisation.as_ref().map(|v| format!("under {v}")));
+    parts.retain(|part| !part.is_empty());
+    parts.join(", ")
+}
+
+/// The medium in a line.
+pub(crate) fn medium_line(medium: &Medium) -> String {
+    let mut parts = vec![medium.kind.clone(), medium.path.clone(), medium.filesystem.clone()];
+    if !medium.granularity.is_empty() {
+        parts.push(format!("granularity {}", medium.granularity));
+    }
+    if medium.page_bytes > 0 {
+        parts.push(format!("{} pages", figure(medium.page_bytes as f64, Unit::Bytes)));
+    }
+    if !medium.huge_pages.is_empty() {
+        parts.push(format!("huge pages {}", medium.huge_pages));
+    }
+    parts.retain(|part| !part.is_empty());
+    if parts.is_empty() { "not told".to_owned() } else { parts.join(", ") }
+}
+
+/// Measurements by group, in the order in which groups first appear.
+pub(crate) fn groups(measurements: &[Measurement]) -> Vec<(&str, Vec<&Measurement>)> {
+    let mut groups: Vec<(&str, Vec<&Measurement>)> = Vec::new();
+    for measurement in measurements {
+        match groups.iter_mut().find(|(group, _)| *group == measurement.group) {
+            Some((_, members)) => members.push(measurement),
+            None => groups.push((&measurement.group, vec![measurement])),
+        }
+    }
+    groups
+}
+
+/// A metric's column: its name and the scale that suits its largest figure.
+pub(crate) fn metric_columns<'a>(measurements: &[&'a Measurement]) -> Vec<(&'a str, Scale)> {
+    columns(measurements, |m| &m.metrics)
+        .into_iter()
+        .map(|name| {
+            let metrics: Vec<&Metric> = measurements.iter().filter_map(|m| m.metrics.get(name)).collect();
+            let largest = metrics.iter().map(|metric| metric.value.abs()).fold(0.0, f64::max);
+            let unit = metrics.first().map_or(Unit::Count, |metric| metric.unit);
+            (name, Scale::of(largest, unit))
+        })
+        .collect()
+}
+
+/// The names of arguments of a group that vary, and those that are the same everywhere.
+pub(crate) fn argument_columns<'a>(measurements: &[&'a Measurement]) -> Vec<&'a str> {
+    columns(measurements, |m| &m.arguments)
+}
+
+fn columns<'a, T: 'a>(
+    measurements: &[&'a Measurement],
+    map: impl Fn(&'a Measurement) -> &'a indexmap::IndexMap<String, T>,
+) -> Vec<&'a str> {
+    let mut names: Vec<&str> = Vec::new();
+    for measurement in measurements {
+        for name in map(measurement).keys() {
+            if !names.contains(&name.as_str()) {
+                names.push(name);
+            }
+        }
+    }
+    names
+}
+
+fn group_table(measurements: &[&Measurement]) -> Table {
+    let arguments = argument_columns(measurements);
+    let metrics = metric_columns(measurements);
+    let has_latency = measurements.iter().any(|m| !m.latency.is_empty());
+    let has_bound = measurements.iter().any(|m| m.bound.is_some());
+    let mut head = vec!["name".to_owned()];
+    head.extend(arguments.iter().map(|name| scale::words(name)));
+    for (name, scale) in &metrics {
+        let unit = if scale.label.is_empty() { String::new() } else { format!(", {}", scale.label) };
+        head.push(format!("{}{unit}", scale::words(name)));
+        head.push("min to max".to_owned());
+    }
+    if has_latency {
+        head.extend(["p50", "p99", "p99.9", "p99.99", "max"].map(ToOwned::to_owned));
+    }
+    if has_bound {
+        head.push("× bound".to_owned());
+    }
+    let mut table = Table::new(head);
+    for measurement in measurements {
+        let mut first = vec![measurement.name.clone()];
+        first.extend(arguments.iter().map(|name| {
+            measurement.arguments.get(*name).map_or(String::new(), |value| scale::argument(name, value))
+        }));
+        for (name, scale) in &metrics {
+            match measurement.metrics.get(*name) {
+                Some(metric) => first.extend([scale.number(metric.value), spread(metric, *scale)]),
+                None => first.extend([String::new(), String::new()]),
+            }
+        }
+        let bound = measurement.bound.as_ref().map_or(String::new(), |bound| scale::digits(bound.ratio));
+        // One line for each operation; what is not of one operation stands in the first line only.
+        let operations: Vec<_> = measurement.latency.iter().map(Some).collect();
+        let operations = if operations.is_empty() { vec![None] } else { operations };
+        for (index, operation) in operations.iter().enumerate() {
+            let mut cells = if index == 0 { first.clone() } else { vec![String::new(); first.len()] };
+            if let Some((name, latency)) = operation {
+                if operations.len() > 1 || *name != &measurement.name {
+                    cells[0] = format!(
+                        "{}{name}",
+                        if index == 0 { format!("{}: ", measurement.name) } else { "  ".into() }
+                    );
+                }
+                let at = |percent| {
+                    latency
+                        .percentile(percent)
+                        .map_or(String::new(), |ns| figure(ns as f64, Unit::Nanoseconds))
+                };
+                cells.extend([
+                    at(50.0),
+                    at(99.0),
+                    at(99.9),
+                    at(99.99),
+                    figure(latency.max as f64, Unit::Nanoseconds),
+                ]);
+            } else if has_latency {
+                cells.extend(vec![String::new(); 5]);
+            }
+            if has_bound {
+                cells.push(if index == 0 { bound.clone() } else { String::new() });
+            }
+            table.row(cells);
+        }
+    }
+    table
+}
+
+/// Lowest to highest, or nothing when it was measured once.
+pub(crate) fn spread(metric: &Metric, scale: Scale) -> String {
+    if metric.min < metric.max {
+        format!("{} to {}", scale.number(metric.min), scale.number(metric.max))
+    } else {
+        String::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Better;
+
+    #[test]
+    fn columns_are_aligned_and_numbers_stand_right() {
+        let mut table = Table::new(["name", "ns"]);
+        table.row(["get", "5"]);
+        table.row(["insert\u{1b}[31m", "1,234"]);
+        table.row(["µ"]);
+        assert_eq!(
+            table.render(),
+            "name            ns\n\
+             -----------  -----\n\
+             get              5\n\
+             insert\u{fffd}[31m  1,234\n\
+             µ\n"
+        );
+    }
+
+    #[test]
+    fn a_run_is_a_table_for_each_group_and_says_that_it_is_incomplete() {
+        let mut first = Measurement::new("read", "sequential").with("access_size", 4096_u64);
+        first.metrics.insert(
+            "bandwidth".into(),
+            Metric::from_samples(&[1e9, 2e9, 3e9], Unit::BytesPerSecond, Better::Higher).unwrap(),
+        );
+        let second = Measurement::new("write", "random");
+        let text = run(&Run { measurements: vec![first, second], ..Run::default() });
+        assert!(text.contains("INCOMPLETE"), "{text}");
+        assert!(text.contains("name        access size  bandwidth, GB/s  min to max\n"), "{text}");
+        assert!(text.contains("sequential        4 KiB                2      1 to 3\n"), "{text}");
+        assert!(text.contains("\nwrite\nname\n"), "{text}");
+    }
+}

@@ -1,0 +1,37 @@
+//! `duramen bench`: measures, and shows what was measured. One file per instrument.
+
+pub mod compare;
+pub mod kv;
+pub mod price;
+
+use crate::{Answer, Failure};
+use std::path::PathBuf;
+
+/// Measure the memory, the engine and servers, and compare what was found
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    bench: Bench,
+}
+
+#[derive(clap::Subcommand)]
+enum Bench {
+    Kv(kv::Args),
+    Compare(compare::Args),
+    Price(price::Args),
+}
+
+pub fn run(args: Args) -> Result<Answer, Failure> {
+    match args.bench {
+        Bench::Kv(args) => kv::run(args),
+        Bench::Compare(args) => compare::run(&args),
+        Bench::Price(args) => price::run(&args),
+    }
+}
+
+/// Reads results, all or none.
+fn read_runs(paths: &[PathBuf]) -> Result<Vec<duramen_bench_report::Run>, Failure> {
+    let runs: duramen_bench_report::Result<Vec<_>> =
+        paths.iter().map(|path| duramen_bench_report::Run::read(path)).collect();
+    Ok(runs?)
+}

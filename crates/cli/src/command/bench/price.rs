@@ -1,0 +1,26 @@
+//! `duramen bench price`: what a medium costs for what it does.
+
+use super::read_runs;
+use crate::{Answer, Failure};
+use duramen_bench_report::price::{self, Prices};
+use std::io::Write;
+use std::path::PathBuf;
+
+/// Price-performance: euro per GB, per GB/s, per 100 ns, per million index operations a second
+#[derive(clap::Args)]
+pub struct Args {
+    /// Results that a bench command wrote with --json
+    #[arg(required = true, value_name = "RUN.json")]
+    runs: Vec<PathBuf>,
+    /// What media cost; docs/bench-report.md shows such a file
+    #[arg(long, value_name = "FILE.toml")]
+    prices: PathBuf,
+}
+
+pub fn run(args: &Args) -> Result<Answer, Failure> {
+    let prices = Prices::read(&args.prices)?;
+    let runs = read_runs(&args.runs)?;
+    let bills = runs.iter().map(|run| prices.bill(run)).collect::<Result<Vec<_>, _>>()?;
+    std::io::stdout().lock().write_all(price::text(&bills).as_bytes())?;
+    Ok(Answer::Yes)
+}
