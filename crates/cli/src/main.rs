@@ -76,8 +76,14 @@ fn main() -> ExitCode {
     }
 }
 
-/// The server tells whose matter its errors are; all others are about a store or a file.
+/// A benchmark and the server tell whose matter its errors are; all others are about a store or a file.
 fn code(error: &(dyn std::error::Error + 'static)) -> u8 {
+    if error
+        .downcast_ref::<duramen_bench_server::Failure>()
+        .is_some_and(duramen_bench_server::Failure::is_usage)
+    {
+        return 2;
+    }
     error.downcast_ref::<duramen_server::Error>().map_or(3, |error| error.kind().exit_code())
 }
 

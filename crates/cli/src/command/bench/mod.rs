@@ -2,6 +2,7 @@
 
 pub mod compare;
 pub mod price;
+pub mod server;
 
 use crate::{Answer, Failure};
 use std::path::PathBuf;
@@ -17,12 +18,14 @@ pub struct Args {
 enum Bench {
     Compare(compare::Args),
     Price(price::Args),
+    Server(server::Args),
 }
 
 pub fn run(args: Args) -> Result<Answer, Failure> {
     match args.bench {
         Bench::Compare(args) => compare::run(&args),
         Bench::Price(args) => price::run(&args),
+        Bench::Server(args) => server::run(&args),
     }
 }
 
