@@ -5,6 +5,7 @@
 use crc32c::{crc32c, crc32c_append};
 use duramen_media::sim::SimMedium;
 use duramen_media::{Medium, Offset};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 const HEAD_BYTES: u64 = 16 << 10;
@@ -13,6 +14,8 @@ const HEAD_BYTES: u64 = 16 << 10;
 #[derive(Clone, Debug)]
 struct Record {
     version: u64,
+    /// Of its block.
+    generation: u64,
     at: u64,
     bytes: u64,
     tombstone: bool,
@@ -42,7 +45,7 @@ impl Record {
 
 impl Audit {
     fn winner(records: &[Record]) -> Option<&Record> {
-        records.iter().max_by_key(|record| (record.version, record.at))
+        records.iter().max_by_key(|record| (record.version, Reverse(record.generation), record.at))
     }
 
     /// The value of a key.
@@ -131,10 +134,11 @@ fn records(audit: &mut Audit, base: u64, block: &[u8], generation: u64) -> Resul
     }
     let tail = u64::from(seal as u32) * 8;
     audit.record_bytes += tail - 64;
-    run(audit, base, &block[..tail as usize], 64, crc32c(&generation.to_le_bytes()))
+    run(audit, base, &block[..tail as usize], 64, generation)
 }
 
-fn run(audit: &mut Audit, base: u64, bytes: &[u8], from: u64, seed: u32) -> Result<(), String> {
+fn run(audit: &mut Audit, base: u64, bytes: &[u8], from: u64, generation: u64) -> Result<(), String> {
+    let seed = crc32c(&generation.to_le_bytes());
     let mut at = from as usize;
     while at < bytes.len() {
         let record = &bytes[at..];
@@ -155,11 +159,12 @@ fn run(audit: &mut Audit, base: u64, bytes: &[u8], from: u64, seed: u32) -> Resu
         }
         let value = &record[head + key_bytes..head + key_bytes + value_bytes];
         if kind == 5 {
-            run(audit, base, &bytes[..at + head + value_bytes], (at + head) as u64, seed)?;
+            run(audit, base, &bytes[..at + head + value_bytes], (at + head) as u64, generation)?;
         } else {
             let version = u64_at(record, 16) & ((1 << 52) - 1);
             audit.keys.entry(record[head..head + key_bytes].to_vec()).or_default().push(Record {
                 version,
+                generation,
                 at: base + at as u64,
                 bytes: end as u64,
                 tombstone: kind == 2,

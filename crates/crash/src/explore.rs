@@ -1,12 +1,14 @@
 //! Goes along what a session recorded, forms images, and looks at each.
 
 use crate::check;
-use crate::oracle::{Allowed, Crash, History};
+use crate::oracle::{Allowed, Crash, History, Means};
+use crate::phases::{COUNT, Counts, Inside};
 use crate::session::Session;
-use crate::setup::{Case, Op, Setup, TIME_BEGIN};
-use duramen_media::sim::{Choice, Log, Rng, SimMedium, Walker};
+use crate::setup::{Case, Op, Promise, Setup, TIME_BEGIN};
+use duramen_media::sim::{Choice, Log, Model, Rng, SimMedium, Walker};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 /// How much is tried.
 #[derive(Clone, Copy, Debug)]
@@ -17,11 +19,13 @@ pub struct Effort {
     pub images_max: u64,
     /// How deep crashes nest: 1 means that recovery is crashed, 2 that the recovery from that is too.
     pub depth: u32,
+    /// When to stop, in the middle of a seed too.
+    pub until: Option<Instant>,
 }
 
 impl Default for Effort {
     fn default() -> Self {
-        Self { images: 20, images_max: 6_000, depth: 2 }
+        Self { images: 20, images_max: 6_000, depth: 2, until: None }
     }
 }
 
@@ -36,8 +40,12 @@ pub struct Totals {
     pub points: u64,
     /// Sessions that ran on an image, or after a process crash.
     pub nested: u64,
+    /// How deep crashes nested at most: 1 is a crash, 2 a crash of what recovered from it.
+    pub depth: u64,
     /// Operations run.
     pub ops: u64,
+    /// Points by what they fell inside of.
+    pub inside: Counts,
 }
 
 impl Totals {
@@ -47,7 +55,11 @@ impl Totals {
         self.images += other.images;
         self.points += other.points;
         self.nested += other.nested;
+        self.depth = self.depth.max(other.depth);
         self.ops += other.ops;
+        for (all, more) in self.inside.iter_mut().zip(other.inside) {
+            *all += more;
+        }
     }
 }
 
@@ -100,6 +112,27 @@ pub fn run_setup(setup: &Setup, effort: Effort) -> Result<Totals, Box<Violation>
             command: format!("cargo xtask crash --seed {} --case {} --seeds 1", setup.seed, setup.case.name),
         })
     })
+}
+
+/// Whether each write is durable by itself.
+fn setup_is_strict(setup: &Setup) -> bool {
+    setup.case.promise() == Promise::Nothing && setup.case.model != Model::Page
+}
+
+/// Compares each write's return with the medium's record: then no byte of it may be dirty any more.
+fn acknowledged_is_durable(log: &Log, history: &History) -> Result<(), String> {
+    let mut walker = Walker::new(log);
+    walker.advance(history.open_end);
+    for (at, step) in history.steps.iter().enumerate() {
+        walker.advance(step.end);
+        if step.means != Means::Grouped && !step.effects.is_empty() && !walker.is_settled() {
+            return Err(format!(
+                "step {at}, {}, returned at event {} while what it stored was not durable",
+                step.what, step.end
+            ));
+        }
+    }
+    Ok(())
 }
 
 struct Explorer<'s> {
@@ -175,6 +208,9 @@ impl Explorer<'_> {
         history: &History,
         depth: u32,
     ) -> Result<(), String> {
+        if setup_is_strict(self.setup) {
+            acknowledged_is_durable(log, history)?;
+        }
         let mut walker = Walker::new(log);
         walker.advance(begin);
         // A long log is not looked at everywhere by one seed.
@@ -190,13 +226,19 @@ impl Explorer<'_> {
             if !self.rng.one_in(skip) {
                 continue;
             }
-            self.totals.points += 1;
+            if self.is_late() {
+                return Ok(());
+            }
+            self.count_point(position, history, depth);
             let (allowed, now) = history.allowed(position, position, Crash::Power);
             // A torn store belongs to what comes next: that has begun.
             let (torn, torn_now) = history.allowed(position, position + 1, Crash::Power);
             self.setup.clock.store(now, Relaxed);
             let choices = walker.choices(&mut self.rng, self.effort.images);
             for choice in choices {
+                if self.is_late() {
+                    return Ok(());
+                }
                 let (allowed, now) = if choice.is_torn() { (&torn, torn_now) } else { (&allowed, now) };
                 self.setup.clock.store(now, Relaxed);
                 self.crash_with(&mut walker, &choice, allowed, depth)
@@ -209,6 +251,30 @@ impl Explorer<'_> {
             }
         }
         Ok(())
+    }
+
+    fn is_late(&self) -> bool {
+        self.effort.until.is_some_and(|until| Instant::now() >= until)
+    }
+
+    fn count_point(&mut self, position: usize, history: &History, depth: u32) {
+        self.totals.points += 1;
+        let nesting = u64::from(self.effort.depth - depth);
+        self.totals.depth = self.totals.depth.max(nesting + 1);
+        let mut inside = [false; COUNT];
+        for span in history.spans.iter().filter(|span| span.is_cut(position)) {
+            inside[span.inside as usize] = true;
+        }
+        for step in history.steps.iter().filter(|step| step.start < position && position < step.end) {
+            step.inside.iter().for_each(|&at| inside[at as usize] = true);
+        }
+        if (history.open_start + 1..history.open_end).contains(&position) && nesting > 0 {
+            let which = if nesting > 1 { Inside::RecoveryAgain } else { Inside::Recovery };
+            inside[which as usize] = true;
+        }
+        for (count, inside) in self.totals.inside.iter_mut().zip(inside) {
+            *count += u64::from(inside);
+        }
     }
 
     fn at(&self, position: usize, history: &History, choice: &Choice, what: &str) -> String {

@@ -21,9 +21,11 @@
 pub mod audit;
 pub mod check;
 pub mod explore;
+pub mod measure;
 #[cfg(feature = "mutants")]
 pub mod mutants;
 pub mod oracle;
+pub mod phases;
 pub mod session;
 pub mod setup;
 

@@ -3,9 +3,13 @@
 #![forbid(unsafe_code)]
 
 use clap::Parser;
+use duramen_crash::phases::NAMES;
 use duramen_crash::{Case, Effort, Totals, run_seed};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+
+/// A run of this many seeds must have crashed inside of everything.
+const SEEDS_FOR_ALL: u64 = 60;
 
 /// Crashes the engine on a simulated medium and checks what it recovers.
 #[derive(Parser)]
@@ -31,6 +35,9 @@ struct Arguments {
     /// Only the planted bug of this name.
     #[arg(long)]
     mutant: Option<String>,
+    /// Measures how many images a second are formed, opened and compared whole, by size of the store.
+    #[arg(long)]
+    measure: bool,
     /// Goes on after a violation.
     #[arg(long)]
     keep_going: bool,
@@ -54,14 +61,28 @@ fn main() -> ExitCode {
     if arguments.mutants || arguments.mutant.is_some() {
         return hunt_mutants(&arguments);
     }
-    let effort = Effort { images: arguments.images, ..Effort::default() };
+    if arguments.measure {
+        return match duramen_crash::measure::run() {
+            Ok(lines) => {
+                lines.iter().for_each(|line| println!("{line}"));
+                ExitCode::SUCCESS
+            }
+            Err(what) => {
+                eprintln!("{what}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     let begun = Instant::now();
-    let until = Duration::from_secs_f64(arguments.minutes * 60.0);
+    let until = begun + Duration::from_secs_f64(arguments.minutes * 60.0);
+    // Seeds that were asked for are run to their end.
+    let until = arguments.seeds.is_none().then_some(until);
+    let effort = Effort { images: arguments.images, until, ..Effort::default() };
     let (mut totals, mut violations) = (Totals::default(), 0);
     for seed in arguments.seed.. {
         let done = seed - arguments.seed;
         if arguments.seeds.is_some_and(|seeds| done >= seeds)
-            || (arguments.seeds.is_none() && begun.elapsed() >= until)
+            || until.is_some_and(|until| Instant::now() >= until)
         {
             break;
         }
@@ -76,18 +97,32 @@ fn main() -> ExitCode {
             }
         }
     }
-    let seconds = begun.elapsed().as_secs_f64();
+    let missed = report(&totals, violations, begun.elapsed().as_secs_f64());
+    // What a short run, or one of a single case, does not reach says nothing.
+    let must_reach = case.is_none() && totals.seeds >= SEEDS_FOR_ALL;
+    if violations == 0 && !(must_reach && missed) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Prints what was tried; whether no crash fell inside of something.
+fn report(totals: &Totals, violations: u64, seconds: f64) -> bool {
+    let mut missed = false;
+    println!("points crashed at, by what they fell inside of:");
+    for (name, &count) in NAMES.iter().zip(&totals.inside) {
+        println!("  {name:31} {count:10}{}", if count == 0 { "  NONE" } else { "" });
+        missed |= count == 0;
+    }
     println!(
-        "{} seeds, {} operations, {} points, {} images ({:.0} a second), {} nested sessions, {:.1} s: {violations} violations",
+        "{} seeds, {} operations, {} persist points, {} images ({:.0} a second), {} nested sessions (crashes {} deep), {:.1} s: {violations} violations",
         totals.seeds,
         totals.ops,
         totals.points,
         totals.images,
         totals.images as f64 / seconds,
         totals.nested,
+        totals.depth,
         seconds
     );
-    if violations == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    missed
 }
 
 #[cfg(not(feature = "mutants"))]

@@ -3,6 +3,7 @@
 //! A [`History`] is what was done and when, in positions of the medium's log. From it follow the states that
 //! a crash at a position may leave ([`History::allowed`]).
 
+use crate::phases::{Inside, Span};
 use crate::setup::{Case, Promise};
 use std::sync::Arc;
 
@@ -40,7 +41,7 @@ pub type Effects = Vec<(usize, Option<Arc<Entry>>)>;
 fn same(found: Option<&Entry>, wanted: Option<&Entry>, now: u64) -> bool {
     match (found, wanted.filter(|entry| entry.is_visible(now))) {
         (None, None) => true,
-        (Some(found), Some(wanted)) => found.reads_as(wanted),
+        (Some(found), Some(wanted)) => std::ptr::eq(found, wanted) || found.reads_as(wanted),
         _ => false,
     }
 }
@@ -73,6 +74,8 @@ pub struct Step {
     pub now: u64,
     /// What it was, for people.
     pub what: String,
+    /// What a crash during it falls inside of.
+    pub inside: Vec<Inside>,
 }
 
 /// The states that are allowed.
@@ -89,6 +92,15 @@ impl Allowed {
     #[must_use]
     pub fn exactly(state: State) -> Self {
         Self::OneOf(vec![state])
+    }
+
+    /// What `key` most likely holds.
+    #[must_use]
+    pub fn likely(&self, key: usize) -> Option<&Arc<Entry>> {
+        match self {
+            Self::OneOf(states) => states.last()?[key].as_ref(),
+            Self::EachOf(keys) => keys[key].last()?.as_ref(),
+        }
     }
 
     /// Whether `found` is allowed at `now`; else what is wrong, in words.
@@ -187,6 +199,8 @@ pub struct History {
     pub opened: State,
     /// What was done.
     pub steps: Vec<Step>,
+    /// What the engine told of.
+    pub spans: Vec<Span>,
 }
 
 impl History {
@@ -199,7 +213,16 @@ impl History {
         before: Allowed,
         opened: State,
     ) -> Self {
-        Self { case, open_start: open.start, open_end: open.end, open_now, before, opened, steps: Vec::new() }
+        Self {
+            case,
+            open_start: open.start,
+            open_end: open.end,
+            open_now,
+            before,
+            opened,
+            steps: Vec::new(),
+            spans: Vec::new(),
+        }
     }
 
     /// The state after all steps.

@@ -2,8 +2,9 @@
 
 use crate::check::read_all;
 use crate::oracle::{Allowed, Effects, Entry, History, Means, State, Step, apply};
+use crate::phases::{Inside, Trace};
 use crate::setup::{Op, Promise, Setup};
-use duramen::{Batch, ErrorKind, Meta, Stamp, StoreOn, Swap, Update, WriterOn};
+use duramen::{Batch, ErrorKind, Meta, Stamp, Stats, StoreOn, Swap, Update, WriterOn};
 use duramen_media::sim::{Rng, SimMedium};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -24,6 +25,7 @@ pub struct Session<'s> {
     seen: Vec<Option<(Stamp, u64, bool)>>,
     next_value: u64,
     history: History,
+    trace: Trace,
 }
 
 /// What an operation came to.
@@ -48,9 +50,10 @@ impl<'s> Session<'s> {
         rng: &mut Rng,
     ) -> Result<Self, String> {
         let start = medium.position();
-        let store = StoreOn::open_on(medium.clone(), &setup.options(boot))
+        let trace = Trace::new(medium.clone());
+        let store = StoreOn::open_on(medium.clone(), &setup.options_traced(boot, &trace))
             .map_err(|error| format!("the store does not open: {error}"))?;
-        let state = read_all(setup, &store, true)?;
+        let state = read_all(setup, &store, true, Some(opened))?;
         opened.check(&state, setup.now())?;
         let end = medium.position();
         let history = History::new(setup.case, start..end, setup.now(), before, state.clone());
@@ -69,6 +72,7 @@ impl<'s> Session<'s> {
             seen: vec![None; keys],
             next_value: rng.bits() >> 24 << 16,
             history,
+            trace,
         })
     }
 
@@ -82,6 +86,7 @@ impl<'s> Session<'s> {
     #[must_use]
     pub fn power_off(mut self) -> (SimMedium, History) {
         self.medium.power_off();
+        self.history.spans = self.trace.take();
         self.writers = [None, None];
         self.store = None;
         (self.medium.clone(), self.history.clone())
@@ -100,7 +105,7 @@ impl<'s> Session<'s> {
             .map_err(|what| format!("{op:?}: {what}"))?;
         }
         let found = match &self.store {
-            Some(store) if !self.grouped => read_all(self.setup, store, false)?,
+            Some(store) if !self.grouped => read_all(self.setup, store, false, None)?,
             _ => return Ok(()),
         };
         Allowed::exactly(self.state.clone())
@@ -111,6 +116,7 @@ impl<'s> Session<'s> {
     fn step(&mut self, op: &Op) -> Result<(), String> {
         let setup = self.setup;
         let start = self.medium.position();
+        let before = self.store()?.stats();
         let mut effects = Effects::new();
         let mut means = if self.grouped { Means::Grouped } else { Means::Write };
         let outcome = match op {
@@ -194,8 +200,39 @@ impl<'s> Session<'s> {
             self.committed.clone_from(&self.state);
         }
         let (end, now) = (self.medium.position(), self.setup.now());
-        self.history.steps.push(Step { start, end, effects, means, now, what: format!("{op:?}") });
+        let inside = self.inside(op, &before, means);
+        self.history.steps.push(Step { start, end, effects, means, now, what: format!("{op:?}"), inside });
         Ok(())
+    }
+
+    /// What a crash during the step that just ended falls inside of.
+    fn inside(&self, op: &Op, before: &Stats, means: Means) -> Vec<Inside> {
+        let mut inside = Vec::new();
+        if means == Means::Grouped {
+            inside.push(Inside::Group);
+        }
+        match op {
+            Op::Batch { .. } => inside.push(Inside::Batch),
+            Op::Update { .. } => inside.push(Inside::Update),
+            Op::Delete { .. } => inside.push(Inside::Delete),
+            Op::Put { bytes, .. } if *bytes as u64 > u64::from(self.setup.unit_bytes) => {
+                inside.push(Inside::Large);
+            }
+            _ => {}
+        }
+        let Some(store) = &self.store else { return inside };
+        let now = store.stats();
+        // A reopened store counts from nothing; its index is built by recovery.
+        let reopened = matches!(op, Op::Reopen);
+        let grew = |before: u64, now: u64| now > if reopened { 0 } else { before };
+        let seen = [
+            (Inside::Split, grew(before.index_splits, now.index_splits)),
+            (Inside::Doubling, grew(before.index_doublings, now.index_doublings)),
+            (Inside::Sweep, grew(before.expired_keys, now.expired_keys)),
+            (Inside::Background, matches!(op, Op::Maintain) && now.compactions > before.compactions),
+        ];
+        inside.extend(seen.into_iter().filter(|(_, seen)| *seen).map(|(inside, _)| inside));
+        inside
     }
 
     /// Keeps a value that was read while other things are done.
@@ -349,9 +386,10 @@ impl<'s> Session<'s> {
         }
         let mut wanted = self.state.clone();
         apply(&mut wanted, effects);
-        let store = StoreOn::open_on(self.medium.clone(), &self.setup.options(self.boot))
+        let options = self.setup.options_traced(self.boot, &self.trace);
+        let store = StoreOn::open_on(self.medium.clone(), &options)
             .map_err(|error| format!("the store does not open after a clean close: {error}"))?;
-        let found = read_all(self.setup, &store, true)?;
+        let found = read_all(self.setup, &store, true, None)?;
         Allowed::exactly(wanted)
             .check(&found, self.setup.now())
             .map_err(|what| format!("after a clean close, {what}"))?;

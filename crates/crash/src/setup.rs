@@ -1,9 +1,12 @@
 //! What a run is: medium, durability, sizes, keys, and the operations, all from one seed.
 
+use crate::phases::Trace;
+use duramen::tuning::Tuning;
 use duramen::{Durability, Options};
 use duramen_media::sim::{Model, Rng};
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// A durability on a model of a medium.
@@ -121,8 +124,12 @@ pub struct Setup {
     pub ops: Vec<Op>,
     /// The time of day.
     pub clock: Arc<AtomicU64>,
+    /// What is made to happen in small stores.
+    pub tuning: Tuning,
     /// A bug of the medium's: flushes leave out the last line of unaligned ranges.
     pub flush_short: bool,
+    /// The number of each key, made when first needed.
+    pub numbers: OnceLock<HashMap<Vec<u8>, usize>>,
 }
 
 /// The time at which every run begins.
@@ -141,10 +148,31 @@ impl Setup {
         // One in four: few keys, little space, and much that is dead.
         let churns = rng.one_in(4);
         let units = head + 9 + rng.below(if churns { 6 } else { spread });
-        let hash_mask = [u64::MAX, u64::MAX, u64::MAX, 1 << 63 | 1, 0][rng.below(5) as usize];
-        let mut keys = keys(&mut rng);
+        let mut hash_mask = [u64::MAX, u64::MAX, u64::MAX, 1 << 63 | 1, 0][rng.below(5) as usize];
+        let mut tuning = Tuning::default();
+        if rng.one_in(2) {
+            tuning.units_initial = 5 + rng.below(8) as u32;
+            tuning.growth_bytes_min = unit_bytes << rng.below(3);
+        }
+        if rng.one_in(2) {
+            tuning.compaction_bytes_min = Some(unit_bytes);
+        }
+        // One in five: all keys in two buckets of a segment, so that it splits with every few of them.
+        let splits = !churns && rng.one_in(5);
+        let key_count = if splits { 40 + rng.below(25) } else { 3 + rng.below(18) };
+        let mut keys = keys(&mut rng, key_count);
+        let mut units = units;
+        if splits {
+            hash_mask = !0xffff_ffff;
+            tuning.split_count_min = 8;
+            units += 24;
+        }
         keys.truncate(if churns { 4 } else { usize::MAX });
-        let count = if churns { 120 + rng.below(120) } else { 20 + rng.below(60) };
+        let count = match (churns, splits) {
+            (true, _) => 120 + rng.below(120),
+            (_, true) => 80 + rng.below(80),
+            _ => 20 + rng.below(60),
+        };
         let mut setup = Self {
             seed,
             case,
@@ -155,7 +183,9 @@ impl Setup {
             churns,
             ops: Vec::new(),
             clock: Arc::new(AtomicU64::new(TIME_BEGIN)),
+            tuning,
             flush_short: false,
+            numbers: OnceLock::new(),
         };
         setup.ops = setup.some_ops(&mut rng, count);
         setup
@@ -273,9 +303,25 @@ impl Setup {
             background: false,
             clock: Some(Arc::new(move || clock.load(Relaxed))),
             hash_mask: self.hash_mask,
+            tuning: self.tuning.clone(),
             boot_id: Some(id),
             ..Options::default()
         }
+    }
+
+    /// The same, and `trace` is told of phases.
+    #[must_use]
+    pub fn options_traced(&self, boot: u64, trace: &Trace) -> Options {
+        let mut options = self.options(boot);
+        options.tuning.on_phase = Some(trace.listener());
+        options
+    }
+
+    /// The number of the key of this name.
+    #[must_use]
+    pub fn number(&self, name: &[u8]) -> Option<usize> {
+        let numbers = || self.keys.iter().enumerate().map(|(number, name)| (name.clone(), number)).collect();
+        self.numbers.get_or_init(numbers).get(name).copied()
     }
 
     /// The time of day.
@@ -300,8 +346,7 @@ impl Setup {
     }
 }
 
-fn keys(rng: &mut Rng) -> Vec<Vec<u8>> {
-    let count = 3 + rng.below(18);
+fn keys(rng: &mut Rng, count: u64) -> Vec<Vec<u8>> {
     (0..count)
         .map(|i| {
             let bytes = [2, 3, 8, 9, 16, 40, 120][rng.below(7) as usize];

@@ -317,7 +317,7 @@ fn the_audit_reads_what_the_store_shows() {
     store.put(&setup.keys[1], b"value").unwrap();
     store.close().unwrap();
     let store = StoreOn::open_on(medium.clone(), &setup.options(1)).unwrap();
-    let state = check::read_all(&setup, &store, true).unwrap();
+    let state = check::read_all(&setup, &store, true, None).unwrap();
     check::audit(&setup, &store, &medium, &state).unwrap();
     assert!(check::audit(&setup, &store, &medium, &vec![None; setup.keys.len()]).is_err());
     assert!(medium.len() > 0);

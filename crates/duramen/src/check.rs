@@ -3,8 +3,9 @@
 use crate::format::superblock::{Found, Superblock};
 use crate::options::Options;
 use crate::recovery::{self, Recovered};
+use crate::store::StoreOn;
 use crate::{Durability, Error, ErrorKind, Meta, Result};
-use duramen_media::{Create, Mapped};
+use duramen_media::{Create, Medium};
 use std::path::Path;
 
 /// What [`check`] found.
@@ -30,8 +31,19 @@ pub struct Report {
 /// # Errors
 /// When the medium cannot be opened, is in use, or holds no store. Damage is not an error but in the report.
 pub fn check(path: impl AsRef<Path>, options: &Options) -> Result<Report> {
-    let (medium, mut report, superblock) = look(path.as_ref(), options)?;
-    let recovered = recovery::read(&medium, superblock, options)?;
+    let path = path.as_ref();
+    let options = Options { create: Create::OpenExisting, prefault: false, ..options.clone() };
+    let medium = options.open_medium(path)?;
+    check_on(&medium, &options).map_err(|e| e.context(&format!("cannot check store {}", path.display())))
+}
+
+/// [`check`] on a medium that is open.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_on<M: Medium>(medium: &M, options: &Options) -> Result<Report> {
+    let (mut report, superblock) = look(medium)?;
+    let recovered = recovery::read(medium, superblock, options)?;
     let summary = &recovered.summary;
     report.damage.extend(summary.damage.iter().cloned());
     report.keys = recovered.keys;
@@ -66,39 +78,58 @@ pub fn salvage(
     into: impl AsRef<Path>,
     options: &Options,
 ) -> Result<(u64, Vec<String>)> {
-    let (medium, report, superblock) = look(path.as_ref(), options)?;
-    let recovered = recovery::read(&medium, superblock, options)?;
+    let path = path.as_ref();
+    let old = Options { create: Create::OpenExisting, prefault: false, ..options.clone() };
+    let medium = old.open_medium(path)?;
     let target = Options { create: Create::CreateNew, durability: Durability::Manual, ..options.clone() };
+    // Before the new store is made: what cannot be read at all leaves nothing behind.
+    let (recovered, damage) =
+        read(&medium, options).map_err(|e| e.context(&format!("cannot read store {}", path.display())))?;
     let target = target.open(into)?;
-    let mut damage = report.damage;
-    damage.extend(recovered.summary.damage.iter().cloned());
     let saved = copy(&medium, &recovered, &target)?;
-    target.commit()?;
     target.close()?;
     Ok((saved, damage))
 }
 
-fn look(path: &Path, options: &Options) -> Result<(Mapped, Report, Superblock)> {
-    let options = Options { create: Create::OpenExisting, prefault: false, ..options.clone() };
-    let medium = options.open_medium(path)?;
+/// [`salvage`] from a medium that is open into a store that is.
+///
+/// # Errors
+/// As [`salvage`].
+pub fn salvage_on<M: Medium, N: Medium>(
+    medium: &M,
+    target: &StoreOn<N>,
+    options: &Options,
+) -> Result<(u64, Vec<String>)> {
+    let (recovered, damage) = read(medium, options)?;
+    Ok((copy(medium, &recovered, target)?, damage))
+}
+
+/// All that is valid, and all damage.
+fn read<M: Medium>(medium: &M, options: &Options) -> Result<(Recovered, Vec<String>)> {
+    let (report, superblock) = look(medium)?;
+    let recovered = recovery::read(medium, superblock, options)?;
+    let mut damage = report.damage;
+    damage.extend(recovered.summary.damage.iter().cloned());
+    Ok((recovered, damage))
+}
+
+fn look<M: Medium>(medium: &M) -> Result<(Report, Superblock)> {
     let mut report = Report::default();
-    match Superblock::find(&medium)
-        .map_err(|e| e.context(&format!("cannot read store {}", path.display())))?
-    {
+    match Superblock::find(medium)? {
         Found::Store { superblock, damaged, .. } => {
             report.damage.extend(damaged.map(|copy| {
                 format!("superblock {copy}; the other copy is whole, and the next open writes both anew")
             }));
-            Ok((medium, report, superblock))
+            Ok((report, superblock))
         }
         Found::Nothing => Err(Error::new(
             ErrorKind::NotFound,
-            format!("{} holds no store: it is empty, or its creation did not finish", path.display()),
+            format!("{} holds no store: it is empty, or its creation did not finish", medium.describe()),
         )),
     }
 }
 
-fn copy(medium: &Mapped, recovered: &Recovered, target: &crate::Store) -> Result<u64> {
+fn copy<M: Medium, N: Medium>(medium: &M, recovered: &Recovered, target: &StoreOn<N>) -> Result<u64> {
     let mut writer = target.writer()?;
     let mut saved = 0;
     let mut failed = None;
@@ -110,5 +141,6 @@ fn copy(medium: &Mapped, recovered: &Recovered, target: &crate::Store) -> Result
             }
         }
     });
-    failed.map_or(Ok(saved), Err)
+    drop(writer);
+    failed.map_or_else(|| target.commit().map(|()| saved), Err)
 }

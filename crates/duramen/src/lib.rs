@@ -34,8 +34,11 @@ mod compaction;
 mod epoch;
 mod error;
 mod format;
+mod holes;
 mod index;
 mod log;
+#[cfg(loom)]
+mod models;
 #[cfg(feature = "mutants")]
 #[doc(hidden)]
 pub mod mutants;
@@ -47,11 +50,15 @@ mod recovery;
 mod stats;
 mod store;
 mod sync;
+#[doc(hidden)]
+pub mod tuning;
 mod typed;
 mod writer;
 
 pub use batch::Batch;
 pub use check::{Report, check, salvage};
+#[doc(hidden)]
+pub use check::{check_on, salvage_on};
 pub use duramen_media::{Create, MediumKind, PersistStep};
 pub use error::{Error, ErrorKind, Result};
 pub use format::FORMAT_VERSION;

@@ -73,7 +73,8 @@ pub use planting::*;
 #[cfg(feature = "mutants")]
 mod planting {
     use super::Mutant;
-    use crate::sync::atomic::{AtomicU8, Ordering::Relaxed};
+    use crate::sync::atomic::Ordering::Relaxed;
+    use crate::sync::statics::AtomicU8;
 
     static PLANTED: AtomicU8 = AtomicU8::new(0);
 

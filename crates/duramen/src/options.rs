@@ -88,6 +88,9 @@ pub struct Options {
     /// Hash bits that count; fewer make collisions, for tests.
     #[doc(hidden)]
     pub hash_mask: u64,
+    /// What tests turn down.
+    #[doc(hidden)]
+    pub tuning: crate::tuning::Tuning,
     /// Instead of the kernel's boot id, for tests: another one is a reboot. A new store's id follows from
     /// it too, so that a test repeats.
     #[doc(hidden)]
@@ -113,6 +116,7 @@ impl Default for Options {
             background: true,
             clock: None,
             hash_mask: u64::MAX,
+            tuning: crate::tuning::Tuning::default(),
             boot_id: None,
         }
     }

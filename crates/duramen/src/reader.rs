@@ -12,15 +12,15 @@
 
 use crate::Result;
 use crate::format::Epoch;
-use crate::format::record::Header;
+use crate::format::record::{HEADER_BYTES, Head};
+use crate::format::u64_at;
 use crate::index::Slot;
 use crate::index::hash::Backoff;
 use crate::log::read;
 use crate::mutants::{Mutant, planted};
 use crate::store::Core;
-use crossbeam_epoch::Guard;
+use crate::sync::reclaim::{self, Guard};
 use duramen_media::{Medium, Offset};
-use std::borrow::Cow;
 use std::cell::Cell;
 
 /// Position in a scan; 0 begins, and a returned 0 means the end.
@@ -51,71 +51,75 @@ pub struct Meta {
 /// A value read from the store, usually without a copy. It pins the space it lies in: while it lives, space
 /// that is compacted meanwhile is not reused. So do not keep it long.
 pub struct Value<'a> {
-    /// Keeps what `key` and `bytes` point to.
+    /// Keeps what `record` points to.
     _guard: Guard,
-    key: &'a [u8],
-    bytes: Cow<'a, [u8]>,
-    header: Header,
-    stamp: Stamp,
+    record: Record<'a>,
+    /// Of a cell, whose value may change in place.
+    copy: Option<Vec<u8>>,
 }
 
 impl Value<'_> {
     /// The key.
     #[must_use]
     pub fn key(&self) -> &[u8] {
-        self.key
+        self.record.key()
     }
 
     /// The value.
     #[must_use]
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+        match &self.copy {
+            None => self.record.value(),
+            Some(copy) => copy,
+        }
     }
 
     /// The tag it was put with.
     #[must_use]
     pub fn tag(&self) -> u8 {
-        self.header.tag
+        self.record.head.tag()
     }
 
     /// When it expires, in Unix milliseconds.
     #[must_use]
     pub fn expires_at(&self) -> Option<u64> {
-        self.header.expires_at
+        self.record.expires_at()
     }
 
     /// All that goes with it.
     #[must_use]
     pub fn meta(&self) -> Meta {
-        Meta { tag: self.tag(), expires_at: self.expires_at(), updatable: self.header.kind.is_updatable() }
+        self.record.meta()
     }
 
     /// The key's state, for conditional writes.
     #[must_use]
     pub fn stamp(&self) -> Stamp {
-        self.stamp
+        self.record.stamp(self.copy.as_deref())
     }
 
     /// Bytes that the record takes on the medium.
     #[must_use]
     pub fn footprint(&self) -> u64 {
-        self.header.record_bytes()
+        self.record.head.record_bytes()
     }
 }
 
 impl std::ops::Deref for Value<'_> {
     type Target = [u8];
 
+    #[inline]
     fn deref(&self) -> &[u8] {
-        &self.bytes
+        self.bytes()
     }
 }
 
 impl std::fmt::Debug for Value<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Value")
-            .field("key", &self.key)
-            .field("bytes", &self.bytes.len())
+            .field("key", &self.key())
+            .field("bytes", &self.bytes().len())
             .finish_non_exhaustive()
     }
 }
@@ -124,35 +128,60 @@ impl std::fmt::Debug for Value<'_> {
 #[derive(Clone, Copy)]
 pub(crate) struct Record<'a> {
     pub at: Offset,
-    pub header: Header,
+    pub head: Head,
     bytes: &'a [u8],
 }
 
 impl<'a> Record<'a> {
+    #[inline]
     pub(crate) fn key(&self) -> &'a [u8] {
-        self.header.key(self.bytes)
+        let from = self.head.key_at() as usize;
+        &self.bytes[from..from + self.head.key_bytes() as usize]
     }
 
     /// The value of a record that is not a cell: nobody stores to it.
-    fn value(&self) -> &'a [u8] {
-        let from = self.header.value_at() as usize;
-        &self.bytes[from..from + self.header.value_bytes as usize]
+    #[inline]
+    pub(crate) fn value(&self) -> &'a [u8] {
+        let from = self.head.value_at() as usize;
+        &self.bytes[from..from + self.head.value_bytes() as usize]
     }
 
     pub(crate) fn value_offset(&self) -> Offset {
-        self.at.plus(self.header.value_at())
+        self.at.plus(self.head.value_at())
     }
 
-    /// What a conditional write compares: the version and, where the value changes in place, its content.
-    pub(crate) fn stamp(&self, cell: impl FnOnce() -> Vec<u8>) -> Stamp {
-        let version = self.header.version.0;
-        if self.header.kind.is_cell() {
-            // Not the version: compaction gives a cell that it moves the next one. The highest bit keeps
-            // it apart from every version.
-            let meta = u64::from(self.header.tag) ^ self.header.expires_at.unwrap_or(0) << 8;
-            Stamp((rapidhash::v3::rapidhash_v3(&cell()) ^ meta) | 1 << 63)
-        } else {
-            Stamp(version)
+    #[inline]
+    pub(crate) fn expires_at(&self) -> Option<u64> {
+        self.head.expires().then(|| u64_at(self.bytes, HEADER_BYTES as usize))
+    }
+
+    pub(crate) fn meta(&self) -> Meta {
+        Meta { tag: self.head.tag(), expires_at: self.expires_at(), updatable: self.head.is_updatable() }
+    }
+
+    /// What a conditional write compares: the version or, where the value changes in place, its content.
+    pub(crate) fn stamp(&self, cell: Option<&[u8]>) -> Stamp {
+        let Some(cell) = cell else { return Stamp(self.head.version().0) };
+        // Not the version: compaction gives a cell that it moves the next one. The highest bit keeps
+        // it apart from every version.
+        let meta = u64::from(self.head.tag()) ^ self.expires_at().unwrap_or(0) << 8;
+        Stamp((rapidhash::v3::rapidhash_v3(cell) ^ meta) | 1 << 63)
+    }
+}
+
+/// What is there for a key.
+pub(crate) enum Looked<'a> {
+    /// No value, and the key's state.
+    Absent(Stamp),
+    Present(Value<'a>),
+}
+
+impl<'a> Looked<'a> {
+    #[inline]
+    pub(crate) fn value(self) -> Option<Value<'a>> {
+        match self {
+            Self::Absent(_) => None,
+            Self::Present(value) => Some(value),
         }
     }
 }
@@ -164,17 +193,38 @@ pub(crate) struct Owed {
     pub epoch: Cell<u64>,
 }
 
+/// Compares keys; those of usual size without a call.
+#[inline]
+fn is_same(a: &[u8], b: &[u8]) -> bool {
+    match (a.len(), b.len()) {
+        (n @ 8..=16, m) if n == m => u64_at(a, 0) == u64_at(b, 0) && u64_at(a, n - 8) == u64_at(b, n - 8),
+        _ => a == b,
+    }
+}
+
 impl<M: Medium> Core<M> {
     /// The record at a location that a slot gave, under the guard that the slot was read under.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn record(&self, at: Offset) -> Record<'_> {
-        let (header, bytes) = read::record(&self.medium, at);
-        Record { at, header, bytes }
+        let (head, bytes) = read::record(&self.medium, at);
+        Record { at, head, bytes }
+    }
+
+    /// The record that the slot leads to, if it is of this key.
+    #[inline(always)]
+    pub(crate) fn record_of(&self, slot: Slot, key: &[u8]) -> Option<Record<'_>> {
+        let record = self.record(slot.location());
+        is_same(record.key(), key).then_some(record)
     }
 
     #[inline]
     pub(crate) fn is_key_at(&self, slot: Slot, key: &[u8]) -> bool {
-        self.record(slot.location()).key() == key
+        self.record_of(slot, key).is_some()
+    }
+
+    /// What a conditional write compares.
+    pub(crate) fn stamp(&self, record: &Record<'_>) -> Stamp {
+        record.stamp(record.head.is_cell().then(|| self.cell(record)).as_deref())
     }
 
     /// A copy of a cell's value at one moment: copied until two copies are the same.
@@ -191,7 +241,7 @@ impl<M: Medium> Core<M> {
 
     /// A copy of a cell's value, each piece that may be updated as one read as one.
     fn cell_once(&self, record: &Record<'_>) -> Vec<u8> {
-        let (from, bytes) = (record.value_offset().0, record.header.value_bytes as usize);
+        let (from, bytes) = (record.value_offset().0, record.head.value_bytes() as usize);
         let (first, end) = (from & !7, from + bytes as u64);
         let mut copy = vec![0; (end - first).next_multiple_of(8) as usize];
         let wide = self.medium.atomic_bytes_max() >= 16;
@@ -213,8 +263,10 @@ impl<M: Medium> Core<M> {
         copy[(from - first) as usize..][..bytes].to_vec()
     }
 
-    pub(crate) fn is_expired(&self, header: &Header) -> bool {
-        header.expires_at.is_some_and(|at| {
+    /// Whether what expires then has expired now.
+    #[inline]
+    pub(crate) fn is_expired(&self, expires_at: Option<u64>) -> bool {
+        expires_at.is_some_and(|at| {
             let expired = at <= self.clock.now() && !planted(Mutant::ExpiredShown);
             if expired {
                 self.clock.reached(at);
@@ -223,14 +275,33 @@ impl<M: Medium> Core<M> {
         })
     }
 
+    /// Copies the value of `key` behind `into`; whether there is one.
     #[inline]
-    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Value<'_>>> {
-        let guard = crossbeam_epoch::pin();
+    pub(crate) fn get_into(&self, key: &[u8], into: &mut Vec<u8>) -> Result<bool> {
+        let guard = reclaim::pin();
         let hash = self.hasher.hash(key);
-        Ok(self.look_up(key, hash, guard, None)?.1)
+        // As `look_up`, but that nothing is carried further than it must be: a lookup that is short enough
+        // overlaps its cache misses with those of the next.
+        if !self.epochs.in_use() {
+            let found = self.index.find_with(hash, &guard, |slot| self.record_of(slot, key));
+            let Some((slot, record)) = found else { return Ok(false) };
+            if slot.is_settled_value() && record.head.is_plain_value() {
+                into.extend_from_slice(record.value());
+                return Ok(true);
+            }
+        }
+        let value = self.look_up_slow(key, hash, guard, None)?.value();
+        Ok(value.map(|value| into.extend_from_slice(&value)).is_some())
     }
 
-    /// The key's stamp and value; `owed` when the caller is in a group.
+    #[inline]
+    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Value<'_>>> {
+        let guard = reclaim::pin();
+        let hash = self.hasher.hash(key);
+        Ok(self.look_up(key, hash, guard, None)?.value())
+    }
+
+    /// What is there for a key; `owed` when the caller is in a group.
     #[inline]
     pub(crate) fn look_up(
         &self,
@@ -238,47 +309,51 @@ impl<M: Medium> Core<M> {
         hash: u64,
         guard: Guard,
         owed: Option<&Owed>,
-    ) -> Result<(Stamp, Option<Value<'_>>)> {
+    ) -> Result<Looked<'_>> {
+        let found = self.index.find_with(hash, &guard, |slot| self.record_of(slot, key));
+        let Some((slot, record)) = found else { return Ok(Looked::Absent(Stamp::NEVER)) };
+        if slot.is_settled_value() && record.head.is_plain_value() && !self.epochs.in_use() {
+            return Ok(Looked::Present(Value { _guard: guard, record, copy: None }));
+        }
+        self.look_up_slow(key, hash, guard, owed)
+    }
+
+    /// Apart, so that the code of nearly all lookups is short.
+    #[inline(never)]
+    fn look_up_slow(&self, key: &[u8], hash: u64, guard: Guard, owed: Option<&Owed>) -> Result<Looked<'_>> {
         let mut backoff = Backoff::default();
         loop {
-            let found = self.index.find(hash, &guard, |slot| self.is_key_at(slot, key));
-            let Some(slot) = found else { return Ok((Stamp::NEVER, None)) };
-            let record = self.record(slot.location());
+            let found = self.index.find_with(hash, &guard, |slot| self.record_of(slot, key));
+            let Some((slot, record)) = found else { return Ok(Looked::Absent(Stamp::NEVER)) };
             if slot.is_pending() {
-                if record.header.member {
+                if record.head.is_member() {
                     backoff.wait();
                     continue;
                 }
                 self.help(&record, owed.is_none());
             }
-            self.owe(record.header.epoch, owed)?;
-            if slot.is_tombstone() || self.is_expired(&record.header) {
-                return Ok((record.stamp(|| self.cell(&record)), None));
+            self.owe(record.head.epoch(), owed)?;
+            if slot.is_tombstone() || self.is_expired(record.expires_at()) {
+                return Ok(Looked::Absent(self.stamp(&record)));
             }
             let value = self.value(record, guard);
-            if record.header.kind.is_cell() && self.groups_mark_pending() {
+            if record.head.is_cell() && self.groups_mark_pending() {
                 // An update in place marks its slot before it stores: what we copied is durable
                 // unless the mark is there now.
-                let guard = crossbeam_epoch::pin();
+                let guard = reclaim::pin();
                 let now = self.index.find(hash, &guard, |slot| slot.location() == record.at);
                 if now.is_some_and(Slot::is_pending) {
                     self.help(&record, owed.is_none());
                 }
             }
-            return Ok((value.stamp, Some(value)));
+            return Ok(Looked::Present(value));
         }
     }
 
     #[inline]
     fn value<'a>(&'a self, record: Record<'a>, guard: Guard) -> Value<'a> {
-        let (bytes, stamp) = if record.header.kind.is_cell() {
-            let copy = self.cell(&record);
-            let stamp = record.stamp(|| copy.clone());
-            (Cow::Owned(copy), stamp)
-        } else {
-            (Cow::Borrowed(record.value()), record.stamp(Vec::new))
-        };
-        Value { _guard: guard, key: record.key(), bytes, header: record.header, stamp }
+        let copy = record.head.is_cell().then(|| self.cell(&record));
+        Value { _guard: guard, record, copy }
     }
 
     /// Makes a record durable that its writer has not drained yet.
@@ -289,12 +364,12 @@ impl<M: Medium> Core<M> {
     pub(crate) fn help(&self, record: &Record<'_>, drain: bool) {
         let unit = self.blocks.unit_of(record.at.0);
         let from = self.blocks.offset(unit) + self.blocks.at(unit).settled();
-        let to = record.at.0 + record.header.record_bytes();
+        let to = record.at.0 + record.head.record_bytes();
         if from < to {
             self.medium.flush(Offset(from), to - from);
         }
         // A cell may lie below what is settled.
-        self.medium.flush(record.at, record.header.record_bytes());
+        self.medium.flush(record.at, record.head.record_bytes());
         if drain {
             self.medium.drain();
         }
@@ -313,7 +388,7 @@ impl<M: Medium> Core<M> {
     }
 
     pub(crate) fn get_many<'a>(&'a self, keys: &[&[u8]]) -> Result<Vec<Option<Value<'a>>>> {
-        let guard = crossbeam_epoch::pin();
+        let guard = reclaim::pin();
         let hashes: Vec<u64> = keys.iter().map(|key| self.hasher.hash(key)).collect();
         // Three passes, so that the misses of all keys overlap: buckets, then records, then answers.
         for &hash in &hashes {
@@ -326,7 +401,7 @@ impl<M: Medium> Core<M> {
         }
         keys.iter()
             .zip(hashes)
-            .map(|(key, hash)| Ok(self.look_up(key, hash, crossbeam_epoch::pin(), None)?.1))
+            .map(|(key, hash)| Ok(self.look_up(key, hash, reclaim::pin(), None)?.value()))
             .collect()
     }
 
@@ -341,23 +416,23 @@ impl<M: Medium> Core<M> {
         // A scan of an almost empty index must end too: look at no more than this many buckets.
         let mut buckets = count.saturating_mul(10).max(64);
         loop {
-            let guard = crossbeam_epoch::pin();
+            let guard = reclaim::pin();
             slots.clear();
             cursor = self.index.scan(cursor, &guard, &mut |slot| slots.push(slot));
             for &slot in &slots {
                 let record = self.record(slot.location());
                 // What is not yet settled takes the ordinary way, also what is absent: that too is an answer.
-                let settled = !slot.is_pending() && !self.epochs.must_wait(record.header.epoch);
+                let settled = !slot.is_pending() && !self.epochs.must_wait(record.head.epoch());
                 if settled && slot.is_tombstone() {
                     continue;
                 }
-                let value = if !settled || record.header.kind.is_cell() {
+                let value = if !settled || record.head.is_cell() {
                     let key = record.key();
-                    self.look_up(key, self.hasher.hash(key), crossbeam_epoch::pin(), None)?.1
-                } else if self.is_expired(&record.header) {
+                    self.look_up(key, self.hasher.hash(key), reclaim::pin(), None)?.value()
+                } else if self.is_expired(record.expires_at()) {
                     None
                 } else {
-                    Some(self.value(record, crossbeam_epoch::pin()))
+                    Some(self.value(record, reclaim::pin()))
                 };
                 if let Some(value) = value {
                     visit(&value);

@@ -2,6 +2,7 @@
 
 use crate::store::Core;
 use crate::sync::atomic::Ordering::Relaxed;
+use crate::sync::reclaim;
 use duramen_media::Medium;
 
 /// Numbers of a store, summed when asked for; none of them costs a write anything shared.
@@ -24,6 +25,10 @@ pub struct Stats {
     pub unit_bytes: u64,
     /// DRAM that the index takes.
     pub index_bytes: u64,
+    /// Segments of the index that were split since the store was opened, recovery included.
+    pub index_splits: u64,
+    /// How often the index's directory doubled since then.
+    pub index_doublings: u64,
     /// Writers, the store's own included.
     pub writers: u64,
     /// Bytes of records appended since the store was opened.
@@ -36,6 +41,8 @@ pub struct Stats {
     pub freed_units: u64,
     /// Blocks that compaction found damaged and left alone.
     pub damaged_blocks: u64,
+    /// How often compaction read everything to learn which tombstones still hide something.
+    pub recounts: u64,
     /// Keys that were swept because they had expired.
     pub expired_keys: u64,
     /// The current epoch.
@@ -57,6 +64,8 @@ impl Stats {
         };
         let used_bytes = (units - free) * core.unit_bytes;
         let compaction = &core.compaction;
+        let guard = reclaim::pin();
+        let (index_splits, doublings) = core.index.grown(&guard);
         Self {
             keys: totals.keys,
             medium_bytes: core.medium.len(),
@@ -65,13 +74,16 @@ impl Stats {
             dead_bytes: totals.dead_bytes,
             free_bytes: free * core.unit_bytes,
             unit_bytes: core.unit_bytes,
-            index_bytes: core.index.bytes(&crossbeam_epoch::pin()),
+            index_bytes: core.index.bytes(&guard),
+            index_splits,
+            index_doublings: u64::from(doublings),
             writers: totals.writers,
             written_bytes: totals.written_bytes,
             compactions: compaction.rounds.load(Relaxed),
             compacted_bytes: compaction.moved_bytes.load(Relaxed),
             freed_units: compaction.freed_units.load(Relaxed),
             damaged_blocks: compaction.damaged.load(Relaxed),
+            recounts: compaction.recounts.load(Relaxed),
             expired_keys: core.expired.load(Relaxed),
             epoch: core.epochs.current().0,
             epoch_committed: core.epochs.committed().0,

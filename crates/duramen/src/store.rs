@@ -9,7 +9,7 @@ use crate::index::{Hasher, Keys, MEDIUM_BYTES_MAX};
 use crate::log::appender::OpenBlock;
 use crate::log::blocks::{Blocks, Use};
 use crate::log::read;
-use crate::log::space::{Purpose, RESERVE_UNITS, Space};
+use crate::log::space::{AMPLE_BYTES_MAX, Purpose, RESERVE_UNITS, Space};
 use crate::mutants::{Mutant, planted};
 use crate::options::{Clock, Durability, Options};
 use crate::reader::{Cursor, Value};
@@ -18,6 +18,7 @@ use crate::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 use crate::sync::atomic::{AtomicBool, AtomicU64};
 use crate::sync::thread::JoinHandle;
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard};
+use crate::tuning::{Phase, Tuning};
 use crate::writer::{Pen, WriterOn};
 use crate::{Batch, Error, ErrorKind, Meta, Result, Stats, Swap};
 use duramen_media::{Granularity, Mapped, Medium, Offset};
@@ -29,12 +30,12 @@ use std::time::{Duration, Instant};
 pub type Store = StoreOn<Mapped>;
 
 /// The first units of a new store, beyond the head.
-const UNITS_INITIAL: u32 = 16;
+pub(crate) const UNITS_INITIAL: u32 = 16;
 /// Growth takes this share of what there is ...
 const GROWTH_SHARE: u64 = 8;
 /// ... within these bounds, so that neither a small store jumps nor a large one stalls: a writer that has to
 /// wait for growth waits for one step of it (tmpfs gives some 400 MB/s of fresh pages here).
-const GROWTH_BYTES_MIN: u64 = 1 << 20;
+pub(crate) const GROWTH_BYTES_MIN: u64 = 1 << 20;
 const GROWTH_BYTES_MAX: u64 = 8 << 20;
 /// The background thread grows a store while it has less room than this, or a sixteenth of itself.
 const AHEAD_BYTES_MAX: u64 = 64 << 20;
@@ -68,6 +69,7 @@ pub(crate) struct Core<M: Medium> {
     closed: AtomicBool,
     interval_nanos: AtomicU64,
     pub background: Background,
+    pub tuning: Tuning,
 }
 
 /// How others wake the background thread.
@@ -155,9 +157,11 @@ impl<M: Medium> Core<M> {
     pub(crate) fn open_block(&self, bytes: u64, purpose: Purpose) -> Result<OpenBlock> {
         let least = self.units_for(bytes);
         // Room for some eight records of this size, so that the space behind the last that fits is
-        // little, but no more than 1 MiB.
-        let ample = self.units_for((bytes * 8).min(1 << 20)).max(least);
+        // little, but no more than 1 MiB, nor than compaction can move.
+        let ample = self.units_for((bytes * 8).min(AMPLE_BYTES_MAX));
+        let ample = ample.min(self.space().ample_units_max()).max(least);
         let (unit, units) = self.take_units(least, ample, purpose)?;
+        let _inside = self.tuning.phase(Phase::OpenBlock);
         let generation = self.space().generation();
         let offset = self.offset_of(unit);
         let before = read::header(&self.medium, unit, offset).unwrap_or(block::Header::fresh(1));
@@ -195,7 +199,7 @@ impl<M: Medium> Core<M> {
         // several times before what it frees adjoins.
         let mut rounds = 0;
         loop {
-            let (dead, units, free) = {
+            let (dead, units, free, reserve) = {
                 let mut space = self.space();
                 for want in [ample, least] {
                     if let Some(unit) = space.take(want, purpose) {
@@ -205,7 +209,7 @@ impl<M: Medium> Core<M> {
                         return Ok((unit, want));
                     }
                 }
-                (self.epochs.totals().dead_bytes, space.units(), space.free_units())
+                (self.epochs.totals().dead_bytes, space.units(), space.free_units(), space.reserve())
             };
             rounds += 1;
             // Half the space dead: growing on would only feed the garbage. Compact first, once.
@@ -229,7 +233,7 @@ impl<M: Medium> Core<M> {
                 ErrorKind::OutOfSpace,
                 format!(
                     "no space for {least} units of {} bytes: the store has {units} units, {free} of them free \
-                     ({RESERVE_UNITS} are kept for deletes and compaction), and the medium does not grow beyond \
+                     ({reserve} are kept for deletes and compaction), and the medium does not grow beyond \
                      {} bytes; delete keys, raise len_max, or give it a larger medium",
                     self.unit_bytes,
                     self.medium.len()
@@ -257,7 +261,10 @@ impl<M: Medium> Core<M> {
     /// Order: the medium is backed and zeroed; the headers of the new units are durable; then the
     /// superblock says how many there are. A crash between leaves units that nobody counts.
     pub(crate) fn grow(&self, least: u32) -> Result<bool> {
-        let before = self.space().units();
+        let (before, reserve) = {
+            let space = self.space();
+            (space.units(), space.reserve())
+        };
         let _growing = lock(&self.growing);
         let units = self.space().units();
         if units != before {
@@ -271,9 +278,9 @@ impl<M: Medium> Core<M> {
             return Ok(false);
         }
         self.epochs.check_writable()?;
-        let least = u64::from(least + RESERVE_UNITS);
-        let bytes =
-            (u64::from(units) * self.unit_bytes / GROWTH_SHARE).clamp(GROWTH_BYTES_MIN, GROWTH_BYTES_MAX);
+        let least = u64::from(least + reserve);
+        let bytes = (u64::from(units) * self.unit_bytes / GROWTH_SHARE)
+            .clamp(self.tuning.growth_bytes_min, GROWTH_BYTES_MAX);
         let ample = bytes.div_ceil(self.unit_bytes).max(least);
         let len_max = self.medium.len_max().min(MEDIUM_BYTES_MAX);
         let units_max = (len_max / self.unit_bytes).min(u64::from(u32::MAX)).saturating_sub(u64::from(units));
@@ -310,6 +317,7 @@ impl<M: Medium> Core<M> {
     }
 
     fn adopt_units(&self, from: u32, more: u32) -> Result<()> {
+        let _inside = self.tuning.phase(Phase::Grow);
         if !planted(Mutant::GrownBeforeHeaders) {
             write_free_headers(&self.medium, self.unit_bytes, from, more);
             self.sync_or_poison()?;
@@ -345,6 +353,7 @@ impl<M: Medium> Core<M> {
 
     /// Makes everything acknowledged so far durable.
     pub(crate) fn commit(&self) -> Result<()> {
+        let _inside = self.tuning.phase(Phase::Commit);
         if self.epochs.in_use() {
             self.epochs.commit_current(&self.medium, &self.blocks, self.clock.now())?;
         } else {
@@ -358,6 +367,7 @@ impl<M: Medium> Core<M> {
     #[inline]
     pub(crate) fn wait_for(&self, epoch: crate::format::Epoch) -> Result<()> {
         if self.epochs.must_wait(epoch) {
+            let _inside = self.tuning.phase(Phase::Commit);
             return self.epochs.wait_for(epoch, &self.medium, &self.blocks, self.clock.now());
         }
         Ok(())
@@ -402,6 +412,7 @@ impl<M: Medium> Core<M> {
             return Ok(());
         }
         self.epochs.check_writable()?;
+        let _inside = self.tuning.phase(Phase::Close);
         // With `Manual`, what was not committed is dropped, as the caller asked; so it is not sealed as
         // if it counted: recovery judges it by its epoch.
         let manual = self.epochs.regime() == Regime::Manual && self.epochs.wrote();
@@ -519,7 +530,7 @@ impl<M: Medium> std::fmt::Debug for StoreOn<M> {
     }
 }
 
-static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+static NEXT_ID: crate::sync::statics::AtomicU64 = crate::sync::statics::AtomicU64::new(1);
 
 thread_local! {
     /// This thread's pen for each store that it wrote to through a plain handle.
@@ -550,9 +561,11 @@ impl<M: Medium> StoreOn<M> {
     /// Order: the first units' headers are durable before the superblock's magic is written; a
     /// crash before leaves no store, and the next open begins anew.
     fn create(medium: &M, options: &Options) -> Result<Superblock> {
+        let _inside = options.tuning.phase(Phase::Create);
         let unit_bytes = options.unit_for(medium)?;
         let head = HEAD_BYTES.div_ceil(u64::from(unit_bytes)) as u32;
-        let units = (medium.len_max() / u64::from(unit_bytes)).min(u64::from(head + UNITS_INITIAL)) as u32;
+        let units = (medium.len_max() / u64::from(unit_bytes))
+            .min(u64::from(head + options.tuning.units_initial)) as u32;
         if units < head + RESERVE_UNITS + 1 {
             return Err(Error::new(
                 ErrorKind::OutOfSpace,
@@ -588,6 +601,7 @@ impl<M: Medium> StoreOn<M> {
     /// Starts an incarnation on what was recovered.
     fn run(medium: M, recovered: Recovered, copy_first: usize, options: &Options) -> Result<Self> {
         let regime = regime_for(options.durability, medium.granularity());
+        let inside = options.tuning.phase(Phase::Adopt);
         // Order: what recovery decided (seals, frees) is durable before the superblock
         // begins the new incarnation, and that before the first write.
         if !planted(Mutant::AdoptedTooLate) {
@@ -607,6 +621,7 @@ impl<M: Medium> StoreOn<M> {
         if planted(Mutant::AdoptedTooLate) {
             recovered.adopt(&medium)?;
         }
+        drop(inside);
         let waits = regime == Regime::Epochs && options.durability == Durability::EveryWrite;
         let epochs = Epochs::new(
             regime,
@@ -644,6 +659,7 @@ impl<M: Medium> StoreOn<M> {
             closed: AtomicBool::new(false),
             interval_nanos: AtomicU64::new(interval_nanos(options.durability)),
             background: Background::default(),
+            tuning: options.tuning.clone(),
             medium,
         });
         let thread = if options.background {
@@ -698,7 +714,7 @@ impl<M: Medium> StoreOn<M> {
     /// As [`StoreOn::get`].
     pub fn get_into(&self, key: &[u8], into: &mut Vec<u8>) -> Result<bool> {
         into.clear();
-        Ok(self.get(key)?.map(|value| into.extend_from_slice(&value)).is_some())
+        self.core().get_into(key, into)
     }
 
     /// Whether `key` is there.

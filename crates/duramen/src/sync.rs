@@ -1,20 +1,60 @@
-//! The one door to shared memory between threads: atomics, locks, threads and waiting.
+//! The one door to shared memory between threads: atomics, locks, threads, waiting and reclamation.
 //!
-//! Nothing else in this crate names `std::sync` or `std::thread`, so that a build for checking may put
-//! other primitives here. In a shipped build every item is the standard library's own.
+//! Nothing else in this crate names `std::sync` or `std::thread`, so that a build for checking may put other
+//! primitives here. In a shipped build every item is the standard library's own, or of `index::reclaim`. With
+//! `--cfg loom` they are loom's, and a small stand-in for reclamation: see `models::primitives`.
 
-pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+pub(crate) use std::sync::{Arc, PoisonError, Weak};
+
+#[cfg(not(loom))]
+pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, OnceLock};
+
+#[cfg(loom)]
+pub(crate) use crate::models::primitives::{Condvar, Mutex, MutexGuard, OnceLock};
 
 pub(crate) mod atomic {
+    #[cfg(not(loom))]
     pub(crate) use std::sync::atomic::{
-        AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+        AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
     };
+
+    #[cfg(loom)]
+    pub(crate) use crate::models::primitives::atomic::{
+        AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
+    };
+
+    pub(crate) use std::sync::atomic::Ordering;
+}
+
+/// Statics of the process, which no model and no schedule decides about: always the standard library's.
+pub(crate) mod statics {
+    #[cfg(feature = "mutants")]
+    pub(crate) use std::sync::atomic::AtomicU8;
+    pub(crate) use std::sync::atomic::AtomicU64;
+}
+
+/// Memory that readers may still see is freed when they are gone.
+pub(crate) mod reclaim {
+    #[cfg(not(loom))]
+    pub(crate) use crate::index::reclaim::{Atomic, Guard, Owned, collect, is_pinned, pin};
+
+    #[cfg(loom)]
+    pub(crate) use crate::models::primitives::reclaim::{Atomic, Guard, Owned, collect, is_pinned, pin};
 }
 
 pub(crate) mod thread {
+    #[cfg(not(loom))]
     pub(crate) use std::thread::{Builder, JoinHandle, available_parallelism, scope, sleep, yield_now};
+
+    #[cfg(loom)]
+    pub(crate) use crate::models::primitives::thread::{
+        Builder, JoinHandle, available_parallelism, scope, sleep, yield_now,
+    };
 }
 
 pub(crate) mod hint {
+    #[cfg(loom)]
+    pub(crate) use loom::hint::spin_loop;
+    #[cfg(not(loom))]
     pub(crate) use std::hint::spin_loop;
 }

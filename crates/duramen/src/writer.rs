@@ -26,12 +26,12 @@ use crate::index::hash::Locked;
 use crate::log::appender::{Appender, Fields, STAGE_BYTES_MIN, member};
 use crate::log::space::Purpose;
 use crate::mutants::{Mutant, planted};
-use crate::reader::{Meta, Owed, Stamp, Value};
+use crate::reader::{Looked, Meta, Owed, Stamp, Value};
 use crate::store::{Core, StoreOn};
 use crate::sync::atomic::Ordering::Relaxed;
+use crate::sync::reclaim::{self, Guard};
 use crate::sync::{Arc, Weak};
 use crate::{Error, KEY_BYTES_MAX, Result, VALUE_BYTES_MAX};
-use crossbeam_epoch::Guard;
 use duramen_media::{Mapped, Medium, Offset};
 use std::collections::HashMap;
 
@@ -172,7 +172,7 @@ impl<M: Medium> Pen<M> {
         let bytes = record_bytes(key.len(), value.len(), meta.expires_at.is_some());
         // Before the pin: compaction that makes room must not wait for this very guard.
         self.reserve(core, bytes, if new.is_some() { Purpose::Write } else { Purpose::Delete })?;
-        let guard = crossbeam_epoch::pin();
+        let guard = reclaim::pin();
         let hash = core.hasher.hash(key);
         core.index.prefetch(hash, &guard);
         let body = body_crc(self.appender.seed(), &[key, value]);
@@ -271,7 +271,7 @@ impl<M: Medium> Pen<M> {
         if old.slot.is_pending() {
             core.help(&core.record(old.at), self.group.is_none());
         }
-        core.record(old.at).header.epoch
+        core.record(old.at).head.epoch()
     }
 
     /// Counts a key that came or went. An expired one counts until it is swept.
@@ -298,13 +298,14 @@ impl<M: Medium> Pen<M> {
         Self::check(core, key, bytes.len())?;
         let hash = core.hasher.hash(key);
         loop {
-            let guard = crossbeam_epoch::pin();
+            let guard = reclaim::pin();
             if let Some(done) = self.update_in_place(core, key, hash, at, bytes, &guard)? {
                 return Ok(done);
             }
             // A new version of the whole value, if nobody else writes it meanwhile.
-            let (stamp, value) = core.look_up(key, hash, guard, self.group.as_ref().map(|g| &g.owed))?;
-            let Some(value) = value else { return Ok(Update::Absent) };
+            let looked = core.look_up(key, hash, guard, self.group.as_ref().map(|g| &g.owed))?;
+            let Looked::Present(value) = looked else { return Ok(Update::Absent) };
+            let stamp = value.stamp();
             check_range(at, bytes.len(), value.len())?;
             let mut copy = value.to_vec();
             copy[at..at + bytes.len()].copy_from_slice(bytes);
@@ -335,13 +336,13 @@ impl<M: Medium> Pen<M> {
         };
         let slot = place.get();
         let record = core.record(slot.location());
-        if slot.is_tombstone() || core.is_expired(&record.header) {
+        if slot.is_tombstone() || core.is_expired(record.expires_at()) {
             return Ok(Some(Update::Absent));
         }
-        if !record.header.kind.is_cell() || slot.is_pending() {
+        if !record.head.is_cell() || slot.is_pending() {
             return Ok(None);
         }
-        check_range(at, bytes.len(), record.header.value_bytes as usize)?;
+        check_range(at, bytes.len(), record.head.value_bytes() as usize)?;
         let to = record.value_offset().plus(at as u64);
         if planted(Mutant::UpdateTorn) {
             core.medium.store(to, &[bytes]);
@@ -398,7 +399,7 @@ impl<M: Medium> Pen<M> {
         }
         let deletes_only = last.values().all(|op| matches!(op, Op::Delete));
         self.reserve(core, bytes, if deletes_only { Purpose::Delete } else { Purpose::Write })?;
-        let guard = crossbeam_epoch::pin();
+        let guard = reclaim::pin();
         let hashes: Vec<u64> = order
             .iter()
             .copied()
@@ -504,7 +505,7 @@ impl<M: Medium> Pen<M> {
             if let Some(place) = locks[*i].find(|slot| slot.location() == location) {
                 place.set(place.get().with_pending(false));
             }
-            self.appender.count_live(core.record(location).header.record_bytes());
+            self.appender.count_live(core.record(location).head.record_bytes());
             if let Some(old) = old {
                 old.uncount(core, &self.activity);
             }
@@ -538,18 +539,15 @@ impl<M: Medium> Pen<M> {
         }
         let reserved = self.appender.reserve(core, bytes, purpose);
         if let Some(group) = &mut self.group {
-            group.guard = Some(crossbeam_epoch::pin());
+            group.guard = Some(reclaim::pin());
         }
         reserved
     }
 
     fn begin_group(&mut self) {
         if self.group.is_none() {
-            self.group = Some(Group {
-                guard: Some(crossbeam_epoch::pin()),
-                pending: Vec::new(),
-                owed: Owed::default(),
-            });
+            self.group =
+                Some(Group { guard: Some(reclaim::pin()), pending: Vec::new(), owed: Owed::default() });
             self.appender.grouped = true;
         }
     }
@@ -577,7 +575,7 @@ impl<M: Medium> Drop for Pen<M> {
 
 /// Clears the marks of records that are durable now.
 fn clear_pending<M: Medium>(core: &Core<M>, pending: impl Iterator<Item = (u64, Offset)>) {
-    let guard = crossbeam_epoch::pin();
+    let guard = reclaim::pin();
     for (hash, at) in pending {
         let locked = core.index.lock(hash, &guard);
         // Not found: overwritten meanwhile, or moved by the compactor, which drained it.
@@ -612,15 +610,11 @@ impl Old {
         Self {
             slot,
             at: slot.location(),
-            bytes: record.header.record_bytes(),
-            version: record.header.version,
-            stamp: record.stamp(|| core.cell(&record)),
-            meta: Meta {
-                tag: record.header.tag,
-                expires_at: record.header.expires_at,
-                updatable: record.header.kind.is_updatable(),
-            },
-            present: !slot.is_tombstone() && !core.is_expired(&record.header),
+            bytes: record.head.record_bytes(),
+            version: record.head.version(),
+            stamp: core.stamp(&record),
+            meta: record.meta(),
+            present: !slot.is_tombstone() && !core.is_expired(record.expires_at()),
         }
     }
 
@@ -674,8 +668,12 @@ impl<M: Medium> WriterOn<M> {
     /// As [`StoreOn::get`].
     pub fn get_stamped(&self, key: &[u8]) -> Result<(Stamp, Option<Value<'_>>)> {
         let core = self.store.core();
-        let guard = crossbeam_epoch::pin();
-        core.look_up(key, core.hasher.hash(key), guard, self.pen.group.as_ref().map(|g| &g.owed))
+        let guard = reclaim::pin();
+        let owed = self.pen.group.as_ref().map(|g| &g.owed);
+        Ok(match core.look_up(key, core.hasher.hash(key), guard, owed)? {
+            Looked::Absent(stamp) => (stamp, None),
+            Looked::Present(value) => (value.stamp(), Some(value)),
+        })
     }
 
     /// Sets `key` to `value`.

@@ -226,6 +226,27 @@ impl Mapped {
         let _ = self.region.advise(range, advice);
     }
 
+    /// Adds to `found` which pages of `range` cannot be faulted in. The kernel says so without a signal
+    /// (Linux 5.14 and later; before, nothing is known): EFAULT where an access would raise SIGBUS, EHWPOISON for
+    /// memory that it has taken out of service.
+    fn probe(&self, range: Range<u64>, found: &mut Vec<Range<u64>>) {
+        use rustix::io::Errno;
+        match self.region.advise(range.clone(), Advice::LinuxPopulateRead) {
+            Err(Errno::FAULT | Errno::HWPOISON) => {}
+            _ => return,
+        }
+        let pages = (range.end - range.start) / PAGE_BYTES;
+        if pages > 1 {
+            let middle = range.start + pages / 2 * PAGE_BYTES;
+            self.probe(range.start..middle, found);
+            self.probe(middle..range.end, found);
+        } else if let Some(last) = found.last_mut().filter(|last| last.end == range.start) {
+            last.end = range.end;
+        } else {
+            found.push(range);
+        }
+    }
+
     /// The length that growing to `len` gives: whole pages, and where huge pages are to be had, whole
     /// ones of those.
     fn len_rounded(&self, len: u64) -> u64 {
@@ -533,6 +554,16 @@ impl Medium for Mapped {
             }
         }
         true
+    }
+
+    fn unreadable(&self, at: Offset, bytes: u64) -> Vec<Range<u64>> {
+        let from = at.0 & !(PAGE_BYTES - 1);
+        let to = (at.0 + bytes).next_multiple_of(PAGE_BYTES).min(self.len().next_multiple_of(PAGE_BYTES));
+        let mut found = Vec::new();
+        if from < to {
+            self.probe(from..to, &mut found);
+        }
+        found
     }
 
     fn unwritten_is_zero(&self) -> bool {

@@ -122,6 +122,16 @@ pub trait Medium: Send + Sync + 'static {
         unsafe { std::slice::from_raw_parts(pointer, bytes as usize) }
     }
 
+    /// Parts of the `bytes` bytes at `at` that cannot be read now: a page that the device does not give back, memory
+    /// with an error that the kernel knows of. Reading them through [`Medium::pointer`] would end the process (SIGBUS),
+    /// so whoever reads what others left asks before.
+    ///
+    /// What is not promised: that an error nobody knows of yet is found. A machine check while the memory is being
+    /// read ends the process.
+    fn unreadable(&self, _at: Offset, _bytes: u64) -> Vec<Range<u64>> {
+        Vec::new()
+    }
+
     /// Reads the aligned word at `at` (acquire).
     fn load_u64(&self, at: Offset) -> u64;
 

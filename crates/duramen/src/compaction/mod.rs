@@ -22,6 +22,8 @@
 //! 3. A cell is moved under its bucket's lock, with the next version: the old one could still change. Other copies
 //!    keep their version, and are what they were copied from: recovery may take either.
 
+mod recount;
+
 use crate::Result;
 use crate::epoch::{Activity, Epochs, lock};
 use crate::format::record::{self, Header, Kind, Step, Walk, body_crc};
@@ -36,8 +38,9 @@ use crate::mutants::{Mutant, planted};
 use crate::store::Core;
 use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::Ordering::Relaxed;
+use crate::sync::reclaim::{self, Guard};
 use crate::sync::{Arc, Mutex};
-use crossbeam_epoch::Guard;
+use crate::tuning::Phase;
 use duramen_media::{Granularity, Medium, Offset};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -46,6 +49,8 @@ use std::time::{Duration, Instant};
 const ROUND_BYTES: u64 = 1 << 20;
 /// A block is worth moving when at least this share of it, in percent, is dead.
 const DEAD_PERCENT_MIN: u64 = 5;
+/// Blocks of which at least this part is room are packed when there is no space: twice what a full block leaves.
+const PACK_SHARE: u64 = 4;
 /// Background compaction leaves this much dead alone, however small the store is.
 const DEAD_BYTES_MIN: u64 = 256 << 10;
 /// The sweeper reads at most this much in one round.
@@ -76,6 +81,10 @@ struct Mover {
     sweep_at: u32,
     /// Blocks that there was no room to move out of, since something was last freed.
     unmovable: Vec<Unit>,
+    /// Bytes of tombstones that were moved because their count is not known: see [`recount`].
+    unknown_bytes: u64,
+    /// Packing gained nothing since something was last freed.
+    packed_in_vain: bool,
     scratch: Vec<u8>,
 }
 
@@ -91,6 +100,8 @@ pub(crate) struct Compaction {
     pub freed_units: AtomicU64,
     /// Blocks found damaged while they were compacted.
     pub damaged: AtomicU64,
+    /// How often stale records were counted anew.
+    pub recounts: AtomicU64,
 }
 
 impl Compaction {
@@ -101,6 +112,8 @@ impl Compaction {
                 activity: epochs.register(),
                 sweep_at: 0,
                 unmovable: Vec::new(),
+                unknown_bytes: 0,
+                packed_in_vain: false,
                 scratch: Vec::new(),
             }),
             unseen: Arc::default(),
@@ -110,6 +123,7 @@ impl Compaction {
             moved_bytes: AtomicU64::new(0),
             freed_units: AtomicU64::new(0),
             damaged: AtomicU64::new(0),
+            recounts: AtomicU64::new(0),
         }
     }
 
@@ -139,6 +153,22 @@ fn records_of(bytes: &[u8], tail: u64, seed: u32) -> Option<Vec<Found>> {
     }
 }
 
+/// The same of a block that may still be written to, as far as it is whole.
+fn records_of_open(bytes: &[u8], seed: u32) -> Vec<Found> {
+    let mut walk = Walk::new(bytes, block::HEADER_BYTES, bytes.len() as u64, seed);
+    let mut found = Vec::new();
+    while let Step::Record { at, header } = walk.step() {
+        match header.kind {
+            Kind::Batch => {
+                let members = record::members(&bytes[at as usize..], &header, seed).unwrap_or_default();
+                found.extend(members.into_iter().map(|(member, header)| (at + member, header)));
+            }
+            _ => found.push((at, header)),
+        }
+    }
+    found
+}
+
 impl<M: Medium> Core<M> {
     /// Compacts once, for a writer that found no space; whether that freed any. The caller must not be
     /// pinned, or nothing can be freed.
@@ -146,16 +176,57 @@ impl<M: Medium> Core<M> {
         let mut mover = lock(&self.compaction.mover);
         let before = self.compaction.freed_units.load(Relaxed);
         for _ in 0..4 {
-            let worked = self.compact_round(&mut mover, 1).unwrap_or(false);
+            // What is worth it first, then whatever is dead at all.
+            let worked = self.compact_round(&mut mover, 1).unwrap_or(false)
+                || self.compact_round(&mut mover, 0).unwrap_or(false);
             self.reclaim(&mut mover, true);
             if self.compaction.freed_units.load(Relaxed) > before {
                 return true;
             }
             if !worked {
-                return false;
+                break;
             }
         }
-        false
+        self.pack(&mut mover).unwrap_or(false)
+    }
+
+    /// Moves out of blocks that were sealed with much room left, which a close and a crash do to every block that
+    /// is open: in a small store a few of them hold all the space there is. Whether that gained any.
+    fn pack(&self, mover: &mut Mover) -> Result<bool> {
+        if mover.packed_in_vain {
+            return Ok(false);
+        }
+        self.epochs.check_writable()?;
+        let (units, free) = {
+            let space = self.space();
+            (space.units(), space.free_units())
+        };
+        let mut roomy = Vec::new();
+        let mut unit = 0;
+        while unit < units {
+            let block = self.blocks.at(Unit(unit));
+            let state = block.state();
+            let bytes = u64::from(block.units()) * self.unit_bytes;
+            let room = bytes.saturating_sub(block::HEADER_BYTES + u64::from(block.live()));
+            if state == Use::Sealed && room >= bytes / PACK_SHARE {
+                roomy.push((room, bytes, Unit(unit)));
+            }
+            unit += if state == Use::Free { 1 } else { block.units().max(1) };
+        }
+        roomy.sort_unstable_by_key(|&(room, bytes, _)| std::cmp::Reverse(room * 1024 / bytes));
+        let (mut moved, mut gain) = (0, 0);
+        for (room, bytes, unit) in roomy {
+            if moved >= ROUND_BYTES || gain >= 4 * self.unit_bytes {
+                break;
+            }
+            if self.blocks.at(unit).take(Use::Sealed, Use::Retired) && self.move_out(mover, unit)? {
+                (moved, gain) = (moved + bytes - room, gain + room);
+            }
+        }
+        self.reclaim(mover, true);
+        let gained = self.space().free_units() > free;
+        mover.packed_in_vain = !gained;
+        Ok(gained)
     }
 
     /// One round: the best victims, up to [`ROUND_BYTES`]. False when nothing is worth it.
@@ -191,7 +262,7 @@ impl<M: Medium> Core<M> {
             if state == Use::Sealed && !unmovable.contains(&Unit(unit)) {
                 let bytes = (block.tail() - block::HEADER_BYTES).max(1);
                 let live = u64::from(block.live()).min(bytes);
-                if (bytes - live) * 100 >= bytes * dead_percent_min.max(1) {
+                if live < bytes && (bytes - live) * 100 >= bytes * dead_percent_min {
                     // Rosenblum and Ousterhout's (1 - u) × age / (1 + u), in integers.
                     let age = newest.0.saturating_sub(block.generation().0).min(1 << 32) + 1;
                     let score = u128::from(bytes - live) * u128::from(age) * 1024 / u128::from(bytes + live);
@@ -226,11 +297,24 @@ impl<M: Medium> Core<M> {
     /// Moves what is live out of a block and retires it. False when there was no room to do so: the block
     /// is then as it was, with less alive.
     fn move_out(&self, mover: &mut Mover, unit: Unit) -> Result<bool> {
+        let _inside = self.tuning.phase(Phase::Move);
         let block = self.blocks.at(unit);
         let (tail, seed) = (block.tail(), block.generation().seed());
+        let live = u64::from(block.live());
+        let room = u64::from(self.space().free_units()) * (self.unit_bytes - block::HEADER_BYTES);
+        if live > mover.appender.room() + room {
+            // Half a block moved would cost room and free nothing.
+            block.set_state(Use::Sealed);
+            return Ok(false);
+        }
         let mut scratch = std::mem::take(&mut mover.scratch);
-        self.copy_block(unit, tail, &mut scratch);
-        let moved = match records_of(&scratch, tail, seed) {
+        let records = if self.medium.unreadable(self.offset_of(unit), tail).is_empty() {
+            self.copy_block(unit, tail, &mut scratch);
+            records_of(&scratch, tail, seed)
+        } else {
+            None
+        };
+        let moved = match records {
             Some(records) => self.move_records(mover, unit, &scratch, &records),
             None => {
                 block.set_state(Use::Damaged);
@@ -261,19 +345,22 @@ impl<M: Medium> Core<M> {
             let key = header.key(record);
             let hash = self.hasher.hash(key);
             let place = Offset(base + at);
-            let guard = crossbeam_epoch::pin();
+            let guard = reclaim::pin();
             let Some(slot) = self.index.find(hash, &guard, |slot| slot.location() == place) else {
                 dead.push((key, hash, *at));
                 *dead_here.entry(key).or_default() += 1;
                 gone += header.record_bytes();
                 continue;
             };
-            let hidden = slot.is_tombstone() || self.is_expired(header);
+            let hidden = slot.is_tombstone() || self.is_expired(header.expires_at);
             if hidden {
                 self.hide(mover, hash, place, header, &guard);
                 if self.hides_nothing(slot, header, dead_here.get(key).copied()) {
                     drops.push((hash, *at, *header));
                     continue;
+                }
+                if slot.stale() == Slot::STALE_MANY {
+                    mover.unknown_bytes += header.record_bytes();
                 }
             }
             drop(guard);
@@ -281,7 +368,7 @@ impl<M: Medium> Core<M> {
                 complete = false;
                 break;
             }
-            let guard = crossbeam_epoch::pin();
+            let guard = reclaim::pin();
             if header.kind == Kind::CellOpen && !hidden {
                 match self.move_cell(mover, hash, place, &guard) {
                     Some(to) => cells.push((hash, *at, to)),
@@ -325,7 +412,7 @@ impl<M: Medium> Core<M> {
             if planted(Mutant::FreedBeforeReadersLeave) {
                 lock(&unseen).push(retired);
             } else {
-                crossbeam_epoch::pin().defer(move || lock(&unseen).push(retired));
+                reclaim::pin().defer(move || lock(&unseen).push(retired));
             }
         }
         Ok(complete)
@@ -359,7 +446,7 @@ impl<M: Medium> Core<M> {
     /// Its record stays on the medium until the block is freed, and after a crash would win over a new one
     /// with a lower version: so new keys begin above its version.
     fn drop_tombstone(&self, mover: &Mover, hash: u64, place: Offset, header: &Header) -> bool {
-        let guard = crossbeam_epoch::pin();
+        let guard = reclaim::pin();
         let locked = self.index.lock(hash, &guard);
         let Some(found) = locked.find(|slot| slot.location() == place) else { return false };
         if found.get().stale() > 0 {
@@ -409,14 +496,14 @@ impl<M: Medium> Core<M> {
         if !planted(Mutant::CopiesNotDrained) {
             mover.appender.drain(self);
         }
-        let guard = crossbeam_epoch::pin();
+        let guard = reclaim::pin();
         let mut superseded = Vec::new();
         for &(hash, from, to, size) in moves {
             let place = Offset(base + from);
             let locked = self.index.lock(hash, &guard);
             if let Some(found) = locked.find(|slot| slot.location() == place) {
                 let slot = found.get();
-                let original = self.record(place).header.record_bytes();
+                let original = self.record(place).head.record_bytes();
                 found.set(slot.at(to).with_pending(false));
                 self.blocks.of(place.0).live_sub(original);
                 self.blocks.of(to.0).live_add(size);
@@ -437,7 +524,7 @@ impl<M: Medium> Core<M> {
     /// A block could not be emptied and stays: the originals of what was moved out of it are stale records like
     /// any other, and dead bytes.
     fn keep_originals(&self, mover: &Mover, bytes: &[u8], moved: impl Iterator<Item = (u64, u64)>) {
-        let guard = crossbeam_epoch::pin();
+        let guard = reclaim::pin();
         for (hash, at) in moved {
             let header = Header::decode_head(&bytes[at as usize..]);
             let key = header.key(&bytes[at as usize..]);
@@ -460,10 +547,10 @@ impl<M: Medium> Core<M> {
             return None;
         };
         let record = self.record(place);
-        let (key, value, old) = (record.key(), self.cell(&record), record.header);
+        let (key, value, old) = (record.key(), self.cell(&record), record.head);
         let kind = if self.epochs.in_use() { Kind::Value } else { Kind::CellSealed };
-        let version = old.version.next();
-        let fields = Fields { kind, tag: old.tag, expires_at: old.expires_at, version, epoch };
+        let version = old.version().next();
+        let fields = Fields { kind, tag: old.tag(), expires_at: record.expires_at(), version, epoch };
         let body = body_crc(mover.appender.seed(), &[key, &value]);
         let appended = mover.appender.append(self, fields, key, &value, body);
         mover.appender.drain(self);
@@ -480,15 +567,14 @@ impl<M: Medium> Core<M> {
 
     /// Frees the retired blocks that nobody can see any more. `urgent`: a writer waits for it.
     fn reclaim(&self, mover: &mut Mover, urgent: bool) {
-        // Readers that came after the blocks were retired do not see them. Each flush lets the
-        // guards' epoch go on when all that are pinned have seen the current one.
+        // Readers that came after the blocks were retired do not see them.
         let begun = Instant::now();
         for round in 0.. {
-            crossbeam_epoch::pin().flush();
+            reclaim::collect();
             let waiting =
                 self.compaction.retired.load(Relaxed) > 0 && lock(&self.compaction.unseen).is_empty();
             // A thread that keeps a value itself would wait for nobody else.
-            let patient = urgent && waiting && !crossbeam_epoch::is_pinned();
+            let patient = urgent && waiting && !reclaim::is_pinned();
             if round >= 3 && !(patient && begun.elapsed() < GRACE_MAX) {
                 break;
             }
@@ -525,6 +611,7 @@ impl<M: Medium> Core<M> {
 
     /// Frees blocks: see [`crate::log::space`] for the order.
     fn free(&self, mover: &mut Mover, retired: &[Retired]) -> Result<()> {
+        let _inside = (!retired.is_empty()).then(|| self.tuning.phase(Phase::Free));
         let page = self.medium.granularity() == Granularity::Page;
         let sync = || if page { self.sync_or_poison() } else { Ok(()) };
         let header_of = |unit: Unit| read::header(&self.medium, unit, self.offset_of(unit));
@@ -571,6 +658,7 @@ impl<M: Medium> Core<M> {
             self.compaction.freed_units.fetch_add(u64::from(units), Relaxed);
         }
         mover.unmovable.clear();
+        mover.packed_in_vain = false;
         self.forget_grown_out();
         Ok(())
     }
@@ -578,7 +666,7 @@ impl<M: Medium> Core<M> {
     /// The dead records of a freed block no longer count as stale records of their keys.
     fn forget_dead(&self, mover: &Mover, block: &Retired) {
         let base = self.blocks.offset(block.unit);
-        let guard = crossbeam_epoch::pin();
+        let guard = reclaim::pin();
         for &(hash, at) in &block.dead {
             let key = self.record(Offset(base + at)).key();
             let locked = self.index.lock(hash, &guard);
@@ -587,7 +675,7 @@ impl<M: Medium> Core<M> {
                 found.set(slot.stale_less());
                 if slot.is_tombstone() && slot.stale() == 1 {
                     // It hides nothing any more: it is dead itself.
-                    let bytes = self.record(slot.location()).header.record_bytes();
+                    let bytes = self.record(slot.location()).head.record_bytes();
                     self.uncount(slot.location(), bytes, &mover.activity);
                 }
             }
@@ -613,6 +701,9 @@ impl<M: Medium> Core<M> {
                 let bytes = u64::from(block.units()) * self.unit_bytes;
                 // Before the copy: what is appended later is noted later.
                 block.expiry_reset();
+                if !self.medium.unreadable(self.offset_of(unit), bytes).is_empty() {
+                    continue;
+                }
                 self.copy_block(unit, bytes, &mut scratch);
                 self.sweep_block(mover, unit, &scratch);
                 read += bytes;
@@ -629,23 +720,15 @@ impl<M: Medium> Core<M> {
         let block = self.blocks.at(unit);
         let seed = block.generation().seed();
         let base = self.blocks.offset(unit);
-        let mut walk = Walk::new(bytes, block::HEADER_BYTES, bytes.len() as u64, seed);
-        while let Step::Record { at, header } = walk.step() {
-            let inside = match header.kind {
-                Kind::Batch => record::members(&bytes[at as usize..], &header, seed).unwrap_or_default(),
-                _ => vec![(0, header)],
-            };
-            for (member, header) in inside {
-                let Some(expires_at) = header.expires_at else { continue };
-                let (at, place) = ((at + member) as usize, Offset(base + at + member));
-                if !self.is_expired(&header) {
-                    block.expiry_add(expires_at);
-                    continue;
-                }
-                let guard = crossbeam_epoch::pin();
-                let hash = self.hasher.hash(header.key(&bytes[at..]));
-                self.hide(mover, hash, place, &header, &guard);
+        for (at, header) in records_of_open(bytes, seed) {
+            let Some(expires_at) = header.expires_at else { continue };
+            if !self.is_expired(header.expires_at) {
+                block.expiry_add(expires_at);
+                continue;
             }
+            let guard = reclaim::pin();
+            let hash = self.hasher.hash(header.key(&bytes[at as usize..]));
+            self.hide(mover, hash, Offset(base + at), &header, &guard);
         }
     }
 
@@ -656,7 +739,8 @@ impl<M: Medium> Core<M> {
             let space = self.space();
             u64::from(space.units() - space.free_units()) * self.unit_bytes
         };
-        dead > DEAD_BYTES_MIN.max(16 * self.unit_bytes) && dead * 100 > used * u64::from(self.dead_percent)
+        let least = self.tuning.compaction_bytes_min.unwrap_or(DEAD_BYTES_MIN.max(16 * self.unit_bytes));
+        dead > least && dead * 100 > used * u64::from(self.dead_percent)
     }
 
     /// One round of maintenance; see [`crate::StoreOn::maintain`].
@@ -677,6 +761,7 @@ impl<M: Medium> Core<M> {
         if self.wants_compaction() {
             more = self.compact_round(&mut mover, DEAD_PERCENT_MIN)?;
         }
+        self.recount(&mut mover);
         self.reclaim(&mut mover, false);
         Ok(more)
     }

@@ -17,6 +17,7 @@
 //! | 44 | 20 | zero |
 
 use super::{Epoch, u32_at, u64_at};
+use crate::holes::Holes;
 use duramen_media::{Medium, Offset};
 
 pub(crate) const BYTES: usize = 64;
@@ -81,9 +82,10 @@ impl Mark {
         medium.flush(at, BYTES as u64);
     }
 
-    /// Both marks, with their slots, newest first; a torn or never written one is left out.
-    pub(crate) fn find<M: Medium>(medium: &M) -> Vec<(usize, Self)> {
+    /// Both marks, with their slots, newest first; one that is torn, was never written or cannot be read is left out.
+    pub(crate) fn find<M: Medium>(medium: &M, holes: &Holes) -> Vec<(usize, Self)> {
         let mut marks: Vec<_> = (0..2)
+            .filter(|&slot| !holes.touch(place(slot).0, BYTES as u64))
             .filter_map(|slot| {
                 // SAFETY: marks are written only after recovery, under the commit lock.
                 let bytes = unsafe { medium.bytes(place(slot), BYTES as u64) };

@@ -22,7 +22,7 @@
 //! can be summed before the version is known. For kind 4 the value is left out: it changes in
 //! place.
 
-use super::{Epoch, Version, u32_at, u64_at};
+use super::{Epoch, Version, u64_at};
 use crate::mutants::{Mutant, planted};
 use crate::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
@@ -48,11 +48,6 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Whether the value may change in place, now.
-    pub(crate) fn is_cell(self) -> bool {
-        self == Self::CellOpen
-    }
-
     /// Whether it was put to be updated in place. (A sealed cell was not yet opened when a crash came.)
     pub(crate) fn is_updatable(self) -> bool {
         matches!(self, Self::CellSealed | Self::CellOpen)
@@ -73,6 +68,118 @@ pub(crate) struct Header {
     pub epoch: Epoch,
     pub version: Version,
     pub expires_at: Option<u64>,
+}
+
+/// The fixed part of the header of a record that is known to be whole, taken apart only as far as it is asked:
+/// a lookup needs little of it, and most of what a lookup costs besides its cache misses is instructions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Head {
+    first: u64,
+    sizes: u64,
+    order: u64,
+}
+
+impl Head {
+    /// Reads the header at the beginning of `bytes`.
+    #[inline]
+    pub(crate) fn new(bytes: &[u8]) -> Self {
+        Self { first: u64_at(bytes, 0), sizes: u64_at(bytes, 8), order: u64_at(bytes, 16) }
+    }
+
+    #[inline]
+    fn kind_bits(self) -> u8 {
+        (self.first >> 32) as u8 & 15
+    }
+
+    #[inline]
+    fn flags(self) -> u8 {
+        (self.first >> 36) as u8 & 15
+    }
+
+    /// # Panics
+    /// When there is none: the index would be wrong, which is a defect.
+    #[inline]
+    fn kind(self) -> Kind {
+        match self.kind_bits() {
+            1 => Kind::Value,
+            2 => Kind::Tombstone,
+            3 => Kind::CellSealed,
+            4 => Kind::CellOpen,
+            5 => Kind::Batch,
+            other => unreachable!("the index leads to a record of kind {other}"),
+        }
+    }
+
+    /// Whether it is a value, alone or a member, that neither expires nor changes.
+    #[inline]
+    pub(crate) fn is_plain_value(self) -> bool {
+        self.kind_bits() == Kind::Value as u8 && !self.expires()
+    }
+
+    /// Whether the value may change in place, now.
+    #[inline]
+    pub(crate) fn is_cell(self) -> bool {
+        self.kind_bits() == Kind::CellOpen as u8
+    }
+
+    /// As [`Kind::is_updatable`].
+    #[inline]
+    pub(crate) fn is_updatable(self) -> bool {
+        self.kind().is_updatable()
+    }
+
+    #[inline]
+    pub(crate) fn is_member(self) -> bool {
+        self.flags() & FLAG_MEMBER != 0
+    }
+
+    #[inline]
+    pub(crate) fn expires(self) -> bool {
+        self.flags() & FLAG_EXPIRES != 0
+    }
+
+    #[inline]
+    pub(crate) fn tag(self) -> u8 {
+        (self.first >> 40) as u8
+    }
+
+    #[inline]
+    pub(crate) fn key_bytes(self) -> u64 {
+        self.first >> 48 | (self.sizes >> 30 & 1) << 16
+    }
+
+    #[inline]
+    pub(crate) fn value_bytes(self) -> u64 {
+        self.sizes & ((1 << 30) - 1)
+    }
+
+    #[inline]
+    pub(crate) fn epoch(self) -> Epoch {
+        Epoch(self.sizes >> 32 | self.order >> 52 << 32)
+    }
+
+    #[inline]
+    pub(crate) fn version(self) -> Version {
+        Version(self.order & Version::MAX)
+    }
+
+    /// Bytes before the key.
+    #[inline]
+    pub(crate) fn key_at(self) -> u64 {
+        HEADER_BYTES + if self.expires() { EXPIRY_BYTES } else { 0 }
+    }
+
+    /// Where the value begins in the record.
+    #[inline]
+    pub(crate) fn value_at(self) -> u64 {
+        self.key_at() + self.key_bytes()
+    }
+
+    /// Bytes of the whole record, padding included.
+    #[inline]
+    pub(crate) fn record_bytes(self) -> u64 {
+        (self.value_at() + self.value_bytes() + 7) & !7
+    }
 }
 
 impl Header {
@@ -148,28 +255,18 @@ impl Header {
     /// When there is none: the index would be wrong, which is a defect.
     #[inline]
     pub(crate) fn decode_head(head: &[u8]) -> Self {
-        let kind = match head[4] & 15 {
-            1 => Kind::Value,
-            2 => Kind::Tombstone,
-            3 => Kind::CellSealed,
-            4 => Kind::CellOpen,
-            5 => Kind::Batch,
-            other => unreachable!("the index leads to a record of kind {other}"),
-        };
-        let flags = head[4] >> 4;
-        let sizes = u64_at(head, 8);
-        let order = u64_at(head, 16);
+        let fixed = Head::new(head);
         Self {
-            crc: u32_at(head, 0),
-            kind,
-            tag: head[5],
-            member: flags & FLAG_MEMBER != 0,
-            drained: flags & FLAG_DRAINED != 0,
-            key_bytes: u32::from(u16::from_le_bytes([head[6], head[7]])) | (sizes as u32 >> 30 & 1) << 16,
-            value_bytes: sizes as u32 & ((1 << 30) - 1),
-            epoch: Epoch(sizes >> 32 | order >> 52 << 32),
-            version: Version(order & Version::MAX),
-            expires_at: (flags & FLAG_EXPIRES != 0).then(|| u64_at(head, 24)),
+            crc: fixed.first as u32,
+            kind: fixed.kind(),
+            tag: fixed.tag(),
+            member: fixed.is_member(),
+            drained: fixed.flags() & FLAG_DRAINED != 0,
+            key_bytes: fixed.key_bytes() as u32,
+            value_bytes: fixed.value_bytes() as u32,
+            epoch: fixed.epoch(),
+            version: fixed.version(),
+            expires_at: fixed.expires().then(|| u64_at(head, 24)),
         }
     }
 

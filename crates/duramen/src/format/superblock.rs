@@ -27,6 +27,7 @@
 //! | 96 | 32 | zero |
 
 use super::{Epoch, FORMAT_VERSION, HEAD_BYTES, u32_at, u64_at};
+use crate::holes::Holes;
 use crate::mutants::{Mutant, planted};
 use crate::{Error, ErrorKind, Result};
 use duramen_media::{Medium, Offset};
@@ -193,9 +194,14 @@ impl Superblock {
                 medium.len()
             )));
         }
-        // SAFETY: nothing writes to a medium before its superblock was found or made.
-        let head = unsafe { medium.bytes(Offset(0), HEAD_BYTES) };
-        let copies = COPIES.map(|at| Self::decode(&head[at.0 as usize..at.0 as usize + BYTES]));
+        let holes = Holes::of(medium, HEAD_BYTES);
+        let copies = COPIES.map(|at| {
+            if holes.touch(at.0, BYTES as u64) {
+                return Err(Error::corrupt("superblock cannot be read"));
+            }
+            // SAFETY: nothing writes to a medium before its superblock was found or made.
+            Self::decode(unsafe { medium.bytes(at, BYTES as u64) })
+        });
         match copies {
             [Ok(a), Ok(b)] => {
                 let copy = usize::from(a.sequence < b.sequence);
@@ -211,7 +217,13 @@ impl Superblock {
                 let damaged = Some(format!("copy 0 at offset 0: {e}"));
                 Ok(Found::Store { superblock, copy: 1, damaged })
             }
+            [Err(first), Err(second)] if holes.touch(0, HEAD_BYTES) => Err(Error::corrupt(format!(
+                "neither superblock is whole (copy 0: {first}; copy 1: {second}), and part of the head cannot be read: {}",
+                holes.damage().collect::<Vec<_>>().join("; ")
+            ))),
             [Err(first), Err(second)] => {
+                // SAFETY: nothing writes to a medium before its superblock was found or made.
+                let head = unsafe { medium.bytes(Offset(0), HEAD_BYTES) };
                 // While a store is created its magic words are written last; before that, only
                 // the two superblocks can hold anything.
                 let magics_zero = COPIES.iter().all(|at| u64_at(head, at.0 as usize) == 0);

@@ -31,24 +31,26 @@
 //! 3. A frozen segment never changes again until no guard can see it; a reader that still
 //!    reads it sees the state of the moment of the split, which lies within its call.
 
+use super::fingerprints;
 use super::memory::Memory;
 use super::{BUCKET_BIT, FINGERPRINT_BITS, FINGERPRINT_MASK, FINGERPRINT_SHIFT, Keys, LOCATION_MASK, Slot};
 use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
+use crate::sync::reclaim::{self, Atomic, Guard, Owned};
 use crate::sync::{Arc, Mutex};
-use crossbeam_epoch::{Atomic, Guard, Owned};
 use duramen_media::Offset;
 use std::ptr::NonNull;
 
-const BUCKET_SLOTS: usize = 8;
+// In a model of `crate::models` a handful of keys must fill a segment.
+pub(super) const BUCKET_SLOTS: usize = if cfg!(loom) { 2 } else { 8 };
 /// 255 buckets and the segment's own line are 16 KiB.
-const BUCKETS: usize = 255;
+const BUCKETS: usize = if cfg!(loom) { 2 } else { 255 };
 const SEGMENT_SLOTS: usize = BUCKETS * BUCKET_SLOTS;
 /// A segment splits when an insertion finds both buckets full and this much is taken. Below, the
 /// stash takes the key: then the hash has many equal keys, which a split would not part.
-const SPLIT_COUNT_MIN: u32 = (SEGMENT_SLOTS * 7 / 10) as u32;
+pub(crate) const SPLIT_COUNT_MIN: u32 = (SEGMENT_SLOTS * 7 / 10) as u32;
 /// ... or when the stash has this many: with many equal hashes it would have to be searched by all.
-const STASH_SLOTS: usize = 7;
+const STASH_SLOTS: usize = if cfg!(loom) { 1 } else { 7 };
 /// Fingerprint bits that a segment must know at least: 1 probe in 32 of the 8 slots then reads a
 /// record in vain.
 const KNOWN_BITS_MIN: u32 = 8;
@@ -59,6 +61,7 @@ const DEPTH_INITIAL: u32 = 1;
 const DEPTH_MAX: u32 = 64 - 16 - FINGERPRINT_BITS;
 
 #[repr(C, align(64))]
+#[cfg_attr(loom, derive(Default))]
 struct Bucket([AtomicU64; BUCKET_SLOTS]);
 
 #[repr(C, align(64))]
@@ -68,6 +71,7 @@ struct Stash {
 }
 
 #[repr(C, align(64))]
+#[cfg_attr(loom, derive(Default))]
 pub(super) struct Segment {
     count: AtomicU32,
     retired: AtomicBool,
@@ -76,36 +80,37 @@ pub(super) struct Segment {
     buckets: [Bucket; BUCKETS],
 }
 
-const _: () = assert!(size_of::<Segment>() == 16 << 10);
-const _: () = assert!(size_of::<Stash>() == 64);
+const _: () = assert!(cfg!(loom) || size_of::<Segment>() == 16 << 10);
+const _: () = assert!(cfg!(loom) || size_of::<Stash>() == 64);
 
-/// A directory entry: bits 0 to 3 known fingerprint bits, 6 to 47 the segment, 56 to 63 its depth.
+/// A directory entry: bits 0 to 3 known fingerprint bits, 6 to 47 the segment, 56 to 63 its depth. A pointer all
+/// the time, not a number, so that Miri can tell what it may reach.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Entry(u64);
+struct Entry(*mut Segment);
 
 impl Entry {
     fn new(segment: NonNull<Segment>, depth: u32, known: u32) -> Self {
-        let address = segment.as_ptr() as u64;
-        debug_assert!(address & !0x0000_ffff_ffff_ffc0 == 0);
-        Self(address | u64::from(known) | u64::from(depth) << 56)
+        debug_assert!(segment.addr().get() & !0x0000_ffff_ffff_ffc0 == 0);
+        Self(segment.as_ptr().map_addr(|address| address | known as usize | (depth as usize) << 56))
     }
 
     fn segment(self) -> NonNull<Segment> {
-        NonNull::new((self.0 & 0x0000_ffff_ffff_ffc0) as *mut Segment).unwrap_or(NonNull::dangling())
+        NonNull::new(self.0.map_addr(|address| address & 0x0000_ffff_ffff_ffc0))
+            .unwrap_or(NonNull::dangling())
     }
 
     fn depth(self) -> u32 {
-        (self.0 >> 56) as u32
+        (self.0.addr() >> 56) as u32
     }
 
     fn known(self) -> u32 {
-        self.0 as u32 & 15
+        self.0.addr() as u32 & 15
     }
 }
 
 struct Directory {
     depth: u32,
-    entries: Box<[AtomicU64]>,
+    entries: Box<[AtomicPtr<Segment>]>,
 }
 
 impl Directory {
@@ -141,6 +146,20 @@ impl Probe {
     }
 }
 
+impl Probe {
+    /// What `look` says of the slot, if it may be the one.
+    #[inline]
+    fn look_at<'a, T>(
+        self,
+        slot: &'a AtomicU64,
+        look: &mut impl FnMut(Slot) -> Option<T>,
+    ) -> Option<(&'a AtomicU64, T)> {
+        // Acquire: pairs with the AcqRel in `claim` and `write`; the record is there.
+        let word = slot.load(Acquire);
+        if self.matches(word) { Some((slot, look(Slot(word & !BUCKET_BIT))?)) } else { None }
+    }
+}
+
 /// The 13 hash bits behind the top `depth`, where a slot holds them.
 #[inline]
 fn fingerprint(hash: u64, depth: u32) -> u64 {
@@ -150,6 +169,19 @@ fn fingerprint(hash: u64, depth: u32) -> u64 {
 #[inline]
 fn bucket_of(bits: u64) -> usize {
     (((bits & 0xffff) * BUCKETS as u64) >> 16) as usize
+}
+
+impl Bucket {
+    /// The slots whose fingerprint is that of `probe`, among them maybe an empty one.
+    #[inline]
+    fn candidates(&self, probe: Probe) -> impl Iterator<Item = &AtomicU64> {
+        let mut matching = fingerprints::matching(&self.0, probe.want, probe.mask);
+        std::iter::from_fn(move || {
+            let slot = self.0.get(matching.trailing_zeros() as usize)?;
+            matching &= matching - 1;
+            Some(slot)
+        })
+    }
 }
 
 impl Segment {
@@ -163,34 +195,34 @@ impl Segment {
         })
     }
 
-    /// Places that may hold a key of `probe`, likeliest first.
+    /// The place that holds the key of `probe`, and what `look` says of it: it recognises the key.
     #[inline]
-    fn find(&self, probe: Probe, mut is_key: impl FnMut(Slot) -> bool) -> Option<&AtomicU64> {
-        let mut look = |slots: &'_ [AtomicU64]| -> Option<usize> {
-            slots.iter().position(|slot| {
-                let word = slot.load(Acquire);
-                probe.matches(word) && is_key(Slot(word & !BUCKET_BIT))
-            })
-        };
-        let primary = &self.buckets[probe.primary].0;
-        if let Some(i) = look(primary) {
-            return Some(&primary[i]);
+    fn find<T>(&self, probe: Probe, mut look: impl FnMut(Slot) -> Option<T>) -> Option<(&AtomicU64, T)> {
+        let primary = &self.buckets[probe.primary];
+        let found = primary.candidates(probe).find_map(|slot| probe.look_at(slot, &mut look));
+        if found.is_some() || primary.0[1].load(Acquire) & BUCKET_BIT == 0 {
+            return found;
         }
-        if primary[1].load(Acquire) & BUCKET_BIT == 0 {
-            return None;
-        }
-        let secondary = &self.buckets[probe.secondary].0;
-        if let Some(i) = look(secondary) {
-            return Some(&secondary[i]);
-        }
-        self.stashes().find_map(|stash| look(&stash.slots).map(|i| &stash.slots[i]))
+        self.find_elsewhere(probe, look)
+    }
+
+    /// Apart, so that the code of nearly all lookups is short.
+    #[inline(never)]
+    fn find_elsewhere<T>(
+        &self,
+        probe: Probe,
+        mut look: impl FnMut(Slot) -> Option<T>,
+    ) -> Option<(&AtomicU64, T)> {
+        let secondary = &self.buckets[probe.secondary];
+        let mut slots = secondary.candidates(probe).chain(self.stashes().flat_map(|stash| &stash.slots));
+        slots.find_map(|slot| probe.look_at(slot, &mut look))
     }
 
     /// Puts a slot where there is room; whoever calls holds the primary bucket's lock, or the
-    /// segment is not yet shared. Says whether the segment should split.
+    /// segment is not yet shared. Says whether the segment may have to split.
     fn insert(&self, probe: Probe, slot: Slot) -> bool {
         let word = slot.0 & !FINGERPRINT_MASK & !BUCKET_BIT | probe.want;
-        let count = self.count.fetch_add(1, Relaxed) + 1;
+        self.count.fetch_add(1, Relaxed);
         if claim(&self.buckets[probe.primary].0, word) {
             return false;
         }
@@ -213,7 +245,7 @@ impl Segment {
                 }
             }
         }
-        count >= SPLIT_COUNT_MIN
+        true
     }
 }
 
@@ -269,10 +301,16 @@ pub(crate) struct Locked<'a> {
 }
 
 impl<'a> Locked<'a> {
+    /// The place of the record that `look` recognises, and what it says of it.
+    #[inline]
+    pub(crate) fn find_with<T>(&self, look: impl FnMut(Slot) -> Option<T>) -> Option<(Place<'a>, T)> {
+        self.segment.find(self.probe, look).map(|(slot, found)| (Place { slot }, found))
+    }
+
     /// The slot whose record `is_key` recognises.
     #[inline]
-    pub(crate) fn find(&self, is_key: impl FnMut(Slot) -> bool) -> Option<Place<'a>> {
-        self.segment.find(self.probe, is_key).map(|slot| Place { slot })
+    pub(crate) fn find(&self, mut is_key: impl FnMut(Slot) -> bool) -> Option<Place<'a>> {
+        self.find_with(|slot| is_key(slot).then_some(())).map(|(place, ())| place)
     }
 
     /// Adds a key that is not there. Says whether [`HashIndex::split`] should be called, once no lock
@@ -328,19 +366,34 @@ pub(crate) struct HashIndex {
     /// Held while the directory changes.
     growing: Mutex<()>,
     memory: Arc<Memory>,
+    split_count_min: u32,
+    splits: AtomicU64,
 }
 
 impl HashIndex {
     pub(crate) fn new() -> Self {
         let memory = Arc::new(Memory::default());
         let entries = (0..1 << DEPTH_INITIAL)
-            .map(|_| AtomicU64::new(Entry::new(memory.take(), DEPTH_INITIAL, FINGERPRINT_BITS).0))
+            .map(|_| AtomicPtr::new(Entry::new(memory.take(), DEPTH_INITIAL, FINGERPRINT_BITS).0))
             .collect();
         Self {
             directory: Atomic::new(Directory { depth: DEPTH_INITIAL, entries }),
             growing: Mutex::new(()),
             memory,
+            split_count_min: SPLIT_COUNT_MIN,
+            splits: AtomicU64::new(0),
         }
+    }
+
+    /// The same, but segments with this many keys may split.
+    pub(crate) fn splitting_at(mut self, split_count_min: u32) -> Self {
+        self.split_count_min = split_count_min;
+        self
+    }
+
+    /// How many segments were split, and how often the directory doubled.
+    pub(crate) fn grown(&self, guard: &Guard) -> (u64, u32) {
+        (self.splits.load(Relaxed), self.directory(guard).depth - DEPTH_INITIAL)
     }
 
     /// Bytes of DRAM that the index takes.
@@ -376,21 +429,29 @@ impl HashIndex {
         let _ = bucket;
     }
 
+    /// The slot of the key that `look` recognises and what it says of it, without a lock. What was looked at is what
+    /// is returned, even if the slot changes meanwhile.
+    #[inline]
+    pub(crate) fn find_with<T>(
+        &self,
+        hash: u64,
+        guard: &Guard,
+        mut look: impl FnMut(Slot) -> Option<T>,
+    ) -> Option<(Slot, T)> {
+        let entry = self.directory(guard).entry(hash);
+        let segment = self.segment(entry, guard);
+        segment.find(Probe::new(hash, entry), |slot| Some((slot, look(slot)?))).map(|(_, found)| found)
+    }
+
     /// The slot of the key that `is_key` recognises, without a lock.
     #[inline]
-    pub(crate) fn find(&self, hash: u64, guard: &Guard, is_key: impl FnMut(Slot) -> bool) -> Option<Slot> {
-        let entry = self.directory(guard).entry(hash);
-        let mut found = None;
-        let mut is_key = is_key;
-        self.segment(entry, guard).find(Probe::new(hash, entry), |slot| {
-            let is = is_key(slot);
-            if is {
-                // What was compared is what is returned, even if the slot changes meanwhile.
-                found = Some(slot);
-            }
-            is
-        });
-        found
+    pub(crate) fn find(
+        &self,
+        hash: u64,
+        guard: &Guard,
+        mut is_key: impl FnMut(Slot) -> bool,
+    ) -> Option<Slot> {
+        self.find_with(hash, guard, |slot| is_key(slot).then_some(())).map(|(slot, ())| slot)
     }
 
     /// The likeliest place of the record of `hash`, to be prefetched.
@@ -398,7 +459,8 @@ impl HashIndex {
         let entry = self.directory(guard).entry(hash);
         let probe = Probe::new(hash, entry);
         let bucket = &self.segment(entry, guard).buckets[probe.primary];
-        bucket.0.iter().map(|slot| slot.load(Relaxed)).find(|&w| probe.matches(w)).map(|w| Slot(w).location())
+        let mut words = bucket.candidates(probe).map(|slot| slot.load(Relaxed));
+        words.find(|&word| probe.matches(word)).map(|word| Slot(word).location())
     }
 
     /// Locks the bucket of `hash`.
@@ -461,7 +523,7 @@ impl HashIndex {
         let entry = self.directory(guard).entry(hash);
         let segment = self.segment(entry, guard);
         let depth = entry.depth();
-        if segment.count.load(Relaxed) < SPLIT_COUNT_MIN
+        if segment.count.load(Relaxed) < self.split_count_min
             || depth >= DEPTH_MAX
             || segment.splitting.swap(true, AcqRel)
         {
@@ -520,10 +582,12 @@ impl HashIndex {
             }
         }
         self.replace(hash, depth, halves, guard);
+        self.splits.fetch_add(1, Relaxed);
         // Release: pairs with the Acquire in `lock_all`; the directory already leads elsewhere.
         segment.retired.store(true, Release);
-        let (memory, old) = (Arc::clone(&self.memory), entry.segment().as_ptr() as usize);
+        let (memory, old) = (Arc::clone(&self.memory), Frozen(entry.segment()));
         guard.defer(move || recycle(&memory, old));
+        reclaim::collect();
     }
 
     /// Makes the directory lead to `halves` instead of the segment of `hash` at `depth`.
@@ -532,10 +596,10 @@ impl HashIndex {
         let mut directory = self.directory(guard);
         if directory.depth == depth {
             let entries =
-                directory.entries.iter().flat_map(|e| [e.load(Relaxed), e.load(Relaxed)]).map(AtomicU64::new);
+                directory.entries.iter().flat_map(|e| [e.load(Relaxed), e.load(Relaxed)]).map(AtomicPtr::new);
             let doubled = Owned::new(Directory { depth: depth + 1, entries: entries.collect() });
             // AcqRel: pairs with the Acquire in `directory`.
-            let old = self.directory.swap(doubled, AcqRel, guard);
+            let old = self.directory.swap(Some(doubled), AcqRel, guard);
             // SAFETY: the old directory is unreachable from now on for new guards.
             unsafe { guard.defer_destroy(old) };
             directory = self.directory(guard);
@@ -585,9 +649,14 @@ impl HashIndex {
     }
 }
 
+/// A segment that was split, on its way to be emptied.
+struct Frozen(NonNull<Segment>);
+
+// SAFETY: a segment is made of atomics, and it lies in memory that the index shares.
+unsafe impl Send for Frozen {}
+
 /// Empties a segment that nobody can see any more and hands it back.
-fn recycle(memory: &Memory, segment: usize) {
-    let Some(pointer) = NonNull::new(segment as *mut Segment) else { return };
+fn recycle(memory: &Memory, Frozen(pointer): Frozen) {
     // SAFETY: the segment lies in `memory` (its invariant 1), and no guard can see it any more.
     let segment = unsafe { pointer.as_ref() };
     free_stashes(segment);
@@ -611,8 +680,8 @@ fn free_stashes(segment: &Segment) {
 
 impl Drop for HashIndex {
     fn drop(&mut self) {
-        let guard = crossbeam_epoch::pin();
-        let directory = self.directory.swap(crossbeam_epoch::Shared::null(), AcqRel, &guard);
+        let guard = reclaim::pin();
+        let directory = self.directory.swap(None, AcqRel, &guard);
         // SAFETY: `&mut self`: nobody else reads the directory, and it is not null.
         let directory = unsafe { directory.into_owned() };
         let mut last = None;
@@ -623,5 +692,8 @@ impl Drop for HashIndex {
             }
             last = Some(entry);
         }
+        // What was retired holds our memory.
+        drop(guard);
+        reclaim::collect();
     }
 }

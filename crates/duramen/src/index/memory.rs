@@ -6,22 +6,28 @@
 //!    readable for as long as the index lives, whatever became of the segment.
 
 use super::hash::Segment;
+#[cfg(any(loom, miri))]
+use super::heap::{Chunk, map_chunk, unmap_chunk};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
+#[cfg(not(any(loom, miri)))]
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::ptr::NonNull;
 
+#[cfg(not(any(loom, miri)))]
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// The largest chunk; the first ones are smaller, so that a small store stays small.
-const CHUNK_BYTES_MAX: usize = 32 << 20;
-const CHUNK_BYTES_MIN: usize = 256 << 10;
+const CHUNK_BYTES_MAX: usize = if cfg!(loom) { size_of::<Segment>() } else { 32 << 20 };
+const CHUNK_BYTES_MIN: usize = if cfg!(loom) { size_of::<Segment>() } else { 256 << 10 };
 
+#[cfg(not(any(loom, miri)))]
 struct Chunk {
     base: NonNull<u8>,
     bytes: usize,
 }
 
 // SAFETY: a chunk is plain memory that any thread may use; `Memory` owns it.
+#[cfg(not(any(loom, miri)))]
 unsafe impl Send for Chunk {}
 
 #[derive(Default)]
@@ -81,6 +87,7 @@ impl Memory {
     }
 }
 
+#[cfg(not(any(loom, miri)))]
 fn map_chunk(bytes: usize) -> Chunk {
     // A chunk of huge pages must begin on one: map one more and give the ends back.
     let slack = if bytes >= HUGE_PAGE_BYTES { HUGE_PAGE_BYTES } else { 0 };
@@ -114,12 +121,17 @@ fn map_chunk(bytes: usize) -> Chunk {
     Chunk { base: NonNull::new(base).unwrap_or(NonNull::dangling()), bytes }
 }
 
+#[cfg(not(any(loom, miri)))]
+fn unmap_chunk(chunk: &Chunk) {
+    // SAFETY: this chunk was mapped with these bounds, and the index is gone (invariant 1).
+    let _ = unsafe { munmap(chunk.base.as_ptr().cast(), chunk.bytes) };
+}
+
 impl Drop for Memory {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(crate::sync::PoisonError::into_inner);
         for chunk in state.chunks.drain(..) {
-            // SAFETY: this chunk was mapped with these bounds, and the index is gone (invariant 1).
-            let _ = unsafe { munmap(chunk.base.as_ptr().cast(), chunk.bytes) };
+            unmap_chunk(&chunk);
         }
     }
 }

@@ -4,8 +4,12 @@
 //! record, and whoever looks something up compares the key in the record. It lives in DRAM and is
 //! rebuilt from the log on open.
 
+mod fingerprints;
 pub(crate) mod hash;
+#[cfg(any(loom, miri))]
+mod heap;
 mod memory;
+pub(crate) mod reclaim;
 
 use duramen_media::Offset;
 
@@ -91,6 +95,12 @@ impl Slot {
     #[inline]
     pub(crate) fn is_tombstone(self) -> bool {
         self.0 & TOMBSTONE != 0
+    }
+
+    /// Whether it leads to a value that is no matter of anything in progress.
+    #[inline]
+    pub(crate) fn is_settled_value(self) -> bool {
+        self.0 & (PENDING | TOMBSTONE) == 0
     }
 
     #[inline]

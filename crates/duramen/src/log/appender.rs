@@ -24,6 +24,7 @@ use crate::format::record::{self, Header, Kind};
 use crate::format::{Unit, block, mark};
 use crate::mutants::{Mutant, planted};
 use crate::store::Core;
+use crate::tuning::Phase;
 use duramen_media::{Medium, Offset};
 
 /// A body of this many bytes or more is written before the bucket is locked.
@@ -135,6 +136,11 @@ impl Appender {
     /// Whether a record of `bytes` fits without opening a block.
     pub(crate) fn has_room(&self, bytes: u64) -> bool {
         self.block.as_ref().is_some_and(|block| block.room() >= bytes)
+    }
+
+    /// Bytes of room in the block at hand.
+    pub(crate) fn room(&self) -> u64 {
+        self.block.as_ref().map_or(0, OpenBlock::room)
     }
 
     /// Notes that the block will hold a record that expires at `millis`.
@@ -293,6 +299,7 @@ impl<M: Medium> Core<M> {
     /// Order: the records are durable (invariant 3), then the seal is persisted. A crash between leaves an
     /// unsealed block, whose end recovery finds by its last whole record.
     pub(crate) fn seal(&self, block: OpenBlock) {
+        let _inside = self.tuning.phase(Phase::Seal);
         let entry = self.blocks.at(block.unit);
         entry.set_tail(block.tail);
         let epoch =

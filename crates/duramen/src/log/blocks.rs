@@ -124,11 +124,12 @@ impl Block {
     }
 }
 
-const CHUNK: usize = 4096;
+const CHUNK: usize = if cfg!(loom) { 16 } else { 4096 };
 
 /// All blocks, by unit. Grows without moving.
 pub(crate) struct Blocks {
     chunks: Box<[OnceLock<Box<[Block]>>]>,
+    units: usize,
     unit_bytes: u64,
 }
 
@@ -136,7 +137,7 @@ impl Blocks {
     /// For a medium of at most `bytes_max` bytes.
     pub(crate) fn new(bytes_max: u64, unit_bytes: u64) -> Self {
         let units = bytes_max.div_ceil(unit_bytes).min(u64::from(u32::MAX)) as usize;
-        Self { chunks: (0..units.div_ceil(CHUNK)).map(|_| OnceLock::new()).collect(), unit_bytes }
+        Self { chunks: (0..units.div_ceil(CHUNK)).map(|_| OnceLock::new()).collect(), units, unit_bytes }
     }
 
     /// Where the block at `unit` begins on the medium.
@@ -145,8 +146,10 @@ impl Blocks {
     }
 
     fn entry(&self, unit: Unit) -> &Block {
-        let chunk = &self.chunks[unit.0 as usize / CHUNK];
-        &chunk.get_or_init(|| (0..CHUNK).map(|_| Block::default()).collect())[unit.0 as usize % CHUNK]
+        let at = unit.0 as usize / CHUNK;
+        // A small store takes no more than it can use.
+        let blocks = || (0..CHUNK.min(self.units - at * CHUNK)).map(|_| Block::default()).collect();
+        &self.chunks[at].get_or_init(blocks)[unit.0 as usize % CHUNK]
     }
 
     /// The block whose first unit is `unit`.

@@ -7,7 +7,7 @@
 //!    under. Such a record is whole, and nobody stores to it but to the value of a cell, which is left out.
 //! 3. [`whole_record`] and [`block`]: recovery, while nothing writes to the medium.
 
-use crate::format::record::{HEAD_BYTES_MAX, Header};
+use crate::format::record::{HEAD_BYTES_MAX, HEADER_BYTES, Head, Header};
 use crate::format::{Unit, block as blocks};
 use duramen_media::{Medium, Offset};
 
@@ -18,26 +18,28 @@ pub(crate) fn header<M: Medium>(medium: &M, unit: Unit, at: Offset) -> Result<bl
     blocks::Header::decode(unit, bytes)
 }
 
-/// The head of a record; one at the very end of the medium may be shorter than the largest head.
-#[inline]
-fn head<M: Medium>(medium: &M, at: Offset) -> Header {
-    let bytes = (medium.len() - at.0).min(HEAD_BYTES_MAX as u64);
-    // SAFETY: header and key of a reachable record are never stored to (2, 3).
-    Header::decode_head(unsafe { medium.bytes(at, bytes) })
+/// A reachable record: the fixed part of its header, and its bytes, without the value of a cell.
+#[inline(always)]
+pub(crate) fn record<M: Medium>(medium: &M, at: Offset) -> (Head, &[u8]) {
+    // SAFETY: header and key of a reachable record are never stored to (2).
+    let head = Head::new(unsafe { medium.bytes(at, HEADER_BYTES) });
+    let bytes = if head.is_cell() { head.value_at() } else { head.record_bytes() };
+    // SAFETY: what is stored to is left out (2).
+    (head, unsafe { medium.bytes(at, bytes) })
 }
 
-/// A reachable record: its header, and its bytes, without the value of a cell.
+/// The bytes before the key of a reachable record.
 #[inline]
-pub(crate) fn record<M: Medium>(medium: &M, at: Offset) -> (Header, &[u8]) {
-    let header = head(medium, at);
-    let bytes = if header.kind.is_cell() { header.value_at() } else { header.record_bytes() };
-    // SAFETY: what is stored to is left out (2).
-    (header, unsafe { medium.bytes(at, bytes) })
+pub(crate) fn head<M: Medium>(medium: &M, at: Offset) -> &[u8] {
+    let bytes = (medium.len() - at.0).min(HEAD_BYTES_MAX as u64);
+    // SAFETY: header and key of a reachable record are never stored to (2, 3).
+    unsafe { medium.bytes(at, bytes) }
 }
 
 /// A record with all its bytes.
 pub(crate) fn whole_record<M: Medium>(medium: &M, at: Offset) -> (Header, &[u8]) {
-    let header = head(medium, at);
+    // One at the very end of the medium may be shorter than the largest head.
+    let header = Header::decode_head(head(medium, at));
     // SAFETY: nothing writes to the medium (3).
     (header, unsafe { medium.bytes(at, header.record_bytes()) })
 }

@@ -12,7 +12,7 @@
 //!
 //! Invariants:
 //! 1. A unit is in `free` only when nothing on the medium or in DRAM leads to it, durably.
-//! 2. `reserve` units are kept back from ordinary writes, so that compaction and deletes always
+//! 2. [`Space::reserve`] units are kept back from ordinary writes, so that compaction and deletes always
 //!    have room to make room.
 
 use super::appender::OpenBlock;
@@ -27,9 +27,14 @@ pub(crate) enum Purpose {
     Compaction,
 }
 
-/// Units kept back: two for deletes, the others for compaction.
+/// Units kept back at least: two for deletes, the others for compaction.
 pub(crate) const RESERVE_UNITS: u32 = 4;
 const RESERVE_DELETES: u32 = 2;
+/// This part of the store is kept back, up to what compaction needs for two of the largest ordinary blocks: one to
+/// move out of, and one more when a crash cost it the first.
+const RESERVE_SHARE: u32 = 32;
+/// The largest block that is made longer than its first record needs.
+pub(crate) const AMPLE_BYTES_MAX: u64 = 1 << 20;
 /// Open blocks without a writer that are kept for the next one.
 const PARTIAL_MAX: usize = 64;
 
@@ -41,14 +46,27 @@ pub(crate) struct Space {
     free: u32,
     /// Units of the store, head included.
     units: u32,
+    unit_bytes: u64,
     incarnation: u32,
     counter: u64,
     partial: Vec<OpenBlock>,
 }
 
 impl Space {
-    pub(crate) fn new(units: u32, incarnation: u32) -> Self {
-        Self { units, incarnation, ..Self::default() }
+    pub(crate) fn new(units: u32, unit_bytes: u64, incarnation: u32) -> Self {
+        Self { units, unit_bytes, incarnation, ..Self::default() }
+    }
+
+    /// Units that are kept back now (invariant 2).
+    pub(crate) fn reserve(&self) -> u32 {
+        let most = RESERVE_DELETES + 2 * AMPLE_BYTES_MAX.div_ceil(self.unit_bytes) as u32;
+        (self.units / RESERVE_SHARE).min(most).max(RESERVE_UNITS)
+    }
+
+    /// A block that is longer than its first record needs has no more units than this, so that compaction always has
+    /// room to move out of it.
+    pub(crate) fn ample_units_max(&self) -> u32 {
+        (self.reserve() - RESERVE_DELETES) / 2
     }
 
     pub(crate) fn units(&self) -> u32 {
@@ -65,7 +83,7 @@ impl Space {
 
     /// Units that ordinary writes may still take without growth.
     pub(crate) fn writable_units(&self) -> u32 {
-        self.free.saturating_sub(RESERVE_UNITS)
+        self.free.saturating_sub(self.reserve())
     }
 
     /// The same space for the writes of an incarnation.
@@ -87,8 +105,8 @@ impl Space {
     /// Takes `units` adjoining units: the shortest run that is long enough, its beginning.
     pub(crate) fn take(&mut self, units: u32, purpose: Purpose) -> Option<Unit> {
         let keep = match purpose {
-            Purpose::Write => RESERVE_UNITS,
-            Purpose::Delete => RESERVE_DELETES,
+            Purpose::Write => self.reserve(),
+            Purpose::Delete => self.reserve() - RESERVE_DELETES,
             Purpose::Compaction => 0,
         };
         if self.free < units + keep {
@@ -153,7 +171,7 @@ mod tests {
 
     #[test]
     fn reserve_is_for_deletes_and_compaction() {
-        let mut space = Space::new(10, 1);
+        let mut space = Space::new(10, 4096, 1);
         space.give(Unit(1), RESERVE_UNITS + 1);
         assert!(space.take(2, Purpose::Write).is_none());
         assert!(space.take(1, Purpose::Write).is_some());
@@ -167,7 +185,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_unit_is_lost_or_owned_twice(ops in prop::collection::vec((any::<bool>(), 1u32..6), 1..200)) {
-            let mut space = Space::new(200, 1);
+            let mut space = Space::new(200, 1 << 20, 1);
             space.give(Unit(1), 100);
             let mut owned: Vec<(u32, u32)> = Vec::new();
             for (take, n) in ops {

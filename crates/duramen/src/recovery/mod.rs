@@ -26,6 +26,7 @@ mod scan;
 use crate::format::mark::Mark;
 use crate::format::superblock::{Regime, Superblock};
 use crate::format::{Epoch, Generation, HEAD_BYTES, Unit, block};
+use crate::holes::Holes;
 use crate::index::hash::HashIndex;
 use crate::index::{Hasher, MEDIUM_BYTES_MAX};
 use crate::log::blocks::{Blocks, Use};
@@ -33,6 +34,7 @@ use crate::log::read;
 use crate::log::space::Space;
 use crate::mutants::{Mutant, planted};
 use crate::options::Options;
+use crate::sync::reclaim;
 use crate::{Error, ErrorKind, Result};
 use duramen_media::{Granularity, Medium, Offset};
 use std::time::Instant;
@@ -142,8 +144,9 @@ pub(crate) fn read<M: Medium>(medium: &M, superblock: Superblock, options: &Opti
             medium.len()
         )));
     }
-    let headers = walk_headers(medium, &superblock);
-    let marks = Mark::find(medium);
+    let holes = Holes::of(medium, wanted);
+    let headers = walk_headers(medium, &superblock, &holes);
+    let marks = Mark::find(medium, &holes);
     let mut incarnation = superblock.incarnation.max(headers.incarnation_max);
     incarnation = incarnation.max(marks.iter().map(|(_, m)| m.incarnation).max().unwrap_or(0)) + 1;
     if incarnation > Generation::INCARNATION_MAX {
@@ -157,7 +160,7 @@ pub(crate) fn read<M: Medium>(medium: &M, superblock: Superblock, options: &Opti
     }
     // Without a boot id nothing says that the machine was not rebooted.
     let rebooted = superblock.boot_id == [0; 16] || superblock.boot_id != crate::store::boot_id(options);
-    let cut = decide_cut(medium, &superblock, &headers, &marks, rebooted);
+    let cut = decide_cut(medium, &superblock, &headers, &marks, rebooted, &holes);
     let threads = match options.recovery_threads {
         0 => crate::sync::thread::available_parallelism().map_or(1, usize::from),
         threads => threads,
@@ -166,7 +169,7 @@ pub(crate) fn read<M: Medium>(medium: &M, superblock: Superblock, options: &Opti
         marks.iter().map(|(_, mark)| mark.time_floor).max().unwrap_or(0).max(superblock.time_floor);
     let bytes_max = medium.len_max().min(MEDIUM_BYTES_MAX);
     let hasher = Hasher::new(superblock.store_id, options.hash_mask);
-    let index = HashIndex::new();
+    let index = HashIndex::new().splitting_at(options.tuning.split_count_min);
     let blocks = Blocks::new(bytes_max, unit_bytes);
     let clock = crate::store::StoreClock::new(options.clock.clone(), time_floor);
     // Not durable yet may be: after a process crash, anything; after a reboot, what a recovery that was killed since
@@ -181,6 +184,7 @@ pub(crate) fn read<M: Medium>(medium: &M, superblock: Superblock, options: &Opti
     let epoch_last = marks.first().map_or(0, |(_, mark)| mark.epoch.0).max(superblock.epoch_base) + 1;
     let scan = scan::Scan {
         medium,
+        holes: &holes,
         hasher: &hasher,
         index: &index,
         blocks: &blocks,
@@ -201,7 +205,7 @@ pub(crate) fn read<M: Medium>(medium: &M, superblock: Superblock, options: &Opti
         medium.drain();
     }
 
-    let mut space = Space::new(superblock.units, incarnation);
+    let mut space = Space::new(superblock.units, unit_bytes, incarnation);
     let mut freed = Vec::new();
     for &(unit, header) in &headers.free {
         space.give(unit, header.units);
@@ -213,7 +217,7 @@ pub(crate) fn read<M: Medium>(medium: &M, superblock: Superblock, options: &Opti
         clean: superblock.clean,
         records: scanned.records,
         uncommitted: scanned.uncommitted,
-        damage: headers.damage,
+        damage: holes.damage().chain(headers.damage).collect(),
         threads,
         ..Summary::default()
     };
@@ -259,13 +263,17 @@ pub(crate) fn read<M: Medium>(medium: &M, superblock: Superblock, options: &Opti
 }
 
 /// Visits every unit once, by the headers (format invariant 3).
-fn walk_headers<M: Medium>(medium: &M, superblock: &Superblock) -> Headers {
+fn walk_headers<M: Medium>(medium: &M, superblock: &Superblock, holes: &Holes) -> Headers {
     let unit_bytes = u64::from(superblock.unit_bytes);
     let mut headers = Headers::default();
     let mut unit = HEAD_BYTES.div_ceil(unit_bytes) as u32;
     while unit < superblock.units {
         let at = Offset(u64::from(unit) * unit_bytes);
-        let header = read::header(medium, Unit(unit), at).and_then(|header| {
+        let readable = match holes.touch(at.0, block::HEADER_BYTES) {
+            true => Err("block header cannot be read".into()),
+            false => read::header(medium, Unit(unit), at),
+        };
+        let header = readable.and_then(|header| {
             let end = u64::from(unit) + u64::from(header.units);
             if end > u64::from(superblock.units) {
                 return Err(format!("block ends at unit {end}, the store has {}", superblock.units));
@@ -300,6 +308,7 @@ fn decide_cut<M: Medium>(
     headers: &Headers,
     marks: &[(usize, Mark)],
     rebooted: bool,
+    holes: &Holes,
 ) -> Cut {
     let whole = superblock.clean
         || match superblock.regime {
@@ -320,7 +329,7 @@ fn decide_cut<M: Medium>(
         .find(|(_, mark)| {
             // After a mere process crash nothing that a mark speaks of can be missing.
             !rebooted || planted(Mutant::MarkNotProven) || {
-                let (records, sum) = scan::count_epoch(medium, superblock, &headers.data, mark.epoch);
+                let (records, sum) = scan::count_epoch(medium, superblock, &headers.data, mark.epoch, holes);
                 (records, sum) == (mark.records, mark.sum)
             }
         })
@@ -363,7 +372,7 @@ impl Recovered {
 impl Recovered {
     /// Calls `visit` with key and value of every live key.
     pub(crate) fn for_each<M: Medium>(&self, medium: &M, mut visit: impl FnMut(&[u8], &[u8], crate::Meta)) {
-        let guard = crossbeam_epoch::pin();
+        let guard = reclaim::pin();
         let mut cursor = 0;
         loop {
             cursor = self.index.scan(cursor, &guard, &mut |slot| {

@@ -4,7 +4,8 @@ use super::{Cut, DataBlock};
 use crate::format::mark::record_sum;
 use crate::format::record::{self, Header, Kind, Step, Walk};
 use crate::format::superblock::Superblock;
-use crate::format::{Epoch, block};
+use crate::format::{Epoch, Version, block};
+use crate::holes::Holes;
 use crate::index::hash::HashIndex;
 use crate::index::{Hasher, Keys, Slot};
 use crate::log::blocks::{Blocks, Use};
@@ -14,7 +15,9 @@ use crate::options::{OnProgress, Progress};
 use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::AtomicUsize;
 use crate::sync::atomic::Ordering::Relaxed;
+use crate::sync::reclaim;
 use duramen_media::{Medium, Offset};
+use std::cmp::Reverse;
 use std::ops::RangeInclusive;
 
 /// Records whose buckets are fetched together.
@@ -54,6 +57,7 @@ pub(super) enum Flushes {
 
 pub(super) struct Scan<'a, M: Medium> {
     pub medium: &'a M,
+    pub holes: &'a Holes,
     pub hasher: &'a Hasher,
     pub index: &'a HashIndex,
     pub blocks: &'a Blocks,
@@ -68,10 +72,20 @@ pub(super) struct Scan<'a, M: Medium> {
     pub on_progress: Option<&'a OnProgress>,
 }
 
-/// The bytes of a block.
-fn bytes_of<'m, M: Medium>(medium: &'m M, unit_bytes: u64, data: &DataBlock) -> &'m [u8] {
-    let at = Offset(u64::from(data.unit.0) * unit_bytes);
-    read::block(medium, at, u64::from(data.header.units) * unit_bytes)
+/// The bytes of a block, up to what cannot be read, and the parts behind that can be: where they begin in
+/// the block, and their bytes. (The block's header was read already.)
+fn bytes_of<'m, M: Medium>(
+    medium: &'m M,
+    unit_bytes: u64,
+    data: &DataBlock,
+    holes: &Holes,
+) -> (&'m [u8], Vec<(u64, &'m [u8])>) {
+    let base = u64::from(data.unit.0) * unit_bytes;
+    let mut parts = holes.between(base, u64::from(data.header.units) * unit_bytes).into_iter().map(|part| {
+        let bytes = read::block(medium, Offset(part.start), part.end - part.start);
+        (part.start - base, bytes)
+    });
+    (parts.next().map_or(&[], |(_, bytes)| bytes), parts.collect())
 }
 
 /// How many records of `epoch` there are, and their sum, to compare with its mark.
@@ -80,6 +94,7 @@ pub(super) fn count_epoch<M: Medium>(
     superblock: &Superblock,
     data: &[DataBlock],
     epoch: Epoch,
+    holes: &Holes,
 ) -> (u64, u64) {
     let unit_bytes = u64::from(superblock.unit_bytes);
     let (mut records, mut sum) = (0, 0u64);
@@ -88,7 +103,7 @@ pub(super) fn count_epoch<M: Medium>(
         if block.header.seal.is_some_and(|(_, sealed)| sealed < epoch) {
             continue;
         }
-        let bytes = bytes_of(medium, unit_bytes, block);
+        let (bytes, _) = bytes_of(medium, unit_bytes, block, holes);
         let base = u64::from(block.unit.0) * unit_bytes;
         let mut walk =
             Walk::new(bytes, block::HEADER_BYTES, bytes.len() as u64, block.header.generation.seed());
@@ -175,7 +190,7 @@ impl<'a, M: Medium> Scan<'a, M> {
 
     /// Reads one block up to where its records end.
     fn block(&self, data: &DataBlock, added: &mut i64) -> Outcome {
-        let bytes = bytes_of(self.medium, self.unit_bytes, data);
+        let (bytes, behind) = bytes_of(self.medium, self.unit_bytes, data, self.holes);
         let base = u64::from(data.unit.0) * self.unit_bytes;
         let seed = data.header.generation.seed();
         let entry = self.blocks.at(data.unit);
@@ -228,6 +243,19 @@ impl<'a, M: Medium> Scan<'a, M> {
         outcome.tail = outcome.tail.max(block::HEADER_BYTES);
         if let Some(at) = end {
             self.judge_end(data, &mut walk, bytes, seal, at, &mut outcome, &mut ahead, added);
+        }
+        for (from, part) in behind.into_iter().filter(|&(from, _)| seal.is_none_or(|tail| from < tail)) {
+            // What the hole hides is not known: damage, and whoever salvages wants what follows.
+            outcome.damage.push(format!(
+                "block at unit {} (offset {base:#x}): no records are known before offset {:#x}, where it can be read again",
+                data.unit.0,
+                base + from
+            ));
+            let end = seal.map_or(part.len() as u64, |tail| tail - from);
+            let mut walk = Walk::new(part, 0, end, seed);
+            let first = Header::decode(part).filter(|header| header.verify(part, seed)).map(|_| 0);
+            let next = first.or_else(|| walk.find_after(0, |header| !header.member));
+            self.read_on(&mut walk, part, base + from, next, |header| !header.member, &mut outcome, added);
         }
         self.flush(&mut ahead, added);
         match self.flushes {
@@ -290,8 +318,25 @@ impl<'a, M: Medium> Scan<'a, M> {
             until - at,
             data.header.generation.0
         ));
-        // Whoever salvages wants what follows; whoever opens stops at the damage.
-        let mut next = next;
+        self.read_on(walk, bytes, base, next, vouches, outcome, added);
+        self.flush(ahead, added);
+    }
+
+    /// Reads on behind damage, from `next`: whoever salvages wants what follows, whoever opens stops anyway.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the end of `judge_end`, which the parts behind holes need too"
+    )]
+    fn read_on(
+        &self,
+        walk: &mut Walk<'_>,
+        bytes: &[u8],
+        base: u64,
+        mut next: Option<u64>,
+        vouches: impl Fn(&Header) -> bool,
+        outcome: &mut Outcome,
+        added: &mut i64,
+    ) {
         while let Some(at) = next {
             walk.resume(at);
             let broke = loop {
@@ -300,8 +345,6 @@ impl<'a, M: Medium> Scan<'a, M> {
                         if header.kind != Kind::Batch && self.cut.keeps(header.epoch) =>
                     {
                         outcome.tail = at + header.record_bytes();
-                        // The slices outlive the walk: they are of the medium.
-                        let bytes = bytes_of(self.medium, self.unit_bytes, data);
                         let (hash, key) = self.key(bytes, at, &header);
                         let entry = Entry { at: Offset(base + at), hash, key, header };
                         self.enter(&entry, added);
@@ -311,9 +354,8 @@ impl<'a, M: Medium> Scan<'a, M> {
                     Step::End { at } => break at,
                 }
             };
-            next = walk.find_after(broke, vouches);
+            next = walk.find_after(broke, &vouches);
         }
-        self.flush(ahead, added);
     }
 
     fn key<'b>(&self, bytes: &'b [u8], at: u64, header: &Header) -> (u64, &'b [u8]) {
@@ -334,7 +376,7 @@ impl<'a, M: Medium> Scan<'a, M> {
     ) {
         outcome.records += 1;
         let (hash, key) = self.key(bytes, at, &header);
-        self.index.prefetch(hash, &crossbeam_epoch::pin());
+        self.index.prefetch(hash, &reclaim::pin());
         ahead.push(Entry { at: Offset(base + at), hash, key, header });
         if ahead.len() == AHEAD {
             self.flush(ahead, added);
@@ -355,7 +397,7 @@ impl<'a, M: Medium> Scan<'a, M> {
 
     /// Enters a record in the index, if it is the newest of its key so far.
     fn enter(&self, entry: &Entry<'_>, added: &mut i64) {
-        let guard = crossbeam_epoch::pin();
+        let guard = reclaim::pin();
         let expired =
             entry.header.expires_at.is_some_and(|at| at <= self.now) && !planted(Mutant::ExpiredShown);
         let absent = entry.header.kind == Kind::Tombstone || expired;
@@ -381,9 +423,11 @@ impl<'a, M: Medium> Scan<'a, M> {
         let other = found.get();
         let (header, _) = self.record_at(other.location());
         let stale = other.stale() + 1;
-        // Records of one version are copies of one record, or an expired value and its tombstone: either will do.
-        // The place decides, so that every recovery of these bytes decides alike.
-        if (entry.header.version, entry.at) > (header.version, other.location())
+        // Records of one version are copies of one record, or an expired value and its tombstone: either will do. The
+        // original is taken, in the block that was opened first: so compaction that a crash cut short leaves copies that
+        // are all dead, and what it took is free again. Else a few crashes could use up what it needs to go on.
+        let order = |version: Version, at: Offset| (version, Reverse(self.blocks.of(at.0).generation()), at);
+        if order(entry.header.version, entry.at) > order(header.version, other.location())
             || planted(Mutant::LastScannedWins)
         {
             self.blocks.of(other.location().0).live_sub(header.record_bytes());
@@ -397,7 +441,7 @@ impl<'a, M: Medium> Scan<'a, M> {
 
     /// Tombstones that hide nothing are dead themselves.
     fn uncount_tombstones(&self) {
-        let guard = crossbeam_epoch::pin();
+        let guard = reclaim::pin();
         let mut cursor = 0;
         loop {
             cursor = self.index.scan(cursor, &guard, &mut |slot| {

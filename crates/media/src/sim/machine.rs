@@ -5,6 +5,7 @@ use super::log::{Event, Kind, Log};
 use super::memory::{LINE_WORDS, Memory};
 use crate::{Error, ErrorKind, Granularity, LINE_BYTES, Medium, Offset, PAGE_BYTES, Result, lines_of};
 use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicI64};
@@ -41,7 +42,11 @@ struct Machine {
     sync_fails_in: AtomicI64,
     sync_lies_in: AtomicI64,
     growth_refused: AtomicBool,
+    growth_fails_in: AtomicI64,
     flush_short: AtomicBool,
+    /// Ranges that cannot be read, and whether there are any.
+    poisoned: Mutex<Vec<Range<u64>>>,
+    is_poisoned: AtomicBool,
 }
 
 /// A simulated medium. Clones are the same medium: one goes into the store, another stays with whoever
@@ -98,7 +103,10 @@ impl SimMedium {
                 sync_fails_in: AtomicI64::new(-1),
                 sync_lies_in: AtomicI64::new(-1),
                 growth_refused: AtomicBool::new(false),
+                growth_fails_in: AtomicI64::new(-1),
                 flush_short: AtomicBool::new(false),
+                poisoned: Mutex::default(),
+                is_poisoned: AtomicBool::new(false),
             }),
         }
     }
@@ -148,6 +156,22 @@ impl SimMedium {
         self.machine.sync_lies_in.store(i64::from(syncs), Relaxed);
     }
 
+    /// The growth after `growths` more fails in the device.
+    pub fn fail_growth_in(&self, growths: u32) {
+        self.machine.growth_fails_in.store(i64::from(growths), Relaxed);
+    }
+
+    /// From now on the lines of this range cannot be read or stored to: the processor would report a machine
+    /// check, the kernel would send SIGBUS, and the process would die. Here, an access panics.
+    pub fn poison(&self, at: Offset, bytes: u64) {
+        self.poisoned().push(lines_of(at.0, bytes));
+        self.machine.is_poisoned.store(true, Release);
+    }
+
+    fn poisoned(&self) -> MutexGuard<'_, Vec<Range<u64>>> {
+        self.machine.poisoned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// From now on growth finds no space.
     pub fn refuse_growth(&self, refuse: bool) {
         self.machine.growth_refused.store(refuse, Relaxed);
@@ -167,12 +191,20 @@ impl SimMedium {
         self.machine.off.load(Relaxed)
     }
 
-    fn check(&self, at: Offset, bytes: u64) {
+    fn check_bounds(&self, at: Offset, bytes: u64) {
         let len = self.len();
         assert!(
             at.0 <= len && bytes <= len - at.0,
             "access to {bytes} bytes at {at} of a medium of {len} bytes"
         );
+    }
+
+    fn check(&self, at: Offset, bytes: u64) {
+        self.check_bounds(at, bytes);
+        if self.machine.is_poisoned.load(Acquire) {
+            let dead = self.unreadable(at, bytes);
+            assert!(dead.is_empty(), "SIGBUS: {bytes} bytes at {at} of the simulated medium were accessed");
+        }
     }
 
     /// Stores, and records each line.
@@ -236,6 +268,9 @@ impl Medium for SimMedium {
                 format!("cannot grow the simulated medium to {len} of {} bytes", self.len_max()),
             ));
         }
+        if len > self.len() && Self::is_due(&self.machine.growth_fails_in) {
+            return Err(Error::new(ErrorKind::Io, "cannot grow the simulated medium: it was told to fail"));
+        }
         if len > self.len() {
             self.note(Kind::Grow, 0, len);
             self.machine.len.store(len, Release);
@@ -246,6 +281,12 @@ impl Medium for SimMedium {
     fn pointer(&self, at: Offset, bytes: u64) -> *const u8 {
         self.check(at, bytes);
         self.machine.memory.pointer(at.0)
+    }
+
+    fn unreadable(&self, at: Offset, bytes: u64) -> Vec<Range<u64>> {
+        let poisoned = self.poisoned();
+        let inside = |range: &Range<u64>| range.start.max(at.0)..range.end.min(at.0 + bytes);
+        poisoned.iter().map(inside).filter(|range| !range.is_empty()).collect()
     }
 
     fn load_u64(&self, at: Offset) -> u64 {
@@ -288,7 +329,8 @@ impl Medium for SimMedium {
     }
 
     fn flush(&self, at: Offset, bytes: u64) {
-        self.check(at, bytes);
+        // A flush reads nothing: it does no harm to a line that cannot be read.
+        self.check_bounds(at, bytes);
         let mut lines = lines_of(at.0, bytes);
         if self.machine.flush_short.load(Relaxed) && !at.0.is_multiple_of(LINE_BYTES) {
             lines.end = lines.start + bytes.div_ceil(LINE_BYTES) * LINE_BYTES;

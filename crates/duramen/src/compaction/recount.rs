@@ -1,0 +1,116 @@
+//! Counts anew what tombstones hide, of which the slots no longer know.
+//!
+//! A slot counts the stale records of its key up to 126; 127 means "127 or more" and never goes down. A key that was
+//! overwritten that often between two compactions and then deleted would keep its tombstone until the store is
+//! opened again. When enough such tombstones have been met, all blocks are read once and the stale records of
+//! those keys counted.
+//!
+//! Why the count is right although others write meanwhile: the compacting thread counts, so nothing is freed or
+//! copied. And whoever writes such a key makes its slot lead elsewhere, under the lock of its bucket: a slot that still
+//! leads to the tombstone at the end stood for the same stale records all the time. All of them were appended before the
+//! tombstone, so a block that is being written to is read at least up to them.
+
+use super::{Mover, records_of_open};
+use crate::index::Slot;
+use crate::log::blocks::Use;
+use crate::store::Core;
+use crate::sync::atomic::Ordering::Relaxed;
+use duramen_media::{Medium, Offset};
+use std::collections::HashMap;
+
+/// Tombstones with a count that is not known that must have been met before all blocks are read.
+const UNKNOWN_BYTES_MIN: u64 = 256 << 10;
+
+/// A tombstone whose count is not known.
+struct Unknown {
+    hash: u64,
+    place: Offset,
+    bytes: u64,
+    stale: u64,
+}
+
+impl<M: Medium> Core<M> {
+    /// Counts if it is worth it.
+    pub(super) fn recount(&self, mover: &mut Mover) {
+        let used = {
+            let space = self.space();
+            u64::from(space.units() - space.free_units()) * self.unit_bytes
+        };
+        // Reading everything must be paid by what it may free.
+        let least = self.tuning.compaction_bytes_min.unwrap_or(UNKNOWN_BYTES_MIN.max(used / 64));
+        if mover.unknown_bytes < least {
+            return;
+        }
+        mover.unknown_bytes = 0;
+        let mut unknown = self.unknown();
+        let mut scratch = std::mem::take(&mut mover.scratch);
+        let units = self.space().units();
+        let mut unit = 0;
+        while unit < units && !unknown.is_empty() {
+            let at = crate::format::Unit(unit);
+            let block = self.blocks.at(at);
+            let state = block.state();
+            unit += if state == Use::Free { 1 } else { block.units().max(1) };
+            if state == Use::Free {
+                continue;
+            }
+            let bytes = u64::from(block.units()) * self.unit_bytes;
+            if state == Use::Damaged || !self.medium.unreadable(self.offset_of(at), bytes).is_empty() {
+                // Nobody knows what lies there: no tombstone may go.
+                unknown.clear();
+                break;
+            }
+            self.copy_block(at, bytes, &mut scratch);
+            let base = self.blocks.offset(at);
+            for (place, header) in records_of_open(&scratch, block.generation().seed()) {
+                let key = header.key(&scratch[place as usize..]);
+                if let Some(found) = unknown.get_mut(key)
+                    && found.place != Offset(base + place)
+                {
+                    found.stale += 1;
+                }
+            }
+        }
+        mover.scratch = scratch;
+        for found in unknown.into_values() {
+            self.settle_count(mover, &found);
+        }
+        self.compaction.recounts.fetch_add(1, Relaxed);
+    }
+
+    /// All tombstones whose count is not known, by key.
+    fn unknown(&self) -> HashMap<Vec<u8>, Unknown> {
+        let mut unknown = HashMap::new();
+        let mut cursor = 0;
+        loop {
+            let guard = crate::sync::reclaim::pin();
+            cursor = self.index.scan(cursor, &guard, &mut |slot| {
+                if slot.is_tombstone() && slot.stale() == Slot::STALE_MANY {
+                    let record = self.record(slot.location());
+                    let key = record.key().to_vec();
+                    let (hash, bytes) = (self.hasher.hash(&key), record.head.record_bytes());
+                    unknown.insert(key, Unknown { hash, place: slot.location(), bytes, stale: 0 });
+                }
+            });
+            if cursor == 0 {
+                return unknown;
+            }
+        }
+    }
+
+    /// Tells the slot, if it still leads to the same tombstone.
+    fn settle_count(&self, mover: &Mover, found: &Unknown) {
+        let guard = crate::sync::reclaim::pin();
+        let locked = self.index.lock(found.hash, &guard);
+        let Some(place) = locked.find(|slot| slot.location() == found.place) else { return };
+        let slot = place.get();
+        if !slot.is_tombstone() || slot.stale() != Slot::STALE_MANY {
+            return;
+        }
+        place.set(slot.with_stale(found.stale));
+        if found.stale == 0 {
+            // It hides nothing: it is dead itself.
+            self.uncount(found.place, found.bytes, &mover.activity);
+        }
+    }
+}

@@ -1,0 +1,432 @@
+//! Memory and blocks that readers may still see are given back when those readers have left.
+//!
+//! A reader *pins* itself: it makes its own counter odd, reads, and makes it even again when its last guard goes.
+//! Whoever takes something out of reach defers its release; [`collect`] then notes which counters are odd, and
+//! runs the release when each of those has changed since.
+//!
+//! A pin must be seen by `collect` before the reader reads anything: an order of a store before later loads, which
+//! costs a full fence on every CPU. A fence in each get would keep the CPU from overlapping the cache misses of
+//! one get with those of the next, which is most of its speed. So the reader only keeps the compiler from
+//! reordering, and `collect`, which is rare, asks the kernel to run a full fence on every CPU that runs a thread of
+//! this process (`membarrier`). Where the kernel has no such call, readers fence.
+//!
+//! Invariants:
+//! 1. What is deferred was taken out of reach before: who pins itself after the fence of `collect` cannot find it.
+//! 2. A counter that is odd and unchanged since then belongs to a reader that may still see it.
+//! 3. A `Local` is never freed, and is used by at most one thread at a time.
+
+use rustix::thread::{MembarrierCommand, membarrier};
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// One thread's pins. Two lines apart from its neighbours, since the CPU fetches lines in pairs.
+#[repr(align(128))]
+struct Local {
+    /// Odd while the thread is pinned.
+    turns: AtomicU64,
+    /// How many guards the thread holds. Only that thread uses it.
+    guards: AtomicU32,
+    /// Whether the thread must fence by itself.
+    fences: bool,
+    /// The thread is ending: its last guard gives this back.
+    ending: AtomicBool,
+    taken: AtomicBool,
+}
+
+impl Local {
+    /// For another thread to use. No guard is left.
+    fn give_back(&self) {
+        MINE.set(None);
+        self.ending.store(false, Relaxed);
+        // Release: pairs with the Acquire in `take_local`.
+        self.taken.store(false, Release);
+    }
+}
+
+type Deferred = Box<dyn FnOnce() + Send>;
+
+/// Releases that wait for the same readers.
+struct Bag {
+    seen: Vec<(&'static Local, u64)>,
+    releases: Vec<Deferred>,
+}
+
+struct Garbage {
+    /// Deferred since the last `collect`.
+    fresh: Vec<Deferred>,
+    /// Oldest first. A later bag waits for every reader that an earlier one still waits for, so they
+    /// come ready in this order.
+    bags: Vec<Bag>,
+}
+
+static LOCALS: Mutex<Vec<&'static Local>> = Mutex::new(Vec::new());
+static GARBAGE: Mutex<Garbage> = Mutex::new(Garbage { fresh: Vec::new(), bags: Vec::new() });
+/// Held while releases run, so that they run in their order.
+static RELEASING: Mutex<()> = Mutex::new(());
+
+thread_local! {
+    /// Without a destructor, so that reaching it costs one instruction.
+    static MINE: Cell<Option<&'static Local>> = const { Cell::new(None) };
+    /// Gives `MINE` back when the thread ends.
+    static ENDING: Ending = const { Ending };
+}
+
+struct Ending;
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let Some(local) = MINE.get() else { return };
+        if local.guards.load(Relaxed) == 0 {
+            local.give_back();
+        } else {
+            // Another thread local, which goes later, keeps a guard.
+            local.ending.store(true, Relaxed);
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether the kernel can fence for all threads.
+fn kernel_fences() -> bool {
+    static KERNEL: OnceLock<bool> = OnceLock::new();
+    *KERNEL.get_or_init(|| {
+        !cfg!(miri)
+            && membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok()
+            && membarrier(MembarrierCommand::PrivateExpedited).is_ok()
+    })
+}
+
+#[cold]
+fn take_local() -> &'static Local {
+    let fences = !kernel_fences();
+    let ending = ENDING.try_with(|_| ()).is_err();
+    let mut locals = lock(&LOCALS);
+    // Acquire: pairs with the Release in `give_back`.
+    let unused = locals.iter().find(|l| l.taken.compare_exchange(false, true, Acquire, Relaxed).is_ok());
+    let local = unused.copied().unwrap_or_else(|| {
+        let local: &'static Local = Box::leak(Box::new(Local {
+            turns: AtomicU64::new(0),
+            guards: AtomicU32::new(0),
+            fences,
+            ending: AtomicBool::new(false),
+            taken: AtomicBool::new(true),
+        }));
+        locals.push(local);
+        local
+    });
+    local.ending.store(ending, Relaxed);
+    MINE.set(Some(local));
+    local
+}
+
+/// While it lives, nothing that its thread can reach is released.
+pub(crate) struct Guard {
+    local: &'static Local,
+    /// Of one thread.
+    _not_send: PhantomData<*const ()>,
+}
+
+/// Pins this thread.
+#[inline]
+pub(crate) fn pin() -> Guard {
+    let local = MINE.get().unwrap_or_else(take_local);
+    let guards = local.guards.load(Relaxed);
+    local.guards.store(guards + 1, Relaxed);
+    if guards == 0 {
+        // Release: `collect` may read this instead of the count that the last guard left.
+        local.turns.store(local.turns.load(Relaxed) + 1, Release);
+        // SeqCst: pairs with the fence in `collect`: either it sees the odd count, or we see what was unlinked.
+        if local.fences {
+            fence(SeqCst);
+        } else {
+            compiler_fence(SeqCst);
+        }
+    }
+    Guard { local, _not_send: PhantomData }
+}
+
+/// Whether this thread holds a guard.
+pub(crate) fn is_pinned() -> bool {
+    MINE.get().is_some_and(|local| local.guards.load(Relaxed) > 0)
+}
+
+impl Drop for Guard {
+    #[inline]
+    fn drop(&mut self) {
+        let guards = self.local.guards.load(Relaxed) - 1;
+        self.local.guards.store(guards, Relaxed);
+        if guards == 0 {
+            // Release: pairs with the Acquire in `collect`; what was read was read before.
+            self.local.turns.store(self.local.turns.load(Relaxed) + 1, Release);
+            if self.local.ending.load(Relaxed) {
+                self.local.give_back();
+            }
+        }
+    }
+}
+
+impl Guard {
+    /// Runs `release` when everybody who is pinned now has left. What it releases is out of reach already.
+    pub(crate) fn defer(&self, release: impl FnOnce() + Send + 'static) {
+        lock(&GARBAGE).fresh.push(Box::new(release));
+    }
+
+    /// Drops what `shared` leads to when everybody who is pinned now has left.
+    ///
+    /// # Safety
+    /// Nobody can come to `shared` any more but guards pinned before.
+    pub(crate) unsafe fn defer_destroy<T: Send + 'static>(&self, shared: Shared<'_, T>) {
+        // SAFETY: made by `Owned::new`; unreachable, as the caller promised, when this is run.
+        let owned = unsafe { shared.into_owned() };
+        self.defer(move || drop(owned));
+    }
+}
+
+/// Runs what was deferred and that nobody can see any more.
+pub(crate) fn collect() {
+    // Whoever else is at it does the same for us.
+    let Ok(_releasing) = RELEASING.try_lock() else { return };
+    let mut ready = Vec::new();
+    {
+        let mut garbage = lock(&GARBAGE);
+        if !garbage.fresh.is_empty() && fence_all() {
+            let locals = lock(&LOCALS);
+            let seen =
+                locals.iter().map(|l| (*l, l.turns.load(Acquire))).filter(|(_, t)| t % 2 == 1).collect();
+            drop(locals);
+            let releases = std::mem::take(&mut garbage.fresh);
+            garbage.bags.push(Bag { seen, releases });
+        }
+        while let Some(bag) = garbage.bags.first_mut() {
+            // Acquire: pairs with the Release in `Guard::drop`.
+            bag.seen.retain(|(local, turns)| local.turns.load(Acquire) == *turns);
+            if !bag.seen.is_empty() {
+                break;
+            }
+            ready.push(garbage.bags.remove(0).releases);
+        }
+    }
+    for release in ready.into_iter().flatten() {
+        release();
+    }
+}
+
+/// Fences on every CPU that runs a thread of this process; false when the kernel refused, and then nothing may
+/// be released.
+fn fence_all() -> bool {
+    fence(SeqCst);
+    !kernel_fences()
+        || membarrier(MembarrierCommand::PrivateExpedited).is_ok()
+        // A child process begins unregistered.
+        || (membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok()
+            && membarrier(MembarrierCommand::PrivateExpedited).is_ok())
+}
+
+/// A pointer to something that is replaced while others read it.
+pub(crate) struct Atomic<T>(AtomicPtr<T>);
+
+/// What nobody else can reach.
+pub(crate) struct Owned<T>(NonNull<T>);
+
+// SAFETY: it is a box, but for the promise that a box makes about aliases, which readers still break when it
+// waits to be dropped.
+unsafe impl<T: Send> Send for Owned<T> {}
+
+/// What a guard keeps.
+pub(crate) struct Shared<'g, T> {
+    pointer: *mut T,
+    _guard: PhantomData<&'g Guard>,
+}
+
+impl<T> Atomic<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(AtomicPtr::new(Owned::new(value).leak()))
+    }
+
+    #[inline]
+    pub(crate) fn load<'g>(&self, order: Ordering, _guard: &'g Guard) -> Shared<'g, T> {
+        Shared { pointer: self.0.load(order), _guard: PhantomData }
+    }
+
+    /// Puts `new` in, and returns what was there; `None` leaves nothing there.
+    pub(crate) fn swap<'g>(
+        &self,
+        new: Option<Owned<T>>,
+        order: Ordering,
+        _guard: &'g Guard,
+    ) -> Shared<'g, T> {
+        let new = new.map_or(std::ptr::null_mut(), Owned::leak);
+        Shared { pointer: self.0.swap(new, order), _guard: PhantomData }
+    }
+}
+
+impl<T> Owned<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(NonNull::from(Box::leak(Box::new(value))))
+    }
+
+    fn leak(self) -> *mut T {
+        std::mem::ManuallyDrop::new(self).0.as_ptr()
+    }
+}
+
+impl<T> std::ops::Deref for Owned<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: made by `new`, and dropped only with `self`.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl<T> Drop for Owned<T> {
+    fn drop(&mut self) {
+        // SAFETY: made by `new`, and nobody else can reach it.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}
+
+impl<'g, T> Shared<'g, T> {
+    /// # Safety
+    /// Not null, and not dropped while the guard lives.
+    #[inline]
+    pub(crate) unsafe fn deref(&self) -> &'g T {
+        // SAFETY: the caller's promise.
+        unsafe { &*self.pointer }
+    }
+
+    /// # Safety
+    /// Not null, and nobody else can reach it once it is used or dropped.
+    pub(crate) unsafe fn into_owned(self) -> Owned<T> {
+        // SAFETY: not null by the caller's promise.
+        Owned(unsafe { NonNull::new_unchecked(self.pointer) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+    use std::sync::mpsc::channel;
+
+    fn collect_until(done: impl Fn() -> bool) {
+        // Another test may be collecting, or be pinned.
+        for _ in 0..10_000 {
+            if done() {
+                return;
+            }
+            collect();
+            std::thread::sleep(std::time::Duration::from_micros(100));
+        }
+        panic!("not released");
+    }
+
+    #[test]
+    fn what_is_deferred_waits_for_a_guard_of_another_thread() {
+        let released = Arc::new(AtomicBool::new(false));
+        let ((pinned, is_pinned), (leave, may_leave)) = (channel(), channel());
+        let reader = std::thread::spawn(move || {
+            let _guard = pin();
+            pinned.send(()).unwrap();
+            may_leave.recv().unwrap();
+        });
+        is_pinned.recv().unwrap();
+        let sets = Arc::clone(&released);
+        pin().defer(move || sets.store(true, SeqCst));
+        for _ in 0..100 {
+            collect();
+            assert!(!released.load(SeqCst), "the reader is still pinned");
+        }
+        leave.send(()).unwrap();
+        reader.join().unwrap();
+        collect_until(|| released.load(SeqCst));
+    }
+
+    #[test]
+    fn nested_guards_keep_until_the_last_goes() {
+        let released = Arc::new(AtomicBool::new(false));
+        let (outer, inner) = (pin(), pin());
+        assert!(is_pinned());
+        let sets = Arc::clone(&released);
+        inner.defer(move || sets.store(true, SeqCst));
+        drop(outer);
+        collect();
+        assert!(!released.load(SeqCst));
+        drop(inner);
+        collect_until(|| released.load(SeqCst));
+    }
+
+    #[test]
+    fn threads_that_end_give_their_place_back_even_when_they_pin_late() {
+        struct Late(Cell<bool>);
+        impl Drop for Late {
+            fn drop(&mut self) {
+                let guard = pin();
+                drop(pin());
+                drop(guard);
+            }
+        }
+        thread_local! {
+            static LATE: Late = const { Late(Cell::new(false)) };
+        }
+        for _ in 0..200 {
+            std::thread::spawn(|| {
+                LATE.with(|late| late.0.set(true));
+                drop(pin());
+            })
+            .join()
+            .unwrap();
+        }
+        // Other tests run beside this one.
+        assert!(lock(&LOCALS).len() < 100, "{} places", lock(&LOCALS).len());
+    }
+
+    #[test]
+    fn readers_never_see_what_was_released() {
+        const ROUNDS: usize = if cfg!(miri) { 50 } else { 5_000 };
+        struct Watched(AtomicUsize);
+        impl Drop for Watched {
+            fn drop(&mut self) {
+                self.0.store(usize::MAX, SeqCst);
+            }
+        }
+        let shared = Arc::new(Atomic::new(Watched(AtomicUsize::new(0))));
+        let stop = Arc::new(AtomicBool::new(false));
+        let readers: Vec<_> = (0..2)
+            .map(|_| {
+                let (shared, stop) = (Arc::clone(&shared), Arc::clone(&stop));
+                std::thread::spawn(move || {
+                    while !stop.load(Relaxed) {
+                        let guard = pin();
+                        // SAFETY: never null, and dropped only through `defer_destroy`.
+                        let seen = unsafe { shared.load(Acquire, &guard).deref() };
+                        assert_ne!(seen.0.load(SeqCst), usize::MAX);
+                    }
+                })
+            })
+            .collect();
+        for round in 1..ROUNDS {
+            let guard = pin();
+            let new = Owned::new(Watched(AtomicUsize::new(round)));
+            let old = shared.swap(Some(new), Ordering::AcqRel, &guard);
+            // SAFETY: out of reach since the swap.
+            unsafe { guard.defer_destroy(old) };
+            drop(guard);
+            collect();
+        }
+        stop.store(true, Relaxed);
+        readers.into_iter().for_each(|r| r.join().unwrap());
+        let guard = pin();
+        let last = shared.swap(None, Ordering::AcqRel, &guard);
+        // SAFETY: the readers are gone.
+        drop(unsafe { last.into_owned() });
+    }
+}

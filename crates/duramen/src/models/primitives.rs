@@ -1,0 +1,472 @@
+//! What stands behind [`crate::sync`] in a model: loom's primitives, each told where it is called from, so that
+//! a model can weaken one call and show that it would notice; and a stand-in for `index::reclaim`.
+//!
+//! Where this differs from what ships:
+//!
+//! * Loom takes `SeqCst` on an access for `AcqRel`. A load, store or exchange with `SeqCst` is therefore preceded
+//!   by a `SeqCst` fence, as compilers do on weakly ordered machines. That is a little stronger than C++20 asks
+//!   for: an ordering that is missing around such an access may go unnoticed.
+//! * [`reclaim`] says what it promises; it frees as early as may be.
+//! * `sleep` yields, and `scope` and `available_parallelism` are the standard library's: no model recovers with
+//!   more than one thread.
+
+pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
+
+use loom::sync::atomic::Ordering::{Acquire, Release};
+
+/// Calls of atomics that a model weakens on purpose.
+pub(crate) mod weaken {
+    use std::panic::Location;
+    use std::sync::Mutex;
+    use std::sync::atomic::Ordering::{self, Relaxed};
+
+    /// A call in the engine's sources.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+    pub(crate) struct Site {
+        pub file: &'static str,
+        pub line: u32,
+        pub column: u32,
+    }
+
+    #[derive(Default)]
+    pub(crate) struct State {
+        /// The call whose ordering is taken for `Relaxed`.
+        pub weakened: Option<Site>,
+        /// All calls with more than `Relaxed` that were seen.
+        pub seen: std::collections::BTreeSet<Site>,
+    }
+
+    pub(crate) static STATE: Mutex<State> =
+        Mutex::new(State { weakened: None, seen: std::collections::BTreeSet::new() });
+
+    /// The ordering to use at `location` where `asked` stands in the source.
+    pub(super) fn ordering(asked: Ordering, location: &'static Location<'static>) -> Ordering {
+        if asked == Relaxed {
+            return asked;
+        }
+        let site = Site { file: location.file(), line: location.line(), column: location.column() };
+        let mut state = STATE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        state.seen.insert(site);
+        if state.weakened == Some(site) { Relaxed } else { asked }
+    }
+}
+
+pub(crate) mod atomic {
+    use super::weaken::ordering;
+    use loom::sync::atomic::Ordering::{self, SeqCst};
+    use std::panic::Location;
+
+    /// See the file's head: loom orders fences, not accesses.
+    fn fence_if(order: Ordering) {
+        if order == SeqCst {
+            loom::sync::atomic::fence(SeqCst);
+        }
+    }
+
+    macro_rules! atomic {
+        ($name:ident, $type:ty $(, [$($generic:ident)?])?) => {
+            #[derive(Debug, Default)]
+            pub(crate) struct $name $($(<$generic>)?)? (loom::sync::atomic::$name $($(<$generic>)?)?);
+
+            #[allow(dead_code)]
+            impl $($(<$generic>)?)? $name $($(<$generic>)?)? {
+                #[track_caller]
+                pub(crate) fn new(value: $type) -> Self {
+                    Self(loom::sync::atomic::$name::new(value))
+                }
+
+                #[track_caller]
+                pub(crate) fn into_inner(self) -> $type {
+                    self.0.into_inner()
+                }
+
+                #[track_caller]
+                pub(crate) fn load(&self, order: Ordering) -> $type {
+                    let order = ordering(order, Location::caller());
+                    fence_if(order);
+                    self.0.load(order)
+                }
+
+                #[track_caller]
+                pub(crate) fn store(&self, value: $type, order: Ordering) {
+                    let order = ordering(order, Location::caller());
+                    fence_if(order);
+                    self.0.store(value, order);
+                }
+
+                #[track_caller]
+                pub(crate) fn swap(&self, value: $type, order: Ordering) -> $type {
+                    let order = ordering(order, Location::caller());
+                    fence_if(order);
+                    self.0.swap(value, order)
+                }
+
+                #[track_caller]
+                pub(crate) fn compare_exchange(
+                    &self,
+                    now: $type,
+                    new: $type,
+                    success: Ordering,
+                    failure: Ordering,
+                ) -> Result<$type, $type> {
+                    let success = ordering(success, Location::caller());
+                    fence_if(success);
+                    self.0.compare_exchange(now, new, success, ordering(failure, Location::caller()))
+                }
+
+                #[track_caller]
+                pub(crate) fn compare_exchange_weak(
+                    &self,
+                    now: $type,
+                    new: $type,
+                    success: Ordering,
+                    failure: Ordering,
+                ) -> Result<$type, $type> {
+                    self.compare_exchange(now, new, success, failure)
+                }
+            }
+        };
+    }
+
+    macro_rules! arithmetic {
+        ($name:ident, $type:ty, $($method:ident)*) => {
+            #[allow(dead_code)]
+            impl $name {
+                $(
+                    #[track_caller]
+                    pub(crate) fn $method(&self, value: $type, order: Ordering) -> $type {
+                        let order = ordering(order, Location::caller());
+                        fence_if(order);
+                        self.0.$method(value, order)
+                    }
+                )*
+            }
+        };
+    }
+
+    atomic!(AtomicBool, bool);
+    atomic!(AtomicI64, i64);
+    atomic!(AtomicU8, u8);
+    atomic!(AtomicU32, u32);
+    atomic!(AtomicU64, u64);
+    atomic!(AtomicUsize, usize);
+    arithmetic!(AtomicI64, i64, fetch_add fetch_sub);
+    arithmetic!(AtomicU32, u32, fetch_add fetch_sub fetch_min fetch_max);
+    arithmetic!(AtomicU64, u64, fetch_add fetch_sub fetch_and fetch_or fetch_max);
+    arithmetic!(AtomicUsize, usize, fetch_add fetch_sub);
+
+    /// As the others.
+    #[derive(Debug)]
+    pub(crate) struct AtomicPtr<T>(loom::sync::atomic::AtomicPtr<T>);
+
+    impl<T> Default for AtomicPtr<T> {
+        #[track_caller]
+        fn default() -> Self {
+            Self::new(std::ptr::null_mut())
+        }
+    }
+
+    #[allow(dead_code)]
+    impl<T> AtomicPtr<T> {
+        #[track_caller]
+        pub(crate) fn new(value: *mut T) -> Self {
+            Self(loom::sync::atomic::AtomicPtr::new(value))
+        }
+
+        #[track_caller]
+        pub(crate) fn load(&self, order: Ordering) -> *mut T {
+            self.0.load(ordering(order, Location::caller()))
+        }
+
+        #[track_caller]
+        pub(crate) fn store(&self, value: *mut T, order: Ordering) {
+            self.0.store(value, ordering(order, Location::caller()));
+        }
+
+        #[track_caller]
+        pub(crate) fn swap(&self, value: *mut T, order: Ordering) -> *mut T {
+            self.0.swap(value, ordering(order, Location::caller()))
+        }
+
+        #[track_caller]
+        pub(crate) fn compare_exchange(
+            &self,
+            now: *mut T,
+            new: *mut T,
+            success: Ordering,
+            failure: Ordering,
+        ) -> Result<*mut T, *mut T> {
+            let success = ordering(success, Location::caller());
+            self.0.compare_exchange(now, new, success, ordering(failure, Location::caller()))
+        }
+    }
+}
+
+/// A value that is made once.
+///
+/// What loom must know is the order between the making and each use: one flag, stored with release and
+/// loaded with acquire, as in the standard library's.
+pub(crate) struct OnceLock<T> {
+    made: loom::sync::atomic::AtomicBool,
+    making: Mutex<()>,
+    value: std::sync::OnceLock<T>,
+}
+
+impl<T> OnceLock<T> {
+    pub(crate) fn new() -> Self {
+        Self {
+            made: loom::sync::atomic::AtomicBool::new(false),
+            making: Mutex::new(()),
+            value: std::sync::OnceLock::new(),
+        }
+    }
+
+    pub(crate) fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
+        if !self.made.load(Acquire) {
+            let _making = self.making.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let value = self.value.get_or_init(make);
+            self.made.store(true, Release);
+            return value;
+        }
+        self.value.get_or_init(make)
+    }
+}
+
+pub(crate) mod thread {
+    pub(crate) use loom::thread::{Builder, JoinHandle, yield_now};
+    pub(crate) use std::thread::{available_parallelism, scope};
+
+    pub(crate) fn sleep(_time: std::time::Duration) {
+        yield_now();
+    }
+}
+
+/// A stand-in for `index::reclaim`, of which it keeps the promise and nothing else:
+///
+/// * what was deferred runs after every guard is gone that was pinned before it was deferred, and happens
+///   after all that they did;
+/// * a guard that was pinned without knowing of something deferred counts as pinned before, if that has not
+///   run; if it has, the guard happens after it was deferred.
+///
+/// It runs what was deferred at the first moment at which it may, in the thread that dropped the last such guard.
+/// A guard pinned within another is a guard of its own, which the real one does not promise (there the inner one is as
+/// old as the outer): code that leans on that would fail here.
+pub(crate) mod reclaim {
+    use super::atomic::AtomicPtr;
+    use loom::sync::atomic::Ordering::{self, AcqRel, Acquire, Release};
+    use loom::sync::atomic::{AtomicBool, AtomicU64};
+    use std::collections::BTreeMap;
+    use std::marker::PhantomData;
+    use std::sync::{Arc, Mutex, PoisonError};
+
+    struct Deferred {
+        /// Its number, counted from 1.
+        number: u64,
+        /// Guards that must go before it runs.
+        waits_for: Vec<u64>,
+        /// Those that are gone, whose acts it happens after.
+        gone: Vec<Arc<AtomicBool>>,
+        run: Box<dyn FnOnce() + Send>,
+    }
+
+    #[derive(Default)]
+    struct State {
+        guards_made: u64,
+        guards: BTreeMap<u64, loom::thread::ThreadId>,
+        deferred: Vec<Deferred>,
+        /// The highest number that has run.
+        run_last: u64,
+    }
+
+    /// Loom's own objects order what happens; the state between them is nobody's business.
+    struct Collector {
+        /// How much was deferred; a pin reads it, maybe late, and a deferral counts it up.
+        deferred: AtomicU64,
+        state: Mutex<State>,
+    }
+
+    loom::lazy_static! {
+        static ref COLLECTOR: Collector =
+            Collector { deferred: AtomicU64::new(0), state: Mutex::default() };
+    }
+
+    fn state() -> std::sync::MutexGuard<'static, State> {
+        COLLECTOR.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) struct Guard {
+        id: u64,
+        gone: Arc<AtomicBool>,
+        /// As the real one, it stays in its thread.
+        _thread: PhantomData<*mut ()>,
+    }
+
+    pub(crate) fn pin() -> Guard {
+        let seen = COLLECTOR.deferred.load(Acquire);
+        let gone = Arc::new(AtomicBool::new(false));
+        let mut state = state();
+        state.guards_made += 1;
+        let id = state.guards_made;
+        state.guards.insert(id, loom::thread::current().id());
+        for deferred in &mut state.deferred {
+            if deferred.number > seen {
+                deferred.waits_for.push(id);
+            }
+        }
+        let late = state.run_last > seen;
+        drop(state);
+        if late {
+            COLLECTOR.deferred.fetch_add(0, Acquire);
+        }
+        Guard { id, gone, _thread: PhantomData }
+    }
+
+    /// Nothing waits here to be collected.
+    pub(crate) fn collect() {}
+
+    pub(crate) fn is_pinned() -> bool {
+        let here = loom::thread::current().id();
+        state().guards.values().any(|&thread| thread == here)
+    }
+
+    impl Guard {
+        pub(crate) fn defer<R>(&self, run: impl FnOnce() -> R + Send + 'static) {
+            let number = COLLECTOR.deferred.fetch_add(1, AcqRel) + 1;
+            let mut state = state();
+            let waits_for = state.guards.keys().copied().collect();
+            state.deferred.push(Deferred {
+                number,
+                waits_for,
+                gone: Vec::new(),
+                run: Box::new(move || drop(run())),
+            });
+        }
+
+        /// # Safety
+        /// Nobody can come to `shared` any more but guards pinned before.
+        pub(crate) unsafe fn defer_destroy<T: 'static>(&self, shared: Shared<'_, T>) {
+            let address = Address(shared.pointer);
+            self.defer(move || {
+                let Address(pointer) = { address };
+                // SAFETY: made by `Owned::new`, and unreachable by what the caller promised.
+                drop(unsafe { Box::from_raw(pointer) });
+            });
+        }
+    }
+
+    impl Drop for Guard {
+        fn drop(&mut self) {
+            self.gone.store(true, Release);
+            let ready = {
+                let mut state = state();
+                state.guards.remove(&self.id);
+                for deferred in &mut state.deferred {
+                    if let Some(at) = deferred.waits_for.iter().position(|&id| id == self.id) {
+                        deferred.waits_for.swap_remove(at);
+                        deferred.gone.push(Arc::clone(&self.gone));
+                    }
+                }
+                let (ready, waiting) =
+                    std::mem::take(&mut state.deferred).into_iter().partition(|d| d.waits_for.is_empty());
+                state.deferred = waiting;
+                let ready: Vec<Deferred> = ready;
+                state.run_last = ready.iter().map(|d| d.number).fold(state.run_last, u64::max);
+                ready
+            };
+            for deferred in ready {
+                for gone in &deferred.gone {
+                    // An exchange reads the newest value, which a load need not.
+                    let _ = gone.swap(true, AcqRel);
+                }
+                (deferred.run)();
+            }
+        }
+    }
+
+    /// What the pointer leads to is sent to whoever frees it.
+    struct Address<T>(*mut Node<T>);
+
+    // SAFETY: it is used once, by whoever runs what was deferred, when nobody else can reach it.
+    unsafe impl<T> Send for Address<T> {}
+
+    /// A value, and loom's eye on who reads it and who frees it.
+    struct Node<T> {
+        value: T,
+        watched: loom::cell::UnsafeCell<()>,
+    }
+
+    impl<T> Drop for Node<T> {
+        fn drop(&mut self) {
+            self.watched.with_mut(|_| ());
+        }
+    }
+
+    pub(crate) struct Atomic<T>(AtomicPtr<Node<T>>);
+
+    pub(crate) struct Owned<T>(Box<Node<T>>);
+
+    pub(crate) struct Shared<'g, T> {
+        pointer: *mut Node<T>,
+        _guard: PhantomData<&'g ()>,
+    }
+
+    impl<T> Owned<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Self(Box::new(Node { value, watched: loom::cell::UnsafeCell::new(()) }))
+        }
+    }
+
+    impl<T> std::ops::Deref for Owned<T> {
+        type Target = T;
+
+        fn deref(&self) -> &T {
+            &self.0.value
+        }
+    }
+
+    impl<T> Atomic<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Self(AtomicPtr::new(Box::into_raw(Owned::new(value).0)))
+        }
+
+        #[track_caller]
+        pub(crate) fn load<'g>(&self, order: Ordering, _guard: &'g Guard) -> Shared<'g, T> {
+            Shared { pointer: self.0.load(order), _guard: PhantomData }
+        }
+
+        #[track_caller]
+        pub(crate) fn swap<'g>(
+            &self,
+            new: Option<Owned<T>>,
+            order: Ordering,
+            _guard: &'g Guard,
+        ) -> Shared<'g, T> {
+            let new = new.map_or(std::ptr::null_mut(), |owned| Box::into_raw(owned.0));
+            Shared { pointer: self.0.swap(new, order), _guard: PhantomData }
+        }
+    }
+
+    impl<'g, T> Shared<'g, T> {
+        /// # Safety
+        /// Not null, and not freed while the guard lives.
+        pub(crate) unsafe fn deref(&self) -> &'g T {
+            // SAFETY: the caller's promise.
+            let node = unsafe { &*self.pointer };
+            node.watched.with(|_| ());
+            &node.value
+        }
+
+        /// # Safety
+        /// Not null, and nobody else can reach it.
+        pub(crate) unsafe fn into_owned(self) -> Owned<T> {
+            // SAFETY: made by `Owned::new`; the caller's promise.
+            Owned(unsafe { Box::from_raw(self.pointer) })
+        }
+    }
+
+    /// Guards and what waits for them, for the end of a model: both are to be 0.
+    pub(crate) fn left() -> (usize, usize) {
+        let state = state();
+        (state.guards.len(), state.deferred.len())
+    }
+}

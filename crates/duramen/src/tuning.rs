@@ -1,0 +1,83 @@
+//! What tests turn down, so that what is rare in a large store happens all the time in a small one, and what
+//! they are told of while it happens. Nothing here is for programs.
+
+use crate::sync::Arc;
+
+/// Work on the medium whose inside a crash test wants to hit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// An empty store is made.
+    Create,
+    /// What recovery decided is made durable, and the new incarnation begun.
+    Adopt,
+    /// New units get headers, and are counted.
+    Grow,
+    /// A block is opened.
+    OpenBlock,
+    /// A block is sealed.
+    Seal,
+    /// Compaction moves what is live out of a block.
+    Move,
+    /// Blocks are freed.
+    Free,
+    /// An epoch is committed.
+    Commit,
+    /// The store is closed.
+    Close,
+}
+
+/// Called when a phase begins (true) and when it ends.
+pub type OnPhase = Arc<dyn Fn(Phase, bool) + Send + Sync>;
+
+/// See the module.
+#[derive(Clone)]
+pub struct Tuning {
+    /// Keys of an index segment from which on it may split. Hashes that agree in many leading bits must not
+    /// be split early: the directory would double for each of those bits.
+    pub split_count_min: u32,
+    /// The first units of a new store, beyond the head.
+    pub units_initial: u32,
+    /// The least that a store grows by, in bytes.
+    pub growth_bytes_min: u64,
+    /// Background compaction leaves this many dead bytes alone, however small the store is; `None`: by the unit.
+    pub compaction_bytes_min: Option<u64>,
+    /// Told of phases.
+    pub on_phase: Option<OnPhase>,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self {
+            split_count_min: crate::index::hash::SPLIT_COUNT_MIN,
+            units_initial: crate::store::UNITS_INITIAL,
+            growth_bytes_min: crate::store::GROWTH_BYTES_MIN,
+            compaction_bytes_min: None,
+            on_phase: None,
+        }
+    }
+}
+
+impl Tuning {
+    /// Tells that `phase` begins, and when the result is dropped that it ends.
+    #[must_use]
+    pub(crate) fn phase(&self, phase: Phase) -> Inside<'_> {
+        if let Some(on_phase) = &self.on_phase {
+            on_phase(phase, true);
+        }
+        Inside { on_phase: self.on_phase.as_ref(), phase }
+    }
+}
+
+/// A phase that goes on.
+pub(crate) struct Inside<'a> {
+    on_phase: Option<&'a OnPhase>,
+    phase: Phase,
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        if let Some(on_phase) = self.on_phase {
+            on_phase(self.phase, false);
+        }
+    }
+}
