@@ -5,7 +5,7 @@
 
 use super::errors::StoreFailure;
 use super::{After, Args, Call, CommandError, Entry, Flags, Table, errors};
-use crate::resp::{Protocol, Reply};
+use crate::resp::{Protocol, Reply, ahead};
 use crate::server::Server;
 use crate::session::{Queued, ReplyMode, Session};
 use crate::stats::WorkerStats;
@@ -13,6 +13,9 @@ use duramen_structures::{Outcome, Txn, Worker};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+// Longer keys are copied for longer than a miss takes.
+const AHEAD_KEY_BYTES_MAX: usize = 256;
 
 /// Runs commands for one worker.
 pub struct Dispatcher {
@@ -49,6 +52,18 @@ impl Dispatcher {
         self.worker.group();
         self.clock = Instant::now();
         self.now = unix_millis();
+    }
+
+    /// Lets the engine fetch what the next commands in `input` need, while they wait for their turn. Gives the bytes
+    /// of the commands that were looked at.
+    pub fn look_ahead(&mut self, session: &Session, input: &[u8]) -> usize {
+        let ahead = ahead::look(input);
+        // For one command there is nothing to overlap with.
+        if ahead.count > 1 {
+            let keys = ahead.keys[..ahead.count].iter().map(|key| &input[key.start..key.end]);
+            self.worker.prefetch(session.db, keys.filter(|key| key.len() <= AHEAD_KEY_BYTES_MAX));
+        }
+        ahead.bytes
     }
 
     /// Makes what the turn wrote, and what it read from others, durable. Replies may leave after it.
