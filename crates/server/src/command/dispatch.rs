@@ -23,8 +23,10 @@ pub struct Dispatcher {
     server: Arc<Server>,
     worker: Worker,
     stats: Arc<WorkerStats>,
-    // End of the last command: the beginning of the next one of the same batch.
+    // Up to here all time is charged to commands.
     clock: Instant,
+    // The command that runs since then, once or several times in a row.
+    running: Option<usize>,
     now: u64,
     // The store failed during this turn, whichever command noticed.
     failed: Option<CommandError>,
@@ -41,6 +43,7 @@ impl Dispatcher {
             worker,
             stats,
             clock: Instant::now(),
+            running: None,
             now: 0,
             failed: None,
             failed_before: false,
@@ -71,6 +74,7 @@ impl Dispatcher {
     /// # Errors
     /// When that failed: what the turn did must not be shown.
     pub fn settle(&mut self) -> Result<(), CommandError> {
+        self.charge();
         let settled = self.worker.settle().map_err(CommandError::from);
         if let Err(error) = &settled {
             self.note(error.clone());
@@ -135,6 +139,10 @@ impl Dispatcher {
 
     fn run(&mut self, entry: &'static Entry, session: &mut Session, args: Args<'_>, out: &mut Vec<u8>) {
         session.command_last = entry.index as u32;
+        if self.running != Some(entry.index) {
+            self.charge();
+            self.running = Some(entry.index);
+        }
         let start = out.len();
         let (db, protocol) = (session.db, session.protocol);
         let failed = loop {
@@ -167,9 +175,6 @@ impl Dispatcher {
         let counters = &self.stats.commands[entry.index];
         counters.calls.add(1);
         self.stats.commands_processed.add(1);
-        let end = Instant::now();
-        counters.nanos.add(end.duration_since(self.clock).as_nanos() as u64);
-        self.clock = end;
         if let Some(error) = failed {
             counters.failed.add(1);
             self.stats.error(error.code());
@@ -202,6 +207,16 @@ impl Dispatcher {
         };
         (running.entry.spec.apply)(&mut call)?;
         Ok(txn.commit()?)
+    }
+
+    /// Charges the time since the last charge to the command that ran. The clock is read when the command changes
+    /// and at the end of a turn, not after each of a pipeline's equal commands: their sum is the same.
+    fn charge(&mut self) {
+        if let Some(index) = self.running.take() {
+            let now = Instant::now();
+            self.stats.commands[index].nanos.add(now.duration_since(self.clock).as_nanos() as u64);
+            self.clock = now;
+        }
     }
 
     fn finish(&mut self, after: After) -> Result<(), CommandError> {
