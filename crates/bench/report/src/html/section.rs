@@ -13,6 +13,8 @@ const LINES_MAX: usize = 8;
 // A page of more maps than this is not read; the table has all figures.
 const MAPS_MAX: usize = 12;
 
+const SHARE_MIN: f64 = 0.05;
+
 /// The name of a section's place in the page.
 pub(super) fn id(index: usize) -> String {
     format!("group-{index}")
@@ -226,6 +228,10 @@ fn curve(name: &str, latency: &Latency) -> Option<Vec<Point>> {
     let mut points = Vec::new();
     for step in histogram.iter_quantiles(5) {
         let share = step.quantile_iterated_to();
+        // The few fastest would stretch the axis downwards; the table tells the very fastest.
+        if share < SHARE_MIN {
+            continue;
+        }
         let x = if share < 1.0 { (-(1.0 - share).log10()).min(end) } else { end };
         let ns = step.value_iterated_to().min(histogram.max());
         let what = if x >= end { "slowest".to_owned() } else { format!("{} %", trimmed(share * 100.0)) };
