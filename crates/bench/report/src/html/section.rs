@@ -124,7 +124,10 @@ fn heat_maps(metric: &str, members: &[Member], shape: &Shape, x: &str, y: &str) 
         values.iter().position(|value| value.total_cmp(&number).is_eq())
     };
     let mut html = String::new();
-    for (label, members) in by(members, |member| shape.label(member, &[x, y])).into_iter().take(MAPS_MAX) {
+    let all = by(members, |member| shape.label(member, &[x, y]));
+    // One map is of what the section says already.
+    let alone = all.len() == 1;
+    for (label, members) in all.into_iter().take(MAPS_MAX) {
         let cell = |member: &Member| {
             let value = member.measurement.metrics.get(metric)?.value;
             // The highest number on top, as on an axis.
@@ -134,7 +137,7 @@ fn heat_maps(metric: &str, members: &[Member], shape: &Shape, x: &str, y: &str) 
         let mut y_names = names(y, &rows);
         y_names.reverse();
         let map = Heat {
-            caption: caption(metric, &label),
+            caption: caption(metric, if alone { "" } else { &label }),
             x_title: scale::words(x),
             y_title: scale::words(y),
             x: names(x, &columns),
