@@ -6,6 +6,7 @@
 //! | `side-by-side` | `duramen serve` answers as Debian's redis-server does, byte by byte |
 //! | `crash` | no power failure or kill at any persist point of a simulated medium breaks a promise |
 //! | `torture` | what was acknowledged survives SIGKILL, and nothing else comes back |
+//! | `power-cut` | the same when a machine with a real DAX device, DAX file system or disk loses its power |
 //!
 //! Exit codes: 0 nothing found, 1 something found, 2 the check could not be run.
 
@@ -13,6 +14,7 @@
 
 mod digest;
 mod failure;
+mod power_cut;
 mod random;
 mod server;
 mod side_by_side;
@@ -96,6 +98,33 @@ enum Check {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Cuts the power of a virtual machine under load, and compares with what was acknowledged
+    PowerCut {
+        /// Cuts under load for each medium and durability
+        #[arg(long, default_value_t = 3)]
+        cuts: u64,
+        /// Where the store lies [default: all]
+        #[arg(long, value_enum)]
+        medium: Option<power_cut::Medium>,
+        /// The store's durability [default: every-write, and on files interval, too]
+        #[arg(long, value_enum)]
+        durability: Option<power_cut::Durability>,
+        /// Repeats the operations and moments of an earlier run [default: from the clock]
+        #[arg(long)]
+        seed: Option<u64>,
+        /// Clients that write
+        #[arg(long, default_value_t = 4)]
+        writers: usize,
+        /// How the machine runs [default: KVM where a guest runs with it, else translation]
+        #[arg(long, value_enum)]
+        accelerator: Option<power_cut::Accelerator>,
+        /// The duramen program [default: built now, without shared libraries]
+        #[arg(long, value_name = "PATH")]
+        duramen: Option<PathBuf>,
+        /// Makes something fail, which must be found
+        #[arg(long, value_enum, hide = true)]
+        fault: Option<power_cut::Fault>,
+    },
     /// The process that the torture kills
     #[command(hide = true)]
     TortureChild(torture::child::Settings),
@@ -124,6 +153,12 @@ fn run(check: Check) -> Result<bool> {
         Check::Torture { seconds, medium, durability, seed, writers, part, duramen } => {
             let seed = seed.unwrap_or_else(random::fresh_seed);
             torture::run(&torture::Settings { seconds, medium, durability, seed, writers, part, duramen })
+        }
+        Check::PowerCut { cuts, medium, durability, seed, writers, accelerator, duramen, fault } => {
+            let seed = seed.unwrap_or_else(random::fresh_seed);
+            let settings =
+                power_cut::Settings { cuts, medium, durability, seed, writers, accelerator, duramen, fault };
+            power_cut::run(&settings)
         }
         Check::Crash { mutants, arguments } => crash(mutants, &arguments),
         Check::TortureChild(settings) => torture::child::run(&settings),

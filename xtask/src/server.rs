@@ -189,7 +189,7 @@ pub fn wait_for_end(child: &mut Child, patience: Duration) -> io::Result<Option<
 }
 
 /// A port that nobody listened on a moment ago.
-fn free_port() -> Result<u16> {
+pub fn free_port() -> Result<u16> {
     let listener =
         TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).attempt(|| "find a free port on loopback".to_owned())?;
     let address = listener.local_addr().attempt(|| "find a free port on loopback".to_owned())?;

@@ -37,6 +37,7 @@ enum Command {
     Scan(command::scan::Args),
     Dump(command::dump::Args),
     Load(command::load::Args),
+    Erase(command::erase::Args),
     Version(command::version::Args),
 }
 
@@ -62,6 +63,7 @@ fn main() -> ExitCode {
         Command::Scan(args) => command::scan::run(&args),
         Command::Dump(args) => command::dump::run(&args),
         Command::Load(args) => command::load::run(&args),
+        Command::Erase(args) => command::erase::run(&args),
         Command::Version(args) => command::version::run(&args),
     };
     match answer {

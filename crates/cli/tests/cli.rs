@@ -194,3 +194,16 @@ fn serve_tells_whose_matter_it_is_by_its_exit_code() {
     let help = ends(dir, 0, &["--help"]);
     (0..=4).for_each(|code| assert!(help.contains(&format!("{code} ")), "{help}"));
 }
+
+#[test]
+fn what_is_not_a_store_is_erased_only_when_that_is_said_twice() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    fs::write(dir.join("other"), [7; 64 << 10]).unwrap();
+    assert!(ends(dir, 3, &["get", "--path", "other", "key"]).contains("\"duramen erase --force\""));
+    assert!(ends(dir, 2, &["erase", "--path", "other"]).contains("--force"));
+    assert_eq!(fs::read(dir.join("other")).unwrap(), [7; 64 << 10]);
+    assert!(ends(dir, 0, &["erase", "--force", "--path", "other"]).contains("other: 65536 bytes erased"));
+    ends(dir, 0, &["put", "--path", "other", "key", "value"]);
+    assert_eq!(ends(dir, 0, &["get", "--path", "other", "key"]), "value\n");
+}

@@ -36,16 +36,39 @@ use duramen_media::{Granularity, Medium, Offset};
 #[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct Activity {
-    /// Keys added less keys removed.
-    pub keys: AtomicI64,
+    /// Keys added less keys removed. This and the next two are stored to by their owner alone, in plain steps: three
+    /// atomic additions less in a write.
+    keys: AtomicI64,
     /// Bytes of records appended.
-    pub written: AtomicU64,
+    written: AtomicU64,
     /// Bytes of records superseded, less those reclaimed.
-    pub dead: AtomicI64,
+    dead: AtomicI64,
     /// The epoch that the writer is in, 0 when in none.
     active: AtomicU64,
     /// Records and their sum, by the epoch's lowest bit.
     sums: [[AtomicU64; 2]; 2],
+}
+
+impl Activity {
+    /// What recovery counted.
+    pub(crate) fn recovered(keys: u64, dead_bytes: u64) -> Self {
+        Self { keys: AtomicI64::new(keys as i64), dead: AtomicI64::new(dead_bytes as i64), ..Self::default() }
+    }
+
+    #[inline]
+    pub(crate) fn keys_add(&self, keys: i64) {
+        self.keys.store(self.keys.load(Relaxed) + keys, Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn written_add(&self, bytes: u64) {
+        self.written.store(self.written.load(Relaxed) + bytes, Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn dead_add(&self, bytes: i64) {
+        self.dead.store(self.dead.load(Relaxed) + bytes, Relaxed);
+    }
 }
 
 /// See [`Epochs::totals`].
@@ -65,6 +88,7 @@ pub(crate) struct Epochs {
     poisoned: AtomicBool,
     /// Whether anything was written since the last commit.
     wrote: AtomicBool,
+    /// The first is nobody's: it has what recovery counted, and what writers counted that are gone.
     activities: Mutex<Vec<Arc<Activity>>>,
     /// Blocks written to in an epoch, by its lowest bit, where the committer flushes. Not one list: a
     /// commit that took what the next epoch has told already would leave that one without.
@@ -88,6 +112,7 @@ impl Epochs {
         next_slot: usize,
         incarnation: u32,
         granularity: Granularity,
+        counted: Activity,
     ) -> Self {
         Self {
             regime,
@@ -96,7 +121,7 @@ impl Epochs {
             wait: AtomicBool::new(wait),
             poisoned: AtomicBool::new(false),
             wrote: AtomicBool::new(false),
-            activities: Mutex::default(),
+            activities: Mutex::new(vec![Arc::new(counted)]),
             told: Default::default(),
             tells: regime != Regime::Immediate && granularity == Granularity::CacheLine,
             commit: Mutex::new(next_slot),
@@ -150,18 +175,16 @@ impl Epochs {
         activity
     }
 
-    /// Takes a writer out; what it added to the current epoch stays counted, with the first that is left.
+    /// Takes a writer out; what it counted stays counted.
     pub(crate) fn unregister(&self, activity: &Arc<Activity>) {
         // No commit may be between its two looks at the list.
         let _commit = lock(&self.commit);
         let mut activities = lock(&self.activities);
         activities.retain(|a| !Arc::ptr_eq(a, activity));
-        if activities.is_empty() {
-            activities.push(Arc::default());
-        }
-        activities[0].keys.fetch_add(activity.keys.load(SeqCst), SeqCst);
-        activities[0].written.fetch_add(activity.written.load(SeqCst), SeqCst);
-        activities[0].dead.fetch_add(activity.dead.load(SeqCst), SeqCst);
+        // Nobody's, so whoever holds the list adds.
+        activities[0].keys_add(activity.keys.load(SeqCst));
+        activities[0].written_add(activity.written.load(SeqCst));
+        activities[0].dead_add(activity.dead.load(SeqCst));
         for parity in 0..2 {
             for part in 0..2 {
                 let value = activity.sums[parity][part].load(SeqCst);

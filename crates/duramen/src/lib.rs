@@ -32,6 +32,7 @@ mod batch;
 mod check;
 mod compaction;
 mod epoch;
+mod erase;
 mod error;
 mod format;
 mod holes;
@@ -60,6 +61,7 @@ pub use check::{Report, check, salvage};
 #[doc(hidden)]
 pub use check::{check_on, salvage_on};
 pub use duramen_media::{Create, MediumKind, PersistStep};
+pub use erase::erase;
 pub use error::{Error, ErrorKind, Result};
 pub use format::FORMAT_VERSION;
 pub use options::{Clock, Durability, OnProgress, Options, Progress};

@@ -20,8 +20,10 @@ pub enum Mutant {
     TombstoneDroppedEarly,
     /// A superseded record is not counted, so that a tombstone seems to hide nothing.
     StaleNotCounted,
-    /// A key is written anew with a version below that of a tombstone that was dropped.
-    VersionFloorMissing,
+    /// Recovery does not raise the versions that are given out next above those that it met.
+    VersionNotRecovered,
+    /// The halves of a split index segment give out versions from the first one on.
+    SplitForgetsVersions,
     /// Recovery keeps of each key the version that it reads last.
     LastScannedWins,
     /// An overwrite keeps the version of what it replaces.
@@ -89,7 +91,7 @@ mod planting {
     }
 
     /// All of them.
-    pub const ALL: [Mutant; 26] = [
+    pub const ALL: [Mutant; 27] = [
         Mutant::RecordNotFlushed,
         Mutant::AcknowledgedWithoutDrain,
         Mutant::CellOpenedBeforeDurable,
@@ -97,7 +99,8 @@ mod planting {
         Mutant::BlockHeaderNotFlushed,
         Mutant::TombstoneDroppedEarly,
         Mutant::StaleNotCounted,
-        Mutant::VersionFloorMissing,
+        Mutant::VersionNotRecovered,
+        Mutant::SplitForgetsVersions,
         Mutant::LastScannedWins,
         Mutant::VersionNotAdvanced,
         Mutant::BatchWithoutCommit,

@@ -283,7 +283,10 @@ impl<M: Medium> Core<M> {
         // As `look_up`, but that nothing is carried further than it must be: a lookup that is short enough
         // overlaps its cache misses with those of the next.
         if !self.epochs.in_use() {
-            let found = self.index.find_with(hash, &guard, |slot| self.record_of(slot, key));
+            let found = self.index.find_with(hash, &guard, |slot| {
+                self.fetch_ahead(slot.location());
+                self.record_of(slot, key)
+            });
             let Some((slot, record)) = found else { return Ok(false) };
             if slot.is_settled_value() && record.head.is_plain_value() {
                 into.extend_from_slice(record.value());
@@ -310,7 +313,10 @@ impl<M: Medium> Core<M> {
         guard: Guard,
         owed: Option<&Owed>,
     ) -> Result<Looked<'_>> {
-        let found = self.index.find_with(hash, &guard, |slot| self.record_of(slot, key));
+        let found = self.index.find_with(hash, &guard, |slot| {
+            self.fetch_ahead(slot.location());
+            self.record_of(slot, key)
+        });
         let Some((slot, record)) = found else { return Ok(Looked::Absent(Stamp::NEVER)) };
         if slot.is_settled_value() && record.head.is_plain_value() && !self.epochs.in_use() {
             return Ok(Looked::Present(Value { _guard: guard, record, copy: None }));
@@ -415,7 +421,7 @@ impl<M: Medium> Core<M> {
         }
         for &hash in &hashes {
             if let Some(at) = self.index.candidate(hash, &guard) {
-                self.medium.prefetch(at);
+                self.fetch_ahead(at);
             }
         }
         keys.iter()

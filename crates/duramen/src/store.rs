@@ -3,7 +3,7 @@
 use crate::compaction::Compaction;
 use crate::epoch::{Activity, Epochs, lock};
 use crate::format::superblock::{Found, Regime, Superblock};
-use crate::format::{HEAD_BYTES, Unit, Version, block, u64_at};
+use crate::format::{HEAD_BYTES, Unit, block, u64_at};
 use crate::index::hash::HashIndex;
 use crate::index::{Hasher, Keys, MEDIUM_BYTES_MAX};
 use crate::log::appender::OpenBlock;
@@ -21,7 +21,7 @@ use crate::sync::{Arc, Condvar, Mutex, MutexGuard};
 use crate::tuning::{Phase, Tuning};
 use crate::writer::{Pen, WriterOn};
 use crate::{Batch, Error, ErrorKind, Meta, Result, Stats, Swap};
-use duramen_media::{Granularity, Mapped, Medium, Offset};
+use duramen_media::{Granularity, LINE_BYTES, Mapped, Medium, Offset};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -29,6 +29,9 @@ use std::time::{Duration, Instant};
 /// A store on the media of this machine.
 pub type Store = StoreOn<Mapped>;
 
+/// Generations begin with the incarnation. Were the first one always the same, the records of another store, whose head alone
+/// was erased, would be valid in the blocks of a new one: so it is drawn below 2^22, which leaves 12 million opens.
+const INCARNATION_FIRST_MAX: u32 = (1 << 22) - 1;
 /// The first units of a new store, beyond the head.
 pub(crate) const UNITS_INITIAL: u32 = 16;
 /// Growth takes this share of what there is ...
@@ -39,6 +42,8 @@ pub(crate) const GROWTH_BYTES_MIN: u64 = 1 << 20;
 const GROWTH_BYTES_MAX: u64 = 8 << 20;
 /// The background thread grows a store while it has less room than this, or a sixteenth of itself.
 const AHEAD_BYTES_MAX: u64 = 64 << 20;
+/// The most lines of a record that are fetched before its length is known.
+const RECORD_LINES_MAX: u64 = 8;
 /// How long growth that failed is not tried again.
 const GROWTH_RETRY_MILLIS: u64 = 1000;
 
@@ -54,9 +59,8 @@ pub(crate) struct Core<M: Medium> {
     pub unit_bytes: u64,
     pub dead_percent: u32,
     pub expired: AtomicU64,
-    /// Versions of keys that the index does not know begin above this: see
-    /// `Core::drop_tombstone`.
-    pub version_floor: AtomicU64,
+    /// Lines that a record of this store takes, about: what a lookup fetches ahead.
+    pub record_lines: AtomicU64,
     pub recovered: recovery::Summary,
     space: Mutex<Space>,
     superblock: Mutex<Superblock>,
@@ -136,10 +140,21 @@ impl<M: Medium> Core<M> {
         lock(&self.space)
     }
 
-    /// The version before the first of a key that the index does not know.
+    /// Notes how large records are in this store.
+    pub(crate) fn note_records(&self, bytes: u64, records: u64) {
+        let lines = (bytes / records.max(1)).div_ceil(LINE_BYTES).min(RECORD_LINES_MAX);
+        if self.record_lines.load(Relaxed) != lines {
+            self.record_lines.store(lines, Relaxed);
+        }
+    }
+
+    /// Hints that the value of the record at `at` is read soon, before it is known how long it is. Its lines are
+    /// fetched at once, instead of when its header has come.
     #[inline]
-    pub(crate) fn version_floor(&self) -> Version {
-        Version(self.version_floor.load(Relaxed))
+    pub(crate) fn fetch_ahead(&self, at: Offset) {
+        for line in 0..self.record_lines.load(Relaxed) {
+            self.medium.prefetch(at.plus(line * LINE_BYTES));
+        }
     }
 
     /// Whether a group's records are marked pending until they are drained.
@@ -186,6 +201,7 @@ impl<M: Medium> Core<M> {
             seed: generation.seed(),
             settled: block::HEADER_BYTES,
             live: 0,
+            records: 0,
             told_epoch: 0,
         })
     }
@@ -348,7 +364,7 @@ impl<M: Medium> Core<M> {
     /// A record at `at` is no longer needed: its block has fewer live bytes.
     pub(crate) fn uncount(&self, at: Offset, bytes: u64, activity: &Activity) {
         self.blocks.of(at.0).live_sub(bytes);
-        activity.dead.fetch_add(bytes as i64, Relaxed);
+        activity.dead_add(bytes as i64);
     }
 
     /// Makes everything acknowledged so far durable.
@@ -581,13 +597,14 @@ impl<M: Medium> StoreOn<M> {
         write_free_headers(medium, u64::from(unit_bytes), head, units - head);
         medium.sync()?;
         let now = StoreClock::new(options.clock.clone(), 0).now();
+        let store_id = options.boot_id.map_or_else(random_id, |id| u64_at(&id, 0));
         let superblock = Superblock {
-            store_id: options.boot_id.map_or_else(random_id, |id| u64_at(&id, 0)),
+            store_id,
             sequence: 1,
             unit_bytes,
             clean: true,
             regime: Regime::Immediate,
-            incarnation: 0,
+            incarnation: store_id as u32 & INCARNATION_FIRST_MAX,
             boot_id: boot_id(options),
             epoch_base: 1,
             time_floor: 0,
@@ -630,12 +647,10 @@ impl<M: Medium> StoreOn<M> {
             recovered.mark_slot,
             superblock.incarnation,
             medium.granularity(),
+            Activity::recovered(recovered.keys, recovered.dead_bytes),
         );
         let clock = StoreClock::new(options.clock.clone(), recovered.time_floor);
-        let first: Arc<Activity> = epochs.register();
-        first.keys.store(recovered.keys as i64, Relaxed);
-        first.dead.store(recovered.dead_bytes as i64, Relaxed);
-        let unit_bytes = u64::from(superblock.unit_bytes);
+        let (unit_bytes, used_bytes) = (u64::from(superblock.unit_bytes), recovered.used_bytes);
         let id = NEXT_ID.fetch_add(1, Relaxed);
         let compaction = Compaction::new(&epochs, options.compaction_bytes_per_second);
         let core = Arc::new(Core {
@@ -648,7 +663,7 @@ impl<M: Medium> StoreOn<M> {
             unit_bytes,
             dead_percent: options.compaction_dead_percent,
             expired: AtomicU64::new(0),
-            version_floor: AtomicU64::new(0),
+            record_lines: AtomicU64::new(1),
             recovered: recovered.summary,
             space: Mutex::new(recovered.space.with_incarnation(superblock.incarnation)),
             superblock: Mutex::new(superblock),
@@ -662,6 +677,7 @@ impl<M: Medium> StoreOn<M> {
             tuning: options.tuning.clone(),
             medium,
         });
+        core.note_records(used_bytes, core.recovered.records);
         let thread = if options.background {
             let core = Arc::clone(&core);
             let thread = crate::sync::thread::Builder::new()

@@ -3,10 +3,15 @@
 //! One write, in order:
 //!
 //! 1. room is made sure of, since that may take long and needs the index itself;
-//! 2. the key's bucket is locked, the newest version looked up, and the condition (if any) checked;
+//! 2. the key's bucket is locked, the newest record looked up, and the condition (if any) checked;
 //! 3. the record is appended with the next version, and drained;
 //! 4. the slot leads to it (this is the moment the write happens for readers), the lock is given back;
 //! 5. where writes wait for their epoch: wait.
+//!
+//! The version does not depend on the record that is superseded (invariant 4 of the index), so a put that has no
+//! condition appends first and looks then: the miss of the old record and the write-back of the new one overlap. A
+//! delete does so too when its key seems to be there; if it is not, its tombstone is taken back, and a crash that
+//! finds it finds a write that was never acknowledged, of an absent key.
 //!
 //! A crash before the end of 3 leaves the old value; after it, the new one. In a group, 3 does not
 //! drain: the slot is marked pending, and [`Writer::settle`] drains once and clears the marks.
@@ -19,16 +24,15 @@
 
 use crate::batch::{Batch, Op};
 use crate::epoch::Activity;
+use crate::format::Epoch;
 use crate::format::record::{BATCH_BYTES_MAX, HEADER_BYTES, Kind, body_crc, record_bytes};
-use crate::format::{Epoch, Version};
 use crate::index::Slot;
 use crate::index::hash::Locked;
 use crate::log::appender::{Appender, Fields, STAGE_BYTES_MIN, member};
 use crate::log::space::Purpose;
 use crate::mutants::{Mutant, planted};
-use crate::reader::{Looked, Meta, Owed, Stamp, Value};
+use crate::reader::{Looked, Meta, Owed, Record, Stamp, Value};
 use crate::store::{Core, StoreOn};
-use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::reclaim::{self, Guard};
 use crate::sync::{Arc, Weak};
 use crate::{Error, KEY_BYTES_MAX, Result, VALUE_BYTES_MAX};
@@ -207,29 +211,51 @@ impl<M: Medium> Pen<M> {
     ) -> (Wrote, bool, Option<u64>) {
         let (value, meta) = new.unwrap_or_default();
         let locked = core.index.lock(hash, guard);
-        let found = locked.find(|slot| core.is_key_at(slot, key));
-        let old = found.map(|place| Old::read(core, place.get()));
-        let present = old.as_ref().is_some_and(|old| old.present);
-        let changed = match want {
-            Want::Stamp(stamp) => stamp != old.as_ref().map_or(Stamp::NEVER, |old| old.stamp),
-            Want::Anything | Want::Present => false,
-        };
-        if changed || (new.is_none() && !present) {
-            self.appender.unstage();
-            let epoch = self.told_of(core, old.as_ref());
-            return (if changed { Wrote::Changed { epoch } } else { Wrote::Absent { epoch } }, false, None);
+        let candidate = locked.candidate();
+        if let Some(at) = candidate {
+            core.medium.prefetch(at);
+            core.medium.prefetch(at.plus(HEADER_BYTES + key.len() as u64));
+            core.blocks.prefetch(at.0);
         }
         let kind = match new {
             None => Kind::Tombstone,
             Some(_) if meta.updatable && !core.epochs.in_use() => Kind::CellSealed,
             Some(_) => Kind::Value,
         };
-        let version = match &old {
-            Some(old) if planted(Mutant::VersionNotAdvanced) => old.version,
-            _ => old.as_ref().map_or_else(|| core.version_floor(), |old| old.version).next(),
+        let append = |appender: &mut Appender, version| {
+            let fields = Fields { kind, tag: meta.tag, expires_at: meta.expires_at, version, epoch };
+            (appender.append(core, fields, key, value, body), fields)
         };
-        let fields = Fields { kind, tag: meta.tag, expires_at: meta.expires_at, version, epoch };
-        let appended = self.appender.append(core, fields, key, value, body);
+        let ahead = match want {
+            Want::Anything => new.is_some() && !planted(Mutant::VersionNotAdvanced),
+            Want::Present => candidate.is_some() && !core.epochs.in_use(),
+            Want::Stamp(_) => false,
+        };
+        // Before it is looked at what is there, so that the miss of the old record and the write-back of the
+        // new one overlap.
+        let ahead = ahead.then(|| append(&mut self.appender, locked.next_version()));
+        let found = locked.find_with(|slot| Some((slot, core.record_of(slot, key)?)));
+        let old = found.map(|(_, (slot, record))| Old::new(core, slot, record));
+        let present = old.as_ref().is_some_and(|old| old.present);
+        let changed = match want {
+            Want::Stamp(stamp) => stamp != old.as_ref().map_or(Stamp::NEVER, |old| core.stamp(&old.record)),
+            Want::Anything | Want::Present => false,
+        };
+        if changed || (new.is_none() && !present) {
+            match ahead {
+                Some((appended, _)) => self.appender.take_back(appended),
+                None => self.appender.unstage(),
+            }
+            let epoch = self.told_of(core, old.as_ref());
+            return (if changed { Wrote::Changed { epoch } } else { Wrote::Absent { epoch } }, false, None);
+        }
+        let (appended, fields) = ahead.unwrap_or_else(|| {
+            let version = match &old {
+                Some(old) if planted(Mutant::VersionNotAdvanced) => old.record.head.version(),
+                _ => locked.next_version(),
+            };
+            append(&mut self.appender, version)
+        });
         let grouped = self.group.is_some() && core.groups_mark_pending();
         let early = planted(Mutant::CellOpenedBeforeDurable) && kind == Kind::CellSealed;
         if !grouped && !core.epochs.in_use() && !planted(Mutant::AcknowledgedWithoutDrain) && !early {
@@ -242,10 +268,10 @@ impl<M: Medium> Pen<M> {
             self.appender.open_cell(core, appended.at, fields, key, value.len());
         }
         self.appender.count_live(appended.bytes);
-        self.activity.written.fetch_add(appended.bytes, Relaxed);
+        self.activity.written_add(appended.bytes);
         let slot = Slot::new(appended.at).with_tombstone(new.is_none()).with_pending(grouped);
         let crowded = match found {
-            Some(place) => {
+            Some((place, _)) => {
                 let more = u64::from(!planted(Mutant::StaleNotCounted));
                 place.set(slot.with_stale(place.get().stale() + more));
                 false
@@ -260,25 +286,25 @@ impl<M: Medium> Pen<M> {
         if grouped && let Some(group) = &mut self.group {
             group.pending.push((hash, appended.at));
         }
-        let replaced = old.filter(|old| old.present).map(|old| old.meta);
+        let replaced = old.filter(|old| old.present).map(|old| old.record.meta());
         (Wrote::Done { epoch, replaced }, crowded, Some(appended.sum))
     }
 
     /// Makes sure that what was found may be told of: flushes what its writer has not drained yet, and
     /// returns the epoch to wait for.
-    fn told_of(&self, core: &Core<M>, old: Option<&Old>) -> Epoch {
+    fn told_of(&self, core: &Core<M>, old: Option<&Old<'_>>) -> Epoch {
         let Some(old) = old else { return Epoch(0) };
         if old.slot.is_pending() {
-            core.help(&core.record(old.at), self.group.is_none());
+            core.help(&old.record, self.group.is_none());
         }
-        core.record(old.at).head.epoch()
+        old.record.head.epoch()
     }
 
     /// Counts a key that came or went. An expired one counts until it is swept.
-    fn count_key(&self, old: Option<&Old>, now: bool) {
+    fn count_key(&self, old: Option<&Old<'_>>, now: bool) {
         let before = old.is_some_and(|old| !old.slot.is_tombstone());
         if before != now {
-            self.activity.keys.fetch_add(if before { -1 } else { 1 }, Relaxed);
+            self.activity.keys_add(if before { -1 } else { 1 });
         }
     }
 
@@ -441,30 +467,27 @@ impl<M: Medium> Pen<M> {
         guard: &Guard,
     ) -> std::result::Result<Applied, Epoch> {
         let locks = core.index.lock_all(hashes, guard);
-        let find = |lock: &Locked<'_>, key: &[u8]| {
-            lock.find(|slot| core.is_key_at(slot, key)).map(|place| Old::read(core, place.get()))
-        };
         for ((key, stamp), lock) in batch.expects.iter().zip(&locks[order.len()..]) {
-            let old = find(lock, key);
-            if old.as_ref().map_or(Stamp::NEVER, |old| old.stamp) != *stamp {
+            let old = Old::find(core, lock, key);
+            if old.as_ref().map_or(Stamp::NEVER, |old| core.stamp(&old.record)) != *stamp {
                 return Err(self.told_of(core, old.as_ref()));
             }
         }
-        // The members, with the versions that follow what is there.
+        // The members, with versions that follow what is there.
         let seed = self.appender.seed();
         let mut members = std::mem::take(&mut self.members);
         members.clear();
         let mut writes = Vec::with_capacity(order.len());
         let mut expiry = u64::MAX;
         for (i, &key) in order.iter().enumerate() {
-            let old = find(&locks[i], key);
+            let old = Old::find(core, &locks[i], key);
             let present = old.as_ref().is_some_and(|old| old.present);
             let (kind, value, meta): (_, &[u8], _) = match last[key] {
                 Op::Put { value, meta } => (Kind::Value, value, *meta),
                 Op::Delete if !present => continue,
                 Op::Delete => (Kind::Tombstone, &[], Meta::default()),
             };
-            let version = old.as_ref().map_or_else(|| core.version_floor(), |old| old.version).next();
+            let version = locks[i].next_version();
             let fields = Fields { kind, tag: meta.tag, expires_at: meta.expires_at, version, epoch };
             let at = member(&mut members, fields, key, value, seed);
             expiry = expiry.min(meta.expires_at.unwrap_or(u64::MAX));
@@ -511,7 +534,7 @@ impl<M: Medium> Pen<M> {
             }
         }
         drop(locks);
-        self.activity.written.fetch_add(appended.bytes, Relaxed);
+        self.activity.written_add(appended.bytes);
         self.members = members;
         self.members.shrink_to(1 << 20);
         applied.wrote = true;
@@ -594,35 +617,29 @@ struct Applied {
 }
 
 /// What a key's slot led to before a write.
-struct Old {
+#[derive(Clone, Copy)]
+struct Old<'a> {
     slot: Slot,
-    at: Offset,
-    bytes: u64,
-    version: Version,
-    stamp: Stamp,
-    meta: Meta,
+    record: Record<'a>,
     present: bool,
 }
 
-impl Old {
-    fn read<M: Medium>(core: &Core<M>, slot: Slot) -> Self {
-        let record = core.record(slot.location());
-        Self {
-            slot,
-            at: slot.location(),
-            bytes: record.head.record_bytes(),
-            version: record.head.version(),
-            stamp: core.stamp(&record),
-            meta: record.meta(),
-            present: !slot.is_tombstone() && !core.is_expired(record.expires_at()),
-        }
+impl<'a> Old<'a> {
+    fn new<M: Medium>(core: &Core<M>, slot: Slot, record: Record<'a>) -> Self {
+        Self { slot, record, present: !slot.is_tombstone() && !core.is_expired(record.expires_at()) }
+    }
+
+    /// What is there in the locked bucket of `key`.
+    fn find<M: Medium>(core: &'a Core<M>, locked: &Locked<'_>, key: &[u8]) -> Option<Self> {
+        let found = locked.find_with(|slot| Some((slot, core.record_of(slot, key)?)));
+        found.map(|(_, (slot, record))| Self::new(core, slot, record))
     }
 
     /// The record is superseded: its block has fewer live bytes. A tombstone that hides nothing any more
     /// was taken off when that became known.
     fn uncount<M: Medium>(&self, core: &Core<M>, activity: &Activity) {
         if !(self.slot.is_tombstone() && self.slot.stale() == 0) {
-            core.uncount(self.at, self.bytes, activity);
+            core.uncount(self.record.at, self.record.head.record_bytes(), activity);
         }
     }
 }

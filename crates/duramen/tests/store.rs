@@ -530,3 +530,49 @@ fn a_torn_large_value_does_not_hold_up_recovery() {
     assert_eq!(&*store.get(b"small").unwrap().unwrap(), b"value");
     assert!(store.get(b"large").unwrap().is_none());
 }
+
+#[test]
+fn a_store_made_over_another_never_shows_the_others_records() {
+    // As on a device whose head alone was erased: what the blocks of the old store hold is still there.
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let options =
+        Options { medium: MediumKind::File, unit_bytes: Some(4096), background: false, ..Options::default() };
+    let old = options.open(&path).unwrap();
+    for number in 0..20 {
+        old.put(format!("old {number}").as_bytes(), b"of another store").unwrap();
+    }
+    old.commit().unwrap();
+    std::mem::drop(old);
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    // No more than the head: what `duramen::erase` takes beyond it would hide the matter in so small a store.
+    std::os::unix::fs::FileExt::write_all_at(&file, &[0; 16 << 10], 0).unwrap();
+    // The new store's first block lies where the old one's did. A crash leaves it open.
+    let new = options.open(&path).unwrap();
+    new.put(b"new", b"value").unwrap();
+    let copy = dir.path().join("copy");
+    std::fs::copy(&path, &copy).unwrap();
+    let keys: Vec<Vec<u8>> = contents(&options.open(&copy).unwrap()).into_keys().collect();
+    assert_eq!(keys, [b"new".to_vec()]);
+}
+
+#[test]
+fn what_is_erased_makes_room_for_a_new_store() {
+    for_each_store(|_, options, path| {
+        let store = options.open(path).unwrap();
+        store.put(b"old", b"value").unwrap();
+        store.commit().unwrap();
+        assert_eq!(duramen::erase(path, options).unwrap_err().kind(), ErrorKind::InUse);
+        store.close().unwrap();
+        assert!(duramen::erase(path, options).unwrap() > 0);
+        assert_eq!(duramen::check(path, options).unwrap_err().kind(), ErrorKind::NotFound);
+        assert_eq!(options.open(path).unwrap().stats().keys, 0);
+        // As of another use, without a word that a store knows.
+        std::fs::write(path, [7; 64 << 10]).unwrap();
+        let error = options.open(path).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
+        assert!(error.to_string().contains("duramen erase"), "{error}");
+        assert_eq!(duramen::erase(path, options).unwrap(), 64 << 10);
+        options.open(path).unwrap().put(b"new", b"value").unwrap();
+    });
+}

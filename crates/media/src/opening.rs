@@ -198,7 +198,7 @@ pub(crate) fn check_create(create: Create, blank: bool, kind: MediumKind, path: 
                 "cannot create store {}: it holds data already; open it, choose another path, or {}",
                 path.display(),
                 if kind == MediumKind::Devdax {
-                    format!("erase it (daxio --zero --output {})", path.display())
+                    format!("erase it (duramen erase --force --path {})", path.display())
                 } else {
                     "remove it".to_owned()
                 }

@@ -20,6 +20,7 @@
 use std::fmt;
 
 use super::content::{Content, Form};
+pub use super::workload::now_ms;
 
 /// Clocks are read on both sides of a request, and a server may look at its clock only now and then.
 const SLACK_MS: u64 = 60;
@@ -179,6 +180,8 @@ pub struct History {
     violations: Vec<Violation>,
     /// The units read since the last crash.
     recovered: Vec<Reached>,
+    /// How much more the store's clock shows than the one here.
+    clock_ahead_ms: i64,
 }
 
 impl History {
@@ -201,7 +204,18 @@ impl History {
             read_count: 0,
             violations: Vec::new(),
             recovered: Vec::new(),
+            clock_ahead_ms: 0,
         }
+    }
+
+    /// The store's time, in Unix milliseconds: all times of events are this clock's.
+    pub fn now(&self) -> u64 {
+        now_ms().saturating_add_signed(self.clock_ahead_ms)
+    }
+
+    /// From now on the store's clock shows this much more than the one here.
+    pub fn set_clock_ahead(&mut self, milliseconds: i64) {
+        self.clock_ahead_ms = milliseconds;
     }
 
     /// The units, in the order of their numbers.

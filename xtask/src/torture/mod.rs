@@ -10,10 +10,11 @@
 
 pub mod child;
 mod content;
-mod history;
+pub mod history;
 mod journal;
 mod library;
 mod sockets;
+pub mod witness;
 mod workload;
 
 use std::collections::HashSet;

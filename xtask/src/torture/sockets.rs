@@ -4,25 +4,19 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::content::{self, Content};
-use super::history::{Event, Fault, History, Violation, Window, check_shared};
-use super::workload::{self, Act, Door, Operation, SHARED_COUNTERS, now_ms, shared_key};
+use super::history::{Fault, Violation};
+use super::witness::{PATIENCE, Witness};
 use super::{Durability, Settings, StoreDirectory, Tally};
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
 use crate::random::Random;
 use crate::server::{Readiness, Server};
-use crate::wire::{Connection, Reply, encode_command};
-
-/// Longest wait for a reply, or for the store to open.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A store, the server on it while one runs, and all that was written there.
 struct Arena<'a> {
     settings: &'a Settings,
     program: &'a PathBuf,
     directory: StoreDirectory,
-    histories: Vec<History>,
-    shared: Vec<i64>,
+    witness: Witness,
 }
 
 /// Runs until the time is over or something is found.
@@ -35,7 +29,7 @@ pub fn run(settings: &Settings, program: &PathBuf, until: Instant) -> Result<Tal
         if random.one_in(8) {
             // Creation is where crashes are least expected.
             tally.stores += 1;
-            tally.add_counts(&arena.histories);
+            tally.add_counts(&arena.witness.histories);
             arena = Arena::new(settings, program)?;
             arena.round(&mut random, &mut tally, true)?;
         } else {
@@ -43,7 +37,7 @@ pub fn run(settings: &Settings, program: &PathBuf, until: Instant) -> Result<Tal
         }
     }
     tally.stores += 1;
-    tally.add_counts(&arena.histories);
+    tally.add_counts(&arena.witness.histories);
     if !tally.violations.is_empty() {
         tally.kept = Some(arena.directory.keep());
     }
@@ -56,8 +50,7 @@ impl<'a> Arena<'a> {
             settings,
             program,
             directory: StoreDirectory::new(settings.medium)?,
-            histories: settings.histories(Door::Sockets),
-            shared: vec![0; SHARED_COUNTERS],
+            witness: Witness::new(settings.promise(), settings.writers),
         })
     }
 
@@ -97,19 +90,15 @@ impl<'a> Arena<'a> {
             });
             return Ok(());
         }
-        self.verify(&server, tally)?;
+        tally.violations.append(&mut self.witness.verify(server.port())?);
         if !tally.violations.is_empty() {
             return Ok(());
         }
         let working = Duration::from_millis(10 + random.below(self.settings.working_ms_max()));
         let end_cleanly = random.one_in(8);
-        let seeds: Vec<u64> = self.histories.iter().map(|_| random.any()).collect();
         let commits = self.settings.durability == Durability::Manual;
         let port = server.port();
-        thread::scope(|scope| -> Result<()> {
-            for (history, seed) in self.histories.iter_mut().zip(seeds) {
-                scope.spawn(move || write(port, history, Random::new(seed), commits));
-            }
+        self.witness.write(port, random, commits, || -> Result<()> {
             thread::sleep(working);
             if end_cleanly {
                 tally.clean_stops += 1;
@@ -135,250 +124,7 @@ impl<'a> Arena<'a> {
             // Ends the writers, too.
             server.kill()
         })?;
-        for history in &mut self.histories {
-            tally.violations.append(&mut history.take_violations());
-        }
+        tally.violations.append(&mut self.witness.take_violations());
         Ok(())
-    }
-
-    /// Reads everything and holds it against the histories.
-    fn verify(&mut self, server: &Server, tally: &mut Tally) -> Result<()> {
-        let mut connection = server.connect()?;
-        for history in &mut self.histories {
-            history.crashed();
-            for unit in 0..history.units().count() {
-                let (window, found) = read_unit(&mut connection, history, unit)?;
-                history.apply(&Event::Recovered { unit, window, found });
-            }
-            tally.violations.append(&mut history.take_violations());
-        }
-        for (counter, base) in self.shared.iter_mut().enumerate() {
-            let key = shared_key(counter);
-            let found = match ask(&mut connection, &[b"GET", &key])?.bulk() {
-                Some(bytes) => content::decode(content::Form::Decimal, &key, bytes),
-                None => Content::Torn("no string".to_owned()),
-            };
-            let additions = super::sum_additions(&self.histories, counter);
-            tally.violations.extend(check_shared(counter, *base, &found, additions));
-            *base = if let Content::Number(number) = found { number } else { 0 };
-        }
-        self.histories.iter_mut().for_each(History::forget_additions);
-        self.verify_scan(&mut connection, tally)
-    }
-
-    fn verify_scan(&self, connection: &mut Connection, tally: &mut Tally) -> Result<()> {
-        let from = now_ms();
-        let mut keys = std::collections::HashSet::new();
-        let mut cursor = b"0".to_vec();
-        loop {
-            let reply = ask(connection, &[b"SCAN", &cursor, b"COUNT", b"500"])?;
-            let Some([next, page]) = reply.items() else {
-                return Err(Failure::new("cannot verify the store: SCAN gave no cursor and page"));
-            };
-            for key in page.items().unwrap_or_default() {
-                keys.insert(key.text().unwrap_or_default().to_vec());
-            }
-            cursor = next.text().unwrap_or(b"0").to_vec();
-            if cursor == b"0" {
-                break;
-            }
-        }
-        super::check_scan(&self.histories, &keys, Window { from, to: now_ms() }, &mut tally.violations);
-        Ok(())
-    }
-}
-
-fn ask(connection: &mut Connection, command: &[&[u8]]) -> Result<Reply> {
-    connection.call(command, PATIENCE).map_err(|ended| {
-        let command = command.first().map(|name| name.escape_ascii().to_string()).unwrap_or_default();
-        Failure::new(format!("cannot verify the store: {command} got no reply: {ended:?}"))
-    })
-}
-
-fn read_unit(connection: &mut Connection, history: &History, unit: usize) -> Result<(Window, Vec<Content>)> {
-    let Some(unit) = history.unit(unit) else { return Err(Failure::new("no such unit")) };
-    let mut command: Vec<&[u8]> = vec![b"MGET"];
-    command.extend(unit.keys.iter().map(Vec::as_slice));
-    let from = now_ms();
-    let reply = ask(connection, &command)?;
-    let window = Window { from, to: now_ms() };
-    Ok((window, contents(unit, &reply)))
-}
-
-/// What MGET says of a unit's keys.
-fn contents(unit: &super::history::Unit, reply: &Reply) -> Vec<Content> {
-    let items = reply.items().unwrap_or_default();
-    let content = |(index, key): (usize, &Vec<u8>)| match items.get(index).and_then(Reply::bulk) {
-        Some(bytes) => content::decode(unit.form, key, bytes),
-        None => Content::Torn(format!("reply {}", reply.encode().escape_ascii())),
-    };
-    unit.keys.iter().enumerate().map(content).collect()
-}
-
-/// What a writer waits for.
-enum Awaited {
-    Operation(Operation),
-    Read { unit: usize, after: u64 },
-    Shared(usize),
-    Commit { op: u64 },
-}
-
-/// One client: pipelines of operations and reads, until the connection ends.
-fn write(port: u16, history: &mut History, mut random: Random, commits: bool) {
-    let Ok(mut connection) = Connection::open(port) else { return };
-    loop {
-        let mut bytes = Vec::new();
-        let mut awaited = Vec::new();
-        for _ in 0..1 + random.below(16) {
-            match random.below(10) {
-                0 | 1 => {
-                    let unit = random.below(history.units().count() as u64) as usize;
-                    let Some(keys) = history.unit(unit).map(|unit| unit.keys.clone()) else { continue };
-                    let mut command = vec![b"MGET".to_vec()];
-                    command.extend(keys);
-                    encode_command(&mut bytes, &command);
-                    awaited.push(Awaited::Read { unit, after: history.last_op() });
-                }
-                2 => {
-                    let counter = random.below(SHARED_COUNTERS as u64) as usize;
-                    history.apply(&Event::SharedSent { counter });
-                    encode_command(&mut bytes, &[b"INCR".to_vec(), shared_key(counter)]);
-                    awaited.push(Awaited::Shared(counter));
-                }
-                3 if commits && random.one_in(8) => {
-                    encode_command(&mut bytes, &[b"SAVE"]);
-                    awaited.push(Awaited::Commit { op: history.last_op() });
-                }
-                _ => {
-                    let operation = workload::next(&mut random, history, Door::Sockets);
-                    let Operation { op, unit, ref states, .. } = operation;
-                    history.apply(&Event::Sent { op, unit, at: now_ms(), states: states.clone() });
-                    put_operation(&mut bytes, &mut random, history, &operation);
-                    awaited.push(Awaited::Operation(operation));
-                }
-            }
-        }
-        let from = now_ms();
-        if connection.send(&bytes).is_err() {
-            return;
-        }
-        for awaited in awaited {
-            let Some(events) = receive(&mut connection, history, awaited, from) else { return };
-            events.iter().for_each(|event| history.apply(event));
-        }
-    }
-}
-
-/// Reads what was awaited; `None` when the connection ended first.
-fn receive(
-    connection: &mut Connection,
-    history: &History,
-    awaited: Awaited,
-    from: u64,
-) -> Option<Vec<Event>> {
-    let reply = connection.read(PATIENCE).ok()?;
-    let error = |command: &str, reply: &Reply| {
-        let what = format!("{command} was answered {}", reply.encode().escape_ascii());
-        Some(vec![Event::Refused { what }])
-    };
-    match awaited {
-        Awaited::Read { unit, after } => {
-            let found = contents(history.unit(unit)?, &reply);
-            Some(vec![Event::Read { unit, after, window: Window { from, to: now_ms() }, found }])
-        }
-        Awaited::Shared(counter) if reply.kind() == b':' => Some(vec![Event::SharedAcked { counter }]),
-        Awaited::Shared(_) => error("INCR", &reply),
-        Awaited::Commit { op } if reply.kind() == b'+' => Some(vec![Event::Committed { op }]),
-        Awaited::Commit { .. } => error("SAVE", &reply),
-        Awaited::Operation(operation) => {
-            let mut reply = reply;
-            // MULTI and one line for each queued command come before EXEC's reply.
-            if operation.act == Act::Together && reply.encode() == b"+OK\r\n" && operation.queued() {
-                for _ in 0..=operation.states.len() {
-                    reply = connection.read(PATIENCE).ok()?;
-                }
-            }
-            if !operation.is_answer(&reply) {
-                return error(&format!("{:?} number {}", operation.act, operation.op), &reply);
-            }
-            Some(vec![Event::Acked { op: operation.op, at: now_ms() }])
-        }
-    }
-}
-
-impl Operation {
-    /// Whether a batch goes as MULTI … EXEC; if every key is written, every other one goes as MSET.
-    fn queued(&self) -> bool {
-        self.op.is_multiple_of(2) || self.states.iter().any(|state| state.content == Content::Absent)
-    }
-
-    fn is_answer(&self, reply: &Reply) -> bool {
-        match self.act {
-            Act::Put | Act::PutExpiring { .. } => reply.encode() == b"+OK\r\n",
-            Act::Expire { .. } => reply.integer() == Some(1),
-            // Of an expiring key it may be either.
-            Act::Delete => matches!(reply.integer(), Some(0 | 1)),
-            Act::Together if self.queued() => {
-                let items = reply.items().unwrap_or_default();
-                items.len() == self.states.len() && items.iter().all(|item| item.kind() != b'-')
-            }
-            Act::Together => reply.encode() == b"+OK\r\n",
-            Act::Add(_) => match self.states.first().map(|state| &state.content) {
-                Some(Content::Number(number)) => reply.integer() == Some(*number),
-                _ => false,
-            },
-            Act::Append { index, .. } => {
-                reply.integer() == Some((i64::from(index) + 1) * content::CHUNK_BYTES as i64)
-            }
-        }
-    }
-}
-
-/// The commands of an operation.
-fn put_operation(out: &mut Vec<u8>, random: &mut Random, history: &History, operation: &Operation) {
-    let Some(unit) = history.unit(operation.unit) else { return };
-    let Some(key) = unit.keys.first() else { return };
-    let value = |at: usize| {
-        let (key, state) = (unit.keys.get(at)?, operation.states.get(at)?);
-        content::encode(unit.form, key, &state.content)
-    };
-    let first = value(0).unwrap_or_default();
-    match operation.act {
-        Act::Put => encode_command(out, &[b"SET", key.as_slice(), &first]),
-        Act::PutExpiring { after_ms } => {
-            let after = after_ms.to_string();
-            if random.one_in(2) {
-                encode_command(out, &[b"SET", key.as_slice(), &first, b"PX", after.as_bytes()]);
-            } else {
-                encode_command(out, &[b"PSETEX", key.as_slice(), after.as_bytes(), &first]);
-            }
-        }
-        Act::Expire { after_ms } => {
-            encode_command(out, &[b"PEXPIRE", key.as_slice(), after_ms.to_string().as_bytes()]);
-        }
-        Act::Delete => encode_command(out, &[if random.one_in(2) { &b"DEL"[..] } else { b"UNLINK" }, key]),
-        Act::Add(1) => encode_command(out, &[b"INCR", key.as_slice()]),
-        Act::Add(number) => encode_command(out, &[b"INCRBY", key.as_slice(), number.to_string().as_bytes()]),
-        Act::Append { base, index } => {
-            encode_command(out, &[b"APPEND", key.as_slice(), &content::chunk(key, base, index)]);
-        }
-        Act::Together if operation.queued() => {
-            encode_command(out, &["MULTI"]);
-            for (at, key) in unit.keys.iter().enumerate() {
-                match value(at) {
-                    Some(value) => encode_command(out, &[b"SET", key.as_slice(), &value]),
-                    None => encode_command(out, &[b"DEL", key.as_slice()]),
-                }
-            }
-            encode_command(out, &["EXEC"]);
-        }
-        Act::Together => {
-            let mut command = vec![b"MSET".to_vec()];
-            for (at, key) in unit.keys.iter().enumerate() {
-                command.push(key.clone());
-                command.push(value(at).unwrap_or_default());
-            }
-            encode_command(out, &command);
-        }
     }
 }

@@ -109,7 +109,7 @@ pub fn next(random: &mut Random, history: &History, door: Door) -> Operation {
                 vec![State::lasting(Content::Chunks { base: op, count: 1 })],
             ),
         },
-        (_, [state]) => single(random, op, state, door),
+        (_, [state]) => single(random, op, history.now(), state, door),
         (_, several) => {
             let states = several.iter().map(|_| {
                 let content = match random.below(5) {
@@ -124,12 +124,12 @@ pub fn next(random: &mut Random, history: &History, door: Door) -> Operation {
     Operation { op, unit, act, states }
 }
 
-fn single(random: &mut Random, op: u64, state: &State, door: Door) -> (Act, Vec<State>) {
+fn single(random: &mut Random, op: u64, now: u64, state: &State, door: Door) -> (Act, Vec<State>) {
     let content = Content::Stamped { seq: op, len: value_bytes(random) };
     // From a few milliseconds, which end before the crash, to a few seconds, which end after it.
     let after_ms = 5 + random.below(1500);
     let until = |content: Content| {
-        let earliest = now_ms() + after_ms;
+        let earliest = now + after_ms;
         // Of a relative end only its acknowledgement says how late it can be.
         let latest = if door == Door::Sockets { earliest + 3_600_000 } else { earliest };
         vec![State { content, expires: Some(Expiry { earliest, latest }) }]

@@ -4,6 +4,7 @@ pub mod bench;
 pub mod check;
 pub mod del;
 pub mod dump;
+pub mod erase;
 pub mod get;
 pub mod load;
 pub mod put;

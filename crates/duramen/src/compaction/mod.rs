@@ -425,7 +425,7 @@ impl<M: Medium> Core<M> {
             && !found.get().is_tombstone()
         {
             found.set(found.get().with_tombstone(true));
-            mover.activity.keys.fetch_sub(1, Relaxed);
+            mover.activity.keys_add(-1);
             self.expired.fetch_add(1, Relaxed);
             if found.get().stale() == 0 {
                 self.uncount(place, header.record_bytes(), &mover.activity);
@@ -443,17 +443,14 @@ impl<M: Medium> Core<M> {
 
     /// Removes a tombstone that hides nothing from the index; false when it was superseded meanwhile.
     ///
-    /// Its record stays on the medium until the block is freed, and after a crash would win over a new one
-    /// with a lower version: so new keys begin above its version.
+    /// Its record stays on the medium until the block is freed, and after a crash must not win over a new one:
+    /// invariant 4 of the index.
     fn drop_tombstone(&self, mover: &Mover, hash: u64, place: Offset, header: &Header) -> bool {
         let guard = reclaim::pin();
         let locked = self.index.lock(hash, &guard);
         let Some(found) = locked.find(|slot| slot.location() == place) else { return false };
         if found.get().stale() > 0 {
             self.uncount(place, header.record_bytes(), &mover.activity);
-        }
-        if !planted(Mutant::VersionFloorMissing) {
-            self.version_floor.fetch_max(header.version.0, Relaxed);
         }
         locked.remove(found);
         true
@@ -514,7 +511,7 @@ impl<M: Medium> Core<M> {
                 if let Some(found) = locked.find(|slot| self.is_key_at(slot, key)) {
                     found.set(found.get().with_stale(found.get().stale() + 1));
                 }
-                mover.activity.dead.fetch_add(size as i64, Relaxed);
+                mover.activity.dead_add(size as i64);
                 superseded.push((hash, from));
             }
         }
@@ -532,7 +529,7 @@ impl<M: Medium> Core<M> {
             if let Some(found) = locked.find(|slot| self.is_key_at(slot, key)) {
                 found.set(found.get().with_stale(found.get().stale() + 1));
             }
-            mover.activity.dead.fetch_add(header.record_bytes() as i64, Relaxed);
+            mover.activity.dead_add(header.record_bytes() as i64);
         }
     }
 
@@ -549,7 +546,7 @@ impl<M: Medium> Core<M> {
         let record = self.record(place);
         let (key, value, old) = (record.key(), self.cell(&record), record.head);
         let kind = if self.epochs.in_use() { Kind::Value } else { Kind::CellSealed };
-        let version = old.version().next();
+        let version = locked.next_version();
         let fields = Fields { kind, tag: old.tag(), expires_at: record.expires_at(), version, epoch };
         let body = body_crc(mover.appender.seed(), &[key, &value]);
         let appended = mover.appender.append(self, fields, key, &value, body);
@@ -652,7 +649,7 @@ impl<M: Medium> Core<M> {
             let entry = self.blocks.at(block.unit);
             let units = entry.units();
             entry.set_state(Use::Free);
-            mover.activity.dead.fetch_sub(block.bytes as i64, Relaxed);
+            mover.activity.dead_add(-(block.bytes as i64));
             self.space().give(block.unit, units);
             self.compaction.retired.fetch_sub(1, Relaxed);
             self.compaction.freed_units.fetch_add(u64::from(units), Relaxed);

@@ -17,7 +17,7 @@
 //! | 37 | 1 | index residence (0 dram) |
 //! | 38 | 1 | state (1 open, 2 closed cleanly) |
 //! | 39 | 1 | durability of this incarnation ([`Regime`]) |
-//! | 40 | 4 | incarnation: counts opens |
+//! | 40 | 4 | incarnation: counts opens, from a number below 2^22 that is drawn when the store is made |
 //! | 44 | 4 | zero |
 //! | 48 | 16 | kernel's boot id at the last open |
 //! | 64 | 8 | epoch base: the first epoch of this incarnation; all earlier ones are settled |
@@ -234,7 +234,8 @@ impl Superblock {
                 } else {
                     Err(Error::corrupt(format!(
                         "neither superblock is whole (copy 0: {first}; copy 1: {second}): this is not a \
-                         Duramen store, or its head was overwritten"
+                         Duramen store, or its head was overwritten; check the path, or, if nothing of it is wanted, \
+                         make room for a new store by \"duramen erase --force\""
                     )))
                 }
             }

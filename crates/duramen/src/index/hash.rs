@@ -30,10 +30,15 @@
 //! 2. Bit 63 of slot 1 of a bucket is set when a key with this primary lies elsewhere.
 //! 3. A frozen segment never changes again until no guard can see it; a reader that still
 //!    reads it sees the state of the moment of the split, which lies within its call.
+//! 4. `version` of a segment is at least that of every record on the medium whose key belongs there, live or dead: it
+//!    is the last one given out or met by recovery, and a split hands it on. So a record's version is known without
+//!    the one it supersedes, and a key that was forgotten begins above what is left of it.
 
 use super::fingerprints;
 use super::memory::Memory;
 use super::{BUCKET_BIT, FINGERPRINT_BITS, FINGERPRINT_MASK, FINGERPRINT_SHIFT, Keys, LOCATION_MASK, Slot};
+use crate::format::Version;
+use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 use crate::sync::reclaim::{self, Atomic, Guard, Owned};
@@ -77,6 +82,8 @@ pub(super) struct Segment {
     retired: AtomicBool,
     splitting: AtomicBool,
     stash: AtomicPtr<Stash>,
+    /// See invariant 4.
+    version: AtomicU64,
     buckets: [Bucket; BUCKETS],
 }
 
@@ -181,6 +188,13 @@ impl Bucket {
             matching &= matching - 1;
             Some(slot)
         })
+    }
+
+    /// Where the record of `probe` lies, if its key is here, and no other with its fingerprint before it.
+    #[inline]
+    fn candidate(&self, probe: Probe) -> Option<Offset> {
+        let mut words = self.candidates(probe).map(|slot| slot.load(Relaxed));
+        words.find(|&word| probe.matches(word)).map(|word| Slot(word).location())
     }
 }
 
@@ -313,6 +327,27 @@ impl<'a> Locked<'a> {
         self.find_with(|slot| is_key(slot).then_some(())).map(|(place, ())| place)
     }
 
+    /// The version of the key's next record (invariant 4).
+    #[inline]
+    pub(crate) fn next_version(&self) -> Version {
+        // Relaxed: two versions of one key are taken under the same lock.
+        Version(self.segment.version.fetch_add(1, Relaxed)).next()
+    }
+
+    /// Recovery has met a record of a key with this primary bucket.
+    #[inline]
+    pub(crate) fn met_version(&self, version: Version) {
+        if self.segment.version.load(Relaxed) < version.0 {
+            self.segment.version.fetch_max(version.0, Relaxed);
+        }
+    }
+
+    /// Where the key's record probably lies.
+    #[inline]
+    pub(crate) fn candidate(&self) -> Option<Offset> {
+        self.segment.buckets[self.probe.primary].candidate(self.probe)
+    }
+
     /// Adds a key that is not there. Says whether [`HashIndex::split`] should be called, once no lock
     /// is held any more.
     #[must_use]
@@ -418,15 +453,7 @@ impl HashIndex {
     #[inline]
     pub(crate) fn prefetch(&self, hash: u64, guard: &Guard) {
         let entry = self.directory(guard).entry(hash);
-        let bucket = &self.segment(entry, guard).buckets[bucket_of(hash)];
-        #[cfg(target_arch = "x86_64")]
-        {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            // SAFETY: a prefetch reads nothing and cannot fault.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(bucket).cast()) };
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = bucket;
+        super::prefetch(&self.segment(entry, guard).buckets[bucket_of(hash)]);
     }
 
     /// The slot of the key that `look` recognises and what it says of it, without a lock. What was looked at is what
@@ -459,8 +486,7 @@ impl HashIndex {
         let entry = self.directory(guard).entry(hash);
         let probe = Probe::new(hash, entry);
         let bucket = &self.segment(entry, guard).buckets[probe.primary];
-        let mut words = bucket.candidates(probe).map(|slot| slot.load(Relaxed));
-        words.find(|&word| probe.matches(word)).map(|word| Slot(word).location())
+        bucket.candidate(probe)
     }
 
     /// Locks the bucket of `hash`.
@@ -540,6 +566,9 @@ impl HashIndex {
         let refresh = known == FINGERPRINT_BITS;
         let halves = [self.memory.take(), self.memory.take()];
         let halves = halves.map(|half| Entry::new(half, depth + 1, known));
+        for half in halves.iter().filter(|_| !planted(Mutant::SplitForgetsVersions)) {
+            self.segment(*half, guard).version.store(segment.version.load(Relaxed), Relaxed);
+        }
         let half_bit = 1 << (FINGERPRINT_SHIFT + FINGERPRINT_BITS - 1);
         for (b, bucket) in segment.buckets.iter().enumerate() {
             if refresh && let Some(ahead) = segment.buckets.get(b + REFRESH_AHEAD) {
@@ -664,6 +693,7 @@ fn recycle(memory: &Memory, Frozen(pointer): Frozen) {
         slot.store(0, Relaxed);
     }
     segment.count.store(0, Relaxed);
+    segment.version.store(0, Relaxed);
     segment.retired.store(false, Relaxed);
     segment.splitting.store(false, Relaxed);
     memory.give(pointer);

@@ -42,6 +42,8 @@ pub(crate) struct OpenBlock {
     pub settled: u64,
     /// Bytes of records that an index slot was made to lead to, not yet counted in the block table.
     pub live: u64,
+    /// Records that this opening appended.
+    pub records: u64,
     /// Last epoch in which the committer was told of this block.
     pub told_epoch: u64,
 }
@@ -228,12 +230,22 @@ impl Appender {
         }
         if let Some(block) = &mut self.block {
             block.tail += bytes;
+            block.records += 1;
             if let Some(at) = fields.expires_at {
                 core.blocks.at(block.unit).expiry_add(at);
             }
             core.epochs.tell(&core.blocks, block, fields.epoch);
         }
         Appended { at, bytes, sum: mark::record_sum(at, header.crc) }
+    }
+
+    /// Takes back the record last appended, which no slot leads to. In the `Immediate` regime only. Its bytes may
+    /// become durable all the same, as those of a write that a crash interrupted.
+    pub(crate) fn take_back(&mut self, appended: Appended) {
+        if let Some(block) = &mut self.block {
+            block.tail -= appended.bytes;
+            block.records -= 1;
+        }
     }
 
     /// Appends members that were built by [`member`] as one record. Only after [`Appender::reserve`].
@@ -302,6 +314,9 @@ impl<M: Medium> Core<M> {
         let _inside = self.tuning.phase(Phase::Seal);
         let entry = self.blocks.at(block.unit);
         entry.set_tail(block.tail);
+        if block.records > 0 {
+            self.note_records(block.tail - block::HEADER_BYTES, block.records);
+        }
         let epoch =
             if planted(Mutant::SealOfOldEpoch) { crate::format::Epoch(0) } else { self.epochs.current() };
         block.header.publish_seal(&self.medium, Offset(block.offset), block.tail, epoch);

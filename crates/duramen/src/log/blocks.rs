@@ -169,6 +169,12 @@ impl Blocks {
         self.entry(self.unit_of(offset))
     }
 
+    /// Hints that the entry of the byte at `offset` is changed soon.
+    #[inline]
+    pub(crate) fn prefetch(&self, offset: u64) {
+        crate::index::prefetch(self.entry(Unit((offset / self.unit_bytes) as u32)));
+    }
+
     /// Enters a block that is being opened or was found.
     pub(crate) fn enter(&self, unit: Unit, units: u32, generation: Generation, state: Use) -> &Block {
         for u in unit.0..unit.0 + units {

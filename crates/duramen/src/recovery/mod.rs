@@ -107,6 +107,8 @@ pub(crate) struct Recovered {
     pub mark_slot: usize,
     pub time_floor: u64,
     pub keys: u64,
+    /// Bytes of records.
+    pub used_bytes: u64,
     pub dead_bytes: u64,
     pub hasher: Hasher,
     pub index: HashIndex,
@@ -251,6 +253,7 @@ pub(crate) fn read<M: Medium>(medium: &M, superblock: Superblock, options: &Opti
         mark_slot: marks.first().map_or(0, |(slot, _)| slot ^ 1),
         time_floor,
         keys: scanned.keys,
+        used_bytes: used,
         dead_bytes: used.saturating_sub(scanned.live_bytes),
         hasher,
         index,

@@ -409,6 +409,9 @@ impl<'a, M: Medium> Scan<'a, M> {
         }
         let slot = Slot::new(entry.at).with_tombstone(absent);
         let locked = self.index.lock(entry.hash, &guard);
+        if !planted(Mutant::VersionNotRecovered) {
+            locked.met_version(entry.header.version);
+        }
         let found = locked.find(|slot| self.record_at(slot.location()).1 == entry.key);
         let Some(found) = found else {
             block.live_add(entry.header.record_bytes());

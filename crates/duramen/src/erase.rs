@@ -1,0 +1,39 @@
+//! Making room for a new store where something else was.
+//!
+//! A file can be removed; a device cannot, and shows for ever what its last user left. Erasing its head is
+//! enough: what lies behind is only read through block headers that the new store writes, and the records of
+//! another store are not valid in its blocks.
+
+use crate::Result;
+use crate::format::HEAD_BYTES;
+use crate::options::Options;
+use duramen_media::{Create, Medium, Offset, PAGE_BYTES};
+use std::path::Path;
+
+/// As much as has to be zero for a device to count as empty.
+const BYTES: u64 = 2 << 20;
+
+/// Erases the head of what is at `path`, a store or anything else, so that a new store can be made there. Returns
+/// the bytes erased.
+///
+/// Order: the copies of the superblock, the commit marks, then the rest, each durable before the next. A crash in
+/// between leaves the store as it was, or none.
+///
+/// # Errors
+/// When the medium cannot be opened, is in use, or is empty already (`NotFound`).
+pub fn erase(path: impl AsRef<Path>, options: &Options) -> Result<u64> {
+    let options = Options { create: Create::OpenExisting, prefault: false, ..options.clone() };
+    let medium = options.open_medium(path.as_ref())?;
+    let bytes = medium.len().min(BYTES);
+    let zeros = vec![0; BYTES as usize];
+    let head = (0..HEAD_BYTES / PAGE_BYTES).map(|page| page * PAGE_BYTES..(page + 1) * PAGE_BYTES);
+    for range in head.chain(std::iter::once(HEAD_BYTES..BYTES)) {
+        let end = range.end.min(bytes);
+        if range.start < end {
+            medium.write(Offset(range.start), &[&zeros[..(end - range.start) as usize]]);
+            medium.drain();
+            medium.sync()?;
+        }
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,65 @@
+//! Devices that cannot hold a store: what the server says of them, and whether that helps.
+
+use super::kit::Kit;
+use super::machine::{Accelerator, Boot, Machine, Storage};
+use super::round::BOOT_PATIENCE;
+use crate::failure::{Attempt, Result};
+
+/// A device, and the words that the refusal must have: what was found, what was wanted, and what to do.
+struct Case {
+    /// As `init.sh` calls it.
+    name: &'static str,
+    wanted: &'static [&'static str],
+    /// After the refusal `duramen erase` makes room, and the next server must start.
+    erasable: bool,
+}
+
+const CASES: [Case; 2] = [
+    // An ext4 was on it before.
+    Case {
+        name: "leftovers",
+        wanted: &[
+            "cannot open store /dev/dax0.0",
+            "this is not a Duramen store",
+            "\"duramen erase --force\"",
+        ],
+        erasable: true,
+    },
+    // A namespace of 16 MiB, of which the kernel takes some for itself.
+    Case {
+        name: "small",
+        wanted: &["cannot open device /dev/dax0.", "wanted at least 16 MiB", "make a larger namespace"],
+        erasable: false,
+    },
+];
+
+/// Boots a machine for each case. Prints what the server said; returns whether it was what is wanted.
+pub fn run(kit: &Kit, accelerator: Accelerator) -> Result<bool> {
+    let directory = tempfile::tempdir_in(&kit.directory)
+        .attempt(|| format!("make a directory in {}", kit.directory.display()))?;
+    let mut clean = true;
+    for case in CASES {
+        let storage = Storage::nvdimm(directory.path().join(case.name))?;
+        let boot =
+            Boot { medium: case.name, durability: "every-write", fresh: true, storage: Some(&storage) };
+        let mut machine = Machine::start(kit, accelerator, &boot, &directory.path().join("console.log"))?;
+        machine.demand("@ up", BOOT_PATIENCE)?;
+        machine.demand("@ serving", BOOT_PATIENCE)?;
+        let served = machine.demand("@ served", BOOT_PATIENCE)?;
+        let said: Vec<&str> = machine.heard_since("@ serving").iter().map(String::as_str).collect();
+        let said: String = said.into_iter().filter(|line| !line.starts_with('@')).collect();
+        // 3: the store could not be used.
+        let mut right = served == "@ served 3" && case.wanted.iter().all(|words| said.contains(words));
+        if case.erasable {
+            right &= machine.demand("@ erased", BOOT_PATIENCE)? == "@ erased 0";
+            machine.demand("@ serving", BOOT_PATIENCE)?;
+            machine.demand("listening: ", BOOT_PATIENCE)?;
+        }
+        println!("devdax {}: {}: {said}", case.name, if right { "refused as it should" } else { "WRONG" });
+        if !right {
+            println!("devdax {}: wanted code 3 and all of {:?}, found {served:?}", case.name, case.wanted);
+        }
+        clean &= right;
+    }
+    Ok(clean)
+}

@@ -1,0 +1,126 @@
+#!/bin/sh
+# The first process of the machine whose power is cut: brings the medium up, then checks and serves the
+# store for as long as there is power. Lines for the host begin with "@"; the rest is for people.
+#
+# The kernel's command line says what to do: duramen.medium=devdax|fsdax|file|leftovers|small|none,
+# duramen.durability=…, and duramen.fresh=1 for a medium that has to be formatted first.
+
+export PATH=/bin
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t devtmpfs devtmpfs /dev
+for word in $(cat /proc/cmdline); do
+    case $word in
+        duramen.medium=*) medium=${word#*=} ;;
+        duramen.durability=*) durability=${word#*=} ;;
+        duramen.fresh=1) fresh=yes ;;
+    esac
+done
+echo "@ up"
+
+fail() {
+    echo "@ failed: $*"
+    sleep 1
+    poweroff -f
+}
+
+# A device appears some time after its driver was loaded.
+wait_for() {
+    for _ in $(seq 200); do
+        [ -e "$1" ] && return
+        sleep 0.05
+    done
+    fail "$1 did not appear"
+}
+
+# The modules stand in the order in which they need each other.
+while read -r module; do
+    insmod "/modules/$module" || fail "insmod $module"
+done < /modules/order
+
+# Makes the namespace anew, in the mode and with the size given.
+namespace() {
+    wait_for /sys/bus/nd/devices/namespace0.0
+    ndctl create-namespace -f -e namespace0.0 "$@" > /dev/null || fail "ndctl create-namespace $*"
+}
+
+# Gives the device labels, without which all of it is one namespace; its size is the first argument.
+namespace_small() {
+    wait_for /sys/bus/nd/devices/nmem0
+    ndctl disable-region all > /dev/null 2>&1
+    ndctl init-labels -f nmem0 > /dev/null 2>&1 || fail "ndctl init-labels"
+    ndctl enable-region all > /dev/null 2>&1
+    ndctl create-namespace -r region0 -m devdax -a 2M -s "$1" > /dev/null || fail "ndctl create-namespace -s $1"
+}
+
+file_system() {
+    device=$1
+    shift
+    wait_for "$device"
+    if [ -n "$fresh" ]; then
+        # By its path: without one the shell would take the applet of its own.
+        /bin/mke2fs -t ext4 -q -F -b 4096 "$device" || fail "mke2fs $device"
+    fi
+    mount -t ext4 "$@" "$device" /store || fail "mount $* $device"
+}
+
+case $medium in
+    devdax)
+        if [ -n "$fresh" ]; then namespace -m devdax -a 2M; fi
+        wait_for /dev/dax0.0
+        path=/dev/dax0.0
+        ;;
+    fsdax)
+        if [ -n "$fresh" ]; then namespace -m fsdax; fi
+        file_system /dev/pmem0 -o dax
+        path=/store/store
+        ;;
+    file)
+        file_system /dev/vda
+        path=/store/store
+        ;;
+    leftovers)
+        # An ext4 that was there before stays in the device's bytes when its mode changes.
+        fresh=yes
+        namespace -m fsdax
+        file_system /dev/pmem0
+        echo "of another use" > /store/file
+        umount /store
+        namespace -m devdax -a 2M
+        wait_for /dev/dax0.0
+        path=/dev/dax0.0
+        ;;
+    small)
+        namespace_small 16M
+        path=$(ls -d /dev/dax0.*)
+        ;;
+    none) poweroff -f ;;
+esac
+
+check() {
+    echo "@ checking"
+    duramen check --path "$path" 2>&1
+    echo "@ checked $?"
+}
+
+# The host's address in the network that QEMU makes is 10.0.2.2.
+ifconfig lo 127.0.0.1
+ifconfig eth0 10.0.2.15 netmask 255.255.255.0 || fail "no network"
+
+[ -n "$fresh" ] || check
+while :; do
+    echo "@ serving"
+    duramen serve --bind 0.0.0.0 --port 6379 --protected-mode no \
+        --duramen-path "$path" --duramen-durability "$durability" 2>&1
+    code=$?
+    echo "@ served $code"
+    if [ $code = 0 ]; then
+        check
+    elif [ $medium = leftovers ] && [ -z "$erased" ]; then
+        erased=yes
+        duramen erase --force --path "$path" 2>&1
+        echo "@ erased $?"
+    else
+        poweroff -f
+    fi
+done

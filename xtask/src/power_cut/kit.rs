@@ -1,0 +1,222 @@
+//! What the machine is made of: programs and a kernel from Debian's packages, and the `duramen` built here.
+//!
+//! Everything is kept below `target/power-cut`, so that only the first run downloads and unpacks. Nothing is
+//! installed but packages whose programs are missing, and only where that needs no password.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::initramfs;
+use crate::failure::{Attempt, Failure, Result};
+use crate::server::find_program;
+
+/// Programs, and the Debian packages they come from.
+const PROGRAMS: [(&str, &str); 9] = [
+    ("qemu-system-x86_64", "qemu-system-x86"),
+    ("ndctl", "ndctl"),
+    ("busybox", "busybox-static"),
+    ("mke2fs", "e2fsprogs"),
+    ("cpio", "cpio"),
+    ("gzip", "gzip"),
+    ("depmod", "kmod"),
+    ("xz", "xz-utils"),
+    ("setpriv", "util-linux"),
+];
+
+/// What a machine needs to start.
+pub struct Kit {
+    pub qemu: PathBuf,
+    pub setpriv: PathBuf,
+    pub kernel: PathBuf,
+    pub initramfs: PathBuf,
+    /// Where everything is kept; images go here, too.
+    pub directory: PathBuf,
+    /// This run's own, with the initramfs; removed at the end.
+    _own: tempfile::TempDir,
+}
+
+/// Either what is needed, or why it cannot be had.
+pub enum Outcome {
+    Ready(Kit),
+    Missing(String),
+}
+
+/// Collects what is needed.
+pub fn collect(duramen: Option<PathBuf>) -> Result<Outcome> {
+    if std::env::consts::ARCH != "x86_64" {
+        let found = std::env::consts::ARCH;
+        return Ok(Outcome::Missing(format!("the machine is x86-64, this one is {found}")));
+    }
+    if let Err(why) = install_missing() {
+        return Ok(Outcome::Missing(why));
+    }
+    let target = target_directory()?;
+    let directory = target.join("power-cut");
+    fs::create_dir_all(&directory).attempt(|| format!("make directory {}", directory.display()))?;
+    let package = match kernel_package() {
+        Ok(package) => package,
+        Err(why) => return Ok(Outcome::Missing(why)),
+    };
+    let unpacked = directory.join(&package);
+    if !unpacked.join("complete").is_file()
+        && let Err(why) = unpack_kernel(&directory, &package, &unpacked)
+    {
+        return Ok(Outcome::Missing(why.to_string()));
+    }
+    let duramen = match duramen {
+        Some(duramen) => duramen,
+        None => build_duramen(&target)?,
+    };
+    let own = tempfile::Builder::new()
+        .prefix("initramfs-")
+        .tempdir_in(&directory)
+        .attempt(|| format!("make a directory in {}", directory.display()))?;
+    let initramfs = initramfs::build(own.path(), &unpacked, &duramen)?;
+    Ok(Outcome::Ready(Kit {
+        qemu: program("qemu-system-x86_64")?,
+        setpriv: program("setpriv")?,
+        kernel: unpacked.join("kernel"),
+        initramfs,
+        directory,
+        _own: own,
+    }))
+}
+
+/// A program that was found or installed before.
+pub fn program(name: &str) -> Result<PathBuf> {
+    let beyond_path = ["/usr/sbin", "/sbin"].map(|directory| Path::new(directory).join(name));
+    find_program(name)
+        .or_else(|| beyond_path.into_iter().find(|path| path.is_file()))
+        .ok_or_else(|| Failure::new(format!("cannot find the program {name} in PATH")))
+}
+
+/// Installs the packages of missing programs; the error says why that cannot be.
+fn install_missing() -> std::result::Result<(), String> {
+    let missing = |(name, _): &&(&str, &str)| program(name).is_err();
+    let packages: Vec<&str> = PROGRAMS.iter().filter(missing).map(|(_, package)| *package).collect();
+    if packages.is_empty() {
+        return Ok(());
+    }
+    let list = packages.join(" ");
+    let by_hand = format!("install it by hand: apt-get install --no-install-recommends {list}");
+    if program("apt-get").is_err() {
+        return Err(format!("{list} is missing, and there is no apt-get to install it"));
+    }
+    let root = rustix::process::geteuid().is_root();
+    if !root && !succeeds(Command::new("sudo").args(["-n", "true"])) {
+        return Err(format!("{list} is missing, and installing it needs root; {by_hand}"));
+    }
+    println!("power-cut: installing {list}");
+    let apt = |arguments: &[&str]| {
+        let mut command = if root { Command::new("apt-get") } else { Command::new("sudo") };
+        if !root {
+            command.args(["-n", "apt-get"]);
+        }
+        succeeds(command.args(["-qq", "-y"]).args(arguments).env("DEBIAN_FRONTEND", "noninteractive"))
+    };
+    let install: Vec<&str> =
+        ["install", "--no-install-recommends"].into_iter().chain(packages.iter().copied()).collect();
+    // The lists may be old or not there at all; only then are they fetched.
+    if !apt(&install) && !(apt(&["update"]) && apt(&install)) {
+        return Err(format!("{list} is missing, and apt-get could not install it; {by_hand}"));
+    }
+    match PROGRAMS.iter().find(missing) {
+        Some((name, package)) => Err(format!("package {package} is installed, and yet has no {name}")),
+        None => Ok(()),
+    }
+}
+
+/// The package with Debian's present kernel; the error says why there is none.
+fn kernel_package() -> std::result::Result<String, String> {
+    let why = "apt-cache names no package behind linux-image-amd64; run this on Debian, after apt-get update";
+    let output = Command::new("apt-cache")
+        .args(["depends", "linux-image-amd64"])
+        .output()
+        .map_err(|e| format!("cannot run apt-cache: {e}"))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let package = text.lines().find_map(|line| line.trim().strip_prefix("Depends: "));
+    package.map(str::to_owned).ok_or_else(|| why.to_owned())
+}
+
+/// Downloads and unpacks the kernel's package into `unpacked`.
+fn unpack_kernel(directory: &Path, package: &str, unpacked: &Path) -> Result<()> {
+    println!("power-cut: downloading {package}");
+    let _ = fs::remove_dir_all(unpacked);
+    fs::create_dir_all(unpacked).attempt(|| format!("make directory {}", unpacked.display()))?;
+    run(Command::new("apt-get").current_dir(directory).args(["-qq", "download", package]))?;
+    let file = find_in(directory, |name| name.starts_with(package) && name.ends_with(".deb"))?;
+    run(Command::new("dpkg").arg("-x").arg(&file).arg(unpacked))?;
+    let _ = fs::remove_file(&file);
+    let modules = find_in(&unpacked.join("lib/modules"), |_| true)?;
+    let version = modules.file_name().unwrap_or_default();
+    // What the package's own script does when it is installed.
+    run(Command::new(program("depmod")?).arg("-b").arg(unpacked).arg(version))?;
+    let packed = find_in(&unpacked.join("boot"), |name| name.starts_with("vmlinuz"))?;
+    let packed_bytes = fs::read(&packed).attempt(|| format!("read {}", packed.display()))?;
+    let kernel = unpacked.join("kernel");
+    // Unpacked it starts in half the time, since nothing has to unpack it at each boot.
+    let bytes = plain_kernel(directory, &packed_bytes).unwrap_or(packed_bytes);
+    fs::write(&kernel, bytes).attempt(|| format!("write {}", kernel.display()))?;
+    fs::write(unpacked.join("complete"), "").attempt(|| format!("write to {}", unpacked.display()))
+}
+
+/// The ELF file inside a bzImage, where xz unpacks it. The header is that of the x86 boot protocol 2.08.
+fn plain_kernel(directory: &Path, image: &[u8]) -> Option<Vec<u8>> {
+    let word = |at: usize| Some(u32::from_le_bytes(image.get(at..at + 4)?.try_into().ok()?) as usize);
+    let sectors = usize::from(*image.get(0x1f1)?);
+    let begin = (sectors + 1) * 512 + word(0x248)?;
+    let payload = image.get(begin..begin.checked_add(word(0x24c)?)?)?;
+    let packed = directory.join("kernel.xz");
+    fs::write(&packed, payload).ok()?;
+    let output = Command::new("xz").args(["-dc", "--single-stream"]).arg(&packed).output().ok()?;
+    let _ = fs::remove_file(&packed);
+    output.stdout.starts_with(b"\x7fELF").then_some(output.stdout)
+}
+
+/// Builds `duramen` so that it needs no library, optimized, as it is shipped.
+fn build_duramen(target: &Path) -> Result<PathBuf> {
+    const TRIPLE: &str = "x86_64-unknown-linux-gnu";
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    cargo.current_dir(crate::repository());
+    // With a target named, the flag is the program's alone, and nothing that is built elsewhere is built anew.
+    cargo.args(["rustc", "--quiet", "--release", "--package", "duramen-cli", "--bin", "duramen"]);
+    cargo.args(["--target", TRIPLE, "--target-dir"]).arg(target);
+    cargo.args(["--", "-C", "target-feature=+crt-static"]);
+    run(&mut cargo)?;
+    Ok(target.join(TRIPLE).join("release/duramen"))
+}
+
+/// The target directory that this program was built in.
+fn target_directory() -> Result<PathBuf> {
+    let own = std::env::current_exe().attempt(|| "find this program's own path".to_owned())?;
+    own.ancestors()
+        .nth(2)
+        .map(Path::to_owned)
+        .ok_or_else(|| Failure::new(format!("cannot find the target directory from {}", own.display())))
+}
+
+/// The entry of a directory whose name fits.
+pub fn find_in(directory: &Path, fits: impl Fn(&str) -> bool) -> Result<PathBuf> {
+    let entries = fs::read_dir(directory).attempt(|| format!("list {}", directory.display()))?;
+    let found = entries
+        .flatten()
+        .map(|entry| entry.path())
+        .find(|path| path.file_name().and_then(|name| name.to_str()).is_some_and(&fits));
+    found.ok_or_else(|| Failure::new(format!("cannot find what is wanted in {}", directory.display())))
+}
+
+/// Runs a command that must succeed.
+pub fn run(command: &mut Command) -> Result<()> {
+    let name = command.get_program().display().to_string();
+    let output = command.stdin(Stdio::null()).output().attempt(|| format!("run {name}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let words = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(Failure::new(format!("{name} failed ({}): {words}", output.status)))
+}
+
+fn succeeds(command: &mut Command) -> bool {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).status().is_ok_and(|status| status.success())
+}

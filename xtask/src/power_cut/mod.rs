@@ -1,0 +1,181 @@
+//! `cargo xtask power-cut`: a real power cut, emulated.
+//!
+//! A virtual machine runs Debian's kernel and the real `duramen serve` on a real `/dev/dax0.0`, on ext4 mounted
+//! with `-o dax`, and on ext4 on a disk with a write cache ([`machine`], [`disk`], `init.sh`). Clients outside, those
+//! of the torture, record what was acknowledged. The machine is killed under them at random moments, and booted
+//! again on the same medium; `duramen check` must find the store sound, the server must recover it, and what it
+//! holds must be what the clients know ([`round`]). Then the load goes on over the recovered store. Devices that
+//! cannot hold a store must be refused in words that help ([`devices`]).
+//!
+//! What this does not show: which of the lines that were not flushed survive on persistent memory. An emulated NVDIMM
+//! keeps every store at once; that part is the simulated medium's (`cargo xtask crash`). The disk of the third
+//! medium, however, loses what was not flushed.
+//!
+//! The seed repeats the operations, the moments and what the disk loses, not the scheduler's choices.
+
+mod devices;
+mod disk;
+mod initramfs;
+mod kit;
+mod machine;
+mod round;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::failure::Result;
+use crate::torture::history;
+use kit::Outcome;
+pub use machine::Accelerator;
+use round::Tally;
+pub use round::{Durability, Medium};
+
+/// What is made to fail, to see that it is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Fault {
+    /// The server acknowledges what is not durable
+    Server,
+    /// The disk answers flushes and keeps nothing for them
+    Disk,
+}
+
+/// What to run.
+pub struct Settings {
+    /// Cuts under load for each medium and durability.
+    pub cuts: u64,
+    /// All when not given.
+    pub medium: Option<Medium>,
+    /// All that differ on the medium when not given.
+    pub durability: Option<Durability>,
+    pub seed: u64,
+    pub writers: usize,
+    /// Tried out when not given.
+    pub accelerator: Option<Accelerator>,
+    /// The `duramen` program, which must not need a library that the machine lacks; built when not given.
+    pub duramen: Option<PathBuf>,
+    pub fault: Option<Fault>,
+}
+
+/// Every medium with the durabilities that differ there: on cache lines an interval is a special case of the engine's,
+/// which the simulated medium covers; with pages it is what people use.
+const ALL: [(Medium, Durability); 4] = [
+    (Medium::Devdax, Durability::EveryWrite),
+    (Medium::Fsdax, Durability::EveryWrite),
+    (Medium::File, Durability::EveryWrite),
+    (Medium::File, Durability::Interval),
+];
+
+/// Runs the power cuts and prints what came of them. Returns whether nothing was found.
+pub fn run(settings: &Settings) -> Result<bool> {
+    let kit = match kit::collect(settings.duramen.clone())? {
+        Outcome::Ready(kit) => kit,
+        Outcome::Missing(why) => {
+            println!("power-cut: SKIPPED: {why}");
+            return Ok(true);
+        }
+    };
+    let accelerator = match settings.accelerator {
+        Some(accelerator) => accelerator,
+        None => Accelerator::detect(&kit)?,
+    };
+    let cells: Vec<(Medium, Durability)> = match (settings.medium, settings.durability) {
+        (Some(medium), Some(durability)) => vec![(medium, durability)],
+        (medium, durability) => ALL
+            .into_iter()
+            .filter(|cell| medium.is_none_or(|medium| cell.0 == medium))
+            .filter(|cell| durability.is_none_or(|durability| cell.1 == durability))
+            .collect(),
+    };
+    println!(
+        "power-cut: {} cuts under load each, {} writers, seed {}, {}",
+        settings.cuts,
+        settings.writers,
+        settings.seed,
+        accelerator.name()
+    );
+    let mut rows = Vec::new();
+    let mut clean = true;
+    if cells.iter().any(|(medium, _)| *medium == Medium::Devdax) {
+        clean &= devices::run(&kit, accelerator)?;
+    }
+    for (medium, durability) in cells {
+        let tally = round::run(&kit, accelerator, settings, medium, durability)?;
+        print_findings(settings, medium, durability, &tally);
+        clean &= tally.violations.is_empty();
+        rows.push((medium, durability, tally));
+    }
+    print_table(&rows);
+    Ok(clean)
+}
+
+fn print_findings(settings: &Settings, medium: Medium, durability: Durability, tally: &Tally) {
+    let granularity = medium.granularity(&tally.greeting).unwrap_or("unknown");
+    println!("{} {}: granularity {granularity}; {}", medium.name(), durability.name(), tally.greeting);
+    // A broken store breaks many promises at once; the first few tell.
+    const SHOWN: usize = 12;
+    for violation in tally.violations.iter().take(SHOWN) {
+        println!("{} {}: {violation}", medium.name(), durability.name());
+    }
+    if tally.violations.len() > SHOWN {
+        println!("{} {}: and {} more", medium.name(), durability.name(), tally.violations.len() - SHOWN);
+    }
+    if tally.violations.is_empty() {
+        return;
+    }
+    if let Some(kept) = &tally.kept {
+        println!("power-cut: image and console are kept in {}", kept.display());
+    }
+    let fault = match settings.fault {
+        None => "",
+        Some(Fault::Server) => " --fault server",
+        Some(Fault::Disk) => " --fault disk",
+    };
+    println!(
+        "power-cut: run again with: cargo xtask power-cut --medium {} --durability {} --cuts {} --writers {} --seed {}{fault}",
+        medium.name(),
+        durability.name(),
+        settings.cuts,
+        settings.writers,
+        settings.seed
+    );
+}
+
+fn print_table(rows: &[(Medium, Durability, Tally)]) {
+    println!(
+        "| medium | durability | cuts | while starting | acknowledged | reads checked | lost | resurrected | torn \
+         | broken batches | holes | refused | sectors lost by the disk | boot, s | start, s | recovery, ms |"
+    );
+    println!("|{}", "---|".repeat(16));
+    for (medium, durability, tally) in rows {
+        println!(
+            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+            medium.name(),
+            durability.name(),
+            tally.cuts,
+            tally.cuts_starting,
+            tally.acknowledged,
+            tally.reads,
+            tally.count(history::Fault::Lost),
+            tally.count(history::Fault::Resurrected),
+            tally.count(history::Fault::Torn),
+            tally.count(history::Fault::BrokenBatch),
+            tally.count(history::Fault::Hole),
+            tally.count(history::Fault::Refused),
+            tally.sectors_lost,
+            spread(&tally.boots, 1.0, 1),
+            spread(&tally.starts, 1.0, 2),
+            spread(&tally.recoveries, 1000.0, 1),
+        );
+    }
+}
+
+/// Median and longest.
+fn spread(durations: &[Duration], per_second: f64, decimals: usize) -> String {
+    let mut sorted = durations.to_vec();
+    sorted.sort();
+    let (Some(median), Some(longest)) = (sorted.get(sorted.len() / 2), sorted.last()) else {
+        return "-".to_owned();
+    };
+    let text = |duration: &Duration| format!("{:.decimals$}", duration.as_secs_f64() * per_second);
+    format!("{} (at most {})", text(median), text(longest))
+}
