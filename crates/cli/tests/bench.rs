@@ -30,6 +30,8 @@ fn measure(directory: &Path, name: &str) -> String {
         "2",
         "--count",
         "2000",
+        "--warm-up",
+        "0",
         "--keys",
         "500",
         "--connections",
