@@ -80,7 +80,9 @@ fn main() -> ExitCode {
 
 /// A benchmark and the server tell whose matter its errors are; all others are about a store or a file.
 fn code(error: &(dyn std::error::Error + 'static)) -> u8 {
-    if error.downcast_ref::<duramen_bench_kv::Failure>().is_some_and(duramen_bench_kv::Failure::is_usage) {
+    let usage = error.downcast_ref().is_some_and(duramen_bench_kv::Failure::is_usage)
+        || error.downcast_ref().is_some_and(duramen_bench_server::Failure::is_usage);
+    if usage {
         return 2;
     }
     error.downcast_ref::<duramen_server::Error>().map_or(3, |error| error.kind().exit_code())

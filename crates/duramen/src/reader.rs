@@ -393,6 +393,25 @@ impl<M: Medium> Core<M> {
         Ok(())
     }
 
+    /// Fetches buckets, then records, so that the misses of all keys overlap.
+    pub(crate) fn prefetch(&self, keys: &[&[u8]]) {
+        // Misses of more keys than this are more than a core has under way at once.
+        const TOGETHER: usize = 16;
+        let guard = reclaim::pin();
+        for keys in keys.chunks(TOGETHER) {
+            let mut hashes = [0; TOGETHER];
+            for (key, hash) in keys.iter().zip(&mut hashes) {
+                *hash = self.hasher.hash(key);
+                self.index.prefetch(*hash, &guard);
+            }
+            for &hash in &hashes[..keys.len()] {
+                if let Some(at) = self.index.candidate(hash, &guard) {
+                    self.medium.prefetch(at);
+                }
+            }
+        }
+    }
+
     pub(crate) fn get_many<'a>(&'a self, keys: &[&[u8]]) -> Result<Vec<Option<Value<'a>>>> {
         let guard = reclaim::pin();
         let hashes: Vec<u64> = keys.iter().map(|key| self.hasher.hash(key)).collect();

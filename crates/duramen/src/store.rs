@@ -748,6 +748,12 @@ impl<M: Medium> StoreOn<M> {
         Ok(self.get(key)?.is_some())
     }
 
+    /// Hints that these keys are read or written soon: their lines are fetched meanwhile, the misses of all keys
+    /// overlapped. Changes nothing, waits for nothing, and may be wrong.
+    pub fn prefetch(&self, keys: &[&[u8]]) {
+        self.core().prefetch(keys);
+    }
+
     /// The values of several keys, their cache misses overlapped. Each is the key's value at some moment
     /// during the call.
     ///

@@ -19,6 +19,10 @@ pub const DATABASES_MAX: u8 = 128;
 /// Longest user key: the engine's limit less the byte of the database.
 pub const KEY_BYTES_MAX: usize = duramen::KEY_BYTES_MAX - 1;
 
+/// Keys that [`Worker::prefetch`] takes: more than a core has misses under way, few enough that the first lines
+/// fetched are still in the nearest cache when they are used.
+pub const AHEAD_MAX: usize = 16;
+
 // Entries looked at per call of the engine's scan when all keys are wanted.
 const SCAN_ENTRIES: usize = 1024;
 // 65,536 deletes are about 4 MB of batch: small enough to hold, large enough for every test database.
@@ -84,6 +88,7 @@ impl Keyspace {
             grouped: false,
             failed: false,
             uncounted: Vec::new(),
+            ahead: Vec::new(),
         })
     }
 
@@ -131,12 +136,35 @@ pub struct Worker {
     failed: bool,
     // What the group changed. Others may count it only once it is durable: a count tells of writes too.
     pub(crate) uncounted: Vec<(Change, u64)>,
+    // Engine keys of `prefetch`, end to end.
+    ahead: Vec<u8>,
 }
 
 impl Worker {
     /// Begins a transaction that sees the time as `now` (Unix milliseconds) throughout.
     pub fn begin(&mut self, now: u64) -> Txn<'_> {
         Txn::new(self, now)
+    }
+
+    /// Hints that these keys of `db` are used soon, at most [`AHEAD_MAX`] of them: the engine fetches their lines
+    /// meanwhile. Changes nothing.
+    pub fn prefetch<'k>(&mut self, db: u8, keys: impl Iterator<Item = &'k [u8]>) {
+        self.ahead.clear();
+        let mut ends = [0; AHEAD_MAX];
+        let mut count = 0;
+        for (key, end) in keys.zip(&mut ends) {
+            self.ahead.push(db);
+            self.ahead.extend_from_slice(key);
+            *end = self.ahead.len();
+            count += 1;
+        }
+        let mut engine_keys: [&[u8]; AHEAD_MAX] = [&[]; AHEAD_MAX];
+        let mut start = 0;
+        for (engine_key, end) in engine_keys.iter_mut().zip(ends).take(count) {
+            *engine_key = &self.ahead[start..end];
+            start = end;
+        }
+        self.keyspace.store().prefetch(&engine_keys[..count]);
     }
 
     /// Begins a group of transactions that become durable together at [`settle`](Self::settle).

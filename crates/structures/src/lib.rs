@@ -48,7 +48,7 @@ pub mod strings;
 mod txn;
 
 pub use error::{Error, Result};
-pub use keyspace::{DATABASES_DEFAULT, DATABASES_MAX, KEY_BYTES_MAX, KeyCount, Keyspace, Worker};
+pub use keyspace::{AHEAD_MAX, DATABASES_DEFAULT, DATABASES_MAX, KEY_BYTES_MAX, KeyCount, Keyspace, Worker};
 pub use txn::{Found, Outcome, Txn, Watched, string_until};
 
 /// Type of a value, kept in the engine's tag byte. Numbers are part of the stored format.

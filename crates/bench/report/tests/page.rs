@@ -32,7 +32,7 @@ fn a_full_run_shows_every_kind_of_plot_with_axes_and_legend() {
         "what an operation is made of",
         "times the bound",
         "class=\"legend\"",
-        "99.99 %",
+        ">99.99</text>",
         "4 KiB",
         "recommended settings",
     ] {

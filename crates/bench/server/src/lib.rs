@@ -1,3 +1,28 @@
 //! Load over sockets for any server that speaks the Redis or the memcached protocol. It links no engine, so
 //! every server is measured by the same client.
+//!
+//! One thread drives all connections, so that client and server take one core each. Every reply is compared with
+//! what it must be: a wrong reply ends the run, since a server that answers wrongly may be as fast as it likes.
+//!
+//! - *Closed loop*: each connection sends a batch of `pipeline` commands and waits for all its replies. Latency is
+//!   counted from the batch's write.
+//! - *Open loop*: commands are due at a fixed rate whatever the server does. Latency is counted from the moment a
+//!   command was due, so that the wait behind a slow one is part of it (no coordinated omission).
 #![forbid(unsafe_code)]
+
+mod address;
+mod client;
+mod failure;
+mod keys;
+mod plan;
+mod protocol;
+pub mod servers;
+mod versus;
+
+pub use address::Address;
+pub use client::{Outcome, Watch, run};
+pub use failure::{Failure, Result};
+pub use keys::Distribution;
+pub use plan::{Command, Length, Plan};
+pub use protocol::Protocol;
+pub use versus::{Versus, compare};

@@ -5,7 +5,7 @@
 
 use super::errors::StoreFailure;
 use super::{After, Args, Call, CommandError, Entry, Flags, Table, errors};
-use crate::resp::{Protocol, Reply};
+use crate::resp::{Protocol, Reply, ahead};
 use crate::server::Server;
 use crate::session::{Queued, ReplyMode, Session};
 use crate::stats::WorkerStats;
@@ -14,14 +14,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+// Longer keys are copied for longer than a miss takes.
+const AHEAD_KEY_BYTES_MAX: usize = 256;
+
 /// Runs commands for one worker.
 pub struct Dispatcher {
     table: &'static Table,
     server: Arc<Server>,
     worker: Worker,
     stats: Arc<WorkerStats>,
-    // End of the last command: the beginning of the next one of the same batch.
+    // Up to here all time is charged to commands.
     clock: Instant,
+    // The command that runs since then, once or several times in a row.
+    running: Option<usize>,
     now: u64,
     // The store failed during this turn, whichever command noticed.
     failed: Option<CommandError>,
@@ -38,6 +43,7 @@ impl Dispatcher {
             worker,
             stats,
             clock: Instant::now(),
+            running: None,
             now: 0,
             failed: None,
             failed_before: false,
@@ -51,11 +57,24 @@ impl Dispatcher {
         self.now = unix_millis();
     }
 
+    /// Lets the engine fetch what the next commands in `input` need, while they wait for their turn. Gives the bytes
+    /// of the commands that were looked at.
+    pub fn look_ahead(&mut self, session: &Session, input: &[u8]) -> usize {
+        let ahead = ahead::look(input);
+        // For one command there is nothing to overlap with.
+        if ahead.count > 1 {
+            let keys = ahead.keys[..ahead.count].iter().map(|key| &input[key.start..key.end]);
+            self.worker.prefetch(session.db, keys.filter(|key| key.len() <= AHEAD_KEY_BYTES_MAX));
+        }
+        ahead.bytes
+    }
+
     /// Makes what the turn wrote, and what it read from others, durable. Replies may leave after it.
     ///
     /// # Errors
     /// When that failed: what the turn did must not be shown.
     pub fn settle(&mut self) -> Result<(), CommandError> {
+        self.charge();
         let settled = self.worker.settle().map_err(CommandError::from);
         if let Err(error) = &settled {
             self.note(error.clone());
@@ -120,6 +139,10 @@ impl Dispatcher {
 
     fn run(&mut self, entry: &'static Entry, session: &mut Session, args: Args<'_>, out: &mut Vec<u8>) {
         session.command_last = entry.index as u32;
+        if self.running != Some(entry.index) {
+            self.charge();
+            self.running = Some(entry.index);
+        }
         let start = out.len();
         let (db, protocol) = (session.db, session.protocol);
         let failed = loop {
@@ -152,9 +175,6 @@ impl Dispatcher {
         let counters = &self.stats.commands[entry.index];
         counters.calls.add(1);
         self.stats.commands_processed.add(1);
-        let end = Instant::now();
-        counters.nanos.add(end.duration_since(self.clock).as_nanos() as u64);
-        self.clock = end;
         if let Some(error) = failed {
             counters.failed.add(1);
             self.stats.error(error.code());
@@ -187,6 +207,16 @@ impl Dispatcher {
         };
         (running.entry.spec.apply)(&mut call)?;
         Ok(txn.commit()?)
+    }
+
+    /// Charges the time since the last charge to the command that ran. The clock is read when the command changes
+    /// and at the end of a turn, not after each of a pipeline's equal commands: their sum is the same.
+    fn charge(&mut self) {
+        if let Some(index) = self.running.take() {
+            let now = Instant::now();
+            self.stats.commands[index].nanos.add(now.duration_since(self.clock).as_nanos() as u64);
+            self.clock = now;
+        }
     }
 
     fn finish(&mut self, after: After) -> Result<(), CommandError> {

@@ -311,6 +311,17 @@ pub const DIRECTIVES: &[Directive] = &[
             Ok(())
         }
     ),
+    directive!(
+        "duramen-compaction-dead-percent",
+        false,
+        "Percent of the used space that may be dead before compaction begins, 5 to 90. Lower saves space, higher saves \
+         work: at 50 the store takes up to twice what is live.",
+        |c| c.compaction_dead_percent.to_string(),
+        |c, v| {
+            c.compaction_dead_percent = value::integer(v[0], 5, 90)? as u32;
+            Ok(())
+        }
+    ),
     // --- process
     directive!(
         "pidfile",

@@ -44,6 +44,7 @@ pub struct Config {
     pub threads: usize,
     pub recovery_threads: usize,
     pub compaction_rate: u64,
+    pub compaction_dead_percent: u32,
     /// The file it came from; nothing for `-` and for none.
     pub file: Option<PathBuf>,
     /// What whoever starts the server should know about the configuration.
@@ -99,6 +100,7 @@ impl Default for Config {
             threads: 0,
             recovery_threads: 0,
             compaction_rate: 0,
+            compaction_dead_percent: 25,
             file: None,
             notices: Vec::new(),
         }

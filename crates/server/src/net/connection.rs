@@ -205,6 +205,8 @@ impl Connection {
     /// Executes the commands in `input`; gives how many bytes they took.
     fn commands(&mut self, input: &[u8], turn: &mut Turn<'_>) -> usize {
         let mut done = 0;
+        // Commands before this were looked ahead at. The first one is not: most reads hold no other.
+        let mut looked = 1;
         let output_max = match turn.config.client_output_buffer_limit[0].hard_bytes {
             0 => usize::MAX,
             most => most as usize,
@@ -213,6 +215,9 @@ impl Connection {
             if self.session.paused_until.is_some() {
                 self.input_ready = true;
                 break;
+            }
+            if done >= looked {
+                looked = done + turn.dispatcher.look_ahead(&self.session, &input[done..]).max(1);
             }
             let limits = Limits {
                 bulk_bytes_max: turn.config.proto_max_bulk_len,

@@ -205,6 +205,7 @@ fn open_store(config: &Config) -> Result<Keyspace, Error> {
         durability: config.durability,
         recovery_threads: config.recovery_threads,
         compaction_bytes_per_second: config.compaction_rate,
+        compaction_dead_percent: config.compaction_dead_percent,
         ..Options::default()
     };
     let options = match config.maxmemory {

@@ -1,5 +1,6 @@
 //! The Redis protocol: requests from bytes, replies to bytes. Pure: no sockets, no store.
 
+pub mod ahead;
 pub mod inline;
 pub mod reply;
 pub mod request;

@@ -13,6 +13,8 @@ const LINES_MAX: usize = 8;
 // A page of more maps than this is not read; the table has all figures.
 const MAPS_MAX: usize = 12;
 
+const SHARE_MIN: f64 = 0.05;
+
 /// The name of a section's place in the page.
 pub(super) fn id(index: usize) -> String {
     format!("group-{index}")
@@ -122,7 +124,10 @@ fn heat_maps(metric: &str, members: &[Member], shape: &Shape, x: &str, y: &str) 
         values.iter().position(|value| value.total_cmp(&number).is_eq())
     };
     let mut html = String::new();
-    for (label, members) in by(members, |member| shape.label(member, &[x, y])).into_iter().take(MAPS_MAX) {
+    let all = by(members, |member| shape.label(member, &[x, y]));
+    // One map is of what the section says already.
+    let alone = all.len() == 1;
+    for (label, members) in all.into_iter().take(MAPS_MAX) {
         let cell = |member: &Member| {
             let value = member.measurement.metrics.get(metric)?.value;
             // The highest number on top, as on an axis.
@@ -132,7 +137,7 @@ fn heat_maps(metric: &str, members: &[Member], shape: &Shape, x: &str, y: &str) 
         let mut y_names = names(y, &rows);
         y_names.reverse();
         let map = Heat {
-            caption: caption(metric, &label),
+            caption: caption(metric, if alone { "" } else { &label }),
             x_title: scale::words(x),
             y_title: scale::words(y),
             x: names(x, &columns),
@@ -226,6 +231,10 @@ fn curve(name: &str, latency: &Latency) -> Option<Vec<Point>> {
     let mut points = Vec::new();
     for step in histogram.iter_quantiles(5) {
         let share = step.quantile_iterated_to();
+        // The few fastest would stretch the axis downwards; the table tells the very fastest.
+        if share < SHARE_MIN {
+            continue;
+        }
         let x = if share < 1.0 { (-(1.0 - share).log10()).min(end) } else { end };
         let ns = step.value_iterated_to().min(histogram.max());
         let what = if x >= end { "slowest".to_owned() } else { format!("{} %", trimmed(share * 100.0)) };

@@ -18,7 +18,8 @@ const CLOSE: &str = "</tbody></table></div>";
 /// The table of a group: one run's figures, or all runs' beside each other.
 pub(super) fn group(members: &[Member], runs: &[Run]) -> String {
     let table = if runs.len() > 1 { beside(members, runs) } else { single(members) };
-    let mut html = format!("<details open=\"open\"><summary>Figures</summary>{table}</details>");
+    let mut html = constant(members);
+    html.push_str(&format!("<details open=\"open\"><summary>Figures</summary>{table}</details>"));
     let latency = latencies(members, runs.len());
     if !latency.is_empty() {
         html.push_str(&format!("<details open=\"open\"><summary>Latency</summary>{latency}</details>"));
@@ -34,9 +35,36 @@ pub(super) fn group(members: &[Member], runs: &[Run]) -> String {
     html
 }
 
+/// Arguments that are not the same in all members.
+fn varying<'a>(members: &[Member<'a>]) -> Vec<&'a str> {
+    let measurements: Vec<&Measurement> = members.iter().map(|member| member.measurement).collect();
+    let mut names = text::argument_columns(&measurements);
+    let first = members.first().map(|member| &member.measurement.arguments);
+    names.retain(|name| {
+        members.len() == 1
+            || members.iter().any(|m| m.measurement.arguments.get(*name) != first.and_then(|a| a.get(*name)))
+    });
+    names
+}
+
+/// What all members have in common, said once.
+fn constant(members: &[Member]) -> String {
+    let varying = varying(members);
+    let Some(first) = members.first() else { return String::new() };
+    let common = first.measurement.arguments.iter().filter(|(name, _)| !varying.contains(&name.as_str()));
+    let common: Vec<String> = common
+        .map(|(name, value)| format!("{} {}", scale::words(name), scale::argument(name, value)))
+        .collect();
+    if common.is_empty() {
+        String::new()
+    } else {
+        format!("<p class=\"soft\">All with {}.</p>", escape(&common.join(", ")))
+    }
+}
+
 fn single(members: &[Member]) -> String {
     let measurements: Vec<&Measurement> = members.iter().map(|member| member.measurement).collect();
-    let arguments = text::argument_columns(&measurements);
+    let arguments = varying(members);
     let metrics = text::metric_columns(&measurements);
     let bounded = measurements.iter().any(|m| m.bound.is_some());
     let mut html = OPEN.to_owned();
@@ -90,6 +118,7 @@ fn metric_cell(metric: &Metric, scale: Scale) -> String {
 
 /// A row for each figure of each point; a column for each run, and its ratio to the first.
 fn beside(members: &[Member], runs: &[Run]) -> String {
+    let varying = varying(members);
     let mut points: Vec<&Measurement> = Vec::new();
     for member in members {
         if !points.iter().any(|known| same_point(known, member.measurement)) {
@@ -114,7 +143,7 @@ fn beside(members: &[Member], runs: &[Run]) -> String {
         for (name, scale) in text::metric_columns(&all) {
             html.push_str(&format!(
                 "<tr><th scope=\"row\">{}</th><td>{}</td>",
-                escape(&words_of(point)),
+                escape(&words_of(point, &varying)),
                 escape(&scale::words(name))
             ));
             let first = in_run(0).and_then(|m| m.metrics.get(name));
@@ -139,8 +168,8 @@ fn beside(members: &[Member], runs: &[Run]) -> String {
     html + CLOSE
 }
 
-fn words_of(measurement: &Measurement) -> String {
-    let arguments = measurement.arguments.iter();
+fn words_of(measurement: &Measurement, varying: &[&str]) -> String {
+    let arguments = measurement.arguments.iter().filter(|(name, _)| varying.contains(&name.as_str()));
     let arguments =
         arguments.map(|(name, value)| format!(", {} {}", scale::words(name), scale::argument(name, value)));
     measurement.name.clone() + &arguments.collect::<String>()
@@ -160,6 +189,7 @@ fn ratio_cells(first: Option<&Metric>, other: Option<&Metric>) -> String {
 }
 
 fn latencies(members: &[Member], runs: usize) -> String {
+    let varying = varying(members);
     let mut rows = String::new();
     for member in members {
         for (operation, latency) in &member.measurement.latency {
@@ -169,7 +199,7 @@ fn latencies(members: &[Member], runs: usize) -> String {
             }
             rows.push_str(&format!(
                 "<th scope=\"row\">{}</th><td>{}</td>{}</tr>",
-                escape(&words_of(member.measurement)),
+                escape(&words_of(member.measurement, &varying)),
                 escape(operation),
                 latency_cells(latency)
             ));

@@ -56,7 +56,7 @@ impl Axis {
         let mut axis = Self { title: title.to_owned(), low, high, log, ticks: Vec::new() };
         let mut end = f64::NEG_INFINITY;
         for value in values {
-            let (text, at) = (name(value), axis.at(value) * 640.0);
+            let (text, at) = (name(value), axis.at(value) * 410.0);
             let half = super::text_width(&text) / 2.0 + 4.0;
             if at - half > end {
                 end = at + half;
@@ -79,10 +79,16 @@ impl Axis {
 
     /// Of percentiles, so that each nine takes as much room as the first: 0, 90, 99, 99.9 ...
     pub(crate) fn of_percentiles(nines: usize) -> Self {
-        let mut ticks = vec![(0.0, "0 %".to_owned()), (2_f64.log10(), "50 %".to_owned())];
+        let mut ticks = vec![(0.0, "0".to_owned()), (2_f64.log10(), "50".to_owned())];
         ticks.extend((1..=nines).map(|nine| (nine as f64, percent_of_nines(nine))));
         let high = nines as f64;
-        Self { title: "percentile, log of what lies above".to_owned(), low: 0.0, high, log: false, ticks }
+        Self {
+            title: "percentile in %, log of what lies above".to_owned(),
+            low: 0.0,
+            high,
+            log: false,
+            ticks,
+        }
     }
 
     /// Where a value lies, from 0 to 1; below and above for what is outside.
@@ -100,12 +106,12 @@ impl Axis {
     }
 }
 
-/// `90 %`, `99 %`, `99.9 %`.
+/// `90`, `99`, `99.9`.
 fn percent_of_nines(nines: usize) -> String {
     match nines {
-        1 => "90 %".to_owned(),
-        2 => "99 %".to_owned(),
-        more => format!("99.{} %", "9".repeat(more - 2)),
+        1 => "90".to_owned(),
+        2 => "99".to_owned(),
+        more => format!("99.{}", "9".repeat(more - 2)),
     }
 }
 

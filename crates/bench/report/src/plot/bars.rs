@@ -26,7 +26,7 @@ pub(crate) struct Bar {
     pub(crate) high: f64,
 }
 
-const WIDTH: f64 = 740.0;
+const WIDTH: f64 = 640.0;
 const ROW: f64 = 24.0;
 const TOP: f64 = 6.0;
 // Figures stand at the end of their bars.
@@ -155,7 +155,7 @@ pub(crate) fn stacks(caption: &str, stacks: &[Stack]) -> String {
 /// Room for names, and the characters that fit into it.
 fn names_width<'a>(names: impl Iterator<Item = &'a str>) -> (f64, usize) {
     let longest = names.map(|name| name.chars().count()).max().unwrap_or(0);
-    let cut = longest.clamp(4, 42);
+    let cut = longest.clamp(4, 36);
     (cut as f64 * 6.8 + 14.0, cut)
 }
 

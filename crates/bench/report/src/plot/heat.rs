@@ -21,7 +21,7 @@ pub(crate) struct Heat {
     pub(crate) extent: (f64, f64),
 }
 
-const ROW: f64 = 26.0;
+const ROW_MIN: f64 = 26.0;
 const TOP: f64 = 6.0;
 const BOTTOM: f64 = 44.0;
 
@@ -44,13 +44,15 @@ impl Heat {
         }
         let scale = Scale::of(self.extent.1.abs().max(self.extent.0.abs()), self.unit);
         let left = 34.0 + self.y.iter().map(|name| text_width(name)).fold(0.0, f64::max);
+        // Few rows are high, so that the name of their axis has room beside them.
+        let row_height = (text_width(&self.y_title) / self.y.len() as f64).clamp(ROW_MIN, 40.0);
         let names = self.x.iter().map(|name| text_width(name) + 10.0).fold(46.0, f64::max);
         let column = names.max((520.0 / self.x.len() as f64).min(72.0));
         let (width, height) =
-            (left + column * self.x.len() as f64 + 8.0, TOP + ROW * self.y.len() as f64 + BOTTOM);
-        let mut body = self.names(left, column, height);
+            (left + column * self.x.len() as f64 + 8.0, TOP + row_height * self.y.len() as f64 + BOTTOM);
+        let mut body = self.names(left, column, row_height, height);
         for (row, col, value) in cells {
-            let (x, y) = (left + column * *col as f64, TOP + ROW * *row as f64);
+            let (x, y) = (left + column * *col as f64, TOP + row_height * *row as f64);
             let share = self.share(*value);
             let tip = format!(
                 "{} {}, {} {}: {}",
@@ -66,11 +68,11 @@ impl Heat {
                 x + 0.8,
                 y + 0.8,
                 column - 1.6,
-                ROW - 1.6,
+                row_height - 1.6,
                 color(share),
                 escape(&tip),
                 x + column / 2.0,
-                y + ROW / 2.0 + 4.0,
+                y + row_height / 2.0 + 4.0,
                 if share > 0.55 { "#10131a" } else { "#ffffff" },
                 escape(&digits(value / scale.factor))
             ));
@@ -96,10 +98,10 @@ impl Heat {
         share.clamp(0.0, 1.0)
     }
 
-    fn names(&self, left: f64, column: f64, height: f64) -> String {
+    fn names(&self, left: f64, column: f64, row_height: f64, height: f64) -> String {
         let mut names = String::from("<g class=\"names\">");
         for (row, name) in self.y.iter().enumerate() {
-            let y = TOP + ROW * row as f64 + ROW / 2.0 + 4.0;
+            let y = TOP + row_height * (row as f64 + 0.5) + 4.0;
             names.push_str(&format!(
                 "<text x=\"{:.1}\" y=\"{y:.1}\" text-anchor=\"end\">{}</text>",
                 left - 7.0,
@@ -114,7 +116,8 @@ impl Heat {
                 escape(name)
             ));
         }
-        let (x, y) = (left + column * self.x.len() as f64 / 2.0, TOP + ROW * self.y.len() as f64 / 2.0);
+        let (x, y) =
+            (left + column * self.x.len() as f64 / 2.0, TOP + row_height * self.y.len() as f64 / 2.0);
         names.push_str(&format!(
             "<text class=\"title\" x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>\
              <text class=\"title\" transform=\"translate(13 {y:.1}) rotate(-90)\" text-anchor=\"middle\">{}</text></g>",

@@ -28,10 +28,11 @@ pub(crate) struct Point {
     pub(crate) tip: String,
 }
 
-const WIDTH: f64 = 740.0;
-const HEIGHT: f64 = 330.0;
+// Two beside each other on a screen of 1400 pixels.
+const WIDTH: f64 = 512.0;
+const HEIGHT: f64 = 300.0;
 const TOP: f64 = 14.0;
-const RIGHT: f64 = 16.0;
+const RIGHT: f64 = 24.0;
 const BOTTOM: f64 = 48.0;
 
 impl Lines {

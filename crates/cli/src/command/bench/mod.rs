@@ -3,6 +3,7 @@
 pub mod compare;
 pub mod kv;
 pub mod price;
+pub mod server;
 
 use crate::{Answer, Failure};
 use std::path::PathBuf;
@@ -19,6 +20,7 @@ enum Bench {
     Kv(kv::Args),
     Compare(compare::Args),
     Price(price::Args),
+    Server(server::Args),
 }
 
 pub fn run(args: Args) -> Result<Answer, Failure> {
@@ -26,6 +28,7 @@ pub fn run(args: Args) -> Result<Answer, Failure> {
         Bench::Kv(args) => kv::run(args),
         Bench::Compare(args) => compare::run(&args),
         Bench::Price(args) => price::run(&args),
+        Bench::Server(args) => server::run(&args),
     }
 }
 

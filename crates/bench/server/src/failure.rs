@@ -1,0 +1,43 @@
+//! What can stop a load: the words that are on it say what to do.
+
+use std::fmt;
+
+/// Why a load did not run to its end.
+#[derive(Debug)]
+pub struct Failure {
+    message: String,
+    usage: bool,
+}
+
+/// Result of a load.
+pub type Result<T> = std::result::Result<T, Failure>;
+
+impl Failure {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), usage: false }
+    }
+
+    /// The caller asked for something that cannot be.
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self { message: message.into(), usage: true }
+    }
+
+    /// Whether it is the command line that is wrong.
+    pub fn is_usage(&self) -> bool {
+        self.usage
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl From<duramen_bench_report::Error> for Failure {
+    fn from(error: duramen_bench_report::Error) -> Self {
+        Self::new(error.to_string())
+    }
+}

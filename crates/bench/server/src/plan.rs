@@ -1,0 +1,151 @@
+//! What is sent: the knobs of one load.
+
+use crate::keys::Distribution;
+use crate::{Address, Failure, Protocol, Result};
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// What each command is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Sets a key to its value.
+    Set,
+    /// Gets a key, which exists.
+    Get,
+    /// Adds 1 to a counter.
+    Incr,
+    /// Sets ten keys at once.
+    Mset,
+    /// Gets of this many in a hundred, sets otherwise.
+    Mixed(u8),
+}
+
+/// Keys in one MSET, as many as redis-benchmark sets.
+pub(crate) const MSET_KEYS: u64 = 10;
+
+impl FromStr for Command {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text.to_ascii_lowercase().as_str() {
+            "set" => Ok(Self::Set),
+            "get" => Ok(Self::Get),
+            "incr" => Ok(Self::Incr),
+            "mset" => Ok(Self::Mset),
+            "mixed" => Ok(Self::Mixed(80)),
+            other => match other.strip_prefix("mixed:").and_then(|share| share.parse::<u8>().ok()) {
+                Some(share) if share <= 100 => Ok(Self::Mixed(share)),
+                _ => Err(format!(
+                    "{text:?} is no command: wanted set, get, incr, mset, or mixed:N with N gets in a hundred"
+                )),
+            },
+        }
+    }
+}
+
+impl fmt::Display for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Set => f.write_str("SET"),
+            Self::Get => f.write_str("GET"),
+            Self::Incr => f.write_str("INCR"),
+            Self::Mset => write!(f, "MSET {MSET_KEYS}"),
+            Self::Mixed(gets) => write!(f, "{gets} % GET, {} % SET", 100 - gets),
+        }
+    }
+}
+
+/// When a load ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Length {
+    /// After so long.
+    Time(Duration),
+    /// After so many commands.
+    Commands(u64),
+}
+
+/// One load.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Where the server listens.
+    pub address: Address,
+    /// What it speaks.
+    pub protocol: Protocol,
+    /// What is sent.
+    pub command: Command,
+    /// Commands under way on a connection, 1 to 10,000. In a closed loop they are sent as one batch.
+    pub pipeline: u32,
+    /// Connections, 1 to 10,000.
+    pub connections: u32,
+    /// Bytes of a value.
+    pub value_bytes: usize,
+    /// Keys that are chosen from. They are set before, and not counted.
+    pub keys: u64,
+    /// How often each is chosen.
+    pub distribution: Distribution,
+    /// Commands a second in an open loop; closed when absent.
+    pub rate: Option<f64>,
+    /// When to end.
+    pub length: Length,
+    /// Sent before, not counted.
+    pub warm_up: Duration,
+    /// Whether keys are set before. Not when an earlier load has done so.
+    pub load: bool,
+    /// Makes the choice of keys.
+    pub seed: u64,
+}
+
+impl Plan {
+    /// A load with the usual numbers: 50 connections, values of 200 bytes, 100,000 keys, a closed loop, 3 seconds.
+    pub fn new(address: Address, command: Command) -> Self {
+        Self {
+            address,
+            protocol: Protocol::Redis,
+            command,
+            pipeline: 1,
+            connections: 50,
+            value_bytes: 200,
+            keys: 100_000,
+            distribution: Distribution::Uniform,
+            rate: None,
+            length: Length::Time(Duration::from_secs(3)),
+            warm_up: Duration::from_millis(500),
+            load: true,
+            seed: 1,
+        }
+    }
+
+    /// Refuses what cannot be.
+    ///
+    /// # Errors
+    /// With the number, its bounds, and what to do.
+    pub fn check(&self) -> Result<()> {
+        let within = |name: &str, value: u64, low: u64, high: u64| {
+            if (low..=high).contains(&value) {
+                return Ok(());
+            }
+            Err(Failure::usage(format!("{name} is {value}, wanted {low} to {high}")))
+        };
+        within("pipeline", self.pipeline.into(), 1, 10_000)?;
+        within("connections", self.connections.into(), 1, 10_000)?;
+        within("value bytes", self.value_bytes as u64, 1, 64 << 20)?;
+        within("keys", self.keys, 1, 999_999_999_999)?;
+        if self.command == Command::Incr {
+            within("keys of incr", self.keys, 1, 1 << 28)?;
+        }
+        if self.protocol == Protocol::Memcached && self.command == Command::Mset {
+            return Err(Failure::usage("mset is not a command of memcached; choose set with pipelining"));
+        }
+        if let Some(rate) = self.rate
+            && !(rate.is_finite() && rate > 0.0)
+        {
+            return Err(Failure::usage(format!("rate is {rate}, wanted commands a second above 0")));
+        }
+        match self.length {
+            Length::Time(time) if time.is_zero() => Err(Failure::usage("the time to run is 0, wanted more")),
+            Length::Commands(0) => Err(Failure::usage("the number of commands is 0, wanted more")),
+            _ => Ok(()),
+        }
+    }
+}
