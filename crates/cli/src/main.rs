@@ -78,6 +78,9 @@ fn main() -> ExitCode {
 
 /// The server tells whose matter its errors are; all others are about a store or a file.
 fn code(error: &(dyn std::error::Error + 'static)) -> u8 {
+    if let Some(error) = error.downcast_ref::<duramen_bench_memory::Error>() {
+        return if error.kind() == duramen_bench_memory::ErrorKind::InvalidInput { 2 } else { 3 };
+    }
     error.downcast_ref::<duramen_server::Error>().map_or(3, |error| error.kind().exit_code())
 }
 

@@ -23,6 +23,7 @@ mod workload;
 mod yaml;
 
 pub use bounds::{Bounds, bounds, persists_of};
+pub use duramen_media::Error as MediumError;
 pub use error::{Error, ErrorKind, Result};
 pub use place::{Target, available_memory};
 pub use plan::{Benchmark, Overrides, Part, benchmarks, knobs, parse_bytes};

@@ -199,6 +199,16 @@ impl Bench {
         Ok(())
     }
 
+    /// What makes a store durable on the medium, once something ran.
+    pub fn granularity(&self) -> Option<Granularity> {
+        self.medium().map(Medium::granularity)
+    }
+
+    /// What the operator could do for speed, if anything.
+    pub fn advice(&self) -> Option<String> {
+        self.medium().and_then(Mapped::small_pages_advice)
+    }
+
     /// Whether the medium's stores become durable by writing back pages.
     pub fn is_paged(&self) -> bool {
         self.medium().is_some_and(|medium| medium.granularity() == Granularity::Page)

@@ -1,6 +1,8 @@
 //! `duramen bench`: measures, and shows what was measured. One file per instrument.
 
 pub mod compare;
+pub mod mem;
+pub mod model;
 pub mod price;
 
 use crate::{Answer, Failure};
@@ -15,12 +17,16 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum Bench {
+    Mem(Box<mem::Args>),
+    Model(model::Args),
     Compare(compare::Args),
     Price(price::Args),
 }
 
 pub fn run(args: Args) -> Result<Answer, Failure> {
     match args.bench {
+        Bench::Mem(args) => mem::run(&args),
+        Bench::Model(args) => model::run(&args),
         Bench::Compare(args) => compare::run(&args),
         Bench::Price(args) => price::run(&args),
     }
