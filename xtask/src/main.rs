@@ -5,12 +5,14 @@
 //! | `tidy` | documents, dependency edges and sources keep the rules that no compiler checks |
 //! | `side-by-side` | `duramen serve` answers as Debian's redis-server does, byte by byte |
 //! | `crash` | no power failure or kill at any persist point of a simulated medium breaks a promise |
+//! | `bench-mem-check` | `duramen bench mem` agrees with independent tools on the same range |
 //! | `torture` | what was acknowledged survives SIGKILL, and nothing else comes back |
 //!
 //! Exit codes: 0 nothing found, 1 something found, 2 the check could not be run.
 
 #![forbid(unsafe_code)]
 
+mod bench_mem_check;
 mod digest;
 mod failure;
 mod random;
@@ -96,6 +98,22 @@ enum Check {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Compares duramen bench mem with independent tools in turns; a quiet machine is needed
+    #[command(name = "bench-mem-check")]
+    MemoryFigures {
+        /// Rounds of each tool
+        #[arg(long, default_value_t = 7)]
+        rounds: usize,
+        /// Mebibytes of memory
+        #[arg(long, default_value_t = 1024)]
+        mebibytes: u64,
+        /// Seconds of one run
+        #[arg(long, default_value_t = 1.0)]
+        seconds: f64,
+        /// The duramen program [default: built now]
+        #[arg(long, value_name = "PATH")]
+        duramen: Option<PathBuf>,
+    },
     /// The process that the torture kills
     #[command(hide = true)]
     TortureChild(torture::child::Settings),
@@ -126,6 +144,10 @@ fn run(check: Check) -> Result<bool> {
             torture::run(&torture::Settings { seconds, medium, durability, seed, writers, part, duramen })
         }
         Check::Crash { mutants, arguments } => crash(mutants, &arguments),
+        Check::MemoryFigures { rounds, mebibytes, seconds, duramen } => {
+            let settings = bench_mem_check::Settings { rounds, mebibytes, seconds, duramen };
+            bench_mem_check::run(&repository(), &settings)
+        }
         Check::TortureChild(settings) => torture::child::run(&settings),
     }
 }

@@ -92,11 +92,13 @@ pub fn verdict(run: &Run, granularity: Granularity, bounds: Option<&Bounds>) -> 
     // "dram" is what people call it; a configuration file calls it volatile.
     settings.insert("medium.kind".to_owned(), if kind == "dram" { "volatile".to_owned() } else { kind });
     settings.insert("medium.persist-step".to_owned(), persist_step(granularity, wide.as_ref()).to_owned());
+    // More threads than cores may win by chance; a server gains nothing by them.
+    let bounded = |threads: u64| threads.min(run.machine.cores.max(1)).to_string();
     if let Some(threads) = read_threads {
-        settings.insert("engine.recovery-threads".to_owned(), threads.to_string());
+        settings.insert("engine.recovery-threads".to_owned(), bounded(threads));
     }
     if let Some(threads) = write_threads.max(read_threads) {
-        settings.insert("engine.threads".to_owned(), threads.to_string());
+        settings.insert("engine.threads".to_owned(), bounded(threads));
     }
     let load = bounds.map_or(String::new(), |b| format!(", {} for a random load", ns(b.load_ns)));
     let read = best("sequential_read").map_or(String::new(), |f| figure(f.value, Unit::BytesPerSecond));
@@ -204,7 +206,7 @@ pub fn profile(run: &Run) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use duramen_bench_report::{Better, Medium, Metric};
+    use duramen_bench_report::{Better, Machine, Medium, Metric};
 
     fn run() -> Run {
         let point = |group: &str, size: u64, threads: u64, persist: &str, bandwidth: f64| {
@@ -239,7 +241,12 @@ mod tests {
                 if persist == "cache" { 9e7 } else { 5e7 },
             ));
         }
-        Run { medium: Medium { kind: "shm".into(), ..Medium::default() }, measurements, ..Run::default() }
+        Run {
+            medium: Medium { kind: "shm".into(), ..Medium::default() },
+            measurements,
+            machine: Machine { cores: 2, ..Machine::default() },
+            ..Run::default()
+        }
     }
 
     #[test]

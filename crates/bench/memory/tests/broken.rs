@@ -27,7 +27,8 @@ fn every_broken_file_is_refused_with_its_message() {
 
 #[test]
 fn the_published_example_is_read_unchanged() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../testdata/bench/hash_index_published.yaml");
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../testdata/bench/hash_index_published.yaml");
     let text = std::fs::read_to_string(path).unwrap();
     let smaller = Overrides { memory_range: Some(1 << 30), ..Overrides::default() };
     assert_eq!(benchmarks("hash_index_published.yaml", &text, &smaller).unwrap().len(), 3);
