@@ -11,6 +11,7 @@
 //! | `sanitize` | no data race and no misuse of memory under stress |
 //! | `stress` | many threads, every read verified, for as long as wanted |
 //! | `bench-peers` | nothing: it measures Duramen beside other engines |
+//! | `bench-mem-check` | `duramen bench mem` agrees with independent tools on the same range |
 //! | `torture` | what was acknowledged survives SIGKILL, and nothing else comes back |
 //! | `power-cut` | the same when a machine with a real DAX device, DAX file system or disk loses its power |
 //!
@@ -20,6 +21,7 @@
 
 mod coverage;
 mod checking;
+mod bench_mem_check;
 mod digest;
 mod failure;
 mod power_cut;
@@ -183,6 +185,22 @@ enum Check {
         #[arg(long, default_value_t = 9)]
         minutes: u64,
     },
+    /// Compares duramen bench mem with independent tools in turns; a quiet machine is needed
+    #[command(name = "bench-mem-check")]
+    MemoryFigures {
+        /// Rounds of each tool
+        #[arg(long, default_value_t = 7)]
+        rounds: usize,
+        /// Mebibytes of memory
+        #[arg(long, default_value_t = 1024)]
+        mebibytes: u64,
+        /// Seconds of one run
+        #[arg(long, default_value_t = 1.0)]
+        seconds: f64,
+        /// The duramen program [default: built now]
+        #[arg(long, value_name = "PATH")]
+        duramen: Option<PathBuf>,
+    },
     /// The process that the torture kills
     #[command(hide = true)]
     TortureChild(torture::child::Settings),
@@ -234,6 +252,10 @@ fn run(check: Check) -> Result<bool> {
         }
         Check::Stress { seed, minutes } => checking::stress(&repository(), seed, minutes),
         Check::BenchPeers { arguments } => bench_peers(&arguments),
+        Check::MemoryFigures { rounds, mebibytes, seconds, duramen } => {
+            let settings = bench_mem_check::Settings { rounds, mebibytes, seconds, duramen };
+            bench_mem_check::run(&repository(), &settings)
+        }
         Check::TortureChild(settings) => torture::child::run(&settings),
     }
 }

@@ -147,6 +147,77 @@ impl Options {
             .map_err(|e| e.context(&format!("cannot open store {}", path.display())))
     }
 
+    /// Options from the text of a profile, as `duramen bench mem --tune FILE` writes it; what it does not name
+    /// keeps its default.
+    ///
+    /// A profile is a small subset of TOML: comments, `[medium]` and `[engine]`, and lines of `key = value` with a
+    /// word in quotes, a number, or true or false. `medium`: `kind`, `persist-step`, `stripe-bytes`, `ways`,
+    /// `prefault`. `engine`: `recovery-threads`, `unit-bytes`, and `threads`, which is the server's and ignored here.
+    ///
+    /// ```
+    /// let options = duramen::Options::from_profile("[medium]\nkind = \"shm\"\n[engine]\nrecovery-threads = 2\n")?;
+    /// assert_eq!(options.recovery_threads, 2);
+    /// # Ok::<(), duramen::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidInput`, with the line, what was found and what is allowed.
+    pub fn from_profile(text: &str) -> Result<Self> {
+        let mut options = Self::default();
+        let mut section = "";
+        for (index, line) in text.lines().enumerate() {
+            let line = line.trim();
+            let wrong = |why: String| Error::invalid(format!("profile line {}: {line:?}: {why}", index + 1));
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+                section = name;
+                if !matches!(section, "medium" | "engine") {
+                    return Err(wrong("there is no such section; there are medium and engine".to_owned()));
+                }
+                continue;
+            }
+            let Some((key, value)) = line.split_once('=') else {
+                return Err(wrong("wanted key = value".to_owned()));
+            };
+            let (key, value) = (key.trim(), value.trim());
+            let value = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(value);
+            options.set_from_profile(section, key, value).map_err(wrong)?;
+        }
+        Ok(options)
+    }
+
+    fn set_from_profile(&mut self, section: &str, key: &str, value: &str) -> std::result::Result<(), String> {
+        fn parsed<T: std::str::FromStr>(value: &str, wanted: &str) -> std::result::Result<T, String> {
+            value.parse().map_err(|_| format!("found {value:?}, wanted {wanted}"))
+        }
+        match (section, key) {
+            ("medium", "kind") => {
+                self.medium = value.parse().map_err(|error: duramen_media::Error| error.to_string())?;
+            }
+            ("medium", "persist-step") if value == "auto" => self.persist_step = None,
+            ("medium", "persist-step") => {
+                let step = value.parse().map_err(|error: duramen_media::Error| error.to_string())?;
+                self.persist_step = Some(step);
+            }
+            ("medium", "stripe-bytes") => self.stripe_bytes = Some(parsed(value, "a number of bytes")?),
+            ("medium", "ways") => self.ways = Some(parsed(value, "a number")?),
+            ("medium", "prefault") => self.prefault = parsed(value, "true or false")?,
+            ("engine", "recovery-threads") => self.recovery_threads = parsed(value, "a number")?,
+            ("engine", "unit-bytes") => self.unit_bytes = Some(parsed(value, "a number of bytes")?),
+            ("engine", "threads") => {
+                parsed::<usize>(value, "a number")?;
+            }
+            ("medium", _) => {
+                return Err("wanted kind, persist-step, stripe-bytes, ways or prefault".to_owned());
+            }
+            ("engine", _) => return Err("wanted recovery-threads, unit-bytes or threads".to_owned()),
+            _ => return Err("it stands before any section; begin with [medium] or [engine]".to_owned()),
+        }
+        Ok(())
+    }
+
     /// Opens the medium alone.
     pub(crate) fn open_medium(&self, path: &Path) -> Result<Mapped> {
         let media = MediaOptions {
@@ -193,5 +264,44 @@ impl Options {
             ));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_profile_sets_what_it_names() {
+        let text = "# made by bench mem\n\n[medium]\nkind = \"devdax\"\npersist-step = \"order-only\"\nways=12\n\
+                    prefault = false\n[engine]\nrecovery-threads = 3\nthreads = 8\nunit-bytes = 4096\n";
+        let options = Options::from_profile(text).unwrap();
+        assert_eq!(
+            (options.medium, options.persist_step),
+            (MediumKind::Devdax, Some(PersistStep::OrderOnly))
+        );
+        assert_eq!((options.ways, options.prefault, options.recovery_threads), (Some(12), false, 3));
+        assert_eq!(options.unit_bytes, Some(4096));
+        let options = Options::from_profile("[medium]\npersist-step = \"auto\"\n").unwrap();
+        assert_eq!(options.persist_step, None);
+    }
+
+    #[test]
+    fn a_wrong_profile_names_line_found_and_wanted() {
+        for (text, wanted) in [
+            (
+                "[medium]\nkind = \"floppy\"\n",
+                "profile line 2: \"kind = \\\"floppy\\\"\": medium \"floppy\" is unknown",
+            ),
+            ("\n[mdium]\n", "profile line 2: \"[mdium]\": there is no such section"),
+            ("ways = 3\n", "begin with [medium]"),
+            ("[medium]\nspeed = 3\n", "wanted kind, persist-step"),
+            ("[engine]\nrecovery-threads = many\n", "found \"many\", wanted a number"),
+            ("[engine]\nnothing\n", "wanted key = value"),
+        ] {
+            let error = Options::from_profile(text).unwrap_err();
+            assert_eq!(error.kind(), crate::ErrorKind::InvalidInput);
+            assert!(error.to_string().contains(wanted), "{text}: {error}");
+        }
     }
 }

@@ -1,5 +1,12 @@
 //! What a byte-addressable memory can do: workloads described in YAML, inner loops that do nothing but the
 //! access, and a verdict. Works over `duramen-media`, never over the engine.
+//!
+//! | to | use |
+//! |---|---|
+//! | read workload files | [`benchmarks`], [`suite`] |
+//! | run one | [`Bench::run`] on a [`Target`] |
+//! | tell what was found | [`measurements`], [`verdict`], [`profile`] |
+//! | get the bare costs of a medium beside another measurement | [`bounds`] |
 
 mod address;
 mod bounds;
@@ -7,15 +14,22 @@ mod error;
 pub mod kernel;
 mod place;
 mod plan;
+mod record;
 mod run;
+mod suite;
 mod tier;
+mod verdict;
 mod workload;
 mod yaml;
 
 pub use bounds::{Bounds, bounds, persists_of};
+pub use duramen_media::Error as MediumError;
 pub use error::{Error, ErrorKind, Result};
 pub use place::{Target, available_memory};
 pub use plan::{Benchmark, Overrides, Part, benchmarks, knobs, parse_bytes};
+pub use record::{measurements, medium};
 pub use run::{Bench, Outcome, Unwatched, Watch};
+pub use suite::{PATTERNS, SUITE, built_in, persist_with, suite};
 pub use tier::{Node, Placing, allowed_cores, nodes};
+pub use verdict::{profile, verdict};
 pub use workload::{CustomStep, Distribution, Mode, NumaPattern, Operation, Pin, StepKind, Workload};

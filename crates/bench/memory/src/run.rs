@@ -122,6 +122,15 @@ impl Bench {
     pub fn run(&mut self, benchmark: &Benchmark, watch: &dyn Watch) -> Result<Vec<Outcome>> {
         let workloads: Vec<&Workload> = benchmark.parts.iter().map(|part| &part.workload).collect();
         let Some(first) = workloads.first().copied() else { return Ok(Vec::new()) };
+        for persist in workloads.iter().flat_map(|workload| workload.persists()) {
+            if let Some(flag) = persist.missing() {
+                return Err(Error::invalid(format!(
+                    "benchmark `{}`: {persist} needs a CPU with {flag}, and this one lacks it; use another persist \
+                     instruction",
+                    benchmark.name
+                )));
+            }
+        }
         let placings: Vec<Placing> =
             workloads.iter().map(|w| Placing::of(w, self.target.home())).collect::<Result<_>>()?;
         let ranges = |of: fn(&Workload) -> u64| {
@@ -188,6 +197,16 @@ impl Bench {
             self.dram = Some((open_dram(dram_bytes, workload)?, workload.dram_huge_pages));
         }
         Ok(())
+    }
+
+    /// What makes a store durable on the medium, once something ran.
+    pub fn granularity(&self) -> Option<Granularity> {
+        self.medium().map(Medium::granularity)
+    }
+
+    /// What the operator could do for speed, if anything.
+    pub fn advice(&self) -> Option<String> {
+        self.medium().and_then(Mapped::small_pages_advice)
     }
 
     /// Whether the medium's stores become durable by writing back pages.

@@ -271,14 +271,6 @@ impl Workload {
         self.check_threads()?;
         self.check_order(&given)?;
         self.check_dram()?;
-        for persist in self.persists() {
-            if let Some(flag) = persist.missing() {
-                return Err((
-                    "persist_instruction",
-                    format!("{persist} needs a CPU with {flag}; this one lacks it"),
-                ));
-            }
-        }
         if let Some(width) = self.instruction_set
             && !Width::available().contains(&width)
         {

@@ -25,6 +25,10 @@ pub fn help() -> String {
         let _ = writeln!(text, "  {} (now: {})", directive.name, quoted(&(directive.get)(&config)));
         let _ = writeln!(text, "      {}", directive.text);
     }
+    text.push_str(
+        "\n  --tune FILE\n      Settings for this medium as duramen bench mem --tune FILE writes them; on the command line \
+         only, and what\n      stands behind it wins.\n",
+    );
     text.push_str("\nExit codes: 0 clean shutdown, 1 system, 2 configuration, 3 store, 4 address.\n");
     text
 }
@@ -66,6 +70,16 @@ impl Config {
             }
             let values: Vec<&str> = values.iter().map(String::as_str).collect();
             let text = format!("--{name} {}", values.join(" "));
+            if name == "tune" {
+                let [profile] = values.as_slice() else {
+                    return Err(configuration(format!(
+                        "argument '{}': wanted one file, as duramen bench mem --tune writes it",
+                        text.trim_end()
+                    )));
+                };
+                config.load_toml(profile, &read(profile)?)?;
+                continue;
+            }
             config
                 .set(name, &values)
                 .map_err(|why| configuration(format!("argument '{}': {why}", text.trim_end())))?;
@@ -322,6 +336,23 @@ mod tests {
         }
         assert!(from(&["--port"], &[]).unwrap_err().contains("wrong number of arguments"));
         assert!(from(&["a.conf.missing"], &[]).unwrap_err().contains("a.conf.missing"));
+    }
+
+    #[test]
+    fn a_profile_is_read_where_it_stands_on_the_command_line() {
+        let profile = "# made by bench mem\n[medium]\nkind = \"shm\"\npersist-step = \"auto\"\n[engine]\n\
+                       recovery-threads = 2\nthreads = 2\n";
+        let (_dir, path) = file("profile", profile);
+        let config = from(&["--threads", "9", "--tune", &path, "--duramen-recovery-threads", "3"], &[]);
+        assert!(config.is_err(), "threads is no directive of Redis");
+        let config =
+            from(&["--duramen-threads", "9", "--tune", &path, "--duramen-recovery-threads", "3"], &[]);
+        let config = config.unwrap();
+        assert_eq!((config.threads, config.recovery_threads, config.medium), (2, 3, MediumKind::Shm));
+        assert!(from(&["--tune"], &[]).unwrap_err().contains("wanted one file"));
+        assert!(from(&["--tune", "missing.toml"], &[]).unwrap_err().contains("missing.toml"));
+        let (_dir, path) = file("profile", "[medium]\nspeed = 3\n");
+        assert!(from(&["--tune", &path], &[]).unwrap_err().contains("speed"));
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 pub mod compare;
 pub mod kv;
+pub mod mem;
+pub mod model;
 pub mod price;
 pub mod server;
 
@@ -18,6 +20,8 @@ pub struct Args {
 #[derive(clap::Subcommand)]
 enum Bench {
     Kv(kv::Args),
+    Mem(Box<mem::Args>),
+    Model(model::Args),
     Compare(compare::Args),
     Price(price::Args),
     Server(server::Args),
@@ -26,6 +30,8 @@ enum Bench {
 pub fn run(args: Args) -> Result<Answer, Failure> {
     match args.bench {
         Bench::Kv(args) => kv::run(args),
+        Bench::Mem(args) => mem::run(&args),
+        Bench::Model(args) => model::run(&args),
         Bench::Compare(args) => compare::run(&args),
         Bench::Price(args) => price::run(&args),
         Bench::Server(args) => server::run(&args),

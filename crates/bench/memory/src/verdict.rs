@@ -1,0 +1,284 @@
+//! The one page that follows from a run of the suite: what this medium is, and how to set Duramen for it.
+
+use crate::bounds::Bounds;
+use crate::kernel::Persist;
+use duramen_bench_report::{Argument, Finding, Measurement, Run, Unit, Verdict, figure};
+use duramen_media::Granularity;
+
+/// A point within so much of the best counts as good as it: runs of one point differ by that much.
+const AS_GOOD: f64 = 0.95;
+
+/// What a figure belongs to.
+struct Found {
+    value: f64,
+    size: u64,
+    threads: u64,
+    persist: String,
+}
+
+/// The conclusion from `run`, whose medium has `granularity`, and the bounds where they were measured.
+pub fn verdict(run: &Run, granularity: Granularity, bounds: Option<&Bounds>) -> Verdict {
+    let mut verdict = Verdict::default();
+    let mut say = |title: &str, value: String, detail: String| {
+        verdict.findings.push(Finding { title: title.to_owned(), value, detail });
+    };
+    let best =
+        |group: &str| of(run, group, "bandwidth").into_iter().max_by(|a, b| a.value.total_cmp(&b.value));
+    for (group, title) in [
+        ("sequential_read", "sequential read"),
+        ("sequential_write", "sequential write"),
+        ("random_read", "random read"),
+        ("random_write", "random write"),
+    ] {
+        if let Some(found) = best(group) {
+            let at = format!("at {} and {} threads", size_text(found.size), found.threads);
+            say(title, figure(found.value, Unit::BytesPerSecond), at);
+        }
+    }
+    if let Some(bounds) = bounds {
+        let persist = |p: Persist| format!("persisted by {}", p.instruction());
+        say(
+            "L, latency of a random load",
+            ns(bounds.load_ns),
+            "64 bytes, each address known after the last load".into(),
+        );
+        say("W, append of 256 bytes", ns(bounds.append_ns), persist(bounds.append_persist));
+        say(
+            "R, store of 8 bytes",
+            ns(bounds.store_ns),
+            format!("at a random line, {}", persist(bounds.store_persist)),
+        );
+    }
+    for (group, title) in [("random_read", "best size to read"), ("random_write", "best size to write")] {
+        if let Some(size) = least_good(&of(run, group, "bandwidth"), |found| found.size) {
+            say(title, size_text(size), "the least with 95 % of the best random bandwidth".into());
+        }
+    }
+    let read_threads = least_good(&of(run, "sequential_read", "bandwidth"), |found| found.threads);
+    let write_threads = least_good(&of(run, "sequential_write", "bandwidth"), |found| found.threads);
+    if let (Some(read), Some(write)) = (read_threads, write_threads) {
+        say(
+            "threads to saturate",
+            format!("{read} reading, {write} writing"),
+            "95 % of the best bandwidth".into(),
+        );
+    }
+    let cheapest = |group: &str, size: u64| {
+        let mut all = of(run, group, "time");
+        all.retain(|found| found.size == size);
+        // A plain store makes nothing durable where a line must be flushed.
+        all.retain(|found| found.persist != "none");
+        all.into_iter().min_by(|a, b| a.value.total_cmp(&b.value))
+    };
+    let (wide, small) = (cheapest("persist_sequential_write", 256), cheapest("persist_random_write", 8));
+    if let (Some(wide), Some(small)) = (&wide, &small) {
+        say(
+            "best persist instruction",
+            wide.persist.clone(),
+            format!(
+                "256 bytes in {}; for 8 bytes at random {} in {}",
+                ns(wide.value),
+                small.persist,
+                ns(small.value)
+            ),
+        );
+    }
+    say("granularity", granularity.to_string(), meaning(granularity).into());
+    if let Some((value, detail)) = flushing(run, granularity) {
+        say("does flushing pay", value, detail);
+    }
+    let kind = run.medium.kind.clone();
+    let settings = &mut verdict.settings;
+    // "dram" is what people call it; a configuration file calls it volatile.
+    settings.insert("medium.kind".to_owned(), if kind == "dram" { "volatile".to_owned() } else { kind });
+    settings.insert("medium.persist-step".to_owned(), persist_step(granularity, wide.as_ref()).to_owned());
+    // More threads than cores may win by chance; a server gains nothing by them.
+    let bounded = |threads: u64| threads.min(run.machine.cores.max(1)).to_string();
+    if let Some(threads) = read_threads {
+        settings.insert("engine.recovery-threads".to_owned(), bounded(threads));
+    }
+    if let Some(threads) = write_threads.max(read_threads) {
+        settings.insert("engine.threads".to_owned(), bounded(threads));
+    }
+    let load = bounds.map_or(String::new(), |b| format!(", {} for a random load", ns(b.load_ns)));
+    let read = best("sequential_read").map_or(String::new(), |f| figure(f.value, Unit::BytesPerSecond));
+    let write = best("sequential_write").map_or(String::new(), |f| figure(f.value, Unit::BytesPerSecond));
+    verdict.summary = format!("{} reads {read} and writes {write}{load}.", run.medium.kind);
+    verdict
+}
+
+fn ns(value: f64) -> String {
+    figure(value, Unit::Nanoseconds)
+}
+
+fn meaning(granularity: Granularity) -> &'static str {
+    match granularity {
+        Granularity::Byte => "a store is where it will stay as soon as it is visible: only order matters",
+        Granularity::CacheLine => "a store survives a power failure once its lines are flushed and drained",
+        Granularity::Page => "a store survives a power failure once its pages are written back",
+    }
+}
+
+/// The figures of one group.
+fn of(run: &Run, group: &str, metric: &str) -> Vec<Found> {
+    let number =
+        |m: &Measurement, name: &str| m.arguments.get(name).and_then(Argument::number).unwrap_or(1.0) as u64;
+    run.measurements
+        .iter()
+        .filter(|m| m.group == group)
+        .filter_map(|m| {
+            Some(Found {
+                value: m.metrics.get(metric)?.value,
+                size: number(m, "access_size"),
+                threads: number(m, "number_threads"),
+                persist: m.arguments.get("persist_instruction").map_or(String::new(), ToString::to_string),
+            })
+        })
+        .collect()
+}
+
+/// The least `key` among the points that are as good as the best.
+fn least_good(found: &[Found], key: impl Fn(&Found) -> u64) -> Option<u64> {
+    let best = found.iter().map(|f| f.value).fold(0.0, f64::max);
+    found.iter().filter(|f| f.value >= AS_GOOD * best).map(key).min()
+}
+
+/// Whether writing lines back pays where it is not needed, or what it costs where it is.
+fn flushing(run: &Run, granularity: Granularity) -> Option<(String, String)> {
+    let all = of(run, "persist_sequential_write", "bandwidth");
+    let best = |plain: bool| {
+        all.iter().filter(|f| (f.persist == "none") == plain).max_by(|a, b| a.value.total_cmp(&b.value))
+    };
+    let (plain, flushed) = (best(true)?, best(false)?);
+    let ratio = flushed.value / plain.value;
+    let detail = format!(
+        "{} with {} at {}, {} without at {}",
+        figure(flushed.value, Unit::BytesPerSecond),
+        flushed.persist,
+        size_text(flushed.size),
+        figure(plain.value, Unit::BytesPerSecond),
+        size_text(plain.size)
+    );
+    let value = match granularity {
+        Granularity::CacheLine => format!("needed; {ratio:.2} times the bandwidth of plain stores"),
+        Granularity::Byte if ratio > 1.05 => {
+            format!("yes: {ratio:.2} times the bandwidth, though durability needs none")
+        }
+        Granularity::Byte => format!("no: {ratio:.2} times the bandwidth of plain stores"),
+        Granularity::Page => format!("no: only write-back of pages makes stores durable ({ratio:.2} times)"),
+    };
+    Some((value, detail))
+}
+
+fn size_text(bytes: u64) -> String {
+    crate::error::bytes_text(bytes)
+}
+
+/// The engine's step; `auto` flushes short records and stores long ones past the cache.
+fn persist_step(granularity: Granularity, wide: Option<&Found>) -> &'static str {
+    match (granularity, wide.map(|found| found.persist.as_str())) {
+        (Granularity::CacheLine, Some("cache")) if cfg!(target_arch = "x86_64") => "clwb",
+        (Granularity::CacheLine, Some("cache_invalidate")) if cfg!(target_arch = "x86_64") => "clflushopt",
+        _ => "auto",
+    }
+}
+
+/// The settings of a verdict as a file that `duramen serve --tune FILE` and `Options::from_profile` read.
+pub fn profile(run: &Run) -> Option<String> {
+    let verdict = run.verdict.as_ref()?;
+    let mut text = format!("# Recommended by {} {} for {}.\n", run.tool, run.version, run.medium.kind);
+    for section in ["medium", "engine"] {
+        text.push_str(&format!("\n[{section}]\n"));
+        for (name, value) in &verdict.settings {
+            if let Some(key) = name.strip_prefix(section).and_then(|rest| rest.strip_prefix('.')) {
+                let number = value.parse::<u64>().is_ok();
+                text.push_str(&if number {
+                    format!("{key} = {value}\n")
+                } else {
+                    format!("{key} = \"{value}\"\n")
+                });
+            }
+        }
+    }
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use duramen_bench_report::{Better, Machine, Medium, Metric};
+
+    fn run() -> Run {
+        let point = |group: &str, size: u64, threads: u64, persist: &str, bandwidth: f64| {
+            let mut m =
+                Measurement::new(group, group).with("access_size", size).with("number_threads", threads);
+            if !persist.is_empty() {
+                m = m.with("persist_instruction", persist);
+            }
+            m.metrics
+                .insert("bandwidth".into(), Metric::once(bandwidth, Unit::BytesPerSecond, Better::Higher));
+            let time = size as f64 * threads as f64 * 1e9 / bandwidth;
+            m.metrics.insert("time".into(), Metric::once(time, Unit::Nanoseconds, Better::Lower));
+            m
+        };
+        let mut measurements = Vec::new();
+        for (threads, rate) in [(1, 5e9), (2, 9.8e9), (4, 1e10)] {
+            measurements.push(point("sequential_read", 4096, threads, "", rate));
+            measurements.push(point("sequential_write", 4096, threads, "", rate / (threads as f64)));
+        }
+        for (size, rate) in [(64, 1e9), (256, 3e9), (1024, 3.1e9), (4096, 3.15e9)] {
+            measurements.push(point("random_read", size, 1, "", rate));
+            measurements.push(point("random_write", size, 1, "", rate / 2.0));
+        }
+        for (persist, rate) in [("cache", 2e9), ("cache_invalidate", 1e9), ("no_cache", 3e9), ("none", 2.5e9)]
+        {
+            measurements.push(point("persist_sequential_write", 256, 1, persist, rate));
+            measurements.push(point(
+                "persist_random_write",
+                8,
+                1,
+                persist,
+                if persist == "cache" { 9e7 } else { 5e7 },
+            ));
+        }
+        Run {
+            medium: Medium { kind: "shm".into(), ..Medium::default() },
+            measurements,
+            machine: Machine { cores: 2, ..Machine::default() },
+            ..Run::default()
+        }
+    }
+
+    #[test]
+    fn the_page_follows_from_the_figures() {
+        let found = verdict(&run(), Granularity::Byte, None);
+        let value = |title: &str| {
+            let finding = found.findings.iter().find(|f| f.title == title).unwrap();
+            (finding.value.as_str(), finding.detail.as_str())
+        };
+        assert_eq!(value("best size to read").0, "256 bytes");
+        assert_eq!(value("threads to saturate").0, "2 reading, 1 writing");
+        assert_eq!(value("best persist instruction").0, "no_cache");
+        assert!(value("best persist instruction").1.contains("at random cache in"));
+        assert!(value("does flushing pay").0.starts_with("yes: 1.20 times"));
+        assert_eq!(found.settings["medium.persist-step"], "auto");
+        assert_eq!(found.settings["engine.recovery-threads"], "2");
+        let found = verdict(&run(), Granularity::CacheLine, None);
+        assert!(found.findings.iter().any(|f| f.value.starts_with("needed")));
+    }
+
+    #[test]
+    fn a_profile_has_sections_of_simple_lines() {
+        let mut run = run();
+        run.verdict = Some(verdict(&run, Granularity::Byte, None));
+        let text = profile(&run).unwrap();
+        assert!(text.contains("[medium]\nkind = \"shm\"\npersist-step = \"auto\"\n"), "{text}");
+        assert!(text.contains("[engine]\nrecovery-threads = 2\nthreads = 2\n"), "{text}");
+    }
+
+    #[test]
+    fn an_empty_run_gives_a_verdict_without_figures() {
+        let found = verdict(&Run::default(), Granularity::Page, None);
+        assert_eq!(found.findings.len(), 1);
+    }
+}
