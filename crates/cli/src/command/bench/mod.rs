@@ -18,7 +18,7 @@ pub struct Args {
 enum Bench {
     Compare(compare::Args),
     Price(price::Args),
-    Server(server::Args),
+    Server(Box<server::Args>),
 }
 
 pub fn run(args: Args) -> Result<Answer, Failure> {
