@@ -24,7 +24,7 @@ enum Bench {
     Model(model::Args),
     Compare(compare::Args),
     Price(price::Args),
-    Server(server::Args),
+    Server(Box<server::Args>),
 }
 
 pub fn run(args: Args) -> Result<Answer, Failure> {
