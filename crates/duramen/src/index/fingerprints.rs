@@ -16,6 +16,14 @@ use crate::sync::atomic::AtomicU64;
 #[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]
 #[inline]
 pub(super) fn matching(slots: &[AtomicU64; BUCKET_SLOTS], want: u64, mask: u64) -> u32 {
+    // SAFETY: every x86-64 CPU has SSE2.
+    unsafe { matching_sse2(slots, want, mask) }
+}
+
+#[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]
+#[inline]
+#[target_feature(enable = "sse2")]
+fn matching_sse2(slots: &[AtomicU64; BUCKET_SLOTS], want: u64, mask: u64) -> u32 {
     use std::arch::asm;
     use std::arch::x86_64::{
         __m128i, _mm_and_si128, _mm_castps_si128, _mm_castsi128_ps, _mm_cmpeq_epi32, _mm_movemask_epi8,
@@ -39,17 +47,14 @@ pub(super) fn matching(slots: &[AtomicU64; BUCKET_SLOTS], want: u64, mask: u64) 
             options(nostack, preserves_flags, readonly)
         );
     }
-    #[allow(unused_unsafe)]
-    // SAFETY: every x86-64 CPU has SSE2.
-    unsafe {
-        // The high halves of four slots in one register.
-        let high = |x, y| _mm_castps_si128(_mm_shuffle_ps::<0xDD>(_mm_castsi128_ps(x), _mm_castsi128_ps(y)));
-        let want = _mm_set1_epi32((want >> 32) as i32);
-        let mask = _mm_set1_epi32((mask >> 32) as i32);
-        let equal = |x| _mm_cmpeq_epi32(_mm_and_si128(_mm_xor_si128(x, want), mask), _mm_setzero_si128());
-        let words = _mm_packs_epi32(equal(high(a, b)), equal(high(c, d)));
-        _mm_movemask_epi8(_mm_packs_epi16(words, _mm_setzero_si128())) as u32
-    }
+    let want = _mm_set1_epi32((want >> 32) as i32);
+    let mask = _mm_set1_epi32((mask >> 32) as i32);
+    // The high halves of four slots in one register.
+    let [ab, cd] = [(a, b), (c, d)]
+        .map(|(x, y)| _mm_castps_si128(_mm_shuffle_ps::<0xDD>(_mm_castsi128_ps(x), _mm_castsi128_ps(y))));
+    let zero = _mm_setzero_si128();
+    let [ab, cd] = [ab, cd].map(|x| _mm_cmpeq_epi32(_mm_and_si128(_mm_xor_si128(x, want), mask), zero));
+    _mm_movemask_epi8(_mm_packs_epi16(_mm_packs_epi32(ab, cd), zero)) as u32
 }
 
 /// The slots, as bits, whose word equals `want` in the bits of `mask`. Each slot is as it was at some moment
