@@ -77,7 +77,7 @@ struct Platter {
     image: File,
     bytes: u64,
     /// Of each sector written since the last flush, what was written, in its order.
-    cache: BTreeMap<u64, Vec<Box<[u8; SECTOR]>>>,
+    cache: BTreeMap<u64, Vec<[u8; SECTOR]>>,
     flushes: u64,
     /// Answers flushes without writing anything.
     lies: bool,
@@ -156,7 +156,7 @@ impl Platter {
             loss.cached += 1;
             loss.lost += u64::from(survives < last);
             if let Some(bytes) = survives.checked_sub(1).and_then(|at| writes.get(at as usize)) {
-                self.image.write_all_at(&bytes[..], sector * SECTOR as u64)?;
+                self.image.write_all_at(bytes, sector * SECTOR as u64)?;
             }
         }
         Ok(loss)
@@ -176,7 +176,7 @@ impl Platter {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let first = offset / SECTOR as u64;
         for (at, piece) in bytes.chunks(SECTOR).enumerate() {
-            let mut sector = Box::new([0; SECTOR]);
+            let mut sector = [0; SECTOR];
             sector[..piece.len()].copy_from_slice(piece);
             self.cache.entry(first + at as u64).or_default().push(sector);
         }
@@ -208,9 +208,9 @@ impl Platter {
         }
     }
 
-    fn put(&self, sector: u64, writes: &[Box<[u8; SECTOR]>]) -> io::Result<()> {
+    fn put(&self, sector: u64, writes: &[[u8; SECTOR]]) -> io::Result<()> {
         match writes.last() {
-            Some(bytes) => self.image.write_all_at(&bytes[..], sector * SECTOR as u64),
+            Some(bytes) => self.image.write_all_at(bytes, sector * SECTOR as u64),
             None => Ok(()),
         }
     }

@@ -118,7 +118,8 @@ fn install_missing() -> std::result::Result<(), String> {
     let install: Vec<&str> =
         ["install", "--no-install-recommends"].into_iter().chain(packages.iter().copied()).collect();
     // The lists may be old or not there at all; only then are they fetched.
-    if !apt(&install) && !(apt(&["update"]) && apt(&install)) {
+    let installed = apt(&install) || (apt(&["update"]) && apt(&install));
+    if !installed {
         return Err(format!("{list} is missing, and apt-get could not install it; {by_hand}"));
     }
     match PROGRAMS.iter().find(missing) {
