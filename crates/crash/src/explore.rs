@@ -130,7 +130,8 @@ fn acknowledged_is_durable(log: &Log, history: &History) -> Result<(), String> {
             Means::Settle => true,
             Means::Write | Means::Commit => !step.effects.is_empty(),
         };
-        if acknowledges && !walker.is_settled() {
+        // What a process that died before had left dirty belongs to nobody's write.
+        if acknowledges && !walker.is_settled_since(history.open_start) {
             return Err(format!(
                 "step {at}, {}, returned at event {} while what it stored was not durable",
                 step.what, step.end

@@ -112,12 +112,13 @@ fn report(totals: &Totals, violations: u64, seconds: f64) -> bool {
         missed |= count == 0;
     }
     println!(
-        "{} seeds, {} operations, {} persist points, {} images ({:.0} a second), {} nested sessions (crashes {} deep), {:.1} s: {violations} violations",
+        "{} seeds, {} operations, {} persist points, {} images ({:.0} a second, {:.0} a second of CPU), {} nested sessions (crashes {} deep), {:.1} s: {violations} violations",
         totals.seeds,
         totals.ops,
         totals.points,
         totals.images,
         totals.images as f64 / seconds,
+        totals.images as f64 / duramen_crash::measure::busy().as_secs_f64(),
         totals.nested,
         totals.depth,
         seconds

@@ -218,6 +218,13 @@ impl<'l> Walker<'l> {
         self.pending.is_empty() && self.len == self.sure_len
     }
 
+    /// Whether everything that was stored from event `from` on is certain here; and so is the length.
+    #[must_use]
+    pub fn is_settled_since(&self, from: usize) -> bool {
+        let late = |stores: &Vec<Pending>| stores.iter().any(|store| store.event as usize >= from);
+        !self.pending.values().any(late) && self.len == self.sure_len
+    }
+
     /// The image in which nothing uncertain is.
     #[must_use]
     pub fn none(&self) -> Choice {
