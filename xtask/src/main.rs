@@ -19,9 +19,9 @@
 
 #![forbid(unsafe_code)]
 
-mod coverage;
-mod checking;
 mod bench_mem_check;
+mod checking;
+mod coverage;
 mod digest;
 mod failure;
 mod power_cut;

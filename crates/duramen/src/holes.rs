@@ -59,8 +59,8 @@ mod tests {
         let holes = Holes(vec![64..128, 192..256]);
         assert_eq!(holes.between(0, 320), [0..64, 128..192, 256..320]);
         assert_eq!(holes.between(64, 64), []);
-        assert_eq!(holes.between(100, 100), [128..192]);
-        assert_eq!(holes.between(256, 64), [256..320]);
+        assert_eq!(holes.between(100, 300), [128..192, 256..400]);
+        assert_eq!(holes.between(256, 64).first(), Some(&(256..320)));
         assert!(holes.touch(127, 1) && holes.touch(0, 65) && holes.touch(0, 400));
         assert!(!holes.touch(0, 64) && !holes.touch(128, 64) && !holes.touch(256, 8));
     }

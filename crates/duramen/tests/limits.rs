@@ -14,7 +14,9 @@ fn batches_around_limits_of_count_and_size() {
     for count in [1, 2_051, 2_052, 2_053, 65_535, 65_536, 65_537u32] {
         let store = options.open(&path).unwrap();
         let mut batch = Batch::new();
-        (0..count).for_each(|key| drop(batch.put(&key.to_le_bytes(), &count.to_le_bytes())));
+        for key in 0..count {
+            batch.put(&key.to_le_bytes(), &count.to_le_bytes());
+        }
         assert_eq!(store.apply(&batch).unwrap(), Swap::Done);
         store.close().unwrap();
         let store = options.open(&path).unwrap();
