@@ -49,7 +49,7 @@ const COMPARISONS: [Comparison; 3] = [
         name: "sequential write",
         unit: "GB/s",
         mode: "write",
-        args: "exec_mode: sequential, operation: write, persist_instruction: no_cache, access_size: 64K",
+        args: "exec_mode: sequential, operation: write, persist_instruction: no_cache, access_size: 1M",
         metric: "bandwidth",
         scale: 1e-9,
     },

@@ -54,7 +54,7 @@ static void chase(struct line *lines, size_t count, double seconds) {
         loads += 65536;
         end = now();
     } while (end - start < seconds);
-    volatile struct line *sink = at;
+    struct line *volatile sink = at;
     (void)sink;
     printf("%.3f\n", (end - start) * 1e9 / (double)loads);
 }

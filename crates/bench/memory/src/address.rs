@@ -29,7 +29,7 @@ impl Random {
     /// A number below `bound`, evenly (to 2^-64 of it).
     #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
-        (u128::from(self.next()) * u128::from(bound) >> 64) as u64
+        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 
     /// A number in (0, 1].
@@ -146,7 +146,7 @@ mod tests {
             let mut random = Random::new(seed);
             for _ in 0..20 {
                 let at = slots.random(&mut random);
-                prop_assert!(at % slot == 0 && at + slot <= bytes);
+                prop_assert!(at.is_multiple_of(slot) && at + slot <= bytes);
             }
         }
 

@@ -166,7 +166,6 @@ impl Bench {
             .collect();
         let outcomes = run_jobs(&jobs, watch);
         drop(jobs);
-        drop(memory);
         if !first.prefault_memory {
             // The next workload is to find the medium as it was said.
             self.open = None;
@@ -581,8 +580,7 @@ impl<'j, 'm> Worker<'j, 'm> {
         let operations = job.partition_operations();
         let per_batch = (BATCH_BYTES / job.workload.operation_bytes().max(1))
             .clamp(1, (BATCH / job.plan.addresses()).max(1) as u64);
-        'packages: loop {
-            let Some(queue) = job.queues.get(self.partition as usize) else { break };
+        'packages: while let Some(queue) = job.queues.get(self.partition as usize) {
             let mut package = queue.fetch_add(1, Ordering::Relaxed);
             if job.endless {
                 package %= job.packages;
