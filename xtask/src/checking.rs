@@ -81,7 +81,7 @@ pub fn miri(repository: &Path) -> Result<bool> {
     run(cargo(repository)
         .args(["+nightly", "miri", "test", "--quiet", "--package", "duramen", "--lib", "--"])
         .args(["format::", "index::", "log::"])
-        // Crossbeam keeps its collector for the life of the process.
+        // Places of readers are kept for the life of the process.
         .env("MIRIFLAGS", "-Zmiri-strict-provenance -Zmiri-disable-isolation -Zmiri-ignore-leaks")
         .env("PROPTEST_CASES", "8")
         .env("CARGO_TARGET_DIR", target(repository, "miri")))
@@ -110,18 +110,10 @@ pub fn sanitize(repository: &Path, sanitizer: Sanitizer, seconds: u64, seed: u64
     }
     let host = "x86_64-unknown-linux-gnu";
     let target = target(repository, &format!("sanitize-{name}"));
-    // With these, crossbeam orders by loads and exchanges what it orders by fences otherwise: the thread
-    // sanitizer knows no fences.
-    let flags = match sanitizer {
-        Sanitizer::Thread => {
-            format!("-Zsanitizer={name} --cfg crossbeam_sanitize --cfg crossbeam_sanitize_thread")
-        }
-        Sanitizer::Address => format!("-Zsanitizer={name}"),
-    };
     let built = run(cargo(repository)
         .args(["+nightly", "build", "--quiet", "--release", "-Zbuild-std", "--target", host])
         .args(["--package", "duramen", "--example", "stress"])
-        .env("RUSTFLAGS", flags)
+        .env("RUSTFLAGS", format!("-Zsanitizer={name}"))
         .env("CARGO_TARGET_DIR", &target))?;
     if !built {
         return Err(Failure::new(format!("cannot build the stress program with the {name} sanitizer")));

@@ -17,8 +17,14 @@ use std::ptr::NonNull;
 #[cfg(not(any(loom, miri)))]
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// The largest chunk; the first ones are smaller, so that a small store stays small.
-const CHUNK_BYTES_MAX: usize = if cfg!(loom) { size_of::<Segment>() } else { 32 << 20 };
-const CHUNK_BYTES_MIN: usize = if cfg!(loom) { size_of::<Segment>() } else { 256 << 10 };
+#[cfg(not(loom))]
+const CHUNK_BYTES_MAX: usize = 32 << 20;
+#[cfg(not(loom))]
+const CHUNK_BYTES_MIN: usize = 256 << 10;
+#[cfg(loom)]
+const CHUNK_BYTES_MAX: usize = super::heap::SEGMENTS * size_of::<Segment>();
+#[cfg(loom)]
+const CHUNK_BYTES_MIN: usize = CHUNK_BYTES_MAX;
 
 #[cfg(not(any(loom, miri)))]
 struct Chunk {

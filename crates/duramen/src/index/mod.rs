@@ -9,6 +9,7 @@ pub(crate) mod hash;
 #[cfg(any(loom, miri))]
 mod heap;
 mod memory;
+#[cfg(not(loom))]
 pub(crate) mod reclaim;
 #[cfg(all(test, not(loom)))]
 mod tests;

@@ -8,7 +8,7 @@ use crate::log::blocks::Use;
 use crate::mutants::Mutant;
 use crate::store::StoreOn;
 use crate::{Durability, Options};
-use duramen_media::Granularity;
+use duramen_media::{Granularity, Medium, Offset};
 use loom::thread;
 
 pub(super) type Store = StoreOn<ModelMedium>;
@@ -118,33 +118,35 @@ fn sealed_block_is_read_up_to_its_tail() {
     check(2, &planted, || {
         let store = open(Granularity::CacheLine, Durability::EveryWrite);
         let mut writer = store.writer().unwrap();
-        // Eight fill a block of seven units.
-        for i in 0..7 {
-            writer.put(b"a", &[i; 400]).unwrap();
+        writer.put(b"a", &[0; 400]).unwrap();
+        let unit = {
+            let value = store.get(b"a").unwrap().unwrap();
+            store.core().blocks.unit_of(store.core().medium.offset_of(value.bytes()))
+        };
+        // All but one of those that fill the block.
+        let bytes = u64::from(store.core().blocks.at(unit).units()) * 512;
+        let more = (bytes - 64) / 440 - 1;
+        for i in 1..more {
+            writer.put(b"a", &[i as u8; 400]).unwrap();
         }
-        let unit = store.core().space().units() - 16;
         let compactor = {
             let store = store.clone();
             thread::spawn(move || {
-                let block = store.core().blocks.at(crate::format::Unit(unit));
+                let block = store.core().blocks.at(unit);
                 if block.state() == Use::Sealed {
                     // What the compactor reads: everything below the tail.
-                    let records = store.core().blocks.offset(crate::format::Unit(unit));
-                    let bytes = block.tail();
-                    let read = duramen_media::Medium::pointer(
-                        &store.core().medium,
-                        duramen_media::Offset(records),
-                        bytes,
-                    );
-                    assert!(!read.is_null() && bytes > 3500, "tail {bytes}");
+                    let (at, tail) = (store.core().blocks.offset(unit), block.tail());
+                    let read = Medium::pointer(&store.core().medium, Offset(at), tail);
+                    assert!(!read.is_null() && tail > bytes - 440, "tail {tail} of {bytes}");
                 }
             })
         };
-        // No room for a ninth: the block is sealed, and another opened.
-        writer.put(b"a", &[7; 400]).unwrap();
-        writer.put(b"a", &[8; 400]).unwrap();
+        // No room for the last: the block is sealed, and another opened.
+        for i in 0..3 {
+            writer.put(b"a", &[100 + i; 400]).unwrap();
+        }
         compactor.join().unwrap();
-        assert_eq!(get(&store, b"a").as_deref(), Some(&[8; 400][..]));
+        assert_eq!(get(&store, b"a").as_deref(), Some(&[102; 400][..]));
         drop(writer);
         store.close().unwrap();
     });

@@ -7,6 +7,7 @@ use crate::epoch::{Activity, Epochs};
 use crate::format::mark::Mark;
 use crate::format::superblock::Regime;
 use crate::format::{Epoch, Generation, HEAD_BYTES, Unit, block};
+use crate::holes::Holes;
 use crate::log::appender::OpenBlock;
 use crate::log::blocks::{Blocks, Use};
 use crate::mutants::Mutant;
@@ -26,7 +27,8 @@ impl Store {
     fn new() -> Arc<Self> {
         let medium = ModelMedium::new(HEAD_BYTES + 4 * UNIT_BYTES, Granularity::CacheLine);
         medium.grow(medium.len_max()).unwrap();
-        let epochs = Epochs::new(Regime::Epochs, true, Epoch(5), 0, 1, medium.granularity());
+        let epochs =
+            Epochs::new(Regime::Epochs, true, Epoch(5), 0, 1, medium.granularity(), Activity::default());
         let blocks = Blocks::new(medium.len_max(), UNIT_BYTES);
         Arc::new(Self { medium, blocks, epochs })
     }
@@ -45,6 +47,7 @@ impl Store {
             seed: 1,
             settled: block::HEADER_BYTES,
             live: 0,
+            records: 0,
             told_epoch: 0,
         }
     }
@@ -70,7 +73,7 @@ impl Store {
 
     /// The records that the mark of `epoch` counts; `None` when another mark took its place.
     fn counted(&self, epoch: Epoch) -> Option<u64> {
-        Mark::find(&self.medium)
+        Mark::find(&self.medium, &Holes::of(&self.medium, HEAD_BYTES))
             .into_iter()
             .find(|(_, mark)| mark.epoch == epoch)
             .map(|(_, mark)| mark.records)

@@ -12,12 +12,13 @@ use loom::thread;
 fn writers_share_no_unit_when_they_grow_the_store_and_both_find_room() {
     let planted = [Bug(Mutant::GrownTwice), Bug(Mutant::SpaceNotLookedForAgain)];
     check(2, &planted, || {
-        // 16 units to begin with, of which writes may take 12. A record takes most of a unit: eight go to a
-        // block of seven, the others to one each. 8 more units to grow by.
+        // 16 units to begin with, and 8 more to grow by. All that writes may take are taken.
         let store = open_with(Granularity::CacheLine, Durability::EveryWrite, 56 << 9);
         let mut first = store.writer().unwrap();
-        for i in 0..13u8 {
-            first.put(&[i], &[i; 400]).unwrap();
+        let mut keys = 0u8;
+        while store.core().space().writable_units() > 0 {
+            first.put(&[keys], &[keys; 400]).unwrap();
+            keys += 1;
         }
         let other = {
             let store = store.clone();
@@ -26,14 +27,15 @@ fn writers_share_no_unit_when_they_grow_the_store_and_both_find_room() {
                 writer.put(b"b", &[100; 400]).unwrap();
             })
         };
-        first.put(b"a", &[99; 400]).unwrap();
+        let mut writer = store.writer().unwrap();
+        writer.put(b"a", &[99; 400]).unwrap();
         other.join().unwrap();
-        for i in 0..13u8 {
+        for i in 0..keys {
             assert_eq!(get(&store, &[i]).as_deref(), Some(&[i; 400][..]));
         }
         assert_eq!(get(&store, b"a").as_deref(), Some(&[99; 400][..]));
         assert_eq!(get(&store, b"b").as_deref(), Some(&[100; 400][..]));
-        drop(first);
+        drop((first, writer));
         store.close().unwrap();
     });
 }

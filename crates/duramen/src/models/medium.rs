@@ -77,8 +77,13 @@ impl ModelMedium {
 
     /// Reads `bytes`, which lie on this medium, once more: whoever overwrote them meanwhile is told of.
     pub(super) fn look(&self, bytes: &[u8]) {
-        let from = bytes.as_ptr() as u64 - self.memory.as_ptr() as u64;
+        let from = self.offset_of(bytes);
         self.reads(from, from + bytes.len() as u64);
+    }
+
+    /// Where `bytes`, which lie on this medium, begin.
+    pub(super) fn offset_of(&self, bytes: &[u8]) -> u64 {
+        bytes.as_ptr() as u64 - self.memory.as_ptr() as u64
     }
 }
 

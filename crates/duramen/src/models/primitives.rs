@@ -36,11 +36,13 @@ pub(crate) mod weaken {
     static STATE: Mutex<State> = Mutex::new(State { weakened: None, seen: BTreeSet::new() });
 
     /// From now on the calls in this line of `file` (the end of its path) are made with `Relaxed`.
+    #[cfg(test)]
     pub(crate) fn weaken(file: &str, line: u32) {
         STATE.lock().unwrap_or_else(PoisonError::into_inner).weakened = Some((file.to_owned(), line));
     }
 
     /// All lines that asked for more than `Relaxed`.
+    #[cfg(test)]
     pub(crate) fn seen() -> Vec<Site> {
         STATE.lock().unwrap_or_else(PoisonError::into_inner).seen.iter().copied().collect()
     }
@@ -484,6 +486,7 @@ pub(crate) mod reclaim {
     }
 
     /// Guards and what waits for them, for the end of a model: both are to be 0.
+    #[cfg(test)]
     pub(crate) fn left() -> (usize, usize) {
         let state = state();
         (state.guards.len(), state.deferred.len())
