@@ -150,7 +150,7 @@ struct Explorer<'s> {
 }
 
 /// What a panic said.
-fn caught<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+pub(crate) fn caught<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| {
         let said = payload
             .downcast_ref::<String>()

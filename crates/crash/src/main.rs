@@ -4,6 +4,7 @@
 
 use clap::Parser;
 use duramen_crash::phases::NAMES;
+use duramen_crash::threads::{self, Counts};
 use duramen_crash::{Case, Effort, Totals, run_seed};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -26,6 +27,10 @@ struct Arguments {
     /// Medium and durability, as "line/every-write"; without it, all in turn.
     #[arg(long)]
     case: Option<String>,
+    /// Threads of each run, 2 to 4, scheduled by the seed; 1 means no schedule. Without it, each seed is run with one
+    /// thread and then with as many as it says.
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=4))]
+    threads: Option<u8>,
     /// Images at one position.
     #[arg(long, default_value_t = Effort::default().images)]
     images: usize,
@@ -78,7 +83,8 @@ fn main() -> ExitCode {
     // Seeds that were asked for are run to their end.
     let until = arguments.seeds.is_none().then_some(until);
     let effort = Effort { images: arguments.images, until, ..Effort::default() };
-    let (mut totals, mut violations) = (Totals::default(), 0);
+    let (mut totals, mut counts, mut violations) = (Totals::default(), Counts::default(), 0);
+    let threads = arguments.threads.map(usize::from);
     for seed in arguments.seed.. {
         let done = seed - arguments.seed;
         if arguments.seeds.is_some_and(|seeds| done >= seeds)
@@ -86,25 +92,45 @@ fn main() -> ExitCode {
         {
             break;
         }
-        match run_seed(seed, case, effort) {
-            Ok(more) => totals.add(&more),
-            Err(violation) => {
-                violations += 1;
-                println!("VIOLATION {violation}");
-                if !arguments.keep_going {
-                    break;
-                }
+        let mut told = Vec::new();
+        if threads.is_none_or(|threads| threads == 1) {
+            match run_seed(seed, case, effort) {
+                Ok(more) => totals.add(&more),
+                Err(violation) => told.push(violation),
             }
         }
+        if threads != Some(1) {
+            match threads::run_seed(seed, case, threads, threads::IMAGES_MAX) {
+                Ok(more) => counts.add(&more),
+                Err(violation) => told.push(violation),
+            }
+        }
+        for violation in &told {
+            violations += 1;
+            println!("VIOLATION {violation}");
+        }
+        if !told.is_empty() && !arguments.keep_going {
+            break;
+        }
     }
-    let missed = report(&totals, violations, begun.elapsed().as_secs_f64());
+    let missed = report(&totals, &counts, violations, begun.elapsed().as_secs_f64());
     // What a short run, or one of a single case, does not reach says nothing.
     let must_reach = case.is_none() && totals.seeds >= SEEDS_FOR_ALL;
     if violations == 0 && !(must_reach && missed) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Prints what was tried; whether no crash fell inside of something.
-fn report(totals: &Totals, violations: u64, seconds: f64) -> bool {
+fn report(totals: &Totals, counts: &Counts, violations: u64, seconds: f64) -> bool {
+    if counts.schedules > 0 {
+        println!(
+            "{} schedules of threads, {} points of choice, {} switches, {} calls in histories, {} persist points, {} images",
+            counts.schedules, counts.steps, counts.switches, counts.calls, counts.points, counts.images
+        );
+    }
+    if totals.seeds == 0 {
+        println!("{seconds:.1} s: {violations} violations");
+        return false;
+    }
     let mut missed = false;
     println!("points crashed at, by what they fell inside of:");
     for (name, &count) in NAMES.iter().zip(&totals.inside) {

@@ -4,7 +4,8 @@
 //! base. In the other regimes:
 //!
 //! ```text
-//!  writer:  enter (takes the current epoch) → append, publish in the index → leave (adds to the epoch's sum)
+//!  writer:  enter (takes the current epoch, once the one before has ended) → append, publish in the index →
+//!           leave (adds to the epoch's sum)
 //!  commit:  advance the epoch → wait until no writer is in the old one → flush what it wrote →
 //!           store the mark → sync (one wait for the device) → `committed`
 //! ```
@@ -17,6 +18,8 @@
 //!    later epoch is committed (else the newest mark would no longer match).
 //! 2. One commit at a time; the marks alternate.
 //! 3. After a failed sync nothing is committed any more, and nothing is written: the store is poisoned.
+//! 4. Nobody writes in an epoch before all have left the one before: else a write that came later, even of another key,
+//!    could belong to the earlier epoch, and what a crash leaves would be no prefix in time.
 
 use crate::format::mark::Mark;
 use crate::format::superblock::Regime;
@@ -82,6 +85,8 @@ pub(crate) struct Totals {
 pub(crate) struct Epochs {
     regime: Regime,
     current: AtomicU64,
+    /// The last epoch that all of its writers have left.
+    ended: AtomicU64,
     committed: AtomicU64,
     /// Whether a write waits for its epoch before it returns.
     wait: AtomicBool,
@@ -117,6 +122,7 @@ impl Epochs {
         Self {
             regime,
             current: AtomicU64::new(base.0),
+            ended: AtomicU64::new(base.0 - 1),
             committed: AtomicU64::new(base.0 - 1),
             wait: AtomicBool::new(wait),
             poisoned: AtomicBool::new(false),
@@ -215,8 +221,21 @@ impl Epochs {
             // SeqCst: either the committer sees us in `epoch`, or we see that it has advanced.
             activity.active.store(epoch, SeqCst);
             if self.current.load(SeqCst) == epoch || planted(Mutant::EnterNotRechecked) {
+                // Acquire: pairs with the Release in `commit`.
+                if self.ended.load(Acquire) + 1 < epoch {
+                    self.await_end(Epoch(epoch - 1));
+                }
                 return Epoch(epoch);
             }
+        }
+    }
+
+    /// Waits until the writers of `epoch` have left it (invariant 4): a few stores, no medium.
+    #[cold]
+    fn await_end(&self, epoch: Epoch) {
+        let mut backoff = Backoff::default();
+        while self.ended.load(Acquire) < epoch.0 && !planted(Mutant::EpochsOverlap) {
+            backoff.wait();
         }
     }
 
@@ -292,6 +311,8 @@ impl Epochs {
             records += count.swap(0, Acquire);
             sum = sum.wrapping_add(total.swap(0, Acquire));
         }
+        // Release: pairs with the Acquire in `enter`; what the epoch's writers did is seen by the next one's.
+        self.ended.store(epoch, Release);
         for unit in std::mem::take(&mut *lock(&self.told[told_at(epoch)])) {
             let block = blocks.at(unit);
             let (from, to) = (block.settled(), block.tail());

@@ -48,6 +48,9 @@ mod mutants;
 mod options;
 mod reader;
 mod recovery;
+#[cfg(feature = "schedule")]
+#[doc(hidden)]
+pub mod schedule;
 mod stats;
 mod store;
 mod sync;

@@ -86,6 +86,18 @@ pub enum Mutant {
     GrownTwice,
     /// A writer says that there is no space, though another made some since it looked.
     SpaceNotLookedForAgain,
+    /// A reader shows what a writer has not made durable yet.
+    UndurableShown,
+    /// A reader that copied a cell does not look again whether an update of it is under way.
+    CellNotLookedAtAgain,
+    /// A conditional write compares before it locks, and not again.
+    SwapNotRechecked,
+    /// A split lets the directory lead to the halves before the keys are in them.
+    SplitPublishedFirst,
+    /// Members of a batch are shown before all of its slots are set.
+    BatchShownInParts,
+    /// Writers enter an epoch while others are still in the one before.
+    EpochsOverlap,
 }
 
 /// Whether `mutant` is to misbehave.
@@ -116,8 +128,7 @@ mod planting {
         PLANTED.store(mutant.map_or(0, |mutant| mutant as u8), Relaxed);
     }
 
-    /// Those that the models of `cargo xtask loom` find. They are about threads: the crash driver, whose threads
-    /// take turns, is not asked for them.
+    /// Those that the models of `cargo xtask loom` find.
     pub const MODELLED: [Mutant; 13] = [
         Mutant::BucketNotLocked,
         Mutant::OverflowNotMarked,
@@ -135,7 +146,7 @@ mod planting {
     ];
 
     /// Those that the crash driver finds.
-    pub const ALL: [Mutant; 27] = [
+    pub const ALL: [Mutant; 33] = [
         Mutant::RecordNotFlushed,
         Mutant::AcknowledgedWithoutDrain,
         Mutant::CellOpenedBeforeDurable,
@@ -163,5 +174,11 @@ mod planting {
         Mutant::DeadProcessNotFlushed,
         Mutant::GrownBeforeHeaders,
         Mutant::FreedUnitsWithoutHeaders,
+        Mutant::UndurableShown,
+        Mutant::CellNotLookedAtAgain,
+        Mutant::SwapNotRechecked,
+        Mutant::SplitPublishedFirst,
+        Mutant::BatchShownInParts,
+        Mutant::EpochsOverlap,
     ];
 }

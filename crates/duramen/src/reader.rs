@@ -343,7 +343,7 @@ impl<M: Medium> Core<M> {
                 return Ok(Looked::Absent(self.stamp(&record)));
             }
             let value = self.value(record, guard);
-            if record.head.is_cell() && self.groups_mark_pending() {
+            if record.head.is_cell() && self.groups_mark_pending() && !planted(Mutant::CellNotLookedAtAgain) {
                 // An update in place marks its slot before it stores: what we copied is durable
                 // unless the mark is there now.
                 let guard = reclaim::pin();
@@ -368,6 +368,9 @@ impl<M: Medium> Core<M> {
     /// must be durable with it. A caller in a group drains when it settles.
     #[cold]
     pub(crate) fn help(&self, record: &Record<'_>, drain: bool) {
+        if planted(Mutant::UndurableShown) {
+            return;
+        }
         let unit = self.blocks.unit_of(record.at.0);
         let from = self.blocks.offset(unit) + self.blocks.at(unit).settled();
         let to = record.at.0 + record.head.record_bytes();
@@ -387,6 +390,7 @@ impl<M: Medium> Core<M> {
         if self.epochs.in_use() {
             match owed {
                 Some(owed) => owed.epoch.set(owed.epoch.get().max(epoch.0)),
+                None if planted(Mutant::UndurableShown) => {}
                 None => self.wait_for(epoch)?,
             }
         }

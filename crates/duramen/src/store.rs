@@ -17,6 +17,7 @@ use crate::recovery::{self, Recovered};
 use crate::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 use crate::sync::atomic::{AtomicBool, AtomicU64};
 use crate::sync::thread::JoinHandle;
+use crate::sync::time::Instant;
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard};
 use crate::tuning::{Phase, Tuning};
 use crate::writer::{Pen, WriterOn};
@@ -24,7 +25,7 @@ use crate::{Batch, Error, ErrorKind, Meta, Result, Stats, Swap};
 use duramen_media::{Granularity, LINE_BYTES, Mapped, Medium, Offset};
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A store on the media of this machine.
 pub type Store = StoreOn<Mapped>;

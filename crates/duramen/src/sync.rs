@@ -3,18 +3,34 @@
 //! Nothing else in this crate names `std::sync` or `std::thread`, so that a build for checking may put other
 //! primitives here. In a shipped build every item is the standard library's own, or of `index::reclaim`. With
 //! `--cfg loom` they are loom's, and a small stand-in for reclamation: see `models::primitives`.
+//! With the feature `schedule` (the crash driver's) they are the standard library's with points at which a schedule
+//! may let another thread go on: see `scheduled`.
 
 pub(crate) use std::sync::{Arc, PoisonError, Weak};
 
+#[cfg(all(feature = "schedule", not(loom)))]
+mod scheduled;
+
+#[cfg(not(any(loom, feature = "schedule")))]
+pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
+
 #[cfg(not(loom))]
-pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, OnceLock};
+pub(crate) use std::sync::OnceLock;
+
+#[cfg(all(feature = "schedule", not(loom)))]
+pub(crate) use scheduled::{Condvar, Mutex, MutexGuard};
 
 #[cfg(loom)]
 pub(crate) use crate::models::primitives::{Condvar, Mutex, MutexGuard, OnceLock};
 
 pub(crate) mod atomic {
-    #[cfg(not(loom))]
+    #[cfg(not(any(loom, feature = "schedule")))]
     pub(crate) use std::sync::atomic::{
+        AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
+    };
+
+    #[cfg(all(feature = "schedule", not(loom)))]
+    pub(crate) use super::scheduled::atomic::{
         AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
     };
 
@@ -43,8 +59,14 @@ pub(crate) mod reclaim {
 }
 
 pub(crate) mod thread {
+    #[cfg(not(any(loom, feature = "schedule")))]
+    pub(crate) use std::thread::{Builder, JoinHandle, sleep, yield_now};
+
     #[cfg(not(loom))]
-    pub(crate) use std::thread::{Builder, JoinHandle, available_parallelism, scope, sleep, yield_now};
+    pub(crate) use std::thread::{available_parallelism, scope};
+
+    #[cfg(all(feature = "schedule", not(loom)))]
+    pub(crate) use super::scheduled::thread::{Builder, JoinHandle, sleep, yield_now};
 
     #[cfg(loom)]
     pub(crate) use crate::models::primitives::thread::{
@@ -55,6 +77,17 @@ pub(crate) mod thread {
 pub(crate) mod hint {
     #[cfg(loom)]
     pub(crate) use loom::hint::spin_loop;
-    #[cfg(not(loom))]
+    #[cfg(not(any(loom, feature = "schedule")))]
     pub(crate) use std::hint::spin_loop;
+
+    #[cfg(all(feature = "schedule", not(loom)))]
+    pub(crate) use super::scheduled::spin_loop;
+}
+
+pub(crate) mod time {
+    #[cfg(any(loom, not(feature = "schedule")))]
+    pub(crate) use std::time::Instant;
+
+    #[cfg(all(feature = "schedule", not(loom)))]
+    pub(crate) use super::scheduled::Instant;
 }

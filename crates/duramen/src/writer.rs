@@ -184,6 +184,8 @@ impl<M: Medium> Pen<M> {
             let head = HEADER_BYTES + if meta.expires_at.is_some() { 8 } else { 0 };
             self.appender.stage(core, head, key, value);
         }
+        let want =
+            if planted(Mutant::SwapNotRechecked) { compared(core, key, hash, want, &guard) } else { want };
         let epoch = core.epochs.enter(&self.activity);
         let (wrote, crowded, sum) = self.write_locked(core, key, new, want, hash, body, epoch, &guard);
         core.epochs.leave(&self.activity, epoch, u64::from(sum.is_some()), sum.unwrap_or(0));
@@ -363,6 +365,9 @@ impl<M: Medium> Pen<M> {
         let slot = place.get();
         let record = core.record(slot.location());
         if slot.is_tombstone() || core.is_expired(record.expires_at()) {
+            if slot.is_pending() {
+                core.help(&record, self.group.is_none());
+            }
             return Ok(Some(Update::Absent));
         }
         if !record.head.is_cell() || slot.is_pending() {
@@ -433,26 +438,14 @@ impl<M: Medium> Pen<M> {
             .map(|key| core.hasher.hash(key))
             .collect();
         let epoch = core.epochs.enter(&self.activity);
-        let outcome = self.apply_locked(core, batch, &order, &last, &hashes, epoch, &guard);
-        let sum = outcome.as_ref().map_or(0, |applied| applied.sum);
-        let wrote = outcome.as_ref().is_ok_and(|applied| applied.wrote);
-        core.epochs.leave(&self.activity, epoch, u64::from(wrote), sum);
-        let applied = match outcome {
-            Ok(applied) => applied,
-            Err(changed) => {
-                drop(guard);
-                self.finish(core, changed)?;
-                return Ok(Swap::Changed);
-            }
-        };
+        let applied = self.apply_locked(core, batch, &order, &last, &hashes, epoch, &guard);
+        core.epochs.leave(&self.activity, epoch, u64::from(applied.sum.is_some()), applied.sum.unwrap_or(0));
         for i in applied.crowded {
             core.index.split(hashes[i], core, &guard);
         }
         drop(guard);
-        if applied.wrote {
-            self.finish(core, epoch)?;
-        }
-        Ok(Swap::Done)
+        self.finish(core, applied.told)?;
+        Ok(applied.swap)
     }
 
     #[expect(clippy::too_many_arguments, reason = "the middle of `apply`, cut out where the locks end")]
@@ -465,12 +458,15 @@ impl<M: Medium> Pen<M> {
         hashes: &[u64],
         epoch: Epoch,
         guard: &Guard,
-    ) -> std::result::Result<Applied, Epoch> {
+    ) -> Applied {
         let locks = core.index.lock_all(hashes, guard);
+        let mut applied = Applied { swap: Swap::Done, sum: None, told: Epoch(0), crowded: Vec::new() };
         for ((key, stamp), lock) in batch.expects.iter().zip(&locks[order.len()..]) {
             let old = Old::find(core, lock, key);
+            applied.told = applied.told.max(self.told_of(core, old.as_ref()));
             if old.as_ref().map_or(Stamp::NEVER, |old| core.stamp(&old.record)) != *stamp {
-                return Err(self.told_of(core, old.as_ref()));
+                applied.swap = Swap::Changed;
+                return applied;
             }
         }
         // The members, with versions that follow what is there.
@@ -484,7 +480,10 @@ impl<M: Medium> Pen<M> {
             let present = old.as_ref().is_some_and(|old| old.present);
             let (kind, value, meta): (_, &[u8], _) = match last[key] {
                 Op::Put { value, meta } => (Kind::Value, value, *meta),
-                Op::Delete if !present => continue,
+                Op::Delete if !present => {
+                    applied.told = applied.told.max(self.told_of(core, old.as_ref()));
+                    continue;
+                }
                 Op::Delete => (Kind::Tombstone, &[], Meta::default()),
             };
             let version = locks[i].next_version();
@@ -493,10 +492,9 @@ impl<M: Medium> Pen<M> {
             expiry = expiry.min(meta.expires_at.unwrap_or(u64::MAX));
             writes.push((i, at, kind, old));
         }
-        let mut applied = Applied { wrote: false, sum: 0, crowded: Vec::new() };
         if writes.is_empty() {
             self.members = members;
-            return Ok(applied);
+            return applied;
         }
         let appended = self.appender.append_batch(core, &members, epoch);
         if expiry < u64::MAX {
@@ -512,7 +510,7 @@ impl<M: Medium> Pen<M> {
         for (i, at, kind, old) in &writes {
             let slot = Slot::new(appended.at.plus(HEADER_BYTES + at))
                 .with_tombstone(*kind == Kind::Tombstone)
-                .with_pending(true);
+                .with_pending(!planted(Mutant::BatchShownInParts));
             match locks[*i].find(|slot| core.is_key_at(slot, order[*i])) {
                 Some(place) => place.set(slot.with_stale(place.get().stale() + 1)),
                 None => {
@@ -537,9 +535,9 @@ impl<M: Medium> Pen<M> {
         self.activity.written_add(appended.bytes);
         self.members = members;
         self.members.shrink_to(1 << 20);
-        applied.wrote = true;
-        applied.sum = appended.sum;
-        Ok(applied)
+        applied.told = epoch.max(applied.told);
+        applied.sum = Some(appended.sum);
+        applied
     }
 
     /// Makes sure that a record of `bytes` fits.
@@ -596,6 +594,17 @@ impl<M: Medium> Drop for Pen<M> {
     }
 }
 
+/// What is wanted once the stamp was compared, as [`Mutant::SwapNotRechecked`] does it.
+#[cold]
+fn compared<M: Medium>(core: &Core<M>, key: &[u8], hash: u64, want: Want, guard: &Guard) -> Want {
+    let found = core.index.find(hash, guard, |slot| core.is_key_at(slot, key));
+    let now = found.map_or(Stamp::NEVER, |slot| core.stamp(&core.record(slot.location())));
+    match want {
+        Want::Stamp(stamp) if stamp == now => Want::Anything,
+        want => want,
+    }
+}
+
 /// Clears the marks of records that are durable now.
 fn clear_pending<M: Medium>(core: &Core<M>, pending: impl Iterator<Item = (u64, Offset)>) {
     let guard = reclaim::pin();
@@ -610,8 +619,11 @@ fn clear_pending<M: Medium>(core: &Core<M>, pending: impl Iterator<Item = (u64, 
 
 /// What a batch did.
 struct Applied {
-    wrote: bool,
-    sum: u64,
+    swap: Swap,
+    /// What its record adds to the epoch's sum, if anything was written.
+    sum: Option<u64>,
+    /// What must be durable before the outcome is told: what it wrote, and what it found.
+    told: Epoch,
     /// Which of its keys found the index crowded.
     crowded: Vec<usize>,
 }

@@ -39,11 +39,12 @@ use crate::store::Core;
 use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::reclaim::{self, Guard};
+use crate::sync::time::Instant;
 use crate::sync::{Arc, Mutex};
 use crate::tuning::Phase;
 use duramen_media::{Granularity, Medium, Offset};
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Bytes that one round moves out of at most.
 const ROUND_BYTES: u64 = 1 << 20;

@@ -575,6 +575,9 @@ impl HashIndex {
             self.segment(*half, guard).version.store(segment.version.load(Relaxed), Relaxed);
         }
         let half_bit = 1 << (FINGERPRINT_SHIFT + FINGERPRINT_BITS - 1);
+        if planted(Mutant::SplitPublishedFirst) {
+            self.replace(hash, depth, halves, guard);
+        }
         for (b, bucket) in segment.buckets.iter().enumerate() {
             if refresh && let Some(ahead) = segment.buckets.get(b + REFRESH_AHEAD) {
                 for slot in
@@ -615,7 +618,9 @@ impl HashIndex {
                 }
             }
         }
-        self.replace(hash, depth, halves, guard);
+        if !planted(Mutant::SplitPublishedFirst) {
+            self.replace(hash, depth, halves, guard);
+        }
         self.splits.fetch_add(1, Relaxed);
         // Release: pairs with the Acquire in `lock_all`; the directory already leads elsewhere.
         segment.retired.store(true, Release);

@@ -3,6 +3,7 @@
 use super::Model;
 use super::log::{Event, Kind, Log};
 use super::memory::{LINE_WORDS, Memory};
+use super::schedule::{Point, point};
 use crate::{Error, ErrorKind, Granularity, LINE_BYTES, Medium, Offset, PAGE_BYTES, Result, lines_of};
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
@@ -210,6 +211,7 @@ impl SimMedium {
     /// Stores, and records each line.
     fn put(&self, kind: Kind, at: Offset, parts: &[&[u8]]) {
         self.check(at, parts.iter().map(|part| part.len() as u64).sum());
+        point(Point::Store, at.0);
         let recording = self.recording();
         if self.is_off() {
             return;
@@ -257,6 +259,7 @@ impl Medium for SimMedium {
     }
 
     fn grow(&self, len: u64) -> Result<()> {
+        point(Point::Grow, len);
         if self.is_off() {
             return Err(power_is_off());
         }
@@ -279,6 +282,7 @@ impl Medium for SimMedium {
     }
 
     fn pointer(&self, at: Offset, bytes: u64) -> *const u8 {
+        point(Point::Load, at.0);
         self.check(at, bytes);
         self.machine.memory.pointer(at.0)
     }
@@ -290,6 +294,7 @@ impl Medium for SimMedium {
     }
 
     fn load_u64(&self, at: Offset) -> u64 {
+        point(Point::Load, at.0);
         assert!(at.0.is_multiple_of(8), "word at {at}");
         self.check(at, 8);
         self.machine.memory.load_word(at.0)
@@ -298,6 +303,7 @@ impl Medium for SimMedium {
     fn store_u64(&self, at: Offset, word: u64) {
         assert!(at.0.is_multiple_of(8), "word at {at}");
         self.check(at, 8);
+        point(Point::Store, at.0);
         let recording = self.recording();
         if self.is_off() {
             return;
@@ -331,6 +337,7 @@ impl Medium for SimMedium {
     fn flush(&self, at: Offset, bytes: u64) {
         // A flush reads nothing: it does no harm to a line that cannot be read.
         self.check_bounds(at, bytes);
+        point(Point::Flush, at.0);
         let mut lines = lines_of(at.0, bytes);
         if self.machine.flush_short.load(Relaxed) && !at.0.is_multiple_of(LINE_BYTES) {
             lines.end = lines.start + bytes.div_ceil(LINE_BYTES) * LINE_BYTES;
@@ -339,10 +346,12 @@ impl Medium for SimMedium {
     }
 
     fn drain(&self) {
+        point(Point::Drain, 0);
         self.note(Kind::Drain, 0, 0);
     }
 
     fn sync(&self) -> Result<()> {
+        point(Point::Sync, 0);
         if self.is_off() {
             return Err(power_is_off());
         }

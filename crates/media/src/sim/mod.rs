@@ -12,6 +12,8 @@
 //! [`SimMedium`] records, [`Log`] is the record, [`Walker`] goes along a log and forms images, and a new
 //! `SimMedium` opens on one. Nothing is copied while a workload runs: an event takes 80 bytes.
 //!
+//! [`schedule`] decides which of the machine's threads goes on, so that a run of several threads repeats too.
+//!
 //! Invariants:
 //! 1. The order of events in the log is the order in which their stores reached the memory.
 //! 2. A word that lies in an image was stored there by somebody, or is zero, or was in the base.
@@ -21,6 +23,7 @@ mod images;
 mod log;
 mod machine;
 mod memory;
+pub mod schedule;
 
 pub use images::{Choice, Pick, Walker};
 pub use log::{Event, Kind, Log};

@@ -1,0 +1,188 @@
+//! Crashes a run of several threads at the persist points of its log, and looks whether what is found can be
+//! explained.
+
+use super::history::History;
+use super::linear::{self, Event, Goal};
+use super::plan::Plan;
+use super::values::{ABSENT, Id, Values};
+use super::work::Ended;
+use crate::check;
+use crate::oracle::State;
+use crate::setup::{Case, Promise};
+use duramen::StoreOn;
+use duramen_media::sim::{Choice, Log, Rng, SimMedium, Walker};
+
+/// How a store came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The power failed.
+    Power,
+    /// The process died; all that it stored is there.
+    Process,
+    /// It was closed.
+    Close,
+}
+
+/// The calls that had begun when the log had `position` events, as the search takes them.
+///
+/// A group that was not settled then is a special case where each write is durable by itself: its reads may not be
+/// shown, so they prove nothing, and its writes may or may not have happened.
+fn events_at(history: &History, case: Case, position: usize, end: End) -> Vec<Event<'_>> {
+    let mut events = Vec::new();
+    for call in &history.calls {
+        let begun = end == End::Close || call.from <= position;
+        if call.void || !begun {
+            continue;
+        }
+        let ended = call.ended.filter(|_| end == End::Close || call.to.is_some_and(|to| to <= position));
+        let unsettled = case.promise() == Promise::Nothing
+            && call.group.is_some_and(|group| history.settled[group].is_none_or(|at| at > position));
+        if call.act.only_reads() && (ended.is_none() || unsettled) {
+            continue;
+        }
+        let required = ended.is_some() && !unsettled;
+        events.push(Event { call, ended: ended.unwrap_or(u64::MAX), required });
+    }
+    events.sort_by_key(|event| event.call.begun);
+    events
+}
+
+/// Whether all calls can have happened one after the other.
+///
+/// # Errors
+/// What does not fit.
+pub fn check_run(history: &History, values: &mut Values) -> Result<(), String> {
+    let mut events: Vec<Event<'_>> = history
+        .calls
+        .iter()
+        .filter(|call| !call.void)
+        .map(|call| Event { call, ended: call.ended.unwrap_or(u64::MAX), required: call.ended.is_some() })
+        .collect();
+    events.sort_by_key(|event| event.call.begun);
+    linear::check(&events, &vec![ABSENT; history.keys], Goal::Any, values)
+}
+
+/// Whether a store that ended at `position` may hold `found` when it is opened again.
+///
+/// # Errors
+/// What does not fit.
+pub fn check_found(
+    history: &History,
+    case: Case,
+    position: usize,
+    end: End,
+    found: &[Id],
+    values: &mut Values,
+) -> Result<(), String> {
+    let goal = match (case.promise(), end) {
+        (Promise::Uncommitted, _) => Goal::Committed(found),
+        (Promise::Suffix, End::Power) => Goal::Passes(found),
+        _ => Goal::Ends(found),
+    };
+    let events = events_at(history, case, position, end);
+    linear::check(&events, &vec![ABSENT; history.keys], goal, values)
+}
+
+/// The contents of all keys.
+pub fn ids(state: &State, values: &mut Values) -> Vec<Id> {
+    state
+        .iter()
+        .map(|entry| entry.as_ref().map_or(ABSENT, |entry| values.id(&entry.value, entry.tag)))
+        .collect()
+}
+
+/// What was looked at.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Looked {
+    /// Positions.
+    pub points: u64,
+    /// Images.
+    pub images: u64,
+}
+
+/// Forms some `images_max` images along the log, opens each, and looks.
+///
+/// # Errors
+/// What is wrong, and where.
+pub fn crash(
+    plan: &Plan,
+    log: &Log,
+    ended: &mut Ended,
+    images_max: u64,
+    rng: &mut Rng,
+) -> Result<Looked, String> {
+    let mut looked = Looked::default();
+    let points = {
+        let mut counter = Walker::new(log);
+        std::iter::from_fn(|| counter.next_point()).count() as u64
+    };
+    let at_once = 4;
+    let skip = (points * at_once / images_max.max(1)).max(1);
+    let mut walker = Walker::new(log);
+    let mut boot = 1;
+    while let Some(position) = walker.next_point() {
+        if !rng.one_in(skip) {
+            continue;
+        }
+        looked.points += 1;
+        let mut choices = walker.choices(rng, at_once as usize);
+        let killed = rng.one_in(6);
+        if killed {
+            choices.push(walker.all());
+        }
+        let last = choices.len() - 1;
+        for (i, choice) in choices.iter().enumerate() {
+            let end = if killed && i == last { End::Process } else { End::Power };
+            boot += u64::from(end == End::Power);
+            looked.images += 1;
+            let boot = if end == End::Power { boot } else { 1 };
+            look(plan, &mut walker, choice, boot, position, end, ended, rng).map_err(|what| {
+                format!(
+                    "crashed at event {position} of {}, {end:?}: {what}\n    image: {choice:?}",
+                    log.events.len()
+                )
+            })?;
+        }
+    }
+    Ok(looked)
+}
+
+#[expect(clippy::too_many_arguments, reason = "the inside of `crash`, cut out where an image begins")]
+fn look(
+    plan: &Plan,
+    walker: &mut Walker<'_>,
+    choice: &Choice,
+    boot: u64,
+    position: usize,
+    end: End,
+    ended: &mut Ended,
+    rng: &mut Rng,
+) -> Result<(), String> {
+    let setup = &plan.setup;
+    let (memory, len) = walker.form(choice);
+    let medium = SimMedium::from_image(setup.case.model, setup.len_max, memory, len);
+    let looked = crate::explore::caught(|| {
+        let store = StoreOn::open_on(medium.clone(), &setup.options(boot))
+            .map_err(|error| format!("the store does not open: {error}"))?;
+        let state = check::read_all(setup, &store, true, None)?;
+        let found = ids(&state, &mut ended.values);
+        // A torn store belongs to a call that had begun.
+        let reached = position + usize::from(choice.is_torn());
+        check_found(&ended.history, setup.case, reached, end, &found, &mut ended.values)?;
+        let way = rng.below(12);
+        if way < 4 {
+            check::audit(setup, &store, &medium, &state)?;
+        }
+        match way {
+            0 => check::delete_all(setup, store, &medium, boot, &state),
+            1 => check::overwrite_all(setup, store, &medium, boot, rng),
+            _ => {
+                medium.power_off();
+                drop(store);
+                Ok(())
+            }
+        }
+    });
+    medium.power_off();
+    looked
+}

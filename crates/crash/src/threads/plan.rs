@@ -1,0 +1,265 @@
+//! What each thread of a run does, all from one seed.
+
+use crate::setup::{Case, Promise, Setup};
+use duramen::Options;
+use duramen::tuning::Tuning;
+use duramen_media::sim::Rng;
+use duramen_media::sim::schedule::{Settings, Strategy};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// One operation of a thread. Keys are indexes into [`Setup::keys`].
+#[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "the fields are named after what they are")]
+pub enum Op {
+    Put {
+        key: usize,
+        bytes: usize,
+        updatable: bool,
+    },
+    Delete {
+        key: usize,
+    },
+    /// Overwrites 2 to the power of `size` bytes, or 24, `at` eighths of 64 bytes into the value.
+    Update {
+        key: usize,
+        at: usize,
+        size: u32,
+    },
+    /// Reads, lets others go on, and writes if nothing changed; `None` deletes.
+    Swap {
+        key: usize,
+        bytes: Option<usize>,
+    },
+    /// Several writes, on condition of what was read before.
+    Batch {
+        writes: Vec<(usize, Option<usize>)>,
+        expects: Vec<usize>,
+    },
+    /// Reads a value and keeps it while others go on.
+    Get {
+        key: usize,
+        hold: u64,
+    },
+    GetMany {
+        keys: Vec<usize>,
+    },
+    Scan,
+    /// Several operations, settled at once.
+    Group(Vec<Op>),
+    Commit,
+    Maintain,
+    /// Gives up the writer; the next write makes a new one.
+    Retire,
+}
+
+/// All that one run needs.
+#[derive(Clone)]
+pub struct Plan {
+    /// Medium, keys, sizes.
+    pub setup: Setup,
+    /// What each thread does, and whether it writes through the plain handle.
+    pub threads: Vec<(bool, Vec<Op>)>,
+    /// Keys that are there at first.
+    pub first: Vec<usize>,
+    /// Whether the store has its own thread.
+    pub background: bool,
+    /// Whether the store is closed by whichever thread is the last to have it.
+    pub last_closes: bool,
+    /// Who goes on when.
+    pub schedule: Settings,
+}
+
+/// A run that takes more steps than this does not end: the longest of 20 thousand took 150 thousand.
+const STEPS_MAX: u64 = 1_000_000;
+
+/// What a run is mostly about. Some races need a few operations of one kind, close to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Everything.
+    Mixed,
+    /// Batches over a few keys, and reads of those.
+    Batches,
+    /// Updates in place of one or two values, and reads of those.
+    Cells,
+    /// Keys enough to fill both of their buckets, in segments that split then.
+    Splits,
+}
+
+impl Plan {
+    /// The run of a seed; `case` and `threads` instead of what the seed says.
+    #[must_use]
+    pub fn new(seed: u64, case: Option<Case>, threads: Option<usize>) -> Self {
+        let kind = match Rng::new(seed ^ 0x6b69_6e64).below(8) {
+            0 => Kind::Batches,
+            1 => Kind::Cells,
+            2 | 3 => Kind::Splits,
+            _ => Kind::Mixed,
+        };
+        Self::of_kind(kind, seed, case, threads)
+    }
+
+    /// The same, of a given kind.
+    #[must_use]
+    pub fn of_kind(kind: Kind, seed: u64, case: Option<Case>, threads: Option<usize>) -> Self {
+        let mut rng = Rng::new(seed ^ 0x0074_6872_6561_6473);
+        let mut setup = Setup::new(seed, case);
+        setup.ops.clear();
+        setup.unit_bytes = [512, 512, 1024][rng.below(3) as usize];
+        let some = rng.below(3) as usize + 2;
+        let threads = threads.unwrap_or(some);
+        let unit = u64::from(setup.unit_bytes);
+        let head = (16u64 << 10).div_ceil(unit);
+        let room = [6, 12, 60][rng.below(3) as usize];
+        setup.len_max = ((head + 8 + threads as u64 + rng.below(room)) * unit).next_multiple_of(4096);
+        // All keys in one bucket; in a few buckets, with equal fingerprints; and anywhere.
+        setup.hash_mask = [u64::MAX, u64::MAX, 0, 1 << 63 | 0x0300, 0x0700][rng.below(5) as usize];
+        setup.tuning = Tuning { compaction_bytes_min: Some(unit), ..Tuning::default() };
+        let keys = match kind {
+            Kind::Mixed => [1, 2, 4, 8, 16][rng.below(5) as usize],
+            Kind::Batches => 2 + rng.below(2) as usize,
+            Kind::Cells => 1 + rng.below(2) as usize,
+            Kind::Splits => 26,
+        };
+        if kind == Kind::Splits {
+            // One segment, and in it two buckets: 16 slots.
+            setup.hash_mask = 0x7fff_ffff_0000_0000;
+            setup.tuning.split_count_min = 8;
+        }
+        setup.keys = (0..keys).map(|key| format!("key {key:02}").into_bytes()).collect();
+        setup.numbers = OnceLock::new();
+        let strategy = Strategy::some(&mut rng);
+        let schedule = Settings { seed, strategy, steps_max: STEPS_MAX };
+        let background = rng.one_in(2);
+        let last_closes = rng.one_in(3);
+        let first = match kind {
+            Kind::Splits => (0..14 + rng.below(3) as usize).collect(),
+            Kind::Batches | Kind::Cells => (0..keys).collect(),
+            Kind::Mixed => (0..keys).filter(|_| rng.one_in(2)).collect(),
+        };
+        let per_thread = [4, 10, 24][rng.below(3) as usize];
+        let mut maker = Maker { kind, keys, unit: unit as usize, rng: rng.fork(), weights: [0; 12] };
+        let threads = (0..threads)
+            .map(|_| {
+                let mut fork = rng.fork();
+                let count = 1 + fork.below(per_thread);
+                (fork.one_in(3), maker.thread(fork, count))
+            })
+            .collect();
+        Self { setup, threads, first, background, last_closes, schedule }
+    }
+
+    /// How the store is opened while threads work on it.
+    #[must_use]
+    pub fn options(&self, boot: u64) -> Options {
+        let mut options = self.setup.options(boot);
+        options.background = self.background;
+        // So that the store's own thread commits now and then.
+        if self.setup.case.promise() == Promise::Suffix {
+            options.durability = duramen::Durability::Interval(Duration::from_millis(20));
+        }
+        options
+    }
+
+    /// One line for people.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let calls: Vec<String> = self.threads.iter().map(|(_, ops)| ops.len().to_string()).collect();
+        format!(
+            "{}; {} threads with {} ops, {:?}{}",
+            self.setup.describe(),
+            self.threads.len(),
+            calls.join(", "),
+            self.schedule.strategy,
+            if self.background { ", background" } else { "" },
+        )
+    }
+}
+
+struct Maker {
+    kind: Kind,
+    keys: usize,
+    unit: usize,
+    rng: Rng,
+    weights: [u64; 12],
+}
+
+impl Maker {
+    fn thread(&mut self, rng: Rng, count: u64) -> Vec<Op> {
+        self.rng = rng;
+        // Each thread has its own preferences, so that readers meet writers.
+        let usual = match self.kind {
+            Kind::Mixed => [20, 8, 10, 8, 8, 16, 3, 1, 3, 2, 3, 3],
+            Kind::Batches => [2, 1, 0, 2, 20, 20, 6, 0, 1, 0, 0, 0],
+            Kind::Cells => [1, 0, 20, 2, 0, 20, 1, 0, 1, 0, 1, 0],
+            Kind::Splits => [20, 4, 3, 4, 10, 10, 4, 1, 1, 0, 2, 1],
+        };
+        self.weights = usual.map(|weight| weight * [0, 1, 1, 4][self.rng.below(4) as usize]);
+        (0..count).map(|_| self.op(false)).collect()
+    }
+
+    fn key(&mut self) -> usize {
+        if self.kind == Kind::Splits {
+            return self.rng.below(self.keys as u64) as usize;
+        }
+        // Some keys more than others.
+        let all = self.rng.below(self.keys as u64);
+        self.rng.below(all + 1) as usize
+    }
+
+    fn bytes(&mut self) -> usize {
+        match self.rng.below(10) {
+            0 => self.unit,
+            1 => self.unit / 2,
+            2..=5 => 64,
+            _ => 8 + self.rng.below(60) as usize,
+        }
+    }
+
+    fn op(&mut self, grouped: bool) -> Op {
+        let rest = if matches!(self.kind, Kind::Mixed | Kind::Splits) { 8 } else { 1 };
+        let total: u64 = self.weights.iter().sum::<u64>() + rest;
+        let mut at = self.rng.below(total);
+        let which = self.weights.iter().position(|&weight| {
+            let here = at < weight;
+            at = at.wrapping_sub(weight);
+            here
+        });
+        match which {
+            Some(1) => Op::Delete { key: self.key() },
+            Some(2) => Op::Update {
+                key: self.key(),
+                at: self.rng.below(8) as usize,
+                size: self.rng.below(4) as u32 + 2,
+            },
+            Some(3) => {
+                let bytes = (!self.rng.one_in(4)).then(|| self.bytes());
+                Op::Swap { key: self.key(), bytes }
+            }
+            Some(4) => {
+                let writes = (0..1 + self.rng.below(4))
+                    .map(|_| {
+                        let bytes = (!self.rng.one_in(4)).then(|| self.bytes().min(200));
+                        (self.key(), bytes)
+                    })
+                    .collect();
+                let expects = (0..self.rng.below(3)).map(|_| self.key()).collect();
+                Op::Batch { writes, expects }
+            }
+            Some(5) => Op::Get { key: self.key(), hold: self.rng.below(4) * 3 },
+            Some(6) => {
+                let count = 1 + self.rng.below(4);
+                Op::GetMany { keys: (0..count).map(|_| self.key()).collect() }
+            }
+            Some(7) if !grouped => Op::Scan,
+            Some(8) if !grouped => {
+                let count = 1 + self.rng.below(5);
+                Op::Group((0..count).map(|_| self.op(true)).collect())
+            }
+            Some(9) if !grouped => Op::Commit,
+            Some(10) if !grouped => Op::Maintain,
+            Some(11) if !grouped => Op::Retire,
+            _ => Op::Put { key: self.key(), bytes: self.bytes(), updatable: self.rng.one_in(3) },
+        }
+    }
+}

@@ -1,0 +1,410 @@
+//! The threads of a run: they do what the plan says and note what they were told.
+
+use super::history::{Act, Call, History, Updated};
+use super::plan::{Op, Plan};
+use super::values::{ABSENT, Id, Values};
+use crate::session::value;
+use duramen::{Batch, ErrorKind, Meta, Stamp, StoreOn, Swap, Update, Value, WriterOn};
+use duramen_media::sim::SimMedium;
+use duramen_media::sim::schedule::{self, Point};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+type Sim = StoreOn<SimMedium>;
+
+/// What all threads write to. Its lock is never held at a point.
+#[derive(Default)]
+pub struct Notes {
+    /// What was done.
+    pub history: History,
+    /// What the contents are.
+    pub values: Values,
+    /// What is wrong already.
+    pub wrong: Option<String>,
+}
+
+/// The notes, and the medium whose log they refer to.
+#[derive(Clone)]
+pub struct Recorder {
+    notes: Arc<Mutex<Notes>>,
+    medium: SimMedium,
+}
+
+/// What a call came to: nothing where there was no space.
+type Told<T> = Result<Option<T>, String>;
+
+impl Recorder {
+    /// For a store on `medium`.
+    #[must_use]
+    pub fn new(medium: SimMedium, keys: usize) -> Self {
+        let recorder = Self { notes: Arc::default(), medium };
+        recorder.notes().history.keys = keys;
+        recorder
+    }
+
+    /// What was noted.
+    pub fn notes(&self) -> MutexGuard<'_, Notes> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begin(&self, thread: usize, group: Option<usize>, act: Act) -> usize {
+        schedule::say(&act.show());
+        let (begun, from) = (schedule::stamp(), self.medium.position());
+        let calls = &mut self.notes().history.calls;
+        calls.push(Call { thread, act, begun, ended: None, from, to: None, group, void: false });
+        calls.len() - 1
+    }
+
+    /// Runs `work` as a call; `tell` enters what it told.
+    fn call<T>(
+        &self,
+        thread: usize,
+        group: Option<usize>,
+        act: Act,
+        work: impl FnOnce() -> duramen::Result<T>,
+        tell: impl FnOnce(&mut Act, &T, &mut Values),
+    ) -> Told<T> {
+        let at = self.begin(thread, group, act);
+        let done = work();
+        let (ended, to) = (schedule::stamp(), self.medium.position());
+        let notes = &mut *self.notes();
+        let call = &mut notes.history.calls[at];
+        (call.ended, call.to) = (Some(ended), Some(to));
+        match done {
+            Ok(told) => {
+                tell(&mut call.act, &told, &mut notes.values);
+                Ok(Some(told))
+            }
+            Err(error) if error.kind() == ErrorKind::OutOfSpace => {
+                call.void = true;
+                Ok(None)
+            }
+            Err(error) => Err(format!("{}: {error}", call.act.show())),
+        }
+    }
+
+    /// Notes that several keys were read within one call.
+    fn reads(&self, thread: usize, begun: (u64, usize), found: impl Iterator<Item = (usize, Id)>) {
+        let (ended, to) = (Some(schedule::stamp()), Some(self.medium.position()));
+        let mut notes = self.notes();
+        let (begun, from) = begun;
+        for (key, found) in found {
+            let act = Act::Read { key, found };
+            notes.history.calls.push(Call { thread, act, begun, ended, from, to, group: None, void: false });
+        }
+    }
+
+    fn id(&self, value: Option<&Value<'_>>) -> Id {
+        value.map_or(ABSENT, |value| self.notes().values.id(value, value.tag()))
+    }
+}
+
+/// What a run ended in.
+pub struct Ended {
+    /// What was done.
+    pub history: History,
+    /// What the contents are.
+    pub values: Values,
+    /// What the reopened store held, and the log's position when it had been closed; `None` if nobody looked.
+    pub reopened: Option<(Vec<Id>, usize)>,
+}
+
+/// The first thread: opens, starts the others, waits, reads everything, closes, and opens again.
+///
+/// # Errors
+/// What is wrong, in words.
+pub fn lead(plan: &Arc<Plan>, recorder: &Recorder) -> Result<(), String> {
+    let medium = recorder.medium.clone();
+    schedule::say("open");
+    let store = Sim::open_on(medium.clone(), &plan.options(1)).map_err(|e| format!("open: {e}"))?;
+    recorder.notes().history.opened = medium.position();
+    let mut hand = Hand::new(plan, recorder, store, 0, true);
+    for &key in &plan.first {
+        hand.run(&Op::Put { key, bytes: 64, updatable: key % 2 == 0 })?;
+    }
+    let workers: Vec<_> = (0..plan.threads.len())
+        .map(|worker| {
+            let (plan, recorder, store) = (Arc::clone(plan), recorder.clone(), hand.store.clone());
+            let name = format!("worker {}", worker + 1);
+            let spawned = schedule::spawn(&name, move || {
+                let (plain, ops) = &plan.threads[worker];
+                let mut hand = Hand::new(&plan, &recorder, store, worker + 1, *plain);
+                let done = ops.iter().try_for_each(|op| hand.run(op));
+                if let Err(what) = done {
+                    recorder.notes().wrong.get_or_insert(what);
+                }
+            });
+            spawned.map_err(|_| "no schedule".to_owned())
+        })
+        .collect::<Result<_, _>>()?;
+    if plan.last_closes {
+        drop(hand);
+        workers.iter().for_each(schedule::Spawned::join);
+        return Ok(());
+    }
+    workers.iter().for_each(schedule::Spawned::join);
+    for key in 0..plan.setup.keys.len() {
+        hand.run(&Op::Get { key, hold: 0 })?;
+    }
+    hand.run(&Op::Scan)?;
+    let store = hand.store;
+    drop(hand.writer);
+    schedule::say("close");
+    store.close().map_err(|e| format!("close: {e}"))
+}
+
+/// A thread with its writer.
+struct Hand<'p> {
+    plan: &'p Plan,
+    recorder: &'p Recorder,
+    thread: usize,
+    /// Made when it is needed.
+    writer: Option<WriterOn<SimMedium>>,
+    store: Sim,
+    /// Writes through the handle.
+    plain: bool,
+    group: Option<usize>,
+    count: u64,
+}
+
+impl<'p> Hand<'p> {
+    fn new(plan: &'p Plan, recorder: &'p Recorder, store: Sim, thread: usize, plain: bool) -> Self {
+        Self { plan, recorder, thread, writer: None, store, plain, group: None, count: 0 }
+    }
+
+    /// Bytes that nobody else writes.
+    fn bytes(&mut self, bytes: usize) -> Vec<u8> {
+        self.count += 1;
+        let number = (self.thread as u64) << 24 | self.count;
+        if bytes < 8 {
+            return number.to_le_bytes()[..bytes].to_vec();
+        }
+        let mut content = value(number | 1 << 40, bytes);
+        content[..8].copy_from_slice(&number.to_le_bytes());
+        content
+    }
+
+    /// Makes sure that there is a writer, unless writes go through the handle.
+    fn ready(&mut self) -> Result<(), String> {
+        if self.writer.is_none() && (!self.plain || self.group.is_some()) {
+            self.writer = Some(self.store.writer().map_err(|e| e.to_string())?);
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, op: &Op) -> Result<(), String> {
+        let plan = self.plan;
+        let key = |key: usize| &plan.setup.keys[key][..];
+        match op {
+            Op::Put { key: k, bytes, updatable } => self.put(*k, *bytes, *updatable),
+            Op::Delete { key: k } => {
+                self.ready()?;
+                let (store, writer) = (&self.store, &mut self.writer);
+                let work = || writer.as_mut().map_or_else(|| store.delete(key(*k)), |w| w.delete(key(*k)));
+                let tell = |act: &mut Act, told: &bool, _: &mut Values| {
+                    if let Act::Delete { was, .. } = act {
+                        *was = Some(*told);
+                    }
+                };
+                let act = Act::Delete { key: *k, was: None };
+                self.recorder.call(self.thread, self.group, act, work, tell).map(|_| ())
+            }
+            Op::Update { key: k, at, size } => self.update(*k, at * 8, *size),
+            Op::Swap { key: k, bytes } => self.batch(&[(*k, *bytes)], &[*k], true),
+            Op::Batch { writes, expects } => self.batch(writes, expects, false),
+            Op::Get { key: k, hold } => self.get(*k, *hold).map(|_| ()),
+            Op::GetMany { keys } => {
+                let begun = (schedule::stamp(), self.recorder.medium.position());
+                let names: Vec<&[u8]> = keys.iter().map(|&k| key(k)).collect();
+                let found = self.store.get_many(&names).map_err(|e| format!("get_many: {e}"))?;
+                let ids: Vec<Id> = found.iter().map(|value| self.recorder.id(value.as_ref())).collect();
+                self.recorder.reads(self.thread, begun, keys.iter().copied().zip(ids));
+                Ok(())
+            }
+            Op::Scan => self.scan(),
+            Op::Group(ops) => self.grouped(ops),
+            Op::Commit => {
+                let store = &self.store;
+                let nothing = |_: &mut Act, _: &(), _: &mut Values| {};
+                let done = self.recorder.call(self.thread, None, Act::Commit, || store.commit(), nothing);
+                done.map(|_| ())
+            }
+            Op::Maintain => {
+                schedule::say("maintain");
+                self.store.maintain().map_err(|e| format!("maintain: {e}"))
+            }
+            Op::Retire => {
+                schedule::say("give up the writer");
+                self.writer = None;
+                Ok(())
+            }
+        }
+    }
+
+    fn put(&mut self, key: usize, bytes: usize, updatable: bool) -> Result<(), String> {
+        self.ready()?;
+        let content = self.bytes(bytes);
+        let tag = (self.count % 7) as u8;
+        let meta = Meta { tag, updatable, ..Meta::default() };
+        let act = Act::Put { key, value: self.recorder.notes().values.id(&content, tag) };
+        let name = &self.plan.setup.keys[key];
+        let (store, writer) = (&self.store, &mut self.writer);
+        let work = || match writer {
+            Some(writer) => writer.put_with(name, &content, meta),
+            None => store.put_with(name, &content, meta),
+        };
+        self.recorder.call(self.thread, self.group, act, work, |_, (), _| {}).map(|_| ())
+    }
+
+    fn update(&mut self, key: usize, at: usize, size: u32) -> Result<(), String> {
+        self.ready()?;
+        let bytes = self.bytes(if size == 5 { 24 } else { 1 << size });
+        let name = &self.plan.setup.keys[key];
+        let (store, writer) = (&self.store, &mut self.writer);
+        let work = || {
+            let done = match writer {
+                Some(writer) => writer.update(name, at, &bytes),
+                None => store.update(name, at, &bytes),
+            };
+            match done {
+                Ok(Update::Absent) => Ok(Updated::Absent),
+                Ok(Update::InPlace | Update::NewVersion) => Ok(Updated::Done),
+                Err(error) if error.kind() == ErrorKind::InvalidInput => Ok(Updated::Short),
+                Err(error) => Err(error),
+            }
+        };
+        let tell = |act: &mut Act, what: &Updated, _: &mut Values| {
+            if let Act::Update { told, .. } = act {
+                *told = Some(*what);
+            }
+        };
+        let act = Act::Update { key, at, bytes: bytes.clone(), told: None };
+        self.recorder.call(self.thread, self.group, act, work, tell).map(|_| ())
+    }
+
+    /// Reads a key, looks whether what was read stays as it is, and returns what it was with its stamp.
+    fn get(&self, key: usize, hold: u64) -> Result<(Id, Option<Stamp>), String> {
+        let name = &self.plan.setup.keys[key];
+        let act = Act::Read { key, found: ABSENT };
+        let work = || match &self.writer {
+            Some(writer) => writer.get_stamped(name).map(|(stamp, value)| (Some(stamp), value)),
+            None => self.store.get(name).map(|value| (value.as_ref().map(Value::stamp), value)),
+        };
+        let tell = |act: &mut Act, (_, value): &(Option<Stamp>, Option<Value<'_>>), values: &mut Values| {
+            if let Act::Read { found, .. } = act {
+                *found = value.as_ref().map_or(ABSENT, |value| values.id(value, value.tag()));
+            }
+        };
+        let Some((stamp, value)) = self.recorder.call(self.thread, self.group, act, work, tell)? else {
+            return Err("a read found no space".into());
+        };
+        let copy = value.as_ref().map(|value| value.to_vec());
+        for _ in 0..hold {
+            schedule::point(Point::Other, 0);
+            if value.as_deref() != copy.as_deref() {
+                return Err(format!("key {key}: a value changed while it was being read"));
+            }
+        }
+        Ok((self.recorder.id(value.as_ref()), stamp))
+    }
+
+    /// Several writes on conditions; `single`: by `compare_and_swap`, where there is a writer.
+    fn batch(
+        &mut self,
+        writes: &[(usize, Option<usize>)],
+        expects: &[usize],
+        single: bool,
+    ) -> Result<(), String> {
+        self.ready()?;
+        let mut batch = Batch::new();
+        let mut seen = Vec::new();
+        for &key in expects {
+            let (found, stamp) = self.get(key, 2)?;
+            // Without a writer, only a value has a stamp.
+            if let Some(stamp) = stamp {
+                batch.expect(&self.plan.setup.keys[key], stamp);
+                seen.push((key, found, stamp));
+            }
+        }
+        let mut new = Vec::new();
+        for &(key, bytes) in writes {
+            let name = &self.plan.setup.keys[key];
+            let content = bytes.map(|bytes| self.bytes(bytes));
+            match &content {
+                Some(content) => batch.put_with(name, content, Meta { tag: 9, ..Meta::default() }),
+                None => batch.delete(name),
+            };
+            new.push((key, content));
+        }
+        let ids = {
+            let values = &mut self.recorder.notes().values;
+            new.iter()
+                .map(|(key, content)| (*key, content.as_ref().map_or(ABSENT, |c| values.id(c, 9))))
+                .collect()
+        };
+        let act = Act::Swap {
+            expects: seen.iter().map(|&(key, found, _)| (key, found)).collect(),
+            writes: ids,
+            told: None,
+        };
+        let (store, writer, keys) = (&self.store, &mut self.writer, &self.plan.setup.keys);
+        let work = || match (writer, &new[..], &seen[..]) {
+            (Some(writer), [(key, content)], [(_, _, stamp)]) if single => {
+                let new = content.as_deref().map(|content| (content, Meta { tag: 9, ..Meta::default() }));
+                writer.compare_and_swap(&keys[*key], *stamp, new)
+            }
+            (Some(writer), ..) => writer.apply(&batch),
+            (None, ..) => store.apply(&batch),
+        };
+        let tell = |act: &mut Act, swap: &Swap, _: &mut Values| {
+            if let Act::Swap { told, .. } = act {
+                *told = Some(*swap == Swap::Done);
+            }
+        };
+        self.recorder.call(self.thread, self.group, act, work, tell).map(|_| ())
+    }
+
+    /// Each key that a scan shows was there at some moment, and each that it does not show was not.
+    fn scan(&self) -> Result<(), String> {
+        schedule::say("scan");
+        let begun = (schedule::stamp(), self.recorder.medium.position());
+        let keys = &self.plan.setup.keys;
+        let mut found = Vec::new();
+        let mut wrong = None;
+        self.store
+            .for_each(|value| match keys.iter().position(|key| key == value.key()) {
+                Some(key) => found.push((key, self.recorder.id(Some(value)))),
+                None => wrong = Some("a scan shows a key that was never written"),
+            })
+            .map_err(|e| format!("scan: {e}"))?;
+        if let Some(wrong) = wrong {
+            return Err(wrong.into());
+        }
+        let missing: Vec<usize> =
+            (0..keys.len()).filter(|key| found.iter().all(|(other, _)| other != key)).collect();
+        found.extend(missing.into_iter().map(|key| (key, ABSENT)));
+        self.recorder.reads(self.thread, begun, found.into_iter());
+        Ok(())
+    }
+
+    fn grouped(&mut self, ops: &[Op]) -> Result<(), String> {
+        let group = {
+            let settled = &mut self.recorder.notes().history.settled;
+            settled.push(None);
+            settled.len() - 1
+        };
+        self.group = Some(group);
+        self.ready()?;
+        if let Some(writer) = &mut self.writer {
+            writer.group();
+        }
+        let done = ops.iter().try_for_each(|op| self.run(op));
+        schedule::say("settle");
+        if let Some(writer) = &mut self.writer {
+            writer.settle().map_err(|e| format!("settle: {e}"))?;
+        }
+        self.group = None;
+        let position = self.recorder.medium.position();
+        self.recorder.notes().history.settled[group] = Some(position);
+        done
+    }
+}

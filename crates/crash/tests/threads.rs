@@ -1,0 +1,209 @@
+//! Several threads on one store: the short form of the scheduled runs, and the schedule itself.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
+
+use duramen_crash::threads::plan::Op;
+use duramen_crash::threads::{Counts, Plan, run_plan, run_seed, scheduled};
+use duramen_crash::{Case, setup::CASES};
+use duramen_media::sim::schedule::{self, Point, Report, Settings, Strategy};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// One run at a time: what is reclaimed when depends on all threads of the process.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn settings(seed: u64, strategy: Strategy) -> Settings {
+    Settings { seed, strategy, steps_max: 10_000 }
+}
+
+const WALK: Strategy = Strategy::Walk { one_in: 2 };
+
+/// Two threads that add to a number by reading and writing it; how often, and what they come to.
+fn racing(seed: u64, strategy: Strategy) -> (Report, u64) {
+    let number = Arc::new(AtomicU64::new(0));
+    let theirs = Arc::clone(&number);
+    let report = schedule::run(&settings(seed, strategy), move || {
+        let adders: Vec<_> = (0..2)
+            .map(|_| {
+                let number = Arc::clone(&theirs);
+                schedule::spawn("adder", move || {
+                    for _ in 0..3 {
+                        let seen = number.load(Relaxed);
+                        schedule::point(Point::Other, seen);
+                        number.store(seen + 1, Relaxed);
+                        schedule::point(Point::Other, seen + 1);
+                    }
+                })
+                .unwrap_or_else(|_| panic!("no schedule"))
+            })
+            .collect();
+        adders.iter().for_each(schedule::Spawned::join);
+    });
+    (report, number.load(Relaxed))
+}
+
+#[test]
+fn a_schedule_repeats_by_its_seed_and_another_seed_gives_another() {
+    let _alone = alone();
+    for strategy in [WALK, Strategy::Priorities { depth: 3, steps: 20 }] {
+        let mut sums = std::collections::BTreeSet::new();
+        let mut digests = std::collections::BTreeSet::new();
+        for seed in 0..60 {
+            let (first, sum) = racing(seed, strategy);
+            let (second, again) = racing(seed, strategy);
+            assert_eq!((first.digest, first.steps, sum), (second.digest, second.steps, again));
+            assert_eq!(first.failure, None);
+            sums.insert(sum);
+            digests.insert(first.digest);
+        }
+        assert!(sums.contains(&6) && sums.len() > 2, "{strategy:?} loses updates in several ways: {sums:?}");
+        assert!(digests.len() > 10, "{strategy:?}: {} schedules", digests.len());
+    }
+}
+
+#[test]
+fn a_deadlock_is_told_with_what_each_thread_did() {
+    let _alone = alone();
+    let report = schedule::run(&settings(1, WALK), || {
+        schedule::say("waits for nobody");
+        let _ = schedule::block(7);
+    });
+    let failure = report.failure.unwrap();
+    assert!(failure.starts_with("deadlock") && failure.contains("waits for nobody"), "{failure}");
+}
+
+#[test]
+fn a_livelock_is_told_and_ended() {
+    let _alone = alone();
+    let report = schedule::run(&settings(1, WALK), || while schedule::relax() {});
+    let failure = report.failure.unwrap();
+    assert!(failure.starts_with("livelock: no end after 10000 steps"), "{failure}");
+}
+
+#[test]
+fn a_panic_of_one_thread_is_told_and_ends_the_others() {
+    let _alone = alone();
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let report = schedule::run(&settings(1, WALK), || {
+        let other = schedule::spawn("other", || while schedule::relax() {});
+        schedule::say("adding");
+        assert!(other.is_err(), "one and one");
+    });
+    std::panic::set_hook(hook);
+    let failure = report.failure.unwrap();
+    assert!(failure.contains("one and one") && failure.contains("adding"), "{failure}");
+    assert_eq!(report.threads, 2);
+}
+
+#[test]
+fn sleepers_wake_in_simulated_time() {
+    let _alone = alone();
+    let slept = Arc::new(OnceLock::new());
+    let told = Arc::clone(&slept);
+    let began = std::time::Instant::now();
+    let report = schedule::run(&settings(1, WALK), move || {
+        let before = schedule::now().unwrap();
+        assert!(schedule::sleep(std::time::Duration::from_secs(3600)));
+        told.set(schedule::now().unwrap() - before).unwrap();
+    });
+    assert_eq!(report.failure, None);
+    assert!(slept.get().unwrap().as_secs() >= 3600);
+    assert!(began.elapsed().as_secs() < 60);
+}
+
+#[test]
+fn a_run_of_the_engine_repeats_by_its_seed() {
+    let _alone = alone();
+    for seed in 1..=24 {
+        let plan = Plan::new(seed, None, None);
+        let runs: Vec<_> = (0..2)
+            .map(|_| {
+                let (report, ended, log) = scheduled(&plan);
+                let ended = ended.unwrap_or_else(|what| panic!("{}: {what}", plan.describe()));
+                let calls: Vec<String> = ended.history.calls.iter().map(|call| call.show()).collect();
+                (report.digest, report.steps, log.events.len(), calls)
+            })
+            .collect();
+        assert_eq!(runs[0], runs[1], "{}", plan.describe());
+    }
+}
+
+/// Seeds of all cases.
+#[test]
+fn what_several_threads_were_told_survives_a_crash_at_any_persist_point() {
+    let _alone = alone();
+    let mut counts = Counts::default();
+    for seed in 1..=64 {
+        counts.add(&run_seed(seed, None, None, 40).unwrap_or_else(|violation| panic!("{violation}")));
+    }
+    assert!(counts.images > 1_500 && counts.switches > 2_000, "{counts:?}");
+}
+
+/// Given threads, through many schedules.
+fn crashed(case: &str, keys: usize, threads: &[&[Op]], seeds: u64) {
+    let _alone = alone();
+    for seed in 1..=seeds {
+        let mut plan = Plan::new(seed, Some(Case::named(case).unwrap()), Some(2));
+        plan.setup.keys = (0..keys).map(|key| vec![b'k', key as u8]).collect();
+        plan.setup.numbers = OnceLock::new();
+        plan.setup.hash_mask = u64::MAX;
+        plan.setup.tuning = duramen::tuning::Tuning::default();
+        plan.setup.unit_bytes = 512;
+        plan.setup.len_max = 96 << 10;
+        plan.background = false;
+        plan.threads = threads.iter().map(|ops| (false, ops.to_vec())).collect();
+        plan.first = (0..keys).collect();
+        run_plan(&plan, 100).unwrap_or_else(|violation| panic!("{violation}"));
+    }
+}
+
+fn put(key: usize) -> Op {
+    Op::Put { key, bytes: 16, updatable: false }
+}
+
+/// A writer that was slow to finish in its epoch wrote after others had written in the next one. A crash between the two
+/// commits left its write, and not theirs that came before.
+#[test]
+fn a_write_belongs_to_no_earlier_epoch_than_the_writes_before_it() {
+    let get = Op::Get { key: 0, hold: 0 };
+    let slow = [put(0), put(0), put(0), put(0)];
+    let next = [put(1), get.clone(), put(1), get.clone(), put(1), get.clone(), put(1), get];
+    let commits = [Op::Commit, Op::Commit, Op::Commit];
+    for case in ["page/interval", "line/interval"] {
+        crashed(case, 2, &[&slow, &next, &commits], 100);
+    }
+}
+
+/// A batch of deletes of keys that were not there any more told so before the deletes by others were durable.
+#[test]
+fn a_batch_that_writes_nothing_waits_for_what_it_tells() {
+    let delete = [Op::Delete { key: 0 }];
+    let batch = [Op::Batch { writes: vec![(0, None)], expects: Vec::new() }];
+    let group = [Op::Group(vec![Op::Delete { key: 0 }, put(1)])];
+    crashed("page/every-write", 2, &[&delete, &batch], 60);
+    crashed("line/every-write", 2, &[&group, &batch], 60);
+}
+
+/// An update in place of a key whose delete was in a group, not settled yet, told that the key is absent.
+#[test]
+fn an_update_waits_for_the_delete_that_it_tells_of() {
+    let group = [Op::Group(vec![Op::Delete { key: 0 }, put(1), put(1)])];
+    let update = [Op::Update { key: 0, at: 0, size: 3 }, Op::Update { key: 0, at: 0, size: 3 }];
+    crashed("line/every-write", 2, &[&group, &update], 60);
+}
+
+#[test]
+fn threads_take_turns_in_every_case() {
+    let _alone = alone();
+    for case in CASES {
+        for threads in 2..=4 {
+            let counts = run_seed(7, Some(case), Some(threads), 20).unwrap_or_else(|v| panic!("{v}"));
+            assert!(counts.switches > 0 && counts.images > 0, "{}: {counts:?}", case.name);
+        }
+    }
+}

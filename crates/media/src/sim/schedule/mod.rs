@@ -1,0 +1,166 @@
+//! The threads of a simulated machine: real threads, of which exactly one runs at a time. Who goes on at each
+//! *point* (a call of the medium, an atomic operation, a lock) follows from a seed, so a run repeats by it.
+//!
+//! ```text
+//!  run(settings, main) ──▶ thread 0 ──spawn──▶ thread 1 ...        each under a keeper that joins it
+//!                             │ point: choose who goes on; hand over, and wait for one's turn
+//!                             ▼
+//!        all gone, or nobody can go on (deadlock), or too many steps (livelock), or a panic ──▶ Report
+//! ```
+//!
+//! Outside of a run every function here does nothing, or says that it did nothing: whoever calls goes on as if there
+//! were no schedule.
+//!
+//! Time is simulated too: it passes by steps, and jumps when nobody but sleepers is left, or now and then by chance,
+//! since between two steps of a thread any time may pass.
+//!
+//! Invariants:
+//! 1. Only the thread whose turn it is runs; the others wait in [`Run::hand_over`], or have not begun.
+//! 2. A thread keeps its turn until it has left altogether, with the destructors of its thread-locals: they may
+//!    come to points too. Its keeper passes the turn on.
+//! 3. Nothing that differs between two processes (addresses, thread ids, time of day) decides anything.
+//!
+//! Memory is sequentially consistent here: reorderings that the language allows beyond that are for loom to find.
+
+mod choice;
+mod run;
+
+pub use choice::Strategy;
+pub use run::{Report, Settings, run};
+
+use run::Run;
+use std::cell::Cell;
+use std::time::Duration;
+
+/// Where another thread may go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Point {
+    /// Before an atomic operation.
+    Atomic = 1,
+    /// Before a lock is taken.
+    Lock,
+    /// Before memory of the medium is read.
+    Load,
+    /// Before it is stored to.
+    Store,
+    /// Before a flush.
+    Flush,
+    /// Before a drain.
+    Drain,
+    /// Before a sync.
+    Sync,
+    /// Before the medium grows.
+    Grow,
+    /// Whoever calls waits for somebody else.
+    Relax,
+    /// A point of the test's own.
+    Other,
+}
+
+thread_local! {
+    // No destructor: it is there also in the destructors of others (invariant 2).
+    static ME: Cell<Option<(&'static Run, usize)>> = const { Cell::new(None) };
+}
+
+/// Whether the calling thread belongs to a run.
+#[inline]
+#[must_use]
+pub fn is_scheduled() -> bool {
+    ME.get().is_some()
+}
+
+/// Lets another thread go on here, if the schedule says so. `detail` must be the same in each process.
+#[inline]
+pub fn point(what: Point, detail: u64) {
+    if let Some((run, me)) = ME.get() {
+        run.point(me, what, detail);
+    }
+}
+
+/// Waits for others: somebody else goes on, if anybody can. False outside of a run.
+#[inline]
+#[must_use]
+pub fn relax() -> bool {
+    ME.get().is_some_and(|(run, me)| {
+        run.point(me, Point::Relax, 0);
+        true
+    })
+}
+
+/// Waits until somebody releases `on`. False outside of a run, or when it is being stopped: then the caller waits as
+/// it would without a schedule.
+#[must_use]
+pub fn block(on: usize) -> bool {
+    ME.get().is_some_and(|(run, me)| run.block(me, on))
+}
+
+/// Lets all go on that wait for `on`.
+#[inline]
+pub fn release(on: usize) {
+    if let Some((run, _)) = ME.get() {
+        run.release(on);
+    }
+}
+
+/// Waits until somebody notifies `on`, or for `timeout`. False as with [`block`].
+#[must_use]
+pub fn wait(on: usize, timeout: Duration) -> bool {
+    ME.get().is_some_and(|(run, me)| run.wait(me, on, timeout))
+}
+
+/// Lets one go on that waits to be notified by `on`.
+pub fn notify_one(on: usize) {
+    if let Some((run, _)) = ME.get() {
+        run.notify_one(on);
+    }
+}
+
+/// Lets simulated time pass. False as with [`block`].
+#[must_use]
+pub fn sleep(time: Duration) -> bool {
+    ME.get().is_some_and(|(run, me)| run.sleep(me, time))
+}
+
+/// The simulated time since the run began.
+#[must_use]
+pub fn now() -> Option<Duration> {
+    ME.get().map(|(run, _)| run.now())
+}
+
+/// A number that is greater each time anybody asks for it in this run: it orders what happened.
+#[must_use]
+pub fn stamp() -> u64 {
+    ME.get().map_or(0, |(run, _)| run.stamp())
+}
+
+/// Says what the calling thread is doing, for reports.
+pub fn say(what: &str) {
+    if let Some((run, me)) = ME.get() {
+        run.say(me, what);
+    }
+}
+
+/// Another thread of a run.
+#[derive(Debug)]
+pub struct Spawned(usize);
+
+/// Begins another thread of the caller's run; gives `work` back outside of a run.
+///
+/// # Errors
+/// `work`, when there is no run.
+pub fn spawn<F: FnOnce() + Send + 'static>(name: &str, work: F) -> Result<Spawned, F> {
+    match ME.get() {
+        None => Err(work),
+        Some((run, _)) => Ok(Spawned(run.spawn(name, work))),
+    }
+}
+
+impl Spawned {
+    /// Waits until it has left.
+    pub fn join(&self) {
+        if let Some((run, me)) = ME.get() {
+            run.join(me, self.0);
+        }
+    }
+}
