@@ -105,7 +105,6 @@ pub fn run_plan(plan: &Plan, images_max: u64) -> Result<Counts, Box<Violation>> 
 }
 
 /// Runs the threads. Returns how that went, what they noted or what was wrong, and what they did to the medium.
-#[must_use]
 pub fn scheduled(plan: &Plan) -> (Report, Result<Ended, String>, Log) {
     let setup = &plan.setup;
     duramen::schedule::settle_reclamation();
