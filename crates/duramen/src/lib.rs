@@ -86,7 +86,7 @@ pub mod measuring {
     /// Enters and leaves an epoch of readers, as every operation does.
     #[inline]
     pub fn pin() {
-        drop(crate::index::reclaim::pin());
+        drop(crate::sync::reclaim::pin());
     }
 }
 
