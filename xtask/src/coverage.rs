@@ -28,7 +28,7 @@ struct Counts {
 /// Measures and prints. Finds nothing: what share is enough is for people to say.
 pub fn run(repository: &Path, settings: &Settings) -> Result<bool> {
     let cargo = Cargo::find(repository)?;
-    cargo.llvm_cov(&["clean"])?;
+    cargo.llvm_cov(&["clean", "--workspace"])?;
     let tested =
         ["-p", "duramen", "-p", "duramen-crash", "-p", "duramen-media", "--features", "duramen-media/sim"];
     cargo.llvm_cov(&[&["test", "--no-report", "--no-fail-fast"][..], &tested].concat())?;

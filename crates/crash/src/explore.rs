@@ -119,22 +119,27 @@ fn setup_is_strict(setup: &Setup) -> bool {
     setup.case.promise() == Promise::Nothing && setup.case.model != Model::Page
 }
 
-/// Compares each write's return with the medium's record: then no byte of it may be dirty any more.
+/// Compares each write's return with the medium's record: then no byte that it stored may be dirty any more. (What a
+/// delete that found nothing has written and taken back may be; and what a process left dirty that died before.)
 fn acknowledged_is_durable(log: &Log, history: &History) -> Result<(), String> {
     let mut walker = Walker::new(log);
     walker.advance(history.open_end);
+    let mut group = None;
     for (at, step) in history.steps.iter().enumerate() {
         walker.advance(step.end);
-        let acknowledges = match step.means {
-            Means::Grouped => false,
-            Means::Settle => true,
-            Means::Write | Means::Commit => !step.effects.is_empty(),
+        let from = match step.means {
+            Means::Grouped => {
+                group.get_or_insert(step.start);
+                continue;
+            }
+            Means::Settle => group.take().unwrap_or(step.start),
+            Means::Write | Means::Commit if step.effects.is_empty() => continue,
+            Means::Write | Means::Commit => step.start,
         };
-        // What a process that died before had left dirty belongs to nobody's write.
-        if acknowledges && !walker.is_settled_since(history.open_start) {
+        if let Some(event) = walker.dirty_since(from) {
             return Err(format!(
-                "step {at}, {}, returned at event {} while what it stored was not durable",
-                step.what, step.end
+                "step {at}, {}, returned at event {} while what was stored at event {event} (line {}) was not durable",
+                step.what, step.end, log.events[event].line
             ));
         }
     }

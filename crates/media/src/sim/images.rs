@@ -218,11 +218,11 @@ impl<'l> Walker<'l> {
         self.pending.is_empty() && self.len == self.sure_len
     }
 
-    /// Whether everything that was stored from event `from` on is certain here; and so is the length.
+    /// The first event from `from` on whose store is not certain here.
     #[must_use]
-    pub fn is_settled_since(&self, from: usize) -> bool {
-        let late = |stores: &Vec<Pending>| stores.iter().any(|store| store.event as usize >= from);
-        !self.pending.values().any(late) && self.len == self.sure_len
+    pub fn dirty_since(&self, from: usize) -> Option<usize> {
+        let events = self.pending.values().flatten().map(|store| store.event as usize);
+        events.filter(|&event| event >= from).min()
     }
 
     /// The image in which nothing uncertain is.
