@@ -4,7 +4,7 @@
 
 use clap::Parser;
 use duramen_crash::phases::NAMES;
-use duramen_crash::threads::{self, Counts};
+use duramen_crash::threads::{Counts, IMAGES_MAX, Plan, plan::Kind, run_plan};
 use duramen_crash::{Case, Effort, Totals, run_seed};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -31,6 +31,9 @@ struct Arguments {
     /// thread and then with as many as it says.
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=4))]
     threads: Option<u8>,
+    /// What several threads mostly do; without it, what the seed says.
+    #[arg(long, value_enum)]
+    kind: Option<Kind>,
     /// Images at one position.
     #[arg(long, default_value_t = Effort::default().images)]
     images: usize,
@@ -100,7 +103,7 @@ fn main() -> ExitCode {
             }
         }
         if threads != Some(1) {
-            match threads::run_seed(seed, case, threads, threads::IMAGES_MAX) {
+            match run_plan(&Plan::new(seed, arguments.kind, case, threads), IMAGES_MAX) {
                 Ok(more) => counts.add(&more),
                 Err(violation) => told.push(violation),
             }
@@ -161,26 +164,26 @@ fn hunt_mutants(_arguments: &Arguments) -> ExitCode {
 /// One line for each planted bug.
 #[cfg(feature = "mutants")]
 fn hunt_mutants(arguments: &Arguments) -> ExitCode {
-    use duramen_crash::mutants::{all, hunt};
     let patience = Duration::from_secs_f64(arguments.minutes * 60.0);
     let (mut caught, mut total) = (0, 0);
-    for mutant in all() {
-        let name = mutant.map_or_else(|| "FlushShort".into(), |mutant| format!("{mutant:?}"));
+    for prey in duramen_crash::mutants::all() {
+        let name = prey.name();
         if arguments.mutant.as_ref().is_some_and(|wanted| *wanted != name) {
             continue;
         }
         total += 1;
-        let found = hunt(mutant, arguments.seed, patience);
+        let found = prey.hunt(arguments.seed, patience);
         let seconds = found.took.as_secs_f64();
+        let by = if prey.is_among_threads() { " among threads" } else { " of CPU" };
         match found.by {
             Some((seed, violation)) => {
                 caught += 1;
-                println!("{name:28} caught by seed {seed:4} in {seconds:5.1} s of CPU");
+                println!("{name:28} caught by seed {seed:4} in {seconds:5.1} s{by}");
                 if arguments.mutant.is_some() {
                     println!("{violation}");
                 }
             }
-            None => println!("{name:28} NOT CAUGHT in {seconds:5.1} s of CPU"),
+            None => println!("{name:28} NOT CAUGHT in {seconds:5.1} s{by}"),
         }
     }
     println!("{caught} of {total} planted bugs caught");

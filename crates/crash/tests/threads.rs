@@ -2,13 +2,17 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
 
-use duramen_crash::threads::plan::Op;
-use duramen_crash::threads::{Counts, Plan, run_plan, run_seed, scheduled};
+use duramen::tuning::Tuning;
+use duramen::{Durability, ErrorKind, Options, StoreOn};
+use duramen_crash::threads::plan::{Kind, Op};
+use duramen_crash::threads::{Counts, Plan, run_plan, scheduled};
 use duramen_crash::{Case, setup::CASES};
 use duramen_media::sim::schedule::{self, Point, Report, Settings, Strategy};
+use duramen_media::sim::{Log, Model, SimMedium};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 /// One run at a time: what is reclaimed when depends on all threads of the process.
 fn alone() -> MutexGuard<'static, ()> {
@@ -108,7 +112,7 @@ fn sleepers_wake_in_simulated_time() {
     let began = std::time::Instant::now();
     let report = schedule::run(&settings(1, WALK), move || {
         let before = schedule::now().unwrap();
-        assert!(schedule::sleep(std::time::Duration::from_secs(3600)));
+        assert!(schedule::sleep(Duration::from_secs(3600)));
         told.set(schedule::now().unwrap() - before).unwrap();
     });
     assert_eq!(report.failure, None);
@@ -120,7 +124,7 @@ fn sleepers_wake_in_simulated_time() {
 fn a_run_of_the_engine_repeats_by_its_seed() {
     let _alone = alone();
     for seed in 1..=24 {
-        let plan = Plan::new(seed, None, None);
+        let plan = Plan::new(seed, None, None, None);
         let runs: Vec<_> = (0..2)
             .map(|_| {
                 let (report, ended, log) = scheduled(&plan);
@@ -138,27 +142,30 @@ fn a_run_of_the_engine_repeats_by_its_seed() {
 fn what_several_threads_were_told_survives_a_crash_at_any_persist_point() {
     let _alone = alone();
     let mut counts = Counts::default();
-    for seed in 1..=64 {
-        counts.add(&run_seed(seed, None, None, 40).unwrap_or_else(|violation| panic!("{violation}")));
+    for seed in 1..=48 {
+        counts.add(
+            &run_plan(&Plan::new(seed, None, None, None), 40)
+                .unwrap_or_else(|violation| panic!("{violation}")),
+        );
     }
-    assert!(counts.images > 1_500 && counts.switches > 2_000, "{counts:?}");
+    assert!(counts.images > 1_000 && counts.switches > 1_500, "{counts:?}");
 }
 
 /// Given threads, through many schedules.
 fn crashed(case: &str, keys: usize, threads: &[&[Op]], seeds: u64) {
     let _alone = alone();
     for seed in 1..=seeds {
-        let mut plan = Plan::new(seed, Some(Case::named(case).unwrap()), Some(2));
+        let mut plan = Plan::new(seed, Some(Kind::Mixed), Some(Case::named(case).unwrap()), Some(2));
         plan.setup.keys = (0..keys).map(|key| vec![b'k', key as u8]).collect();
         plan.setup.numbers = OnceLock::new();
         plan.setup.hash_mask = u64::MAX;
-        plan.setup.tuning = duramen::tuning::Tuning::default();
+        plan.setup.tuning = Tuning::default();
         plan.setup.unit_bytes = 512;
         plan.setup.len_max = 96 << 10;
         plan.background = false;
         plan.threads = threads.iter().map(|ops| (false, ops.to_vec())).collect();
         plan.first = (0..keys).collect();
-        run_plan(&plan, 100).unwrap_or_else(|violation| panic!("{violation}"));
+        run_plan(&plan, 60).unwrap_or_else(|violation| panic!("{violation}"));
     }
 }
 
@@ -175,7 +182,7 @@ fn a_write_belongs_to_no_earlier_epoch_than_the_writes_before_it() {
     let next = [put(1), get.clone(), put(1), get.clone(), put(1), get.clone(), put(1), get];
     let commits = [Op::Commit, Op::Commit, Op::Commit];
     for case in ["page/interval", "line/interval"] {
-        crashed(case, 2, &[&slow, &next, &commits], 100);
+        crashed(case, 2, &[&slow, &next, &commits], 60);
     }
 }
 
@@ -197,12 +204,40 @@ fn an_update_waits_for_the_delete_that_it_tells_of() {
     crashed("line/every-write", 2, &[&group, &update], 60);
 }
 
+/// The store's thread compacted without a pause where nothing could be moved: with `Manual`, nothing is freed before the
+/// caller commits. Found as a livelock: where it had the highest priority, nobody else ever went on.
+#[test]
+fn a_store_whose_garbage_cannot_be_freed_lets_its_thread_rest() {
+    let _alone = alone();
+    let medium = SimMedium::resume(Log::empty(Model::CacheLine, 48 << 10));
+    let options = Options {
+        durability: Durability::Manual,
+        unit_bytes: Some(512),
+        compaction_dead_percent: 5,
+        tuning: Tuning { compaction_bytes_min: Some(512), ..Tuning::default() },
+        ..Options::default()
+    };
+    let store = StoreOn::open_on(medium, &options).unwrap();
+    let full = (0..1_000u32).find_map(|i| store.put(&i.to_le_bytes(), &[7; 100]).err());
+    assert_eq!(full.unwrap().kind(), ErrorKind::OutOfSpace);
+    for i in (0..1_000u32).step_by(3) {
+        let _ = store.delete(&i.to_le_bytes());
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    let before = store.stats().compactions;
+    std::thread::sleep(Duration::from_millis(500));
+    let rounds = store.stats().compactions - before;
+    // It looks every 100 ms.
+    assert!((1..=20).contains(&rounds), "{rounds} rounds in half a second");
+}
+
 #[test]
 fn threads_take_turns_in_every_case() {
     let _alone = alone();
     for case in CASES {
         for threads in 2..=4 {
-            let counts = run_seed(7, Some(case), Some(threads), 20).unwrap_or_else(|v| panic!("{v}"));
+            let counts = run_plan(&Plan::new(7, None, Some(case), Some(threads)), 20)
+                .unwrap_or_else(|v| panic!("{v}"));
             assert!(counts.switches > 0 && counts.images > 0, "{}: {counts:?}", case.name);
         }
     }

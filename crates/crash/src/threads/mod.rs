@@ -28,7 +28,7 @@ pub mod work;
 pub use plan::Plan;
 
 use crate::explore::{Violation, caught};
-use crate::setup::{Case, TIME_BEGIN};
+use crate::setup::TIME_BEGIN;
 use crash::{End, Looked, check_found, check_run, ids};
 use duramen::StoreOn;
 use duramen_media::sim::schedule::{self, Report};
@@ -69,19 +69,6 @@ impl Counts {
 /// Images of one run.
 pub const IMAGES_MAX: u64 = 60;
 
-/// Runs one seed; `case` and `threads` instead of what the seed says.
-///
-/// # Errors
-/// The first promise that was not kept.
-pub fn run_seed(
-    seed: u64,
-    case: Option<Case>,
-    threads: Option<usize>,
-    images_max: u64,
-) -> Result<Counts, Box<Violation>> {
-    run_plan(&Plan::new(seed, case, threads), images_max)
-}
-
 /// Runs one plan.
 ///
 /// # Errors
@@ -95,8 +82,9 @@ pub fn run_plan(plan: &Plan, images_max: u64) -> Result<Counts, Box<Violation>> 
             setup: plan.describe(),
             what,
             command: format!(
-                "cargo xtask crash --threads {} --seed {} --case {} --seeds 1",
+                "cargo xtask crash --threads {} --kind {} --seed {} --case {} --seeds 1",
                 plan.threads.len(),
+                format!("{:?}", plan.kind).to_lowercase(),
                 setup.seed,
                 setup.case.name
             ),

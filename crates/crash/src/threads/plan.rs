@@ -56,6 +56,8 @@ pub enum Op {
 /// All that one run needs.
 #[derive(Clone)]
 pub struct Plan {
+    /// What it is mostly about.
+    pub kind: Kind,
     /// Medium, keys, sizes.
     pub setup: Setup,
     /// What each thread does, and whether it writes through the plain handle.
@@ -74,7 +76,7 @@ pub struct Plan {
 const STEPS_MAX: u64 = 1_000_000;
 
 /// What a run is mostly about. Some races need a few operations of one kind, close to each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Kind {
     /// Everything.
     Mixed,
@@ -82,26 +84,24 @@ pub enum Kind {
     Batches,
     /// Updates in place of one or two values, and reads of those.
     Cells,
+    /// Overwrites of few values in little space, by writers that come and go, while readers keep what they read.
+    Churn,
     /// Keys enough to fill both of their buckets, in segments that split then.
     Splits,
 }
 
 impl Plan {
-    /// The run of a seed; `case` and `threads` instead of what the seed says.
+    /// The run of a seed; `kind`, `case` and `threads` instead of what the seed says.
     #[must_use]
-    pub fn new(seed: u64, case: Option<Case>, threads: Option<usize>) -> Self {
-        let kind = match Rng::new(seed ^ 0x6b69_6e64).below(8) {
+    pub fn new(seed: u64, kind: Option<Kind>, case: Option<Case>, threads: Option<usize>) -> Self {
+        let some = match Rng::new(seed ^ 0x6b69_6e64).below(8) {
             0 => Kind::Batches,
             1 => Kind::Cells,
-            2 | 3 => Kind::Splits,
+            2 => Kind::Splits,
+            3 => Kind::Churn,
             _ => Kind::Mixed,
         };
-        Self::of_kind(kind, seed, case, threads)
-    }
-
-    /// The same, of a given kind.
-    #[must_use]
-    pub fn of_kind(kind: Kind, seed: u64, case: Option<Case>, threads: Option<usize>) -> Self {
+        let kind = kind.unwrap_or(some);
         let mut rng = Rng::new(seed ^ 0x0074_6872_6561_6473);
         let mut setup = Setup::new(seed, case);
         setup.ops.clear();
@@ -110,7 +110,7 @@ impl Plan {
         let threads = threads.unwrap_or(some);
         let unit = u64::from(setup.unit_bytes);
         let head = (16u64 << 10).div_ceil(unit);
-        let room = [6, 12, 60][rng.below(3) as usize];
+        let room = if kind == Kind::Churn { 4 } else { [6, 12, 60][rng.below(3) as usize] };
         setup.len_max = ((head + 8 + threads as u64 + rng.below(room)) * unit).next_multiple_of(4096);
         // All keys in one bucket; in a few buckets, with equal fingerprints; and anywhere.
         setup.hash_mask = [u64::MAX, u64::MAX, 0, 1 << 63 | 0x0300, 0x0700][rng.below(5) as usize];
@@ -119,6 +119,7 @@ impl Plan {
             Kind::Mixed => [1, 2, 4, 8, 16][rng.below(5) as usize],
             Kind::Batches => 2 + rng.below(2) as usize,
             Kind::Cells => 1 + rng.below(2) as usize,
+            Kind::Churn => 2 + rng.below(3) as usize,
             Kind::Splits => 26,
         };
         if kind == Kind::Splits {
@@ -126,7 +127,8 @@ impl Plan {
             setup.hash_mask = 0x7fff_ffff_0000_0000;
             setup.tuning.split_count_min = 8;
         }
-        setup.keys = (0..keys).map(|key| format!("key {key:02}").into_bytes()).collect();
+        // Of 8 bytes, so that values lie where they can be updated in place.
+        setup.keys = (0..keys).map(|key| format!("key {key:04}").into_bytes()).collect();
         setup.numbers = OnceLock::new();
         let strategy = Strategy::some(&mut rng);
         let schedule = Settings { seed, strategy, steps_max: STEPS_MAX };
@@ -134,7 +136,7 @@ impl Plan {
         let last_closes = rng.one_in(3);
         let first = match kind {
             Kind::Splits => (0..14 + rng.below(3) as usize).collect(),
-            Kind::Batches | Kind::Cells => (0..keys).collect(),
+            Kind::Batches | Kind::Cells | Kind::Churn => (0..keys).collect(),
             Kind::Mixed => (0..keys).filter(|_| rng.one_in(2)).collect(),
         };
         let per_thread = [4, 10, 24][rng.below(3) as usize];
@@ -146,7 +148,7 @@ impl Plan {
                 (fork.one_in(3), maker.thread(fork, count))
             })
             .collect();
-        Self { setup, threads, first, background, last_closes, schedule }
+        Self { kind, setup, threads, first, background, last_closes, schedule }
     }
 
     /// How the store is opened while threads work on it.
@@ -166,8 +168,9 @@ impl Plan {
     pub fn describe(&self) -> String {
         let calls: Vec<String> = self.threads.iter().map(|(_, ops)| ops.len().to_string()).collect();
         format!(
-            "{}; {} threads with {} ops, {:?}{}",
+            "{}; {:?}: {} threads with {} ops, {:?}{}",
             self.setup.describe(),
+            self.kind,
             self.threads.len(),
             calls.join(", "),
             self.schedule.strategy,
@@ -192,6 +195,7 @@ impl Maker {
             Kind::Mixed => [20, 8, 10, 8, 8, 16, 3, 1, 3, 2, 3, 3],
             Kind::Batches => [2, 1, 0, 2, 20, 20, 6, 0, 1, 0, 0, 0],
             Kind::Cells => [1, 0, 20, 2, 0, 20, 1, 0, 1, 0, 1, 0],
+            Kind::Churn => [40, 6, 0, 4, 4, 10, 0, 0, 2, 2, 4, 8],
             Kind::Splits => [20, 4, 3, 4, 10, 10, 4, 1, 1, 0, 2, 1],
         };
         self.weights = usual.map(|weight| weight * [0, 1, 1, 4][self.rng.below(4) as usize]);
@@ -209,6 +213,8 @@ impl Maker {
 
     fn bytes(&mut self) -> usize {
         match self.rng.below(10) {
+            0..=6 if self.kind == Kind::Cells => 16,
+            _ if self.kind == Kind::Churn => self.unit / 4 + self.rng.below(self.unit as u64 / 2) as usize,
             0 => self.unit,
             1 => self.unit / 2,
             2..=5 => 64,
@@ -246,7 +252,10 @@ impl Maker {
                 let expects = (0..self.rng.below(3)).map(|_| self.key()).collect();
                 Op::Batch { writes, expects }
             }
-            Some(5) => Op::Get { key: self.key(), hold: self.rng.below(4) * 3 },
+            Some(5) => {
+                let longest = if self.kind == Kind::Churn { 200 } else { 3 };
+                Op::Get { key: self.key(), hold: self.rng.below(4) * longest }
+            }
             Some(6) => {
                 let count = 1 + self.rng.below(4);
                 Op::GetMany { keys: (0..count).map(|_| self.key()).collect() }
