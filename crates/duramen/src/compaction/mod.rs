@@ -762,7 +762,10 @@ impl<M: Medium> Core<M> {
         self.sweep(&mut mover);
         let mut more = false;
         if self.wants_compaction() {
-            more = self.compact_round(&mut mover, DEAD_PERCENT_MIN)?;
+            // Where nothing could be moved there is nothing more to do, until space comes from elsewhere.
+            let retired = self.compaction.retired.load(Relaxed);
+            more = self.compact_round(&mut mover, DEAD_PERCENT_MIN)?
+                && self.compaction.retired.load(Relaxed) > retired;
         }
         self.recount(&mut mover);
         self.reclaim(&mut mover, false);
