@@ -160,7 +160,11 @@ enum Check {
         only: Vec<String>,
     },
     /// Runs unit tests of format, index and space under Miri
-    Miri,
+    Miri {
+        /// Leaves out the tests that fill a segment of the index, which take minutes
+        #[arg(long)]
+        quick: bool,
+    },
     /// Runs the stress program with a sanitizer
     Sanitize {
         /// Looks for data races
@@ -241,7 +245,7 @@ fn run(check: Check) -> Result<bool> {
             coverage::run(&repository(), &coverage::Settings { minutes, missing })
         }
         Check::Loom { preemptions, only } => checking::loom(&repository(), preemptions, &only),
-        Check::Miri => checking::miri(&repository()),
+        Check::Miri { quick } => checking::miri(&repository(), quick),
         Check::Sanitize { thread, address, seconds, seed } => {
             let wanted = [(thread, checking::Sanitizer::Thread), (address, checking::Sanitizer::Address)];
             let mut clean = true;

@@ -1,7 +1,7 @@
 //! Runs a benchmark: threads pull work packages from a queue, batch by batch.
 //!
 //! A batch is up to 4096 addresses, generated and checked off the clock; the clock runs while its accesses
-//! do. The time of a workload is the wall clock from the common start to the last thread's end, less what threads
+//! do. The time of a workload is the wall clock from the first thread's start to the last thread's end, less what threads
 //! spent on generating addresses on average, and at least what the busiest thread spent on accesses.
 
 use crate::address::{Random, Slots};
@@ -411,6 +411,7 @@ struct Counted {
     operations: u64,
     busy: Duration,
     generating: Duration,
+    began: Option<Instant>,
     ended: Option<Instant>,
     latencies: Option<Histogram<u64>>,
 }
@@ -420,7 +421,7 @@ fn run_jobs(jobs: &[Job<'_>], watch: &dyn Watch) -> Vec<Outcome> {
     let barrier = Barrier::new(threads + 1);
     let stopped = AtomicBool::new(false);
     let clock_ns = clock::cost_ns();
-    let (start, faults, counted) = std::thread::scope(|scope| {
+    let (faults, counted) = std::thread::scope(|scope| {
         let mut handles = Vec::new();
         for (which, job) in jobs.iter().enumerate() {
             for index in 0..job.workload.number_threads {
@@ -432,6 +433,7 @@ fn run_jobs(jobs: &[Job<'_>], watch: &dyn Watch) -> Vec<Outcome> {
                         let mut worker = Worker::new(job, index);
                         barrier.wait();
                         let start = Instant::now();
+                        worker.counted.began = Some(start);
                         worker.work(start, stopped);
                         worker.counted
                     }),
@@ -451,31 +453,27 @@ fn run_jobs(jobs: &[Job<'_>], watch: &dyn Watch) -> Vec<Outcome> {
         }
         let counted: Vec<(usize, Counted)> =
             handles.into_iter().filter_map(|(which, handle)| Some((which, handle.join().ok()?))).collect();
-        (start, page_faults().saturating_sub(faults), counted)
+        (page_faults().saturating_sub(faults), counted)
     });
     let complete = !stopped.load(Ordering::Relaxed) && counted.len() == threads;
     jobs.iter()
         .enumerate()
         .map(|(which, job)| {
             let own: Vec<&Counted> = counted.iter().filter(|(of, _)| *of == which).map(|(_, c)| c).collect();
-            outcome(job, &own, start, faults, complete, clock_ns)
+            outcome(job, &own, faults, complete, clock_ns)
         })
         .collect()
 }
 
-fn outcome(
-    job: &Job<'_>,
-    counted: &[&Counted],
-    start: Instant,
-    page_faults: u64,
-    complete: bool,
-    clock_ns: f64,
-) -> Outcome {
+fn outcome(job: &Job<'_>, counted: &[&Counted], page_faults: u64, complete: bool, clock_ns: f64) -> Outcome {
     let operations: u64 = counted.iter().map(|c| c.operations).sum();
     let busiest = counted.iter().map(|c| c.busy).max().unwrap_or_default().as_secs_f64();
     let generating: f64 = counted.iter().map(|c| c.generating.as_secs_f64()).sum();
-    let end = counted.iter().filter_map(|c| c.ended).max().unwrap_or(start);
-    let wall = end.saturating_duration_since(start).as_secs_f64();
+    // From the first thread that runs: on a busy machine they wake late from the common start.
+    let began = counted.iter().filter_map(|c| c.began).min();
+    let ended = counted.iter().filter_map(|c| c.ended).max();
+    let wall =
+        ended.zip(began).map_or(0.0, |(end, start)| end.saturating_duration_since(start).as_secs_f64());
     let mut latencies: Option<Histogram<u64>> = None;
     for histogram in counted.iter().filter_map(|c| c.latencies.as_ref()) {
         match &mut latencies {

@@ -6,10 +6,10 @@ use crate::sync::reclaim;
 use duramen_media::Offset;
 use std::collections::BTreeSet;
 
-/// Bits of a number, spread over the word.
+/// Bits of a number, spread over the word; in Miri, of one segment, which is so full sooner.
 fn hash(key: u64) -> u64 {
     let bits = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (bits ^ bits >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93)
+    (bits ^ bits >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93) >> u32::from(cfg!(miri))
 }
 
 struct Numbers;
@@ -63,8 +63,8 @@ fn all(index: &HashIndex) -> BTreeSet<u64> {
     }
 }
 
-/// Enough to split segments several times; in Miri, each of the first two once.
-const KEYS: u64 = if cfg!(miri) { 3_200 } else { 100_000 };
+/// Enough to split segments several times; in Miri, once.
+const KEYS: u64 = if cfg!(miri) { 1_600 } else { 100_000 };
 
 #[test]
 fn index_holds_what_was_inserted_and_not_removed_through_splits() {
@@ -73,12 +73,12 @@ fn index_holds_what_was_inserted_and_not_removed_through_splits() {
     for key in 1..=KEYS {
         insert(&index, key);
         wanted.insert(key);
-        if key.is_multiple_of(3) {
+        if key.is_multiple_of(20) {
             assert!(remove(&index, key / 3) == wanted.remove(&(key / 3)));
         }
     }
     assert_eq!(all(&index), wanted);
-    let step = if cfg!(miri) { 7 } else { 1 };
+    let step = if cfg!(miri) { 23 } else { 1 };
     assert!((1..=KEYS).step_by(step).all(|key| find(&index, key) == wanted.contains(&key)));
 }
 
@@ -103,7 +103,7 @@ fn keys_of_one_hash_go_to_the_stash_and_come_back() {
 #[test]
 fn threads_insert_and_find_while_segments_split() {
     let index = HashIndex::new();
-    let keys = if cfg!(miri) { 1_000 } else { 50_000 };
+    let keys = if cfg!(miri) { 500 } else { 50_000 };
     for key in 1..=keys {
         insert(&index, key);
     }
@@ -111,7 +111,7 @@ fn threads_insert_and_find_while_segments_split() {
         let index = &index;
         scope.spawn(move || (keys + 1..=2 * keys).for_each(|key| insert(index, key)));
         scope.spawn(move || (2 * keys + 1..=3 * keys).for_each(|key| insert(index, key)));
-        let step = if cfg!(miri) { 10 } else { 1 };
+        let step = if cfg!(miri) { 25 } else { 1 };
         assert!((1..=keys).step_by(step).all(|key| find(index, key)), "a key that was there is missed");
     });
     assert_eq!(all(&index).len() as u64, 3 * keys);
