@@ -105,9 +105,16 @@ fn a_users_file_is_safe_read_only_or_in_use() {
     std::fs::set_permissions(&precious, std::fs::Permissions::from_mode(0o644)).unwrap();
     let slow = "a:\n  args: { memory_range: 4M, exec_mode: random, run_time: 60 }\n";
     let slow = file(directory.path(), "slow.yaml", slow);
-    let mut holder = duramen(&[&slow, "--path", path, "--overwrite"]).stdout(Stdio::null()).spawn().unwrap();
+    let hold = || duramen(&[&slow, "--path", path, "--overwrite"]).stdout(Stdio::null()).spawn().unwrap();
+    let mut holder = hold();
     let start = Instant::now();
     let refused = loop {
+        std::thread::sleep(Duration::from_millis(500));
+        if holder.try_wait().unwrap().is_some() {
+            // It came while the other had the file, and was refused itself.
+            holder = hold();
+            continue;
+        }
         let output = duramen(&[&workload, "--path", path, "--overwrite"]).output().unwrap();
         if !output.status.success() || start.elapsed() > Duration::from_secs(30) {
             break output;
