@@ -12,8 +12,10 @@ use std::time::{Duration, Instant};
 pub struct Prey {
     /// `None` is the medium's own bug: a flush that leaves out the last line of an unaligned range.
     mutant: Option<Mutant>,
-    /// Where several threads meet: what they do, and on which medium if it cannot show on others.
-    threads: Option<(Kind, Option<&'static str>)>,
+    /// Where several threads meet: what they do.
+    threads: Option<Kind>,
+    /// The medium and durability where it shows, if it cannot on others.
+    case: Option<&'static str>,
 }
 
 /// How a planted bug was caught, or was not.
@@ -39,26 +41,31 @@ const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 20] = [
     (Mutant::SplitWithoutLocks, Kind::Splits, None),
     (Mutant::SegmentReusedAtOnce, Kind::Splits, None),
     (Mutant::BatchKeepsFrozenLock, Kind::Splits, None),
-    (Mutant::EnterNotRechecked, Kind::Mixed, None),
+    (Mutant::EnterNotRechecked, Kind::Mixed, Some("page/every-write")),
     (Mutant::CommitDoesNotWait, Kind::Mixed, None),
     (Mutant::ToldInOneList, Kind::Mixed, Some("line/interval")),
     (Mutant::SumsNotKept, Kind::Churn, Some("page/interval")),
     (Mutant::PartialTakenTwice, Kind::Churn, None),
     (Mutant::SealedTooEarly, Kind::Churn, None),
-    (Mutant::GrownTwice, Kind::Churn, None),
-    (Mutant::SpaceNotLookedForAgain, Kind::Churn, None),
+    (Mutant::GrownTwice, Kind::Growth, None),
+    (Mutant::SpaceNotLookedForAgain, Kind::Growth, None),
 ];
+
+/// Bugs that one thread shows, but only on one medium.
+const ON_ONE_MEDIUM: [(Mutant, &str); 1] = [(Mutant::CopiesNotDrained, "line/every-write")];
 
 /// All planted bugs.
 #[must_use]
 pub fn all() -> Vec<Prey> {
     let among =
-        AMONG_THREADS.map(|(mutant, kind, case)| Prey { mutant: Some(mutant), threads: Some((kind, case)) });
+        AMONG_THREADS.map(|(mutant, kind, case)| Prey { mutant: Some(mutant), threads: Some(kind), case });
     let shows_alone = |mutant: &Mutant| {
         *mutant == Mutant::FreedBeforeReadersLeave || AMONG_THREADS.iter().all(|(other, ..)| other != mutant)
     };
     let alone = ALL.into_iter().filter(shows_alone).map(Some);
-    let alone = std::iter::once(None).chain(alone).map(|mutant| Prey { mutant, threads: None });
+    let case = |mutant| ON_ONE_MEDIUM.iter().find(|(other, _)| mutant == Some(*other)).map(|(_, case)| *case);
+    let alone = std::iter::once(None).chain(alone);
+    let alone = alone.map(|mutant| Prey { mutant, threads: None, case: case(mutant) });
     alone.chain(among).collect()
 }
 
@@ -76,11 +83,11 @@ impl Prey {
     }
 
     fn look(&self, seed: u64) -> Result<(), Box<Violation>> {
-        if let Some((kind, case)) = self.threads {
-            return run_plan(&Plan::new(seed, Some(kind), case.and_then(Case::named), None), IMAGES_MAX)
-                .map(|_| ());
+        let case = self.case.and_then(Case::named);
+        if let Some(kind) = self.threads {
+            return run_plan(&Plan::new(seed, Some(kind), case, None), IMAGES_MAX).map(|_| ());
         }
-        let setup = Setup { flush_short: self.mutant.is_none(), ..Setup::new(seed, None) };
+        let setup = Setup { flush_short: self.mutant.is_none(), ..Setup::new(seed, case) };
         run_setup(&setup, Effort { images_max: 2_000, ..Effort::default() }).map(|_| ())
     }
 

@@ -98,7 +98,7 @@ pub fn scheduled(plan: &Plan) -> (Report, Result<Ended, String>, Log) {
     duramen::schedule::settle_reclamation();
     let medium = SimMedium::resume(Log::empty(setup.case.model, setup.len_max));
     medium.flush_short(setup.flush_short);
-    let recorder = Recorder::new(medium.clone(), setup.keys.len());
+    let recorder = Recorder::new(medium.clone(), plan);
     let (shared, notes) = (Arc::new(plan.clone()), recorder.clone());
     let report = schedule::run(&plan.schedule, move || {
         if let Err(what) = lead(&shared, &notes) {

@@ -75,6 +75,9 @@ pub struct Plan {
 /// A run that takes more steps than this does not end: the longest of 20 thousand took 150 thousand.
 const STEPS_MAX: u64 = 1_000_000;
 
+/// Units for all that four threads of [`Kind::Growth`] may write, each of their records in a unit of its own.
+const ROOM_ENOUGH: u64 = 4 * 10 * 3;
+
 /// What a run is mostly about. Some races need a few operations of one kind, close to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Kind {
@@ -88,17 +91,20 @@ pub enum Kind {
     Churn,
     /// Keys enough to fill both of their buckets, in segments that split then.
     Splits,
+    /// Writers that need space at the same time, in a store that grows by little and has room to.
+    Growth,
 }
 
 impl Plan {
     /// The run of a seed; `kind`, `case` and `threads` instead of what the seed says.
     #[must_use]
     pub fn new(seed: u64, kind: Option<Kind>, case: Option<Case>, threads: Option<usize>) -> Self {
-        let some = match Rng::new(seed ^ 0x6b69_6e64).below(8) {
+        let some = match Rng::new(seed ^ 0x6b69_6e64).below(9) {
             0 => Kind::Batches,
             1 => Kind::Cells,
             2 => Kind::Splits,
             3 => Kind::Churn,
+            4 => Kind::Growth,
             _ => Kind::Mixed,
         };
         let kind = kind.unwrap_or(some);
@@ -110,17 +116,28 @@ impl Plan {
         let threads = threads.unwrap_or(some);
         let unit = u64::from(setup.unit_bytes);
         let head = (16u64 << 10).div_ceil(unit);
-        let room = if kind == Kind::Churn { 4 } else { [6, 12, 60][rng.below(3) as usize] };
-        setup.len_max = ((head + 8 + threads as u64 + rng.below(room)) * unit).next_multiple_of(4096);
+        let room = match kind {
+            Kind::Churn => 4,
+            Kind::Growth => ROOM_ENOUGH,
+            _ => [6, 12, 60][rng.below(3) as usize],
+        };
+        let more = if kind == Kind::Growth { room } else { rng.below(room) };
+        setup.len_max = ((head + 8 + threads as u64 + more) * unit).next_multiple_of(4096);
         // All keys in one bucket; in a few buckets, with equal fingerprints; and anywhere.
         setup.hash_mask = [u64::MAX, u64::MAX, 0, 1 << 63 | 0x0300, 0x0700][rng.below(5) as usize];
         setup.tuning = Tuning { compaction_bytes_min: Some(unit), ..Tuning::default() };
+        if kind == Kind::Growth {
+            setup.tuning.units_initial = 5 + rng.below(3) as u32;
+            // By little each time, or at once by all there is: then nobody who looked before may say that there is none.
+            setup.tuning.growth_bytes_min = if rng.one_in(2) { unit } else { setup.len_max };
+        }
         let keys = match kind {
             Kind::Mixed => [1, 2, 4, 8, 16][rng.below(5) as usize],
             Kind::Batches => 2 + rng.below(2) as usize,
             Kind::Cells => 1 + rng.below(2) as usize,
             Kind::Churn => 2 + rng.below(3) as usize,
             Kind::Splits => 26,
+            Kind::Growth => 12,
         };
         if kind == Kind::Splits {
             // One segment, and in it two buckets: 16 slots.
@@ -138,8 +155,10 @@ impl Plan {
             Kind::Splits => (0..14 + rng.below(3) as usize).collect(),
             Kind::Batches | Kind::Cells | Kind::Churn => (0..keys).collect(),
             Kind::Mixed => (0..keys).filter(|_| rng.one_in(2)).collect(),
+            Kind::Growth => Vec::new(),
         };
-        let per_thread = [4, 10, 24][rng.below(3) as usize];
+        let per_thread = if kind == Kind::Growth { [1, 2, 10] } else { [4, 10, 24] };
+        let per_thread = per_thread[rng.below(3) as usize];
         let mut maker = Maker { kind, keys, unit: unit as usize, rng: rng.fork(), weights: [0; 12] };
         let threads = (0..threads)
             .map(|_| {
@@ -149,6 +168,12 @@ impl Plan {
             })
             .collect();
         Self { kind, setup, threads, first, background, last_closes, schedule }
+    }
+
+    /// Whether there is room for all that is written, so that a write that finds none is wrong.
+    #[must_use]
+    pub fn is_roomy(&self) -> bool {
+        self.kind == Kind::Growth
     }
 
     /// How the store is opened while threads work on it.
@@ -197,13 +222,14 @@ impl Maker {
             Kind::Cells => [1, 0, 20, 2, 0, 20, 1, 0, 1, 0, 1, 0],
             Kind::Churn => [40, 6, 0, 4, 4, 10, 0, 0, 2, 2, 4, 8],
             Kind::Splits => [20, 4, 3, 4, 10, 10, 4, 1, 1, 0, 2, 1],
+            Kind::Growth => [40, 1, 0, 0, 2, 4, 0, 0, 0, 0, 0, 1],
         };
         self.weights = usual.map(|weight| weight * [0, 1, 1, 4][self.rng.below(4) as usize]);
         (0..count).map(|_| self.op(false)).collect()
     }
 
     fn key(&mut self) -> usize {
-        if self.kind == Kind::Splits {
+        if matches!(self.kind, Kind::Splits | Kind::Growth) {
             return self.rng.below(self.keys as u64) as usize;
         }
         // Some keys more than others.
@@ -214,7 +240,9 @@ impl Maker {
     fn bytes(&mut self) -> usize {
         match self.rng.below(10) {
             0..=6 if self.kind == Kind::Cells => 16,
-            _ if self.kind == Kind::Churn => self.unit / 4 + self.rng.below(self.unit as u64 / 2) as usize,
+            _ if matches!(self.kind, Kind::Churn | Kind::Growth) => {
+                self.unit / 4 + self.rng.below(self.unit as u64 / 2) as usize
+            }
             0 => self.unit,
             1 => self.unit / 2,
             2..=5 => 64,

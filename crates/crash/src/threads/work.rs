@@ -27,6 +27,8 @@ pub struct Notes {
 pub struct Recorder {
     notes: Arc<Mutex<Notes>>,
     medium: SimMedium,
+    /// Whether a call that finds no space is wrong.
+    roomy: bool,
 }
 
 /// What a call came to: nothing where there was no space.
@@ -35,9 +37,9 @@ type Told<T> = Result<Option<T>, String>;
 impl Recorder {
     /// For a store on `medium`.
     #[must_use]
-    pub fn new(medium: SimMedium, keys: usize) -> Self {
-        let recorder = Self { notes: Arc::default(), medium };
-        recorder.notes().history.keys = keys;
+    pub fn new(medium: SimMedium, plan: &Plan) -> Self {
+        let recorder = Self { notes: Arc::default(), medium, roomy: plan.is_roomy() };
+        recorder.notes().history.keys = plan.setup.keys.len();
         recorder
     }
 
@@ -74,7 +76,7 @@ impl Recorder {
                 tell(&mut call.act, &told, &mut notes.values);
                 Ok(Some(told))
             }
-            Err(error) if error.kind() == ErrorKind::OutOfSpace => {
+            Err(error) if error.kind() == ErrorKind::OutOfSpace && !self.roomy => {
                 call.void = true;
                 Ok(None)
             }
