@@ -23,6 +23,7 @@ mod engine;
 mod failure;
 pub mod place;
 mod plan;
+mod prepared;
 pub mod probe;
 mod random;
 mod records;

@@ -209,6 +209,20 @@ impl Records {
         if self.version_of(number, value).is_some() { Ok(()) } else { Err(self.wrong(number, value)) }
     }
 
+    /// What [`Records::begins`] compares a value of `number` with.
+    #[inline]
+    pub(crate) fn seal(&self, number: u64) -> u64 {
+        seal(number, 0)
+    }
+
+    /// Whether `value` has a length that values here have, and begins with the hash of its number: less than
+    /// [`Records::check`], and one comparison.
+    #[inline]
+    pub(crate) fn begins(&self, seal: u64, value: &[u8]) -> bool {
+        let fits = self.shape.varies || value.len() == self.shape.value_bytes;
+        fits && word(value, 0).is_some_and(|first| (first ^ seal) >> 32 == 0)
+    }
+
     /// As [`Records::check`], and every byte of the filler.
     ///
     /// # Errors

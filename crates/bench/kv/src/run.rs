@@ -3,10 +3,12 @@
 //! While the clock runs a thread takes a step, makes key and value (copies of prepared bytes), calls the engine, and
 //! checks what came back. With [`Latency::Every`] it also reads the clock once per operation, so that the time of
 //! each is from the end of the one before; with a rate, from the moment when the operation was due, whether or
-//! not the engine was ready for it (coordinated omission does not arise).
+//! not the engine was ready for it (coordinated omission does not arise). With [`Latency::Prepared`] only the calls
+//! are timed: see [`crate::prepared`].
 
 use crate::engine::{Changed, Engine, Session, Watch};
 use crate::plan::{Plan, Steps};
+use crate::prepared::{self, Ran};
 use crate::{Failure, Op, Records, Result, random};
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
@@ -28,6 +30,9 @@ pub enum Latency {
     Every,
     /// Threads as a whole: throughput alone.
     None,
+    /// Some hundred operations as a whole; keys and values are made while the clock stands. Of several threads
+    /// the time is that of the slowest.
+    Prepared,
 }
 
 /// What time is.
@@ -182,6 +187,12 @@ fn merge(plan: &Plan, results: Vec<Result<(Span, Thread<'_>)>>) -> Result<Outcom
     let mut whole: Option<Span> = None;
     for result in results {
         let (span, thread) = result?;
+        if let Some(ran) = span.ran {
+            outcome.cpu += ran.cpu;
+            outcome.elapsed = outcome.elapsed.max(ran.wall);
+            outcome.rewritten += ran.rewritten;
+            continue;
+        }
         outcome.cpu += span.cpu;
         whole = Some(whole.map_or(span, |w| Span {
             begun: w.begun.min(span.begun),
@@ -208,7 +219,9 @@ fn merge(plan: &Plan, results: Vec<Result<(Span, Thread<'_>)>>) -> Result<Outcom
             }
         }
     }
-    outcome.elapsed = whole.map_or(Duration::ZERO, |w| w.ended - w.begun);
+    if let Some(whole) = whole {
+        outcome.elapsed = whole.ended - whole.begun;
+    }
     Ok(outcome)
 }
 
@@ -219,11 +232,23 @@ struct Shared<'a> {
     stop: &'a AtomicBool,
 }
 
+impl Shared<'_> {
+    /// An error when another thread had one.
+    fn check(&self) -> Result<()> {
+        if self.stop.load(Relaxed) {
+            return Err(Failure::new("another thread of the benchmark failed"));
+        }
+        Ok(())
+    }
+}
+
 #[derive(Clone, Copy)]
 struct Span {
     begun: Instant,
     ended: Instant,
     cpu: Duration,
+    /// Of this alone, where operations were prepared.
+    ran: Option<Ran>,
 }
 
 /// CPU time of the calling thread so far.
@@ -237,6 +262,7 @@ struct Thread<'a> {
     records: &'a Records,
     version: u32,
     timed: bool,
+    prepared: bool,
     interval: Option<Duration>,
     latency: BTreeMap<Op, Histogram<u64>>,
     series: Vec<Slice>,
@@ -256,6 +282,7 @@ impl<'a> Thread<'a> {
             records,
             version,
             timed: latency == Latency::Every || interval.is_some(),
+            prepared: latency == Latency::Prepared && interval.is_none(),
             interval,
             latency: BTreeMap::new(),
             series: Vec::new(),
@@ -276,6 +303,13 @@ impl<'a> Thread<'a> {
         shared.barrier.wait();
         let mut session = session?;
         let (begun, cpu) = (Instant::now(), thread_cpu());
+        if self.prepared {
+            let ran = prepared::take(&mut session, self.records, self.version, steps, |more| {
+                shared.done.fetch_add(more as u64, Relaxed);
+                shared.check()
+            })?;
+            return Ok(Span { begun, ended: Instant::now(), cpu: ran.cpu, ran: Some(ran) });
+        }
         let result = match &mut histograms {
             Ok(histograms) => self.take_steps(&mut session, steps, shared, begun, histograms),
             Err(_) => Ok(()),
@@ -289,7 +323,7 @@ impl<'a> Thread<'a> {
         }
         self.beat(begun, ended, 0);
         self.series.push(Slice { end_s: (ended - begun).as_secs_f64(), ..self.slice });
-        Ok(Span { begun, ended, cpu })
+        Ok(Span { begun, ended, cpu, ran: None })
     }
 
     fn take_steps<S: Session>(
@@ -327,9 +361,7 @@ impl<'a> Thread<'a> {
                 told = i;
                 let now = if self.timed { last } else { Instant::now() };
                 self.beat(begun, now, 1);
-                if shared.stop.load(Relaxed) {
-                    return Err(Failure::new("another thread of the benchmark failed"));
-                }
+                shared.check()?;
             }
         }
         shared.done.fetch_add((i - told) as u64, Relaxed);
@@ -433,7 +465,7 @@ impl<'a> Thread<'a> {
 }
 
 #[cold]
-fn missing(number: u64, op: &str) -> Failure {
+pub(crate) fn missing(number: u64, op: &str) -> Failure {
     Failure::new(format!("key {number} was put and is missing at {op}; there are no figures"))
 }
 

@@ -202,7 +202,7 @@ impl Round<'_> {
         for &threads in threads {
             self.records_once_written(threads, units)?;
             if self.wants_op(Op::Update) {
-                let store = self.load(threads, true, Latency::None)?.0;
+                let store = self.load(threads, true, Latency::Prepared)?.0;
                 self.operation(&store, Op::Update, threads, units)?;
             }
         }
@@ -286,7 +286,7 @@ impl Round<'_> {
         let before = anonymous_bytes();
         let store = self.settings.place.fresh(false)?;
         self.found.describe = store.engine().store().describe();
-        let outcome = run(store.engine(), self.records, &plan, Latency::None, Pace::Closed, self.watch)?;
+        let outcome = run(store.engine(), self.records, &plan, Latency::Prepared, Pace::Closed, self.watch)?;
         if self.wants_op(Op::Insert) {
             self.judge(Op::Insert, threads, units, &outcome);
         }
@@ -341,7 +341,7 @@ impl Round<'_> {
 
     fn operation(&mut self, store: &Fresh, op: Op, threads: usize, units: Units) -> Result<()> {
         let plan = self.plan(op, threads)?;
-        let outcome = run(store.engine(), self.records, &plan, Latency::None, Pace::Closed, self.watch)?;
+        let outcome = run(store.engine(), self.records, &plan, Latency::Prepared, Pace::Closed, self.watch)?;
         if outcome.rewritten > 0 {
             return Err(Failure::new(format!(
                 "{} of {} updates were not in place: the figure would be another operation's",
