@@ -58,6 +58,8 @@ const DEAD_BYTES_MIN: u64 = 256 << 10;
 const SWEEP_BYTES: u64 = 8 << 20;
 /// ... and looks at no more blocks than this.
 const SWEEP_UNITS: u32 = 1 << 17;
+/// Records whose cache misses are under way while one is looked at.
+const AHEAD: usize = 8;
 /// How long a writer without space waits for readers to let go of what was compacted.
 const GRACE_MAX: Duration = Duration::from_millis(if cfg!(loom) { 0 } else { 500 });
 /// Longest time between two looks at what is to be done.
@@ -136,6 +138,15 @@ impl Compaction {
 
 /// A record of a block, and where it lies in it.
 type Found = (u64, Header);
+
+/// How many of these records each key has.
+fn count_keys<'a>(dead: &[(&'a [u8], u64, u64)]) -> HashMap<&'a [u8], u64> {
+    let mut counts = HashMap::new();
+    for &(key, ..) in dead {
+        *counts.entry(key).or_default() += 1;
+    }
+    counts
+}
 
 /// All records of a block, members of batches one by one; `None` when it is damaged before `tail`.
 fn records_of(bytes: &[u8], tail: u64, seed: u32) -> Option<Vec<Found>> {
@@ -288,11 +299,11 @@ impl<M: Medium> Core<M> {
     /// Copies a block, each aligned 8 bytes as one piece: cells in it may change meanwhile, and so may
     /// the end of an open block.
     fn copy_block(&self, unit: Unit, bytes: u64, scratch: &mut Vec<u8>) {
-        scratch.clear();
         let from = self.blocks.offset(unit);
-        scratch.extend(
-            (from..from + bytes).step_by(8).flat_map(|at| self.medium.load_u64(Offset(at)).to_le_bytes()),
-        );
+        scratch.resize(bytes as usize, 0);
+        for (at, word) in (from..).step_by(8).zip(scratch.chunks_exact_mut(8)) {
+            word.copy_from_slice(&self.medium.load_u64(Offset(at)).to_le_bytes());
+        }
     }
 
     /// Moves what is live out of a block and retires it. False when there was no room to do so: the block
@@ -335,27 +346,36 @@ impl<M: Medium> Core<M> {
         let base = self.blocks.offset(unit);
         // By key: keys that share a hash do not share their dead.
         let mut dead: Vec<(&[u8], u64, u64)> = Vec::new();
-        let mut dead_here: HashMap<&[u8], u64> = HashMap::new();
+        // How many of each key, made when a tombstone asks.
+        let mut dead_here: Option<HashMap<&[u8], u64>> = None;
         let mut moves: Vec<(u64, u64, Offset, u64)> = Vec::new();
         let mut cells: Vec<(u64, u64, Offset)> = Vec::new();
         let mut drops: Vec<(u64, u64, Header)> = Vec::new();
         let mut gone = 0;
         let mut complete = true;
-        for (at, header) in records {
+        let hash_of = |(at, header): &Found| self.hasher.hash(header.key(&bytes[*at as usize..]));
+        let hashes: Vec<u64> = records.iter().map(hash_of).collect();
+        for (i, (at, header)) in records.iter().enumerate() {
             let record = &bytes[*at as usize..];
             let key = header.key(record);
-            let hash = self.hasher.hash(key);
+            let hash = hashes[i];
             let place = Offset(base + at);
             let guard = reclaim::pin();
+            if let Some(&ahead) = hashes.get(i + AHEAD) {
+                self.index.prefetch(ahead, &guard);
+            }
             let Some(slot) = self.index.find(hash, &guard, |slot| slot.location() == place) else {
                 dead.push((key, hash, *at));
-                *dead_here.entry(key).or_default() += 1;
+                if let Some(dead_here) = &mut dead_here {
+                    *dead_here.entry(key).or_default() += 1;
+                }
                 gone += header.record_bytes();
                 continue;
             };
             let hidden = slot.is_tombstone() || self.is_expired(header.expires_at);
             if hidden {
                 self.hide(mover, hash, place, header, &guard);
+                let dead_here = dead_here.get_or_insert_with(|| count_keys(&dead));
                 if self.hides_nothing(slot, header, dead_here.get(key).copied()) {
                     drops.push((hash, *at, *header));
                     continue;
@@ -670,7 +690,16 @@ impl<M: Medium> Core<M> {
     fn forget_dead(&self, mover: &Mover, block: &Retired) {
         let base = self.blocks.offset(block.unit);
         let guard = reclaim::pin();
-        for &(hash, at) in &block.dead {
+        for (i, &(hash, at)) in block.dead.iter().enumerate() {
+            if let Some(&(ahead, at)) = block.dead.get(i + 2 * AHEAD) {
+                self.index.prefetch(ahead, &guard);
+                self.medium.prefetch(Offset(base + at));
+            }
+            if let Some(place) =
+                block.dead.get(i + AHEAD).and_then(|next| self.index.candidate(next.0, &guard))
+            {
+                self.medium.prefetch(place);
+            }
             let key = self.record(Offset(base + at)).key();
             let locked = self.index.lock(hash, &guard);
             if let Some(found) = locked.find(|slot| self.is_key_at(slot, key)) {
