@@ -33,6 +33,20 @@ const CASES: [Case; 2] = [
     },
 ];
 
+/// The server has the device: whoever wants to overwrite it for measuring is told who that is.
+fn measuring_is_refused(machine: &mut Machine) -> Result<bool> {
+    machine.demand("@ measuring", BOOT_PATIENCE)?;
+    let code = machine.demand("@ measured", BOOT_PATIENCE)?;
+    let said: String =
+        machine.heard_since("@ measuring").iter().filter(|line| !line.starts_with('@')).cloned().collect();
+    let right = code != "@ measured 0" && said.contains("in use");
+    println!(
+        "devdax in use: bench mem {}: {said}",
+        if right { "refused as it should" } else { "NOT refused" }
+    );
+    Ok(right)
+}
+
 /// Boots a machine for each case. Prints what the server said; returns whether it was what is wanted.
 pub fn run(kit: &Kit, accelerator: Accelerator) -> Result<bool> {
     let directory = tempfile::tempdir_in(&kit.directory)
@@ -54,6 +68,7 @@ pub fn run(kit: &Kit, accelerator: Accelerator) -> Result<bool> {
             right &= machine.demand("@ erased", BOOT_PATIENCE)? == "@ erased 0";
             machine.demand("@ serving", BOOT_PATIENCE)?;
             machine.demand("listening: ", BOOT_PATIENCE)?;
+            right &= measuring_is_refused(&mut machine)?;
         }
         println!("devdax {}: {}: {said}", case.name, if right { "refused as it should" } else { "WRONG" });
         if !right {

@@ -120,6 +120,13 @@ while :; do
         erased=yes
         duramen erase --force --path "$path" 2>&1
         echo "@ erased $?"
+        # Who measures the device while the server has it must be refused. 18EB is port 6379, 0A is "listening".
+        {
+            until grep -q ":18EB 00000000:0000 0A" /proc/net/tcp; do sleep 1; done
+            echo "@ measuring"
+            duramen bench mem --quick --overwrite --path "$path" 2>&1
+            echo "@ measured $?"
+        } &
     else
         poweroff -f
     fi
