@@ -461,6 +461,15 @@ impl HashIndex {
         super::prefetch(&self.segment(entry, guard).buckets[bucket_of(hash)]);
     }
 
+    /// Hints that a key of `hash` is inserted soon: more often than not into a bucket that is full.
+    #[inline]
+    pub(crate) fn prefetch_insert(&self, hash: u64, guard: &Guard) {
+        let entry = self.directory(guard).entry(hash);
+        let (segment, probe) = (self.segment(entry, guard), Probe::new(hash, entry));
+        super::prefetch(&segment.buckets[probe.primary]);
+        super::prefetch(&segment.buckets[probe.secondary]);
+    }
+
     /// The slot of the key that `look` recognises and what it says of it, without a lock. What was looked at is what
     /// is returned, even if the slot changes meanwhile.
     #[inline]

@@ -376,7 +376,7 @@ impl<'a, M: Medium> Scan<'a, M> {
     ) {
         outcome.records += 1;
         let (hash, key) = self.key(bytes, at, &header);
-        self.index.prefetch(hash, &reclaim::pin());
+        self.index.prefetch_insert(hash, &reclaim::pin());
         ahead.push(Entry { at: Offset(base + at), hash, key, header });
         if ahead.len() == AHEAD {
             self.flush(ahead, added);
