@@ -178,7 +178,11 @@ impl<M: Medium> Pen<M> {
         self.reserve(core, bytes, if new.is_some() { Purpose::Write } else { Purpose::Delete })?;
         let guard = reclaim::pin();
         let hash = core.hasher.hash(key);
-        core.index.prefetch(hash, &guard);
+        if new.is_some() {
+            core.index.prefetch_insert(hash, &guard);
+        } else {
+            core.index.prefetch(hash, &guard);
+        }
         let body = body_crc(self.appender.seed(), &[key, value]);
         if bytes >= STAGE_BYTES_MIN {
             let head = HEADER_BYTES + if meta.expires_at.is_some() { 8 } else { 0 };
