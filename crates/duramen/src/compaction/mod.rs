@@ -283,7 +283,14 @@ impl<M: Medium> Core<M> {
             }
             unit += if state == Use::Free { 1 } else { block.units().max(1) };
         }
-        candidates.sort_unstable_by_key(|&(score, ..)| std::cmp::Reverse(score));
+        // Only the best are taken: as many as a round may move if each is half full.
+        let best = |&(score, unit, _): &(u128, u32, u64)| (std::cmp::Reverse(score), unit);
+        let most = (2 * ROUND_BYTES / self.unit_bytes + 1) as usize;
+        if candidates.len() > most {
+            candidates.select_nth_unstable_by_key(most, best);
+            candidates.truncate(most);
+        }
+        candidates.sort_unstable_by_key(best);
         let mut total = 0;
         candidates
             .into_iter()
