@@ -48,6 +48,8 @@ use std::time::Duration;
 
 /// Bytes that one round moves out of at most.
 const ROUND_BYTES: u64 = 1 << 20;
+/// Of the units of a store, one in this many is chosen at once.
+const CHOOSE_SHARE: u32 = 64;
 /// A block is worth moving when at least this share of it, in percent, is dead.
 const DEAD_PERCENT_MIN: u64 = 5;
 /// Blocks of which at least this part is room are packed when there is no space: twice what a full block leaves.
@@ -82,6 +84,8 @@ struct Mover {
     activity: Arc<Activity>,
     /// The unit where the sweeper goes on.
     sweep_at: u32,
+    /// Blocks to move out of next, the best one last.
+    victims: Vec<Unit>,
     /// Blocks that there was no room to move out of, since something was last freed.
     unmovable: Vec<Unit>,
     /// Bytes of tombstones that were moved because their count is not known: see [`recount`].
@@ -114,6 +118,7 @@ impl Compaction {
                 appender: Appender::default(),
                 activity: epochs.register(),
                 sweep_at: 0,
+                victims: Vec::new(),
                 unmovable: Vec::new(),
                 unknown_bytes: 0,
                 packed_in_vain: false,
@@ -241,15 +246,25 @@ impl<M: Medium> Core<M> {
         Ok(gained)
     }
 
-    /// One round: the best victims, up to [`ROUND_BYTES`]. False when nothing is worth it.
+    /// One round: the best victims, [`ROUND_BYTES`] or one block of them. False when nothing is worth it.
     fn compact_round(&self, mover: &mut Mover, dead_percent_min: u64) -> Result<bool> {
         self.epochs.check_writable()?;
-        let mut victims = self.choose(dead_percent_min, &mover.unmovable);
-        if victims.is_empty() {
-            mover.unmovable.clear();
-            victims = self.choose(dead_percent_min, &[]);
+        if !self.has_victim(mover, dead_percent_min) {
+            mover.victims = self.choose(dead_percent_min, &mover.unmovable);
         }
-        for &unit in &victims {
+        if mover.victims.is_empty() {
+            mover.unmovable.clear();
+            mover.victims = self.choose(dead_percent_min, &[]);
+        }
+        let mut total = 0;
+        while self.has_victim(mover, dead_percent_min) {
+            let Some(&unit) = mover.victims.last() else { break };
+            let bytes = self.blocks.at(unit).tail();
+            if total > 0 && total + bytes > ROUND_BYTES {
+                break;
+            }
+            total += bytes;
+            mover.victims.pop();
             if !self.blocks.at(unit).take(Use::Sealed, Use::Retired) {
                 continue;
             }
@@ -258,11 +273,32 @@ impl<M: Medium> Core<M> {
                 mover.unmovable.push(unit);
             }
         }
-        self.compaction.rounds.fetch_add(u64::from(!victims.is_empty()), Relaxed);
-        Ok(!victims.is_empty())
+        self.compaction.rounds.fetch_add(u64::from(total > 0), Relaxed);
+        Ok(total > 0)
     }
 
-    /// The sealed blocks with the highest benefit for their cost, up to [`ROUND_BYTES`] of them.
+    /// Forgets victims that are none any more; whether one is left. It is the last.
+    fn has_victim(&self, mover: &mut Mover, dead_percent_min: u64) -> bool {
+        while let Some(&unit) = mover.victims.last() {
+            if self.dead_of(unit, dead_percent_min).is_some() {
+                return true;
+            }
+            mover.victims.pop();
+        }
+        false
+    }
+
+    /// The bytes of records of a block, and how many of them are live, if it is sealed and enough of it is dead.
+    fn dead_of(&self, unit: Unit, dead_percent_min: u64) -> Option<(u64, u64)> {
+        let block = self.blocks.at(unit);
+        let bytes = (block.tail().max(block::HEADER_BYTES) - block::HEADER_BYTES).max(1);
+        let live = u64::from(block.live()).min(bytes);
+        let is_dead = live < bytes && (bytes - live) * 100 >= bytes * dead_percent_min;
+        (block.state() == Use::Sealed && is_dead).then_some((bytes, live))
+    }
+
+    /// The sealed blocks with the highest benefit for their cost, the best one last. As many as one round may move if each is
+    /// half full and, in a large store, for many rounds: each choice looks at every block.
     fn choose(&self, dead_percent_min: u64, unmovable: &[Unit]) -> Vec<Unit> {
         let newest = self.space().generation_now();
         let units = self.space().units();
@@ -270,37 +306,24 @@ impl<M: Medium> Core<M> {
         let mut unit = 0;
         while unit < units {
             let block = self.blocks.at(Unit(unit));
-            let state = block.state();
-            if state == Use::Sealed && !unmovable.contains(&Unit(unit)) {
-                let bytes = (block.tail() - block::HEADER_BYTES).max(1);
-                let live = u64::from(block.live()).min(bytes);
-                if live < bytes && (bytes - live) * 100 >= bytes * dead_percent_min {
-                    // Rosenblum and Ousterhout's (1 - u) × age / (1 + u), in integers.
-                    let age = newest.0.saturating_sub(block.generation().0).min(1 << 32) + 1;
-                    let score = u128::from(bytes - live) * u128::from(age) * 1024 / u128::from(bytes + live);
-                    candidates.push((score, unit, bytes));
-                }
+            if let Some((bytes, live)) = self.dead_of(Unit(unit), dead_percent_min)
+                && !unmovable.contains(&Unit(unit))
+            {
+                // Rosenblum and Ousterhout's (1 - u) × age / (1 + u), in integers.
+                let age = newest.0.saturating_sub(block.generation().0).min(1 << 32) + 1;
+                let score = u128::from(bytes - live) * u128::from(age) * 1024 / u128::from(bytes + live);
+                candidates.push((score, unit));
             }
-            unit += if state == Use::Free { 1 } else { block.units().max(1) };
+            unit += if block.state() == Use::Free { 1 } else { block.units().max(1) };
         }
-        // Only the best are taken: as many as a round may move if each is half full.
-        let best = |&(score, unit, _): &(u128, u32, u64)| (std::cmp::Reverse(score), unit);
-        let most = (2 * ROUND_BYTES / self.unit_bytes + 1) as usize;
+        let best = |&(score, unit): &(u128, u32)| (std::cmp::Reverse(score), unit);
+        let most = (2 * ROUND_BYTES / self.unit_bytes + 1).max(u64::from(units / CHOOSE_SHARE)) as usize;
         if candidates.len() > most {
             candidates.select_nth_unstable_by_key(most, best);
             candidates.truncate(most);
         }
         candidates.sort_unstable_by_key(best);
-        let mut total = 0;
-        candidates
-            .into_iter()
-            .take_while(|&(_, _, bytes)| {
-                let take = total == 0 || total + bytes <= ROUND_BYTES;
-                total += bytes;
-                take
-            })
-            .map(|(_, unit, _)| Unit(unit))
-            .collect()
+        candidates.iter().rev().map(|&(_, unit)| Unit(unit)).collect()
     }
 
     /// Copies a block, each aligned 8 bytes as one piece: cells in it may change meanwhile, and so may
@@ -802,6 +825,9 @@ impl<M: Medium> Core<M> {
             let retired = self.compaction.retired.load(Relaxed);
             more = self.compact_round(&mut mover, DEAD_PERCENT_MIN)?
                 && self.compaction.retired.load(Relaxed) > retired;
+        } else {
+            // Better ones will have come by the time that it is wanted again.
+            mover.victims.clear();
         }
         self.recount(&mut mover);
         self.reclaim(&mut mover, false);
