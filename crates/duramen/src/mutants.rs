@@ -92,6 +92,8 @@ pub enum Mutant {
     CellNotLookedAtAgain,
     /// A conditional write compares before it locks, and not again.
     SwapNotRechecked,
+    /// A conditional update in place compares before it locks, and not again.
+    UpdateNotRechecked,
     /// A split lets the directory lead to the halves before the keys are in them.
     SplitPublishedFirst,
     /// Members of a batch are shown before all of its slots are set.
@@ -146,7 +148,7 @@ mod planting {
     ];
 
     /// Those that the crash driver finds.
-    pub const ALL: [Mutant; 33] = [
+    pub const ALL: [Mutant; 34] = [
         Mutant::RecordNotFlushed,
         Mutant::AcknowledgedWithoutDrain,
         Mutant::CellOpenedBeforeDurable,
@@ -177,6 +179,7 @@ mod planting {
         Mutant::UndurableShown,
         Mutant::CellNotLookedAtAgain,
         Mutant::SwapNotRechecked,
+        Mutant::UpdateNotRechecked,
         Mutant::SplitPublishedFirst,
         Mutant::BatchShownInParts,
         Mutant::EpochsOverlap,

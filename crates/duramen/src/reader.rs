@@ -55,7 +55,45 @@ pub struct Value<'a> {
     _guard: Guard,
     record: Record<'a>,
     /// Of a cell, whose value may change in place.
-    copy: Option<Vec<u8>>,
+    copy: Option<CellCopy>,
+}
+
+/// A cell's value at one moment; a small one needs no memory of its own.
+pub(crate) enum CellCopy {
+    Short { bytes: [u8; CELL_SHORT_BYTES], len: u8 },
+    Long(Vec<u8>),
+}
+
+/// A number with what aligns it, or a small struct; more would make every [`Value`] longer.
+const CELL_SHORT_BYTES: usize = 32;
+
+impl CellCopy {
+    fn new(len: usize) -> Self {
+        if len <= CELL_SHORT_BYTES {
+            Self::Short { bytes: [0; CELL_SHORT_BYTES], len: len as u8 }
+        } else {
+            Self::Long(vec![0; len])
+        }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Short { bytes, len } => &mut bytes[..usize::from(*len)],
+            Self::Long(bytes) => bytes,
+        }
+    }
+}
+
+impl std::ops::Deref for CellCopy {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Short { bytes, len } => &bytes[..usize::from(*len)],
+            Self::Long(bytes) => bytes,
+        }
+    }
 }
 
 impl Value<'_> {
@@ -227,12 +265,17 @@ impl<M: Medium> Core<M> {
         record.stamp(record.head.is_cell().then(|| self.cell(record)).as_deref())
     }
 
+    /// The same, for who holds the lock of the key's bucket.
+    pub(crate) fn stamp_locked(&self, record: &Record<'_>) -> Stamp {
+        record.stamp(record.head.is_cell().then(|| self.cell_once(record)).as_deref())
+    }
+
     /// A copy of a cell's value at one moment: copied until two copies are the same.
-    pub(crate) fn cell(&self, record: &Record<'_>) -> Vec<u8> {
+    pub(crate) fn cell(&self, record: &Record<'_>) -> CellCopy {
         let mut copy = self.cell_once(record);
         loop {
             let again = self.cell_once(record);
-            if again == copy {
+            if again[..] == copy[..] {
                 return copy;
             }
             copy = again;
@@ -240,27 +283,30 @@ impl<M: Medium> Core<M> {
     }
 
     /// A copy of a cell's value, each piece that may be updated as one read as one.
-    fn cell_once(&self, record: &Record<'_>) -> Vec<u8> {
+    fn cell_once(&self, record: &Record<'_>) -> CellCopy {
         let (from, bytes) = (record.value_offset().0, record.head.value_bytes() as usize);
-        let (first, end) = (from & !7, from + bytes as u64);
-        let mut copy = vec![0; (end - first).next_multiple_of(8) as usize];
+        let mut copy = CellCopy::new(bytes);
+        let into = copy.bytes_mut();
         let wide = self.medium.atomic_bytes_max() >= 16;
-        let mut at = first;
-        while at < end {
-            let to = (at - first) as usize;
+        let mut at = 0;
+        while at < bytes {
+            let place = from + at as u64;
+            let (word, skipped) = (place & !7, (place & 7) as usize);
             // Pieces of 16 bytes may be updated as one.
             if wide
-                && at % 16 == 0
-                && at + 16 <= end
-                && self.medium.load_atomic(Offset(at), &mut copy[to..to + 16])
+                && place % 16 == 0
+                && at + 16 <= bytes
+                && self.medium.load_atomic(Offset(place), &mut into[at..at + 16])
             {
                 at += 16;
-            } else {
-                copy[to..to + 8].copy_from_slice(&self.medium.load_u64(Offset(at)).to_le_bytes());
-                at += 8;
+                continue;
             }
+            let word = self.medium.load_u64(Offset(word)).to_le_bytes();
+            let count = (8 - skipped).min(bytes - at);
+            into[at..at + count].copy_from_slice(&word[skipped..skipped + count]);
+            at += count;
         }
-        copy[(from - first) as usize..][..bytes].to_vec()
+        copy
     }
 
     /// Whether what expires then has expired now.
@@ -282,18 +328,16 @@ impl<M: Medium> Core<M> {
         let hash = self.hasher.hash(key);
         // As `look_up`, but that nothing is carried further than it must be: a lookup that is short enough
         // overlaps its cache misses with those of the next.
-        if !self.epochs.in_use() {
-            let found = self.index.find_with(hash, &guard, |slot| {
-                self.fetch_ahead(slot.location());
-                self.record_of(slot, key)
-            });
-            let Some((slot, record)) = found else { return Ok(false) };
-            if slot.is_settled_value() && record.head.is_plain_value() {
-                into.extend_from_slice(record.value());
-                return Ok(true);
-            }
+        let found = self.index.find_with(hash, &guard, |slot| {
+            self.fetch_ahead(slot.location());
+            self.record_of(slot, key)
+        });
+        let Some((slot, record)) = found else { return Ok(false) };
+        if slot.is_settled_value() && record.head.is_plain_value() && !self.epochs.in_use() {
+            into.extend_from_slice(record.value());
+            return Ok(true);
         }
-        let value = self.look_up_slow(key, hash, guard, None)?.value();
+        let value = self.look_up_slow(key, hash, guard, None, (slot, record))?.value();
         Ok(value.map(|value| into.extend_from_slice(&value)).is_some())
     }
 
@@ -321,19 +365,28 @@ impl<M: Medium> Core<M> {
         if slot.is_settled_value() && record.head.is_plain_value() && !self.epochs.in_use() {
             return Ok(Looked::Present(Value { _guard: guard, record, copy: None }));
         }
-        self.look_up_slow(key, hash, guard, owed)
+        self.look_up_slow(key, hash, guard, owed, (slot, record))
     }
 
-    /// Apart, so that the code of nearly all lookups is short.
+    /// Goes on with what a lookup found. Apart, so that the code of nearly all lookups is short.
     #[inline(never)]
-    fn look_up_slow(&self, key: &[u8], hash: u64, guard: Guard, owed: Option<&Owed>) -> Result<Looked<'_>> {
+    fn look_up_slow<'a>(
+        &'a self,
+        key: &[u8],
+        hash: u64,
+        guard: Guard,
+        owed: Option<&Owed>,
+        mut found: (Slot, Record<'a>),
+    ) -> Result<Looked<'a>> {
         let mut backoff = Backoff::default();
         loop {
-            let found = self.index.find_with(hash, &guard, |slot| self.record_of(slot, key));
-            let Some((slot, record)) = found else { return Ok(Looked::Absent(Stamp::NEVER)) };
+            let (slot, record) = found;
             if slot.is_pending() {
                 if record.head.is_member() {
                     backoff.wait();
+                    let again = self.index.find_with(hash, &guard, |slot| self.record_of(slot, key));
+                    let Some(again) = again else { return Ok(Looked::Absent(Stamp::NEVER)) };
+                    found = again;
                     continue;
                 }
                 self.help(&record, owed.is_none());

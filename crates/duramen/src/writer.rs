@@ -22,6 +22,10 @@
 //! 3. While a group is open its guard stays pinned, so that a block whose records the group
 //!    superseded is not freed before the group is durable.
 
+mod update;
+
+pub use update::Update;
+
 use crate::batch::{Batch, Op};
 use crate::epoch::Activity;
 use crate::format::Epoch;
@@ -50,18 +54,6 @@ pub enum Swap {
     Done,
     /// A key was no longer what it was expected to be; nothing was written.
     Changed,
-}
-
-/// What an update did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub enum Update {
-    /// One atomic store into the record.
-    InPlace,
-    /// A new version of the whole value.
-    NewVersion,
-    /// Nothing: the key is not there.
-    Absent,
 }
 
 /// What a write wants of the key it finds.
@@ -326,86 +318,6 @@ impl<M: Medium> Pen<M> {
         }
     }
 
-    pub(crate) fn update(&mut self, core: &Core<M>, key: &[u8], at: usize, bytes: &[u8]) -> Result<Update> {
-        Self::check(core, key, bytes.len())?;
-        let hash = core.hasher.hash(key);
-        loop {
-            let guard = reclaim::pin();
-            if let Some(done) = self.update_in_place(core, key, hash, at, bytes, &guard)? {
-                return Ok(done);
-            }
-            // A new version of the whole value, if nobody else writes it meanwhile.
-            let looked = core.look_up(key, hash, guard, self.group.as_ref().map(|g| &g.owed))?;
-            let Looked::Present(value) = looked else { return Ok(Update::Absent) };
-            let stamp = value.stamp();
-            check_range(at, bytes.len(), value.len())?;
-            let mut copy = value.to_vec();
-            copy[at..at + bytes.len()].copy_from_slice(bytes);
-            let meta = value.meta();
-            drop(value);
-            if let Wrote::Done { .. } = self.write(core, key, Some((&copy, meta)), Want::Stamp(stamp))? {
-                return Ok(Update::NewVersion);
-            }
-        }
-    }
-
-    /// `None` when the record, the CPU or the regime does not allow it.
-    fn update_in_place(
-        &mut self,
-        core: &Core<M>,
-        key: &[u8],
-        hash: u64,
-        at: usize,
-        bytes: &[u8],
-        guard: &Guard,
-    ) -> Result<Option<Update>> {
-        if core.epochs.in_use() {
-            return Ok(None);
-        }
-        let locked = core.index.lock(hash, guard);
-        let Some(place) = locked.find(|slot| core.is_key_at(slot, key)) else {
-            return Ok(Some(Update::Absent));
-        };
-        let slot = place.get();
-        let record = core.record(slot.location());
-        if slot.is_tombstone() || core.is_expired(record.expires_at()) {
-            if slot.is_pending() {
-                core.help(&record, self.group.is_none());
-            }
-            return Ok(Some(Update::Absent));
-        }
-        if !record.head.is_cell() || slot.is_pending() {
-            return Ok(None);
-        }
-        check_range(at, bytes.len(), record.head.value_bytes() as usize)?;
-        let to = record.value_offset().plus(at as u64);
-        if planted(Mutant::UpdateTorn) {
-            core.medium.store(to, &[bytes]);
-            core.medium.persist(to, bytes.len() as u64);
-            return Ok(Some(Update::InPlace));
-        }
-        if !bytes.len().is_power_of_two()
-            || bytes.len() as u64 > core.medium.atomic_bytes_max()
-            || !to.0.is_multiple_of(bytes.len() as u64)
-        {
-            return Ok(None);
-        }
-        // Pending while it is not durable: a reader that sees the new value sees the mark too, since it looks
-        // at the slot once more after it copied (`Core::look_up`).
-        let marks = core.groups_mark_pending();
-        if marks {
-            place.set(slot.with_pending(true));
-        }
-        let stored = core.medium.store_atomic(to, bytes);
-        if stored {
-            core.medium.persist(to, bytes.len() as u64);
-        }
-        if marks {
-            place.set(slot);
-        }
-        Ok(stored.then_some(Update::InPlace))
-    }
-
     pub(crate) fn apply(&mut self, core: &Core<M>, batch: &Batch) -> Result<Swap> {
         // The last write of a key counts.
         let mut last: HashMap<&[u8], &Op> = HashMap::with_capacity(batch.writes.len());
@@ -601,12 +513,16 @@ impl<M: Medium> Drop for Pen<M> {
 /// What is wanted once the stamp was compared, as [`Mutant::SwapNotRechecked`] does it.
 #[cold]
 fn compared<M: Medium>(core: &Core<M>, key: &[u8], hash: u64, want: Want, guard: &Guard) -> Want {
-    let found = core.index.find(hash, guard, |slot| core.is_key_at(slot, key));
-    let now = found.map_or(Stamp::NEVER, |slot| core.stamp(&core.record(slot.location())));
     match want {
-        Want::Stamp(stamp) if stamp == now => Want::Anything,
+        Want::Stamp(stamp) if stamp == stamp_unlocked(core, key, hash, guard) => Want::Anything,
         want => want,
     }
+}
+
+/// The key's stamp, which may be another at once.
+fn stamp_unlocked<M: Medium>(core: &Core<M>, key: &[u8], hash: u64, guard: &Guard) -> Stamp {
+    let found = core.index.find(hash, guard, |slot| core.is_key_at(slot, key));
+    found.map_or(Stamp::NEVER, |slot| core.stamp(&core.record(slot.location())))
 }
 
 /// Clears the marks of records that are durable now.
@@ -658,13 +574,6 @@ impl<'a> Old<'a> {
             core.uncount(self.record.at, self.record.head.record_bytes(), activity);
         }
     }
-}
-
-fn check_range(at: usize, bytes: usize, value: usize) -> Result<()> {
-    if at.checked_add(bytes).is_none_or(|end| end > value) {
-        return Err(Error::invalid(format!("update of {bytes} bytes at {at} of a value of {value} bytes")));
-    }
-    Ok(())
 }
 
 /// Appends to blocks of its own; one for each thread (Viper's client). `&mut self` to write, `&self` to
@@ -762,7 +671,25 @@ impl<M: Medium> WriterOn<M> {
     /// # Errors
     /// `InvalidInput` when the range is not within the value; otherwise as [`StoreOn::put`].
     pub fn update(&mut self, key: &[u8], at: usize, bytes: &[u8]) -> Result<Update> {
-        self.pen.update(self.store.core(), key, at, bytes)
+        Ok(self.pen.update(self.store.core(), key, None, at, bytes)?.unwrap_or(Update::Absent))
+    }
+
+    /// As [`WriterOn::update`], but only if the key's stamp still is `seen`; `None` (and nothing written) when it is not.
+    /// Comparing and storing are one step to everybody else.
+    ///
+    /// The stamp of a value that is updated in place follows from its bytes: two updates that lead back to the same
+    /// bytes cannot be told from none. Who must tell them apart keeps a count of updates beside what they update.
+    ///
+    /// # Errors
+    /// As [`WriterOn::update`].
+    pub fn compare_and_update(
+        &mut self,
+        key: &[u8],
+        seen: Stamp,
+        at: usize,
+        bytes: &[u8],
+    ) -> Result<Option<Update>> {
+        self.pen.update(self.store.core(), key, Some(seen), at, bytes)
     }
 
     /// All or nothing, after a crash and to readers; [`Swap::Changed`] (nothing written) when an

@@ -1,0 +1,150 @@
+//! Updates of a few bytes of a value: in place by one atomic store where record, CPU and regime allow it, and as a new
+//! version of the whole value elsewhere.
+//!
+//! An update in place holds the lock of the key's bucket, so among writers looking, comparing and storing are one
+//! step. A crash before the store leaves the old bytes, after it the new ones; on media that write lines back, the line
+//! is durable before the lock is given back.
+//!
+//! Invariants:
+//! 1. Nothing is updated in place while its slot is pending: a crash could undo the record itself.
+//! 2. Nothing is updated in place where epochs are in use: a crash must be able to undo the update alone.
+//! 3. While an update is stored and not durable its slot is marked pending, where readers look for it.
+
+use super::{Pen, Want, Wrote, stamp_unlocked};
+use crate::mutants::{Mutant, planted};
+use crate::reader::{Looked, Stamp};
+use crate::store::Core;
+use crate::sync::reclaim::{self, Guard};
+use crate::{Error, Result};
+use duramen_media::{Medium, Offset};
+
+/// What an update did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Update {
+    /// One atomic store into the record.
+    InPlace,
+    /// A new version of the whole value.
+    NewVersion,
+    /// Nothing: the key is not there.
+    Absent,
+}
+
+/// What an attempt to update in place came to.
+enum Tried {
+    Done(Update),
+    /// Nothing: the stamp is another.
+    Changed,
+    /// Nothing: the record, the CPU or the regime does not allow it.
+    Refused,
+}
+
+impl<M: Medium> Pen<M> {
+    /// `None` when the stamp is not `seen` any more.
+    pub(crate) fn update(
+        &mut self,
+        core: &Core<M>,
+        key: &[u8],
+        seen: Option<Stamp>,
+        at: usize,
+        bytes: &[u8],
+    ) -> Result<Option<Update>> {
+        Self::check(core, key, bytes.len())?;
+        let hash = core.hasher.hash(key);
+        loop {
+            let guard = reclaim::pin();
+            if !core.epochs.in_use() {
+                match self.update_in_place(core, key, hash, seen, at, bytes, &guard)? {
+                    Tried::Done(update) => return Ok(Some(update)),
+                    Tried::Changed => return Ok(None),
+                    Tried::Refused => {}
+                }
+            }
+            // A new version of the whole value, if nobody else writes it meanwhile.
+            let (stamp, value) = match core.look_up(key, hash, guard, self.group.as_ref().map(|g| &g.owed))? {
+                Looked::Absent(stamp) => (stamp, None),
+                Looked::Present(value) => (value.stamp(), Some(value)),
+            };
+            if seen.is_some_and(|seen| seen != stamp) {
+                return Ok(None);
+            }
+            let Some(value) = value else { return Ok(Some(Update::Absent)) };
+            check_range(at, bytes.len(), value.len())?;
+            let mut copy = value.to_vec();
+            copy[at..at + bytes.len()].copy_from_slice(bytes);
+            let meta = value.meta();
+            drop(value);
+            if let Wrote::Done { .. } = self.write(core, key, Some((&copy, meta)), Want::Stamp(stamp))? {
+                return Ok(Some(Update::NewVersion));
+            }
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the middle of `update`, cut out where the lock ends")]
+    fn update_in_place(
+        &mut self,
+        core: &Core<M>,
+        key: &[u8],
+        hash: u64,
+        seen: Option<Stamp>,
+        at: usize,
+        bytes: &[u8],
+        guard: &Guard,
+    ) -> Result<Tried> {
+        let seen = seen.filter(|seen| {
+            !planted(Mutant::UpdateNotRechecked) || *seen != stamp_unlocked(core, key, hash, guard)
+        });
+        let locked = core.index.lock(hash, guard);
+        let found = locked.find_with(|slot| Some((slot, core.record_of(slot, key)?)));
+        let Some((place, (slot, record))) = found else {
+            let changed = seen.is_some_and(|seen| seen != Stamp::NEVER);
+            return Ok(if changed { Tried::Changed } else { Tried::Done(Update::Absent) });
+        };
+        let changed = seen.is_some_and(|seen| seen != core.stamp_locked(&record));
+        if changed || slot.is_tombstone() || core.is_expired(record.expires_at()) {
+            if slot.is_pending() {
+                core.help(&record, self.group.is_none());
+            }
+            return Ok(if changed { Tried::Changed } else { Tried::Done(Update::Absent) });
+        }
+        if !record.head.is_cell() || slot.is_pending() {
+            return Ok(Tried::Refused);
+        }
+        check_range(at, bytes.len(), record.head.value_bytes() as usize)?;
+        let to = record.value_offset().plus(at as u64);
+        if planted(Mutant::UpdateTorn) {
+            core.medium.store(to, &[bytes]);
+            core.medium.persist(to, bytes.len() as u64);
+            return Ok(Tried::Done(Update::InPlace));
+        }
+        if !fits_one_store(core, to, bytes) {
+            return Ok(Tried::Refused);
+        }
+        // Pending while it is not durable: a reader that sees the new value sees the mark too, since it looks
+        // at the slot once more after it copied (`Core::look_up`).
+        let marks = core.groups_mark_pending();
+        if marks {
+            place.set(slot.with_pending(true));
+        }
+        let stored = core.medium.store_atomic(to, bytes);
+        if stored {
+            core.medium.persist(to, bytes.len() as u64);
+        }
+        if marks {
+            place.set(slot);
+        }
+        Ok(if stored { Tried::Done(Update::InPlace) } else { Tried::Refused })
+    }
+}
+
+fn fits_one_store<M: Medium>(core: &Core<M>, to: Offset, bytes: &[u8]) -> bool {
+    let count = bytes.len() as u64;
+    count.is_power_of_two() && count <= core.medium.atomic_bytes_max() && to.0.is_multiple_of(count)
+}
+
+fn check_range(at: usize, bytes: usize, value: usize) -> Result<()> {
+    if at.checked_add(bytes).is_none_or(|end| end > value) {
+        return Err(Error::invalid(format!("update of {bytes} bytes at {at} of a value of {value} bytes")));
+    }
+    Ok(())
+}
