@@ -24,7 +24,7 @@
 
 mod update;
 
-pub use update::Update;
+pub use update::{Update, padding_before_field};
 
 use crate::batch::{Batch, Op};
 use crate::epoch::Activity;

@@ -10,7 +10,7 @@ use duramen::{ErrorKind, Store, Writer};
 
 use crate::counts::{Change, Counts, Life, Sum};
 use crate::error::{Error, Result};
-use crate::txn::{Outcome, Scratch, Txn};
+use crate::txn::{Outcome, Scratch, Txn, random};
 
 /// Databases that Redis has by default.
 pub const DATABASES_DEFAULT: u8 = 16;
@@ -89,6 +89,7 @@ impl Keyspace {
             failed: false,
             uncounted: Vec::new(),
             ahead: Vec::new(),
+            changes: random() as u16,
         })
     }
 
@@ -138,6 +139,8 @@ pub struct Worker {
     pub(crate) uncounted: Vec<(Change, u64)>,
     // Engine keys of `prefetch`, end to end.
     ahead: Vec<u8>,
+    // Where the next new number's count of changes begins.
+    changes: u16,
 }
 
 impl Worker {
@@ -198,9 +201,17 @@ impl Worker {
         Ok(())
     }
 
+    /// Where the count of changes of a number that is new begins.
+    pub(crate) fn next_changes(&mut self) -> u16 {
+        self.changes = self.changes.wrapping_add(1);
+        self.changes
+    }
+
     /// Counts a change that was applied.
     pub(crate) fn count(&mut self, change: Change, now: u64) {
-        if self.grouped {
+        if change.before == change.after {
+            // Most writes: an overwrite.
+        } else if self.grouped {
             self.uncounted.push((change, now));
         } else {
             self.counts.change(change, now);

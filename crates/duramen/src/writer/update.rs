@@ -11,6 +11,7 @@
 //! 3. While an update is stored and not durable its slot is marked pending, where readers look for it.
 
 use super::{Pen, Want, Wrote, stamp_unlocked};
+use crate::format::record::{HEAD_BYTES_MAX, HEADER_BYTES};
 use crate::mutants::{Mutant, planted};
 use crate::reader::{Looked, Stamp};
 use crate::store::Core;
@@ -29,6 +30,15 @@ pub enum Update {
     /// Nothing: the key is not there.
     Absent,
 }
+
+/// Bytes to put in front of a field of 8 bytes, at the beginning of a value, so that the field can be updated in place.
+/// They depend on the length of the key alone: records, their headers and the values' expiry times are multiples of 8 bytes.
+#[must_use]
+pub const fn padding_before_field(key_bytes: usize) -> usize {
+    key_bytes.wrapping_neg() & 7
+}
+
+const _: () = assert!(HEADER_BYTES.is_multiple_of(8) && (HEAD_BYTES_MAX as u64).is_multiple_of(8));
 
 /// What an attempt to update in place came to.
 enum Tried {

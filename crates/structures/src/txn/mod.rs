@@ -18,6 +18,7 @@
 //! |---|---|
 //! | at most one key read | nothing: one read is a snapshot |
 //! | several keys read | looks at the stamps again; all unchanged means that all the values were there together at the end of the first pass |
+//! | one integer counted up or down, nothing else read | one update in place, where the engine can |
 //! | one key written, nothing else read | one compare-and-swap |
 //! | anything else | one batch that expects every stamp |
 //!
@@ -30,18 +31,23 @@
 //!    then swaps: `put` would not tell whether the key is new. The probe brings in the very lines
 //!    that the write needs.
 //! 4. A value whose time has come is absent, whether or not the engine has swept it.
+//! 5. What INCR stores is kept in a form of its own (see `number`), which nobody outside of this module sees: a string
+//!    that is read is its text.
 
+mod number;
 mod scratch;
 
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Deref;
 
-use duramen::{Meta, Stamp, Swap, Value};
+use duramen::{Meta, Stamp, Swap, Update, Value};
 
 use crate::Type;
 use crate::counts::{Change, Life};
 use crate::error::{Error, Result};
 use crate::keyspace::{KEY_BYTES_MAX, KeyCount, Worker};
+use crate::strings::integer::{self, Text};
+use number::Number;
 pub(crate) use scratch::Scratch;
 use scratch::{Payload, Seen, Write, stored};
 
@@ -78,6 +84,15 @@ pub enum Found<'a> {
         /// What goes with it.
         meta: Meta,
     },
+    /// An integer that is kept as such, as text.
+    Number {
+        /// The text.
+        text: Text,
+        /// When it expires, in Unix milliseconds.
+        expires_at: Option<u64>,
+        /// Bytes that its record takes on the medium; `None` before it is written.
+        footprint: Option<u64>,
+    },
 }
 
 /// A key under WATCH, as it was then.
@@ -111,10 +126,19 @@ impl<'w> Txn<'w> {
         let Self { worker, now, conflicted } = self;
         let Worker { writer, scratch, .. } = &mut **worker;
         if let Write::None = scratch.entries[at].write {
-            return Ok(stored(writer, scratch, at, *now, conflicted)?.map(Found::Stored));
+            let key_bytes = scratch.entries[at].key.len();
+            return Ok(stored(writer, scratch, at, *now, conflicted)?.map(|value| Found::of(value, key_bytes)));
         }
-        let pending = scratch.entries[at].write.value(&scratch.arena);
-        Ok(pending.map(|(bytes, meta)| Found::Pending { bytes, meta }))
+        Ok(match &scratch.entries[at].write {
+            Write::Put(payload, meta) => {
+                Some(Found::Pending { bytes: payload.bytes(&scratch.arena), meta: *meta })
+            }
+            Write::Number { number, expires_at, .. } => {
+                let text = Text::new(number.value());
+                Some(Found::Number { text, expires_at: *expires_at, footprint: None })
+            }
+            Write::None | Write::Delete => None,
+        })
     }
 
     /// The string at `key`; an error when it holds another type.
@@ -161,15 +185,64 @@ impl<'w> Txn<'w> {
         let at = self.entry(db, key).ok_or(Error::KeyTooLong)?;
         let scratch = &mut self.worker.scratch;
         let payload = scratch.payload(bytes);
-        scratch.write(at, payload, meta, self.now);
+        scratch.write(at, Write::Put(payload, meta), self.now);
         Ok(())
     }
 
     /// As [`put_with`](Self::put_with), for bytes that the caller has no more use for.
     pub fn put_vec(&mut self, db: u8, key: &[u8], bytes: Vec<u8>, meta: Meta) -> Result<()> {
         let at = self.entry(db, key).ok_or(Error::KeyTooLong)?;
-        self.worker.scratch.write(at, Payload::Own(bytes), meta, self.now);
+        self.worker.scratch.write(at, Write::Put(Payload::Own(bytes), meta), self.now);
         Ok(())
+    }
+
+    /// Adds to the integer that the string at `key` spells, 0 without one, and returns the sum. The expiry time stays.
+    ///
+    /// # Errors
+    /// `WrongType`, `NotInteger`, `Overflow`; then nothing is to be written.
+    pub fn add(&mut self, db: u8, key: &[u8], increment: i64) -> Result<i64> {
+        let at = self.entry(db, key).ok_or(Error::KeyTooLong)?;
+        let now = self.now;
+        let old = self.integer(at)?;
+        let sum = integer::add(old.value, increment)?;
+        let number = match old.number {
+            Some(number) => number.changed_to(sum),
+            None => Number::new(sum, self.worker.next_changes()),
+        };
+        let scratch = &mut self.worker.scratch;
+        let write = match number {
+            Some(number) => {
+                let in_place = old.in_place && old.number.is_some();
+                Write::Number { number, expires_at: old.expires_at, in_place }
+            }
+            None => Write::Put(scratch.payload(&Text::new(sum)), string_until(old.expires_at)),
+        };
+        scratch.write(at, write, now);
+        Ok(sum)
+    }
+
+    /// The integer that an entry's key has now.
+    fn integer(&mut self, at: usize) -> Result<Integer> {
+        let Self { worker, now, conflicted } = self;
+        let Worker { writer, scratch, .. } = &mut **worker;
+        let key_bytes = scratch.entries[at].key.len();
+        match &scratch.entries[at].write {
+            Write::None => {
+                let Some(value) = stored(writer, scratch, at, *now, conflicted)? else {
+                    return Ok(Integer::default());
+                };
+                let in_place = value.meta().updatable;
+                Integer::of(&value, value.meta(), key_bytes).map(|integer| Integer { in_place, ..integer })
+            }
+            Write::Put(payload, meta) => Integer::of(payload.bytes(&scratch.arena), *meta, key_bytes),
+            Write::Number { number, expires_at, in_place } => Ok(Integer {
+                value: number.value(),
+                expires_at: *expires_at,
+                number: Some(*number),
+                in_place: *in_place,
+            }),
+            Write::Delete => Ok(Integer::default()),
+        }
     }
 
     /// Deletes `key`; whether it was there.
@@ -204,16 +277,27 @@ impl<'w> Txn<'w> {
         let Some(source) = self.entry(db, from) else { return Ok(false) };
         let Self { worker, now, conflicted } = self;
         let Worker { writer, scratch, .. } = &mut **worker;
-        let (payload, meta) = if let Write::None = scratch.entries[source].write {
-            let Some(value) = stored(writer, scratch, source, *now, conflicted)? else { return Ok(false) };
-            let meta = Meta { tag: value.tag(), expires_at: value.expires_at(), ..Meta::default() };
-            (scratch.payload(value.bytes()), meta)
-        } else {
-            let pending = scratch.entries[source].write.value(&scratch.arena);
-            let Some((bytes, meta)) = pending else { return Ok(false) };
-            (Payload::Own(bytes.to_vec()), meta)
+        let key_bytes = scratch.entries[source].key.len();
+        let (payload, meta) = match &scratch.entries[source].write {
+            Write::None => {
+                let Some(value) = stored(writer, scratch, source, *now, conflicted)? else { return Ok(false) };
+                let meta = Meta { tag: value.tag(), expires_at: value.expires_at(), ..Meta::default() };
+                match Number::of(meta.tag, &value, key_bytes) {
+                    Some(number) => (Err(number), meta),
+                    None => (Ok(scratch.payload(value.bytes())), meta),
+                }
+            }
+            Write::Put(payload, meta) => (Ok(Payload::Own(payload.bytes(&scratch.arena).to_vec())), *meta),
+            Write::Number { number, expires_at, .. } => (Err(*number), Number::meta(*expires_at)),
+            Write::Delete => return Ok(false),
         };
-        scratch.write(target, payload, Meta { expires_at: expiry(meta.expires_at), ..meta }, *now);
+        let expires_at = expiry(meta.expires_at);
+        let write = match payload {
+            Ok(payload) => Write::Put(payload, Meta { expires_at, ..meta }),
+            // Its place in the record depends on the key.
+            Err(number) => Write::Number { number: number.moved(worker.next_changes()), expires_at, in_place: false },
+        };
+        worker.scratch.write(target, write, *now);
         Ok(true)
     }
 
@@ -252,11 +336,15 @@ impl<'w> Txn<'w> {
         let scratch = &self.worker.scratch;
         if cursor == 0 {
             for entry in &scratch.entries {
-                if let Write::Put(_, meta) = &entry.write
-                    && let Some((&first, key)) = scratch.arena[entry.key.clone()].split_first()
+                let tag = match &entry.write {
+                    Write::Put(_, meta) => meta.tag,
+                    Write::Number { .. } => Type::String.tag(),
+                    Write::None | Write::Delete => continue,
+                };
+                if let Some((&first, key)) = scratch.arena[entry.key.clone()].split_first()
                     && first == db
                 {
-                    visit(key, meta.tag);
+                    visit(key, tag);
                 }
             }
         }
@@ -268,7 +356,8 @@ impl<'w> Txn<'w> {
                 && value.expires_at().is_none_or(|time| time > self.now)
                 && !(pending && scratch.writes(value.key()))
             {
-                visit(key, value.tag());
+                let is_number = Number::of(value.tag(), value, value.key().len()).is_some();
+                visit(key, if is_number { Type::String.tag() } else { value.tag() });
             }
         })?)
     }
@@ -353,7 +442,19 @@ impl<'w> Txn<'w> {
         let Scratch { arena, entries, .. } = scratch;
         let Some(entry) = entries.first() else { return Ok(Outcome::Committed) };
         let key = &arena[entry.key.clone()];
-        let value = entry.write.value(arena);
+        if let Write::Number { number, in_place: true, .. } = entry.write
+            && let Some(seen) = entry.seen
+        {
+            let (at, field) = number.field(key.len());
+            return Ok(match writer.compare_and_update(key, seen.stamp, at, &field)? {
+                // Nothing to count: it is there as it was.
+                Some(Update::InPlace | Update::NewVersion) => Outcome::Committed,
+                // `Absent`: it expired meanwhile.
+                Some(Update::Absent) | None => Outcome::Conflict,
+            });
+        }
+        let value = entry.write.value(arena, key.len());
+        let value = value.as_ref().map(|(bytes, meta)| (&bytes[..], *meta));
         let before = match entry.seen {
             Some(seen) if seen.life == Life::Absent && value.is_none() => return Ok(Outcome::Committed),
             Some(seen) => match writer.compare_and_swap(key, seen.stamp, value)? {
@@ -385,8 +486,10 @@ impl<'w> Txn<'w> {
                 Write::Delete => {
                     batch.delete(key);
                 }
-                Write::Put(payload, meta) => {
-                    batch.put_with(key, payload.bytes(arena), *meta);
+                write @ (Write::Put(..) | Write::Number { .. }) => {
+                    if let Some((bytes, meta)) = write.value(arena, key.len()) {
+                        batch.put_with(key, &bytes, meta);
+                    }
                 }
             }
         }
@@ -414,13 +517,36 @@ impl Drop for Txn<'_> {
     }
 }
 
+/// The integer that a string spells, with what INCR needs to know of the string.
+#[derive(Default)]
+struct Integer {
+    value: i64,
+    expires_at: Option<u64>,
+    /// It is kept as one ...
+    number: Option<Number>,
+    /// ... and the engine may change it where it is.
+    in_place: bool,
+}
+
+impl Integer {
+    fn of(bytes: &[u8], meta: Meta, key_bytes: usize) -> Result<Self> {
+        let number = Number::of(meta.tag, bytes, key_bytes);
+        let value = match number {
+            Some(number) => number.value(),
+            None if meta.tag == Type::String.tag() => integer::parse_or_error(bytes)?,
+            None => return Err(Error::WrongType),
+        };
+        Ok(Self { value, expires_at: meta.expires_at, number, in_place: false })
+    }
+}
+
 /// What goes with a string that lives until `expires_at`.
 pub fn string_until(expires_at: Option<u64>) -> Meta {
     Meta { tag: Type::String.tag(), expires_at, ..Meta::default() }
 }
 
 /// A random number: what the standard library seeds its hash tables with.
-fn random() -> u64 {
+pub(crate) fn random() -> u64 {
     RandomState::new().hash_one(())
 }
 
@@ -431,12 +557,24 @@ impl Watched {
     }
 }
 
-impl Found<'_> {
+impl<'a> Found<'a> {
+    fn of(value: Value<'a>, key_bytes: usize) -> Self {
+        match Number::of(value.tag(), &value, key_bytes) {
+            None => Self::Stored(value),
+            Some(number) => Self::Number {
+                text: Text::new(number.value()),
+                expires_at: value.expires_at(),
+                footprint: Some(value.footprint()),
+            },
+        }
+    }
+
     /// The value's type tag; see [`Type::of_tag`].
     pub fn tag(&self) -> u8 {
         match self {
             Self::Stored(value) => value.tag(),
             Self::Pending { meta, .. } => meta.tag,
+            Self::Number { .. } => Type::String.tag(),
         }
     }
 
@@ -445,6 +583,16 @@ impl Found<'_> {
         match self {
             Self::Stored(value) => value.expires_at(),
             Self::Pending { meta, .. } => meta.expires_at,
+            Self::Number { expires_at, .. } => *expires_at,
+        }
+    }
+
+    /// Bytes that its record takes on the medium; `None` when it is not there yet.
+    pub fn footprint(&self) -> Option<u64> {
+        match self {
+            Self::Stored(value) => Some(value.footprint()),
+            Self::Pending { .. } => None,
+            Self::Number { footprint, .. } => *footprint,
         }
     }
 }
@@ -456,6 +604,7 @@ impl Deref for Found<'_> {
         match self {
             Self::Stored(value) => value.bytes(),
             Self::Pending { bytes, .. } => bytes,
+            Self::Number { text, .. } => text,
         }
     }
 }

@@ -4,12 +4,13 @@
 //! Keys and small values lie end to end in one arena that is kept from transaction to transaction.
 
 use std::collections::HashMap;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 
 use duramen::{Batch, Meta, Stamp, Value, Writer};
 
 use crate::counts::{Change, Life};
 use crate::error::Result;
+use super::number::{self, Number};
 
 // Up to this many entries a linear search is faster than hashing.
 const LINEAR_ENTRIES: usize = 16;
@@ -50,7 +51,19 @@ pub(super) struct Seen {
 pub(super) enum Write {
     None,
     Put(Payload, Meta),
+    /// `in_place`: nothing but the integer differs from what `seen` saw, which may be updated.
+    Number {
+        number: Number,
+        expires_at: Option<u64>,
+        in_place: bool,
+    },
     Delete,
+}
+
+/// Bytes for the engine.
+pub(super) enum Stored<'a> {
+    Bytes(&'a [u8]),
+    Number(number::Bytes),
 }
 
 /// Where the bytes to be written are.
@@ -125,19 +138,21 @@ impl Scratch {
         Payload::Arena(start..self.arena.len())
     }
 
-    pub(super) fn write(&mut self, at: usize, payload: Payload, meta: Meta, now: u64) {
-        self.entries[at].write = match meta.expires_at {
-            Some(time) if time <= now => Write::Delete,
-            _ => Write::Put(payload, meta),
-        };
+    /// A write of what has expired deletes.
+    pub(super) fn write(&mut self, at: usize, write: Write, now: u64) {
+        let expired = matches!(write.life(), Life::Until(time) if time <= now);
+        self.entries[at].write = if expired { Write::Delete } else { write };
     }
 }
 
 impl Write {
-    /// As the engine takes it.
-    pub(super) fn value<'a>(&'a self, arena: &'a [u8]) -> Option<(&'a [u8], Meta)> {
+    /// As the engine takes it for an engine key of `key_bytes`.
+    pub(super) fn value<'a>(&'a self, arena: &'a [u8], key_bytes: usize) -> Option<(Stored<'a>, Meta)> {
         match self {
-            Self::Put(payload, meta) => Some((payload.bytes(arena), *meta)),
+            Self::Put(payload, meta) => Some((Stored::Bytes(payload.bytes(arena)), *meta)),
+            Self::Number { number, expires_at, .. } => {
+                Some((Stored::Number(number.bytes(key_bytes)), Number::meta(*expires_at)))
+            }
             Self::None | Self::Delete => None,
         }
     }
@@ -146,7 +161,19 @@ impl Write {
     pub(super) fn life(&self) -> Life {
         match self {
             Self::Put(_, meta) => Life::of(meta.expires_at),
+            Self::Number { expires_at, .. } => Life::of(*expires_at),
             Self::None | Self::Delete => Life::Absent,
+        }
+    }
+}
+
+impl Deref for Stored<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Number(bytes) => bytes,
         }
     }
 }

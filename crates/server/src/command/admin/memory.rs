@@ -2,7 +2,6 @@
 
 use super::EARLY;
 use crate::command::{Call, CommandError, Flags, Keys, Spec, errors};
-use duramen_structures::Found;
 
 pub const SPEC: Spec = Spec::container(
     "memory",
@@ -44,9 +43,11 @@ fn usage(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (db, key) = (call.db(), call.args.at(2));
     match call.txn.get(db, key)? {
         None => call.reply.null(),
-        Some(Found::Stored(value)) => call.reply.integer(value.footprint() as i64),
-        // Not on the medium yet: what it holds is all that is known.
-        Some(Found::Pending { bytes, .. }) => call.reply.count(key.len() + bytes.len()),
+        Some(value) => match value.footprint() {
+            Some(bytes) => call.reply.integer(bytes as i64),
+            // Not on the medium yet: what it holds is all that is known.
+            None => call.reply.count(key.len() + value.len()),
+        },
     }
     Ok(())
 }

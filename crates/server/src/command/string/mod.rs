@@ -28,8 +28,6 @@ pub use expiry::{Clock, Expiry};
 
 use super::{Call, CommandError, Spec};
 use crate::server::Server;
-use duramen_structures::string_until;
-use duramen_structures::strings::integer;
 
 /// The commands of this group.
 pub const SPECS: &[Spec] = &[
@@ -68,13 +66,7 @@ pub fn string_bytes_max(server: &Server, wanted: u64) -> u64 {
 
 /// INCR and its like: adds to the integer at the first argument and replies with the sum.
 fn add(call: &mut Call<'_, '_>, increment: i64) -> Result<(), CommandError> {
-    let (db, key) = (call.session.db, call.args.at(1));
-    let (value, expires_at) = match call.txn.get_string(db, key)? {
-        Some(old) => (integer::parse_or_error(&old)?, old.expires_at()),
-        None => (0, None),
-    };
-    let sum = integer::add(value, increment)?;
-    call.txn.put_with(db, key, &integer::Text::new(sum), string_until(expires_at))?;
+    let sum = call.txn.add(call.session.db, call.args.at(1), increment)?;
     call.reply.integer(sum);
     Ok(())
 }
