@@ -20,13 +20,16 @@ pub struct Session<'s> {
     grouped: bool,
     state: State,
     committed: State,
-    /// Of each key how often it was changed, and a stamp that was seen, at which count and whether present.
+    /// Of each key how often it was changed, and a stamp that was seen, at which count and with what.
     changes: Vec<u64>,
-    seen: Vec<Option<(Stamp, u64, bool)>>,
+    seen: Vec<Option<Seen>>,
     next_value: u64,
     history: History,
     trace: Trace,
 }
+
+/// A stamp, how often its key had been changed then, and what it held.
+type Seen = (Stamp, u64, Option<Arc<Entry>>);
 
 /// What an operation came to.
 enum Outcome {
@@ -141,7 +144,9 @@ impl<'s> Session<'s> {
                 }
                 outcome
             }
-            Op::Update { key, share, bytes } => self.update(*key, *share, *bytes, &mut effects)?,
+            Op::Update { key, share, bytes, fresh } => {
+                self.update(*key, *share, *bytes, *fresh, &mut effects)?
+            }
             Op::Swap { key, fresh, bytes } => self.swap(*key, *fresh, *bytes, &mut effects)?,
             Op::Batch { writes, expects } => self.batch(writes, expects, &mut effects)?,
             Op::Group => {
@@ -262,6 +267,7 @@ impl<'s> Session<'s> {
         key: usize,
         share: usize,
         bytes: usize,
+        fresh: Option<bool>,
         effects: &mut Effects,
     ) -> Result<Outcome, String> {
         let old = self.visible(key);
@@ -274,10 +280,19 @@ impl<'s> Session<'s> {
             at -= at % 8;
         }
         let new = self.value(bytes);
+        let stamp = fresh.map(|fresh| self.stamp(key, fresh)).transpose()?;
         let setup = self.setup;
-        let done = self.writer()?.update(&setup.keys[key], at, &new);
+        let done = match stamp {
+            None => self.writer()?.update(&setup.keys[key], at, &new).map(Some),
+            Some((stamp, _)) => self.writer()?.compare_and_update(&setup.keys[key], stamp, at, &new),
+        };
         let (outcome, did) = self.outcome(done)?;
-        match (did, old) {
+        let changed = stamp.is_some_and(|(_, changed)| changed);
+        match (did.flatten(), old) {
+            (Some(Update::InPlace | Update::NewVersion), _) if changed => {
+                Err("updated although the key was changed since".into())
+            }
+            (None, _) if matches!(outcome, Outcome::Done) && stamp.is_some() => Ok(Outcome::Refused),
             (Some(Update::Absent), Some(_)) => Err("update says that the key is absent; it is there".into()),
             (Some(Update::InPlace | Update::NewVersion), None) => Err("update of an absent key".into()),
             (_, None) => Ok(outcome),
@@ -292,20 +307,24 @@ impl<'s> Session<'s> {
 
     /// A stamp of `key`, and whether the key was changed since it was seen.
     fn stamp(&mut self, key: usize, fresh: bool) -> Result<(Stamp, bool), String> {
-        let present = self.visible(key).is_some();
-        if !fresh && let Some((stamp, count, was_present)) = self.seen[key] {
-            // A key that was absent, came, and went again may look as it did.
-            let changed = count != self.changes[key] && (present || was_present);
-            return Ok((stamp, changed));
+        let now = self.visible(key);
+        if !fresh && let Some((stamp, count, then)) = &self.seen[key] {
+            // A key that was absent, came, and went again may look as it did. So may a cell whose bytes are what they were.
+            let changed = *count != self.changes[key] && now != *then;
+            return Ok((*stamp, changed));
         }
         let setup = self.setup;
         let (stamp, value) =
             self.writer()?.get_stamped(&setup.keys[key]).map_err(|error| error.to_string())?;
-        if value.is_some() != present {
-            return Err(format!("a read finds the key present: {}, wanted {present}", value.is_some()));
+        if value.is_some() != now.is_some() {
+            return Err(format!(
+                "a read finds the key present: {}, wanted {}",
+                value.is_some(),
+                now.is_some()
+            ));
         }
         drop(value);
-        self.seen[key] = Some((stamp, self.changes[key], present));
+        self.seen[key] = Some((stamp, self.changes[key], now));
         Ok((stamp, false))
     }
 

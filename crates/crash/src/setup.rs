@@ -77,8 +77,9 @@ pub enum Op {
     Put { key: usize, bytes: usize, tag: u8, ttl: Option<u64>, updatable: bool },
     /// Deletes.
     Delete { key: usize },
-    /// Overwrites `bytes` bytes of the value, at this share of it in 1/256.
-    Update { key: usize, share: usize, bytes: usize },
+    /// Overwrites `bytes` bytes of the value, at this share of it in 1/256; on condition of a stamp that is fresh, or from
+    /// before another write.
+    Update { key: usize, share: usize, bytes: usize, fresh: Option<bool> },
     /// Writes on condition that the stamp is the one seen: `fresh` or from before another write.
     Swap { key: usize, fresh: bool, bytes: Option<usize> },
     /// Several writes (`None` deletes), on condition of stamps: key and whether it is fresh.
@@ -245,11 +246,13 @@ impl Setup {
         let ttl = |rng: &mut Rng| rng.one_in(4).then(|| 1 + rng.below(5_000));
         match which {
             1 => Op::Delete { key: key(rng) },
-            2 => Op::Update {
-                key: key(rng),
-                share: rng.below(256) as usize,
-                bytes: [1, 2, 4, 8, 8, 8, 3, 16][rng.below(8) as usize],
-            },
+            2 => {
+                let (key, some) = (key(rng), rng.below(256 * 8) as usize);
+                let fresh =
+                    [None, None, None, None, Some(true), Some(true), Some(true), Some(false)][some % 8];
+                let bytes = [1, 2, 4, 8, 8, 8, 3, 16][rng.below(8) as usize];
+                Op::Update { key, share: some / 8, bytes, fresh }
+            }
             3 => Op::Swap {
                 key: key(rng),
                 fresh: !rng.one_in(4),

@@ -257,7 +257,7 @@ fn every_kind_of_key_and_value_survives_on_every_medium() {
     for (i, bytes) in [0, 1, 7, 8, 9, 63, 64, 65, 200, 447, 448, 449, 1100].into_iter().enumerate() {
         let key = i % keys.len();
         ops.push(Op::Put { key, bytes, tag: 7, ttl: (i % 3 == 0).then_some(9_000), updatable: i % 2 == 0 });
-        ops.push(Op::Update { key, share: 128, bytes: bytes.min(8) });
+        ops.push(Op::Update { key, share: 128, bytes: bytes.min(8), fresh: None });
         let other = (key + 4) % keys.len();
         let writes = vec![(other, Some(bytes.min(300)), Some(8_000)), ((key + 1) % keys.len(), None, None)];
         ops.push(Op::Batch { writes, expects: vec![] });

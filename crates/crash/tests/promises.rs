@@ -82,7 +82,12 @@ fn values_over_several_units_are_whole_or_absent() {
 fn updates_in_place_are_old_or_new() {
     let cell = Op::Put { key: 0, bytes: 64, tag: 0, ttl: None, updatable: true };
     let mut ops = vec![cell];
-    ops.extend((0..40).map(|i| Op::Update { key: 0, share: 6 * i, bytes: [8, 4, 2, 16][i % 4] }));
+    ops.extend((0..40).map(|i| Op::Update {
+        key: 0,
+        share: 6 * i,
+        bytes: [8, 4, 2, 16][i % 4],
+        fresh: [None, Some(true)][i / 4 % 2],
+    }));
     crashed("line/every-write", &[b"12345678"], &ops);
     crashed("byte/every-write", &[b"12345678"], &ops);
 }

@@ -200,7 +200,7 @@ fn a_batch_that_writes_nothing_waits_for_what_it_tells() {
 #[test]
 fn an_update_waits_for_the_delete_that_it_tells_of() {
     let group = [Op::Group(vec![Op::Delete { key: 0 }, put(1), put(1)])];
-    let update = [Op::Update { key: 0, at: 0, size: 3 }, Op::Update { key: 0, at: 0, size: 3 }];
+    let update = [false, true].map(|on_condition| Op::Update { key: 0, at: 0, size: 3, on_condition });
     crashed("line/every-write", 2, &[&group, &update], 60);
 }
 

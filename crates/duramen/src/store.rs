@@ -825,7 +825,9 @@ impl<M: Medium> StoreOn<M> {
     /// # Errors
     /// As [`Writer::update`](crate::Writer::update).
     pub fn update(&self, key: &[u8], at: usize, bytes: &[u8]) -> Result<crate::Update> {
-        self.with_pen(|pen, core| Ok(pen.update(core, key, None, at, bytes)?.unwrap_or(crate::Update::Absent)))
+        self.with_pen(|pen, core| {
+            Ok(pen.update(core, key, None, at, bytes)?.unwrap_or(crate::Update::Absent))
+        })
     }
 
     /// Applies a batch, all or nothing.

@@ -21,9 +21,10 @@ pub enum Act {
         key: usize,
         was: Option<bool>,
     },
-    /// Overwrote `bytes` from byte `at` on.
+    /// Overwrote `bytes` from byte `at` on, if the key held `seen`.
     Update {
         key: usize,
+        seen: Option<Id>,
         at: usize,
         bytes: Vec<u8>,
         told: Option<Updated>,
@@ -47,6 +48,8 @@ pub enum Updated {
     Absent,
     /// The value ended before the range did.
     Short,
+    /// The key was no longer what it was expected to be.
+    Changed,
 }
 
 /// A call. `begun` and `ended` are stamps, which order all calls; `from` and `to` positions of the medium's log.
@@ -85,7 +88,7 @@ impl Act {
         match self {
             Self::Read { .. } => true,
             Self::Delete { was, .. } => *was == Some(false),
-            Self::Update { told, .. } => matches!(told, Some(Updated::Absent | Updated::Short)),
+            Self::Update { told, .. } => told.is_some_and(|told| told != Updated::Done),
             Self::Swap { told, writes, .. } => *told == Some(false) || writes.is_empty(),
             Self::Put { .. } | Self::Commit => false,
         }
@@ -115,7 +118,15 @@ impl Act {
                 }
                 with(*key, ABSENT)
             }
-            Self::Update { key, at, bytes, told } => {
+            Self::Update { key, seen, at, bytes, told } => {
+                let holds = seen.is_none_or(|seen| seen == state[*key]);
+                // A key that was absent may look different though it is absent again, or still.
+                if *told == Some(Updated::Changed) && (!holds || *seen == Some(ABSENT)) {
+                    return same();
+                }
+                if !holds {
+                    return None;
+                }
                 let updated = match values.updated(state[*key], *at, bytes) {
                     _ if state[*key] == ABSENT => Err(Updated::Absent),
                     None => Err(Updated::Short),
@@ -182,8 +193,9 @@ impl Act {
             Self::Read { key, found } => format!("read k{key}: {}", id(*found)),
             Self::Put { key, value } => format!("put k{key}={}", id(*value)),
             Self::Delete { key, was } => format!("delete k{key}: was there: {was:?}"),
-            Self::Update { key, at, bytes, told } => {
-                format!("update k{key} at {at}, {} bytes: {told:?}", bytes.len())
+            Self::Update { key, seen, at, bytes, told } => {
+                let seen = seen.map_or_else(String::new, |seen| format!("if k{key}={} ", id(seen)));
+                format!("{seen}update k{key} at {at}, {} bytes: {told:?}", bytes.len())
             }
             Self::Swap { expects, writes, told } if expects.is_empty() => {
                 format!("batch{}: {told:?}", list(writes))

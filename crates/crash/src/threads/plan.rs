@@ -20,11 +20,13 @@ pub enum Op {
     Delete {
         key: usize,
     },
-    /// Overwrites 2 to the power of `size` bytes, or 24, `at` eighths of 64 bytes into the value.
+    /// Overwrites 2 to the power of `size` bytes, or 24, `at` eighths of 64 bytes into the value; where it says so, reads,
+    /// lets others go on, and updates if nothing changed.
     Update {
         key: usize,
         at: usize,
         size: u32,
+        on_condition: bool,
     },
     /// Reads, lets others go on, and writes if nothing changed; `None` deletes.
     Swap {
@@ -261,11 +263,11 @@ impl Maker {
         });
         match which {
             Some(1) => Op::Delete { key: self.key() },
-            Some(2) => Op::Update {
-                key: self.key(),
-                at: self.rng.below(8) as usize,
-                size: self.rng.below(4) as u32 + 2,
-            },
+            Some(2) => {
+                let (key, some) = (self.key(), self.rng.below(16) as usize);
+                let size = self.rng.below(4) as u32 + 2;
+                Op::Update { key, at: some / 2, size, on_condition: some % 2 == 1 }
+            }
             Some(3) => {
                 let bytes = (!self.rng.one_in(4)).then(|| self.bytes());
                 Op::Swap { key: self.key(), bytes }

@@ -210,7 +210,7 @@ impl<'p> Hand<'p> {
                 let act = Act::Delete { key: *k, was: None };
                 self.recorder.call(self.thread, self.group, act, work, tell).map(|_| ())
             }
-            Op::Update { key: k, at, size } => self.update(*k, at * 8, *size),
+            Op::Update { key: k, at, size, on_condition } => self.update(*k, at * 8, *size, *on_condition),
             Op::Swap { key: k, bytes } => self.batch(&[(*k, *bytes)], &[*k], true),
             Op::Batch { writes, expects } => self.batch(writes, expects, false),
             Op::Get { key: k, hold } => self.get(*k, *hold).map(|_| ()),
@@ -257,19 +257,28 @@ impl<'p> Hand<'p> {
         self.recorder.call(self.thread, self.group, act, work, |_, (), _| {}).map(|_| ())
     }
 
-    fn update(&mut self, key: usize, at: usize, size: u32) -> Result<(), String> {
+    fn update(&mut self, key: usize, at: usize, size: u32, on_condition: bool) -> Result<(), String> {
         self.ready()?;
         let bytes = self.bytes(if size == 5 { 24 } else { 1 << size });
+        let seen = match (&self.writer, on_condition) {
+            (Some(_), true) => {
+                let (found, stamp) = self.get(key, 2)?;
+                stamp.map(|stamp| (found, stamp))
+            }
+            _ => None,
+        };
         let name = &self.plan.setup.keys[key];
         let (store, writer) = (&self.store, &mut self.writer);
         let work = || {
-            let done = match writer {
-                Some(writer) => writer.update(name, at, &bytes),
-                None => store.update(name, at, &bytes),
+            let done = match (writer, seen) {
+                (Some(writer), Some((_, stamp))) => writer.compare_and_update(name, stamp, at, &bytes),
+                (Some(writer), None) => writer.update(name, at, &bytes).map(Some),
+                (None, _) => store.update(name, at, &bytes).map(Some),
             };
             match done {
-                Ok(Update::Absent) => Ok(Updated::Absent),
-                Ok(Update::InPlace | Update::NewVersion) => Ok(Updated::Done),
+                Ok(None) => Ok(Updated::Changed),
+                Ok(Some(Update::Absent)) => Ok(Updated::Absent),
+                Ok(Some(Update::InPlace | Update::NewVersion)) => Ok(Updated::Done),
                 Err(error) if error.kind() == ErrorKind::InvalidInput => Ok(Updated::Short),
                 Err(error) => Err(error),
             }
@@ -279,7 +288,8 @@ impl<'p> Hand<'p> {
                 *told = Some(*what);
             }
         };
-        let act = Act::Update { key, at, bytes: bytes.clone(), told: None };
+        let seen = seen.map(|(found, _)| found);
+        let act = Act::Update { key, seen, at, bytes: bytes.clone(), told: None };
         self.recorder.call(self.thread, self.group, act, work, tell).map(|_| ())
     }
 

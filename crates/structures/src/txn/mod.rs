@@ -127,7 +127,9 @@ impl<'w> Txn<'w> {
         let Worker { writer, scratch, .. } = &mut **worker;
         if let Write::None = scratch.entries[at].write {
             let key_bytes = scratch.entries[at].key.len();
-            return Ok(stored(writer, scratch, at, *now, conflicted)?.map(|value| Found::of(value, key_bytes)));
+            return Ok(
+                stored(writer, scratch, at, *now, conflicted)?.map(|value| Found::of(value, key_bytes))
+            );
         }
         Ok(match &scratch.entries[at].write {
             Write::Put(payload, meta) => {
@@ -280,7 +282,9 @@ impl<'w> Txn<'w> {
         let key_bytes = scratch.entries[source].key.len();
         let (payload, meta) = match &scratch.entries[source].write {
             Write::None => {
-                let Some(value) = stored(writer, scratch, source, *now, conflicted)? else { return Ok(false) };
+                let Some(value) = stored(writer, scratch, source, *now, conflicted)? else {
+                    return Ok(false);
+                };
                 let meta = Meta { tag: value.tag(), expires_at: value.expires_at(), ..Meta::default() };
                 match Number::of(meta.tag, &value, key_bytes) {
                     Some(number) => (Err(number), meta),
@@ -295,7 +299,9 @@ impl<'w> Txn<'w> {
         let write = match payload {
             Ok(payload) => Write::Put(payload, Meta { expires_at, ..meta }),
             // Its place in the record depends on the key.
-            Err(number) => Write::Number { number: number.moved(worker.next_changes()), expires_at, in_place: false },
+            Err(number) => {
+                Write::Number { number: number.moved(worker.next_changes()), expires_at, in_place: false }
+            }
         };
         worker.scratch.write(target, write, *now);
         Ok(true)

@@ -8,9 +8,9 @@ use std::ops::{Deref, Range};
 
 use duramen::{Batch, Meta, Stamp, Value, Writer};
 
+use super::number::{self, Number};
 use crate::counts::{Change, Life};
 use crate::error::Result;
-use super::number::{self, Number};
 
 // Up to this many entries a linear search is faster than hashing.
 const LINEAR_ENTRIES: usize = 16;
