@@ -73,7 +73,7 @@ pub use recovery::Summary;
 pub use stats::Stats;
 pub use store::{Store, StoreOn};
 pub use typed::TypedStore;
-pub use writer::{Swap, Update, Writer, WriterOn, padding_before_field};
+pub use writer::{Modified, Swap, Update, Writer, WriterOn, padding_before_field};
 
 /// The longest key, in bytes.
 pub const KEY_BYTES_MAX: usize = 64 << 10;

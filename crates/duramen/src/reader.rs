@@ -267,14 +267,18 @@ impl<M: Medium> Core<M> {
 
     /// The same, for who holds the lock of the key's bucket.
     pub(crate) fn stamp_locked(&self, record: &Record<'_>) -> Stamp {
-        record.stamp(record.head.is_cell().then(|| self.cell_once(record)).as_deref())
+        record.stamp(record.head.is_cell().then(|| self.cell_locked(record)).as_deref())
     }
 
     /// A copy of a cell's value at one moment: copied until two copies are the same.
     pub(crate) fn cell(&self, record: &Record<'_>) -> CellCopy {
-        let mut copy = self.cell_once(record);
+        let mut copy = self.cell_locked(record);
+        if copy.len() <= 8 && record.value_offset().0.is_multiple_of(8) {
+            // One load.
+            return copy;
+        }
         loop {
-            let again = self.cell_once(record);
+            let again = self.cell_locked(record);
             if again[..] == copy[..] {
                 return copy;
             }
@@ -282,8 +286,10 @@ impl<M: Medium> Core<M> {
         }
     }
 
-    /// A copy of a cell's value, each piece that may be updated as one read as one.
-    fn cell_once(&self, record: &Record<'_>) -> CellCopy {
+    /// The same, for who holds the lock of the key's bucket: then nobody stores to it. Each piece that may be updated as
+    /// one is read as one.
+    #[inline]
+    pub(crate) fn cell_locked(&self, record: &Record<'_>) -> CellCopy {
         let (from, bytes) = (record.value_offset().0, record.head.value_bytes() as usize);
         let mut copy = CellCopy::new(bytes);
         let into = copy.bytes_mut();

@@ -24,7 +24,7 @@
 
 mod update;
 
-pub use update::{Update, padding_before_field};
+pub use update::{Modified, Update, padding_before_field};
 
 use crate::batch::{Batch, Op};
 use crate::epoch::Activity;
@@ -690,6 +690,23 @@ impl<M: Medium> WriterOn<M> {
         bytes: &[u8],
     ) -> Result<Option<Update>> {
         self.pen.update(self.store.core(), key, Some(seen), at, bytes)
+    }
+
+    /// Reads a value and updates 8 bytes of it in place, both as one step to everybody else. `change` is given the value
+    /// with what goes with it, and says what is to be stored and where, or `None` for nothing. It runs under a lock: it must
+    /// be short and must not use the store.
+    ///
+    /// Where an update in place is not possible (see [`WriterOn::update`]) nothing is done; then the value is to be read
+    /// and written by [`WriterOn::compare_and_swap`] or [`WriterOn::compare_and_update`].
+    ///
+    /// # Errors
+    /// `InvalidInput` when the range is not within the value; otherwise as [`StoreOn::put`].
+    pub fn modify_in_place(
+        &mut self,
+        key: &[u8],
+        change: impl FnOnce(Meta, &[u8]) -> Option<(usize, [u8; 8])>,
+    ) -> Result<Modified> {
+        self.pen.modify_in_place(self.store.core(), key, change)
     }
 
     /// All or nothing, after a crash and to readers; [`Swap::Changed`] (nothing written) when an

@@ -391,7 +391,6 @@ fn counters_are_there_after_reopening() {
             add(&mut worker, "n", 1);
         }
         drop(worker);
-        keyspace.store().clone().close().unwrap();
         drop(keyspace);
         let keyspace = Keyspace::open(store(medium, &dir), 16).unwrap();
         let mut worker = keyspace.worker().unwrap();

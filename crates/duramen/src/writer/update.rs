@@ -12,8 +12,9 @@
 
 use super::{Pen, Want, Wrote, stamp_unlocked};
 use crate::format::record::{HEAD_BYTES_MAX, HEADER_BYTES};
+use crate::index::hash::Place;
 use crate::mutants::{Mutant, planted};
-use crate::reader::{Looked, Stamp};
+use crate::reader::{Looked, Meta, Record, Stamp};
 use crate::store::Core;
 use crate::sync::reclaim::{self, Guard};
 use crate::{Error, Result};
@@ -29,6 +30,18 @@ pub enum Update {
     NewVersion,
     /// Nothing: the key is not there.
     Absent,
+}
+
+/// What [`modify_in_place`](super::WriterOn::modify_in_place) did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Modified {
+    /// One atomic store into the record.
+    InPlace,
+    /// Nothing: the caller wanted nothing of what is there.
+    Declined,
+    /// Nothing, and nothing of what is there may be told: it cannot be done in place, or the key is not there.
+    NotInPlace,
 }
 
 /// Bytes to put in front of a field of 8 bytes, at the beginning of a value, so that the field can be updated in place.
@@ -120,31 +133,70 @@ impl<M: Medium> Pen<M> {
         if !record.head.is_cell() || slot.is_pending() {
             return Ok(Tried::Refused);
         }
-        check_range(at, bytes.len(), record.head.value_bytes() as usize)?;
-        let to = record.value_offset().plus(at as u64);
-        if planted(Mutant::UpdateTorn) {
-            core.medium.store(to, &[bytes]);
-            core.medium.persist(to, bytes.len() as u64);
-            return Ok(Tried::Done(Update::InPlace));
-        }
-        if !fits_one_store(core, to, bytes) {
-            return Ok(Tried::Refused);
-        }
-        // Pending while it is not durable: a reader that sees the new value sees the mark too, since it looks
-        // at the slot once more after it copied (`Core::look_up`).
-        let marks = core.groups_mark_pending();
-        if marks {
-            place.set(slot.with_pending(true));
-        }
-        let stored = core.medium.store_atomic(to, bytes);
-        if stored {
-            core.medium.persist(to, bytes.len() as u64);
-        }
-        if marks {
-            place.set(slot);
-        }
+        let stored = store_in_place(core, place, &record, at, bytes)?;
         Ok(if stored { Tried::Done(Update::InPlace) } else { Tried::Refused })
     }
+
+    /// See [`super::WriterOn::modify_in_place`].
+    pub(crate) fn modify_in_place(
+        &mut self,
+        core: &Core<M>,
+        key: &[u8],
+        change: impl FnOnce(Meta, &[u8]) -> Option<(usize, [u8; 8])>,
+    ) -> Result<Modified> {
+        Self::check(core, key, 0)?;
+        if core.epochs.in_use() {
+            return Ok(Modified::NotInPlace);
+        }
+        let hash = core.hasher.hash(key);
+        let guard = reclaim::pin();
+        let locked = core.index.lock(hash, &guard);
+        let found = locked.find_with(|slot| Some((slot, core.record_of(slot, key)?)));
+        let Some((place, (slot, record))) = found else { return Ok(Modified::NotInPlace) };
+        if !slot.is_settled_value() || !record.head.is_cell() || core.is_expired(record.expires_at()) {
+            return Ok(Modified::NotInPlace);
+        }
+        let Some((at, field)) = change(record.meta(), &core.cell_locked(&record)) else {
+            return Ok(Modified::Declined);
+        };
+        let stored = store_in_place(core, place, &record, at, &field)?;
+        Ok(if stored { Modified::InPlace } else { Modified::NotInPlace })
+    }
+}
+
+/// Stores into a cell whose bucket is locked and whose slot is not pending; false where one atomic store cannot.
+#[inline]
+fn store_in_place<M: Medium>(
+    core: &Core<M>,
+    place: Place<'_>,
+    record: &Record<'_>,
+    at: usize,
+    bytes: &[u8],
+) -> Result<bool> {
+    check_range(at, bytes.len(), record.head.value_bytes() as usize)?;
+    let to = record.value_offset().plus(at as u64);
+    if planted(Mutant::UpdateTorn) {
+        core.medium.store(to, &[bytes]);
+        core.medium.persist(to, bytes.len() as u64);
+        return Ok(true);
+    }
+    if !fits_one_store(core, to, bytes) {
+        return Ok(false);
+    }
+    // Pending while it is not durable: a reader that sees the new value sees the mark too, since it looks
+    // at the slot once more after it copied (`Core::look_up`).
+    let marks = core.groups_mark_pending();
+    if marks {
+        place.set(place.get().with_pending(true));
+    }
+    let stored = core.medium.store_atomic(to, bytes);
+    if stored {
+        core.medium.persist(to, bytes.len() as u64);
+    }
+    if marks {
+        place.set(place.get().with_pending(false));
+    }
+    Ok(stored)
 }
 
 fn fits_one_store<M: Medium>(core: &Core<M>, to: Offset, bytes: &[u8]) -> bool {

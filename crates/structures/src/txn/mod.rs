@@ -18,14 +18,14 @@
 //! |---|---|
 //! | at most one key read | nothing: one read is a snapshot |
 //! | several keys read | looks at the stamps again; all unchanged means that all the values were there together at the end of the first pass |
-//! | one integer counted up or down, nothing else read | one update in place, where the engine can |
+//! | one integer counted up or down, nothing else read | one update in place, where the engine can (or [`Txn::add_at_once`]) |
 //! | one key written, nothing else read | one compare-and-swap |
 //! | anything else | one batch that expects every stamp |
 //!
 //! Invariants:
 //!
 //! 1. An entry per key: `scratch.entries` never holds two entries of one engine key.
-//! 2. Nothing is written before `commit`; a dropped transaction leaves no trace.
+//! 2. Nothing is written before `commit`, except by `add_at_once`; a dropped transaction leaves no trace.
 //! 3. A key is counted (see `counts`) if and only if its write was applied, with the life it had
 //!    immediately before. This is why a write that read nothing first (SET) still looks at the key and
 //!    then swaps: `put` would not tell whether the key is new. The probe brings in the very lines
@@ -40,7 +40,7 @@ mod scratch;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Deref;
 
-use duramen::{Meta, Stamp, Swap, Update, Value};
+use duramen::{Meta, Modified, Stamp, Swap, Update, Value};
 
 use crate::Type;
 use crate::counts::{Change, Life};
@@ -221,6 +221,30 @@ impl<'w> Txn<'w> {
         };
         scratch.write(at, write, now);
         Ok(sum)
+    }
+
+    /// [`add`](Self::add) and [`commit`](Self::commit) in one step, where the engine can do that: what INCR alone needs.
+    /// Then it is done, and whatever else this transaction does is apart from it. `None`: nothing was done, because the
+    /// transaction did something before or the engine cannot; [`add`](Self::add) says what the reason is, if it is an error.
+    pub fn add_at_once(&mut self, db: u8, key: &[u8], increment: i64) -> Result<Option<i64>> {
+        let Self { worker, now, .. } = self;
+        let Worker { writer, scratch, .. } = &mut **worker;
+        if !scratch.entries.is_empty() || key.len() > KEY_BYTES_MAX {
+            return Ok(None);
+        }
+        let engine_key = scratch.engine_key(db, key);
+        let mut sum = 0;
+        let modified = writer.modify_in_place(engine_key, |meta, bytes| {
+            if meta.expires_at.is_some_and(|time| time <= *now) {
+                return None;
+            }
+            let number = Number::of(meta.tag, bytes, engine_key.len())?;
+            sum = number.value().checked_add(increment)?;
+            Some(number.changed_to(sum)?.field(engine_key.len()))
+        })?;
+        scratch.arena.clear();
+        // Nothing to count: the key is there as it was.
+        Ok((modified == Modified::InPlace).then_some(sum))
     }
 
     /// The integer that an entry's key has now.

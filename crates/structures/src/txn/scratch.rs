@@ -86,6 +86,14 @@ impl Scratch {
         }
     }
 
+    /// The engine's key, for somebody who needs no entry; only while there is none.
+    pub(super) fn engine_key(&mut self, db: u8, key: &[u8]) -> &[u8] {
+        self.arena.clear();
+        self.arena.push(db);
+        self.arena.extend_from_slice(key);
+        &self.arena
+    }
+
     /// The entry of `key` in `db`, made if need be (invariant 1 of the transaction).
     pub(super) fn entry(&mut self, db: u8, key: &[u8]) -> usize {
         let start = self.arena.len();

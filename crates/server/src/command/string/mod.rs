@@ -66,7 +66,12 @@ pub fn string_bytes_max(server: &Server, wanted: u64) -> u64 {
 
 /// INCR and its like: adds to the integer at the first argument and replies with the sum.
 fn add(call: &mut Call<'_, '_>, increment: i64) -> Result<(), CommandError> {
-    let sum = call.txn.add(call.session.db, call.args.at(1), increment)?;
+    let (db, key) = (call.session.db, call.args.at(1));
+    let at_once = if call.in_transaction { None } else { call.txn.add_at_once(db, key, increment)? };
+    let sum = match at_once {
+        Some(sum) => sum,
+        None => call.txn.add(db, key, increment)?,
+    };
     call.reply.integer(sum);
     Ok(())
 }
