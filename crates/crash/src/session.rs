@@ -4,7 +4,7 @@ use crate::check::read_all;
 use crate::oracle::{Allowed, Effects, Entry, History, Means, State, Step, apply};
 use crate::phases::{Inside, Trace};
 use crate::setup::{Op, Promise, Setup};
-use duramen::{Batch, ErrorKind, Meta, Stamp, Stats, StoreOn, Swap, Update, WriterOn};
+use duramen::{Batch, ErrorKind, Meta, Modified, Stamp, Stats, StoreOn, Swap, Update, WriterOn};
 use duramen_media::sim::{Rng, SimMedium};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -280,6 +280,11 @@ impl<'s> Session<'s> {
             at -= at % 8;
         }
         let new = self.value(bytes);
+        if let (Some(true), Ok(field)) = (fresh, <[u8; 8]>::try_from(&new[..]))
+            && share.is_multiple_of(3)
+        {
+            return self.modify(key, at, field, effects);
+        }
         let stamp = fresh.map(|fresh| self.stamp(key, fresh)).transpose()?;
         let setup = self.setup;
         let done = match stamp {
@@ -302,6 +307,33 @@ impl<'s> Session<'s> {
                 effects.push((key, Some(Arc::new(entry))));
                 Ok(outcome)
             }
+        }
+    }
+
+    /// Updates what it is shown, in place or not at all.
+    fn modify(
+        &mut self,
+        key: usize,
+        at: usize,
+        field: [u8; 8],
+        effects: &mut Effects,
+    ) -> Result<Outcome, String> {
+        let (setup, mut shown) = (self.setup, None);
+        let done = self.writer()?.modify_in_place(&setup.keys[key], |meta, value| {
+            let Meta { tag, expires_at, updatable } = meta;
+            shown = Some(Entry { value: value.to_vec(), tag, expires_at, updatable });
+            Some((at, field))
+        });
+        if shown.is_some() && shown.as_ref() != self.visible(key).as_deref() {
+            return Err("an update in place is shown what is not there".into());
+        }
+        match (self.outcome(done)?, shown) {
+            ((outcome, Some(Modified::InPlace)), Some(mut entry)) => {
+                entry.value[at..at + 8].copy_from_slice(&field);
+                effects.push((key, Some(Arc::new(entry))));
+                Ok(outcome)
+            }
+            _ => Ok(Outcome::Refused),
         }
     }
 

@@ -49,6 +49,14 @@ fn add(worker: &mut Worker, key: &str, increment: i64) -> i64 {
     run(worker, |txn| txn.add(0, key.as_bytes(), increment).unwrap())
 }
 
+/// As the server counts when the command is alone.
+fn add_alone(worker: &mut Worker, key: &str, increment: i64) -> i64 {
+    run(worker, |txn| match txn.add_at_once(0, key.as_bytes(), increment).unwrap() {
+        Some(sum) => sum,
+        None => txn.add(0, key.as_bytes(), increment).unwrap(),
+    })
+}
+
 fn put(worker: &mut Worker, key: &str, value: &str) {
     run(worker, |txn| txn.put(0, key.as_bytes(), value.as_bytes()).unwrap());
 }
@@ -105,7 +113,8 @@ fn counting_writes_nothing_new_where_the_engine_updates_in_place() {
             if grouped {
                 worker.group();
             }
-            for _ in 0..100 {
+            for n in 0..100 {
+                let add = if n % 2 == 0 { add } else { add_alone };
                 add(&mut worker, "counter", 1);
             }
             worker.settle().unwrap();
@@ -285,8 +294,8 @@ fn a_watched_counter_that_went_and_came_back_is_told() {
         let (mut one, mut other) = (keyspace.worker().unwrap(), keyspace.worker().unwrap());
         let changes: [&dyn Fn(&mut Worker); 4] = [
             &|worker| {
-                add(worker, "n", 1);
-                add(worker, "n", -1);
+                add_alone(worker, "n", 1);
+                add_alone(worker, "n", -1);
             },
             &|worker| assert_eq!(add(worker, "n", 0), 1),
             &|worker| {
@@ -339,6 +348,7 @@ fn counters_of_several_threads_sum_up() {
                                 worker.settle().unwrap();
                                 worker.group();
                             }
+                            let add = if round % 3 == 0 { add } else { add_alone };
                             add(&mut worker, "alone", 1);
                             add(&mut worker, "up and down", if round % 2 == 0 { 1 } else { -1 });
                             if round % 4 == 0 {
@@ -378,6 +388,55 @@ fn counters_of_several_threads_sum_up() {
         assert_eq!(get(&mut worker, "up and down").unwrap(), "0", "{medium}");
         assert_eq!(get(&mut worker, "left").unwrap(), (THREADS * rounds / 4).to_string(), "{medium}");
         assert_eq!(keyspace.count(0, now()).keys, 4);
+    }
+}
+
+#[test]
+fn what_is_counted_at_once_is_a_number_that_is_there() {
+    for medium in MEDIA {
+        let (_dir, keyspace) = keyspace(medium);
+        let mut worker = keyspace.worker().unwrap();
+        let in_place = medium != MediumKind::File;
+        let at_once = |worker: &mut Worker, increment: i64| {
+            let mut txn = worker.begin(now());
+            let sum = txn.add_at_once(0, b"n", increment).unwrap();
+            assert_eq!(txn.commit().unwrap(), Outcome::Committed);
+            sum
+        };
+        assert_eq!(at_once(&mut worker, 1), None);
+        assert_eq!(get(&mut worker, "n"), None);
+        put(&mut worker, "n", "5");
+        assert_eq!(at_once(&mut worker, 1), None);
+        assert_eq!(get(&mut worker, "n").unwrap(), "5");
+        let end = now() + 600_000;
+        add(&mut worker, "n", 1);
+        run(&mut worker, |txn| assert!(txn.set_expiry(0, b"n", Some(end)).unwrap()));
+        assert_eq!(at_once(&mut worker, 1), in_place.then_some(7), "{medium}");
+        assert_eq!(get(&mut worker, "n").unwrap(), if in_place { "7" } else { "6" });
+        // What does not fit is left to `add`.
+        for increment in [MAX, i64::MAX, -MAX - 9] {
+            assert_eq!(at_once(&mut worker, increment), None);
+        }
+        // A transaction that did something: then it is not done before its commit.
+        let before = get(&mut worker, "n").unwrap();
+        let mut txn = worker.begin(now());
+        txn.get(0, b"other").unwrap();
+        assert_eq!(txn.add_at_once(0, b"n", 1).unwrap(), None);
+        drop(txn);
+        // One whose time has come, as the transaction sees it.
+        let mut txn = worker.begin(end);
+        assert_eq!(txn.add_at_once(0, b"n", 1).unwrap(), None);
+        assert_eq!(txn.add(0, b"n", 1).unwrap(), 1);
+        drop(txn);
+        assert_eq!(get(&mut worker, "n").unwrap(), before);
+        let found = run(&mut worker, |txn| txn.get(0, b"n").unwrap().unwrap().expires_at());
+        assert_eq!(found, Some(end));
+        assert_eq!(keyspace.count(0, now()), KeyCount { keys: 1, expires: 1 });
+        // Too long a key: the error is `add`'s.
+        let mut txn = worker.begin(now());
+        let long = vec![b'k'; duramen_structures::KEY_BYTES_MAX + 1];
+        assert_eq!(txn.add_at_once(0, &long, 1).unwrap(), None);
+        assert!(matches!(txn.add(0, &long, 1), Err(Error::KeyTooLong)));
     }
 }
 

@@ -50,6 +50,8 @@ pub enum Updated {
     Short,
     /// The key was no longer what it was expected to be.
     Changed,
+    /// It could not be done in place, so nothing was done.
+    Nothing,
 }
 
 /// A call. `begun` and `ended` are stamps, which order all calls; `from` and `to` positions of the medium's log.
@@ -121,6 +123,9 @@ impl Act {
             Self::Update { key, seen, at, bytes, told } => {
                 let holds = seen.is_none_or(|seen| seen == state[*key]);
                 // A key that was absent may look different though it is absent again, or still.
+                if *told == Some(Updated::Nothing) {
+                    return same();
+                }
                 if *told == Some(Updated::Changed) && (!holds || *seen == Some(ABSENT)) {
                     return same();
                 }

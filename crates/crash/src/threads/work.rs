@@ -4,7 +4,7 @@ use super::history::{Act, Call, History, Updated};
 use super::plan::{Op, Plan};
 use super::values::{ABSENT, Id, Values};
 use crate::session::value;
-use duramen::{Batch, ErrorKind, Meta, Stamp, StoreOn, Swap, Update, Value, WriterOn};
+use duramen::{Batch, ErrorKind, Meta, Modified, Stamp, StoreOn, Swap, Update, Value, WriterOn};
 use duramen_media::sim::SimMedium;
 use duramen_media::sim::schedule::{self, Point};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -267,6 +267,9 @@ impl<'p> Hand<'p> {
             }
             _ => None,
         };
+        if size == 3 && seen.is_some() && self.count % 2 == 1 {
+            return self.modify(key, at, &bytes);
+        }
         let name = &self.plan.setup.keys[key];
         let (store, writer) = (&self.store, &mut self.writer);
         let work = || {
@@ -290,6 +293,34 @@ impl<'p> Hand<'p> {
         };
         let seen = seen.map(|(found, _)| found);
         let act = Act::Update { key, seen, at, bytes: bytes.clone(), told: None };
+        self.recorder.call(self.thread, self.group, act, work, tell).map(|_| ())
+    }
+
+    /// Reads and updates in one step, in place or not at all.
+    fn modify(&mut self, key: usize, at: usize, bytes: &[u8]) -> Result<(), String> {
+        let name = &self.plan.setup.keys[key];
+        let Some(writer) = &mut self.writer else { return Err("no writer".into()) };
+        let Ok(field) = bytes.try_into() else { return Err("a field has 8 bytes".into()) };
+        let work = || {
+            let mut found = None;
+            let done = writer.modify_in_place(name, |meta, value| {
+                found = Some((value.to_vec(), meta.tag));
+                Some((at, field))
+            });
+            match done {
+                Ok(Modified::InPlace) => Ok((found, Updated::Done)),
+                Ok(Modified::Declined | Modified::NotInPlace) => Ok((None, Updated::Nothing)),
+                Err(error) if error.kind() == ErrorKind::InvalidInput => Ok((found, Updated::Short)),
+                Err(error) => Err(error),
+            }
+        };
+        let tell = |act: &mut Act, (found, what): &(Option<(Vec<u8>, u8)>, Updated), values: &mut Values| {
+            if let Act::Update { told, seen, .. } = act {
+                *told = Some(*what);
+                *seen = found.as_ref().map(|(value, tag)| values.id(value, *tag));
+            }
+        };
+        let act = Act::Update { key, seen: None, at, bytes: bytes.to_vec(), told: None };
         self.recorder.call(self.thread, self.group, act, work, tell).map(|_| ())
     }
 
