@@ -56,6 +56,13 @@ impl Keys {
         }
     }
 
+    /// What a server's clients see of a value, where it is kept in another form: integers that were counted.
+    pub fn text(self, value: &duramen::Value<'_>) -> Option<Vec<u8>> {
+        self.db
+            .and_then(|_| duramen_server::text_of_number(value.key(), value.tag(), value))
+            .map(|text| text.to_vec())
+    }
+
     /// The tag of values that are put: a server's stores hold strings.
     pub fn tag(self) -> u8 {
         if self.db.is_some() { duramen_server::Type::String.tag() } else { 0 }

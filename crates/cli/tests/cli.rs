@@ -73,6 +73,20 @@ fn dump_and_load_carry_everything_over() {
     assert_eq!(ends(dir, 0, &["get", "--path", "second", "b"]), "2\n");
 }
 
+/// A counter as the server keeps it, under a key of seven bytes and that of its database.
+#[test]
+fn a_number_of_the_server_is_printed_as_text_and_dumped_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    // 48 bits of -42, then 0x1234 changes; 129 is the tag of such a number.
+    let line = "{\"key\":\"\\u0003counter\",\"value_base64\":\"1v//////NBI=\",\"tag\":129}\n";
+    fs::write(dir.join("lines"), line).unwrap();
+    ends(dir, 0, &["load", "lines"]);
+    assert_eq!(ends(dir, 0, &["get", "--db", "3", "counter"]), "-42\n");
+    assert_eq!(ends(dir, 0, &["dump"]), line);
+    assert!(ends(dir, 0, &["check"]).contains("sound"));
+}
+
 #[test]
 fn a_truncated_store_is_told_and_kept() {
     let dir = tempfile::tempdir().unwrap();

@@ -25,6 +25,6 @@ pub mod stats;
 
 pub use config::Config;
 /// Types of values, as their tags in the store tell.
-pub use duramen_structures::Type;
+pub use duramen_structures::{Type, text_of_number};
 pub use error::{Error, ErrorKind};
 pub use net::{Started, serve};

@@ -49,9 +49,10 @@ mod txn;
 
 pub use error::{Error, Result};
 pub use keyspace::{AHEAD_MAX, DATABASES_DEFAULT, DATABASES_MAX, KEY_BYTES_MAX, KeyCount, Keyspace, Worker};
-pub use txn::{Found, Outcome, Txn, Watched, string_until};
+pub use txn::{Found, Outcome, Txn, Watched, string_until, text_of_number};
 
-/// Type of a value, kept in the engine's tag byte. Numbers are part of the stored format.
+/// Type of a value, kept in the engine's tag byte. Numbers are part of the stored format. So is tag 0x81: a string that is
+/// kept as an integer, since INCR or its like wrote it; its form is at the head of `src/txn/number.rs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Type {

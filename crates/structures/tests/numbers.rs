@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use duramen::{MediumKind, Meta, Options, Store};
-use duramen_structures::{Error, Found, KeyCount, Keyspace, Outcome, Txn, Type, Worker, string_until};
+use duramen_structures::{
+    Error, Found, KeyCount, Keyspace, Outcome, Txn, Type, Worker, string_until, text_of_number,
+};
 use tempfile::TempDir;
 
 /// The tag of a number, and the largest one: part of the stored format.
@@ -92,6 +94,9 @@ fn a_counter_is_stored_as_a_field_that_its_key_aligns() {
         let (padding, field) = bytes.split_at(bytes.len() - 8);
         assert_eq!((tag, padding.len()), (TAG, (8 - (key.len() + 1) % 8) % 8));
         assert!(padding.iter().all(|byte| *byte == 0));
+        let engine_key = [&[0], key.as_bytes()].concat();
+        assert_eq!(&*text_of_number(&engine_key, tag, &bytes).unwrap(), b"-5");
+        assert!(text_of_number(&engine_key, Type::String.tag(), &bytes).is_none());
         let begun = u16::from_le_bytes([field[6], field[7]]);
         assert_eq!(field[..6], (-5i64).to_le_bytes()[..6]);
         assert_eq!(add(&mut worker, key, 7), 2);

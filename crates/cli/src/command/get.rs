@@ -4,7 +4,7 @@ use crate::place::{Keys, Place};
 use crate::{Answer, Failure};
 use std::io::Write;
 
-/// Print the value of a key, as it is; exit code 1 when the key is absent
+/// Print the value of a key, as it is or, with --db, as clients see it; exit code 1 when the key is absent
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -20,7 +20,7 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
         return Ok(Answer::No);
     };
     let mut out = std::io::stdout().lock();
-    out.write_all(&value)?;
+    out.write_all(args.keys.text(&value).as_deref().unwrap_or(&value))?;
     out.write_all(b"\n")?;
     Ok(Answer::Yes)
 }

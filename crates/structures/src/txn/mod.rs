@@ -48,6 +48,7 @@ use crate::error::{Error, Result};
 use crate::keyspace::{KEY_BYTES_MAX, KeyCount, Worker};
 use crate::strings::integer::{self, Text};
 use number::Number;
+pub use number::text_of_number;
 pub(crate) use scratch::Scratch;
 use scratch::{Payload, Seen, Write, stored};
 
