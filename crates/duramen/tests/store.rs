@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
 
-use duramen::{Batch, Durability, ErrorKind, MediumKind, Meta, Options, Store, Swap, Update};
+use duramen::{Batch, Durability, ErrorKind, MediumKind, Meta, Modified, Options, Store, Swap, Update};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -243,6 +243,133 @@ fn update_changes_part_of_a_value() {
         store.close().unwrap();
         let store = options.open(path).unwrap();
         assert_eq!(&*store.get(b"sixteen byte key").unwrap().unwrap(), &model);
+    });
+}
+
+#[test]
+fn an_update_on_condition_is_done_only_if_nothing_changed() {
+    for_each_store(|name, options, path| {
+        let store = options.open(path).unwrap();
+        let mut writer = store.writer().unwrap();
+        let key = b"sixteen byte key";
+        let in_place = name.contains("every-write") && name.contains("shm");
+        for bytes in [16, 200] {
+            writer.put_with(key, &vec![0; bytes], Meta { updatable: true, ..Meta::default() }).unwrap();
+            let seen = writer.get_stamped(key).unwrap().0;
+            let wanted = if in_place { Update::InPlace } else { Update::NewVersion };
+            assert_eq!(writer.compare_and_update(key, seen, 8, &[1; 8]).unwrap(), Some(wanted), "{name}");
+            assert_eq!(writer.compare_and_update(key, seen, 8, &[2; 8]).unwrap(), None, "{name}");
+            assert_eq!(store.get(key).unwrap().unwrap()[8..16], [1; 8]);
+            // What cannot be done in place has the same condition.
+            let seen = writer.get_stamped(key).unwrap().0;
+            let wanted = Some(Update::NewVersion);
+            assert_eq!(writer.compare_and_update(key, seen, 3, &[3; 3]).unwrap(), wanted, "{name}");
+            assert_eq!(writer.compare_and_update(key, seen, 3, &[4; 3]).unwrap(), None, "{name}");
+            assert_eq!(store.get(key).unwrap().unwrap()[2..7], [0, 3, 3, 3, 0]);
+            let seen = writer.get_stamped(key).unwrap().0;
+            let error = writer.compare_and_update(key, seen, bytes - 4, &[5; 8]).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput);
+            // An absent key has a stamp too.
+            let before = writer.get_stamped(key).unwrap().0;
+            assert!(writer.delete(key).unwrap());
+            let gone = writer.get_stamped(key).unwrap().0;
+            assert_eq!(writer.compare_and_update(key, before, 8, &[6; 8]).unwrap(), None, "{name}");
+            let absent = Some(Update::Absent);
+            assert_eq!(writer.compare_and_update(key, gone, 8, &[6; 8]).unwrap(), absent, "{name}");
+        }
+        let never = writer.get_stamped(b"never").unwrap().0;
+        assert_eq!(writer.compare_and_update(b"never", never, 0, &[1]).unwrap(), Some(Update::Absent));
+        assert_eq!(contents(&store), BTreeMap::new());
+    });
+}
+
+#[test]
+fn a_value_is_read_and_updated_in_one_step_or_not_at_all() {
+    for_each_store(|name, options, path| {
+        let store = options.open(path).unwrap();
+        let mut writer = store.writer().unwrap();
+        let in_place = name.contains("every-write") && name.contains("shm");
+        let expires_at = Some(u64::MAX >> 1);
+        let meta = Meta { tag: 7, updatable: true, expires_at };
+        let key = b"sixteen byte key";
+        writer.put_with(key, &[5; 24], meta).unwrap();
+        let mut seen = None;
+        let done = writer.modify_in_place(key, |meta, value| {
+            seen = Some((meta, value.to_vec()));
+            Some((16, [9; 8]))
+        });
+        assert_eq!(done.unwrap(), if in_place { Modified::InPlace } else { Modified::NotInPlace }, "{name}");
+        assert_eq!(seen, in_place.then(|| (meta, vec![5; 24])), "{name}");
+        let found = store.get(key).unwrap().unwrap();
+        assert_eq!(found[..16], [5; 16]);
+        assert_eq!(found[16..], [if in_place { 9 } else { 5 }; 8], "{name}");
+        let found = found.to_vec();
+        if in_place {
+            assert_eq!(writer.modify_in_place(key, |_, _| None).unwrap(), Modified::Declined);
+            let error = writer.modify_in_place(key, |_, _| Some((17, [1; 8]))).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        }
+        // Not aligned; not updatable; not there.
+        writer.put(b"plain", &[1; 8]).unwrap();
+        for key in [&key[..], b"plain", b"absent"] {
+            let done = writer.modify_in_place(key, |_, _| Some((3, [1; 8]))).unwrap();
+            assert_eq!(done, Modified::NotInPlace, "{name}");
+        }
+        assert_eq!(*store.get(key).unwrap().unwrap(), found);
+        assert_eq!(*store.get(b"plain").unwrap().unwrap(), [1; 8]);
+    });
+}
+
+/// Additions by both kinds of update, alone and in groups, while the compactor moves the counters.
+#[test]
+fn updates_of_several_threads_do_not_lose_each_other() {
+    const ROUNDS: u64 = 3_000;
+    const KEYS: [&[u8]; 3] = [b"eight by", b"a key of sixteen", b"two dozen bytes as a key"];
+    for_each_store(|name, options, path| {
+        if !(name.contains("shm") && name.contains("every-write")) {
+            return;
+        }
+        let store = Options { background: true, ..options.clone() }.open(path).unwrap();
+        let meta = Meta { updatable: true, ..Meta::default() };
+        KEYS.iter().for_each(|key| store.put_with(key, &[0; 8], meta).unwrap());
+        let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap());
+        std::thread::scope(|scope| {
+            for thread in 0..3u64 {
+                let store = &store;
+                scope.spawn(move || {
+                    let mut writer = store.writer().unwrap();
+                    for round in 0..ROUNDS {
+                        if thread == 1 && round % 8 == 0 {
+                            writer.settle().unwrap();
+                            writer.group();
+                        }
+                        let key = KEYS[(round % 3) as usize];
+                        // Space that is overwritten, so that there is something to compact.
+                        writer.put(&thread.to_le_bytes(), &[1; 600]).unwrap();
+                        if (round + thread) % 2 == 0 {
+                            let done = writer.modify_in_place(key, |_, value| {
+                                Some((0, (number(value) + 1).to_le_bytes()))
+                            });
+                            assert_eq!(done.unwrap(), Modified::InPlace);
+                            continue;
+                        }
+                        loop {
+                            let (stamp, value) = writer.get_stamped(key).unwrap();
+                            let next = (number(&value.unwrap()) + 1).to_le_bytes();
+                            match writer.compare_and_update(key, stamp, 0, &next).unwrap() {
+                                Some(Update::InPlace) => break,
+                                None => {}
+                                other => panic!("{name}: {other:?}"),
+                            }
+                        }
+                    }
+                    writer.settle().unwrap();
+                });
+            }
+        });
+        for key in KEYS {
+            assert_eq!(number(&store.get(key).unwrap().unwrap()), ROUNDS, "{name}");
+        }
     });
 }
 
