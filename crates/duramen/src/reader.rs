@@ -300,7 +300,7 @@ impl<M: Medium> Core<M> {
             let (word, skipped) = (place & !7, (place & 7) as usize);
             // Pieces of 16 bytes may be updated as one.
             if wide
-                && place % 16 == 0
+                && place.is_multiple_of(16)
                 && at + 16 <= bytes
                 && self.medium.load_atomic(Offset(place), &mut into[at..at + 16])
             {

@@ -339,14 +339,14 @@ fn updates_of_several_threads_do_not_lose_each_other() {
                 scope.spawn(move || {
                     let mut writer = store.writer().unwrap();
                     for round in 0..ROUNDS {
-                        if thread == 1 && round % 8 == 0 {
+                        if thread == 1 && round.is_multiple_of(8) {
                             writer.settle().unwrap();
                             writer.group();
                         }
                         let key = KEYS[(round % 3) as usize];
                         // Space that is overwritten, so that there is something to compact.
                         writer.put(&thread.to_le_bytes(), &[1; 600]).unwrap();
-                        if (round + thread) % 2 == 0 {
+                        if (round + thread).is_multiple_of(2) {
                             let done = writer.modify_in_place(key, |_, value| {
                                 Some((0, (number(value) + 1).to_le_bytes()))
                             });

@@ -267,7 +267,7 @@ impl<'p> Hand<'p> {
             }
             _ => None,
         };
-        if size == 3 && seen.is_some() && self.count % 2 == 1 {
+        if size == 3 && seen.is_some() && !self.count.is_multiple_of(2) {
             return self.modify(key, at, &bytes);
         }
         let name = &self.plan.setup.keys[key];
