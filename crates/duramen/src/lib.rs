@@ -67,7 +67,7 @@ pub use duramen_media::{Create, MediumKind, PersistStep};
 pub use erase::erase;
 pub use error::{Error, ErrorKind, Result};
 pub use format::FORMAT_VERSION;
-pub use options::{Clock, Durability, OnProgress, Options, Progress};
+pub use options::{Clock, Durability, IndexKind, OnProgress, Options, Progress};
 pub use reader::{Cursor, Meta, Stamp, Value};
 pub use recovery::Summary;
 pub use stats::Stats;

@@ -283,7 +283,7 @@ impl<M: Medium> Core<M> {
         // As `look_up`, but that nothing is carried further than it must be: a lookup that is short enough
         // overlaps its cache misses with those of the next.
         if !self.epochs.in_use() {
-            let found = self.index.find_with(hash, &guard, |slot| {
+            let found = self.index.find_with(hash, key, &guard, |slot| {
                 self.fetch_ahead(slot.location());
                 self.record_of(slot, key)
             });
@@ -313,7 +313,7 @@ impl<M: Medium> Core<M> {
         guard: Guard,
         owed: Option<&Owed>,
     ) -> Result<Looked<'_>> {
-        let found = self.index.find_with(hash, &guard, |slot| {
+        let found = self.index.find_with(hash, key, &guard, |slot| {
             self.fetch_ahead(slot.location());
             self.record_of(slot, key)
         });
@@ -329,7 +329,7 @@ impl<M: Medium> Core<M> {
     fn look_up_slow(&self, key: &[u8], hash: u64, guard: Guard, owed: Option<&Owed>) -> Result<Looked<'_>> {
         let mut backoff = Backoff::default();
         loop {
-            let found = self.index.find_with(hash, &guard, |slot| self.record_of(slot, key));
+            let found = self.index.find_with(hash, key, &guard, |slot| self.record_of(slot, key));
             let Some((slot, record)) = found else { return Ok(Looked::Absent(Stamp::NEVER)) };
             if slot.is_pending() {
                 if record.head.is_member() {
@@ -347,7 +347,7 @@ impl<M: Medium> Core<M> {
                 // An update in place marks its slot before it stores: what we copied is durable
                 // unless the mark is there now.
                 let guard = reclaim::pin();
-                let now = self.index.find(hash, &guard, |slot| slot.location() == record.at);
+                let now = self.index.find(hash, key, &guard, |slot| slot.location() == record.at);
                 if now.is_some_and(Slot::is_pending) {
                     self.help(&record, owed.is_none());
                 }
@@ -409,7 +409,10 @@ impl<M: Medium> Core<M> {
                 self.index.prefetch(*hash, &guard);
             }
             for &hash in &hashes[..keys.len()] {
-                if let Some(at) = self.index.candidate(hash, &guard) {
+                self.index.prefetch_more(hash, &guard);
+            }
+            for (key, &hash) in keys.iter().zip(&hashes) {
+                if let Some(at) = self.index.candidate(hash, || key, &guard) {
                     self.medium.prefetch(at);
                 }
             }
@@ -424,7 +427,10 @@ impl<M: Medium> Core<M> {
             self.index.prefetch(hash, &guard);
         }
         for &hash in &hashes {
-            if let Some(at) = self.index.candidate(hash, &guard) {
+            self.index.prefetch_more(hash, &guard);
+        }
+        for (key, &hash) in keys.iter().zip(&hashes) {
+            if let Some(at) = self.index.candidate(hash, || key, &guard) {
                 self.fetch_ahead(at);
             }
         }

@@ -27,7 +27,7 @@ use crate::epoch::Activity;
 use crate::format::Epoch;
 use crate::format::record::{BATCH_BYTES_MAX, HEADER_BYTES, Kind, body_crc, record_bytes};
 use crate::index::Slot;
-use crate::index::hash::Locked;
+use crate::index::either::Locked;
 use crate::log::appender::{Appender, Fields, STAGE_BYTES_MIN, member};
 use crate::log::space::Purpose;
 use crate::mutants::{Mutant, planted};
@@ -217,7 +217,7 @@ impl<M: Medium> Pen<M> {
     ) -> (Wrote, bool, Option<u64>) {
         let (value, meta) = new.unwrap_or_default();
         let locked = core.index.lock(hash, guard);
-        let candidate = locked.candidate();
+        let candidate = locked.candidate(key);
         if let Some(at) = candidate {
             core.medium.prefetch(at);
             core.medium.prefetch(at.plus(HEADER_BYTES + key.len() as u64));
@@ -240,8 +240,8 @@ impl<M: Medium> Pen<M> {
         // Before it is looked at what is there, so that the miss of the old record and the write-back of the
         // new one overlap.
         let ahead = ahead.then(|| append(&mut self.appender, locked.next_version()));
-        let found = locked.find_with(|slot| Some((slot, core.record_of(slot, key)?)));
-        let old = found.map(|(_, (slot, record))| Old::new(core, slot, record));
+        let found = locked.find_with(key, |slot| Some((slot, core.record_of(slot, key)?)));
+        let old = found.as_ref().map(|&(_, (slot, record))| Old::new(core, slot, record));
         let present = old.as_ref().is_some_and(|old| old.present);
         let changed = match want {
             Want::Stamp(stamp) => stamp != old.as_ref().map_or(Stamp::NEVER, |old| core.stamp(&old.record)),
@@ -282,7 +282,7 @@ impl<M: Medium> Pen<M> {
                 place.set(slot.with_stale(place.get().stale() + more));
                 false
             }
-            None => locked.insert(slot),
+            None => locked.insert(key, slot, core),
         };
         drop(locked);
         if let Some(old) = &old {
@@ -363,7 +363,7 @@ impl<M: Medium> Pen<M> {
             return Ok(None);
         }
         let locked = core.index.lock(hash, guard);
-        let Some(place) = locked.find(|slot| core.is_key_at(slot, key)) else {
+        let Some(place) = locked.find(key, |slot| core.is_key_at(slot, key)) else {
             return Ok(Some(Update::Absent));
         };
         let slot = place.get();
@@ -515,10 +515,10 @@ impl<M: Medium> Pen<M> {
             let slot = Slot::new(appended.at.plus(HEADER_BYTES + at))
                 .with_tombstone(*kind == Kind::Tombstone)
                 .with_pending(!planted(Mutant::BatchShownInParts));
-            match locks[*i].find(|slot| core.is_key_at(slot, order[*i])) {
+            match locks[*i].find(order[*i], |slot| core.is_key_at(slot, order[*i])) {
                 Some(place) => place.set(slot.with_stale(place.get().stale() + 1)),
                 None => {
-                    if locks[*i].insert(slot) {
+                    if locks[*i].insert(order[*i], slot, core) {
                         applied.crowded.push(*i);
                     }
                 }
@@ -527,7 +527,7 @@ impl<M: Medium> Pen<M> {
         }
         for (i, at, _, old) in &writes {
             let location = appended.at.plus(HEADER_BYTES + at);
-            if let Some(place) = locks[*i].find(|slot| slot.location() == location) {
+            if let Some(place) = locks[*i].find(order[*i], |slot| slot.location() == location) {
                 place.set(place.get().with_pending(false));
             }
             self.appender.count_live(core.record(location).head.record_bytes());
@@ -601,7 +601,7 @@ impl<M: Medium> Drop for Pen<M> {
 /// What is wanted once the stamp was compared, as [`Mutant::SwapNotRechecked`] does it.
 #[cold]
 fn compared<M: Medium>(core: &Core<M>, key: &[u8], hash: u64, want: Want, guard: &Guard) -> Want {
-    let found = core.index.find(hash, guard, |slot| core.is_key_at(slot, key));
+    let found = core.index.find(hash, key, guard, |slot| core.is_key_at(slot, key));
     let now = found.map_or(Stamp::NEVER, |slot| core.stamp(&core.record(slot.location())));
     match want {
         Want::Stamp(stamp) if stamp == now => Want::Anything,
@@ -613,9 +613,11 @@ fn compared<M: Medium>(core: &Core<M>, key: &[u8], hash: u64, want: Want, guard:
 fn clear_pending<M: Medium>(core: &Core<M>, pending: impl Iterator<Item = (u64, Offset)>) {
     let guard = reclaim::pin();
     for (hash, at) in pending {
+        // The group's guard keeps the record. A hash index does without the key, and so without the record's line.
+        let key = if core.index.ordered().is_some() { core.record(at).key() } else { &[] };
         let locked = core.index.lock(hash, &guard);
         // Not found: overwritten meanwhile, or moved by the compactor, which drained it.
-        if let Some(place) = locked.find(|slot| slot.location() == at) {
+        if let Some(place) = locked.find(key, |slot| slot.location() == at) {
             place.set(place.get().with_pending(false));
         }
     }
@@ -647,7 +649,7 @@ impl<'a> Old<'a> {
 
     /// What is there in the locked bucket of `key`.
     fn find<M: Medium>(core: &'a Core<M>, locked: &Locked<'_>, key: &[u8]) -> Option<Self> {
-        let found = locked.find_with(|slot| Some((slot, core.record_of(slot, key)?)));
+        let found = locked.find_with(key, |slot| Some((slot, core.record_of(slot, key)?)));
         found.map(|(_, (slot, record))| Self::new(core, slot, record))
     }
 
