@@ -440,6 +440,28 @@ impl<M: Medium> Core<M> {
             .collect()
     }
 
+    /// What a slot that a walk found leads to, if it may be shown; `owed` as in `look_up`. The caller has been pinned since
+    /// before it read the slot.
+    #[inline]
+    pub(crate) fn show(&self, slot: Slot, owed: Option<&Owed>) -> Result<Option<Value<'_>>> {
+        let record = self.record(slot.location());
+        // What is not yet settled takes the ordinary way, also what is absent: that too is an answer.
+        let waits = match owed {
+            None => self.epochs.must_wait(record.head.epoch()),
+            Some(_) => self.epochs.in_use(),
+        };
+        let settled = !slot.is_pending() && !waits;
+        if settled && slot.is_tombstone() {
+            return Ok(None);
+        }
+        if !settled || record.head.is_cell() {
+            let key = record.key();
+            return Ok(self.look_up(key, self.hasher.hash(key), reclaim::pin(), owed)?.value());
+        }
+        let shown = !self.is_expired(record.expires_at());
+        Ok(shown.then(|| self.value(record, reclaim::pin())))
+    }
+
     pub(crate) fn scan(
         &self,
         mut cursor: Cursor,
@@ -455,21 +477,7 @@ impl<M: Medium> Core<M> {
             slots.clear();
             cursor = self.index.scan(cursor, &guard, &mut |slot| slots.push(slot));
             for &slot in &slots {
-                let record = self.record(slot.location());
-                // What is not yet settled takes the ordinary way, also what is absent: that too is an answer.
-                let settled = !slot.is_pending() && !self.epochs.must_wait(record.head.epoch());
-                if settled && slot.is_tombstone() {
-                    continue;
-                }
-                let value = if !settled || record.head.is_cell() {
-                    let key = record.key();
-                    self.look_up(key, self.hasher.hash(key), reclaim::pin(), None)?.value()
-                } else if self.is_expired(record.expires_at()) {
-                    None
-                } else {
-                    Some(self.value(record, reclaim::pin()))
-                };
-                if let Some(value) = value {
+                if let Some(value) = self.show(slot, None)? {
                     visit(&value);
                     visited += 1;
                 }

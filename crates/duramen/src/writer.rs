@@ -689,6 +689,11 @@ impl<M: Medium> WriterOn<M> {
         &self.store
     }
 
+    /// What the group owes, if there is one.
+    pub(crate) fn owed(&self) -> Option<&Owed> {
+        self.pen.group.as_ref().map(|group| &group.owed)
+    }
+
     /// The value of `key`, without copying it.
     ///
     /// # Errors

@@ -37,7 +37,7 @@ use crate::log::space::Purpose;
 use crate::mutants::{Mutant, planted};
 use crate::store::Core;
 use crate::sync::atomic::AtomicU64;
-use crate::sync::atomic::Ordering::Relaxed;
+use crate::sync::atomic::Ordering::{Relaxed, Release};
 use crate::sync::reclaim::{self, Guard};
 use crate::sync::time::Instant;
 use crate::sync::{Arc, Mutex};
@@ -102,6 +102,9 @@ pub(crate) struct Compaction {
     /// Blocks retired and not freed yet.
     retired: AtomicU64,
     bytes_per_second: u64,
+    /// Blocks ever retired. Raised before a block is deferred: who pins itself and finds it as it was may still read whatever
+    /// slots led to then.
+    pub retirements: AtomicU64,
     pub rounds: AtomicU64,
     pub moved_bytes: AtomicU64,
     pub freed_units: AtomicU64,
@@ -127,6 +130,7 @@ impl Compaction {
             unseen: Arc::default(),
             retired: AtomicU64::new(0),
             bytes_per_second,
+            retirements: AtomicU64::new(0),
             rounds: AtomicU64::new(0),
             moved_bytes: AtomicU64::new(0),
             freed_units: AtomicU64::new(0),
@@ -460,6 +464,8 @@ impl<M: Medium> Core<M> {
             let retired = Retired { unit, dead, bytes: gone, epoch: self.epochs.current().0 };
             let unseen = Arc::clone(&self.compaction.unseen);
             self.compaction.retired.fetch_add(1, Relaxed);
+            // Release: pairs with the Acquire in `Range::step`, by way of the fence of `reclaim::collect`.
+            self.compaction.retirements.fetch_add(1, Release);
             if planted(Mutant::FreedBeforeReadersLeave) {
                 lock(&unseen).push(retired);
             } else {
