@@ -454,7 +454,8 @@ impl<M: Medium> Core<M> {
         if settled && slot.is_tombstone() {
             return Ok(None);
         }
-        if !settled || record.head.is_cell() {
+        // A cell may be under an update that is not durable: its slot says so then, and has to be looked at once more.
+        if !settled || record.head.is_cell() && self.groups_mark_pending() {
             let key = record.key();
             return Ok(self.look_up(key, self.hasher.hash(key), reclaim::pin(), owed)?.value());
         }

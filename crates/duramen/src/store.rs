@@ -11,7 +11,7 @@ use crate::log::blocks::{Blocks, Use};
 use crate::log::read;
 use crate::log::space::{AMPLE_BYTES_MAX, Purpose, RESERVE_UNITS, Space};
 use crate::mutants::{Mutant, planted};
-use crate::options::{Clock, Durability, Options};
+use crate::options::{Clock, Durability, IndexKind, Options};
 use crate::reader::{Cursor, Value};
 use crate::recovery::{self, Recovered};
 use crate::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
@@ -862,6 +862,15 @@ impl<M: Medium> StoreOn<M> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// How keys are found.
+    #[must_use]
+    pub fn index_kind(&self) -> IndexKind {
+        match self.core().index {
+            Index::Hash(_) => IndexKind::Hash,
+            Index::Ordered(_) => IndexKind::Ordered,
+        }
     }
 
     /// The durability asked for.

@@ -248,6 +248,38 @@ impl OrderedIndex {
         (1 + self.heights.hash(low).trailing_zeros() as usize).min(HEIGHT_MAX)
     }
 
+    /// Looks whether every level leads to living nodes in the order of their lowest keys, and level 0 to all of them.
+    #[cfg(any(test, loom))]
+    pub(crate) fn check_levels(&self, guard: &Guard) {
+        let lows = |level| {
+            let mut lows: Vec<Vec<u8>> = Vec::new();
+            let mut next = self.head(guard).next(level, guard);
+            while let Some(node) = next {
+                let low = node.low(&mut [0; 16], guard).to_vec();
+                assert!(
+                    !node.is_gone() && node.settled().is_some(),
+                    "level {level} leads to a node that is gone"
+                );
+                assert!(lows.last().is_none_or(|last| *last < low), "level {level} is out of order");
+                assert!(node.height() > level && node.is_linked());
+                lows.push(low);
+                next = node.next(level, guard);
+            }
+            lows
+        };
+        let all = lows(0);
+        for level in 1..HEIGHT_MAX {
+            assert!(lows(level).iter().all(|low| all.binary_search(low).is_ok()), "level {level}");
+        }
+    }
+
+    /// What a node that begins with `low` has in a list of this seed.
+    #[cfg(loom)]
+    pub(crate) fn height_for(seed: u64, low: &[u8]) -> usize {
+        let heights = crate::index::Hasher::new(seed, u64::MAX);
+        (1 + heights.hash(low).trailing_zeros() as usize).min(HEIGHT_MAX)
+    }
+
     /// A leaf has lost a key: maybe it and a neighbour are one leaf better.
     pub(super) fn shrink(&self, node: &Node, keys: &impl KeyBytes, guard: &Guard) {
         let count = node.order().len();

@@ -50,8 +50,8 @@ mod walk;
 use super::memory::Memory;
 use super::{Hasher, Slot};
 use crate::sync::Arc;
+use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use crate::sync::atomic::{AtomicU32, AtomicU64};
 use crate::sync::reclaim::{self, Guard};
 use cache::Cache;
 use duramen_media::Offset;
@@ -77,7 +77,7 @@ pub(crate) const CACHE_SLOTS: usize = 1 << 20;
 pub(crate) struct OrderedIndex {
     head: NonNull<Node>,
     /// Levels that have a node, or are about to.
-    height: AtomicU32,
+    height: AtomicU64,
     memory: Arc<Memory<Node>>,
     /// Chooses heights: seeded, so that nobody can ask for a list without levels.
     heights: Hasher,
@@ -102,7 +102,7 @@ impl OrderedIndex {
         drop(unsafe { head.as_ref() }.dress(&[], HEIGHT_MAX, 0));
         Self {
             head,
-            height: AtomicU32::new(1),
+            height: AtomicU64::new(1),
             memory,
             heights: Hasher::new(seed, u64::MAX),
             stripes: Stripes::default(),
@@ -124,8 +124,8 @@ impl OrderedIndex {
     }
 
     fn raise(&self, height: usize) {
-        if self.height.load(Relaxed) < height as u32 {
-            self.height.fetch_max(height as u32, Release);
+        if self.height.load(Relaxed) < height as u64 {
+            self.height.fetch_max(height as u64, Release);
         }
     }
 

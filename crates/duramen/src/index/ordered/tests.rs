@@ -201,6 +201,7 @@ fn check_random(seed: u64, count: usize, operations: usize, leaf_slots: usize, c
             _ => {}
         }
     }
+    index.check_levels(&reclaim::pin());
     let (splits, merges) = index.grown();
     assert!(splits > 10 && merges > 2, "{splits} splits, {merges} merges: nothing was shown");
 }
@@ -282,6 +283,7 @@ fn check_threads(leaf_slots: usize) {
         }
         stop.store(true, Relaxed);
     });
+    index.check_levels(&reclaim::pin());
     let (splits, merges) = index.grown();
     assert!(merges > 2, "{splits} splits, {merges} merges: nothing was shown");
 }
