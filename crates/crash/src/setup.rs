@@ -176,7 +176,7 @@ impl Setup {
             _ => 20 + rng.below(60),
         };
         // From its own source, so that seeds keep the runs that they had.
-        let mut own = Rng::new(seed ^ 0x6f72_6465_7265_64);
+        let mut own = Rng::new(seed ^ 0x006f_7264_6572_6564);
         let index = if own.one_in(2) { IndexKind::Ordered } else { IndexKind::Hash };
         tuning.leaf_slots = 2 + own.below(3) as usize;
         let mut setup = Self {

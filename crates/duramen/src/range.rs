@@ -5,8 +5,8 @@
 //! block was retired since before it was read, of which compaction keeps count; else the iterator finds its place again by
 //! its key.
 
-use crate::index::ordered::OrderedIndex;
-use crate::index::{KeyBytes, Keys, Slot};
+use crate::index::ordered::{Chunk, OrderedIndex};
+use crate::index::{KeyBytes, Keys};
 use crate::reader::{Owed, Value};
 use crate::store::{Core, StoreOn};
 use crate::sync::atomic::Ordering::Acquire;
@@ -45,14 +45,14 @@ pub struct Range<'a, M: Medium = Mapped> {
 /// One end of an iterator.
 struct Side {
     /// The rest of the chunk; the next one last.
-    slots: Vec<Slot>,
+    chunk: Chunk,
     /// Blocks ever retired, before the chunk was read.
     retirements: u64,
-    chunk: usize,
+    /// How many slots the next chunk is to have.
+    count: usize,
     state: State,
-    /// What [`State::Onward`] speaks of, and memory for the next.
+    /// What [`State::Onward`] speaks of.
     from: Vec<u8>,
-    onward: Vec<u8>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -68,18 +68,17 @@ enum State {
 impl Side {
     fn new() -> Self {
         Self {
-            slots: Vec::new(),
+            chunk: Chunk::default(),
             retirements: 0,
-            chunk: CHUNK_FIRST,
+            count: CHUNK_FIRST,
             state: State::Fresh,
             from: Vec::new(),
-            onward: Vec::new(),
         }
     }
 
     /// Begins anew at the bound of what is left.
     fn rewind(&mut self) {
-        self.slots.clear();
+        self.chunk.slots.clear();
         self.state = State::Fresh;
     }
 
@@ -186,16 +185,16 @@ impl<'a, M: Medium> Range<'a, M> {
             State::Onward => Bound::Included(&side.from[..]),
             State::Fresh | State::Last => bytes(begin),
         };
-        let (keys, slots, onward) = (&Ahead(self.core), &mut side.slots, &mut side.onward);
+        let keys = &Ahead(self.core);
         let more = if reverse {
-            self.index.backward(from, bytes(until), side.chunk, keys, guard, slots, onward)
+            self.index.backward((bytes(until), from), side.count, keys, guard, &mut side.chunk)
         } else {
-            self.index.forward(from, bytes(until), side.chunk, keys, guard, slots, onward)
+            self.index.forward((from, bytes(until)), side.count, keys, guard, &mut side.chunk)
         };
-        slots.reverse();
-        std::mem::swap(&mut side.from, &mut side.onward);
+        side.chunk.slots.reverse();
+        std::mem::swap(&mut side.from, &mut side.chunk.onward);
         side.state = if more { State::Onward } else { State::Last };
-        side.chunk = (side.chunk * 2).min(CHUNK_MAX);
+        side.count = (side.count * 2).min(CHUNK_MAX);
         side.retirements = retirements;
     }
 
@@ -204,12 +203,12 @@ impl<'a, M: Medium> Range<'a, M> {
         // Acquire: pairs with the Release where a block is retired. Pinned, so what it says of this moment stays true.
         let retirements = self.core.compaction.retirements.load(Acquire);
         let side = if reverse { &mut self.back } else { &mut self.front };
-        if side.retirements != retirements && !side.slots.is_empty() {
+        if side.retirements != retirements && !side.chunk.slots.is_empty() {
             side.rewind();
         }
         loop {
             let side = if reverse { &mut self.back } else { &mut self.front };
-            let Some(slot) = side.slots.pop() else {
+            let Some(slot) = side.chunk.slots.pop() else {
                 if side.state == State::Last {
                     side.end();
                     return None;

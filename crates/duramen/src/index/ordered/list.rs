@@ -68,15 +68,15 @@ impl OrderedIndex {
             node.fetch_leaf();
             loop {
                 let Some(version) = node.settled() else { continue 'again };
-                match node.next(0, guard) {
-                    Some(next) if is_by(next) => {
-                        if !next.is_gone() {
-                            node = next;
-                            node.fetch_leaf();
-                        }
+                match node.next(0, guard).filter(|next| is_by(next)) {
+                    // It was unlinked since.
+                    Some(next) if next.is_gone() => {}
+                    Some(next) => {
+                        node = next;
+                        node.fetch_leaf();
                     }
-                    _ if node.is_still(version) => return At { node, version },
-                    _ => {}
+                    None if node.is_still(version) => return At { node, version },
+                    None => {}
                 }
             }
         }

@@ -63,6 +63,7 @@ use stripes::Stripes;
 
 pub(crate) use locked::{Locked, Place};
 pub(in crate::index) use node::Node;
+pub(crate) use walk::Chunk;
 
 // In a model of `crate::models` a handful of keys must fill a leaf.
 /// With prefixes, versions and order these are four lines.

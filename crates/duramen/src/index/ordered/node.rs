@@ -119,11 +119,13 @@ pub(super) enum Seen<T> {
 impl Node {
     /// The link of a level below the height.
     fn link(&self, level: usize) -> &AtomicPtr<Node> {
-        match self.links.get(level) {
-            Some(link) => link,
-            // SAFETY: a tower has `height - LEVELS_INLINE` links, is there before the node is linked, and goes with it.
-            None => unsafe { &*self.tower.load(Relaxed).add(level - LEVELS_INLINE) },
+        if let Some(link) = self.links.get(level) {
+            return link;
         }
+        // SAFETY: a tower has `height - LEVELS_INLINE` links.
+        let link = unsafe { self.tower.load(Relaxed).add(level - LEVELS_INLINE) };
+        // SAFETY: it is there before the node is linked, and goes with it (invariant 2).
+        unsafe { &*link }
     }
 
     /// The node behind this one on a level below the height.

@@ -1,6 +1,6 @@
 //! The ordered index by itself: the location of a key's record is its number in a list of keys.
 
-use super::OrderedIndex;
+use super::{Chunk, OrderedIndex};
 use crate::index::{Hasher, KeyBytes, Keys, Slot};
 use crate::sync::reclaim;
 use duramen_media::Offset;
@@ -86,22 +86,23 @@ fn walk(
     chunk: usize,
     reverse: bool,
 ) -> Vec<(Vec<u8>, u64)> {
-    let (mut all, mut onward) = (Vec::new(), Vec::new());
+    let mut all = Vec::new();
     let mut bound: Bound<Vec<u8>> = if reverse { to } else { from }.map(<[u8]>::to_vec);
     loop {
         let guard = reclaim::pin();
-        let mut slots = Vec::new();
+        let mut found = Chunk::default();
         let start = bound.as_ref().map(|key| &key[..]);
         let more = if reverse {
-            index.backward(start, from, chunk, log, &guard, &mut slots, &mut onward)
+            index.backward((from, start), chunk, log, &guard, &mut found)
         } else {
-            index.forward(start, to, chunk, log, &guard, &mut slots, &mut onward)
+            index.forward((start, to), chunk, log, &guard, &mut found)
         };
+        let Chunk { slots, onward } = found;
         all.extend(slots.iter().map(|slot| (log.key_at(slot.location()).to_vec(), slot.location().0)));
         if !more {
             break;
         }
-        bound = if reverse { Excluded(onward.clone()) } else { Included(onward.clone()) };
+        bound = if reverse { Excluded(onward) } else { Included(onward) };
     }
     let is_in = |key: &[u8]| {
         let begun = match from {

@@ -24,6 +24,17 @@ use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::reclaim::Guard;
 use std::ops::Bound;
 
+/// Where a walk begins and ends.
+pub(crate) type Bounds<'k> = (Bound<&'k [u8]>, Bound<&'k [u8]>);
+
+/// What a walk found.
+#[derive(Default)]
+pub(crate) struct Chunk {
+    pub slots: Vec<Slot>,
+    /// The key to go on from.
+    pub onward: Vec<u8>,
+}
+
 /// What of a leaf a walk needs.
 struct Seen<'g> {
     slots: [Slot; LEAF_SLOTS],
@@ -64,19 +75,18 @@ fn see<'g>(node: &Node, at: Option<u64>, guard: &'g Guard) -> Option<Seen<'g>> {
 }
 
 impl OrderedIndex {
-    /// Appends to `slots` about `count` slots of keys from `from` on, ascending, and puts the key to go on from (itself
-    /// included) into `onward`; false when there is none up to `end`. Each record is told to `fetch` as soon as it is known.
-    /// Behind the end more slots may follow.
+    /// Appends about `count` slots of keys, ascending, and says from which key on there are more, itself included; false
+    /// when there are none up to the end. Records are fetched as soon as they are known. The last slots may lie behind
+    /// the end.
     pub(crate) fn forward(
         &self,
-        from: Bound<&[u8]>,
-        end: Bound<&[u8]>,
+        (from, end): Bounds<'_>,
         count: usize,
         keys: &impl KeyBytes,
         guard: &Guard,
-        slots: &mut Vec<Slot>,
-        onward: &mut Vec<u8>,
+        chunk: &mut Chunk,
     ) -> bool {
+        let Chunk { slots, onward } = chunk;
         let (key, above) = match from {
             Bound::Included(key) => (key, false),
             Bound::Excluded(key) => (key, true),
@@ -120,17 +130,17 @@ impl OrderedIndex {
         }
     }
 
-    /// The same, descending, from `from` down: the key to go on from is then excluded.
+    /// The same, descending from the end: the key to go on from is then excluded, and the last slots may lie before the
+    /// beginning.
     pub(crate) fn backward(
         &self,
-        from: Bound<&[u8]>,
-        end: Bound<&[u8]>,
+        (end, from): Bounds<'_>,
         count: usize,
         keys: &impl KeyBytes,
         guard: &Guard,
-        slots: &mut Vec<Slot>,
-        onward: &mut Vec<u8>,
+        chunk: &mut Chunk,
     ) -> bool {
+        let Chunk { slots, onward } = chunk;
         let end = match end {
             Bound::Included(end) | Bound::Excluded(end) => Some(Sought::new(end)),
             Bound::Unbounded => None,
