@@ -86,6 +86,9 @@ enum Check {
         /// The store's durability
         #[arg(long, value_enum, default_value = "every-write")]
         durability: torture::Durability,
+        /// How keys are found: hash or ordered
+        #[arg(long, default_value_t = duramen::IndexKind::Hash)]
+        index: duramen::IndexKind,
         /// Repeats the operations and pauses of an earlier run [default: from the clock]
         #[arg(long)]
         seed: Option<u64>,
@@ -230,9 +233,11 @@ fn run(check: Check) -> Result<bool> {
             let settings = side_by_side::Settings { duramen, redis, only, record, random, seed };
             side_by_side::run(&repository(), settings)
         }
-        Check::Torture { seconds, medium, durability, seed, writers, part, duramen } => {
+        Check::Torture { seconds, medium, durability, index, seed, writers, part, duramen } => {
             let seed = seed.unwrap_or_else(random::fresh_seed);
-            torture::run(&torture::Settings { seconds, medium, durability, seed, writers, part, duramen })
+            let settings =
+                torture::Settings { seconds, medium, durability, index, seed, writers, part, duramen };
+            torture::run(&settings)
         }
         Check::PowerCut { cuts, medium, durability, seed, writers, accelerator, duramen, fault } => {
             let seed = seed.unwrap_or_else(random::fresh_seed);

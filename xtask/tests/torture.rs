@@ -46,3 +46,13 @@ fn writers_in_a_killed_process_on_a_file_lose_nothing() -> io::Result<()> {
 fn commits_of_a_killed_process_are_kept_as_a_prefix() -> io::Result<()> {
     torture(&["--part", "library", "--medium", "shm", "--durability", "manual"])
 }
+
+#[test]
+fn clients_of_a_killed_server_with_an_ordered_index_lose_nothing() -> io::Result<()> {
+    torture(&["--part", "sockets", "--medium", "shm", "--index", "ordered"])
+}
+
+#[test]
+fn writers_in_a_killed_process_with_an_ordered_index_lose_nothing() -> io::Result<()> {
+    torture(&["--part", "library", "--medium", "file", "--durability", "interval", "--index", "ordered"])
+}

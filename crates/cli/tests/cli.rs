@@ -43,6 +43,18 @@ fn values_are_put_read_listed_and_removed() {
     assert_eq!(ends(dir, 1, &["get", "other"]), "");
     assert_eq!(ends(dir, 0, &["scan", "--prefix", "gree"]), "greeting\n");
     assert_eq!(ends(dir, 0, &["scan", "--db", "3"]), "other\n");
+    for key in ["ash", "beech", "birch", "oak"] {
+        ends(dir, 0, &["put", "--db", "4", key, "tree"]);
+    }
+    let scan = |args: &[&str]| ends(dir, 0, &[&["scan", "--db", "4"], args].concat());
+    assert_eq!(scan(&[]), "ash\nbeech\nbirch\noak\n");
+    assert_eq!(scan(&["--from", "b", "--to", "oak"]), "beech\nbirch\n");
+    assert_eq!(scan(&["--reverse", "--to", "oak", "--limit", "2"]), "birch\nbeech\n");
+    assert_eq!(scan(&["--reverse", "--from", "beech"]), "oak\nbirch\nbeech\n");
+    assert_eq!(scan(&["--prefix", "b", "--from", "bf"]), "birch\n");
+    for key in ["ash", "beech", "birch", "oak"] {
+        ends(dir, 0, &["del", "--db", "4", key]);
+    }
     assert!(ends(dir, 0, &["stats"]).contains("\nkeys 2\n"));
     assert_eq!(ends(dir, 0, &["del", "greeting", "nothing"]), "1\n");
     assert_eq!(ends(dir, 1, &["del", "greeting"]), "0\n");

@@ -4,7 +4,7 @@ use crate::audit;
 use crate::oracle::{Allowed, Entry, State};
 use crate::session::value;
 use crate::setup::{Promise, Setup};
-use duramen::{Batch, Meta, StoreOn};
+use duramen::{Batch, IndexKind, Meta, StoreOn};
 use duramen_media::sim::{Memory, Rng, SimMedium};
 use std::sync::Arc;
 
@@ -55,11 +55,38 @@ pub fn read_all(setup: &Setup, store: &Sim, exact: bool, like: Option<&Allowed>)
             return Err(format!("key {key}: a scan and a get differ"));
         }
     }
+    if setup.index == IndexKind::Ordered {
+        check_order(setup, store, &state)?;
+    }
     let count = state.iter().flatten().count() as u64;
     if exact && store.len() != count {
         return Err(format!("the store says it has {} keys, it shows {count}", store.len()));
     }
     Ok(state)
+}
+
+/// Iterates from both ends, and compares with what was read otherwise.
+fn check_order(setup: &Setup, store: &Sim, state: &State) -> Result<(), String> {
+    let mut sorted: Vec<usize> = (0..setup.keys.len()).filter(|&key| state[key].is_some()).collect();
+    sorted.sort_by_key(|&key| &setup.keys[key]);
+    for reverse in [false, true] {
+        let mut range = store.range(..).map_err(|error| format!("range: {error}"))?;
+        let mut wanted = sorted.iter();
+        while let Some(value) = if reverse { range.next_back() } else { range.next() } {
+            let value = value.map_err(|error| format!("range: {error}"))?;
+            let key = if reverse { wanted.next_back() } else { wanted.next() };
+            let agree = key.is_some_and(|&key| {
+                setup.keys[key] == value.key() && state[key].as_ref().is_some_and(|e| is_entry(&value, e))
+            });
+            if !agree {
+                return Err(format!("an iterator shows {:02x?}, wanted key {key:?}", value.key()));
+            }
+        }
+        if wanted.next().is_some() {
+            return Err("an iterator ends before the last key".into());
+        }
+    }
+    Ok(())
 }
 
 /// Opens an image and compares what it holds.

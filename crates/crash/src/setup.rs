@@ -2,7 +2,7 @@
 
 use crate::phases::Trace;
 use duramen::tuning::Tuning;
-use duramen::{Durability, Options};
+use duramen::{Durability, IndexKind, Options};
 use duramen_media::sim::{Model, Rng};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -115,6 +115,8 @@ pub struct Setup {
     pub unit_bytes: u32,
     /// The most bytes of the medium.
     pub len_max: u64,
+    /// How keys are found. Recovery of one image may choose the other kind: the bytes know of none.
+    pub index: IndexKind,
     /// Hash bits that count.
     pub hash_mask: u64,
     /// Keys that are ever written.
@@ -174,9 +176,14 @@ impl Setup {
             (_, true) => 80 + rng.below(80),
             _ => 20 + rng.below(60),
         };
+        // From its own source, so that seeds keep the runs that they had.
+        let mut own = Rng::new(seed ^ 0x006f_7264_6572_6564);
+        let index = if own.one_in(2) { IndexKind::Ordered } else { IndexKind::Hash };
+        tuning.leaf_slots = 2 + own.below(3) as usize;
         let mut setup = Self {
             seed,
             case,
+            index,
             unit_bytes: unit_bytes as u32,
             len_max: (units * unit_bytes).next_multiple_of(4096),
             hash_mask,
@@ -305,6 +312,9 @@ impl Setup {
             recovery_threads: 1,
             background: false,
             clock: Some(Arc::new(move || clock.load(Relaxed))),
+            index: self.index,
+            // So few that keys displace each other.
+            index_cache_slots: 8,
             hash_mask: self.hash_mask,
             tuning: self.tuning.clone(),
             // Of a small store the head alone is a large part.
@@ -339,9 +349,10 @@ impl Setup {
     #[must_use]
     pub fn describe(&self) -> String {
         format!(
-            "seed {} {}: units of {} bytes, medium of {} KiB, {} keys, {} ops, hash mask {:#x}",
+            "seed {} {}, index {}: units of {} bytes, medium of {} KiB, {} keys, {} ops, hash mask {:#x}",
             self.seed,
             self.case.name,
+            self.index,
             self.unit_bytes,
             self.len_max >> 10,
             self.keys.len(),

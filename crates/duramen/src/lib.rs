@@ -26,6 +26,7 @@
 //! | many writes from one thread | [`Store::writer`] → [`Writer`] |
 //! | several keys at once, or on a condition | [`Batch`] → [`Writer::apply`], [`Writer::compare_and_swap`] |
 //! | one drain for many writes | [`Writer::group`] and [`Writer::settle`] |
+//! | keys in order, ranges, prefixes | [`IndexKind::Ordered`] → [`Store::range`], [`Store::prefix`] |
 //! | plain structs as keys and values | [`TypedStore`] |
 
 mod batch;
@@ -46,6 +47,7 @@ pub mod mutants;
 #[cfg(not(feature = "mutants"))]
 mod mutants;
 mod options;
+mod range;
 mod reader;
 mod recovery;
 #[cfg(feature = "schedule")]
@@ -67,7 +69,8 @@ pub use duramen_media::{Create, MediumKind, PersistStep};
 pub use erase::erase;
 pub use error::{Error, ErrorKind, Result};
 pub use format::FORMAT_VERSION;
-pub use options::{Clock, Durability, OnProgress, Options, Progress};
+pub use options::{Clock, Durability, IndexKind, OnProgress, Options, Progress};
+pub use range::Range;
 pub use reader::{Cursor, Meta, Stamp, Value};
 pub use recovery::Summary;
 pub use stats::Stats;

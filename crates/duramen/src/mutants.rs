@@ -100,6 +100,18 @@ pub enum Mutant {
     BatchShownInParts,
     /// Writers enter an epoch while others are still in the one before.
     EpochsOverlap,
+    /// Writers of one key do not wait for each other, in the ordered index.
+    StripeNotLocked,
+    /// A leaf is changed without its lock.
+    LeafNotLocked,
+    /// A reader does not look again whether the leaf that it read has changed.
+    LeafNotLookedAtAgain,
+    /// Slots of a leaf are moved and its version does not tell.
+    LeafChangedUnmarked,
+    /// A node that is gone stays linked above level 0.
+    NodeLeftLinked,
+    /// A node that is gone is used again while readers are in it.
+    NodeReusedAtOnce,
 }
 
 /// Whether `mutant` is to misbehave.
@@ -131,7 +143,7 @@ mod planting {
     }
 
     /// Those that the models of `cargo xtask loom` find.
-    pub const MODELLED: [Mutant; 13] = [
+    pub const MODELLED: [Mutant; 19] = [
         Mutant::BucketNotLocked,
         Mutant::OverflowNotMarked,
         Mutant::SplitWithoutLocks,
@@ -145,6 +157,12 @@ mod planting {
         Mutant::SealedTooEarly,
         Mutant::GrownTwice,
         Mutant::SpaceNotLookedForAgain,
+        Mutant::StripeNotLocked,
+        Mutant::LeafNotLocked,
+        Mutant::LeafNotLookedAtAgain,
+        Mutant::LeafChangedUnmarked,
+        Mutant::NodeLeftLinked,
+        Mutant::NodeReusedAtOnce,
     ];
 
     /// Those that the crash driver finds.

@@ -21,6 +21,46 @@ pub enum Durability {
     Manual,
 }
 
+/// How keys are found. A property of the open, not of the bytes: the log is the same, and each open rebuilds the index
+/// that it asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IndexKind {
+    /// By their hashes: the fastest point reads and writes, and some 12 bytes of DRAM for each key.
+    #[default]
+    Hash,
+    /// In their order: ranges, prefixes, first and last as well. Some 40 bytes for each key, and the cache.
+    Ordered,
+}
+
+impl IndexKind {
+    /// Its name, as [`str::parse`] takes it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Hash => "hash",
+            Self::Ordered => "ordered",
+        }
+    }
+}
+
+impl std::fmt::Display for IndexKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl std::str::FromStr for IndexKind {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "hash" => Ok(Self::Hash),
+            "ordered" => Ok(Self::Ordered),
+            _ => Err(Error::invalid(format!("index \"{text}\" is unknown; there are hash and ordered"))),
+        }
+    }
+}
+
 /// What recovery has done so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Progress {
@@ -55,6 +95,11 @@ pub struct Options {
     pub create: Create,
     /// When a write survives a power failure. Default `EveryWrite`.
     pub durability: Durability,
+    /// How keys are found. Default `Hash`. Any open may choose anew.
+    pub index: IndexKind,
+    /// Slots of the ordered index's cache of references from hashes to places: a point read whose key is there needs no
+    /// descent. 8 bytes each, rounded up to a power of two, 0 for none. Default 2^20. Ignored with `Hash`.
+    pub index_cache_slots: usize,
     /// The most bytes that the store may take on the medium. Default 1 TiB; at most 16 TiB. Only
     /// address space is reserved. Ignored on devices, which have a size.
     pub len_max: u64,
@@ -103,6 +148,8 @@ impl Default for Options {
             medium: MediumKind::Auto,
             create: Create::OpenOrCreate,
             durability: Durability::EveryWrite,
+            index: IndexKind::Hash,
+            index_cache_slots: crate::index::ordered::CACHE_SLOTS,
             len_max: 1 << 40,
             unit_bytes: None,
             persist_step: None,
@@ -127,6 +174,7 @@ impl std::fmt::Debug for Options {
         f.debug_struct("Options")
             .field("medium", &self.medium)
             .field("durability", &self.durability)
+            .field("index", &self.index)
             .field("len_max", &self.len_max)
             .field("unit_bytes", &self.unit_bytes)
             .field("persist_step", &self.persist_step)

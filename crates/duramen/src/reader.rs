@@ -334,7 +334,7 @@ impl<M: Medium> Core<M> {
         let hash = self.hasher.hash(key);
         // As `look_up`, but that nothing is carried further than it must be: a lookup that is short enough
         // overlaps its cache misses with those of the next.
-        let found = self.index.find_with(hash, &guard, |slot| {
+        let found = self.index.find_with(hash, key, &guard, |slot| {
             self.fetch_ahead(slot.location());
             self.record_of(slot, key)
         });
@@ -363,7 +363,7 @@ impl<M: Medium> Core<M> {
         guard: Guard,
         owed: Option<&Owed>,
     ) -> Result<Looked<'_>> {
-        let found = self.index.find_with(hash, &guard, |slot| {
+        let found = self.index.find_with(hash, key, &guard, |slot| {
             self.fetch_ahead(slot.location());
             self.record_of(slot, key)
         });
@@ -390,7 +390,7 @@ impl<M: Medium> Core<M> {
             if slot.is_pending() {
                 if record.head.is_member() {
                     backoff.wait();
-                    let again = self.index.find_with(hash, &guard, |slot| self.record_of(slot, key));
+                    let again = self.index.find_with(hash, key, &guard, |slot| self.record_of(slot, key));
                     let Some(again) = again else { return Ok(Looked::Absent(Stamp::NEVER)) };
                     found = again;
                     continue;
@@ -406,7 +406,7 @@ impl<M: Medium> Core<M> {
                 // An update in place marks its slot before it stores: what we copied is durable
                 // unless the mark is there now.
                 let guard = reclaim::pin();
-                let now = self.index.find(hash, &guard, |slot| slot.location() == record.at);
+                let now = self.index.find(hash, key, &guard, |slot| slot.location() == record.at);
                 if now.is_some_and(Slot::is_pending) {
                     self.help(&record, owed.is_none());
                 }
@@ -468,7 +468,10 @@ impl<M: Medium> Core<M> {
                 self.index.prefetch(*hash, &guard);
             }
             for &hash in &hashes[..keys.len()] {
-                if let Some(at) = self.index.candidate(hash, &guard) {
+                self.index.prefetch_more(hash, &guard);
+            }
+            for (key, &hash) in keys.iter().zip(&hashes) {
+                if let Some(at) = self.index.candidate(hash, || key, &guard) {
                     self.medium.prefetch(at);
                 }
             }
@@ -483,7 +486,10 @@ impl<M: Medium> Core<M> {
             self.index.prefetch(hash, &guard);
         }
         for &hash in &hashes {
-            if let Some(at) = self.index.candidate(hash, &guard) {
+            self.index.prefetch_more(hash, &guard);
+        }
+        for (key, &hash) in keys.iter().zip(&hashes) {
+            if let Some(at) = self.index.candidate(hash, || key, &guard) {
                 self.fetch_ahead(at);
             }
         }
@@ -491,6 +497,29 @@ impl<M: Medium> Core<M> {
             .zip(hashes)
             .map(|(key, hash)| Ok(self.look_up(key, hash, reclaim::pin(), None)?.value()))
             .collect()
+    }
+
+    /// What a slot that a walk found leads to, if it may be shown; `owed` as in `look_up`. The caller has been pinned since
+    /// before it read the slot.
+    #[inline]
+    pub(crate) fn show(&self, slot: Slot, owed: Option<&Owed>) -> Result<Option<Value<'_>>> {
+        let record = self.record(slot.location());
+        // What is not yet settled takes the ordinary way, also what is absent: that too is an answer.
+        let waits = match owed {
+            None => self.epochs.must_wait(record.head.epoch()),
+            Some(_) => self.epochs.in_use(),
+        };
+        let settled = !slot.is_pending() && !waits;
+        if settled && slot.is_tombstone() {
+            return Ok(None);
+        }
+        // A cell may be under an update that is not durable: its slot says so then, and has to be looked at once more.
+        if !settled || record.head.is_cell() && self.groups_mark_pending() {
+            let key = record.key();
+            return Ok(self.look_up(key, self.hasher.hash(key), reclaim::pin(), owed)?.value());
+        }
+        let shown = !self.is_expired(record.expires_at());
+        Ok(shown.then(|| self.value(record, reclaim::pin())))
     }
 
     pub(crate) fn scan(
@@ -508,21 +537,7 @@ impl<M: Medium> Core<M> {
             slots.clear();
             cursor = self.index.scan(cursor, &guard, &mut |slot| slots.push(slot));
             for &slot in &slots {
-                let record = self.record(slot.location());
-                // What is not yet settled takes the ordinary way, also what is absent: that too is an answer.
-                let settled = !slot.is_pending() && !self.epochs.must_wait(record.head.epoch());
-                if settled && slot.is_tombstone() {
-                    continue;
-                }
-                let value = if !settled || record.head.is_cell() {
-                    let key = record.key();
-                    self.look_up(key, self.hasher.hash(key), reclaim::pin(), None)?.value()
-                } else if self.is_expired(record.expires_at()) {
-                    None
-                } else {
-                    Some(self.value(record, reclaim::pin()))
-                };
-                if let Some(value) = value {
+                if let Some(value) = self.show(slot, None)? {
                     visit(&value);
                     visited += 1;
                 }

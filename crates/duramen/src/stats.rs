@@ -25,10 +25,16 @@ pub struct Stats {
     pub unit_bytes: u64,
     /// DRAM that the index takes.
     pub index_bytes: u64,
-    /// Segments of the index that were split since the store was opened, recovery included.
+    /// Segments or leaves of the index that were split since the store was opened, recovery included.
     pub index_splits: u64,
-    /// How often the index's directory doubled since then.
+    /// How often the hash index's directory doubled since then.
     pub index_doublings: u64,
+    /// Leaves of the ordered index that became one with a neighbour since then.
+    pub index_merges: u64,
+    /// Point lookups that the ordered index answered by way of its cache, without a descent.
+    pub index_cache_hits: u64,
+    /// Point lookups for which it had to descend.
+    pub index_cache_misses: u64,
     /// Writers, the store's own included.
     pub writers: u64,
     /// Bytes of records appended since the store was opened.
@@ -65,7 +71,7 @@ impl Stats {
         let used_bytes = (units - free) * core.unit_bytes;
         let compaction = &core.compaction;
         let guard = reclaim::pin();
-        let (index_splits, doublings) = core.index.grown(&guard);
+        let index = core.index.numbers(&guard);
         Self {
             keys: totals.keys,
             medium_bytes: core.medium.len(),
@@ -74,9 +80,12 @@ impl Stats {
             dead_bytes: totals.dead_bytes,
             free_bytes: free * core.unit_bytes,
             unit_bytes: core.unit_bytes,
-            index_bytes: core.index.bytes(&guard),
-            index_splits,
-            index_doublings: u64::from(doublings),
+            index_bytes: index.bytes,
+            index_splits: index.splits,
+            index_doublings: index.doublings,
+            index_merges: index.merges,
+            index_cache_hits: index.cache_hits,
+            index_cache_misses: index.cache_misses,
             writers: totals.writers,
             written_bytes: totals.written_bytes,
             compactions: compaction.rounds.load(Relaxed),

@@ -4,18 +4,19 @@ use crate::compaction::Compaction;
 use crate::epoch::{Activity, Epochs, lock};
 use crate::format::superblock::{Found, Regime, Superblock};
 use crate::format::{HEAD_BYTES, Unit, block, u64_at};
-use crate::index::hash::HashIndex;
-use crate::index::{Hasher, Keys, MEDIUM_BYTES_MAX};
+use crate::index::either::Index;
+use crate::index::{Hasher, KeyBytes, Keys, MEDIUM_BYTES_MAX};
 use crate::log::appender::OpenBlock;
 use crate::log::blocks::{Blocks, Use};
 use crate::log::read;
 use crate::log::space::{AMPLE_BYTES_MAX, Purpose, RESERVE_UNITS, Space};
 use crate::mutants::{Mutant, planted};
-use crate::options::{Clock, Durability, Options};
+use crate::options::{Clock, Durability, IndexKind, Options};
 use crate::reader::{Cursor, Value};
 use crate::recovery::{self, Recovered};
 use crate::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 use crate::sync::atomic::{AtomicBool, AtomicU64};
+use crate::sync::reclaim;
 use crate::sync::thread::JoinHandle;
 use crate::sync::time::Instant;
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -52,7 +53,7 @@ const GROWTH_RETRY_MILLIS: u64 = 1000;
 pub(crate) struct Core<M: Medium> {
     pub medium: M,
     pub hasher: Hasher,
-    pub index: HashIndex,
+    pub index: Index,
     pub blocks: Blocks,
     pub epochs: Epochs,
     pub compaction: Compaction,
@@ -465,6 +466,12 @@ impl<M: Medium> Keys for Core<M> {
     }
 }
 
+impl<M: Medium> KeyBytes for Core<M> {
+    fn key_at(&self, at: Offset) -> &[u8] {
+        self.record(at).key()
+    }
+}
+
 /// Writes the headers of free units, one each, not drained.
 pub(crate) fn write_free_headers<M: Medium>(medium: &M, unit_bytes: u64, from: u32, units: u32) {
     for unit in from..from + units {
@@ -776,7 +783,7 @@ impl<M: Medium> StoreOn<M> {
     /// A cursor at a place that `random` picks, for [`StoreOn::scan`].
     #[must_use]
     pub fn cursor_at(&self, random: u64) -> Cursor {
-        HashIndex::cursor_at(random)
+        self.core().index.cursor_at(random, &reclaim::pin())
     }
 
     /// Calls `visit` for every live entry: each key that is present during the whole call exactly once or,
@@ -857,6 +864,15 @@ impl<M: Medium> StoreOn<M> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// How keys are found.
+    #[must_use]
+    pub fn index_kind(&self) -> IndexKind {
+        match self.core().index {
+            Index::Hash(_) => IndexKind::Hash,
+            Index::Ordered(_) => IndexKind::Ordered,
+        }
     }
 
     /// The durability asked for.

@@ -35,6 +35,8 @@ pub struct Tuning {
     /// Keys of an index segment from which on it may split. Hashes that agree in many leading bits must not
     /// be split early: the directory would double for each of those bits.
     pub split_count_min: u32,
+    /// Slots of a leaf of the ordered index, from 2 to 14.
+    pub leaf_slots: usize,
     /// The first units of a new store, beyond the head.
     pub units_initial: u32,
     /// The least that a store grows by, in bytes.
@@ -49,6 +51,7 @@ impl Default for Tuning {
     fn default() -> Self {
         Self {
             split_count_min: crate::index::hash::SPLIT_COUNT_MIN,
+            leaf_slots: usize::MAX,
             units_initial: crate::store::UNITS_INITIAL,
             growth_bytes_min: crate::store::GROWTH_BYTES_MIN,
             compaction_bytes_min: None,

@@ -31,7 +31,7 @@ use crate::epoch::Activity;
 use crate::format::Epoch;
 use crate::format::record::{BATCH_BYTES_MAX, HEADER_BYTES, Kind, body_crc, record_bytes};
 use crate::index::Slot;
-use crate::index::hash::Locked;
+use crate::index::either::Locked;
 use crate::log::appender::{Appender, Fields, STAGE_BYTES_MIN, member};
 use crate::log::space::Purpose;
 use crate::mutants::{Mutant, planted};
@@ -209,7 +209,7 @@ impl<M: Medium> Pen<M> {
     ) -> (Wrote, bool, Option<u64>) {
         let (value, meta) = new.unwrap_or_default();
         let locked = core.index.lock(hash, guard);
-        let candidate = locked.candidate();
+        let candidate = locked.candidate(key);
         if let Some(at) = candidate {
             core.medium.prefetch(at);
             core.medium.prefetch(at.plus(HEADER_BYTES + key.len() as u64));
@@ -232,8 +232,8 @@ impl<M: Medium> Pen<M> {
         // Before it is looked at what is there, so that the miss of the old record and the write-back of the
         // new one overlap.
         let ahead = ahead.then(|| append(&mut self.appender, locked.next_version()));
-        let found = locked.find_with(|slot| Some((slot, core.record_of(slot, key)?)));
-        let old = found.map(|(_, (slot, record))| Old::new(core, slot, record));
+        let found = locked.find_with(key, |slot| Some((slot, core.record_of(slot, key)?)));
+        let old = found.as_ref().map(|&(_, (slot, record))| Old::new(core, slot, record));
         let present = old.as_ref().is_some_and(|old| old.present);
         let changed = match want {
             Want::Stamp(stamp) => stamp != old.as_ref().map_or(Stamp::NEVER, |old| core.stamp(&old.record)),
@@ -274,7 +274,7 @@ impl<M: Medium> Pen<M> {
                 place.set(slot.with_stale(place.get().stale() + more));
                 false
             }
-            None => locked.insert(slot),
+            None => locked.insert(key, slot, core),
         };
         drop(locked);
         if let Some(old) = &old {
@@ -427,10 +427,10 @@ impl<M: Medium> Pen<M> {
             let slot = Slot::new(appended.at.plus(HEADER_BYTES + at))
                 .with_tombstone(*kind == Kind::Tombstone)
                 .with_pending(!planted(Mutant::BatchShownInParts));
-            match locks[*i].find(|slot| core.is_key_at(slot, order[*i])) {
+            match locks[*i].find(order[*i], |slot| core.is_key_at(slot, order[*i])) {
                 Some(place) => place.set(slot.with_stale(place.get().stale() + 1)),
                 None => {
-                    if locks[*i].insert(slot) {
+                    if locks[*i].insert(order[*i], slot, core) {
                         applied.crowded.push(*i);
                     }
                 }
@@ -439,7 +439,7 @@ impl<M: Medium> Pen<M> {
         }
         for (i, at, _, old) in &writes {
             let location = appended.at.plus(HEADER_BYTES + at);
-            if let Some(place) = locks[*i].find(|slot| slot.location() == location) {
+            if let Some(place) = locks[*i].find(order[*i], |slot| slot.location() == location) {
                 place.set(place.get().with_pending(false));
             }
             self.appender.count_live(core.record(location).head.record_bytes());
@@ -521,7 +521,7 @@ fn compared<M: Medium>(core: &Core<M>, key: &[u8], hash: u64, want: Want, guard:
 
 /// The key's stamp, which may be another at once.
 fn stamp_unlocked<M: Medium>(core: &Core<M>, key: &[u8], hash: u64, guard: &Guard) -> Stamp {
-    let found = core.index.find(hash, guard, |slot| core.is_key_at(slot, key));
+    let found = core.index.find(hash, key, guard, |slot| core.is_key_at(slot, key));
     found.map_or(Stamp::NEVER, |slot| core.stamp(&core.record(slot.location())))
 }
 
@@ -529,9 +529,11 @@ fn stamp_unlocked<M: Medium>(core: &Core<M>, key: &[u8], hash: u64, guard: &Guar
 fn clear_pending<M: Medium>(core: &Core<M>, pending: impl Iterator<Item = (u64, Offset)>) {
     let guard = reclaim::pin();
     for (hash, at) in pending {
+        // The group's guard keeps the record. A hash index does without the key, and so without the record's line.
+        let key = if core.index.ordered().is_some() { core.record(at).key() } else { &[] };
         let locked = core.index.lock(hash, &guard);
         // Not found: overwritten meanwhile, or moved by the compactor, which drained it.
-        if let Some(place) = locked.find(|slot| slot.location() == at) {
+        if let Some(place) = locked.find(key, |slot| slot.location() == at) {
             place.set(place.get().with_pending(false));
         }
     }
@@ -563,7 +565,7 @@ impl<'a> Old<'a> {
 
     /// What is there in the locked bucket of `key`.
     fn find<M: Medium>(core: &'a Core<M>, locked: &Locked<'_>, key: &[u8]) -> Option<Self> {
-        let found = locked.find_with(|slot| Some((slot, core.record_of(slot, key)?)));
+        let found = locked.find_with(key, |slot| Some((slot, core.record_of(slot, key)?)));
         found.map(|(_, (slot, record))| Self::new(core, slot, record))
     }
 
@@ -594,6 +596,11 @@ impl<M: Medium> WriterOn<M> {
     #[must_use]
     pub fn store(&self) -> &StoreOn<M> {
         &self.store
+    }
+
+    /// What the group owes, if there is one.
+    pub(crate) fn owed(&self) -> Option<&Owed> {
+        self.pen.group.as_ref().map(|group| &group.owed)
     }
 
     /// The value of `key`, without copying it.

@@ -2,15 +2,29 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
 
-use duramen::{Batch, Durability, ErrorKind, MediumKind, Meta, Modified, Options, Store, Swap, Update};
+use duramen::{
+    Batch, Durability, ErrorKind, IndexKind, MediumKind, Meta, Modified, Options, Store, Swap, Update,
+};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Every configuration that tests run over: a name, and how to open.
-fn configurations() -> Vec<(&'static str, Options)> {
+/// Every configuration that tests run over: a name, and how to open. Each with both kinds of index.
+fn configurations() -> Vec<(String, Options)> {
+    let kinds = [IndexKind::Hash, IndexKind::Ordered];
+    let of_kind = |index| {
+        media().into_iter().map(move |(name, options)| {
+            let mut options = Options { index, index_cache_slots: 1 << 10, ..options };
+            options.tuning.leaf_slots = 4;
+            (format!("{name}, {index}"), options)
+        })
+    };
+    kinds.into_iter().flat_map(of_kind).collect()
+}
+
+fn media() -> Vec<(&'static str, Options)> {
     let small = Options { unit_bytes: Some(4096), background: false, ..Options::default() };
     let with = |medium, durability| Options { medium, durability, ..small.clone() };
     let interval = Durability::Interval(Duration::from_secs(3600));
@@ -42,7 +56,7 @@ fn for_each_store(test: impl Fn(&str, &Options, &Path)) {
         } else {
             tempfile::tempdir().unwrap()
         };
-        test(name, &options, &dir.path().join("store"));
+        test(&name, &options, &dir.path().join("store"));
     }
 }
 

@@ -178,3 +178,43 @@ fn replies_can_be_switched_off() {
     client.0.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     assert!(std::io::Read::read(&mut client.0, &mut [0]).is_err());
 }
+
+#[test]
+fn an_ordered_index_gives_keys_in_order_and_a_scan_misses_none_among_deletes() {
+    let server = Server::with(|config| config.index = duramen::IndexKind::Ordered);
+    let mut client = server.client();
+    for key in ["b:2", "a:1", "b:1", "c", "b:3"] {
+        client.says(&format!("set {key} v"), "+OK\r\n");
+    }
+    client.says("keys b:*", "*3\r\n$3\r\nb:1\r\n$3\r\nb:2\r\n$3\r\nb:3\r\n");
+    client.says("keys b:?", "*3\r\n$3\r\nb:1\r\n$3\r\nb:2\r\n$3\r\nb:3\r\n");
+    client.says("keys nothing*", "*0\r\n");
+    client.says("select 1", "+OK\r\n");
+    for n in 0..2000 {
+        client.says(&format!("set key:{n:04} v"), "+OK\r\n");
+    }
+    // What a client does to empty a keyspace; leaves merge behind the cursor, and under it.
+    let (mut cursor, mut seen) = ("0".to_owned(), std::collections::BTreeSet::new());
+    loop {
+        client.send(format!("scan {cursor} count 50\r\n"));
+        assert_eq!(client.line(), "*2");
+        client.line();
+        cursor = client.line();
+        let count: usize = client.line()[1..].parse().unwrap();
+        for _ in 0..count {
+            client.line();
+            seen.insert(client.line());
+        }
+        for key in
+            seen.iter().rev().take(count).filter(|key| !key.ends_with('7')).cloned().collect::<Vec<_>>()
+        {
+            client.send(format!("del {key}\r\n"));
+            client.line();
+        }
+        if cursor == "0" {
+            break;
+        }
+    }
+    assert_eq!(seen.len(), 2000);
+    client.says("dbsize", ":200\r\n");
+}

@@ -17,6 +17,12 @@ pub fn matches_ignore_case(pattern: &[u8], text: &[u8]) -> bool {
     run(pattern, text, true)
 }
 
+/// What every text that fits `pattern` begins with: the pattern up to the first byte that may stand for others.
+pub fn literal_prefix(pattern: &[u8]) -> &[u8] {
+    let end = pattern.iter().position(|byte| b"*?[\\".contains(byte));
+    &pattern[..end.unwrap_or(pattern.len())]
+}
+
 fn run(pattern: &[u8], text: &[u8], ignore_case: bool) -> bool {
     // Redis looks at the pattern only while there is text: only the empty pattern, and the `*` that
     // its callers treat apart, fit the empty text.

@@ -410,3 +410,36 @@ fn transactions_of_several_threads_are_as_if_one_after_the_other() {
     assert_eq!(moves, wanted);
     assert_eq!(keyspace.count(0, now()).keys, u64::from(ACCOUNTS) + 1);
 }
+
+#[test]
+fn scans_by_prefix_see_the_same_with_either_index_and_what_is_pending() {
+    for index in [duramen::IndexKind::Hash, duramen::IndexKind::Ordered] {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options { medium: MediumKind::Volatile, index, ..Options::default() };
+        let keyspace = Keyspace::open(options.open(dir.path().join("store")).unwrap(), 16).unwrap();
+        let mut worker = keyspace.worker().unwrap();
+        for n in 0..300 {
+            put(&mut worker, n as u8 % 2, &format!("key:{n:03}"), "v");
+        }
+        put(&mut worker, 0, "other", "v");
+        let mut found = vec![];
+        run(&mut worker, |txn| {
+            found.clear();
+            txn.put(0, b"key:019x", b"pending").unwrap();
+            txn.delete(0, b"key:014").unwrap();
+            txn.scan_prefix(0, b"key:01", |key, _| found.push(String::from_utf8(key.to_vec()).unwrap()))
+                .unwrap();
+        });
+        found.retain(|key| key.starts_with("key:01"));
+        found.sort();
+        assert_eq!(found, ["key:010", "key:012", "key:016", "key:018", "key:019x"], "{index}");
+        let mut all = keys(&mut worker, 1);
+        if index == duramen::IndexKind::Ordered {
+            assert!(all.is_sorted(), "a scan goes in the order of the keys");
+        }
+        all.sort();
+        all.dedup();
+        assert_eq!(all.len(), 150, "{index}");
+        assert!(worker.begin(now()).random_key(1).unwrap().is_some_and(|key| key.starts_with(b"key:")));
+    }
+}

@@ -29,6 +29,8 @@ pub struct Settings {
     #[arg(long)]
     pub durability: Durability,
     #[arg(long)]
+    pub index: duramen::IndexKind,
+    #[arg(long)]
     pub writers: usize,
     #[arg(long)]
     pub seed: u64,
@@ -46,14 +48,15 @@ pub fn journal_path(journals: &Path, writer: usize) -> PathBuf {
 }
 
 /// Opens the store as both parent and child do.
-pub fn open(path: &Path, medium: Medium, durability: Durability) -> Result<Store> {
-    let options = Options { medium: medium.kind(), durability: durability.of_store(), ..Options::default() };
+pub fn open(path: &Path, medium: Medium, durability: Durability, index: duramen::IndexKind) -> Result<Store> {
+    let durability = durability.of_store();
+    let options = Options { medium: medium.kind(), durability, index, ..Options::default() };
     options.open(path).attempt(|| format!("open the store {}", path.display()))
 }
 
 /// Writes until told to stop.
 pub fn run(settings: &Settings) -> Result<bool> {
-    let store = open(&settings.store, settings.medium, settings.durability)?;
+    let store = open(&settings.store, settings.medium, settings.durability, settings.index)?;
     let stop = AtomicBool::new(false);
     thread::scope(|scope| -> Result<()> {
         // Ends only when the parent closes its end, and then the writers end.

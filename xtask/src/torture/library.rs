@@ -110,6 +110,7 @@ impl<'a> Arena<'a> {
             .arg(self.directory.store())
             .args(["--medium", self.settings.medium.name()])
             .args(["--durability", self.settings.durability.argument()])
+            .args(["--index", self.settings.index.name()])
             .args(["--writers", &self.settings.writers.to_string(), "--seed", &seed.to_string()])
             .arg("--journals")
             .arg(self.directory.path())
@@ -164,7 +165,12 @@ impl<'a> Arena<'a> {
             return Ok(());
         }
         let settings = self.settings;
-        let store = match child::open(&self.directory.store(), settings.medium, settings.durability) {
+        let store = match child::open(
+            &self.directory.store(),
+            settings.medium,
+            settings.durability,
+            settings.index,
+        ) {
             Ok(store) => store,
             Err(failure) => {
                 tally.violations.push(Violation { fault: Fault::Refused, what: failure.to_string() });

@@ -104,6 +104,7 @@ pub struct Settings {
     pub seconds: u64,
     pub medium: Medium,
     pub durability: Durability,
+    pub index: duramen::IndexKind,
     pub seed: u64,
     pub writers: usize,
     pub part: Part,
@@ -190,9 +191,10 @@ impl Tally {
 /// Runs the torture and prints what came of it. Returns whether nothing was found.
 pub fn run(settings: &Settings) -> Result<bool> {
     println!(
-        "torture: medium {}, durability {}, {} writers, {} s, seed {}",
+        "torture: medium {}, durability {}, index {}, {} writers, {} s, seed {}",
         settings.medium.name(),
         settings.durability.name(),
+        settings.index,
         settings.writers,
         settings.seconds,
         settings.seed

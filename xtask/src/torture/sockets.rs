@@ -63,6 +63,8 @@ impl<'a> Arena<'a> {
             self.settings.medium.name(),
             "--duramen-durability",
             self.settings.durability.name(),
+            "--duramen-index",
+            self.settings.index.name(),
         ];
         Server::start_duramen(self.program, &settings, &self.directory.log())
     }

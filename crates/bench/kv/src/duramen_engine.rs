@@ -2,7 +2,7 @@
 
 use crate::engine::{Changed, Engine, Session, Visit};
 use crate::{Result, random};
-use duramen::{Durability, Meta, Options, StoreOn, Update, WriterOn};
+use duramen::{Durability, IndexKind, Meta, Options, StoreOn, Update, WriterOn};
 use duramen_media::{Mapped, Medium};
 use std::path::Path;
 
@@ -56,7 +56,8 @@ impl<M: Medium> Engine for DuramenEngine<M> {
 
     fn session(&self) -> Result<DuramenSession<M>> {
         let meta = Meta { updatable: self.updatable, ..Meta::default() };
-        Ok(DuramenSession { writer: self.store.writer()?, store: self.store.clone(), meta })
+        let ordered = self.store.index_kind() == IndexKind::Ordered;
+        Ok(DuramenSession { writer: self.store.writer()?, store: self.store.clone(), meta, ordered })
     }
 }
 
@@ -65,6 +66,7 @@ pub struct DuramenSession<M: Medium = Mapped> {
     writer: WriterOn<M>,
     store: StoreOn<M>,
     meta: Meta,
+    ordered: bool,
 }
 
 impl<M: Medium> Session for DuramenSession<M> {
@@ -100,8 +102,18 @@ impl<M: Medium> Session for DuramenSession<M> {
         Ok(self.writer.delete(key)?)
     }
 
-    /// From a random place of the index, in its order: a hash index has no other. It visits about `count`.
+    /// On an ordered store from `key` on, in the order of the keys. Else from a random place of the index, in its order: a hash
+    /// index has no other. It visits about `count` then.
     fn scan(&mut self, key: &[u8], count: usize, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize> {
+        if self.ordered {
+            let mut seen = 0;
+            for value in self.store.range(key..)?.take(count) {
+                let value = value?;
+                visit(value.key(), value.bytes());
+                seen += 1;
+            }
+            return Ok(seen);
+        }
         let seed = key.iter().fold(0u64, |seed, byte| seed.rotate_left(8) ^ u64::from(*byte));
         let (mut cursor, mut seen) = (self.store.cursor_at(random::mix(seed)), 0);
         while seen < count {

@@ -2,6 +2,7 @@
 
 use crate::distribution::Picker;
 use crate::random::Random;
+use crate::run::WALK_ENTRIES;
 use crate::{Distribution, Failure, Op, Result, Workload};
 
 /// What threads do in one run of a workload.
@@ -64,6 +65,9 @@ impl Plan {
             keys
         } else if deletes {
             ops.min(keys)
+        } else if workload.has(Op::Walk) {
+            // What is asked for are entries.
+            (ops / WALK_ENTRIES).max(1)
         } else {
             ops
         };

@@ -90,6 +90,10 @@ pub fn measurement(cell: &Cell, settings: &Settings) -> Result<Measurement> {
     add("throughput", metric(&rates, Unit::OperationsPerSecond, Better::Higher));
     let wall = sampled(&|outcome| nanos(Clock::Wall, outcome, cell.threads));
     add("time of an operation", metric(&wall, Unit::Nanoseconds, Better::Lower));
+    if cell.outcomes.iter().any(|outcome| outcome.scanned > 0) {
+        let entries = sampled(&|o| o.scanned as f64 / o.elapsed.as_secs_f64().max(1e-9));
+        add("entries visited", metric(&entries, Unit::OperationsPerSecond, Better::Higher));
+    }
     let cpu = sampled(&|outcome| nanos(Clock::Cpu, outcome, cell.threads));
     add("CPU time of an operation", metric(&cpu, Unit::Nanoseconds, Better::Lower));
     let dram: Vec<f64> = cell.spaces.iter().filter_map(|space| space.dram).collect();

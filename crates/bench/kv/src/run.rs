@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 
 /// Keys of one `get_many`.
 pub const GET_MANY_KEYS: usize = 32;
+/// Entries of one walk.
+pub const WALK_ENTRIES: u64 = 10_000;
 /// Operations between two looks at the clock and the progress.
 const BEAT: usize = 1024;
 const LATENCY_NANOS_MAX: u64 = 600_000_000_000;
@@ -406,7 +408,11 @@ impl<'a> Thread<'a> {
                     Err(missing(number, "delete"))
                 }
             }
-            Op::Scan => self.scan(session, number),
+            Op::Scan => {
+                let count = 1 + random::mix(number ^ u64::from(self.version)) % 100;
+                self.scan(session, count as usize)
+            }
+            Op::Walk => self.scan(session, WALK_ENTRIES as usize),
         }
     }
 
@@ -452,10 +458,9 @@ impl<'a> Thread<'a> {
         Ok(from + count)
     }
 
-    fn scan<S: Session>(&mut self, session: &mut S, number: u64) -> Result<()> {
-        let count = 1 + random::mix(number ^ u64::from(self.version)) % 100;
+    fn scan<S: Session>(&mut self, session: &mut S, count: usize) -> Result<()> {
         let copy = &mut self.copy;
-        let seen = session.scan(&self.key, count as usize, &mut |_, value| {
+        let seen = session.scan(&self.key, count, &mut |_, value| {
             copy.clear();
             copy.extend_from_slice(value);
         })?;

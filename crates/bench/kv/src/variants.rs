@@ -8,6 +8,8 @@
 //! | `no-persist` | nothing is flushed and nothing drained |
 //! | `unaligned` | units of space begin anywhere, not at stripes of the device |
 //! | `new-versions` | updates of 8 bytes write the whole value anew |
+//! | `hash`, `ordered` | the kind of index |
+//! | `ordered-cache-N` | an ordered index with N slots in its cache: 0, 16Ki, 256Ki, 1Mi, 4Mi |
 //!
 //! Not among them, since the engine does not have them: the index on the medium (persistent residence), and one block
 //! that all threads append to (a writer belongs to its thread).
@@ -18,19 +20,24 @@ use crate::place::{Place, Remove};
 use crate::probe::{Meter, Mode, Probe};
 use crate::workload::unknown;
 use crate::{DuramenEngine, Result};
-use duramen::{Create, MediumKind, Options, PersistStep, StoreOn};
+use duramen::{Create, IndexKind, MediumKind, Options, PersistStep, StoreOn};
 use duramen_media::{Mapped, MediaOptions};
 use std::sync::Arc;
 
 // A multiple of 64, as a unit must be, and of nothing that a device's stripe is: 401 lines.
 const UNALIGNED_UNIT_BYTES: u32 = 401 * 64;
 
+/// Slots of the ordered index's cache.
+const CACHES: [(&str, usize); 5] =
+    [("0", 0), ("16Ki", 1 << 14), ("256Ki", 1 << 18), ("1Mi", 1 << 20), ("4Mi", 1 << 22)];
+
 /// The names of all variants on this machine.
 #[must_use]
 pub fn names() -> Vec<String> {
-    let fixed = ["hybrid", "in-dram", "no-persist", "unaligned", "new-versions"];
+    let fixed = ["hybrid", "in-dram", "no-persist", "unaligned", "new-versions", "hash", "ordered"];
     let steps = PersistStep::available().into_iter().map(|step| format!("step-{step}"));
-    fixed.into_iter().map(str::to_owned).chain(steps).collect()
+    let caches = CACHES.into_iter().map(|(name, _)| format!("ordered-cache-{name}"));
+    fixed.into_iter().map(str::to_owned).chain(steps).chain(caches).collect()
 }
 
 /// The variant called `name` of what is opened as `place` says.
@@ -48,9 +55,15 @@ pub fn named(name: &str, place: &Place) -> Result<Box<dyn Contender>> {
         "in-dram" => plain(Options { medium: MediumKind::Volatile, ..options }, true),
         "unaligned" => plain(Options { unit_bytes: Some(UNALIGNED_UNIT_BYTES), ..options }, true),
         "new-versions" => plain(options, false),
+        "hash" => plain(Options { index: IndexKind::Hash, ..options }, true),
+        "ordered" => plain(Options { index: IndexKind::Ordered, ..options }, true),
         "no-persist" => Ok(Box::new(NoPersist { place: place.clone() })),
         _ => {
             let step = PersistStep::available().into_iter().find(|step| name == format!("step-{step}"));
+            let cache = CACHES.into_iter().find(|(cache, _)| name == format!("ordered-cache-{cache}"));
+            if let Some((_, index_cache_slots)) = cache {
+                return plain(Options { index: IndexKind::Ordered, index_cache_slots, ..options }, true);
+            }
             let names = names();
             match step {
                 Some(step) => plain(Options { persist_step: Some(step), ..options }, true),

@@ -22,11 +22,13 @@ pub enum Op {
     Delete,
     /// A visit of 1 to 100 entries.
     Scan,
+    /// A visit of [`WALK_ENTRIES`](crate::run::WALK_ENTRIES) entries, one behind the other.
+    Walk,
 }
 
 impl Op {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Insert,
         Self::Get,
         Self::GetMany,
@@ -35,6 +37,7 @@ impl Op {
         Self::Overwrite,
         Self::Delete,
         Self::Scan,
+        Self::Walk,
     ];
 
     /// Its name in tables.
@@ -49,6 +52,7 @@ impl Op {
             Self::Overwrite => "overwrite",
             Self::Delete => "delete",
             Self::Scan => "scan",
+            Self::Walk => "walk",
         }
     }
 }
@@ -81,7 +85,7 @@ const fn workload(
 use Distribution::{Latest, Uniform, Zipfian};
 
 /// In the order in which they disturb a store least: each takes what the one before left.
-static WORKLOADS: [Workload; 19] = [
+static WORKLOADS: [Workload; 20] = [
     workload("insert", "new keys, disjoint ranges per thread", &[(Op::Insert, 100)], Uniform),
     workload("get", "one key each, copied out", &[(Op::Get, 100)], Uniform),
     workload("get_many", "32 keys a call, copied out", &[(Op::GetMany, 100)], Uniform),
@@ -135,6 +139,7 @@ static WORKLOADS: [Workload; 19] = [
         Zipfian,
     ),
     workload("scan", "visits of 1 to 100 entries", &[(Op::Scan, 100)], Uniform),
+    workload("walk", "visits of 10,000 entries, as many in all as operations", &[(Op::Walk, 100)], Uniform),
     workload("delete", "each key once", &[(Op::Delete, 100)], Uniform),
 ];
 

@@ -46,6 +46,7 @@ pub enum Op {
     GetMany {
         keys: Vec<usize>,
     },
+    /// Reads everything by a cursor or, on an ordered store, by an iterator, from one end or the other.
     Scan,
     /// Several operations, settled at once.
     Group(Vec<Op>),
@@ -127,7 +128,11 @@ impl Plan {
         setup.len_max = ((head + 8 + threads as u64 + more) * unit).next_multiple_of(4096);
         // All keys in one bucket; in a few buckets, with equal fingerprints; and anywhere.
         setup.hash_mask = [u64::MAX, u64::MAX, 0, 1 << 63 | 0x0300, 0x0700][rng.below(5) as usize];
-        setup.tuning = Tuning { compaction_bytes_min: Some(unit), ..Tuning::default() };
+        setup.tuning = Tuning {
+            compaction_bytes_min: Some(unit),
+            leaf_slots: setup.tuning.leaf_slots,
+            ..Tuning::default()
+        };
         if kind == Kind::Growth {
             setup.tuning.units_initial = 5 + rng.below(3) as u32;
             // By little each time, or at once by all there is: then nobody who looked before may say that there is none.

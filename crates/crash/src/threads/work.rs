@@ -4,7 +4,7 @@ use super::history::{Act, Call, History, Updated};
 use super::plan::{Op, Plan};
 use super::values::{ABSENT, Id, Values};
 use crate::session::value;
-use duramen::{Batch, ErrorKind, Meta, Modified, Stamp, StoreOn, Swap, Update, Value, WriterOn};
+use duramen::{Batch, ErrorKind, IndexKind, Meta, Modified, Stamp, StoreOn, Swap, Update, Value, WriterOn};
 use duramen_media::sim::SimMedium;
 use duramen_media::sim::schedule::{self, Point};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -413,12 +413,15 @@ impl<'p> Hand<'p> {
         let keys = &self.plan.setup.keys;
         let mut found = Vec::new();
         let mut wrong = None;
-        self.store
-            .for_each(|value| match keys.iter().position(|key| key == value.key()) {
-                Some(key) => found.push((key, self.recorder.id(Some(value)))),
-                None => wrong = Some("a scan shows a key that was never written"),
-            })
-            .map_err(|e| format!("scan: {e}"))?;
+        let mut see = |value: &Value<'_>| match keys.iter().position(|key| key == value.key()) {
+            Some(key) => found.push((key, self.recorder.id(Some(value)))),
+            None => wrong = Some("a scan shows a key that was never written"),
+        };
+        if self.plan.setup.index == IndexKind::Ordered && !self.count.is_multiple_of(3) {
+            self.walk(self.count % 3 == 2, &mut see)?;
+        } else {
+            self.store.for_each(see).map_err(|e| format!("scan: {e}"))?;
+        }
         if let Some(wrong) = wrong {
             return Err(wrong.into());
         }
@@ -426,6 +429,23 @@ impl<'p> Hand<'p> {
             (0..keys.len()).filter(|key| found.iter().all(|(other, _)| other != key)).collect();
         found.extend(missing.into_iter().map(|key| (key, ABSENT)));
         self.recorder.reads(self.thread, begun, found.into_iter());
+        Ok(())
+    }
+
+    /// The same by an iterator, which shows each key once at most, and in order.
+    fn walk(&self, reverse: bool, see: &mut dyn FnMut(&Value<'_>)) -> Result<(), String> {
+        let mut range = self.store.range(..).map_err(|e| format!("range: {e}"))?;
+        let mut last: Option<Vec<u8>> = None;
+        while let Some(value) = if reverse { range.next_back() } else { range.next() } {
+            let value = value.map_err(|e| format!("range: {e}"))?;
+            let follows =
+                |last: &Vec<u8>| if reverse { value.key() < &last[..] } else { value.key() > &last[..] };
+            if last.as_ref().is_some_and(|last| !follows(last)) {
+                return Err(format!("an iterator shows key {:02x?} out of order, or twice", value.key()));
+            }
+            last = Some(value.key().to_vec());
+            see(&value);
+        }
         Ok(())
     }
 

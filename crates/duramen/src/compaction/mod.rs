@@ -37,7 +37,7 @@ use crate::log::space::Purpose;
 use crate::mutants::{Mutant, planted};
 use crate::store::Core;
 use crate::sync::atomic::AtomicU64;
-use crate::sync::atomic::Ordering::Relaxed;
+use crate::sync::atomic::Ordering::{Relaxed, Release};
 use crate::sync::reclaim::{self, Guard};
 use crate::sync::time::Instant;
 use crate::sync::{Arc, Mutex};
@@ -102,6 +102,9 @@ pub(crate) struct Compaction {
     /// Blocks retired and not freed yet.
     retired: AtomicU64,
     bytes_per_second: u64,
+    /// Blocks ever retired. Raised before a block is deferred: who pins itself and finds it as it was may still read whatever
+    /// slots led to then.
+    pub retirements: AtomicU64,
     pub rounds: AtomicU64,
     pub moved_bytes: AtomicU64,
     pub freed_units: AtomicU64,
@@ -127,6 +130,7 @@ impl Compaction {
             unseen: Arc::default(),
             retired: AtomicU64::new(0),
             bytes_per_second,
+            retirements: AtomicU64::new(0),
             rounds: AtomicU64::new(0),
             moved_bytes: AtomicU64::new(0),
             freed_units: AtomicU64::new(0),
@@ -394,7 +398,7 @@ impl<M: Medium> Core<M> {
             if let Some(&ahead) = hashes.get(i + AHEAD) {
                 self.index.prefetch(ahead, &guard);
             }
-            let Some(slot) = self.index.find(hash, &guard, |slot| slot.location() == place) else {
+            let Some(slot) = self.index.find(hash, key, &guard, |slot| slot.location() == place) else {
                 dead.push((key, hash, *at));
                 if let Some(dead_here) = &mut dead_here {
                     *dead_here.entry(key).or_default() += 1;
@@ -404,7 +408,7 @@ impl<M: Medium> Core<M> {
             };
             let hidden = slot.is_tombstone() || self.is_expired(header.expires_at);
             if hidden {
-                self.hide(mover, hash, place, header, &guard);
+                self.hide(mover, hash, key, place, header, &guard);
                 let dead_here = dead_here.get_or_insert_with(|| count_keys(&dead));
                 if self.hides_nothing(slot, header, dead_here.get(key).copied()) {
                     drops.push((hash, *at, *header));
@@ -421,7 +425,7 @@ impl<M: Medium> Core<M> {
             }
             let guard = reclaim::pin();
             if header.kind == Kind::CellOpen && !hidden {
-                match self.move_cell(mover, hash, place, &guard) {
+                match self.move_cell(mover, hash, key, place, &guard) {
                     Some(to) => cells.push((hash, *at, to)),
                     None => {
                         dead.push((key, hash, *at));
@@ -449,7 +453,7 @@ impl<M: Medium> Core<M> {
             for (hash, at, header) in drops {
                 gone += header.record_bytes();
                 let key = header.key(&bytes[at as usize..]);
-                if self.drop_tombstone(mover, hash, Offset(base + at), &header) {
+                if self.drop_tombstone(mover, hash, key, Offset(base + at), &header) {
                     // They were counted for the slot that is gone now.
                     dead.retain(|&(other, ..)| other != key);
                 } else {
@@ -460,6 +464,8 @@ impl<M: Medium> Core<M> {
             let retired = Retired { unit, dead, bytes: gone, epoch: self.epochs.current().0 };
             let unseen = Arc::clone(&self.compaction.unseen);
             self.compaction.retired.fetch_add(1, Relaxed);
+            // Release: pairs with the Acquire in `Range::step`, by way of the fence of `reclaim::collect`.
+            self.compaction.retirements.fetch_add(1, Release);
             if planted(Mutant::FreedBeforeReadersLeave) {
                 lock(&unseen).push(retired);
             } else {
@@ -470,9 +476,9 @@ impl<M: Medium> Core<M> {
     }
 
     /// Makes the key of an expired value absent for good.
-    fn hide(&self, mover: &Mover, hash: u64, place: Offset, header: &Header, guard: &Guard) {
+    fn hide(&self, mover: &Mover, hash: u64, key: &[u8], place: Offset, header: &Header, guard: &Guard) {
         let locked = self.index.lock(hash, guard);
-        if let Some(found) = locked.find(|slot| slot.location() == place)
+        if let Some(found) = locked.find(key, |slot| slot.location() == place)
             && !found.get().is_tombstone()
         {
             found.set(found.get().with_tombstone(true));
@@ -496,14 +502,14 @@ impl<M: Medium> Core<M> {
     ///
     /// Its record stays on the medium until the block is freed, and after a crash must not win over a new one:
     /// invariant 4 of the index.
-    fn drop_tombstone(&self, mover: &Mover, hash: u64, place: Offset, header: &Header) -> bool {
+    fn drop_tombstone(&self, mover: &Mover, hash: u64, key: &[u8], place: Offset, header: &Header) -> bool {
         let guard = reclaim::pin();
         let locked = self.index.lock(hash, &guard);
-        let Some(found) = locked.find(|slot| slot.location() == place) else { return false };
+        let Some(found) = locked.find(key, |slot| slot.location() == place) else { return false };
         if found.get().stale() > 0 {
             self.uncount(place, header.record_bytes(), &mover.activity);
         }
-        locked.remove(found);
+        locked.remove(&found, self);
         true
     }
 
@@ -548,8 +554,10 @@ impl<M: Medium> Core<M> {
         let mut superseded = Vec::new();
         for &(hash, from, to, size) in moves {
             let place = Offset(base + from);
+            let header = Header::decode_head(&bytes[from as usize..]);
+            let key = header.key(&bytes[from as usize..]);
             let locked = self.index.lock(hash, &guard);
-            if let Some(found) = locked.find(|slot| slot.location() == place) {
+            if let Some(found) = locked.find(key, |slot| slot.location() == place) {
                 let slot = found.get();
                 let original = self.record(place).head.record_bytes();
                 found.set(slot.at(to).with_pending(false));
@@ -557,9 +565,7 @@ impl<M: Medium> Core<M> {
                 self.blocks.of(to.0).live_add(size);
             } else {
                 // The copy is one stale record more.
-                let header = Header::decode_head(&bytes[from as usize..]);
-                let key = header.key(&bytes[from as usize..]);
-                if let Some(found) = locked.find(|slot| self.is_key_at(slot, key)) {
+                if let Some(found) = locked.find(key, |slot| self.is_key_at(slot, key)) {
                     found.set(found.get().with_stale(found.get().stale() + 1));
                 }
                 mover.activity.dead_add(size as i64);
@@ -577,7 +583,7 @@ impl<M: Medium> Core<M> {
             let header = Header::decode_head(&bytes[at as usize..]);
             let key = header.key(&bytes[at as usize..]);
             let locked = self.index.lock(hash, &guard);
-            if let Some(found) = locked.find(|slot| self.is_key_at(slot, key)) {
+            if let Some(found) = locked.find(key, |slot| self.is_key_at(slot, key)) {
                 found.set(found.get().with_stale(found.get().stale() + 1));
             }
             mover.activity.dead_add(header.record_bytes() as i64);
@@ -586,16 +592,23 @@ impl<M: Medium> Core<M> {
 
     /// Moves a cell, under its bucket's lock (invariant 3).
     /// `None` when it was superseded meanwhile.
-    fn move_cell(&self, mover: &mut Mover, hash: u64, place: Offset, guard: &Guard) -> Option<Offset> {
+    fn move_cell(
+        &self,
+        mover: &mut Mover,
+        hash: u64,
+        key: &[u8],
+        place: Offset,
+        guard: &Guard,
+    ) -> Option<Offset> {
         let epoch = self.epochs.enter(&mover.activity);
         let locked = self.index.lock(hash, guard);
-        let Some(found) = locked.find(|slot| slot.location() == place) else {
+        let Some(found) = locked.find(key, |slot| slot.location() == place) else {
             drop(locked);
             self.epochs.leave(&mover.activity, epoch, 0, 0);
             return None;
         };
         let record = self.record(place);
-        let (key, value, old) = (record.key(), self.cell(&record), record.head);
+        let (value, old) = (self.cell(&record), record.head);
         let kind = if self.epochs.in_use() { Kind::Value } else { Kind::CellSealed };
         let version = locked.next_version();
         let fields = Fields { kind, tag: old.tag(), expires_at: record.expires_at(), version, epoch };
@@ -725,14 +738,15 @@ impl<M: Medium> Core<M> {
                 self.index.prefetch(ahead, &guard);
                 self.medium.prefetch(Offset(base + at));
             }
-            if let Some(place) =
-                block.dead.get(i + AHEAD).and_then(|next| self.index.candidate(next.0, &guard))
-            {
-                self.medium.prefetch(place);
+            if let Some(&(hash, at)) = block.dead.get(i + AHEAD) {
+                let key = || self.record(Offset(base + at)).key();
+                if let Some(place) = self.index.candidate(hash, key, &guard) {
+                    self.medium.prefetch(place);
+                }
             }
             let key = self.record(Offset(base + at)).key();
             let locked = self.index.lock(hash, &guard);
-            if let Some(found) = locked.find(|slot| self.is_key_at(slot, key)) {
+            if let Some(found) = locked.find(key, |slot| self.is_key_at(slot, key)) {
                 let slot = found.get();
                 found.set(slot.stale_less());
                 if slot.is_tombstone() && slot.stale() == 1 {
@@ -789,8 +803,9 @@ impl<M: Medium> Core<M> {
                 continue;
             }
             let guard = reclaim::pin();
-            let hash = self.hasher.hash(header.key(&bytes[at as usize..]));
-            self.hide(mover, hash, Offset(base + at), &header, &guard);
+            let key = header.key(&bytes[at as usize..]);
+            let hash = self.hasher.hash(key);
+            self.hide(mover, hash, key, Offset(base + at), &header, &guard);
         }
     }
 

@@ -72,8 +72,8 @@ impl<M: Medium> Core<M> {
             }
         }
         mover.scratch = scratch;
-        for found in unknown.into_values() {
-            self.settle_count(mover, &found);
+        for (key, found) in unknown {
+            self.settle_count(mover, &key, &found);
         }
         self.compaction.recounts.fetch_add(1, Relaxed);
     }
@@ -99,10 +99,10 @@ impl<M: Medium> Core<M> {
     }
 
     /// Tells the slot, if it still leads to the same tombstone.
-    fn settle_count(&self, mover: &Mover, found: &Unknown) {
+    fn settle_count(&self, mover: &Mover, key: &[u8], found: &Unknown) {
         let guard = crate::sync::reclaim::pin();
         let locked = self.index.lock(found.hash, &guard);
-        let Some(place) = locked.find(|slot| slot.location() == found.place) else { return };
+        let Some(place) = locked.find(key, |slot| slot.location() == found.place) else { return };
         let slot = place.get();
         if !slot.is_tombstone() || slot.stale() != Slot::STALE_MANY {
             return;

@@ -324,7 +324,7 @@ impl<'a> Locked<'a> {
     }
 
     /// The slot whose record `is_key` recognises.
-    #[inline]
+    #[cfg(any(test, loom))]
     pub(crate) fn find(&self, mut is_key: impl FnMut(Slot) -> bool) -> Option<Place<'a>> {
         self.find_with(|slot| is_key(slot).then_some(())).map(|(place, ())| place)
     }
@@ -405,7 +405,7 @@ pub(crate) struct HashIndex {
     directory: Atomic<Directory>,
     /// Held while the directory changes.
     growing: Mutex<()>,
-    memory: Arc<Memory>,
+    memory: Arc<Memory<Segment>>,
     split_count_min: u32,
     splits: AtomicU64,
 }
@@ -485,7 +485,7 @@ impl HashIndex {
     }
 
     /// The slot of the key that `is_key` recognises, without a lock.
-    #[inline]
+    #[cfg(any(test, loom))]
     pub(crate) fn find(
         &self,
         hash: u64,
@@ -708,7 +708,7 @@ struct Frozen(NonNull<Segment>);
 unsafe impl Send for Frozen {}
 
 /// Empties a segment that nobody can see any more and hands it back.
-fn recycle(memory: &Memory, Frozen(pointer): Frozen) {
+fn recycle(memory: &Memory<Segment>, Frozen(pointer): Frozen) {
     // SAFETY: the segment lies in `memory` (its invariant 1), and no guard can see it any more.
     let segment = unsafe { pointer.as_ref() };
     free_stashes(segment);

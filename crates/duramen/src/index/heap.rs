@@ -1,13 +1,11 @@
 //! What stands in for mapped memory under index segments where the build watches memory: in Miri, zeroed memory of
 //! the allocator; in a model, segments of loom's atomics, which zeroed memory is not.
 
-#[cfg(loom)]
-use super::hash::Segment;
 use std::ptr::NonNull;
 
 /// All that a model makes, in one piece: locks are ordered by address, and each execution must find the same order.
 #[cfg(loom)]
-pub(super) const SEGMENTS: usize = 8;
+const PIECES: usize = 8;
 
 /// As [`super::memory`]'s: plain memory, which its owner gives back by [`unmap_chunk`].
 pub(super) struct Chunk {
@@ -19,15 +17,15 @@ pub(super) struct Chunk {
 unsafe impl Send for Chunk {}
 
 #[cfg(loom)]
-pub(super) fn map_chunk(bytes: usize) -> Chunk {
-    let segments: &mut [Segment; SEGMENTS] = Box::leak(Box::default());
-    Chunk { base: NonNull::from(segments).cast(), bytes }
+pub(super) fn map_chunk<T: Default>() -> Chunk {
+    let pieces: &mut [T; PIECES] = Box::leak(Box::default());
+    Chunk { base: NonNull::from(pieces).cast(), bytes: size_of::<[T; PIECES]>() }
 }
 
 #[cfg(loom)]
-pub(super) fn unmap_chunk(chunk: &Chunk) {
+pub(super) fn unmap_chunk<T>(chunk: &Chunk) {
     // SAFETY: made by `map_chunk`, and the index is gone (invariant 1 of `Memory`).
-    drop(unsafe { Box::from_raw(chunk.base.cast::<[Segment; SEGMENTS]>().as_ptr()) });
+    drop(unsafe { Box::from_raw(chunk.base.cast::<[T; PIECES]>().as_ptr()) });
 }
 
 #[cfg(not(loom))]

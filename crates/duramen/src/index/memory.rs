@@ -1,11 +1,11 @@
-//! Memory for index segments: large zeroed chunks on huge pages where the kernel gives them, since a
+//! Memory for index segments and nodes: large zeroed chunks on huge pages where the kernel gives them, since a
 //! probe on 4 KiB pages pays as much for address translation as for the memory.
 //!
 //! Invariants:
-//! 1. A chunk is unmapped only when the whole `Memory` is dropped, so a pointer to a segment stays
-//!    readable for as long as the index lives, whatever became of the segment.
+//! 1. A chunk is unmapped only when the whole `Memory` is dropped, so a pointer to a piece stays
+//!    readable for as long as the index lives, whatever became of the piece.
+//! 2. All pieces of one `Memory` are of one type.
 
-use super::hash::Segment;
 #[cfg(any(loom, miri))]
 use super::heap::{Chunk, map_chunk, unmap_chunk};
 use crate::sync::Mutex;
@@ -21,10 +21,6 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 const CHUNK_BYTES_MAX: usize = 32 << 20;
 #[cfg(not(loom))]
 const CHUNK_BYTES_MIN: usize = 256 << 10;
-#[cfg(loom)]
-const CHUNK_BYTES_MAX: usize = super::heap::SEGMENTS * size_of::<Segment>();
-#[cfg(loom)]
-const CHUNK_BYTES_MIN: usize = CHUNK_BYTES_MAX;
 
 #[cfg(not(any(loom, miri)))]
 struct Chunk {
@@ -36,39 +32,58 @@ struct Chunk {
 #[cfg(not(any(loom, miri)))]
 unsafe impl Send for Chunk {}
 
-#[derive(Default)]
-struct State {
+/// What lies in a `Memory`: made of atomics, and whole when it is all zeros.
+#[cfg(not(loom))]
+pub(super) trait Piece: Sync {}
+/// The same of loom's atomics, which zeroed memory is not.
+#[cfg(loom)]
+pub(super) trait Piece: Sync + Default {}
+
+impl Piece for super::hash::Segment {}
+impl Piece for super::ordered::Node {}
+
+struct State<T> {
     chunks: Vec<Chunk>,
     /// Bytes handed out of the last chunk.
     used: usize,
-    free: Vec<NonNull<Segment>>,
+    free: Vec<NonNull<T>>,
 }
 
-// SAFETY: the pointers are to segments, which are made of atomics.
-unsafe impl Send for State {}
+// SAFETY: the pointers are to pieces, which are made of atomics.
+unsafe impl<T: Piece> Send for State<T> {}
 
-#[derive(Default)]
-pub(super) struct Memory {
-    state: Mutex<State>,
+pub(super) struct Memory<T: Piece> {
+    state: Mutex<State<T>>,
     mapped: AtomicU64,
 }
 
-impl Memory {
-    /// Zeroed memory for one segment.
+impl<T: Piece> Default for Memory<T> {
+    fn default() -> Self {
+        let state = State { chunks: Vec::new(), used: 0, free: Vec::new() };
+        Self { state: Mutex::new(state), mapped: AtomicU64::new(0) }
+    }
+}
+
+impl<T: Piece> Memory<T> {
+    /// Zeroed memory for one piece.
     ///
     /// # Panics
     /// When the system has no memory left, as every allocation in this process does.
-    pub(super) fn take(&self) -> NonNull<Segment> {
+    pub(super) fn take(&self) -> NonNull<T> {
         let mut state = self.state.lock().unwrap_or_else(crate::sync::PoisonError::into_inner);
-        if let Some(segment) = state.free.pop() {
-            return segment;
+        if let Some(piece) = state.free.pop() {
+            return piece;
         }
-        let bytes = size_of::<Segment>();
+        let bytes = size_of::<T>();
         let room = state.chunks.last().map_or(0, |c| c.bytes - state.used);
         if room < bytes {
-            let total = self.mapped.load(Relaxed) as usize;
-            let want = total.next_power_of_two().clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
-            let chunk = map_chunk(want);
+            #[cfg(not(loom))]
+            let chunk = {
+                let total = self.mapped.load(Relaxed) as usize;
+                map_chunk(total.next_power_of_two().clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX))
+            };
+            #[cfg(loom)]
+            let chunk = map_chunk::<T>();
             self.mapped.fetch_add(chunk.bytes as u64, Relaxed);
             state.chunks.push(chunk);
             state.used = 0;
@@ -80,16 +95,33 @@ impl Memory {
         unsafe { base.add(used) }.cast()
     }
 
-    /// Takes a segment back; nobody can reach it any more, and it is empty again.
-    pub(super) fn give(&self, segment: NonNull<Segment>) {
-        self.state.lock().unwrap_or_else(crate::sync::PoisonError::into_inner).free.push(segment);
+    /// Takes a piece back; nobody uses it any more.
+    pub(super) fn give(&self, piece: NonNull<T>) {
+        self.state.lock().unwrap_or_else(crate::sync::PoisonError::into_inner).free.push(piece);
+    }
+
+    /// Some piece that was handed out once, each as likely, in use or not; `None` when there is none.
+    pub(super) fn any(&self, random: u64) -> Option<NonNull<T>> {
+        let state = self.state.lock().unwrap_or_else(crate::sync::PoisonError::into_inner);
+        let last = state.chunks.len().checked_sub(1)?;
+        let pieces =
+            |at: usize| if at == last { state.used } else { state.chunks[at].bytes } / size_of::<T>();
+        let mut left = (random % (0..=last).map(pieces).sum::<usize>().max(1) as u64) as usize;
+        let at = (0..=last).find(|&at| {
+            left < pieces(at) || {
+                left -= pieces(at);
+                false
+            }
+        })?;
+        // SAFETY: below the pieces of this chunk.
+        Some(unsafe { state.chunks[at].base.add(left * size_of::<T>()) }.cast())
     }
 
     /// Bytes handed out and in use, of those mapped.
     pub(super) fn bytes(&self) -> u64 {
         let state = self.state.lock().unwrap_or_else(crate::sync::PoisonError::into_inner);
         let full: usize = state.chunks.iter().rev().skip(1).map(|c| c.bytes).sum();
-        (full + state.used - state.free.len() * size_of::<Segment>()) as u64
+        (full + state.used - state.free.len() * size_of::<T>()) as u64
     }
 }
 
@@ -133,11 +165,77 @@ fn unmap_chunk(chunk: &Chunk) {
     let _ = unsafe { munmap(chunk.base.as_ptr().cast(), chunk.bytes) };
 }
 
-impl Drop for Memory {
+impl<T: Piece> Drop for Memory<T> {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(crate::sync::PoisonError::into_inner);
         for chunk in state.chunks.drain(..) {
+            #[cfg(not(loom))]
             unmap_chunk(&chunk);
+            #[cfg(loom)]
+            unmap_chunk::<T>(&chunk);
         }
+    }
+}
+
+/// As many of `T` as are asked for, all zeros at first, of which the system backs what is touched.
+#[cfg(not(loom))]
+pub(super) struct Table<T> {
+    chunk: Option<Chunk>,
+    slots: usize,
+    _of: std::marker::PhantomData<T>,
+}
+
+// SAFETY: a table is a slice of what any thread may use.
+#[cfg(not(loom))]
+unsafe impl<T: Sync> Sync for Table<T> {}
+
+#[cfg(not(loom))]
+impl<T> Table<crate::sync::atomic::AtomicPtr<T>> {
+    pub(super) fn new(slots: usize) -> Self {
+        let bytes = slots * size_of::<crate::sync::atomic::AtomicPtr<T>>();
+        let chunk = (slots > 0).then(|| map_chunk(bytes.next_multiple_of(4096)));
+        Self { chunk, slots, _of: std::marker::PhantomData }
+    }
+
+    #[inline]
+    pub(super) fn get(&self, slot: usize) -> Option<&crate::sync::atomic::AtomicPtr<T>> {
+        let base = self.chunk.as_ref().filter(|_| slot < self.slots)?.base;
+        // SAFETY: below the slots that the chunk has room for.
+        let at = unsafe { base.cast::<crate::sync::atomic::AtomicPtr<T>>().add(slot) };
+        // SAFETY: zeroed memory is null pointers; it is unmapped only with the table.
+        Some(unsafe { at.as_ref() })
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.slots
+    }
+}
+
+#[cfg(not(loom))]
+impl<T> Drop for Table<T> {
+    fn drop(&mut self) {
+        if let Some(chunk) = &self.chunk {
+            unmap_chunk(chunk);
+        }
+    }
+}
+
+/// The same of loom's atomics, which zeroed memory is not.
+#[cfg(loom)]
+pub(super) struct Table<T>(Vec<T>);
+
+#[cfg(loom)]
+impl<T> Table<crate::sync::atomic::AtomicPtr<T>> {
+    pub(super) fn new(slots: usize) -> Self {
+        let null = || crate::sync::atomic::AtomicPtr::new(std::ptr::null_mut());
+        Self((0..slots).map(|_| null()).collect())
+    }
+
+    pub(super) fn get(&self, slot: usize) -> Option<&crate::sync::atomic::AtomicPtr<T>> {
+        self.0.get(slot)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
     }
 }

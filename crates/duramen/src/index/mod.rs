@@ -4,11 +4,13 @@
 //! record, and whoever looks something up compares the key in the record. It lives in DRAM and is
 //! rebuilt from the log on open.
 
+pub(crate) mod either;
 mod fingerprints;
 pub(crate) mod hash;
 #[cfg(any(loom, miri))]
 mod heap;
 mod memory;
+pub(crate) mod ordered;
 #[cfg(not(loom))]
 pub(crate) mod reclaim;
 #[cfg(all(test, not(loom)))]
@@ -61,7 +63,7 @@ pub(crate) const MEDIUM_BYTES_MAX: u64 = 8 << LOCATION_BITS;
 /// | 61 | pending: not yet durable, or part of a batch that is being published |
 /// | 62 | tombstone: the key is absent; the record keeps older ones from coming back |
 /// | 63 | the bucket's |
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct Slot(u64);
 
@@ -140,20 +142,31 @@ impl Slot {
 /// Hints that `what` is read or changed soon.
 #[inline]
 pub(crate) fn prefetch<T>(what: &T) {
+    prefetch_line(std::ptr::from_ref(what).cast());
+}
+
+/// Hints that the line at this address, whatever it is, is read or changed soon.
+#[inline]
+fn prefetch_line(line: *const u8) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: a prefetch reads nothing and cannot fault.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(what).cast()) };
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = what;
+    let _ = line;
 }
 
 /// What the index asks of the log: the hash of the key of the record at a location.
 pub(crate) trait Keys {
     fn hash_at(&self, at: Offset) -> u64;
 
-    /// Hints that the record at `at` is hashed soon.
+    /// Hints that the record at `at` is read soon.
     fn prefetch_at(&self, at: Offset);
+}
+
+/// ... and the key itself, where order matters.
+pub(crate) trait KeyBytes: Keys {
+    fn key_at(&self, at: Offset) -> &[u8];
 }

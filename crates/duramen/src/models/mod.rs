@@ -23,6 +23,8 @@ mod epochs;
 #[cfg(test)]
 mod growth;
 #[cfg(test)]
+mod ordered;
+#[cfg(test)]
 mod reclamation;
 
 #[cfg(test)]

@@ -27,13 +27,15 @@ use crate::format::mark::Mark;
 use crate::format::superblock::{Regime, Superblock};
 use crate::format::{Epoch, Generation, HEAD_BYTES, Unit, block};
 use crate::holes::Holes;
+use crate::index::either::Index;
 use crate::index::hash::HashIndex;
+use crate::index::ordered::OrderedIndex;
 use crate::index::{Hasher, MEDIUM_BYTES_MAX};
 use crate::log::blocks::{Blocks, Use};
 use crate::log::read;
 use crate::log::space::Space;
 use crate::mutants::{Mutant, planted};
-use crate::options::Options;
+use crate::options::{IndexKind, Options};
 use crate::sync::reclaim;
 use crate::{Error, ErrorKind, Result};
 use duramen_media::{Granularity, Medium, Offset};
@@ -111,7 +113,7 @@ pub(crate) struct Recovered {
     pub used_bytes: u64,
     pub dead_bytes: u64,
     pub hasher: Hasher,
-    pub index: HashIndex,
+    pub index: Index,
     pub blocks: Blocks,
     pub space: Space,
     pub summary: Summary,
@@ -171,7 +173,14 @@ pub(crate) fn read<M: Medium>(medium: &M, superblock: Superblock, options: &Opti
         marks.iter().map(|(_, mark)| mark.time_floor).max().unwrap_or(0).max(superblock.time_floor);
     let bytes_max = medium.len_max().min(MEDIUM_BYTES_MAX);
     let hasher = Hasher::new(superblock.store_id, options.hash_mask);
-    let index = HashIndex::new().splitting_at(options.tuning.split_count_min);
+    let index = match options.index {
+        IndexKind::Hash => Index::Hash(HashIndex::new().splitting_at(options.tuning.split_count_min)),
+        IndexKind::Ordered => Index::Ordered(Box::new(OrderedIndex::new(
+            superblock.store_id,
+            options.index_cache_slots,
+            options.tuning.leaf_slots,
+        ))),
+    };
     let blocks = Blocks::new(bytes_max, unit_bytes);
     let clock = crate::store::StoreClock::new(options.clock.clone(), time_floor);
     // Not durable yet may be: after a process crash, anything; after a reboot, what a recovery that was killed since

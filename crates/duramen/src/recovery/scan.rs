@@ -6,8 +6,8 @@ use crate::format::record::{self, Header, Kind, Step, Walk};
 use crate::format::superblock::Superblock;
 use crate::format::{Epoch, Version, block};
 use crate::holes::Holes;
-use crate::index::hash::HashIndex;
-use crate::index::{Hasher, Keys, Slot};
+use crate::index::either::Index;
+use crate::index::{Hasher, KeyBytes, Keys, Slot};
 use crate::log::blocks::{Blocks, Use};
 use crate::log::read;
 use crate::mutants::{Mutant, planted};
@@ -59,7 +59,7 @@ pub(super) struct Scan<'a, M: Medium> {
     pub medium: &'a M,
     pub holes: &'a Holes,
     pub hasher: &'a Hasher,
-    pub index: &'a HashIndex,
+    pub index: &'a Index,
     pub blocks: &'a Blocks,
     pub unit_bytes: u64,
     pub cut: Cut,
@@ -124,6 +124,12 @@ impl<M: Medium> Keys for Scan<'_, M> {
 
     fn prefetch_at(&self, at: Offset) {
         self.medium.prefetch(at);
+    }
+}
+
+impl<M: Medium> KeyBytes for Scan<'_, M> {
+    fn key_at(&self, at: Offset) -> &[u8] {
+        self.record_at(at).1
     }
 }
 
@@ -412,11 +418,11 @@ impl<'a, M: Medium> Scan<'a, M> {
         if !planted(Mutant::VersionNotRecovered) {
             locked.met_version(entry.header.version);
         }
-        let found = locked.find(|slot| self.record_at(slot.location()).1 == entry.key);
+        let found = locked.find(entry.key, |slot| self.record_at(slot.location()).1 == entry.key);
         let Some(found) = found else {
             block.live_add(entry.header.record_bytes());
             *added += i64::from(!absent);
-            let crowded = locked.insert(slot);
+            let crowded = locked.insert(entry.key, slot, self);
             drop(locked);
             if crowded {
                 self.index.split(entry.hash, self, &guard);

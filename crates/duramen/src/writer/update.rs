@@ -12,7 +12,7 @@
 
 use super::{Pen, Want, Wrote, stamp_unlocked};
 use crate::format::record::{HEAD_BYTES_MAX, HEADER_BYTES};
-use crate::index::hash::Place;
+use crate::index::either::Place;
 use crate::mutants::{Mutant, planted};
 use crate::reader::{Looked, Meta, Record, Stamp};
 use crate::store::Core;
@@ -118,7 +118,7 @@ impl<M: Medium> Pen<M> {
             !planted(Mutant::UpdateNotRechecked) || *seen != stamp_unlocked(core, key, hash, guard)
         });
         let locked = core.index.lock(hash, guard);
-        let found = locked.find_with(|slot| Some((slot, core.record_of(slot, key)?)));
+        let found = locked.find_with(key, |slot| Some((slot, core.record_of(slot, key)?)));
         let Some((place, (slot, record))) = found else {
             let changed = seen.is_some_and(|seen| seen != Stamp::NEVER);
             return Ok(if changed { Tried::Changed } else { Tried::Done(Update::Absent) });
@@ -151,7 +151,7 @@ impl<M: Medium> Pen<M> {
         let hash = core.hasher.hash(key);
         let guard = reclaim::pin();
         let locked = core.index.lock(hash, &guard);
-        let found = locked.find_with(|slot| Some((slot, core.record_of(slot, key)?)));
+        let found = locked.find_with(key, |slot| Some((slot, core.record_of(slot, key)?)));
         let Some((place, (slot, record))) = found else { return Ok(Modified::NotInPlace) };
         if !slot.is_settled_value() || !record.head.is_cell() || core.is_expired(record.expires_at()) {
             return Ok(Modified::NotInPlace);

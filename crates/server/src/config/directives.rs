@@ -266,6 +266,27 @@ pub const DIRECTIVES: &[Directive] = &[
             Ok(())
         }
     ),
+    directive!(
+        "duramen-index",
+        false,
+        "How keys are found: hash, or ordered, with which SCAN goes in the order of the keys and KEYS prefix* takes time \
+         in proportion to its answer. Every start may choose anew.",
+        |c| c.index.to_string(),
+        |c, v| {
+            c.index = value::word(v[0])?;
+            Ok(())
+        }
+    ),
+    directive!(
+        "duramen-index-cache-slots",
+        false,
+        "Slots of 8 bytes in which an ordered index keeps where keys were found last; 0: none.",
+        |c| c.index_cache_slots.to_string(),
+        |c, v| {
+            c.index_cache_slots = value::integer(v[0], 0, 1 << 32)? as usize;
+            Ok(())
+        }
+    ),
     directive!("duramen-len-max", false, "The same as maxmemory.", |c| c.maxmemory.to_string(), |c, v| {
         c.maxmemory = value::bytes(v[0], 0, u64::MAX)?;
         Ok(())

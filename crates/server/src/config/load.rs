@@ -18,7 +18,7 @@ pub fn help() -> String {
     let mut text = String::from(
         "duramen serve [FILE.conf | FILE.toml | -] [--directive value…]…\n\n\
          Directives, on the command line with --, in a file one on each line, in the environment as DURAMEN_NAME\n\
-         (DURAMEN_PORT, DURAMEN_MEDIUM for duramen-medium). Later wins: file, environment, command line.\n\n",
+         (DURAMEN_PORT, DURAMEN_MEDIUM for duramen-medium, as --medium is --duramen-medium). Later wins: file, environment, command line.\n\n",
     );
     for directive in DIRECTIVES {
         // Writing to a string cannot fail.
@@ -80,6 +80,9 @@ impl Config {
                 config.load_toml(profile, &read(profile)?)?;
                 continue;
             }
+            // As in the environment: an engine's directive by its own name.
+            let own = format!("duramen-{name}");
+            let name = if matches!(find(&own), Known::Directive(_)) { &own } else { name };
             config
                 .set(name, &values)
                 .map_err(|why| configuration(format!("argument '{}': {why}", text.trim_end())))?;
@@ -314,6 +317,16 @@ mod tests {
         assert_eq!(config.durability, Durability::Interval(Duration::from_secs(5)));
         let (_dir, path) = file("a.toml", "[medium]\nspeed = 1\n");
         assert!(from(&[&path], &[]).unwrap_err().contains("unknown directive"));
+    }
+
+    #[test]
+    fn directives_of_the_engine_go_by_their_own_names_too() {
+        let config = from(&["--index", "ordered", "--index-cache-slots", "4096"], &[]).unwrap();
+        assert_eq!((config.index, config.index_cache_slots), (duramen::IndexKind::Ordered, 4096));
+        let config = from(&["--duramen-index", "hash"], &[("DURAMEN_INDEX", "ordered")]).unwrap();
+        assert_eq!(config.index, duramen::IndexKind::Hash);
+        let error = from(&["--index", "sorted"], &[]).unwrap_err();
+        assert!(error.contains("there are hash and ordered"), "{error}");
     }
 
     #[test]

@@ -13,7 +13,7 @@ pub mod value;
 pub use load::help;
 pub use rewrite::rewrite;
 
-use duramen::{Durability, MediumKind, PersistStep};
+use duramen::{Durability, IndexKind, MediumKind, PersistStep};
 use std::path::PathBuf;
 
 /// A complete configuration.
@@ -37,6 +37,8 @@ pub struct Config {
     pub maxmemory_clients: u64,
     pub maxmemory: u64,
     pub durability: Durability,
+    pub index: IndexKind,
+    pub index_cache_slots: usize,
     pub pidfile: String,
     pub medium: MediumKind,
     pub persist_step: Option<PersistStep>,
@@ -93,6 +95,8 @@ impl Default for Config {
             maxmemory_clients: 0,
             maxmemory: 0,
             durability: Durability::EveryWrite,
+            index: IndexKind::Hash,
+            index_cache_slots: duramen::Options::default().index_cache_slots,
             pidfile: String::new(),
             medium: MediumKind::Auto,
             persist_step: None,

@@ -203,6 +203,8 @@ fn open_store(config: &Config) -> Result<Keyspace, Error> {
         medium: config.medium,
         persist_step: config.persist_step,
         durability: config.durability,
+        index: config.index,
+        index_cache_slots: config.index_cache_slots,
         recovery_threads: config.recovery_threads,
         compaction_bytes_per_second: config.compaction_rate,
         compaction_dead_percent: config.compaction_dead_percent,

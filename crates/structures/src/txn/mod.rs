@@ -40,7 +40,7 @@ mod scratch;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Deref;
 
-use duramen::{Meta, Modified, Stamp, Swap, Update, Value};
+use duramen::{IndexKind, Meta, Modified, Stamp, Swap, Update, Value};
 
 use crate::Type;
 use crate::counts::{Change, Life};
@@ -364,33 +364,62 @@ impl<'w> Txn<'w> {
         mut visit: impl FnMut(&[u8], u8),
     ) -> Result<u64> {
         self.worker.settle_for_scan()?;
-        let scratch = &self.worker.scratch;
         if cursor == 0 {
-            for entry in &scratch.entries {
-                let tag = match &entry.write {
-                    Write::Put(_, meta) => meta.tag,
-                    Write::Number { .. } => Type::String.tag(),
-                    Write::None | Write::Delete => continue,
-                };
-                if let Some((&first, key)) = scratch.arena[entry.key.clone()].split_first()
-                    && first == db
-                {
-                    visit(key, tag);
-                }
+            self.visit_pending(db, &mut visit);
+        }
+        let store = self.worker.keyspace.store();
+        let pending = self.is_pending();
+        Ok(store.scan(cursor, count, &mut |value| self.visit_stored(db, value, pending, &mut visit))?)
+    }
+
+    /// Visits every key of `db` that begins with `prefix`, and maybe others, each with its type tag. On a store with an
+    /// ordered index it takes time in proportion to those keys, else to all. Otherwise as [`Txn::scan`].
+    pub fn scan_prefix(&mut self, db: u8, prefix: &[u8], mut visit: impl FnMut(&[u8], u8)) -> Result<()> {
+        self.worker.settle_for_scan()?;
+        self.visit_pending(db, &mut visit);
+        let store = self.worker.keyspace.store();
+        let pending = self.is_pending();
+        if store.index_kind() == IndexKind::Ordered {
+            let prefix: Vec<u8> = std::iter::once(db).chain(prefix.iter().copied()).collect();
+            for value in store.prefix(&prefix)? {
+                self.visit_stored(db, &value?, pending, &mut visit);
+            }
+            return Ok(());
+        }
+        Ok(store.for_each(|value| self.visit_stored(db, value, pending, &mut visit))?)
+    }
+
+    fn is_pending(&self) -> bool {
+        self.worker.scratch.entries.iter().any(|entry| !matches!(entry.write, Write::None))
+    }
+
+    /// Visits the keys of `db` that this transaction puts.
+    fn visit_pending(&self, db: u8, visit: &mut impl FnMut(&[u8], u8)) {
+        let scratch = &self.worker.scratch;
+        for entry in &scratch.entries {
+            let tag = match &entry.write {
+                Write::Put(_, meta) => meta.tag,
+                Write::Number { .. } => Type::String.tag(),
+                Write::None | Write::Delete => continue,
+            };
+            if let Some((&first, key)) = scratch.arena[entry.key.clone()].split_first()
+                && first == db
+            {
+                visit(key, tag);
             }
         }
-        let pending = scratch.entries.iter().any(|entry| !matches!(entry.write, Write::None));
-        let store = self.worker.keyspace.store();
-        Ok(store.scan(cursor, count, &mut |value| {
-            if let Some((&first, key)) = value.key().split_first()
-                && first == db
-                && value.expires_at().is_none_or(|time| time > self.now)
-                && !(pending && scratch.writes(value.key()))
-            {
-                let is_number = Number::of(value.tag(), value, value.key().len()).is_some();
-                visit(key, if is_number { Type::String.tag() } else { value.tag() });
-            }
-        })?)
+    }
+
+    /// Visits what the store holds, if it is of `db`, has not expired, and is not what this transaction writes.
+    fn visit_stored(&self, db: u8, value: &Value<'_>, pending: bool, visit: &mut impl FnMut(&[u8], u8)) {
+        if let Some((&first, key)) = value.key().split_first()
+            && first == db
+            && value.expires_at().is_none_or(|time| time > self.now)
+            && !(pending && self.worker.scratch.writes(value.key()))
+        {
+            let is_number = Number::of(value.tag(), value, value.key().len()).is_some();
+            visit(key, if is_number { Type::String.tag() } else { value.tag() });
+        }
     }
 
     /// Some key of `db`. As in Redis the chances are not quite the same for all. Takes the longer the

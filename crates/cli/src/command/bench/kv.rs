@@ -2,7 +2,7 @@
 
 use crate::command::progress_bar;
 use crate::{Answer, Failure};
-use duramen::{Durability, MediumKind, Options, PersistStep};
+use duramen::{Durability, IndexKind, MediumKind, Options, PersistStep};
 use duramen_bench_kv::contender::Contender;
 use duramen_bench_kv::place::Place;
 use duramen_bench_kv::suite::{self, redistributed};
@@ -39,6 +39,12 @@ pub struct Args {
     /// every-write, manual, or a time such as 1s or 100ms between two commits
     #[arg(long, default_value = "every-write", value_parser = durability)]
     durability: Durability,
+    /// hash or ordered
+    #[arg(long, default_value_t = IndexKind::Hash)]
+    index: IndexKind,
+    /// Slots of the ordered index's cache, 8 bytes each
+    #[arg(long, value_name = "SLOTS")]
+    index_cache_slots: Option<usize>,
     /// How lines are flushed: clwb, clflushopt, nt-avx512, ... [default: what suits the medium; clwb for --targets]
     #[arg(long, value_name = "STEP")]
     persist_step: Option<PersistStep>,
@@ -127,11 +133,14 @@ fn place(args: &Args) -> Place {
     // Only memory can be flushed; on a file the targets are of another kind.
     let flushes =
         args.targets && !matches!(args.medium, MediumKind::File | MediumKind::Devdax | MediumKind::Fsdax);
+    let defaults = Options::default();
     let options = Options {
+        index: args.index,
+        index_cache_slots: args.index_cache_slots.unwrap_or(defaults.index_cache_slots),
         medium: args.medium,
         durability: args.durability,
         persist_step: args.persist_step.or(flushes.then_some(PersistStep::Clwb)),
-        ..Options::default()
+        ..defaults
     };
     Place { path: args.path.clone().unwrap_or_else(own), options }
 }

@@ -293,6 +293,7 @@ fn errorstats(text: &mut Text, facts: &Facts<'_>) {
 fn duramen(text: &mut Text, facts: &Facts<'_>) {
     let store = &facts.store;
     text.field("duramen_store", facts.server.keyspace.store().describe());
+    text.field("duramen_index", facts.config.index);
     text.field("duramen_durability", crate::config::value::durability_text(facts.config.durability));
     for (name, value) in [
         ("keys", store.keys),
@@ -301,6 +302,8 @@ fn duramen(text: &mut Text, facts: &Facts<'_>) {
         ("live_bytes", store.live_bytes),
         ("free_bytes", store.free_bytes),
         ("index_bytes", store.index_bytes),
+        ("index_cache_hits", store.index_cache_hits),
+        ("index_cache_misses", store.index_cache_misses),
         ("writers", store.writers),
         ("compactions", store.compactions),
         ("compacted_bytes", store.compacted_bytes),

@@ -1,7 +1,7 @@
-//! KEYS pattern: all keys that fit. Reads every key of every database; what others write meanwhile
-//! may or may not be seen.
+//! KEYS pattern: all keys that fit. Reads every key of every database or, with an ordered index, those of its own that begin
+//! as the pattern does; what others write meanwhile may or may not be seen.
 
-use super::{KeyList, SCAN_ENTRIES};
+use super::KeyList;
 use crate::command::{Call, CommandError, Flags, Spec};
 use duramen_structures::glob;
 
@@ -10,17 +10,11 @@ pub const SPEC: Spec = Spec { arity: 2, flags: Flags::READONLY, ..Spec::new("key
 fn keys(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (db, pattern) = (call.session.db, call.args.at(1));
     let mut keys = KeyList::default();
-    let mut cursor = 0;
-    loop {
-        cursor = call.txn.scan(db, cursor, SCAN_ENTRIES, |key, _| {
-            if glob::matches(pattern, key) {
-                keys.push(key);
-            }
-        })?;
-        if cursor == 0 {
-            break;
+    call.txn.scan_prefix(db, glob::literal_prefix(pattern), |key, _| {
+        if glob::matches(pattern, key) {
+            keys.push(key);
         }
-    }
+    })?;
     keys.reply(&mut call.reply);
     Ok(())
 }

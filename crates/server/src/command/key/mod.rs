@@ -56,9 +56,6 @@ pub const SPECS: &[Spec] = &[
     restore::SPEC,
 ];
 
-// Entries looked at per step when all are wanted.
-const SCAN_ENTRIES: usize = 1024;
-
 /// A type as TYPE spells it. A tag that no type has is that of a later version.
 fn type_name(tag: u8) -> &'static str {
     Type::of_tag(tag).map_or("unknown", Type::name)

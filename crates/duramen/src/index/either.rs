@@ -1,0 +1,269 @@
+//! The index of a store, of either kind, behind one door.
+//!
+//! A hash index needs only a key's hash, and an ordered one only its stripe to lock it: whoever looks something up
+//! has the key, and passes both. What differs otherwise: only a hash index is ever crowded and has to be split by
+//! its users, and only an ordered one can walk in the order of the keys.
+
+use super::hash::{self, HashIndex};
+use super::ordered::{self, OrderedIndex};
+use super::{KeyBytes, Slot};
+use crate::format::Version;
+use crate::sync::reclaim::Guard;
+use duramen_media::Offset;
+
+pub(crate) enum Index {
+    Hash(HashIndex),
+    /// Boxed: it brings its counters along, and a hash index should not be moved by their size.
+    Ordered(Box<OrderedIndex>),
+}
+
+/// A locked key.
+pub(crate) enum Locked<'a> {
+    Hash(hash::Locked<'a>),
+    Ordered(ordered::Locked<'a>),
+}
+
+/// The slot of a locked key.
+pub(crate) enum Place<'a> {
+    Hash(hash::Place<'a>),
+    Ordered(ordered::Place<'a>),
+}
+
+/// Numbers of an index.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Numbers {
+    pub bytes: u64,
+    pub splits: u64,
+    pub doublings: u64,
+    pub merges: u64,
+    pub cache_hits: u64,
+    pub cache_misses: u64,
+}
+
+impl Index {
+    /// The ordered index, if it is one.
+    #[inline]
+    pub(crate) fn ordered(&self) -> Option<&OrderedIndex> {
+        match self {
+            Self::Hash(_) => None,
+            Self::Ordered(index) => Some(index),
+        }
+    }
+
+    pub(crate) fn numbers(&self, guard: &Guard) -> Numbers {
+        match self {
+            Self::Hash(index) => {
+                let (splits, doublings) = index.grown(guard);
+                let (bytes, doublings) = (index.bytes(guard), u64::from(doublings));
+                Numbers { bytes, splits, doublings, ..Numbers::default() }
+            }
+            Self::Ordered(index) => {
+                let ((splits, merges), (cache_hits, cache_misses)) = (index.grown(), index.cached());
+                Numbers { bytes: index.bytes(), splits, merges, cache_hits, cache_misses, doublings: 0 }
+            }
+        }
+    }
+
+    /// Hints that the key of `hash` is looked for soon.
+    #[inline]
+    pub(crate) fn prefetch(&self, hash: u64, guard: &Guard) {
+        match self {
+            Self::Hash(index) => index.prefetch(hash, guard),
+            Self::Ordered(index) => index.prefetch(hash),
+        }
+    }
+
+    /// The same, when what `prefetch` asked for has come.
+    #[inline]
+    pub(crate) fn prefetch_more(&self, hash: u64, guard: &Guard) {
+        if let Self::Ordered(index) = self {
+            index.prefetch_leaf(hash, guard);
+        }
+    }
+
+    /// The same, when it is likely to be inserted.
+    #[inline]
+    pub(crate) fn prefetch_insert(&self, hash: u64, guard: &Guard) {
+        match self {
+            Self::Hash(index) => index.prefetch_insert(hash, guard),
+            Self::Ordered(index) => index.prefetch(hash),
+        }
+    }
+
+    /// The likeliest place of the record of `key`, to be fetched. A hash index does not ask for the key.
+    #[inline]
+    pub(crate) fn candidate<'k>(
+        &self,
+        hash: u64,
+        key: impl FnOnce() -> &'k [u8],
+        guard: &Guard,
+    ) -> Option<Offset> {
+        match self {
+            Self::Hash(index) => index.candidate(hash, guard),
+            Self::Ordered(index) => index.candidate(hash, key(), guard),
+        }
+    }
+
+    /// The slot of `key`, which `look` recognises, and what it says of it, without a lock. What was looked at is what is
+    /// returned, even if the slot changes meanwhile.
+    #[inline]
+    pub(crate) fn find_with<T>(
+        &self,
+        hash: u64,
+        key: &[u8],
+        guard: &Guard,
+        look: impl FnMut(Slot) -> Option<T>,
+    ) -> Option<(Slot, T)> {
+        match self {
+            Self::Hash(index) => index.find_with(hash, guard, look),
+            Self::Ordered(index) => index.find_with(hash, key, guard, look),
+        }
+    }
+
+    /// The slot of `key`, which `is_key` recognises, without a lock.
+    #[inline]
+    pub(crate) fn find(
+        &self,
+        hash: u64,
+        key: &[u8],
+        guard: &Guard,
+        mut is_key: impl FnMut(Slot) -> bool,
+    ) -> Option<Slot> {
+        self.find_with(hash, key, guard, |slot| is_key(slot).then_some(())).map(|(slot, ())| slot)
+    }
+
+    /// Locks the key of `hash`.
+    #[inline]
+    pub(crate) fn lock<'g>(&'g self, hash: u64, guard: &'g Guard) -> Locked<'g> {
+        match self {
+            Self::Hash(index) => Locked::Hash(index.lock(hash, guard)),
+            Self::Ordered(index) => Locked::Ordered(index.lock(hash, guard)),
+        }
+    }
+
+    /// Locks the keys of all `hashes`. The result is in their order.
+    pub(crate) fn lock_all<'g>(&'g self, hashes: &[u64], guard: &'g Guard) -> Vec<Locked<'g>> {
+        match self {
+            Self::Hash(index) => index.lock_all(hashes, guard).into_iter().map(Locked::Hash).collect(),
+            Self::Ordered(index) => index.lock_all(hashes, guard).into_iter().map(Locked::Ordered).collect(),
+        }
+    }
+
+    /// What [`Locked::insert`] asked for. No lock may be held.
+    pub(crate) fn split(&self, hash: u64, keys: &impl KeyBytes, guard: &Guard) {
+        if let Self::Hash(index) = self {
+            index.split(hash, keys, guard);
+        }
+    }
+
+    /// Visits some slots from `cursor` on, and returns the cursor to go on from, 0 at the end. A key that stays is visited
+    /// at least once; exactly once if nobody changes the index meanwhile.
+    pub(crate) fn scan(&self, cursor: u64, guard: &Guard, visit: &mut dyn FnMut(Slot)) -> u64 {
+        match self {
+            Self::Hash(index) => index.scan(cursor, guard, visit),
+            Self::Ordered(index) => index.scan(cursor, guard, visit),
+        }
+    }
+
+    /// A cursor at a place that `random` picks.
+    pub(crate) fn cursor_at(&self, random: u64, guard: &Guard) -> u64 {
+        match self {
+            Self::Hash(_) => HashIndex::cursor_at(random),
+            Self::Ordered(index) => index.cursor_at(random, guard),
+        }
+    }
+}
+
+impl<'a> Locked<'a> {
+    /// The version of the key's next record.
+    #[inline]
+    pub(crate) fn next_version(&self) -> Version {
+        match self {
+            Self::Hash(locked) => locked.next_version(),
+            Self::Ordered(locked) => locked.next_version(),
+        }
+    }
+
+    /// Recovery has met a record of the key.
+    #[inline]
+    pub(crate) fn met_version(&self, version: Version) {
+        match self {
+            Self::Hash(locked) => locked.met_version(version),
+            Self::Ordered(locked) => locked.met_version(version),
+        }
+    }
+
+    /// Where the key's record probably lies.
+    #[inline]
+    pub(crate) fn candidate(&self, key: &[u8]) -> Option<Offset> {
+        match self {
+            Self::Hash(locked) => locked.candidate(),
+            Self::Ordered(locked) => locked.candidate(key),
+        }
+    }
+
+    /// The place of the record of `key` that `look` recognises, and what it says of it.
+    #[inline]
+    pub(crate) fn find_with<'k, T>(
+        &self,
+        key: &'k [u8],
+        look: impl FnMut(Slot) -> Option<T>,
+    ) -> Option<(Place<'k>, T)>
+    where
+        'a: 'k,
+    {
+        match self {
+            Self::Hash(locked) => locked.find_with(look).map(|(place, found)| (Place::Hash(place), found)),
+            Self::Ordered(locked) => {
+                locked.find_with(key, look).map(|(place, found)| (Place::Ordered(place), found))
+            }
+        }
+    }
+
+    /// The slot of `key`, whose record `is_key` recognises.
+    #[inline]
+    pub(crate) fn find<'k>(&self, key: &'k [u8], mut is_key: impl FnMut(Slot) -> bool) -> Option<Place<'k>>
+    where
+        'a: 'k,
+    {
+        self.find_with(key, |slot| is_key(slot).then_some(())).map(|(place, ())| place)
+    }
+
+    /// Adds a key that is not there. Says whether [`Index::split`] should be called, once no lock is held any more.
+    #[must_use]
+    pub(crate) fn insert(&self, key: &[u8], slot: Slot, keys: &impl KeyBytes) -> bool {
+        match self {
+            Self::Hash(locked) => locked.insert(slot),
+            Self::Ordered(locked) => {
+                locked.insert(key, slot, keys);
+                false
+            }
+        }
+    }
+
+    pub(crate) fn remove(&self, place: &Place<'_>, keys: &impl KeyBytes) {
+        match (self, place) {
+            (Self::Hash(locked), Place::Hash(place)) => locked.remove(*place),
+            (Self::Ordered(locked), Place::Ordered(place)) => locked.remove(place, keys),
+            _ => debug_assert!(false, "a place of another kind of index"),
+        }
+    }
+}
+
+impl Place<'_> {
+    #[inline]
+    pub(crate) fn get(&self) -> Slot {
+        match self {
+            Self::Hash(place) => place.get(),
+            Self::Ordered(place) => place.get(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn set(&self, slot: Slot) {
+        match self {
+            Self::Hash(place) => place.set(slot),
+            Self::Ordered(place) => place.set(slot),
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! From a key's hash to the node whose leaf probably holds it, so that most point lookups need no descent.
+//!
+//! A slot is the address of a node and some bits of the hash. It is a guess: nobody takes it out when the key moves or
+//! the node goes, and there is no need (invariant 6 of the index): whoever follows it looks at the node's version, and
+//! finds the key there or does not.
+
+use super::Node;
+use crate::index::memory::Table;
+use crate::index::prefetch;
+use crate::sync::atomic::Ordering::Relaxed;
+use crate::sync::atomic::{AtomicPtr, AtomicU64};
+use crate::sync::reclaim::Guard;
+
+/// What an address of a node, aligned to 64 bytes of 48 bits, leaves for the tag.
+const TAG_MASK: usize = !0x0000_ffff_ffff_ffc0;
+/// Counters of hits and misses: one line each, and a thread keeps to one.
+const COUNTERS: usize = if cfg!(loom) { 1 } else { 64 };
+
+#[repr(align(128))]
+#[derive(Default)]
+struct Counter {
+    hits: AtomicU64,
+    misses: AtomicU64,
+}
+
+pub(super) struct Cache {
+    slots: Table<AtomicPtr<Node>>,
+    /// The hash's top bits choose the slot.
+    shift: u32,
+    counters: [Counter; COUNTERS],
+}
+
+impl Cache {
+    /// With `slots` slots, or as many as the next power of two; 0: none.
+    pub(super) fn new(slots: usize) -> Self {
+        let slots = if slots == 0 { 0 } else { slots.next_power_of_two().max(2) };
+        Self {
+            slots: Table::new(slots),
+            shift: 64 - slots.max(2).trailing_zeros(),
+            counters: std::array::from_fn(|_| Counter::default()),
+        }
+    }
+
+    #[inline]
+    fn slot(&self, hash: u64) -> Option<&AtomicPtr<Node>> {
+        self.slots.get((hash >> self.shift) as usize)
+    }
+
+    /// Bits of the hash that an address leaves room for.
+    #[inline]
+    fn tag(hash: u64) -> usize {
+        (hash << 48) as usize & TAG_MASK | hash as usize >> 16 & 63
+    }
+
+    #[inline]
+    pub(super) fn fetch(&self, hash: u64) {
+        if let Some(slot) = self.slot(hash) {
+            prefetch(slot);
+        }
+    }
+
+    /// The node that a key of `hash` was last found in, dead or alive.
+    #[inline]
+    pub(super) fn get<'g>(&self, hash: u64, _guard: &'g Guard) -> Option<&'g Node> {
+        let word = self.slot(hash)?.load(Relaxed);
+        if word.is_null() || word.addr() & TAG_MASK != Self::tag(hash) {
+            return None;
+        }
+        // SAFETY: `put` stored a node, whose memory is a node's for as long as the index lives (invariant 6).
+        unsafe { word.map_addr(|address| address & !TAG_MASK).as_ref() }
+    }
+
+    #[inline]
+    pub(super) fn put(&self, hash: u64, node: &Node) {
+        let Some(slot) = self.slot(hash) else { return };
+        let word = node.pointer().as_ptr().map_addr(|address| address | Self::tag(hash));
+        // Relaxed: who follows it pairs with whoever changed the node, at its version.
+        if slot.load(Relaxed) != word {
+            slot.store(word, Relaxed);
+        }
+    }
+
+    #[inline]
+    pub(super) fn count(&self, hit: bool) {
+        let counter = &self.counters[place() % COUNTERS];
+        if hit { &counter.hits } else { &counter.misses }.fetch_add(1, Relaxed);
+    }
+
+    /// Hits and misses.
+    pub(super) fn counted(&self) -> (u64, u64) {
+        self.counters.iter().fold((0, 0), |(hits, misses), counter| {
+            (hits + counter.hits.load(Relaxed), misses + counter.misses.load(Relaxed))
+        })
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.slots.len() as u64 * 8
+    }
+}
+
+/// A number of this thread, one after the other.
+#[cfg(not(loom))]
+#[inline]
+fn place() -> usize {
+    static NEXT: crate::sync::statics::AtomicU64 = crate::sync::statics::AtomicU64::new(0);
+    thread_local! {
+        static PLACE: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+    }
+    let place = PLACE.get();
+    if place != 0 {
+        return place;
+    }
+    let place = NEXT.fetch_add(1, Relaxed) as usize + 1;
+    PLACE.set(place);
+    place
+}
+
+#[cfg(loom)]
+fn place() -> usize {
+    0
+}

@@ -1,0 +1,375 @@
+//! The list: how a leaf is found, split, and taken away.
+//!
+//! *Split*: under the lock of the full leaf a node is made with the upper half, and linked behind it on level 0; both are
+//! marked as changing meanwhile. Then it is linked on its other levels, one by one, each under the lock of the node before
+//! it there.
+//!
+//! *Taking away*: under the locks of a leaf and of the next, the next one's slots move to the first, and level 0 leads past
+//! it. Then it is unlinked on its other levels. Whoever comes to a node that is gone on the level it works at helps.
+
+use super::key::{Sought, shared_bytes, word_at};
+use super::node::{Held, Node, Order, skip_between};
+use super::{HEIGHT_MAX, LEAF_SLOTS, OrderedIndex};
+use crate::index::memory::Memory;
+use crate::index::{KeyBytes, Slot};
+use crate::mutants::{Mutant, planted};
+use crate::sync::Arc;
+use crate::sync::atomic::Ordering::Relaxed;
+use crate::sync::reclaim::Guard;
+use std::ptr::NonNull;
+
+/// Of the labels left above the last leaf, the next one takes 1 in this many: enough for 3 × 10^7 leaves one behind the other.
+const LABEL_SHARE_LAST: u32 = 20;
+/// ... and of those between two leaves, where keys come in ascending order, 1 in 2 to this.
+const LABEL_SHARE_ASCENDING: u32 = 6;
+
+/// A leaf, and a version at which it was the right one.
+#[derive(Clone, Copy)]
+pub(super) struct At<'g> {
+    pub node: &'g Node,
+    pub version: u64,
+}
+
+/// A node that is gone, on its way to be used again.
+struct Gone(NonNull<Node>);
+
+// SAFETY: a node is made of atomics, and lies in memory that the index shares.
+unsafe impl Send for Gone {}
+
+fn recycle(memory: &Memory<Node>, Gone(node): Gone) {
+    // SAFETY: the node lies in `memory`, and no guard can reach it any more (invariant 5).
+    unsafe { node.as_ref() }.undress();
+    memory.give(node);
+}
+
+fn is_same(a: Option<&Node>, b: Option<&Node>) -> bool {
+    a.map(std::ptr::from_ref) == b.map(std::ptr::from_ref)
+}
+
+impl OrderedIndex {
+    /// The living leaf to which `key` belongs.
+    #[inline]
+    pub(super) fn seek<'g>(&self, key: &Sought<'_>, guard: &'g Guard) -> At<'g> {
+        self.descend(|node| node.begins_by(key, guard), guard)
+    }
+
+    /// The last living leaf that `is_by` says yes to: it does to some of the first nodes and to none behind them.
+    pub(super) fn descend<'g>(&self, is_by: impl Fn(&'g Node) -> bool, guard: &'g Guard) -> At<'g> {
+        'again: loop {
+            let mut node = self.head(guard);
+            for level in (1..self.height()).rev() {
+                node.fetch_next(level - 1);
+                // A node that is gone may lead to what was freed before we came (invariant 5): not there.
+                while let Some(next) = node.next(level, guard).filter(|next| is_by(next) && !next.is_gone()) {
+                    node = next;
+                    node.fetch_next(level - 1);
+                }
+            }
+            node.fetch_leaf();
+            loop {
+                let Some(version) = node.settled() else { continue 'again };
+                match node.next(0, guard).filter(|next| is_by(next)) {
+                    // It was unlinked since.
+                    Some(next) if next.is_gone() => {}
+                    Some(next) => {
+                        node = next;
+                        node.fetch_leaf();
+                    }
+                    None if node.is_still(version) => return At { node, version },
+                    None => {}
+                }
+            }
+        }
+    }
+
+    /// The last node before `key` on a level. It was alive; what was gone behind it is unlinked.
+    fn before<'g>(&self, level: usize, key: &Sought<'_>, guard: &'g Guard) -> &'g Node {
+        'again: loop {
+            let mut node = self.head(guard);
+            for at in (level..self.height().max(level + 1)).rev() {
+                while let Some(next) = node.next(at, guard).filter(|next| next.low_order(key, guard).is_lt())
+                {
+                    if !next.is_gone() {
+                        node = next;
+                    } else if at > level {
+                        break;
+                    } else if !unlink_from(node, at, next, guard) {
+                        continue 'again;
+                    }
+                }
+            }
+            return node;
+        }
+    }
+
+    /// Links a node on its levels above 0, so that it may go again.
+    fn link(&self, node: &Node, guard: &Guard) {
+        let mut buffer = [0; 16];
+        let low = Sought::new(node.low(&mut buffer, guard));
+        self.raise(node.height());
+        for level in 1..node.height() {
+            loop {
+                let before = self.before(level, &low, guard);
+                let next = before.next(level, guard);
+                if let Some(gone) = next.filter(|next| next.is_gone()) {
+                    // Maybe with the same lowest key, and a node is behind nothing that is not below it.
+                    unlink_from(before, level, gone, guard);
+                    continue;
+                }
+                node.set_next(level, next);
+                let held = before.hold();
+                if held.is_alive() && is_same(before.next(level, guard), next) {
+                    before.set_next(level, Some(node));
+                    break;
+                }
+            }
+        }
+        node.set_linked();
+    }
+
+    /// Unlinks a node that is gone on its levels above 0.
+    fn unlink(&self, node: &Node, guard: &Guard) {
+        let mut buffer = [0; 16];
+        let low = Sought::new(node.low(&mut buffer, guard));
+        for level in (1..node.height()).rev() {
+            loop {
+                let before = self.before(level, &low, guard);
+                let behind = before.next(level, guard);
+                // Others that are gone with the same lowest key may be before it.
+                let gone = behind.filter(|next| next.is_gone() && next.begins_by(&low, guard));
+                let Some(gone) = gone else { break };
+                unlink_from(before, level, gone, guard);
+            }
+        }
+    }
+
+    /// Where `key` belongs in a leaf: before the first that is not below it.
+    fn rank(held: &Held<'_>, key: &[u8], keys: &impl KeyBytes) -> usize {
+        let node = held.node;
+        let (order, want) = (node.order(), word_at(key, node.skip()));
+        let (mut low, mut high) = (0, order.len());
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            let position = order.at(middle);
+            let is_below = match node.prefix(position).cmp(&want) {
+                std::cmp::Ordering::Equal => keys.key_at(node.slot(position).location()) < key,
+                order => order.is_lt(),
+            };
+            if is_below { low = middle + 1 } else { high = middle }
+        }
+        low
+    }
+
+    /// Adds a slot to a leaf with room.
+    fn place(held: &Held<'_>, rank: usize, key: &[u8], slot: Slot) {
+        let order = held.node.order();
+        let Some(position) = order.free() else { return };
+        held.set(position, word_at(key, held.node.skip()), slot);
+        held.set_order(order.with(rank, position));
+    }
+
+    /// Adds a key that is not there to the leaf to which it belongs; returns the node where it is now.
+    pub(super) fn insert<'g>(
+        &self,
+        held: Held<'g>,
+        key: &[u8],
+        slot: Slot,
+        keys: &impl KeyBytes,
+        guard: &'g Guard,
+    ) -> &'g Node {
+        let rank = Self::rank(&held, key, keys);
+        if held.node.order().len() < self.leaf_slots {
+            Self::place(&held, rank, key, slot);
+            return held.node;
+        }
+        self.split(held, rank, key, slot, keys, guard)
+    }
+
+    /// Splits a full leaf, and adds the key to one of the two.
+    fn split<'g>(
+        &self,
+        mut held: Held<'g>,
+        rank: usize,
+        key: &[u8],
+        slot: Slot,
+        keys: &impl KeyBytes,
+        guard: &'g Guard,
+    ) -> &'g Node {
+        let left = held.node;
+        let mut entries = [(0, Slot::default()); LEAF_SLOTS];
+        let count = held.entries().zip(&mut entries).map(|(entry, to)| *to = entry).count();
+        let entries = &entries[..count];
+        entries.iter().for_each(|(_, slot)| keys.prefetch_at(slot.location()));
+        let next = left.next(0, guard);
+        // Keys that come in order fill leaves, instead of leaving halves behind.
+        let appended = rank == count && next.is_none();
+        let stay = if appended { count } else { count / 2 };
+        let key_of = |entry: &(u64, Slot)| keys.key_at(entry.1.location());
+        let first = if appended { key } else { key_of(&entries[stay]) };
+        // The shortest that is above all that stay.
+        let low = &first[..shared_bytes(key_of(&entries[stay - 1]), first) + 1];
+        let node = self.memory.take();
+        // SAFETY: `Memory` gives memory of a node, which it keeps (invariant 6).
+        let node: &'g Node = unsafe { node.as_ref() };
+        let right = node.dress(low, self.height_of(low), label_between(left, next, rank == count));
+        let skip = left.skip();
+        let (mut buffer, mut next_buffer) = ([0; 16], [0; 16]);
+        let skip_left = skip_between(left.low(&mut buffer, guard), Some(low));
+        let skip_right = skip_between(low, next.map(|next| next.low(&mut next_buffer, guard)));
+        let prefix = |entry: &(u64, Slot), now| {
+            if now == skip { entry.0 } else { word_at(key_of(entry), now) }
+        };
+        for (position, entry) in entries[stay..].iter().enumerate() {
+            right.set(position, prefix(entry, skip_right), entry.1);
+        }
+        right.set_skip(skip_right);
+        right.set_order(Order::of(count - stay));
+        node.set_next(0, next);
+        held.change();
+        let order = left.order();
+        if skip_left != skip {
+            for (position, entry) in order.positions().zip(&entries[..stay]) {
+                held.set(position, prefix(entry, skip_left), entry.1);
+            }
+        }
+        held.set_skip(skip_left);
+        held.set_order(order.first(stay));
+        left.set_next(0, Some(node));
+        let target = if key < low { &held } else { &right };
+        Self::place(target, Self::rank(target, key, keys), key, slot);
+        let target = target.node;
+        drop((held, right));
+        self.splits.fetch_add(1, Relaxed);
+        self.link(node, guard);
+        target
+    }
+
+    fn height_of(&self, low: &[u8]) -> usize {
+        (1 + self.heights.hash(low).trailing_zeros() as usize).min(HEIGHT_MAX)
+    }
+
+    /// Looks whether every level leads to living nodes in the order of their lowest keys, and level 0 to all of them.
+    #[cfg(any(test, loom))]
+    pub(crate) fn check_levels(&self, guard: &Guard) {
+        let lows = |level| {
+            let mut lows: Vec<Vec<u8>> = Vec::new();
+            let mut next = self.head(guard).next(level, guard);
+            while let Some(node) = next {
+                let low = node.low(&mut [0; 16], guard).to_vec();
+                assert!(
+                    !node.is_gone() && node.settled().is_some(),
+                    "level {level} leads to a node that is gone"
+                );
+                assert!(lows.last().is_none_or(|last| *last < low), "level {level} is out of order");
+                assert!(node.height() > level && node.is_linked());
+                lows.push(low);
+                next = node.next(level, guard);
+            }
+            lows
+        };
+        let all = lows(0);
+        for level in 1..HEIGHT_MAX {
+            assert!(lows(level).iter().all(|low| all.binary_search(low).is_ok()), "level {level}");
+        }
+    }
+
+    /// What a node that begins with `low` has in a list of this seed.
+    #[cfg(loom)]
+    pub(crate) fn height_for(seed: u64, low: &[u8]) -> usize {
+        let heights = crate::index::Hasher::new(seed, u64::MAX);
+        (1 + heights.hash(low).trailing_zeros() as usize).min(HEIGHT_MAX)
+    }
+
+    /// A leaf has lost a key: maybe it and a neighbour are one leaf better.
+    pub(super) fn shrink(&self, node: &Node, keys: &impl KeyBytes, guard: &Guard) {
+        let count = node.order().len();
+        // With more than a third left the look at the neighbour is not worth it.
+        if count > (self.leaf_slots / 3).max(1) || self.merge(node, keys, guard) || count > 0 {
+            return;
+        }
+        // An empty leaf goes to whichever neighbour: a queue's keys must not leave its leaves behind.
+        let mut buffer = [0; 16];
+        let low = node.low(&mut buffer, guard);
+        if !low.is_empty() {
+            self.merge(self.before(0, &Sought::new(low), guard), keys, guard);
+        }
+    }
+
+    /// Makes one leaf of `left` and the next one, if they fit.
+    fn merge(&self, left: &Node, keys: &impl KeyBytes, guard: &Guard) -> bool {
+        let mut held = left.hold();
+        if !held.is_alive() {
+            return false;
+        }
+        let Some(right) = left.next(0, guard) else { return false };
+        let mut other = right.hold();
+        let (mut order, count) = (left.order(), right.order().len());
+        // A leaf that was just merged must not soon split again.
+        let fits = order.len() + count <= self.leaf_slots * 2 / 3 || order.len() == 0 || count == 0;
+        if !fits || !right.is_linked() {
+            return false;
+        }
+        for (_, slot) in held.entries().chain(other.entries()) {
+            keys.prefetch_at(slot.location());
+        }
+        let next = right.next(0, guard);
+        let (mut buffer, mut next_buffer) = ([0; 16], [0; 16]);
+        let low = left.low(&mut buffer, guard);
+        let skip = skip_between(low, next.map(|next| next.low(&mut next_buffer, guard)));
+        held.change();
+        other.bury();
+        let key_of = |slot: Slot| word_at(keys.key_at(slot.location()), skip);
+        if skip != left.skip() {
+            for position in order.positions() {
+                let slot = left.slot(position);
+                held.set(position, key_of(slot), slot);
+            }
+        }
+        for (prefix, slot) in other.entries() {
+            let prefix = if skip == right.skip() { prefix } else { key_of(slot) };
+            let Some(position) = order.free() else { break };
+            held.set(position, prefix, slot);
+            order = order.with(order.len(), position);
+        }
+        held.set_skip(skip);
+        held.set_order(order);
+        left.set_next(0, next);
+        // Labels only grow: see `walk`.
+        left.label.store(right.label.load(Relaxed), Relaxed);
+        drop((held, other));
+        self.merges.fetch_add(1, Relaxed);
+        if !planted(Mutant::NodeLeftLinked) {
+            self.unlink(right, guard);
+        }
+        let (memory, gone) = (Arc::clone(&self.memory), Gone(right.pointer()));
+        if planted(Mutant::NodeReusedAtOnce) {
+            recycle(&memory, gone);
+        } else {
+            guard.defer(move || recycle(&memory, gone));
+        }
+        true
+    }
+}
+
+/// Makes `before` lead past a node that is gone; false when `before` is gone too.
+fn unlink_from(before: &Node, level: usize, gone: &Node, guard: &Guard) -> bool {
+    let held = before.hold();
+    if held.is_alive() && is_same(before.next(level, guard), Some(gone)) {
+        // It never changes again (invariant 3).
+        before.set_next(level, gone.next(level, guard));
+    }
+    held.is_alive()
+}
+
+/// A label for a leaf between two.
+fn label_between(left: &Node, next: Option<&Node>, ascending: bool) -> u64 {
+    let from = left.label.load(Relaxed);
+    let room = next.map_or(u64::MAX, |next| next.label.load(Relaxed)).saturating_sub(from);
+    let share = match next {
+        None => LABEL_SHARE_LAST,
+        Some(_) if ascending => LABEL_SHARE_ASCENDING,
+        Some(_) => 1,
+    };
+    // Without room the same as the left one's.
+    if room < 2 { from } else { from + (room >> share).max(1) }
+}

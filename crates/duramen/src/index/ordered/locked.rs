@@ -1,0 +1,188 @@
+//! What a writer holds while it changes a key.
+
+use super::OrderedIndex;
+use super::key::Sought;
+use super::list::At;
+use super::node::{Node, Seen};
+use super::stripes::Stripes;
+use crate::format::Version;
+use crate::index::{KeyBytes, Slot};
+use crate::sync::reclaim::Guard;
+use duramen_media::Offset;
+use std::cell::Cell;
+
+/// The lock of a key's stripe.
+pub(crate) struct Locked<'a> {
+    index: &'a OrderedIndex,
+    guard: &'a Guard,
+    hash: u64,
+    stripe: usize,
+    owned: bool,
+    /// Where the key was last looked for, and whether it is its place also if it was not found there.
+    at: Cell<Option<(At<'a>, bool)>>,
+}
+
+/// The slot of a locked key. Nobody else changes it, wherever it moves.
+pub(crate) struct Place<'p> {
+    index: &'p OrderedIndex,
+    guard: &'p Guard,
+    node: &'p Node,
+    key: &'p [u8],
+    slot: Cell<Slot>,
+}
+
+impl OrderedIndex {
+    /// Locks the stripe of `hash`.
+    pub(crate) fn lock<'a>(&'a self, hash: u64, guard: &'a Guard) -> Locked<'a> {
+        let stripe = Stripes::number(hash);
+        self.stripes.at(stripe).lock();
+        Locked { index: self, guard, hash, stripe, owned: true, at: Cell::new(None) }
+    }
+
+    /// Locks the stripes of all `hashes`; two keys of one stripe share its lock. The result is in the order of `hashes`.
+    pub(crate) fn lock_all<'a>(&'a self, hashes: &[u64], guard: &'a Guard) -> Vec<Locked<'a>> {
+        let mut locked: Vec<Locked<'a>> = hashes
+            .iter()
+            .map(|&hash| Locked {
+                index: self,
+                guard,
+                hash,
+                stripe: Stripes::number(hash),
+                owned: false,
+                at: Cell::new(None),
+            })
+            .collect();
+        let mut order: Vec<usize> = (0..locked.len()).collect();
+        order.sort_by_key(|&i| locked[i].stripe);
+        for at in 0..order.len() {
+            let i = order[at];
+            if at == 0 || locked[order[at - 1]].stripe != locked[i].stripe {
+                self.stripes.at(locked[i].stripe).lock();
+                locked[i].owned = true;
+            }
+        }
+        locked
+    }
+}
+
+impl<'a> Locked<'a> {
+    pub(crate) fn next_version(&self) -> Version {
+        self.index.stripes.at(self.stripe).next_version()
+    }
+
+    /// Recovery has met a record of a key of this stripe.
+    pub(crate) fn met_version(&self, version: Version) {
+        self.index.stripes.at(self.stripe).met_version(version);
+    }
+
+    fn seek(&self, key: &[u8]) -> At<'a> {
+        let at = self.index.seek(&Sought::new(key), self.guard);
+        self.at.set(Some((at, true)));
+        at
+    }
+
+    /// Where the key's record probably lies.
+    pub(crate) fn candidate(&self, key: &[u8]) -> Option<Offset> {
+        if let Some(node) = self.index.cache.get(self.hash, self.guard) {
+            node.fetch_leaf();
+            if let Some(version) = node.settled()
+                && let Some(slot) = node.candidate(version, key)
+            {
+                self.at.set(Some((At { node, version }, false)));
+                return Some(slot.location());
+            }
+        }
+        let at = self.seek(key);
+        at.node.candidate(at.version, key).map(Slot::location)
+    }
+
+    /// The place of the record of `key` that `look` recognises, and what it says of it.
+    pub(crate) fn find_with<'k, T>(
+        &self,
+        key: &'k [u8],
+        mut look: impl FnMut(Slot) -> Option<T>,
+    ) -> Option<(Place<'k>, T)>
+    where
+        'a: 'k,
+    {
+        let place =
+            |node, slot| Place { index: self.index, guard: self.guard, node, key, slot: Cell::new(slot) };
+        let (mut at, mut is_its) = match self.at.get() {
+            Some(known) => known,
+            None => match self.index.find_cached(self.hash, key, self.guard, &mut look) {
+                Some((at, slot, found)) => {
+                    self.at.set(Some((at, false)));
+                    return Some((place(at.node, slot), found));
+                }
+                None => (self.seek(key), true),
+            },
+        };
+        loop {
+            match at.node.look(at.version, key, &mut look) {
+                Seen::Found(slot, found) => {
+                    self.index.cache.put(self.hash, at.node);
+                    return Some((place(at.node, slot), found));
+                }
+                Seen::Absent if is_its => return None,
+                Seen::Absent | Seen::Changed => (at, is_its) = (self.seek(key), true),
+            }
+        }
+    }
+
+    /// Adds a key that is not there.
+    pub(crate) fn insert(&self, key: &[u8], slot: Slot, keys: &impl KeyBytes) {
+        let mut known = self.at.get().filter(|&(_, is_its)| is_its).map(|(at, _)| at);
+        loop {
+            let at = known.take().unwrap_or_else(|| self.seek(key));
+            let held = at.node.hold();
+            if held.is_still(at.version) {
+                let node = self.index.insert(held, key, slot, keys, self.guard);
+                self.index.cache.put(self.hash, node);
+                return;
+            }
+        }
+    }
+
+    pub(crate) fn remove(&self, place: &Place<'_>, keys: &impl KeyBytes) {
+        let node = place.held(|held, rank| {
+            held.change();
+            held.set_order(held.node.order().without(rank));
+            held.node
+        });
+        self.index.shrink(node, keys, self.guard);
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        if self.owned {
+            self.index.stripes.at(self.stripe).unlock();
+        }
+    }
+}
+
+impl<'p> Place<'p> {
+    pub(crate) fn get(&self) -> Slot {
+        self.slot.get()
+    }
+
+    pub(crate) fn set(&self, slot: Slot) {
+        self.held(|held, rank| held.set_slot(held.node.order().at(rank), slot));
+        self.slot.set(slot);
+    }
+
+    /// Works on the slot, wherever it is now, under its leaf's lock.
+    fn held<T>(&self, work: impl FnOnce(&mut super::node::Held<'p>, usize) -> T) -> T {
+        let mut node = self.node;
+        loop {
+            let mut held = node.hold();
+            if held.is_alive()
+                && let Some(rank) = held.rank_of(self.slot.get())
+            {
+                return work(&mut held, rank);
+            }
+            drop(held);
+            node = self.index.seek(&Sought::new(self.key), self.guard).node;
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! The ordered index: a concurrent skip list whose nodes are fat, after the lazy skip list of Herlihy, Lev,
+//! Luchangco and Shavit (SIROCCO 2007), with leaves read as in Masstree (Mao, Kohler, Morris: EuroSys 2012).
+//!
+//! ```text
+//! level 2  head ───────────────────────────▶ node ──────────────────▶
+//! level 1  head ────────────▶ node ────────▶ node ──────────────────▶
+//! level 0  head ──▶ node ───▶ node ──▶ node ▶ node ──▶ node ─────────▶
+//!           │        │         │        │      │         │
+//!          leaf     leaf      leaf     leaf   leaf      leaf     up to 14 slots each, in the order of their keys
+//! ```
+//!
+//! A node owns its *lowest key*, which is as short as it may be: keys from there up to the next node's are its own. So a
+//! descent reads no records. A leaf holds of each key eight bytes behind those that all its keys share; two keys that
+//! agree there are told apart by their records. One slot for each record, and a miss for each leaf instead of each key,
+//! is what lets a scan fetch ahead.
+//!
+//! In front lies a cache of references from hashes to nodes ([`cache`]). Why it may be wrong without harm: 6.
+//!
+//! Who may do what:
+//!
+//! * *Readers* take no lock. They hold a guard, read a leaf between two looks at its version, and begin anew when it
+//!   has changed; while positions of that very leaf are being changed (some dozen stores) they wait.
+//! * *Writers* of a key hold its stripe ([`stripes`]), from before they look for it until its slot is set. Leaves and
+//!   links are locked for the stores that change them alone, and stripes are never waited for under such a lock.
+//! * A thread that locks two nodes locks the left one first.
+//!
+//! Invariants:
+//! 1. A key lies in one leaf at most: the living one with the greatest lowest key that is not above it.
+//! 2. A node's lowest key, height and memory stay while a guard can see it.
+//! 3. A link changes only under the lock of the node it lies in, and never once that node is gone.
+//! 4. Level 0 leads to every living node and, from living nodes, to no other. It and a leaf's bounds change only
+//!    together with the leaf's version. Higher levels are short cuts: they may miss a node, and lead to one that is gone.
+//! 5. A node goes only when it is linked on all its levels. It is handed to reclamation when no link of a node that new
+//!    guards can reach leads to it, on any level.
+//! 6. The memory of a node is never anything else, and its version never repeats. So any reference to a node may be
+//!    followed under a guard: if its version says "alive", it is a leaf of this index now, and what it holds is true.
+//! 7. The version of a stripe is at least that of every record on the medium whose key belongs there; see invariant 4 of
+//!    [`super::hash`].
+
+mod cache;
+mod key;
+mod list;
+mod locked;
+mod node;
+mod stripes;
+#[cfg(all(test, not(loom)))]
+mod tests;
+mod walk;
+
+use super::memory::Memory;
+use super::{Hasher, Slot};
+use crate::sync::Arc;
+use crate::sync::atomic::AtomicU64;
+use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use crate::sync::reclaim::{self, Guard};
+use cache::Cache;
+use duramen_media::Offset;
+use key::Sought;
+use list::At;
+use node::Seen;
+use std::ptr::NonNull;
+use stripes::Stripes;
+
+pub(crate) use locked::{Locked, Place};
+pub(in crate::index) use node::Node;
+pub(crate) use walk::Chunk;
+
+// In a model of `crate::models` a handful of keys must fill a leaf.
+/// With prefixes, versions and order these are four lines.
+const LEAF_SLOTS: usize = if cfg!(loom) { 2 } else { 14 };
+/// Links in the node's first line: 3 in 4 nodes have no more.
+const LEVELS_INLINE: usize = 2;
+/// One node in two has a level more: 2^24 nodes fill this, and more only make the way along the top longer.
+const HEIGHT_MAX: usize = if cfg!(loom) { 3 } else { 24 };
+/// Slots of the cache unless told otherwise: 8 MiB.
+pub(crate) const CACHE_SLOTS: usize = 1 << 20;
+
+pub(crate) struct OrderedIndex {
+    head: NonNull<Node>,
+    /// Levels that have a node, or are about to.
+    height: AtomicU64,
+    memory: Arc<Memory<Node>>,
+    /// Chooses heights: seeded, so that nobody can ask for a list without levels.
+    heights: Hasher,
+    stripes: Stripes,
+    cache: Cache,
+    splits: AtomicU64,
+    merges: AtomicU64,
+    /// Fewer than `LEAF_SLOTS` in tests that want many leaves.
+    leaf_slots: usize,
+}
+
+// SAFETY: nodes are made of atomics, and lie in memory that the index owns.
+unsafe impl Send for OrderedIndex {}
+// SAFETY: as above.
+unsafe impl Sync for OrderedIndex {}
+
+impl OrderedIndex {
+    pub(crate) fn new(seed: u64, cache_slots: usize, leaf_slots: usize) -> Self {
+        let memory = Arc::new(Memory::<Node>::default());
+        let head = memory.take();
+        // SAFETY: `Memory` gives memory of a node, which it keeps (invariant 6).
+        drop(unsafe { head.as_ref() }.dress(&[], HEIGHT_MAX, 0));
+        Self {
+            head,
+            height: AtomicU64::new(1),
+            memory,
+            heights: Hasher::new(seed, u64::MAX),
+            stripes: Stripes::default(),
+            cache: Cache::new(cache_slots),
+            splits: AtomicU64::new(0),
+            merges: AtomicU64::new(0),
+            leaf_slots: leaf_slots.clamp(2, LEAF_SLOTS),
+        }
+    }
+
+    fn head<'g>(&self, _guard: &'g Guard) -> &'g Node {
+        // SAFETY: dressed in `new`, and never taken away.
+        unsafe { self.head.as_ref() }
+    }
+
+    fn height(&self) -> usize {
+        // Acquire: pairs with the Release in `raise`.
+        self.height.load(Acquire) as usize
+    }
+
+    fn raise(&self, height: usize) {
+        if self.height.load(Relaxed) < height as u64 {
+            self.height.fetch_max(height as u64, Release);
+        }
+    }
+
+    /// Leaves split, and merged, since the index was made.
+    pub(crate) fn grown(&self) -> (u64, u64) {
+        (self.splits.load(Relaxed), self.merges.load(Relaxed))
+    }
+
+    /// Lookups that the cache answered, and that it did not.
+    pub(crate) fn cached(&self) -> (u64, u64) {
+        self.cache.counted()
+    }
+
+    /// Bytes of DRAM that the index takes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.memory.bytes() + self.cache.bytes() + self.stripes.bytes()
+    }
+
+    /// Hints that the key of `hash` is looked for soon.
+    #[inline]
+    pub(crate) fn prefetch(&self, hash: u64) {
+        self.cache.fetch(hash);
+        self.stripes.fetch(hash);
+    }
+
+    /// The same, when the cache's line has come.
+    #[inline]
+    pub(crate) fn prefetch_leaf(&self, hash: u64, guard: &Guard) {
+        if let Some(node) = self.cache.get(hash, guard) {
+            node.fetch_leaf();
+        }
+    }
+
+    /// The likeliest place of the record of `key`, to be fetched, if the cache knows its leaf.
+    #[inline]
+    pub(crate) fn candidate(&self, hash: u64, key: &[u8], guard: &Guard) -> Option<Offset> {
+        let node = self.cache.get(hash, guard)?;
+        node.candidate(node.settled()?, key).map(Slot::location)
+    }
+
+    /// The slot of `key`, which `look` recognises, and what it says of it, without a lock. What was looked at is what is
+    /// returned, even if the slot changes meanwhile.
+    // Apart: the hash index's lookups stay as short as they were.
+    #[inline(never)]
+    pub(crate) fn find_with<T>(
+        &self,
+        hash: u64,
+        key: &[u8],
+        guard: &Guard,
+        mut look: impl FnMut(Slot) -> Option<T>,
+    ) -> Option<(Slot, T)> {
+        if let Some((_, slot, found)) = self.find_cached(hash, key, guard, &mut look) {
+            return Some((slot, found));
+        }
+        let sought = Sought::new(key);
+        loop {
+            let at = self.seek(&sought, guard);
+            match at.node.look(at.version, key, &mut look) {
+                Seen::Found(slot, found) => {
+                    self.cache.put(hash, at.node);
+                    return Some((slot, found));
+                }
+                Seen::Absent => return None,
+                Seen::Changed => {}
+            }
+        }
+    }
+
+    /// By way of the cache. A key that is not found so may be there all the same.
+    #[inline]
+    fn find_cached<'g, T>(
+        &self,
+        hash: u64,
+        key: &[u8],
+        guard: &'g Guard,
+        look: &mut impl FnMut(Slot) -> Option<T>,
+    ) -> Option<(At<'g>, Slot, T)> {
+        let found = self.cache.get(hash, guard).and_then(|node| {
+            node.fetch_leaf();
+            let version = node.settled()?;
+            match node.look(version, key, look) {
+                Seen::Found(slot, found) => Some((At { node, version }, slot, found)),
+                Seen::Absent | Seen::Changed => None,
+            }
+        });
+        self.cache.count(found.is_some());
+        found
+    }
+}
+
+impl Drop for OrderedIndex {
+    fn drop(&mut self) {
+        let guard = reclaim::pin();
+        let mut next = Some(self.head(&guard));
+        while let Some(node) = next {
+            next = node.next(0, &guard);
+            node.undress();
+        }
+        // What was taken away holds our memory.
+        drop(guard);
+        reclaim::collect();
+    }
+}

@@ -1,0 +1,224 @@
+//! Walks: in the order of the keys, forward and backward, and by a cursor that is a number.
+//!
+//! What a walk sees of a leaf is the leaf at one moment, with its bounds: all keys from its lowest to the next one's. So a
+//! walk that goes on at that bound sees each key that stays once, in order, whatever is split or merged meanwhile.
+//!
+//! A *cursor* says where a walk stopped, in eight bytes, with nothing kept for it. Leaves have *labels*, numbers in the
+//! order of the list: 0 at first, and a new leaf's lies between those of its neighbours. A cursor is the label of the leaf to
+//! go on with, and stands for a bound: that leaf's lowest key at the time. All keys below it have been seen. To go on means to
+//! begin at the leaf with the greatest label that is not above the cursor. No key that stays is missed, since that leaf
+//! never begins above the bound:
+//!
+//! * a label never falls, so fewer leaves have one up to the cursor's; a merged leaf has the right one's label;
+//! * a new leaf's label lies between that of its left neighbour and that of the right one. If a cursor of which no leaf has
+//!   the label any more lies there too, the leaf that covers its bound has a label above it, so it is the right neighbour or
+//!   behind it, and the new leaf lies before the bound.
+//!
+//! Where there is no room between two labels, the new leaf has the left one's. Leaves of one label are one for cursors.
+
+use super::key::Sought;
+use super::node::Node;
+use super::{LEAF_SLOTS, OrderedIndex};
+use crate::index::{KeyBytes, Slot};
+use crate::sync::atomic::Ordering::Relaxed;
+use crate::sync::reclaim::Guard;
+use std::ops::Bound;
+
+/// Where a walk begins and ends.
+pub(crate) type Bounds<'k> = (Bound<&'k [u8]>, Bound<&'k [u8]>);
+
+/// What a walk found.
+#[derive(Default)]
+pub(crate) struct Chunk {
+    pub slots: Vec<Slot>,
+    /// The key to go on from.
+    pub onward: Vec<u8>,
+}
+
+/// What of a leaf a walk needs.
+struct Seen<'g> {
+    slots: [Slot; LEAF_SLOTS],
+    count: usize,
+    next: Option<&'g Node>,
+}
+
+impl Seen<'_> {
+    fn slots(&self) -> &[Slot] {
+        &self.slots[..self.count]
+    }
+
+    /// How many of the keys are below `key`, or not above it.
+    fn count_below(&self, key: &[u8], or_equal: bool, keys: &impl KeyBytes) -> usize {
+        self.slots().partition_point(|slot| {
+            let order = keys.key_at(slot.location()).cmp(key);
+            order.is_lt() || or_equal && order.is_eq()
+        })
+    }
+}
+
+/// A living leaf at one moment; `None` when it is gone. With a version: only as it was then.
+fn see<'g>(node: &Node, at: Option<u64>, guard: &'g Guard) -> Option<Seen<'g>> {
+    loop {
+        let version = node.settled()?;
+        if at.is_some_and(|at| at != version) {
+            return None;
+        }
+        let mut seen = Seen { slots: [Slot::default(); LEAF_SLOTS], count: 0, next: node.next(0, guard) };
+        for position in node.order().positions() {
+            seen.slots[seen.count] = node.slot(position);
+            seen.count += 1;
+        }
+        if node.is_still(version) {
+            return Some(seen);
+        }
+    }
+}
+
+impl OrderedIndex {
+    /// Appends about `count` slots of keys, ascending, and says from which key on there are more, itself included; false
+    /// when there are none up to the end. Records are fetched as soon as they are known. The last slots may lie behind
+    /// the end.
+    pub(crate) fn forward(
+        &self,
+        (from, end): Bounds<'_>,
+        count: usize,
+        keys: &impl KeyBytes,
+        guard: &Guard,
+        chunk: &mut Chunk,
+    ) -> bool {
+        let Chunk { slots, onward } = chunk;
+        let (key, above) = match from {
+            Bound::Included(key) => (key, false),
+            Bound::Excluded(key) => (key, true),
+            Bound::Unbounded => (&[][..], false),
+        };
+        let sought = Sought::new(key);
+        let end = match end {
+            Bound::Included(end) | Bound::Excluded(end) => Some(Sought::new(end)),
+            Bound::Unbounded => None,
+        };
+        let (mut node, mut seen, mut first) = loop {
+            let at = self.seek(&sought, guard);
+            if let Some(seen) = see(at.node, Some(at.version), guard) {
+                break (at.node, seen, true);
+            }
+        };
+        loop {
+            // The next leaf's lines come while the records of this one are asked for.
+            if let Some(next) = seen.next {
+                next.fetch();
+            }
+            seen.slots().iter().for_each(|slot| keys.prefetch_at(slot.location()));
+            let is_low = !first || !above && node.low_order(&sought, guard).is_eq();
+            let skipped = if is_low { 0 } else { seen.count_below(key, above, keys) };
+            first = false;
+            slots.extend_from_slice(&seen.slots()[skipped..]);
+            let Some(next) = seen.next else { return false };
+            if end.is_some_and(|end| next.low_order(&end, guard).is_gt()) {
+                return false;
+            }
+            let more = (slots.len() < count).then(|| see(next, None, guard)).flatten();
+            match more {
+                Some(more) => (node, seen) = (next, more),
+                None => {
+                    // Enough, or the leaf is gone: its keys are found again by its lowest one.
+                    onward.clear();
+                    onward.extend_from_slice(next.low(&mut [0; 16], guard));
+                    return true;
+                }
+            }
+        }
+    }
+
+    /// The same, descending from the end: the key to go on from is then excluded, and the last slots may lie before the
+    /// beginning.
+    pub(crate) fn backward(
+        &self,
+        (end, from): Bounds<'_>,
+        count: usize,
+        keys: &impl KeyBytes,
+        guard: &Guard,
+        chunk: &mut Chunk,
+    ) -> bool {
+        let Chunk { slots, onward } = chunk;
+        let end = match end {
+            Bound::Included(end) | Bound::Excluded(end) => Some(Sought::new(end)),
+            Bound::Unbounded => None,
+        };
+        // `onward` is the bound all the way down.
+        onward.clear();
+        let (mut bounded, mut or_equal) = match from {
+            Bound::Included(key) | Bound::Excluded(key) => {
+                onward.extend_from_slice(key);
+                (true, matches!(from, Bound::Included(_)))
+            }
+            Bound::Unbounded => (false, false),
+        };
+        loop {
+            let sought = bounded.then(|| Sought::new(onward));
+            let at = match &sought {
+                None => self.descend(|_| true, guard),
+                Some(key) if or_equal => self.seek(key, guard),
+                Some(key) => self.descend(|node| node.low_order(key, guard).is_lt(), guard),
+            };
+            let Some(seen) = see(at.node, Some(at.version), guard) else { continue };
+            seen.slots().iter().for_each(|slot| keys.prefetch_at(slot.location()));
+            let all = match (&sought, seen.next) {
+                (None, _) => true,
+                (Some(key), Some(next)) => !or_equal && next.low_order(key, guard).is_eq(),
+                (Some(_), None) => false,
+            };
+            let taken = if all { seen.count } else { seen.count_below(onward, or_equal, keys) };
+            slots.extend(seen.slots()[..taken].iter().rev());
+            let mut buffer = [0; 16];
+            let low = at.node.low(&mut buffer, guard);
+            if low.is_empty() || end.is_some_and(|end| at.node.low_order(&end, guard).is_lt()) {
+                return false;
+            }
+            onward.clear();
+            onward.extend_from_slice(low);
+            if slots.len() >= count {
+                return true;
+            }
+            (bounded, or_equal) = (true, false);
+        }
+    }
+
+    /// Visits the slots of the leaf at `cursor`, and returns the cursor of the next, 0 at the end. A key that stays is
+    /// visited at least once.
+    pub(crate) fn scan(&self, cursor: u64, guard: &Guard, visit: &mut dyn FnMut(Slot)) -> u64 {
+        let label = |node: &Node| node.label.load(Relaxed);
+        let first_of = |wanted| {
+            let node = self.descend(|node| label(node) < wanted, guard).node;
+            node.next(0, guard).filter(|next| label(next) == wanted).unwrap_or(node)
+        };
+        'again: loop {
+            let mut node = first_of(cursor);
+            if label(node) < cursor {
+                node = first_of(label(node));
+            }
+            loop {
+                // Gone: what it held is in a leaf before it.
+                let Some(seen) = see(node, None, guard) else { continue 'again };
+                seen.slots().iter().for_each(|&slot| visit(slot));
+                match seen.next {
+                    None => return 0,
+                    Some(next) if label(next) > cursor => return label(next),
+                    Some(next) => node = next,
+                }
+            }
+        }
+    }
+
+    /// A cursor at a leaf that `random` picks.
+    pub(crate) fn cursor_at(&self, random: u64, _guard: &Guard) -> u64 {
+        const TRIES: u64 = 8;
+        let leaf = (0..TRIES).find_map(|turn| {
+            let node = self.memory.any(random.rotate_left(8 * turn as u32))?;
+            // SAFETY: memory of a node, which may be read whatever became of it (invariant 6).
+            let node = unsafe { node.as_ref() };
+            node.settled().map(|_| node.label.load(Relaxed))
+        });
+        leaf.unwrap_or(0)
+    }
+}

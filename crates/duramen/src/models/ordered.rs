@@ -1,0 +1,279 @@
+//! The ordered index: readers and writers of a leaf, its split, and the end of a node, under each other.
+//!
+//! Records are cells that loom watches, so that a slot which a reader sees before its record is whole is told as a race.
+//! Leaves have two slots, and nodes up to three levels. The list's seed is chosen so that the node that a model makes
+//! has two: so it is linked, and unlinked, above level 0 too.
+
+use super::Planted::{Bug, Relaxed};
+use super::check;
+use crate::index::ordered::{Chunk, OrderedIndex};
+use crate::index::{KeyBytes, Keys, Slot};
+use crate::mutants::Mutant;
+use crate::sync::Arc;
+use crate::sync::reclaim::pin;
+use duramen_media::Offset;
+use loom::cell::UnsafeCell;
+use loom::thread;
+use std::ops::Bound::Unbounded;
+
+type Key = &'static [u8];
+
+const A: Key = b"a";
+const AND_A: Key = b"aa";
+const B: Key = b"b";
+const C: Key = b"c";
+const D: Key = b"d";
+
+fn hash(key: Key) -> u64 {
+    // One stripe for all: the locks of leaves alone must keep the list whole. Two slots of the cache.
+    u64::from(key[0]) << 63
+}
+
+/// Records by location; each holds a key and a version.
+struct Log(Vec<UnsafeCell<(Key, u64)>>);
+
+impl Log {
+    fn write(&self, record: usize, key: Key, version: u64) -> Slot {
+        // SAFETY: loom tells a race; there is one thread of the system.
+        self.0[record].with_mut(|cell| unsafe { *cell = (key, version) });
+        Slot::new(Offset((record as u64 + 1) * 8))
+    }
+
+    fn read(&self, at: Offset) -> (Key, u64) {
+        // SAFETY: loom tells a race; there is one thread of the system.
+        self.0[(at.0 / 8 - 1) as usize].with(|cell| unsafe { *cell })
+    }
+}
+
+impl Keys for Log {
+    fn hash_at(&self, at: Offset) -> u64 {
+        hash(self.read(at).0)
+    }
+
+    fn prefetch_at(&self, _at: Offset) {}
+}
+
+impl KeyBytes for Log {
+    fn key_at(&self, at: Offset) -> &[u8] {
+        self.read(at).0
+    }
+}
+
+struct Store {
+    index: OrderedIndex,
+    log: Log,
+}
+
+impl Store {
+    /// A node that begins with `tall` has two levels.
+    fn new(records: usize, tall: Key, cache_slots: usize) -> Arc<Self> {
+        let seed = (0..).find(|&seed| OrderedIndex::height_for(seed, tall) == 2).unwrap_or(0);
+        let log = Log((0..records).map(|_| UnsafeCell::new((A, 0))).collect());
+        Arc::new(Self { index: OrderedIndex::new(seed, cache_slots, 2), log })
+    }
+
+    /// As a writer does: the record first, then the slot, under the key's stripe.
+    fn put(&self, record: usize, key: Key, version: u64) {
+        let guard = pin();
+        let slot = self.log.write(record, key, version);
+        let locked = self.index.lock(hash(key), &guard);
+        let is_key = |slot: Slot| (self.log.read(slot.location()).0 == key).then_some(());
+        match locked.find_with(key, is_key) {
+            Some((place, ())) => place.set(slot),
+            None => locked.insert(key, slot, &self.log),
+        }
+    }
+
+    fn remove(&self, key: Key) -> bool {
+        let guard = pin();
+        let locked = self.index.lock(hash(key), &guard);
+        let is_key = |slot: Slot| (self.log.read(slot.location()).0 == key).then_some(());
+        locked.find_with(key, is_key).map(|(place, ())| locked.remove(&place, &self.log)).is_some()
+    }
+
+    fn get(&self, key: Key) -> Option<u64> {
+        let guard = pin();
+        let read = |slot: Slot| Some(self.log.read(slot.location())).filter(|found| found.0 == key);
+        self.index.find_with(hash(key), key, &guard, read).map(|(_, (_, version))| version)
+    }
+
+    /// Every key once, in order, with its version.
+    fn all(&self) -> Vec<(Key, u64)> {
+        let guard = pin();
+        let mut chunk = Chunk::default();
+        let mut from = Unbounded;
+        let mut key;
+        while self.index.forward((from, Unbounded), 1, &self.log, &guard, &mut chunk) {
+            key = std::mem::take(&mut chunk.onward);
+            from = std::ops::Bound::Included(&key[..]);
+        }
+        chunk.slots.iter().map(|slot| self.log.read(slot.location())).collect()
+    }
+}
+
+#[test]
+fn reader_of_an_overwritten_key_sees_old_or_new_whole() {
+    let planted = [
+        Relaxed("index/ordered/node.rs", "self.node.slots[position].store(slot.0, Release)"),
+        Relaxed("index/ordered/node.rs", "Slot(self.slots[position].load(Acquire))"),
+    ];
+    check(2, &planted, || {
+        let store = Store::new(2, B, 2);
+        store.put(0, A, 1);
+        let writer = {
+            let store = Arc::clone(&store);
+            thread::spawn(move || store.put(1, A, 2))
+        };
+        let first = store.get(A).unwrap();
+        let second = store.get(A).unwrap();
+        assert!((1..=2).contains(&first) && second >= first, "{first} then {second}");
+        writer.join().unwrap();
+        assert_eq!(store.all(), [(A, 2)]);
+    });
+}
+
+#[test]
+fn two_writers_of_one_key_make_one_slot() {
+    let planted = [
+        Bug(Mutant::StripeNotLocked),
+        Relaxed("index/ordered/stripes.rs", "self.locked.store(false, Release)"),
+    ];
+    check(2, &planted, || {
+        let store = Store::new(2, B, 0);
+        let other = {
+            let store = Arc::clone(&store);
+            thread::spawn(move || store.put(0, A, 1))
+        };
+        store.put(1, A, 2);
+        other.join().unwrap();
+        let version = store.get(A).unwrap();
+        assert_eq!(store.all(), [(A, version)]);
+    });
+}
+
+#[test]
+fn reader_misses_no_key_while_its_leaf_splits() {
+    let planted = [Bug(Mutant::LeafChangedUnmarked)];
+    check(2, &planted, || {
+        let store = Store::new(3, C, 2);
+        store.put(0, A, 1);
+        store.put(1, C, 1);
+        // Both are in the cache, as in the first leaf.
+        assert_eq!((store.get(A), store.get(C)), (Some(1), Some(1)));
+        let writer = {
+            let store = Arc::clone(&store);
+            // Splits before C.
+            thread::spawn(move || store.put(2, B, 1))
+        };
+        assert_eq!(store.get(C), Some(1));
+        assert_eq!(store.get(A), Some(1));
+        writer.join().unwrap();
+        assert_eq!(store.all(), [(A, 1), (B, 1), (C, 1)]);
+    });
+}
+
+#[test]
+fn walker_sees_what_stays_once_while_its_leaf_splits() {
+    let planted = [
+        Bug(Mutant::LeafChangedUnmarked),
+        Bug(Mutant::LeafNotLookedAtAgain),
+        Relaxed("index/ordered/node.rs", "self.link(level).store(next, Release)"),
+        Relaxed("index/ordered/node.rs", "self.node.version.store(version, Release)"),
+    ];
+    check(2, &planted, || {
+        let store = Store::new(3, C, 0);
+        store.put(0, A, 1);
+        store.put(1, C, 1);
+        let writer = {
+            let store = Arc::clone(&store);
+            thread::spawn(move || store.put(2, B, 1))
+        };
+        let mut seen = store.all();
+        seen.retain(|(key, _)| *key != B);
+        assert_eq!(seen, [(A, 1), (C, 1)]);
+        writer.join().unwrap();
+    });
+}
+
+#[test]
+fn writers_of_neighbours_lose_nothing_to_a_split() {
+    let planted = [Bug(Mutant::LeafNotLocked)];
+    check(2, &planted, || {
+        let store = Store::new(4, C, 0);
+        store.put(0, A, 1);
+        store.put(1, C, 1);
+        let writer = {
+            let store = Arc::clone(&store);
+            thread::spawn(move || store.put(2, B, 1))
+        };
+        // Whose slot moves meanwhile; its key has another stripe.
+        let guard = pin();
+        let slot = store.log.write(3, C, 2);
+        let locked = store.index.lock(1 << 22, &guard);
+        let found = locked.find_with(C, |slot| (store.log.read(slot.location()).0 == C).then_some(()));
+        found.unwrap().0.set(slot);
+        drop(locked);
+        drop(guard);
+        writer.join().unwrap();
+        assert_eq!(store.all(), [(A, 1), (B, 1), (C, 2)]);
+    });
+}
+
+/// Two leaves: A and C, then D, whose node is linked on two levels.
+fn two_leaves() -> Arc<Store> {
+    let store = Store::new(8, D, 2);
+    for (record, key) in [A, D, C].into_iter().enumerate() {
+        store.put(record, key, 1);
+    }
+    store
+}
+
+#[test]
+fn reader_finds_its_key_while_its_node_goes_and_the_memory_is_used_again() {
+    // One preemption: the writer's way is long.
+    let planted = [Bug(Mutant::NodeReusedAtOnce), Bug(Mutant::NodeLeftLinked)];
+    check(1, &planted, || {
+        let store = Store::new(5, B, 0);
+        // A leaf with A, and behind it one with B.
+        for (record, key) in [A, AND_A, B].into_iter().enumerate() {
+            store.put(record, key, 1);
+        }
+        assert!(store.remove(AND_A));
+        let writer = {
+            let store = Arc::clone(&store);
+            thread::spawn(move || {
+                // The first leaf is empty now and takes what is behind it; then it is full, and another is made.
+                assert!(store.remove(A));
+                store.put(3, C, 1);
+                store.put(4, D, 1);
+            })
+        };
+        assert_eq!(store.get(B), Some(1));
+        writer.join().unwrap();
+        store.index.check_levels(&pin());
+        assert_eq!(store.all(), [(B, 1), (C, 1), (D, 1)]);
+    });
+}
+
+#[test]
+fn a_split_and_the_end_of_its_neighbour_keep_the_list_whole() {
+    let planted = [Bug(Mutant::LeafNotLocked)];
+    check(2, &planted, || {
+        let store = two_leaves();
+        let other = {
+            let store = Arc::clone(&store);
+            thread::spawn(move || {
+                let guard = pin();
+                // By another stripe than the split's.
+                let locked = store.index.lock(1 << 22, &guard);
+                let found =
+                    locked.find_with(D, |slot| (store.log.read(slot.location()).0 == D).then_some(()));
+                locked.remove(&found.unwrap().0, &store.log);
+            })
+        };
+        store.put(3, B, 1);
+        other.join().unwrap();
+        store.index.check_levels(&pin());
+        assert_eq!(store.all(), [(A, 1), (B, 1), (C, 1)]);
+    });
+}
