@@ -102,6 +102,7 @@ fn an_index_that_splits_and_doubles_meanwhile_loses_nothing() {
     let ops: Vec<Op> = (0..90).map(|i| put(i % 60, 10)).collect();
     for name in ["line/every-write", "page/every-write"] {
         let setup = Setup {
+            index: duramen::IndexKind::Hash,
             hash_mask: !0xffff_ffff,
             tuning: Tuning { split_count_min: 8, ..Tuning::default() },
             len_max: 64 << 10,
