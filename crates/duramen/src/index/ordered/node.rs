@@ -455,7 +455,7 @@ mod tests {
         for _ in 0..10_000 {
             random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             let pick = (random >> 33) as usize;
-            if model.len() < LEAF_SLOTS && (model.is_empty() || pick % 3 > 0) {
+            if model.len() < LEAF_SLOTS && (model.is_empty() || !pick.is_multiple_of(3)) {
                 let position = order.free().unwrap();
                 assert!(!model.contains(&position));
                 let rank = pick % (model.len() + 1);

@@ -163,7 +163,7 @@ fn check_random(seed: u64, count: usize, operations: usize, leaf_slots: usize, c
     let mut model: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
     for turn in 0..operations {
         // Grows, then shrinks, again and again.
-        let grows = turn * 4 / operations % 2 == 0;
+        let grows = (turn * 4 / operations).is_multiple_of(2);
         let number = random.below(count);
         let key = log.keys[number].clone();
         match random.below(10) {
