@@ -145,7 +145,7 @@ impl<'a> Ready<'a> {
                     }
                 }
             }
-            Op::ReadModifyWrite | Op::Scan => {
+            Op::ReadModifyWrite | Op::Scan | Op::Walk => {
                 return Err(Failure::new(format!("{op} cannot be prepared: it is several operations")));
             }
         }

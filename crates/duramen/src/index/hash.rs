@@ -324,7 +324,7 @@ impl<'a> Locked<'a> {
     }
 
     /// The slot whose record `is_key` recognises.
-    #[cfg(any(test, loom))]
+    #[cfg(test)]
     pub(crate) fn find(&self, mut is_key: impl FnMut(Slot) -> bool) -> Option<Place<'a>> {
         self.find_with(|slot| is_key(slot).then_some(())).map(|(place, ())| place)
     }
@@ -485,7 +485,7 @@ impl HashIndex {
     }
 
     /// The slot of the key that `is_key` recognises, without a lock.
-    #[cfg(any(test, loom))]
+    #[cfg(test)]
     pub(crate) fn find(
         &self,
         hash: u64,

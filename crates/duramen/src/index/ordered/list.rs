@@ -249,7 +249,7 @@ impl OrderedIndex {
     }
 
     /// Looks whether every level leads to living nodes in the order of their lowest keys, and level 0 to all of them.
-    #[cfg(any(test, loom))]
+    #[cfg(test)]
     pub(crate) fn check_levels(&self, guard: &Guard) {
         let lows = |level| {
             let mut lows: Vec<Vec<u8>> = Vec::new();
@@ -274,7 +274,7 @@ impl OrderedIndex {
     }
 
     /// What a node that begins with `low` has in a list of this seed.
-    #[cfg(loom)]
+    #[cfg(all(test, loom))]
     pub(crate) fn height_for(seed: u64, low: &[u8]) -> usize {
         let heights = crate::index::Hasher::new(seed, u64::MAX);
         (1 + heights.hash(low).trailing_zeros() as usize).min(HEIGHT_MAX)
