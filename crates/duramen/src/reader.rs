@@ -64,8 +64,9 @@ pub(crate) enum CellCopy {
     Long(Vec<u8>),
 }
 
-/// A number with what aligns it, or a small struct; more would make every [`Value`] longer.
-const CELL_SHORT_BYTES: usize = 32;
+/// A number with what aligns it. More would make every [`Value`] longer, which all reads pay for.
+const CELL_SHORT_BYTES: usize = 15;
+const _: () = assert!(size_of::<Option<CellCopy>>() == size_of::<Vec<u8>>());
 
 impl CellCopy {
     fn new(len: usize) -> Self {

@@ -34,11 +34,11 @@
 //! 5. What INCR stores is kept in a form of its own (see `number`), which nobody outside of this module sees: a string
 //!    that is read is its text.
 
+mod found;
 mod number;
 mod scratch;
 
 use std::hash::{BuildHasher, RandomState};
-use std::ops::Deref;
 
 use duramen::{IndexKind, Meta, Modified, Stamp, Swap, Update, Value};
 
@@ -47,6 +47,7 @@ use crate::counts::{Change, Life};
 use crate::error::{Error, Result};
 use crate::keyspace::{KEY_BYTES_MAX, KeyCount, Worker};
 use crate::strings::integer::{self, Text};
+pub use found::Found;
 use number::Number;
 pub use number::text_of_number;
 pub(crate) use scratch::Scratch;
@@ -72,28 +73,6 @@ pub struct Txn<'w> {
     worker: &'w mut Worker,
     now: u64,
     conflicted: bool,
-}
-
-/// A value as a transaction sees it, not copied.
-pub enum Found<'a> {
-    /// As it lies in the store.
-    Stored(Value<'a>),
-    /// As this transaction is about to write it.
-    Pending {
-        /// The value.
-        bytes: &'a [u8],
-        /// What goes with it.
-        meta: Meta,
-    },
-    /// An integer that is kept as such, as text.
-    Number {
-        /// The text.
-        text: Text,
-        /// When it expires, in Unix milliseconds.
-        expires_at: Option<u64>,
-        /// Bytes that its record takes on the medium; `None` before it is written.
-        footprint: Option<u64>,
-    },
 }
 
 /// A key under WATCH, as it was then.
@@ -614,57 +593,5 @@ impl Watched {
     /// Whether it is `key` in `db` that is watched.
     pub fn is(&self, db: u8, key: &[u8]) -> bool {
         self.key.split_first() == Some((&db, key))
-    }
-}
-
-impl<'a> Found<'a> {
-    fn of(value: Value<'a>, key_bytes: usize) -> Self {
-        match Number::of(value.tag(), &value, key_bytes) {
-            None => Self::Stored(value),
-            Some(number) => Self::Number {
-                text: Text::new(number.value()),
-                expires_at: value.expires_at(),
-                footprint: Some(value.footprint()),
-            },
-        }
-    }
-
-    /// The value's type tag; see [`Type::of_tag`].
-    pub fn tag(&self) -> u8 {
-        match self {
-            Self::Stored(value) => value.tag(),
-            Self::Pending { meta, .. } => meta.tag,
-            Self::Number { .. } => Type::String.tag(),
-        }
-    }
-
-    /// When it expires, in Unix milliseconds.
-    pub fn expires_at(&self) -> Option<u64> {
-        match self {
-            Self::Stored(value) => value.expires_at(),
-            Self::Pending { meta, .. } => meta.expires_at,
-            Self::Number { expires_at, .. } => *expires_at,
-        }
-    }
-
-    /// Bytes that its record takes on the medium; `None` when it is not there yet.
-    pub fn footprint(&self) -> Option<u64> {
-        match self {
-            Self::Stored(value) => Some(value.footprint()),
-            Self::Pending { .. } => None,
-            Self::Number { footprint, .. } => *footprint,
-        }
-    }
-}
-
-impl Deref for Found<'_> {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        match self {
-            Self::Stored(value) => value.bytes(),
-            Self::Pending { bytes, .. } => bytes,
-            Self::Number { text, .. } => text,
-        }
     }
 }

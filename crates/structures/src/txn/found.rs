@@ -1,0 +1,84 @@
+//! A value as a transaction sees it.
+
+use std::ops::Deref;
+
+use duramen::{Meta, Value};
+
+use super::number::Number;
+use crate::Type;
+use crate::strings::integer::Text;
+
+/// A value as a transaction sees it, not copied.
+pub enum Found<'a> {
+    /// As it lies in the store.
+    Stored(Value<'a>),
+    /// As this transaction is about to write it.
+    Pending {
+        /// The value.
+        bytes: &'a [u8],
+        /// What goes with it.
+        meta: Meta,
+    },
+    /// An integer that is kept as such, as text.
+    Number {
+        /// The text.
+        text: Text,
+        /// When it expires, in Unix milliseconds.
+        expires_at: Option<u64>,
+        /// Bytes that its record takes on the medium; `None` before it is written.
+        footprint: Option<u64>,
+    },
+}
+
+impl<'a> Found<'a> {
+    /// What is stored under an engine key of `key_bytes`.
+    pub(super) fn of(value: Value<'a>, key_bytes: usize) -> Self {
+        match Number::of(value.tag(), &value, key_bytes) {
+            None => Self::Stored(value),
+            Some(number) => Self::Number {
+                text: Text::new(number.value()),
+                expires_at: value.expires_at(),
+                footprint: Some(value.footprint()),
+            },
+        }
+    }
+
+    /// The value's type tag; see [`Type::of_tag`].
+    pub fn tag(&self) -> u8 {
+        match self {
+            Self::Stored(value) => value.tag(),
+            Self::Pending { meta, .. } => meta.tag,
+            Self::Number { .. } => Type::String.tag(),
+        }
+    }
+
+    /// When it expires, in Unix milliseconds.
+    pub fn expires_at(&self) -> Option<u64> {
+        match self {
+            Self::Stored(value) => value.expires_at(),
+            Self::Pending { meta, .. } => meta.expires_at,
+            Self::Number { expires_at, .. } => *expires_at,
+        }
+    }
+
+    /// Bytes that its record takes on the medium; `None` when it is not there yet.
+    pub fn footprint(&self) -> Option<u64> {
+        match self {
+            Self::Stored(value) => Some(value.footprint()),
+            Self::Pending { .. } => None,
+            Self::Number { footprint, .. } => *footprint,
+        }
+    }
+}
+
+impl Deref for Found<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Stored(value) => value.bytes(),
+            Self::Pending { bytes, .. } => bytes,
+            Self::Number { text, .. } => text,
+        }
+    }
+}
