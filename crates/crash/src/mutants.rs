@@ -28,7 +28,7 @@ pub struct Caught {
 }
 
 /// Bugs that show where several threads meet, most of them only there.
-const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 20] = [
+const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 21] = [
     (Mutant::FreedBeforeReadersLeave, Kind::Churn, None),
     (Mutant::UndurableShown, Kind::Mixed, None),
     (Mutant::CellNotLookedAtAgain, Kind::Cells, Some("line/every-write")),
@@ -36,6 +36,7 @@ const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 20] = [
     (Mutant::SplitPublishedFirst, Kind::Splits, None),
     (Mutant::BatchShownInParts, Kind::Batches, None),
     (Mutant::EpochsOverlap, Kind::Mixed, None),
+    (Mutant::NextNotWoken, Kind::Mixed, Some("page/every-write")),
     (Mutant::BucketNotLocked, Kind::Mixed, None),
     (Mutant::OverflowNotMarked, Kind::Splits, None),
     (Mutant::SplitWithoutLocks, Kind::Splits, None),

@@ -98,6 +98,8 @@ pub enum Mutant {
     BatchShownInParts,
     /// Writers enter an epoch while others are still in the one before.
     EpochsOverlap,
+    /// Who ends a commit wakes nobody that came meanwhile.
+    NextNotWoken,
 }
 
 /// Whether `mutant` is to misbehave.
@@ -129,7 +131,7 @@ mod planting {
     }
 
     /// Those that the models of `cargo xtask loom` find.
-    pub const MODELLED: [Mutant; 13] = [
+    pub const MODELLED: [Mutant; 14] = [
         Mutant::BucketNotLocked,
         Mutant::OverflowNotMarked,
         Mutant::SplitWithoutLocks,
@@ -143,6 +145,7 @@ mod planting {
         Mutant::SealedTooEarly,
         Mutant::GrownTwice,
         Mutant::SpaceNotLookedForAgain,
+        Mutant::NextNotWoken,
     ];
 
     /// Those that the crash driver finds.
