@@ -37,6 +37,7 @@ const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 21] = [
     (Mutant::SplitPublishedFirst, Kind::Splits, None),
     (Mutant::BatchShownInParts, Kind::Batches, None),
     (Mutant::EpochsOverlap, Kind::Mixed, None),
+    (Mutant::NextNotWoken, Kind::Mixed, Some("page/every-write")),
     (Mutant::BucketNotLocked, Kind::Mixed, None),
     (Mutant::OverflowNotMarked, Kind::Splits, None),
     (Mutant::SplitWithoutLocks, Kind::Splits, None),

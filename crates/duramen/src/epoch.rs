@@ -10,6 +10,8 @@
 //!           store the mark → sync (one wait for the device) → `committed`
 //! ```
 //!
+//! Where a write waits for its epoch, [`gate`] says who commits and when.
+//!
 //! What a crash leaves: before the sync returns, the mark may be on the medium without all records of its
 //! epoch; recovery counts them, sees that, and falls back to the mark before.
 //!
@@ -21,6 +23,8 @@
 //! 4. Nobody writes in an epoch before all have left the one before: else a write that came later, even of another key,
 //!    could belong to the earlier epoch, and what a crash leaves would be no prefix in time.
 
+mod gate;
+
 use crate::format::mark::Mark;
 use crate::format::superblock::Regime;
 use crate::format::{Epoch, Unit};
@@ -30,9 +34,12 @@ use crate::log::blocks::Blocks;
 use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
+use crate::sync::time::Instant;
 use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::{Error, ErrorKind, Result};
 use duramen_media::{Granularity, Medium, Offset};
+use gate::Gate;
+use std::time::Duration;
 
 /// What others must know of one writer. Two lines apart from its neighbours, since the CPU
 /// fetches lines in pairs.
@@ -101,6 +108,7 @@ pub(crate) struct Epochs {
     tells: bool,
     /// The slot of the next mark.
     commit: Mutex<usize>,
+    gate: Gate,
     incarnation: u32,
 }
 
@@ -131,6 +139,7 @@ impl Epochs {
             told: Default::default(),
             tells: regime != Regime::Immediate && granularity == Granularity::CacheLine,
             commit: Mutex::new(next_slot),
+            gate: Gate::default(),
             incarnation,
         }
     }
@@ -159,7 +168,13 @@ impl Epochs {
     /// Whether a reply must wait for `epoch`.
     #[inline]
     pub(crate) fn must_wait(&self, epoch: Epoch) -> bool {
-        self.in_use() && self.wait.load(Relaxed) && epoch > self.committed()
+        self.waits() && epoch > self.committed()
+    }
+
+    /// Whether a write waits for its epoch before it returns.
+    #[inline]
+    pub(crate) fn waits(&self) -> bool {
+        self.in_use() && self.wait.load(Relaxed)
     }
 
     pub(crate) fn set_wait(&self, wait: bool) {
@@ -274,7 +289,7 @@ impl Epochs {
         self.wrote.load(Relaxed)
     }
 
-    /// Makes `epoch` durable: commits it, or waits for whoever does.
+    /// Makes `epoch` durable: waits for whoever commits it, or commits for all who wait (see [`gate`]).
     pub(crate) fn wait_for<M: Medium>(
         &self,
         epoch: Epoch,
@@ -282,22 +297,40 @@ impl Epochs {
         blocks: &Blocks,
         time: u64,
     ) -> Result<()> {
-        while self.committed() < epoch {
-            let mut slot = lock(&self.commit);
-            if self.committed() < epoch {
-                self.commit(&mut slot, medium, blocks, time)?;
-            }
+        if !self.gate.wait(epoch.0, || self.committed() >= epoch) {
+            return Ok(());
         }
-        Ok(())
+        let outcome = {
+            let mut slot = lock(&self.commit);
+            // Somebody may have committed meanwhile for another reason.
+            if self.committed() < epoch {
+                self.commit(&mut slot, medium, blocks, time).map(Some)
+            } else {
+                Ok(None)
+            }
+        };
+        self.gate.end(outcome.as_ref().ok().copied().flatten(), true);
+        outcome.map(|_| ())
     }
 
     /// Ends the current epoch and makes it durable.
     pub(crate) fn commit_current<M: Medium>(&self, medium: &M, blocks: &Blocks, time: u64) -> Result<Epoch> {
-        let mut slot = lock(&self.commit);
-        self.commit(&mut slot, medium, blocks, time)
+        let committed = {
+            let mut slot = lock(&self.commit);
+            self.commit(&mut slot, medium, blocks, time)?
+        };
+        self.gate.end(Some(committed), false);
+        Ok(Epoch(committed.0))
     }
 
-    fn commit<M: Medium>(&self, slot: &mut usize, medium: &M, blocks: &Blocks, time: u64) -> Result<Epoch> {
+    /// The epoch that it committed, and how long the device took.
+    fn commit<M: Medium>(
+        &self,
+        slot: &mut usize,
+        medium: &M,
+        blocks: &Blocks,
+        time: u64,
+    ) -> Result<(u64, Duration)> {
         self.check_writable()?;
         self.wrote.store(false, Relaxed);
         let epoch = self.current.fetch_add(1, SeqCst);
@@ -328,13 +361,14 @@ impl Epochs {
             Mark { epoch: Epoch(epoch), records, sum, time_floor: time, incarnation: self.incarnation };
         mark.write(medium, *slot);
         *slot ^= 1;
+        let begun = Instant::now();
         if let Err(error) = medium.sync() {
             self.poison();
             return Err(Error::from(error));
         }
         // Release: pairs with the Acquire in `committed`.
         self.committed.store(epoch, Release);
-        Ok(Epoch(epoch))
+        Ok((epoch, begun.elapsed()))
     }
 }
 

@@ -110,8 +110,8 @@ pub enum Mutant {
     LeafChangedUnmarked,
     /// A node that is gone stays linked above level 0.
     NodeLeftLinked,
-    /// A node that is gone is used again while readers are in it.
-    NodeReusedAtOnce,
+    /// Who ends a commit wakes nobody that came meanwhile.
+    NextNotWoken,
 }
 
 /// Whether `mutant` is to misbehave.
@@ -143,7 +143,7 @@ mod planting {
     }
 
     /// Those that the models of `cargo xtask loom` find.
-    pub const MODELLED: [Mutant; 18] = [
+    pub const MODELLED: [Mutant; 19] = [
         Mutant::BucketNotLocked,
         Mutant::OverflowNotMarked,
         Mutant::SplitWithoutLocks,
@@ -162,6 +162,7 @@ mod planting {
         Mutant::LeafNotLookedAtAgain,
         Mutant::LeafChangedUnmarked,
         Mutant::NodeLeftLinked,
+        Mutant::NextNotWoken,
     ];
 
     /// Those that the crash driver finds.

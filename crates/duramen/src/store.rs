@@ -6,7 +6,7 @@ use crate::format::superblock::{Found, Regime, Superblock};
 use crate::format::{HEAD_BYTES, Unit, block, u64_at};
 use crate::index::either::Index;
 use crate::index::{Hasher, KeyBytes, Keys, MEDIUM_BYTES_MAX};
-use crate::log::appender::OpenBlock;
+use crate::log::appender::{OpenBlock, Shared as SharedBlock};
 use crate::log::blocks::{Blocks, Use};
 use crate::log::read;
 use crate::log::space::{AMPLE_BYTES_MAX, Purpose, RESERVE_UNITS, Space};
@@ -64,6 +64,8 @@ pub(crate) struct Core<M: Medium> {
     /// Lines that a record of this store takes, about: what a lookup fetches ahead.
     pub record_lines: AtomicU64,
     pub recovered: recovery::Summary,
+    /// Where writers append that wait for a commit of pages: see [`crate::log::appender`].
+    pub shared: SharedBlock,
     space: Mutex<Space>,
     superblock: Mutex<Superblock>,
     growing: Mutex<()>,
@@ -269,7 +271,8 @@ impl<M: Medium> Core<M> {
 
     /// Seals the open blocks that nobody writes to, so that they can be compacted; whether there were any.
     fn seal_partial(&self) -> bool {
-        let partial = self.space().drain_partial();
+        let mut partial = self.space().drain_partial();
+        partial.extend(lock(&self.shared).take());
         let any = !partial.is_empty();
         partial.into_iter().for_each(|block| self.seal(block));
         any
@@ -283,7 +286,7 @@ impl<M: Medium> Core<M> {
 
     /// Grows the store by at least `least` units; false when the medium has no more.
     ///
-    /// Order: the medium is backed and zeroed; the headers of the new units are durable; then the
+    /// Order: the medium is backed and zeroed, and prepared where each write waits for it; the headers of the new units are durable; then the
     /// superblock says how many there are. A crash between leaves units that nobody counts.
     pub(crate) fn grow(&self, least: u32) -> Result<bool> {
         let (before, reserve) = {
@@ -343,6 +346,11 @@ impl<M: Medium> Core<M> {
 
     fn adopt_units(&self, from: u32, more: u32) -> Result<()> {
         let _inside = self.tuning.phase(Phase::Grow);
+        if self.epochs.waits() {
+            // Nobody counts these units yet.
+            let (at, bytes) = (self.offset_of(Unit(from)), u64::from(more) * self.unit_bytes);
+            self.medium.prepare(at, bytes).inspect_err(|_| self.epochs.poison())?;
+        }
         if !planted(Mutant::GrownBeforeHeaders) {
             write_free_headers(&self.medium, self.unit_bytes, from, more);
             self.sync_or_poison()?;
@@ -609,6 +617,11 @@ impl<M: Medium> StoreOn<M> {
             ));
         }
         medium.grow(u64::from(units) * u64::from(unit_bytes))?;
+        if options.durability == Durability::EveryWrite {
+            let (from, to) =
+                (u64::from(head) * u64::from(unit_bytes), u64::from(units) * u64::from(unit_bytes));
+            medium.prepare(Offset(from), to - from)?;
+        }
         write_free_headers(medium, u64::from(unit_bytes), head, units - head);
         medium.sync()?;
         let now = StoreClock::new(options.clock.clone(), 0).now();
@@ -680,6 +693,7 @@ impl<M: Medium> StoreOn<M> {
             expired: AtomicU64::new(0),
             record_lines: AtomicU64::new(1),
             recovered: recovered.summary,
+            shared: SharedBlock::default(),
             space: Mutex::new(recovered.space.with_incarnation(superblock.incarnation)),
             superblock: Mutex::new(superblock),
             growing: Mutex::new(()),

@@ -1,4 +1,5 @@
-//! Writing: each writer appends to a block of its own, and writers meet only on the bucket of a key.
+//! Writing: each writer appends to a block of its own, and writers meet only on the bucket of a key. (Where each write
+//! waits for a commit of pages they meet also in the block that they share: see [`crate::log::appender`].)
 //!
 //! One write, in order:
 //!
@@ -63,6 +64,18 @@ enum Want {
     Stamp(Stamp),
     /// A delete: without a live value there is nothing to write.
     Present,
+}
+
+/// What a write works out before it locks anything.
+#[derive(Clone, Copy)]
+struct Ready {
+    /// Bytes of the record.
+    bytes: u64,
+    /// It goes to the block that writers share.
+    shared: bool,
+    /// The checksum of key and value, for a block with this seed.
+    body: u32,
+    seed: u32,
 }
 
 /// What a write found and did.
@@ -175,15 +188,17 @@ impl<M: Medium> Pen<M> {
         } else {
             core.index.prefetch(hash, &guard);
         }
-        let body = body_crc(self.appender.seed(), &[key, value]);
-        if bytes >= STAGE_BYTES_MIN {
+        let shared = core.shares(bytes);
+        let seed = if shared { self.appender.shared_seed } else { self.appender.seed() };
+        let ready = Ready { bytes, shared, body: body_crc(seed, &[key, value]), seed };
+        if bytes >= STAGE_BYTES_MIN && !shared {
             let head = HEADER_BYTES + if meta.expires_at.is_some() { 8 } else { 0 };
             self.appender.stage(core, head, key, value);
         }
         let want =
             if planted(Mutant::SwapNotRechecked) { compared(core, key, hash, want, &guard) } else { want };
         let epoch = core.epochs.enter(&self.activity);
-        let (wrote, crowded, sum) = self.write_locked(core, key, new, want, hash, body, epoch, &guard);
+        let (wrote, crowded, sum) = self.write_locked(core, key, new, want, hash, ready, epoch, &guard);
         core.epochs.leave(&self.activity, epoch, u64::from(sum.is_some()), sum.unwrap_or(0));
         if crowded {
             core.index.split(hash, core, &guard);
@@ -203,7 +218,7 @@ impl<M: Medium> Pen<M> {
         new: Option<(&[u8], Meta)>,
         want: Want,
         hash: u64,
-        body: u32,
+        ready: Ready,
         epoch: Epoch,
         guard: &Guard,
     ) -> (Wrote, bool, Option<u64>) {
@@ -222,10 +237,14 @@ impl<M: Medium> Pen<M> {
         };
         let append = |appender: &mut Appender, version| {
             let fields = Fields { kind, tag: meta.tag, expires_at: meta.expires_at, version, epoch };
+            // The block may have become another one meanwhile, where writers share it.
+            let seed = appender.seed();
+            let body = if seed == ready.seed { ready.body } else { body_crc(seed, &[key, value]) };
             (appender.append(core, fields, key, value, body), fields)
         };
         let ahead = match want {
-            Want::Anything => new.is_some() && !planted(Mutant::VersionNotAdvanced),
+            // Not in a turn, which others wait for.
+            Want::Anything => new.is_some() && !ready.shared && !planted(Mutant::VersionNotAdvanced),
             Want::Present => candidate.is_some() && !core.epochs.in_use(),
             Want::Stamp(_) => false,
         };
@@ -247,6 +266,7 @@ impl<M: Medium> Pen<M> {
             let epoch = self.told_of(core, old.as_ref());
             return (if changed { Wrote::Changed { epoch } } else { Wrote::Absent { epoch } }, false, None);
         }
+        let turn = ready.shared.then(|| self.appender.begin_turn(core, ready.bytes));
         let (appended, fields) = ahead.unwrap_or_else(|| {
             let version = match &old {
                 Some(old) if planted(Mutant::VersionNotAdvanced) => old.record.head.version(),
@@ -276,6 +296,9 @@ impl<M: Medium> Pen<M> {
             }
             None => locked.insert(key, slot, core),
         };
+        if let Some(turn) = turn {
+            self.appender.end_turn(turn);
+        }
         drop(locked);
         if let Some(old) = &old {
             old.uncount(core, &self.activity);
@@ -354,7 +377,7 @@ impl<M: Medium> Pen<M> {
             .map(|key| core.hasher.hash(key))
             .collect();
         let epoch = core.epochs.enter(&self.activity);
-        let applied = self.apply_locked(core, batch, &order, &last, &hashes, epoch, &guard);
+        let applied = self.apply_locked(core, batch, &order, &last, &hashes, bytes, epoch, &guard);
         core.epochs.leave(&self.activity, epoch, u64::from(applied.sum.is_some()), applied.sum.unwrap_or(0));
         for i in applied.crowded {
             core.index.split(hashes[i], core, &guard);
@@ -372,6 +395,7 @@ impl<M: Medium> Pen<M> {
         order: &[&[u8]],
         last: &HashMap<&[u8], &Op>,
         hashes: &[u64],
+        bytes: u64,
         epoch: Epoch,
         guard: &Guard,
     ) -> Applied {
@@ -385,14 +409,35 @@ impl<M: Medium> Pen<M> {
                 return applied;
             }
         }
+        // Before a turn, which others wait for: what is there may have to come from the device.
+        let olds: Vec<_> = order.iter().zip(&locks).map(|(key, lock)| Old::find(core, lock, key)).collect();
+        let turn = core.shares(bytes).then(|| self.appender.begin_turn(core, bytes));
+        self.append_locked(core, order, last, &locks, olds, epoch, &mut applied);
+        if let Some(turn) = turn {
+            self.appender.end_turn(turn);
+        }
+        applied
+    }
+
+    /// Appends the writes of a batch as one record, and lets slots lead to its members.
+    #[expect(clippy::too_many_arguments, reason = "the middle of `apply_locked`, cut out where a turn ends")]
+    fn append_locked(
+        &mut self,
+        core: &Core<M>,
+        order: &[&[u8]],
+        last: &HashMap<&[u8], &Op>,
+        locks: &[Locked<'_>],
+        olds: Vec<Option<Old<'_>>>,
+        epoch: Epoch,
+        applied: &mut Applied,
+    ) {
         // The members, with versions that follow what is there.
         let seed = self.appender.seed();
         let mut members = std::mem::take(&mut self.members);
         members.clear();
         let mut writes = Vec::with_capacity(order.len());
         let mut expiry = u64::MAX;
-        for (i, &key) in order.iter().enumerate() {
-            let old = Old::find(core, &locks[i], key);
+        for (i, (&key, old)) in order.iter().zip(olds).enumerate() {
             let present = old.as_ref().is_some_and(|old| old.present);
             let (kind, value, meta): (_, &[u8], _) = match last[key] {
                 Op::Put { value, meta } => (Kind::Value, value, *meta),
@@ -410,7 +455,7 @@ impl<M: Medium> Pen<M> {
         }
         if writes.is_empty() {
             self.members = members;
-            return applied;
+            return;
         }
         let appended = self.appender.append_batch(core, &members, epoch);
         if expiry < u64::MAX {
@@ -447,13 +492,11 @@ impl<M: Medium> Pen<M> {
                 old.uncount(core, &self.activity);
             }
         }
-        drop(locks);
         self.activity.written_add(appended.bytes);
         self.members = members;
         self.members.shrink_to(1 << 20);
         applied.told = epoch.max(applied.told);
         applied.sum = Some(appended.sum);
-        applied
     }
 
     /// Makes sure that a record of `bytes` fits.

@@ -488,6 +488,14 @@ impl Medium for Mapped {
         Ok(())
     }
 
+    fn prepare(&self, at: Offset, bytes: u64) -> Result<()> {
+        self.place(at, bytes);
+        match &self.backing {
+            Backing::File { file } => file::prepare(file, &self.path, at.0..at.0 + bytes),
+            _ => Ok(()),
+        }
+    }
+
     #[inline]
     fn pointer(&self, at: Offset, bytes: u64) -> *const u8 {
         self.place(at, bytes)

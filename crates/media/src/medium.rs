@@ -100,6 +100,16 @@ pub trait Medium: Send + Sync + 'static {
     /// [`Medium::len_max`]; what was usable before stays so.
     fn grow(&self, len: u64) -> Result<()>;
 
+    /// Makes `bytes` bytes at `at`, which hold nothing that counts, cheap to store to a little at a time with a
+    /// [`Medium::sync`] after each. Their content is as it was, or zero, or a mixture. For media of `Page` granularity
+    /// whose space is new; does nothing on the others. Takes as long as writing so much.
+    ///
+    /// # Errors
+    /// As [`Medium::sync`].
+    fn prepare(&self, _at: Offset, _bytes: u64) -> Result<()> {
+        Ok(())
+    }
+
     /// A pointer to `bytes` bytes at `at`, valid for reads for as long as the medium is open.
     ///
     /// # Panics

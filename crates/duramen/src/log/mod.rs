@@ -1,7 +1,7 @@
 //! The log: records in blocks, blocks in units of space.
 //!
 //! [`blocks`] is what DRAM knows of each block, [`space`] hands out units and takes them back, and
-//! [`appender`] writes records into a block of its own. [`read`] reads them where they lie.
+//! [`appender`] writes records into a block of its own, or one that writers share. [`read`] reads them where they lie.
 
 pub(crate) mod appender;
 pub(crate) mod blocks;

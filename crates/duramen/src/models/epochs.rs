@@ -174,7 +174,7 @@ fn writer_that_ends_leaves_its_sums() {
 
 #[test]
 fn writers_that_wait_share_commits_and_all_return() {
-    let planted = [Bug(Mutant::CommitDoesNotWait)];
+    let planted = [Bug(Mutant::CommitDoesNotWait), Bug(Mutant::NextNotWoken)];
     check(2, &planted, || {
         let store = Store::new();
         let write = |store: &Store, number| {

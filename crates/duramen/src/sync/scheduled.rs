@@ -123,9 +123,31 @@ impl Condvar {
         Ok((guard, ()))
     }
 
+    /// Waits to be notified; may return for no reason, as any wait.
+    pub(crate) fn wait<'a, T>(&self, mut guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
+        let mutex = guard.mutex;
+        if schedule::is_scheduled() {
+            // As in `wait_timeout`.
+            guard.guard = None;
+            schedule::release(mutex.address());
+            let _ = schedule::block(std::ptr::from_ref(self).addr());
+            drop(guard);
+            return mutex.lock();
+        }
+        if let Some(locked) = guard.guard.take() {
+            guard.guard = Some(self.0.wait(locked).unwrap_or_else(PoisonError::into_inner));
+        }
+        Ok(guard)
+    }
+
     pub(crate) fn notify_one(&self) {
         self.0.notify_one();
         schedule::notify_one(std::ptr::from_ref(self).addr());
+    }
+
+    pub(crate) fn notify_all(&self) {
+        self.0.notify_all();
+        schedule::release(std::ptr::from_ref(self).addr());
     }
 }
 

@@ -369,6 +369,13 @@ impl Medium for SimMedium {
 
     fn prefetch(&self, _at: Offset) {}
 
+    fn prepare(&self, at: Offset, bytes: u64) -> Result<()> {
+        if self.machine.model == Model::Page {
+            self.store(at, &[&vec![0; bytes as usize]]);
+        }
+        Ok(())
+    }
+
     fn interleave(&self) -> (u64, u32) {
         (PAGE_BYTES, 1)
     }

@@ -342,11 +342,7 @@ impl OrderedIndex {
             self.unlink(right, guard);
         }
         let (memory, gone) = (Arc::clone(&self.memory), Gone(right.pointer()));
-        if planted(Mutant::NodeReusedAtOnce) {
-            recycle(&memory, gone);
-        } else {
-            guard.defer(move || recycle(&memory, gone));
-        }
+        guard.defer(move || recycle(&memory, gone));
         true
     }
 }

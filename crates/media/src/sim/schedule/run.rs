@@ -303,10 +303,9 @@ impl Run {
 
     pub(super) fn notify_one(&self, on: usize) {
         let mut state = self.lock();
-        let mut waiting = state
-            .threads
-            .iter_mut()
-            .filter(|thread| matches!(thread.status, Status::Waiting(at, _) if at == on));
+        let mut waiting = state.threads.iter_mut().filter(
+            |thread| matches!(thread.status, Status::Waiting(at, _) | Status::Blocked(at) if at == on),
+        );
         if let Some(thread) = waiting.next() {
             thread.status = Status::Ready;
         }
