@@ -1,15 +1,16 @@
 //! The store: its parts, how they open, and the handle that programs hold.
 
+mod growth;
+
 use crate::compaction::Compaction;
 use crate::epoch::{Activity, Epochs, lock};
 use crate::format::superblock::{Found, Regime, Superblock};
 use crate::format::{HEAD_BYTES, Unit, block, u64_at};
 use crate::index::either::Index;
-use crate::index::{Hasher, KeyBytes, Keys, MEDIUM_BYTES_MAX};
-use crate::log::appender::{OpenBlock, Shared as SharedBlock};
-use crate::log::blocks::{Blocks, Use};
-use crate::log::read;
-use crate::log::space::{AMPLE_BYTES_MAX, Purpose, RESERVE_UNITS, Space};
+use crate::index::{Hasher, KeyBytes, Keys};
+use crate::log::appender::Shared as SharedBlock;
+use crate::log::blocks::Blocks;
+use crate::log::space::{RESERVE_UNITS, Space};
 use crate::mutants::{Mutant, planted};
 use crate::options::{Clock, Durability, IndexKind, Options};
 use crate::reader::{Cursor, Value};
@@ -28,6 +29,8 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::time::Duration;
 
+pub(crate) use growth::GROWTH_BYTES_MIN;
+
 /// A store on the media of this machine.
 pub type Store = StoreOn<Mapped>;
 
@@ -36,18 +39,8 @@ pub type Store = StoreOn<Mapped>;
 const INCARNATION_FIRST_MAX: u32 = (1 << 22) - 1;
 /// The first units of a new store, beyond the head.
 pub(crate) const UNITS_INITIAL: u32 = 16;
-/// Growth takes this share of what there is ...
-const GROWTH_SHARE: u64 = 8;
-/// ... within these bounds, so that neither a small store jumps nor a large one stalls: a writer that has to
-/// wait for growth waits for one step of it (tmpfs gives some 400 MB/s of fresh pages here).
-pub(crate) const GROWTH_BYTES_MIN: u64 = 1 << 20;
-const GROWTH_BYTES_MAX: u64 = 8 << 20;
-/// The background thread grows a store while it has less room than this, or a sixteenth of itself.
-const AHEAD_BYTES_MAX: u64 = 64 << 20;
 /// The most lines of a record that are fetched before its length is known.
 const RECORD_LINES_MAX: u64 = 8;
-/// How long growth that failed is not tried again.
-const GROWTH_RETRY_MILLIS: u64 = 1000;
 
 /// All that the parts of a store share.
 pub(crate) struct Core<M: Medium> {
@@ -168,206 +161,6 @@ impl<M: Medium> Core<M> {
 
     pub(crate) fn offset_of(&self, unit: Unit) -> Offset {
         Offset(self.blocks.offset(unit))
-    }
-
-    /// Opens a block with room for a record of `bytes`: takes free units, grows the store, or compacts.
-    ///
-    /// Order: the header is published before anything is written behind it. See [`crate::log::space`].
-    pub(crate) fn open_block(&self, bytes: u64, purpose: Purpose) -> Result<OpenBlock> {
-        let least = self.units_for(bytes);
-        // Room for some eight records of this size, so that the space behind the last that fits is
-        // little, but no more than 1 MiB, nor than compaction can move.
-        let ample = self.units_for((bytes * 8).min(AMPLE_BYTES_MAX));
-        let ample = ample.min(self.space().ample_units_max()).max(least);
-        let (unit, units) = self.take_units(least, ample, purpose)?;
-        let _inside = self.tuning.phase(Phase::OpenBlock);
-        let generation = self.space().generation();
-        let offset = self.offset_of(unit);
-        let before = read::header(&self.medium, unit, offset).unwrap_or(block::Header::fresh(1));
-        let generation = match before.generation {
-            kept if planted(Mutant::GenerationKept) && kept.0 > 0 => kept,
-            _ => generation,
-        };
-        let header = before.opened(units, generation);
-        header.publish_fresh(&self.medium, unit, offset);
-        if units > 1 && self.medium.granularity() == Granularity::Page {
-            self.sync_or_poison()?;
-        }
-        let entry = self.blocks.enter(unit, units, generation, Use::Open);
-        entry.set_tail(block::HEADER_BYTES);
-        entry.set_settled(block::HEADER_BYTES);
-        Ok(OpenBlock {
-            unit,
-            offset: offset.0,
-            bytes: u64::from(units) * self.unit_bytes,
-            tail: block::HEADER_BYTES,
-            header,
-            seed: generation.seed(),
-            settled: block::HEADER_BYTES,
-            live: 0,
-            records: 0,
-            told_epoch: 0,
-        })
-    }
-
-    fn units_for(&self, bytes: u64) -> u32 {
-        (bytes + block::HEADER_BYTES).div_ceil(self.unit_bytes) as u32
-    }
-
-    fn take_units(&self, least: u32, ample: u32, purpose: Purpose) -> Result<(Unit, u32)> {
-        // Each round either finds units, or makes some, or gives up; compaction may have to run
-        // several times before what it frees adjoins.
-        let mut rounds = 0;
-        loop {
-            let (dead, units, free, reserve) = {
-                let mut space = self.space();
-                for want in [ample, least] {
-                    if let Some(unit) = space.take(want, purpose) {
-                        if self.is_low(&space) {
-                            self.background.hurry();
-                        }
-                        return Ok((unit, want));
-                    }
-                }
-                (self.epochs.totals().dead_bytes, space.units(), space.free_units(), space.reserve())
-            };
-            rounds += 1;
-            // Half the space dead: growing on would only feed the garbage. Compact first, once.
-            let mostly_dead = dead > u64::from(units - free) * self.unit_bytes / 2;
-            if purpose != Purpose::Compaction && mostly_dead && rounds == 1 {
-                self.compact_now();
-                continue;
-            }
-            if self.grow(least)? {
-                continue;
-            }
-            // With less than a unit dead, sealing would only cost the room that is left in open blocks.
-            let worth_sealing = dead >= self.unit_bytes;
-            if purpose != Purpose::Compaction
-                && rounds < 64
-                && (self.compact_now() || worth_sealing && self.seal_partial())
-            {
-                continue;
-            }
-            let again = !planted(Mutant::SpaceNotLookedForAgain);
-            let space = self.space();
-            if rounds < 64 && (space.units(), space.free_units()) != (units, free) && again {
-                // Somebody else grew the store or freed some of it since we looked: look again.
-                continue;
-            }
-            drop(space);
-            return Err(Error::new(
-                ErrorKind::OutOfSpace,
-                format!(
-                    "no space for {least} units of {} bytes: the store has {units} units, {free} of them free \
-                     ({reserve} are kept for deletes and compaction), and the medium does not grow beyond \
-                     {} bytes; delete keys, raise len_max, or give it a larger medium",
-                    self.unit_bytes,
-                    self.medium.len()
-                ),
-            ));
-        }
-    }
-
-    /// Seals the open blocks that nobody writes to, so that they can be compacted; whether there were any.
-    fn seal_partial(&self) -> bool {
-        let mut partial = self.space().drain_partial();
-        partial.extend(lock(&self.shared).take());
-        let any = !partial.is_empty();
-        partial.into_iter().for_each(|block| self.seal(block));
-        any
-    }
-
-    /// Whether so little is free that the background thread should grow the store.
-    pub(crate) fn is_low(&self, space: &Space) -> bool {
-        let enough = u64::from(space.units() / 16).min(AHEAD_BYTES_MAX / self.unit_bytes);
-        u64::from(space.writable_units()) < enough
-    }
-
-    /// Grows the store by at least `least` units; false when the medium has no more.
-    ///
-    /// Order: the medium is backed and zeroed, and prepared where each write waits for it; the headers of the new units are durable; then the
-    /// superblock says how many there are. A crash between leaves units that nobody counts.
-    pub(crate) fn grow(&self, least: u32) -> Result<bool> {
-        let (before, reserve) = {
-            let space = self.space();
-            (space.units(), space.reserve())
-        };
-        let _growing = (!planted(Mutant::GrownTwice)).then(|| lock(&self.growing));
-        let units = self.space().units();
-        if units != before {
-            return Ok(true);
-        }
-        // Whoever enlarges the file system is noticed within a second.
-        let now = self.begun.elapsed().as_millis() as u64;
-        if self.grown_out.load(Relaxed) == u64::from(units) + 1
-            && now < self.grown_out_at.load(Relaxed) + GROWTH_RETRY_MILLIS
-        {
-            return Ok(false);
-        }
-        self.epochs.check_writable()?;
-        let least = u64::from(least + reserve);
-        let bytes = (u64::from(units) * self.unit_bytes / GROWTH_SHARE)
-            .clamp(self.tuning.growth_bytes_min, GROWTH_BYTES_MAX);
-        let ample = bytes.div_ceil(self.unit_bytes).max(least);
-        let len_max = self.medium.len_max().min(MEDIUM_BYTES_MAX);
-        let units_max = (len_max / self.unit_bytes).min(u64::from(u32::MAX)).saturating_sub(u64::from(units));
-        // What the medium already has beyond the store's units costs nothing.
-        let backed = (self.medium.len() / self.unit_bytes).saturating_sub(u64::from(units)).min(ample);
-        let mut last_error = None;
-        for more in [ample, least, backed] {
-            let more = more.min(units_max);
-            if more == 0 {
-                continue;
-            }
-            match self.medium.grow((u64::from(units) + more) * self.unit_bytes) {
-                Ok(()) => {
-                    self.adopt_units(units, more as u32)?;
-                    return Ok(true);
-                }
-                Err(error) if error.kind() == duramen_media::ErrorKind::OutOfSpace => {
-                    last_error = Some(error)
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-        // Remembered until space is freed: every growth that fails costs a system call.
-        if last_error.is_some() || units_max == 0 {
-            self.grown_out.store(u64::from(units) + 1, Relaxed);
-            self.grown_out_at.store(now, Relaxed);
-        }
-        Ok(false)
-    }
-
-    /// Lets growth be tried again.
-    pub(crate) fn forget_grown_out(&self) {
-        self.grown_out.store(0, Relaxed);
-    }
-
-    fn adopt_units(&self, from: u32, more: u32) -> Result<()> {
-        let _inside = self.tuning.phase(Phase::Grow);
-        if self.epochs.waits() {
-            // Nobody counts these units yet.
-            let (at, bytes) = (self.offset_of(Unit(from)), u64::from(more) * self.unit_bytes);
-            self.medium.prepare(at, bytes).inspect_err(|_| self.epochs.poison())?;
-        }
-        if !planted(Mutant::GrownBeforeHeaders) {
-            write_free_headers(&self.medium, self.unit_bytes, from, more);
-            self.sync_or_poison()?;
-        }
-        {
-            let mut superblock = lock(&self.superblock);
-            superblock.units = from + more;
-            superblock.sequence += 1;
-            superblock.persist(&self.medium).inspect_err(|_| self.epochs.poison())?;
-        }
-        if planted(Mutant::GrownBeforeHeaders) {
-            write_free_headers(&self.medium, self.unit_bytes, from, more);
-        }
-        let mut space = self.space();
-        space.set_units(from + more);
-        space.give(Unit(from), more);
-        Ok(())
     }
 
     /// Syncs the medium; after a failure nothing can be trusted any more.
