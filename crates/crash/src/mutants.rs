@@ -48,7 +48,7 @@ const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 22] = [
     (Mutant::ToldInOneList, Kind::Mixed, Some("line/interval")),
     (Mutant::SumsNotKept, Kind::Churn, Some("page/interval")),
     (Mutant::PartialTakenTwice, Kind::Churn, None),
-    (Mutant::SealedTooEarly, Kind::Churn, None),
+    (Mutant::SealedTooEarly, Kind::Churn, Some("byte/every-write")),
     (Mutant::GrownTwice, Kind::Growth, None),
     (Mutant::SpaceNotLookedForAgain, Kind::Growth, None),
 ];
