@@ -190,17 +190,23 @@ fn keys_that_stay_are_seen_once_and_in_order_while_neighbours_come_and_go() {
         for thread in 1..=2 {
             scope.spawn(move || {
                 let (mut writer, mut random) = (store.writer().unwrap(), Random(thread as u64));
-                while !stop.load(Relaxed) {
+                for turn in 0.. {
+                    if stop.load(Relaxed) {
+                        break;
+                    }
+                    // Many come, then many go, so that leaves are split and merged whatever the threads' pace.
+                    let grows = (turn / 3000) % 2 == 0;
                     let i = random.below(500) * 4;
-                    match random.below(3) {
-                        0 => writer.put(&key(i + thread), &[2; 40]).unwrap(),
-                        1 => drop(writer.delete(&key(i + thread)).unwrap()),
+                    match random.below(6) {
+                        0..4 if grows => writer.put(&key(i + thread), &[2; 40]).unwrap(),
+                        0..4 => drop(writer.delete(&key(i + thread)).unwrap()),
                         _ => writer.put(&key(i), &[random.below(256) as u8; 40]).unwrap(),
                     }
                 }
             });
         }
-        for round in 0..150 {
+        let came_and_went = || store.stats().index_merges > 0 && store.stats().compactions > 0;
+        for round in (0..3000).take_while(|&round| round < 150 || !came_and_went()) {
             let mut seen = pairs(store.range(..).unwrap());
             assert!(seen.windows(2).all(|w| w[0].0 < w[1].0), "round {round}: out of order, or twice");
             assert!(seen.iter().all(|(_, value)| value.len() == 40 && value.iter().all(|b| *b == value[0])));
