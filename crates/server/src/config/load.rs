@@ -356,12 +356,13 @@ mod tests {
         let profile = "# made by bench mem\n[medium]\nkind = \"shm\"\npersist-step = \"auto\"\n[engine]\n\
                        recovery-threads = 2\nthreads = 2\n";
         let (_dir, path) = file("profile", profile);
-        let config = from(&["--threads", "9", "--tune", &path, "--duramen-recovery-threads", "3"], &[]);
-        assert!(config.is_err(), "threads is no directive of Redis");
-        let config =
-            from(&["--duramen-threads", "9", "--tune", &path, "--duramen-recovery-threads", "3"], &[]);
-        let config = config.unwrap();
-        assert_eq!((config.threads, config.recovery_threads, config.medium), (2, 3, MediumKind::Shm));
+        for threads in ["--threads", "--duramen-threads"] {
+            let config = from(&[threads, "9", "--tune", &path, "--duramen-recovery-threads", "3"], &[]);
+            let config = config.unwrap();
+            assert_eq!((config.threads, config.recovery_threads, config.medium), (2, 3, MediumKind::Shm));
+        }
+        let (_dir, redis) = file("redis.conf", "threads 9\n");
+        assert!(from(&[&redis], &[]).is_err(), "threads is no directive of Redis");
         assert!(from(&["--tune"], &[]).unwrap_err().contains("wanted one file"));
         assert!(from(&["--tune", "missing.toml"], &[]).unwrap_err().contains("missing.toml"));
         let (_dir, path) = file("profile", "[medium]\nspeed = 3\n");
