@@ -148,6 +148,17 @@ impl Compaction {
 /// A record of a block, and where it lies in it.
 type Found = (u64, Header);
 
+/// A live record that was copied; its key's slot leads to the original until the copy is durable.
+struct Move<'a> {
+    hash: u64,
+    key: &'a [u8],
+    /// Position in the block, and bytes, of the original.
+    from: u64,
+    from_bytes: u64,
+    to: Offset,
+    to_bytes: u64,
+}
+
 /// How many of these records each key has.
 fn count_keys<'a>(dead: &[(&'a [u8], u64, u64)]) -> HashMap<&'a [u8], u64> {
     let mut counts = HashMap::new();
@@ -382,8 +393,9 @@ impl<M: Medium> Core<M> {
         let mut dead: Vec<(&[u8], u64, u64)> = Vec::new();
         // How many of each key, made when a tombstone asks.
         let mut dead_here: Option<HashMap<&[u8], u64>> = None;
-        let mut moves: Vec<(u64, u64, Offset, u64)> = Vec::new();
-        let mut cells: Vec<(u64, u64, Offset)> = Vec::new();
+        let mut moves: Vec<Move<'_>> = Vec::new();
+        // Cells were moved already: hash, key, bytes.
+        let mut cells: Vec<(u64, &[u8], u64)> = Vec::new();
         let mut drops: Vec<(u64, u64, Header)> = Vec::new();
         let mut gone = 0;
         let mut complete = true;
@@ -425,29 +437,26 @@ impl<M: Medium> Core<M> {
             }
             let guard = reclaim::pin();
             if header.kind == Kind::CellOpen && !hidden {
-                match self.move_cell(mover, hash, key, place, &guard) {
-                    Some(to) => cells.push((hash, *at, to)),
-                    None => {
-                        dead.push((key, hash, *at));
-                        gone += header.record_bytes();
-                    }
+                if self.move_cell(mover, hash, key, place, &guard) {
+                    cells.push((hash, key, header.record_bytes()));
+                } else {
+                    dead.push((key, hash, *at));
+                    gone += header.record_bytes();
                 }
             } else {
-                let appended = self.copy_record(mover, record, header, hidden);
-                moves.push((hash, *at, appended.0, appended.1));
+                let (to, to_bytes) = self.copy_record(mover, record, header, hidden);
+                moves.push(Move { hash, key, from: *at, from_bytes: header.record_bytes(), to, to_bytes });
             }
         }
-        for (hash, at) in self.swap_slots(mover, base, bytes, &moves) {
-            let header = Header::decode_head(&bytes[at as usize..]);
-            dead.push((header.key(&bytes[at as usize..]), hash, at));
-            gone += header.record_bytes();
+        for superseded in self.swap_slots(mover, base, &moves) {
+            dead.push((superseded.key, superseded.hash, superseded.from));
+            gone += superseded.from_bytes;
         }
         if !complete {
-            let swapped =
-                moves.iter().map(|&(hash, at, ..)| (hash, at)).chain(cells.iter().map(|c| (c.0, c.1)));
-            self.keep_originals(mover, bytes, swapped);
+            let moved = moves.iter().map(|m| (m.hash, m.key, m.from_bytes));
+            self.keep_originals(mover, moved.chain(cells));
         }
-        self.compaction.moved_bytes.fetch_add(moves.iter().map(|m| m.3).sum(), Relaxed);
+        self.compaction.moved_bytes.fetch_add(moves.iter().map(|m| m.to_bytes).sum(), Relaxed);
         if complete {
             // Last, since there is no way back: were the block kept, its older records would count for nobody.
             for (hash, at, header) in drops {
@@ -540,72 +549,53 @@ impl<M: Medium> Core<M> {
 
     /// Drains the copies and lets the slots lead to them, where they still led to the originals. Returns the
     /// originals that were superseded meanwhile.
-    fn swap_slots(
-        &self,
-        mover: &mut Mover,
-        base: u64,
-        bytes: &[u8],
-        moves: &[(u64, u64, Offset, u64)],
-    ) -> Vec<(u64, u64)> {
+    fn swap_slots<'a, 'b>(&self, mover: &mut Mover, base: u64, moves: &'a [Move<'b>]) -> Vec<&'a Move<'b>> {
         if !planted(Mutant::CopiesNotDrained) {
             mover.appender.drain(self);
         }
         let guard = reclaim::pin();
         let mut superseded = Vec::new();
-        for &(hash, from, to, size) in moves {
-            let place = Offset(base + from);
-            let header = Header::decode_head(&bytes[from as usize..]);
-            let key = header.key(&bytes[from as usize..]);
-            let locked = self.index.lock(hash, &guard);
-            if let Some(found) = locked.find(key, |slot| slot.location() == place) {
-                let slot = found.get();
-                let original = self.record(place).head.record_bytes();
-                found.set(slot.at(to).with_pending(false));
-                self.blocks.of(place.0).live_sub(original);
-                self.blocks.of(to.0).live_add(size);
+        for moved in moves {
+            let place = Offset(base + moved.from);
+            let locked = self.index.lock(moved.hash, &guard);
+            if let Some(found) = locked.find(moved.key, |slot| slot.location() == place) {
+                found.set(found.get().at(moved.to).with_pending(false));
+                self.blocks.of(place.0).live_sub(moved.from_bytes);
+                self.blocks.of(moved.to.0).live_add(moved.to_bytes);
             } else {
                 // The copy is one stale record more.
-                if let Some(found) = locked.find(key, |slot| self.is_key_at(slot, key)) {
+                if let Some(found) = locked.find(moved.key, |slot| self.is_key_at(slot, moved.key)) {
                     found.set(found.get().with_stale(found.get().stale() + 1));
                 }
-                mover.activity.dead_add(size as i64);
-                superseded.push((hash, from));
+                mover.activity.dead_add(moved.to_bytes as i64);
+                superseded.push(moved);
             }
         }
         superseded
     }
 
     /// A block could not be emptied and stays: the originals of what was moved out of it are stale records like
-    /// any other, and dead bytes.
-    fn keep_originals(&self, mover: &Mover, bytes: &[u8], moved: impl Iterator<Item = (u64, u64)>) {
+    /// any other, and dead bytes. `moved`: hash, key and bytes of each.
+    fn keep_originals<'a>(&self, mover: &Mover, moved: impl Iterator<Item = (u64, &'a [u8], u64)>) {
         let guard = reclaim::pin();
-        for (hash, at) in moved {
-            let header = Header::decode_head(&bytes[at as usize..]);
-            let key = header.key(&bytes[at as usize..]);
+        for (hash, key, bytes) in moved {
             let locked = self.index.lock(hash, &guard);
             if let Some(found) = locked.find(key, |slot| self.is_key_at(slot, key)) {
                 found.set(found.get().with_stale(found.get().stale() + 1));
             }
-            mover.activity.dead_add(header.record_bytes() as i64);
+            mover.activity.dead_add(bytes as i64);
         }
     }
 
     /// Moves a cell, under its bucket's lock (invariant 3).
-    /// `None` when it was superseded meanwhile.
-    fn move_cell(
-        &self,
-        mover: &mut Mover,
-        hash: u64,
-        key: &[u8],
-        place: Offset,
-        guard: &Guard,
-    ) -> Option<Offset> {
+    /// False when it was superseded meanwhile.
+    fn move_cell(&self, mover: &mut Mover, hash: u64, key: &[u8], place: Offset, guard: &Guard) -> bool {
         let epoch = self.epochs.enter(&mover.activity);
         let locked = self.index.lock(hash, guard);
         let Some(found) = locked.find(key, |slot| slot.location() == place) else {
             drop(locked);
             self.epochs.leave(&mover.activity, epoch, 0, 0);
-            return None;
+            return false;
         };
         let record = self.record(place);
         let (value, old) = (self.cell(&record), record.head);
@@ -623,7 +613,7 @@ impl<M: Medium> Core<M> {
         self.epochs.leave(&mover.activity, epoch, 1, appended.sum);
         self.blocks.of(place.0).live_sub(old.record_bytes());
         self.blocks.of(appended.at.0).live_add(appended.bytes);
-        Some(appended.at)
+        true
     }
 
     /// Frees the retired blocks that nobody can see any more. `urgent`: a writer waits for it.
