@@ -131,6 +131,11 @@ impl<M: Medium> Pen<M> {
         }
     }
 
+    /// What the group owes, if there is one.
+    fn owed(&self) -> Option<&Owed> {
+        self.group.as_ref().map(|group| &group.owed)
+    }
+
     fn check(core: &Core<M>, key: &[u8], value_bytes: usize) -> Result<()> {
         if key.len() > KEY_BYTES_MAX {
             return Err(Error::invalid(format!(
@@ -332,9 +337,9 @@ impl<M: Medium> Pen<M> {
     /// Step 5, or its debt.
     #[inline]
     fn finish(&mut self, core: &Core<M>, epoch: Epoch) -> Result<()> {
-        match &self.group {
-            Some(group) => {
-                group.owed.epoch.set(group.owed.epoch.get().max(epoch.0));
+        match self.owed() {
+            Some(owed) => {
+                owed.epoch.set(owed.epoch.get().max(epoch.0));
                 Ok(())
             }
             None => core.wait_for(epoch),
@@ -643,7 +648,7 @@ impl<M: Medium> WriterOn<M> {
 
     /// What the group owes, if there is one.
     pub(crate) fn owed(&self) -> Option<&Owed> {
-        self.pen.group.as_ref().map(|group| &group.owed)
+        self.pen.owed()
     }
 
     /// The value of `key`, without copying it.
@@ -661,8 +666,7 @@ impl<M: Medium> WriterOn<M> {
     pub fn get_stamped(&self, key: &[u8]) -> Result<(Stamp, Option<Value<'_>>)> {
         let core = self.store.core();
         let guard = reclaim::pin();
-        let owed = self.pen.group.as_ref().map(|g| &g.owed);
-        Ok(match core.look_up(key, core.hasher.hash(key), guard, owed)? {
+        Ok(match core.look_up(key, core.hasher.hash(key), guard, self.owed())? {
             Looked::Absent(stamp) => (stamp, None),
             Looked::Present(value) => (value.stamp(), Some(value)),
         })

@@ -84,7 +84,7 @@ impl<M: Medium> Pen<M> {
                 }
             }
             // A new version of the whole value, if nobody else writes it meanwhile.
-            let (stamp, value) = match core.look_up(key, hash, guard, self.group.as_ref().map(|g| &g.owed))? {
+            let (stamp, value) = match core.look_up(key, hash, guard, self.owed())? {
                 Looked::Absent(stamp) => (stamp, None),
                 Looked::Present(value) => (value.stamp(), Some(value)),
             };
