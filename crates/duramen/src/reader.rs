@@ -457,47 +457,44 @@ impl<M: Medium> Core<M> {
         Ok(())
     }
 
-    /// Fetches buckets, then records, so that the misses of all keys overlap.
+    /// Fetches what lookups of all `keys` need.
     pub(crate) fn prefetch(&self, keys: &[&[u8]]) {
         // Misses of more keys than this are more than a core has under way at once.
         const TOGETHER: usize = 16;
         let guard = reclaim::pin();
         for keys in keys.chunks(TOGETHER) {
             let mut hashes = [0; TOGETHER];
-            for (key, hash) in keys.iter().zip(&mut hashes) {
-                *hash = self.hasher.hash(key);
-                self.index.prefetch(*hash, &guard);
-            }
-            for &hash in &hashes[..keys.len()] {
-                self.index.prefetch_more(hash, &guard);
-            }
-            for (key, &hash) in keys.iter().zip(&hashes) {
-                if let Some(at) = self.index.candidate(hash, || key, &guard) {
-                    self.medium.prefetch(at);
-                }
-            }
+            self.fetch_together(keys, &mut hashes, &guard, |at| self.medium.prefetch(at));
         }
     }
 
     pub(crate) fn get_many<'a>(&'a self, keys: &[&[u8]]) -> Result<Vec<Option<Value<'a>>>> {
         let guard = reclaim::pin();
-        let hashes: Vec<u64> = keys.iter().map(|key| self.hasher.hash(key)).collect();
-        // Three passes, so that the misses of all keys overlap: buckets, then records, then answers.
-        for &hash in &hashes {
-            self.index.prefetch(hash, &guard);
-        }
-        for &hash in &hashes {
-            self.index.prefetch_more(hash, &guard);
-        }
-        for (key, &hash) in keys.iter().zip(&hashes) {
-            if let Some(at) = self.index.candidate(hash, || key, &guard) {
-                self.fetch_ahead(at);
-            }
-        }
+        let mut hashes = vec![0; keys.len()];
+        self.fetch_together(keys, &mut hashes, &guard, |at| self.fetch_ahead(at));
         keys.iter()
             .zip(hashes)
             .map(|(key, hash)| Ok(self.look_up(key, hash, reclaim::pin(), None)?.value()))
             .collect()
+    }
+
+    /// Three passes, so that the misses of all keys overlap: their hashes and buckets, what the buckets lead to in an ordered
+    /// index, then `fetch` of where their records probably lie.
+    #[inline]
+    fn fetch_together(&self, keys: &[&[u8]], hashes: &mut [u64], guard: &Guard, fetch: impl Fn(Offset)) {
+        for (key, hash) in keys.iter().zip(hashes.iter_mut()) {
+            *hash = self.hasher.hash(key);
+            self.index.prefetch(*hash, guard);
+        }
+        let hashes = &hashes[..keys.len()];
+        for &hash in hashes {
+            self.index.prefetch_more(hash, guard);
+        }
+        for (key, &hash) in keys.iter().zip(hashes) {
+            if let Some(at) = self.index.candidate(hash, || key, guard) {
+                fetch(at);
+            }
+        }
     }
 
     /// What a slot that a walk found leads to, if it may be shown; `owed` as in `look_up`. The caller has been pinned since
