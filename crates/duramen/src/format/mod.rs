@@ -20,6 +20,7 @@
 pub(crate) mod block;
 pub(crate) mod mark;
 pub(crate) mod record;
+mod sum;
 pub(crate) mod superblock;
 
 /// The version written by this build, and the newest that it opens.
