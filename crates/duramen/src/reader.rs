@@ -235,8 +235,11 @@ pub(crate) struct Owed {
 /// Compares keys; those of usual size without a call.
 #[inline]
 fn is_same(a: &[u8], b: &[u8]) -> bool {
-    match (a.len(), b.len()) {
-        (n @ 8..=16, m) if n == m => u64_at(a, 0) == u64_at(b, 0) && u64_at(a, n - 8) == u64_at(b, n - 8),
+    let n = a.len();
+    let at = |at: usize| u64_at(a, at) ^ u64_at(b, at);
+    match n {
+        8..=16 if n == b.len() => at(0) | at(n - 8) == 0,
+        17..=32 if n == b.len() => at(0) | at(8) | at(n - 16) | at(n - 8) == 0,
         _ => a == b,
     }
 }
@@ -464,7 +467,7 @@ impl<M: Medium> Core<M> {
         let guard = reclaim::pin();
         for keys in keys.chunks(TOGETHER) {
             let mut hashes = [0; TOGETHER];
-            self.fetch_together(keys, &mut hashes, &guard, |at| self.medium.prefetch(at));
+            self.fetch_together(keys, &mut hashes, &guard, |at| self.fetch_key(at));
         }
     }
 

@@ -4,6 +4,7 @@ mod growth;
 
 use crate::compaction::Compaction;
 use crate::epoch::{Activity, Epochs, lock};
+use crate::format::record::HEADER_BYTES;
 use crate::format::superblock::{Found, Regime, Superblock};
 use crate::format::{HEAD_BYTES, Unit, block, u64_at};
 use crate::index::either::Index;
@@ -41,6 +42,8 @@ const INCARNATION_FIRST_MAX: u32 = (1 << 22) - 1;
 pub(crate) const UNITS_INITIAL: u32 = 16;
 /// The most lines of a record that are fetched before its length is known.
 const RECORD_LINES_MAX: u64 = 8;
+/// What is fetched of a key of unknown length.
+const KEY_BYTES_USUAL: u64 = 16;
 
 /// All that the parts of a store share.
 pub(crate) struct Core<M: Medium> {
@@ -154,6 +157,13 @@ impl<M: Medium> Core<M> {
         }
     }
 
+    /// Hints that the key of the record at `at` is read soon. More often than not it ends in the line behind that of the header.
+    #[inline]
+    pub(crate) fn fetch_key(&self, at: Offset) {
+        self.medium.prefetch(at);
+        self.medium.prefetch(at.plus(HEADER_BYTES + KEY_BYTES_USUAL));
+    }
+
     /// Whether a group's records are marked pending until they are drained.
     pub(crate) fn groups_mark_pending(&self) -> bool {
         !self.epochs.in_use() && self.medium.granularity() == Granularity::CacheLine
@@ -263,7 +273,7 @@ impl<M: Medium> Keys for Core<M> {
     }
 
     fn prefetch_at(&self, at: Offset) {
-        self.medium.prefetch(at);
+        self.fetch_key(at);
     }
 }
 

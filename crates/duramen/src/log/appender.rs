@@ -279,6 +279,9 @@ impl Appender {
             if let Some(at) = fields.expires_at {
                 core.blocks.at(block.unit).expiry_add(at);
             }
+            if fields.kind.is_updatable() {
+                core.blocks.at(block.unit).set_cells(true);
+            }
             core.epochs.tell(&core.blocks, block, fields.epoch);
         }
         Appended { at, bytes, sum: mark::record_sum(at, header.crc) }

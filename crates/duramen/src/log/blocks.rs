@@ -7,11 +7,12 @@
 //! | `live` | everybody who appends, supersedes or moves a record | compactor |
 //! | `tail`, `settled` | the block's appender | a reader that helps, the committer, the compactor |
 //! | `expiry` | the block's appender, the sweeper | the sweeper |
+//! | `cells` | whoever opens the block, its appender | the compactor |
 
 use crate::format::{Generation, Unit};
 use crate::sync::OnceLock;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 
 /// What may be done with a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +46,8 @@ pub(crate) struct Block {
     /// When the first record expires, in Unix seconds, rounded up.
     expiry: AtomicU32,
     state: AtomicU8,
+    /// May hold cells.
+    cells: AtomicBool,
 }
 
 impl Block {
@@ -104,6 +107,15 @@ impl Block {
 
     pub(crate) fn set_settled(&self, bytes: u64) {
         self.settled.store(bytes as u32, Release);
+    }
+
+    /// Whether it may hold a cell, which changes after it was appended.
+    pub(crate) fn may_hold_cells(&self) -> bool {
+        self.cells.load(Acquire)
+    }
+
+    pub(crate) fn set_cells(&self, cells: bool) {
+        self.cells.store(cells, Release);
     }
 
     /// When the first record expires, in Unix seconds.
@@ -175,7 +187,7 @@ impl Blocks {
         crate::index::prefetch(self.entry(Unit((offset / self.unit_bytes) as u32)));
     }
 
-    /// Enters a block that is being opened or was found.
+    /// Enters a block that is being opened or was found. Of one that was found it is not known that it holds no cell.
     pub(crate) fn enter(&self, unit: Unit, units: u32, generation: Generation, state: Use) -> &Block {
         for u in unit.0..unit.0 + units {
             self.entry(Unit(u)).head.store(unit.0, Release);
@@ -187,6 +199,7 @@ impl Blocks {
         block.set_tail(0);
         block.set_settled(0);
         block.expiry_reset();
+        block.set_cells(true);
         block.set_state(state);
         block
     }

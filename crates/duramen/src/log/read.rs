@@ -5,7 +5,8 @@
 //! 1. [`header`]: whoever owns the block's space: its opener, the compacting thread, recovery.
 //! 2. [`record`]: whoever got the location from an index slot and still holds the guard that it read the slot
 //!    under. Such a record is whole, and nobody stores to it but to the value of a cell, which is left out.
-//! 3. [`whole_record`] and [`block`]: recovery, while nothing writes to the medium.
+//! 3. [`whole_record`] and [`block`]: recovery, while nothing writes to the medium; [`block`] also the compacting thread, up to the
+//!    tail of a sealed block that holds no cell: nobody stores there any more, and that thread frees it.
 
 use crate::format::record::{HEAD_BYTES_MAX, HEADER_BYTES, Head, Header};
 use crate::format::{Unit, block as blocks};
@@ -44,7 +45,7 @@ pub(crate) fn whole_record<M: Medium>(medium: &M, at: Offset) -> (Header, &[u8])
     (header, unsafe { medium.bytes(at, header.record_bytes()) })
 }
 
-/// All bytes of a block.
+/// The first `bytes` bytes of a block.
 pub(crate) fn block<M: Medium>(medium: &M, at: Offset, bytes: u64) -> &[u8] {
     // SAFETY: nothing writes to the medium (3).
     unsafe { medium.bytes(at, bytes) }

@@ -55,6 +55,7 @@ impl<M: Medium> Core<M> {
         let entry = self.blocks.enter(unit, units, generation, Use::Open);
         entry.set_tail(block::HEADER_BYTES);
         entry.set_settled(block::HEADER_BYTES);
+        entry.set_cells(false);
         Ok(OpenBlock {
             unit,
             offset: offset.0,
