@@ -7,6 +7,9 @@ use duramen_media::{Create, Granularity, Mapped, MediaOptions, Medium, MediumKin
 use std::path::Path;
 use std::time::Duration;
 
+/// Dead bytes among those used, in percent, before background compaction begins, by default.
+pub(crate) const DEAD_PERCENT: u32 = 25;
+
 /// When an acknowledged write survives a power failure (on media that can survive one).
 ///
 /// A crash of the process alone never loses an acknowledged write with `EveryWrite` and `Interval`.
@@ -123,7 +126,8 @@ pub struct Options {
     /// yields to the foreground by itself, and a writer that finds no space compacts regardless.
     pub compaction_bytes_per_second: u64,
     /// The share of used space, in percent, that may be dead before background compaction begins. Default 25,
-    /// from 5 to 90: lower saves space, higher saves work.
+    /// from 5 to 90: lower saves space, higher saves work. Of a small store 40 may be, up to 64 MiB or
+    /// a sixteenth of `len_max`, until the medium has no more room, unless less than 25 is asked for.
     pub compaction_dead_percent: u32,
     /// Whether a thread of the store's own commits, compacts and sweeps. Default true. Without it,
     /// call [`Store::maintain`].
@@ -159,7 +163,7 @@ impl Default for Options {
             recovery_threads: 0,
             on_progress: None,
             compaction_bytes_per_second: 0,
-            compaction_dead_percent: 25,
+            compaction_dead_percent: DEAD_PERCENT,
             background: true,
             clock: None,
             hash_mask: u64::MAX,

@@ -69,6 +69,8 @@ pub(crate) struct Core<M: Medium> {
     grown_out: AtomicU64,
     /// When that was, in milliseconds since `begun`.
     grown_out_at: AtomicU64,
+    /// Growth has failed since the store was opened.
+    grown_out_ever: AtomicBool,
     begun: Instant,
     closed: AtomicBool,
     interval_nanos: AtomicU64,
@@ -502,6 +504,7 @@ impl<M: Medium> StoreOn<M> {
             growing: Mutex::new(()),
             grown_out: AtomicU64::new(0),
             grown_out_at: AtomicU64::new(0),
+            grown_out_ever: AtomicBool::new(false),
             begun: Instant::now(),
             closed: AtomicBool::new(false),
             interval_nanos: AtomicU64::new(interval_nanos(options.durability)),

@@ -35,6 +35,7 @@ use crate::log::blocks::Use;
 use crate::log::read;
 use crate::log::space::Purpose;
 use crate::mutants::{Mutant, planted};
+use crate::options::DEAD_PERCENT;
 use crate::store::Core;
 use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::Ordering::{Relaxed, Release};
@@ -54,8 +55,13 @@ const CHOOSE_SHARE: u32 = 64;
 const DEAD_PERCENT_MIN: u64 = 5;
 /// Blocks of which at least this part is room are packed when there is no space: twice what a full block leaves.
 const PACK_SHARE: u64 = 4;
-/// Background compaction leaves this much dead alone, however small the store is.
+/// Background compaction leaves this much dead alone, however small the store is ...
 const DEAD_BYTES_MIN: u64 = 256 << 10;
+/// ... and two fifths of it, up to this, where the medium can give it. Less than the half at which writers that find no
+/// space compact before they let the store grow.
+const DEAD_BYTES_SPARE: u64 = 64 << 20;
+/// ... which is so when the medium can be this many times larger.
+const SPARE_SHARE: u64 = 16;
 /// The sweeper reads at most this much in one round.
 const SWEEP_BYTES: u64 = 8 << 20;
 /// ... and looks at no more blocks than this.
@@ -416,7 +422,7 @@ impl<M: Medium> Core<M> {
             let place = Offset(base + at);
             let guard = reclaim::pin();
             if let Some(&ahead) = hashes.get(i + AHEAD) {
-                // Both buckets: of a record that is dead its key's is searched through.
+                // Both buckets: the search for a record that is dead goes through both.
                 self.index.prefetch_insert(ahead, &guard);
             }
             let Some(slot) = self.index.find(hash, key, &guard, |slot| slot.location() == place) else {
@@ -817,8 +823,20 @@ impl<M: Medium> Core<M> {
             let space = self.space();
             u64::from(space.units() - space.free_units()) * self.unit_bytes
         };
-        let least = self.tuning.compaction_bytes_min.unwrap_or(DEAD_BYTES_MIN.max(16 * self.unit_bytes));
+        let least = match self.tuning.compaction_bytes_min {
+            Some(least) => least,
+            None => DEAD_BYTES_MIN.max(16 * self.unit_bytes).max(self.dead_bytes_spare(used)),
+        };
         dead > least && dead * 100 > used * u64::from(self.dead_percent)
+    }
+
+    /// How much may be dead of a small store, whatever the share that is allowed. It would otherwise move all that lives in it
+    /// again and again to save a few megabytes; where the medium is small or has no more, or the share was lowered, they count.
+    fn dead_bytes_spare(&self, used: u64) -> u64 {
+        if self.has_ever_grown_out() || self.dead_percent < DEAD_PERCENT {
+            return 0;
+        }
+        (used / 5 * 2).min(DEAD_BYTES_SPARE).min(self.medium.len_max() / SPARE_SHARE)
     }
 
     /// One round of maintenance; see [`crate::StoreOn::maintain`].

@@ -193,10 +193,16 @@ impl<M: Medium> Core<M> {
         }
         // Remembered until space is freed: every growth that fails costs a system call.
         if last_error.is_some() || units_max == 0 {
+            self.grown_out_ever.store(true, Relaxed);
             self.grown_out.store(u64::from(units) + 1, Relaxed);
             self.grown_out_at.store(now, Relaxed);
         }
         Ok(false)
+    }
+
+    /// Whether the medium has had no more since the store was opened: space is dear.
+    pub(crate) fn has_ever_grown_out(&self) -> bool {
+        self.grown_out_ever.load(Relaxed)
     }
 
     /// Lets growth be tried again.
