@@ -101,6 +101,19 @@ pub(crate) unsafe fn copy_lines(wide: Wide, _to: *mut u8, _from: *const u8, _lin
     match wide {}
 }
 
+/// There are no stores past the cache.
+pub(crate) const HAS_WORDS_PAST_CACHE: bool = false;
+
+/// An ordinary store of a word. Never called: see [`HAS_WORDS_PAST_CACHE`].
+///
+/// # Safety
+/// 8 writable bytes at `to`.
+#[inline]
+pub(crate) unsafe fn store_word_past_cache(to: *mut u8, word: [u8; 8]) {
+    // SAFETY: promised by the caller.
+    unsafe { std::ptr::copy_nonoverlapping(word.as_ptr(), to, word.len()) };
+}
+
 /// Completes this thread's earlier flushes, and orders them before everything later.
 #[inline]
 pub(crate) fn drain() {

@@ -21,7 +21,7 @@ mod arch;
 compile_error!("Duramen knows the persist steps of x86-64 and AArch64 only");
 
 use crate::options::{name_of, named};
-use crate::{Error, ErrorKind, LINE_BYTES, Result};
+use crate::{Error, ErrorKind, Result};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::atomic::{Ordering, fence};
@@ -33,13 +33,15 @@ pub(crate) use arch::prefetch;
 // Measured on DRAM (AMD EPYC with AVX-512, /dev/shm, example `persist_steps`, ns per record written and
 // drained, clwb : nt-avx512):
 //   whole lines only   64 B 163:107   256 B 178:119   1 KiB 215:143   4 KiB 373:266
-//   others            264 B 180:219   1 KiB 222:242   2 KiB 274:283   2.3 KiB 301:273   4 KiB 532:307
-// A line shared with a neighbour must be fetched, which costs more than the rest gains below 2 KiB.
+//   whole words       136 B 179:138   264 B 186:147   520 B 210:162    1 KiB 271:195   4 KiB 692:382
+//   ends flushed      264 B 180:219   1 KiB 222:242   2 KiB 274:283   2.3 KiB 301:273   4 KiB 532:307
+// A range that is not whole words has its first and last line stored and flushed. Those must be fetched, which costs
+// more than the rest gains below 2 KiB.
 //
-// 256 for whole lines although less is quicker too: the line is then not in the cache for its next reader,
-// and on Optane, which writes 256 bytes at a time, flushing is reported to be the quicker way for short
-// writes (Yang et al., FAST 2020).
-const WIDE_FROM_WHOLE_BYTES: u64 = 256;
+// 128 for whole words although less is quicker too: the line is then not in the cache for its next reader, and on
+// Optane, which writes 256 bytes at a time, flushing is reported to be the quicker way for short writes (Yang et al.,
+// FAST 2020).
+const WIDE_FROM_WORDS_BYTES: u64 = 128;
 const WIDE_FROM_BYTES: u64 = 2048;
 
 /// How stores reach the persistence domain.
@@ -51,13 +53,14 @@ pub enum PersistStep {
     Clflushopt,
     /// x86-64: the same, one line after the other.
     Clflush,
-    /// x86-64: whole lines by 64-byte stores that bypass the cache; the rest by the best flush.
+    /// x86-64: whole lines by 64-byte stores that bypass the cache; the rest by stores of words that do, or where it is not
+    /// whole aligned words, by the best flush.
     NonTemporalAvx512,
     /// The same with 32-byte stores.
     NonTemporalAvx2,
     /// The same with 16-byte stores.
     NonTemporalSse2,
-    /// x86-64: whole lines by 64-byte direct stores; the rest by the best flush.
+    /// x86-64: whole lines by 64-byte direct stores; the rest as with the steps above.
     Movdir64b,
     /// Nothing but order: caches are inside the persistence domain, or nothing survives a power
     /// failure anyway.
@@ -110,10 +113,10 @@ pub(crate) struct Persist {
     /// None: order only.
     flush: Option<arch::Flush>,
     /// Stores of lines past the cache that `write` uses from `wide_from` bytes on, and for ranges of
-    /// whole lines only, from `wide_from_whole` bytes on.
+    /// whole words, from `wide_from_words` bytes on.
     wide: Option<arch::Wide>,
     wide_from: u64,
-    wide_from_whole: u64,
+    wide_from_words: u64,
     atomic_16: bool,
     atomic_64: bool,
 }
@@ -126,7 +129,7 @@ impl Persist {
             flush: None,
             wide: None,
             wide_from: 0,
-            wide_from_whole: 0,
+            wide_from_words: 0,
             atomic_16: arch::has_atomic_16(),
             atomic_64: arch::has_atomic_64(),
         }
@@ -141,7 +144,7 @@ impl Persist {
         Ok(Self {
             wide: arch::wide_best(),
             wide_from: WIDE_FROM_BYTES,
-            wide_from_whole: WIDE_FROM_WHOLE_BYTES,
+            wide_from_words: WIDE_FROM_WORDS_BYTES,
             ..Self::forced(step)?
         })
     }
@@ -189,7 +192,7 @@ impl Persist {
         match self.wide {
             Some(wide) if self.wide_from > 0 => {
                 let wide = format!("{wide:?}").to_lowercase();
-                format!("{} (nt-{wide} from {} bytes)", self.step, self.wide_from_whole)
+                format!("{} (nt-{wide} from {} bytes)", self.step, self.wide_from_words)
             }
             _ => self.step.to_string(),
         }
@@ -232,7 +235,7 @@ impl Persist {
 
     #[inline]
     fn wide_from_at(&self, to: *const u8, total: u64) -> u64 {
-        if (to as u64 | total).is_multiple_of(LINE_BYTES) { self.wide_from_whole } else { self.wide_from }
+        if lines::are_words(to, total as usize) { self.wide_from_words } else { self.wide_from }
     }
 
     /// Starts the write-back of `bytes` bytes from `at`.
@@ -348,7 +351,7 @@ mod tests {
         let source: Vec<u8> = (0..3000u32).map(|i| (i * 7 + 1) as u8).collect();
         let mut memory = vec![0u8; 4096];
         for offset in (0..128).step_by(8).chain([1, 63, 65]) {
-            for bytes in (192..320).chain([1023, 1024, 1025]).chain(1984..2240).chain([2999, 3000]) {
+            for bytes in (96..320).chain([1023, 1024, 1025]).chain(1984..2240).chain([2999, 3000]) {
                 memory.fill(0xEE);
                 let whole = &source[..bytes];
                 let parts: Vec<&[u8]> = whole.chunks(1 + (offset * 31 + bytes) % 700).collect();

@@ -16,8 +16,8 @@ use crate::LINE_BYTES;
 use std::arch::asm;
 use std::arch::x86_64::{
     __cpuid, __cpuid_count, __m128i, _MM_HINT_T0, _mm_loadu_si128, _mm_prefetch, _mm_sfence,
-    _mm_storeu_si128, _mm_stream_si128, _mm256_loadu_si256, _mm256_stream_si256, _mm512_loadu_si512,
-    _mm512_stream_si512,
+    _mm_storeu_si128, _mm_stream_si64, _mm_stream_si128, _mm256_loadu_si256, _mm256_stream_si256,
+    _mm512_loadu_si512, _mm512_stream_si512,
 };
 
 /// An instruction that starts the write-back of one line.
@@ -163,6 +163,19 @@ pub(crate) unsafe fn copy_lines(wide: Wide, to: *mut u8, from: *const u8, lines:
         // SAFETY: as above.
         Wide::Movdir64b => unsafe { copy_movdir64b(to, from, bytes) },
     }
+}
+
+/// Whether there is [`store_word_past_cache`].
+pub(crate) const HAS_WORDS_PAST_CACHE: bool = true;
+
+/// Stores one word past the cache. Other threads may be shown it only after [`drain`].
+///
+/// # Safety
+/// 8 writable bytes at `to`, aligned to 8.
+#[inline]
+pub(crate) unsafe fn store_word_past_cache(to: *mut u8, word: [u8; 8]) {
+    // SAFETY: aligned and writable (promised by the caller); every x86-64 CPU has SSE2.
+    unsafe { _mm_stream_si64(to.cast(), i64::from_le_bytes(word)) };
 }
 
 #[target_feature(enable = "avx512f")]
