@@ -42,6 +42,7 @@ pub struct Mapped {
     is_new: bool,
     huge_pages: bool,
     prefault: bool,
+    fault_later: bool,
     stripe_bytes: u64,
     ways: u32,
 }
@@ -108,7 +109,7 @@ impl Mapped {
         }
         mapped.is_new = devdax::is_blank(&mapped.region, &device);
         opening::check_create(options.create, mapped.is_new, MediumKind::Devdax, &mapped.path)?;
-        mapped.fault_in(0..device.len);
+        mapped.fault_in_at_open(0..device.len);
         mapped.len.store(device.len, Ordering::Release);
         Ok(mapped)
     }
@@ -176,6 +177,7 @@ impl Mapped {
             is_new,
             huge_pages: options.huge_pages,
             prefault: options.prefault,
+            fault_later: options.fault_later,
             stripe_bytes: options.stripe_bytes.unwrap_or(topology::STRIPE_BYTES),
             ways: options.ways.or(region.and_then(|r| r.mappings)).unwrap_or(topology::WAYS),
         })
@@ -207,14 +209,20 @@ impl Mapped {
             }
             Backing::Devdax { .. } | Backing::Volatile => {}
         }
-        self.fault_in(range.clone());
+        self.fault_in_at_open(range.clone());
         self.len.store(length, Ordering::Release);
         Ok(())
     }
 
+    fn fault_in_at_open(&self, range: Range<u64>) {
+        if !self.fault_later {
+            self.fault_in_range(range);
+        }
+    }
+
     /// Faults in the pages of a mapped range where that was asked for. A hint: what it fails to bring in
     /// comes at first touch.
-    fn fault_in(&self, range: Range<u64>) {
+    fn fault_in_range(&self, range: Range<u64>) {
         if !self.prefault {
             return;
         }
@@ -224,6 +232,12 @@ impl Mapped {
             _ => Advice::LinuxPopulateWrite,
         };
         let _ = self.region.advise(range, advice);
+    }
+
+    /// The mapped pages that hold any of the `bytes` bytes at `at`.
+    fn pages_of(&self, at: Offset, bytes: u64) -> Range<u64> {
+        let from = at.0 & !(PAGE_BYTES - 1);
+        from..(at.0 + bytes).next_multiple_of(PAGE_BYTES).min(self.len().next_multiple_of(PAGE_BYTES))
     }
 
     /// Adds to `found` which pages of `range` cannot be faulted in. The kernel says so without a signal
@@ -483,7 +497,7 @@ impl Medium for Mapped {
             Backing::File { file } => file::extend(&self.region, file, &self.path, range.clone())?,
             Backing::Volatile => volatile::extend(&self.region, range.clone(), self.huge_pages)?,
         }
-        self.fault_in(range.clone());
+        self.fault_in_range(range.clone());
         self.len.store(range.end, Ordering::Release);
         Ok(())
     }
@@ -564,12 +578,18 @@ impl Medium for Mapped {
         true
     }
 
+    fn fault_in(&self, at: Offset, bytes: u64) {
+        let pages = self.pages_of(at, bytes);
+        if !pages.is_empty() {
+            self.fault_in_range(pages);
+        }
+    }
+
     fn unreadable(&self, at: Offset, bytes: u64) -> Vec<Range<u64>> {
-        let from = at.0 & !(PAGE_BYTES - 1);
-        let to = (at.0 + bytes).next_multiple_of(PAGE_BYTES).min(self.len().next_multiple_of(PAGE_BYTES));
+        let pages = self.pages_of(at, bytes);
         let mut found = Vec::new();
-        if from < to {
-            self.probe(from..to, &mut found);
+        if !pages.is_empty() {
+            self.probe(pages, &mut found);
         }
         found
     }

@@ -110,6 +110,10 @@ pub trait Medium: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Hints that the `bytes` bytes at `at` are used soon: maps them now instead of at first touch, where that was asked
+    /// for ([`MediaOptions::prefault`](crate::MediaOptions::prefault)). What it fails to bring in comes at first touch.
+    fn fault_in(&self, _at: Offset, _bytes: u64) {}
+
     /// A pointer to `bytes` bytes at `at`, valid for reads for as long as the medium is open.
     ///
     /// # Panics

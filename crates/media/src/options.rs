@@ -116,6 +116,10 @@ pub struct MediaOptions {
     /// its pages in. Default: false.
     pub prefault: bool,
 
+    /// Whether `prefault` leaves alone what the medium holds already, so that an open takes no time in proportion to
+    /// it: whoever opens calls [`Medium::fault_in`](crate::Medium::fault_in). Default: false.
+    pub fault_later: bool,
+
     /// Whether to ask for huge pages where the medium can have them (`Shm`, `Volatile`); the others
     /// have what their device has. Default: true. Refusal by the kernel is not an error: see
     /// [`crate::Mapped::small_pages_advice`].
@@ -136,6 +140,7 @@ impl Default for MediaOptions {
             stripe_bytes: None,
             ways: None,
             prefault: false,
+            fault_later: false,
             huge_pages: true,
         }
     }
