@@ -54,7 +54,8 @@ const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 22] = [
 ];
 
 /// Bugs that one thread shows, but only on one medium.
-const ON_ONE_MEDIUM: [(Mutant, &str); 1] = [(Mutant::CopiesNotDrained, "line/every-write")];
+const ON_ONE_MEDIUM: [(Mutant, &str); 2] =
+    [(Mutant::CopiesNotDrained, "line/every-write"), (Mutant::ImageBeforeCommit, "page/interval")];
 
 /// All planted bugs.
 #[must_use]

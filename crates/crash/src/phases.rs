@@ -26,6 +26,10 @@ pub enum Inside {
     Commit,
     /// See [`Phase::Close`].
     Close,
+    /// See [`Phase::Image`].
+    Image,
+    /// See [`Phase::ImageRoot`].
+    ImageRoot,
     /// An operation in which a segment of the index split. (That changes DRAM only.)
     Split,
     /// ... and the directory doubled.
@@ -64,6 +68,8 @@ pub const NAMES: [&str; COUNT] = [
     "freeing blocks",
     "epoch commit",
     "clean close",
+    "writing an index image",
+    "writing its root",
     "index split",
     "directory doubling",
     "sweep of expired keys",
@@ -89,6 +95,8 @@ impl From<Phase> for Inside {
             Phase::Free => Self::Free,
             Phase::Commit => Self::Commit,
             Phase::Close => Self::Close,
+            Phase::Image => Self::Image,
+            Phase::ImageRoot => Self::ImageRoot,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::phases::Trace;
 use duramen::tuning::Tuning;
-use duramen::{Durability, IndexKind, Options};
+use duramen::{Durability, IndexKind, Options, Residence};
 use duramen_media::sim::{Model, Rng};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -117,6 +117,8 @@ pub struct Setup {
     pub len_max: u64,
     /// How keys are found. Recovery of one image may choose the other kind: the bytes know of none.
     pub index: IndexKind,
+    /// How much of the index outlives a crash.
+    pub residence: Residence,
     /// Hash bits that count.
     pub hash_mask: u64,
     /// Keys that are ever written.
@@ -180,10 +182,15 @@ impl Setup {
         let mut own = Rng::new(seed ^ 0x006f_7264_6572_6564);
         let index = if own.one_in(2) { IndexKind::Ordered } else { IndexKind::Hash };
         tuning.leaf_slots = 2 + own.below(3) as usize;
+        // Three in four write index images.
+        tuning.image_bytes_min = if own.one_in(4) { u64::MAX } else { 0 };
+        let residence = if own.one_in(2) { Residence::Persistent } else { Residence::Dram };
+        tuning.checkpoint_bytes_min = 100 << own.below(5);
         let mut setup = Self {
             seed,
             case,
             index,
+            residence,
             unit_bytes: unit_bytes as u32,
             len_max: (units * unit_bytes).next_multiple_of(4096),
             hash_mask,
@@ -313,8 +320,11 @@ impl Setup {
             background: false,
             clock: Some(Arc::new(move || clock.load(Relaxed))),
             index: self.index,
+            residence: self.residence,
             // So few that keys displace each other.
             index_cache_slots: 8,
+            // In turn everything is read although there is an image: what is found must be the same.
+            index_image: !(self.seed ^ boot).is_multiple_of(2),
             hash_mask: self.hash_mask,
             tuning: self.tuning.clone(),
             // Of a small store the head alone is a large part.

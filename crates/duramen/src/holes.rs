@@ -1,22 +1,56 @@
 //! What of a medium cannot be read at all: recovery, `check` and salvage must not touch it, or the process dies.
 
+use crate::epoch::lock;
+use crate::sync::Mutex;
 use duramen_media::{Medium, Offset};
+use std::borrow::Cow;
 use std::ops::Range;
 
 /// Ranges of a medium that cannot be read, in order.
-pub(crate) struct Holes(Vec<Range<u64>>);
+pub(crate) struct Holes<'m> {
+    known: Vec<Range<u64>>,
+    asked: Option<Asked<'m>>,
+}
 
-impl Holes {
+/// Where the medium is asked only as it is read.
+struct Asked<'m> {
+    medium: &'m dyn Medium,
+    found: Mutex<Vec<Range<u64>>>,
+}
+
+impl<'m> Holes<'m> {
     /// Those in the first `bytes` bytes of `medium`.
     pub(crate) fn of<M: Medium>(medium: &M, bytes: u64) -> Self {
         let mut holes = medium.unreadable(Offset(0), bytes);
         holes.sort_unstable_by_key(|hole| hole.start);
-        Self(holes)
+        Self { known: holes, asked: None }
+    }
+
+    /// Those in what will be asked about: to ask takes as long as to map.
+    pub(crate) fn of_what_is_read<M: Medium>(medium: &'m M) -> Self {
+        Self { known: Vec::new(), asked: Some(Asked { medium, found: Mutex::default() }) }
+    }
+
+    /// Those that may touch the `bytes` bytes from `at`.
+    fn near(&self, at: u64, bytes: u64) -> Cow<'_, [Range<u64>]> {
+        let Some(Asked { medium, found }) = &self.asked else { return Cow::Borrowed(&self.known) };
+        let mut holes = medium.unreadable(Offset(at), bytes);
+        holes.sort_unstable_by_key(|hole| hole.start);
+        for hole in &holes {
+            let mut found = lock(found);
+            if !found.contains(hole) {
+                found.push(hole.clone());
+            }
+        }
+        Cow::Owned(holes)
     }
 
     /// Each of them, in words.
     pub(crate) fn damage(&self) -> impl Iterator<Item = String> {
-        self.0.iter().map(|hole| {
+        let mut holes = self.known.clone();
+        holes.extend(self.asked.iter().flat_map(|asked| lock(&asked.found).clone()));
+        holes.sort_unstable_by_key(|hole| hole.start);
+        holes.into_iter().map(|hole| {
             format!(
                 "{} bytes at offset {:#x} cannot be read: the device or the kernel reports an error there",
                 hole.end - hole.start,
@@ -27,14 +61,14 @@ impl Holes {
 
     /// Whether any of the `bytes` bytes from `at` cannot be read.
     pub(crate) fn touch(&self, at: u64, bytes: u64) -> bool {
-        self.0.iter().any(|hole| hole.start < at + bytes && at < hole.end)
+        self.near(at, bytes).iter().any(|hole| hole.start < at + bytes && at < hole.end)
     }
 
     /// The parts of `bytes` bytes from `at` that can be read, in order.
     pub(crate) fn between(&self, at: u64, bytes: u64) -> Vec<Range<u64>> {
         let (mut from, end) = (at, at + bytes);
         let mut parts = Vec::new();
-        for hole in &self.0 {
+        for hole in self.near(at, bytes).iter() {
             if hole.start >= end || hole.end <= from {
                 continue;
             }
@@ -56,7 +90,7 @@ mod tests {
 
     #[test]
     fn what_lies_between_holes_and_what_they_touch() {
-        let holes = Holes(vec![64..128, 192..256]);
+        let holes = Holes { known: vec![64..128, 192..256], asked: None };
         assert_eq!(holes.between(0, 320), [0..64, 128..192, 256..320]);
         assert_eq!(holes.between(64, 64), []);
         assert_eq!(holes.between(100, 300), [128..192, 256..400]);

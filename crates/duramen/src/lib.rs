@@ -37,6 +37,7 @@ mod erase;
 mod error;
 mod format;
 mod holes;
+mod image;
 mod index;
 mod log;
 #[cfg(loom)]
@@ -69,7 +70,7 @@ pub use duramen_media::{Create, MediumKind, PersistStep};
 pub use erase::erase;
 pub use error::{Error, ErrorKind, Result};
 pub use format::FORMAT_VERSION;
-pub use options::{Clock, Durability, IndexKind, OnProgress, Options, Progress};
+pub use options::{Clock, Durability, IndexKind, OnProgress, Options, Progress, Residence};
 pub use range::Range;
 pub use reader::{Cursor, Meta, Stamp, Value};
 pub use recovery::Summary;

@@ -112,6 +112,14 @@ pub enum Mutant {
     NodeLeftLinked,
     /// Who ends a commit wakes nobody that came meanwhile.
     NextNotWoken,
+    /// The superblock leads to an index image before the records are durable that its slots led to.
+    ImageBeforeCommit,
+    /// A block counts as kept by an image though it was freed since, or is of another generation.
+    ImageKeepsFreed,
+    /// Slots of an image count that do not lead into kept blocks.
+    ImageSlotsAllKept,
+    /// The versions in an image are forgotten.
+    ImageVersionsForgotten,
 }
 
 /// Whether `mutant` is to misbehave.
@@ -166,7 +174,7 @@ mod planting {
     ];
 
     /// Those that the crash driver finds.
-    pub const ALL: [Mutant; 34] = [
+    pub const ALL: [Mutant; 38] = [
         Mutant::RecordNotFlushed,
         Mutant::AcknowledgedWithoutDrain,
         Mutant::CellOpenedBeforeDurable,
@@ -201,5 +209,9 @@ mod planting {
         Mutant::SplitPublishedFirst,
         Mutant::BatchShownInParts,
         Mutant::EpochsOverlap,
+        Mutant::ImageBeforeCommit,
+        Mutant::ImageKeepsFreed,
+        Mutant::ImageSlotsAllKept,
+        Mutant::ImageVersionsForgotten,
     ];
 }

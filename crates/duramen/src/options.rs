@@ -64,6 +64,49 @@ impl std::str::FromStr for IndexKind {
     }
 }
 
+/// How much of the index outlives a crash.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Residence {
+    /// Nothing: the index lives in DRAM, and what a crash left is read whole. A clean close writes an image of it.
+    #[default]
+    Dram,
+    /// All but what was written of late: the store also writes an image of the index while it runs, whenever an eighth of
+    /// what it uses, and at least 64 MiB, was written since the last. After a crash only that is read, and the image. Takes
+    /// the image's room on the medium all the time, and twice that while one is written.
+    Persistent,
+}
+
+impl Residence {
+    /// Its name, as [`str::parse`] takes it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Dram => "dram",
+            Self::Persistent => "persistent",
+        }
+    }
+}
+
+impl std::fmt::Display for Residence {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl std::str::FromStr for Residence {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "dram" => Ok(Self::Dram),
+            "persistent" => Ok(Self::Persistent),
+            _ => {
+                Err(Error::invalid(format!("residence \"{text}\" is unknown; there are dram and persistent")))
+            }
+        }
+    }
+}
+
 /// What recovery has done so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Progress {
@@ -103,6 +146,14 @@ pub struct Options {
     /// Slots of the ordered index's cache of references from hashes to places: a point read whose key is there needs no
     /// descent. 8 bytes each, rounded up to a power of two, 0 for none. Default 2^20. Ignored with `Hash`.
     pub index_cache_slots: usize,
+    /// How much of the index outlives a crash. Default `Dram`. Any open may choose anew. With `Durability::Manual` always
+    /// as `Dram`.
+    pub residence: Residence,
+    /// Whether a clean close writes the index to the medium, and an open begins with that instead of reading every record.
+    /// It takes some 8 bytes for each key there (ordered: some 20), while the store is closed. Default true. Records are
+    /// then verified in the background: damage is found some time after the open, and told by
+    /// [`Stats::damaged_blocks`](crate::Stats::damaged_blocks). [`check`](crate::check) reads everything.
+    pub index_image: bool,
     /// The most bytes that the store may take on the medium. Default 1 TiB; at most 16 TiB. Only
     /// address space is reserved. Ignored on devices, which have a size.
     pub len_max: u64,
@@ -116,7 +167,8 @@ pub struct Options {
     pub stripe_bytes: Option<u64>,
     /// Stripes side by side. Default: what sysfs tells, else 6.
     pub ways: Option<u32>,
-    /// Maps new space at growth instead of at first touch. Default true.
+    /// Maps space at growth, and what an open does not read in the background behind it, instead of at first touch.
+    /// Default true.
     pub prefault: bool,
     /// Threads that recovery uses; 0 means one per core. Default 0.
     pub recovery_threads: usize,
@@ -154,6 +206,8 @@ impl Default for Options {
             durability: Durability::EveryWrite,
             index: IndexKind::Hash,
             index_cache_slots: crate::index::ordered::CACHE_SLOTS,
+            residence: Residence::Dram,
+            index_image: true,
             len_max: 1 << 40,
             unit_bytes: None,
             persist_step: None,
@@ -280,6 +334,7 @@ impl Options {
             stripe_bytes: self.stripe_bytes,
             ways: self.ways,
             prefault: self.prefault,
+            fault_later: true,
             ..MediaOptions::default()
         };
         Ok(Mapped::open(path, &media)?)

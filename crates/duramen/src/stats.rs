@@ -45,7 +45,7 @@ pub struct Stats {
     pub compacted_bytes: u64,
     /// Units that compaction freed.
     pub freed_units: u64,
-    /// Blocks that compaction found damaged and left alone.
+    /// Blocks that compaction, or verifying after an open, found damaged and left alone.
     pub damaged_blocks: u64,
     /// How often compaction read everything to learn which tombstones still hide something.
     pub recounts: u64,

@@ -5,15 +5,16 @@ mod growth;
 use crate::compaction::Compaction;
 use crate::epoch::{Activity, Epochs, lock};
 use crate::format::record::HEADER_BYTES;
-use crate::format::superblock::{Found, Regime, Superblock};
+use crate::format::superblock::{Found, ImagePlace, Regime, Superblock};
 use crate::format::{HEAD_BYTES, Unit, block, u64_at};
+use crate::image;
 use crate::index::either::Index;
 use crate::index::{Hasher, KeyBytes, Keys};
 use crate::log::appender::Shared as SharedBlock;
 use crate::log::blocks::Blocks;
 use crate::log::space::{RESERVE_UNITS, Space};
 use crate::mutants::{Mutant, planted};
-use crate::options::{Clock, Durability, IndexKind, Options};
+use crate::options::{Clock, Durability, IndexKind, Options, Residence};
 use crate::reader::{Cursor, Value};
 use crate::recovery::{self, Recovered};
 use crate::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
@@ -56,6 +57,9 @@ pub(crate) struct Core<M: Medium> {
     pub clock: StoreClock,
     pub unit_bytes: u64,
     pub dead_percent: u32,
+    pub index_image: bool,
+    pub residence: Residence,
+    pub image: Mutex<image::Current>,
     pub expired: AtomicU64,
     /// Lines that a record of this store takes, about: what a lookup fetches ahead.
     pub record_lines: AtomicU64,
@@ -235,6 +239,25 @@ impl<M: Medium> Core<M> {
         self.closed.load(Relaxed)
     }
 
+    pub(crate) fn superblock(&self) -> MutexGuard<'_, Superblock> {
+        lock(&self.superblock)
+    }
+
+    /// Bytes of units that are not free.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        let space = self.space();
+        u64::from(space.units() - space.free_units()) * self.unit_bytes
+    }
+
+    /// The image that the next open begins with, if it is worth it and there is room.
+    fn image_at_close(&self) -> Result<Option<ImagePlace>> {
+        if !self.index_image || self.used_bytes() < self.tuning.image_bytes_min {
+            return Ok(None);
+        }
+        let _inside = self.tuning.phase(Phase::Image);
+        Ok(self.write_image(true)?.map(|written| written.place))
+    }
+
     fn durability(&self) -> Durability {
         match (self.interval(), self.epochs.regime()) {
             (Some(interval), _) => Durability::Interval(interval),
@@ -254,13 +277,16 @@ impl<M: Medium> Core<M> {
         // With `Manual`, what was not committed is dropped, as the caller asked; so it is not sealed as
         // if it counted: recovery judges it by its epoch.
         let manual = self.epochs.regime() == Regime::Manual && self.epochs.wrote();
-        self.compaction.put_aside(self);
+        self.compaction.end(self);
+        let mut place = None;
         if !manual {
             self.seal_partial();
             self.commit()?;
+            place = self.image_at_close()?;
         }
         let mut superblock = lock(&self.superblock);
         superblock.clean = !manual;
+        superblock.image = place;
         superblock.time_floor = self.clock.now();
         superblock.sequence += 1;
         superblock.persist(&self.medium)?;
@@ -443,6 +469,7 @@ impl<M: Medium> StoreOn<M> {
             time_floor: 0,
             created: now,
             units,
+            image: None,
         };
         superblock.persist(medium)?;
         Ok(superblock)
@@ -457,6 +484,8 @@ impl<M: Medium> StoreOn<M> {
         if !planted(Mutant::AdoptedTooLate) {
             recovered.adopt(&medium)?;
         }
+        // What recovery began with is a checkpoint already.
+        let keeps_image = options.residence == Residence::Persistent && !recovered.image.is_empty();
         let superblock = Superblock {
             sequence: recovered.superblock.sequence + 1,
             clean: false,
@@ -464,6 +493,7 @@ impl<M: Medium> StoreOn<M> {
             incarnation: recovered.incarnation,
             boot_id: boot_id(options),
             epoch_base: recovered.epoch_base.0,
+            image: recovered.superblock.image.filter(|_| keeps_image),
             ..recovered.superblock
         };
         let copy_first = if planted(Mutant::SuperblockCopyZeroFirst) { 0 } else { copy_first };
@@ -485,6 +515,8 @@ impl<M: Medium> StoreOn<M> {
         let clock = StoreClock::new(options.clock.clone(), recovered.time_floor);
         let (unit_bytes, used_bytes) = (u64::from(superblock.unit_bytes), recovered.used_bytes);
         let id = NEXT_ID.fetch_add(1, Relaxed);
+        let (kept, unused) =
+            if keeps_image { (recovered.image, Vec::new()) } else { (Vec::new(), recovered.image) };
         let compaction = Compaction::new(&epochs, options.compaction_bytes_per_second);
         let core = Arc::new(Core {
             hasher: recovered.hasher,
@@ -495,6 +527,9 @@ impl<M: Medium> StoreOn<M> {
             clock,
             unit_bytes,
             dead_percent: options.compaction_dead_percent,
+            index_image: options.index_image,
+            residence: options.residence,
+            image: Mutex::new(image::Current::of(kept)),
             expired: AtomicU64::new(0),
             record_lines: AtomicU64::new(1),
             recovered: recovered.summary,
@@ -513,6 +548,11 @@ impl<M: Medium> StoreOn<M> {
             medium,
         });
         core.note_records(used_bytes, core.recovered.records);
+        // Nothing durable leads to them any more.
+        core.free_image(&unused)?;
+        if core.recovered.imaged > 0 {
+            core.compaction.begin(&core);
+        }
         let thread = if options.background {
             let core = Arc::clone(&core);
             let thread = crate::sync::thread::Builder::new()

@@ -24,6 +24,10 @@ pub enum Phase {
     Commit,
     /// The store is closed.
     Close,
+    /// An index image is written.
+    Image,
+    /// ... its pages are, and its root follows.
+    ImageRoot,
 }
 
 /// Called when a phase begins (true) and when it ends.
@@ -43,6 +47,10 @@ pub struct Tuning {
     pub growth_bytes_min: u64,
     /// Background compaction leaves this many dead bytes alone, however small the store is; `None`: by the unit.
     pub compaction_bytes_min: Option<u64>,
+    /// The least that a store uses, in bytes, for an index image to be worth it.
+    pub image_bytes_min: u64,
+    /// The least that is written between two checkpoints of the index, in bytes.
+    pub checkpoint_bytes_min: u64,
     /// Told of phases.
     pub on_phase: Option<OnPhase>,
 }
@@ -55,6 +63,8 @@ impl Default for Tuning {
             units_initial: crate::store::UNITS_INITIAL,
             growth_bytes_min: crate::store::GROWTH_BYTES_MIN,
             compaction_bytes_min: None,
+            image_bytes_min: crate::image::STORE_BYTES_MIN,
+            checkpoint_bytes_min: crate::image::CHECKPOINT_BYTES_MIN,
             on_phase: None,
         }
     }

@@ -131,6 +131,9 @@ impl Plan {
         setup.tuning = Tuning {
             compaction_bytes_min: Some(unit),
             leaf_slots: setup.tuning.leaf_slots,
+            image_bytes_min: setup.tuning.image_bytes_min,
+            // After nearly every write, so that others write while one is made.
+            checkpoint_bytes_min: 64,
             ..Tuning::default()
         };
         if kind == Kind::Growth {

@@ -41,7 +41,7 @@ use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::Ordering::{Relaxed, Release};
 use crate::sync::reclaim::{self, Guard};
 use crate::sync::time::Instant;
-use crate::sync::{Arc, Mutex};
+use crate::sync::{Arc, Mutex, MutexGuard};
 use crate::tuning::Phase;
 use duramen_media::{Granularity, Medium, Offset};
 use std::collections::HashMap;
@@ -66,6 +66,10 @@ const SPARE_SHARE: u64 = 16;
 const SWEEP_BYTES: u64 = 8 << 20;
 /// ... and looks at no more blocks than this.
 const SWEEP_UNITS: u32 = 1 << 17;
+/// Verifying reads about this much in one round.
+const VERIFY_BYTES: u64 = 8 << 20;
+/// A block's first expiry is noted in whole seconds, later by less than this.
+const EXPIRY_ROUNDED: Duration = Duration::from_secs(1);
 /// Records whose cache misses are under way while one is looked at.
 const AHEAD: usize = 8;
 /// Records of a block for which there is room from the beginning: as many of this size as it may hold ...
@@ -94,6 +98,8 @@ struct Mover {
     activity: Arc<Activity>,
     /// The unit where the sweeper goes on.
     sweep_at: u32,
+    /// The unit where verifying goes on what recovery did not read, until it is done.
+    verify_at: Option<u32>,
     /// Blocks to move out of next, the best one last.
     victims: Vec<Unit>,
     /// Blocks that there was no room to move out of, since something was last freed.
@@ -131,6 +137,7 @@ impl Compaction {
                 appender: Appender::default(),
                 activity: epochs.register(),
                 sweep_at: 0,
+                verify_at: None,
                 victims: Vec::new(),
                 unmovable: Vec::new(),
                 unknown_bytes: 0,
@@ -149,9 +156,23 @@ impl Compaction {
         }
     }
 
-    /// Gives up the compactor's own block, at close.
-    pub(crate) fn put_aside<M: Medium>(&self, core: &Core<M>) {
-        lock(&self.mover).appender.put_aside(core);
+    /// Nothing is compacted until the result is dropped.
+    pub(crate) fn pause(&self) -> MutexGuard<'_, impl Sized> {
+        lock(&self.mover)
+    }
+
+    /// Begins with what recovery does when it reads all records, and did not: to make absent what has expired, and to verify.
+    pub(crate) fn begin<M: Medium>(&self, core: &Core<M>) {
+        let mut mover = lock(&self.mover);
+        mover.verify_at = Some(0);
+        core.sweep(&mut mover, EXPIRY_ROUNDED);
+    }
+
+    /// Gives up the compactor's own block and frees what can be freed, at close.
+    pub(crate) fn end<M: Medium>(&self, core: &Core<M>) {
+        let mut mover = lock(&self.mover);
+        mover.appender.put_aside(core);
+        core.reclaim(&mut mover, false);
     }
 }
 
@@ -249,7 +270,7 @@ impl<M: Medium> Core<M> {
             let block = self.blocks.at(Unit(unit));
             let state = block.state();
             let bytes = u64::from(block.units()) * self.unit_bytes;
-            let room = bytes.saturating_sub(block::HEADER_BYTES + u64::from(block.live()));
+            let room = bytes.saturating_sub(block::HEADER_BYTES + u64::from(block.live_settled()));
             if state == Use::Sealed && room >= bytes / PACK_SHARE {
                 roomy.push((room, bytes, Unit(unit)));
             }
@@ -317,7 +338,7 @@ impl<M: Medium> Core<M> {
     fn dead_of(&self, unit: Unit, dead_percent_min: u64) -> Option<(u64, u64)> {
         let block = self.blocks.at(unit);
         let bytes = (block.tail().max(block::HEADER_BYTES) - block::HEADER_BYTES).max(1);
-        let live = u64::from(block.live()).min(bytes);
+        let live = u64::from(block.live_settled()).min(bytes);
         let is_dead = live < bytes && (bytes - live) * 100 >= bytes * dead_percent_min;
         (block.state() == Use::Sealed && is_dead).then_some((bytes, live))
     }
@@ -361,13 +382,56 @@ impl<M: Medium> Core<M> {
         }
     }
 
+    /// The bytes of a sealed block, where they are or in `scratch`, and its records; `None` when it is damaged.
+    fn whole_records<'a>(&'a self, unit: Unit, scratch: &'a mut Vec<u8>) -> Option<(&'a [u8], Vec<Found>)> {
+        let block = self.blocks.at(unit);
+        let tail = block.tail();
+        if !self.medium.unreadable(self.offset_of(unit), tail).is_empty() {
+            return None;
+        }
+        let bytes = if block.may_hold_cells() {
+            self.copy_block(unit, tail, scratch);
+            &scratch[..]
+        } else {
+            read::block(&self.medium, self.offset_of(unit), tail)
+        };
+        Some((bytes, records_of(bytes, tail, block.generation().seed())?))
+    }
+
+    /// Verifies blocks that recovery did not read; whether there are more.
+    fn verify(&self, mover: &mut Mover) -> bool {
+        let Some(mut unit) = mover.verify_at else { return false };
+        let (units, incarnation) = {
+            let space = self.space();
+            (space.units(), space.generation_now().incarnation())
+        };
+        let mut scratch = std::mem::take(&mut mover.scratch);
+        let mut read = 0;
+        while unit < units && read < VERIFY_BYTES {
+            let at = Unit(unit);
+            let block = self.blocks.at(at);
+            let state = block.state();
+            unit += if state == Use::Free { 1 } else { block.units().max(1) };
+            if state == Use::Sealed && block.generation().incarnation() < incarnation {
+                read += block.tail();
+                if self.whole_records(at, &mut scratch).is_none() {
+                    block.set_state(Use::Damaged);
+                    self.compaction.damaged.fetch_add(1, Relaxed);
+                }
+            }
+        }
+        scratch.shrink_to(ROUND_BYTES as usize);
+        mover.scratch = scratch;
+        mover.verify_at = (unit < units).then_some(unit);
+        mover.verify_at.is_some()
+    }
+
     /// Moves what is live out of a block and retires it. False when there was no room to do so: the block
     /// is then as it was, with less alive.
     fn move_out(&self, mover: &mut Mover, unit: Unit) -> Result<bool> {
         let _inside = self.tuning.phase(Phase::Move);
         let block = self.blocks.at(unit);
-        let (tail, seed) = (block.tail(), block.generation().seed());
-        let live = u64::from(block.live());
+        let live = u64::from(block.live_settled());
         let room = u64::from(self.space().free_units()) * (self.unit_bytes - block::HEADER_BYTES);
         if live > mover.appender.room() + room {
             // Half a block moved would cost room and free nothing.
@@ -375,18 +439,8 @@ impl<M: Medium> Core<M> {
             return Ok(false);
         }
         let mut scratch = std::mem::take(&mut mover.scratch);
-        let readable = self.medium.unreadable(self.offset_of(unit), tail).is_empty();
-        let bytes = if readable && !block.may_hold_cells() {
-            read::block(&self.medium, self.offset_of(unit), tail)
-        } else if readable {
-            self.copy_block(unit, tail, &mut scratch);
-            &scratch[..]
-        } else {
-            &[]
-        };
-        let records = if readable { records_of(bytes, tail, seed) } else { None };
-        let moved = match records {
-            Some(records) => self.move_records(mover, unit, bytes, &records),
+        let moved = match self.whole_records(unit, &mut scratch) {
+            Some((bytes, records)) => self.move_records(mover, unit, bytes, &records),
             None => {
                 block.set_state(Use::Damaged);
                 self.compaction.damaged.fetch_add(1, Relaxed);
@@ -765,10 +819,10 @@ impl<M: Medium> Core<M> {
         }
     }
 
-    /// Looks for expired values in blocks that hold some, and makes their keys absent for good.
-    fn sweep(&self, mover: &mut Mover) {
+    /// Looks for expired values in blocks that will hold some in the time `ahead`, and makes their keys absent for good.
+    fn sweep(&self, mover: &mut Mover, ahead: Duration) {
         let units = self.space().units();
-        let now = self.clock.now();
+        let now = self.clock.now() + ahead.as_millis() as u64;
         let mut read = 0;
         let mut scratch = std::mem::take(&mut mover.scratch);
         for _ in 0..units.min(SWEEP_UNITS) {
@@ -841,6 +895,8 @@ impl<M: Medium> Core<M> {
 
     /// One round of maintenance; see [`crate::StoreOn::maintain`].
     pub(crate) fn maintain(&self) -> Result<()> {
+        // It commits too.
+        self.checkpoint_if_due()?;
         if self.interval().is_some() && self.epochs.in_use() && self.epochs.wrote() {
             self.commit()?;
         }
@@ -852,7 +908,7 @@ impl<M: Medium> Core<M> {
     /// waits for that must not keep the commits waiting.
     fn maintain_space(&self) -> Result<bool> {
         let Ok(mut mover) = self.compaction.mover.try_lock() else { return Ok(false) };
-        self.sweep(&mut mover);
+        self.sweep(&mut mover, Duration::ZERO);
         let mut more = false;
         if self.wants_compaction() {
             // Where nothing could be moved there is nothing more to do, until space comes from elsewhere.
@@ -865,6 +921,8 @@ impl<M: Medium> Core<M> {
         }
         self.recount(&mut mover);
         self.reclaim(&mut mover, false);
+        // Where it takes the device's time, a little in each tick.
+        more |= self.verify(&mut mover) && self.medium.granularity() != Granularity::Page;
         Ok(more)
     }
 
@@ -902,6 +960,8 @@ impl<M: Medium> Core<M> {
             if more || looked.elapsed() >= TICK {
                 looked = begun;
                 more = self.maintain_space().unwrap_or(false);
+                // A failure poisons the store.
+                let _ = self.checkpoint_if_due();
             }
             if told_time.elapsed() >= Duration::from_secs(1) {
                 told_time = Instant::now();

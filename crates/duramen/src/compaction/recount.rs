@@ -51,7 +51,7 @@ impl<M: Medium> Core<M> {
             let block = self.blocks.at(at);
             let state = block.state();
             unit += if state == Use::Free { 1 } else { block.units().max(1) };
-            if state == Use::Free {
+            if matches!(state, Use::Free | Use::Image) {
                 continue;
             }
             let bytes = u64::from(block.units()) * self.unit_bytes;

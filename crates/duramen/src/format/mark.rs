@@ -83,7 +83,7 @@ impl Mark {
     }
 
     /// Both marks, with their slots, newest first; one that is torn, was never written or cannot be read is left out.
-    pub(crate) fn find<M: Medium>(medium: &M, holes: &Holes) -> Vec<(usize, Self)> {
+    pub(crate) fn find<M: Medium>(medium: &M, holes: &Holes<'_>) -> Vec<(usize, Self)> {
         let mut marks: Vec<_> = (0..2)
             .filter(|&slot| !holes.touch(place(slot).0, BYTES as u64))
             .filter_map(|slot| {

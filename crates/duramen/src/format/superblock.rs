@@ -24,7 +24,10 @@
 //! | 72 | 8 | time floor, Unix milliseconds: the store's clock never shows less |
 //! | 80 | 8 | creation time, Unix milliseconds |
 //! | 88 | 8 | units in use by the store, head included |
-//! | 96 | 32 | zero |
+//! | 96 | 8 | where the root of the index image lies (see [`super::image`]); 0: there is none |
+//! | 104 | 8 | bytes of the root |
+//! | 112 | 4 | CRC-32C of the root |
+//! | 116 | 12 | zero |
 
 use super::{Epoch, FORMAT_VERSION, HEAD_BYTES, u32_at, u64_at};
 use crate::holes::Holes;
@@ -68,6 +71,15 @@ pub(crate) struct Superblock {
     pub time_floor: u64,
     pub created: u64,
     pub units: u32,
+    pub image: Option<ImagePlace>,
+}
+
+/// Where the root of an index image lies, and what its checksum is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ImagePlace {
+    pub at: u64,
+    pub bytes: u64,
+    pub crc: u32,
 }
 
 /// What the head of a medium holds.
@@ -95,6 +107,11 @@ impl Superblock {
         bytes[72..80].copy_from_slice(&self.time_floor.to_le_bytes());
         bytes[80..88].copy_from_slice(&self.created.to_le_bytes());
         bytes[88..96].copy_from_slice(&u64::from(self.units).to_le_bytes());
+        if let Some(image) = self.image {
+            bytes[96..104].copy_from_slice(&image.at.to_le_bytes());
+            bytes[104..112].copy_from_slice(&image.bytes.to_le_bytes());
+            bytes[112..116].copy_from_slice(&image.crc.to_le_bytes());
+        }
         let crc = crc32c::crc32c(&bytes);
         bytes[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
         bytes
@@ -179,6 +196,11 @@ impl Superblock {
             time_floor: u64_at(bytes, 72),
             created: u64_at(bytes, 80),
             units,
+            image: (u64_at(bytes, 96) != 0).then(|| ImagePlace {
+                at: u64_at(bytes, 96),
+                bytes: u64_at(bytes, 104),
+                crc: u32_at(bytes, 112),
+            }),
         })
     }
 
@@ -285,12 +307,15 @@ mod tests {
             time_floor: 12,
             created: 13,
             units: 14,
+            image: Some(ImagePlace { at: 15, bytes: 16, crc: 17 }),
         }
     }
 
     #[test]
     fn superblock_reads_back() {
-        assert_eq!(Superblock::decode(&sample().encode()).unwrap(), sample());
+        for superblock in [sample(), Superblock { image: None, ..sample() }] {
+            assert_eq!(Superblock::decode(&superblock.encode()).unwrap(), superblock);
+        }
     }
 
     #[test]

@@ -6,7 +6,8 @@
 
 use super::hash::{self, HashIndex};
 use super::ordered::{self, OrderedIndex};
-use super::{KeyBytes, Slot};
+use super::{KeyBytes, Loaded, PagesOf, Slot};
+use crate::Result;
 use crate::format::Version;
 use crate::sync::reclaim::Guard;
 use duramen_media::Offset;
@@ -162,6 +163,50 @@ impl Index {
         match self {
             Self::Hash(index) => index.scan(cursor, guard, visit),
             Self::Ordered(index) => index.scan(cursor, guard, visit),
+        }
+    }
+
+    /// What the superblock and an image call it.
+    pub(crate) fn kind(&self) -> u8 {
+        match self {
+            Self::Hash(_) => 0,
+            Self::Ordered(_) => 1,
+        }
+    }
+
+    /// Hands pages for an image to `emit`, with where the keys of each begin, until that says false. Returns whether
+    /// all were handed out.
+    pub(crate) fn dump(
+        &self,
+        keys: &impl KeyBytes,
+        emit: &mut dyn FnMut(u64, &[u8]) -> Result<bool>,
+    ) -> Result<bool> {
+        match self {
+            Self::Hash(index) => index.dump(emit),
+            Self::Ordered(index) => index.dump(keys, emit),
+        }
+    }
+
+    /// The versions that an image must keep beside the pages.
+    pub(crate) fn versions(&self) -> Vec<u64> {
+        match self {
+            Self::Hash(_) => Vec::new(),
+            Self::Ordered(index) => index.versions(),
+        }
+    }
+
+    /// Fills the index, which is empty, with the slots of an image that `keep` gives back. `Err`: what is wrong with the
+    /// image; the index is of no use then.
+    pub(crate) fn load(
+        &self,
+        pages: &PagesOf<'_>,
+        versions: &[u64],
+        threads: usize,
+        keep: impl Fn(Slot) -> Option<Slot> + Sync,
+    ) -> std::result::Result<Loaded, String> {
+        match self {
+            Self::Hash(index) => index.load(pages, threads, keep),
+            Self::Ordered(index) => index.load(pages, versions, keep),
         }
     }
 

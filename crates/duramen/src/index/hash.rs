@@ -34,6 +34,8 @@
 //!    is the last one given out or met by recovery, and a split hands it on. So a record's version is known without
 //!    the one it supersedes, and a key that was forgotten begins above what is left of it.
 
+mod image;
+
 use super::fingerprints;
 use super::memory::Memory;
 use super::{BUCKET_BIT, FINGERPRINT_BITS, FINGERPRINT_MASK, FINGERPRINT_SHIFT, Keys, LOCATION_MASK, Slot};
@@ -246,22 +248,28 @@ impl Segment {
         if claim(&self.buckets[probe.secondary].0, word) {
             return false;
         }
-        if !self.stashes().any(|stash| claim(&stash.slots, word)) {
-            let stash = Box::new(Stash { slots: Default::default(), next: AtomicPtr::default() });
-            stash.slots[0].store(word, Relaxed);
-            let stash = Box::into_raw(stash);
-            let mut head = self.stash.load(Acquire);
-            loop {
-                // SAFETY: not yet shared; it was just made.
-                unsafe { &*stash }.next.store(head, Relaxed);
-                // AcqRel: pairs with the Acquire in `stashes`; publishes the line's slot.
-                match self.stash.compare_exchange(head, stash, AcqRel, Acquire) {
-                    Ok(_) => break,
-                    Err(now) => head = now,
-                }
+        self.stash(word);
+        true
+    }
+
+    /// Puts a slot where it does not matter whether there is room.
+    fn stash(&self, word: u64) {
+        if self.stashes().any(|stash| claim(&stash.slots, word)) {
+            return;
+        }
+        let stash = Box::new(Stash { slots: Default::default(), next: AtomicPtr::default() });
+        stash.slots[0].store(word, Relaxed);
+        let stash = Box::into_raw(stash);
+        let mut head = self.stash.load(Acquire);
+        loop {
+            // SAFETY: not yet shared; it was just made.
+            unsafe { &*stash }.next.store(head, Relaxed);
+            // AcqRel: pairs with the Acquire in `stashes`; publishes the line's slot.
+            match self.stash.compare_exchange(head, stash, AcqRel, Acquire) {
+                Ok(_) => return,
+                Err(now) => head = now,
             }
         }
-        true
     }
 }
 

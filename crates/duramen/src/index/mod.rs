@@ -139,6 +139,29 @@ impl Slot {
     }
 }
 
+/// The pages of an index image: where the keys of each begin, and its bytes.
+pub(crate) type PagesOf<'a> = [(u64, &'a [u8])];
+
+/// What an index was filled with from an image.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Loaded {
+    pub slots: u64,
+    /// Those that are no tombstones.
+    pub keys: u64,
+}
+
+impl Loaded {
+    #[inline]
+    fn count(&mut self, slot: Slot) {
+        self.slots += 1;
+        self.keys += u64::from(!slot.is_tombstone());
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self { slots: self.slots + other.slots, keys: self.keys + other.keys }
+    }
+}
+
 /// Hints that `what` is read or changed soon.
 #[inline]
 pub(crate) fn prefetch<T>(what: &T) {

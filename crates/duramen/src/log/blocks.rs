@@ -28,6 +28,8 @@ pub(crate) enum Use {
     Retired = 3,
     /// Damaged: never written, never freed.
     Damaged = 4,
+    /// Holds a part of an index image, and no records.
+    Image = 5,
 }
 
 /// No record of the block expires.
@@ -65,6 +67,7 @@ impl Block {
             2 => Use::Sealed,
             3 => Use::Retired,
             4 => Use::Damaged,
+            5 => Use::Image,
             _ => Use::Free,
         }
     }
@@ -81,6 +84,11 @@ impl Block {
 
     pub(crate) fn live(&self) -> u32 {
         self.live.load(Relaxed)
+    }
+
+    /// The same of a block that is sealed. What recovery took from an image may be too little: see [`crate::image`].
+    pub(crate) fn live_settled(&self) -> u32 {
+        (self.live() as i32).max(0) as u32
     }
 
     pub(crate) fn live_add(&self, bytes: u64) {
@@ -116,6 +124,16 @@ impl Block {
 
     pub(crate) fn set_cells(&self, cells: bool) {
         self.cells.store(cells, Release);
+    }
+
+    /// As [`Block::expiry`], the greatest number for never.
+    pub(crate) fn expiry_seconds(&self) -> u32 {
+        self.expiry.load(Relaxed)
+    }
+
+    /// What [`Block::expiry_seconds`] was.
+    pub(crate) fn set_expiry_seconds(&self, seconds: u32) {
+        self.expiry.store(seconds, Relaxed);
     }
 
     /// When the first record expires, in Unix seconds.
@@ -179,6 +197,11 @@ impl Blocks {
     #[inline]
     pub(crate) fn of(&self, offset: u64) -> &Block {
         self.entry(self.unit_of(offset))
+    }
+
+    /// The same, if the medium may be so long.
+    pub(crate) fn get(&self, offset: u64) -> Option<&Block> {
+        (offset / self.unit_bytes < self.units as u64).then(|| self.of(offset))
     }
 
     /// Hints that the entry of the byte at `offset` is changed soon.

@@ -16,9 +16,10 @@
 //!    have room to make room.
 
 use super::appender::OpenBlock;
-use crate::format::{Generation, Unit};
+use crate::format::{Generation, Unit, block};
 #[cfg(feature = "mutants")]
 use crate::mutants::{Mutant, planted};
+use duramen_media::{Medium, Offset};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What an allocation is for; decides how far down it may go.
@@ -168,6 +169,32 @@ impl Space {
     pub(crate) fn drain_partial(&mut self) -> Vec<OpenBlock> {
         std::mem::take(&mut self.partial)
     }
+}
+
+/// Frees blocks, or finishes what was begun of it: see the module for the order. On return that is durable, with whatever
+/// was stored before.
+pub(crate) fn free_blocks<M: Medium>(
+    medium: &M,
+    unit_bytes: u64,
+    blocks: &[(Unit, block::Header)],
+) -> duramen_media::Result<()> {
+    let offset = |unit: Unit| Offset(u64::from(unit.0) * unit_bytes);
+    for (unit, header) in blocks {
+        header.freed().publish_word(medium, *unit, offset(*unit));
+    }
+    medium.sync()?;
+    let many: Vec<_> = blocks.iter().filter(|(_, header)| header.units > 1).collect();
+    if many.is_empty() {
+        return Ok(());
+    }
+    for (unit, header) in &many {
+        crate::store::write_free_headers(medium, unit_bytes, unit.0 + 1, header.units - 1);
+    }
+    medium.sync()?;
+    for (unit, header) in many {
+        header.freed().alone().publish_word(medium, *unit, offset(*unit));
+    }
+    medium.sync()
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! Recovery: from the bytes on the medium to an index, after any crash.
 //!
-//! 1. walk the block headers: which units are free, which are data;
+//! 1. walk the block headers: which units are free, which are data; after a clean close an index image, if there is one,
+//!    tells that instead;
 //! 2. decide which epochs count (`Cut`);
-//! 3. read every data block, in parallel: verify each record, and enter it in the index if it is
-//!    the newest of its key so far;
+//! 3. fill the index from the image, as far as its blocks are what they were ([`crate::image`]), and read every other
+//!    data block, in parallel: verify each record, and enter it in the index if it is the newest of its key so far;
 //! 4. adopt: seal what was open where its records end, free what holds nothing, all durable before the superblock
 //!    begins a new incarnation.
 //!
@@ -23,17 +24,19 @@
 
 mod scan;
 
+use crate::format::image::Extent;
 use crate::format::mark::Mark;
 use crate::format::superblock::{Regime, Superblock};
 use crate::format::{Epoch, Generation, HEAD_BYTES, Unit, block};
 use crate::holes::Holes;
+use crate::image::{Image, Plan};
 use crate::index::either::Index;
 use crate::index::hash::HashIndex;
 use crate::index::ordered::OrderedIndex;
-use crate::index::{Hasher, MEDIUM_BYTES_MAX};
+use crate::index::{Hasher, Loaded, MEDIUM_BYTES_MAX, Slot};
 use crate::log::blocks::{Blocks, Use};
 use crate::log::read;
-use crate::log::space::Space;
+use crate::log::space::{Space, free_blocks};
 use crate::mutants::{Mutant, planted};
 use crate::options::{IndexKind, Options};
 use crate::sync::reclaim;
@@ -49,8 +52,17 @@ pub(crate) use scan::Outcome;
 pub struct Summary {
     /// Whether the store had been closed cleanly.
     pub clean: bool,
-    /// Valid records, superseded ones included.
+    /// Counts opens: one more each time.
+    pub incarnation: u32,
+    /// Valid records that were read, superseded ones included, and those that an index image knew of.
     pub records: u64,
+    /// Of these, records that an index image knew of: they were not read.
+    pub imaged: u64,
+    /// Whether the store's dead bytes are an estimate: some open since all records were read last found an image that told of
+    /// part of them only.
+    pub estimated: bool,
+    /// Why an index image that was there was not used: all records were read instead.
+    pub image_refused: Option<String>,
     /// Blocks that hold records.
     pub blocks: u64,
     /// Blocks that ended in a record that is not whole: a write that a crash interrupted, never acknowledged.
@@ -117,13 +129,22 @@ pub(crate) struct Recovered {
     pub blocks: Blocks,
     pub space: Space,
     pub summary: Summary,
+    /// The extents of the image that was used.
+    pub image: Vec<Extent>,
     outcomes: Vec<(DataBlock, Outcome)>,
     freed: Vec<(Unit, block::Header)>,
 }
 
 /// Reads a store's medium and refuses it when anything on it is damaged. Writes nothing.
 pub(crate) fn recover<M: Medium>(medium: &M, superblock: Superblock, options: &Options) -> Result<Recovered> {
-    let recovered = read(medium, superblock, options)?;
+    let recovered = match read_from(medium, superblock, options, options.index_image) {
+        Err(Stop::Image(why)) => {
+            let mut recovered = read(medium, superblock, options)?;
+            recovered.summary.image_refused = Some(why);
+            recovered
+        }
+        recovered => recovered?,
+    };
     let damage = &recovered.summary.damage;
     if let Some(first) = damage.first() {
         return Err(Error::corrupt(format!(
@@ -136,61 +157,94 @@ pub(crate) fn recover<M: Medium>(medium: &M, superblock: Superblock, options: &O
     Ok(recovered)
 }
 
-/// Reads a store's medium, damage and all. Writes nothing.
+/// Reads all of a store's medium, damage and all. Writes nothing.
 pub(crate) fn read<M: Medium>(medium: &M, superblock: Superblock, options: &Options) -> Result<Recovered> {
+    Ok(read_from(medium, superblock, options, false)?)
+}
+
+/// Why a medium could not be read.
+enum Stop {
+    Failed(Error),
+    /// The index image cannot be used, and why: all must be read instead.
+    Image(String),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<Stop> for Error {
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::Failed(error) => error,
+            Stop::Image(why) => Self::corrupt(format!("the index image cannot be used: {why}")),
+        }
+    }
+}
+
+fn read_from<M: Medium>(
+    medium: &M,
+    superblock: Superblock,
+    options: &Options,
+    with_image: bool,
+) -> std::result::Result<Recovered, Stop> {
     let begun = Instant::now();
     let unit_bytes = u64::from(superblock.unit_bytes);
     let wanted = u64::from(superblock.units) * unit_bytes;
     if medium.len() < wanted {
-        return Err(Error::corrupt(format!(
+        return Err(Stop::Failed(Error::corrupt(format!(
             "the medium has {} bytes, the superblock says {wanted}: it was truncated; restore the missing part, or run \
              \"duramen check --salvage NEW\" on a copy that is extended with zeros",
             medium.len()
-        )));
+        ))));
     }
-    let holes = Holes::of(medium, wanted);
-    let headers = walk_headers(medium, &superblock, &holes);
-    let marks = Mark::find(medium, &holes);
-    let mut incarnation = superblock.incarnation.max(headers.incarnation_max);
-    incarnation = incarnation.max(marks.iter().map(|(_, m)| m.incarnation).max().unwrap_or(0)) + 1;
-    if incarnation > Generation::INCARNATION_MAX {
-        return Err(Error::new(
-            ErrorKind::Unsupported,
-            format!(
-                "the store was opened {incarnation} times, which is as often as its format counts: dump it and load \
-                     it into a new store"
-            ),
-        ));
-    }
-    // Without a boot id nothing says that the machine was not rebooted.
-    let rebooted = superblock.boot_id == [0; 16] || superblock.boot_id != crate::store::boot_id(options);
-    let cut = decide_cut(medium, &superblock, &headers, &marks, rebooted, &holes);
     let threads = match options.recovery_threads {
         0 => crate::sync::thread::available_parallelism().map_or(1, usize::from),
         threads => threads,
     };
+    let hasher = Hasher::new(superblock.store_id, options.hash_mask);
+    let index = empty_index(&superblock, options);
+    let mut holes = Holes::of_what_is_read(medium);
+    let image = match with_image {
+        true => Image::find(medium, &superblock, index.kind(), &holes, threads).map_err(Stop::Image)?,
+        false => None,
+    };
+    if image.is_none() {
+        medium.fault_in(Offset(0), wanted);
+        holes = Holes::of(medium, wanted);
+    }
+    // After a clean close the image says it all.
+    let known = image.as_ref().filter(|_| superblock.clean);
+    let known =
+        known.map(|image| image.plan_at_close(medium, unit_bytes)).transpose().map_err(Stop::Image)?;
+    let mut headers = match known {
+        None => walk_headers(medium, &superblock, &holes),
+        Some(_) => Headers::default(),
+    };
+    let marks = Mark::find(medium, &holes);
+    let incarnation = next_incarnation(&superblock, &headers, &marks)?;
+    // Without a boot id nothing says that the machine was not rebooted.
+    let rebooted = superblock.boot_id == [0; 16] || superblock.boot_id != crate::store::boot_id(options);
+    let cut = decide_cut(medium, &superblock, &headers, &marks, rebooted, &holes);
     let time_floor =
         marks.iter().map(|(_, mark)| mark.time_floor).max().unwrap_or(0).max(superblock.time_floor);
     let bytes_max = medium.len_max().min(MEDIUM_BYTES_MAX);
-    let hasher = Hasher::new(superblock.store_id, options.hash_mask);
-    let index = match options.index {
-        IndexKind::Hash => Index::Hash(HashIndex::new().splitting_at(options.tuning.split_count_min)),
-        IndexKind::Ordered => Index::Ordered(Box::new(OrderedIndex::new(
-            superblock.store_id,
-            options.index_cache_slots,
-            options.tuning.leaf_slots,
-        ))),
-    };
     let blocks = Blocks::new(bytes_max, unit_bytes);
-    let clock = crate::store::StoreClock::new(options.clock.clone(), time_floor);
-    // Not durable yet may be: after a process crash, anything; after a reboot, what a recovery that was killed since
-    // then did to heads of blocks; after a clean close that did not finish, the superblock.
-    let flushes = match (medium.granularity(), superblock.clean, rebooted) {
-        (Granularity::CacheLine, false, false) => scan::Flushes::Records,
-        (Granularity::CacheLine, false, true) => scan::Flushes::Heads,
-        _ => scan::Flushes::Nothing,
+    let all_free = known.is_some();
+    let data = std::mem::take(&mut headers.data);
+    let plan = match (known, &image) {
+        (Some(plan), _) => plan,
+        (None, Some(image)) => image.plan(data, |epoch| cut.keeps(epoch)),
+        (None, None) => Plan { data, ..Plan::default() },
     };
-    let flushes = if planted(Mutant::DeadProcessNotFlushed) { scan::Flushes::Nothing } else { flushes };
+    let loaded = match &image {
+        Some(image) => load(&index, &blocks, image, &plan, threads).map_err(Stop::Image)?,
+        None => Loaded::default(),
+    };
+    let clock = crate::store::StoreClock::new(options.clock.clone(), time_floor);
+    let flushes = flushes_for(medium.granularity(), superblock.clean, rebooted);
     // Each commit writes a mark, so the last epoch of the store is at most one above the newest.
     let epoch_last = marks.first().map_or(0, |(_, mark)| mark.epoch.0).max(superblock.epoch_base) + 1;
     let scan = scan::Scan {
@@ -205,9 +259,10 @@ pub(crate) fn read<M: Medium>(medium: &M, superblock: Superblock, options: &Opti
         killed: !rebooted,
         now: clock.now(),
         flushes,
+        counts_all: image.is_none(),
         on_progress: options.on_progress.as_ref(),
     };
-    let scanned = scan.run(&headers.data, threads);
+    let scanned = scan.run(&plan.data, threads);
     if medium.granularity() == Granularity::CacheLine {
         medium.flush(Offset(0), HEAD_BYTES);
         for &(unit, _) in headers.free.iter().filter(|_| flushes != scan::Flushes::Nothing) {
@@ -224,17 +279,28 @@ pub(crate) fn read<M: Medium>(medium: &M, superblock: Superblock, options: &Opti
             freed.push((unit, header));
         }
     }
+    if all_free {
+        plan.gaps(HEAD_BYTES.div_ceil(unit_bytes) as u32..superblock.units, |unit, units| {
+            space.give(unit, units)
+        });
+    }
     let mut summary = Summary {
         clean: superblock.clean,
-        records: scanned.records,
+        incarnation,
+        records: scanned.records + loaded.slots,
+        imaged: loaded.slots,
+        estimated: image.as_ref().is_some_and(|image| image.root.estimated || !plan.exact),
         uncommitted: scanned.uncommitted,
         damage: holes.damage().chain(headers.damage).collect(),
         threads,
         ..Summary::default()
     };
     let mut outcomes = Vec::new();
-    let mut used = 0;
+    let mut used: u64 = plan.kept.iter().map(|kept| kept.tail - block::HEADER_BYTES).sum();
+    let live: u64 = plan.kept.iter().map(|kept| u64::from(blocks.at(kept.unit).live_settled())).sum();
+    summary.blocks += plan.kept.len() as u64;
     let mut epoch_max = superblock.epoch_base.max(marks.first().map_or(0, |(_, mark)| mark.epoch.0));
+    epoch_max = epoch_max.max(image.as_ref().map_or(0, |image| image.root.epoch.0));
     for (data, outcome) in scanned.outcomes {
         epoch_max = epoch_max.max(outcome.epoch_max.0);
         summary.torn += u64::from(outcome.torn);
@@ -243,7 +309,7 @@ pub(crate) fn read<M: Medium>(medium: &M, superblock: Superblock, options: &Opti
         if outcome.records == 0 && outcome.damage.is_empty() {
             entry.set_state(Use::Free);
             space.give(data.unit, data.header.units);
-            freed.push((data.unit, data.header.freed()));
+            freed.push((data.unit, data.header));
             continue;
         }
         summary.blocks += 1;
@@ -261,21 +327,88 @@ pub(crate) fn read<M: Medium>(medium: &M, superblock: Superblock, options: &Opti
         epoch_base: Epoch(epoch_max + 2),
         mark_slot: marks.first().map_or(0, |(slot, _)| slot ^ 1),
         time_floor,
-        keys: scanned.keys,
+        keys: (loaded.keys as i64 + scanned.keys_added) as u64,
         used_bytes: used,
-        dead_bytes: used.saturating_sub(scanned.live_bytes),
+        dead_bytes: used.saturating_sub(live + scanned.live_bytes),
         hasher,
         index,
         blocks,
         space,
         summary,
+        image: plan.extents.iter().map(|extent| (extent.unit, extent.header.units)).collect(),
         outcomes,
         freed,
     })
 }
 
+/// What of a medium must be flushed because it was found. Not durable yet may be: after a process crash, anything; after
+/// a reboot, what a recovery that was killed since then did to heads of blocks; after a clean close that did not finish, the
+/// superblock.
+fn flushes_for(granularity: Granularity, clean: bool, rebooted: bool) -> scan::Flushes {
+    match (granularity, clean, rebooted) {
+        _ if planted(Mutant::DeadProcessNotFlushed) => scan::Flushes::Nothing,
+        (Granularity::CacheLine, false, false) => scan::Flushes::Records,
+        (Granularity::CacheLine, false, true) => scan::Flushes::Heads,
+        _ => scan::Flushes::Nothing,
+    }
+}
+
+/// One above every incarnation that the medium tells of.
+fn next_incarnation(superblock: &Superblock, headers: &Headers, marks: &[(usize, Mark)]) -> Result<u32> {
+    let known = marks.iter().map(|(_, mark)| mark.incarnation).max().unwrap_or(0);
+    let incarnation = superblock.incarnation.max(headers.incarnation_max).max(known) + 1;
+    if incarnation > Generation::INCARNATION_MAX {
+        return Err(Error::new(
+            ErrorKind::Unsupported,
+            format!(
+                "the store was opened {incarnation} times, which is as often as its format counts: dump it and load \
+                 it into a new store"
+            ),
+        ));
+    }
+    Ok(incarnation)
+}
+
+fn empty_index(superblock: &Superblock, options: &Options) -> Index {
+    match options.index {
+        IndexKind::Hash => Index::Hash(HashIndex::new().splitting_at(options.tuning.split_count_min)),
+        IndexKind::Ordered => Index::Ordered(Box::new(OrderedIndex::new(
+            superblock.store_id,
+            options.index_cache_slots,
+            options.tuning.leaf_slots,
+        ))),
+    }
+}
+
+/// Enters the kept blocks, and fills the index with the slots of the image that lead into them.
+fn load(
+    index: &Index,
+    blocks: &Blocks,
+    image: &Image<'_>,
+    plan: &Plan,
+    threads: usize,
+) -> std::result::Result<Loaded, String> {
+    for kept in &plan.kept {
+        let block = blocks.enter(kept.unit, kept.units, kept.generation, Use::Sealed);
+        block.set_tail(kept.tail);
+        block.set_settled(kept.tail);
+        block.live_add(kept.live.into());
+        block.set_expiry_seconds(kept.expiry);
+    }
+    for extent in &plan.extents {
+        blocks.enter(extent.unit, extent.header.units, extent.header.generation, Use::Image);
+    }
+    let keep = |slot: Slot| {
+        let block = blocks.get(slot.location().0)?;
+        let is_counted = plan.exact || slot.stale() == 0;
+        let slot = if is_counted { slot } else { slot.with_stale(Slot::STALE_MANY) };
+        (block.state() == Use::Sealed || planted(Mutant::ImageSlotsAllKept)).then_some(slot)
+    };
+    index.load(image.pages(), &image.root.versions, threads, keep)
+}
+
 /// Visits every unit once, by the headers (format invariant 3).
-fn walk_headers<M: Medium>(medium: &M, superblock: &Superblock, holes: &Holes) -> Headers {
+fn walk_headers<M: Medium>(medium: &M, superblock: &Superblock, holes: &Holes<'_>) -> Headers {
     let unit_bytes = u64::from(superblock.unit_bytes);
     let mut headers = Headers::default();
     let mut unit = HEAD_BYTES.div_ceil(unit_bytes) as u32;
@@ -320,7 +453,7 @@ fn decide_cut<M: Medium>(
     headers: &Headers,
     marks: &[(usize, Mark)],
     rebooted: bool,
-    holes: &Holes,
+    holes: &Holes<'_>,
 ) -> Cut {
     let whole = superblock.clean
         || match superblock.regime {
@@ -361,22 +494,8 @@ impl Recovered {
                 data.header.publish_seal(medium, offset(data.unit), outcome.tail, epoch);
             }
         }
-        // What holds nothing: free, then each unit with a header of its own.
-        for (unit, header) in &self.freed {
-            header.publish_word(medium, *unit, offset(*unit));
-        }
-        medium.sync()?;
-        let many: Vec<_> = self.freed.iter().filter(|(_, header)| header.units > 1).collect();
-        if !many.is_empty() {
-            for (unit, header) in &many {
-                crate::store::write_free_headers(medium, unit_bytes, unit.0 + 1, header.units - 1);
-            }
-            medium.sync()?;
-            for (unit, header) in many {
-                header.alone().publish_word(medium, *unit, offset(*unit));
-            }
-            medium.sync()?;
-        }
+        // What holds nothing.
+        free_blocks(medium, unit_bytes, &self.freed)?;
         Ok(())
     }
 }

@@ -12,9 +12,8 @@ use crate::log::blocks::{Blocks, Use};
 use crate::log::read;
 use crate::mutants::{Mutant, planted};
 use crate::options::{OnProgress, Progress};
-use crate::sync::atomic::AtomicU64;
-use crate::sync::atomic::AtomicUsize;
 use crate::sync::atomic::Ordering::Relaxed;
+use crate::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize};
 use crate::sync::reclaim;
 use duramen_media::{Medium, Offset};
 use std::cmp::Reverse;
@@ -43,7 +42,8 @@ pub(super) struct Scanned {
     pub outcomes: Vec<(DataBlock, Outcome)>,
     pub records: u64,
     pub uncommitted: u64,
-    pub keys: u64,
+    /// May be less than nothing where an image knew of keys that are gone.
+    pub keys_added: i64,
     pub live_bytes: u64,
 }
 
@@ -57,7 +57,7 @@ pub(super) enum Flushes {
 
 pub(super) struct Scan<'a, M: Medium> {
     pub medium: &'a M,
-    pub holes: &'a Holes,
+    pub holes: &'a Holes<'a>,
     pub hasher: &'a Hasher,
     pub index: &'a Index,
     pub blocks: &'a Blocks,
@@ -69,6 +69,8 @@ pub(super) struct Scan<'a, M: Medium> {
     pub killed: bool,
     pub now: u64,
     pub flushes: Flushes,
+    /// All records are read, so counts of stale records are exact; else part of the index came from an image.
+    pub counts_all: bool,
     pub on_progress: Option<&'a OnProgress>,
 }
 
@@ -78,7 +80,7 @@ fn bytes_of<'m, M: Medium>(
     medium: &'m M,
     unit_bytes: u64,
     data: &DataBlock,
-    holes: &Holes,
+    holes: &Holes<'_>,
 ) -> (&'m [u8], Vec<(u64, &'m [u8])>) {
     let base = u64::from(data.unit.0) * unit_bytes;
     let mut parts = holes.between(base, u64::from(data.header.units) * unit_bytes).into_iter().map(|part| {
@@ -94,7 +96,7 @@ pub(super) fn count_epoch<M: Medium>(
     superblock: &Superblock,
     data: &[DataBlock],
     epoch: Epoch,
-    holes: &Holes,
+    holes: &Holes<'_>,
 ) -> (u64, u64) {
     let unit_bytes = u64::from(superblock.unit_bytes);
     let (mut records, mut sum) = (0, 0u64);
@@ -147,7 +149,7 @@ impl<'a, M: Medium> Scan<'a, M> {
             self.blocks.enter(block.unit, block.header.units, block.header.generation, Use::Sealed);
         }
         let next = AtomicUsize::new(0);
-        let (records, keys) = (AtomicU64::new(0), AtomicU64::new(0));
+        let (records, keys) = (AtomicU64::new(0), AtomicI64::new(0));
         let work = || {
             let mut outcomes = Vec::new();
             let mut added = 0i64;
@@ -170,7 +172,7 @@ impl<'a, M: Medium> Scan<'a, M> {
                     });
                 }
             }
-            keys.fetch_add(added as u64, Relaxed);
+            keys.fetch_add(added, Relaxed);
             if self.flushes != Flushes::Nothing {
                 self.medium.drain();
             }
@@ -189,9 +191,18 @@ impl<'a, M: Medium> Scan<'a, M> {
         };
         outcomes.sort_by_key(|(block, _)| block.unit);
         let uncommitted = outcomes.iter().map(|(_, outcome)| outcome.uncommitted).sum();
-        self.uncount_tombstones();
-        let live_bytes = outcomes.iter().map(|(data, _)| u64::from(self.blocks.at(data.unit).live())).sum();
-        Scanned { outcomes, records: records.into_inner(), uncommitted, keys: keys.into_inner(), live_bytes }
+        if self.counts_all {
+            self.uncount_tombstones();
+        }
+        let live_bytes =
+            outcomes.iter().map(|(data, _)| u64::from(self.blocks.at(data.unit).live_settled())).sum();
+        Scanned {
+            outcomes,
+            records: records.into_inner(),
+            uncommitted,
+            keys_added: keys.into_inner(),
+            live_bytes,
+        }
     }
 
     /// Reads one block up to where its records end.
@@ -413,7 +424,9 @@ impl<'a, M: Medium> Scan<'a, M> {
         {
             block.expiry_add(at);
         }
-        let slot = Slot::new(entry.at).with_tombstone(absent);
+        // What an image does not tell, nobody counted.
+        let unknown = if self.counts_all { 0 } else { Slot::STALE_MANY };
+        let slot = Slot::new(entry.at).with_tombstone(absent).with_stale(unknown);
         let locked = self.index.lock(entry.hash, &guard);
         if !planted(Mutant::VersionNotRecovered) {
             locked.met_version(entry.header.version);
@@ -431,7 +444,7 @@ impl<'a, M: Medium> Scan<'a, M> {
         };
         let other = found.get();
         let (header, _) = self.record_at(other.location());
-        let stale = other.stale() + 1;
+        let stale = (other.stale() + 1).max(unknown);
         // Records of one version are copies of one record, or an expired value and its tombstone: either will do. The
         // original is taken, in the block that was opened first: so compaction that a crash cut short leaves copies that
         // are all dead, and what it took is free again. Else a few crashes could use up what it needs to go on.

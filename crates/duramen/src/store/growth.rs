@@ -70,7 +70,7 @@ impl<M: Medium> Core<M> {
         })
     }
 
-    fn units_for(&self, bytes: u64) -> u32 {
+    pub(crate) fn units_for(&self, bytes: u64) -> u32 {
         (bytes + block::HEADER_BYTES).div_ceil(self.unit_bytes) as u32
     }
 
@@ -107,6 +107,10 @@ impl<M: Medium> Core<M> {
                 && rounds < 64
                 && (self.compact_now() || worth_sealing && self.seal_partial())
             {
+                continue;
+            }
+            // A hint must not stand in the way of what it is a hint about.
+            if self.drop_image()? {
                 continue;
             }
             let again = !planted(Mutant::SpaceNotLookedForAgain);

@@ -287,6 +287,17 @@ pub const DIRECTIVES: &[Directive] = &[
             Ok(())
         }
     ),
+    directive!(
+        "duramen-residence",
+        false,
+        "How much of the index outlives a crash: dram (nothing: after a crash every record is read), or persistent (all but \
+         what was written of late). A clean shutdown keeps it in either case. Every start may choose anew.",
+        |c| c.residence.to_string(),
+        |c, v| {
+            c.residence = value::word(v[0])?;
+            Ok(())
+        }
+    ),
     directive!("duramen-len-max", false, "The same as maxmemory.", |c| c.maxmemory.to_string(), |c, v| {
         c.maxmemory = value::bytes(v[0], 0, u64::MAX)?;
         Ok(())

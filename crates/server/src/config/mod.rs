@@ -13,7 +13,7 @@ pub mod value;
 pub use load::help;
 pub use rewrite::rewrite;
 
-use duramen::{Durability, IndexKind, MediumKind, PersistStep};
+use duramen::{Durability, IndexKind, MediumKind, PersistStep, Residence};
 use std::path::PathBuf;
 
 /// A complete configuration.
@@ -39,6 +39,7 @@ pub struct Config {
     pub durability: Durability,
     pub index: IndexKind,
     pub index_cache_slots: usize,
+    pub residence: Residence,
     pub pidfile: String,
     pub medium: MediumKind,
     pub persist_step: Option<PersistStep>,
@@ -97,6 +98,7 @@ impl Default for Config {
             durability: Durability::EveryWrite,
             index: IndexKind::Hash,
             index_cache_slots: duramen::Options::default().index_cache_slots,
+            residence: Residence::Dram,
             pidfile: String::new(),
             medium: MediumKind::Auto,
             persist_step: None,

@@ -244,7 +244,7 @@ impl OrderedIndex {
         target
     }
 
-    fn height_of(&self, low: &[u8]) -> usize {
+    pub(super) fn height_of(&self, low: &[u8]) -> usize {
         (1 + self.heights.hash(low).trailing_zeros() as usize).min(HEIGHT_MAX)
     }
 

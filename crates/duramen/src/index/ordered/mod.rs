@@ -38,6 +38,7 @@
 //!    [`super::hash`].
 
 mod cache;
+mod image;
 mod key;
 mod list;
 mod locked;

@@ -20,6 +20,8 @@ use std::ptr::{NonNull, null_mut};
 
 /// Bytes of a lowest key that lie in the node itself.
 const LOW_BYTES_INLINE: usize = 16;
+/// Room for such a key: see [`Node::low`].
+pub(super) type LowBuffer = [u8; LOW_BYTES_INLINE];
 
 const LOCKED: u64 = 1;
 /// Positions are being changed: what is read meanwhile may not fit together.
@@ -186,11 +188,7 @@ impl Node {
     }
 
     /// The lowest key; short ones by way of `buffer`.
-    pub(super) fn low<'b, 'g: 'b>(
-        &self,
-        buffer: &'b mut [u8; LOW_BYTES_INLINE],
-        _guard: &'g Guard,
-    ) -> &'b [u8] {
+    pub(super) fn low<'b, 'g: 'b>(&self, buffer: &'b mut LowBuffer, _guard: &'g Guard) -> &'b [u8] {
         let bytes = self.low_bytes.load(Relaxed) as usize;
         if bytes > LOW_BYTES_INLINE {
             // SAFETY: made of a box of this length in `dress`, freed when no guard can see the node.

@@ -44,6 +44,18 @@ impl Stripes {
         prefetch(self.at(Self::number(hash)));
     }
 
+    pub(super) fn versions(&self) -> Vec<u64> {
+        self.0.iter().map(|stripe| stripe.version.load(Relaxed)).collect()
+    }
+
+    /// Notes what [`Stripes::versions`] gave; false when those are not of as many stripes.
+    pub(super) fn meet(&self, versions: &[u64]) -> bool {
+        for (stripe, &version) in self.0.iter().zip(versions) {
+            stripe.met_version(Version(version));
+        }
+        versions.len() == self.0.len()
+    }
+
     pub(super) fn bytes(&self) -> u64 {
         size_of_val(&*self.0) as u64
     }

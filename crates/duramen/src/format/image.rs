@@ -1,0 +1,253 @@
+//! The index image: what a store writes of its index, so that the next open need not read every record.
+//!
+//! An image is a *root*, whose place and checksum stand in the superblock, and *pages*, which the root lists. All of them
+//! lie in *extents*: blocks that are sealed where they begin, so they hold no records, and a recovery that knows nothing
+//! of the image finds them empty and frees them.
+//!
+//! Root:
+//!
+//! | offset | bytes | meaning |
+//! |---|---|---|
+//! | 0 | 8 | magic, `DURIMAGE` |
+//! | 8 | 4 | version of the image: 1 |
+//! | 12 | 1 | kind of index (0 hash, 1 ordered) |
+//! | 13 | 1 | 1: written at a clean close, and what is not kept is in the list of blocks |
+//! | 14 | 1 | 1: counts in it are estimates, since an image before it was used after a crash |
+//! | 15 | 1 | zero |
+//! | 16 | 8 | store id |
+//! | 24 | 8 | the last epoch that it knows of |
+//! | 32 | 4 | extents |
+//! | 36 | 4 | blocks |
+//! | 40 | 4 | pages |
+//! | 44 | 4 | versions |
+//! | 48 | | extents, 8 bytes each: first unit (4), units (4) |
+//! | | | blocks, 32 bytes each: see [`Kept`] |
+//! | | | pages, 24 bytes each: where its keys begin (8), place (8), bytes (4), CRC-32C (4) |
+//! | | | versions, 8 bytes each, of an ordered index |
+//!
+//! What a page holds is the business of the index: see `index::hash::image` and `index::ordered::image`.
+//!
+//! The image is a hint. Builds that do not know it ignore it, and their first update of the superblock forgets it; so it
+//! takes no version of the format.
+
+use super::{Epoch, Generation, Unit, block, u32_at, u64_at};
+
+const MAGIC: [u8; 8] = *b"DURIMAGE";
+const VERSION: u32 = 1;
+const FIXED_BYTES: usize = 48;
+const EXTENT_BYTES: usize = 8;
+const KEPT_BYTES: usize = 32;
+const PAGE_BYTES: usize = 24;
+
+/// A block of which the image knows all that recovery would find in it.
+///
+/// | offset | bytes | meaning |
+/// |---|---|---|
+/// | 0 | 4 | first unit |
+/// | 4 | 4 | units |
+/// | 8 | 8 | generation |
+/// | 16 | 4 | tail / 8, as in its seal; 0: this block must be read |
+/// | 20 | 4 | bytes of records that the index leads to |
+/// | 24 | 4 | when the first record expires, in Unix seconds; 2^32 - 1: never |
+/// | 28 | 4 | zero |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kept {
+    pub unit: Unit,
+    pub units: u32,
+    pub generation: Generation,
+    pub tail: u64,
+    pub live: u32,
+    pub expiry: u32,
+}
+
+impl Kept {
+    /// Whether its records must be read all the same.
+    pub(crate) fn is_unknown(&self) -> bool {
+        self.tail == 0
+    }
+}
+
+/// A block that holds a part of an image: its first unit, and how many it has.
+pub(crate) type Extent = (Unit, u32);
+
+/// Where a page lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Page {
+    pub first: u64,
+    pub at: u64,
+    pub bytes: u32,
+    pub crc: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Root {
+    pub kind: u8,
+    pub at_close: bool,
+    pub estimated: bool,
+    pub store_id: u64,
+    pub epoch: Epoch,
+    /// That of the root is among them.
+    pub extents: Vec<Extent>,
+    pub blocks: Vec<Kept>,
+    pub pages: Vec<Page>,
+    pub versions: Vec<u64>,
+}
+
+impl Root {
+    pub(crate) fn bytes(&self) -> usize {
+        FIXED_BYTES
+            + self.extents.len() * EXTENT_BYTES
+            + self.blocks.len() * KEPT_BYTES
+            + self.pages.len() * PAGE_BYTES
+            + self.versions.len() * 8
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.bytes());
+        bytes.extend_from_slice(&MAGIC);
+        bytes.extend_from_slice(&VERSION.to_le_bytes());
+        bytes.extend_from_slice(&[self.kind, u8::from(self.at_close), u8::from(self.estimated), 0]);
+        bytes.extend_from_slice(&self.store_id.to_le_bytes());
+        bytes.extend_from_slice(&self.epoch.0.to_le_bytes());
+        for count in [self.extents.len(), self.blocks.len(), self.pages.len(), self.versions.len()] {
+            bytes.extend_from_slice(&(count as u32).to_le_bytes());
+        }
+        for (unit, units) in &self.extents {
+            bytes.extend_from_slice(&unit.0.to_le_bytes());
+            bytes.extend_from_slice(&units.to_le_bytes());
+        }
+        for kept in &self.blocks {
+            bytes.extend_from_slice(&kept.unit.0.to_le_bytes());
+            bytes.extend_from_slice(&kept.units.to_le_bytes());
+            bytes.extend_from_slice(&kept.generation.0.to_le_bytes());
+            for word in [(kept.tail / 8) as u32, kept.live, kept.expiry, 0] {
+                bytes.extend_from_slice(&word.to_le_bytes());
+            }
+        }
+        for page in &self.pages {
+            bytes.extend_from_slice(&page.first.to_le_bytes());
+            bytes.extend_from_slice(&page.at.to_le_bytes());
+            bytes.extend_from_slice(&page.bytes.to_le_bytes());
+            bytes.extend_from_slice(&page.crc.to_le_bytes());
+        }
+        for version in &self.versions {
+            bytes.extend_from_slice(&version.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// Reads a root whose checksum is right, in a store of `units` units; `Err` says what was found and wanted.
+    pub(crate) fn decode(bytes: &[u8], units: u32, unit_bytes: u64) -> Result<Self, String> {
+        if bytes.len() < FIXED_BYTES || bytes[..8] != MAGIC {
+            return Err("it does not begin with \"DURIMAGE\"".into());
+        }
+        if u32_at(bytes, 8) != VERSION {
+            return Err(format!("its version is {}, this build reads {VERSION}", u32_at(bytes, 8)));
+        }
+        let counts = [32, 36, 40, 44].map(|at| u32_at(bytes, at) as usize);
+        let sizes = [EXTENT_BYTES, KEPT_BYTES, PAGE_BYTES, 8];
+        let wanted = FIXED_BYTES + counts.iter().zip(sizes).map(|(count, size)| count * size).sum::<usize>();
+        if bytes.len() != wanted {
+            return Err(format!("it has {} bytes, its counts say {wanted}", bytes.len()));
+        }
+        let mut rest = &bytes[FIXED_BYTES..];
+        let mut part = |index: usize| {
+            let (part, behind) = rest.split_at(counts[index] * sizes[index]);
+            rest = behind;
+            part.chunks_exact(sizes[index])
+        };
+        let within = |unit: u32, more: u32| more > 0 && u64::from(unit) + u64::from(more) <= u64::from(units);
+        let extents: Vec<_> = part(0).map(|b| (Unit(u32_at(b, 0)), u32_at(b, 4))).collect();
+        let blocks: Vec<_> = part(1)
+            .map(|b| Kept {
+                unit: Unit(u32_at(b, 0)),
+                units: u32_at(b, 4),
+                generation: Generation(u64_at(b, 8)),
+                tail: u64::from(u32_at(b, 16)) * 8,
+                live: u32_at(b, 20),
+                expiry: u32_at(b, 24),
+            })
+            .collect();
+        let pages: Vec<_> = part(2)
+            .map(|b| Page { first: u64_at(b, 0), at: u64_at(b, 8), bytes: u32_at(b, 16), crc: u32_at(b, 20) })
+            .collect();
+        let versions = part(3).map(|b| u64_at(b, 0)).collect();
+        let wrong_block = blocks.iter().find(|kept| {
+            let bytes = u64::from(kept.units) * unit_bytes;
+            let is_tail = kept.is_unknown() || (block::HEADER_BYTES..=bytes).contains(&kept.tail);
+            !within(kept.unit.0, kept.units) || !is_tail
+        });
+        if let Some(kept) = wrong_block {
+            return Err(format!("its block at unit {} is not one of this store", kept.unit.0));
+        }
+        if let Some((unit, _)) = extents.iter().find(|(unit, more)| !within(unit.0, *more)) {
+            return Err(format!("its extent at unit {} is not one of this store", unit.0));
+        }
+        let end = u64::from(units) * unit_bytes;
+        let lies_outside =
+            |page: &&Page| page.at.checked_add(u64::from(page.bytes)).is_none_or(|to| to > end);
+        if let Some(page) = pages.iter().find(lies_outside) {
+            return Err(format!("its page at offset {:#x} lies behind the end", page.at));
+        }
+        Ok(Self {
+            kind: bytes[12],
+            at_close: bytes[13] != 0,
+            estimated: bytes[14] != 0,
+            store_id: u64_at(bytes, 16),
+            epoch: Epoch(u64_at(bytes, 24)),
+            extents,
+            blocks,
+            pages,
+            versions,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Root {
+        let kept = |unit, tail| Kept {
+            unit: Unit(unit),
+            units: 2,
+            generation: Generation(7 << 40 | 3),
+            tail,
+            live: 40,
+            expiry: u32::MAX,
+        };
+        Root {
+            kind: 1,
+            at_close: true,
+            estimated: true,
+            store_id: 5,
+            epoch: Epoch(9),
+            extents: vec![(Unit(3), 1), (Unit(4), 2)],
+            blocks: vec![kept(6, 128), kept(8, 0)],
+            pages: vec![Page { first: 0, at: 4096 * 3 + 64, bytes: 100, crc: 1 }],
+            versions: vec![1, 2, 3],
+        }
+    }
+
+    #[test]
+    fn root_reads_back() {
+        assert_eq!(Root::decode(&sample().encode(), 10, 4096).unwrap(), sample());
+    }
+
+    #[test]
+    fn a_root_that_leads_out_of_the_store_is_refused() {
+        let bytes = sample().encode();
+        for (units, wanted) in [(9, "block at unit 8"), (7, "block at unit 6"), (5, "block at unit 6")] {
+            assert!(Root::decode(&bytes, units, 4096).unwrap_err().contains(wanted), "{units}");
+        }
+        let long = Root { blocks: vec![Kept { tail: 8200, ..sample().blocks[0] }], ..sample() };
+        assert!(Root::decode(&long.encode(), 10, 4096).unwrap_err().contains("block at unit 6"));
+        let behind = Root { extents: vec![(Unit(9), 2)], ..sample() };
+        assert!(Root::decode(&behind.encode(), 10, 4096).unwrap_err().contains("extent at unit 9"));
+        let far = Root { pages: vec![Page { at: u64::MAX, ..sample().pages[0] }], ..sample() };
+        assert!(Root::decode(&far.encode(), 10, 4096).unwrap_err().contains("behind the end"));
+        for cut in [0, 47, bytes.len() - 1] {
+            assert!(Root::decode(&bytes[..cut], 10, 4096).is_err(), "{cut}");
+        }
+    }
+}

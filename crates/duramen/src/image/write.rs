@@ -1,0 +1,282 @@
+//! Writing an image: see [`super`] for the order.
+
+use crate::Result;
+use crate::epoch::lock;
+use crate::format::image::{Extent, Kept, Page, Root};
+use crate::format::superblock::{ImagePlace, Regime};
+use crate::format::{Unit, block};
+use crate::log::blocks::Use;
+use crate::log::read;
+use crate::log::space::{Purpose, free_blocks};
+use crate::mutants::{Mutant, planted};
+use crate::options::Residence;
+use crate::store::Core;
+use crate::tuning::Phase;
+use duramen_media::{Granularity, LINE_BYTES, Medium, Offset};
+
+/// Extents are this long where there is room: on page media each is synced once before it is filled.
+const EXTENT_BYTES_MAX: u64 = 8 << 20;
+/// About what a key takes in an image of either kind, for the size of the first extent.
+const BYTES_PER_KEY: u64 = 18;
+/// A checkpoint is due when this share of what the store uses was written, or the least of `Tuning`.
+const CHECKPOINT_SHARE: u64 = 8;
+/// The least.
+pub(crate) const CHECKPOINT_BYTES_MIN: u64 = 64 << 20;
+
+/// Where pages are put.
+struct Extents<'c, M: Medium> {
+    core: &'c Core<M>,
+    taken: Vec<Extent>,
+    pages: Vec<Page>,
+    /// The part of the last extent that is not filled.
+    next: u64,
+    end: u64,
+    /// Bytes that are probably still to come.
+    expected: u64,
+}
+
+impl<M: Medium> Extents<'_, M> {
+    /// Puts a page somewhere; `None` when there is no room.
+    fn put(&mut self, bytes: &[u8]) -> Result<Option<u64>> {
+        let len = bytes.len() as u64;
+        if self.next + len > self.end && !self.extend(len)? {
+            return Ok(None);
+        }
+        let at = self.next;
+        self.core.medium.write(Offset(at), &[bytes]);
+        self.next = (at + len).next_multiple_of(LINE_BYTES);
+        self.expected = self.expected.saturating_sub(len);
+        Ok(Some(at))
+    }
+
+    fn page(&mut self, first: u64, bytes: &[u8]) -> Result<bool> {
+        let Some(at) = self.put(bytes)? else { return Ok(false) };
+        self.pages.push(Page { first, at, bytes: bytes.len() as u32, crc: crc32c::crc32c(bytes) });
+        Ok(true)
+    }
+
+    /// Opens an extent with room for `bytes`; false when there is none.
+    fn extend(&mut self, bytes: u64) -> Result<bool> {
+        let core = self.core;
+        let least = core.units_for(bytes);
+        let ample = core.units_for(self.expected.min(EXTENT_BYTES_MAX)).max(least);
+        let take = || {
+            let mut space = core.space();
+            [ample, ample / 4, ample / 16, least]
+                .into_iter()
+                .filter(|&units| units >= least)
+                .find_map(|units| Some((space.take(units, Purpose::Write)?, units)))
+        };
+        let found = match take() {
+            Some(found) => Some(found),
+            None if core.grow(least)? => take(),
+            None => None,
+        };
+        let Some((unit, units)) = found else { return Ok(false) };
+        let generation = core.space().generation();
+        let at = core.offset_of(unit);
+        let before = read::header(&core.medium, unit, at).unwrap_or(block::Header::fresh(1));
+        let header = before.opened(units, generation);
+        header.publish_fresh(&core.medium, unit, at);
+        // Of an epoch that counts: there is nothing in it that could be missing.
+        header.publish_seal(&core.medium, at, block::HEADER_BYTES, core.epochs.committed());
+        if units > 1 && core.medium.granularity() == Granularity::Page {
+            // What is written now covers headers of units.
+            core.sync_or_poison()?;
+        }
+        core.blocks.enter(unit, units, generation, Use::Image);
+        self.taken.push((unit, units));
+        self.next = at.0 + block::HEADER_BYTES;
+        self.end = at.0 + u64::from(units) * core.unit_bytes;
+        Ok(true)
+    }
+}
+
+/// An image that is durable, and to which nothing leads yet.
+pub(crate) struct Written {
+    pub place: ImagePlace,
+    extents: Vec<Extent>,
+}
+
+/// The image that the superblock leads to while the store is open.
+#[derive(Default)]
+pub(crate) struct Current {
+    extents: Vec<Extent>,
+    /// Bytes that had been written when the last one was begun.
+    written: u64,
+}
+
+impl Current {
+    pub(crate) fn of(extents: Vec<Extent>) -> Self {
+        Self { extents, written: 0 }
+    }
+}
+
+impl<M: Medium> Core<M> {
+    /// Writes an image when so much was written since the last that a crash would leave much to read.
+    pub(crate) fn checkpoint_if_due(&self) -> Result<()> {
+        // With `Manual` only the caller commits.
+        if self.residence != Residence::Persistent || self.epochs.regime() == Regime::Manual {
+            return Ok(());
+        }
+        let written = self.epochs.totals().written_bytes;
+        let least = self.tuning.checkpoint_bytes_min.max(self.used_bytes() / CHECKPOINT_SHARE);
+        let Ok(mut current) = self.image.try_lock() else { return Ok(()) };
+        if written - current.written < least {
+            return Ok(());
+        }
+        self.epochs.check_writable()?;
+        let _inside = self.tuning.phase(Phase::Image);
+        // Also where there is no room: it is not tried again at once.
+        current.written = written;
+        let Some(Written { place, extents }) = self.write_image(false)? else { return Ok(()) };
+        self.publish_image(Some(place))?;
+        let before = std::mem::replace(&mut current.extents, extents);
+        self.free_image(&before)
+    }
+
+    fn publish_image(&self, place: Option<ImagePlace>) -> Result<()> {
+        let mut superblock = self.superblock();
+        superblock.image = place;
+        superblock.sequence += 1;
+        superblock.persist(&self.medium).inspect_err(|_| self.epochs.poison())
+    }
+
+    /// Gives up the image, for the room that it takes; whether there was one.
+    pub(crate) fn drop_image(&self) -> Result<bool> {
+        let mut current = lock(&self.image);
+        if current.extents.is_empty() {
+            return Ok(false);
+        }
+        self.publish_image(None)?;
+        self.free_image(&std::mem::take(&mut current.extents))?;
+        Ok(true)
+    }
+
+    /// Writes an image, but for the superblock: everything else of it is durable then. `None` when there is no room for it.
+    pub(crate) fn write_image(&self, at_close: bool) -> Result<Option<Written>> {
+        let before = {
+            let _paused = self.compaction.pause();
+            self.blocks_where(|_, state| state == Use::Sealed)
+        };
+        let mut extents = Extents {
+            core: self,
+            taken: Vec::new(),
+            pages: Vec::new(),
+            next: 0,
+            end: 0,
+            expected: self.epochs.totals().keys * BYTES_PER_KEY,
+        };
+        let whole = self.index.dump(self, &mut |first, bytes| extents.page(first, bytes))?;
+        let place = if whole { self.write_root(&mut extents, before, at_close)? } else { None };
+        let taken = extents.taken;
+        match place {
+            Some(place) => Ok(Some(Written { place, extents: taken })),
+            None => {
+                self.free_image(&taken)?;
+                Ok(None)
+            }
+        }
+    }
+
+    fn write_root(
+        &self,
+        extents: &mut Extents<'_, M>,
+        before: Vec<Kept>,
+        at_close: bool,
+    ) -> Result<Option<ImagePlace>> {
+        let _inside = self.tuning.phase(Phase::ImageRoot);
+        // Before the root is made, which lists its own extent: it gets one for itself.
+        (extents.next, extents.end) = (0, 0);
+        let mut root = Root {
+            kind: self.index.kind(),
+            at_close,
+            estimated: self.recovered.estimated,
+            store_id: self.superblock().store_id,
+            epoch: self.epochs.current(),
+            extents: Vec::new(),
+            blocks: self.kept_blocks(before, &extents.taken, at_close),
+            pages: std::mem::take(&mut extents.pages),
+            versions: self.index.versions(),
+        };
+        root.extents = vec![(Unit(0), 0); extents.taken.len() + 1];
+        let bytes = root.bytes() as u64;
+        extents.expected = bytes;
+        if !extents.extend(bytes)? {
+            return Ok(None);
+        }
+        root.extents.clone_from(&extents.taken);
+        let root = root.encode();
+        let Some(at) = extents.put(&root)? else { return Ok(None) };
+        self.medium.drain();
+        // Also what slots led to when they were read.
+        if !planted(Mutant::ImageBeforeCommit) {
+            self.commit()?;
+        }
+        Ok(Some(ImagePlace { at, bytes, crc: crc32c::crc32c(&root) }))
+    }
+
+    /// Gives the extents of an image back, to which nothing durable leads.
+    pub(crate) fn free_image(&self, extents: &[Extent]) -> Result<()> {
+        if extents.is_empty() {
+            return Ok(());
+        }
+        let header = |&(unit, _): &Extent| {
+            read::header(&self.medium, unit, self.offset_of(unit)).ok().map(|header| (unit, header))
+        };
+        let blocks: Vec<_> = extents.iter().filter_map(header).collect();
+        free_blocks(&self.medium, self.unit_bytes, &blocks).inspect_err(|_| self.epochs.poison())?;
+        let mut space = self.space();
+        for (unit, header) in blocks {
+            self.blocks.at(unit).set_state(Use::Free);
+            space.give(unit, header.units);
+        }
+        Ok(())
+    }
+
+    /// The blocks in such a state, in order.
+    fn blocks_where(&self, is_wanted: impl Fn(Unit, Use) -> bool) -> Vec<Kept> {
+        let units = self.space().units();
+        let mut found = Vec::new();
+        let mut unit = 0;
+        while unit < units {
+            let block = self.blocks.at(Unit(unit));
+            let state = block.state();
+            if is_wanted(Unit(unit), state) {
+                found.push(Kept {
+                    unit: Unit(unit),
+                    units: block.units(),
+                    generation: block.generation(),
+                    tail: block.tail(),
+                    live: block.live_settled(),
+                    expiry: block.expiry_seconds(),
+                });
+            }
+            unit += if state == Use::Free { 1 } else { block.units().max(1) };
+        }
+        found
+    }
+
+    /// Of the blocks that were sealed before, those that still are; at a close also all others that are not free nor the
+    /// image's own extents, as blocks to be read.
+    fn kept_blocks(&self, before: Vec<Kept>, own: &[Extent], at_close: bool) -> Vec<Kept> {
+        let mut now = self.blocks_where(|unit, state| match state {
+            Use::Sealed => true,
+            Use::Free => false,
+            Use::Image => at_close && !own.iter().any(|&(extent, _)| extent == unit),
+            Use::Open | Use::Retired | Use::Damaged => at_close,
+        });
+        let before: std::collections::HashMap<_, _> =
+            before.into_iter().map(|kept| (kept.unit, kept.generation)).collect();
+        for kept in &mut now {
+            let is_sealed = self.blocks.at(kept.unit).state() == Use::Sealed;
+            if !is_sealed || before.get(&kept.unit) != Some(&kept.generation) {
+                kept.tail = 0;
+            }
+        }
+        if !at_close {
+            now.retain(|kept| !kept.is_unknown());
+        }
+        now
+    }
+}

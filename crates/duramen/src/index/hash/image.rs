@@ -1,0 +1,183 @@
+//! A segment as a page of an index image, and back.
+//!
+//! | offset | bytes | meaning |
+//! |---|---|---|
+//! | 0 | 1 | depth |
+//! | 1 | 1 | fingerprint bits that are known |
+//! | 2 | 2 | zero |
+//! | 4 | 4 | slots of the stash |
+//! | 8 | 8 | version |
+//! | 16 | 255 | of each bucket: which slots are taken, one bit each |
+//! | 271 | 32 | of each bucket: whether a key with this primary lies elsewhere, one bit each |
+//! | 303 | | the slots that are taken, 8 bytes each, bucket by bucket, then those of the stash |
+//!
+//! A page is read without a lock while others write, so its slots are not of one moment: see [`crate::image`], which
+//! says why that does not matter. What must hold among them does: a key in its secondary bucket or the stash that was
+//! there before the page was begun had marked its primary bucket before.
+
+use super::{BUCKET_SLOTS, BUCKETS, DEPTH_MAX, Directory, Entry, HashIndex, Segment};
+use crate::format::{u32_at, u64_at};
+use crate::index::{BUCKET_BIT, FINGERPRINT_BITS, Loaded, PagesOf, Slot};
+use crate::mutants::{Mutant, planted};
+use crate::sync::atomic::Ordering::{Acquire, Relaxed};
+use crate::sync::atomic::{AtomicPtr, AtomicUsize};
+use crate::sync::reclaim;
+use crate::{Result, sync};
+
+const OCCUPIED_AT: usize = 16;
+const OVERFLOW_AT: usize = OCCUPIED_AT + BUCKETS;
+const SLOTS_AT: usize = OVERFLOW_AT + BUCKETS.div_ceil(8);
+
+fn encode(segment: &Segment, entry: Entry, page: &mut Vec<u8>) {
+    page.clear();
+    page.resize(SLOTS_AT, 0);
+    page[0] = entry.depth() as u8;
+    page[1] = entry.known() as u8;
+    for (b, bucket) in segment.buckets.iter().enumerate() {
+        for (s, slot) in bucket.0.iter().enumerate() {
+            let word = slot.load(Acquire);
+            if s == 1 && word & BUCKET_BIT != 0 {
+                page[OVERFLOW_AT + b / 8] |= 1 << (b % 8);
+            }
+            if !Slot(word).is_empty() {
+                page[OCCUPIED_AT + b] |= 1 << s;
+                page.extend_from_slice(&Slot(word & !BUCKET_BIT).with_pending(false).0.to_le_bytes());
+            }
+        }
+    }
+    let mut stashed = 0u32;
+    for slot in segment.stashes().flat_map(|stash| &stash.slots) {
+        let slot = Slot(slot.load(Acquire));
+        if !slot.is_empty() {
+            stashed += 1;
+            page.extend_from_slice(&slot.with_pending(false).0.to_le_bytes());
+        }
+    }
+    page[4..8].copy_from_slice(&stashed.to_le_bytes());
+    page[8..16].copy_from_slice(&segment.version.load(Relaxed).to_le_bytes());
+}
+
+/// Depth, known bits, and whether the page is one at all.
+fn head(page: &[u8]) -> Option<(u32, u32)> {
+    let taken = || page[OCCUPIED_AT..OVERFLOW_AT].iter().map(|bits| bits.count_ones()).sum::<u32>();
+    let (depth, known) = (*page.first()?, *page.get(1)?);
+    let whole = page.len() >= SLOTS_AT
+        && (1..=DEPTH_MAX).contains(&u32::from(depth))
+        && (1..=FINGERPRINT_BITS).contains(&u32::from(known))
+        && page.len() as u64 == SLOTS_AT as u64 + 8 * (u64::from(taken()) + u64::from(u32_at(page, 4)));
+    whole.then_some((depth.into(), known.into()))
+}
+
+impl HashIndex {
+    /// Hands each segment's page to `emit`, in the order of the hashes, until that says false. Returns whether all
+    /// were handed out.
+    pub(crate) fn dump(&self, emit: &mut dyn FnMut(u64, &[u8]) -> Result<bool>) -> Result<bool> {
+        let mut page = Vec::new();
+        let mut prefix = 0u64;
+        loop {
+            let depth = {
+                let guard = reclaim::pin();
+                let entry = self.directory(&guard).entry(prefix);
+                encode(self.segment(entry, &guard), entry, &mut page);
+                entry.depth()
+            };
+            if !emit(prefix, &page)? {
+                return Ok(false);
+            }
+            match prefix.checked_add(1 << (64 - depth)) {
+                Some(next) => prefix = next,
+                None => return Ok(true),
+            }
+        }
+    }
+
+    /// Fills an index, which is empty, from its pages, with those slots that `keep` gives back. `Err`: what is wrong with
+    /// the pages; the index is of no use then.
+    pub(crate) fn load(
+        &self,
+        pages: &PagesOf<'_>,
+        threads: usize,
+        keep: impl Fn(Slot) -> Option<Slot> + Sync,
+    ) -> std::result::Result<Loaded, String> {
+        let mut next = Some(0u64);
+        let mut depth_max = 1;
+        for &(first, page) in pages {
+            let (depth, _) = head(page).ok_or("a page of it is not one of a hash index")?;
+            if next != Some(first) || first & ((1 << (64 - depth)) - 1) != 0 {
+                return Err(format!("its page of hashes from {first:#x} is not where it belongs"));
+            }
+            next = first.checked_add(1 << (64 - depth));
+            depth_max = depth_max.max(depth);
+        }
+        if next.is_some() || pages.is_empty() {
+            return Err("pages of it are missing".into());
+        }
+        let entries: Box<[AtomicPtr<Segment>]> =
+            (0..1usize << depth_max).map(|_| AtomicPtr::default()).collect();
+        let turn = AtomicUsize::new(0);
+        let work = || {
+            let mut loaded = Loaded::default();
+            while let Some(&(first, page)) = pages.get(turn.fetch_add(1, Relaxed)) {
+                let entry = self.load_page(page, &keep, &mut loaded);
+                let each = 1usize << (depth_max - entry.depth());
+                for place in &entries[(first >> (64 - depth_max)) as usize..][..each] {
+                    place.store(entry.0, Relaxed);
+                }
+            }
+            loaded
+        };
+        let loaded = if threads <= 1 || pages.len() < 64 {
+            work()
+        } else {
+            sync::thread::scope(|scope| {
+                let handles: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+                let all =
+                    handles.into_iter().map(|h| h.join().unwrap_or_else(|p| std::panic::resume_unwind(p)));
+                all.fold(Loaded::default(), Loaded::plus)
+            })
+        };
+        let guard = reclaim::pin();
+        let full = reclaim::Owned::new(Directory { depth: depth_max, entries });
+        let empty = self.directory.swap(Some(full), sync::atomic::Ordering::AcqRel, &guard);
+        // SAFETY: replaced, and `load` is called before the index is shared.
+        unsafe { guard.defer_destroy(empty) };
+        Ok(loaded)
+    }
+
+    fn load_page(&self, page: &[u8], keep: &impl Fn(Slot) -> Option<Slot>, loaded: &mut Loaded) -> Entry {
+        let memory = self.memory.take();
+        // `head` was asked before, of every page.
+        let (depth, known) = head(page).unwrap_or((1, FINGERPRINT_BITS));
+        let entry = Entry::new(memory, depth, known);
+        // SAFETY: `Memory` gives zeroed memory of a segment, which it keeps, and nobody else knows of it.
+        let segment = unsafe { memory.as_ref() };
+        if !planted(Mutant::ImageVersionsForgotten) {
+            segment.version.store(u64_at(page, 8), Relaxed);
+        }
+        let mut words = page[SLOTS_AT..].chunks_exact(8).map(|word| Slot(u64_at(word, 0)));
+        let mut count = 0;
+        for (b, bucket) in segment.buckets.iter().enumerate() {
+            if page[OVERFLOW_AT + b / 8] >> (b % 8) & 1 != 0 {
+                bucket.0[1].store(BUCKET_BIT, Relaxed);
+            }
+            let mut taken = page[OCCUPIED_AT + b];
+            while taken != 0 {
+                let s = taken.trailing_zeros() as usize % BUCKET_SLOTS;
+                taken &= taken - 1;
+                if let Some(slot) = words.next().and_then(keep) {
+                    let bit = bucket.0[s].load(Relaxed);
+                    bucket.0[s].store(slot.0 & !BUCKET_BIT | bit, Relaxed);
+                    count += 1;
+                    loaded.count(slot);
+                }
+            }
+        }
+        for slot in words.filter_map(keep) {
+            segment.stash(slot.0);
+            count += 1;
+            loaded.count(slot);
+        }
+        segment.count.store(count, Relaxed);
+        entry
+    }
+}

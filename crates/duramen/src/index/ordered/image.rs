@@ -1,0 +1,192 @@
+//! Leaves as pages of an index image, and back.
+//!
+//! A page is a number of leaves (4 bytes) and then these, in the order of their keys:
+//!
+//! | bytes | meaning |
+//! |---|---|
+//! | 4 | length of the lowest key |
+//! | 4 | bytes that all its keys share |
+//! | 8 | slots |
+//! | 8 | label |
+//! | | the lowest key; then the slots, then their prefixes, 8 bytes each |
+//!
+//! A page holds leaves of one moment each, taken under their locks; see [`crate::image`] for why that is enough.
+
+use super::key::Sought;
+use super::node::{Held, LowBuffer, Node, Order};
+use super::{HEIGHT_MAX, LEAF_SLOTS, OrderedIndex};
+use crate::Result;
+use crate::format::{u32_at, u64_at};
+use crate::index::{KeyBytes, Loaded, PagesOf, Slot};
+use crate::mutants::{Mutant, planted};
+use crate::sync::atomic::Ordering::Relaxed;
+use crate::sync::reclaim;
+
+/// A page is full from here on.
+const PAGE_BYTES: usize = 16 << 10;
+const LEAF_FIXED_BYTES: usize = 24;
+
+/// A leaf in a page.
+struct Leaf<'a> {
+    skip: usize,
+    label: u64,
+    low: &'a [u8],
+    slots: &'a [u8],
+    prefixes: &'a [u8],
+}
+
+/// The leaf that a page goes on with, and what is behind it.
+fn leaf(bytes: &[u8]) -> Option<(Leaf<'_>, &[u8])> {
+    let (fixed, rest) = bytes.split_at_checked(LEAF_FIXED_BYTES)?;
+    let (low, rest) = rest.split_at_checked(u32_at(fixed, 0) as usize)?;
+    let count = usize::try_from(u64_at(fixed, 8)).ok().filter(|&count| count <= LEAF_SLOTS)?;
+    let (slots, rest) = rest.split_at_checked(count * 8)?;
+    let (prefixes, rest) = rest.split_at_checked(count * 8)?;
+    Some((Leaf { skip: u32_at(fixed, 4) as usize, label: u64_at(fixed, 16), low, slots, prefixes }, rest))
+}
+
+/// Appends a leaf, from `low` on, without its first `skipped` slots.
+fn encode(held: &Held<'_>, low: &[u8], skipped: usize, page: &mut Vec<u8>) {
+    let node = held.node;
+    let entries = || held.entries().skip(skipped);
+    page.extend_from_slice(&(low.len() as u32).to_le_bytes());
+    page.extend_from_slice(&(node.skip() as u32).to_le_bytes());
+    page.extend_from_slice(&(entries().count() as u64).to_le_bytes());
+    page.extend_from_slice(&node.label.load(Relaxed).to_le_bytes());
+    page.extend_from_slice(low);
+    for (_, slot) in entries() {
+        page.extend_from_slice(&slot.with_pending(false).0.to_le_bytes());
+    }
+    for (prefix, _) in entries() {
+        page.extend_from_slice(&prefix.to_le_bytes());
+    }
+}
+
+impl OrderedIndex {
+    /// Hands pages of all leaves to `emit`, in the order of their keys, until that says false. Returns whether all were
+    /// handed out.
+    pub(crate) fn dump(
+        &self,
+        keys: &impl KeyBytes,
+        emit: &mut dyn FnMut(u64, &[u8]) -> Result<bool>,
+    ) -> Result<bool> {
+        let mut page = Vec::new();
+        let mut onward = Some(Vec::new());
+        let mut pages = 0;
+        while let Some(from) = onward {
+            onward = self.dump_page(&from, keys, &mut page);
+            if !emit(pages, &page)? {
+                return Ok(false);
+            }
+            pages += 1;
+        }
+        Ok(true)
+    }
+
+    /// Fills a page with leaves of keys from `from` on, and says where the next one begins.
+    fn dump_page(&self, from: &[u8], keys: &impl KeyBytes, page: &mut Vec<u8>) -> Option<Vec<u8>> {
+        let guard = reclaim::pin();
+        page.clear();
+        page.extend_from_slice(&[0; 4]);
+        let sought = Sought::new(from);
+        let mut held = loop {
+            let at = self.seek(&sought, &guard);
+            let held = at.node.hold();
+            if held.is_still(at.version) {
+                break held;
+            }
+        };
+        // A leaf that was merged since holds keys that the page before has already.
+        let is_low = held.node.low_order(&sought, &guard).is_eq();
+        let mut skipped = match is_low {
+            true => 0,
+            false => held.entries().filter(|(_, slot)| keys.key_at(slot.location()) < from).count(),
+        };
+        let mut low = from.to_vec();
+        let mut leaves = 0u32;
+        loop {
+            encode(&held, &low, skipped, page);
+            leaves += 1;
+            page[..4].copy_from_slice(&leaves.to_le_bytes());
+            // Under the lock: what is behind the leaf is behind what was just written of it.
+            let next = held.node.next(0, &guard)?;
+            low.clear();
+            low.extend_from_slice(next.low(&mut LowBuffer::default(), &guard));
+            if page.len() >= PAGE_BYTES {
+                return Some(low);
+            }
+            // Before this one is given back: else the next could be merged into it.
+            held = next.hold();
+            skipped = 0;
+        }
+    }
+
+    /// The versions of all stripes.
+    pub(crate) fn versions(&self) -> Vec<u64> {
+        self.stripes.versions()
+    }
+
+    /// Fills an index, which is empty, from its pages, with those slots that `keep` gives back. `Err`: what is wrong with
+    /// the pages; the index is of no use then.
+    pub(crate) fn load(
+        &self,
+        pages: &PagesOf<'_>,
+        versions: &[u64],
+        keep: impl Fn(Slot) -> Option<Slot>,
+    ) -> std::result::Result<Loaded, String> {
+        let guard = reclaim::pin();
+        let mut loaded = Loaded::default();
+        if !planted(Mutant::ImageVersionsForgotten) && !self.stripes.meet(versions) {
+            return Err(format!(
+                "it has {} versions, which is not as many as there are stripes",
+                versions.len()
+            ));
+        }
+        // The last node of each level.
+        let mut last: [&Node; HEIGHT_MAX] = [self.head(&guard); HEIGHT_MAX];
+        let mut is_first = true;
+        for &(first, page) in pages {
+            let wrong = || format!("its page {first} is not one of an ordered index");
+            let (count, mut rest) = page.split_at_checked(4).ok_or_else(wrong)?;
+            for _ in 0..u32_at(count, 0) {
+                let leaf;
+                (leaf, rest) = self::leaf(rest).ok_or_else(wrong)?;
+                if is_first != leaf.low.is_empty() {
+                    return Err(wrong());
+                }
+                let mut held = if is_first { last[0].hold() } else { self.add(&mut last, &leaf) };
+                is_first = false;
+                held.change();
+                let mut count = 0;
+                for (slot, prefix) in leaf.slots.chunks_exact(8).zip(leaf.prefixes.chunks_exact(8)) {
+                    if let Some(slot) = keep(Slot(u64_at(slot, 0))) {
+                        held.set(count, u64_at(prefix, 0), slot);
+                        loaded.count(slot);
+                        count += 1;
+                    }
+                }
+                held.set_skip(leaf.skip);
+                held.set_order(Order::of(count));
+            }
+            if !rest.is_empty() {
+                return Err(wrong());
+            }
+        }
+        if is_first { Err("pages of it are missing".into()) } else { Ok(loaded) }
+    }
+
+    /// Adds a leaf behind all others, on all its levels.
+    fn add<'g>(&self, last: &mut [&'g Node; HEIGHT_MAX], leaf: &Leaf<'_>) -> Held<'g> {
+        // SAFETY: `Memory` gives memory of a node, which it keeps (invariant 6).
+        let node: &'g Node = unsafe { self.memory.take().as_ref() };
+        let height = self.height_of(leaf.low);
+        let held = node.dress(leaf.low, height, leaf.label);
+        for (level, before) in last.iter_mut().enumerate().take(height) {
+            before.set_next(level, Some(node));
+            *before = node;
+        }
+        node.set_linked();
+        self.raise(height);
+        held
+    }
+}

@@ -1,0 +1,370 @@
+//! The index image: what an open takes from it instead of reading all records, and when it does not.
+
+#![allow(clippy::unwrap_used)] // A panic here is a failed test.
+
+use duramen::tuning::Phase;
+use duramen::{Batch, Durability, IndexKind, MediumKind, Meta, Options, Residence, Store};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+const NOW: u64 = 1_000_000;
+
+/// Every medium and index that an image is written on.
+fn configurations() -> Vec<Options> {
+    let media = [MediumKind::Shm, MediumKind::File];
+    let of_medium = |medium| {
+        [IndexKind::Hash, IndexKind::Ordered].map(|index| {
+            let mut options = Options {
+                medium,
+                index,
+                unit_bytes: Some(4096),
+                background: false,
+                clock: Some(Arc::new(|| NOW)),
+                // Each write of a file would wait for the disk.
+                durability: match medium {
+                    MediumKind::File => Durability::Interval(Duration::from_secs(3600)),
+                    _ => Durability::EveryWrite,
+                },
+                ..Options::default()
+            };
+            options.tuning.image_bytes_min = 0;
+            options.tuning.checkpoint_bytes_min = 10_000;
+            options
+        })
+    };
+    media.into_iter().flat_map(of_medium).collect()
+}
+
+fn for_each_store(test: impl Fn(&Options, &Path)) {
+    for options in configurations() {
+        eprintln!("configuration: {:?}, {}", options.medium, options.index);
+        let dir = match options.medium {
+            MediumKind::Shm => tempfile::tempdir_in("/dev/shm").unwrap(),
+            _ => tempfile::tempdir().unwrap(),
+        };
+        test(&options, &dir.path().join("store"));
+    }
+}
+
+fn key(number: u32) -> Vec<u8> {
+    // Of many lengths, so that some lowest keys of leaves are long.
+    format!("key {:0width$}", number.wrapping_mul(2_654_435_761), width = 10 + number as usize % 40)
+        .into_bytes()
+}
+
+/// Puts, overwrites, deletes, batches, and values that have expired or will.
+fn fill(store: &Store) {
+    for number in 0..6000 {
+        store.put(&key(number), &number.to_le_bytes().repeat(1 + number as usize % 30)).unwrap();
+    }
+    for number in (0..6000).step_by(7) {
+        store.put(&key(number), b"overwritten").unwrap();
+    }
+    for number in (0..6000).step_by(11) {
+        assert!(store.delete(&key(number)).unwrap());
+    }
+    for number in (0..6000).step_by(500) {
+        let meta = |expires_at| Meta { expires_at: Some(expires_at), ..Meta::default() };
+        store.put_with(&key(number + 1), b"gone", meta(NOW - 1)).unwrap();
+        store.put_with(&key(number + 2), b"there", meta(NOW + 1_000_000)).unwrap();
+        let mut batch = Batch::new();
+        batch.put(&key(number + 3), b"one of two").delete(&key(number + 4));
+        let _ = store.apply(&batch).unwrap();
+    }
+}
+
+fn contents(store: &Store) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut all = BTreeMap::new();
+    store.for_each(|value| assert!(all.insert(value.key().to_vec(), value.to_vec()).is_none())).unwrap();
+    for (key, value) in &all {
+        assert_eq!(&*store.get(key).unwrap().unwrap(), &value[..]);
+    }
+    all
+}
+
+/// The same of a store that was just opened: what has expired does not count any more.
+fn contents_at_open(store: &Store) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let all = contents(store);
+    assert_eq!(store.len(), all.len() as u64);
+    all
+}
+
+#[test]
+fn an_open_after_a_close_takes_the_index_from_the_image() {
+    for_each_store(|options, path| {
+        let store = options.open(path).unwrap();
+        fill(&store);
+        let wanted = contents(&store);
+        store.close().unwrap();
+
+        let all_read = Options { index_image: false, ..options.clone() };
+        let store = all_read.open(path).unwrap();
+        assert_eq!(store.recovery().imaged, 0);
+        let (read, counted) = (store.recovery().clone(), store.stats());
+        assert_eq!(contents_at_open(&store), wanted);
+        drop(store);
+        // That one wrote none.
+        assert_eq!(options.open(path).unwrap().recovery().imaged, 0);
+
+        for round in 0..3 {
+            let store = options.open(path).unwrap();
+            let (recovery, stats) = (store.recovery(), store.stats());
+            assert!(recovery.clean && recovery.image_refused.is_none() && !recovery.estimated);
+            // Tombstones have slots too.
+            assert!(recovery.imaged >= wanted.len() as u64 && recovery.imaged < read.records);
+            assert_eq!(recovery.records, recovery.imaged, "nothing was read");
+            assert_eq!(contents_at_open(&store), wanted, "round {round}");
+            assert_eq!((stats.dead_bytes, stats.used_bytes), (counted.dead_bytes, counted.used_bytes));
+        }
+    });
+}
+
+#[test]
+fn what_is_written_after_an_open_by_image_is_there_after_a_crash() {
+    for_each_store(|options, path| {
+        let store = options.open(path).unwrap();
+        fill(&store);
+        store.close().unwrap();
+        let store = options.open(path).unwrap();
+        assert!(store.recovery().imaged > 0);
+        for number in (0..6000).step_by(3) {
+            store.put(&key(number), b"after").unwrap();
+        }
+        for number in (0..6000).step_by(5) {
+            let _ = store.delete(&key(number)).unwrap();
+        }
+        for _ in 0..20 {
+            store.maintain().unwrap();
+        }
+        let wanted = contents(&store);
+        // As a process leaves it that is killed.
+        std::fs::copy(path, path.with_extension("killed")).unwrap();
+        let store = options.open(path.with_extension("killed")).unwrap();
+        assert_eq!(store.recovery().imaged, 0, "the image went when the store was opened");
+        assert_eq!(contents_at_open(&store), wanted);
+    });
+}
+
+#[test]
+fn after_a_crash_a_persistent_index_reads_what_came_after_the_checkpoint() {
+    for_each_store(|options, path| {
+        let options = &Options { residence: Residence::Persistent, ..options.clone() };
+        let store = options.open(path).unwrap();
+        fill(&store);
+        let all = store.stats().written_bytes;
+        store.maintain().unwrap();
+        for number in 10_000..10_050 {
+            store.put(&key(number), b"after").unwrap();
+        }
+        assert!(store.delete(&key(10_000)).unwrap());
+        let wanted = contents(&store);
+        for round in 0..3 {
+            let copy = path.with_extension(format!("killed-{round}"));
+            std::fs::copy(path, &copy).unwrap();
+            // Also when the open that used the image is killed itself.
+            let first = options.open(&copy).unwrap();
+            std::fs::copy(&copy, path.with_extension("again")).unwrap();
+            drop(first);
+            let store = options.open(path.with_extension("again")).unwrap();
+            let recovery = store.recovery();
+            assert!(!recovery.clean && recovery.image_refused.is_none());
+            assert!(recovery.imaged > 4000 && recovery.records - recovery.imaged < 2500, "{recovery:?}");
+            assert_eq!(contents_at_open(&store), wanted);
+            // And all records say the same.
+            let all_read = Options { index_image: false, ..options.clone() };
+            std::fs::copy(path, &copy).unwrap();
+            assert_eq!(contents_at_open(&all_read.open(&copy).unwrap()), wanted);
+        }
+        assert!(store.stats().written_bytes > all);
+    });
+}
+
+#[test]
+fn another_kind_of_index_reads_all_records() {
+    for_each_store(|options, path| {
+        let store = options.open(path).unwrap();
+        fill(&store);
+        let wanted = contents(&store);
+        store.close().unwrap();
+        let index = match options.index {
+            IndexKind::Hash => IndexKind::Ordered,
+            IndexKind::Ordered => IndexKind::Hash,
+        };
+        let store = Options { index, ..options.clone() }.open(path).unwrap();
+        assert_eq!((store.recovery().imaged, &store.recovery().image_refused), (0, &None));
+        assert_eq!(contents_at_open(&store), wanted);
+    });
+}
+
+#[test]
+fn a_damaged_image_is_refused_and_all_records_are_read() {
+    for_each_store(|options, path| {
+        let store = options.open(path).unwrap();
+        fill(&store);
+        let wanted = contents(&store);
+        store.close().unwrap();
+        let bytes = std::fs::read(path).unwrap();
+        let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
+        // In the superblock: where the root lies. In the root: counts, and then the first page.
+        let root = word(96);
+        assert_eq!(&bytes[root..root + 8], b"DURIMAGE");
+        let count = |at: usize| word(root + at) & 0xffff_ffff;
+        let page = word(root + 48 + 8 * count(32) + 32 * count(36) + 8);
+        for (at, part) in [(root + 20, "root"), (page + 10, "page")] {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 4;
+            std::fs::write(path, damaged).unwrap();
+            let store = options.open(path).unwrap();
+            let refused = store.recovery().image_refused.clone().unwrap();
+            assert!(refused.contains(part) && refused.contains("checksum"), "{refused}");
+            assert_eq!(contents_at_open(&store), wanted);
+        }
+    });
+}
+
+#[test]
+fn damage_that_an_open_by_image_did_not_read_is_found_in_the_background() {
+    for_each_store(|options, path| {
+        let store = options.open(path).unwrap();
+        fill(&store);
+        store.put(b"the damaged one", &[0x77; 600]).unwrap();
+        store.close().unwrap();
+        let mut bytes = std::fs::read(path).unwrap();
+        let at = bytes.windows(600).position(|window| window == [0x77; 600]).unwrap();
+        bytes[at + 300] = 0;
+        std::fs::write(path, bytes).unwrap();
+        let store = options.open(path).unwrap();
+        assert!(store.recovery().imaged > 0);
+        assert_eq!(store.stats().damaged_blocks, 0);
+        for _ in 0..100 {
+            store.maintain().unwrap();
+        }
+        assert_eq!(store.stats().damaged_blocks, 1);
+    });
+}
+
+#[test]
+fn a_store_that_is_full_gives_up_its_image() {
+    for_each_store(|options, path| {
+        let options = Options { residence: Residence::Persistent, len_max: 1 << 20, ..options.clone() };
+        let store = options.open(path).unwrap();
+        let mut put = 0;
+        while store.put(&key(put), &[1; 200]).is_ok() {
+            put += 1;
+            if put % 100 == 0 {
+                store.maintain().unwrap();
+            }
+        }
+        // Whatever a checkpoint took came back before the store said that it is full.
+        let stats = store.stats();
+        assert!(stats.live_bytes * 10 > stats.used_bytes * 9, "{stats:?}");
+        drop(store);
+        let store = options.open(path).unwrap();
+        assert_eq!(store.len(), u64::from(put));
+    });
+}
+
+#[test]
+fn nothing_is_written_where_only_commits_count() {
+    for_each_store(|options, path| {
+        let options =
+            Options { durability: Durability::Manual, residence: Residence::Persistent, ..options.clone() };
+        let store = options.open(path).unwrap();
+        fill(&store);
+        store.maintain().unwrap();
+        drop(store);
+        let store = options.open(path).unwrap();
+        assert!(store.is_empty());
+        assert_eq!(store.recovery().imaged, 0);
+        fill(&store);
+        store.commit().unwrap();
+        let wanted = contents(&store);
+        drop(store);
+        let store = options.open(path).unwrap();
+        assert!(store.recovery().imaged > 0);
+        assert_eq!(contents_at_open(&store), wanted);
+    });
+}
+
+/// What a slot no longer counts must not be forgotten: an old record of a deleted key, in a block that the image kept.
+#[test]
+fn a_key_that_is_deleted_after_a_checkpoint_and_a_crash_stays_deleted() {
+    for_each_store(|options, path| {
+        let mut options =
+            Options { residence: Residence::Persistent, compaction_dead_percent: 5, ..options.clone() };
+        options.tuning.compaction_bytes_min = Some(0);
+        let store = options.open(path).unwrap();
+        let mut writer = store.writer().unwrap();
+        let big = |name: &str, store: &mut duramen::Writer| store.put(name.as_bytes(), &[1; 3500]).unwrap();
+        // A block with an old record of the key that is not worth compacting, and an open one with the new record.
+        writer.put(b"key", b"old").unwrap();
+        big("stays 1", &mut writer);
+        big("stays 2", &mut writer);
+        big("goes 1", &mut writer);
+        writer.put(b"key", b"new").unwrap();
+        store.maintain().unwrap();
+        let killed = path.with_extension("killed");
+        std::fs::copy(path, &killed).unwrap();
+        drop((writer, store));
+
+        let store = options.open(&killed).unwrap();
+        assert!(store.recovery().imaged > 0, "{:?}", store.recovery());
+        let mut writer = store.writer().unwrap();
+        assert!(writer.delete(b"key").unwrap());
+        // Now the blocks of the new record and of the tombstone are compacted, again and again.
+        for round in 0..20 {
+            for name in ["goes 1", "goes 2", "goes 3"] {
+                big(name, &mut writer);
+            }
+            store.maintain().unwrap();
+            assert!(store.get(b"key").unwrap().is_none(), "round {round}");
+        }
+        std::fs::copy(&killed, path).unwrap();
+        drop((writer, store));
+        let store = Options { index_image: false, ..options }.open(path).unwrap();
+        assert!(store.get(b"key").unwrap().is_none(), "it came back");
+    });
+}
+
+/// Pages of a checkpoint do not know of what is written while they are; nor may the blocks count that were sealed meanwhile.
+#[test]
+fn what_is_written_while_a_checkpoint_is_made_is_there_after_a_crash() {
+    for_each_store(|options, path| {
+        let during: Arc<Mutex<Option<Store>>> = Arc::default();
+        let mut options = Options { residence: Residence::Persistent, ..options.clone() };
+        let store_in = Arc::clone(&during);
+        options.tuning.on_phase = Some(Arc::new(move |phase, begins| {
+            // Once: it is taken out.
+            let store = store_in.try_lock().ok().filter(|_| begins && phase == Phase::ImageRoot);
+            if let Some(store) = store.and_then(|mut store| store.take()) {
+                let mut writer = store.writer().unwrap();
+                for number in 0..200 {
+                    writer.put(&key(number), &[2; 100]).unwrap();
+                }
+                assert!(writer.delete(&key(200)).unwrap());
+            }
+        }));
+        let store = options.open(path).unwrap();
+        for number in 0..300 {
+            store.put(&key(number), &[1; 100]).unwrap();
+        }
+        *during.lock().unwrap() = Some(store.clone());
+        store.maintain().unwrap();
+        assert!(during.lock().unwrap().is_none(), "a checkpoint was made");
+        let killed = path.with_extension("killed");
+        std::fs::copy(path, &killed).unwrap();
+        options.tuning.on_phase = None;
+        let store = options.open(&killed).unwrap();
+        assert!(store.recovery().imaged > 0);
+        for number in 0..300 {
+            let wanted = match number {
+                0..200 => Some(vec![2; 100]),
+                200 => None,
+                _ => Some(vec![1; 100]),
+            };
+            assert_eq!(store.get(&key(number)).unwrap().map(|value| value.to_vec()), wanted, "{number}");
+        }
+    });
+}
