@@ -13,6 +13,9 @@
 //!    are counted to its end, at most [`SLOT_MS`] later. When the engine sweeps it is of no matter.
 //! 2. Adding to a slot that has passed changes nothing, so a commit that overtakes an expiry is harmless.
 //!
+//! Counts are kept over a clean close ([`Counts::encode`]): number of databases (1 byte), for each of them its keys without
+//! expiry time (8 bytes), then for each slot: database (1), slot (8), the exact times (4 times 2), the rest (8).
+//!
 //! A clock that is set forward and back again makes keys that expire in between uncounted until then.
 //! Redis counts expired keys until it happens to sweep them; these counts are never behind it.
 
@@ -26,6 +29,9 @@ const SLOT_MS_BITS: u32 = 6;
 const SLOT_MS: u64 = 1 << SLOT_MS_BITS;
 // As many as make a slot 16 bytes.
 const EXACT_TIMES: usize = 4;
+const SLOT_BYTES: usize = 1 + 8 + 2 * EXACT_TIMES + 8;
+// More are not kept: they would make a large value, and are counted again quickly compared with what is in them.
+const SLOTS_KEPT_MAX: usize = 1 << 20;
 
 /// Whether and until when a key lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,6 +189,55 @@ impl Counts {
         }
     }
 
+    /// All of it, to be kept; `None` when that is too much.
+    pub(crate) fn encode(&self) -> Option<Vec<u8>> {
+        let all = self.volatile.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if all.iter().map(|volatile| volatile.slots.len()).sum::<usize>() > SLOTS_KEPT_MAX {
+            return None;
+        }
+        let mut bytes = vec![all.len() as u8];
+        for count in self.persistent.iter().take(all.len()) {
+            bytes.extend_from_slice(&count.load(Ordering::Relaxed).to_le_bytes());
+        }
+        for (db, volatile) in all.iter().enumerate() {
+            for (time, slot) in &volatile.slots {
+                bytes.push(db as u8);
+                bytes.extend_from_slice(&time.to_le_bytes());
+                for exact in &slot.exact {
+                    bytes.extend_from_slice(&[exact.millis, exact.count.cast_unsigned()]);
+                }
+                bytes.extend_from_slice(&slot.rest.to_le_bytes());
+            }
+        }
+        Some(bytes)
+    }
+
+    /// What [`Counts::encode`] gave, for as many databases; `None` for anything else.
+    pub(crate) fn decode(bytes: &[u8], databases: u8) -> Option<Self> {
+        let (&kept, rest) = bytes.split_first()?;
+        let (persistent, slots) = rest.split_at_checked(usize::from(kept) * 8)?;
+        if kept != databases || !slots.len().is_multiple_of(SLOT_BYTES) {
+            return None;
+        }
+        let word = |bytes: &[u8]| bytes.first_chunk().map_or(0, |word| i64::from_le_bytes(*word));
+        let counts = Self::new(databases);
+        for (count, bytes) in counts.persistent.iter().zip(persistent.chunks_exact(8)) {
+            count.store(word(bytes), Ordering::Relaxed);
+        }
+        let mut all = counts.volatile.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        for bytes in slots.chunks_exact(SLOT_BYTES) {
+            let volatile = all.get_mut(usize::from(bytes[0]))?;
+            let mut slot = Slot { rest: word(&bytes[9 + 2 * EXACT_TIMES..]), ..Slot::default() };
+            for (exact, pair) in slot.exact.iter_mut().zip(bytes[9..].chunks_exact(2)) {
+                *exact = Exact { millis: pair[0], count: pair[1].cast_signed() };
+            }
+            volatile.sum += slot.sum();
+            volatile.slots.insert(word(&bytes[1..]).cast_unsigned(), slot);
+        }
+        drop(all);
+        Some(counts)
+    }
+
     /// Keys in `db` at `now`, as far as this worker counted them.
     pub(crate) fn read(&self, db: u8, now: u64) -> Sum {
         let persistent = self.persistent.get(usize::from(db)).map_or(0, |n| n.load(Ordering::Relaxed));
@@ -284,6 +339,28 @@ mod tests {
         counts.absorb(&other);
         assert_eq!(read(&counts, 0, 6_499), (0, 100));
         assert_eq!(read(&counts, 0, 6_700), (0, 0));
+    }
+
+    #[test]
+    fn what_is_kept_reads_back_and_nothing_else_does() {
+        let counts = Counts::new(3);
+        change(&counts, 0, Life::Absent, Life::Persistent);
+        change(&counts, 2, Life::Persistent, Life::Absent);
+        for time in [5_000, 5_001, 5_001, 70_000] {
+            change(&counts, 1, Life::Absent, Life::Until(time));
+        }
+        (0..300).for_each(|_| change(&counts, 2, Life::Absent, Life::Until(9_000)));
+        let bytes = counts.encode().unwrap();
+        let kept = Counts::decode(&bytes, 3).unwrap();
+        for now in [0, 5_000, 5_001, 8_999, 9_000, 69_999, 70_000] {
+            for db in 0..3 {
+                assert_eq!(read(&kept, db, now), read(&counts, db, now), "database {db} at {now}");
+            }
+        }
+        assert!(Counts::decode(&bytes, 4).is_none());
+        for len in [0, 1, 24, bytes.len() - 1] {
+            assert!(Counts::decode(&bytes[..len], 3).is_none(), "{len} bytes");
+        }
     }
 
     #[test]

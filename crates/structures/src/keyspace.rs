@@ -23,6 +23,8 @@ pub const KEY_BYTES_MAX: usize = duramen::KEY_BYTES_MAX - 1;
 /// fetched are still in the nearest cache when they are used.
 pub const AHEAD_MAX: usize = 16;
 
+// Where counts are kept over a close: no user key. 4 bytes of the incarnation that kept them, and the counts.
+const COUNTS_KEY: &[u8] = &[u8::MAX, b'c', b'o', b'u', b'n', b't', b's'];
 // Entries looked at per call of the engine's scan when all keys are wanted.
 const SCAN_ENTRIES: usize = 1024;
 // 65,536 deletes are about 4 MB of batch: small enough to hold, large enough for every test database.
@@ -52,10 +54,43 @@ pub struct KeyCount {
 }
 
 impl Keyspace {
-    /// Opens the keyspace in `store`, with `databases` (1 to [`DATABASES_MAX`]) databases. Visits every
-    /// record once, to count the keys.
+    /// Opens the keyspace in `store`, with `databases` (1 to [`DATABASES_MAX`]) databases. Where the counts were not kept
+    /// when it was closed ([`Keyspace::keep_counts`]), it visits every record once to count the keys.
     pub fn open(store: Store, databases: u8) -> Result<Self> {
         let databases = databases.clamp(1, DATABASES_MAX);
+        let found = match Self::kept_counts(&store, databases)? {
+            Some(kept) => kept,
+            None => Self::count_all(&store, databases)?,
+        };
+        let counts = Mutex::new(vec![Arc::new(found)]);
+        Ok(Self { shared: Arc::new(Shared { store, databases, counts }) })
+    }
+
+    /// The counts that the last close kept, if nobody has opened the store since. What was kept goes: it is true only now.
+    fn kept_counts(store: &Store, databases: u8) -> Result<Option<Counts>> {
+        let recovery = store.recovery();
+        let Some(kept) = store.get(COUNTS_KEY)?.map(|value| value.to_vec()) else { return Ok(None) };
+        store.delete(COUNTS_KEY)?;
+        let Some((incarnation, counts)) = kept.split_first_chunk() else { return Ok(None) };
+        let is_last =
+            recovery.clean && u32::from_le_bytes(*incarnation).checked_add(1) == Some(recovery.incarnation);
+        Ok(if is_last { Counts::decode(counts, databases) } else { None })
+    }
+
+    /// Keeps the counts in the store, so that the next open need not count. The last thing to do before the store is
+    /// closed: whatever is written later is not counted then.
+    pub fn keep_counts(&self) -> Result<()> {
+        let all = Counts::new(self.shared.databases);
+        for share in self.shared.counts.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            all.absorb(share);
+        }
+        let Some(counts) = all.encode() else { return Ok(()) };
+        let mut kept = self.shared.store.recovery().incarnation.to_le_bytes().to_vec();
+        kept.extend_from_slice(&counts);
+        Ok(self.shared.store.put(COUNTS_KEY, &kept)?)
+    }
+
+    fn count_all(store: &Store, databases: u8) -> Result<Counts> {
         let found = Counts::new(databases);
         let mut cursor = 0;
         loop {
@@ -68,11 +103,9 @@ impl Keyspace {
                 }
             })?;
             if cursor == 0 {
-                break;
+                return Ok(found);
             }
         }
-        let counts = Mutex::new(vec![Arc::new(found)]);
-        Ok(Self { shared: Arc::new(Shared { store, databases, counts }) })
     }
 
     /// A worker for the calling thread.

@@ -165,6 +165,10 @@ impl Started {
         }
         // Nobody else has the server now, so this closes the last handle of the store.
         let store = self.server.keyspace.store().clone();
+        if failed.is_none() {
+            // Without them the next start counts the keys.
+            let _ = self.server.keyspace.keep_counts();
+        }
         drop(self.server);
         // With `manual` durability nothing else would: a clean shutdown is one of the commits that were asked for.
         let closed = store.commit().and_then(|()| store.close());
@@ -183,6 +187,10 @@ impl Started {
             format!("  medium: {}", store.describe()),
             format!("  durability: {}", value::durability_text(config.durability)),
         ];
+        let refused = store.recovery().image_refused.iter();
+        lines.extend(
+            refused.map(|why| format!("  note: the index image was not used, all records were read: {why}")),
+        );
         lines.extend(store.advice().map(|advice| format!("  advice: {advice}")));
         lines.extend(config.notices.iter().map(|notice| format!("  note: {notice}")));
         let names: Vec<_> = self.listeners.iter().map(Listener::name).collect();
@@ -205,6 +213,7 @@ fn open_store(config: &Config) -> Result<Keyspace, Error> {
         durability: config.durability,
         index: config.index,
         index_cache_slots: config.index_cache_slots,
+        residence: config.residence,
         recovery_threads: config.recovery_threads,
         compaction_bytes_per_second: config.compaction_rate,
         compaction_dead_percent: config.compaction_dead_percent,
