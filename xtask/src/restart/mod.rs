@@ -101,6 +101,9 @@ pub fn run(repository: &Path, settings: &Settings) -> Result<bool> {
                         println!("{}", table::head());
                     }
                     println!("{}", row.line());
+                    if row.wrong > 0 {
+                        println!("{} of the values compared in these starts were wrong", row.wrong);
+                    }
                     rows.push(row);
                 }
             }
