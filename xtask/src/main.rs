@@ -11,6 +11,7 @@
 //! | `sanitize` | no data race and no misuse of memory under stress |
 //! | `stress` | many threads, every read verified, for as long as wanted |
 //! | `bench-peers` | nothing: it measures Duramen beside other engines |
+//! | `restart` | what was acknowledged is there after each start, and it says how soon |
 //! | `bench-mem-check` | `duramen bench mem` agrees with independent tools on the same range |
 //! | `torture` | what was acknowledged survives SIGKILL, and nothing else comes back |
 //! | `power-cut` | the same when a machine with a real DAX device, DAX file system or disk loses its power |
@@ -26,6 +27,7 @@ mod digest;
 mod failure;
 mod power_cut;
 mod random;
+mod restart;
 mod server;
 mod side_by_side;
 mod tidy;
@@ -192,6 +194,41 @@ enum Check {
         #[arg(long, default_value_t = 9)]
         minutes: u64,
     },
+    /// Measures how long duramen serve takes from its start to the first answer, after a clean end and after SIGKILL
+    ///
+    /// Large stores are loaded sooner by an optimised program: cargo run --release -p xtask -- restart
+    Restart {
+        /// Records of 16 and 100 bytes, several with commas
+        #[arg(long, default_value = "100000,1000000", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+        keys: Vec<u64>,
+        /// How keys are found: hash or ordered, several with commas
+        #[arg(long, default_value = "hash,ordered", value_delimiter = ',')]
+        index: Vec<duramen::IndexKind>,
+        /// Where stores lie, several with commas
+        #[arg(long, value_enum, default_value = "shm,file", value_delimiter = ',')]
+        medium: Vec<restart::Medium>,
+        /// Where stores on files are made, and removed [default: the directory for temporary files]
+        #[arg(long, value_name = "PATH")]
+        directory: Option<PathBuf>,
+        /// Measured starts of each kind
+        #[arg(long, default_value_t = 3)]
+        starts: usize,
+        /// Drops a file's pages from the page cache before each start
+        #[arg(long)]
+        cold: bool,
+        /// Repeats the keys of an earlier run
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Write what was found as JSON
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+        /// The duramen program [default: built now, optimised]
+        #[arg(long, value_name = "PATH")]
+        duramen: Option<PathBuf>,
+        /// Further arguments of duramen serve, behind --
+        #[arg(last = true)]
+        arguments: Vec<String>,
+    },
     /// Compares duramen bench mem with independent tools in turns; a quiet machine is needed
     #[command(name = "bench-mem-check")]
     MemoryFigures {
@@ -261,6 +298,21 @@ fn run(check: Check) -> Result<bool> {
         }
         Check::Stress { seed, minutes } => checking::stress(&repository(), seed, minutes),
         Check::BenchPeers { arguments } => bench_peers(&arguments),
+        Check::Restart { keys, index, medium, directory, starts, cold, seed, json, duramen, arguments } => {
+            let settings = restart::Settings {
+                keys,
+                indexes: index,
+                media: medium,
+                directory,
+                starts,
+                cold,
+                seed,
+                json,
+                duramen,
+                arguments,
+            };
+            restart::run(&repository(), &settings)
+        }
         Check::MemoryFigures { rounds, mebibytes, seconds, duramen } => {
             let settings = bench_mem_check::Settings { rounds, mebibytes, seconds, duramen };
             bench_mem_check::run(&repository(), &settings)

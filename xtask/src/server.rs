@@ -221,6 +221,30 @@ pub fn duramen_program(given: Option<PathBuf>) -> Result<PathBuf> {
     Ok(profile.join("duramen"))
 }
 
+/// The `duramen` program for measuring: the one given, or the one built now with optimisation.
+pub fn release_program(repository: &Path, given: Option<PathBuf>) -> Result<PathBuf> {
+    if let Some(path) = given {
+        return Ok(path);
+    }
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let built = Command::new(cargo)
+        .current_dir(repository)
+        .args(["build", "--release", "--package", "duramen-cli"])
+        .arg("--message-format=json-render-diagnostics")
+        .stderr(Stdio::inherit())
+        .output()
+        .attempt(|| "run cargo build --release --package duramen-cli".to_owned())?;
+    if !built.status.success() {
+        return Err(Failure::new("cannot build the duramen program: cargo build --release failed"));
+    }
+    let text = String::from_utf8_lossy(&built.stdout);
+    let executable = text.lines().rev().find_map(|line| {
+        let (_, rest) = line.split_once("\"executable\":\"")?;
+        Some(PathBuf::from(rest.split('"').next()?))
+    });
+    executable.ok_or_else(|| Failure::new("cargo built no program duramen"))
+}
+
 /// A program of `PATH`, by name.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     let paths = std::env::var_os("PATH")?;

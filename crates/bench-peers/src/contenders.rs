@@ -9,7 +9,7 @@ use crate::red::Red;
 use crate::rocks::Rocks;
 use duramen_bench_kv::contender::{Contender, Held, Opened};
 use duramen_bench_kv::place::Place;
-use duramen_bench_kv::{Durability, MediumKind, Options, Result};
+use duramen_bench_kv::{Durability, IndexKind, MediumKind, Options, Result};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -19,17 +19,32 @@ pub struct Peer {
     level: Level,
     durability: &'static str,
     directory: PathBuf,
+    /// Of Duramen: the index, and whether values may change in place.
+    index: IndexKind,
+    updatable: bool,
 }
 
 impl Peer {
-    /// `name` at `level` in `directory`, which exists; `None` where the engine has no such level.
-    pub fn new(name: Name, level: Level, directory: &Path) -> Option<Self> {
-        Some(Self { name, level, durability: name.durability(level)?, directory: directory.to_owned() })
+    /// `name` at `level` in `directory`, which exists; `None` where the engine has no such level. Duramen is opened with
+    /// `index`, and its values are `updatable` or not.
+    pub fn new(
+        name: Name,
+        level: Level,
+        directory: &Path,
+        index: IndexKind,
+        updatable: bool,
+    ) -> Option<Self> {
+        let durability = name.durability(level)?;
+        Some(Self { name, level, durability, directory: directory.to_owned(), index, updatable })
     }
 
     /// Whether its scans are in the order of keys.
     pub fn is_ordered(&self) -> bool {
-        !matches!(self.name, Name::Duramen | Name::Papaya)
+        match self.name {
+            Name::Duramen => self.index == IndexKind::Ordered,
+            Name::Papaya => false,
+            Name::RocksDb | Name::Lmdb | Name::Redb | Name::Fjall => true,
+        }
     }
 
     fn duramen(&self) -> Place {
@@ -41,7 +56,7 @@ impl Peer {
         let medium = if self.level == Level::None { MediumKind::Volatile } else { MediumKind::Auto };
         Place {
             path: self.directory.join("duramen"),
-            options: Options { durability, medium, ..Options::default() },
+            options: Options { durability, medium, index: self.index, ..Options::default() },
         }
     }
 }
@@ -67,7 +82,7 @@ impl Contender for Peer {
     fn open(&self) -> Result<Box<dyn Opened + '_>> {
         let path = self.directory.join(self.name.text());
         Ok(match self.name {
-            Name::Duramen => Box::new(self.duramen().fresh(true)?),
+            Name::Duramen => Box::new(self.duramen().fresh(self.updatable)?),
             Name::RocksDb => held(Rocks::open(&path, self.level)?, "RocksDB 7.8", |engine| &engine.directory),
             Name::Lmdb => {
                 held(Lmdb::open(&path, self.level)?, "LMDB through heed 0.22", |engine| &engine.directory)

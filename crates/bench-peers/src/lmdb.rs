@@ -77,7 +77,9 @@ impl Session for &Lmdb {
 
     fn scan(&mut self, key: &[u8], count: usize, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize> {
         let transaction = failed("lmdb", self.env.read_txn())?;
-        let from: (Bound<&[u8]>, Bound<&[u8]>) = (Bound::Included(key), Bound::Unbounded);
+        // It has no empty keys, and takes none as a bound.
+        let first = if key.is_empty() { Bound::Unbounded } else { Bound::Included(key) };
+        let from: (Bound<&[u8]>, Bound<&[u8]>) = (first, Bound::Unbounded);
         let mut seen = 0;
         for entry in failed("lmdb", self.database.range(&transaction, &from))?.take(count) {
             let (key, value) = failed("lmdb", entry)?;

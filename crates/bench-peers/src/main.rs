@@ -7,7 +7,8 @@ use clap::Parser;
 use duramen_bench_kv::contender::Contender;
 use duramen_bench_kv::suite::{self, redistributed};
 use duramen_bench_kv::{
-    Clock, Distribution, Failure, Latency, Op, Options, Pace, Result, Shape, Watch, Workload, reporting,
+    Clock, Distribution, Failure, IndexKind, Latency, Op, Options, Pace, Result, Shape, Watch, Workload,
+    reporting,
 };
 use duramen_bench_peers::contenders::Peer;
 use duramen_bench_peers::{Level, Name};
@@ -34,6 +35,9 @@ struct Args {
     /// Engines, several with commas [default: all that have the durability]
     #[arg(long, value_delimiter = ',')]
     engines: Vec<Name>,
+    /// Duramen's index: hash or ordered [default: ordered where entries are visited in their order, else hash]
+    #[arg(long)]
+    index: Option<IndexKind>,
     /// Records [default: 1 million; 20 thousand for every-write, where each waits for the device]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=u32::MAX as u64))]
     keys: Option<u64>,
@@ -102,10 +106,13 @@ fn measure(args: &Args) -> Result<()> {
         bounds: None,
         check_all: false,
     };
-    let scans = settings.workloads.iter().any(|workload| workload.has(Op::Scan));
+    let scans = settings.workloads.iter().any(Workload::visits);
+    let index = args.index.unwrap_or(if scans { IndexKind::Ordered } else { IndexKind::Hash });
+    // What an update in place costs a reader is paid only where there are any.
+    let updatable = settings.workloads.iter().any(|workload| workload.has(Op::Update));
     let asked = if args.engines.is_empty() { Name::ALL.to_vec() } else { args.engines.clone() };
-    let peers: Vec<Peer> =
-        asked.iter().filter_map(|name| Peer::new(*name, args.durability, &args.path)).collect();
+    let peer = |name: &Name| Peer::new(*name, args.durability, &args.path, index, updatable);
+    let peers: Vec<Peer> = asked.iter().filter_map(peer).collect();
     if let Some(name) = args.engines.iter().find(|name| name.durability(args.durability).is_none()) {
         let text = format!(
             "{} has no durability {}: it would be compared with what it is not",
@@ -116,7 +123,8 @@ fn measure(args: &Args) -> Result<()> {
     }
     if let (true, Some(name)) = (scans, peers.iter().find(|peer| !peer.is_ordered()).map(Contender::name)) {
         let text = format!(
-            "{name} scans in the order of a hash: leave the scans out, or name ordered --engines only"
+            "{name} scans in the order of a hash: leave the scans out, name ordered --engines only, or leave out \
+             --index hash"
         );
         return Err(Failure::usage(text));
     }

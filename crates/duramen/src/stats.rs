@@ -35,6 +35,10 @@ pub struct Stats {
     pub index_cache_hits: u64,
     /// Point lookups for which it had to descend.
     pub index_cache_misses: u64,
+    /// How often a writer found a key's lock of the ordered index taken, and waited.
+    pub index_key_waits: u64,
+    /// How often it found a leaf's lock taken.
+    pub index_leaf_waits: u64,
     /// Writers, the store's own included.
     pub writers: u64,
     /// Bytes of records appended since the store was opened.
@@ -86,6 +90,8 @@ impl Stats {
             index_merges: index.merges,
             index_cache_hits: index.cache_hits,
             index_cache_misses: index.cache_misses,
+            index_key_waits: index.key_waits,
+            index_leaf_waits: index.leaf_waits,
             writers: totals.writers,
             written_bytes: totals.written_bytes,
             compactions: compaction.rounds.load(Relaxed),

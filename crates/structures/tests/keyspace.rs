@@ -2,43 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
 
+mod support;
+
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use duramen::{MediumKind, Meta, Options, Store};
-use duramen_structures::{
-    Error, Found, KEY_BYTES_MAX, KeyCount, Keyspace, Outcome, Txn, Worker, string_until,
-};
-use tempfile::TempDir;
-
-fn store(medium: MediumKind, dir: &TempDir) -> Store {
-    Options { medium, ..Options::default() }.open(dir.path().join("store")).unwrap()
-}
-
-fn keyspace() -> (TempDir, Keyspace) {
-    let dir = tempfile::tempdir().unwrap();
-    let keyspace = Keyspace::open(store(MediumKind::Volatile, &dir), 16).unwrap();
-    (dir, keyspace)
-}
-
-fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64
-}
-
-/// Runs `commands` until it commits, as a dispatcher does.
-fn run<T>(worker: &mut Worker, mut commands: impl FnMut(&mut Txn<'_>) -> T) -> T {
-    loop {
-        let mut txn = worker.begin(now());
-        let result = commands(&mut txn);
-        if txn.commit().unwrap() == Outcome::Committed {
-            return result;
-        }
-    }
-}
-
-fn text(found: Option<Found<'_>>) -> Option<String> {
-    found.map(|found| String::from_utf8(found.to_vec()).unwrap())
-}
+use duramen::{MediumKind, Meta, Options};
+use duramen_structures::{Error, KEY_BYTES_MAX, KeyCount, Keyspace, Outcome, Txn, Worker, string_until};
+use support::{keyspace, now, run, store, text};
 
 fn get(worker: &mut Worker, db: u8, key: &str) -> Option<String> {
     run(worker, |txn| text(txn.get(db, key.as_bytes()).unwrap()))
@@ -72,7 +42,7 @@ fn all_keys(txn: &mut Txn<'_>, db: u8, keys: &mut Vec<String>) {
 
 #[test]
 fn databases_do_not_see_each_other() {
-    let (_dir, keyspace) = keyspace();
+    let (_dir, keyspace) = keyspace(MediumKind::Volatile);
     let mut worker = keyspace.worker().unwrap();
     put(&mut worker, 0, "k", "zero");
     put(&mut worker, 1, "k", "one");
@@ -85,7 +55,7 @@ fn databases_do_not_see_each_other() {
 
 #[test]
 fn a_transaction_sees_its_own_writes_and_nobody_else_does_before_commit() {
-    let (_dir, keyspace) = keyspace();
+    let (_dir, keyspace) = keyspace(MediumKind::Volatile);
     let (mut one, mut other) = (keyspace.worker().unwrap(), keyspace.worker().unwrap());
     put(&mut one, 0, "old", "1");
     put(&mut one, 0, "gone", "1");
@@ -110,7 +80,7 @@ fn a_transaction_sees_its_own_writes_and_nobody_else_does_before_commit() {
 
 #[test]
 fn a_dropped_transaction_leaves_no_trace() {
-    let (_dir, keyspace) = keyspace();
+    let (_dir, keyspace) = keyspace(MediumKind::Volatile);
     let mut worker = keyspace.worker().unwrap();
     let mut txn = worker.begin(now());
     txn.put(0, b"k", b"v").unwrap();
@@ -121,7 +91,7 @@ fn a_dropped_transaction_leaves_no_trace() {
 
 #[test]
 fn what_was_read_and_then_changed_is_a_conflict() {
-    let (_dir, keyspace) = keyspace();
+    let (_dir, keyspace) = keyspace(MediumKind::Volatile);
     let (mut one, mut other) = (keyspace.worker().unwrap(), keyspace.worker().unwrap());
     put(&mut one, 0, "a", "1");
     // One key read and written: a compare-and-swap.
@@ -159,7 +129,7 @@ fn what_was_read_and_then_changed_is_a_conflict() {
 
 #[test]
 fn a_write_that_read_nothing_holds_over_whatever_is_there() {
-    let (_dir, keyspace) = keyspace();
+    let (_dir, keyspace) = keyspace(MediumKind::Volatile);
     let (mut one, mut other) = (keyspace.worker().unwrap(), keyspace.worker().unwrap());
     let mut txn = one.begin(now());
     txn.put(0, b"a", b"mine").unwrap();
@@ -171,7 +141,7 @@ fn a_write_that_read_nothing_holds_over_whatever_is_there() {
 
 #[test]
 fn a_watched_key_that_changed_is_told() {
-    let (_dir, keyspace) = keyspace();
+    let (_dir, keyspace) = keyspace(MediumKind::Volatile);
     let (mut one, mut other) = (keyspace.worker().unwrap(), keyspace.worker().unwrap());
     put(&mut one, 0, "a", "1");
     let watch =
@@ -200,7 +170,7 @@ fn a_watched_key_that_changed_is_told() {
 
 #[test]
 fn an_expired_value_is_absent() {
-    let (_dir, keyspace) = keyspace();
+    let (_dir, keyspace) = keyspace(MediumKind::Volatile);
     let mut worker = keyspace.worker().unwrap();
     let end = now() + 60_000;
     run(&mut worker, |txn| txn.put_with(0, b"k", b"v", string_until(Some(end))).unwrap());
@@ -222,7 +192,7 @@ fn an_expired_value_is_absent() {
 
 #[test]
 fn copies_keep_the_expiry_time_and_may_cross_databases() {
-    let (_dir, keyspace) = keyspace();
+    let (_dir, keyspace) = keyspace(MediumKind::Volatile);
     let mut worker = keyspace.worker().unwrap();
     let end = now() + 60_000;
     run(&mut worker, |txn| {
@@ -241,7 +211,7 @@ fn copies_keep_the_expiry_time_and_may_cross_databases() {
 
 #[test]
 fn another_type_is_an_error_to_string_commands() {
-    let (_dir, keyspace) = keyspace();
+    let (_dir, keyspace) = keyspace(MediumKind::Volatile);
     let mut worker = keyspace.worker().unwrap();
     run(&mut worker, |txn| txn.put_with(0, b"k", b"v", Meta { tag: 9, ..Meta::default() }).unwrap());
     run(&mut worker, |txn| assert!(matches!(txn.get_string(0, b"k"), Err(Error::WrongType))));
@@ -249,7 +219,7 @@ fn another_type_is_an_error_to_string_commands() {
 
 #[test]
 fn a_key_that_is_too_long_is_absent_and_cannot_be_written() {
-    let (_dir, keyspace) = keyspace();
+    let (_dir, keyspace) = keyspace(MediumKind::Volatile);
     let mut worker = keyspace.worker().unwrap();
     let (longest, longer) = (vec![b'k'; KEY_BYTES_MAX], vec![b'k'; KEY_BYTES_MAX + 1]);
     run(&mut worker, |txn| txn.put(0, &longest, b"v").unwrap());
@@ -292,7 +262,7 @@ fn counts_are_those_of_the_keys_also_after_reopening() {
 
 #[test]
 fn a_group_is_counted_by_others_once_it_is_settled() {
-    let (_dir, keyspace) = keyspace();
+    let (_dir, keyspace) = keyspace(MediumKind::Volatile);
     let mut worker = keyspace.worker().unwrap();
     worker.group();
     put(&mut worker, 0, "k", "v");
@@ -308,7 +278,7 @@ fn a_group_is_counted_by_others_once_it_is_settled() {
 
 #[test]
 fn flushing_empties_one_database() {
-    let (_dir, keyspace) = keyspace();
+    let (_dir, keyspace) = keyspace(MediumKind::Volatile);
     let mut worker = keyspace.worker().unwrap();
     for n in 0..100 {
         put(&mut worker, 0, &format!("k{n}"), "v");
@@ -329,7 +299,7 @@ fn flushing_empties_one_database() {
 
 #[test]
 fn a_random_key_is_one_of_the_database() {
-    let (_dir, keyspace) = keyspace();
+    let (_dir, keyspace) = keyspace(MediumKind::Volatile);
     let mut worker = keyspace.worker().unwrap();
     run(&mut worker, |txn| assert_eq!(txn.random_key(0).unwrap(), None));
     for key in ["a", "b", "c"] {
@@ -353,7 +323,7 @@ fn transactions_of_several_threads_are_as_if_one_after_the_other() {
         let accounts = usize::from(ACCOUNTS);
         (((thread + n) % accounts) as u8, ((thread + 1 + 2 * n) % accounts) as u8)
     };
-    let (_dir, keyspace) = keyspace();
+    let (_dir, keyspace) = keyspace(MediumKind::Volatile);
     let balance = |txn: &mut Txn<'_>, account: u8| -> i64 {
         text(txn.get(0, &[account]).unwrap()).unwrap().parse().unwrap()
     };

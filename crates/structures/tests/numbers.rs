@@ -2,15 +2,16 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
 
+mod support;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use duramen::{MediumKind, Meta, Options, Store};
+use duramen::{MediumKind, Meta, Options};
 use duramen_structures::{
-    Error, Found, KeyCount, Keyspace, Outcome, Txn, Type, Worker, string_until, text_of_number,
+    Error, KeyCount, Keyspace, Outcome, Txn, Type, Worker, string_until, text_of_number,
 };
-use tempfile::TempDir;
+use support::{keyspace, now, run, store, text};
 
 /// The tag of a number, and the largest one: part of the stored format.
 const TAG: u8 = 0x81;
@@ -19,31 +20,12 @@ const MAX: i64 = (1 << 47) - 1;
 /// Media on which the engine updates in place, and one on which it does not.
 const MEDIA: [MediumKind; 3] = [MediumKind::Volatile, MediumKind::Shm, MediumKind::File];
 
-fn store(medium: MediumKind, dir: &TempDir) -> Store {
-    Options { medium, ..Options::default() }.open(dir.path().join("store")).unwrap()
-}
-
-fn keyspace(medium: MediumKind) -> (TempDir, Keyspace) {
-    let dir = match medium {
-        MediumKind::Shm => tempfile::tempdir_in("/dev/shm").unwrap(),
-        _ => tempfile::tempdir().unwrap(),
-    };
-    let keyspace = Keyspace::open(store(medium, &dir), 16).unwrap();
-    (dir, keyspace)
-}
-
-fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64
-}
-
-/// Runs `commands` until it commits, as a dispatcher does.
-fn run<T>(worker: &mut Worker, mut commands: impl FnMut(&mut Txn<'_>) -> T) -> T {
-    loop {
-        let mut txn = worker.begin(now());
-        let result = commands(&mut txn);
-        if txn.commit().unwrap() == Outcome::Committed {
-            return result;
-        }
+/// `test` on an empty keyspace of each medium, with a worker of it.
+fn on_each_medium(test: impl Fn(MediumKind, &Keyspace, &mut Worker)) {
+    for medium in MEDIA {
+        let (_dir, keyspace) = keyspace(medium);
+        let mut worker = keyspace.worker().unwrap();
+        test(medium, &keyspace, &mut worker);
     }
 }
 
@@ -61,10 +43,6 @@ fn add_alone(worker: &mut Worker, key: &str, increment: i64) -> i64 {
 
 fn put(worker: &mut Worker, key: &str, value: &str) {
     run(worker, |txn| txn.put(0, key.as_bytes(), value.as_bytes()).unwrap());
-}
-
-fn text(found: Option<Found<'_>>) -> Option<String> {
-    found.map(|found| String::from_utf8(found.to_vec()).unwrap())
 }
 
 fn get(worker: &mut Worker, key: &str) -> Option<String> {
@@ -109,10 +87,8 @@ fn a_counter_is_stored_as_a_field_that_its_key_aligns() {
 
 #[test]
 fn counting_writes_nothing_new_where_the_engine_updates_in_place() {
-    for medium in MEDIA {
-        let (_dir, keyspace) = keyspace(medium);
-        let mut worker = keyspace.worker().unwrap();
-        add(&mut worker, "counter", 1);
+    on_each_medium(|medium, keyspace, worker| {
+        add(worker, "counter", 1);
         let before = keyspace.store().stats().written_bytes;
         for grouped in [false, true] {
             if grouped {
@@ -120,22 +96,20 @@ fn counting_writes_nothing_new_where_the_engine_updates_in_place() {
             }
             for n in 0..100 {
                 let add = if n % 2 == 0 { add } else { add_alone };
-                add(&mut worker, "counter", 1);
+                add(worker, "counter", 1);
             }
             worker.settle().unwrap();
         }
         let written = keyspace.store().stats().written_bytes - before;
         assert_eq!(written == 0, medium != MediumKind::File, "{medium}: {written}");
-        assert_eq!(get(&mut worker, "counter").unwrap(), "201");
-    }
+        assert_eq!(get(worker, "counter").unwrap(), "201");
+    });
 }
 
 #[test]
 fn every_reader_sees_the_text() {
-    for medium in MEDIA {
-        let (_dir, keyspace) = keyspace(medium);
-        let mut worker = keyspace.worker().unwrap();
-        add(&mut worker, "n", 41);
+    on_each_medium(|_, keyspace, worker| {
+        add(worker, "n", 41);
         let check = |txn: &mut Txn<'_>, wanted: &str| {
             let found = txn.get(0, b"n").unwrap().unwrap();
             assert_eq!((found.tag(), found.expires_at()), (Type::String.tag(), None));
@@ -154,20 +128,20 @@ fn every_reader_sees_the_text() {
             assert_eq!(seen, [(b"n".to_vec(), Type::String.tag())]);
             assert_eq!(txn.random_key(0).unwrap().unwrap(), b"n");
         };
-        run(&mut worker, |txn| {
+        run(worker, |txn| {
             check(txn, "41");
             assert!(txn.get(0, b"n").unwrap().unwrap().footprint().is_some_and(|bytes| bytes >= 32));
         });
         // The same before it is committed.
-        run(&mut worker, |txn| {
+        run(worker, |txn| {
             assert_eq!(txn.add(0, b"n", 1).unwrap(), 42);
             check(txn, "42");
             assert_eq!(txn.get(0, b"n").unwrap().unwrap().footprint(), None);
             assert_eq!(txn.add(0, b"n", 1).unwrap(), 43);
         });
-        assert_eq!(get(&mut worker, "n").unwrap(), "43");
-        assert!(is_number(&keyspace, 0, "n"));
-    }
+        assert_eq!(get(worker, "n").unwrap(), "43");
+        assert!(is_number(keyspace, 0, "n"));
+    });
 }
 
 #[test]
@@ -204,61 +178,57 @@ fn what_other_commands_write_is_text_and_counting_makes_a_number_of_it() {
 
 #[test]
 fn integers_of_every_size_are_counted() {
-    for medium in MEDIA {
-        let (_dir, keyspace) = keyspace(medium);
-        let mut worker = keyspace.worker().unwrap();
+    on_each_medium(|_, keyspace, worker| {
         let mut wanted = 0i64;
         // Over both bounds of what fits, and back.
         for increment in
             [MAX, 1, -1, i64::MAX - MAX, -1, -(i64::MAX - 1), -MAX - 1, -1, 1, i64::MIN + MAX + 1]
         {
             wanted += increment;
-            assert_eq!(add(&mut worker, "n", increment), wanted);
-            assert_eq!(get(&mut worker, "n").unwrap(), wanted.to_string());
-            assert_eq!(is_number(&keyspace, 0, "n"), (-MAX - 1..=MAX).contains(&wanted), "{wanted}");
+            assert_eq!(add(worker, "n", increment), wanted);
+            assert_eq!(get(worker, "n").unwrap(), wanted.to_string());
+            assert_eq!(is_number(keyspace, 0, "n"), (-MAX - 1..=MAX).contains(&wanted), "{wanted}");
         }
         assert_eq!(wanted, i64::MIN);
-        run(&mut worker, |txn| assert!(matches!(txn.add(0, b"n", -1), Err(Error::Overflow))));
-        assert_eq!(get(&mut worker, "n").unwrap(), i64::MIN.to_string());
-    }
+        run(worker, |txn| assert!(matches!(txn.add(0, b"n", -1), Err(Error::Overflow))));
+        assert_eq!(get(worker, "n").unwrap(), i64::MIN.to_string());
+    });
 }
 
 #[test]
 fn copies_and_expiry_keep_the_number() {
-    for medium in MEDIA {
-        let (_dir, keyspace) = keyspace(medium);
-        let mut worker = keyspace.worker().unwrap();
+    on_each_medium(|_, keyspace, worker| {
         let end = now() + 600_000;
-        add(&mut worker, "n", 7);
-        run(&mut worker, |txn| assert!(txn.set_expiry(0, b"n", Some(end)).unwrap()));
+        add(worker, "n", 7);
+        run(worker, |txn| assert!(txn.set_expiry(0, b"n", Some(end)).unwrap()));
         assert_eq!(keyspace.count(0, now()), KeyCount { keys: 1, expires: 1 });
         // Counting keeps the time, and it is still counted once.
-        assert_eq!(add(&mut worker, "n", 1), 8);
-        assert_eq!(run(&mut worker, |txn| txn.get(0, b"n").unwrap().unwrap().expires_at()), Some(end));
+        assert_eq!(add(worker, "n", 1), 8);
+        assert_eq!(run(worker, |txn| txn.get(0, b"n").unwrap().unwrap().expires_at()), Some(end));
         assert_eq!(keyspace.count(0, now()), KeyCount { keys: 1, expires: 1 });
         // To a key of another length, in another database; from what is stored and from what is pending.
-        run(&mut worker, |txn| assert!(txn.copy(0, b"n", 3, b"longer").unwrap()));
-        run(&mut worker, |txn| {
+        run(worker, |txn| assert!(txn.copy(0, b"n", 3, b"longer").unwrap()));
+        run(worker, |txn| {
             assert_eq!(txn.add(3, b"longer", 1).unwrap(), 9);
             assert!(txn.copy(3, b"longer", 3, b"even longer than that").unwrap());
             assert!(txn.delete(3, b"longer").unwrap());
         });
-        assert!(is_number(&keyspace, 3, "even longer than that"));
-        run(&mut worker, |txn| {
+        assert!(is_number(keyspace, 3, "even longer than that"));
+        run(worker, |txn| {
             let found = txn.get_string(3, b"even longer than that").unwrap().unwrap();
             assert_eq!((&*found, found.expires_at()), (&b"9"[..], Some(end)));
             drop(found);
             assert_eq!(txn.add(3, b"even longer than that", 1).unwrap(), 10);
         });
         assert_eq!(keyspace.count(3, now()), KeyCount { keys: 1, expires: 1 });
-        run(&mut worker, |txn| assert!(txn.set_expiry(0, b"n", None).unwrap()));
-        assert_eq!((get(&mut worker, "n").unwrap(), add(&mut worker, "n", 1)), ("8".into(), 9));
+        run(worker, |txn| assert!(txn.set_expiry(0, b"n", None).unwrap()));
+        assert_eq!((get(worker, "n").unwrap(), add(worker, "n", 1)), ("8".into(), 9));
         assert_eq!(keyspace.count(0, now()), KeyCount { keys: 1, expires: 0 });
         // A time that has passed deletes.
-        run(&mut worker, |txn| assert!(txn.set_expiry(0, b"n", Some(1)).unwrap()));
-        assert_eq!(get(&mut worker, "n"), None);
+        run(worker, |txn| assert!(txn.set_expiry(0, b"n", Some(1)).unwrap()));
+        assert_eq!(get(worker, "n"), None);
         assert_eq!(keyspace.count(0, now()), KeyCount::default());
-    }
+    });
 }
 
 /// The engine's clock passes the expiry time between the look and the commit.
@@ -398,9 +368,7 @@ fn counters_of_several_threads_sum_up() {
 
 #[test]
 fn what_is_counted_at_once_is_a_number_that_is_there() {
-    for medium in MEDIA {
-        let (_dir, keyspace) = keyspace(medium);
-        let mut worker = keyspace.worker().unwrap();
+    on_each_medium(|medium, keyspace, worker| {
         let in_place = medium != MediumKind::File;
         let at_once = |worker: &mut Worker, increment: i64| {
             let mut txn = worker.begin(now());
@@ -408,22 +376,22 @@ fn what_is_counted_at_once_is_a_number_that_is_there() {
             assert_eq!(txn.commit().unwrap(), Outcome::Committed);
             sum
         };
-        assert_eq!(at_once(&mut worker, 1), None);
-        assert_eq!(get(&mut worker, "n"), None);
-        put(&mut worker, "n", "5");
-        assert_eq!(at_once(&mut worker, 1), None);
-        assert_eq!(get(&mut worker, "n").unwrap(), "5");
+        assert_eq!(at_once(worker, 1), None);
+        assert_eq!(get(worker, "n"), None);
+        put(worker, "n", "5");
+        assert_eq!(at_once(worker, 1), None);
+        assert_eq!(get(worker, "n").unwrap(), "5");
         let end = now() + 600_000;
-        add(&mut worker, "n", 1);
-        run(&mut worker, |txn| assert!(txn.set_expiry(0, b"n", Some(end)).unwrap()));
-        assert_eq!(at_once(&mut worker, 1), in_place.then_some(7), "{medium}");
-        assert_eq!(get(&mut worker, "n").unwrap(), if in_place { "7" } else { "6" });
+        add(worker, "n", 1);
+        run(worker, |txn| assert!(txn.set_expiry(0, b"n", Some(end)).unwrap()));
+        assert_eq!(at_once(worker, 1), in_place.then_some(7), "{medium}");
+        assert_eq!(get(worker, "n").unwrap(), if in_place { "7" } else { "6" });
         // What does not fit is left to `add`.
         for increment in [MAX, i64::MAX, -MAX - 9] {
-            assert_eq!(at_once(&mut worker, increment), None);
+            assert_eq!(at_once(worker, increment), None);
         }
         // A transaction that did something: then it is not done before its commit.
-        let before = get(&mut worker, "n").unwrap();
+        let before = get(worker, "n").unwrap();
         let mut txn = worker.begin(now());
         txn.get(0, b"other").unwrap();
         assert_eq!(txn.add_at_once(0, b"n", 1).unwrap(), None);
@@ -433,8 +401,8 @@ fn what_is_counted_at_once_is_a_number_that_is_there() {
         assert_eq!(txn.add_at_once(0, b"n", 1).unwrap(), None);
         assert_eq!(txn.add(0, b"n", 1).unwrap(), 1);
         drop(txn);
-        assert_eq!(get(&mut worker, "n").unwrap(), before);
-        let found = run(&mut worker, |txn| txn.get(0, b"n").unwrap().unwrap().expires_at());
+        assert_eq!(get(worker, "n").unwrap(), before);
+        let found = run(worker, |txn| txn.get(0, b"n").unwrap().unwrap().expires_at());
         assert_eq!(found, Some(end));
         assert_eq!(keyspace.count(0, now()), KeyCount { keys: 1, expires: 1 });
         // Too long a key: the error is `add`'s.
@@ -442,7 +410,7 @@ fn what_is_counted_at_once_is_a_number_that_is_there() {
         let long = vec![b'k'; duramen_structures::KEY_BYTES_MAX + 1];
         assert_eq!(txn.add_at_once(0, &long, 1).unwrap(), None);
         assert!(matches!(txn.add(0, &long, 1), Err(Error::KeyTooLong)));
-    }
+    });
 }
 
 #[test]

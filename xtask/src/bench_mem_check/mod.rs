@@ -8,6 +8,7 @@
 //! judged unless the accesses are the same.
 
 use crate::failure::{Failure, Result};
+use crate::server::release_program;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -76,10 +77,7 @@ impl Comparison {
 /// Compares, and prints medians, spreads and ratios. Returns whether all agree.
 pub fn run(repository: &Path, settings: &Settings) -> Result<bool> {
     let scratch = tempfile::tempdir().map_err(|e| Failure::new(format!("cannot make a directory: {e}")))?;
-    let duramen = match &settings.duramen {
-        Some(path) => path.clone(),
-        None => build(repository)?,
-    };
+    let duramen = release_program(repository, settings.duramen.clone())?;
     let reference = scratch.path().join("reference");
     let source = repository.join("xtask/src/bench_mem_check/reference.c");
     let compiler = Command::new("cc").args(["-O2", "-o"]).arg(&reference).arg(&source).status();
@@ -142,22 +140,6 @@ pub fn run(repository: &Path, settings: &Settings) -> Result<bool> {
         println!("neither sysbench nor mbw is installed; Debian has both");
     }
     Ok(agree)
-}
-
-fn build(repository: &Path) -> Result<PathBuf> {
-    let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
-    let text = output(Command::new(cargo).current_dir(repository).args([
-        "build",
-        "--release",
-        "--package",
-        "duramen-cli",
-        "--message-format=json-render-diagnostics",
-    ]))?;
-    let executable = text.lines().rev().find_map(|line| {
-        let (_, rest) = line.split_once("\"executable\":\"")?;
-        Some(PathBuf::from(rest.split('"').next()?))
-    });
-    executable.ok_or_else(|| Failure::new("cargo built no program duramen"))
 }
 
 fn measure(duramen: &Path, scratch: &Path, comparison: &Comparison, bytes: u64, seconds: f64) -> Result<f64> {

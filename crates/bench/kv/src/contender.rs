@@ -2,8 +2,10 @@
 
 use crate::engine::{Engine, Watch};
 use crate::place::{Place, anonymous_bytes};
-use crate::run::check_all;
+use crate::run::{LockWaits, check_all};
 use crate::{Latency, Outcome, Pace, Plan, Records, Result, run};
+use duramen::IndexKind;
+use std::path::Path;
 
 /// An engine that can be opened on nothing, as often as wanted.
 pub trait Contender {
@@ -12,6 +14,11 @@ pub trait Contender {
 
     /// When an acknowledged write survives what, in a few words. Only contenders of the same are compared.
     fn durability(&self) -> String;
+
+    /// Where it makes its stores, if nobody else can be there at the same time.
+    fn path(&self) -> Option<&Path> {
+        None
+    }
 
     /// Makes an empty store, which goes when the value does.
     ///
@@ -34,6 +41,12 @@ pub trait Opened {
         pace: Pace,
         watch: &dyn Watch,
     ) -> Result<Outcome>;
+
+    /// Ends what goes on in the background.
+    ///
+    /// # Errors
+    /// As [`Engine::settle`].
+    fn settle(&self) -> Result<()>;
 
     /// Reads and checks all keys below `keys`.
     ///
@@ -70,6 +83,10 @@ impl<E: Engine, F: Fn(&E) -> Option<u64>> Opened for Held<E, F> {
         run(&self.engine, records, plan, latency, pace, watch)
     }
 
+    fn settle(&self) -> Result<()> {
+        self.engine.settle()
+    }
+
     fn check_all(&self, records: &Records, keys: u64) -> Result<()> {
         check_all(&self.engine, records, keys)
     }
@@ -103,6 +120,10 @@ impl Contender for Duramen {
         crate::duramen_engine::durability_name(self.place.options.durability)
     }
 
+    fn path(&self) -> Option<&Path> {
+        Some(&self.place.path)
+    }
+
     fn open(&self) -> Result<Box<dyn Opened + '_>> {
         Ok(Box::new(self.place.fresh(self.updatable)?))
     }
@@ -117,7 +138,19 @@ impl Opened for crate::place::Fresh {
         pace: Pace,
         watch: &dyn Watch,
     ) -> Result<Outcome> {
-        run(self.engine(), records, plan, latency, pace, watch)
+        let store = self.engine().store();
+        let before = store.stats();
+        let outcome = run(self.engine(), records, plan, latency, pace, watch)?;
+        let after = store.stats();
+        let lock_waits = (store.index_kind() == IndexKind::Ordered).then(|| LockWaits {
+            keys: after.index_key_waits - before.index_key_waits,
+            leaves: after.index_leaf_waits - before.index_leaf_waits,
+        });
+        Ok(Outcome { lock_waits, ..outcome })
+    }
+
+    fn settle(&self) -> Result<()> {
+        self.engine().settle()
     }
 
     fn check_all(&self, records: &Records, keys: u64) -> Result<()> {

@@ -6,6 +6,9 @@ use duramen::{Durability, IndexKind, Meta, Options, StoreOn, Update, WriterOn};
 use duramen_media::{Mapped, Medium};
 use std::path::Path;
 
+/// Entries of one call of a scan by cursor, which holds up reclamation while it lasts.
+const SCAN_ENTRIES: usize = 10_000;
+
 /// A store of Duramen's on medium `M`.
 pub struct DuramenEngine<M: Medium = Mapped> {
     store: StoreOn<M>,
@@ -115,9 +118,10 @@ impl<M: Medium> Session for DuramenSession<M> {
             return Ok(seen);
         }
         let seed = key.iter().fold(0u64, |seed, byte| seed.rotate_left(8) ^ u64::from(*byte));
-        let (mut cursor, mut seen) = (self.store.cursor_at(random::mix(seed)), 0);
+        let begin = if key.is_empty() { 0 } else { self.store.cursor_at(random::mix(seed)) };
+        let (mut cursor, mut seen) = (begin, 0);
         while seen < count {
-            cursor = self.store.scan(cursor, count - seen, &mut |value| {
+            cursor = self.store.scan(cursor, (count - seen).min(SCAN_ENTRIES), &mut |value| {
                 seen += 1;
                 visit(value.key(), value.bytes());
             })?;

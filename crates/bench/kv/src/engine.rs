@@ -14,6 +14,14 @@ pub trait Engine: Sync {
     /// # Errors
     /// As the engine says.
     fn session(&self) -> Result<Self::Session<'_>>;
+
+    /// Ends what goes on in the background after a load, as merging files: it would take its time from others.
+    ///
+    /// # Errors
+    /// As the engine says.
+    fn settle(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Who is shown a value, by the number of its key in a call.
@@ -78,7 +86,8 @@ pub trait Session {
     /// As the engine says.
     fn delete(&mut self, key: &[u8]) -> Result<bool>;
 
-    /// Visits up to `count` entries from about `key` on, in whatever order the engine has; returns how many.
+    /// Visits up to `count` entries from about `key` on, in whatever order the engine has; returns how many. From the empty
+    /// key on it visits all.
     ///
     /// # Errors
     /// As the engine says.

@@ -2,7 +2,6 @@
 
 use crate::distribution::Picker;
 use crate::random::Random;
-use crate::run::WALK_ENTRIES;
 use crate::{Distribution, Failure, Op, Result, Workload};
 
 /// What threads do in one run of a workload.
@@ -11,6 +10,7 @@ pub struct Plan {
     name: String,
     threads: Vec<Steps>,
     version: u32,
+    keys: u64,
 }
 
 /// What one thread does.
@@ -65,9 +65,9 @@ impl Plan {
             keys
         } else if deletes {
             ops.min(keys)
-        } else if workload.has(Op::Walk) {
+        } else if let Some(entries) = workload.entries(keys) {
             // What is asked for are entries.
-            (ops / WALK_ENTRIES).max(1)
+            (ops / entries).max(1)
         } else {
             ops
         };
@@ -104,7 +104,7 @@ impl Plan {
         });
         // Another version than the load's, so that an overwrite that did not happen is seen.
         let version = if workload.is_load() { 0 } else { Random::new(seed, 77).next() as u32 | 1 };
-        Ok(Self { name: workload.name().into(), threads: steps.collect(), version })
+        Ok(Self { name: workload.name().into(), threads: steps.collect(), version, keys })
     }
 
     /// The workload's name.
@@ -123,6 +123,12 @@ impl Plan {
     #[must_use]
     pub fn ops(&self) -> u64 {
         self.threads.iter().map(|steps| steps.len() as u64).sum()
+    }
+
+    /// Records that the store has before it, or that it loads.
+    #[must_use]
+    pub fn keys(&self) -> u64 {
+        self.keys
     }
 
     /// The version of the values that it puts.

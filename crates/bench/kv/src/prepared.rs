@@ -145,7 +145,13 @@ impl<'a> Ready<'a> {
                     }
                 }
             }
-            Op::ReadModifyWrite | Op::Scan | Op::Walk => {
+            Op::ReadModifyWrite
+            | Op::Scan
+            | Op::Walk
+            | Op::Range10
+            | Op::Range100
+            | Op::Range1000
+            | Op::Sequential => {
                 return Err(Failure::new(format!("{op} cannot be prepared: it is several operations")));
             }
         }

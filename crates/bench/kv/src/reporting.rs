@@ -1,6 +1,7 @@
 //! Cells and targets as the measurements of a report.
 
 use crate::bound::Scratch;
+use crate::run::LockWaits;
 use crate::suite::{Cell, Settings};
 use crate::targets::{Counted, Found, Row, median};
 use crate::{Clock, Failure, Op, Outcome, Pace, Result};
@@ -93,6 +94,15 @@ pub fn measurement(cell: &Cell, settings: &Settings) -> Result<Measurement> {
     if cell.outcomes.iter().any(|outcome| outcome.scanned > 0) {
         let entries = sampled(&|o| o.scanned as f64 / o.elapsed.as_secs_f64().max(1e-9));
         add("entries visited", metric(&entries, Unit::OperationsPerSecond, Better::Higher));
+    }
+    let waits = |of: &dyn Fn(LockWaits) -> u64| -> Vec<f64> {
+        let counted = cell.outcomes.iter().filter_map(|o| Some((of(o.lock_waits?), o.ops)));
+        counted.map(|(waits, ops)| waits as f64 * 1e6 / ops.max(1) as f64).collect()
+    };
+    if !cell.workload.only_reads() {
+        let unit = Unit::Count;
+        add("key lock waits per million", metric(&waits(&|w| w.keys), unit, Better::Lower));
+        add("leaf lock waits per million", metric(&waits(&|w| w.leaves), unit, Better::Lower));
     }
     let cpu = sampled(&|outcome| nanos(Clock::Cpu, outcome, cell.threads));
     add("CPU time of an operation", metric(&cpu, Unit::Nanoseconds, Better::Lower));

@@ -86,6 +86,17 @@ pub struct Outcome {
     pub rewritten: u64,
     /// Entries that scans visited.
     pub scanned: u64,
+    /// How often writers waited for each other, where the engine counts it.
+    pub lock_waits: Option<LockWaits>,
+}
+
+/// How often writers found a lock taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LockWaits {
+    /// That of a key, or of others that share it.
+    pub keys: u64,
+    /// That of a part of the index.
+    pub leaves: u64,
 }
 
 /// The length of a slice of [`Outcome::series`].
@@ -151,7 +162,7 @@ pub fn run<E: Engine>(
                 Pace::Open(rate) => Some(Duration::from_secs_f64(threads as f64 / rate)),
             };
             scope.spawn(move || {
-                let mut thread = Thread::new(records, plan.version(), latency, interval);
+                let mut thread = Thread::new(records, plan, latency, interval);
                 let result = thread.work(engine, steps, &shared);
                 if result.is_err() {
                     shared.stop.store(true, Relaxed);
@@ -185,6 +196,7 @@ fn merge(plan: &Plan, results: Vec<Result<(Span, Thread<'_>)>>) -> Result<Outcom
         series: Vec::new(),
         rewritten: 0,
         scanned: 0,
+        lock_waits: None,
     };
     let mut whole: Option<Span> = None;
     for result in results {
@@ -263,6 +275,8 @@ pub(crate) fn thread_cpu() -> Duration {
 struct Thread<'a> {
     records: &'a Records,
     version: u32,
+    /// Records that the store has.
+    keys: u64,
     timed: bool,
     prepared: bool,
     interval: Option<Duration>,
@@ -278,11 +292,12 @@ struct Thread<'a> {
 }
 
 impl<'a> Thread<'a> {
-    fn new(records: &'a Records, version: u32, latency: Latency, interval: Option<Duration>) -> Self {
+    fn new(records: &'a Records, plan: &Plan, latency: Latency, interval: Option<Duration>) -> Self {
         let bytes = records.shape().value_bytes() * 2;
         Self {
             records,
-            version,
+            version: plan.version(),
+            keys: plan.keys(),
             timed: latency == Latency::Every || interval.is_some(),
             prepared: latency == Latency::Prepared && interval.is_none(),
             interval,
@@ -412,7 +427,21 @@ impl<'a> Thread<'a> {
                 let count = 1 + random::mix(number ^ u64::from(self.version)) % 100;
                 self.scan(session, count as usize)
             }
-            Op::Walk => self.scan(session, WALK_ENTRIES as usize),
+            Op::Walk | Op::Range10 | Op::Range100 | Op::Range1000 => {
+                self.scan(session, op.entries(self.keys).unwrap_or(1) as usize)
+            }
+            Op::Sequential => {
+                self.key.clear();
+                let before = self.scanned;
+                self.scan(session, usize::MAX)?;
+                match self.scanned - before {
+                    seen if seen == self.keys => Ok(()),
+                    seen => Err(Failure::new(format!(
+                        "a visit of the whole store met {seen} entries, wanted {}; there are no figures",
+                        self.keys
+                    ))),
+                }
+            }
         }
     }
 
@@ -460,8 +489,9 @@ impl<'a> Thread<'a> {
 
     fn scan<S: Session>(&mut self, session: &mut S, count: usize) -> Result<()> {
         let copy = &mut self.copy;
-        let seen = session.scan(&self.key, count, &mut |_, value| {
+        let seen = session.scan(&self.key, count, &mut |key, value| {
             copy.clear();
+            copy.extend_from_slice(key);
             copy.extend_from_slice(value);
         })?;
         self.scanned += seen as u64;

@@ -2,6 +2,9 @@
 //!
 //! In a round each contender makes a store for each shape and number of threads, and does the workloads on it in their
 //! given order; a workload that finds other keys than those of the load has a new store loaded first, untimed.
+//!
+//! Where all workloads leave their stores as they are, each contender loads one before the first round and keeps it, and
+//! they take turns workload by workload. (Unless they share a device.)
 
 use crate::bound::Scratch;
 use crate::contender::{Contender, Opened, Space};
@@ -73,6 +76,10 @@ pub fn measure(
     watch: &dyn Watch,
 ) -> Result<(Vec<Cell>, Vec<String>)> {
     let mut suite = Suite { settings, watch, cells: Vec::new(), described: Vec::new() };
+    if settings.workloads.iter().all(Workload::only_reads) && have_own_places(contenders) {
+        suite.read(contenders)?;
+        return Ok(suite.end());
+    }
     for _ in 0..settings.rounds.max(1) {
         for &shape in &settings.shapes {
             let records = Records::new(shape);
@@ -84,14 +91,13 @@ pub fn measure(
             }
         }
     }
-    let Suite { mut cells, described, .. } = suite;
-    let place = |cell: &Cell| {
-        let workload = settings.workloads.iter().position(|w| *w == cell.workload);
-        let shape = settings.shapes.iter().position(|s| *s == cell.shape);
-        (workload, shape, cell.threads)
-    };
-    cells.sort_by_key(place);
-    Ok((cells, described))
+    Ok(suite.end())
+}
+
+/// Whether their stores can all be there at once.
+fn have_own_places(contenders: &[&dyn Contender]) -> bool {
+    let paths: Vec<_> = contenders.iter().filter_map(|contender| contender.path()).collect();
+    paths.iter().enumerate().all(|(i, path)| !paths[..i].contains(path))
 }
 
 struct Suite<'a> {
@@ -109,6 +115,48 @@ impl Suite<'_> {
         let ops = Op::ALL.into_iter().filter(|op| self.settings.workloads.iter().any(|w| w.has(*op)));
         let bounds = ops.filter_map(|op| Some((op, scratch.accesses(self.settings.clock, op, shape)?)));
         Ok(bounds.collect())
+    }
+
+    /// All rounds on stores that stay as they were loaded.
+    fn read(&mut self, contenders: &[&dyn Contender]) -> Result<()> {
+        let settings = self.settings;
+        for &shape in &settings.shapes {
+            let records = Records::new(shape);
+            let mut stores: Vec<(&dyn Contender, Box<dyn Opened + '_>)> = Vec::new();
+            for &contender in contenders {
+                let opened = self.load(contender, &records, 1)?;
+                opened.settle()?;
+                stores.push((contender, opened));
+            }
+            for _ in 0..settings.rounds.max(1) {
+                let bounds = self.bounds(shape)?;
+                for &threads in &settings.threads {
+                    for workload in &settings.workloads {
+                        let plan = Plan::new(workload, settings.keys, settings.ops, threads, settings.seed)?;
+                        for (contender, opened) in &stores {
+                            let outcome =
+                                opened.run(&records, &plan, settings.latency, settings.pace, self.watch)?;
+                            self.keep(workload, *contender, &records, threads, outcome, None, &bounds);
+                        }
+                    }
+                }
+            }
+            if settings.check_all {
+                stores.iter().try_for_each(|(_, opened)| opened.check_all(&records, settings.keys))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The cells in order, and what was said of stores.
+    fn end(self) -> (Vec<Cell>, Vec<String>) {
+        let Suite { settings, mut cells, described, .. } = self;
+        cells.sort_by_key(|cell| {
+            let workload = settings.workloads.iter().position(|w| *w == cell.workload);
+            let shape = settings.shapes.iter().position(|s| *s == cell.shape);
+            (workload, shape, cell.threads)
+        });
+        (cells, described)
     }
 
     fn contend(

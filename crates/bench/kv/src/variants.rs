@@ -22,6 +22,7 @@ use crate::workload::unknown;
 use crate::{DuramenEngine, Result};
 use duramen::{Create, IndexKind, MediumKind, Options, PersistStep, StoreOn};
 use duramen_media::{Mapped, MediaOptions};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 // A multiple of 64, as a unit must be, and of nothing that a device's stripe is: 401 lines.
@@ -45,6 +46,7 @@ pub fn names() -> Vec<String> {
 /// # Errors
 /// Usage, with the nearest name and all names.
 pub fn named(name: &str, place: &Place) -> Result<Box<dyn Contender>> {
+    let place = &Place { path: path_of(name, &place.path), ..place.clone() };
     let plain = |options: Options, updatable| -> Result<Box<dyn Contender>> {
         let place = Place { path: place.path.clone(), options };
         Ok(Box::new(Duramen { name: name.into(), place, updatable }))
@@ -71,6 +73,17 @@ pub fn named(name: &str, place: &Place) -> Result<Box<dyn Contender>> {
             }
         }
     }
+}
+
+/// A path of the variant's own, so that others can be open beside it. On a device there is one place alone.
+fn path_of(name: &str, path: &Path) -> PathBuf {
+    let is_device = path.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir());
+    if name == "duramen" || is_device {
+        return path.to_owned();
+    }
+    let mut own = path.as_os_str().to_owned();
+    own.push(format!(".{name}"));
+    own.into()
 }
 
 /// Opens a new medium as the store's options say, under a probe.
@@ -104,6 +117,10 @@ impl Contender for NoPersist {
 
     fn durability(&self) -> String {
         "none".into()
+    }
+
+    fn path(&self) -> Option<&Path> {
+        Some(&self.place.path)
     }
 
     fn open(&self) -> Result<Box<dyn Opened + '_>> {

@@ -1,5 +1,6 @@
 //! The workloads, each by name.
 
+use crate::run::WALK_ENTRIES;
 use crate::{Distribution, Failure, Result};
 use std::fmt;
 
@@ -22,13 +23,21 @@ pub enum Op {
     Delete,
     /// A visit of 1 to 100 entries.
     Scan,
-    /// A visit of [`WALK_ENTRIES`](crate::run::WALK_ENTRIES) entries, one behind the other.
+    /// A visit of [`WALK_ENTRIES`] entries, one behind the other.
     Walk,
+    /// A visit of 10 entries from a key on.
+    Range10,
+    /// A visit of 100 entries.
+    Range100,
+    /// A visit of 1000 entries.
+    Range1000,
+    /// A visit of all entries, from the first on.
+    Sequential,
 }
 
 impl Op {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 13] = [
         Self::Insert,
         Self::Get,
         Self::GetMany,
@@ -38,6 +47,10 @@ impl Op {
         Self::Delete,
         Self::Scan,
         Self::Walk,
+        Self::Range10,
+        Self::Range100,
+        Self::Range1000,
+        Self::Sequential,
     ];
 
     /// Its name in tables.
@@ -53,7 +66,37 @@ impl Op {
             Self::Delete => "delete",
             Self::Scan => "scan",
             Self::Walk => "walk",
+            Self::Range10 => "range-10",
+            Self::Range100 => "range-100",
+            Self::Range1000 => "range-1000",
+            Self::Sequential => "sequential",
         }
+    }
+
+    /// Entries that one visits on a store of `keys` of them, when it is always the same: such operations are asked for by
+    /// their entries.
+    #[must_use]
+    pub fn entries(self, keys: u64) -> Option<u64> {
+        match self {
+            Self::Walk => Some(WALK_ENTRIES),
+            Self::Range10 => Some(10),
+            Self::Range100 => Some(100),
+            Self::Range1000 => Some(1000),
+            Self::Sequential => Some(keys),
+            _ => None,
+        }
+    }
+
+    /// Whether it visits entries, of whichever key.
+    #[must_use]
+    pub fn visits(self) -> bool {
+        self == Self::Scan || self.entries(1).is_some()
+    }
+
+    /// Whether it leaves the store as it is.
+    #[must_use]
+    pub fn only_reads(self) -> bool {
+        self.visits() || matches!(self, Self::Get | Self::GetMany)
     }
 }
 
@@ -85,7 +128,7 @@ const fn workload(
 use Distribution::{Latest, Uniform, Zipfian};
 
 /// In the order in which they disturb a store least: each takes what the one before left.
-static WORKLOADS: [Workload; 20] = [
+static WORKLOADS: [Workload; 24] = [
     workload("insert", "new keys, disjoint ranges per thread", &[(Op::Insert, 100)], Uniform),
     workload("get", "one key each, copied out", &[(Op::Get, 100)], Uniform),
     workload("get_many", "32 keys a call, copied out", &[(Op::GetMany, 100)], Uniform),
@@ -140,6 +183,20 @@ static WORKLOADS: [Workload; 20] = [
     ),
     workload("scan", "visits of 1 to 100 entries", &[(Op::Scan, 100)], Uniform),
     workload("walk", "visits of 10,000 entries, as many in all as operations", &[(Op::Walk, 100)], Uniform),
+    workload(
+        "range-10",
+        "visits of 10 entries, as many in all as operations",
+        &[(Op::Range10, 100)],
+        Uniform,
+    ),
+    workload("range-100", "visits of 100 entries, as many in all", &[(Op::Range100, 100)], Uniform),
+    workload("range-1000", "visits of 1000 entries, as many in all", &[(Op::Range1000, 100)], Uniform),
+    workload(
+        "sequential",
+        "visits of the whole store, as many as operations ask for",
+        &[(Op::Sequential, 100)],
+        Uniform,
+    ),
     workload("delete", "each key once", &[(Op::Delete, 100)], Uniform),
 ];
 
@@ -217,6 +274,27 @@ impl Workload {
     #[must_use]
     pub fn is_load(&self) -> bool {
         self.mix == [(Op::Insert, 100)]
+    }
+
+    /// Whether it visits entries.
+    #[must_use]
+    pub fn visits(&self) -> bool {
+        self.mix.iter().any(|(op, _)| op.visits())
+    }
+
+    /// Whether it leaves the store as it is.
+    #[must_use]
+    pub fn only_reads(&self) -> bool {
+        self.mix.iter().all(|(op, _)| op.only_reads())
+    }
+
+    /// Entries that each of its operations visits on a store of `keys`, if that is what it does.
+    #[must_use]
+    pub fn entries(&self, keys: u64) -> Option<u64> {
+        match self.mix {
+            [(op, _)] => op.entries(keys),
+            _ => None,
+        }
     }
 
     /// Whether afterwards the keys are no longer those of the load.

@@ -39,6 +39,8 @@ pub(crate) struct Numbers {
     pub merges: u64,
     pub cache_hits: u64,
     pub cache_misses: u64,
+    pub key_waits: u64,
+    pub leaf_waits: u64,
 }
 
 impl Index {
@@ -60,7 +62,18 @@ impl Index {
             }
             Self::Ordered(index) => {
                 let ((splits, merges), (cache_hits, cache_misses)) = (index.grown(), index.cached());
-                Numbers { bytes: index.bytes(), splits, merges, cache_hits, cache_misses, doublings: 0 }
+                let (key_waits, leaf_waits) = index.waits();
+                let bytes = index.bytes();
+                Numbers {
+                    bytes,
+                    splits,
+                    merges,
+                    cache_hits,
+                    cache_misses,
+                    key_waits,
+                    leaf_waits,
+                    doublings: 0,
+                }
             }
         }
     }

@@ -398,6 +398,12 @@ fn try_lock(bucket: &Bucket) -> bool {
 pub(crate) struct Backoff(u32);
 
 impl Backoff {
+    /// Whether nothing was waited for yet. Never in a model, which need not try what nothing depends on.
+    #[inline]
+    pub(crate) fn is_first(&self) -> bool {
+        !cfg!(loom) && self.0 == 0
+    }
+
     #[inline]
     pub(crate) fn wait(&mut self) {
         self.0 += 1;

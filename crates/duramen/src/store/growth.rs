@@ -150,8 +150,9 @@ impl<M: Medium> Core<M> {
 
     /// Grows the store by at least `least` units; false when the medium has no more.
     ///
-    /// Order: the medium is backed and zeroed, and prepared where each write waits for it; the headers of the new units are durable; then the
-    /// superblock says how many there are. A crash between leaves units that nobody counts.
+    /// Order: the medium is backed and zeroed, and prepared where each write waits for it; the headers of the
+    /// new units are durable; then the superblock says how many there are. A crash between leaves units that
+    /// nobody counts.
     pub(crate) fn grow(&self, least: u32) -> Result<bool> {
         let (before, reserve) = {
             let space = self.space();

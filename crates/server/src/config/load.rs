@@ -18,7 +18,8 @@ pub fn help() -> String {
     let mut text = String::from(
         "duramen serve [FILE.conf | FILE.toml | -] [--directive value…]…\n\n\
          Directives, on the command line with --, in a file one on each line, in the environment as DURAMEN_NAME\n\
-         (DURAMEN_PORT, DURAMEN_MEDIUM for duramen-medium, as --medium is --duramen-medium). Later wins: file, environment, command line.\n\n",
+         (DURAMEN_PORT, DURAMEN_MEDIUM for duramen-medium, as --medium is --duramen-medium). Later\n\
+         wins: file, environment, command line.\n\n",
     );
     for directive in DIRECTIVES {
         // Writing to a string cannot fail.

@@ -91,7 +91,7 @@ impl OrderedIndex {
         let sought = Sought::new(from);
         let mut held = loop {
             let at = self.seek(&sought, &guard);
-            let held = at.node.hold();
+            let held = at.node.hold(&self.waits);
             if held.is_still(at.version) {
                 break held;
             }
@@ -116,7 +116,7 @@ impl OrderedIndex {
                 return Some(low);
             }
             // Before this one is given back: else the next could be merged into it.
-            held = next.hold();
+            held = next.hold(&self.waits);
             skipped = 0;
         }
     }
@@ -154,7 +154,7 @@ impl OrderedIndex {
                 if is_first != leaf.low.is_empty() {
                     return Err(wrong());
                 }
-                let mut held = if is_first { last[0].hold() } else { self.add(&mut last, &leaf) };
+                let mut held = if is_first { last[0].hold(&self.waits) } else { self.add(&mut last, &leaf) };
                 is_first = false;
                 held.change();
                 let mut count = 0;

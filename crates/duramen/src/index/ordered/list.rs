@@ -93,7 +93,7 @@ impl OrderedIndex {
                         node = next;
                     } else if at > level {
                         break;
-                    } else if !unlink_from(node, at, next, guard) {
+                    } else if !self.unlink_from(node, at, next, guard) {
                         continue 'again;
                     }
                 }
@@ -113,11 +113,11 @@ impl OrderedIndex {
                 let next = before.next(level, guard);
                 if let Some(gone) = next.filter(|next| next.is_gone()) {
                     // Maybe with the same lowest key, and a node is behind nothing that is not below it.
-                    unlink_from(before, level, gone, guard);
+                    self.unlink_from(before, level, gone, guard);
                     continue;
                 }
                 node.set_next(level, next);
-                let held = before.hold();
+                let held = before.hold(&self.waits);
                 if held.is_alive() && is_same(before.next(level, guard), next) {
                     before.set_next(level, Some(node));
                     break;
@@ -138,7 +138,7 @@ impl OrderedIndex {
                 // Others that are gone with the same lowest key may be before it.
                 let gone = behind.filter(|next| next.is_gone() && next.begins_by(&low, guard));
                 let Some(gone) = gone else { break };
-                unlink_from(before, level, gone, guard);
+                self.unlink_from(before, level, gone, guard);
             }
         }
     }
@@ -297,12 +297,12 @@ impl OrderedIndex {
 
     /// Makes one leaf of `left` and the next one, if they fit.
     fn merge(&self, left: &Node, keys: &impl KeyBytes, guard: &Guard) -> bool {
-        let mut held = left.hold();
+        let mut held = left.hold(&self.waits);
         if !held.is_alive() {
             return false;
         }
         let Some(right) = left.next(0, guard) else { return false };
-        let mut other = right.hold();
+        let mut other = right.hold(&self.waits);
         let (mut order, count) = (left.order(), right.order().len());
         // A leaf that was just merged must not soon split again.
         let fits = order.len() + count <= self.leaf_slots * 2 / 3 || order.len() == 0 || count == 0;
@@ -345,16 +345,16 @@ impl OrderedIndex {
         guard.defer(move || recycle(&memory, gone));
         true
     }
-}
 
-/// Makes `before` lead past a node that is gone; false when `before` is gone too.
-fn unlink_from(before: &Node, level: usize, gone: &Node, guard: &Guard) -> bool {
-    let held = before.hold();
-    if held.is_alive() && is_same(before.next(level, guard), Some(gone)) {
-        // It never changes again (invariant 3).
-        before.set_next(level, gone.next(level, guard));
+    /// Makes `before` lead past a node that is gone; false when `before` is gone too.
+    fn unlink_from(&self, before: &Node, level: usize, gone: &Node, guard: &Guard) -> bool {
+        let held = before.hold(&self.waits);
+        if held.is_alive() && is_same(before.next(level, guard), Some(gone)) {
+            // It never changes again (invariant 3).
+            before.set_next(level, gone.next(level, guard));
+        }
+        held.is_alive()
     }
-    held.is_alive()
 }
 
 /// A label for a leaf between two.

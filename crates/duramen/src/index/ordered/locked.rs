@@ -134,7 +134,7 @@ impl<'a> Locked<'a> {
         let mut known = self.at.get().filter(|&(_, is_its)| is_its).map(|(at, _)| at);
         loop {
             let at = known.take().unwrap_or_else(|| self.seek(key));
-            let held = at.node.hold();
+            let held = at.node.hold(&self.index.waits);
             if held.is_still(at.version) {
                 let node = self.index.insert(held, key, slot, keys, self.guard);
                 self.index.cache.put(self.hash, node);
@@ -175,7 +175,7 @@ impl<'p> Place<'p> {
     fn held<T>(&self, work: impl FnOnce(&mut super::node::Held<'p>, usize) -> T) -> T {
         let mut node = self.node;
         loop {
-            let mut held = node.hold();
+            let mut held = node.hold(&self.index.waits);
             if held.is_alive()
                 && let Some(rank) = held.rank_of(self.slot.get())
             {

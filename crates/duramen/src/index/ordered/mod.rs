@@ -87,6 +87,8 @@ pub(crate) struct OrderedIndex {
     cache: Cache,
     splits: AtomicU64,
     merges: AtomicU64,
+    /// How often a leaf was waited for.
+    waits: AtomicU64,
     /// Fewer than `LEAF_SLOTS` in tests that want many leaves.
     leaf_slots: usize,
 }
@@ -111,6 +113,7 @@ impl OrderedIndex {
             cache: Cache::new(cache_slots),
             splits: AtomicU64::new(0),
             merges: AtomicU64::new(0),
+            waits: AtomicU64::new(0),
             leaf_slots: leaf_slots.clamp(2, LEAF_SLOTS),
         }
     }
@@ -134,6 +137,11 @@ impl OrderedIndex {
     /// Leaves split, and merged, since the index was made.
     pub(crate) fn grown(&self) -> (u64, u64) {
         (self.splits.load(Relaxed), self.merges.load(Relaxed))
+    }
+
+    /// How often a stripe, and a leaf, was waited for by who wanted to lock it.
+    pub(crate) fn waits(&self) -> (u64, u64) {
+        (self.stripes.waits(), self.waits.load(Relaxed))
     }
 
     /// Lookups that the cache answered, and that it did not.

@@ -297,8 +297,8 @@ impl Node {
         if self.is_still(version) { Seen::Absent } else { Seen::Changed }
     }
 
-    /// Locks the leaf, alive or not.
-    pub(super) fn hold(&self) -> Held<'_> {
+    /// Locks the leaf, alive or not. Counts in `waits` if somebody else had it.
+    pub(super) fn hold(&self, waits: &AtomicU64) -> Held<'_> {
         let mut backoff = Backoff::default();
         loop {
             let now = self.version.load(Relaxed);
@@ -308,6 +308,9 @@ impl Node {
                     && self.version.compare_exchange(now, now | LOCKED, Acquire, Relaxed).is_ok()
             {
                 return Held { node: self, version: now & !(LOCKED | CHANGING), changing: false };
+            }
+            if backoff.is_first() {
+                waits.fetch_add(1, Relaxed);
             }
             backoff.wait();
         }

@@ -17,6 +17,8 @@ const STRIPES: usize = if cfg!(loom) { 2 } else { 2048 };
 pub(super) struct Stripe {
     locked: AtomicBool,
     version: AtomicU64,
+    /// How often who came had to wait.
+    waits: AtomicU64,
 }
 
 pub(super) struct Stripes(Box<[Stripe]>);
@@ -56,6 +58,11 @@ impl Stripes {
         versions.len() == self.0.len()
     }
 
+    /// How often a stripe was waited for.
+    pub(super) fn waits(&self) -> u64 {
+        self.0.iter().map(|stripe| stripe.waits.load(Relaxed)).sum()
+    }
+
     pub(super) fn bytes(&self) -> u64 {
         size_of_val(&*self.0) as u64
     }
@@ -70,6 +77,9 @@ impl Stripe {
             && (self.locked.load(Relaxed)
                 || self.locked.compare_exchange(false, true, Acquire, Relaxed).is_err())
         {
+            if backoff.is_first() {
+                self.waits.fetch_add(1, Relaxed);
+            }
             backoff.wait();
         }
     }

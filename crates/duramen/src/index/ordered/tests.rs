@@ -78,6 +78,33 @@ fn get(index: &OrderedIndex, log: &Log, key: &[u8]) -> Option<u64> {
     found.map(|(slot, ())| slot.location().0)
 }
 
+#[test]
+fn who_waits_for_a_lock_is_counted_once_and_who_does_not_is_not() {
+    let log = Log::new(vec![b"a".to_vec(), b"b".to_vec()]);
+    let index = OrderedIndex::new(1, 16, 14);
+    put(&index, &log, 0);
+    assert_eq!(index.waits(), (0, 0));
+    let while_held = |held: &mut dyn FnMut(), wanted: (u64, u64)| {
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| put(&index, &log, 1));
+            while index.waits() != wanted {
+                assert!(!waiting.is_finished(), "it did not wait: {:?}", index.waits());
+                std::thread::yield_now();
+            }
+            // It looks for the lock many times more.
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            held();
+        });
+        assert_eq!(index.waits(), wanted);
+    };
+    let guard = reclaim::pin();
+    let mut key = Some(index.lock(log.hash(b"b"), &guard));
+    while_held(&mut || drop(key.take()), (1, 0));
+    let mut leaf = Some(index.head(&guard).hold(&index.waits));
+    while_held(&mut || drop(leaf.take()), (1, 1));
+    assert_eq!(get(&index, &log, b"b"), Some(Log::at(1).0));
+}
+
 /// What a walk finds, chunk by chunk.
 fn walk(
     index: &OrderedIndex,

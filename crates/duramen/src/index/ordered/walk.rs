@@ -74,6 +74,14 @@ fn see<'g>(node: &Node, at: Option<u64>, guard: &'g Guard) -> Option<Seen<'g>> {
     }
 }
 
+/// The key at a walk's far end, whichever side it lies on; `None` when there is none.
+fn sought_at(end: Bound<&[u8]>) -> Option<Sought<'_>> {
+    match end {
+        Bound::Included(end) | Bound::Excluded(end) => Some(Sought::new(end)),
+        Bound::Unbounded => None,
+    }
+}
+
 impl OrderedIndex {
     /// Appends about `count` slots of keys, ascending, and says from which key on there are more, itself included; false
     /// when there are none up to the end. Records are fetched as soon as they are known. The last slots may lie behind
@@ -93,10 +101,7 @@ impl OrderedIndex {
             Bound::Unbounded => (&[][..], false),
         };
         let sought = Sought::new(key);
-        let end = match end {
-            Bound::Included(end) | Bound::Excluded(end) => Some(Sought::new(end)),
-            Bound::Unbounded => None,
-        };
+        let end = sought_at(end);
         let (mut node, mut seen, mut first) = loop {
             let at = self.seek(&sought, guard);
             if let Some(seen) = see(at.node, Some(at.version), guard) {
@@ -141,10 +146,7 @@ impl OrderedIndex {
         chunk: &mut Chunk,
     ) -> bool {
         let Chunk { slots, onward } = chunk;
-        let end = match end {
-            Bound::Included(end) | Bound::Excluded(end) => Some(Sought::new(end)),
-            Bound::Unbounded => None,
-        };
+        let end = sought_at(end);
         // `onward` is the bound all the way down.
         onward.clear();
         let (mut bounded, mut or_equal) = match from {

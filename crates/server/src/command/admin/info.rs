@@ -304,6 +304,8 @@ fn duramen(text: &mut Text, facts: &Facts<'_>) {
         ("index_bytes", store.index_bytes),
         ("index_cache_hits", store.index_cache_hits),
         ("index_cache_misses", store.index_cache_misses),
+        ("index_key_waits", store.index_key_waits),
+        ("index_leaf_waits", store.index_leaf_waits),
         ("writers", store.writers),
         ("compactions", store.compactions),
         ("compacted_bytes", store.compacted_bytes),

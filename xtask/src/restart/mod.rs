@@ -1,0 +1,272 @@
+//! `cargo xtask restart`: how long `duramen serve` takes from the start of its process to the first answered GET.
+//!
+//! A store of each size is loaded by way of the engine, and the real program is started on it again and again: after a clean
+//! end (SIGTERM), and after SIGKILL with writes of which each was acknowledged. The clock runs from before the process is
+//! made until the value of a random key has come by TCP and is the right one; the client's first bytes lie in the
+//! socket when the server begins to accept. After each start some hundred keys more are compared, those that
+//! were just written among them, and the number of keys. One start before the measured ones ends what loading left.
+//!
+//! Pages of a file stay in the page cache between two starts, unless `--cold` drops those of the store.
+//!
+//! Exit codes: 1 when a value was wrong or missing.
+
+mod content;
+mod table;
+
+use crate::failure::{Attempt, Failure, Result};
+use crate::random::Random;
+use crate::server::{Server, release_program};
+use content::{KEY_BYTES, Versions, key_of, value_of};
+use duramen::{Create, Durability, IndexKind, MediumKind, Meta, Options};
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use table::Row;
+
+/// A start that takes longer is taken for one that never ends.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// Keys that are written before each SIGKILL.
+const WRITTEN: usize = 1000;
+/// Keys that are compared after each start, beside the first and those that were written.
+const COMPARED: u64 = 200;
+/// Puts that share a wait while a store is loaded.
+const GROUP: u64 = 256;
+/// What the server keeps a string as.
+const STRING_TAG: u8 = 1;
+
+/// What is measured.
+pub struct Settings {
+    pub keys: Vec<u64>,
+    pub indexes: Vec<IndexKind>,
+    pub media: Vec<Medium>,
+    /// Where the stores on files are; a directory for temporary files when not given.
+    pub directory: Option<PathBuf>,
+    /// Measured starts of each kind.
+    pub starts: usize,
+    /// Whether a file's pages leave the page cache before each start.
+    pub cold: bool,
+    pub seed: u64,
+    pub json: Option<PathBuf>,
+    pub duramen: Option<PathBuf>,
+    /// Further arguments of the server.
+    pub arguments: Vec<String>,
+}
+
+/// Where the store lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Medium {
+    /// A file in /dev/shm
+    Shm,
+    /// A file in --directory
+    File,
+}
+
+impl Medium {
+    fn kind(self) -> MediumKind {
+        match self {
+            Medium::Shm => MediumKind::Shm,
+            Medium::File => MediumKind::File,
+        }
+    }
+}
+
+/// How the process before ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum After {
+    Close,
+    Kill,
+}
+
+/// Measures all of it and prints the table; whether every value was right.
+pub fn run(repository: &Path, settings: &Settings) -> Result<bool> {
+    let program = release_program(repository, settings.duramen.clone())?;
+    let mut rows = Vec::new();
+    for &medium in &settings.media {
+        let place = match (medium, &settings.directory) {
+            (Medium::Shm, _) => tempfile::tempdir_in("/dev/shm"),
+            (Medium::File, Some(directory)) => tempfile::tempdir_in(directory),
+            (Medium::File, None) => tempfile::tempdir(),
+        };
+        let place = place.attempt(|| "make a directory for the stores".to_owned())?;
+        for &keys in &settings.keys {
+            let path = place.path().join(format!("store-{keys}"));
+            let mut versions = Versions::default();
+            let bytes = load(&path, medium, keys)?;
+            for &index in &settings.indexes {
+                let log = place.path().join("log");
+                let restarts = Restarts { settings, program: &program, path: &path, medium, index, log };
+                for row in restarts.measure(keys, bytes, &mut versions)? {
+                    if rows.is_empty() {
+                        println!("{}", table::head());
+                    }
+                    println!("{}", row.line());
+                    if row.wrong > 0 {
+                        println!("{} of the values compared in these starts were wrong", row.wrong);
+                    }
+                    rows.push(row);
+                }
+            }
+            // The next one needs the room.
+            std::fs::remove_file(&path).attempt(|| format!("remove {}", path.display()))?;
+        }
+    }
+    if let Some(file) = &settings.json {
+        table::write(file, &rows)?;
+    }
+    let wrong: u64 = rows.iter().map(|row| row.wrong).sum();
+    if wrong > 0 {
+        println!("{wrong} values were lost, or others than those that were acknowledged");
+    }
+    Ok(wrong == 0)
+}
+
+/// Starts on one store.
+struct Restarts<'a> {
+    settings: &'a Settings,
+    program: &'a Path,
+    path: &'a Path,
+    medium: Medium,
+    index: IndexKind,
+    log: PathBuf,
+}
+
+/// What one start found.
+struct Start {
+    server: Server,
+    seconds: f64,
+}
+
+impl Restarts<'_> {
+    fn measure(&self, keys: u64, bytes: u64, versions: &mut Versions) -> Result<[Row; 2]> {
+        let mut random = Random::new(self.settings.seed ^ keys);
+        let row = |after| Row::new(self.medium.kind(), self.index, keys, bytes, after, self.settings.cold);
+        let (mut closed, mut killed) = (row(After::Close), row(After::Kill));
+        let mut first = self.start(keys, &mut random, versions, &mut closed)?;
+        self.close(&mut first.server)?;
+        for _ in 0..self.settings.starts.max(1) {
+            let mut start = self.start(keys, &mut random, versions, &mut closed)?;
+            closed.keep(&start.server, start.seconds)?;
+            self.write(&start.server, keys, &mut random, versions)?;
+            start.server.kill()?;
+            let mut start = self.start(keys, &mut random, versions, &mut killed)?;
+            killed.keep(&start.server, start.seconds)?;
+            self.close(&mut start.server)?;
+        }
+        Ok([closed, killed])
+    }
+
+    /// Starts the server, asks for a key, and compares more of them when the clock has stopped.
+    fn start(&self, keys: u64, random: &mut Random, versions: &Versions, row: &mut Row) -> Result<Start> {
+        if self.settings.cold && self.medium == Medium::File {
+            forget_pages(self.path)?;
+        }
+        let number = random.below(keys);
+        let key = key_of(number);
+        let (path, medium, index) =
+            (self.path.display().to_string(), self.medium.kind().to_string(), self.index.to_string());
+        let mut arguments = vec!["--duramen-path", &path, "--duramen-medium", &medium, "--index", &index];
+        arguments.extend(self.settings.arguments.iter().map(String::as_str));
+        let begun = Instant::now();
+        let mut server = Server::start_duramen(self.program, &arguments, &self.log)?;
+        let mut connection = loop {
+            if let Ok(connection) = server.connect() {
+                break connection;
+            }
+            if let Some(status) = server.exited()? {
+                return Err(Failure::new(format!(
+                    "duramen serve ended ({status}) instead of answering; its last words:\n{}",
+                    server.last_words()
+                )));
+            }
+            if begun.elapsed() > PATIENCE {
+                return Err(Failure::new(format!("duramen serve did not listen within {PATIENCE:?}")));
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        };
+        let reply = connection.call(&[&b"GET"[..], &key], PATIENCE);
+        let seconds = begun.elapsed().as_secs_f64();
+        let reply = reply.map_err(|ended| {
+            let words = server.last_words();
+            Failure::new(format!("duramen serve did not answer GET ({ended:?}); its last words:\n{words}"))
+        })?;
+        let mut wrong = u64::from(reply.text() != Some(&value_of(number, versions.of(number))));
+        let more: Vec<u64> = (0..COMPARED).map(|_| random.below(keys)).chain(versions.numbers()).collect();
+        for number in more {
+            let reply = connection.call(&[&b"GET"[..], &key_of(number)], PATIENCE);
+            let value = value_of(number, versions.of(number));
+            wrong += u64::from(!reply.is_ok_and(|reply| reply.text() == Some(&value)));
+        }
+        let count = connection.call(&["DBSIZE"], PATIENCE).ok().and_then(|reply| reply.integer());
+        if count != Some(keys as i64) {
+            eprintln!("DBSIZE says {count:?}, wanted {keys}");
+            wrong += 1;
+        }
+        row.wrong += wrong;
+        Ok(Start { server, seconds })
+    }
+
+    /// Overwrites some keys; each is acknowledged.
+    fn write(&self, server: &Server, keys: u64, random: &mut Random, versions: &mut Versions) -> Result<()> {
+        let mut connection = server.connect()?;
+        for _ in 0..WRITTEN {
+            let number = random.below(keys);
+            let value = value_of(number, versions.of(number) + 1);
+            let reply = connection.call(&[&b"SET"[..], &key_of(number), &value], PATIENCE);
+            if !reply.as_ref().is_ok_and(|reply| reply.text() == Some(b"OK")) {
+                return Err(Failure::new(format!("SET was answered {reply:?}, wanted OK")));
+            }
+            versions.next(number);
+        }
+        Ok(())
+    }
+
+    fn close(&self, server: &mut Server) -> Result<()> {
+        match server.terminate(PATIENCE)? {
+            Some(status) if status.success() => Ok(()),
+            Some(status) => Err(Failure::new(format!(
+                "duramen serve ended with {status} at SIGTERM; its last words:\n{}",
+                server.last_words()
+            ))),
+            None => Err(Failure::new(format!("duramen serve did not end within {PATIENCE:?} of SIGTERM"))),
+        }
+    }
+}
+
+/// Makes a store of `keys` records, as a server would have, and says how many bytes it takes. Any index may open it.
+fn load(path: &Path, medium: Medium, keys: u64) -> Result<u64> {
+    let begun = Instant::now();
+    let attempt = || format!("load {}", path.display());
+    // Loading is not measured: on a file nobody waits for the disk.
+    let durability = Durability::Interval(Duration::from_secs(1));
+    let options =
+        Options { create: Create::CreateNew, medium: medium.kind(), durability, ..Options::default() };
+    let store = options.open(path).attempt(attempt)?;
+    let mut writer = store.writer().attempt(attempt)?;
+    let meta = Meta { tag: STRING_TAG, ..Meta::default() };
+    // The database's number, and the key.
+    let mut key = [0; 1 + KEY_BYTES];
+    for from in (0..keys).step_by(GROUP as usize) {
+        writer.group();
+        for number in from..(from + GROUP).min(keys) {
+            key[1..].copy_from_slice(&key_of(number));
+            writer.put_with(&key, &value_of(number, 0), meta).attempt(attempt)?;
+        }
+        writer.settle().attempt(attempt)?;
+    }
+    drop(writer);
+    store.close().attempt(attempt)?;
+    // A file may have holes.
+    let bytes = path.metadata().attempt(attempt)?.blocks() * 512;
+    let (seconds, mebibytes) = (begun.elapsed().as_secs_f64(), bytes >> 20);
+    eprintln!("{}: loaded {keys} records in {seconds:.1} s, {mebibytes} MiB", medium.kind());
+    Ok(bytes)
+}
+
+/// Takes a file's pages from the page cache: durable ones go.
+fn forget_pages(path: &Path) -> Result<()> {
+    let attempt = || format!("drop the cached pages of {}", path.display());
+    let file = File::open(path).attempt(attempt)?;
+    file.sync_all().attempt(attempt)?;
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).attempt(attempt)
+}

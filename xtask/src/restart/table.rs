@@ -1,0 +1,163 @@
+//! What was found, as lines of a table that a page of documentation takes, and as JSON.
+
+use super::After;
+use crate::failure::{Attempt, Failure, Result};
+use crate::server::Server;
+use duramen::{IndexKind, MediumKind};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::time::Duration;
+
+/// Starts of one kind on one store.
+pub struct Row {
+    medium: MediumKind,
+    index: IndexKind,
+    keys: u64,
+    medium_bytes: u64,
+    after: After,
+    cold: bool,
+    /// From the process's begin to the answer.
+    seconds: Vec<f64>,
+    /// Of these, what the engine took to open.
+    recovery_seconds: Vec<f64>,
+    /// Memory of the server's own after the last start.
+    anonymous_bytes: u64,
+    /// Processes that ran or wanted to at the first start and at the last, by the kernel's mean over a minute.
+    load: Vec<f64>,
+    /// Values that were not what they must be.
+    pub wrong: u64,
+}
+
+impl Row {
+    pub fn new(
+        medium: MediumKind,
+        index: IndexKind,
+        keys: u64,
+        medium_bytes: u64,
+        after: After,
+        cold: bool,
+    ) -> Row {
+        Row {
+            medium,
+            index,
+            keys,
+            medium_bytes,
+            after,
+            cold,
+            seconds: Vec::new(),
+            recovery_seconds: Vec::new(),
+            anonymous_bytes: 0,
+            load: Vec::new(),
+            wrong: 0,
+        }
+    }
+
+    /// Adds a start.
+    pub fn keep(&mut self, server: &Server, seconds: f64) -> Result<()> {
+        let mut connection = server.connect()?;
+        let reply = connection.call(&["INFO", "all"], Duration::from_secs(60));
+        let text =
+            reply.ok().and_then(|reply| reply.text().map(|text| String::from_utf8_lossy(text).into_owned()));
+        let text = text.ok_or_else(|| Failure::new("duramen serve did not answer INFO"))?;
+        let field =
+            |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+        let recovery = field("duramen_recovery_nanos:");
+        let recovery = recovery.ok_or_else(|| Failure::new("INFO has no duramen_recovery_nanos"))?;
+        self.seconds.push(seconds);
+        self.recovery_seconds.push(recovery as f64 / 1e9);
+        self.anonymous_bytes = field("used_memory:").unwrap_or(0);
+        self.load.extend(load());
+        Ok(())
+    }
+
+    /// One line of the table.
+    pub fn line(&self) -> String {
+        let (Some(seconds), Some(recovery)) = (Spread::of(&self.seconds), Spread::of(&self.recovery_seconds))
+        else {
+            return String::new();
+        };
+        let after = match self.after {
+            After::Close => "SIGTERM",
+            After::Kill => "SIGKILL",
+        };
+        let load = Spread::of(&self.load).map_or(String::new(), |load| format!("{:.1}", load.median));
+        format!(
+            "| {} | {} | {} | {after} | {:.3} ({:.3} to {:.3}) | {:.3} | {:.2} | {:.0} | {:.0} | {load} |",
+            self.medium,
+            self.index,
+            self.keys,
+            seconds.median,
+            seconds.low,
+            seconds.high,
+            recovery.median,
+            self.keys as f64 / seconds.median / 1e6,
+            self.anonymous_bytes as f64 / self.keys as f64,
+            self.medium_bytes as f64 / self.keys as f64,
+        )
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "medium": self.medium.to_string(),
+            "index": self.index.to_string(),
+            "keys": self.keys,
+            "medium_bytes": self.medium_bytes,
+            "after": match self.after { After::Close => "SIGTERM", After::Kill => "SIGKILL" },
+            "cold": self.cold,
+            "seconds": self.seconds,
+            "recovery_seconds": self.recovery_seconds,
+            "anonymous_bytes": self.anonymous_bytes,
+            "load": self.load,
+            "wrong": self.wrong,
+        })
+    }
+}
+
+/// The table's head.
+pub fn head() -> &'static str {
+    "| medium | index | records | after | seconds to the first answer, median (min to max) | of it opening, s | million records/s | \
+     DRAM, bytes a record | medium, bytes a record | load |\n|---|---|---|---|---|---|---|---|---|---|"
+}
+
+struct Spread {
+    median: f64,
+    low: f64,
+    high: f64,
+}
+
+impl Spread {
+    fn of(samples: &[f64]) -> Option<Spread> {
+        let mut sorted = samples.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let (low, high) = (*sorted.first()?, *sorted.last()?);
+        let (a, b) = (sorted[(sorted.len() - 1) / 2], sorted[sorted.len() / 2]);
+        Some(Spread { median: (a + b) / 2.0, low, high })
+    }
+}
+
+/// Processes that ran or wanted to in the last minute.
+fn load() -> Option<f64> {
+    std::fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
+}
+
+/// Writes all rows to `file`.
+pub fn write(file: &Path, rows: &[Row]) -> Result<()> {
+    let command: Vec<String> = std::env::args().collect();
+    let rows: Vec<Value> = rows.iter().map(Row::json).collect();
+    let text = format!("{:#}\n", json!({ "command": command, "rows": rows }));
+    std::fs::write(file, text).attempt(|| format!("write {}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_median_lies_in_the_middle() {
+        for (samples, median) in [(&[3.0][..], 3.0), (&[9.0, 1.0, 2.0], 2.0), (&[4.0, 1.0, 3.0, 2.0], 2.5)] {
+            let spread = Spread::of(samples);
+            assert!(spread.is_some_and(|s| s.median == median && s.low <= median && s.high >= median));
+        }
+        assert!(Spread::of(&[]).is_none());
+    }
+}

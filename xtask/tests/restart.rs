@@ -1,0 +1,56 @@
+//! Starts of a small server, in its short form: values are compared, and a loss is told.
+
+use std::io;
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// Runs `xtask restart` on a small store, with the program that the tests build.
+fn restart(arguments: &[&str]) -> io::Result<Output> {
+    let own = Path::new(env!("CARGO_BIN_EXE_xtask"));
+    let target = own.parent().and_then(Path::parent).unwrap_or(Path::new("target"));
+    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    build.args(["build", "--quiet", "--workspace", "--bin", "duramen", "--target-dir"]).arg(target);
+    assert!(build.current_dir(Path::new(env!("CARGO_MANIFEST_DIR"))).status()?.success());
+    Command::new(own)
+        .args(["restart", "--keys", "3000", "--starts", "2", "--medium", "file", "--duramen"])
+        .arg(own.with_file_name("duramen"))
+        .args(arguments)
+        .output()
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+#[test]
+fn what_was_acknowledged_is_there_after_every_start() -> io::Result<()> {
+    let directory = tempfile::tempdir()?;
+    let file = directory.path().join("found.json");
+    let output = restart(&["--cold", "--json", &file.display().to_string()])?;
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let found: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&file)?)?;
+    let rows = found["rows"].as_array().map_or(&[][..], Vec::as_slice);
+    assert_eq!(rows.len(), 4, "hash and ordered, after SIGTERM and after SIGKILL");
+    for row in rows {
+        assert_eq!((row["wrong"].as_u64(), row["keys"].as_u64()), (Some(0), Some(3000)), "{row}");
+        let seconds = row["seconds"].as_array().map_or(&[][..], Vec::as_slice);
+        let opening = row["recovery_seconds"].as_array().map_or(&[][..], Vec::as_slice);
+        assert_eq!((seconds.len(), opening.len()), (2, 2), "{row}");
+        for (whole, part) in seconds.iter().zip(opening) {
+            assert!(whole.as_f64() > part.as_f64() && part.as_f64() > Some(0.0), "{row}");
+        }
+    }
+    Ok(())
+}
+
+/// Nobody commits with `manual`, so what is acknowledged before SIGKILL is lost, and that has to be found.
+#[test]
+fn a_server_that_loses_writes_is_found() -> io::Result<()> {
+    let output = restart(&["--index", "ordered", "--", "--durability", "manual"])?;
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert!(text(&output).contains("values were lost"), "{}", text(&output));
+    let output = restart(&["--index", "hash", "--", "--no-such-directive", "1"])?;
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output));
+    assert!(text(&output).contains("no-such-directive"), "{}", text(&output));
+    Ok(())
+}
