@@ -205,15 +205,21 @@ fn read_from<M: Medium>(
         threads => threads,
     };
     let hasher = Hasher::new(superblock.store_id, options.hash_mask);
-    let index = empty_index(&superblock, options);
+    let mut index = empty_index(&superblock, options);
     let mut holes = Holes::of_what_is_read(medium);
     let image = match with_image {
         true => Image::find(medium, &superblock, index.kind(), &holes, threads).map_err(Stop::Image)?,
         false => None,
     };
+    let mut ordered = None;
     if image.is_none() {
         medium.fault_in(Offset(0), wanted);
         holes = Holes::of(medium, wanted);
+        if let Index::Ordered(empty) = index {
+            // Records come in no order: their slots are gathered by hash, and put in order at the end.
+            ordered = Some(empty);
+            index = Index::Hash(HashIndex::new());
+        }
     }
     // After a clean close the image says it all.
     let known = image.as_ref().filter(|_| superblock.clean);
@@ -263,6 +269,11 @@ fn read_from<M: Medium>(
         on_progress: options.on_progress.as_ref(),
     };
     let scanned = scan.run(&plan.data, threads);
+    if let (Some(ordered), Index::Hash(gathered)) = (ordered, &index) {
+        let (slots, version) = gathered.all();
+        ordered.build(&slots, version, &scan);
+        index = Index::Ordered(ordered);
+    }
     if medium.granularity() == Granularity::CacheLine {
         medium.flush(Offset(0), HEAD_BYTES);
         for &(unit, _) in headers.free.iter().filter(|_| flushes != scan::Flushes::Nothing) {

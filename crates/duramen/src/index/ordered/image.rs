@@ -154,7 +154,11 @@ impl OrderedIndex {
                 if is_first != leaf.low.is_empty() {
                     return Err(wrong());
                 }
-                let mut held = if is_first { last[0].hold(&self.waits) } else { self.add(&mut last, &leaf) };
+                let mut held = if is_first {
+                    last[0].hold(&self.waits)
+                } else {
+                    self.add(&mut last, leaf.low, leaf.label)
+                };
                 is_first = false;
                 held.change();
                 let mut count = 0;
@@ -176,11 +180,11 @@ impl OrderedIndex {
     }
 
     /// Adds a leaf behind all others, on all its levels.
-    fn add<'g>(&self, last: &mut [&'g Node; HEIGHT_MAX], leaf: &Leaf<'_>) -> Held<'g> {
+    pub(super) fn add<'g>(&self, last: &mut [&'g Node; HEIGHT_MAX], low: &[u8], label: u64) -> Held<'g> {
         // SAFETY: `Memory` gives memory of a node, which it keeps (invariant 6).
         let node: &'g Node = unsafe { self.memory.take().as_ref() };
-        let height = self.height_of(leaf.low);
-        let held = node.dress(leaf.low, height, leaf.label);
+        let height = self.height_of(low);
+        let held = node.dress(low, height, label);
         for (level, before) in last.iter_mut().enumerate().take(height) {
             before.set_next(level, Some(node));
             *before = node;

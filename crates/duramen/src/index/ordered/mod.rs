@@ -37,6 +37,7 @@
 //! 7. The version of a stripe is at least that of every record on the medium whose key belongs there; see invariant 4 of
 //!    [`super::hash`].
 
+mod build;
 mod cache;
 mod image;
 mod key;

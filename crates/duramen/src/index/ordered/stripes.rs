@@ -50,6 +50,11 @@ impl Stripes {
         self.0.iter().map(|stripe| stripe.version.load(Relaxed)).collect()
     }
 
+    /// No record has a higher version.
+    pub(super) fn meet_all(&self, version: Version) {
+        self.0.iter().for_each(|stripe| stripe.met_version(version));
+    }
+
     /// Notes what [`Stripes::versions`] gave; false when those are not of as many stripes.
     pub(super) fn meet(&self, versions: &[u64]) -> bool {
         for (stripe, &version) in self.0.iter().zip(versions) {

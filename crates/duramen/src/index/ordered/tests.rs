@@ -1,6 +1,7 @@
 //! The ordered index by itself: the location of a key's record is its number in a list of keys.
 
 use super::{Chunk, OrderedIndex};
+use crate::format::Version;
 use crate::index::{Hasher, KeyBytes, Keys, Slot};
 use crate::sync::reclaim;
 use duramen_media::Offset;
@@ -185,9 +186,24 @@ fn keys(random: &mut Random, count: usize) -> Vec<Vec<u8>> {
 
 fn check_random(seed: u64, count: usize, operations: usize, leaf_slots: usize, cache_slots: usize) {
     let mut random = Random(seed);
-    let log = Log::new(keys(&mut random, count));
+    let mut keys = keys(&mut random, count);
+    if seed.is_multiple_of(3) {
+        keys.iter_mut().for_each(|key| drop(key.splice(0..0, *b"shared by all ")));
+    }
+    let log = Log::new(keys);
     let index = OrderedIndex::new(seed, cache_slots, leaf_slots);
     let mut model: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
+    // Every other one is made at once of some of the keys, as recovery makes it.
+    if seed.is_multiple_of(2) {
+        let some: Vec<usize> = (0..count).filter(|_| random.below(3) > 0).collect();
+        let slots: Vec<Slot> = some.iter().map(|&number| Slot::new(Log::at(number))).collect();
+        index.build(&slots, Version(7), &log);
+        model.extend(some.into_iter().map(|number| (log.keys[number].clone(), Log::at(number).0)));
+        index.check_levels(&reclaim::pin());
+        let all: Vec<_> = model.iter().map(|(key, at)| (key.clone(), *at)).collect();
+        assert_eq!(walk(&index, &log, (Unbounded, Unbounded), 9, false), all);
+        assert!(index.versions().iter().all(|&version| version == 7));
+    }
     for turn in 0..operations {
         // Grows, then shrinks, again and again.
         let grows = (turn * 4 / operations).is_multiple_of(2);
