@@ -149,7 +149,7 @@ pub struct Options {
     /// How much of the index outlives a crash. Default `Dram`. Any open may choose anew. With `Durability::Manual` always
     /// as `Dram`.
     pub residence: Residence,
-    /// Whether a clean close writes the index to the medium, and an open begins with that instead of reading every record.
+    /// Whether a clean close of a store of 64 MiB or more writes the index to the medium, and an open begins with that instead of reading every record.
     /// It takes some 8 bytes for each key there (ordered: some 20), while the store is closed. Default true. Records are
     /// then verified in the background: damage is found some time after the open, and told by
     /// [`Stats::damaged_blocks`](crate::Stats::damaged_blocks). [`check`](crate::check) reads everything.

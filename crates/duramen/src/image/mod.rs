@@ -55,8 +55,8 @@ use duramen_media::{Medium, Offset};
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Less than this is read in a few milliseconds.
-pub(crate) const STORE_BYTES_MIN: u64 = 1 << 20;
+/// Less than this is read, and verified by that, in a tenth of a second.
+pub(crate) const STORE_BYTES_MIN: u64 = 64 << 20;
 
 /// An image whose checksums are right.
 pub(crate) struct Image<'m> {
