@@ -64,6 +64,8 @@ pub(crate) enum CellCopy {
     Long(Vec<u8>),
 }
 
+/// Records that a scan fetches together.
+const SCAN_AHEAD: usize = 32;
 /// A number with what aligns it. More would make every [`Value`] longer, which all reads pay for.
 const CELL_SHORT_BYTES: usize = 15;
 const _: () = assert!(size_of::<Option<CellCopy>>() == size_of::<Vec<u8>>());
@@ -536,14 +538,23 @@ impl<M: Medium> Core<M> {
         loop {
             let guard = reclaim::pin();
             slots.clear();
-            cursor = self.index.scan(cursor, &guard, &mut |slot| slots.push(slot));
+            // Several at a time, so that their misses overlap.
+            loop {
+                cursor = self.index.scan(cursor, &guard, &mut |slot| {
+                    self.medium.prefetch(slot.location());
+                    slots.push(slot);
+                });
+                buckets -= 1;
+                if cursor == 0 || buckets == 0 || slots.len() >= count.min(SCAN_AHEAD) {
+                    break;
+                }
+            }
             for &slot in &slots {
                 if let Some(value) = self.show(slot, None)? {
                     visit(&value);
                     visited += 1;
                 }
             }
-            buckets -= 1;
             if cursor == 0 || visited >= count || buckets == 0 {
                 return Ok(cursor);
             }
