@@ -255,7 +255,7 @@ impl<M: Medium> Core<M> {
             return Ok(None);
         }
         let _inside = self.tuning.phase(Phase::Image);
-        Ok(self.write_image(true)?.map(|written| written.place))
+        self.write_image_at_close()
     }
 
     fn durability(&self) -> Durability {

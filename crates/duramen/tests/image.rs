@@ -178,6 +178,19 @@ fn after_a_crash_a_persistent_index_reads_what_came_after_the_checkpoint() {
             assert_eq!(contents_at_open(&all_read.open(&copy).unwrap()), wanted);
         }
         assert!(store.stats().written_bytes > all);
+        // Closed, all of it is known again, and what is dead is counted.
+        store.close().unwrap();
+        for _ in 0..2 {
+            let store = options.open(path).unwrap();
+            assert_eq!(store.recovery().records, store.recovery().imaged);
+            assert!(!store.recovery().estimated);
+            assert_eq!(contents_at_open(&store), wanted);
+        }
+        let (counted, free) =
+            (options.open(path).unwrap().stats(), |stats: &duramen::Stats| stats.free_bytes);
+        let store = Options { index_image: false, ..options.clone() }.open(path).unwrap();
+        assert_eq!(store.stats().dead_bytes, counted.dead_bytes);
+        assert!(free(&store.stats()) > free(&counted), "the image's room came back");
     });
 }
 

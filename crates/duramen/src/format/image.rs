@@ -86,7 +86,7 @@ pub(crate) struct Root {
     pub estimated: bool,
     pub store_id: u64,
     pub epoch: Epoch,
-    /// That of the root is among them.
+    /// That of the root is among them, and at a close those of the image before.
     pub extents: Vec<Extent>,
     pub blocks: Vec<Kept>,
     pub pages: Vec<Page>,

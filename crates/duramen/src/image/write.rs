@@ -11,6 +11,7 @@ use crate::log::space::{Purpose, free_blocks};
 use crate::mutants::{Mutant, planted};
 use crate::options::Residence;
 use crate::store::Core;
+use crate::sync::time::Instant;
 use crate::tuning::Phase;
 use duramen_media::{Granularity, LINE_BYTES, Medium, Offset};
 
@@ -93,8 +94,8 @@ impl<M: Medium> Extents<'_, M> {
 }
 
 /// An image that is durable, and to which nothing leads yet.
-pub(crate) struct Written {
-    pub place: ImagePlace,
+struct Written {
+    place: ImagePlace,
     extents: Vec<Extent>,
 }
 
@@ -129,7 +130,7 @@ impl<M: Medium> Core<M> {
         let _inside = self.tuning.phase(Phase::Image);
         // Also where there is no room: it is not tried again at once.
         current.written = written;
-        let Some(Written { place, extents }) = self.write_image(false)? else { return Ok(()) };
+        let Some(Written { place, extents }) = self.write_image(None)? else { return Ok(()) };
         self.publish_image(Some(place))?;
         let before = std::mem::replace(&mut current.extents, extents);
         self.free_image(&before)
@@ -153,11 +154,19 @@ impl<M: Medium> Core<M> {
         Ok(true)
     }
 
+    /// As [`Core::write_image`], when nobody writes any more. The extents of the image before go with the new one's, so that
+    /// the next open knows all blocks.
+    pub(crate) fn write_image_at_close(&self) -> Result<Option<ImagePlace>> {
+        let old = std::mem::take(&mut lock(&self.image).extents);
+        Ok(self.write_image(Some(&old))?.map(|written| written.place))
+    }
+
     /// Writes an image, but for the superblock: everything else of it is durable then. `None` when there is no room for it.
-    pub(crate) fn write_image(&self, at_close: bool) -> Result<Option<Written>> {
+    /// `old`, at a close: extents of the image before.
+    fn write_image(&self, old: Option<&[Extent]>) -> Result<Option<Written>> {
         let before = {
             let _paused = self.compaction.pause();
-            self.blocks_where(|_, state| state == Use::Sealed)
+            self.blocks_where(|state| state == Use::Sealed)
         };
         let mut extents = Extents {
             core: self,
@@ -167,8 +176,18 @@ impl<M: Medium> Core<M> {
             end: 0,
             expected: self.epochs.totals().keys * BYTES_PER_KEY,
         };
-        let whole = self.index.dump(self, &mut |first, bytes| extents.page(first, bytes))?;
-        let place = if whole { self.write_root(&mut extents, before, at_close)? } else { None };
+        let mut committed = Instant::now();
+        let whole = self.index.dump(self, &mut |first, bytes| {
+            // The thread that writes checkpoints is the one that commits intervals.
+            if self.epochs.wrote()
+                && self.interval().is_some_and(|interval| committed.elapsed() * 2 >= interval)
+            {
+                self.commit()?;
+                committed = Instant::now();
+            }
+            extents.page(first, bytes)
+        })?;
+        let place = if whole { self.write_root(&mut extents, before, old)? } else { None };
         let taken = extents.taken;
         match place {
             Some(place) => Ok(Some(Written { place, extents: taken })),
@@ -183,29 +202,30 @@ impl<M: Medium> Core<M> {
         &self,
         extents: &mut Extents<'_, M>,
         before: Vec<Kept>,
-        at_close: bool,
+        old: Option<&[Extent]>,
     ) -> Result<Option<ImagePlace>> {
         let _inside = self.tuning.phase(Phase::ImageRoot);
         // Before the root is made, which lists its own extent: it gets one for itself.
         (extents.next, extents.end) = (0, 0);
         let mut root = Root {
             kind: self.index.kind(),
-            at_close,
+            at_close: old.is_some(),
             estimated: self.recovered.estimated,
             store_id: self.superblock().store_id,
             epoch: self.epochs.current(),
             extents: Vec::new(),
-            blocks: self.kept_blocks(before, &extents.taken, at_close),
+            blocks: self.kept_blocks(before, old.is_some()),
             pages: std::mem::take(&mut extents.pages),
             versions: self.index.versions(),
         };
-        root.extents = vec![(Unit(0), 0); extents.taken.len() + 1];
+        let old = old.unwrap_or_default();
+        root.extents = vec![(Unit(0), 0); old.len() + extents.taken.len() + 1];
         let bytes = root.bytes() as u64;
         extents.expected = bytes;
         if !extents.extend(bytes)? {
             return Ok(None);
         }
-        root.extents.clone_from(&extents.taken);
+        root.extents = old.iter().chain(&extents.taken).copied().collect();
         let root = root.encode();
         let Some(at) = extents.put(&root)? else { return Ok(None) };
         self.medium.drain();
@@ -235,14 +255,14 @@ impl<M: Medium> Core<M> {
     }
 
     /// The blocks in such a state, in order.
-    fn blocks_where(&self, is_wanted: impl Fn(Unit, Use) -> bool) -> Vec<Kept> {
+    fn blocks_where(&self, is_wanted: impl Fn(Use) -> bool) -> Vec<Kept> {
         let units = self.space().units();
         let mut found = Vec::new();
         let mut unit = 0;
         while unit < units {
             let block = self.blocks.at(Unit(unit));
             let state = block.state();
-            if is_wanted(Unit(unit), state) {
+            if is_wanted(state) {
                 found.push(Kept {
                     unit: Unit(unit),
                     units: block.units(),
@@ -257,13 +277,12 @@ impl<M: Medium> Core<M> {
         found
     }
 
-    /// Of the blocks that were sealed before, those that still are; at a close also all others that are not free nor the
-    /// image's own extents, as blocks to be read.
-    fn kept_blocks(&self, before: Vec<Kept>, own: &[Extent], at_close: bool) -> Vec<Kept> {
-        let mut now = self.blocks_where(|unit, state| match state {
+    /// Of the blocks that were sealed before, those that still are; at a close also all others that hold records, as blocks to
+    /// be read.
+    fn kept_blocks(&self, before: Vec<Kept>, at_close: bool) -> Vec<Kept> {
+        let mut now = self.blocks_where(|state| match state {
             Use::Sealed => true,
-            Use::Free => false,
-            Use::Image => at_close && !own.iter().any(|&(extent, _)| extent == unit),
+            Use::Free | Use::Image => false,
             Use::Open | Use::Retired | Use::Damaged => at_close,
         });
         let before: std::collections::HashMap<_, _> =
