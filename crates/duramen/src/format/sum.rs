@@ -113,8 +113,10 @@ mod tests {
     #[test]
     fn sums_are_those_of_crc32c_at_every_length_and_address() {
         let bytes: Vec<u8> = (0..3 << 10).map(|i: u32| (i.wrapping_mul(0x9E37_79B1) >> 13) as u8).collect();
-        for from in 0..9 {
-            for len in (0..700).chain([1023, 2047, 2048, 2049, 3000]) {
+        // Miri takes a second for a dozen.
+        let (step, far) = if cfg!(miri) { (97, 5) } else { (1, 1) };
+        for from in (0..9).step_by(far) {
+            for len in (0..700).step_by(step).chain([1023, 2047, 2048, 2049, 3000]) {
                 let piece = &bytes[from..from + len];
                 for crc in [0, 1, 0xDEAD_BEEF, u32::MAX] {
                     assert_eq!(
