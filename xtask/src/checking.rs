@@ -73,7 +73,8 @@ fn nightly_has(repository: &Path, probe: &[&str], needs: &str) -> bool {
     found
 }
 
-/// Runs unit tests of format, index and space under Miri; `quick` leaves out those that fill a segment of the index, and those of a whole ordered index.
+/// Runs unit tests of format, index and space under Miri; `quick` leaves out those that fill a segment of the index,
+/// and those of a whole ordered index.
 pub fn miri(repository: &Path, quick: bool) -> Result<bool> {
     if !nightly_has(repository, &["+nightly", "miri", "--version"], "nightly toolchain with Miri") {
         return Ok(true);

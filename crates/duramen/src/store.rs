@@ -12,6 +12,7 @@ use crate::index::either::Index;
 use crate::index::{Hasher, KeyBytes, Keys};
 use crate::log::appender::Shared as SharedBlock;
 use crate::log::blocks::Blocks;
+use crate::log::read;
 use crate::log::space::{RESERVE_UNITS, Space};
 use crate::mutants::{Mutant, planted};
 use crate::options::{Clock, Durability, IndexKind, Options, Residence};
@@ -175,6 +176,12 @@ impl<M: Medium> Core<M> {
         !self.epochs.in_use() && self.medium.granularity() == Granularity::CacheLine
     }
 
+    /// The headers of blocks that are to be freed.
+    pub(crate) fn headers_of(&self, units: &[Unit]) -> Vec<(Unit, block::Header)> {
+        let header = |&unit| Some((unit, read::header(&self.medium, unit, self.offset_of(unit)).ok()?));
+        units.iter().filter_map(header).collect()
+    }
+
     pub(crate) fn offset_of(&self, unit: Unit) -> Offset {
         Offset(self.blocks.offset(unit))
     }
@@ -247,6 +254,14 @@ impl<M: Medium> Core<M> {
     pub(crate) fn used_bytes(&self) -> u64 {
         let space = self.space();
         u64::from(space.units() - space.free_units()) * self.unit_bytes
+    }
+
+    /// Changes the superblock, durably.
+    pub(crate) fn update_superblock(&self, change: impl FnOnce(&mut Superblock)) -> Result<()> {
+        let mut superblock = lock(&self.superblock);
+        change(&mut superblock);
+        superblock.sequence += 1;
+        superblock.persist(&self.medium).inspect_err(|_| self.epochs.poison())
     }
 
     /// The image that the next open begins with, if it is worth it and there is room.

@@ -74,6 +74,17 @@ pub(crate) mod thread {
     };
 }
 
+/// What `work` gives on each of so many threads, all of them at once.
+pub(crate) fn on_threads<T: Send>(threads: usize, work: impl Fn() -> T + Sync) -> Vec<T> {
+    if threads <= 1 {
+        return vec![work()];
+    }
+    thread::scope(|scope| {
+        let handles: Vec<_> = (0..threads).map(|_| scope.spawn(&work)).collect();
+        handles.into_iter().map(|h| h.join().unwrap_or_else(|p| std::panic::resume_unwind(p))).collect()
+    })
+}
+
 pub(crate) mod hint {
     #[cfg(loom)]
     pub(crate) use loom::hint::spin_loop;

@@ -33,7 +33,7 @@ use crate::index::Slot;
 use crate::log::appender::{Appender, Fields};
 use crate::log::blocks::Use;
 use crate::log::read;
-use crate::log::space::Purpose;
+use crate::log::space::{Purpose, part_units, publish_freed};
 use crate::mutants::{Mutant, planted};
 use crate::options::DEAD_PERCENT;
 use crate::store::Core;
@@ -382,8 +382,18 @@ impl<M: Medium> Core<M> {
         }
     }
 
-    /// The bytes of a sealed block, where they are or in `scratch`, and its records; `None` when it is damaged.
+    /// The bytes of a block without an appender, where they are or in `scratch`, and its records; `None` when it is
+    /// damaged, and then it is set aside.
     fn whole_records<'a>(&'a self, unit: Unit, scratch: &'a mut Vec<u8>) -> Option<(&'a [u8], Vec<Found>)> {
+        let whole = self.read_records(unit, scratch);
+        if whole.is_none() {
+            self.blocks.at(unit).set_state(Use::Damaged);
+            self.compaction.damaged.fetch_add(1, Relaxed);
+        }
+        whole
+    }
+
+    fn read_records<'a>(&'a self, unit: Unit, scratch: &'a mut Vec<u8>) -> Option<(&'a [u8], Vec<Found>)> {
         let block = self.blocks.at(unit);
         let tail = block.tail();
         if !self.medium.unreadable(self.offset_of(unit), tail).is_empty() {
@@ -414,10 +424,7 @@ impl<M: Medium> Core<M> {
             unit += if state == Use::Free { 1 } else { block.units().max(1) };
             if state == Use::Sealed && block.generation().incarnation() < incarnation {
                 read += block.tail();
-                if self.whole_records(at, &mut scratch).is_none() {
-                    block.set_state(Use::Damaged);
-                    self.compaction.damaged.fetch_add(1, Relaxed);
-                }
+                let _ = self.whole_records(at, &mut scratch);
             }
         }
         scratch.shrink_to(ROUND_BYTES as usize);
@@ -441,11 +448,7 @@ impl<M: Medium> Core<M> {
         let mut scratch = std::mem::take(&mut mover.scratch);
         let moved = match self.whole_records(unit, &mut scratch) {
             Some((bytes, records)) => self.move_records(mover, unit, bytes, &records),
-            None => {
-                block.set_state(Use::Damaged);
-                self.compaction.damaged.fetch_add(1, Relaxed);
-                Ok(true)
-            }
+            None => Ok(true),
         };
         scratch.shrink_to(ROUND_BYTES as usize);
         mover.scratch = scratch;
@@ -738,42 +741,17 @@ impl<M: Medium> Core<M> {
 
     /// Frees blocks: see [`crate::log::space`] for the order.
     fn free(&self, mover: &mut Mover, retired: &[Retired]) -> Result<()> {
-        let _inside = (!retired.is_empty()).then(|| self.tuning.phase(Phase::Free));
-        let page = self.medium.granularity() == Granularity::Page;
-        let sync = || if page { self.sync_or_poison() } else { Ok(()) };
-        let header_of = |unit: Unit| read::header(&self.medium, unit, self.offset_of(unit));
-        for block in retired {
-            if let Ok(header) = header_of(block.unit) {
-                header.freed().publish_word(&self.medium, block.unit, self.offset_of(block.unit));
-            }
-        }
         if !retired.is_empty() {
-            sync()?;
-        }
-        for block in retired {
-            self.forget_dead(mover, block);
-        }
-        let many: Vec<Unit> =
-            retired.iter().map(|r| r.unit).filter(|&unit| self.blocks.at(unit).units() > 1).collect();
-        if planted(Mutant::FreedUnitsWithoutHeaders) {
-            for &unit in &many {
-                if let Ok(header) = header_of(unit) {
-                    header.alone().publish_word(&self.medium, unit, self.offset_of(unit));
-                }
+            let _inside = self.tuning.phase(Phase::Free);
+            let units: Vec<Unit> = retired.iter().map(|block| block.unit).collect();
+            let blocks = self.headers_of(&units);
+            let failed = |_: &duramen_media::Error| self.epochs.poison();
+            publish_freed(&self.medium, self.unit_bytes, &blocks).inspect_err(failed)?;
+            // While their records are whole.
+            for block in retired {
+                self.forget_dead(mover, block);
             }
-        }
-        if !many.is_empty() {
-            for &unit in &many {
-                let units = self.blocks.at(unit).units();
-                crate::store::write_free_headers(&self.medium, self.unit_bytes, unit.0 + 1, units - 1);
-            }
-            sync()?;
-            for &unit in &many {
-                if let Ok(header) = header_of(unit) {
-                    header.alone().publish_word(&self.medium, unit, self.offset_of(unit));
-                }
-            }
-            sync()?;
+            part_units(&self.medium, self.unit_bytes, &blocks).inspect_err(failed)?;
         }
         for block in retired {
             let entry = self.blocks.at(block.unit);

@@ -35,7 +35,8 @@
 //! page and 3 is taken off again when it is read: too few, never too many, so compaction comes too early at most.
 //! After a clean close with nothing left to read both are exact.
 //!
-//! What recovery no longer does: verify each record. `duramen check` does.
+//! What recovery no longer does: verify each record. The background thread does it afterwards (`Core::verify`), and
+//! `duramen check`.
 
 mod write;
 
@@ -159,15 +160,7 @@ impl<'m> Image<'m> {
                 }
             }
         };
-        if threads <= 1 || self.pages.len() < 64 {
-            return work();
-        }
-        crate::sync::thread::scope(|scope| {
-            let handles: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-            let joined =
-                handles.into_iter().map(|h| h.join().unwrap_or_else(|p| std::panic::resume_unwind(p)));
-            joined.fold(None, Option::or)
-        })
+        crate::sync::on_threads(threads, work).into_iter().flatten().next()
     }
 
     /// After a clean close: the image's own list says what each block is.

@@ -131,16 +131,9 @@ impl<M: Medium> Core<M> {
         // Also where there is no room: it is not tried again at once.
         current.written = written;
         let Some(Written { place, extents }) = self.write_image(None)? else { return Ok(()) };
-        self.publish_image(Some(place))?;
+        self.update_superblock(|superblock| superblock.image = Some(place))?;
         let before = std::mem::replace(&mut current.extents, extents);
         self.free_image(&before)
-    }
-
-    fn publish_image(&self, place: Option<ImagePlace>) -> Result<()> {
-        let mut superblock = self.superblock();
-        superblock.image = place;
-        superblock.sequence += 1;
-        superblock.persist(&self.medium).inspect_err(|_| self.epochs.poison())
     }
 
     /// Gives up the image, for the room that it takes; whether there was one.
@@ -149,7 +142,7 @@ impl<M: Medium> Core<M> {
         if current.extents.is_empty() {
             return Ok(false);
         }
-        self.publish_image(None)?;
+        self.update_superblock(|superblock| superblock.image = None)?;
         self.free_image(&std::mem::take(&mut current.extents))?;
         Ok(true)
     }
@@ -241,10 +234,8 @@ impl<M: Medium> Core<M> {
         if extents.is_empty() {
             return Ok(());
         }
-        let header = |&(unit, _): &Extent| {
-            read::header(&self.medium, unit, self.offset_of(unit)).ok().map(|header| (unit, header))
-        };
-        let blocks: Vec<_> = extents.iter().filter_map(header).collect();
+        let units: Vec<Unit> = extents.iter().map(|&(unit, _)| unit).collect();
+        let blocks = self.headers_of(&units);
         free_blocks(&self.medium, self.unit_bytes, &blocks).inspect_err(|_| self.epochs.poison())?;
         let mut space = self.space();
         for (unit, header) in blocks {

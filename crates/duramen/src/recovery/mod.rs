@@ -506,8 +506,7 @@ impl Recovered {
             }
         }
         // What holds nothing.
-        free_blocks(medium, unit_bytes, &self.freed)?;
-        Ok(())
+        Ok(free_blocks(medium, unit_bytes, &self.freed)?)
     }
 }
 

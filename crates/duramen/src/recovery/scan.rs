@@ -178,17 +178,9 @@ impl<'a, M: Medium> Scan<'a, M> {
             }
             outcomes
         };
-        let mut outcomes: Vec<(DataBlock, Outcome)> = if threads <= 1 || data.len() < 2 * BLOCKS_PER_TURN {
-            work()
-        } else {
-            crate::sync::thread::scope(|scope| {
-                let handles: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-                handles
-                    .into_iter()
-                    .flat_map(|h| h.join().unwrap_or_else(|p| std::panic::resume_unwind(p)))
-                    .collect()
-            })
-        };
+        let threads = if data.len() < 2 * BLOCKS_PER_TURN { 1 } else { threads };
+        let mut outcomes: Vec<(DataBlock, Outcome)> =
+            crate::sync::on_threads(threads, work).into_iter().flatten().collect();
         outcomes.sort_by_key(|(block, _)| block.unit);
         let uncommitted = outcomes.iter().map(|(_, outcome)| outcome.uncommitted).sum();
         if self.counts_all {

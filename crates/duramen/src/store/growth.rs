@@ -226,12 +226,7 @@ impl<M: Medium> Core<M> {
             write_free_headers(&self.medium, self.unit_bytes, from, more);
             self.sync_or_poison()?;
         }
-        {
-            let mut superblock = lock(&self.superblock);
-            superblock.units = from + more;
-            superblock.sequence += 1;
-            superblock.persist(&self.medium).inspect_err(|_| self.epochs.poison())?;
-        }
+        self.update_superblock(|superblock| superblock.units = from + more)?;
         if planted(Mutant::GrownBeforeHeaders) {
             write_free_headers(&self.medium, self.unit_bytes, from, more);
         }

@@ -126,16 +126,7 @@ impl HashIndex {
             }
             loaded
         };
-        let loaded = if threads <= 1 || pages.len() < 64 {
-            work()
-        } else {
-            sync::thread::scope(|scope| {
-                let handles: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-                let all =
-                    handles.into_iter().map(|h| h.join().unwrap_or_else(|p| std::panic::resume_unwind(p)));
-                all.fold(Loaded::default(), Loaded::plus)
-            })
-        };
+        let loaded = sync::on_threads(threads, work).into_iter().fold(Loaded::default(), Loaded::plus);
         let guard = reclaim::pin();
         let full = reclaim::Owned::new(Directory { depth: depth_max, entries });
         let empty = self.directory.swap(Some(full), sync::atomic::Ordering::AcqRel, &guard);
