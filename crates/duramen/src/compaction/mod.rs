@@ -265,16 +265,12 @@ impl<M: Medium> Core<M> {
             (space.units(), space.free_units())
         };
         let mut roomy = Vec::new();
-        let mut unit = 0;
-        while unit < units {
-            let block = self.blocks.at(Unit(unit));
-            let state = block.state();
+        for (unit, block, state) in self.blocks.walk(0..units) {
             let bytes = u64::from(block.units()) * self.unit_bytes;
             let room = bytes.saturating_sub(block::HEADER_BYTES + u64::from(block.live_settled()));
             if state == Use::Sealed && room >= bytes / PACK_SHARE {
-                roomy.push((room, bytes, Unit(unit)));
+                roomy.push((room, bytes, unit));
             }
-            unit += if state == Use::Free { 1 } else { block.units().max(1) };
         }
         roomy.sort_unstable_by_key(|&(room, bytes, _)| std::cmp::Reverse(room * 1024 / bytes));
         let (mut moved, mut gain) = (0, 0);
@@ -349,27 +345,24 @@ impl<M: Medium> Core<M> {
         let newest = self.space().generation_now();
         let units = self.space().units();
         let mut candidates = Vec::new();
-        let mut unit = 0;
-        while unit < units {
-            let block = self.blocks.at(Unit(unit));
-            if let Some((bytes, live)) = self.dead_of(Unit(unit), dead_percent_min)
-                && !unmovable.contains(&Unit(unit))
+        for (unit, block, _) in self.blocks.walk(0..units) {
+            if let Some((bytes, live)) = self.dead_of(unit, dead_percent_min)
+                && !unmovable.contains(&unit)
             {
                 // Rosenblum and Ousterhout's (1 - u) × age / (1 + u), in integers.
                 let age = newest.0.saturating_sub(block.generation().0).min(1 << 32) + 1;
                 let score = u128::from(bytes - live) * u128::from(age) * 1024 / u128::from(bytes + live);
                 candidates.push((score, unit));
             }
-            unit += if block.state() == Use::Free { 1 } else { block.units().max(1) };
         }
-        let best = |&(score, unit): &(u128, u32)| (std::cmp::Reverse(score), unit);
+        let best = |&(score, unit): &(u128, Unit)| (std::cmp::Reverse(score), unit);
         let most = (2 * ROUND_BYTES / self.unit_bytes + 1).max(u64::from(units / CHOOSE_SHARE)) as usize;
         if candidates.len() > most {
             candidates.select_nth_unstable_by_key(most, best);
             candidates.truncate(most);
         }
         candidates.sort_unstable_by_key(best);
-        candidates.iter().rev().map(|&(_, unit)| Unit(unit)).collect()
+        candidates.iter().rev().map(|&(_, unit)| unit).collect()
     }
 
     /// Copies a block, each aligned 8 bytes as one piece: cells in it may change meanwhile, and so may
@@ -410,26 +403,25 @@ impl<M: Medium> Core<M> {
 
     /// Verifies blocks that recovery did not read; whether there are more.
     fn verify(&self, mover: &mut Mover) -> bool {
-        let Some(mut unit) = mover.verify_at else { return false };
+        let Some(from) = mover.verify_at.take() else { return false };
         let (units, incarnation) = {
             let space = self.space();
             (space.units(), space.generation_now().incarnation())
         };
         let mut scratch = std::mem::take(&mut mover.scratch);
         let mut read = 0;
-        while unit < units && read < VERIFY_BYTES {
-            let at = Unit(unit);
-            let block = self.blocks.at(at);
-            let state = block.state();
-            unit += if state == Use::Free { 1 } else { block.units().max(1) };
+        for (unit, block, state) in self.blocks.walk(from..units) {
+            if read >= VERIFY_BYTES {
+                mover.verify_at = Some(unit.0);
+                break;
+            }
             if state == Use::Sealed && block.generation().incarnation() < incarnation {
                 read += block.tail();
-                let _ = self.whole_records(at, &mut scratch);
+                let _ = self.whole_records(unit, &mut scratch);
             }
         }
         scratch.shrink_to(ROUND_BYTES as usize);
         mover.scratch = scratch;
-        mover.verify_at = (unit < units).then_some(unit);
         mover.verify_at.is_some()
     }
 

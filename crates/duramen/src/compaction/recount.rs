@@ -45,12 +45,10 @@ impl<M: Medium> Core<M> {
         let mut unknown = self.unknown();
         let mut scratch = std::mem::take(&mut mover.scratch);
         let units = self.space().units();
-        let mut unit = 0;
-        while unit < units && !unknown.is_empty() {
-            let at = crate::format::Unit(unit);
-            let block = self.blocks.at(at);
-            let state = block.state();
-            unit += if state == Use::Free { 1 } else { block.units().max(1) };
+        for (at, block, state) in self.blocks.walk(0..units) {
+            if unknown.is_empty() {
+                break;
+            }
             if matches!(state, Use::Free | Use::Image) {
                 continue;
             }

@@ -248,24 +248,16 @@ impl<M: Medium> Core<M> {
     /// The blocks in such a state, in order.
     fn blocks_where(&self, is_wanted: impl Fn(Use) -> bool) -> Vec<Kept> {
         let units = self.space().units();
-        let mut found = Vec::new();
-        let mut unit = 0;
-        while unit < units {
-            let block = self.blocks.at(Unit(unit));
-            let state = block.state();
-            if is_wanted(state) {
-                found.push(Kept {
-                    unit: Unit(unit),
-                    units: block.units(),
-                    generation: block.generation(),
-                    tail: block.tail(),
-                    live: block.live_settled(),
-                    expiry: block.expiry_seconds(),
-                });
-            }
-            unit += if state == Use::Free { 1 } else { block.units().max(1) };
-        }
-        found
+        let blocks = self.blocks.walk(0..units).filter(|&(_, _, state)| is_wanted(state));
+        let known = blocks.map(|(unit, block, _)| Kept {
+            unit,
+            units: block.units(),
+            generation: block.generation(),
+            tail: block.tail(),
+            live: block.live_settled(),
+            expiry: block.expiry_seconds(),
+        });
+        known.collect()
     }
 
     /// Of the blocks that were sealed before, those that still are; at a close also all others that hold records, as blocks to

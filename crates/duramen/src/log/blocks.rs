@@ -13,6 +13,7 @@ use crate::format::{Generation, Unit};
 use crate::sync::OnceLock;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
+use std::ops::Range;
 
 /// What may be done with a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,6 +186,18 @@ impl Blocks {
     /// The block whose first unit is `unit`.
     pub(crate) fn at(&self, unit: Unit) -> &Block {
         self.entry(unit)
+    }
+
+    /// The blocks of `units`, which begin with one, and the state of each; free units one by one.
+    pub(crate) fn walk(&self, units: Range<u32>) -> impl Iterator<Item = (Unit, &Block, Use)> {
+        let Range { start: mut unit, end } = units;
+        std::iter::from_fn(move || {
+            let at = (unit < end).then_some(Unit(unit))?;
+            let block = self.at(at);
+            let state = block.state();
+            unit += if state == Use::Free { 1 } else { block.units().max(1) };
+            Some((at, block, state))
+        })
     }
 
     /// The first unit of the block that holds the byte at `offset`.
