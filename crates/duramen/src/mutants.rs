@@ -120,6 +120,8 @@ pub enum Mutant {
     ImageSlotsAllKept,
     /// The versions in an image are forgotten.
     ImageVersionsForgotten,
+    /// Two threads that touch a page of an image at once both make a part of the index of it.
+    PageReadTwice,
 }
 
 /// Whether `mutant` is to misbehave.
@@ -151,7 +153,8 @@ mod planting {
     }
 
     /// Those that the models of `cargo xtask loom` find.
-    pub const MODELLED: [Mutant; 19] = [
+    pub const MODELLED: [Mutant; 20] = [
+        Mutant::PageReadTwice,
         Mutant::BucketNotLocked,
         Mutant::OverflowNotMarked,
         Mutant::SplitWithoutLocks,

@@ -25,6 +25,8 @@ pub struct Stats {
     pub unit_bytes: u64,
     /// DRAM that the index takes.
     pub index_bytes: u64,
+    /// Pages of the image of the last close that the index has not read yet; each is read when it is first touched.
+    pub index_pages_left: u64,
     /// Segments or leaves of the index that were split since the store was opened, recovery included.
     pub index_splits: u64,
     /// How often the hash index's directory doubled since then.
@@ -85,6 +87,7 @@ impl Stats {
             free_bytes: free * core.unit_bytes,
             unit_bytes: core.unit_bytes,
             index_bytes: index.bytes,
+            index_pages_left: core.index.pages_left(),
             index_splits: index.splits,
             index_doublings: index.doublings,
             index_merges: index.merges,

@@ -530,8 +530,7 @@ impl<M: Medium> StoreOn<M> {
         let clock = StoreClock::new(options.clock.clone(), recovered.time_floor);
         let (unit_bytes, used_bytes) = (u64::from(superblock.unit_bytes), recovered.used_bytes);
         let id = NEXT_ID.fetch_add(1, Relaxed);
-        let (kept, unused) =
-            if keeps_image { (recovered.image, Vec::new()) } else { (Vec::new(), recovered.image) };
+        let image = image::Current::of(recovered.image, keeps_image);
         let compaction = Compaction::new(&epochs, options.compaction_bytes_per_second);
         let core = Arc::new(Core {
             hasher: recovered.hasher,
@@ -544,7 +543,7 @@ impl<M: Medium> StoreOn<M> {
             dead_percent: options.compaction_dead_percent,
             index_image: options.index_image,
             residence: options.residence,
-            image: Mutex::new(image::Current::of(kept)),
+            image: Mutex::new(image),
             expired: AtomicU64::new(0),
             record_lines: AtomicU64::new(1),
             recovered: recovered.summary,
@@ -563,8 +562,9 @@ impl<M: Medium> StoreOn<M> {
             medium,
         });
         core.note_records(used_bytes, core.recovered.records);
-        // Nothing durable leads to them any more.
-        core.free_image(&unused)?;
+        if core.index.pages_left() == 0 {
+            core.leave_image(&|| false)?;
+        }
         if core.recovered.imaged > 0 {
             core.compaction.begin(&core);
         }

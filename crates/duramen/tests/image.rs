@@ -110,13 +110,88 @@ fn an_open_after_a_close_takes_the_index_from_the_image() {
 
         for round in 0..3 {
             let store = options.open(path).unwrap();
-            let (recovery, stats) = (store.recovery(), store.stats());
+            let recovery = store.recovery();
             assert!(recovery.clean && recovery.image_refused.is_none() && !recovery.estimated);
             // Tombstones have slots too.
             assert!(recovery.imaged >= wanted.len() as u64 && recovery.imaged < read.records);
             assert_eq!(recovery.records, recovery.imaged, "nothing was read");
             assert_eq!(contents_at_open(&store), wanted, "round {round}");
+            // The image's own space is given back when all of it was read.
+            store.maintain().unwrap();
+            let stats = store.stats();
             assert_eq!((stats.dead_bytes, stats.used_bytes), (counted.dead_bytes, counted.used_bytes));
+        }
+    });
+}
+
+#[test]
+fn an_open_by_image_reads_its_pages_when_they_are_touched() {
+    for_each_store(|options, path| {
+        let store = options.open(path).unwrap();
+        for number in 0..12_000 {
+            store.put(&key(number), &number.to_le_bytes()).unwrap();
+        }
+        let wanted = contents(&store);
+        store.close().unwrap();
+        for round in 0..3 {
+            let store = options.open(path).unwrap();
+            let pages = store.stats().index_pages_left;
+            assert!(pages >= 4, "{pages} pages");
+            let (first, value) = wanted.iter().next().unwrap();
+            assert_eq!(&*store.get(first).unwrap().unwrap(), &value[..]);
+            assert_eq!(store.stats().index_pages_left, pages - 1);
+            let before = store.stats().free_bytes;
+            match round {
+                // A close reads what is left, and so does a walk, and maintenance.
+                0 => {}
+                1 => assert_eq!(contents(&store), wanted),
+                _ => store.maintain().unwrap(),
+            }
+            if round > 0 {
+                assert_eq!(store.stats().index_pages_left, 0);
+                store.maintain().unwrap();
+                assert!(store.stats().free_bytes > before, "the image's space is still taken");
+            }
+            assert_eq!(store.len(), wanted.len() as u64);
+            store.close().unwrap();
+        }
+    });
+}
+
+#[test]
+fn threads_that_touch_a_store_just_opened_lose_nothing() {
+    const THREADS: u32 = 4;
+    for_each_store(|options, path| {
+        let store = options.open(path).unwrap();
+        fill(&store);
+        let mut wanted = contents(&store);
+        store.close().unwrap();
+        for round in 0..20_u32 {
+            let options = Options { background: round % 2 == 0, ..options.clone() };
+            let store = options.open(path).unwrap();
+            assert!(store.recovery().imaged > 0);
+            let value = round.to_le_bytes();
+            std::thread::scope(|scope| {
+                for thread in 0..THREADS {
+                    let (store, wanted) = (&store, &wanted);
+                    scope.spawn(move || {
+                        // All threads go through the same pages, and each has keys of its own there.
+                        for number in (0..6000).filter(|number| number % THREADS == thread) {
+                            let key = key(number);
+                            if number % 5 == round % 5 {
+                                store.put(&key, &value).unwrap();
+                            } else {
+                                assert_eq!(store.get(&key).unwrap().as_deref(), wanted.get(&key).map(Vec::as_slice));
+                            }
+                        }
+                    });
+                }
+            });
+            for number in (0..6000).filter(|number| number % 5 == round % 5) {
+                wanted.insert(key(number), value.to_vec());
+            }
+            assert_eq!(contents_at_open(&store), wanted, "round {round}");
+            store.close().unwrap();
         }
     });
 }
@@ -224,7 +299,7 @@ fn a_damaged_image_is_refused_and_all_records_are_read() {
         let root = word(96);
         assert_eq!(&bytes[root..root + 8], b"DURIMAGE");
         let count = |at: usize| word(root + at) & 0xffff_ffff;
-        let page = word(root + 48 + 8 * count(32) + 32 * count(36) + 8);
+        let page = word(root + 64 + 8 * count(32) + 32 * count(36) + 8);
         for (at, part) in [(root + 20, "root"), (page + 10, "page")] {
             let mut damaged = bytes.clone();
             damaged[at] ^= 4;

@@ -25,6 +25,7 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
         ("free_bytes", stats.free_bytes),
         ("unit_bytes", stats.unit_bytes),
         ("index_bytes", stats.index_bytes),
+        ("index_pages_left", stats.index_pages_left),
         ("recovered_records", stats.recovered_records),
         ("recovery_microseconds", stats.recovery_nanos / 1000),
     ] {

@@ -865,6 +865,7 @@ impl<M: Medium> Core<M> {
 
     /// One round of maintenance; see [`crate::StoreOn::maintain`].
     pub(crate) fn maintain(&self) -> Result<()> {
+        self.leave_image(&|| false)?;
         // It commits too.
         self.checkpoint_if_due()?;
         if self.interval().is_some() && self.epochs.in_use() && self.epochs.wrote() {
@@ -912,7 +913,9 @@ impl<M: Medium> Core<M> {
         let mut told_time = Instant::now();
         let mut looked = Instant::now();
         let mut more = false;
-        while !self.background.stop.load(Relaxed) {
+        let mut unread = true;
+        let stopped = || self.background.stop.load(Relaxed);
+        while !stopped() {
             let interval = self.interval().filter(|_| self.epochs.in_use());
             if let Some(interval) = interval
                 && committed.elapsed() >= interval
@@ -924,6 +927,12 @@ impl<M: Medium> Core<M> {
                 }
             }
             self.grow_ahead();
+            if unread {
+                let is_due = || interval.is_some_and(|interval| committed.elapsed() >= interval);
+                // A failure poisons the store.
+                let _ = self.leave_image(&|| stopped() || is_due());
+                unread = self.index.pages_left() > 0;
+            }
             let begun = Instant::now();
             let moved = self.compaction.moved_bytes.load(Relaxed);
             // Writers that run low wake this thread often; only growth is urgent then.
@@ -937,7 +946,7 @@ impl<M: Medium> Core<M> {
                 told_time = Instant::now();
                 let _ = self.persist_time();
             }
-            let mut pause = if more { Duration::ZERO } else { TICK };
+            let mut pause = if more || unread { Duration::ZERO } else { TICK };
             let moved = self.compaction.moved_bytes.load(Relaxed) - moved;
             if more && self.compaction.bytes_per_second > 0 {
                 let due = Duration::from_secs_f64(moved as f64 / self.compaction.bytes_per_second as f64);

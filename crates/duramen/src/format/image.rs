@@ -9,7 +9,7 @@
 //! | offset | bytes | meaning |
 //! |---|---|---|
 //! | 0 | 8 | magic, `DURIMAGE` |
-//! | 8 | 4 | version of the image: 1 |
+//! | 8 | 4 | version of the image: 2 |
 //! | 12 | 1 | kind of index (0 hash, 1 ordered) |
 //! | 13 | 1 | 1: written at a clean close, and what is not kept is in the list of blocks |
 //! | 14 | 1 | 1: counts in it are estimates, since an image before it was used after a crash |
@@ -20,7 +20,9 @@
 //! | 36 | 4 | blocks |
 //! | 40 | 4 | pages |
 //! | 44 | 4 | versions |
-//! | 48 | | extents, 8 bytes each: first unit (4), units (4) |
+//! | 48 | 8 | slots in the pages |
+//! | 56 | 8 | those of them that are no tombstones |
+//! | 64 | | extents, 8 bytes each: first unit (4), units (4) |
 //! | | | blocks, 32 bytes each: see [`Kept`] |
 //! | | | pages, 24 bytes each: where its keys begin (8), place (8), bytes (4), CRC-32C (4) |
 //! | | | versions, 8 bytes each, of an ordered index |
@@ -33,8 +35,8 @@
 use super::{Epoch, Generation, Unit, block, u32_at, u64_at};
 
 const MAGIC: [u8; 8] = *b"DURIMAGE";
-const VERSION: u32 = 1;
-const FIXED_BYTES: usize = 48;
+const VERSION: u32 = 2;
+const FIXED_BYTES: usize = 64;
 const EXTENT_BYTES: usize = 8;
 const KEPT_BYTES: usize = 32;
 const PAGE_BYTES: usize = 24;
@@ -86,6 +88,8 @@ pub(crate) struct Root {
     pub estimated: bool,
     pub store_id: u64,
     pub epoch: Epoch,
+    pub slots: u64,
+    pub keys: u64,
     /// That of the root is among them, and at a close those of the image before.
     pub extents: Vec<Extent>,
     pub blocks: Vec<Kept>,
@@ -112,6 +116,8 @@ impl Root {
         for count in [self.extents.len(), self.blocks.len(), self.pages.len(), self.versions.len()] {
             bytes.extend_from_slice(&(count as u32).to_le_bytes());
         }
+        bytes.extend_from_slice(&self.slots.to_le_bytes());
+        bytes.extend_from_slice(&self.keys.to_le_bytes());
         for (unit, units) in &self.extents {
             bytes.extend_from_slice(&unit.0.to_le_bytes());
             bytes.extend_from_slice(&units.to_le_bytes());
@@ -195,6 +201,8 @@ impl Root {
             estimated: bytes[14] != 0,
             store_id: u64_at(bytes, 16),
             epoch: Epoch(u64_at(bytes, 24)),
+            slots: u64_at(bytes, 48),
+            keys: u64_at(bytes, 56),
             extents,
             blocks,
             pages,
@@ -222,6 +230,8 @@ mod tests {
             estimated: true,
             store_id: 5,
             epoch: Epoch(9),
+            slots: 5,
+            keys: 4,
             extents: vec![(Unit(3), 1), (Unit(4), 2)],
             blocks: vec![kept(6, 128), kept(8, 0)],
             pages: vec![Page { first: 0, at: 4096 * 3 + 64, bytes: 100, crc: 1 }],
@@ -246,7 +256,7 @@ mod tests {
         assert!(Root::decode(&behind.encode(), 10, 4096).unwrap_err().contains("extent at unit 9"));
         let far = Root { pages: vec![Page { at: u64::MAX, ..sample().pages[0] }], ..sample() };
         assert!(Root::decode(&far.encode(), 10, 4096).unwrap_err().contains("behind the end"));
-        for cut in [0, 47, bytes.len() - 1] {
+        for cut in [0, 63, bytes.len() - 1] {
             assert!(Root::decode(&bytes[..cut], 10, 4096).is_err(), "{cut}");
         }
     }

@@ -5,6 +5,7 @@ use crate::epoch::lock;
 use crate::format::image::{Extent, Kept, Page, Root};
 use crate::format::superblock::{ImagePlace, Regime};
 use crate::format::{Unit, block};
+use crate::index::Loaded;
 use crate::log::blocks::Use;
 use crate::log::read;
 use crate::log::space::{Purpose, free_blocks};
@@ -99,17 +100,19 @@ struct Written {
     extents: Vec<Extent>,
 }
 
-/// The image that the superblock leads to while the store is open.
+/// The image that is there while the store is open.
 #[derive(Default)]
 pub(crate) struct Current {
     extents: Vec<Extent>,
+    /// Whether the superblock leads to it. Else it stays until the index has read its pages.
+    counts: bool,
     /// Bytes that had been written when the last one was begun.
     written: u64,
 }
 
 impl Current {
-    pub(crate) fn of(extents: Vec<Extent>) -> Self {
-        Self { extents, written: 0 }
+    pub(crate) fn of(extents: Vec<Extent>, counts: bool) -> Self {
+        Self { extents, counts, written: 0 }
     }
 }
 
@@ -132,8 +135,19 @@ impl<M: Medium> Core<M> {
         current.written = written;
         let Some(Written { place, extents }) = self.write_image(None)? else { return Ok(()) };
         self.update_superblock(|superblock| superblock.image = Some(place))?;
+        current.counts = true;
         let before = std::mem::replace(&mut current.extents, extents);
         self.free_image(&before)
+    }
+
+    /// Reads what of the index is still in the image, until `stops`, and gives that up if no crash could begin with it.
+    pub(crate) fn leave_image(&self, stops: &dyn Fn() -> bool) -> Result<()> {
+        self.index.read_pages(stops);
+        let mut current = lock(&self.image);
+        if current.counts || self.index.pages_left() > 0 {
+            return Ok(());
+        }
+        self.free_image(&std::mem::take(&mut current.extents))
     }
 
     /// Gives up the image, for the room that it takes; whether there was one.
@@ -142,7 +156,10 @@ impl<M: Medium> Core<M> {
         if current.extents.is_empty() {
             return Ok(false);
         }
-        self.update_superblock(|superblock| superblock.image = None)?;
+        self.index.read_pages(&|| false);
+        if current.counts {
+            self.update_superblock(|superblock| superblock.image = None)?;
+        }
         self.free_image(&std::mem::take(&mut current.extents))?;
         Ok(true)
     }
@@ -157,6 +174,7 @@ impl<M: Medium> Core<M> {
     /// Writes an image, but for the superblock: everything else of it is durable then. `None` when there is no room for it.
     /// `old`, at a close: extents of the image before.
     fn write_image(&self, old: Option<&[Extent]>) -> Result<Option<Written>> {
+        self.index.read_pages(&|| false);
         let before = {
             let _paused = self.compaction.pause();
             self.blocks_where(|state| state == Use::Sealed)
@@ -170,7 +188,7 @@ impl<M: Medium> Core<M> {
             expected: self.epochs.totals().keys * BYTES_PER_KEY,
         };
         let mut committed = Instant::now();
-        let whole = self.index.dump(self, &mut |first, bytes| {
+        let counted = self.index.dump(self, &mut |first, bytes| {
             // The thread that writes checkpoints is the one that commits intervals.
             if self.epochs.wrote()
                 && self.interval().is_some_and(|interval| committed.elapsed() * 2 >= interval)
@@ -180,7 +198,10 @@ impl<M: Medium> Core<M> {
             }
             extents.page(first, bytes)
         })?;
-        let place = if whole { self.write_root(&mut extents, before, old)? } else { None };
+        let place = match counted {
+            Some(counted) => self.write_root(&mut extents, counted, before, old)?,
+            None => None,
+        };
         let taken = extents.taken;
         match place {
             Some(place) => Ok(Some(Written { place, extents: taken })),
@@ -194,6 +215,7 @@ impl<M: Medium> Core<M> {
     fn write_root(
         &self,
         extents: &mut Extents<'_, M>,
+        counted: Loaded,
         before: Vec<Kept>,
         old: Option<&[Extent]>,
     ) -> Result<Option<ImagePlace>> {
@@ -206,6 +228,8 @@ impl<M: Medium> Core<M> {
             estimated: self.recovered.estimated,
             store_id: self.superblock().store_id,
             epoch: self.epochs.current(),
+            slots: counted.slots,
+            keys: counted.keys,
             extents: Vec::new(),
             blocks: self.kept_blocks(before, old.is_some()),
             pages: std::mem::take(&mut extents.pages),
@@ -229,8 +253,8 @@ impl<M: Medium> Core<M> {
         Ok(Some(ImagePlace { at, bytes, crc: crc32c::crc32c(&root) }))
     }
 
-    /// Gives the extents of an image back, to which nothing durable leads.
-    pub(crate) fn free_image(&self, extents: &[Extent]) -> Result<()> {
+    /// Gives the extents of an image back, to which nothing durable leads, and of which the index needs no page any more.
+    fn free_image(&self, extents: &[Extent]) -> Result<()> {
         if extents.is_empty() {
             return Ok(());
         }

@@ -187,13 +187,13 @@ impl Index {
         }
     }
 
-    /// Hands pages for an image to `emit`, with where the keys of each begin, until that says false. Returns whether
-    /// all were handed out.
+    /// Hands pages for an image to `emit`, with where the keys of each begin, until that says false. Returns what
+    /// was handed out, if it was all. No page of an image may be unread.
     pub(crate) fn dump(
         &self,
         keys: &impl KeyBytes,
         emit: &mut dyn FnMut(u64, &[u8]) -> Result<bool>,
-    ) -> Result<bool> {
+    ) -> Result<Option<Loaded>> {
         match self {
             Self::Hash(index) => index.dump(emit),
             Self::Ordered(index) => index.dump(keys, emit),
@@ -220,6 +220,38 @@ impl Index {
         match self {
             Self::Hash(index) => index.load(pages, threads, keep),
             Self::Ordered(index) => index.load(pages, versions, keep),
+        }
+    }
+
+    /// As `load`, with all slots, but each page is read when it is first touched. For recovery alone: the pages lie on the
+    /// medium of the store to which the index will belong, and that frees their extents only when [`Index::pages_left`]
+    /// says 0 (`Core::free_image`).
+    pub(crate) fn attach(
+        &self,
+        pages: &PagesOf<'_>,
+        versions: &[u64],
+    ) -> std::result::Result<(), String> {
+        match self {
+            // SAFETY: a store's medium goes after its index, and nobody stores to extents that are not freed.
+            Self::Hash(index) => unsafe { index.attach(pages) },
+            // SAFETY: as above.
+            Self::Ordered(index) => unsafe { index.attach(pages, versions) },
+        }
+    }
+
+    /// Pages of the image that it was attached to that are not read yet.
+    pub(crate) fn pages_left(&self) -> u64 {
+        match self {
+            Self::Hash(index) => index.pages_left(),
+            Self::Ordered(index) => index.pages_left(),
+        }
+    }
+
+    /// Reads the pages that are left, until `stops`.
+    pub(crate) fn read_pages(&self, stops: &dyn Fn() -> bool) {
+        match self {
+            Self::Hash(index) => index.read_pages(stops),
+            Self::Ordered(index) => index.read_pages(stops),
         }
     }
 

@@ -36,6 +36,7 @@
 
 mod image;
 
+use super::attached::Attached;
 use super::fingerprints;
 use super::memory::Memory;
 use super::{BUCKET_BIT, FINGERPRINT_BITS, FINGERPRINT_MASK, FINGERPRINT_SHIFT, Keys, LOCATION_MASK, Slot};
@@ -44,7 +45,7 @@ use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 use crate::sync::reclaim::{self, Atomic, Guard, Owned};
-use crate::sync::{Arc, Mutex};
+use crate::sync::{Arc, Mutex, OnceLock};
 use duramen_media::Offset;
 use std::ptr::NonNull;
 
@@ -93,7 +94,8 @@ const _: () = assert!(cfg!(loom) || size_of::<Segment>() == 16 << 10);
 const _: () = assert!(cfg!(loom) || size_of::<Stash>() == 64);
 
 /// A directory entry: bits 0 to 3 known fingerprint bits, 6 to 47 the segment, 56 to 63 its depth. A pointer all
-/// the time, not a number, so that Miri can tell what it may reach.
+/// the time, not a number, so that Miri can tell what it may reach. With no known bit the segment is still a page of an
+/// image, and its number stands in the segment's place.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Entry(*mut Segment);
 
@@ -101,6 +103,16 @@ impl Entry {
     fn new(segment: NonNull<Segment>, depth: u32, known: u32) -> Self {
         debug_assert!(segment.addr().get() & !0x0000_ffff_ffff_ffc0 == 0);
         Self(segment.as_ptr().map_addr(|address| address | known as usize | (depth as usize) << 56))
+    }
+
+    /// The entry of a segment that is still a page.
+    fn unread(page: usize, depth: u32) -> Self {
+        Self(std::ptr::without_provenance_mut(page << 6 | (depth as usize) << 56))
+    }
+
+    /// The page that holds the segment.
+    fn page(self) -> Option<usize> {
+        (self.known() == 0).then(|| (self.0.addr() & 0x0000_ffff_ffff_ffc0) >> 6)
     }
 
     fn segment(self) -> NonNull<Segment> {
@@ -125,6 +137,16 @@ struct Directory {
 impl Directory {
     fn entry(&self, hash: u64) -> Entry {
         Entry(self.entries[(hash >> (64 - self.depth)) as usize].load(Acquire))
+    }
+
+    /// Makes all entries of the segment of `hash` lead to it.
+    fn lead(&self, hash: u64, entry: Entry) {
+        let each = self.depth - entry.depth();
+        let first = ((hash >> (64 - entry.depth())) as usize) << each;
+        for place in &self.entries[first..][..1 << each] {
+            // Release: pairs with the Acquire in `entry`; publishes the segment.
+            place.store(entry.0, Release);
+        }
     }
 }
 
@@ -422,6 +444,8 @@ pub(crate) struct HashIndex {
     memory: Arc<Memory<Segment>>,
     split_count_min: u32,
     splits: AtomicU64,
+    /// The image that the index was attached to, if it was.
+    attached: OnceLock<Attached>,
 }
 
 impl HashIndex {
@@ -436,6 +460,7 @@ impl HashIndex {
             memory,
             split_count_min: SPLIT_COUNT_MIN,
             splits: AtomicU64::new(0),
+            attached: OnceLock::new(),
         }
     }
 
@@ -462,6 +487,12 @@ impl HashIndex {
     }
 
     #[inline]
+    fn entry(&self, hash: u64, guard: &Guard) -> Entry {
+        let entry = self.directory(guard).entry(hash);
+        if entry.page().is_none() { entry } else { self.read_page(hash, guard) }
+    }
+
+    #[inline]
     fn segment<'g>(&self, entry: Entry, _guard: &'g Guard) -> &'g Segment {
         // SAFETY: entries lead to segments of `memory`, which outlives the guard's borrower; a
         // retired segment is recycled only when no guard can see it (invariant 3).
@@ -471,14 +502,14 @@ impl HashIndex {
     /// Hints that the bucket of `hash` is read soon.
     #[inline]
     pub(crate) fn prefetch(&self, hash: u64, guard: &Guard) {
-        let entry = self.directory(guard).entry(hash);
+        let entry = self.entry(hash, guard);
         super::prefetch(&self.segment(entry, guard).buckets[bucket_of(hash)]);
     }
 
     /// Hints that a key of `hash` is inserted soon: more often than not into a bucket that is full.
     #[inline]
     pub(crate) fn prefetch_insert(&self, hash: u64, guard: &Guard) {
-        let entry = self.directory(guard).entry(hash);
+        let entry = self.entry(hash, guard);
         let (segment, probe) = (self.segment(entry, guard), Probe::new(hash, entry));
         super::prefetch(&segment.buckets[probe.primary]);
         super::prefetch(&segment.buckets[probe.secondary]);
@@ -493,7 +524,7 @@ impl HashIndex {
         guard: &Guard,
         mut look: impl FnMut(Slot) -> Option<T>,
     ) -> Option<(Slot, T)> {
-        let entry = self.directory(guard).entry(hash);
+        let entry = self.entry(hash, guard);
         let segment = self.segment(entry, guard);
         segment.find(Probe::new(hash, entry), |slot| Some((slot, look(slot)?))).map(|(_, found)| found)
     }
@@ -511,7 +542,7 @@ impl HashIndex {
 
     /// The likeliest place of the record of `hash`, to be prefetched.
     pub(crate) fn candidate(&self, hash: u64, guard: &Guard) -> Option<Offset> {
-        let entry = self.directory(guard).entry(hash);
+        let entry = self.entry(hash, guard);
         let probe = Probe::new(hash, entry);
         let bucket = &self.segment(entry, guard).buckets[probe.primary];
         bucket.candidate(probe)
@@ -522,7 +553,7 @@ impl HashIndex {
     pub(crate) fn lock<'g>(&self, hash: u64, guard: &'g Guard) -> Locked<'g> {
         let mut backoff = Backoff::default();
         loop {
-            let entry = self.directory(guard).entry(hash);
+            let entry = self.entry(hash, guard);
             let segment = self.segment(entry, guard);
             let probe = Probe::new(hash, entry);
             // A frozen segment's locks are never given back, so taking one shows that it lives.
@@ -538,11 +569,10 @@ impl HashIndex {
     pub(crate) fn lock_all<'g>(&self, hashes: &[u64], guard: &'g Guard) -> Vec<Locked<'g>> {
         let mut backoff = Backoff::default();
         'again: loop {
-            let directory = self.directory(guard);
             let mut locked: Vec<Locked<'g>> = hashes
                 .iter()
                 .map(|&hash| {
-                    let entry = directory.entry(hash);
+                    let entry = self.entry(hash, guard);
                     Locked {
                         segment: self.segment(entry, guard),
                         probe: Probe::new(hash, entry),
@@ -574,7 +604,7 @@ impl HashIndex {
 
     /// Splits the segment of `hash`, if it is still crowded and nobody else does. No lock may be held.
     pub(crate) fn split(&self, hash: u64, keys: &impl Keys, guard: &Guard) {
-        let entry = self.directory(guard).entry(hash);
+        let entry = self.entry(hash, guard);
         let segment = self.segment(entry, guard);
         let depth = entry.depth();
         if segment.count.load(Relaxed) < self.split_count_min
@@ -670,14 +700,9 @@ impl HashIndex {
             unsafe { guard.defer_destroy(old) };
             directory = self.directory(guard);
         }
-        // The entries of the two halves: 2^(directory depth - depth - 1) each.
-        let each = 1usize << (directory.depth - depth - 1);
-        let first = ((hash >> (64 - depth)) as usize) << (directory.depth - depth);
-        for (i, half) in halves.into_iter().enumerate() {
-            for entry in &directory.entries[first + i * each..][..each] {
-                // Release: pairs with the Acquire in `entry`; publishes the half.
-                entry.store(half.0, Release);
-            }
+        let bit = 1 << (63 - depth);
+        for (half, hash) in halves.into_iter().zip([hash & !bit, hash | bit]) {
+            directory.lead(hash, half);
         }
     }
 
@@ -687,7 +712,7 @@ impl HashIndex {
     /// and a split keeps its bucket, so every key that stays is visited at least once.
     pub(crate) fn scan(&self, cursor: u64, guard: &Guard, visit: &mut dyn FnMut(Slot)) -> u64 {
         let (prefix, bucket) = (cursor & !0xffff, cursor as usize & 0xffff);
-        let entry = self.directory(guard).entry(prefix);
+        let entry = self.entry(prefix, guard);
         let segment = self.segment(entry, guard);
         let mut all = |slots: &[AtomicU64]| {
             for slot in slots {
@@ -714,7 +739,7 @@ impl HashIndex {
         let guard = reclaim::pin();
         let (mut slots, mut version, mut cursor) = (Vec::new(), Version::default(), 0);
         loop {
-            let entry = self.directory(&guard).entry(cursor);
+            let entry = self.entry(cursor, &guard);
             version = version.max(Version(self.segment(entry, &guard).version.load(Relaxed)));
             cursor = self.scan(cursor, &guard, &mut |slot| slots.push(slot));
             if cursor == 0 {
@@ -768,7 +793,7 @@ impl Drop for HashIndex {
         let mut last = None;
         for entry in &directory.entries {
             let entry = Entry(entry.load(Relaxed));
-            if last != Some(entry) {
+            if last != Some(entry) && entry.page().is_none() {
                 free_stashes(self.segment(entry, &guard));
             }
             last = Some(entry);

@@ -4,6 +4,7 @@
 //! record, and whoever looks something up compares the key in the record. It lives in DRAM and is
 //! rebuilt from the log on open.
 
+mod attached;
 pub(crate) mod either;
 mod fingerprints;
 pub(crate) mod hash;

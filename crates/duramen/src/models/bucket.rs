@@ -151,6 +151,38 @@ fn reader_of_an_inserted_key_sees_nothing_or_all_of_it() {
 }
 
 #[test]
+fn a_page_of_an_image_is_read_once_whoever_touches_it() {
+    let planted = [Bug(Mutant::PageReadTwice), Relaxed("index/hash.rs", "place.store(entry.0, Release)")];
+    check(2, &planted, || {
+        let mut pages = Vec::new();
+        {
+            let before = Store::new(1);
+            before.put(0, 1, 1);
+            before
+                .index
+                .dump(&mut |first, page| {
+                    pages.push((first, page.to_vec()));
+                    Ok(true)
+                })
+                .unwrap();
+        }
+        let pages: Vec<(u64, &[u8])> = pages.iter().map(|(first, page)| (*first, &page[..])).collect();
+        let store = Store::new(2);
+        store.log.write(0, 1, 1);
+        // SAFETY: the pages live until the end of this execution, and so does whoever reads them.
+        unsafe { store.index.attach(&pages) }.unwrap();
+        let writer = {
+            let store = Arc::clone(&store);
+            thread::spawn(move || store.put(1, 2, 1))
+        };
+        assert_eq!(store.get(1), Some(1));
+        writer.join().unwrap();
+        assert_eq!(store.all(), [(1, 1), (2, 1)]);
+        assert_eq!(store.index.pages_left(), 0);
+    });
+}
+
+#[test]
 fn two_writers_of_one_bucket_lose_nothing() {
     let planted =
         [Relaxed("index/hash.rs", ".0[0].fetch_and(!BUCKET_BIT, Release)"), Bug(Mutant::BucketNotLocked)];
@@ -232,7 +264,7 @@ fn reader_misses_no_key_while_its_segment_splits() {
 #[test]
 fn reader_misses_no_key_while_a_segment_of_a_deep_directory_splits() {
     let planted = [
-        Relaxed("index/hash.rs", "entry.store(half.0, Release)"),
+        Relaxed("index/hash.rs", "place.store(entry.0, Release)"),
         Relaxed("index/hash.rs", "[(hash >> (64 - self.depth)) as usize].load(Acquire)"),
     ];
     check(2, &planted, || {

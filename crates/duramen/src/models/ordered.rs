@@ -112,6 +112,46 @@ impl Store {
 }
 
 #[test]
+fn a_page_of_an_image_is_there_whole_for_whoever_touches_it() {
+    let planted = [
+        Relaxed("index/ordered/node.rs", "self.node.page.store("),
+        Relaxed("index/ordered/node.rs", "(self.page.load(Acquire) as usize)"),
+    ];
+    check(2, &planted, || {
+        let mut pages = Vec::new();
+        let mut versions = Vec::new();
+        {
+            let before = Store::new(3, C, 2);
+            for (record, key) in [A, B, C].into_iter().enumerate() {
+                before.put(record, key, 1);
+            }
+            let emit = &mut |first, page: &[u8]| {
+                pages.push((first, page.to_vec()));
+                Ok(true)
+            };
+            before.index.dump(&before.log, emit).unwrap();
+            versions.extend(before.index.versions());
+        }
+        let pages: Vec<(u64, &[u8])> = pages.iter().map(|(first, page)| (*first, &page[..])).collect();
+        let store = Store::new(4, C, 2);
+        for (record, key) in [A, B, C].into_iter().enumerate() {
+            store.log.write(record, key, 1);
+        }
+        // SAFETY: the pages live until the end of this execution, and so does whoever reads them.
+        unsafe { store.index.attach(&pages, &versions) }.unwrap();
+        let writer = {
+            let store = Arc::clone(&store);
+            thread::spawn(move || store.put(3, D, 1))
+        };
+        assert_eq!(store.get(A), Some(1));
+        assert_eq!(store.get(C), Some(1));
+        writer.join().unwrap();
+        assert_eq!(store.all(), [(A, 1), (B, 1), (C, 1), (D, 1)]);
+        assert_eq!(store.index.pages_left(), 0);
+    });
+}
+
+#[test]
 fn reader_of_an_overwritten_key_sees_old_or_new_whole() {
     let planted = [
         Relaxed("index/ordered/node.rs", "self.node.slots[position].store(slot.0, Release)"),

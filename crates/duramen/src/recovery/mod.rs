@@ -391,7 +391,8 @@ fn empty_index(superblock: &Superblock, options: &Options) -> Index {
     }
 }
 
-/// Enters the kept blocks, and fills the index with the slots of the image that lead into them.
+/// Enters the kept blocks, and fills the index with the slots of the image that lead into them: at once after a crash, and
+/// when they are first touched if there is nothing else to read.
 fn load(
     index: &Index,
     blocks: &Blocks,
@@ -409,10 +410,14 @@ fn load(
     for extent in &plan.extents {
         blocks.enter(extent.unit, extent.header.units, extent.header.generation, Use::Image);
     }
+    if plan.exact {
+        // Every slot counts.
+        index.attach(image.pages(), &image.root.versions)?;
+        return Ok(Loaded { slots: image.root.slots, keys: image.root.keys });
+    }
     let keep = |slot: Slot| {
         let block = blocks.get(slot.location().0)?;
-        let is_counted = plan.exact || slot.stale() == 0;
-        let slot = if is_counted { slot } else { slot.with_stale(Slot::STALE_MANY) };
+        let slot = if slot.stale() == 0 { slot } else { slot.with_stale(Slot::STALE_MANY) };
         (block.state() == Use::Sealed || planted(Mutant::ImageSlotsAllKept)).then_some(slot)
     };
     index.load(image.pages(), &image.root.versions, threads, keep)

@@ -15,20 +15,22 @@
 //! says why that does not matter. What must hold among them does: a key in its secondary bucket or the stash that was
 //! there before the page was begun had marked its primary bucket before.
 
-use super::{BUCKET_SLOTS, BUCKETS, DEPTH_MAX, Directory, Entry, HashIndex, Segment};
+use super::{Backoff, BUCKET_SLOTS, BUCKETS, DEPTH_MAX, Directory, Entry, HashIndex, Segment};
 use crate::format::{u32_at, u64_at};
+use crate::index::attached::Attached;
 use crate::index::{BUCKET_BIT, FINGERPRINT_BITS, Loaded, PagesOf, Slot};
 use crate::mutants::{Mutant, planted};
-use crate::sync::atomic::Ordering::{Acquire, Relaxed};
+use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use crate::sync::atomic::{AtomicPtr, AtomicUsize};
-use crate::sync::reclaim;
+use crate::sync::reclaim::{self, Guard};
 use crate::{Result, sync};
 
 const OCCUPIED_AT: usize = 16;
 const OVERFLOW_AT: usize = OCCUPIED_AT + BUCKETS;
 const SLOTS_AT: usize = OVERFLOW_AT + BUCKETS.div_ceil(8);
 
-fn encode(segment: &Segment, entry: Entry, page: &mut Vec<u8>) {
+/// The segment's page; what is in it is counted in `counted`.
+fn encode(segment: &Segment, entry: Entry, page: &mut Vec<u8>, counted: &mut Loaded) {
     page.clear();
     page.resize(SLOTS_AT, 0);
     page[0] = entry.depth() as u8;
@@ -41,6 +43,7 @@ fn encode(segment: &Segment, entry: Entry, page: &mut Vec<u8>) {
             }
             if !Slot(word).is_empty() {
                 page[OCCUPIED_AT + b] |= 1 << s;
+                counted.count(Slot(word));
                 page.extend_from_slice(&Slot(word & !BUCKET_BIT).with_pending(false).0.to_le_bytes());
             }
         }
@@ -50,6 +53,7 @@ fn encode(segment: &Segment, entry: Entry, page: &mut Vec<u8>) {
         let slot = Slot(slot.load(Acquire));
         if !slot.is_empty() {
             stashed += 1;
+            counted.count(slot);
             page.extend_from_slice(&slot.with_pending(false).0.to_le_bytes());
         }
     }
@@ -68,25 +72,41 @@ fn head(page: &[u8]) -> Option<(u32, u32)> {
     whole.then_some((depth.into(), known.into()))
 }
 
+/// The greatest depth of pages that are one hash index; `Err` says why they are not.
+fn depth_of(pages: &PagesOf<'_>) -> std::result::Result<u32, String> {
+    let mut next = Some(0u64);
+    let mut depth_max = 1;
+    for &(first, page) in pages {
+        let (depth, _) = head(page).ok_or("a page of it is not one of a hash index")?;
+        if next != Some(first) || first & ((1 << (64 - depth)) - 1) != 0 {
+            return Err(format!("its page of hashes from {first:#x} is not where it belongs"));
+        }
+        next = first.checked_add(1 << (64 - depth));
+        depth_max = depth_max.max(depth);
+    }
+    if next.is_some() || pages.is_empty() { Err("pages of it are missing".into()) } else { Ok(depth_max) }
+}
+
 impl HashIndex {
-    /// Hands each segment's page to `emit`, in the order of the hashes, until that says false. Returns whether all
-    /// were handed out.
-    pub(crate) fn dump(&self, emit: &mut dyn FnMut(u64, &[u8]) -> Result<bool>) -> Result<bool> {
+    /// Hands each segment's page to `emit`, in the order of the hashes, until that says false. Returns what was handed out,
+    /// if it was all.
+    pub(crate) fn dump(&self, emit: &mut dyn FnMut(u64, &[u8]) -> Result<bool>) -> Result<Option<Loaded>> {
         let mut page = Vec::new();
+        let mut counted = Loaded::default();
         let mut prefix = 0u64;
         loop {
             let depth = {
                 let guard = reclaim::pin();
-                let entry = self.directory(&guard).entry(prefix);
-                encode(self.segment(entry, &guard), entry, &mut page);
+                let entry = self.entry(prefix, &guard);
+                encode(self.segment(entry, &guard), entry, &mut page, &mut counted);
                 entry.depth()
             };
             if !emit(prefix, &page)? {
-                return Ok(false);
+                return Ok(None);
             }
             match prefix.checked_add(1 << (64 - depth)) {
                 Some(next) => prefix = next,
-                None => return Ok(true),
+                None => return Ok(Some(counted)),
             }
         }
     }
@@ -99,40 +119,80 @@ impl HashIndex {
         threads: usize,
         keep: impl Fn(Slot) -> Option<Slot> + Sync,
     ) -> std::result::Result<Loaded, String> {
-        let mut next = Some(0u64);
-        let mut depth_max = 1;
-        for &(first, page) in pages {
-            let (depth, _) = head(page).ok_or("a page of it is not one of a hash index")?;
-            if next != Some(first) || first & ((1 << (64 - depth)) - 1) != 0 {
-                return Err(format!("its page of hashes from {first:#x} is not where it belongs"));
-            }
-            next = first.checked_add(1 << (64 - depth));
-            depth_max = depth_max.max(depth);
-        }
-        if next.is_some() || pages.is_empty() {
-            return Err("pages of it are missing".into());
-        }
+        let depth_max = depth_of(pages)?;
         let entries: Box<[AtomicPtr<Segment>]> =
             (0..1usize << depth_max).map(|_| AtomicPtr::default()).collect();
+        let directory = Directory { depth: depth_max, entries };
         let turn = AtomicUsize::new(0);
         let work = || {
             let mut loaded = Loaded::default();
             while let Some(&(first, page)) = pages.get(turn.fetch_add(1, Relaxed)) {
-                let entry = self.load_page(page, &keep, &mut loaded);
-                let each = 1usize << (depth_max - entry.depth());
-                for place in &entries[(first >> (64 - depth_max)) as usize..][..each] {
-                    place.store(entry.0, Relaxed);
-                }
+                directory.lead(first, self.load_page(page, &keep, &mut loaded));
             }
             loaded
         };
         let loaded = sync::on_threads(threads, work).into_iter().fold(Loaded::default(), Loaded::plus);
-        let guard = reclaim::pin();
-        let full = reclaim::Owned::new(Directory { depth: depth_max, entries });
-        let empty = self.directory.swap(Some(full), sync::atomic::Ordering::AcqRel, &guard);
-        // SAFETY: replaced, and `load` is called before the index is shared.
-        unsafe { guard.defer_destroy(empty) };
+        self.begin_with(directory);
         Ok(loaded)
+    }
+
+    /// As `load`, with all slots, but each page is read when it is first touched.
+    ///
+    /// # Safety
+    /// The bytes of the pages are valid, and not stored to, until [`HashIndex::pages_left`] says 0 or the index is dropped.
+    pub(crate) unsafe fn attach(&self, pages: &PagesOf<'_>) -> std::result::Result<(), String> {
+        let depth = depth_of(pages)?;
+        let directory = Directory { depth, entries: (0..1usize << depth).map(|_| AtomicPtr::default()).collect() };
+        for (number, &(first, page)) in pages.iter().enumerate() {
+            // `head` was asked of every page.
+            let (depth, _) = head(page).unwrap_or((depth, 0));
+            directory.lead(first, Entry::unread(number, depth));
+        }
+        self.begin_with(directory);
+        // SAFETY: as the caller promises.
+        let _ = self.attached.set(unsafe { Attached::new(pages) });
+        Ok(())
+    }
+
+    /// Before the index is shared.
+    fn begin_with(&self, directory: Directory) {
+        let guard = reclaim::pin();
+        let empty = self.directory.swap(Some(reclaim::Owned::new(directory)), AcqRel, &guard);
+        // SAFETY: replaced, and nobody else has seen it.
+        unsafe { guard.defer_destroy(empty) };
+    }
+
+    /// The entry of `hash`, whose segment was still a page a moment ago: reads the page, or waits for who does.
+    #[cold]
+    pub(super) fn read_page(&self, hash: u64, guard: &Guard) -> Entry {
+        let mut backoff = Backoff::default();
+        loop {
+            let entry = self.directory(guard).entry(hash);
+            let (Some(page), Some(attached)) = (entry.page(), self.attached.get()) else { return entry };
+            if let Some(bytes) = attached.claim(page) {
+                let read = self.load_page(bytes, &Some, &mut Loaded::default());
+                {
+                    let _growing = self.growing.lock().unwrap_or_else(sync::PoisonError::into_inner);
+                    self.directory(guard).lead(hash, read);
+                }
+                attached.done();
+                return read;
+            }
+            backoff.wait();
+        }
+    }
+
+    /// Pages that are not read yet.
+    pub(crate) fn pages_left(&self) -> u64 {
+        self.attached.get().map_or(0, Attached::left)
+    }
+
+    /// Reads the pages that are left, until `stops`.
+    pub(crate) fn read_pages(&self, stops: &dyn Fn() -> bool) {
+        let firsts = self.attached.get().into_iter().flat_map(Attached::firsts);
+        for first in firsts.take_while(|_| !stops()) {
+            self.entry(first, &reclaim::pin());
+        }
     }
 
     fn load_page(&self, page: &[u8], keep: &impl Fn(Slot) -> Option<Slot>, loaded: &mut Loaded) -> Entry {

@@ -17,14 +17,17 @@ use super::node::{Held, LowBuffer, Node, Order};
 use super::{HEIGHT_MAX, LEAF_SLOTS, OrderedIndex};
 use crate::Result;
 use crate::format::{u32_at, u64_at};
+use crate::index::attached::Attached;
 use crate::index::{KeyBytes, Loaded, PagesOf, Slot};
 use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::Ordering::Relaxed;
-use crate::sync::reclaim;
+use crate::sync::reclaim::{self, Guard};
 
 /// A page is full from here on.
 const PAGE_BYTES: usize = 16 << 10;
 const LEAF_FIXED_BYTES: usize = 24;
+/// Leaves that are passed under one guard.
+const LEAVES_WALKED: usize = 256;
 
 /// A leaf in a page.
 struct Leaf<'a> {
@@ -45,8 +48,41 @@ fn leaf(bytes: &[u8]) -> Option<(Leaf<'_>, &[u8])> {
     Some((Leaf { skip: u32_at(fixed, 4) as usize, label: u64_at(fixed, 16), low, slots, prefixes }, rest))
 }
 
-/// Appends a leaf, from `low` on, without its first `skipped` slots.
-fn encode(held: &Held<'_>, low: &[u8], skipped: usize, page: &mut Vec<u8>) {
+/// The leaves of a page; `None` for bytes that are not one.
+fn leaves(page: &[u8]) -> Option<impl Iterator<Item = Leaf<'_>>> {
+    let (count, leaves) = page.split_at_checked(4)?;
+    let mut rest = leaves;
+    for _ in 0..u32_at(count, 0) {
+        (_, rest) = leaf(rest)?;
+    }
+    let mut next = leaves;
+    let is_whole = rest.is_empty() && !leaves.is_empty();
+    is_whole.then(|| {
+        std::iter::from_fn(move || {
+            let leaf;
+            (leaf, next) = self::leaf(next)?;
+            Some(leaf)
+        })
+    })
+}
+
+/// Fills an empty leaf with those of its slots that `keep` gives back.
+fn fill(held: &mut Held<'_>, leaf: &Leaf<'_>, keep: impl Fn(Slot) -> Option<Slot>, loaded: &mut Loaded) {
+    held.change();
+    let mut count = 0;
+    for (slot, prefix) in leaf.slots.chunks_exact(8).zip(leaf.prefixes.chunks_exact(8)) {
+        if let Some(slot) = keep(Slot(u64_at(slot, 0))) {
+            held.set(count, u64_at(prefix, 0), slot);
+            loaded.count(slot);
+            count += 1;
+        }
+    }
+    held.set_skip(leaf.skip);
+    held.set_order(Order::of(count));
+}
+
+/// Appends a leaf, from `low` on, without its first `skipped` slots, which are counted in `counted`.
+fn encode(held: &Held<'_>, low: &[u8], skipped: usize, page: &mut Vec<u8>, counted: &mut Loaded) {
     let node = held.node;
     let entries = || held.entries().skip(skipped);
     page.extend_from_slice(&(low.len() as u32).to_le_bytes());
@@ -55,6 +91,7 @@ fn encode(held: &Held<'_>, low: &[u8], skipped: usize, page: &mut Vec<u8>) {
     page.extend_from_slice(&node.label.load(Relaxed).to_le_bytes());
     page.extend_from_slice(low);
     for (_, slot) in entries() {
+        counted.count(slot);
         page.extend_from_slice(&slot.with_pending(false).0.to_le_bytes());
     }
     for (prefix, _) in entries() {
@@ -63,28 +100,35 @@ fn encode(held: &Held<'_>, low: &[u8], skipped: usize, page: &mut Vec<u8>) {
 }
 
 impl OrderedIndex {
-    /// Hands pages of all leaves to `emit`, in the order of their keys, until that says false. Returns whether all were
-    /// handed out.
+    /// Hands pages of all leaves to `emit`, in the order of their keys, until that says false. Returns what was handed out, if
+    /// it was all. No page may be unread.
     pub(crate) fn dump(
         &self,
         keys: &impl KeyBytes,
         emit: &mut dyn FnMut(u64, &[u8]) -> Result<bool>,
-    ) -> Result<bool> {
+    ) -> Result<Option<Loaded>> {
         let mut page = Vec::new();
+        let mut counted = Loaded::default();
         let mut onward = Some(Vec::new());
         let mut pages = 0;
         while let Some(from) = onward {
-            onward = self.dump_page(&from, keys, &mut page);
+            onward = self.dump_page(&from, keys, &mut page, &mut counted);
             if !emit(pages, &page)? {
-                return Ok(false);
+                return Ok(None);
             }
             pages += 1;
         }
-        Ok(true)
+        Ok(Some(counted))
     }
 
     /// Fills a page with leaves of keys from `from` on, and says where the next one begins.
-    fn dump_page(&self, from: &[u8], keys: &impl KeyBytes, page: &mut Vec<u8>) -> Option<Vec<u8>> {
+    fn dump_page(
+        &self,
+        from: &[u8],
+        keys: &impl KeyBytes,
+        page: &mut Vec<u8>,
+        counted: &mut Loaded,
+    ) -> Option<Vec<u8>> {
         let guard = reclaim::pin();
         page.clear();
         page.extend_from_slice(&[0; 4]);
@@ -105,7 +149,7 @@ impl OrderedIndex {
         let mut low = from.to_vec();
         let mut leaves = 0u32;
         loop {
-            encode(&held, &low, skipped, page);
+            encode(&held, &low, skipped, page, counted);
             leaves += 1;
             page[..4].copy_from_slice(&leaves.to_le_bytes());
             // Under the lock: what is behind the leaf is behind what was just written of it.
@@ -136,47 +180,122 @@ impl OrderedIndex {
     ) -> std::result::Result<Loaded, String> {
         let guard = reclaim::pin();
         let mut loaded = Loaded::default();
-        if !planted(Mutant::ImageVersionsForgotten) && !self.stripes.meet(versions) {
-            return Err(format!(
-                "it has {} versions, which is not as many as there are stripes",
-                versions.len()
-            ));
-        }
+        self.begin_with(pages, versions)?;
         // The last node of each level.
         let mut last: [&Node; HEIGHT_MAX] = [self.head(&guard); HEIGHT_MAX];
+        for (number, &(_, page)) in pages.iter().enumerate() {
+            for (position, leaf) in leaves(page).into_iter().flatten().enumerate() {
+                let mut held = match (number, position) {
+                    (0, 0) => last[0].hold(&self.waits),
+                    _ => self.add(&mut last, leaf.low, leaf.label),
+                };
+                fill(&mut held, &leaf, &keep, &mut loaded);
+            }
+        }
+        Ok(loaded)
+    }
+
+    /// As `load`, with all slots, but each page is read when it is first touched. Until then one leaf stands for it, with
+    /// the lowest key of its first.
+    ///
+    /// # Safety
+    /// The bytes of the pages are valid, and not stored to, until [`OrderedIndex::pages_left`] says 0 or the index is dropped.
+    pub(crate) unsafe fn attach(
+        &self,
+        pages: &PagesOf<'_>,
+        versions: &[u64],
+    ) -> std::result::Result<(), String> {
+        self.begin_with(pages, versions)?;
+        // SAFETY: as the caller promises.
+        let _ = self.attached.set(unsafe { Attached::new(pages) });
+        let guard = reclaim::pin();
+        let mut last: [&Node; HEIGHT_MAX] = [self.head(&guard); HEIGHT_MAX];
+        for (number, &(_, page)) in pages.iter().enumerate() {
+            let Some(first) = leaves(page).and_then(|mut leaves| leaves.next()) else { continue };
+            let held = match number {
+                0 => last[0].hold(&self.waits),
+                _ => self.add(&mut last, first.low, first.label),
+            };
+            held.set_page(Some(number));
+        }
+        Ok(())
+    }
+
+    /// Looks whether pages and versions are those of an index, and takes the versions.
+    fn begin_with(&self, pages: &PagesOf<'_>, versions: &[u64]) -> std::result::Result<(), String> {
+        if !planted(Mutant::ImageVersionsForgotten) && !self.stripes.meet(versions) {
+            let versions = versions.len();
+            return Err(format!("it has {versions} versions, which is not as many as there are stripes"));
+        }
         let mut is_first = true;
-        for &(first, page) in pages {
-            let wrong = || format!("its page {first} is not one of an ordered index");
-            let (count, mut rest) = page.split_at_checked(4).ok_or_else(wrong)?;
-            for _ in 0..u32_at(count, 0) {
-                let leaf;
-                (leaf, rest) = self::leaf(rest).ok_or_else(wrong)?;
+        for &(number, page) in pages {
+            let wrong = || format!("its page {number} is not one of an ordered index");
+            for leaf in leaves(page).ok_or_else(wrong)? {
                 if is_first != leaf.low.is_empty() {
                     return Err(wrong());
                 }
-                let mut held = if is_first {
-                    last[0].hold(&self.waits)
-                } else {
-                    self.add(&mut last, leaf.low, leaf.label)
-                };
                 is_first = false;
-                held.change();
-                let mut count = 0;
-                for (slot, prefix) in leaf.slots.chunks_exact(8).zip(leaf.prefixes.chunks_exact(8)) {
-                    if let Some(slot) = keep(Slot(u64_at(slot, 0))) {
-                        held.set(count, u64_at(prefix, 0), slot);
-                        loaded.count(slot);
-                        count += 1;
-                    }
-                }
-                held.set_skip(leaf.skip);
-                held.set_order(Order::of(count));
-            }
-            if !rest.is_empty() {
-                return Err(wrong());
             }
         }
-        if is_first { Err("pages of it are missing".into()) } else { Ok(loaded) }
+        if is_first { Err("pages of it are missing".into()) } else { Ok(()) }
+    }
+
+    /// Fills a leaf that is still a page with what that holds, and adds the other leaves of the page behind it.
+    ///
+    /// Whoever wants the leaf meanwhile waits for its lock, or for its change to end.
+    #[cold]
+    pub(super) fn read_page(&self, node: &Node, guard: &Guard) {
+        let mut held = node.hold(&self.waits);
+        let (Some(page), Some(attached)) = (node.page(), self.attached.get()) else { return };
+        let Some(bytes) = attached.claim(page) else { return };
+        let mut leaves = leaves(bytes).into_iter().flatten();
+        let behind = node.next(0, guard);
+        let mut counted = Loaded::default();
+        let mut added = Vec::new();
+        if let Some(first) = leaves.next() {
+            fill(&mut held, &first, Some, &mut counted);
+        }
+        let mut last = node;
+        for leaf in leaves {
+            // SAFETY: `Memory` gives memory of a node, which it keeps (invariant 6).
+            let new: &Node = unsafe { self.memory.take().as_ref() };
+            fill(&mut new.dress(leaf.low, self.height_of(leaf.low), leaf.label), &leaf, Some, &mut counted);
+            new.set_next(0, behind);
+            last.set_next(0, Some(new));
+            last = new;
+            added.push(new);
+        }
+        held.set_page(None);
+        drop(held);
+        attached.done();
+        for new in added {
+            self.link(new, guard);
+        }
+    }
+
+    /// Pages that are not read yet.
+    pub(crate) fn pages_left(&self) -> u64 {
+        self.attached.get().map_or(0, Attached::left)
+    }
+
+    /// Reads the pages that are left, until `stops`.
+    pub(crate) fn read_pages(&self, stops: &dyn Fn() -> bool) {
+        let mut low = Vec::new();
+        loop {
+            let guard = reclaim::pin();
+            let mut node = self.seek(&Sought::new(&low), &guard).node;
+            for _ in 0..LEAVES_WALKED {
+                if self.pages_left() == 0 || stops() {
+                    return;
+                }
+                let Some(next) = node.next(0, &guard) else { return };
+                if next.page().is_some() {
+                    self.read_page(next, &guard);
+                }
+                node = next;
+            }
+            low = node.low(&mut LowBuffer::default(), &guard).to_vec();
+        }
     }
 
     /// Adds a leaf behind all others, on all its levels.

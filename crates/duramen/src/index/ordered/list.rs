@@ -75,6 +75,7 @@ impl OrderedIndex {
                         node = next;
                         node.fetch_leaf();
                     }
+                    None if node.page().is_some() => self.read_page(node, guard),
                     None if node.is_still(version) => return At { node, version },
                     None => {}
                 }
@@ -103,7 +104,7 @@ impl OrderedIndex {
     }
 
     /// Links a node on its levels above 0, so that it may go again.
-    fn link(&self, node: &Node, guard: &Guard) {
+    pub(super) fn link(&self, node: &Node, guard: &Guard) {
         let mut buffer = [0; 16];
         let low = Sought::new(node.low(&mut buffer, guard));
         self.raise(node.height());
@@ -306,7 +307,7 @@ impl OrderedIndex {
         let (mut order, count) = (left.order(), right.order().len());
         // A leaf that was just merged must not soon split again.
         let fits = order.len() + count <= self.leaf_slots * 2 / 3 || order.len() == 0 || count == 0;
-        if !fits || !right.is_linked() {
+        if !fits || !right.is_linked() || left.page().is_some() || right.page().is_some() {
             return false;
         }
         for (_, slot) in held.entries().chain(other.entries()) {

@@ -34,7 +34,9 @@
 //!    guards can reach leads to it, on any level.
 //! 6. The memory of a node is never anything else, and its version never repeats. So any reference to a node may be
 //!    followed under a guard: if its version says "alive", it is a leaf of this index now, and what it holds is true.
-//! 7. The version of a stripe is at least that of every record on the medium whose key belongs there; see invariant 4 of
+//! 7. A leaf that is still a page of an image has no slots yet, and is neither split nor merged: a descent that ends there reads
+//!    the page first. All leaves of the page lie between it and the next node.
+//! 8. The version of a stripe is at least that of every record on the medium whose key belongs there; see invariant 4 of
 //!    [`super::hash`].
 
 mod build;
@@ -49,9 +51,10 @@ mod stripes;
 mod tests;
 mod walk;
 
+use super::attached::Attached;
 use super::memory::Memory;
 use super::{Hasher, Slot};
-use crate::sync::Arc;
+use crate::sync::{Arc, OnceLock};
 use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::reclaim::{self, Guard};
@@ -92,6 +95,8 @@ pub(crate) struct OrderedIndex {
     waits: AtomicU64,
     /// Fewer than `LEAF_SLOTS` in tests that want many leaves.
     leaf_slots: usize,
+    /// The image that the index was attached to, if it was.
+    attached: OnceLock<Attached>,
 }
 
 // SAFETY: nodes are made of atomics, and lie in memory that the index owns.
@@ -116,6 +121,7 @@ impl OrderedIndex {
             merges: AtomicU64::new(0),
             waits: AtomicU64::new(0),
             leaf_slots: leaf_slots.clamp(2, LEAF_SLOTS),
+            attached: OnceLock::new(),
         }
     }
 

@@ -52,7 +52,9 @@ pub(in crate::index) struct Node {
     order: AtomicU64,
     /// Bytes that all keys of the leaf share, now and later: its bounds share them.
     skip: AtomicU32,
-    _unused: [u32; 3],
+    /// The page of an image that the leaf still is, and others behind it, and one more; 0: none.
+    page: AtomicU32,
+    _unused: [u32; 2],
     prefixes: [AtomicU64; LEAF_SLOTS],
     slots: [AtomicU64; LEAF_SLOTS],
 }
@@ -238,6 +240,13 @@ impl Node {
         }
     }
 
+    /// The page of an image that still holds the leaf.
+    #[inline]
+    pub(super) fn page(&self) -> Option<usize> {
+        // Acquire: pairs with the Release in `Held::set_page`: who sees none sees that the leaf has changed. And see `is_still`.
+        (self.page.load(Acquire) as usize).checked_sub(1)
+    }
+
     /// Whether nothing moved since `version`: what was read in between, by Acquire, fits together.
     #[inline]
     pub(super) fn is_still(&self, version: u64) -> bool {
@@ -404,6 +413,11 @@ impl Held<'_> {
     pub(super) fn set_order(&self, order: Order) {
         // Release: pairs with the Acquire in `Node::order`.
         self.node.order.store(order.0, Release);
+    }
+
+    pub(super) fn set_page(&self, page: Option<usize>) {
+        // Release: pairs with the Acquire in `Node::page`.
+        self.node.page.store(page.map_or(0, |page| page as u32 + 1), Release);
     }
 
     pub(super) fn set_skip(&self, skip: usize) {

@@ -56,24 +56,6 @@ impl Seen<'_> {
     }
 }
 
-/// A living leaf at one moment; `None` when it is gone. With a version: only as it was then.
-fn see<'g>(node: &Node, at: Option<u64>, guard: &'g Guard) -> Option<Seen<'g>> {
-    loop {
-        let version = node.settled()?;
-        if at.is_some_and(|at| at != version) {
-            return None;
-        }
-        let mut seen = Seen { slots: [Slot::default(); LEAF_SLOTS], count: 0, next: node.next(0, guard) };
-        for position in node.order().positions() {
-            seen.slots[seen.count] = node.slot(position);
-            seen.count += 1;
-        }
-        if node.is_still(version) {
-            return Some(seen);
-        }
-    }
-}
-
 /// The key at a walk's far end, whichever side it lies on; `None` when there is none.
 fn sought_at(end: Bound<&[u8]>) -> Option<Sought<'_>> {
     match end {
@@ -83,6 +65,28 @@ fn sought_at(end: Bound<&[u8]>) -> Option<Sought<'_>> {
 }
 
 impl OrderedIndex {
+    /// A living leaf at one moment; `None` when it is gone. With a version: only as it was then.
+    fn see<'g>(&self, node: &Node, at: Option<u64>, guard: &'g Guard) -> Option<Seen<'g>> {
+        loop {
+            let version = node.settled()?;
+            if at.is_some_and(|at| at != version) {
+                return None;
+            }
+            if node.page().is_some() {
+                self.read_page(node, guard);
+                continue;
+            }
+            let mut seen = Seen { slots: [Slot::default(); LEAF_SLOTS], count: 0, next: node.next(0, guard) };
+            for position in node.order().positions() {
+                seen.slots[seen.count] = node.slot(position);
+                seen.count += 1;
+            }
+            if node.is_still(version) {
+                return Some(seen);
+            }
+        }
+    }
+
     /// Appends about `count` slots of keys, ascending, and says from which key on there are more, itself included; false
     /// when there are none up to the end. Records are fetched as soon as they are known. The last slots may lie behind
     /// the end.
@@ -104,7 +108,7 @@ impl OrderedIndex {
         let end = sought_at(end);
         let (mut node, mut seen, mut first) = loop {
             let at = self.seek(&sought, guard);
-            if let Some(seen) = see(at.node, Some(at.version), guard) {
+            if let Some(seen) = self.see(at.node, Some(at.version), guard) {
                 break (at.node, seen, true);
             }
         };
@@ -122,7 +126,7 @@ impl OrderedIndex {
             if end.is_some_and(|end| next.low_order(&end, guard).is_gt()) {
                 return false;
             }
-            let more = (slots.len() < count).then(|| see(next, None, guard)).flatten();
+            let more = (slots.len() < count).then(|| self.see(next, None, guard)).flatten();
             match more {
                 Some(more) => (node, seen) = (next, more),
                 None => {
@@ -163,7 +167,7 @@ impl OrderedIndex {
                 Some(key) if or_equal => self.seek(key, guard),
                 Some(key) => self.descend(|node| node.low_order(key, guard).is_lt(), guard),
             };
-            let Some(seen) = see(at.node, Some(at.version), guard) else { continue };
+            let Some(seen) = self.see(at.node, Some(at.version), guard) else { continue };
             seen.slots().iter().for_each(|slot| keys.prefetch_at(slot.location()));
             let all = match (&sought, seen.next) {
                 (None, _) => true,
@@ -201,7 +205,7 @@ impl OrderedIndex {
             }
             loop {
                 // Gone: what it held is in a leaf before it.
-                let Some(seen) = see(node, None, guard) else { continue 'again };
+                let Some(seen) = self.see(node, None, guard) else { continue 'again };
                 seen.slots().iter().for_each(|&slot| visit(slot));
                 match seen.next {
                     None => return 0,

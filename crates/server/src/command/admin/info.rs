@@ -302,6 +302,7 @@ fn duramen(text: &mut Text, facts: &Facts<'_>) {
         ("live_bytes", store.live_bytes),
         ("free_bytes", store.free_bytes),
         ("index_bytes", store.index_bytes),
+        ("index_pages_left", store.index_pages_left),
         ("index_cache_hits", store.index_cache_hits),
         ("index_cache_misses", store.index_cache_misses),
         ("index_key_waits", store.index_key_waits),

@@ -1,0 +1,71 @@
+//! What an index has not read yet of the image that it comes from. An open after a clean close attaches the index to the
+//! image's pages, which takes a time that hardly depends on their number; each is read when it is first touched.
+//!
+//! Invariants:
+//! 1. The bytes of the pages stay where they are, and as they are, until `left` is 0: that is the promise that
+//!    [`Attached::new`] asks for.
+//! 2. Each page is read once, by whoever claims it. `left` falls when what was read can be found, so who sees 0 needs no
+//!    page any more.
+
+use super::PagesOf;
+use crate::mutants::{Mutant, planted};
+use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use crate::sync::atomic::{AtomicBool, AtomicU64};
+use std::ptr::NonNull;
+
+pub(super) struct Attached {
+    pages: Box<[Page]>,
+    left: AtomicU64,
+}
+
+struct Page {
+    /// Where its keys begin.
+    first: u64,
+    bytes: NonNull<[u8]>,
+    claimed: AtomicBool,
+}
+
+// SAFETY: the bytes are only read, and nobody stores to them (invariant 1).
+unsafe impl Send for Page {}
+// SAFETY: as above.
+unsafe impl Sync for Page {}
+
+impl Attached {
+    /// # Safety
+    /// The bytes of `pages` are valid, and not stored to, until [`Attached::left`] says 0 or the result is dropped.
+    pub(super) unsafe fn new(pages: &PagesOf<'_>) -> Self {
+        let page = |&(first, bytes): &(u64, &[u8])| Page {
+            first,
+            bytes: NonNull::from(bytes),
+            claimed: AtomicBool::new(false),
+        };
+        Self { pages: pages.iter().map(page).collect(), left: AtomicU64::new(pages.len() as u64) }
+    }
+
+    /// The bytes of a page, for the first who asks; that one calls [`Attached::done`] afterwards.
+    pub(super) fn claim(&self, page: usize) -> Option<&[u8]> {
+        let page = self.pages.get(page)?;
+        // Relaxed: the bytes have been there from the beginning, and what is made of them is published elsewhere.
+        if page.claimed.swap(true, Relaxed) && !planted(Mutant::PageReadTwice) {
+            return None;
+        }
+        // SAFETY: until `done` is called `left` is above 0 (invariant 1).
+        Some(unsafe { page.bytes.as_ref() })
+    }
+
+    /// A claimed page was read, and what it held can be found.
+    pub(super) fn done(&self) {
+        // Release: pairs with the Acquire in `left`; whoever frees the pages comes after who read them.
+        self.left.fetch_sub(1, Release);
+    }
+
+    /// Pages that are not read yet.
+    pub(super) fn left(&self) -> u64 {
+        self.left.load(Acquire)
+    }
+
+    /// Where the keys of each page begin.
+    pub(super) fn firsts(&self) -> impl Iterator<Item = u64> {
+        self.pages.iter().map(|page| page.first)
+    }
+}
