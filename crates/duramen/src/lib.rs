@@ -48,6 +48,7 @@ pub mod mutants;
 #[cfg(not(feature = "mutants"))]
 mod mutants;
 mod options;
+mod parts;
 mod range;
 mod reader;
 mod recovery;
@@ -71,6 +72,7 @@ pub use erase::erase;
 pub use error::{Error, ErrorKind, Result};
 pub use format::FORMAT_VERSION;
 pub use options::{Clock, Durability, IndexKind, OnProgress, Options, Progress, Residence};
+pub use parts::Visited;
 pub use range::Range;
 pub use reader::{Cursor, Meta, Stamp, Value};
 pub use recovery::Summary;

@@ -65,7 +65,7 @@ pub(crate) enum CellCopy {
 }
 
 /// Records that a scan fetches together.
-const SCAN_AHEAD: usize = 32;
+pub(crate) const SCAN_AHEAD: usize = 32;
 /// A number with what aligns it. More would make every [`Value`] longer, which all reads pay for.
 const CELL_SHORT_BYTES: usize = 15;
 const _: () = assert!(size_of::<Option<CellCopy>>() == size_of::<Vec<u8>>());

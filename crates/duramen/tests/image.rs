@@ -181,7 +181,10 @@ fn threads_that_touch_a_store_just_opened_lose_nothing() {
                             if number % 5 == round % 5 {
                                 store.put(&key, &value).unwrap();
                             } else {
-                                assert_eq!(store.get(&key).unwrap().as_deref(), wanted.get(&key).map(Vec::as_slice));
+                                assert_eq!(
+                                    store.get(&key).unwrap().as_deref(),
+                                    wanted.get(&key).map(Vec::as_slice)
+                                );
                             }
                         }
                     });

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use duramen::{ErrorKind, Store, Writer};
 
-use crate::counts::{Change, Counts, Life, Sum};
+use crate::counting::{Counter, Counting};
+use crate::counts::{Change, Counts, Sum};
 use crate::error::{Error, Result};
 use crate::txn::{Outcome, Scratch, Txn, random};
 
@@ -27,6 +28,8 @@ pub const AHEAD_MAX: usize = 16;
 const COUNTS_KEY: &[u8] = &[u8::MAX, b'c', b'o', b'u', b'n', b't', b's'];
 // Entries looked at per call of the engine's scan when all keys are wanted.
 const SCAN_ENTRIES: usize = 1024;
+// Counted before `Keyspace::open` returns: some 100,000 keys, a hundredth of a second.
+const PARTS_AT_OPEN: usize = 64;
 // 65,536 deletes are about 4 MB of batch: small enough to hold, large enough for every test database.
 const FLUSH_KEYS_ATOMIC: u64 = 1 << 16;
 
@@ -37,9 +40,13 @@ pub struct Keyspace {
 }
 
 struct Shared {
+    // First: its thread has the store too, and is to end before that is closed.
+    _counter: Option<Counter>,
     store: Store,
     databases: u8,
-    // What the scan at open found, and one share per worker ever made. Locked when a worker comes or
+    // The keys at open, when they are not known yet.
+    counting: Option<Arc<Counting>>,
+    // What there was at open, what counting found, and one share per worker. Locked when a worker comes or
     // goes, and when somebody asks for a count.
     counts: Mutex<Vec<Arc<Counts>>>,
 }
@@ -55,15 +62,25 @@ pub struct KeyCount {
 
 impl Keyspace {
     /// Opens the keyspace in `store`, with `databases` (1 to [`DATABASES_MAX`]) databases. Where the counts were not kept
-    /// when it was closed ([`Keyspace::keep_counts`]), it visits every record once to count the keys.
+    /// when it was closed ([`Keyspace::keep_counts`]), a thread visits every record once to count the keys.
     pub fn open(store: Store, databases: u8) -> Result<Self> {
         let databases = databases.clamp(1, DATABASES_MAX);
-        let found = match Self::kept_counts(&store, databases)? {
-            Some(kept) => kept,
-            None => Self::count_all(&store, databases)?,
-        };
-        let counts = Mutex::new(vec![Arc::new(found)]);
-        Ok(Self { shared: Arc::new(Shared { store, databases, counts }) })
+        let kept = Self::kept_counts(&store, databases)?;
+        let counting = kept.is_none().then(|| Arc::new(Counting::new(databases)));
+        let mut counts = vec![Arc::new(kept.unwrap_or_else(|| Counts::new(databases)))];
+        counts.extend(counting.iter().map(|counting| Arc::clone(&counting.found)));
+        // In a small store nobody should see that it is being counted.
+        if let Some(counting) = &counting {
+            for _ in 0..PARTS_AT_OPEN {
+                if !counting.go_on(&store)? {
+                    break;
+                }
+            }
+        }
+        let uncounted = counting.iter().find(|counting| !counting.is_done());
+        let counter = uncounted.map(|counting| Counter::start(Arc::clone(counting), store.clone()));
+        let counts = Mutex::new(counts);
+        Ok(Self { shared: Arc::new(Shared { _counter: counter, store, databases, counting, counts }) })
     }
 
     /// The counts that the last close kept, if nobody has opened the store since. What was kept goes: it is true only now.
@@ -77,9 +94,12 @@ impl Keyspace {
         Ok(if is_last { Counts::decode(counts, databases) } else { None })
     }
 
-    /// Keeps the counts in the store, so that the next open need not count. The last thing to do before the store is
-    /// closed: whatever is written later is not counted then.
+    /// Keeps the counts in the store, if they are known, so that the next open need not count. The last thing to do before
+    /// the store is closed: whatever is written later is not counted then.
     pub fn keep_counts(&self) -> Result<()> {
+        if !self.is_counted() {
+            return Ok(());
+        }
         let all = Counts::new(self.shared.databases);
         for share in self.shared.counts.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             all.absorb(share);
@@ -88,24 +108,6 @@ impl Keyspace {
         let mut kept = self.shared.store.recovery().incarnation.to_le_bytes().to_vec();
         kept.extend_from_slice(&counts);
         Ok(self.shared.store.put(COUNTS_KEY, &kept)?)
-    }
-
-    fn count_all(store: &Store, databases: u8) -> Result<Counts> {
-        let found = Counts::new(databases);
-        let mut cursor = 0;
-        loop {
-            cursor = store.scan(cursor, SCAN_ENTRIES, &mut |value| {
-                if let Some(&db) = value.key().first()
-                    && db < databases
-                {
-                    let after = Life::of(value.expires_at());
-                    found.change(Change { db, before: Life::Absent, after }, 0);
-                }
-            })?;
-            if cursor == 0 {
-                return Ok(found);
-            }
-        }
     }
 
     /// A worker for the calling thread.
@@ -126,13 +128,28 @@ impl Keyspace {
         })
     }
 
+    /// Whether the keys have been counted that were there at open; until then [`Keyspace::count`] waits for that.
+    pub fn is_counted(&self) -> bool {
+        self.counting().is_none()
+    }
+
+    /// The counting that is still under way.
+    #[inline]
+    pub(crate) fn counting(&self) -> Option<&Arc<Counting>> {
+        self.shared.counting.as_ref().filter(|counting| !counting.is_done())
+    }
+
     /// Keys in `db` at `now` (Unix milliseconds). Exact when no write is under way, except that where
-    /// many keys expire in the same moment some may be counted for 64 ms longer.
+    /// many keys expire in the same moment some may be counted for 64 ms longer. After an open that has to count, it
+    /// returns when that is done; when the store cannot be read, with what was counted until then.
     pub fn count(&self, db: u8, now: u64) -> KeyCount {
         self.sum(db, now).into()
     }
 
     pub(crate) fn sum(&self, db: u8, now: u64) -> Sum {
+        if let Some(counting) = self.counting() {
+            while counting.go_on(&self.shared.store).unwrap_or(false) {}
+        }
         let counts = self.shared.counts.lock().unwrap_or_else(PoisonError::into_inner);
         counts.iter().fold(Sum::default(), |sum, share| {
             let Sum { persistent, volatile } = share.read(db, now);

@@ -39,6 +39,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bits;
+mod counting;
 mod counts;
 pub mod dump;
 mod error;

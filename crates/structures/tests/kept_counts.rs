@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // A panic here is a failed test.
 
-use duramen::{MediumKind, Options, Store};
+use duramen::{IndexKind, MediumKind, Options, Store};
 use duramen_structures::{KeyCount, Keyspace, Outcome};
 use std::path::Path;
 
@@ -88,4 +88,69 @@ fn counts_are_not_taken_after_a_crash() {
     let keyspace = Keyspace::open(store(&killed), 3).unwrap();
     assert_eq!(keyspace.count(2, NOW).keys, 1);
     assert_eq!(keyspace.count(0, NOW).expires, 30);
+}
+
+#[test]
+fn keys_that_come_and_go_while_they_are_counted_are_counted_once() {
+    const KEYS: u32 = 200_000;
+    const THREADS: u32 = 3;
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    for index in [IndexKind::Hash, IndexKind::Ordered] {
+        let path = dir.path().join(index.to_string());
+        let open = || {
+            let clock = std::sync::Arc::new(|| NOW);
+            let options =
+                Options { medium: MediumKind::Shm, clock: Some(clock), index, ..Options::default() };
+            Keyspace::open(options.open(&path).unwrap(), 3).unwrap()
+        };
+        {
+            let keyspace = open();
+            let store = keyspace.store();
+            for number in 0..KEYS {
+                let key =
+                    [&[(number % 2) as u8][..], &number.wrapping_mul(2_654_435_761).to_be_bytes()].concat();
+                store.put(&key, b"value").unwrap();
+            }
+        }
+        let mut seen_counting = 0;
+        for round in 0..4 {
+            let keyspace = open();
+            seen_counting += u32::from(!keyspace.is_counted());
+            let added = std::thread::scope(|scope| {
+                let work = |thread: u32| {
+                    let mut worker = keyspace.worker().unwrap();
+                    let mut added = 0;
+                    for number in (thread..KEYS / 20).step_by(THREADS as usize) {
+                        let number = number.wrapping_mul(7919) % KEYS;
+                        let key = number.wrapping_mul(2_654_435_761).to_be_bytes();
+                        let mut txn = worker.begin(NOW);
+                        let db = (number % 2) as u8;
+                        let there = txn.exists(db, &key).unwrap();
+                        // Deleted if it was there, put if not, and another key beside it in one batch.
+                        if there {
+                            txn.delete(db, &key).unwrap();
+                        } else {
+                            txn.put(db, &key, b"again").unwrap();
+                        }
+                        let other = [&key[..], &[round]].concat();
+                        let is_new = !txn.exists(2, &other).unwrap();
+                        txn.put(2, &other, b"other").unwrap();
+                        if txn.commit().unwrap() == Outcome::Committed {
+                            added += i64::from(!there) - i64::from(there) + i64::from(is_new);
+                        }
+                    }
+                    added
+                };
+                let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(move || work(thread))).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).sum::<i64>()
+            });
+            let before = keyspace.store().len() as i64 - added;
+            let mut all = [0; 3];
+            keyspace.store().for_each(|value| all[usize::from(value.key()[0])] += 1).unwrap();
+            let counted = counts(&keyspace).iter().map(|count| count.keys).collect::<Vec<_>>();
+            assert_eq!(counted, all, "{index}, round {round}: {before} keys before, {added} added");
+            assert!(keyspace.is_counted());
+        }
+        assert!(seen_counting > 0, "all was counted before anybody could write");
+    }
 }

@@ -47,6 +47,7 @@ use crate::format::superblock::Superblock;
 use crate::format::{Epoch, Unit, block};
 use crate::holes::Holes;
 use crate::index::PagesOf;
+use crate::index::either::Index;
 use crate::log::read;
 use crate::mutants::{Mutant, planted};
 use crate::recovery::DataBlock;
@@ -136,10 +137,7 @@ impl<'m> Image<'m> {
         }
         let image = Self { root, pages };
         match image.find_damage(threads) {
-            Some(wrong) => {
-                let page = image.root.pages[wrong];
-                Err(format!("its page at offset {:#x} has not the checksum {:#010x}", page.at, page.crc))
-            }
+            Some(wrong) => Err(wrong),
             None => Ok(Some(image)),
         }
     }
@@ -148,15 +146,23 @@ impl<'m> Image<'m> {
         &self.pages
     }
 
-    /// A page whose checksum is wrong.
-    fn find_damage(&self, threads: usize) -> Option<usize> {
+    /// What is wrong with a page.
+    fn find_damage(&self, threads: usize) -> Option<String> {
         let turn = AtomicUsize::new(0);
         let work = || {
             loop {
                 let at = turn.fetch_add(1, Relaxed);
                 let (_, bytes) = self.pages.get(at)?;
-                if crc32c::crc32c(bytes) != self.root.pages[at].crc {
-                    return Some(at);
+                let page = self.root.pages[at];
+                if crc32c::crc32c(bytes) != page.crc {
+                    return Some(format!(
+                        "its page at offset {:#x} has not the checksum {:#010x}",
+                        page.at, page.crc
+                    ));
+                }
+                // Now: it is in the cache.
+                if !Index::is_page(self.root.kind, bytes) {
+                    return Some(format!("its page at offset {:#x} is not one of such an index", page.at));
                 }
             }
         };

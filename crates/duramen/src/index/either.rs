@@ -187,6 +187,14 @@ impl Index {
         }
     }
 
+    /// Whether these bytes are a page of an image of this kind of index.
+    pub(crate) fn is_page(kind: u8, bytes: &[u8]) -> bool {
+        match kind {
+            0 => hash::image::is_page(bytes),
+            _ => ordered::image::is_page(bytes),
+        }
+    }
+
     /// Hands pages for an image to `emit`, with where the keys of each begin, until that says false. Returns what
     /// was handed out, if it was all. No page of an image may be unread.
     pub(crate) fn dump(
@@ -227,7 +235,7 @@ impl Index {
     /// medium of the store to which the index will belong, and that frees their extents only when [`Index::pages_left`]
     /// says 0 (`Core::free_image`).
     pub(crate) fn attach(
-        &self,
+        &mut self,
         pages: &PagesOf<'_>,
         versions: &[u64],
     ) -> std::result::Result<(), String> {

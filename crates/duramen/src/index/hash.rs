@@ -34,7 +34,7 @@
 //!    is the last one given out or met by recovery, and a split hands it on. So a record's version is known without
 //!    the one it supersedes, and a key that was forgotten begins above what is left of it.
 
-mod image;
+pub(super) mod image;
 
 use super::attached::Attached;
 use super::fingerprints;
@@ -45,7 +45,7 @@ use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 use crate::sync::reclaim::{self, Atomic, Guard, Owned};
-use crate::sync::{Arc, Mutex, OnceLock};
+use crate::sync::{Arc, Mutex};
 use duramen_media::Offset;
 use std::ptr::NonNull;
 
@@ -445,7 +445,7 @@ pub(crate) struct HashIndex {
     split_count_min: u32,
     splits: AtomicU64,
     /// The image that the index was attached to, if it was.
-    attached: OnceLock<Attached>,
+    attached: Option<Attached>,
 }
 
 impl HashIndex {
@@ -460,7 +460,7 @@ impl HashIndex {
             memory,
             split_count_min: SPLIT_COUNT_MIN,
             splits: AtomicU64::new(0),
-            attached: OnceLock::new(),
+            attached: None,
         }
     }
 

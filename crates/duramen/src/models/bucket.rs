@@ -167,10 +167,11 @@ fn a_page_of_an_image_is_read_once_whoever_touches_it() {
                 .unwrap();
         }
         let pages: Vec<(u64, &[u8])> = pages.iter().map(|(first, page)| (*first, &page[..])).collect();
-        let store = Store::new(2);
-        store.log.write(0, 1, 1);
+        let mut index = HashIndex::new();
         // SAFETY: the pages live until the end of this execution, and so does whoever reads them.
-        unsafe { store.index.attach(&pages) }.unwrap();
+        unsafe { index.attach(&pages) }.unwrap();
+        let store = Arc::new(Store { index, log: Log::new(2) });
+        store.log.write(0, 1, 1);
         let writer = {
             let store = Arc::clone(&store);
             thread::spawn(move || store.put(1, 2, 1))

@@ -246,7 +246,7 @@ fn read_from<M: Medium>(
         (None, None) => Plan { data, ..Plan::default() },
     };
     let loaded = match &image {
-        Some(image) => load(&index, &blocks, image, &plan, threads).map_err(Stop::Image)?,
+        Some(image) => load(&mut index, &blocks, image, &plan, threads).map_err(Stop::Image)?,
         None => Loaded::default(),
     };
     let clock = crate::store::StoreClock::new(options.clock.clone(), time_floor);
@@ -394,7 +394,7 @@ fn empty_index(superblock: &Superblock, options: &Options) -> Index {
 /// Enters the kept blocks, and fills the index with the slots of the image that lead into them: at once after a crash, and
 /// when they are first touched if there is nothing else to read.
 fn load(
-    index: &Index,
+    index: &mut Index,
     blocks: &Blocks,
     image: &Image<'_>,
     plan: &Plan,

@@ -40,9 +40,10 @@ mod scratch;
 
 use std::hash::{BuildHasher, RandomState};
 
-use duramen::{IndexKind, Meta, Modified, Stamp, Swap, Update, Value};
+use duramen::{IndexKind, Meta, Modified, Stamp, Swap, Update, Value, Visited};
 
 use crate::Type;
+use crate::counting::Counting;
 use crate::counts::{Change, Life};
 use crate::error::{Error, Result};
 use crate::keyspace::{KEY_BYTES_MAX, KeyCount, Worker};
@@ -457,10 +458,16 @@ impl<'w> Txn<'w> {
         let entries = &self.worker.scratch.entries;
         let writes = entries.iter().filter(|entry| !matches!(entry.write, Write::None)).count();
         match (writes, entries.len()) {
-            (0, 0 | 1) => Ok(Outcome::Committed),
-            (0, _) => self.commit_reads(),
-            (1, 1) => self.commit_single(),
-            _ => self.commit_batch(),
+            (0, 0 | 1) => return Ok(Outcome::Committed),
+            (0, _) => return self.commit_reads(),
+            _ => {}
+        }
+        // Until all that is written is counted, or left to be counted later: see `counting`.
+        let counting = self.worker.keyspace.counting().cloned();
+        let visited = counting.as_deref().map(Counting::hold);
+        match (writes, entries.len()) {
+            (1, 1) => self.commit_single(visited.as_deref()),
+            _ => self.commit_batch(visited.as_deref()),
         }
     }
 
@@ -476,7 +483,7 @@ impl<'w> Txn<'w> {
         Ok(Outcome::Committed)
     }
 
-    fn commit_single(self) -> Result<Outcome> {
+    fn commit_single(self, visited: Option<&Visited>) -> Result<Outcome> {
         let Worker { writer, scratch, .. } = &mut *self.worker;
         let Scratch { arena, entries, .. } = scratch;
         let Some(entry) = entries.first() else { return Ok(Outcome::Committed) };
@@ -504,11 +511,13 @@ impl<'w> Txn<'w> {
             None => writer.replace(key, value)?.map_or(Life::Absent, |meta| Life::of(meta.expires_at)),
         };
         let change = Change { db: key[0], before, after: entry.write.life() };
-        self.worker.count(change, self.now);
+        if visited.is_none_or(|visited| writer.store().has_visited(visited, key)) {
+            self.worker.count(change, self.now);
+        }
         Ok(Outcome::Committed)
     }
 
-    fn commit_batch(self) -> Result<Outcome> {
+    fn commit_batch(self, visited: Option<&Visited>) -> Result<Outcome> {
         let Worker { writer, scratch, .. } = &mut *self.worker;
         let Scratch { arena, entries, batch, .. } = scratch;
         for entry in entries.iter_mut() {
@@ -536,7 +545,10 @@ impl<'w> Txn<'w> {
             return Ok(Outcome::Conflict);
         }
         for at in 0..self.worker.scratch.entries.len() {
-            if let Some(change) = self.worker.scratch.change(at) {
+            let Worker { writer, scratch, .. } = &*self.worker;
+            let key = &scratch.arena[scratch.entries[at].key.clone()];
+            let counts = visited.is_none_or(|visited| writer.store().has_visited(visited, key));
+            if let Some(change) = scratch.change(at).filter(|_| counts) {
                 self.worker.count(change, self.now);
             }
         }

@@ -15,7 +15,7 @@
 //! says why that does not matter. What must hold among them does: a key in its secondary bucket or the stash that was
 //! there before the page was begun had marked its primary bucket before.
 
-use super::{Backoff, BUCKET_SLOTS, BUCKETS, DEPTH_MAX, Directory, Entry, HashIndex, Segment};
+use super::{BUCKET_SLOTS, BUCKETS, Backoff, DEPTH_MAX, Directory, Entry, HashIndex, Segment};
 use crate::format::{u32_at, u64_at};
 use crate::index::attached::Attached;
 use crate::index::{BUCKET_BIT, FINGERPRINT_BITS, Loaded, PagesOf, Slot};
@@ -70,6 +70,11 @@ fn head(page: &[u8]) -> Option<(u32, u32)> {
         && (1..=FINGERPRINT_BITS).contains(&u32::from(known))
         && page.len() as u64 == SLOTS_AT as u64 + 8 * (u64::from(taken()) + u64::from(u32_at(page, 4)));
     whole.then_some((depth.into(), known.into()))
+}
+
+/// Whether these bytes are a page.
+pub(crate) fn is_page(bytes: &[u8]) -> bool {
+    head(bytes).is_some()
 }
 
 /// The greatest depth of pages that are one hash index; `Err` says why they are not.
@@ -140,9 +145,10 @@ impl HashIndex {
     ///
     /// # Safety
     /// The bytes of the pages are valid, and not stored to, until [`HashIndex::pages_left`] says 0 or the index is dropped.
-    pub(crate) unsafe fn attach(&self, pages: &PagesOf<'_>) -> std::result::Result<(), String> {
+    pub(crate) unsafe fn attach(&mut self, pages: &PagesOf<'_>) -> std::result::Result<(), String> {
         let depth = depth_of(pages)?;
-        let directory = Directory { depth, entries: (0..1usize << depth).map(|_| AtomicPtr::default()).collect() };
+        let directory =
+            Directory { depth, entries: (0..1usize << depth).map(|_| AtomicPtr::default()).collect() };
         for (number, &(first, page)) in pages.iter().enumerate() {
             // `head` was asked of every page.
             let (depth, _) = head(page).unwrap_or((depth, 0));
@@ -150,7 +156,7 @@ impl HashIndex {
         }
         self.begin_with(directory);
         // SAFETY: as the caller promises.
-        let _ = self.attached.set(unsafe { Attached::new(pages) });
+        self.attached = Some(unsafe { Attached::new(pages) });
         Ok(())
     }
 
@@ -168,7 +174,7 @@ impl HashIndex {
         let mut backoff = Backoff::default();
         loop {
             let entry = self.directory(guard).entry(hash);
-            let (Some(page), Some(attached)) = (entry.page(), self.attached.get()) else { return entry };
+            let (Some(page), Some(attached)) = (entry.page(), self.attached.as_ref()) else { return entry };
             if let Some(bytes) = attached.claim(page) {
                 let read = self.load_page(bytes, &Some, &mut Loaded::default());
                 {
@@ -184,12 +190,12 @@ impl HashIndex {
 
     /// Pages that are not read yet.
     pub(crate) fn pages_left(&self) -> u64 {
-        self.attached.get().map_or(0, Attached::left)
+        self.attached.as_ref().map_or(0, Attached::left)
     }
 
     /// Reads the pages that are left, until `stops`.
     pub(crate) fn read_pages(&self, stops: &dyn Fn() -> bool) {
-        let firsts = self.attached.get().into_iter().flat_map(Attached::firsts);
+        let firsts = self.attached.iter().flat_map(Attached::firsts);
         for first in firsts.take_while(|_| !stops()) {
             self.entry(first, &reclaim::pin());
         }

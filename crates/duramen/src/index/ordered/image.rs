@@ -48,22 +48,27 @@ fn leaf(bytes: &[u8]) -> Option<(Leaf<'_>, &[u8])> {
     Some((Leaf { skip: u32_at(fixed, 4) as usize, label: u64_at(fixed, 16), low, slots, prefixes }, rest))
 }
 
-/// The leaves of a page; `None` for bytes that are not one.
-fn leaves(page: &[u8]) -> Option<impl Iterator<Item = Leaf<'_>>> {
-    let (count, leaves) = page.split_at_checked(4)?;
-    let mut rest = leaves;
-    for _ in 0..u32_at(count, 0) {
-        (_, rest) = leaf(rest)?;
-    }
-    let mut next = leaves;
-    let is_whole = rest.is_empty() && !leaves.is_empty();
-    is_whole.then(|| {
-        std::iter::from_fn(move || {
-            let leaf;
-            (leaf, next) = self::leaf(next)?;
-            Some(leaf)
-        })
+/// The leaves of a page.
+fn leaves(page: &[u8]) -> impl Iterator<Item = Leaf<'_>> {
+    let mut next = page.get(4..).unwrap_or_default();
+    std::iter::from_fn(move || {
+        let leaf;
+        (leaf, next) = self::leaf(next)?;
+        Some(leaf)
     })
+}
+
+/// Whether these bytes are a page.
+pub(crate) fn is_page(bytes: &[u8]) -> bool {
+    let Some((count, mut rest)) = bytes.split_at_checked(4) else { return false };
+    for number in 0..u32_at(count, 0) {
+        match leaf(rest) {
+            // Only the first leaf of all has no lowest key.
+            Some((leaf, behind)) if number == 0 || !leaf.low.is_empty() => rest = behind,
+            _ => return false,
+        }
+    }
+    rest.is_empty() && bytes.len() > 4
 }
 
 /// Fills an empty leaf with those of its slots that `keep` gives back.
@@ -170,7 +175,7 @@ impl OrderedIndex {
         self.stripes.versions()
     }
 
-    /// Fills an index, which is empty, from its pages, with those slots that `keep` gives back. `Err`: what is wrong with
+    /// Fills an index, which is empty, from its pages ([`is_page`]), with those slots that `keep` gives back. `Err`: what is wrong with
     /// the pages; the index is of no use then.
     pub(crate) fn load(
         &self,
@@ -184,7 +189,7 @@ impl OrderedIndex {
         // The last node of each level.
         let mut last: [&Node; HEIGHT_MAX] = [self.head(&guard); HEIGHT_MAX];
         for (number, &(_, page)) in pages.iter().enumerate() {
-            for (position, leaf) in leaves(page).into_iter().flatten().enumerate() {
+            for (position, leaf) in leaves(page).enumerate() {
                 let mut held = match (number, position) {
                     (0, 0) => last[0].hold(&self.waits),
                     _ => self.add(&mut last, leaf.low, leaf.label),
@@ -201,17 +206,17 @@ impl OrderedIndex {
     /// # Safety
     /// The bytes of the pages are valid, and not stored to, until [`OrderedIndex::pages_left`] says 0 or the index is dropped.
     pub(crate) unsafe fn attach(
-        &self,
+        &mut self,
         pages: &PagesOf<'_>,
         versions: &[u64],
     ) -> std::result::Result<(), String> {
         self.begin_with(pages, versions)?;
         // SAFETY: as the caller promises.
-        let _ = self.attached.set(unsafe { Attached::new(pages) });
+        self.attached = Some(unsafe { Attached::new(pages) });
         let guard = reclaim::pin();
         let mut last: [&Node; HEIGHT_MAX] = [self.head(&guard); HEIGHT_MAX];
         for (number, &(_, page)) in pages.iter().enumerate() {
-            let Some(first) = leaves(page).and_then(|mut leaves| leaves.next()) else { continue };
+            let Some(first) = leaves(page).next() else { continue };
             let held = match number {
                 0 => last[0].hold(&self.waits),
                 _ => self.add(&mut last, first.low, first.label),
@@ -227,17 +232,14 @@ impl OrderedIndex {
             let versions = versions.len();
             return Err(format!("it has {versions} versions, which is not as many as there are stripes"));
         }
-        let mut is_first = true;
-        for &(number, page) in pages {
-            let wrong = || format!("its page {number} is not one of an ordered index");
-            for leaf in leaves(page).ok_or_else(wrong)? {
-                if is_first != leaf.low.is_empty() {
-                    return Err(wrong());
-                }
-                is_first = false;
-            }
+        let is_wrong = |&(number, page): &(u64, &[u8])| {
+            leaves(page).next().map(|first| first.low.is_empty()) != Some(number == 0)
+        };
+        match pages.iter().find(|page| is_wrong(page)) {
+            Some((number, _)) => Err(format!("its page {number} does not begin where it should")),
+            None if pages.is_empty() => Err("pages of it are missing".into()),
+            None => Ok(()),
         }
-        if is_first { Err("pages of it are missing".into()) } else { Ok(()) }
     }
 
     /// Fills a leaf that is still a page with what that holds, and adds the other leaves of the page behind it.
@@ -246,9 +248,9 @@ impl OrderedIndex {
     #[cold]
     pub(super) fn read_page(&self, node: &Node, guard: &Guard) {
         let mut held = node.hold(&self.waits);
-        let (Some(page), Some(attached)) = (node.page(), self.attached.get()) else { return };
+        let (Some(page), Some(attached)) = (node.page(), self.attached.as_ref()) else { return };
         let Some(bytes) = attached.claim(page) else { return };
-        let mut leaves = leaves(bytes).into_iter().flatten();
+        let mut leaves = leaves(bytes);
         let behind = node.next(0, guard);
         let mut counted = Loaded::default();
         let mut added = Vec::new();
@@ -275,7 +277,7 @@ impl OrderedIndex {
 
     /// Pages that are not read yet.
     pub(crate) fn pages_left(&self) -> u64 {
-        self.attached.get().map_or(0, Attached::left)
+        self.attached.as_ref().map_or(0, Attached::left)
     }
 
     /// Reads the pages that are left, until `stops`.

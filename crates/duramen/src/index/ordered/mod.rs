@@ -41,7 +41,7 @@
 
 mod build;
 mod cache;
-mod image;
+pub(super) mod image;
 mod key;
 mod list;
 mod locked;
@@ -54,7 +54,7 @@ mod walk;
 use super::attached::Attached;
 use super::memory::Memory;
 use super::{Hasher, Slot};
-use crate::sync::{Arc, OnceLock};
+use crate::sync::Arc;
 use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::reclaim::{self, Guard};
@@ -96,7 +96,7 @@ pub(crate) struct OrderedIndex {
     /// Fewer than `LEAF_SLOTS` in tests that want many leaves.
     leaf_slots: usize,
     /// The image that the index was attached to, if it was.
-    attached: OnceLock<Attached>,
+    attached: Option<Attached>,
 }
 
 // SAFETY: nodes are made of atomics, and lie in memory that the index owns.
@@ -121,7 +121,7 @@ impl OrderedIndex {
             merges: AtomicU64::new(0),
             waits: AtomicU64::new(0),
             leaf_slots: leaf_slots.clamp(2, LEAF_SLOTS),
-            attached: OnceLock::new(),
+            attached: None,
         }
     }
 

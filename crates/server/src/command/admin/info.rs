@@ -303,6 +303,7 @@ fn duramen(text: &mut Text, facts: &Facts<'_>) {
         ("free_bytes", store.free_bytes),
         ("index_bytes", store.index_bytes),
         ("index_pages_left", store.index_pages_left),
+        ("keys_counted", u64::from(facts.server.keyspace.is_counted())),
         ("index_cache_hits", store.index_cache_hits),
         ("index_cache_misses", store.index_cache_misses),
         ("index_key_waits", store.index_key_waits),
@@ -321,6 +322,10 @@ fn duramen(text: &mut Text, facts: &Facts<'_>) {
 }
 
 fn keyspace(text: &mut Text, facts: &Facts<'_>) {
+    // After a crash they are counted while others are served; INFO does not wait for that.
+    if !facts.server.keyspace.is_counted() {
+        return;
+    }
     for db in 0..facts.server.keyspace.databases() {
         let count = facts.server.keyspace.count(db, facts.now);
         if count.keys > 0 {
