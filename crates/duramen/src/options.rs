@@ -149,6 +149,9 @@ pub struct Options {
     /// How much of the index outlives a crash. Default `Dram`. Any open may choose anew. With `Durability::Manual` always
     /// as `Dram`.
     pub residence: Residence,
+    /// With `Residence::Persistent`: bytes of records that are written between two checkpoints of the index, which bounds what is read
+    /// after a crash. Default 0: an eighth of what the store uses, at least 64 MiB.
+    pub checkpoint_bytes: u64,
     /// Whether a clean close of a store of 64 MiB or more writes the index to the medium, and an open begins with that instead of reading every record.
     /// It takes some 8 bytes for each key there (ordered: some 20), while the store is closed. Default true. Records are
     /// then verified in the background: damage is found some time after the open, and told by
@@ -207,6 +210,7 @@ impl Default for Options {
             index: IndexKind::Hash,
             index_cache_slots: crate::index::ordered::CACHE_SLOTS,
             residence: Residence::Dram,
+            checkpoint_bytes: 0,
             index_image: true,
             len_max: 1 << 40,
             unit_bytes: None,

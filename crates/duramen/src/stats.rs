@@ -45,6 +45,10 @@ pub struct Stats {
     pub writers: u64,
     /// Bytes of records appended since the store was opened.
     pub written_bytes: u64,
+    /// Checkpoints of the index, with residence `persistent`.
+    pub checkpoints: u64,
+    /// Bytes that they wrote.
+    pub checkpoint_bytes: u64,
     /// Rounds of compaction.
     pub compactions: u64,
     /// Bytes that compaction moved.
@@ -97,6 +101,8 @@ impl Stats {
             index_leaf_waits: index.leaf_waits,
             writers: totals.writers,
             written_bytes: totals.written_bytes,
+            checkpoints: core.checkpoints.load(Relaxed),
+            checkpoint_bytes: core.image_bytes.load(Relaxed),
             compactions: compaction.rounds.load(Relaxed),
             compacted_bytes: compaction.moved_bytes.load(Relaxed),
             freed_units: compaction.freed_units.load(Relaxed),

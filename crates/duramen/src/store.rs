@@ -60,6 +60,10 @@ pub(crate) struct Core<M: Medium> {
     pub dead_percent: u32,
     pub index_image: bool,
     pub residence: Residence,
+    pub checkpoint_bytes: u64,
+    /// Checkpoints since the store was opened, and bytes of all images since then.
+    pub checkpoints: AtomicU64,
+    pub image_bytes: AtomicU64,
     pub image: Mutex<image::Current>,
     pub expired: AtomicU64,
     /// Lines that a record of this store takes, about: what a lookup fetches ahead.
@@ -543,6 +547,9 @@ impl<M: Medium> StoreOn<M> {
             dead_percent: options.compaction_dead_percent,
             index_image: options.index_image,
             residence: options.residence,
+            checkpoint_bytes: options.checkpoint_bytes,
+            checkpoints: AtomicU64::new(0),
+            image_bytes: AtomicU64::new(0),
             image: Mutex::new(image),
             expired: AtomicU64::new(0),
             record_lines: AtomicU64::new(1),

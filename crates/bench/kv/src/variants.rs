@@ -9,9 +9,10 @@
 //! | `unaligned` | units of space begin anywhere, not at stripes of the device |
 //! | `new-versions` | updates of 8 bytes write the whole value anew |
 //! | `hash`, `ordered` | the kind of index |
+//! | `persistent`, `ordered-persistent` | the same with residence `persistent`: checkpoints are written while it runs |
 //! | `ordered-cache-N` | an ordered index with N slots in its cache: 0, 16Ki, 256Ki, 1Mi, 4Mi |
 //!
-//! Not among them, since the engine does not have them: the index on the medium (persistent residence), and one block
+//! Not among them, since the engine does not have them: the index in place on the medium, and one block
 //! that all threads append to (a writer belongs to its thread).
 
 use crate::contender::{Contender, Duramen, Held, Opened};
@@ -20,7 +21,7 @@ use crate::place::{Place, Remove};
 use crate::probe::{Meter, Mode, Probe};
 use crate::workload::unknown;
 use crate::{DuramenEngine, Result};
-use duramen::{Create, IndexKind, MediumKind, Options, PersistStep, StoreOn};
+use duramen::{Create, IndexKind, MediumKind, Options, PersistStep, Residence, StoreOn};
 use duramen_media::{Mapped, MediaOptions};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,7 +36,17 @@ const CACHES: [(&str, usize); 5] =
 /// The names of all variants on this machine.
 #[must_use]
 pub fn names() -> Vec<String> {
-    let fixed = ["hybrid", "in-dram", "no-persist", "unaligned", "new-versions", "hash", "ordered"];
+    let fixed = [
+        "hybrid",
+        "in-dram",
+        "no-persist",
+        "unaligned",
+        "new-versions",
+        "hash",
+        "ordered",
+        "persistent",
+        "ordered-persistent",
+    ];
     let steps = PersistStep::available().into_iter().map(|step| format!("step-{step}"));
     let caches = CACHES.into_iter().map(|(name, _)| format!("ordered-cache-{name}"));
     fixed.into_iter().map(str::to_owned).chain(steps).chain(caches).collect()
@@ -59,6 +70,11 @@ pub fn named(name: &str, place: &Place) -> Result<Box<dyn Contender>> {
         "new-versions" => plain(options, false),
         "hash" => plain(Options { index: IndexKind::Hash, ..options }, true),
         "ordered" => plain(Options { index: IndexKind::Ordered, ..options }, true),
+        "persistent" => plain(Options { residence: Residence::Persistent, ..options }, true),
+        "ordered-persistent" => {
+            let (index, residence) = (IndexKind::Ordered, Residence::Persistent);
+            plain(Options { index, residence, ..options }, true)
+        }
         "no-persist" => Ok(Box::new(NoPersist { place: place.clone() })),
         _ => {
             let step = PersistStep::available().into_iter().find(|step| name == format!("step-{step}"));

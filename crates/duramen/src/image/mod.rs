@@ -35,6 +35,10 @@
 //! page and 3 is taken off again when it is read: too few, never too many, so compaction comes too early at most.
 //! After a clean close with nothing left to read both are exact.
 //!
+//! After a clean close with nothing left to read the index is *attached* to the pages, and reads each when it is first touched
+//! (`index::attached`). The extents stay until all have been read ([`Core::leave_image`]); a crash before leaves them to
+//! recovery, which finds them empty.
+//!
 //! What recovery no longer does: verify each record. The background thread does it afterwards (`Core::verify`), and
 //! `duramen check`.
 

@@ -12,6 +12,7 @@ use crate::log::space::{Purpose, free_blocks};
 use crate::mutants::{Mutant, planted};
 use crate::options::Residence;
 use crate::store::Core;
+use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::time::Instant;
 use crate::tuning::Phase;
 use duramen_media::{Granularity, LINE_BYTES, Medium, Offset};
@@ -46,6 +47,7 @@ impl<M: Medium> Extents<'_, M> {
         }
         let at = self.next;
         self.core.medium.write(Offset(at), &[bytes]);
+        self.core.image_bytes.fetch_add(len, Relaxed);
         self.next = (at + len).next_multiple_of(LINE_BYTES);
         self.expected = self.expected.saturating_sub(len);
         Ok(Some(at))
@@ -124,7 +126,10 @@ impl<M: Medium> Core<M> {
             return Ok(());
         }
         let written = self.epochs.totals().written_bytes;
-        let least = self.tuning.checkpoint_bytes_min.max(self.used_bytes() / CHECKPOINT_SHARE);
+        let least = match self.checkpoint_bytes {
+            0 => self.tuning.checkpoint_bytes_min.max(self.used_bytes() / CHECKPOINT_SHARE),
+            bytes => bytes,
+        };
         let Ok(mut current) = self.image.try_lock() else { return Ok(()) };
         if written - current.written < least {
             return Ok(());
@@ -136,6 +141,7 @@ impl<M: Medium> Core<M> {
         let Some(Written { place, extents }) = self.write_image(None)? else { return Ok(()) };
         self.update_superblock(|superblock| superblock.image = Some(place))?;
         current.counts = true;
+        self.checkpoints.fetch_add(1, Relaxed);
         let before = std::mem::replace(&mut current.extents, extents);
         self.free_image(&before)
     }

@@ -313,6 +313,17 @@ pub const DIRECTIVES: &[Directive] = &[
         }
     ),
     directive!(
+        "duramen-checkpoint-bytes",
+        false,
+        "With residence persistent: bytes written between two checkpoints of the index, which is about what a start \
+         after a crash reads; 0: an eighth of what the store uses, at least 64 MiB.",
+        |c| c.checkpoint_bytes.to_string(),
+        |c, v| {
+            c.checkpoint_bytes = value::bytes(v[0], 0, u64::MAX)?;
+            Ok(())
+        }
+    ),
+    directive!(
         "duramen-recovery-threads",
         false,
         "Threads that read the store when it is opened; 0: one for each core.",

@@ -214,6 +214,7 @@ fn open_store(config: &Config) -> Result<Keyspace, Error> {
         index: config.index,
         index_cache_slots: config.index_cache_slots,
         residence: config.residence,
+        checkpoint_bytes: config.checkpoint_bytes,
         recovery_threads: config.recovery_threads,
         compaction_bytes_per_second: config.compaction_rate,
         compaction_dead_percent: config.compaction_dead_percent,

@@ -309,6 +309,8 @@ fn duramen(text: &mut Text, facts: &Facts<'_>) {
         ("index_key_waits", store.index_key_waits),
         ("index_leaf_waits", store.index_leaf_waits),
         ("writers", store.writers),
+        ("checkpoints", store.checkpoints),
+        ("checkpoint_bytes", store.checkpoint_bytes),
         ("compactions", store.compactions),
         ("compacted_bytes", store.compacted_bytes),
         ("written_bytes", store.written_bytes),
