@@ -181,7 +181,7 @@ pub struct Options {
     /// yields to the foreground by itself, and a writer that finds no space compacts regardless.
     pub compaction_bytes_per_second: u64,
     /// The share of used space, in percent, that may be dead before background compaction begins. Default 25,
-    /// from 5 to 90: lower saves space, higher saves work. Of a small store 40 may be, up to 64 MiB or
+    /// from 5 to 90: lower saves space, higher saves work. Of a small store 45 may be, up to 64 MiB or
     /// a sixteenth of `len_max`, until the medium has no more room, unless less than 25 is asked for.
     pub compaction_dead_percent: u32,
     /// Whether a thread of the store's own commits, compacts and sweeps. Default true. Without it,

@@ -93,6 +93,9 @@ pub(crate) struct Background {
     pub stop: AtomicBool,
     pub hurry: Mutex<bool>,
     pub wake: Condvar,
+    /// There is little room, and the thread could make none when it last looked: it looks again in a while, and to wake it for
+    /// each block that is opened would only take time.
+    pub in_vain: AtomicBool,
 }
 
 impl Background {
@@ -102,6 +105,16 @@ impl Background {
             *hurry = true;
             self.wake.notify_one();
         }
+    }
+
+    /// Waits for `pause`, or until somebody hurries: whether somebody does.
+    pub(crate) fn rest(&self, pause: Duration) -> bool {
+        let mut hurry = lock(&self.hurry);
+        if !*hurry && !pause.is_zero() {
+            let wait = self.wake.wait_timeout(hurry, pause);
+            hurry = wait.unwrap_or_else(crate::sync::PoisonError::into_inner).0;
+        }
+        std::mem::take(&mut hurry)
     }
 }
 

@@ -57,7 +57,7 @@ const DEAD_PERCENT_MIN: u64 = 5;
 const PACK_SHARE: u64 = 4;
 /// Background compaction leaves this much dead alone, however small the store is ...
 const DEAD_BYTES_MIN: u64 = 256 << 10;
-/// ... and two fifths of it, up to this, where the medium can give it. Less than the half at which writers that find no
+/// ... and nine twentieths of it, up to this, where the medium can give it. Less than the half at which writers that find no
 /// space compact before they let the store grow.
 const DEAD_BYTES_SPARE: u64 = 64 << 20;
 /// ... which is so when the medium can be this many times larger.
@@ -78,6 +78,8 @@ const RECORD_BYTES_USUAL: u64 = 128;
 const FOUND_MAX: u64 = 1 << 10;
 /// How long a writer without space waits for readers to let go of what was compacted.
 const GRACE_MAX: Duration = Duration::from_millis(if cfg!(loom) { 0 } else { 500 });
+/// How long the compactor waits, at first, before it looks again whether readers have let go of what was retired.
+const GRACE_MIN: Duration = Duration::from_millis(1);
 /// Longest time between two looks at what is to be done.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -98,6 +100,8 @@ struct Mover {
     activity: Arc<Activity>,
     /// The unit where the sweeper goes on.
     sweep_at: u32,
+    /// The last time it stopped before it had seen all.
+    sweeping: bool,
     /// The unit where verifying goes on what recovery did not read, until it is done.
     verify_at: Option<u32>,
     /// Blocks to move out of next, the best one last.
@@ -115,8 +119,11 @@ pub(crate) struct Compaction {
     mover: Mutex<Mover>,
     /// Retired blocks that no reader can see any more.
     unseen: Arc<Mutex<Vec<Retired>>>,
-    /// Blocks retired and not freed yet.
+    /// Blocks retired and not freed yet ...
     retired: AtomicU64,
+    /// ... their units, and the bytes of their records that are gone: what is to come back by itself.
+    retired_units: AtomicU64,
+    retired_bytes: AtomicU64,
     bytes_per_second: u64,
     /// Blocks ever retired. Raised before a block is deferred: who pins itself and finds it as it was may still read whatever
     /// slots led to then.
@@ -137,6 +144,7 @@ impl Compaction {
                 appender: Appender::default(),
                 activity: epochs.register(),
                 sweep_at: 0,
+                sweeping: false,
                 verify_at: None,
                 victims: Vec::new(),
                 unmovable: Vec::new(),
@@ -146,6 +154,8 @@ impl Compaction {
             }),
             unseen: Arc::default(),
             retired: AtomicU64::new(0),
+            retired_units: AtomicU64::new(0),
+            retired_bytes: AtomicU64::new(0),
             bytes_per_second,
             retirements: AtomicU64::new(0),
             rounds: AtomicU64::new(0),
@@ -165,7 +175,7 @@ impl Compaction {
     pub(crate) fn begin<M: Medium>(&self, core: &Core<M>) {
         let mut mover = lock(&self.mover);
         mover.verify_at = Some(0);
-        core.sweep(&mut mover, EXPIRY_ROUNDED);
+        mover.sweeping = core.sweep(&mut mover, EXPIRY_ROUNDED);
     }
 
     /// Gives up the compactor's own block and frees what can be freed, at close.
@@ -537,6 +547,8 @@ impl<M: Medium> Core<M> {
             let retired = Retired { unit, dead, bytes: gone, epoch: self.epochs.current().0 };
             let unseen = Arc::clone(&self.compaction.unseen);
             self.compaction.retired.fetch_add(1, Relaxed);
+            self.compaction.retired_units.fetch_add(self.blocks.at(unit).units().into(), Relaxed);
+            self.compaction.retired_bytes.fetch_add(gone, Relaxed);
             // Release: pairs with the Acquire in `Range::step`, by way of the fence of `reclaim::collect`.
             self.compaction.retirements.fetch_add(1, Release);
             if planted(Mutant::FreedBeforeReadersLeave) {
@@ -752,6 +764,8 @@ impl<M: Medium> Core<M> {
             mover.activity.dead_add(-(block.bytes as i64));
             self.space().give(block.unit, units);
             self.compaction.retired.fetch_sub(1, Relaxed);
+            self.compaction.retired_units.fetch_sub(units.into(), Relaxed);
+            self.compaction.retired_bytes.fetch_sub(block.bytes, Relaxed);
             self.compaction.freed_units.fetch_add(u64::from(units), Relaxed);
         }
         mover.unmovable.clear();
@@ -790,7 +804,8 @@ impl<M: Medium> Core<M> {
     }
 
     /// Looks for expired values in blocks that will hold some in the time `ahead`, and makes their keys absent for good.
-    fn sweep(&self, mover: &mut Mover, ahead: Duration) {
+    /// Whether there may be more of them.
+    fn sweep(&self, mover: &mut Mover, ahead: Duration) -> bool {
         let units = self.space().units();
         let now = self.clock.now() + ahead.as_millis() as u64;
         let mut read = 0;
@@ -821,6 +836,7 @@ impl<M: Medium> Core<M> {
         }
         scratch.shrink_to(ROUND_BYTES as usize);
         mover.scratch = scratch;
+        read >= SWEEP_BYTES
     }
 
     fn sweep_block(&self, mover: &Mover, unit: Unit, bytes: &[u8]) {
@@ -842,11 +858,14 @@ impl<M: Medium> Core<M> {
 
     /// Whether so much is dead that background compaction should run.
     fn wants_compaction(&self) -> bool {
+        // Without what was compacted already, and waits for whoever may still read it.
         let dead = self.epochs.totals().dead_bytes;
+        let dead = dead.saturating_sub(self.compaction.retired_bytes.load(Relaxed));
         let used = {
             let space = self.space();
             u64::from(space.units() - space.free_units()) * self.unit_bytes
         };
+        let used = used.saturating_sub(self.compaction.retired_units.load(Relaxed) * self.unit_bytes);
         let least = match self.tuning.compaction_bytes_min {
             Some(least) => least,
             None => DEAD_BYTES_MIN.max(16 * self.unit_bytes).max(self.dead_bytes_spare(used)),
@@ -860,7 +879,7 @@ impl<M: Medium> Core<M> {
         if self.has_ever_grown_out() || self.dead_percent < DEAD_PERCENT {
             return 0;
         }
-        (used / 5 * 2).min(DEAD_BYTES_SPARE).min(self.medium.len_max() / SPARE_SHARE)
+        (used / 20 * 9).min(DEAD_BYTES_SPARE).min(self.medium.len_max() / SPARE_SHARE)
     }
 
     /// One round of maintenance; see [`crate::StoreOn::maintain`].
@@ -871,15 +890,17 @@ impl<M: Medium> Core<M> {
         if self.interval().is_some() && self.epochs.in_use() && self.epochs.wrote() {
             self.commit()?;
         }
-        self.maintain_space()?;
+        self.maintain_space(true)?;
         self.persist_time()
     }
 
-    /// Sweeps, compacts and reclaims once; whether there is more to do. Leaves it to a writer that compacts: who
+    /// Compacts and reclaims once, and sweeps if asked or not done; whether there is more to do. Leaves it to a writer that compacts: who
     /// waits for that must not keep the commits waiting.
-    fn maintain_space(&self) -> Result<bool> {
+    fn maintain_space(&self, sweep: bool) -> Result<bool> {
         let Ok(mut mover) = self.compaction.mover.try_lock() else { return Ok(false) };
-        self.sweep(&mut mover, Duration::ZERO);
+        if sweep || mover.sweeping {
+            mover.sweeping = self.sweep(&mut mover, Duration::ZERO);
+        }
         let mut more = false;
         if self.wants_compaction() {
             // Where nothing could be moved there is nothing more to do, until space comes from elsewhere.
@@ -914,6 +935,8 @@ impl<M: Medium> Core<M> {
         let mut looked = Instant::now();
         let mut more = false;
         let mut unread = true;
+        // Somebody woke this thread; blocks wait to be freed, and how long it waits for that.
+        let (mut hurried, mut waits, mut grace) = (false, false, GRACE_MIN);
         let stopped = || self.background.stop.load(Relaxed);
         while !stopped() {
             let interval = self.interval().filter(|_| self.epochs.in_use());
@@ -935,10 +958,15 @@ impl<M: Medium> Core<M> {
             }
             let begun = Instant::now();
             let moved = self.compaction.moved_bytes.load(Relaxed);
-            // Writers that run low wake this thread often; only growth is urgent then.
-            if more || looked.elapsed() >= TICK {
+            let due = looked.elapsed() >= TICK;
+            // Writers that run low wake this thread: for growth, or for what stands in its way.
+            if more || due || waits || hurried && self.wants_compaction() {
+                more = self.maintain_space(due).unwrap_or(false);
+                // Compaction may have been what stood in the way of growth.
+                self.grow_ahead();
+            }
+            if due {
                 looked = begun;
-                more = self.maintain_space().unwrap_or(false);
                 // A failure poisons the store.
                 let _ = self.checkpoint_if_due();
             }
@@ -946,7 +974,14 @@ impl<M: Medium> Core<M> {
                 told_time = Instant::now();
                 let _ = self.persist_time();
             }
-            let mut pause = if more || unread { Duration::ZERO } else { TICK };
+            // What was retired is free as soon as those have left who may read it: mostly at once, but nobody tells.
+            waits = self.compaction.retired.load(Relaxed) > 0;
+            grace = if waits && !hurried { (2 * grace).min(TICK) } else { GRACE_MIN };
+            let mut pause = match (more || unread, waits) {
+                (true, _) => Duration::ZERO,
+                (false, true) => grace,
+                (false, false) => TICK,
+            };
             let moved = self.compaction.moved_bytes.load(Relaxed) - moved;
             if more && self.compaction.bytes_per_second > 0 {
                 let due = Duration::from_secs_f64(moved as f64 / self.compaction.bytes_per_second as f64);
@@ -955,12 +990,8 @@ impl<M: Medium> Core<M> {
             if let Some(interval) = interval {
                 pause = pause.min(interval.saturating_sub(committed.elapsed()));
             }
-            let mut hurry = lock(&self.background.hurry);
-            if !*hurry && !pause.is_zero() {
-                let wait = self.background.wake.wait_timeout(hurry, pause);
-                hurry = wait.unwrap_or_else(crate::sync::PoisonError::into_inner).0;
-            }
-            *hurry = false;
+            self.background.in_vain.store(!more && self.is_low(&self.space()), Relaxed);
+            hurried = self.background.rest(pause);
         }
     }
 }

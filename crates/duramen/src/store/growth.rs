@@ -83,7 +83,9 @@ impl<M: Medium> Core<M> {
                 let mut space = self.space();
                 for want in [ample, least] {
                     if let Some(unit) = space.take(want, purpose) {
-                        if self.is_low(&space) {
+                        let low = self.is_low(&space);
+                        drop(space);
+                        if low && !self.background.in_vain.load(Relaxed) {
                             self.background.hurry();
                         }
                         return Ok((unit, want));

@@ -358,7 +358,7 @@ pub const DIRECTIVES: &[Directive] = &[
         "duramen-compaction-dead-percent",
         false,
         "Percent of the used space that may be dead before compaction begins, 5 to 90. Lower saves space, higher saves \
-         work: at 50 the store takes up to twice what is live. Of a small store 40 may be, up to 64 MiB or a \
+         work: at 50 the store takes up to twice what is live. Of a small store 45 may be, up to 64 MiB or a \
          sixteenth of `maxmemory`, until the medium has no more room, unless less than 25 is asked for.",
         |c| c.compaction_dead_percent.to_string(),
         |c, v| {
