@@ -40,6 +40,8 @@ pub enum Mutant {
     FreedBeforeCommit,
     /// A block is freed while readers may still see it.
     FreedBeforeReadersLeave,
+    /// A block that tombstones were dropped from is freed together with those that hold what they hid.
+    FreedWithoutOrder,
     /// Compaction lets slots lead to copies, and frees the originals, before the copies are durable.
     CopiesNotDrained,
     /// Compaction forgets when a value expires.
@@ -177,7 +179,7 @@ mod planting {
     ];
 
     /// Those that the crash driver finds.
-    pub const ALL: [Mutant; 38] = [
+    pub const ALL: [Mutant; 39] = [
         Mutant::RecordNotFlushed,
         Mutant::AcknowledgedWithoutDrain,
         Mutant::CellOpenedBeforeDurable,
@@ -195,6 +197,7 @@ mod planting {
         Mutant::SealOfOldEpoch,
         Mutant::FreedBeforeCommit,
         Mutant::FreedBeforeReadersLeave,
+        Mutant::FreedWithoutOrder,
         Mutant::CopiesNotDrained,
         Mutant::ExpiryNotCopied,
         Mutant::UpdateTorn,

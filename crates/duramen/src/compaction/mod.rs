@@ -9,16 +9,18 @@
 //! 1. live records are appended to the compactor's own block, with their version, and drained. A crash: two equal
 //!    records of a key; recovery takes either.
 //! 2. the slots lead to the copies. (DRAM.)
-//! 3. when no reader and no open group can need the old block, and every epoch that superseded one of its
+//! 3. the block is *retired*: none of its records counts as a stale record of its key any more. (DRAM.)
+//! 4. when no reader and no open group can need the old block, and every epoch that superseded one of its
 //!    records is committed: its header says "free". A crash before: the old block is found again, with dead records.
-//! 4. only then do the keys of its dead records count one stale record fewer.
 //!
-//! A tombstone may go when its key's count of stale records is 0: by 4, no older record of the key is then
-//! left on the medium, nor can a crash bring one back. An expired value is its own tombstone.
+//! A tombstone may go when its key's count of stale records is 0: then all older records of the key that are left on the
+//! medium lie in blocks that were retired before the tombstone's own block is. Those are free before that one is, durably
+//! (invariant 2), so no crash finds an older record without the tombstone. An expired value is its own tombstone.
 //!
 //! Invariants:
 //! 1. One thread compacts at a time; it takes blocks only when they are sealed.
-//! 2. Blocks are freed in the order in which they were retired, each with its own publish.
+//! 2. Blocks are freed in the order in which they were retired, each with its own publish. A block that tombstones were
+//!    dropped from is freed only when those retired before it are free durably.
 //! 3. A cell is moved under its bucket's lock, with the next version: the old one could still change. Other copies
 //!    keep their version, and are what they were copied from: recovery may take either.
 
@@ -33,7 +35,7 @@ use crate::index::Slot;
 use crate::log::appender::{Appender, Fields};
 use crate::log::blocks::Use;
 use crate::log::read;
-use crate::log::space::{Purpose, part_units, publish_freed};
+use crate::log::space::{Purpose, free_blocks};
 use crate::mutants::{Mutant, planted};
 use crate::options::DEAD_PERCENT;
 use crate::store::Core;
@@ -86,8 +88,8 @@ const TICK: Duration = Duration::from_millis(100);
 /// A block that was moved out of, on its way to be freed.
 struct Retired {
     unit: Unit,
-    /// Records of it that other records of their keys superseded: hash, and position in the block.
-    dead: Vec<(u64, u64)>,
+    /// Tombstones were dropped from it (invariant 2).
+    dropped: bool,
     /// Bytes of all its records that are gone.
     bytes: u64,
     /// The epoch in which it was retired.
@@ -533,6 +535,7 @@ impl<M: Medium> Core<M> {
         self.compaction.moved_bytes.fetch_add(moves.iter().map(|m| m.to_bytes).sum(), Relaxed);
         if complete {
             // Last, since there is no way back: were the block kept, its older records would count for nobody.
+            let dropped = !drops.is_empty();
             for (hash, at, header) in drops {
                 gone += header.record_bytes();
                 let key = header.key(&bytes[at as usize..]);
@@ -543,8 +546,8 @@ impl<M: Medium> Core<M> {
                     dead.push((key, hash, at));
                 }
             }
-            let dead = dead.into_iter().map(|(_, hash, at)| (hash, at)).collect();
-            let retired = Retired { unit, dead, bytes: gone, epoch: self.epochs.current().0 };
+            self.forget_dead(mover, &dead);
+            let retired = Retired { unit, dropped, bytes: gone, epoch: self.epochs.current().0 };
             let unseen = Arc::clone(&self.compaction.unseen);
             self.compaction.retired.fetch_add(1, Relaxed);
             self.compaction.retired_units.fetch_add(self.blocks.at(unit).units().into(), Relaxed);
@@ -743,19 +746,14 @@ impl<M: Medium> Core<M> {
         }
     }
 
-    /// Frees blocks: see [`crate::log::space`] for the order.
+    /// Frees blocks: see invariant 2, and [`crate::log::space`] for the order of each.
     fn free(&self, mover: &mut Mover, retired: &[Retired]) -> Result<()> {
-        if !retired.is_empty() {
+        let together = |_: &Retired, next: &Retired| !next.dropped || planted(Mutant::FreedWithoutOrder);
+        for retired in retired.chunk_by(together) {
             let _inside = self.tuning.phase(Phase::Free);
             let units: Vec<Unit> = retired.iter().map(|block| block.unit).collect();
             let blocks = self.headers_of(&units);
-            let failed = |_: &duramen_media::Error| self.epochs.poison();
-            publish_freed(&self.medium, self.unit_bytes, &blocks).inspect_err(failed)?;
-            // While their records are whole.
-            for block in retired {
-                self.forget_dead(mover, block);
-            }
-            part_units(&self.medium, self.unit_bytes, &blocks).inspect_err(failed)?;
+            free_blocks(&self.medium, self.unit_bytes, &blocks).inspect_err(|_| self.epochs.poison())?;
         }
         for block in retired {
             let entry = self.blocks.at(block.unit);
@@ -774,24 +772,15 @@ impl<M: Medium> Core<M> {
         Ok(())
     }
 
-    /// The dead records of a freed block no longer count as stale records of their keys.
-    fn forget_dead(&self, mover: &Mover, block: &Retired) {
-        let base = self.blocks.offset(block.unit);
+    /// The dead records of a block that is retired no longer count as stale records of their keys (step 3). Each of these keys
+    /// has a slot, since its count keeps it, so mostly no record need be looked at to find it: a miss that would take as long
+    /// as all the rest.
+    fn forget_dead(&self, mover: &Mover, dead: &[(&[u8], u64, u64)]) {
         let guard = reclaim::pin();
-        for (i, &(hash, at)) in block.dead.iter().enumerate() {
-            if let Some(&(ahead, at)) = block.dead.get(i + 2 * AHEAD) {
-                self.index.prefetch_insert(ahead, &guard);
-                self.fetch_key(Offset(base + at));
-            }
-            if let Some(&(hash, at)) = block.dead.get(i + AHEAD) {
-                let key = || self.record(Offset(base + at)).key();
-                if let Some(place) = self.index.candidate(hash, key, &guard) {
-                    self.fetch_key(place);
-                }
-            }
-            let key = self.record(Offset(base + at)).key();
+        for &(key, hash, _) in dead {
             let locked = self.index.lock(hash, &guard);
-            if let Some(found) = locked.find(key, |slot| self.is_key_at(slot, key)) {
+            let found = locked.find_sole().or_else(|| locked.find(key, |slot| self.is_key_at(slot, key)));
+            if let Some(found) = found {
                 let slot = found.get();
                 found.set(slot.stale_less());
                 if slot.is_tombstone() && slot.stale() == 1 {

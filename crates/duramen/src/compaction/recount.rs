@@ -8,7 +8,7 @@
 //! Why the count is right although others write meanwhile: the compacting thread counts, so nothing is freed or
 //! copied. And whoever writes such a key makes its slot lead elsewhere, under the lock of its bucket: a slot that still
 //! leads to the tombstone at the end stood for the same stale records all the time. All of them were appended before the
-//! tombstone, so a block that is being written to is read at least up to them.
+//! tombstone, so a block that is being written to is read at least up to them. Records of retired blocks count for nobody.
 
 use super::{Mover, records_of_open};
 use crate::index::Slot;
@@ -49,7 +49,7 @@ impl<M: Medium> Core<M> {
             if unknown.is_empty() {
                 break;
             }
-            if matches!(state, Use::Free | Use::Image) {
+            if matches!(state, Use::Free | Use::Image | Use::Retired) {
                 continue;
             }
             let bytes = u64::from(block.units()) * self.unit_bytes;

@@ -327,6 +327,18 @@ impl<'a> Locked<'a> {
         self.find_with(key, |slot| is_key(slot).then_some(())).map(|(place, ())| place)
     }
 
+    /// The slot of `key`, which is known to have one, if that can be told without a look at records.
+    #[inline]
+    pub(crate) fn find_sole<'k>(&self) -> Option<Place<'k>>
+    where
+        'a: 'k,
+    {
+        match self {
+            Self::Hash(locked) => locked.find_sole().map(Place::Hash),
+            Self::Ordered(_) => None,
+        }
+    }
+
     /// Adds a key that is not there. Says whether [`Index::split`] should be called, once no lock is held any more.
     #[must_use]
     pub(crate) fn insert(&self, key: &[u8], slot: Slot, keys: &impl KeyBytes) -> bool {

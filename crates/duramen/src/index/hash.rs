@@ -359,6 +359,18 @@ impl<'a> Locked<'a> {
         self.find_with(|slot| is_key(slot).then_some(())).map(|(place, ())| place)
     }
 
+    /// The slot of a key that is known to have one, if no other has its fingerprint: found without a look at any record.
+    #[inline]
+    pub(crate) fn find_sole(&self) -> Option<Place<'a>> {
+        let (mut met, mut several) = (None, false);
+        let _ = self.find_with(|slot| {
+            several |= met.replace(slot.location()).is_some();
+            None::<()>
+        });
+        let at = met.filter(|_| !several)?;
+        self.find_with(|slot| (slot.location() == at).then_some(())).map(|(place, ())| place)
+    }
+
     /// The version of the key's next record (invariant 4).
     #[inline]
     pub(crate) fn next_version(&self) -> Version {

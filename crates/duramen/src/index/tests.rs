@@ -63,6 +63,32 @@ fn all(index: &HashIndex) -> BTreeSet<u64> {
     }
 }
 
+#[test]
+fn a_slot_is_told_without_a_look_only_if_no_other_has_its_fingerprint() {
+    let index = HashIndex::new();
+    let guard = reclaim::pin();
+    let sole = || {
+        let locked = index.lock(hash(7), &guard);
+        locked.find_sole().map(|place| place.get().location())
+    };
+    assert_eq!(sole(), None);
+    // More than both buckets hold: the last ones are in the stash.
+    for key in 1..20 {
+        let _ = index.lock(hash(7), &guard).insert(Slot::new(Offset(key * 8)));
+        assert_eq!(sole(), (key == 1).then_some(Offset(8)));
+    }
+    for key in 1..20 {
+        assert_eq!(sole(), None);
+        let locked = index.lock(hash(7), &guard);
+        let place = locked.find(|slot| slot.location() == Offset(key * 8)).unwrap();
+        locked.remove(place);
+        if key == 18 {
+            break;
+        }
+    }
+    assert_eq!(sole(), Some(Offset(19 * 8)));
+}
+
 /// Enough to split segments several times; in Miri, once.
 const KEYS: u64 = if cfg!(miri) { 1_600 } else { 100_000 };
 

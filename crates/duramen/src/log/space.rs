@@ -183,7 +183,7 @@ pub(crate) fn free_blocks<M: Medium>(
 }
 
 /// The first half: no block counts any more, and all of them are as they were.
-pub(crate) fn publish_freed<M: Medium>(
+fn publish_freed<M: Medium>(
     medium: &M,
     unit_bytes: u64,
     blocks: &[(Unit, block::Header)],
@@ -195,7 +195,7 @@ pub(crate) fn publish_freed<M: Medium>(
 }
 
 /// The second half: each unit of a block of several gets a header of its own.
-pub(crate) fn part_units<M: Medium>(
+fn part_units<M: Medium>(
     medium: &M,
     unit_bytes: u64,
     blocks: &[(Unit, block::Header)],
