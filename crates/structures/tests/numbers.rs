@@ -367,6 +367,37 @@ fn counters_of_several_threads_sum_up() {
 }
 
 #[test]
+fn what_is_put_at_once_is_there_and_counted() {
+    on_each_medium(|medium, keyspace, worker| {
+        let end = now() + 600_000;
+        let at_once = |worker: &mut Worker, value: &str, expires_at: Option<u64>| {
+            let mut txn = worker.begin(now());
+            let done = txn.put_at_once(0, b"k", value.as_bytes(), string_until(expires_at)).unwrap();
+            assert_eq!(txn.commit().unwrap(), Outcome::Committed);
+            done
+        };
+        let count = || keyspace.count(0, now());
+        assert!(at_once(worker, "a", None));
+        assert_eq!((get(worker, "k").unwrap(), count()), ("a".into(), KeyCount { keys: 1, expires: 0 }));
+        assert!(at_once(worker, "b", Some(end)), "{medium}");
+        assert_eq!((get(worker, "k").unwrap(), count()), ("b".into(), KeyCount { keys: 1, expires: 1 }));
+        // Over a number too.
+        run(worker, |txn| txn.put(0, b"k", b"1").unwrap());
+        add(worker, "k", 1);
+        assert!(at_once(worker, "c", None));
+        assert_eq!((get(worker, "k").unwrap(), count()), ("c".into(), KeyCount { keys: 1, expires: 0 }));
+        // What deletes, and what is not alone, is left to `put_with` and `commit`.
+        assert!(!at_once(worker, "d", Some(now() - 1)));
+        let mut txn = worker.begin(now());
+        txn.get(0, b"other").unwrap();
+        assert!(!txn.put_at_once(0, b"k", b"e", string_until(None)).unwrap());
+        drop(txn);
+        assert!(!run(worker, |txn| txn.put_at_once(0, &[0; 1 << 17], b"f", string_until(None)).unwrap()));
+        assert_eq!((get(worker, "k").unwrap(), count()), ("c".into(), KeyCount { keys: 1, expires: 0 }));
+    });
+}
+
+#[test]
 fn what_is_counted_at_once_is_a_number_that_is_there() {
     on_each_medium(|medium, keyspace, worker| {
         let in_place = medium != MediumKind::File;

@@ -19,13 +19,13 @@
 //! | at most one key read | nothing: one read is a snapshot |
 //! | several keys read | looks at the stamps again; all unchanged means that all the values were there together at the end of the first pass |
 //! | one integer counted up or down, nothing else read | one update in place, where the engine can (or [`Txn::add_at_once`]) |
-//! | one key written, nothing else read | one compare-and-swap |
+//! | one key written, nothing else read | one compare-and-swap, or one put (also [`Txn::put_at_once`]) |
 //! | anything else | one batch that expects every stamp |
 //!
 //! Invariants:
 //!
 //! 1. An entry per key: `scratch.entries` never holds two entries of one engine key.
-//! 2. Nothing is written before `commit`, except by `add_at_once`; a dropped transaction leaves no trace.
+//! 2. Nothing is written before `commit`, except by `add_at_once` and `put_at_once`; a dropped transaction leaves no trace.
 //! 3. A key is counted (see `counts`) if and only if its write was applied, with the life it had
 //!    immediately before. This is why a write that read nothing first (SET) still looks at the key and
 //!    then swaps: `put` would not tell whether the key is new. The probe brings in the very lines
@@ -177,6 +177,29 @@ impl<'w> Txn<'w> {
         let at = self.entry(db, key).ok_or(Error::KeyTooLong)?;
         self.worker.scratch.write(at, Write::Put(Payload::Own(bytes), meta), self.now);
         Ok(())
+    }
+
+    /// [`put_with`](Self::put_with) and [`commit`](Self::commit) in one step, without a copy of the bytes: what SET alone needs.
+    /// Whether it was done; then whatever else this transaction does is apart from it. False, and nothing done, when the
+    /// transaction did something before, or `meta.expires_at` has passed.
+    pub fn put_at_once(&mut self, db: u8, key: &[u8], bytes: &[u8], meta: Meta) -> Result<bool> {
+        let Worker { keyspace, writer, scratch, .. } = &mut *self.worker;
+        let is_over = meta.expires_at.is_some_and(|time| time <= self.now);
+        if !scratch.entries.is_empty() || key.len() > KEY_BYTES_MAX || is_over {
+            return Ok(false);
+        }
+        // As in `commit`.
+        let counting = keyspace.counting().cloned();
+        let visited = counting.as_deref().map(Counting::hold);
+        let engine_key = scratch.engine_key(db, key);
+        let replaced = writer.replace(engine_key, Some((bytes, meta)))?;
+        let counts = visited.as_deref().is_none_or(|visited| writer.store().has_visited(visited, engine_key));
+        scratch.arena.clear();
+        if counts {
+            let before = replaced.map_or(Life::Absent, |meta| Life::of(meta.expires_at));
+            self.worker.count(Change { db, before, after: Life::of(meta.expires_at) }, self.now);
+        }
+        Ok(true)
     }
 
     /// Adds to the integer that the string at `key` spells, 0 without one, and returns the sum. The expiry time stays.

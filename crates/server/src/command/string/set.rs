@@ -35,7 +35,11 @@ fn set(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
             return Ok(());
         }
     }
-    call.txn.put_with(db, key, value, string_until(expires_at))?;
+    let meta = string_until(expires_at);
+    // Whoever looked at the key before has the transaction compare it.
+    if call.in_transaction || !call.txn.put_at_once(db, key, value, meta)? {
+        call.txn.put_with(db, key, value, meta)?;
+    }
     if !options.get {
         call.reply.ok();
     }
