@@ -2,6 +2,7 @@
 
 use crate::engine::Directory;
 use crate::fjall_engine::Fjall;
+use crate::hyper::Placed;
 use crate::level::{Level, Name};
 use crate::lmdb::Lmdb;
 use crate::map::Map;
@@ -9,7 +10,8 @@ use crate::red::Red;
 use crate::rocks::Rocks;
 use duramen_bench_kv::contender::{Contender, Held, Opened};
 use duramen_bench_kv::place::Place;
-use duramen_bench_kv::{Durability, IndexKind, MediumKind, Options, Result};
+use duramen_bench_kv::{Durability, IndexKind, MediumKind, Options, PersistStep, Result};
+use duramen_hyperkv::LogKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -22,6 +24,8 @@ pub struct Peer {
     /// Of Duramen: the index, and whether values may change in place.
     index: IndexKind,
     updatable: bool,
+    /// How lines become durable, of the engines on mapped memory.
+    persist_step: Option<PersistStep>,
 }
 
 impl Peer {
@@ -33,9 +37,10 @@ impl Peer {
         directory: &Path,
         index: IndexKind,
         updatable: bool,
+        persist_step: Option<PersistStep>,
     ) -> Option<Self> {
-        let durability = name.durability(level)?;
-        Some(Self { name, level, durability, directory: directory.to_owned(), index, updatable })
+        let (durability, directory) = (name.durability(level)?, directory.to_owned());
+        Some(Self { name, level, durability, directory, index, updatable, persist_step })
     }
 
     /// Whether its scans are in the order of keys.
@@ -43,7 +48,7 @@ impl Peer {
         match self.name {
             Name::Duramen => self.index == IndexKind::Ordered,
             Name::Papaya => false,
-            Name::RocksDb | Name::Lmdb | Name::Redb | Name::Fjall => true,
+            Name::RocksDb | Name::Lmdb | Name::Redb | Name::Fjall | Name::HyperKv | Name::HyperKvUndo => true,
         }
     }
 
@@ -56,8 +61,18 @@ impl Peer {
         let medium = if self.level == Level::None { MediumKind::Volatile } else { MediumKind::Auto };
         Place {
             path: self.directory.join("duramen"),
-            options: Options { durability, medium, index: self.index, ..Options::default() },
+            options: Options {
+                durability,
+                medium,
+                index: self.index,
+                persist_step: self.persist_step,
+                ..Options::default()
+            },
         }
+    }
+
+    fn hyper(&self, path: &Path, log: LogKind) -> Result<Placed> {
+        Placed::make(path, &duramen_hyperkv::Options { log, ..Default::default() }, self.persist_step)
     }
 }
 
@@ -89,6 +104,14 @@ impl Contender for Peer {
             }
             Name::Redb => held(Red::open(&path, self.level)?, "redb 4", |engine| &engine.directory),
             Name::Fjall => held(Fjall::open(&path, self.level)?, "fjall 3", |engine| &engine.directory),
+            Name::HyperKv => {
+                let engine = self.hyper(&path, LogKind::Redo)?;
+                held(engine, "persistent skip list, redo log", |engine| &engine.directory)
+            }
+            Name::HyperKvUndo => {
+                let engine = self.hyper(&path, LogKind::Undo)?;
+                held(engine, "persistent skip list, undo log", |engine| &engine.directory)
+            }
             Name::Papaya => Box::new(Held {
                 engine: Map::default(),
                 medium_bytes: |_: &Map| None,

@@ -2,8 +2,9 @@
 //! turn, and only at the same durability.
 
 pub mod contenders;
-mod engine;
+pub mod engine;
 mod fjall_engine;
+pub mod hyper;
 mod level;
 mod lmdb;
 mod map;

@@ -7,8 +7,8 @@ use clap::Parser;
 use duramen_bench_kv::contender::Contender;
 use duramen_bench_kv::suite::{self, redistributed};
 use duramen_bench_kv::{
-    Clock, Distribution, Failure, IndexKind, Latency, Op, Options, Pace, Result, Shape, Watch, Workload,
-    reporting,
+    Clock, Distribution, Failure, IndexKind, Latency, Op, Options, Pace, PersistStep, Result, Shape, Watch,
+    Workload, reporting,
 };
 use duramen_bench_peers::contenders::Peer;
 use duramen_bench_peers::{Level, Name};
@@ -32,12 +32,16 @@ struct Args {
     /// every-write, interval or none: only engines that have it take part
     #[arg(long, default_value = "interval")]
     durability: Level,
-    /// Engines, several with commas [default: all that have the durability]
+    /// Engines, several with commas [default: all that have the durability, but hyperkv and hyperkv-undo, which lie on
+    /// memory alone]
     #[arg(long, value_delimiter = ',')]
     engines: Vec<Name>,
     /// Duramen's index: hash or ordered [default: ordered where entries are visited in their order, else hash]
     #[arg(long)]
     index: Option<IndexKind>,
+    /// How Duramen and hyperkv make lines durable, as clwb [default: as the medium needs]
+    #[arg(long, value_name = "STEP")]
+    persist_step: Option<PersistStep>,
     /// Records [default: 1 million; 20 thousand for every-write, where each waits for the device]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=u32::MAX as u64))]
     keys: Option<u64>,
@@ -110,8 +114,12 @@ fn measure(args: &Args) -> Result<()> {
     let index = args.index.unwrap_or(if scans { IndexKind::Ordered } else { IndexKind::Hash });
     // What an update in place costs a reader is paid only where there are any.
     let updatable = settings.workloads.iter().any(|workload| workload.has(Op::Update));
-    let asked = if args.engines.is_empty() { Name::ALL.to_vec() } else { args.engines.clone() };
-    let peer = |name: &Name| Peer::new(*name, args.durability, &args.path, index, updatable);
+    let mut asked = args.engines.clone();
+    if asked.is_empty() {
+        asked.extend(Name::ALL.into_iter().filter(|name| !name.lies_on_memory_alone()));
+    }
+    let step = args.persist_step;
+    let peer = |name: &Name| Peer::new(*name, args.durability, &args.path, index, updatable, step);
     let peers: Vec<Peer> = asked.iter().filter_map(peer).collect();
     if let Some(name) = args.engines.iter().find(|name| name.durability(args.durability).is_none()) {
         let text = format!(
@@ -132,7 +140,10 @@ fn measure(args: &Args) -> Result<()> {
         Failure::usage(format!("cannot make {}: {error}; say a --path where nothing is", args.path.display()))
     })?;
     let _everything = Everything(args.path.clone());
-    run.medium = reporting::medium_of(&args.path.join("medium"), &Options::default());
+    run.medium = reporting::medium_of(
+        &args.path.join("medium"),
+        &Options { persist_step: step, ..Options::default() },
+    );
     let contenders: Vec<&dyn Contender> = peers.iter().map(|peer| peer as &dyn Contender).collect();
     let (cells, described) = suite::measure(&contenders, &settings, &Bar::default())?;
     run.notes.extend(described);

@@ -10,7 +10,7 @@
 //! | `new-versions` | updates of 8 bytes write the whole value anew |
 //! | `hash`, `ordered` | the kind of index |
 //! | `persistent`, `ordered-persistent` | the same with residence `persistent`: checkpoints are written while it runs |
-//! | `ordered-cache-N` | an ordered index with N slots in its cache: 0, 16Ki, 256Ki, 1Mi, 4Mi |
+//! | `ordered-cache-N` | an ordered index with N slots in its cache: 0, 16Ki, 64Ki, 256Ki, 1Mi, 4Mi |
 //!
 //! Not among them, since the engine does not have them: the index in place on the medium, and one block
 //! that all threads append to (a writer belongs to its thread).
@@ -30,8 +30,8 @@ use std::sync::Arc;
 const UNALIGNED_UNIT_BYTES: u32 = 401 * 64;
 
 /// Slots of the ordered index's cache.
-const CACHES: [(&str, usize); 5] =
-    [("0", 0), ("16Ki", 1 << 14), ("256Ki", 1 << 18), ("1Mi", 1 << 20), ("4Mi", 1 << 22)];
+const CACHES: [(&str, usize); 6] =
+    [("0", 0), ("16Ki", 1 << 14), ("64Ki", 1 << 16), ("256Ki", 1 << 18), ("1Mi", 1 << 20), ("4Mi", 1 << 22)];
 
 /// The names of all variants on this machine.
 #[must_use]
@@ -102,12 +102,11 @@ fn path_of(name: &str, path: &Path) -> PathBuf {
     own.into()
 }
 
-/// Opens a new medium as the store's options say, under a probe.
-pub(crate) fn probed(
-    place: &Place,
-    mode: Mode,
-    meter: &Arc<Meter>,
-) -> Result<(StoreOn<Probe<Mapped>>, Remove)> {
+/// Opens a new store on a medium as its options say, under a probe; it is removed with what comes beside it.
+///
+/// # Errors
+/// Usage, when something is there already; or as the store says.
+pub fn probed(place: &Place, mode: Mode, meter: &Arc<Meter>) -> Result<(StoreOn<Probe<Mapped>>, Remove)> {
     let options = &place.options;
     let media = MediaOptions {
         kind: options.medium,

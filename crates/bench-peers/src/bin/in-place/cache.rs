@@ -1,0 +1,91 @@
+//! Gets with caches of several sizes. The skip list in place is loaded once and given one cache after the other;
+//! Duramen has a store for each.
+
+use crate::{Common, spread};
+use duramen_bench_kv::contender::{Contender, Opened};
+use duramen_bench_kv::place::Place;
+use duramen_bench_kv::variants::named;
+use duramen_bench_kv::{
+    Latency, Outcome, Pace, Plan, Records, Result, Shape, Unwatched, Workload, check_all, run,
+};
+use duramen_bench_peers::hyper::{Hyper, medium};
+use duramen_hyperkv::Options;
+use duramen_media::{Create, Mapped};
+
+const SIZES: [(&str, usize); 6] =
+    [("0", 0), ("16Ki", 1 << 14), ("64Ki", 1 << 16), ("256Ki", 1 << 18), ("1Mi", 1 << 20), ("4Mi", 1 << 22)];
+
+/// Gets of all keys alike, and of popular ones.
+const WORKLOADS: [&str; 2] = ["get", "ycsb-c"];
+
+/// Operations a second by workload, size and round.
+type Rates = [[Vec<f64>; SIZES.len()]; WORKLOADS.len()];
+
+/// Measures all sizes in turn.
+pub fn measure(common: &Common, record: Shape) -> Result<()> {
+    let records = Records::new(record);
+    let plan = |workload, ops| Plan::new(Workload::named(workload)?, common.keys, ops, 1, common.seed);
+    let load = plan("insert", common.ops())?;
+    let plans = [plan(WORKLOADS[0], common.ops())?, plan(WORKLOADS[1], common.ops())?];
+    let medium = medium(&common.path.join("hyperkv"), Create::CreateNew, common.persist_step)?;
+    let mut hyper = Hyper::open(medium, &Options { cache_slots: 0, ..Options::default() })?;
+    run(&hyper, &records, &load, Latency::None, Pace::Closed, &Unwatched)?;
+    let place = Place { path: common.path.join("duramen"), options: common.duramen() };
+    let contenders: Vec<Box<dyn Contender>> = SIZES
+        .iter()
+        .map(|(size, _)| named(&format!("ordered-cache-{size}"), &place))
+        .collect::<Result<_>>()?;
+    let mut stores = Vec::new();
+    for (contender, (_, slots)) in contenders.iter().zip(SIZES) {
+        let store = contender.open()?;
+        store.run(&records, &load, Latency::None, Pace::Closed, &Unwatched)?;
+        store.check_all(&records, keys_to_warm(slots, common.keys))?;
+        stores.push(store);
+    }
+    let (mut peer, mut ours) = (Rates::default(), Rates::default());
+    for _ in 0..common.rounds {
+        for (at, (_, slots)) in SIZES.iter().enumerate() {
+            warm(&mut hyper, *slots, &records, common.keys)?;
+            for (plan, (peer, ours)) in plans.iter().zip(peer.iter_mut().zip(&mut ours)) {
+                let own = |store: &dyn Opened| -> Result<Outcome> {
+                    store.run(&records, plan, Latency::None, Pace::Closed, &Unwatched)
+                };
+                let found = run(&hyper, &records, plan, Latency::None, Pace::Closed, &Unwatched)?;
+                peer[at].push(found.ops_per_second());
+                ours[at].push(own(&*stores[at])?.ops_per_second());
+            }
+        }
+    }
+    println!(
+        "{} records of {record}; thousand gets a second, and times those without a cache in the same round",
+        common.keys
+    );
+    print("hyperkv", &peer);
+    print("duramen, ordered", &ours);
+    Ok(())
+}
+
+/// Gives the store a cache, and reads as many keys as fill it.
+fn warm(hyper: &mut Hyper<Mapped>, slots: usize, records: &Records, keys: u64) -> Result<()> {
+    hyper.set_cache_slots(slots);
+    check_all(hyper, records, keys_to_warm(slots, keys))
+}
+
+/// Four for each slot leave one in fifty empty.
+fn keys_to_warm(slots: usize, keys: u64) -> u64 {
+    keys.min(4 * slots as u64)
+}
+
+fn print(engine: &str, rates: &Rates) {
+    for (workload, rates) in WORKLOADS.iter().zip(rates) {
+        for ((size, _), samples) in SIZES.iter().zip(rates) {
+            let thousand: Vec<f64> = samples.iter().map(|rate| rate / 1e3).collect();
+            let gains: Vec<f64> = samples.iter().zip(&rates[0]).map(|(rate, none)| rate / none).collect();
+            println!(
+                "{engine:<18} {workload:<8} {size:>6} {:>26} {:>26}",
+                spread(&thousand, 0),
+                spread(&gains, 2)
+            );
+        }
+    }
+}
