@@ -7,8 +7,8 @@ use clap::Parser;
 use duramen_bench_kv::contender::Contender;
 use duramen_bench_kv::suite::{self, redistributed};
 use duramen_bench_kv::{
-    Clock, Distribution, Failure, IndexKind, Latency, Op, Options, Pace, PersistStep, Result, Shape, Watch,
-    Workload, reporting,
+    Clock, Distribution, Failure, IndexKind, Latency, Op, Options, Outcome, Pace, PersistStep, Result, Shape,
+    Watch, Workload, reporting,
 };
 use duramen_bench_peers::contenders::Peer;
 use duramen_bench_peers::{Level, Name};
@@ -158,7 +158,8 @@ fn measure(args: &Args) -> Result<()> {
     write(args, run)
 }
 
-/// Duramen's throughput over each peer's, in the same round: median, minimum and maximum.
+/// Duramen's throughput over each peer's, in the same round, and the peer's CPU time over Duramen's: median, minimum and
+/// maximum. CPU time is that of the threads that work: what engines do in the background is not in it.
 fn ratios(cells: &[suite::Cell]) -> Vec<String> {
     let ours = cells.iter().filter(|cell| cell.contender == Name::Duramen.text());
     let mut lines = Vec::new();
@@ -167,22 +168,31 @@ fn ratios(cells: &[suite::Cell]) -> Vec<String> {
             cell.workload == own.workload && cell.shape == own.shape && cell.threads == own.threads
         };
         for peer in cells.iter().filter(same).filter(|cell| cell.contender != own.contender) {
-            let pairs = own.outcomes.iter().zip(&peer.outcomes);
-            let mut times: Vec<f64> = pairs.map(|(a, b)| a.ops_per_second() / b.ops_per_second()).collect();
-            times.sort_by(f64::total_cmp);
-            let (Some(low), Some(high)) = (times.first(), times.last()) else { continue };
-            let median = duramen_bench_kv::targets::median(&times).unwrap_or_default();
+            let ratio = |of: fn(&Outcome, &Outcome) -> f64| {
+                let pairs = own.outcomes.iter().zip(&peer.outcomes);
+                spread(pairs.map(|(own, peer)| of(own, peer)).collect())
+            };
             lines.push(format!(
-                "{}, {}, {} threads: duramen {median:.2} times {} (from {low:.2} to {high:.2} in {} rounds)",
+                "{}, {}, {} threads: duramen {} times {} in {} rounds; by CPU time {}",
                 own.workload.name(),
                 own.shape,
                 own.threads,
+                ratio(|own, peer| own.ops_per_second() / peer.ops_per_second()),
                 peer.contender,
-                times.len()
+                own.outcomes.len(),
+                ratio(|own, peer| peer.cpu_nanos_per_op() / own.cpu_nanos_per_op()),
             ));
         }
     }
     lines
+}
+
+/// Median, minimum and maximum.
+fn spread(mut samples: Vec<f64>) -> String {
+    samples.sort_by(f64::total_cmp);
+    let median = duramen_bench_kv::targets::median(&samples).unwrap_or_default();
+    let (low, high) = (samples.first().copied(), samples.last().copied());
+    format!("{median:.2} (from {:.2} to {:.2})", low.unwrap_or_default(), high.unwrap_or_default())
 }
 
 fn write(args: &Args, run: Run) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Gets with caches of several sizes. The skip list in place is loaded once and given one cache after the other;
+//! Gets with caches of several sizes, in CPU time of the thread: other processes disturb it less than the clock on the wall. The skip list in place is loaded once and given one cache after the other;
 //! Duramen has a store for each.
 
 use crate::{Common, spread};
@@ -18,8 +18,8 @@ const SIZES: [(&str, usize); 6] =
 /// Gets of all keys alike, and of popular ones.
 const WORKLOADS: [&str; 2] = ["get", "ycsb-c"];
 
-/// Operations a second by workload, size and round.
-type Rates = [[Vec<f64>; SIZES.len()]; WORKLOADS.len()];
+/// Nanoseconds of CPU time of a get, by workload, size and round.
+type Times = [[Vec<f64>; SIZES.len()]; WORKLOADS.len()];
 
 /// Measures all sizes in turn.
 pub fn measure(common: &Common, record: Shape) -> Result<()> {
@@ -42,7 +42,7 @@ pub fn measure(common: &Common, record: Shape) -> Result<()> {
         store.check_all(&records, keys_to_warm(slots, common.keys))?;
         stores.push(store);
     }
-    let (mut peer, mut ours) = (Rates::default(), Rates::default());
+    let (mut peer, mut ours) = (Times::default(), Times::default());
     for _ in 0..common.rounds {
         for (at, (_, slots)) in SIZES.iter().enumerate() {
             warm(&mut hyper, *slots, &records, common.keys)?;
@@ -51,13 +51,13 @@ pub fn measure(common: &Common, record: Shape) -> Result<()> {
                     store.run(&records, plan, Latency::None, Pace::Closed, &Unwatched)
                 };
                 let found = run(&hyper, &records, plan, Latency::None, Pace::Closed, &Unwatched)?;
-                peer[at].push(found.ops_per_second());
-                ours[at].push(own(&*stores[at])?.ops_per_second());
+                peer[at].push(found.cpu_nanos_per_op());
+                ours[at].push(own(&*stores[at])?.cpu_nanos_per_op());
             }
         }
     }
     println!(
-        "{} records of {record}; thousand gets a second, and times those without a cache in the same round",
+        "{} records of {record}; CPU time of a get in ns, and how many times as long it was without a cache in the same round",
         common.keys
     );
     print("hyperkv", &peer);
@@ -76,14 +76,13 @@ fn keys_to_warm(slots: usize, keys: u64) -> u64 {
     keys.min(4 * slots as u64)
 }
 
-fn print(engine: &str, rates: &Rates) {
-    for (workload, rates) in WORKLOADS.iter().zip(rates) {
-        for ((size, _), samples) in SIZES.iter().zip(rates) {
-            let thousand: Vec<f64> = samples.iter().map(|rate| rate / 1e3).collect();
-            let gains: Vec<f64> = samples.iter().zip(&rates[0]).map(|(rate, none)| rate / none).collect();
+fn print(engine: &str, times: &Times) {
+    for (workload, times) in WORKLOADS.iter().zip(times) {
+        for ((size, _), samples) in SIZES.iter().zip(times) {
+            let gains: Vec<f64> = samples.iter().zip(&times[0]).map(|(with, none)| none / with).collect();
             println!(
                 "{engine:<18} {workload:<8} {size:>6} {:>26} {:>26}",
-                spread(&thousand, 0),
+                spread(samples, 0),
                 spread(&gains, 2)
             );
         }
