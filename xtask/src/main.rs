@@ -91,6 +91,9 @@ enum Check {
         /// How keys are found: hash or ordered
         #[arg(long, default_value_t = duramen::IndexKind::Hash)]
         index: duramen::IndexKind,
+        /// How much of the index outlives a kill: dram or persistent, here with a checkpoint for each MiB written
+        #[arg(long, default_value_t = duramen::Residence::Dram)]
+        residence: duramen::Residence,
         /// Repeats the operations and pauses of an earlier run [default: from the clock]
         #[arg(long)]
         seed: Option<u64>,
@@ -270,10 +273,19 @@ fn run(check: Check) -> Result<bool> {
             let settings = side_by_side::Settings { duramen, redis, only, record, random, seed };
             side_by_side::run(&repository(), settings)
         }
-        Check::Torture { seconds, medium, durability, index, seed, writers, part, duramen } => {
+        Check::Torture { seconds, medium, durability, index, residence, seed, writers, part, duramen } => {
             let seed = seed.unwrap_or_else(random::fresh_seed);
-            let settings =
-                torture::Settings { seconds, medium, durability, index, seed, writers, part, duramen };
+            let settings = torture::Settings {
+                seconds,
+                medium,
+                durability,
+                index,
+                residence,
+                seed,
+                writers,
+                part,
+                duramen,
+            };
             torture::run(&settings)
         }
         Check::PowerCut { cuts, medium, durability, seed, writers, accelerator, duramen, fault } => {

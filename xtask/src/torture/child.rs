@@ -31,6 +31,8 @@ pub struct Settings {
     #[arg(long)]
     pub index: duramen::IndexKind,
     #[arg(long)]
+    pub residence: duramen::Residence,
+    #[arg(long)]
     pub writers: usize,
     #[arg(long)]
     pub seed: u64,
@@ -47,16 +49,32 @@ pub fn journal_path(journals: &Path, writer: usize) -> PathBuf {
     journals.join(format!("writer-{writer}"))
 }
 
+/// Bytes between two checkpoints of the index: so few that there are some between two kills.
+pub const CHECKPOINT_BYTES: u64 = 1 << 20;
+
 /// Opens the store as both parent and child do.
-pub fn open(path: &Path, medium: Medium, durability: Durability, index: duramen::IndexKind) -> Result<Store> {
-    let durability = durability.of_store();
-    let options = Options { medium: medium.kind(), durability, index, ..Options::default() };
+pub fn open(
+    path: &Path,
+    medium: Medium,
+    durability: Durability,
+    index: duramen::IndexKind,
+    residence: duramen::Residence,
+) -> Result<Store> {
+    let options = Options {
+        medium: medium.kind(),
+        durability: durability.of_store(),
+        index,
+        residence,
+        checkpoint_bytes: CHECKPOINT_BYTES,
+        ..Options::default()
+    };
     options.open(path).attempt(|| format!("open the store {}", path.display()))
 }
 
 /// Writes until told to stop.
 pub fn run(settings: &Settings) -> Result<bool> {
-    let store = open(&settings.store, settings.medium, settings.durability, settings.index)?;
+    let Settings { medium, durability, index, residence, .. } = *settings;
+    let store = open(&settings.store, medium, durability, index, residence)?;
     let stop = AtomicBool::new(false);
     thread::scope(|scope| -> Result<()> {
         // Ends only when the parent closes its end, and then the writers end.

@@ -111,6 +111,7 @@ impl<'a> Arena<'a> {
             .args(["--medium", self.settings.medium.name()])
             .args(["--durability", self.settings.durability.argument()])
             .args(["--index", self.settings.index.name()])
+            .args(["--residence", self.settings.residence.name()])
             .args(["--writers", &self.settings.writers.to_string(), "--seed", &seed.to_string()])
             .arg("--journals")
             .arg(self.directory.path())
@@ -170,6 +171,7 @@ impl<'a> Arena<'a> {
             settings.medium,
             settings.durability,
             settings.index,
+            settings.residence,
         ) {
             Ok(store) => store,
             Err(failure) => {

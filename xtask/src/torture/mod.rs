@@ -105,6 +105,7 @@ pub struct Settings {
     pub medium: Medium,
     pub durability: Durability,
     pub index: duramen::IndexKind,
+    pub residence: duramen::Residence,
     pub seed: u64,
     pub writers: usize,
     pub part: Part,
@@ -191,10 +192,11 @@ impl Tally {
 /// Runs the torture and prints what came of it. Returns whether nothing was found.
 pub fn run(settings: &Settings) -> Result<bool> {
     println!(
-        "torture: medium {}, durability {}, index {}, {} writers, {} s, seed {}",
+        "torture: medium {}, durability {}, index {}, residence {}, {} writers, {} s, seed {}",
         settings.medium.name(),
         settings.durability.name(),
         settings.index,
+        settings.residence,
         settings.writers,
         settings.seconds,
         settings.seed

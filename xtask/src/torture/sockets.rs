@@ -56,6 +56,7 @@ impl<'a> Arena<'a> {
 
     fn start(&self) -> Result<Server> {
         let store = self.directory.store().display().to_string();
+        let checkpoint_bytes = super::child::CHECKPOINT_BYTES.to_string();
         let settings = [
             "--duramen-path",
             &store,
@@ -65,6 +66,10 @@ impl<'a> Arena<'a> {
             self.settings.durability.name(),
             "--duramen-index",
             self.settings.index.name(),
+            "--duramen-residence",
+            self.settings.residence.name(),
+            "--duramen-checkpoint-bytes",
+            &checkpoint_bytes,
         ];
         Server::start_duramen(self.program, &settings, &self.directory.log())
     }
