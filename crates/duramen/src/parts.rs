@@ -6,9 +6,9 @@
 
 use crate::Result;
 use crate::index::either::Index;
-use crate::reader::Value;
+use crate::index::hash::HashIndex;
+use crate::reader::{SCAN_AHEAD, Value};
 use crate::store::{Core, StoreOn};
-use crate::sync::reclaim;
 use duramen_media::Medium;
 use std::ops::Bound;
 
@@ -92,24 +92,10 @@ impl<M: Medium> Core<M> {
     /// Visits the live entries of the segment of the hash `from`, and returns where the next begins, 0 at the end.
     fn scan_segment(&self, from: u64, visit: &mut dyn FnMut(&Value<'_>)) -> Result<u64> {
         let mut cursor = from;
+        let mut slots = Vec::new();
         loop {
-            let guard = reclaim::pin();
-            let mut slots = Vec::with_capacity(crate::reader::SCAN_AHEAD);
-            while slots.len() < crate::reader::SCAN_AHEAD {
-                cursor = self.index.scan(cursor, &guard, &mut |slot| {
-                    self.medium.prefetch(slot.location());
-                    slots.push(slot);
-                });
-                if cursor & 0xffff == 0 {
-                    break;
-                }
-            }
-            for slot in slots {
-                if let Some(value) = self.show(slot, None)? {
-                    visit(&value);
-                }
-            }
-            if cursor & 0xffff == 0 {
+            cursor = self.scan_together(cursor, SCAN_AHEAD, &mut slots, visit, HashIndex::begins_segment)?;
+            if HashIndex::begins_segment(cursor) {
                 return Ok(cursor);
             }
         }

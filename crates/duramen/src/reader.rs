@@ -536,28 +536,46 @@ impl<M: Medium> Core<M> {
         // A scan of an almost empty index must end too: look at no more than this many buckets.
         let mut buckets = count.saturating_mul(10).max(64);
         loop {
-            let guard = reclaim::pin();
-            slots.clear();
-            // Several at a time, so that their misses overlap.
-            loop {
-                cursor = self.index.scan(cursor, &guard, &mut |slot| {
-                    self.medium.prefetch(slot.location());
-                    slots.push(slot);
-                });
+            let counted = &mut |value: &Value<'_>| {
+                visit(value);
+                visited += 1;
+            };
+            cursor = self.scan_together(cursor, count.min(SCAN_AHEAD), &mut slots, counted, |_| {
                 buckets -= 1;
-                if cursor == 0 || buckets == 0 || slots.len() >= count.min(SCAN_AHEAD) {
-                    break;
-                }
-            }
-            for &slot in &slots {
-                if let Some(value) = self.show(slot, None)? {
-                    visit(&value);
-                    visited += 1;
-                }
-            }
+                buckets == 0
+            })?;
             if cursor == 0 || visited >= count || buckets == 0 {
                 return Ok(cursor);
             }
         }
+    }
+
+    /// Visits the live entries of some buckets from `cursor` on, their records fetched together so that the misses overlap: until
+    /// `count` were met, the index ends, or `ends` says so of the next cursor, which is asked of each. `slots` is room that the caller keeps.
+    pub(crate) fn scan_together(
+        &self,
+        mut cursor: Cursor,
+        count: usize,
+        slots: &mut Vec<Slot>,
+        visit: &mut dyn FnMut(&Value<'_>),
+        mut ends: impl FnMut(Cursor) -> bool,
+    ) -> Result<Cursor> {
+        let guard = reclaim::pin();
+        slots.clear();
+        loop {
+            cursor = self.index.scan(cursor, &guard, &mut |slot| {
+                self.medium.prefetch(slot.location());
+                slots.push(slot);
+            });
+            if ends(cursor) || cursor == 0 || slots.len() >= count {
+                break;
+            }
+        }
+        for &slot in &*slots {
+            if let Some(value) = self.show(slot, None)? {
+                visit(&value);
+            }
+        }
+        Ok(cursor)
     }
 }

@@ -203,7 +203,7 @@ struct Move<'a> {
 }
 
 /// How many of these records each key has.
-fn count_keys<'a>(dead: &[(&'a [u8], u64, u64)]) -> HashMap<&'a [u8], u64> {
+fn count_keys<'a>(dead: &[(&'a [u8], u64)]) -> HashMap<&'a [u8], u64> {
     let mut counts = HashMap::new();
     for &(key, ..) in dead {
         *counts.entry(key).or_default() += 1;
@@ -465,7 +465,7 @@ impl<M: Medium> Core<M> {
     fn move_records(&self, mover: &mut Mover, unit: Unit, bytes: &[u8], records: &[Found]) -> Result<bool> {
         let base = self.blocks.offset(unit);
         // By key: keys that share a hash do not share their dead.
-        let mut dead: Vec<(&[u8], u64, u64)> = Vec::with_capacity(records.len());
+        let mut dead: Vec<(&[u8], u64)> = Vec::with_capacity(records.len());
         // How many of each key, made when a tombstone asks.
         let mut dead_here: Option<HashMap<&[u8], u64>> = None;
         let mut moves: Vec<Move<'_>> = Vec::with_capacity(records.len());
@@ -487,7 +487,7 @@ impl<M: Medium> Core<M> {
                 self.index.prefetch_insert(ahead, &guard);
             }
             let Some(slot) = self.index.find(hash, key, &guard, |slot| slot.location() == place) else {
-                dead.push((key, hash, *at));
+                dead.push((key, hash));
                 if let Some(dead_here) = &mut dead_here {
                     *dead_here.entry(key).or_default() += 1;
                 }
@@ -516,7 +516,7 @@ impl<M: Medium> Core<M> {
                 if self.move_cell(mover, hash, key, place, &guard) {
                     cells.push((hash, key, header.record_bytes()));
                 } else {
-                    dead.push((key, hash, *at));
+                    dead.push((key, hash));
                     gone += header.record_bytes();
                 }
             } else {
@@ -525,7 +525,7 @@ impl<M: Medium> Core<M> {
             }
         }
         for superseded in self.swap_slots(mover, base, &moves) {
-            dead.push((superseded.key, superseded.hash, superseded.from));
+            dead.push((superseded.key, superseded.hash));
             gone += superseded.from_bytes;
         }
         if !complete {
@@ -543,7 +543,7 @@ impl<M: Medium> Core<M> {
                     // They were counted for the slot that is gone now.
                     dead.retain(|&(other, ..)| other != key);
                 } else {
-                    dead.push((key, hash, at));
+                    dead.push((key, hash));
                 }
             }
             self.forget_dead(mover, &dead);
@@ -775,9 +775,9 @@ impl<M: Medium> Core<M> {
     /// The dead records of a block that is retired no longer count as stale records of their keys (step 3). Each of these keys
     /// has a slot, since its count keeps it, so mostly no record need be looked at to find it: a miss that would take as long
     /// as all the rest.
-    fn forget_dead(&self, mover: &Mover, dead: &[(&[u8], u64, u64)]) {
+    fn forget_dead(&self, mover: &Mover, dead: &[(&[u8], u64)]) {
         let guard = reclaim::pin();
-        for &(key, hash, _) in dead {
+        for &(key, hash) in dead {
             let locked = self.index.lock(hash, &guard);
             let found = locked.find_sole().or_else(|| locked.find(key, |slot| self.is_key_at(slot, key)));
             if let Some(found) = found {

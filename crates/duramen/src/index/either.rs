@@ -258,6 +258,7 @@ impl Index {
     /// Reads the pages that are left, until `stops`.
     pub(crate) fn read_pages(&self, stops: &dyn Fn() -> bool) {
         match self {
+            _ if self.pages_left() == 0 => {}
             Self::Hash(index) => index.read_pages(stops),
             Self::Ordered(index) => index.read_pages(stops),
         }

@@ -746,6 +746,11 @@ impl HashIndex {
         (prefix & !(step - 1)).checked_add(step).unwrap_or(0)
     }
 
+    /// Whether a scan that has come to `cursor` is between two segments, or at the end.
+    pub(crate) fn begins_segment(cursor: u64) -> bool {
+        cursor & 0xffff == 0
+    }
+
     /// All slots, and the highest version of any segment. Nobody else may change the index meanwhile.
     pub(crate) fn all(&self) -> (Vec<Slot>, Version) {
         let guard = reclaim::pin();

@@ -178,35 +178,19 @@ pub(crate) fn free_blocks<M: Medium>(
     unit_bytes: u64,
     blocks: &[(Unit, block::Header)],
 ) -> duramen_media::Result<()> {
-    publish_freed(medium, unit_bytes, blocks)?;
-    part_units(medium, unit_bytes, blocks)
-}
-
-/// The first half: no block counts any more, and all of them are as they were.
-fn publish_freed<M: Medium>(
-    medium: &M,
-    unit_bytes: u64,
-    blocks: &[(Unit, block::Header)],
-) -> duramen_media::Result<()> {
+    let offset = |unit: Unit| Offset(u64::from(unit.0) * unit_bytes);
     for (unit, header) in blocks {
-        header.freed().publish_word(medium, *unit, Offset(u64::from(unit.0) * unit_bytes));
+        header.freed().publish_word(medium, *unit, offset(*unit));
     }
-    medium.sync()
-}
-
-/// The second half: each unit of a block of several gets a header of its own.
-fn part_units<M: Medium>(
-    medium: &M,
-    unit_bytes: u64,
-    blocks: &[(Unit, block::Header)],
-) -> duramen_media::Result<()> {
+    medium.sync()?;
+    // Each unit of a block of several gets a header of its own.
     let many: Vec<_> = blocks.iter().filter(|(_, header)| header.units > 1).collect();
     if many.is_empty() {
         return Ok(());
     }
     let publish_alone = || {
         for (unit, header) in &many {
-            header.freed().alone().publish_word(medium, *unit, Offset(u64::from(unit.0) * unit_bytes));
+            header.freed().alone().publish_word(medium, *unit, offset(*unit));
         }
     };
     #[cfg(feature = "mutants")]

@@ -40,7 +40,7 @@ mod scratch;
 
 use std::hash::{BuildHasher, RandomState};
 
-use duramen::{IndexKind, Meta, Modified, Stamp, Swap, Update, Value, Visited};
+use duramen::{IndexKind, Meta, Modified, Stamp, Swap, Update, Value, Visited, Writer};
 
 use crate::Type;
 use crate::counting::Counting;
@@ -193,7 +193,7 @@ impl<'w> Txn<'w> {
         let visited = counting.as_deref().map(Counting::hold);
         let engine_key = scratch.engine_key(db, key);
         let replaced = writer.replace(engine_key, Some((bytes, meta)))?;
-        let counts = visited.as_deref().is_none_or(|visited| writer.store().has_visited(visited, engine_key));
+        let counts = is_counted(writer, visited.as_deref(), engine_key);
         scratch.arena.clear();
         if counts {
             let before = replaced.map_or(Life::Absent, |meta| Life::of(meta.expires_at));
@@ -534,7 +534,7 @@ impl<'w> Txn<'w> {
             None => writer.replace(key, value)?.map_or(Life::Absent, |meta| Life::of(meta.expires_at)),
         };
         let change = Change { db: key[0], before, after: entry.write.life() };
-        if visited.is_none_or(|visited| writer.store().has_visited(visited, key)) {
+        if is_counted(writer, visited, key) {
             self.worker.count(change, self.now);
         }
         Ok(Outcome::Committed)
@@ -570,7 +570,7 @@ impl<'w> Txn<'w> {
         for at in 0..self.worker.scratch.entries.len() {
             let Worker { writer, scratch, .. } = &*self.worker;
             let key = &scratch.arena[scratch.entries[at].key.clone()];
-            let counts = visited.is_none_or(|visited| writer.store().has_visited(visited, key));
+            let counts = is_counted(writer, visited, key);
             if let Some(change) = scratch.change(at).filter(|_| counts) {
                 self.worker.count(change, self.now);
             }
@@ -589,6 +589,11 @@ impl Drop for Txn<'_> {
     fn drop(&mut self) {
         self.worker.scratch.clear();
     }
+}
+
+/// Whether a write to the key is counted by who wrote it: otherwise its visit is still to come. See [`crate::counting`].
+fn is_counted(writer: &Writer, visited: Option<&Visited>, key: &[u8]) -> bool {
+    visited.is_none_or(|visited| writer.store().has_visited(visited, key))
 }
 
 /// The integer that a string spells, with what INCR needs to know of the string.
