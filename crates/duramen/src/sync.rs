@@ -85,6 +85,22 @@ pub(crate) fn on_threads<T: Send>(threads: usize, work: impl Fn() -> T + Sync) -
     })
 }
 
+/// What `work` makes of each item, in their order: each of so many threads takes the next one when it is done with one.
+pub(crate) fn each_on_threads<I: Send, T: Send>(
+    threads: usize,
+    items: impl ExactSizeIterator<Item = I> + Send,
+    work: impl Fn(I) -> T + Sync,
+) -> Vec<T> {
+    let threads = threads.min(items.len());
+    let items = Mutex::new(items.enumerate());
+    let next = || items.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let take_turns =
+        || std::iter::from_fn(next).map(|(number, item)| (number, work(item))).collect::<Vec<_>>();
+    let mut done: Vec<_> = on_threads(threads, take_turns).into_iter().flatten().collect();
+    done.sort_unstable_by_key(|&(number, _)| number);
+    done.into_iter().map(|(_, result)| result).collect()
+}
+
 pub(crate) mod hint {
     #[cfg(loom)]
     pub(crate) use loom::hint::spin_loop;

@@ -227,7 +227,7 @@ impl Index {
     ) -> std::result::Result<Loaded, String> {
         match self {
             Self::Hash(index) => index.load(pages, threads, keep),
-            Self::Ordered(index) => index.load(pages, versions, keep),
+            Self::Ordered(index) => index.load(pages, versions, threads, keep),
         }
     }
 
@@ -238,12 +238,13 @@ impl Index {
         &mut self,
         pages: &PagesOf<'_>,
         versions: &[u64],
+        threads: usize,
     ) -> std::result::Result<(), String> {
         match self {
             // SAFETY: a store's medium goes after its index, and nobody stores to extents that are not freed.
             Self::Hash(index) => unsafe { index.attach(pages) },
             // SAFETY: as above.
-            Self::Ordered(index) => unsafe { index.attach(pages, versions) },
+            Self::Ordered(index) => unsafe { index.attach(pages, versions, threads) },
         }
     }
 

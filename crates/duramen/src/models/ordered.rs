@@ -142,7 +142,7 @@ fn a_page_of_an_image_is_there_whole_for_whoever_touches_it() {
             store.log.write(record, key, 1);
         }
         // SAFETY: the pages live until the end of this execution, and so does whoever reads them.
-        unsafe { store.index.attach(&pages, &versions) }.unwrap();
+        unsafe { store.index.attach(&pages, &versions, 1) }.unwrap();
         let store = Arc::new(store);
         let reader = {
             let store = Arc::clone(&store);

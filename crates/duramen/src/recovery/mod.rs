@@ -271,7 +271,7 @@ fn read_from<M: Medium>(
     let scanned = scan.run(&plan.data, threads);
     if let (Some(ordered), Index::Hash(gathered)) = (ordered, &index) {
         let (slots, version) = gathered.all();
-        ordered.build(&slots, version, &scan);
+        ordered.build(slots, version, &scan, threads);
         index = Index::Ordered(ordered);
     }
     if medium.granularity() == Granularity::CacheLine {
@@ -412,7 +412,7 @@ fn load(
     }
     if plan.exact {
         // Every slot counts.
-        index.attach(image.pages(), &image.root.versions)?;
+        index.attach(image.pages(), &image.root.versions, threads)?;
         return Ok(Loaded { slots: image.root.slots, keys: image.root.keys });
     }
     let keep = |slot: Slot| {

@@ -14,7 +14,7 @@
 
 use super::key::Sought;
 use super::node::{Held, LowBuffer, Node, Order};
-use super::{HEIGHT_MAX, LEAF_SLOTS, OrderedIndex};
+use super::{LEAF_SLOTS, OrderedIndex};
 use crate::Result;
 use crate::format::{u32_at, u64_at};
 use crate::index::attached::Attached;
@@ -26,6 +26,8 @@ use crate::sync::reclaim::{self, Guard};
 /// A page is full from here on.
 const PAGE_BYTES: usize = 16 << 10;
 const LEAF_FIXED_BYTES: usize = 24;
+/// Pages that a thread reads before it takes others.
+const PAGES_AT_ONCE: usize = 4;
 /// Leaves that are passed under one guard.
 const LEAVES_WALKED: usize = 256;
 
@@ -175,29 +177,24 @@ impl OrderedIndex {
         self.stripes.versions()
     }
 
-    /// Fills an index, which is empty, from its pages ([`is_page`]), with those slots that `keep` gives back. `Err`: what is wrong with
-    /// the pages; the index is of no use then.
+    /// Fills an index, which is empty, from its pages ([`is_page`]), with those slots that `keep` gives back, on so many threads. `Err`: what is
+    /// wrong with the pages; the index is of no use then.
     pub(crate) fn load(
         &self,
         pages: &PagesOf<'_>,
         versions: &[u64],
-        keep: impl Fn(Slot) -> Option<Slot>,
+        threads: usize,
+        keep: impl Fn(Slot) -> Option<Slot> + Sync,
     ) -> std::result::Result<Loaded, String> {
-        let guard = reclaim::pin();
-        let mut loaded = Loaded::default();
         self.begin_with(pages, versions)?;
-        // The last node of each level.
-        let mut last: [&Node; HEIGHT_MAX] = [self.head(&guard); HEIGHT_MAX];
-        for (number, &(_, page)) in pages.iter().enumerate() {
-            for (position, leaf) in leaves(page).enumerate() {
-                let mut held = match (number, position) {
-                    (0, 0) => last[0].hold(&self.waits),
-                    _ => self.add(&mut last, leaf.low, leaf.label),
-                };
-                fill(&mut held, &leaf, &keep, &mut loaded);
+        let loaded = self.fill_with(threads, pages.chunks(PAGES_AT_ONCE), |pages, chain| {
+            let mut loaded = Loaded::default();
+            for leaf in pages.iter().flat_map(|&(_, page)| leaves(page)) {
+                fill(&mut self.add(chain, leaf.low, leaf.label), &leaf, &keep, &mut loaded);
             }
-        }
-        Ok(loaded)
+            loaded
+        });
+        Ok(loaded.into_iter().fold(Loaded::default(), Loaded::plus))
     }
 
     /// As `load`, with all slots, but each page is read when it is first touched. Until then one leaf stands for it, with
@@ -209,20 +206,18 @@ impl OrderedIndex {
         &mut self,
         pages: &PagesOf<'_>,
         versions: &[u64],
+        threads: usize,
     ) -> std::result::Result<(), String> {
         self.begin_with(pages, versions)?;
         // SAFETY: as the caller promises.
         self.attached = Some(unsafe { Attached::new(pages) });
-        let guard = reclaim::pin();
-        let mut last: [&Node; HEIGHT_MAX] = [self.head(&guard); HEIGHT_MAX];
-        for (number, &(_, page)) in pages.iter().enumerate() {
-            let Some(first) = leaves(page).next() else { continue };
-            let held = match number {
-                0 => last[0].hold(&self.waits),
-                _ => self.add(&mut last, first.low, first.label),
-            };
-            held.set_page(Some(number));
-        }
+        self.fill_with(threads, pages.chunks(PAGES_AT_ONCE).enumerate(), |(piece, pages), chain| {
+            for (number, &(_, page)) in (piece * PAGES_AT_ONCE..).zip(pages) {
+                if let Some(first) = leaves(page).next() {
+                    self.add(chain, first.low, first.label).set_page(Some(number));
+                }
+            }
+        });
         Ok(())
     }
 
@@ -298,20 +293,5 @@ impl OrderedIndex {
             }
             low = node.low(&mut LowBuffer::default(), &guard).to_vec();
         }
-    }
-
-    /// Adds a leaf behind all others, on all its levels.
-    pub(super) fn add<'g>(&self, last: &mut [&'g Node; HEIGHT_MAX], low: &[u8], label: u64) -> Held<'g> {
-        // SAFETY: `Memory` gives memory of a node, which it keeps (invariant 6).
-        let node: &'g Node = unsafe { self.memory.take().as_ref() };
-        let height = self.height_of(low);
-        let held = node.dress(low, height, label);
-        for (level, before) in last.iter_mut().enumerate().take(height) {
-            before.set_next(level, Some(node));
-            *before = node;
-        }
-        node.set_linked();
-        self.raise(height);
-        held
     }
 }

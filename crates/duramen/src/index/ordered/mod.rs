@@ -41,6 +41,7 @@
 
 mod build;
 mod cache;
+mod chain;
 pub(super) mod image;
 mod key;
 mod list;

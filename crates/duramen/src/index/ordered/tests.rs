@@ -197,7 +197,7 @@ fn check_random(seed: u64, count: usize, operations: usize, leaf_slots: usize, c
     if seed.is_multiple_of(2) {
         let some: Vec<usize> = (0..count).filter(|_| random.below(3) > 0).collect();
         let slots: Vec<Slot> = some.iter().map(|&number| Slot::new(Log::at(number))).collect();
-        index.build(&slots, Version(7), &log);
+        index.build(slots, Version(7), &log, 1 + random.below(3));
         model.extend(some.into_iter().map(|number| (log.keys[number].clone(), Log::at(number).0)));
         index.check_levels(&reclaim::pin());
         let all: Vec<_> = model.iter().map(|(key, at)| (key.clone(), *at)).collect();

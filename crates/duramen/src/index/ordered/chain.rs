@@ -1,0 +1,90 @@
+//! A list made from left to right, in pieces that several threads make and one joins: an index that nobody else sees yet.
+
+use super::node::{Held, Node};
+use super::{HEIGHT_MAX, OrderedIndex};
+use crate::sync;
+use crate::sync::reclaim;
+
+/// Nodes one behind the other.
+#[derive(Default)]
+pub(super) struct Chain<'g> {
+    /// Of each level the first and the last, if it has any.
+    ends: [Option<(&'g Node, &'g Node)>; HEIGHT_MAX],
+    /// The index's head, while its leaf is to be the next.
+    head: Option<&'g Node>,
+}
+
+impl<'g> Chain<'g> {
+    fn beginning_with(head: &'g Node) -> Self {
+        Self { ends: [Some((head, head)); HEIGHT_MAX], head: Some(head) }
+    }
+
+    /// Puts a node behind all others.
+    fn push(&mut self, node: &'g Node, height: usize) {
+        for level in 0..height {
+            self.join_level(level, (node, node));
+        }
+    }
+
+    /// Puts another one behind this.
+    fn join(&mut self, behind: &Self) {
+        for (level, &ends) in behind.ends.iter().enumerate() {
+            if let Some(ends) = ends {
+                self.join_level(level, ends);
+            }
+        }
+    }
+
+    fn join_level(&mut self, level: usize, (first, last): (&'g Node, &'g Node)) {
+        self.ends[level] = match self.ends[level] {
+            None => Some((first, last)),
+            Some((head, before)) => {
+                before.set_next(level, Some(first));
+                Some((head, last))
+            }
+        };
+    }
+}
+
+impl OrderedIndex {
+    /// Fills an index, which is empty and not shared yet: on one of so many threads, `make` adds the leaves of each item to a chain of their
+    /// own ([`OrderedIndex::add`]). Returns what `make` did, in the order of the items, which is that of the leaves.
+    pub(super) fn fill_with<I: Send, T: Send>(
+        &self,
+        threads: usize,
+        items: impl ExactSizeIterator<Item = I> + Send,
+        make: impl Fn(I, &mut Chain<'_>) -> T + Sync,
+    ) -> Vec<T> {
+        let guard = reclaim::pin();
+        let head = self.head(&guard);
+        let made = sync::each_on_threads(threads, items.enumerate(), |(number, item)| {
+            let mut chain = match number {
+                0 => Chain::beginning_with(head),
+                _ => Chain::default(),
+            };
+            let result = make(item, &mut chain);
+            (chain, result)
+        });
+        let mut whole = Chain::default();
+        let join = |(chain, result)| {
+            whole.join(&chain);
+            result
+        };
+        made.into_iter().map(join).collect()
+    }
+
+    /// An empty leaf behind all others of the chain. The first of all is the head's, which has its lowest key already.
+    pub(super) fn add<'g>(&self, chain: &mut Chain<'g>, low: &[u8], label: u64) -> Held<'g> {
+        if let Some(head) = chain.head.take() {
+            return head.hold(&self.waits);
+        }
+        // SAFETY: `Memory` gives memory of a node, which it keeps (invariant 6).
+        let node: &'g Node = unsafe { self.memory.take().as_ref() };
+        let height = self.height_of(low);
+        let held = node.dress(low, height, label);
+        chain.push(node, height);
+        node.set_linked();
+        self.raise(height);
+        held
+    }
+}
