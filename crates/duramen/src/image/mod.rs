@@ -35,9 +35,10 @@
 //! page and 3 is taken off again when it is read: too few, never too many, so compaction comes too early at most.
 //! After a clean close with nothing left to read both are exact.
 //!
-//! After a clean close with nothing left to read the index is *attached* to the pages, and reads each when it is first touched
-//! (`index::attached`). The extents stay until all have been read ([`Core::leave_image`]); a crash before leaves them to
-//! recovery, which finds them empty.
+//! The index is *attached* to the pages, and reads each when it is first touched (`index::attached`). The extents stay until all have
+//! been read ([`Core::leave_image`]); a crash before leaves them to recovery, which finds them empty. Which slots count was decided
+//! at the open, and stays right: a kept block is freed only when each record in it was looked up, and that reads the page that its slot
+//! is in.
 //!
 //! What recovery no longer does: verify each record. The background thread does it afterwards (`Core::verify`), and
 //! `duramen check`.
@@ -50,8 +51,8 @@ use crate::format::image::{Kept, Root};
 use crate::format::superblock::Superblock;
 use crate::format::{Epoch, Unit, block};
 use crate::holes::Holes;
-use crate::index::PagesOf;
 use crate::index::either::Index;
+use crate::index::{Counts, PagesOf};
 use crate::log::read;
 use crate::mutants::{Mutant, planted};
 use crate::recovery::DataBlock;
@@ -84,6 +85,19 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
+    /// Which slots of the image count.
+    pub(crate) fn counts(&self, unit_bytes: u64) -> Counts {
+        if self.exact {
+            return Counts::All;
+        }
+        let end = self.kept.iter().map(|kept| kept.unit.0 + kept.units).max().unwrap_or(0);
+        let mut units = vec![0; end.div_ceil(64) as usize];
+        for unit in self.kept.iter().flat_map(|kept| kept.unit.0..kept.unit.0 + kept.units) {
+            units[unit as usize / 64] |= 1 << (unit % 64);
+        }
+        Counts::Kept { units, unit_bytes }
+    }
+
     /// Calls `visit` with each run of units of `within` that no block of the plan takes.
     pub(crate) fn gaps(&self, within: Range<u32>, mut visit: impl FnMut(Unit, u32)) {
         let blocks = self.data.iter().chain(&self.extents).map(|block| (block.unit.0, block.header.units));

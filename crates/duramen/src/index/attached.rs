@@ -1,5 +1,5 @@
-//! What an index has not read yet of the image that it comes from. An open after a clean close attaches the index to the
-//! image's pages, which takes a time that hardly depends on their number; each is read when it is first touched.
+//! What an index has not read yet of the image that it comes from. An open attaches the index to the image's pages, which takes
+//! a time that hardly depends on their number; each is read when it is first touched.
 //!
 //! Invariants:
 //! 1. The bytes of the pages stay where they are, and as they are, until `left` is 0: that is the promise that
@@ -7,7 +7,7 @@
 //! 2. Each page is read once, by whoever claims it. `left` falls when what was read can be found, so who sees 0 needs no
 //!    page any more.
 
-use super::PagesOf;
+use super::{Loaded, PagesOf, Slot};
 use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::atomic::{AtomicBool, AtomicU64};
@@ -16,6 +16,37 @@ use std::ptr::NonNull;
 pub(super) struct Attached {
     pages: Box<[Page]>,
     left: AtomicU64,
+    counts: Counts,
+}
+
+/// Which slots of an image count.
+pub(crate) enum Counts {
+    All,
+    /// Those that lead into kept blocks: a bit for each unit, which has this many bytes. (The blocks' own entries take a thousand
+    /// times as much memory, and to ask them would be a miss for each slot.) Who else knows of old records of their keys is not known any more.
+    Kept {
+        units: Vec<u64>,
+        unit_bytes: u64,
+    },
+}
+
+impl Counts {
+    /// The slot as the index is to have it, if it counts.
+    #[inline]
+    pub(super) fn keep(&self, slot: Slot) -> Option<Slot> {
+        let Self::Kept { units, unit_bytes } = self else { return Some(slot) };
+        let unit = slot.location().0 / unit_bytes;
+        let is_kept = units.get(unit as usize / 64).is_some_and(|bits| bits >> (unit % 64) & 1 != 0);
+        let slot = if slot.stale() == 0 { slot } else { slot.with_stale(Slot::STALE_MANY) };
+        (is_kept || planted(Mutant::ImageSlotsAllKept)).then_some(slot)
+    }
+
+    /// How many of these slots count.
+    pub(super) fn count(&self, slots: impl Iterator<Item = Slot>) -> Loaded {
+        let mut loaded = Loaded::default();
+        slots.filter_map(|slot| self.keep(slot)).for_each(|slot| loaded.count(slot));
+        loaded
+    }
 }
 
 struct Page {
@@ -33,24 +64,25 @@ unsafe impl Sync for Page {}
 impl Attached {
     /// # Safety
     /// The bytes of `pages` are valid, and not stored to, until [`Attached::left`] says 0 or the result is dropped.
-    pub(super) unsafe fn new(pages: &PagesOf<'_>) -> Self {
+    pub(super) unsafe fn new(pages: &PagesOf<'_>, counts: Counts) -> Self {
         let page = |&(first, bytes): &(u64, &[u8])| Page {
             first,
             bytes: NonNull::from(bytes),
             claimed: AtomicBool::new(false),
         };
-        Self { pages: pages.iter().map(page).collect(), left: AtomicU64::new(pages.len() as u64) }
+        let left = AtomicU64::new(pages.len() as u64);
+        Self { pages: pages.iter().map(page).collect(), left, counts }
     }
 
-    /// The bytes of a page, for the first who asks; that one calls [`Attached::done`] afterwards.
-    pub(super) fn claim(&self, page: usize) -> Option<&[u8]> {
+    /// The bytes of a page, and which slots of it count, for the first who asks; that one calls [`Attached::done`] afterwards.
+    pub(super) fn claim(&self, page: usize) -> Option<(&[u8], &Counts)> {
         let page = self.pages.get(page)?;
         // Relaxed: the bytes have been there from the beginning, and what is made of them is published elsewhere.
         if page.claimed.swap(true, Relaxed) && !planted(Mutant::PageReadTwice) {
             return None;
         }
         // SAFETY: until `done` is called `left` is above 0 (invariant 1).
-        Some(unsafe { page.bytes.as_ref() })
+        Some((unsafe { page.bytes.as_ref() }, &self.counts))
     }
 
     /// A claimed page was read, and what it held can be found.

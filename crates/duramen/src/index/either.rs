@@ -6,9 +6,10 @@
 
 use super::hash::{self, HashIndex};
 use super::ordered::{self, OrderedIndex};
-use super::{KeyBytes, Loaded, PagesOf, Slot};
+use super::{Counts, KeyBytes, Loaded, PagesOf, Slot};
 use crate::Result;
 use crate::format::Version;
+use crate::sync;
 use crate::sync::reclaim::Guard;
 use duramen_media::Offset;
 
@@ -216,35 +217,30 @@ impl Index {
         }
     }
 
-    /// Fills the index, which is empty, with the slots of an image that `keep` gives back. `Err`: what is wrong with the
-    /// image; the index is of no use then.
-    pub(crate) fn load(
-        &self,
-        pages: &PagesOf<'_>,
-        versions: &[u64],
-        threads: usize,
-        keep: impl Fn(Slot) -> Option<Slot> + Sync,
-    ) -> std::result::Result<Loaded, String> {
-        match self {
-            Self::Hash(index) => index.load(pages, threads, keep),
-            Self::Ordered(index) => index.load(pages, versions, threads, keep),
-        }
+    /// How many slots of an image's pages count.
+    pub(crate) fn count(kind: u8, pages: &PagesOf<'_>, counts: &Counts, threads: usize) -> Loaded {
+        let count = |&(_, page): &(u64, &[u8])| match kind {
+            0 => counts.count(hash::image::slots(page)),
+            _ => counts.count(ordered::image::slots(page)),
+        };
+        sync::each_on_threads(threads, pages.iter(), count).into_iter().fold(Loaded::default(), Loaded::plus)
     }
 
-    /// As `load`, with all slots, but each page is read when it is first touched. For recovery alone: the pages lie on the
-    /// medium of the store to which the index will belong, and that frees their extents only when [`Index::pages_left`]
-    /// says 0 (`Core::free_image`).
+    /// Fills the index, which is empty, with those slots of an image that count; each page is read when it is first touched. `Err`: what is wrong
+    /// with the image; the index is of no use then. For recovery alone: the pages lie on the medium of the store to which the index will belong,
+    /// and that frees their extents only when [`Index::pages_left`] says 0 (`Core::free_image`).
     pub(crate) fn attach(
         &mut self,
         pages: &PagesOf<'_>,
         versions: &[u64],
+        counts: Counts,
         threads: usize,
     ) -> std::result::Result<(), String> {
         match self {
             // SAFETY: a store's medium goes after its index, and nobody stores to extents that are not freed.
-            Self::Hash(index) => unsafe { index.attach(pages) },
+            Self::Hash(index) => unsafe { index.attach(pages, counts) },
             // SAFETY: as above.
-            Self::Ordered(index) => unsafe { index.attach(pages, versions, threads) },
+            Self::Ordered(index) => unsafe { index.attach(pages, versions, counts, threads) },
         }
     }
 

@@ -19,6 +19,8 @@ mod tests;
 
 use duramen_media::Offset;
 
+pub(crate) use attached::Counts;
+
 /// Hashes keys; seeded with the store's id, so that an attacker cannot choose collisions and
 /// recovery of the same bytes always builds the same index.
 pub(crate) struct Hasher {

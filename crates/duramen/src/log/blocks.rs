@@ -212,11 +212,6 @@ impl Blocks {
         self.entry(self.unit_of(offset))
     }
 
-    /// The same, if the medium may be so long.
-    pub(crate) fn get(&self, offset: u64) -> Option<&Block> {
-        (offset / self.unit_bytes < self.units as u64).then(|| self.of(offset))
-    }
-
     /// Hints that the entry of the byte at `offset` is changed soon.
     #[inline]
     pub(crate) fn prefetch(&self, offset: u64) {

@@ -7,7 +7,7 @@
 use super::Planted::{Bug, Relaxed};
 use super::check;
 use crate::index::hash::HashIndex;
-use crate::index::{Keys, Slot};
+use crate::index::{Counts, Keys, Slot};
 use crate::mutants::Mutant;
 use crate::sync::Arc;
 use crate::sync::reclaim::pin;
@@ -169,7 +169,7 @@ fn a_page_of_an_image_is_read_once_whoever_touches_it() {
         let pages: Vec<(u64, &[u8])> = pages.iter().map(|(first, page)| (*first, &page[..])).collect();
         let mut index = HashIndex::new();
         // SAFETY: the pages live until the end of this execution, and so does whoever reads them.
-        unsafe { index.attach(&pages) }.unwrap();
+        unsafe { index.attach(&pages, Counts::All) }.unwrap();
         let store = Arc::new(Store { index, log: Log::new(2) });
         store.log.write(0, 1, 1);
         let writer = {

@@ -33,7 +33,7 @@ use crate::image::{Image, Plan};
 use crate::index::either::Index;
 use crate::index::hash::HashIndex;
 use crate::index::ordered::OrderedIndex;
-use crate::index::{Hasher, Loaded, MEDIUM_BYTES_MAX, Slot};
+use crate::index::{Counts, Hasher, Loaded, MEDIUM_BYTES_MAX};
 use crate::log::blocks::{Blocks, Use};
 use crate::log::read;
 use crate::log::space::{Space, free_blocks};
@@ -246,7 +246,7 @@ fn read_from<M: Medium>(
         (None, None) => Plan { data, ..Plan::default() },
     };
     let loaded = match &image {
-        Some(image) => load(&mut index, &blocks, image, &plan, threads).map_err(Stop::Image)?,
+        Some(image) => attach(&mut index, &blocks, unit_bytes, image, &plan, threads).map_err(Stop::Image)?,
         None => Loaded::default(),
     };
     let clock = crate::store::StoreClock::new(options.clock.clone(), time_floor);
@@ -269,6 +269,10 @@ fn read_from<M: Medium>(
         on_progress: options.on_progress.as_ref(),
     };
     let scanned = scan.run(&plan.data, threads);
+    if plan.extents.is_empty() {
+        // What is left of the image's own blocks is free from now on.
+        index.read_pages(&|| false);
+    }
     if let (Some(ordered), Index::Hash(gathered)) = (ordered, &index) {
         let (slots, version) = gathered.all();
         ordered.build(slots, version, &scan, threads);
@@ -391,11 +395,11 @@ fn empty_index(superblock: &Superblock, options: &Options) -> Index {
     }
 }
 
-/// Enters the kept blocks, and fills the index with the slots of the image that lead into them: at once after a crash, and
-/// when they are first touched if there is nothing else to read.
-fn load(
+/// Enters the kept blocks, and attaches the index to the image, whose slots that lead into them it gets.
+fn attach(
     index: &mut Index,
     blocks: &Blocks,
+    unit_bytes: u64,
     image: &Image<'_>,
     plan: &Plan,
     threads: usize,
@@ -410,17 +414,13 @@ fn load(
     for extent in &plan.extents {
         blocks.enter(extent.unit, extent.header.units, extent.header.generation, Use::Image);
     }
-    if plan.exact {
-        // Every slot counts.
-        index.attach(image.pages(), &image.root.versions, threads)?;
-        return Ok(Loaded { slots: image.root.slots, keys: image.root.keys });
-    }
-    let keep = |slot: Slot| {
-        let block = blocks.get(slot.location().0)?;
-        let slot = if slot.stale() == 0 { slot } else { slot.with_stale(Slot::STALE_MANY) };
-        (block.state() == Use::Sealed || planted(Mutant::ImageSlotsAllKept)).then_some(slot)
+    let counts = plan.counts(unit_bytes);
+    let loaded = match counts {
+        Counts::All => Loaded { slots: image.root.slots, keys: image.root.keys },
+        Counts::Kept { .. } => Index::count(image.root.kind, image.pages(), &counts, threads),
     };
-    index.load(image.pages(), &image.root.versions, threads, keep)
+    index.attach(image.pages(), &image.root.versions, counts, threads)?;
+    Ok(loaded)
 }
 
 /// Visits every unit once, by the headers (format invariant 3).

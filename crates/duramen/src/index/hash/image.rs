@@ -17,11 +17,11 @@
 
 use super::{BUCKET_SLOTS, BUCKETS, Backoff, DEPTH_MAX, Directory, Entry, HashIndex, Segment};
 use crate::format::{u32_at, u64_at};
-use crate::index::attached::Attached;
+use crate::index::attached::{Attached, Counts};
 use crate::index::{BUCKET_BIT, FINGERPRINT_BITS, Loaded, PagesOf, Slot};
 use crate::mutants::{Mutant, planted};
+use crate::sync::atomic::AtomicPtr;
 use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
-use crate::sync::atomic::{AtomicPtr, AtomicUsize};
 use crate::sync::reclaim::{self, Guard};
 use crate::{Result, sync};
 
@@ -77,6 +77,11 @@ pub(crate) fn is_page(bytes: &[u8]) -> bool {
     head(bytes).is_some()
 }
 
+/// All slots of a page.
+pub(crate) fn slots(page: &[u8]) -> impl Iterator<Item = Slot> {
+    page.get(SLOTS_AT..).unwrap_or_default().chunks_exact(8).map(|word| Slot(u64_at(word, 0)))
+}
+
 /// The greatest depth of pages that are one hash index; `Err` says why they are not.
 fn depth_of(pages: &PagesOf<'_>) -> std::result::Result<u32, String> {
     let mut next = Some(0u64);
@@ -116,36 +121,16 @@ impl HashIndex {
         }
     }
 
-    /// Fills an index, which is empty, from its pages, with those slots that `keep` gives back. `Err`: what is wrong with
-    /// the pages; the index is of no use then.
-    pub(crate) fn load(
-        &self,
-        pages: &PagesOf<'_>,
-        threads: usize,
-        keep: impl Fn(Slot) -> Option<Slot> + Sync,
-    ) -> std::result::Result<Loaded, String> {
-        let depth_max = depth_of(pages)?;
-        let entries: Box<[AtomicPtr<Segment>]> =
-            (0..1usize << depth_max).map(|_| AtomicPtr::default()).collect();
-        let directory = Directory { depth: depth_max, entries };
-        let turn = AtomicUsize::new(0);
-        let work = || {
-            let mut loaded = Loaded::default();
-            while let Some(&(first, page)) = pages.get(turn.fetch_add(1, Relaxed)) {
-                directory.lead(first, self.load_page(page, &keep, &mut loaded));
-            }
-            loaded
-        };
-        let loaded = sync::on_threads(threads, work).into_iter().fold(Loaded::default(), Loaded::plus);
-        self.begin_with(directory);
-        Ok(loaded)
-    }
-
-    /// As `load`, with all slots, but each page is read when it is first touched.
+    /// Fills an index, which is empty, from its pages, with those slots that count; each page is read when it is first touched. `Err`:
+    /// what is wrong with the pages; the index is of no use then.
     ///
     /// # Safety
     /// The bytes of the pages are valid, and not stored to, until [`HashIndex::pages_left`] says 0 or the index is dropped.
-    pub(crate) unsafe fn attach(&mut self, pages: &PagesOf<'_>) -> std::result::Result<(), String> {
+    pub(crate) unsafe fn attach(
+        &mut self,
+        pages: &PagesOf<'_>,
+        counts: Counts,
+    ) -> std::result::Result<(), String> {
         let depth = depth_of(pages)?;
         let directory =
             Directory { depth, entries: (0..1usize << depth).map(|_| AtomicPtr::default()).collect() };
@@ -156,7 +141,7 @@ impl HashIndex {
         }
         self.begin_with(directory);
         // SAFETY: as the caller promises.
-        self.attached = Some(unsafe { Attached::new(pages) });
+        self.attached = Some(unsafe { Attached::new(pages, counts) });
         Ok(())
     }
 
@@ -175,8 +160,8 @@ impl HashIndex {
         loop {
             let entry = self.directory(guard).entry(hash);
             let (Some(page), Some(attached)) = (entry.page(), self.attached.as_ref()) else { return entry };
-            if let Some(bytes) = attached.claim(page) {
-                let read = self.load_page(bytes, &Some, &mut Loaded::default());
+            if let Some((bytes, counts)) = attached.claim(page) {
+                let read = self.load_page(bytes, counts);
                 {
                     let _growing = self.growing.lock().unwrap_or_else(sync::PoisonError::into_inner);
                     self.directory(guard).lead(hash, read);
@@ -201,7 +186,7 @@ impl HashIndex {
         }
     }
 
-    fn load_page(&self, page: &[u8], keep: &impl Fn(Slot) -> Option<Slot>, loaded: &mut Loaded) -> Entry {
+    fn load_page(&self, page: &[u8], counts: &Counts) -> Entry {
         let memory = self.memory.take();
         // `head` was asked before, of every page.
         let (depth, known) = head(page).unwrap_or((1, FINGERPRINT_BITS));
@@ -211,7 +196,7 @@ impl HashIndex {
         if !planted(Mutant::ImageVersionsForgotten) {
             segment.version.store(u64_at(page, 8), Relaxed);
         }
-        let mut words = page[SLOTS_AT..].chunks_exact(8).map(|word| Slot(u64_at(word, 0)));
+        let mut words = slots(page);
         let mut count = 0;
         for (b, bucket) in segment.buckets.iter().enumerate() {
             if page[OVERFLOW_AT + b / 8] >> (b % 8) & 1 != 0 {
@@ -221,18 +206,16 @@ impl HashIndex {
             while taken != 0 {
                 let s = taken.trailing_zeros() as usize % BUCKET_SLOTS;
                 taken &= taken - 1;
-                if let Some(slot) = words.next().and_then(keep) {
+                if let Some(slot) = words.next().and_then(|slot| counts.keep(slot)) {
                     let bit = bucket.0[s].load(Relaxed);
                     bucket.0[s].store(slot.0 & !BUCKET_BIT | bit, Relaxed);
                     count += 1;
-                    loaded.count(slot);
                 }
             }
         }
-        for slot in words.filter_map(keep) {
+        for slot in words.filter_map(|slot| counts.keep(slot)) {
             segment.stash(slot.0);
             count += 1;
-            loaded.count(slot);
         }
         segment.count.store(count, Relaxed);
         entry

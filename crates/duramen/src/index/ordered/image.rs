@@ -17,7 +17,7 @@ use super::node::{Held, LowBuffer, Node, Order};
 use super::{LEAF_SLOTS, OrderedIndex};
 use crate::Result;
 use crate::format::{u32_at, u64_at};
-use crate::index::attached::Attached;
+use crate::index::attached::{Attached, Counts};
 use crate::index::{KeyBytes, Loaded, PagesOf, Slot};
 use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::Ordering::Relaxed;
@@ -40,6 +40,12 @@ struct Leaf<'a> {
     prefixes: &'a [u8],
 }
 
+impl<'a> Leaf<'a> {
+    fn slots(&self) -> impl Iterator<Item = Slot> + use<'a> {
+        self.slots.chunks_exact(8).map(|slot| Slot(u64_at(slot, 0)))
+    }
+}
+
 /// The leaf that a page goes on with, and what is behind it.
 fn leaf(bytes: &[u8]) -> Option<(Leaf<'_>, &[u8])> {
     let (fixed, rest) = bytes.split_at_checked(LEAF_FIXED_BYTES)?;
@@ -60,6 +66,11 @@ fn leaves(page: &[u8]) -> impl Iterator<Item = Leaf<'_>> {
     })
 }
 
+/// All slots of a page.
+pub(crate) fn slots(page: &[u8]) -> impl Iterator<Item = Slot> {
+    leaves(page).flat_map(|leaf| leaf.slots())
+}
+
 /// Whether these bytes are a page.
 pub(crate) fn is_page(bytes: &[u8]) -> bool {
     let Some((count, mut rest)) = bytes.split_at_checked(4) else { return false };
@@ -73,14 +84,13 @@ pub(crate) fn is_page(bytes: &[u8]) -> bool {
     rest.is_empty() && bytes.len() > 4
 }
 
-/// Fills an empty leaf with those of its slots that `keep` gives back.
-fn fill(held: &mut Held<'_>, leaf: &Leaf<'_>, keep: impl Fn(Slot) -> Option<Slot>, loaded: &mut Loaded) {
+/// Fills an empty leaf with those of its slots that count.
+fn fill(held: &mut Held<'_>, leaf: &Leaf<'_>, counts: &Counts) {
     held.change();
     let mut count = 0;
-    for (slot, prefix) in leaf.slots.chunks_exact(8).zip(leaf.prefixes.chunks_exact(8)) {
-        if let Some(slot) = keep(Slot(u64_at(slot, 0))) {
+    for (slot, prefix) in leaf.slots().zip(leaf.prefixes.chunks_exact(8)) {
+        if let Some(slot) = counts.keep(slot) {
             held.set(count, u64_at(prefix, 0), slot);
-            loaded.count(slot);
             count += 1;
         }
     }
@@ -177,28 +187,8 @@ impl OrderedIndex {
         self.stripes.versions()
     }
 
-    /// Fills an index, which is empty, from its pages ([`is_page`]), with those slots that `keep` gives back, on so many threads. `Err`: what is
-    /// wrong with the pages; the index is of no use then.
-    pub(crate) fn load(
-        &self,
-        pages: &PagesOf<'_>,
-        versions: &[u64],
-        threads: usize,
-        keep: impl Fn(Slot) -> Option<Slot> + Sync,
-    ) -> std::result::Result<Loaded, String> {
-        self.begin_with(pages, versions)?;
-        let loaded = self.fill_with(threads, pages.chunks(PAGES_AT_ONCE), |pages, chain| {
-            let mut loaded = Loaded::default();
-            for leaf in pages.iter().flat_map(|&(_, page)| leaves(page)) {
-                fill(&mut self.add(chain, leaf.low, leaf.label), &leaf, &keep, &mut loaded);
-            }
-            loaded
-        });
-        Ok(loaded.into_iter().fold(Loaded::default(), Loaded::plus))
-    }
-
-    /// As `load`, with all slots, but each page is read when it is first touched. Until then one leaf stands for it, with
-    /// the lowest key of its first.
+    /// Fills an index, which is empty, from its pages ([`is_page`]), with those slots that count; each page is read when it is first touched. Until
+    /// then one leaf stands for it, with the lowest key of its first. `Err`: what is wrong with the pages; the index is of no use then.
     ///
     /// # Safety
     /// The bytes of the pages are valid, and not stored to, until [`OrderedIndex::pages_left`] says 0 or the index is dropped.
@@ -206,11 +196,12 @@ impl OrderedIndex {
         &mut self,
         pages: &PagesOf<'_>,
         versions: &[u64],
+        counts: Counts,
         threads: usize,
     ) -> std::result::Result<(), String> {
         self.begin_with(pages, versions)?;
         // SAFETY: as the caller promises.
-        self.attached = Some(unsafe { Attached::new(pages) });
+        self.attached = Some(unsafe { Attached::new(pages, counts) });
         self.fill_with(threads, pages.chunks(PAGES_AT_ONCE).enumerate(), |(piece, pages), chain| {
             for (number, &(_, page)) in (piece * PAGES_AT_ONCE..).zip(pages) {
                 if let Some(first) = leaves(page).next() {
@@ -244,19 +235,18 @@ impl OrderedIndex {
     pub(super) fn read_page(&self, node: &Node, guard: &Guard) {
         let mut held = node.hold(&self.waits);
         let (Some(page), Some(attached)) = (node.page(), self.attached.as_ref()) else { return };
-        let Some(bytes) = attached.claim(page) else { return };
+        let Some((bytes, counts)) = attached.claim(page) else { return };
         let mut leaves = leaves(bytes);
         let behind = node.next(0, guard);
-        let mut counted = Loaded::default();
         let mut added = Vec::new();
         if let Some(first) = leaves.next() {
-            fill(&mut held, &first, Some, &mut counted);
+            fill(&mut held, &first, counts);
         }
         let mut last = node;
         for leaf in leaves {
             // SAFETY: `Memory` gives memory of a node, which it keeps (invariant 6).
             let new: &Node = unsafe { self.memory.take().as_ref() };
-            fill(&mut new.dress(leaf.low, self.height_of(leaf.low), leaf.label), &leaf, Some, &mut counted);
+            fill(&mut new.dress(leaf.low, self.height_of(leaf.low), leaf.label), &leaf, counts);
             new.set_next(0, behind);
             last.set_next(0, Some(new));
             last = new;
