@@ -159,6 +159,44 @@ fn an_open_by_image_reads_its_pages_when_they_are_touched() {
 }
 
 #[test]
+fn an_open_after_a_crash_reads_pages_when_they_are_touched_too() {
+    for_each_store(|options, path| {
+        let options = &Options { residence: Residence::Persistent, ..options.clone() };
+        let store = options.open(path).unwrap();
+        for number in 0..12_000 {
+            store.put(&key(number), &number.to_le_bytes()).unwrap();
+        }
+        let wanted = contents(&store);
+        store.close().unwrap();
+        // Killed when it had just been opened.
+        let store = options.open(path).unwrap();
+        let killed = path.with_extension("killed");
+        std::fs::copy(path, &killed).unwrap();
+        drop(store);
+
+        let store = options.open(&killed).unwrap();
+        let recovery = store.recovery();
+        assert!(!recovery.clean && recovery.imaged == 12_000, "{recovery:?}");
+        let pages = store.stats().index_pages_left;
+        assert!(pages >= 4, "{pages} pages");
+        assert_eq!(store.len(), 12_000);
+        let (first, value) = wanted.iter().next().unwrap();
+        assert_eq!(&*store.get(first).unwrap().unwrap(), &value[..]);
+        assert_eq!(store.stats().index_pages_left, pages - 1);
+        // What is written meanwhile outlives the next crash, whether its page was read or not.
+        let mut now = wanted.clone();
+        for number in (0..12_000).step_by(900) {
+            store.put(&key(number), b"written").unwrap();
+            now.insert(key(number), b"written".to_vec());
+        }
+        std::fs::copy(&killed, path).unwrap();
+        assert_eq!(contents(&store), now);
+        assert_eq!(store.stats().index_pages_left, 0);
+        assert_eq!(contents_at_open(&options.open(path).unwrap()), now);
+    });
+}
+
+#[test]
 fn threads_that_touch_a_store_just_opened_lose_nothing() {
     const THREADS: u32 = 4;
     for_each_store(|options, path| {
