@@ -25,7 +25,7 @@ pub struct Stats {
     pub unit_bytes: u64,
     /// DRAM that the index takes.
     pub index_bytes: u64,
-    /// Pages of the image of the last close that the index has not read yet; each is read when it is first touched.
+    /// Pages of the image that the store was opened with, which the index has not read yet; each is read when it is first touched.
     pub index_pages_left: u64,
     /// Segments or leaves of the index that were split since the store was opened, recovery included.
     pub index_splits: u64,
