@@ -706,3 +706,34 @@ fn what_is_erased_makes_room_for_a_new_store() {
         options.open(path).unwrap().put(b"new", b"value").unwrap();
     });
 }
+
+#[test]
+fn a_log_with_dead_records_gives_an_index_for_its_keys() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (path, copy) = (dir.path().join("store"), dir.path().join("copy"));
+    let options = Options { background: false, recovery_threads: 2, ..Options::default() };
+    let store = options.open(&path).unwrap();
+    // An index of 16 segments; for as many keys as there are records it would have 32. So few are dead that nothing is
+    // compacted.
+    let (keys, overwritten) = (20_000u64, 11_000);
+    let mut writer = store.writer().unwrap();
+    for (round, keys) in [keys, overwritten].into_iter().enumerate() {
+        for key in 0..keys {
+            writer.put(&key.to_le_bytes(), &[round as u8]).unwrap();
+        }
+    }
+    drop(writer);
+    let grown = store.stats();
+    std::fs::copy(&path, &copy).unwrap();
+    let recovered = options.open(&copy).unwrap();
+    let stats = recovered.stats();
+    assert_eq!(recovered.recovery().records, keys + overwritten);
+    assert_eq!(stats.keys, keys);
+    assert_eq!(stats.dead_bytes, grown.dead_bytes);
+    assert!(stats.index_splits < grown.index_splits / 2, "{stats:?}, grown {grown:?}");
+    assert!(stats.index_bytes <= grown.index_bytes, "{stats:?}, grown {grown:?}");
+    for key in 0..keys {
+        let round = u8::from(key < overwritten);
+        assert_eq!(recovered.get(&key.to_le_bytes()).unwrap().as_deref(), Some(&[round][..]));
+    }
+}

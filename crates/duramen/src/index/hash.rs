@@ -482,6 +482,24 @@ impl HashIndex {
         self
     }
 
+    /// Makes an index that is empty ready for this many keys: as many segments as it would have grown to, which know all
+    /// bits of their fingerprints.
+    pub(crate) fn reserve(&mut self, keys: u64) {
+        let segments = keys.div_ceil(self.split_count_min.max(1).into()).next_power_of_two();
+        let depth = segments.ilog2().min(DEPTH_MAX);
+        if depth <= DEPTH_INITIAL {
+            return;
+        }
+        for hash in [0, 1 << 63] {
+            let segment = self.entry(hash, &reclaim::pin()).segment();
+            self.memory.give(segment);
+        }
+        let entries = (0..1u64 << depth)
+            .map(|_| AtomicPtr::new(Entry::new(self.memory.take(), depth, FINGERPRINT_BITS).0))
+            .collect();
+        self.begin_with(Directory { depth, entries });
+    }
+
     /// How many segments were split, and how often the directory doubled.
     pub(crate) fn grown(&self, guard: &Guard) -> (u64, u32) {
         (self.splits.load(Relaxed), self.directory(guard).depth - DEPTH_INITIAL)

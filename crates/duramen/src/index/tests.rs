@@ -109,6 +109,35 @@ fn index_holds_what_was_inserted_and_not_removed_through_splits() {
 }
 
 #[test]
+fn an_index_made_for_its_keys_does_not_split_and_takes_no_more_than_one_that_grew() {
+    let guard = reclaim::pin();
+    let (grown, mut reserved) = (HashIndex::new(), HashIndex::new());
+    reserved.reserve(KEYS);
+    for key in 1..=KEYS {
+        insert(&grown, key);
+        insert(&reserved, key);
+    }
+    assert!(grown.grown(&guard).0 > 0);
+    assert_eq!(reserved.grown(&guard).0, 0);
+    assert!(reserved.bytes(&guard) <= grown.bytes(&guard));
+    assert_eq!(all(&reserved), all(&grown));
+}
+
+#[test]
+fn an_index_made_for_too_few_keys_or_for_too_many_holds_all_of_them() {
+    for reserved in [0, 1, KEYS / 10, KEYS * 3] {
+        let mut index = HashIndex::new();
+        index.reserve(reserved);
+        for key in 1..=KEYS {
+            insert(&index, key);
+        }
+        assert_eq!(all(&index).len() as u64, KEYS);
+        let step = if cfg!(miri) { 23 } else { 1 };
+        assert!((1..=KEYS).step_by(step).all(|key| find(&index, key)), "made for {reserved}");
+    }
+}
+
+#[test]
 fn keys_of_one_hash_go_to_the_stash_and_come_back() {
     let index = HashIndex::new();
     let guard = reclaim::pin();

@@ -76,7 +76,7 @@ pub(super) struct Scan<'a, M: Medium> {
 
 /// The bytes of a block, up to what cannot be read, and the parts behind that can be: where they begin in
 /// the block, and their bytes. (The block's header was read already.)
-fn bytes_of<'m, M: Medium>(
+pub(super) fn bytes_of<'m, M: Medium>(
     medium: &'m M,
     unit_bytes: u64,
     data: &DataBlock,

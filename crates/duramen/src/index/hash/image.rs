@@ -146,7 +146,7 @@ impl HashIndex {
     }
 
     /// Before the index is shared.
-    fn begin_with(&self, directory: Directory) {
+    pub(super) fn begin_with(&self, directory: Directory) {
         let guard = reclaim::pin();
         let empty = self.directory.swap(Some(reclaim::Owned::new(directory)), AcqRel, &guard);
         // SAFETY: replaced, and nobody else has seen it.

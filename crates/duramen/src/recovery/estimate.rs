@@ -1,0 +1,134 @@
+//! How many keys a log holds, before it is read: so many slots the index is made for, and none of it need be split
+//! while it fills.
+//!
+//! A hint. Nothing here is verified, and a wrong guess costs no more than time (too low: segments split, as they do in
+//! a store that grows) or memory (too high). So it leans to too few.
+//!
+//! The headers of some blocks, from the first to a random one, give the mean bytes of a record, and with what all blocks
+//! hold, the records. Dead ones are told by keys that the sample holds twice: of `records` records of `keys` keys, each with
+//! as many, a sample of `taken` holds `taken`² / 2 / `records` × (`records` / `keys` - 1) pairs of one key. Where some keys
+//! have more records than others there are more pairs, and the guess is too low.
+
+use super::DataBlock;
+use super::scan::bytes_of;
+use crate::format::block;
+use crate::format::record::{Header, Kind};
+use crate::holes::Holes;
+use crate::index::Hasher;
+use duramen_media::Medium;
+
+/// Each read to a random place, on average half of it; of few blocks more than that is taken.
+const BLOCKS_MAX: usize = 1 << 14;
+/// So that 10 million records of which half are dead show 200 pairs.
+const TAKEN_MIN: usize = 1 << 16;
+
+/// About how many keys the records of `data` have.
+pub(super) fn keys<M: Medium>(
+    medium: &M,
+    unit_bytes: u64,
+    data: &[DataBlock],
+    holes: &Holes<'_>,
+    hasher: &Hasher,
+) -> u64 {
+    let used = |block: &DataBlock| {
+        let end = block.header.seal.map_or(u64::from(block.header.units) * unit_bytes, |(tail, _)| tail);
+        end.saturating_sub(block::HEADER_BYTES)
+    };
+    let mut sample = Sample::default();
+    let each = data.len().div_ceil(BLOCKS_MAX).max(1);
+    let chunks = data.chunks(each);
+    // Few of one block: what lies side by side may have been overwritten side by side.
+    let take = TAKEN_MIN.div_ceil(chunks.len().max(1));
+    for (turn, blocks) in chunks.enumerate() {
+        // Not always the same of each chunk and each block: keys may have been written in the same order each time.
+        let random = (turn as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let block = &blocks[(random >> 48) as usize % blocks.len()];
+        let from = (random >> 32 & 0xffff) * used(block) / (1 << 16);
+        sample.take(bytes_of(medium, unit_bytes, block, holes).0, from, take, hasher);
+    }
+    sample.keys_of(data.iter().map(used).sum())
+}
+
+#[derive(Default)]
+struct Sample {
+    hashes: Vec<u64>,
+    /// Records whose headers were read, and their bytes.
+    records: u64,
+    bytes: u64,
+}
+
+impl Sample {
+    /// Takes the keys of `take` records of a block that lie behind its first `from` bytes of records. A batch is the
+    /// records in it.
+    fn take(&mut self, block: &[u8], from: u64, take: usize, hasher: &Hasher) {
+        let (mut at, enough) = (block::HEADER_BYTES, self.hashes.len() + take);
+        while self.hashes.len() < enough {
+            let Some(bytes) = block.get(at as usize..) else { return };
+            let Some(header) = Header::decode(bytes) else { return };
+            if header.kind == Kind::Batch {
+                at += header.value_at();
+                continue;
+            }
+            if at >= block::HEADER_BYTES + from {
+                self.hashes.push(hasher.hash(header.key(bytes)));
+            }
+            at += header.record_bytes();
+            self.records += 1;
+            self.bytes += header.record_bytes();
+        }
+    }
+
+    /// The keys of a log of `bytes` bytes.
+    fn keys_of(mut self, bytes: u64) -> u64 {
+        if self.hashes.is_empty() {
+            return 0;
+        }
+        let taken = self.hashes.len() as f64;
+        let records = bytes as f64 * self.records as f64 / self.bytes as f64;
+        self.hashes.sort_unstable();
+        let runs = self.hashes.chunk_by(|a, b| a == b).map(|run| run.len() as f64);
+        let pairs: f64 = runs.map(|keys| keys * (keys - 1.0) / 2.0).sum();
+        (records / (1.0 + pairs * 2.0 * records / (taken * taken))) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is made of every `step`th record, where `keys` keys were written `copies` times, in another order each time.
+    fn estimate(keys: u64, copies: u64, step: usize) -> u64 {
+        let hasher = Hasher::new(7, u64::MAX);
+        let hash = |word: u64| hasher.hash(&word.to_le_bytes());
+        let in_some_order = |copy: u64| {
+            let mut order: Vec<u64> = (0..keys).collect();
+            order.sort_by_key(|key| hash(key ^ (copy + 1) << 32));
+            order
+        };
+        let hashes: Vec<u64> = (0..copies).flat_map(in_some_order).step_by(step).map(hash).collect();
+        let records = hashes.len() as u64;
+        Sample { hashes, records, bytes: records * 100 }.keys_of(keys * copies * 100)
+    }
+
+    #[test]
+    fn keys_of_a_log_without_dead_records_are_its_records() {
+        assert_eq!(estimate(100_003, 1, 17), 100_003);
+        assert_eq!(estimate(1009, 1, 1), 1009);
+    }
+
+    #[test]
+    fn dead_records_are_told_by_keys_met_twice() {
+        for copies in 2..=6 {
+            let found = estimate(100_003, copies, 17);
+            assert!((80_000..120_000).contains(&found), "{found} of {copies} copies");
+        }
+        // All of the log is looked at.
+        let found = estimate(1009, 3, 1);
+        assert!((900..1100).contains(&found), "{found}");
+    }
+
+    #[test]
+    fn nothing_in_a_log_is_no_key() {
+        assert_eq!(Sample::default().keys_of(1 << 30), 0);
+    }
+}
