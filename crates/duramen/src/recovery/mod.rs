@@ -22,6 +22,7 @@
 //!
 //! Damage is never passed over silently: opening refuses, `check` reports, salvage saves the rest.
 
+mod entries;
 mod estimate;
 mod scan;
 
@@ -250,7 +251,9 @@ fn read_from<M: Medium>(
         Some(image) => attach(&mut index, &blocks, unit_bytes, image, &plan, threads).map_err(Stop::Image)?,
         None => Loaded::default(),
     };
-    if image.is_none() && let Index::Hash(index) = &mut index {
+    if image.is_none()
+        && let Index::Hash(index) = &mut index
+    {
         index.reserve(estimate::keys(medium, unit_bytes, &plan.data, &holes, &hasher));
     }
     let clock = crate::store::StoreClock::new(options.clock.clone(), time_floor);

@@ -1,26 +1,24 @@
 //! Reads data blocks and fills the index, on several threads.
 
+use super::entries::{Entries, Entry};
 use super::{Cut, DataBlock};
 use crate::format::mark::record_sum;
 use crate::format::record::{self, Header, Kind, Step, Walk};
 use crate::format::superblock::Superblock;
-use crate::format::{Epoch, Version, block};
+use crate::format::{Epoch, block};
 use crate::holes::Holes;
 use crate::index::either::Index;
 use crate::index::{Hasher, KeyBytes, Keys, Slot};
-use crate::log::blocks::{Blocks, Use};
+use crate::log::blocks::{Block, Blocks, Use};
 use crate::log::read;
 use crate::mutants::{Mutant, planted};
 use crate::options::{OnProgress, Progress};
 use crate::sync::atomic::Ordering::Relaxed;
-use crate::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize};
+use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize};
 use crate::sync::reclaim;
 use duramen_media::{Medium, Offset};
-use std::cmp::Reverse;
 use std::ops::RangeInclusive;
 
-/// Records whose buckets are fetched together.
-const AHEAD: usize = 16;
 /// Blocks that a thread takes at a time.
 const BLOCKS_PER_TURN: usize = 16;
 
@@ -36,6 +34,8 @@ pub(crate) struct Outcome {
     pub uncommitted: u64,
     pub damage: Vec<String>,
     pub epoch_max: Epoch,
+    /// Bytes of the records that were entered in the index.
+    entered: u64,
 }
 
 pub(super) struct Scanned {
@@ -135,24 +135,16 @@ impl<M: Medium> KeyBytes for Scan<'_, M> {
     }
 }
 
-/// A record on its way into the index.
-struct Entry<'a> {
-    at: Offset,
-    hash: u64,
-    key: &'a [u8],
-    header: Header,
-}
-
-impl<'a, M: Medium> Scan<'a, M> {
+impl<M: Medium> Scan<'_, M> {
     pub(super) fn run(&self, data: &[DataBlock], threads: usize) -> Scanned {
         for block in data {
             self.blocks.enter(block.unit, block.header.units, block.header.generation, Use::Sealed);
         }
         let next = AtomicUsize::new(0);
-        let (records, keys) = (AtomicU64::new(0), AtomicI64::new(0));
+        let (records, keys, absent) = (AtomicU64::new(0), AtomicI64::new(0), AtomicBool::new(false));
         let work = || {
             let mut outcomes = Vec::new();
-            let mut added = 0i64;
+            let mut entries = Entries::new(self.index);
             loop {
                 let from = next.fetch_add(BLOCKS_PER_TURN, Relaxed);
                 let Some(turn) = data.get(from..data.len().min(from + BLOCKS_PER_TURN)) else { break };
@@ -160,7 +152,7 @@ impl<'a, M: Medium> Scan<'a, M> {
                     break;
                 }
                 for block in turn {
-                    let outcome = self.block(block, &mut added);
+                    let outcome = self.block(block, &mut entries);
                     records.fetch_add(outcome.records, Relaxed);
                     outcomes.push((*block, outcome));
                 }
@@ -172,7 +164,11 @@ impl<'a, M: Medium> Scan<'a, M> {
                     });
                 }
             }
-            keys.fetch_add(added, Relaxed);
+            self.enter_all(&mut entries);
+            keys.fetch_add(entries.added, Relaxed);
+            if entries.absent {
+                absent.store(true, Relaxed);
+            }
             if self.flushes != Flushes::Nothing {
                 self.medium.drain();
             }
@@ -183,7 +179,7 @@ impl<'a, M: Medium> Scan<'a, M> {
             crate::sync::on_threads(threads, work).into_iter().flatten().collect();
         outcomes.sort_by_key(|(block, _)| block.unit);
         let uncommitted = outcomes.iter().map(|(_, outcome)| outcome.uncommitted).sum();
-        if self.counts_all {
+        if self.counts_all && absent.into_inner() {
             self.uncount_tombstones();
         }
         let live_bytes =
@@ -198,7 +194,7 @@ impl<'a, M: Medium> Scan<'a, M> {
     }
 
     /// Reads one block up to where its records end.
-    fn block(&self, data: &DataBlock, added: &mut i64) -> Outcome {
+    fn block(&self, data: &DataBlock, entries: &mut Entries) -> Outcome {
         let (bytes, behind) = bytes_of(self.medium, self.unit_bytes, data, self.holes);
         let base = u64::from(data.unit.0) * self.unit_bytes;
         let seed = data.header.generation.seed();
@@ -207,7 +203,6 @@ impl<'a, M: Medium> Scan<'a, M> {
         let seal = data.header.seal.filter(|&(_, epoch)| self.cut.keeps(epoch)).map(|(tail, _)| tail);
         let mut walk = Walk::new(bytes, block::HEADER_BYTES, seal.unwrap_or(bytes.len() as u64), seed);
         let mut outcome = Outcome::default();
-        let mut ahead: Vec<Entry<'_>> = Vec::with_capacity(AHEAD);
         let end = loop {
             match walk.step() {
                 Step::Record { header, .. } if !self.cut.keeps(header.epoch) => {
@@ -227,13 +222,13 @@ impl<'a, M: Medium> Scan<'a, M> {
                         match record::members(&bytes[at as usize..], &header, seed) {
                             Ok(members) => {
                                 for (member, header) in members {
-                                    self.push(
-                                        &mut ahead,
+                                    self.meet(
+                                        entry,
                                         bytes,
                                         base,
                                         at + member,
-                                        header,
-                                        added,
+                                        &header,
+                                        entries,
                                         &mut outcome,
                                     );
                                 }
@@ -243,7 +238,7 @@ impl<'a, M: Medium> Scan<'a, M> {
                             }
                         }
                     } else {
-                        self.push(&mut ahead, bytes, base, at, header, added, &mut outcome);
+                        self.meet(entry, bytes, base, at, &header, entries, &mut outcome);
                     }
                 }
                 Step::End { at } => break Some(at),
@@ -251,7 +246,7 @@ impl<'a, M: Medium> Scan<'a, M> {
         };
         outcome.tail = outcome.tail.max(block::HEADER_BYTES);
         if let Some(at) = end {
-            self.judge_end(data, &mut walk, bytes, seal, at, &mut outcome, &mut ahead, added);
+            self.judge_end(data, &mut walk, bytes, seal, at, &mut outcome, entries);
         }
         for (from, part) in behind.into_iter().filter(|&(from, _)| seal.is_none_or(|tail| from < tail)) {
             // What the hole hides is not known: damage, and whoever salvages wants what follows.
@@ -264,9 +259,18 @@ impl<'a, M: Medium> Scan<'a, M> {
             let mut walk = Walk::new(part, 0, end, seed);
             let first = Header::decode(part).filter(|header| header.verify(part, seed)).map(|_| 0);
             let next = first.or_else(|| walk.find_after(0, |header| !header.member));
-            self.read_on(&mut walk, part, base + from, next, |header| !header.member, &mut outcome, added);
+            self.read_on(
+                entry,
+                &mut walk,
+                part,
+                base + from,
+                next,
+                |header| !header.member,
+                &mut outcome,
+                entries,
+            );
         }
-        self.flush(&mut ahead, added);
+        entry.live_add(outcome.entered);
         match self.flushes {
             Flushes::Nothing => {}
             Flushes::Heads => self.medium.flush(Offset(base), block::HEADER_BYTES),
@@ -291,8 +295,7 @@ impl<'a, M: Medium> Scan<'a, M> {
         seal: Option<u64>,
         at: u64,
         outcome: &mut Outcome,
-        ahead: &mut Vec<Entry<'_>>,
-        added: &mut i64,
+        entries: &mut Entries,
     ) {
         let base = u64::from(data.unit.0) * self.unit_bytes;
         if seal == Some(at) {
@@ -327,8 +330,7 @@ impl<'a, M: Medium> Scan<'a, M> {
             until - at,
             data.header.generation.0
         ));
-        self.read_on(walk, bytes, base, next, vouches, outcome, added);
-        self.flush(ahead, added);
+        self.read_on(self.blocks.at(data.unit), walk, bytes, base, next, vouches, outcome, entries);
     }
 
     /// Reads on behind damage, from `next`: whoever salvages wants what follows, whoever opens stops anyway.
@@ -338,13 +340,14 @@ impl<'a, M: Medium> Scan<'a, M> {
     )]
     fn read_on(
         &self,
+        entry: &Block,
         walk: &mut Walk<'_>,
         bytes: &[u8],
         base: u64,
         mut next: Option<u64>,
         vouches: impl Fn(&Header) -> bool,
         outcome: &mut Outcome,
-        added: &mut i64,
+        entries: &mut Entries,
     ) {
         while let Some(at) = next {
             walk.resume(at);
@@ -354,10 +357,7 @@ impl<'a, M: Medium> Scan<'a, M> {
                         if header.kind != Kind::Batch && self.cut.keeps(header.epoch) =>
                     {
                         outcome.tail = at + header.record_bytes();
-                        let (hash, key) = self.key(bytes, at, &header);
-                        let entry = Entry { at: Offset(base + at), hash, key, header };
-                        self.enter(&entry, added);
-                        outcome.records += 1;
+                        self.meet(entry, bytes, base, at, &header, entries, outcome);
                     }
                     Step::Record { .. } => {}
                     Step::End { at } => break at,
@@ -367,90 +367,36 @@ impl<'a, M: Medium> Scan<'a, M> {
         }
     }
 
-    fn key<'b>(&self, bytes: &'b [u8], at: u64, header: &Header) -> (u64, &'b [u8]) {
-        let key = header.key(&bytes[at as usize..]);
-        (self.hasher.hash(key), key)
-    }
-
+    /// A record that is whole and counts: it lies at `at` in `bytes`, which lie at `base` on the medium, in the block of
+    /// `entry`.
+    #[inline]
     #[expect(clippy::too_many_arguments, reason = "one step of `block`")]
-    fn push<'b>(
+    fn meet(
         &self,
-        ahead: &mut Vec<Entry<'b>>,
-        bytes: &'b [u8],
+        entry: &Block,
+        bytes: &[u8],
         base: u64,
         at: u64,
-        header: Header,
-        added: &mut i64,
+        header: &Header,
+        entries: &mut Entries,
         outcome: &mut Outcome,
     ) {
         outcome.records += 1;
-        let (hash, key) = self.key(bytes, at, &header);
-        self.index.prefetch_insert(hash, &reclaim::pin());
-        ahead.push(Entry { at: Offset(base + at), hash, key, header });
-        if ahead.len() == AHEAD {
-            self.flush(ahead, added);
-        }
-    }
-
-    fn flush(&self, ahead: &mut Vec<Entry<'_>>, added: &mut i64) {
-        for entry in ahead.drain(..) {
-            self.enter(&entry, added);
-        }
-    }
-
-    /// Header and key of a record that an index slot leads to.
-    fn record_at(&self, at: Offset) -> (Header, &[u8]) {
-        let (header, bytes) = read::whole_record(self.medium, at);
-        (header, header.key(bytes))
-    }
-
-    /// Enters a record in the index, if it is the newest of its key so far.
-    fn enter(&self, entry: &Entry<'_>, added: &mut i64) {
-        let guard = reclaim::pin();
-        let expired =
-            entry.header.expires_at.is_some_and(|at| at <= self.now) && !planted(Mutant::ExpiredShown);
-        let absent = entry.header.kind == Kind::Tombstone || expired;
-        let block = self.blocks.of(entry.at.0);
-        if let Some(at) = entry.header.expires_at
+        // Until it turns out that there is a newer one.
+        outcome.entered += header.record_bytes();
+        let expired = header.expires_at.is_some_and(|at| at <= self.now) && !planted(Mutant::ExpiredShown);
+        if let Some(at) = header.expires_at
             && !expired
         {
-            block.expiry_add(at);
+            entry.expiry_add(at);
         }
+        let absent = header.kind == Kind::Tombstone || expired;
+        entries.absent |= absent;
         // What an image does not tell, nobody counted.
         let unknown = if self.counts_all { 0 } else { Slot::STALE_MANY };
-        let slot = Slot::new(entry.at).with_tombstone(absent).with_stale(unknown);
-        let locked = self.index.lock(entry.hash, &guard);
-        if !planted(Mutant::VersionNotRecovered) {
-            locked.met_version(entry.header.version);
-        }
-        let found = locked.find(entry.key, |slot| self.record_at(slot.location()).1 == entry.key);
-        let Some(found) = found else {
-            block.live_add(entry.header.record_bytes());
-            *added += i64::from(!absent);
-            let crowded = locked.insert(entry.key, slot, self);
-            drop(locked);
-            if crowded {
-                self.index.split(entry.hash, self, &guard);
-            }
-            return;
-        };
-        let other = found.get();
-        let (header, _) = self.record_at(other.location());
-        let stale = (other.stale() + 1).max(unknown);
-        // Records of one version are copies of one record, or an expired value and its tombstone: either will do. The
-        // original is taken, in the block that was opened first: so compaction that a crash cut short leaves copies that
-        // are all dead, and what it took is free again. Else a few crashes could use up what it needs to go on.
-        let order = |version: Version, at: Offset| (version, Reverse(self.blocks.of(at.0).generation()), at);
-        if order(entry.header.version, entry.at) > order(header.version, other.location())
-            || planted(Mutant::LastScannedWins)
-        {
-            self.blocks.of(other.location().0).live_sub(header.record_bytes());
-            block.live_add(entry.header.record_bytes());
-            *added += i64::from(!absent) - i64::from(!other.is_tombstone());
-            found.set(slot.with_stale(stale));
-        } else {
-            found.set(other.with_stale(stale));
-        }
+        let slot = Slot::new(Offset(base + at)).with_tombstone(absent).with_stale(unknown);
+        let hash = self.hasher.hash(header.key(&bytes[at as usize..]));
+        self.push(Entry { hash, slot, version: header.version }, entries);
     }
 
     /// Tombstones that hide nothing are dead themselves.

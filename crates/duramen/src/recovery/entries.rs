@@ -1,0 +1,160 @@
+//! Records on their way into the index, gathered by hash.
+//!
+//! A log holds keys in no order of their hashes, so each record goes to another place of the index: a miss of the cache
+//! and, in an index of hundreds of megabytes, one of the TLB too, which no prefetch hides. So records are sorted first: each
+//! into the part of the index it belongs to, by the first bits of its hash. When a part has many they are entered together,
+//! and its segments stay in the nearest caches meanwhile.
+
+use super::scan::Scan;
+use crate::format::Version;
+use crate::format::record::Header;
+use crate::index::Slot;
+use crate::index::either::Index;
+use crate::log::read;
+use crate::mutants::{Mutant, planted};
+use crate::sync::reclaim::{self, Guard};
+use duramen_media::{Medium, Offset};
+use std::cmp::Reverse;
+
+/// Bytes of index that are worked on at a time: half of what the second cache of most CPUs holds.
+const PART_BYTES: u64 = 512 << 10;
+/// Records that are entered together. More would meet each line of a part oftener; these take 24 KiB for each part.
+const PART_RECORDS: usize = 1024;
+/// Bounds what all parts take, to 25 MB for each thread.
+const PARTS_MAX: u64 = 1024;
+/// Records whose buckets are fetched together.
+const AHEAD: usize = 16;
+
+/// A record that was verified.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Entry {
+    pub hash: u64,
+    /// The slot that the index gets, if this is the newest record of its key.
+    pub slot: Slot,
+    pub version: Version,
+}
+
+/// What one thread has gathered.
+pub(super) struct Entries {
+    /// Of each part, room for `PART_RECORDS`.
+    waiting: Vec<Entry>,
+    /// Of each part, how many there are.
+    counts: Vec<usize>,
+    /// Bits of the hash that tell the part.
+    bits: u32,
+    /// Keys that the index did not have; may be less than nothing where an image knew of keys that are gone.
+    pub added: i64,
+    /// Whether any was a tombstone, or had expired.
+    pub absent: bool,
+}
+
+impl Entries {
+    pub(super) fn new(index: &Index) -> Self {
+        let parts = match index {
+            Index::Hash(index) => {
+                (index.bytes(&reclaim::pin()) / PART_BYTES).clamp(1, PARTS_MAX).next_power_of_two()
+            }
+            // Its places follow the keys.
+            Index::Ordered(_) => 1,
+        };
+        Self {
+            waiting: vec![Entry::default(); parts as usize * PART_RECORDS],
+            counts: vec![0; parts as usize],
+            bits: parts.ilog2(),
+            added: 0,
+            absent: false,
+        }
+    }
+
+    /// The part of a hash.
+    #[inline]
+    fn part(&self, hash: u64) -> usize {
+        // In two steps: all 64 bits at once cannot be shifted out.
+        (hash >> 1 >> (63 - self.bits)) as usize
+    }
+}
+
+impl<M: Medium> Scan<'_, M> {
+    /// Enters a record in the index, soon.
+    #[inline]
+    pub(super) fn push(&self, entry: Entry, entries: &mut Entries) {
+        let part = entries.part(entry.hash);
+        let count = entries.counts[part];
+        entries.waiting[part * PART_RECORDS + count] = entry;
+        entries.counts[part] = count + 1;
+        if count + 1 == PART_RECORDS {
+            self.enter_part(part, entries);
+        }
+    }
+
+    /// Enters what is left.
+    pub(super) fn enter_all(&self, entries: &mut Entries) {
+        for part in 0..entries.counts.len() {
+            self.enter_part(part, entries);
+        }
+    }
+
+    fn enter_part(&self, part: usize, entries: &mut Entries) {
+        let guard = reclaim::pin();
+        let count = std::mem::take(&mut entries.counts[part]);
+        let waiting = &entries.waiting[part * PART_RECORDS..][..count];
+        let mut added = 0;
+        for entry in &waiting[..count.min(AHEAD)] {
+            self.index.prefetch_insert(entry.hash, &guard);
+        }
+        for (i, entry) in waiting.iter().enumerate() {
+            if let Some(ahead) = waiting.get(i + AHEAD) {
+                self.index.prefetch_insert(ahead.hash, &guard);
+            }
+            added += self.enter(entry, &guard);
+        }
+        entries.added += added;
+    }
+
+    /// Header and key of a record that is whole.
+    pub(super) fn record_at(&self, at: Offset) -> (Header, &[u8]) {
+        let (header, bytes) = read::whole_record(self.medium, at);
+        (header, header.key(bytes))
+    }
+
+    /// Enters a record in the index, if it is the newest of its key so far. Says how many keys that adds.
+    #[inline]
+    fn enter(&self, entry: &Entry, guard: &Guard) -> i64 {
+        let key = || self.record_at(entry.slot.location()).1;
+        // A hash index does not ask for it.
+        let key_of_order = if self.index.ordered().is_some() { key() } else { &[] };
+        let locked = self.index.lock(entry.hash, guard);
+        if !planted(Mutant::VersionNotRecovered) {
+            locked.met_version(entry.version);
+        }
+        let found = locked.find(key_of_order, |slot| self.record_at(slot.location()).1 == key());
+        let absent = entry.slot.is_tombstone();
+        let Some(found) = found else {
+            let crowded = locked.insert(key_of_order, entry.slot, self);
+            drop(locked);
+            if crowded {
+                self.index.split(entry.hash, self, guard);
+            }
+            return i64::from(!absent);
+        };
+        let other = found.get();
+        let (at, other_at) = (entry.slot.location(), other.location());
+        let other_header = self.record_at(other_at).0;
+        let stale = (other.stale() + 1).max(entry.slot.stale());
+        // Records of one version are copies of one record, or an expired value and its tombstone: either will do. The
+        // original is taken, in the block that was opened first: so compaction that a crash cut short leaves copies that
+        // are all dead, and what it took is free again. Else a few crashes could use up what it needs to go on.
+        let order = |version: Version, at: Offset| (version, Reverse(self.blocks.of(at.0).generation()), at);
+        if order(entry.version, at) > order(other_header.version, other_at)
+            || planted(Mutant::LastScannedWins)
+        {
+            self.blocks.of(other_at.0).live_sub(other_header.record_bytes());
+            found.set(entry.slot.with_stale(stale));
+            i64::from(!absent) - i64::from(!other.is_tombstone())
+        } else {
+            self.blocks.of(at.0).live_sub(self.record_at(at).0.record_bytes());
+            found.set(other.with_stale(stale));
+            0
+        }
+    }
+}
