@@ -1,10 +1,14 @@
 //! What of a medium cannot be read at all: recovery, `check` and salvage must not touch it, or the process dies.
 
 use crate::epoch::lock;
-use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::sync::{Mutex, on_threads};
 use duramen_media::{Medium, Offset};
 use std::borrow::Cow;
 use std::ops::Range;
+
+/// What a thread asks about at a time: to ask maps it, 0.1 ms for each MiB on small pages.
+const ASKED_BYTES: u64 = 64 << 20;
 
 /// Ranges of a medium that cannot be read, in order.
 pub(crate) struct Holes<'m> {
@@ -21,8 +25,31 @@ struct Asked<'m> {
 impl<'m> Holes<'m> {
     /// Those in the first `bytes` bytes of `medium`.
     pub(crate) fn of<M: Medium>(medium: &M, bytes: u64) -> Self {
-        let mut holes = medium.unreadable(Offset(0), bytes);
+        Self::of_on_threads(medium, bytes, 1)
+    }
+
+    /// The same, asked by several threads.
+    pub(crate) fn of_on_threads<M: Medium>(medium: &M, bytes: u64, threads: usize) -> Self {
+        let next = AtomicU64::new(0);
+        let work = || {
+            let mut holes = Vec::new();
+            loop {
+                let from = next.fetch_add(ASKED_BYTES, Relaxed);
+                if from >= bytes {
+                    return holes;
+                }
+                holes.extend(medium.unreadable(Offset(from), ASKED_BYTES.min(bytes - from)));
+            }
+        };
+        let threads = threads.min(bytes.div_ceil(ASKED_BYTES) as usize);
+        let mut holes: Vec<Range<u64>> = on_threads(threads, work).into_iter().flatten().collect();
         holes.sort_unstable_by_key(|hole| hole.start);
+        // One that reaches from what was asked about together into what comes next.
+        holes.dedup_by(|next, hole| {
+            let joined = next.start <= hole.end;
+            hole.end = if joined { hole.end.max(next.end) } else { hole.end };
+            joined
+        });
         Self { known: holes, asked: None }
     }
 

@@ -579,6 +579,11 @@ impl Medium for Mapped {
     }
 
     fn fault_in(&self, at: Offset, bytes: u64) {
+        // A page of tmpfs that was mapped by reading may be stored to. One of a file may not: the kernel wants to know
+        // which are dirty.
+        if matches!(self.backing, Backing::Shm { .. } | Backing::File { .. }) {
+            return;
+        }
         let pages = self.pages_of(at, bytes);
         if !pages.is_empty() {
             self.fault_in_range(pages);

@@ -110,8 +110,10 @@ pub trait Medium: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Hints that the `bytes` bytes at `at` are used soon: maps them now instead of at first touch, where that was asked
-    /// for ([`MediaOptions::prefault`](crate::MediaOptions::prefault)). What it fails to bring in comes at first touch.
+    /// Hints that the `bytes` bytes at `at`, which [`Medium::unreadable`] was asked about, are stored to soon: maps them for
+    /// that now instead of at first touch, where that was asked for
+    /// ([`MediaOptions::prefault`](crate::MediaOptions::prefault)) and asking has not done so. What it fails to bring in
+    /// comes at first touch.
     fn fault_in(&self, _at: Offset, _bytes: u64) {}
 
     /// A pointer to `bytes` bytes at `at`, valid for reads for as long as the medium is open.
@@ -138,7 +140,7 @@ pub trait Medium: Send + Sync + 'static {
 
     /// Parts of the `bytes` bytes at `at` that cannot be read now: a page that the device does not give back, memory
     /// with an error that the kernel knows of. Reading them through [`Medium::pointer`] would end the process (SIGBUS),
-    /// so whoever reads what others left asks before.
+    /// so whoever reads what others left asks before. To ask maps what can be read.
     ///
     /// What is not promised: that an error nobody knows of yet is found. A machine check while the memory is being
     /// read ends the process.

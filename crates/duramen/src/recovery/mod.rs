@@ -215,8 +215,8 @@ fn read_from<M: Medium>(
     };
     let mut ordered = None;
     if image.is_none() {
+        holes = Holes::of_on_threads(medium, wanted, threads);
         medium.fault_in(Offset(0), wanted);
-        holes = Holes::of(medium, wanted);
         if let Index::Ordered(empty) = index {
             // Records come in no order: their slots are gathered by hash, and put in order at the end.
             ordered = Some(empty);
