@@ -45,7 +45,7 @@ pub(crate) const UNITS_INITIAL: u32 = 16;
 /// The most lines of a record that are fetched before its length is known.
 const RECORD_LINES_MAX: u64 = 8;
 /// What is fetched of a key of unknown length.
-const KEY_BYTES_USUAL: u64 = 16;
+pub(crate) const KEY_BYTES_USUAL: u64 = 16;
 
 /// All that the parts of a store share.
 pub(crate) struct Core<M: Medium> {

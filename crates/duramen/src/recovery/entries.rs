@@ -7,11 +7,12 @@
 
 use super::scan::Scan;
 use crate::format::Version;
-use crate::format::record::Header;
+use crate::format::record::{HEADER_BYTES, Header};
 use crate::index::Slot;
 use crate::index::either::Index;
 use crate::log::read;
 use crate::mutants::{Mutant, planted};
+use crate::store::KEY_BYTES_USUAL;
 use crate::sync::reclaim::{self, Guard};
 use duramen_media::{Medium, Offset};
 use std::cmp::Reverse;
@@ -22,8 +23,10 @@ const PART_BYTES: u64 = 512 << 10;
 const PART_RECORDS: usize = 1024;
 /// Bounds what all parts take, to 25 MB for each thread.
 const PARTS_MAX: u64 = 1024;
-/// Records whose buckets are fetched together.
-const AHEAD: usize = 16;
+/// So many records before one is entered, its buckets are fetched.
+const AHEAD: usize = 24;
+/// ... and the record itself, and the one that the index may have of its key, when the bucket has come.
+const NEAR: usize = 12;
 
 /// A record that was verified.
 #[derive(Clone, Copy, Default)]
@@ -98,17 +101,29 @@ impl<M: Medium> Scan<'_, M> {
         let guard = reclaim::pin();
         let count = std::mem::take(&mut entries.counts[part]);
         let waiting = &entries.waiting[part * PART_RECORDS..][..count];
-        let mut added = 0;
-        for entry in &waiting[..count.min(AHEAD)] {
-            self.index.prefetch_insert(entry.hash, &guard);
-        }
-        for (i, entry) in waiting.iter().enumerate() {
-            if let Some(ahead) = waiting.get(i + AHEAD) {
-                self.index.prefetch_insert(ahead.hash, &guard);
+        for step in 0..count + AHEAD {
+            if let Some(entry) = waiting.get(step) {
+                self.index.prefetch_insert(entry.hash, &guard);
             }
-            added += self.enter(entry, &guard);
+            if let Some(entry) = step.checked_sub(AHEAD - NEAR).and_then(|i| waiting.get(i)) {
+                self.prefetch_records(entry, &guard);
+            }
+            if let Some(entry) = step.checked_sub(AHEAD).and_then(|i| waiting.get(i)) {
+                entries.added += self.enter(entry, &guard);
+            }
         }
-        entries.added += added;
+    }
+
+    /// Hints that the record is compared with the one that the index has of its key, if there is one.
+    #[inline]
+    fn prefetch_records(&self, entry: &Entry, guard: &Guard) {
+        let Index::Hash(index) = self.index else { return };
+        let Some(other_at) = index.candidate(entry.hash, guard) else { return };
+        for at in [entry.slot.location(), other_at] {
+            self.medium.prefetch(at);
+            self.medium.prefetch(at.plus(HEADER_BYTES + KEY_BYTES_USUAL));
+        }
+        self.blocks.prefetch(other_at.0);
     }
 
     /// Header and key of a record that is whole.
@@ -144,10 +159,9 @@ impl<M: Medium> Scan<'_, M> {
         // Records of one version are copies of one record, or an expired value and its tombstone: either will do. The
         // original is taken, in the block that was opened first: so compaction that a crash cut short leaves copies that
         // are all dead, and what it took is free again. Else a few crashes could use up what it needs to go on.
-        let order = |version: Version, at: Offset| (version, Reverse(self.blocks.of(at.0).generation()), at);
-        if order(entry.version, at) > order(other_header.version, other_at)
-            || planted(Mutant::LastScannedWins)
-        {
+        let order = |at: Offset| (Reverse(self.blocks.of(at.0).generation()), at);
+        let newer = entry.version.cmp(&other_header.version).then_with(|| order(at).cmp(&order(other_at)));
+        if newer.is_gt() || planted(Mutant::LastScannedWins) {
             self.blocks.of(other_at.0).live_sub(other_header.record_bytes());
             found.set(entry.slot.with_stale(stale));
             i64::from(!absent) - i64::from(!other.is_tombstone())
