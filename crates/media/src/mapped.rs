@@ -579,8 +579,8 @@ impl Medium for Mapped {
     }
 
     fn fault_in(&self, at: Offset, bytes: u64) {
-        // A page of tmpfs that was mapped by reading may be stored to. One of a file may not: the kernel wants to know
-        // which are dirty.
+        // A page of tmpfs that was mapped to be read may be stored to without another fault: nothing waits to hear which
+        // are dirty. Of a file the kernel wants to hear that, page by page, and to tell it of all would make all dirty.
         if matches!(self.backing, Backing::Shm { .. } | Backing::File { .. }) {
             return;
         }

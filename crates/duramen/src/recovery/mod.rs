@@ -104,6 +104,9 @@ pub(crate) struct DataBlock {
     pub header: block::Header,
 }
 
+/// Block headers that are fetched while one is read.
+const HEADERS_AHEAD: u64 = 8;
+
 /// What the block headers tell.
 #[derive(Default)]
 struct Headers {
@@ -433,10 +436,12 @@ fn attach(
 /// Visits every unit once, by the headers (format invariant 3).
 fn walk_headers<M: Medium>(medium: &M, superblock: &Superblock, holes: &Holes<'_>) -> Headers {
     let unit_bytes = u64::from(superblock.unit_bytes);
-    let mut headers = Headers::default();
+    let (mut headers, mut units_usual) = (Headers::default(), 1);
     let mut unit = HEAD_BYTES.div_ceil(unit_bytes) as u32;
     while unit < superblock.units {
         let at = Offset(u64::from(unit) * unit_bytes);
+        // Most blocks are as long as the one before.
+        medium.prefetch(at.plus(HEADERS_AHEAD * units_usual * unit_bytes));
         let readable = match holes.touch(at.0, block::HEADER_BYTES) {
             true => Err("block header cannot be read".into()),
             false => read::header(medium, Unit(unit), at),
@@ -455,6 +460,7 @@ fn walk_headers<M: Medium>(medium: &M, superblock: &Superblock, holes: &Holes<'_
                     block::State::Data => headers.data.push(DataBlock { unit: Unit(unit), header }),
                     block::State::Free => headers.free.push((Unit(unit), header)),
                 }
+                units_usual = u64::from(header.units);
                 unit += header.units;
             }
             Err(why) => {
