@@ -8,11 +8,12 @@
 use super::scan::Scan;
 use crate::format::Version;
 use crate::format::record::{HEADER_BYTES, Header};
-use crate::index::Slot;
 use crate::index::either::Index;
+use crate::index::{Slot, ordered};
 use crate::log::read;
 use crate::mutants::{Mutant, planted};
 use crate::store::KEY_BYTES_USUAL;
+use crate::sync;
 use crate::sync::reclaim::{self, Guard};
 use duramen_media::{Medium, Offset};
 use std::cmp::Reverse;
@@ -109,7 +110,7 @@ impl<M: Medium> Scan<'_, M> {
                 self.prefetch_records(entry, &guard);
             }
             if let Some(entry) = step.checked_sub(AHEAD).and_then(|i| waiting.get(i)) {
-                entries.added += self.enter(entry, &guard);
+                entries.added += self.enter(self.index, entry, &guard);
             }
         }
     }
@@ -132,13 +133,13 @@ impl<M: Medium> Scan<'_, M> {
         (header, header.key(bytes))
     }
 
-    /// Enters a record in the index, if it is the newest of its key so far. Says how many keys that adds.
+    /// Enters a record in `index`, if it is the newest of its key so far. Says how many keys that adds.
     #[inline]
-    fn enter(&self, entry: &Entry, guard: &Guard) -> i64 {
+    fn enter(&self, index: &Index, entry: &Entry, guard: &Guard) -> i64 {
         let key = || self.record_at(entry.slot.location()).1;
         // A hash index does not ask for it.
-        let key_of_order = if self.index.ordered().is_some() { key() } else { &[] };
-        let locked = self.index.lock(entry.hash, guard);
+        let key_of_order = if index.ordered().is_some() { key() } else { &[] };
+        let locked = index.lock(entry.hash, guard);
         if !planted(Mutant::VersionNotRecovered) {
             locked.met_version(entry.version);
         }
@@ -148,7 +149,7 @@ impl<M: Medium> Scan<'_, M> {
             let crowded = locked.insert(key_of_order, entry.slot, self);
             drop(locked);
             if crowded {
-                self.index.split(entry.hash, self, guard);
+                index.split(entry.hash, self, guard);
             }
             return i64::from(!absent);
         };
@@ -170,5 +171,29 @@ impl<M: Medium> Scan<'_, M> {
             found.set(other.with_stale(stale));
             0
         }
+    }
+
+    /// Brings what was gathered into an ordered index. Says how many keys of what was gathered that had already: fewer than none
+    /// were added by these.
+    ///
+    /// A descent of a large list is a miss for each level. In the order of the keys, each ends next to where the last one did.
+    pub(super) fn enter_in_order(&self, ordered: &Index, slots: Vec<Slot>, threads: usize) -> i64 {
+        let parts: Vec<Vec<Slot>> = ordered::in_order(slots, self, threads).collect();
+        let pieces: Vec<&[Slot]> = parts.iter().flat_map(|part| part.chunks(PART_RECORDS)).collect();
+        let enter = |slots: &[Slot]| {
+            let guard = reclaim::pin();
+            let mut added = 0;
+            for (i, &slot) in slots.iter().enumerate() {
+                if let Some(ahead) = slots.get(i + NEAR) {
+                    self.medium.prefetch(ahead.location());
+                }
+                let (header, key) = self.record_at(slot.location());
+                let entry = Entry { hash: self.hasher.hash(key), slot, version: header.version };
+                // It was counted when it was gathered.
+                added += self.enter(ordered, &entry, &guard) - i64::from(!slot.is_tombstone());
+            }
+            added
+        };
+        sync::each_on_threads(threads, pieces.into_iter(), enter).into_iter().sum()
     }
 }

@@ -216,15 +216,12 @@ fn read_from<M: Medium>(
         true => Image::find(medium, &superblock, index.kind(), &holes, threads).map_err(Stop::Image)?,
         false => None,
     };
-    let mut ordered = None;
-    if image.is_none() {
+    // With memory for a medium, to ask for each header takes longer than to ask for all of it.
+    if image.is_none() || !superblock.clean && medium.granularity() == Granularity::CacheLine {
         holes = Holes::of_on_threads(medium, wanted, threads);
+    }
+    if image.is_none() {
         medium.fault_in(Offset(0), wanted);
-        if let Index::Ordered(empty) = index {
-            // Records come in no order: their slots are gathered by hash, and put in order at the end.
-            ordered = Some(empty);
-            index = Index::Hash(HashIndex::new());
-        }
     }
     // After a clean close the image says it all.
     let known = image.as_ref().filter(|_| superblock.clean);
@@ -254,10 +251,11 @@ fn read_from<M: Medium>(
         Some(image) => attach(&mut index, &blocks, unit_bytes, image, &plan, threads).map_err(Stop::Image)?,
         None => Loaded::default(),
     };
-    if image.is_none()
-        && let Index::Hash(index) = &mut index
-    {
-        index.reserve(estimate::keys(medium, unit_bytes, &plan.data, &holes, &hasher));
+    // Records come in no order: for an ordered index they are gathered by hash, and put in order at the end.
+    let mut gathered = index.ordered().map(|_| Index::Hash(HashIndex::new()));
+    let begins_empty = image.is_none() || gathered.is_some();
+    if begins_empty && let Index::Hash(empty) = gathered.as_mut().unwrap_or(&mut index) {
+        empty.reserve(estimate::keys(medium, unit_bytes, &plan.data, &holes, &hasher));
     }
     let clock = crate::store::StoreClock::new(options.clock.clone(), time_floor);
     let flushes = flushes_for(medium.granularity(), superblock.clean, rebooted);
@@ -267,7 +265,7 @@ fn read_from<M: Medium>(
         medium,
         holes: &holes,
         hasher: &hasher,
-        index: &index,
+        index: gathered.as_ref().unwrap_or(&index),
         blocks: &blocks,
         unit_bytes,
         cut,
@@ -279,14 +277,17 @@ fn read_from<M: Medium>(
         on_progress: options.on_progress.as_ref(),
     };
     let scanned = scan.run(&plan.data, threads);
+    let mut keys = loaded.keys as i64 + scanned.keys_added;
+    if let (Some(Index::Hash(gathered)), Index::Ordered(empty)) = (&gathered, &index) {
+        let (slots, version) = gathered.all();
+        match image {
+            None => empty.build(slots, version, &scan, threads),
+            Some(_) => keys += scan.enter_in_order(&index, slots, threads),
+        }
+    }
     if plan.extents.is_empty() {
         // What is left of the image's own blocks is free from now on.
         index.read_pages(&|| false);
-    }
-    if let (Some(ordered), Index::Hash(gathered)) = (ordered, &index) {
-        let (slots, version) = gathered.all();
-        ordered.build(slots, version, &scan, threads);
-        index = Index::Ordered(ordered);
     }
     if medium.granularity() == Granularity::CacheLine {
         medium.flush(Offset(0), HEAD_BYTES);
@@ -322,7 +323,7 @@ fn read_from<M: Medium>(
     };
     let mut outcomes = Vec::new();
     let mut used: u64 = plan.kept.iter().map(|kept| kept.tail - block::HEADER_BYTES).sum();
-    let live: u64 = plan.kept.iter().map(|kept| u64::from(blocks.at(kept.unit).live_settled())).sum();
+    let mut live: u64 = plan.kept.iter().map(|kept| u64::from(blocks.at(kept.unit).live_settled())).sum();
     summary.blocks += plan.kept.len() as u64;
     let mut epoch_max = superblock.epoch_base.max(marks.first().map_or(0, |(_, mark)| mark.epoch.0));
     epoch_max = epoch_max.max(image.as_ref().map_or(0, |image| image.root.epoch.0));
@@ -331,6 +332,7 @@ fn read_from<M: Medium>(
         summary.torn += u64::from(outcome.torn);
         summary.damage.extend(outcome.damage.iter().cloned());
         let entry = blocks.at(data.unit);
+        live += u64::from(entry.live_settled());
         if outcome.records == 0 && outcome.damage.is_empty() {
             entry.set_state(Use::Free);
             space.give(data.unit, data.header.units);
@@ -352,9 +354,9 @@ fn read_from<M: Medium>(
         epoch_base: Epoch(epoch_max + 2),
         mark_slot: marks.first().map_or(0, |(slot, _)| slot ^ 1),
         time_floor,
-        keys: (loaded.keys as i64 + scanned.keys_added) as u64,
+        keys: keys as u64,
         used_bytes: used,
-        dead_bytes: used.saturating_sub(live + scanned.live_bytes),
+        dead_bytes: used.saturating_sub(live),
         hasher,
         index,
         blocks,

@@ -44,7 +44,6 @@ pub(super) struct Scanned {
     pub uncommitted: u64,
     /// May be less than nothing where an image knew of keys that are gone.
     pub keys_added: i64,
-    pub live_bytes: u64,
 }
 
 /// What of a block may not be durable yet although it is there, and must become so.
@@ -182,15 +181,7 @@ impl<M: Medium> Scan<'_, M> {
         if self.counts_all && absent.into_inner() {
             self.uncount_tombstones();
         }
-        let live_bytes =
-            outcomes.iter().map(|(data, _)| u64::from(self.blocks.at(data.unit).live_settled())).sum();
-        Scanned {
-            outcomes,
-            records: records.into_inner(),
-            uncommitted,
-            keys_added: keys.into_inner(),
-            live_bytes,
-        }
+        Scanned { outcomes, records: records.into_inner(), uncommitted, keys_added: keys.into_inner() }
     }
 
     /// Reads one block up to where its records end.

@@ -54,16 +54,7 @@ impl OrderedIndex {
         threads: usize,
     ) {
         self.stripes.meet_all(version);
-        let Some(mut sorter) = Sorter::of_sample(&slots, keys, threads) else { return };
-        let mut slots = slots;
-        let parts = loop {
-            match sorter.part(&mut slots) {
-                Ok(parts) => break sorter.sort(parts),
-                // Not all keys begin as those of the sample do.
-                Err(shared) => sorter.shared = &sorter.shared[..shared],
-            }
-        };
-        drop(slots);
+        let Some((sorter, parts)) = Sorter::sorted(slots, keys, threads) else { return };
         let each = (self.leaf_slots - self.leaf_slots / ROOM_SHARE).max(1);
         let leaves: Vec<&[Entry]> = parts.iter().flat_map(|part| part.chunks(each)).collect();
         let step = u64::MAX / 2 / (leaves.len() + 1) as u64;
@@ -91,7 +82,33 @@ impl OrderedIndex {
     }
 }
 
+/// Slots of different keys in their order, in parts.
+pub(crate) fn in_order(
+    slots: Vec<Slot>,
+    keys: &(impl KeyBytes + Sync),
+    threads: usize,
+) -> impl Iterator<Item = Vec<Slot>> {
+    let parts = Sorter::sorted(slots, keys, threads).map_or_else(Vec::new, |(_, parts)| parts);
+    parts.into_iter().map(|part| part.into_iter().map(|entry| entry.slot).collect())
+}
+
 impl<'k, K: KeyBytes + Sync> Sorter<'k, K> {
+    /// The entries of these slots in order, in parts. `None`: there are none.
+    fn sorted(mut slots: Vec<Slot>, keys: &'k K, threads: usize) -> Option<(Self, Vec<Vec<Entry>>)> {
+        let mut sorter = Self::of_sample(&slots, keys, threads)?;
+        loop {
+            match sorter.part(&mut slots) {
+                Ok(parts) => {
+                    drop(slots);
+                    let parts = sorter.sort(parts);
+                    return Some((sorter, parts));
+                }
+                // Not all keys begin as those of the sample do.
+                Err(shared) => sorter.shared = &sorter.shared[..shared],
+            }
+        }
+    }
+
     /// For slots whose keys share what those of a sample do. `None`: there are none.
     fn of_sample(slots: &[Slot], keys: &'k K, threads: usize) -> Option<Self> {
         let mut keys_of_sample = sample(slots).map(|slot| keys.key_at(slot.location()));
