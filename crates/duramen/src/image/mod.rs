@@ -47,7 +47,7 @@ mod write;
 
 pub(crate) use write::{CHECKPOINT_BYTES_MIN, Current};
 
-use crate::format::image::{Kept, Root};
+use crate::format::image::{Kept, Page, Root};
 use crate::format::superblock::Superblock;
 use crate::format::{Epoch, Unit, block};
 use crate::holes::Holes;
@@ -146,15 +146,10 @@ impl<'m> Image<'m> {
             // Whoever opens with another kind of index asks for it to be made anew.
             return Ok(None);
         }
-        let mut pages = Vec::with_capacity(root.pages.len());
-        for page in &root.pages {
-            if holes.touch(page.at, page.bytes.into()) {
-                return Err(format!("its page at offset {:#x} cannot be read", page.at));
-            }
-            pages.push((page.first, read::block(medium, Offset(page.at), page.bytes.into())));
-        }
+        let read_page = |page: &Page| (page.first, read::block(medium, Offset(page.at), page.bytes.into()));
+        let pages = root.pages.iter().map(read_page).collect();
         let image = Self { root, pages };
-        match image.find_damage(threads) {
+        match image.find_damage(holes, threads) {
             Some(wrong) => Err(wrong),
             None => Ok(Some(image)),
         }
@@ -165,13 +160,16 @@ impl<'m> Image<'m> {
     }
 
     /// What is wrong with a page.
-    fn find_damage(&self, threads: usize) -> Option<String> {
+    fn find_damage(&self, holes: &Holes<'_>, threads: usize) -> Option<String> {
         let turn = AtomicUsize::new(0);
         let work = || {
             loop {
                 let at = turn.fetch_add(1, Relaxed);
                 let (_, bytes) = self.pages.get(at)?;
                 let page = self.root.pages[at];
+                if holes.touch(page.at, page.bytes.into()) {
+                    return Some(format!("its page at offset {:#x} cannot be read", page.at));
+                }
                 if crc32c::crc32c(bytes) != page.crc {
                     return Some(format!(
                         "its page at offset {:#x} has not the checksum {:#010x}",
