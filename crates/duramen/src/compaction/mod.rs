@@ -250,7 +250,6 @@ impl<M: Medium> Core<M> {
     pub(crate) fn compact_now(&self) -> bool {
         let mut mover = lock(&self.compaction.mover);
         let before = self.compaction.freed_units.load(Relaxed);
-        let mut packed = false;
         for _ in 0..4 {
             // What is worth it first, then whatever is dead at all.
             let worked = self.compact_round(&mut mover, 1).unwrap_or(false)
@@ -260,17 +259,10 @@ impl<M: Medium> Core<M> {
                 return true;
             }
             if !worked {
-                if packed {
-                    return false;
-                }
-                if self.pack(&mut mover).unwrap_or(false) {
-                    return true;
-                }
-                // It has filled what room open blocks had left, and sealed them: what is dead in those can be compacted now.
-                packed = true;
+                break;
             }
         }
-        !packed && self.pack(&mut mover).unwrap_or(false)
+        self.pack(&mut mover).unwrap_or(false)
     }
 
     /// Moves out of blocks that were sealed with much room left, which a close and a crash do to every block that
