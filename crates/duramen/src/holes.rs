@@ -1,8 +1,7 @@
 //! What of a medium cannot be read at all: recovery, `check` and salvage must not touch it, or the process dies.
 
 use crate::epoch::lock;
-use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use crate::sync::{Mutex, on_threads};
+use crate::sync::{Mutex, each_on_threads};
 use duramen_media::{Medium, Offset};
 use std::borrow::Cow;
 use std::ops::Range;
@@ -30,19 +29,13 @@ impl<'m> Holes<'m> {
 
     /// The same, asked by several threads.
     pub(crate) fn of_on_threads<M: Medium>(medium: &M, bytes: u64, threads: usize) -> Self {
-        let next = AtomicU64::new(0);
-        let work = || {
-            let mut holes = Vec::new();
-            loop {
-                let from = next.fetch_add(ASKED_BYTES, Relaxed);
-                if from >= bytes {
-                    return holes;
-                }
-                holes.extend(medium.unreadable(Offset(from), ASKED_BYTES.min(bytes - from)));
-            }
+        let ask = |part: usize| {
+            let from = part as u64 * ASKED_BYTES;
+            medium.unreadable(Offset(from), ASKED_BYTES.min(bytes - from))
         };
-        let threads = threads.min(bytes.div_ceil(ASKED_BYTES) as usize);
-        let mut holes: Vec<Range<u64>> = on_threads(threads, work).into_iter().flatten().collect();
+        let parts = bytes.div_ceil(ASKED_BYTES) as usize;
+        let mut holes: Vec<Range<u64>> =
+            each_on_threads(threads, 0..parts, ask).into_iter().flatten().collect();
         holes.sort_unstable_by_key(|hole| hole.start);
         // One that reaches from what was asked about together into what comes next.
         holes.dedup_by(|next, hole| {
