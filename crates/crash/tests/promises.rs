@@ -23,6 +23,14 @@ fn seeds(name: &str) {
     assert!(totals.images > 2_000, "{totals:?}");
 }
 
+/// All that was dead lay in open blocks, which packing sealed, and nobody looked at them again.
+#[test]
+fn a_full_store_compacts_what_packing_sealed() {
+    let _alone = alone();
+    let totals = run_seed(71_048, case("line/every-write"), Effort::default());
+    totals.unwrap_or_else(|violation| panic!("{violation}"));
+}
+
 #[test]
 fn every_write_survives_on_cache_lines() {
     seeds("line/every-write");

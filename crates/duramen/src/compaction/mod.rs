@@ -96,6 +96,17 @@ struct Retired {
     epoch: u64,
 }
 
+/// What came of packing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Packed {
+    /// More is free.
+    Gained,
+    /// It moved, and no more is free.
+    InVain,
+    /// It found nothing to move, or had moved in vain since something was last freed.
+    Nothing,
+}
+
 /// What the compacting thread owns.
 struct Mover {
     appender: Appender,
@@ -258,18 +269,24 @@ impl<M: Medium> Core<M> {
             if self.compaction.freed_units.load(Relaxed) > before {
                 return true;
             }
-            if !worked {
-                break;
+            if worked {
+                continue;
+            }
+            let packed = self.pack(&mut mover).unwrap_or(Packed::Nothing);
+            // Copies fill what room open blocks had left and seal them: what is dead in those is a victim now.
+            if packed != Packed::InVain {
+                return packed == Packed::Gained;
             }
         }
-        self.pack(&mut mover).unwrap_or(false)
+        // Only where four rounds worked in vain: it is not done again if it was in vain itself.
+        self.pack(&mut mover).is_ok_and(|packed| packed == Packed::Gained)
     }
 
     /// Moves out of blocks that were sealed with much room left, which a close and a crash do to every block that
-    /// is open: in a small store a few of them hold all the space there is. Whether that gained any.
-    fn pack(&self, mover: &mut Mover) -> Result<bool> {
+    /// is open: in a small store a few of them hold all the space there is.
+    fn pack(&self, mover: &mut Mover) -> Result<Packed> {
         if mover.packed_in_vain {
-            return Ok(false);
+            return Ok(Packed::Nothing);
         }
         self.epochs.check_writable()?;
         let (units, free) = {
@@ -297,7 +314,11 @@ impl<M: Medium> Core<M> {
         self.reclaim(mover, true);
         let gained = self.space().free_units() > free;
         mover.packed_in_vain = !gained;
-        Ok(gained)
+        Ok(match (gained, moved) {
+            (true, _) => Packed::Gained,
+            (false, 0) => Packed::Nothing,
+            (false, _) => Packed::InVain,
+        })
     }
 
     /// One round: the best victims, [`ROUND_BYTES`] or one block of them. False when nothing is worth it.
