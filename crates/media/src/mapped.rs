@@ -23,7 +23,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 // 1024: the most devices any platform interleaves is 16; far above it is a slip of the keyboard.
@@ -50,10 +50,23 @@ pub struct Mapped {
 /// What is behind the region. The open files also hold the lock.
 #[derive(Debug)]
 enum Backing {
-    Devdax { file: Owned, device: devdax::Device },
-    Fsdax { file: Owned, region: Option<NdRegion> },
-    Shm { file: Owned, huge: bool },
-    File { file: Owned },
+    Devdax {
+        file: Owned,
+        device: devdax::Device,
+    },
+    Fsdax {
+        file: Owned,
+        region: Option<NdRegion>,
+    },
+    /// `huge`: whether to ask for huge pages; `refused`: the last growth was not given all of them.
+    Shm {
+        file: Owned,
+        huge: bool,
+        refused: AtomicBool,
+    },
+    File {
+        file: Owned,
+    },
     Volatile,
 }
 
@@ -129,8 +142,8 @@ impl Mapped {
         }
         let backing = match kind {
             MediumKind::Shm => {
-                let huge = options.huge_pages && shm::has_huge_pages(sysfs, shm::mount(&file).as_ref());
-                Backing::Shm { file, huge }
+                let huge = options.huge_pages && shm::may_have_huge_pages(sysfs);
+                Backing::Shm { file, huge, refused: AtomicBool::new(false) }
             }
             MediumKind::Fsdax => {
                 let number = metadata(&file, &path)?.dev();
@@ -190,14 +203,11 @@ impl Mapped {
         // The last page is mapped whole; what lies behind the end of the file in it reads as zero.
         let range = 0..length.next_multiple_of(PAGE_BYTES);
         match &self.backing {
-            Backing::Shm { file, huge } => {
+            Backing::Shm { file, .. } => {
                 if !shm::is_backed(file) {
                     file::back(file, &self.path, backed)?;
                 }
                 file::map(&self.region, file.as_fd(), &self.path, range.clone())?;
-                if *huge {
-                    let _ = self.region.advise(range.clone(), Advice::LinuxHugepage);
-                }
             }
             Backing::File { file } => {
                 file::back(file, &self.path, backed)?;
@@ -310,7 +320,8 @@ impl Mapped {
     pub fn small_pages_advice(&self) -> Option<String> {
         let sysfs = Sysfs::default();
         let advice = match &self.backing {
-            Backing::Shm { huge: true, .. } | Backing::Fsdax { .. } | Backing::File { .. } => return None,
+            Backing::Fsdax { .. } | Backing::File { .. } => return None,
+            Backing::Shm { huge: true, refused, .. } if !refused.load(Ordering::Relaxed) => return None,
             Backing::Devdax { device, .. } if device.align >= HUGE_PAGE_BYTES => return None,
             Backing::Devdax { device, .. } => format!(
                 "aligned to {}: make the namespace again with \"ndctl create-namespace -m devdax -a 2M\" (erases it)",
@@ -323,17 +334,22 @@ impl Mapped {
                 Some(_) => "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled".to_owned(),
                 None => "the kernel has no transparent huge pages".to_owned(),
             },
-            Backing::Shm { file, .. } => {
-                let mount = shm::mount(file);
-                if shm::has_huge_pages(&sysfs, mount.as_ref()) {
-                    "set huge_pages".to_owned()
-                } else if sysfs.huge_pages_of_shm().as_deref() == Some("deny") {
-                    "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled".to_owned()
-                } else {
+            Backing::Shm { file, .. } => match sysfs.huge_pages_of_shm().as_deref() {
+                None => "the kernel has no transparent huge pages".to_owned(),
+                Some("deny") => "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled".to_owned(),
+                Some(_) if !self.huge_pages => "set huge_pages".to_owned(),
+                Some(_) => {
+                    let mount = shm::mount(file);
+                    if mount.as_ref().and_then(|m| m.huge.as_deref()).is_some_and(|huge| huge != "never") {
+                        return None;
+                    }
                     let point = mount.map_or_else(|| "its mount point".to_owned(), |m| m.point);
-                    format!("mount -o remount,huge=advise {point}, then make the store again")
+                    format!(
+                        "use Linux 6.1 or later with memory to spare, or mount -o remount,huge=advise {point}; then make \
+                         the store again"
+                    )
                 }
-            }
+            },
         };
         Some(format!(
             "{} {} is on small pages, where a random read takes about twice as long: {advice}",
@@ -491,8 +507,9 @@ impl Medium for Mapped {
             // The bound above is the device's size, which is the length from the start.
             Backing::Devdax { .. } => return Ok(()),
             Backing::Fsdax { file, .. } => fsdax::extend(&self.region, file, &self.path, range.clone())?,
-            Backing::Shm { file, huge } => {
-                shm::extend(&self.region, file, &self.path, range.clone(), *huge)?;
+            Backing::Shm { file, huge, refused } => {
+                let given = shm::extend(&self.region, file, &self.path, range.clone(), *huge)?;
+                refused.store(!given, Ordering::Relaxed);
             }
             Backing::File { file } => file::extend(&self.region, file, &self.path, range.clone())?,
             Backing::Volatile => volatile::extend(&self.region, range.clone(), self.huge_pages)?,

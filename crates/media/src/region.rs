@@ -137,6 +137,24 @@ impl Region {
         rustix::io::retry_on_intr(|| unsafe { mm::madvise(start, bytes, advice) })
     }
 
+    /// Puts a mapped `range` of whole huge pages on huge pages, now: what it holds stays, and where it holds nothing it is zeroed.
+    ///
+    /// # Errors
+    /// Those of `madvise`: `INVAL` from kernels that cannot (before Linux 6.1 for files), and for a huge page of which nothing
+    /// is there yet.
+    pub(crate) fn collapse(&self, range: Range<u64>) -> rustix::io::Result<()> {
+        let (start, bytes) = self.piece(&range);
+        // By `libc`, since `rustix` does not know this advice.
+        rustix::io::retry_on_intr(|| {
+            // SAFETY: inside the region (invariant 1); the advice keeps content.
+            match unsafe { libc::madvise(start, bytes, libc::MADV_COLLAPSE) } {
+                0 => Ok(()),
+                _ => Err(rustix::io::Errno::from_io_error(&std::io::Error::last_os_error())
+                    .unwrap_or(rustix::io::Errno::INVAL)),
+            }
+        })
+    }
+
     fn piece(&self, range: &Range<u64>) -> (*mut c_void, usize) {
         assert!(
             range.start < range.end

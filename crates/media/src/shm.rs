@@ -1,14 +1,14 @@
 //! Files on tmpfs: memory that outlives the process, not the power.
 //!
-//! Huge pages need care. tmpfs gives them as its mount option `huge=` says; with `advise` only to a
-//! fault in a mapping that was advised, with `within_size` only below the file's length, and in neither
-//! case to an `fallocate` that lengthens the file. So where huge pages can be had the order is: lengthen,
-//! map, advise, fault in, and allocate at the end, which fills whatever the fault left and is what
-//! promises that no touch raises SIGBUS.
+//! Huge pages need care. tmpfs gives them by itself as its mount option `huge=` says, and by default never. A process may
+//! ask for them whatever the mount says (`MADV_COLLAPSE`, since Linux 6.1), for a huge page that has a small one already: then
+//! the kernel takes a huge one, copies what is there, and maps it, which for the first page is a tenth of
+//! the time that all 512 take one by one. So the order is: lengthen, map, and for each huge page touch its first page and ask; at the end
+//! allocate, which fills whatever is left and is what promises that no touch raises SIGBUS.
 
-use crate::region::Region;
+use crate::region::{HUGE_PAGE_BYTES, Region};
 use crate::topology::{Mount, Sysfs, mount_of};
-use crate::{Error, ErrorKind, Result, file};
+use crate::{Error, ErrorKind, PAGE_BYTES, Result, file};
 use rustix::fd::AsFd;
 use rustix::io::retry_on_intr;
 use rustix::mm::Advice;
@@ -61,25 +61,25 @@ pub(crate) fn mount(file: &File) -> Option<Mount> {
     mount_of(&mountinfo, (rustix::fs::major(device), rustix::fs::minor(device)))
 }
 
-/// Whether an advised mapping of a file on `mount` gets huge pages.
-pub(crate) fn has_huge_pages(sysfs: &Sysfs, mount: Option<&Mount>) -> bool {
-    match sysfs.huge_pages_of_shm().as_deref() {
-        // No transparent huge pages in this kernel, or switched off for every tmpfs.
-        None | Some("deny") => false,
-        Some("force") => true,
-        Some(_) => {
-            matches!(mount.and_then(|m| m.huge.as_deref()), Some("always" | "within_size" | "advise"))
-        }
-    }
+/// Whether tmpfs may have huge pages: this kernel knows them, and they are not switched off for all of it.
+pub(crate) fn may_have_huge_pages(sysfs: &Sysfs) -> bool {
+    sysfs.huge_pages_of_shm().is_some_and(|word| word != "deny")
 }
 
-/// Backs `range` behind the end of the file, and maps it; on huge pages if `huge`.
+/// Backs `range` behind the end of the file, and maps it; with `huge` on huge pages as far as the kernel gives them.
+/// Whether it gave all that were asked for.
 ///
 /// # Errors
 /// `OutOfSpace` when the tmpfs is full; the file is then as long as before.
-pub(crate) fn extend(region: &Region, file: &File, path: &Path, range: Range<u64>, huge: bool) -> Result<()> {
+pub(crate) fn extend(
+    region: &Region,
+    file: &File,
+    path: &Path,
+    range: Range<u64>,
+    huge: bool,
+) -> Result<bool> {
     if !huge {
-        return file::extend(region, file, path, range);
+        return file::extend(region, file, path, range).map(|()| true);
     }
     extend_huge(region, file, path, &range).inspect_err(|_| {
         region.unmap(range.clone());
@@ -87,12 +87,24 @@ pub(crate) fn extend(region: &Region, file: &File, path: &Path, range: Range<u64
     })
 }
 
-fn extend_huge(region: &Region, file: &File, path: &Path, range: &Range<u64>) -> Result<()> {
+fn extend_huge(region: &Region, file: &File, path: &Path, range: &Range<u64>) -> Result<bool> {
     retry_on_intr(|| rustix::fs::ftruncate(file, range.end))
         .map_err(|errno| Error::os(format!("cannot lengthen {}", path.display()), errno))?;
     file::map(region, file.as_fd(), path, range.clone())?;
-    // Both may be refused, by an old kernel or a full tmpfs: `back` decides.
+    // All of this may be refused: by an old kernel, a full tmpfs, or for want of memory in one piece. `back` decides.
     let _ = region.advise(range.clone(), Advice::LinuxHugepage);
-    let _ = region.advise(range.clone(), Advice::LinuxPopulateWrite);
-    file::back(file, path, range.clone())
+    let whole = range.start.next_multiple_of(HUGE_PAGE_BYTES)..range.end & !(HUGE_PAGE_BYTES - 1);
+    // Asked for all at once: each call waits until every CPU has put its new pages on the kernel's lists, milliseconds
+    // on a busy machine.
+    let touched = whole
+        .clone()
+        .step_by(HUGE_PAGE_BYTES as usize)
+        .all(|at| region.advise(at..at + PAGE_BYTES, Advice::LinuxPopulateWrite).is_ok());
+    let given = whole.is_empty() || touched && region.collapse(whole).is_ok();
+    if !given {
+        // Huge ones where the mount gives them.
+        let _ = region.advise(range.clone(), Advice::LinuxPopulateWrite);
+    }
+    file::back(file, path, range.clone())?;
+    Ok(given)
 }
