@@ -23,7 +23,7 @@ use crate::sync::atomic::{AtomicBool, AtomicU64};
 use crate::sync::reclaim;
 use crate::sync::thread::JoinHandle;
 use crate::sync::time::Instant;
-use crate::sync::{Arc, Condvar, Mutex, MutexGuard};
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, statics};
 use crate::tuning::{Phase, Tuning};
 use crate::writer::{Pen, WriterOn};
 use crate::{Batch, Error, ErrorKind, Meta, Result, Stats, Swap};
@@ -74,6 +74,9 @@ pub(crate) struct Core<M: Medium> {
     space: Mutex<Space>,
     superblock: Mutex<Superblock>,
     growing: Mutex<()>,
+    /// Writers that have no space and want to grow the store: the background thread lets them look before it grows it further,
+    /// since the lock alone would go back to it.
+    growers: statics::AtomicU32,
     /// The unit count that growth failed at, so that not every writer tries again; 0 for none.
     grown_out: AtomicU64,
     /// When that was, in milliseconds since `begun`.
@@ -571,6 +574,7 @@ impl<M: Medium> StoreOn<M> {
             space: Mutex::new(recovered.space.with_incarnation(superblock.incarnation)),
             superblock: Mutex::new(superblock),
             growing: Mutex::new(()),
+            growers: statics::AtomicU32::new(0),
             grown_out: AtomicU64::new(0),
             grown_out_at: AtomicU64::new(0),
             grown_out_ever: AtomicBool::new(false),

@@ -932,7 +932,7 @@ impl<M: Medium> Core<M> {
     fn grow_ahead(&self) {
         while self.is_low(&self.space()) && !self.wants_compaction() && !self.background.stop.load(Relaxed) {
             // An error comes back to the writer that finds no space.
-            if !self.grow(1).unwrap_or(false) {
+            if !self.grow(1).unwrap_or(false) || self.is_growth_awaited() {
                 return;
             }
         }

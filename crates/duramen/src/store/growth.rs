@@ -100,7 +100,10 @@ impl<M: Medium> Core<M> {
                 self.compact_now();
                 continue;
             }
-            if self.grow(least)? {
+            self.growers.fetch_add(1, Relaxed);
+            let grown = self.grow(least);
+            self.growers.fetch_sub(1, Relaxed);
+            if grown? {
                 continue;
             }
             // With less than a unit dead, sealing would only cost the room that is left in open blocks.
@@ -148,6 +151,11 @@ impl<M: Medium> Core<M> {
     pub(crate) fn is_low(&self, space: &Space) -> bool {
         let enough = u64::from(space.units() / 16).min(AHEAD_BYTES_MAX / self.unit_bytes);
         u64::from(space.writable_units()) < enough
+    }
+
+    /// Whether a writer waits for what the background thread grows.
+    pub(crate) fn is_growth_awaited(&self) -> bool {
+        self.growers.load(Relaxed) > 0
     }
 
     /// Grows the store by at least `least` units; false when the medium has no more.
