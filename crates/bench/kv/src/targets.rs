@@ -5,6 +5,7 @@ use crate::bound::{Scratch, Units};
 use crate::engine::Watch;
 use crate::place::{Fresh, Place, anonymous_bytes};
 use crate::recovery::recover_copy;
+use crate::studies::never_compacting;
 use crate::workload::unknown;
 use crate::{Clock, Failure, Latency, Op, Outcome, Pace, Plan, Records, Result, Shape, Workload, run};
 use duramen::Options;
@@ -221,7 +222,8 @@ impl Round<'_> {
             self.row("insert, longest pause", Counted::Nanos, Some(PAUSE_NANOS), longest, longest);
         }
         if self.wants("compaction") {
-            let (with, without) = (self.overwrites(true)?, self.overwrites(false)?);
+            let options = &self.settings.place.options;
+            let (with, without) = (self.overwrites(options)?, self.overwrites(&never_compacting(options))?);
             let cost = (1.0 - without / with) * 100.0;
             let name = "throughput that compaction costs, %";
             self.row(name, Counted::Percent, Some(COMPACTION_PERCENT), cost, cost);
@@ -241,12 +243,10 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Nanoseconds of an operation, half of them overwrites, two a key: with the store's own thread, which compacts,
-    /// or without, when nothing is reclaimed.
-    fn overwrites(&mut self, background: bool) -> Result<f64> {
+    /// Nanoseconds of an operation, half of them overwrites, two a key.
+    fn overwrites(&mut self, options: &Options) -> Result<f64> {
         let settings = self.settings;
-        let options = Options { background, ..settings.place.options.clone() };
-        let store = settings.place.fresh_with(&options, false)?;
+        let store = settings.place.fresh_with(options, false)?;
         let load = self.plan(Op::Insert, 1)?;
         run(store.engine(), self.records, &load, Latency::None, Pace::Closed, self.watch)?;
         drop(load);
