@@ -157,7 +157,7 @@ pub struct Options {
     /// then verified in the background: damage is found some time after the open, and told by
     /// [`Stats::damaged_blocks`](crate::Stats::damaged_blocks). [`check`](crate::check) reads everything.
     pub index_image: bool,
-    /// The most bytes that the store may take on the medium. Default 1 TiB; at most 16 TiB. Only
+    /// The most bytes that the store may take on the medium. Default 1 TiB; at most 8 TiB. Only
     /// address space is reserved. Ignored on devices, which have a size.
     pub len_max: u64,
     /// Bytes of one unit of space, the smallest block: a multiple of 64, 512 bytes to 64 MiB. Default: the

@@ -1,6 +1,6 @@
 //! Counts anew what tombstones hide, of which the slots no longer know.
 //!
-//! A slot counts the stale records of its key up to 126; 127 means "127 or more" and never goes down. A key that was
+//! A slot counts the stale records of its key up to 30; 31 means "31 or more" and never goes down. A key that was
 //! overwritten that often between two compactions and then deleted would keep its tombstone until the store is
 //! opened again. When enough such tombstones have been met, all blocks are read once and the stale records of
 //! those keys counted.

@@ -9,7 +9,7 @@
 //! | offset | bytes | meaning |
 //! |---|---|---|
 //! | 0 | 8 | magic, `DURIMAGE` |
-//! | 8 | 4 | version of the image: 2 |
+//! | 8 | 4 | version of the image: 3 |
 //! | 12 | 1 | kind of index (0 hash, 1 ordered) |
 //! | 13 | 1 | 1: written at a clean close, and what is not kept is in the list of blocks |
 //! | 14 | 1 | 1: counts in it are estimates, since an image before it was used after a crash |
@@ -35,7 +35,7 @@
 use super::{Epoch, Generation, Unit, block, u32_at, u64_at};
 
 const MAGIC: [u8; 8] = *b"DURIMAGE";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const FIXED_BYTES: usize = 64;
 const EXTENT_BYTES: usize = 8;
 const KEPT_BYTES: usize = 32;

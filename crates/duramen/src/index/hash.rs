@@ -1,7 +1,7 @@
 //! The hash index: extendible hashing over segments of cache-line buckets.
 //!
 //! ```text
-//! hash: | directory: top `depth` bits | fingerprint: the next 13 |  ...  | secondary: 16 | primary: 16 |
+//! hash: | directory: top `depth` bits | fingerprint: the next 16 |  ...  | secondary: 16 | primary: 16 |
 //! ```
 //!
 //! A directory entry leads to a segment; the segment has `BUCKETS` buckets of 8 slots, one line each.
@@ -11,7 +11,7 @@
 //! Growth splits one segment at a time, into two new ones, by the hash bit that follows the segment's
 //! depth. That bit is the first of the fingerprint, so a split reads no keys: fingerprints shift by
 //! one, and the segment knows one bit of them less. When few are left, that split reads the keys
-//! and fills them up again (once in six).
+//! and fills them up again (once in nine).
 //!
 //! Who may do what:
 //!
@@ -93,7 +93,7 @@ pub(super) struct Segment {
 const _: () = assert!(cfg!(loom) || size_of::<Segment>() == 16 << 10);
 const _: () = assert!(cfg!(loom) || size_of::<Stash>() == 64);
 
-/// A directory entry: bits 0 to 3 known fingerprint bits, 6 to 47 the segment, 56 to 63 its depth. A pointer all
+/// A directory entry: bits 0 to 4 known fingerprint bits, 6 to 47 the segment, 56 to 63 its depth. A pointer all
 /// the time, not a number, so that Miri can tell what it may reach. With no known bit the segment is still a page of an
 /// image, and its number stands in the segment's place.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -125,7 +125,7 @@ impl Entry {
     }
 
     fn known(self) -> u32 {
-        self.0.addr() as u32 & 15
+        self.0.addr() as u32 & 31
     }
 }
 
@@ -191,7 +191,7 @@ impl Probe {
     }
 }
 
-/// The 13 hash bits behind the top `depth`, where a slot holds them.
+/// The 16 hash bits behind the top `depth`, where a slot holds them.
 #[inline]
 fn fingerprint(hash: u64, depth: u32) -> u64 {
     ((hash << depth) >> (64 - FINGERPRINT_BITS)) << FINGERPRINT_SHIFT

@@ -40,9 +40,9 @@ impl Hasher {
     }
 }
 
-const LOCATION_BITS: u32 = 41;
-const FINGERPRINT_BITS: u32 = 13;
-const STALE_BITS: u32 = 7;
+const LOCATION_BITS: u32 = 40;
+const FINGERPRINT_BITS: u32 = 16;
+const STALE_BITS: u32 = 5;
 const FINGERPRINT_SHIFT: u32 = LOCATION_BITS;
 const STALE_SHIFT: u32 = FINGERPRINT_SHIFT + FINGERPRINT_BITS;
 const PENDING: u64 = 1 << 61;
@@ -53,16 +53,16 @@ const LOCATION_MASK: u64 = (1 << LOCATION_BITS) - 1;
 const FINGERPRINT_MASK: u64 = ((1 << FINGERPRINT_BITS) - 1) << FINGERPRINT_SHIFT;
 const STALE_MASK: u64 = ((1 << STALE_BITS) - 1) << STALE_SHIFT;
 
-/// The largest medium that slots can address: 41 bits of 8 bytes each, 16 TiB.
+/// The largest medium that slots can address: 40 bits of 8 bytes each, 8 TiB.
 pub(crate) const MEDIUM_BYTES_MAX: u64 = 8 << LOCATION_BITS;
 
 /// One index slot.
 ///
 /// | bits | meaning |
 /// |---|---|
-/// | 0 to 40 | location: the record's offset / 8; 0 means empty |
-/// | 41 to 53 | fingerprint: hash bits, set by the bucket it lies in |
-/// | 54 to 60 | stale: how many other valid records of this key the medium holds; 127 means "127 or more" |
+/// | 0 to 39 | location: the record's offset / 8; 0 means empty |
+/// | 40 to 55 | fingerprint: hash bits, set by the bucket it lies in |
+/// | 56 to 60 | stale: how many other valid records of this key the medium holds; 31 means "31 or more" |
 /// | 61 | pending: not yet durable, or part of a batch that is being published |
 /// | 62 | tombstone: the key is absent; the record keeps older ones from coming back |
 /// | 63 | the bucket's |
