@@ -338,17 +338,20 @@ impl<M: Medium> Core<M> {
     pub(crate) fn get_into(&self, key: &[u8], into: &mut Vec<u8>) -> Result<bool> {
         let guard = reclaim::pin();
         let hash = self.hasher.hash(key);
-        // As `look_up`, but that nothing is carried further than it must be: a lookup that is short enough
-        // overlaps its cache misses with those of the next.
+        // As `look_up`, but copied where it is found, so that nothing is carried further: a lookup that is short enough overlaps
+        // its cache misses with those of the next.
+        let mut unsettled = None;
         let found = self.index.find_with(hash, key, &guard, |slot| {
             self.fetch_ahead(slot.location());
-            self.record_of(slot, key)
+            let record = self.record_of(slot, key)?;
+            if slot.is_settled_value() && record.head.is_plain_value() && !self.epochs.in_use() {
+                into.extend_from_slice(record.value());
+            } else {
+                unsettled = Some((slot, record));
+            }
+            Some(())
         });
-        let Some((slot, record)) = found else { return Ok(false) };
-        if slot.is_settled_value() && record.head.is_plain_value() && !self.epochs.in_use() {
-            into.extend_from_slice(record.value());
-            return Ok(true);
-        }
+        let Some((slot, record)) = unsettled else { return Ok(found.is_some()) };
         let value = self.look_up_slow(key, hash, guard, None, (slot, record))?.value();
         Ok(value.map(|value| into.extend_from_slice(&value)).is_some())
     }
