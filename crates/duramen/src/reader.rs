@@ -333,6 +333,12 @@ impl<M: Medium> Core<M> {
         })
     }
 
+    /// Whether nothing stands between the record and an answer.
+    #[inline]
+    fn is_plain(&self, slot: Slot, record: &Record<'_>) -> bool {
+        slot.is_settled_value() && record.head.is_plain_value() && !self.epochs.in_use()
+    }
+
     /// Copies the value of `key` behind `into`; whether there is one.
     #[inline]
     pub(crate) fn get_into(&self, key: &[u8], into: &mut Vec<u8>) -> Result<bool> {
@@ -344,7 +350,7 @@ impl<M: Medium> Core<M> {
         let found = self.index.find_with(hash, key, &guard, |slot| {
             self.fetch_ahead(slot.location());
             let record = self.record_of(slot, key)?;
-            if slot.is_settled_value() && record.head.is_plain_value() && !self.epochs.in_use() {
+            if self.is_plain(slot, &record) {
                 into.extend_from_slice(record.value());
             } else {
                 unsettled = Some((slot, record));
@@ -377,7 +383,7 @@ impl<M: Medium> Core<M> {
             self.record_of(slot, key)
         });
         let Some((slot, record)) = found else { return Ok(Looked::Absent(Stamp::NEVER)) };
-        if slot.is_settled_value() && record.head.is_plain_value() && !self.epochs.in_use() {
+        if self.is_plain(slot, &record) {
             return Ok(Looked::Present(Value { _guard: guard, record, copy: None }));
         }
         self.look_up_slow(key, hash, guard, owed, (slot, record))
@@ -472,24 +478,42 @@ impl<M: Medium> Core<M> {
         let guard = reclaim::pin();
         for keys in keys.chunks(TOGETHER) {
             let mut hashes = [0; TOGETHER];
-            self.fetch_together(keys, &mut hashes, &guard, |at| self.fetch_key(at));
+            self.fetch_together(keys, &mut hashes, &guard, |_, slot| self.fetch_key(slot.location()));
         }
     }
 
     pub(crate) fn get_many<'a>(&'a self, keys: &[&[u8]]) -> Result<Vec<Option<Value<'a>>>> {
         let guard = reclaim::pin();
         let mut hashes = vec![0; keys.len()];
-        self.fetch_together(keys, &mut hashes, &guard, |at| self.fetch_ahead(at));
-        keys.iter()
-            .zip(hashes)
-            .map(|(key, hash)| Ok(self.look_up(key, hash, reclaim::pin(), None)?.value()))
-            .collect()
+        let mut slots = vec![Slot::default(); keys.len()];
+        let current = self.index.candidates_are_current();
+        self.fetch_together(keys, &mut hashes, &guard, |i, slot| {
+            self.fetch_ahead(slot.location());
+            if current {
+                slots[i] = slot;
+            }
+        });
+        let values = keys.iter().zip(hashes).zip(slots).map(|((key, hash), slot)| {
+            // What was fetched is nearly always what is looked for.
+            let record = if slot.is_empty() { None } else { self.record_of(slot, key) };
+            if let Some(record) = record.filter(|record| self.is_plain(slot, record)) {
+                return Ok(Some(Value { _guard: reclaim::pin(), record, copy: None }));
+            }
+            Ok(self.look_up(key, hash, reclaim::pin(), None)?.value())
+        });
+        values.collect()
     }
 
     /// Three passes, so that the misses of all keys overlap: their hashes and buckets, what the buckets lead to in an ordered
-    /// index, then `fetch` of where their records probably lie.
+    /// index, then `fetch` of their likeliest slots, by the keys' numbers.
     #[inline]
-    fn fetch_together(&self, keys: &[&[u8]], hashes: &mut [u64], guard: &Guard, fetch: impl Fn(Offset)) {
+    fn fetch_together(
+        &self,
+        keys: &[&[u8]],
+        hashes: &mut [u64],
+        guard: &Guard,
+        mut fetch: impl FnMut(usize, Slot),
+    ) {
         for (key, hash) in keys.iter().zip(hashes.iter_mut()) {
             *hash = self.hasher.hash(key);
             self.index.prefetch(*hash, guard);
@@ -498,9 +522,9 @@ impl<M: Medium> Core<M> {
         for &hash in hashes {
             self.index.prefetch_more(hash, guard);
         }
-        for (key, &hash) in keys.iter().zip(hashes) {
-            if let Some(at) = self.index.candidate(hash, || key, guard) {
-                fetch(at);
+        for (i, (key, &hash)) in keys.iter().zip(hashes).enumerate() {
+            if let Some(slot) = self.index.candidate(hash, || key, guard) {
+                fetch(i, slot);
             }
         }
     }

@@ -105,18 +105,25 @@ impl Index {
         }
     }
 
-    /// The likeliest place of the record of `key`, to be fetched. A hash index does not ask for the key.
+    /// The likeliest slot of `key`, whose record is to be fetched. A hash index does not ask for the key.
     #[inline]
     pub(crate) fn candidate<'k>(
         &self,
         hash: u64,
         key: impl FnOnce() -> &'k [u8],
         guard: &Guard,
-    ) -> Option<Offset> {
+    ) -> Option<Slot> {
         match self {
             Self::Hash(index) => index.candidate(hash, guard),
             Self::Ordered(index) => index.candidate(hash, key(), guard),
         }
+    }
+
+    /// Whether a candidate whose record is of the key was the key's slot when it was read. In an ordered index the key may have
+    /// moved to another node before.
+    #[inline]
+    pub(crate) fn candidates_are_current(&self) -> bool {
+        matches!(self, Self::Hash(_))
     }
 
     /// The slot of `key`, which `look` recognises, and what it says of it, without a lock. What was looked at is what is

@@ -156,19 +156,21 @@ struct Probe {
     want: u64,
     mask: u64,
     primary: usize,
-    secondary: usize,
+    hash: u64,
 }
 
 impl Probe {
     #[inline]
     fn new(hash: u64, entry: Entry) -> Self {
         let known_mask = FINGERPRINT_MASK & !(FINGERPRINT_MASK >> entry.known());
-        let primary = bucket_of(hash);
-        let mut secondary = bucket_of(hash >> 16);
-        if secondary == primary {
-            secondary = (secondary + 1) % BUCKETS;
-        }
-        Self { want: fingerprint(hash, entry.depth()), mask: known_mask, primary, secondary }
+        Self { want: fingerprint(hash, entry.depth()), mask: known_mask, primary: bucket_of(hash), hash }
+    }
+
+    /// Where the key lies if it is not in its primary bucket, which most lookups need not know.
+    #[inline]
+    fn secondary(self) -> usize {
+        let secondary = bucket_of(self.hash >> 16);
+        if secondary == self.primary { (secondary + 1) % BUCKETS } else { secondary }
     }
 
     #[inline]
@@ -214,11 +216,12 @@ impl Bucket {
         })
     }
 
-    /// Where the record of `probe` lies, if its key is here, and no other with its fingerprint before it.
+    /// The slot of the key of `probe`, if it is here, and no other with its fingerprint before it.
     #[inline]
-    fn candidate(&self, probe: Probe) -> Option<Offset> {
-        let mut words = self.candidates(probe).map(|slot| slot.load(Relaxed));
-        words.find(|&word| probe.matches(word)).map(|word| Slot(word).location())
+    fn candidate(&self, probe: Probe) -> Option<Slot> {
+        // Acquire: as in `look_at`.
+        let mut words = self.candidates(probe).map(|slot| slot.load(Acquire));
+        words.find(|&word| probe.matches(word)).map(|word| Slot(word & !BUCKET_BIT))
     }
 }
 
@@ -251,7 +254,7 @@ impl Segment {
         probe: Probe,
         mut look: impl FnMut(Slot) -> Option<T>,
     ) -> Option<(&AtomicU64, T)> {
-        let secondary = &self.buckets[probe.secondary];
+        let secondary = &self.buckets[probe.secondary()];
         let mut slots = secondary.candidates(probe).chain(self.stashes().flat_map(|stash| &stash.slots));
         slots.find_map(|slot| probe.look_at(slot, &mut look))
     }
@@ -267,7 +270,7 @@ impl Segment {
         if !planted(Mutant::OverflowNotMarked) {
             self.buckets[probe.primary].0[1].fetch_or(BUCKET_BIT, AcqRel);
         }
-        if claim(&self.buckets[probe.secondary].0, word) {
+        if claim(&self.buckets[probe.secondary()].0, word) {
             return false;
         }
         self.stash(word);
@@ -389,7 +392,7 @@ impl<'a> Locked<'a> {
     /// Where the key's record probably lies.
     #[inline]
     pub(crate) fn candidate(&self) -> Option<Offset> {
-        self.segment.buckets[self.probe.primary].candidate(self.probe)
+        self.segment.buckets[self.probe.primary].candidate(self.probe).map(Slot::location)
     }
 
     /// Adds a key that is not there. Says whether [`HashIndex::split`] should be called, once no lock
@@ -542,7 +545,7 @@ impl HashIndex {
         let entry = self.entry(hash, guard);
         let (segment, probe) = (self.segment(entry, guard), Probe::new(hash, entry));
         super::prefetch(&segment.buckets[probe.primary]);
-        super::prefetch(&segment.buckets[probe.secondary]);
+        super::prefetch(&segment.buckets[probe.secondary()]);
     }
 
     /// The slot of the key that `look` recognises and what it says of it, without a lock. What was looked at is what
@@ -570,8 +573,9 @@ impl HashIndex {
         self.find_with(hash, guard, |slot| is_key(slot).then_some(())).map(|(slot, ())| slot)
     }
 
-    /// The likeliest place of the record of `hash`, to be prefetched.
-    pub(crate) fn candidate(&self, hash: u64, guard: &Guard) -> Option<Offset> {
+    /// The likeliest slot of a key of `hash`. If the record that it leads to is of that key, it was the key's when it was read.
+    #[inline]
+    pub(crate) fn candidate(&self, hash: u64, guard: &Guard) -> Option<Slot> {
         let entry = self.entry(hash, guard);
         let probe = Probe::new(hash, entry);
         let bucket = &self.segment(entry, guard).buckets[probe.primary];

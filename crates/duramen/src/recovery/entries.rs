@@ -119,7 +119,7 @@ impl<M: Medium> Scan<'_, M> {
     #[inline]
     fn prefetch_records(&self, entry: &Entry, guard: &Guard) {
         let Index::Hash(index) = self.index else { return };
-        let Some(other_at) = index.candidate(entry.hash, guard) else { return };
+        let Some(other_at) = index.candidate(entry.hash, guard).map(Slot::location) else { return };
         for at in [entry.slot.location(), other_at] {
             self.medium.prefetch(at);
             self.medium.prefetch(at.plus(HEADER_BYTES + KEY_BYTES_USUAL));

@@ -60,7 +60,6 @@ use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::reclaim::{self, Guard};
 use cache::Cache;
-use duramen_media::Offset;
 use key::Sought;
 use list::At;
 use node::Seen;
@@ -180,9 +179,9 @@ impl OrderedIndex {
 
     /// The likeliest place of the record of `key`, to be fetched, if the cache knows its leaf.
     #[inline]
-    pub(crate) fn candidate(&self, hash: u64, key: &[u8], guard: &Guard) -> Option<Offset> {
+    pub(crate) fn candidate(&self, hash: u64, key: &[u8], guard: &Guard) -> Option<Slot> {
         let node = self.cache.get(hash, guard)?;
-        node.candidate(node.settled()?, key).map(Slot::location)
+        node.candidate(node.settled()?, key)
     }
 
     /// The slot of `key`, which `look` recognises, and what it says of it, without a lock. What was looked at is what is
