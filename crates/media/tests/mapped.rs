@@ -572,6 +572,10 @@ fn tmpfs_gives_huge_pages_whatever_its_mount_says_and_else_advice() {
         assert_eq!(medium.len(), 32 * MIB);
         if let Some(advice) = medium.small_pages_advice() {
             println!("skipped huge={huge}: {advice}");
+            let point = tmpfs.point.path().to_str().unwrap();
+            let names_mount = advice.contains("huge=advise") && advice.contains(point);
+            let by_kernel = advice.contains("transparent huge pages") || advice.contains("shmem_enabled");
+            assert!(names_mount || by_kernel, "{advice}");
             continue;
         }
         let huge_kib_now = huge_kib(&path);
@@ -627,9 +631,10 @@ fn threads_grow_and_use_a_medium_at_once() {
                 });
             }
         });
-        // Whole huge pages, where there are any.
         let wanted = MIB + 31 * 64 * 1024;
-        assert!((wanted..=wanted.next_multiple_of(2 * MIB)).contains(&medium.len()), "{}", medium.len());
+        // Whole huge pages, where a tmpfs may have any.
+        let is_huge = kind == MediumKind::Shm && medium.len() == wanted.next_multiple_of(2 * MIB);
+        assert!(is_huge || medium.len() == wanted, "{kind}: {}", medium.len());
     });
 }
 
