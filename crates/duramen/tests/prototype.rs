@@ -278,7 +278,8 @@ fn growth_under_readers_moves_nothing() {
         }
         done.store(true, Relaxed);
     });
-    assert!(store.stats().medium_bytes > before + (8 << 20), "{before} {:?}", store.stats());
+    // At least one step of growth; whether the next had begun at the end is the background's affair.
+    assert!(store.stats().medium_bytes >= before + (8 << 20), "{before} {:?}", store.stats());
 }
 
 #[test]
