@@ -773,20 +773,6 @@ impl HashIndex {
         cursor & 0xffff == 0
     }
 
-    /// All slots, and the highest version of any segment. Nobody else may change the index meanwhile.
-    pub(crate) fn all(&self) -> (Vec<Slot>, Version) {
-        let guard = reclaim::pin();
-        let (mut slots, mut version, mut cursor) = (Vec::new(), Version::default(), 0);
-        loop {
-            let entry = self.entry(cursor, &guard);
-            version = version.max(Version(self.segment(entry, &guard).version.load(Relaxed)));
-            cursor = self.scan(cursor, &guard, &mut |slot| slots.push(slot));
-            if cursor == 0 {
-                return (slots, version);
-            }
-        }
-    }
-
     /// A cursor at a bucket that `random` picks.
     pub(crate) fn cursor_at(random: u64) -> u64 {
         random & !0xffff | bucket_of(random) as u64

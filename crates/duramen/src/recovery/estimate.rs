@@ -15,6 +15,7 @@ use crate::format::block;
 use crate::format::record::{Header, Kind};
 use crate::holes::Holes;
 use crate::index::Hasher;
+use crate::index::ordered::Parting;
 use duramen_media::Medium;
 
 /// Each read to a random place, on average half of it; of few blocks more than that is taken.
@@ -22,47 +23,49 @@ const BLOCKS_MAX: usize = 1 << 14;
 /// So that 10 million records of which half are dead show 200 pairs.
 const TAKEN_MIN: usize = 1 << 16;
 
-/// About how many keys the records of `data` have.
-pub(super) fn keys<M: Medium>(
-    medium: &M,
-    unit_bytes: u64,
-    data: &[DataBlock],
-    holes: &Holes<'_>,
-    hasher: &Hasher,
-) -> u64 {
-    let used = |block: &DataBlock| {
-        let end = block.header.seal.map_or(u64::from(block.header.units) * unit_bytes, |(tail, _)| tail);
-        end.saturating_sub(block::HEADER_BYTES)
-    };
-    let mut sample = Sample::default();
-    let each = data.len().div_ceil(BLOCKS_MAX).max(1);
-    let chunks = data.chunks(each);
-    // Few of one block: what lies side by side may have been overwritten side by side.
-    let take = TAKEN_MIN.div_ceil(chunks.len().max(1));
-    for (turn, blocks) in chunks.enumerate() {
-        // Not always the same of each chunk and each block: keys may have been written in the same order each time.
-        let random = (turn as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let block = &blocks[(random >> 48) as usize % blocks.len()];
-        let from = (random >> 32 & 0xffff) * used(block) / (1 << 16);
-        sample.take(bytes_of(medium, unit_bytes, block, holes).0, from, take, hasher);
-    }
-    sample.keys_of(data.iter().map(used).sum())
-}
-
+/// Some records of a log.
 #[derive(Default)]
-struct Sample {
-    hashes: Vec<u64>,
+pub(super) struct Sample<'m> {
+    keys: Vec<&'m [u8]>,
     /// Records whose headers were read, and their bytes.
     records: u64,
     bytes: u64,
+    /// Of all records.
+    log_bytes: u64,
 }
 
-impl Sample {
+impl<'m> Sample<'m> {
+    /// Of the records of `data`.
+    pub(super) fn of<M: Medium>(
+        medium: &'m M,
+        unit_bytes: u64,
+        data: &[DataBlock],
+        holes: &Holes<'_>,
+    ) -> Self {
+        let used = |block: &DataBlock| {
+            let end = block.header.seal.map_or(u64::from(block.header.units) * unit_bytes, |(tail, _)| tail);
+            end.saturating_sub(block::HEADER_BYTES)
+        };
+        let mut sample = Self { log_bytes: data.iter().map(used).sum(), ..Self::default() };
+        let each = data.len().div_ceil(BLOCKS_MAX).max(1);
+        let chunks = data.chunks(each);
+        // Few of one block: what lies side by side may have been overwritten side by side.
+        let take = TAKEN_MIN.div_ceil(chunks.len().max(1));
+        for (turn, blocks) in chunks.enumerate() {
+            // Not always the same of each chunk and each block: keys may have been written in the same order each time.
+            let random = (turn as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let block = &blocks[(random >> 48) as usize % blocks.len()];
+            let from = (random >> 32 & 0xffff) * used(block) / (1 << 16);
+            sample.take(bytes_of(medium, unit_bytes, block, holes).0, from, take);
+        }
+        sample
+    }
+
     /// Takes the keys of `take` records of a block that lie behind its first `from` bytes of records. A batch is the
     /// records in it.
-    fn take(&mut self, block: &[u8], from: u64, take: usize, hasher: &Hasher) {
-        let (mut at, enough) = (block::HEADER_BYTES, self.hashes.len() + take);
-        while self.hashes.len() < enough {
+    fn take(&mut self, block: &'m [u8], from: u64, take: usize) {
+        let (mut at, enough) = (block::HEADER_BYTES, self.keys.len() + take);
+        while self.keys.len() < enough {
             let Some(bytes) = block.get(at as usize..) else { return };
             let Some(header) = Header::decode(bytes) else { return };
             if header.kind == Kind::Batch {
@@ -70,7 +73,7 @@ impl Sample {
                 continue;
             }
             if at >= block::HEADER_BYTES + from {
-                self.hashes.push(hasher.hash(header.key(bytes)));
+                self.keys.push(header.key(bytes));
             }
             at += header.record_bytes();
             self.records += 1;
@@ -78,17 +81,28 @@ impl Sample {
         }
     }
 
-    /// The keys of a log of `bytes` bytes.
-    fn keys_of(mut self, bytes: u64) -> u64 {
-        if self.hashes.is_empty() {
+    /// About how many records the log has.
+    fn records_of_log(&self) -> f64 {
+        self.log_bytes as f64 * self.records as f64 / self.bytes.max(1) as f64
+    }
+
+    /// About how many keys.
+    pub(super) fn keys_of_log(&self, hasher: &Hasher) -> u64 {
+        if self.keys.is_empty() {
             return 0;
         }
-        let taken = self.hashes.len() as f64;
-        let records = bytes as f64 * self.records as f64 / self.bytes as f64;
-        self.hashes.sort_unstable();
-        let runs = self.hashes.chunk_by(|a, b| a == b).map(|run| run.len() as f64);
+        let taken = self.keys.len() as f64;
+        let records = self.records_of_log();
+        let mut hashes: Vec<u64> = self.keys.iter().map(|key| hasher.hash(key)).collect();
+        hashes.sort_unstable();
+        let runs = hashes.chunk_by(|a, b| a == b).map(|run| run.len() as f64);
         let pairs: f64 = runs.map(|keys| keys * (keys - 1.0) / 2.0).sum();
         (records / (1.0 + pairs * 2.0 * records / (taken * taken))) as u64
+    }
+
+    /// Parts for the keys of the log.
+    pub(super) fn parting(&self) -> Parting<'m> {
+        Parting::new(&self.keys, self.records_of_log() as u64)
     }
 }
 
@@ -105,9 +119,11 @@ mod tests {
             order.sort_by_key(|key| hash(key ^ (copy + 1) << 32));
             order
         };
-        let hashes: Vec<u64> = (0..copies).flat_map(in_some_order).step_by(step).map(hash).collect();
-        let records = hashes.len() as u64;
-        Sample { hashes, records, bytes: records * 100 }.keys_of(keys * copies * 100)
+        let taken: Vec<[u8; 8]> =
+            (0..copies).flat_map(in_some_order).step_by(step).map(u64::to_le_bytes).collect();
+        let (keys_taken, records) = (taken.iter().map(|key| &key[..]).collect(), taken.len() as u64);
+        let log_bytes = keys * copies * 100;
+        Sample { keys: keys_taken, records, bytes: records * 100, log_bytes }.keys_of_log(&hasher)
     }
 
     #[test]
@@ -129,6 +145,7 @@ mod tests {
 
     #[test]
     fn nothing_in_a_log_is_no_key() {
-        assert_eq!(Sample::default().keys_of(1 << 30), 0);
+        let sample = Sample { log_bytes: 1 << 30, ..Sample::default() };
+        assert_eq!(sample.keys_of_log(&Hasher::new(7, u64::MAX)), 0);
     }
 }

@@ -22,6 +22,8 @@
 //!
 //! Damage is never passed over silently: opening refuses, `check` reports, salvage saves the rest.
 
+mod by_hash;
+mod by_key;
 mod entries;
 mod estimate;
 mod scan;
@@ -34,7 +36,7 @@ use crate::holes::Holes;
 use crate::image::{Image, Plan};
 use crate::index::either::Index;
 use crate::index::hash::HashIndex;
-use crate::index::ordered::OrderedIndex;
+use crate::index::ordered::{OrderedIndex, Parting};
 use crate::index::{Counts, Hasher, Loaded, MEDIUM_BYTES_MAX};
 use crate::log::blocks::{Blocks, Use};
 use crate::log::read;
@@ -251,11 +253,12 @@ fn read_from<M: Medium>(
         Some(image) => attach(&mut index, &blocks, unit_bytes, image, &plan, threads).map_err(Stop::Image)?,
         None => Loaded::default(),
     };
-    // Records come in no order: for an ordered index they are gathered by hash, and put in order at the end.
-    let mut gathered = index.ordered().map(|_| Index::Hash(HashIndex::new()));
-    let begins_empty = image.is_none() || gathered.is_some();
-    if begins_empty && let Index::Hash(empty) = gathered.as_mut().unwrap_or(&mut index) {
-        empty.reserve(estimate::keys(medium, unit_bytes, &plan.data, &holes, &hasher));
+    let sample = || estimate::Sample::of(medium, unit_bytes, &plan.data, &holes);
+    let mut parting = Parting::default();
+    match &mut index {
+        Index::Ordered(_) => parting = sample().parting(),
+        Index::Hash(empty) if image.is_none() => empty.reserve(sample().keys_of_log(&hasher)),
+        Index::Hash(_) => {}
     }
     let clock = crate::store::StoreClock::new(options.clock.clone(), time_floor);
     let flushes = flushes_for(medium.granularity(), superblock.clean, rebooted);
@@ -265,7 +268,8 @@ fn read_from<M: Medium>(
         medium,
         holes: &holes,
         hasher: &hasher,
-        index: gathered.as_ref().unwrap_or(&index),
+        index: &index,
+        parting: &parting,
         blocks: &blocks,
         unit_bytes,
         cut,
@@ -276,15 +280,13 @@ fn read_from<M: Medium>(
         counts_all: image.is_none(),
         on_progress: options.on_progress.as_ref(),
     };
-    let scanned = scan.run(&plan.data, threads);
-    let mut keys = loaded.keys as i64 + scanned.keys_added;
-    if let (Some(Index::Hash(gathered)), Index::Ordered(empty)) = (&gathered, &index) {
-        let (slots, version) = gathered.all();
-        match image {
-            None => empty.build(slots, version, &scan, threads),
-            Some(_) => keys += scan.enter_in_order(&index, slots, threads),
-        }
-    }
+    let mut scanned = scan.run(&plan.data, threads);
+    let by_key = std::mem::take(&mut scanned.by_key);
+    let keys_in_order = match image {
+        None => scan.build(by_key, threads),
+        Some(_) => scan.enter_in_order(by_key, threads),
+    };
+    let keys = loaded.keys as i64 + scanned.keys_added + keys_in_order;
     if plan.extents.is_empty() {
         // What is left of the image's own blocks is free from now on.
         index.read_pages(&|| false);

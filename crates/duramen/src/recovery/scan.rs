@@ -1,6 +1,7 @@
 //! Reads data blocks and fills the index, on several threads.
 
-use super::entries::{Entries, Entry};
+use super::by_key::ByKey;
+use super::entries::Entries;
 use super::{Cut, DataBlock};
 use crate::format::mark::record_sum;
 use crate::format::record::{self, Header, Kind, Step, Walk};
@@ -8,6 +9,7 @@ use crate::format::superblock::Superblock;
 use crate::format::{Epoch, block};
 use crate::holes::Holes;
 use crate::index::either::Index;
+use crate::index::ordered::Parting;
 use crate::index::{Hasher, KeyBytes, Keys, Slot};
 use crate::log::blocks::{Block, Blocks, Use};
 use crate::log::read;
@@ -44,6 +46,8 @@ pub(super) struct Scanned {
     pub uncommitted: u64,
     /// May be less than nothing where an image knew of keys that are gone.
     pub keys_added: i64,
+    /// What was read for an ordered index, which has none of it yet.
+    pub by_key: Vec<ByKey>,
 }
 
 /// What of a block may not be durable yet although it is there, and must become so.
@@ -59,6 +63,8 @@ pub(super) struct Scan<'a, M: Medium> {
     pub holes: &'a Holes<'a>,
     pub hasher: &'a Hasher,
     pub index: &'a Index,
+    /// Of the keys for an ordered index.
+    pub parting: &'a Parting<'a>,
     pub blocks: &'a Blocks,
     pub unit_bytes: u64,
     pub cut: Cut,
@@ -139,11 +145,12 @@ impl<M: Medium> Scan<'_, M> {
         for block in data {
             self.blocks.enter(block.unit, block.header.units, block.header.generation, Use::Sealed);
         }
+        let threads = if data.len() < 2 * BLOCKS_PER_TURN { 1 } else { threads };
         let next = AtomicUsize::new(0);
         let (records, keys, absent) = (AtomicU64::new(0), AtomicI64::new(0), AtomicBool::new(false));
         let work = || {
             let mut outcomes = Vec::new();
-            let mut entries = Entries::new(self.index);
+            let mut entries = Entries::new(self, threads);
             loop {
                 let from = next.fetch_add(BLOCKS_PER_TURN, Relaxed);
                 let Some(turn) = data.get(from..data.len().min(from + BLOCKS_PER_TURN)) else { break };
@@ -163,25 +170,30 @@ impl<M: Medium> Scan<'_, M> {
                     });
                 }
             }
-            self.enter_all(&mut entries);
-            keys.fetch_add(entries.added, Relaxed);
-            if entries.absent {
+            let left = self.finish(entries);
+            keys.fetch_add(left.added, Relaxed);
+            if left.absent {
                 absent.store(true, Relaxed);
             }
             if self.flushes != Flushes::Nothing {
                 self.medium.drain();
             }
-            outcomes
+            (outcomes, left.by_key)
         };
-        let threads = if data.len() < 2 * BLOCKS_PER_TURN { 1 } else { threads };
-        let mut outcomes: Vec<(DataBlock, Outcome)> =
-            crate::sync::on_threads(threads, work).into_iter().flatten().collect();
+        let (outcomes, by_key): (Vec<_>, Vec<_>) = crate::sync::on_threads(threads, work).into_iter().unzip();
+        let mut outcomes: Vec<(DataBlock, Outcome)> = outcomes.into_iter().flatten().collect();
         outcomes.sort_by_key(|(block, _)| block.unit);
         let uncommitted = outcomes.iter().map(|(_, outcome)| outcome.uncommitted).sum();
         if self.counts_all && absent.into_inner() {
             self.uncount_tombstones();
         }
-        Scanned { outcomes, records: records.into_inner(), uncommitted, keys_added: keys.into_inner() }
+        Scanned {
+            outcomes,
+            records: records.into_inner(),
+            uncommitted,
+            keys_added: keys.into_inner(),
+            by_key: by_key.into_iter().flatten().collect(),
+        }
     }
 
     /// Reads one block up to where its records end.
@@ -382,12 +394,10 @@ impl<M: Medium> Scan<'_, M> {
             entry.expiry_add(at);
         }
         let absent = header.kind == Kind::Tombstone || expired;
-        entries.absent |= absent;
         // What an image does not tell, nobody counted.
         let unknown = if self.counts_all { 0 } else { Slot::STALE_MANY };
         let slot = Slot::new(Offset(base + at)).with_tombstone(absent).with_stale(unknown);
-        let hash = self.hasher.hash(header.key(&bytes[at as usize..]));
-        self.push(Entry { hash, slot, version: header.version }, entries);
+        self.push(header.key(&bytes[at as usize..]), slot, header.version, entries);
     }
 
     /// Tombstones that hide nothing are dead themselves.
@@ -397,13 +407,17 @@ impl<M: Medium> Scan<'_, M> {
         loop {
             cursor = self.index.scan(cursor, &guard, &mut |slot| {
                 if slot.is_tombstone() && slot.stale() == 0 {
-                    let bytes = self.record_at(slot.location()).0.record_bytes();
-                    self.blocks.of(slot.location().0).live_sub(bytes);
+                    self.uncount_tombstone(slot);
                 }
             });
             if cursor == 0 {
                 return;
             }
         }
+    }
+
+    pub(super) fn uncount_tombstone(&self, slot: Slot) {
+        let bytes = self.record_at(slot.location()).0.record_bytes();
+        self.blocks.of(slot.location().0).live_sub(bytes);
     }
 }

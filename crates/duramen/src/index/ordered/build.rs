@@ -1,203 +1,207 @@
 //! An index made at once, of all its slots: recovery finds them in no order, and a descent for each would take ten times as
 //! long.
 //!
-//! The slots are sorted by the 16 bytes of their keys behind those that all keys share, and by their records where these do
-//! not tell. Then leaves are filled from left to right. On several threads: a sample of the keys says where to part them, each part is sorted by
-//! one thread, and the leaves of each are a chain of their own ([`super::chain`]).
+//! While records are read, their slots are gathered in parts, which a sample of the keys bounds ([`Parting`]). A part is small
+//! enough for a CPU's own caches; one thread puts it in order, by the 16 bytes of its keys behind those that the sample shares, and
+//! by records where these do not tell. Then leaves are filled from left to right, so many at a time, each time as a chain of
+//! their own ([`super::chain`]).
 
 use super::OrderedIndex;
 use super::key::{shared_bytes, word_at};
 use super::node::{Order, skip_between};
 use crate::format::Version;
 use crate::index::{KeyBytes, Slot};
-use crate::sync;
 
-/// Records whose lines are under way while one is looked at.
-const AHEAD: usize = 16;
 /// A leaf has room for this share of its slots.
 const ROOM_SHARE: usize = 7;
-/// Slots whose keys a thread reads before it takes others.
-const SLOTS_AT_ONCE: usize = if cfg!(test) { 100 } else { 1 << 20 };
-/// Parts for each thread, so that all end at about the same time.
-const PARTS_PER_THREAD: usize = 8;
-/// Keys of a sample.
-const SAMPLES: usize = if cfg!(test) { 20 } else { 1 << 12 };
+/// Entries of a part: 400 KiB of them, of the second cache of most CPUs less than half.
+const PART_ENTRIES: u64 = if cfg!(test) { 40 } else { 16 << 10 };
+/// Bounds what a thread writes to by turns: a line of each part stays in its caches.
+const PARTS_MAX: u64 = 4096;
+const CELLS_PER_BOUND: usize = 4;
 /// Leaves that a thread fills before it takes others.
 const LEAVES_AT_ONCE: usize = if cfg!(test) { 5 } else { 1 << 10 };
 
 /// 16 bytes of a key, in its order.
 type Words = [u64; 2];
 
-/// A slot, and what tells most keys apart.
+/// A slot, and what tells most keys of a part apart.
 #[derive(Clone, Copy)]
-struct Entry {
+pub(crate) struct Entry {
     words: Words,
-    slot: Slot,
+    pub slot: Slot,
 }
 
-/// Puts keys in order.
-struct Sorter<'k, K> {
-    keys: &'k K,
-    /// What all of them begin with.
+impl Entry {
+    /// What to order the entries of a part by, before their keys.
+    #[inline]
+    pub(crate) fn rank(&self) -> u128 {
+        rank(self.words)
+    }
+}
+
+#[inline]
+fn rank([first, second]: Words) -> u128 {
+    u128::from(first) << 64 | u128::from(second)
+}
+
+#[inline]
+fn words(key: &[u8]) -> Words {
+    [word_at(key, 0), word_at(key, 8)]
+}
+
+/// Which keys belong to which part. All keys of a part are below those of the next.
+///
+/// The first part has what is below all keys that begin as those of the sample do, and the last what is above.
+#[derive(Default)]
+pub(crate) struct Parting<'k> {
+    /// What all keys of the sample begin with.
     shared: &'k [u8],
-    threads: usize,
+    /// Where all parts but the first two and the last begin, behind `shared`.
+    bounds: Vec<u128>,
+    /// So that most keys are compared with a bound or two: what bounds have of their first words is cut into cells of equal
+    /// width, and this says how many bounds lie in cells before each.
+    before: Vec<u16>,
+    /// Where the cells begin, and by how much a word is shifted for the number of its cell.
+    cells_from: u64,
+    cells_shift: u32,
+    /// Entries that a part has, or about so.
+    each: usize,
+}
+
+impl<'k> Parting<'k> {
+    /// Parts for so many entries. The sample only makes them even.
+    pub(crate) fn new(sample: &[&'k [u8]], entries: u64) -> Self {
+        let Some(first) = sample.first() else { return Self::default() };
+        let shared = sample.iter().fold(first.len(), |shared, key| shared_bytes(&first[..shared], key));
+        let mut ranks: Vec<u128> = sample.iter().map(|key| rank(words(&key[shared..]))).collect();
+        ranks.sort_unstable();
+        let parts = (entries / PART_ENTRIES).clamp(1, PARTS_MAX) as usize;
+        let bounds: Vec<u128> = (1..parts).map(|part| ranks[part * ranks.len() / parts]).collect();
+        let mut parting = Self { shared: &first[..shared], bounds, ..Self::default() };
+        parting.each = entries as usize / parts;
+        parting.cut();
+        parting
+    }
+
+    fn cut(&mut self) {
+        let word = |bound: &u128| (bound >> 64) as u64;
+        let (Some(first), Some(last)) = (self.bounds.first(), self.bounds.last()) else { return };
+        self.cells_from = word(first);
+        let cells = self.bounds.len().next_power_of_two() * CELLS_PER_BOUND;
+        let width = word(last) - word(first);
+        self.cells_shift = (u64::BITS - width.leading_zeros()).saturating_sub(cells.ilog2());
+        let cell_of = |bound: &u128| (word(bound) - self.cells_from) >> self.cells_shift;
+        self.before = (0..=cells as u64)
+            .map(|cell| self.bounds.partition_point(|bound| cell_of(bound) < cell) as u16)
+            .collect();
+    }
+
+    /// How many bounds are not above `words`.
+    #[inline]
+    fn bounds_below(&self, words: Words) -> usize {
+        let Some(last) = self.before.len().checked_sub(2) else { return 0 };
+        let cell = (words[0].saturating_sub(self.cells_from) >> self.cells_shift).min(last as u64) as usize;
+        let (from, to) = (usize::from(self.before[cell]), usize::from(self.before[cell + 1]));
+        from + self.bounds[from..to].partition_point(|bound| *bound <= rank(words))
+    }
+
+    /// How many parts there are.
+    pub(crate) fn parts(&self) -> usize {
+        self.bounds.len() + 3
+    }
+
+    /// Room for the entries of a part that one of so many threads may meet, and some more.
+    pub(crate) fn entries_of_part(&self, threads: usize) -> usize {
+        self.each / threads * 9 / 8
+    }
+
+    /// The part of a key, and what is kept of it there.
+    #[inline]
+    pub(crate) fn place(&self, key: &[u8], slot: Slot) -> (usize, Entry) {
+        let Some(rest) = key.strip_prefix(self.shared) else {
+            let part = if key < self.shared { 0 } else { self.parts() - 1 };
+            return (part, Entry { words: words(key), slot });
+        };
+        let words = words(rest);
+        (1 + self.bounds_below(words), Entry { words, slot })
+    }
+
+    /// What all keys of a part begin with, less than that if it is not known.
+    fn shared(&self, part: usize) -> &'k [u8] {
+        if part == 0 || part == self.parts() - 1 { &[] } else { self.shared }
+    }
+}
+
+/// Some neighbours of a part.
+#[derive(Clone, Copy)]
+struct Run<'a, 'k> {
+    /// What the keys of its part begin with.
+    shared: &'k [u8],
+    entries: &'a [Entry],
 }
 
 impl OrderedIndex {
-    /// Fills an index, which is empty and not shared yet, with slots of different keys, on so many threads. `version` is at least
-    /// that of every record.
+    /// Fills an index, which is empty and not shared yet, on so many threads. `parts` has those of `parting`, each in the order of its
+    /// keys, which are all different. `version` is at least that of every record.
     pub(crate) fn build(
         &self,
-        slots: Vec<Slot>,
+        parting: &Parting<'_>,
+        parts: &[Vec<Entry>],
         version: Version,
         keys: &(impl KeyBytes + Sync),
         threads: usize,
     ) {
         self.stripes.meet_all(version);
-        let Some((sorter, parts)) = Sorter::sorted(slots, keys, threads) else { return };
         let each = (self.leaf_slots - self.leaf_slots / ROOM_SHARE).max(1);
-        let leaves: Vec<&[Entry]> = parts.iter().flat_map(|part| part.chunks(each)).collect();
+        let mut leaves = Vec::new();
+        for (part, entries) in parts.iter().enumerate() {
+            let shared = parting.shared(part);
+            leaves.extend(entries.chunks(each).map(|entries| Run { shared, entries }));
+        }
         let step = u64::MAX / 2 / (leaves.len() + 1) as u64;
         self.fill_with(threads, (0..leaves.len()).step_by(LEAVES_AT_ONCE), |from, chain| {
             let until = leaves.len().min(from + LEAVES_AT_ONCE);
             // Where a leaf begins: with the shortest key that is above all of the one before.
-            let low_of = |number: usize| match (leaves.get(number.wrapping_sub(1)), leaves.get(number)) {
-                (Some([.., last]), Some([next, ..])) => Some(sorter.shortest_between(last, next)),
-                _ => None,
+            let low_of = |number: usize| {
+                Some(shortest_between(leaves.get(number.wrapping_sub(1))?, leaves.get(number)?, keys))
             };
             let mut low = low_of(from).unwrap_or_default();
-            for (number, entries) in (from..until).zip(&leaves[from..until]) {
+            for (number, leaf) in (from..until).zip(&leaves[from..until]) {
                 let mut held = self.add(chain, &low, number as u64 * step);
                 let next = low_of(number + 1);
                 held.change();
                 let skip = skip_between(&low, next.as_deref());
-                for (position, entry) in entries.iter().enumerate() {
-                    held.set(position, sorter.prefix(entry, skip), entry.slot);
+                for (position, entry) in leaf.entries.iter().enumerate() {
+                    held.set(position, prefix(leaf.shared, entry, skip, keys), entry.slot);
                 }
                 held.set_skip(skip);
-                held.set_order(Order::of(entries.len()));
+                held.set_order(Order::of(leaf.entries.len()));
                 low = next.unwrap_or_default();
             }
         });
     }
 }
 
-/// Slots of different keys in their order, in parts.
-pub(crate) fn in_order(
-    slots: Vec<Slot>,
-    keys: &(impl KeyBytes + Sync),
-    threads: usize,
-) -> impl Iterator<Item = Vec<Slot>> {
-    let parts = Sorter::sorted(slots, keys, threads).map_or_else(Vec::new, |(_, parts)| parts);
-    parts.into_iter().map(|part| part.into_iter().map(|entry| entry.slot).collect())
+/// A key above all of `before`, and not above any of `behind`; short, if not the shortest.
+fn shortest_between(before: &Run<'_, '_>, behind: &Run<'_, '_>, keys: &impl KeyBytes) -> Vec<u8> {
+    let ([.., last], [next, ..]) = (before.entries, behind.entries) else { return Vec::new() };
+    let bytes = |entry: &Entry| entry.rank().to_be_bytes();
+    let same = shared_bytes(&bytes(last), &bytes(next));
+    if before.shared == behind.shared && same < size_of::<Words>() {
+        // The byte that tells them apart is above another one, so it is of the key and not a zero behind its end.
+        return [behind.shared, &bytes(next)[..=same]].concat();
+    }
+    let next = keys.key_at(next.slot.location());
+    next[..=shared_bytes(keys.key_at(last.slot.location()), next)].to_vec()
 }
 
-impl<'k, K: KeyBytes + Sync> Sorter<'k, K> {
-    /// The entries of these slots in order, in parts. `None`: there are none.
-    fn sorted(mut slots: Vec<Slot>, keys: &'k K, threads: usize) -> Option<(Self, Vec<Vec<Entry>>)> {
-        let mut sorter = Self::of_sample(&slots, keys, threads)?;
-        loop {
-            match sorter.part(&mut slots) {
-                Ok(parts) => {
-                    drop(slots);
-                    let parts = sorter.sort(parts);
-                    return Some((sorter, parts));
-                }
-                // Not all keys begin as those of the sample do.
-                Err(shared) => sorter.shared = &sorter.shared[..shared],
-            }
-        }
+/// The eight bytes behind `skip` bytes of the key, from those at hand if they are among them.
+fn prefix(shared: &[u8], entry: &Entry, skip: usize, keys: &impl KeyBytes) -> u64 {
+    match skip.checked_sub(shared.len()) {
+        Some(0) => entry.words[0],
+        Some(by @ 1..=7) => entry.words[0] << (8 * by) | entry.words[1] >> (64 - 8 * by),
+        Some(8) => entry.words[1],
+        _ => word_at(keys.key_at(entry.slot.location()), skip),
     }
-
-    /// For slots whose keys share what those of a sample do. `None`: there are none.
-    fn of_sample(slots: &[Slot], keys: &'k K, threads: usize) -> Option<Self> {
-        let mut keys_of_sample = sample(slots).map(|slot| keys.key_at(slot.location()));
-        let first = keys_of_sample.next()?;
-        let shared = keys_of_sample.fold(first.len(), |shared, key| shared_bytes(&first[..shared], key));
-        Some(Self { keys, shared: &first[..shared], threads })
-    }
-
-    fn key(&self, slot: Slot) -> &'k [u8] {
-        self.keys.key_at(slot.location())
-    }
-
-    fn words(&self, key: &[u8]) -> Words {
-        [word_at(key, self.shared.len()), word_at(key, self.shared.len() + 8)]
-    }
-
-    /// Entries of all slots, one part behind the other in the order of their keys, each in pieces as they were found. `Err`:
-    /// how many bytes all keys share, which is less than was said.
-    fn part(&self, slots: &mut [Slot]) -> Result<Vec<Vec<Vec<Entry>>>, usize> {
-        let parts = if self.threads > 1 { self.threads * PARTS_PER_THREAD } else { 1 };
-        let mut sample: Vec<Words> = sample(slots).map(|slot| self.words(self.key(slot))).collect();
-        sample.sort_unstable();
-        let bounds: Vec<Words> = (1..parts).map(|part| sample[part * sample.len() / parts]).collect();
-        let found = sync::each_on_threads(self.threads, slots.chunks_mut(SLOTS_AT_ONCE), |slots| {
-            // In the order of their records: the way to a neighbour in memory is short.
-            slots.sort_unstable_by_key(|slot| slot.location());
-            let mut found = vec![Vec::with_capacity(slots.len() / parts * 9 / 8); parts];
-            let mut shared = self.shared.len();
-            for (i, &slot) in slots.iter().enumerate() {
-                if let Some(ahead) = slots.get(i + AHEAD) {
-                    self.keys.prefetch_at(ahead.location());
-                }
-                let key = self.key(slot);
-                shared = shared_bytes(&self.shared[..shared], key);
-                let words = self.words(key);
-                found[bounds.partition_point(|bound| *bound <= words)].push(Entry { words, slot });
-            }
-            (found, shared)
-        });
-        let shared = found.iter().map(|&(_, shared)| shared).min().unwrap_or(0);
-        if shared < self.shared.len() {
-            return Err(shared);
-        }
-        let mut whole: Vec<Vec<Vec<Entry>>> = (0..parts).map(|_| Vec::new()).collect();
-        for (found, _) in found {
-            for (part, found) in whole.iter_mut().zip(found) {
-                part.push(found);
-            }
-        }
-        Ok(whole)
-    }
-
-    /// The entries of each part in the order of their keys.
-    fn sort(&self, parts: Vec<Vec<Vec<Entry>>>) -> Vec<Vec<Entry>> {
-        sync::each_on_threads(self.threads, parts.into_iter(), |pieces| {
-            let mut entries = pieces.concat();
-            drop(pieces);
-            entries.sort_unstable_by(|a, b| {
-                a.words.cmp(&b.words).then_with(|| self.key(a.slot).cmp(self.key(b.slot)))
-            });
-            entries
-        })
-    }
-
-    /// A key above that of `last`, and not above that of `next`; short, if not the shortest.
-    fn shortest_between(&self, last: &Entry, next: &Entry) -> Vec<u8> {
-        let bytes = |words: Words| [words[0].to_be_bytes(), words[1].to_be_bytes()].concat();
-        let (before, behind) = (bytes(last.words), bytes(next.words));
-        let same = shared_bytes(&before, &behind);
-        if same < behind.len() {
-            // The byte that tells them apart is above another one, so it is of the key and not a zero behind its end.
-            return [self.shared, &behind[..=same]].concat();
-        }
-        let next = self.key(next.slot);
-        next[..=shared_bytes(self.key(last.slot), next)].to_vec()
-    }
-
-    /// The eight bytes behind `skip` bytes of the key, from those at hand if they are among them.
-    fn prefix(&self, entry: &Entry, skip: usize) -> u64 {
-        match skip.checked_sub(self.shared.len()) {
-            Some(0) => entry.words[0],
-            Some(by @ 1..=7) => entry.words[0] << (8 * by) | entry.words[1] >> (64 - 8 * by),
-            Some(8) => entry.words[1],
-            _ => word_at(self.key(entry.slot), skip),
-        }
-    }
-}
-
-/// Some of the slots, from everywhere.
-fn sample(slots: &[Slot]) -> impl Iterator<Item = Slot> {
-    slots.iter().copied().step_by(slots.len() / SAMPLES + 1)
 }

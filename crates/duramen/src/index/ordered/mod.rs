@@ -66,7 +66,7 @@ use node::Seen;
 use std::ptr::NonNull;
 use stripes::Stripes;
 
-pub(crate) use build::in_order;
+pub(crate) use build::{Entry, Parting};
 pub(crate) use locked::{Locked, Place};
 pub(in crate::index) use node::Node;
 pub(crate) use walk::Chunk;

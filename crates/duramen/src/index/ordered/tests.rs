@@ -1,6 +1,6 @@
 //! The ordered index by itself: the location of a key's record is its number in a list of keys.
 
-use super::{Chunk, OrderedIndex};
+use super::{Chunk, OrderedIndex, Parting};
 use crate::format::Version;
 use crate::index::{Hasher, KeyBytes, Keys, Slot};
 use crate::sync::reclaim;
@@ -196,8 +196,18 @@ fn check_random(seed: u64, count: usize, operations: usize, leaf_slots: usize, c
     // Every other one is made at once of some of the keys, as recovery makes it.
     if seed.is_multiple_of(2) {
         let some: Vec<usize> = (0..count).filter(|_| random.below(3) > 0).collect();
-        let slots: Vec<Slot> = some.iter().map(|&number| Slot::new(Log::at(number))).collect();
-        index.build(slots, Version(7), &log, 1 + random.below(3));
+        // Not all begin as those of a sample do, which is of a few only.
+        let sample: Vec<&[u8]> = some.iter().map(|&number| &log.keys[number][..]).step_by(20).collect();
+        let parting = Parting::new(&sample, some.len() as u64);
+        let mut parts = vec![Vec::new(); parting.parts()];
+        for &number in &some {
+            let (part, entry) = parting.place(&log.keys[number], Slot::new(Log::at(number)));
+            parts[part].push(entry);
+        }
+        for part in &mut parts {
+            part.sort_by_key(|entry| (entry.rank(), log.key_at(entry.slot.location())));
+        }
+        index.build(&parting, &parts, Version(7), &log, 1 + random.below(3));
         model.extend(some.into_iter().map(|number| (log.keys[number].clone(), Log::at(number).0)));
         index.check_levels(&reclaim::pin());
         let all: Vec<_> = model.iter().map(|(key, at)| (key.clone(), *at)).collect();

@@ -1,0 +1,121 @@
+//! Records on their way into a hash index, gathered by hash.
+//!
+//! A log holds keys in no order of their hashes, so each record goes to another place of the index: a miss of the cache
+//! and, in an index of hundreds of megabytes, one of the TLB too, which no prefetch hides. So records are sorted first: each
+//! into the part of the index it belongs to, by the first bits of its hash. When a part has many they are entered together,
+//! and its segments stay in the nearest caches meanwhile.
+
+use super::scan::Scan;
+use crate::format::Version;
+use crate::format::record::HEADER_BYTES;
+use crate::index::Slot;
+use crate::index::either::Index;
+use crate::index::hash::HashIndex;
+use crate::store::KEY_BYTES_USUAL;
+use crate::sync::reclaim::{self, Guard};
+use duramen_media::Medium;
+
+/// Bytes of index that are worked on at a time: half of what the second cache of most CPUs holds.
+const PART_BYTES: u64 = 512 << 10;
+/// Records that are entered together. More would meet each line of a part oftener; these take 24 KiB for each part.
+const PART_RECORDS: usize = 1024;
+/// Bounds what all parts take, to 25 MB for each thread.
+const PARTS_MAX: u64 = 1024;
+/// So many records before one is entered, its buckets are fetched.
+const AHEAD: usize = 24;
+/// ... and the record itself, and the one that the index may have of its key, when the bucket has come.
+const NEAR: usize = 12;
+
+/// A record that was verified.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Entry {
+    pub hash: u64,
+    /// The slot that the index gets, if this is the newest record of its key.
+    pub slot: Slot,
+    pub version: Version,
+}
+
+/// What one thread has gathered.
+pub(super) struct ByHash {
+    /// Of each part, room for `PART_RECORDS`.
+    waiting: Vec<Entry>,
+    /// Of each part, how many there are.
+    counts: Vec<usize>,
+    /// Bits of the hash that tell the part.
+    bits: u32,
+    /// Keys that the index did not have; may be less than nothing where an image knew of keys that are gone.
+    pub added: i64,
+    /// Whether any was a tombstone, or had expired.
+    pub absent: bool,
+}
+
+impl ByHash {
+    pub(super) fn new(index: &HashIndex) -> Self {
+        let parts = (index.bytes(&reclaim::pin()) / PART_BYTES).clamp(1, PARTS_MAX).next_power_of_two();
+        Self {
+            waiting: vec![Entry::default(); parts as usize * PART_RECORDS],
+            counts: vec![0; parts as usize],
+            bits: parts.ilog2(),
+            added: 0,
+            absent: false,
+        }
+    }
+
+    /// The part of a hash.
+    #[inline]
+    fn part(&self, hash: u64) -> usize {
+        // In two steps: all 64 bits at once cannot be shifted out.
+        (hash >> 1 >> (63 - self.bits)) as usize
+    }
+}
+
+impl<M: Medium> Scan<'_, M> {
+    /// Enters a record in the index, soon.
+    #[inline]
+    pub(super) fn push_by_hash(&self, entry: Entry, entries: &mut ByHash) {
+        entries.absent |= entry.slot.is_tombstone();
+        let part = entries.part(entry.hash);
+        let count = entries.counts[part];
+        entries.waiting[part * PART_RECORDS + count] = entry;
+        entries.counts[part] = count + 1;
+        if count + 1 == PART_RECORDS {
+            self.enter_part(part, entries);
+        }
+    }
+
+    /// Enters what is left.
+    pub(super) fn enter_all(&self, entries: &mut ByHash) {
+        for part in 0..entries.counts.len() {
+            self.enter_part(part, entries);
+        }
+    }
+
+    fn enter_part(&self, part: usize, entries: &mut ByHash) {
+        let guard = reclaim::pin();
+        let count = std::mem::take(&mut entries.counts[part]);
+        let waiting = &entries.waiting[part * PART_RECORDS..][..count];
+        for step in 0..count + AHEAD {
+            if let Some(entry) = waiting.get(step) {
+                self.index.prefetch_insert(entry.hash, &guard);
+            }
+            if let Some(entry) = step.checked_sub(AHEAD - NEAR).and_then(|i| waiting.get(i)) {
+                self.prefetch_records(entry, &guard);
+            }
+            if let Some(entry) = step.checked_sub(AHEAD).and_then(|i| waiting.get(i)) {
+                entries.added += self.enter(self.index, entry, &guard);
+            }
+        }
+    }
+
+    /// Hints that the record is compared with the one that the index has of its key, if there is one.
+    #[inline]
+    fn prefetch_records(&self, entry: &Entry, guard: &Guard) {
+        let Index::Hash(index) = self.index else { return };
+        let Some(other_at) = index.candidate(entry.hash, guard).map(Slot::location) else { return };
+        for at in [entry.slot.location(), other_at] {
+            self.medium.prefetch(at);
+            self.medium.prefetch(at.plus(HEADER_BYTES + KEY_BYTES_USUAL));
+        }
+        self.blocks.prefetch(other_at.0);
+    }
+}

@@ -1,0 +1,247 @@
+//! Records on their way into an ordered index, gathered by key.
+//!
+//! Each thread gathers what it reads in parts ([`Parting`]). When all has been read, one thread at a time takes a part of all of
+//! them, puts it in order, and keeps of each key the newest record. Then the index is built of the parts, or, where an image
+//! has told of most of it, what was read is entered in the order of its keys.
+
+use super::by_hash;
+use super::scan::Scan;
+use crate::format::Version;
+use crate::index::ordered::{Entry, Parting};
+use crate::index::{Keys as _, Slot};
+use crate::mutants::{Mutant, planted};
+use crate::sync;
+use crate::sync::reclaim;
+use duramen_media::Medium;
+
+/// Records of keys that are met more than once whose headers are under way while one is looked at.
+const AHEAD: usize = 32;
+/// Keys that a thread enters before it takes others.
+const KEYS_AT_ONCE: usize = 1024;
+
+/// What one thread has gathered.
+pub(super) struct ByKey {
+    parts: Vec<Vec<Entry>>,
+    /// The highest of all records.
+    version: Version,
+}
+
+/// Of each key its newest record, in parts that are in order.
+pub(super) struct InOrder {
+    parts: Vec<Vec<Entry>>,
+    /// How many keys these are, less those that are absent.
+    keys: i64,
+    /// The highest of all records, also of those that do not count.
+    version: Version,
+}
+
+/// One of several records whose keys may be the same.
+struct Rival<'m> {
+    key: &'m [u8],
+    version: Version,
+    bytes: u64,
+    entry: Entry,
+}
+
+impl ByKey {
+    /// For one of so many threads.
+    pub(super) fn new(parting: &Parting<'_>, threads: usize) -> Self {
+        let part = || Vec::with_capacity(parting.entries_of_part(threads));
+        Self { parts: (0..parting.parts()).map(|_| part()).collect(), version: Version::default() }
+    }
+
+    #[inline]
+    pub(super) fn push(&mut self, parting: &Parting<'_>, key: &[u8], slot: Slot, version: Version) {
+        let (part, entry) = parting.place(key, slot);
+        self.parts[part].push(entry);
+        if !planted(Mutant::VersionNotRecovered) {
+            self.version = self.version.max(version);
+        }
+    }
+}
+
+impl<M: Medium> Scan<'_, M> {
+    /// Puts what the threads have gathered in order.
+    pub(super) fn in_order(&self, gathered: Vec<ByKey>, threads: usize) -> InOrder {
+        let version = gathered.iter().map(|gathered| gathered.version).max().unwrap_or_default();
+        let mut pieces: Vec<Vec<Vec<Entry>>> = (0..self.parting.parts()).map(|_| Vec::new()).collect();
+        for gathered in gathered {
+            for (pieces, piece) in pieces.iter_mut().zip(gathered.parts) {
+                pieces.push(piece);
+            }
+        }
+        let order = |pieces: Vec<Vec<Entry>>| {
+            let mut entries = pieces.concat();
+            drop(pieces);
+            entries.sort_unstable_by_key(Entry::rank);
+            self.keep_newest(&mut entries);
+            let mut keys = 0;
+            for slot in entries.iter().map(|entry| entry.slot) {
+                if !slot.is_tombstone() {
+                    keys += 1;
+                } else if slot.stale() == 0 && self.counts_all {
+                    self.uncount_tombstone(slot);
+                }
+            }
+            (entries, keys)
+        };
+        let done = sync::each_on_threads(threads, pieces.into_iter(), order);
+        let keys = done.iter().map(|&(_, keys)| keys).sum();
+        InOrder { parts: done.into_iter().map(|(entries, _)| entries).collect(), keys, version }
+    }
+
+    /// Keeps of each key the newest record, and puts in order what its entries alone did not tell apart.
+    fn keep_newest(&self, entries: &mut Vec<Entry>) {
+        let (mut kept, mut from, mut ahead) = (0, 0, 0);
+        let mut rivals = Vec::new();
+        while from < entries.len() {
+            while ahead < entries.len().min(from + AHEAD) {
+                let rank = entries[ahead].rank();
+                let beside = |other: usize| entries.get(other).is_some_and(|other| other.rank() == rank);
+                if beside(ahead + 1) || beside(ahead.wrapping_sub(1)) {
+                    self.prefetch_at(entries[ahead].slot.location());
+                }
+                ahead += 1;
+            }
+            let rank = entries[from].rank();
+            let same = entries[from..].iter().take_while(|entry| entry.rank() == rank).count();
+            let won = if same == 1 { 1 } else { self.newest(&mut entries[from..from + same], &mut rivals) };
+            entries.copy_within(from..from + won, kept);
+            kept += won;
+            from += same;
+        }
+        entries.truncate(kept);
+    }
+
+    /// Puts the newest record of each key among these in front, in the order of the keys, and says how many there are.
+    fn newest<'s>(&'s self, entries: &mut [Entry], rivals: &mut Vec<Rival<'s>>) -> usize {
+        let rival = |&entry: &Entry| {
+            let (header, key) = self.record_at(entry.slot.location());
+            Rival { key, version: header.version, bytes: header.record_bytes(), entry }
+        };
+        rivals.clear();
+        rivals.extend(entries.iter().map(rival));
+        rivals.sort_unstable_by_key(|rival| rival.key);
+        let winners = rivals.chunk_by(|a, b| a.key == b.key).filter_map(|rivals| self.newest_of_key(rivals));
+        entries.iter_mut().zip(winners).map(|(entry, winner)| *entry = winner).count()
+    }
+
+    fn newest_of_key(&self, rivals: &[Rival<'_>]) -> Option<Entry> {
+        let of = |rival: &Rival<'_>| (rival.version, rival.entry.slot.location());
+        let newest = rivals
+            .iter()
+            .reduce(|newest, other| if self.is_newer(of(other), of(newest)) { other } else { newest })?;
+        let at = newest.entry.slot.location();
+        for rival in rivals.iter().filter(|rival| rival.entry.slot.location() != at) {
+            self.blocks.of(rival.entry.slot.location().0).live_sub(rival.bytes);
+        }
+        let stale = newest.entry.slot.stale().max(rivals.len() as u64 - 1);
+        let mut entry = newest.entry;
+        entry.slot = entry.slot.with_stale(stale);
+        Some(entry)
+    }
+
+    /// Fills an ordered index, which is empty. Says how many keys it has then.
+    pub(super) fn build(&self, gathered: Vec<ByKey>, threads: usize) -> i64 {
+        let Some(index) = self.index.ordered() else { return 0 };
+        let in_order = self.in_order(gathered, threads);
+        index.build(self.parting, &in_order.parts, in_order.version, self, threads);
+        in_order.keys
+    }
+
+    /// Brings what was gathered into an ordered index. Says how many keys that adds.
+    ///
+    /// A descent of a large list is a miss for each level. In the order of the keys, each ends next to where the last one did.
+    pub(super) fn enter_in_order(&self, gathered: Vec<ByKey>, threads: usize) -> i64 {
+        let parts = self.in_order(gathered, threads).parts;
+        let runs: Vec<&[Entry]> = parts.iter().flat_map(|part| part.chunks(KEYS_AT_ONCE)).collect();
+        let enter = |entries: &[Entry]| {
+            let guard = reclaim::pin();
+            let mut added = 0;
+            for (i, &Entry { slot, .. }) in entries.iter().enumerate() {
+                if let Some(ahead) = entries.get(i + AHEAD) {
+                    self.prefetch_at(ahead.slot.location());
+                }
+                let (header, key) = self.record_at(slot.location());
+                let entry = by_hash::Entry { hash: self.hasher.hash(key), slot, version: header.version };
+                added += self.enter(self.index, &entry, &guard);
+            }
+            added
+        };
+        sync::each_on_threads(threads, runs.into_iter(), enter).into_iter().sum()
+    }
+}
+
+#[cfg(all(test, not(loom), not(miri)))]
+mod tests {
+    use crate::{IndexKind, MediumKind, Options};
+    use std::collections::BTreeMap;
+
+    /// Keys of which some share more than what is kept of them, some are the beginning of others, and some are below or above
+    /// all that begin as most do.
+    fn key(random: &mut impl FnMut(u64) -> u64) -> Vec<u8> {
+        let tail: Vec<u8> = (0..random(30)).map(|_| random(2) as u8).collect();
+        match random(100) {
+            0 => vec![0; random(3) as usize],
+            1 => [&[255], &tail[..]].concat(),
+            2..20 => format!("user:{:020}", random(500)).into_bytes(),
+            20..60 => [b"user:", &random(u64::MAX).to_be_bytes()[..]].concat(),
+            _ => [b"user:", &tail[..]].concat(),
+        }
+    }
+
+    #[test]
+    fn all_records_read_give_the_same_keys_and_counts_by_key_as_by_hash() {
+        let mut state = 1u64;
+        let mut random = |bound: u64| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) % bound
+        };
+        for round in 0..8 {
+            let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+            let path = dir.path().join("store");
+            let options = Options {
+                medium: MediumKind::Shm,
+                unit_bytes: Some(4096),
+                background: false,
+                index_image: false,
+                ..Options::default()
+            };
+            let store = options.open(&path).unwrap();
+            let mut model = BTreeMap::new();
+            // Few keys written often, or many.
+            let keys: Vec<Vec<u8>> = (0..10 << round).map(|_| key(&mut random)).collect();
+            for _ in 0..4000 {
+                let key = &keys[random(keys.len() as u64) as usize];
+                if random(4) == 0 {
+                    assert_eq!(store.delete(key).unwrap(), model.remove(key).is_some());
+                } else {
+                    let value = random(1000).to_le_bytes();
+                    store.put(key, &value).unwrap();
+                    model.insert(key.clone(), value);
+                }
+            }
+            store.close().unwrap();
+            let mut counts = Vec::new();
+            for (index, recovery_threads) in
+                [(IndexKind::Hash, 1), (IndexKind::Ordered, 1), (IndexKind::Ordered, 3)]
+            {
+                let store = Options { index, recovery_threads, ..options.clone() }.open(&path).unwrap();
+                assert_eq!(store.recovery().imaged, 0);
+                assert_eq!(store.len() as usize, model.len());
+                for key in &keys {
+                    let value = store.get(key).unwrap();
+                    assert_eq!(value.as_deref(), model.get(key).map(|value| &value[..]), "{key:?}");
+                }
+                if index == IndexKind::Ordered {
+                    let all = store.range(..).unwrap().map(|value| value.unwrap().key().to_vec());
+                    assert!(all.eq(model.keys().cloned()));
+                }
+                let stats = store.stats();
+                counts.push((stats.used_bytes, stats.live_bytes, stats.dead_bytes));
+                store.close().unwrap();
+            }
+            assert!(counts.iter().all(|each| *each == counts[0]), "{counts:?}");
+        }
+    }
+}
