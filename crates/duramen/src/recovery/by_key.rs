@@ -1,8 +1,8 @@
 //! Records on their way into an ordered index, gathered by key.
 //!
-//! Each thread gathers what it reads in parts ([`Parting`]). When all has been read, one thread at a time takes a part of all of
-//! them, puts it in order, and keeps of each key the newest record. Then the index is built of the parts, or, where an image
-//! has told of most of it, what was read is entered in the order of its keys.
+//! Each thread gathers what it reads in parts ([`Parting`]). When all has been read, a thread takes what all of them have of a
+//! part, puts it in order, and keeps of each key the newest record. Of that the index is built, or, where an image has
+//! told of most of it, what was read is entered in the order of its keys.
 
 use super::by_hash;
 use super::scan::Scan;
@@ -11,27 +11,18 @@ use crate::index::ordered::{Entry, Parting};
 use crate::index::{Keys as _, Slot};
 use crate::mutants::{Mutant, planted};
 use crate::sync;
+use crate::sync::atomic::AtomicI64;
+use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::reclaim;
 use duramen_media::Medium;
 
 /// Records of keys that are met more than once whose headers are under way while one is looked at.
 const AHEAD: usize = 32;
-/// Keys that a thread enters before it takes others.
-const KEYS_AT_ONCE: usize = 1024;
 
 /// What one thread has gathered.
 pub(super) struct ByKey {
     parts: Vec<Vec<Entry>>,
     /// The highest of all records.
-    version: Version,
-}
-
-/// Of each key its newest record, in parts that are in order.
-pub(super) struct InOrder {
-    parts: Vec<Vec<Entry>>,
-    /// How many keys these are, less those that are absent.
-    keys: i64,
-    /// The highest of all records, also of those that do not count.
     version: Version,
 }
 
@@ -61,33 +52,20 @@ impl ByKey {
 }
 
 impl<M: Medium> Scan<'_, M> {
-    /// Puts what the threads have gathered in order.
-    pub(super) fn in_order(&self, gathered: Vec<ByKey>, threads: usize) -> InOrder {
-        let version = gathered.iter().map(|gathered| gathered.version).max().unwrap_or_default();
-        let mut pieces: Vec<Vec<Vec<Entry>>> = (0..self.parting.parts()).map(|_| Vec::new()).collect();
-        for gathered in gathered {
-            for (pieces, piece) in pieces.iter_mut().zip(gathered.parts) {
-                pieces.push(piece);
+    /// What the threads have gathered of a part, in order, and how many keys these are.
+    fn in_order(&self, pieces: &[Vec<Entry>]) -> (Vec<Entry>, i64) {
+        let mut entries = pieces.concat();
+        entries.sort_unstable_by_key(Entry::rank);
+        self.keep_newest(&mut entries);
+        let mut keys = 0;
+        for slot in entries.iter().map(|entry| entry.slot) {
+            if !slot.is_tombstone() {
+                keys += 1;
+            } else if slot.stale() == 0 && self.counts_all {
+                self.uncount_tombstone(slot);
             }
         }
-        let order = |pieces: Vec<Vec<Entry>>| {
-            let mut entries = pieces.concat();
-            drop(pieces);
-            entries.sort_unstable_by_key(Entry::rank);
-            self.keep_newest(&mut entries);
-            let mut keys = 0;
-            for slot in entries.iter().map(|entry| entry.slot) {
-                if !slot.is_tombstone() {
-                    keys += 1;
-                } else if slot.stale() == 0 && self.counts_all {
-                    self.uncount_tombstone(slot);
-                }
-            }
-            (entries, keys)
-        };
-        let done = sync::each_on_threads(threads, pieces.into_iter(), order);
-        let keys = done.iter().map(|&(_, keys)| keys).sum();
-        InOrder { parts: done.into_iter().map(|(entries, _)| entries).collect(), keys, version }
+        (entries, keys)
     }
 
     /// Keeps of each key the newest record, and puts in order what its entries alone did not tell apart.
@@ -144,19 +122,25 @@ impl<M: Medium> Scan<'_, M> {
     /// Fills an ordered index, which is empty. Says how many keys it has then.
     pub(super) fn build(&self, gathered: Vec<ByKey>, threads: usize) -> i64 {
         let Some(index) = self.index.ordered() else { return 0 };
-        let in_order = self.in_order(gathered, threads);
-        index.build(self.parting, &in_order.parts, in_order.version, self, threads);
-        in_order.keys
+        let version = gathered.iter().map(|gathered| gathered.version).max().unwrap_or_default();
+        let parts = by_part(gathered);
+        let entries: Vec<usize> = parts.iter().map(|pieces| pieces.iter().map(Vec::len).sum()).collect();
+        let keys = AtomicI64::new(0);
+        index.build(self.parting, &entries, version, self, threads, |part| {
+            let (entries, more) = self.in_order(&parts[part]);
+            keys.fetch_add(more, Relaxed);
+            entries
+        });
+        keys.into_inner()
     }
 
     /// Brings what was gathered into an ordered index. Says how many keys that adds.
     ///
     /// A descent of a large list is a miss for each level. In the order of the keys, each ends next to where the last one did.
     pub(super) fn enter_in_order(&self, gathered: Vec<ByKey>, threads: usize) -> i64 {
-        let parts = self.in_order(gathered, threads).parts;
-        let runs: Vec<&[Entry]> = parts.iter().flat_map(|part| part.chunks(KEYS_AT_ONCE)).collect();
-        let enter = |entries: &[Entry]| {
+        let enter = |pieces: Vec<Vec<Entry>>| {
             let guard = reclaim::pin();
+            let (entries, _) = self.in_order(&pieces);
             let mut added = 0;
             for (i, &Entry { slot, .. }) in entries.iter().enumerate() {
                 if let Some(ahead) = entries.get(i + AHEAD) {
@@ -168,8 +152,20 @@ impl<M: Medium> Scan<'_, M> {
             }
             added
         };
-        sync::each_on_threads(threads, runs.into_iter(), enter).into_iter().sum()
+        sync::each_on_threads(threads, by_part(gathered).into_iter(), enter).into_iter().sum()
     }
+}
+
+/// Of each part what each thread has gathered.
+fn by_part(gathered: Vec<ByKey>) -> Vec<Vec<Vec<Entry>>> {
+    let mut parts = Vec::new();
+    for gathered in gathered {
+        parts.resize_with(gathered.parts.len(), Vec::new);
+        for (pieces, piece) in parts.iter_mut().zip(gathered.parts) {
+            pieces.push(piece);
+        }
+    }
+    parts
 }
 
 #[cfg(all(test, not(loom), not(miri)))]

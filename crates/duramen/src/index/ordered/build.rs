@@ -2,9 +2,8 @@
 //! long.
 //!
 //! While records are read, their slots are gathered in parts, which a sample of the keys bounds ([`Parting`]). A part is small
-//! enough for a CPU's own caches; one thread puts it in order, by the 16 bytes of its keys behind those that the sample shares, and
-//! by records where these do not tell. Then leaves are filled from left to right, so many at a time, each time as a chain of
-//! their own ([`super::chain`]).
+//! enough for a CPU's own caches: one thread puts it in order, by the 16 bytes of its keys behind those that the sample shares, and
+//! by records where these do not tell, and fills leaves from left to right, which are a chain of their own ([`super::chain`]).
 
 use super::OrderedIndex;
 use super::key::{shared_bytes, word_at};
@@ -19,8 +18,6 @@ const PART_ENTRIES: u64 = if cfg!(test) { 40 } else { 16 << 10 };
 /// Bounds what a thread writes to by turns: a line of each part stays in its caches.
 const PARTS_MAX: u64 = 4096;
 const CELLS_PER_BOUND: usize = 4;
-/// Leaves that a thread fills before it takes others.
-const LEAVES_AT_ONCE: usize = if cfg!(test) { 5 } else { 1 << 10 };
 
 /// 16 bytes of a key, in its order.
 type Words = [u64; 2];
@@ -131,66 +128,79 @@ impl<'k> Parting<'k> {
     fn shared(&self, part: usize) -> &'k [u8] {
         if part == 0 || part == self.parts() - 1 { &[] } else { self.shared }
     }
-}
 
-/// Some neighbours of a part.
-#[derive(Clone, Copy)]
-struct Run<'a, 'k> {
-    /// What the keys of its part begin with.
-    shared: &'k [u8],
-    entries: &'a [Entry],
+    /// A key above all of the parts before, and not above any of this part.
+    fn low(&self, part: usize) -> Vec<u8> {
+        if part + 1 == self.parts() {
+            // The next one that does not begin with `shared`.
+            let len = self.shared.iter().rposition(|&byte| byte < 255).map_or(0, |last| last + 1);
+            let mut low = self.shared[..len].to_vec();
+            low.iter_mut().next_back().into_iter().for_each(|byte| *byte += 1);
+            return low;
+        }
+        let bound = part.checked_sub(2).map_or(0, |bound| self.bounds[bound]).to_be_bytes();
+        // Zeros are what counts behind the end of a key too.
+        let len = bound.iter().rposition(|&byte| byte > 0).map_or(0, |last| last + 1);
+        [self.shared(part), &bound[..len]].concat()
+    }
 }
 
 impl OrderedIndex {
-    /// Fills an index, which is empty and not shared yet, on so many threads. `parts` has those of `parting`, each in the order of its
-    /// keys, which are all different. `version` is at least that of every record.
+    /// Fills an index, which is empty and not shared yet, on so many threads. `in_order` makes a part of `parting`, in the order of
+    /// its keys, which are all different; `entries` says how many it has at most, and 0 only if there are none.
+    /// `version` is at least that of every record.
     pub(crate) fn build(
         &self,
         parting: &Parting<'_>,
-        parts: &[Vec<Entry>],
+        entries: &[usize],
         version: Version,
         keys: &(impl KeyBytes + Sync),
         threads: usize,
+        in_order: impl Fn(usize) -> Vec<Entry> + Sync,
     ) {
         self.stripes.meet_all(version);
         let each = (self.leaf_slots - self.leaf_slots / ROOM_SHARE).max(1);
-        let mut leaves = Vec::new();
-        for (part, entries) in parts.iter().enumerate() {
-            let shared = parting.shared(part);
-            leaves.extend(entries.chunks(each).map(|entries| Run { shared, entries }));
+        let mut leaves = 0;
+        // Parts that have entries, and how many leaves lie before each.
+        let mut parts = Vec::new();
+        for (part, entries) in entries.iter().enumerate().filter(|&(_, &entries)| entries > 0) {
+            parts.push((part, leaves));
+            leaves += entries.div_ceil(each) as u64;
         }
-        let step = u64::MAX / 2 / (leaves.len() + 1) as u64;
-        self.fill_with(threads, (0..leaves.len()).step_by(LEAVES_AT_ONCE), |from, chain| {
-            let until = leaves.len().min(from + LEAVES_AT_ONCE);
-            // Where a leaf begins: with the shortest key that is above all of the one before.
-            let low_of = |number: usize| {
-                Some(shortest_between(leaves.get(number.wrapping_sub(1))?, leaves.get(number)?, keys))
-            };
-            let mut low = low_of(from).unwrap_or_default();
-            for (number, leaf) in (from..until).zip(&leaves[from..until]) {
-                let mut held = self.add(chain, &low, number as u64 * step);
-                let next = low_of(number + 1);
+        let step = u64::MAX / 2 / (leaves + 1);
+        self.fill_with(threads, 0..parts.len(), |number, chain| {
+            let (part, leaves) = parts[number];
+            let shared = parting.shared(part);
+            let entries = in_order(part);
+            let mut low = if number == 0 { Vec::new() } else { parting.low(part) };
+            let mut rest = entries.chunks(each).zip(leaves..).peekable();
+            while let Some((leaf, label)) = rest.next() {
+                // Where the next leaf begins: with the shortest key that is above all of this one.
+                let next = match (leaf, rest.peek()) {
+                    ([.., last], Some(([first, ..], _))) => Some(shortest_between(shared, last, first, keys)),
+                    _ => parts.get(number + 1).map(|&(part, _)| parting.low(part)),
+                };
+                let mut held = self.add(chain, &low, label * step);
                 held.change();
                 let skip = skip_between(&low, next.as_deref());
-                for (position, entry) in leaf.entries.iter().enumerate() {
-                    held.set(position, prefix(leaf.shared, entry, skip, keys), entry.slot);
+                for (position, entry) in leaf.iter().enumerate() {
+                    held.set(position, prefix(shared, entry, skip, keys), entry.slot);
                 }
                 held.set_skip(skip);
-                held.set_order(Order::of(leaf.entries.len()));
+                held.set_order(Order::of(leaf.len()));
                 low = next.unwrap_or_default();
             }
         });
     }
 }
 
-/// A key above all of `before`, and not above any of `behind`; short, if not the shortest.
-fn shortest_between(before: &Run<'_, '_>, behind: &Run<'_, '_>, keys: &impl KeyBytes) -> Vec<u8> {
-    let ([.., last], [next, ..]) = (before.entries, behind.entries) else { return Vec::new() };
+/// A key above that of `last`, and not above that of `next`, both of which begin with `shared`; short, if not the shortest.
+fn shortest_between(shared: &[u8], last: &Entry, next: &Entry, keys: &impl KeyBytes) -> Vec<u8> {
     let bytes = |entry: &Entry| entry.rank().to_be_bytes();
     let same = shared_bytes(&bytes(last), &bytes(next));
-    if before.shared == behind.shared && same < size_of::<Words>() {
+    if same < size_of::<Words>() {
         // The byte that tells them apart is above another one, so it is of the key and not a zero behind its end.
-        return [behind.shared, &bytes(next)[..=same]].concat();
+        return [shared, &bytes(next)[..=same]].concat();
     }
     let next = keys.key_at(next.slot.location());
     next[..=shared_bytes(keys.key_at(last.slot.location()), next)].to_vec()

@@ -188,7 +188,14 @@ fn check_random(seed: u64, count: usize, operations: usize, leaf_slots: usize, c
     let mut random = Random(seed);
     let mut keys = keys(&mut random, count);
     if seed.is_multiple_of(3) {
-        keys.iter_mut().for_each(|key| drop(key.splice(0..0, *b"shared by all ")));
+        // All but some, which are below and above.
+        for (number, key) in keys.iter_mut().enumerate() {
+            match number % 40 {
+                7 => {}
+                17 => key.insert(0, 255),
+                _ => drop(key.splice(0..0, *b"shared by most ")),
+            }
+        }
     }
     let log = Log::new(keys);
     let index = OrderedIndex::new(seed, cache_slots, leaf_slots);
@@ -196,8 +203,10 @@ fn check_random(seed: u64, count: usize, operations: usize, leaf_slots: usize, c
     // Every other one is made at once of some of the keys, as recovery makes it.
     if seed.is_multiple_of(2) {
         let some: Vec<usize> = (0..count).filter(|_| random.below(3) > 0).collect();
-        // Not all begin as those of a sample do, which is of a few only.
-        let sample: Vec<&[u8]> = some.iter().map(|&number| &log.keys[number][..]).step_by(20).collect();
+        // Some are below or above all that begin as those of the sample do.
+        let sampled = |number: &&usize| *number % 20 != 7 && *number % 20 != 17;
+        let sample: Vec<&[u8]> =
+            some.iter().filter(sampled).map(|&number| &log.keys[number][..]).step_by(9).collect();
         let parting = Parting::new(&sample, some.len() as u64);
         let mut parts = vec![Vec::new(); parting.parts()];
         for &number in &some {
@@ -207,7 +216,9 @@ fn check_random(seed: u64, count: usize, operations: usize, leaf_slots: usize, c
         for part in &mut parts {
             part.sort_by_key(|entry| (entry.rank(), log.key_at(entry.slot.location())));
         }
-        index.build(&parting, &parts, Version(7), &log, 1 + random.below(3));
+        let entries: Vec<usize> = parts.iter().map(Vec::len).collect();
+        let threads = 1 + random.below(3);
+        index.build(&parting, &entries, Version(7), &log, threads, |part| parts[part].clone());
         model.extend(some.into_iter().map(|number| (log.keys[number].clone(), Log::at(number).0)));
         index.check_levels(&reclaim::pin());
         let all: Vec<_> = model.iter().map(|(key, at)| (key.clone(), *at)).collect();
