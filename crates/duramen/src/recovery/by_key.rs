@@ -7,7 +7,7 @@
 use super::by_hash;
 use super::scan::Scan;
 use crate::format::Version;
-use crate::index::ordered::{Entry, Parting};
+use crate::index::ordered::{Entry, Gathered, Parting};
 use crate::index::{Keys as _, Slot};
 use crate::mutants::{Mutant, planted};
 use crate::sync;
@@ -21,7 +21,7 @@ const AHEAD: usize = 32;
 
 /// What one thread has gathered.
 pub(super) struct ByKey {
-    parts: Vec<Vec<Entry>>,
+    entries: Gathered,
     /// The highest of all records.
     version: Version,
 }
@@ -35,16 +35,14 @@ struct Rival<'m> {
 }
 
 impl ByKey {
-    /// For one of so many threads.
-    pub(super) fn new(parting: &Parting<'_>, threads: usize) -> Self {
-        let part = || Vec::with_capacity(parting.entries_of_part(threads));
-        Self { parts: (0..parting.parts()).map(|_| part()).collect(), version: Version::default() }
+    pub(super) fn new(parting: &Parting<'_>) -> Self {
+        Self { entries: Gathered::new(parting), version: Version::default() }
     }
 
     #[inline]
     pub(super) fn push(&mut self, parting: &Parting<'_>, key: &[u8], slot: Slot, version: Version) {
         let (part, entry) = parting.place(key, slot);
-        self.parts[part].push(entry);
+        self.entries.push(part, entry);
         if !planted(Mutant::VersionNotRecovered) {
             self.version = self.version.max(version);
         }
@@ -53,8 +51,9 @@ impl ByKey {
 
 impl<M: Medium> Scan<'_, M> {
     /// What the threads have gathered of a part, in order, and how many keys these are.
-    fn in_order(&self, pieces: &[Vec<Entry>]) -> (Vec<Entry>, i64) {
-        let mut entries = pieces.concat();
+    fn in_order(&self, gathered: &[ByKey], part: usize) -> (Vec<Entry>, i64) {
+        let mut entries = Vec::with_capacity(len(gathered, part));
+        gathered.iter().for_each(|gathered| gathered.entries.copy(part, &mut entries));
         entries.sort_unstable_by_key(Entry::rank);
         self.keep_newest(&mut entries);
         let mut keys = 0;
@@ -120,14 +119,13 @@ impl<M: Medium> Scan<'_, M> {
     }
 
     /// Fills an ordered index, which is empty. Says how many keys it has then.
-    pub(super) fn build(&self, gathered: Vec<ByKey>, threads: usize) -> i64 {
+    pub(super) fn build(&self, gathered: &[ByKey], threads: usize) -> i64 {
         let Some(index) = self.index.ordered() else { return 0 };
         let version = gathered.iter().map(|gathered| gathered.version).max().unwrap_or_default();
-        let parts = by_part(gathered);
-        let entries: Vec<usize> = parts.iter().map(|pieces| pieces.iter().map(Vec::len).sum()).collect();
+        let entries: Vec<usize> = (0..self.parting.parts()).map(|part| len(gathered, part)).collect();
         let keys = AtomicI64::new(0);
         index.build(self.parting, &entries, version, self, threads, |part| {
-            let (entries, more) = self.in_order(&parts[part]);
+            let (entries, more) = self.in_order(gathered, part);
             keys.fetch_add(more, Relaxed);
             entries
         });
@@ -137,10 +135,10 @@ impl<M: Medium> Scan<'_, M> {
     /// Brings what was gathered into an ordered index. Says how many keys that adds.
     ///
     /// A descent of a large list is a miss for each level. In the order of the keys, each ends next to where the last one did.
-    pub(super) fn enter_in_order(&self, gathered: Vec<ByKey>, threads: usize) -> i64 {
-        let enter = |pieces: Vec<Vec<Entry>>| {
+    pub(super) fn enter_in_order(&self, gathered: &[ByKey], threads: usize) -> i64 {
+        let enter = |part| {
             let guard = reclaim::pin();
-            let (entries, _) = self.in_order(&pieces);
+            let (entries, _) = self.in_order(gathered, part);
             let mut added = 0;
             for (i, &Entry { slot, .. }) in entries.iter().enumerate() {
                 if let Some(ahead) = entries.get(i + AHEAD) {
@@ -152,20 +150,13 @@ impl<M: Medium> Scan<'_, M> {
             }
             added
         };
-        sync::each_on_threads(threads, by_part(gathered).into_iter(), enter).into_iter().sum()
+        sync::each_on_threads(threads, 0..self.parting.parts(), enter).into_iter().sum()
     }
 }
 
-/// Of each part what each thread has gathered.
-fn by_part(gathered: Vec<ByKey>) -> Vec<Vec<Vec<Entry>>> {
-    let mut parts = Vec::new();
-    for gathered in gathered {
-        parts.resize_with(gathered.parts.len(), Vec::new);
-        for (pieces, piece) in parts.iter_mut().zip(gathered.parts) {
-            pieces.push(piece);
-        }
-    }
-    parts
+/// How many entries all have gathered of a part.
+fn len(gathered: &[ByKey], part: usize) -> usize {
+    gathered.iter().map(|gathered| gathered.entries.len(part)).sum()
 }
 
 #[cfg(all(test, not(loom), not(miri)))]

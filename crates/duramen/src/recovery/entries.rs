@@ -31,11 +31,10 @@ pub(super) struct Left {
 }
 
 impl Entries {
-    /// For one of so many threads.
-    pub(super) fn new<M: Medium>(scan: &Scan<'_, M>, threads: usize) -> Self {
+    pub(super) fn new<M: Medium>(scan: &Scan<'_, M>) -> Self {
         match scan.index {
             Index::Hash(index) => Self::ByHash(ByHash::new(index)),
-            Index::Ordered(_) => Self::ByKey(ByKey::new(scan.parting, threads)),
+            Index::Ordered(_) => Self::ByKey(ByKey::new(scan.parting)),
         }
     }
 }

@@ -283,9 +283,10 @@ fn read_from<M: Medium>(
     let mut scanned = scan.run(&plan.data, threads);
     let by_key = std::mem::take(&mut scanned.by_key);
     let keys_in_order = match image {
-        None => scan.build(by_key, threads),
-        Some(_) => scan.enter_in_order(by_key, threads),
+        None => scan.build(&by_key, threads),
+        Some(_) => scan.enter_in_order(&by_key, threads),
     };
+    drop(by_key);
     let keys = loaded.keys as i64 + scanned.keys_added + keys_in_order;
     if plan.extents.is_empty() {
         // What is left of the image's own blocks is free from now on.

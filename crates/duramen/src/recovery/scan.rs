@@ -150,7 +150,7 @@ impl<M: Medium> Scan<'_, M> {
         let (records, keys, absent) = (AtomicU64::new(0), AtomicI64::new(0), AtomicBool::new(false));
         let work = || {
             let mut outcomes = Vec::new();
-            let mut entries = Entries::new(self, threads);
+            let mut entries = Entries::new(self);
             loop {
                 let from = next.fetch_add(BLOCKS_PER_TURN, Relaxed);
                 let Some(turn) = data.get(from..data.len().min(from + BLOCKS_PER_TURN)) else { break };

@@ -25,7 +25,7 @@ type Words = [u64; 2];
 /// A slot, and what tells most keys of a part apart.
 #[derive(Clone, Copy)]
 pub(crate) struct Entry {
-    words: Words,
+    pub(super) words: Words,
     pub slot: Slot,
 }
 
@@ -62,8 +62,6 @@ pub(crate) struct Parting<'k> {
     /// Where the cells begin, and by how much a word is shifted for the number of its cell.
     cells_from: u64,
     cells_shift: u32,
-    /// Entries that a part has, or about so.
-    each: usize,
 }
 
 impl<'k> Parting<'k> {
@@ -76,7 +74,6 @@ impl<'k> Parting<'k> {
         let parts = (entries / PART_ENTRIES).clamp(1, PARTS_MAX) as usize;
         let bounds: Vec<u128> = (1..parts).map(|part| ranks[part * ranks.len() / parts]).collect();
         let mut parting = Self { shared: &first[..shared], bounds, ..Self::default() };
-        parting.each = entries as usize / parts;
         parting.cut();
         parting
     }
@@ -106,11 +103,6 @@ impl<'k> Parting<'k> {
     /// How many parts there are.
     pub(crate) fn parts(&self) -> usize {
         self.bounds.len() + 3
-    }
-
-    /// Room for the entries of a part that one of so many threads may meet, and some more.
-    pub(crate) fn entries_of_part(&self, threads: usize) -> usize {
-        self.each / threads * 9 / 8
     }
 
     /// The part of a key, and what is kept of it there.

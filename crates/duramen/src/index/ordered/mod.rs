@@ -42,6 +42,7 @@
 mod build;
 mod cache;
 mod chain;
+mod gathered;
 pub(super) mod image;
 mod key;
 mod list;
@@ -67,6 +68,7 @@ use std::ptr::NonNull;
 use stripes::Stripes;
 
 pub(crate) use build::{Entry, Parting};
+pub(crate) use gathered::Gathered;
 pub(crate) use locked::{Locked, Place};
 pub(in crate::index) use node::Node;
 pub(crate) use walk::Chunk;
