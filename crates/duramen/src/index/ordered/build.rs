@@ -2,7 +2,7 @@
 //! long.
 //!
 //! While records are read, their slots are gathered in parts, which a sample of the keys bounds ([`Parting`]). A part is small
-//! enough for a CPU's own caches: one thread puts it in order, by the 16 bytes of its keys behind those that the sample shares, and
+//! enough for a CPU's own caches: one thread puts it in order, by the 16 bytes of its keys behind those that its bounds share, and
 //! by records where these do not tell, and fills leaves from left to right, which are a chain of their own ([`super::chain`]).
 
 use super::OrderedIndex;
@@ -22,7 +22,7 @@ const CELLS_PER_BOUND: usize = 4;
 /// 16 bytes of a key, in its order.
 type Words = [u64; 2];
 
-/// A slot, and what tells most keys of a part apart.
+/// A slot, and what tells most keys of a part apart: what they have behind that which all keys of the part share.
 #[derive(Clone, Copy)]
 pub(crate) struct Entry {
     pub(super) words: Words,
@@ -54,8 +54,10 @@ fn words(key: &[u8]) -> Words {
 pub(crate) struct Parting<'k> {
     /// What all keys of the sample begin with.
     shared: &'k [u8],
-    /// Where all parts but the first two and the last begin, behind `shared`.
-    bounds: Vec<u128>,
+    /// Where all parts but the first two and the last begin.
+    bounds: Vec<Bound<'k>>,
+    /// How many bytes all keys of each part share: those that its bounds share.
+    skips: Vec<usize>,
     /// So that most keys are compared with a bound or two: what bounds have of their first words is cut into cells of equal
     /// width, and this says how many bounds lie in cells before each.
     before: Vec<u16>,
@@ -64,45 +66,81 @@ pub(crate) struct Parting<'k> {
     cells_shift: u32,
 }
 
+/// A key, and the rank of what it has behind that which all share.
+#[derive(Clone, Copy)]
+struct Bound<'k> {
+    rank: u128,
+    key: &'k [u8],
+}
+
+impl<'k> Bound<'k> {
+    fn new(key: &'k [u8], shared: usize) -> Self {
+        Self { rank: rank(words(&key[shared..])), key }
+    }
+
+    fn word(&self) -> u64 {
+        (self.rank >> 64) as u64
+    }
+}
+
 impl<'k> Parting<'k> {
     /// Parts for so many entries. The sample only makes them even.
     pub(crate) fn new(sample: &[&'k [u8]], entries: u64) -> Self {
-        let Some(first) = sample.first() else { return Self::default() };
-        let shared = sample.iter().fold(first.len(), |shared, key| shared_bytes(&first[..shared], key));
-        let mut ranks: Vec<u128> = sample.iter().map(|key| rank(words(&key[shared..]))).collect();
-        ranks.sort_unstable();
+        let shared = match sample {
+            [first, ..] => {
+                &first[..sample.iter().fold(first.len(), |len, key| shared_bytes(&first[..len], key))]
+            }
+            [] => &[],
+        };
+        let mut keys: Vec<Bound<'k>> = sample.iter().map(|key| Bound::new(key, shared.len())).collect();
+        keys.sort_unstable_by(|a, b| a.rank.cmp(&b.rank).then_with(|| a.key.cmp(b.key)));
         let parts = (entries / PART_ENTRIES).clamp(1, PARTS_MAX) as usize;
-        let bounds: Vec<u128> = (1..parts).map(|part| ranks[part * ranks.len() / parts]).collect();
-        let mut parting = Self { shared: &first[..shared], bounds, ..Self::default() };
+        let numbers = (1..parts).map(|part| part * keys.len() / parts);
+        // As short as tells it from the key of the sample before it.
+        let pair = |number: usize| Some((keys.get(number.checked_sub(1)?)?.key, keys.get(number)?.key));
+        let bound = |(before, key): (&'k [u8], &'k [u8])| {
+            let len = key.len().min(shared_bytes(before, key) + 1);
+            Bound::new(&key[..len], shared.len())
+        };
+        let bounds: Vec<Bound<'k>> = numbers.filter_map(pair).map(bound).collect();
+        let between = |pair: &[Bound<'k>]| shared_bytes(pair[0].key, pair[1].key);
+        let mut skips = vec![0, shared.len()];
+        skips.extend(bounds.windows(2).map(between));
+        if !bounds.is_empty() {
+            skips.push(shared.len());
+        }
+        skips.push(0);
+        let mut parting = Self { shared, bounds, skips, ..Self::default() };
         parting.cut();
         parting
     }
 
     fn cut(&mut self) {
-        let word = |bound: &u128| (bound >> 64) as u64;
         let (Some(first), Some(last)) = (self.bounds.first(), self.bounds.last()) else { return };
-        self.cells_from = word(first);
+        self.cells_from = first.word();
         let cells = self.bounds.len().next_power_of_two() * CELLS_PER_BOUND;
-        let width = word(last) - word(first);
+        let width = last.word() - first.word();
         self.cells_shift = (u64::BITS - width.leading_zeros()).saturating_sub(cells.ilog2());
-        let cell_of = |bound: &u128| (word(bound) - self.cells_from) >> self.cells_shift;
+        let cell_of = |bound: &Bound<'_>| (bound.word() - self.cells_from) >> self.cells_shift;
         self.before = (0..=cells as u64)
             .map(|cell| self.bounds.partition_point(|bound| cell_of(bound) < cell) as u16)
             .collect();
     }
 
-    /// How many bounds are not above `words`.
+    /// How many bounds are not above `key`, which has these words behind `shared`.
     #[inline]
-    fn bounds_below(&self, words: Words) -> usize {
+    fn bounds_below(&self, key: &[u8], words: Words) -> usize {
         let Some(last) = self.before.len().checked_sub(2) else { return 0 };
         let cell = (words[0].saturating_sub(self.cells_from) >> self.cells_shift).min(last as u64) as usize;
         let (from, to) = (usize::from(self.before[cell]), usize::from(self.before[cell + 1]));
-        from + self.bounds[from..to].partition_point(|bound| *bound <= rank(words))
+        let rank = rank(words);
+        let is_below = |bound: &Bound<'_>| bound.rank < rank || bound.rank == rank && bound.key <= key;
+        from + self.bounds[from..to].partition_point(is_below)
     }
 
     /// How many parts there are.
     pub(crate) fn parts(&self) -> usize {
-        self.bounds.len() + 3
+        self.skips.len()
     }
 
     /// The part of a key, and what is kept of it there.
@@ -112,28 +150,31 @@ impl<'k> Parting<'k> {
             let part = if key < self.shared { 0 } else { self.parts() - 1 };
             return (part, Entry { words: words(key), slot });
         };
-        let words = words(rest);
-        (1 + self.bounds_below(words), Entry { words, slot })
+        let mut words = words(rest);
+        let part = 1 + self.bounds_below(key, words);
+        let skip = self.skips[part];
+        if skip > self.shared.len() {
+            words = [word_at(key, skip), word_at(key, skip + 8)];
+        }
+        (part, Entry { words, slot })
     }
 
-    /// What all keys of a part begin with, less than that if it is not known.
+    /// What all keys of a part begin with.
     fn shared(&self, part: usize) -> &'k [u8] {
-        if part == 0 || part == self.parts() - 1 { &[] } else { self.shared }
+        let bound = part.checked_sub(2).and_then(|bound| self.bounds.get(bound));
+        &bound.map_or(self.shared, |bound| bound.key)[..self.skips[part]]
     }
 
     /// A key above all of the parts before, and not above any of this part.
     fn low(&self, part: usize) -> Vec<u8> {
-        if part + 1 == self.parts() {
-            // The next one that does not begin with `shared`.
-            let len = self.shared.iter().rposition(|&byte| byte < 255).map_or(0, |last| last + 1);
-            let mut low = self.shared[..len].to_vec();
-            low.iter_mut().next_back().into_iter().for_each(|byte| *byte += 1);
-            return low;
+        if part + 1 < self.parts() {
+            return part.checked_sub(2).map_or(self.shared, |bound| self.bounds[bound].key).to_vec();
         }
-        let bound = part.checked_sub(2).map_or(0, |bound| self.bounds[bound]).to_be_bytes();
-        // Zeros are what counts behind the end of a key too.
-        let len = bound.iter().rposition(|&byte| byte > 0).map_or(0, |last| last + 1);
-        [self.shared(part), &bound[..len]].concat()
+        // The next one that does not begin with `shared`.
+        let len = self.shared.iter().rposition(|&byte| byte < 255).map_or(0, |last| last + 1);
+        let mut low = self.shared[..len].to_vec();
+        low.iter_mut().next_back().into_iter().for_each(|byte| *byte += 1);
+        low
     }
 }
 
