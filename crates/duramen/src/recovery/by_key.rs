@@ -18,6 +18,8 @@ use duramen_media::Medium;
 
 /// Records of keys that are met more than once whose headers are under way while one is looked at.
 const AHEAD: usize = 32;
+/// So many records that may be of one key are compared at a time: a key may have been written millions of times.
+const RIVALS_MAX: usize = if cfg!(test) { 10 } else { 1 << 12 };
 
 /// What one thread has gathered.
 pub(super) struct ByKey {
@@ -32,6 +34,8 @@ struct Rival<'m> {
     version: Version,
     bytes: u64,
     entry: Entry,
+    /// Records of this key that it has won against.
+    beaten: u64,
 }
 
 impl ByKey {
@@ -92,30 +96,41 @@ impl<M: Medium> Scan<'_, M> {
 
     /// Puts the newest record of each key among these in front, in the order of the keys, and says how many there are.
     fn newest<'s>(&'s self, entries: &mut [Entry], rivals: &mut Vec<Rival<'s>>) -> usize {
-        let rival = |&entry: &Entry| {
-            let (header, key) = self.record_at(entry.slot.location());
-            Rival { key, version: header.version, bytes: header.record_bytes(), entry }
-        };
         rivals.clear();
-        rivals.extend(entries.iter().map(rival));
-        rivals.sort_unstable_by_key(|rival| rival.key);
-        let winners = rivals.chunk_by(|a, b| a.key == b.key).filter_map(|rivals| self.newest_of_key(rivals));
-        entries.iter_mut().zip(winners).map(|(entry, winner)| *entry = winner).count()
+        let mut enough = RIVALS_MAX;
+        for &entry in &*entries {
+            if rivals.len() == enough {
+                self.decide(rivals);
+                enough = RIVALS_MAX.max(rivals.len() * 2);
+            }
+            let (header, key) = self.record_at(entry.slot.location());
+            let (version, bytes) = (header.version, header.record_bytes());
+            rivals.push(Rival { key, version, bytes, entry, beaten: 0 });
+        }
+        self.decide(rivals);
+        for (entry, winner) in entries.iter_mut().zip(&*rivals) {
+            let slot = winner.entry.slot;
+            *entry = winner.entry;
+            entry.slot = slot.with_stale(slot.stale().max(winner.beaten));
+        }
+        rivals.len()
     }
 
-    fn newest_of_key(&self, rivals: &[Rival<'_>]) -> Option<Entry> {
+    /// Keeps the newest record of each key, in the order of the keys; the others are dead.
+    fn decide(&self, rivals: &mut Vec<Rival<'_>>) {
+        rivals.sort_unstable_by_key(|rival| rival.key);
         let of = |rival: &Rival<'_>| (rival.version, rival.entry.slot.location());
-        let newest = rivals
-            .iter()
-            .reduce(|newest, other| if self.is_newer(of(other), of(newest)) { other } else { newest })?;
-        let at = newest.entry.slot.location();
-        for rival in rivals.iter().filter(|rival| rival.entry.slot.location() != at) {
-            self.blocks.of(rival.entry.slot.location().0).live_sub(rival.bytes);
-        }
-        let stale = newest.entry.slot.stale().max(rivals.len() as u64 - 1);
-        let mut entry = newest.entry;
-        entry.slot = entry.slot.with_stale(stale);
-        Some(entry)
+        rivals.dedup_by(|other, newest| {
+            if other.key != newest.key {
+                return false;
+            }
+            if self.is_newer(of(other), of(newest)) {
+                std::mem::swap(other, newest);
+            }
+            self.blocks.of(other.entry.slot.location().0).live_sub(other.bytes);
+            newest.beaten += other.beaten + 1;
+            true
+        });
     }
 
     /// Fills an ordered index, which is empty. Says how many keys it has then.
