@@ -19,6 +19,7 @@ use duramen::{MediumKind, Options};
 use duramen_media::{LINE_BYTES, Mapped, MediaOptions, Medium, Offset};
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
+use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 /// The most bytes of the file that bounds are measured on.
@@ -191,6 +192,39 @@ impl Scratch {
         };
         black_box(sum);
         Some(nanos)
+    }
+
+    /// How many times as many bare accesses of each of `ops` two threads do as one does: each on places of its own, at once.
+    ///
+    /// # Errors
+    /// As [`Scratch::new`].
+    pub fn two_threads(
+        path: &Path,
+        options: &Options,
+        shape: Shape,
+        keys: u64,
+        clock: Clock,
+        ops: &[Op],
+    ) -> Result<Vec<(Op, f64)>> {
+        let mut second = path.as_os_str().to_owned();
+        second.push("-2");
+        let alone = Self::new(path, options, shape, keys)?;
+        let mut beside = Self::new(Path::new(&second), options, shape, keys)?;
+        let mut times = |&op: &Op| {
+            let one = alone.accesses(clock, op, shape)?;
+            let begins = Barrier::new(2);
+            let timed = &|scratch: &Self| {
+                begins.wait();
+                scratch.accesses(clock, op, shape)
+            };
+            let both = std::thread::scope(|scope| {
+                let beside = &mut beside;
+                let other = scope.spawn(move || timed(beside));
+                [timed(&alone), other.join().unwrap_or_else(|p| std::panic::resume_unwind(p))]
+            });
+            Some((op, one * both.into_iter().flatten().map(f64::recip).sum::<f64>()))
+        };
+        Ok(ops.iter().filter_map(&mut times).collect())
     }
 
     /// In words, what [`Scratch::accesses`] does.

@@ -228,6 +228,9 @@ impl Round<'_> {
             let name = "throughput that compaction costs, %";
             self.row(name, Counted::Percent, Some(COMPACTION_PERCENT), cost, cost);
         }
+        if self.wants("two-threads") {
+            self.bare_two_threads()?;
+        }
         for (op, ..) in OPERATIONS {
             if let (Some(one), Some(two)) = (self.threads.get(&(op, 1)), self.threads.get(&(op, 2))) {
                 let times = one / two;
@@ -239,6 +242,17 @@ impl Round<'_> {
                     times,
                 );
             }
+        }
+        Ok(())
+    }
+
+    /// What two threads gain where there is no engine: more cannot be asked of one.
+    fn bare_two_threads(&mut self) -> Result<()> {
+        let (settings, ops) = (self.settings, OPERATIONS.map(|(op, ..)| op));
+        let (path, options) = (&settings.place.path, &settings.place.options);
+        let times = Scratch::two_threads(path, options, settings.shape, settings.keys, settings.clock, &ops)?;
+        for (op, times) in times {
+            self.row(&format!("{op}, two threads, bare accesses"), Counted::Times, None, times, times);
         }
         Ok(())
     }
