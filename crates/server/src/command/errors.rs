@@ -43,10 +43,11 @@ impl CommandError {
         Self { text: Cow::Owned(text), store: None }
     }
 
-    /// An error that ends with all of an argument, which as in Redis ends at a zero byte.
+    /// An error that ends with all of an argument, which as in Redis ends at a zero byte, and without the line ends before it.
     pub fn ending(before: &str, shown: &[u8]) -> Self {
         let mut text = Vec::from(before.as_bytes());
         text.extend(shown.iter().take_while(|byte| **byte != 0));
+        while text.pop_if(|byte| matches!(byte, b'\r' | b'\n')).is_some() {}
         Self { text: Cow::Owned(text), store: None }
     }
 
