@@ -20,7 +20,7 @@ use crate::log::read;
 use crate::mutants::{Mutant, planted};
 use crate::store::Core;
 use crate::sync::reclaim::{self, Guard};
-use duramen_media::{Medium, Offset};
+use duramen_media::{LINE_BYTES, Medium, Offset};
 use std::cell::Cell;
 
 /// Position in a scan; 0 begins, and a returned 0 means the end.
@@ -211,15 +211,15 @@ impl<'a> Record<'a> {
 }
 
 /// What is there for a key.
-pub(crate) enum Looked<'a> {
+pub(crate) enum Looked<V> {
     /// No value, and the key's state.
     Absent(Stamp),
-    Present(Value<'a>),
+    Present(V),
 }
 
-impl<'a> Looked<'a> {
+impl<V> Looked<V> {
     #[inline]
-    pub(crate) fn value(self) -> Option<Value<'a>> {
+    pub(crate) fn value(self) -> Option<V> {
         match self {
             Self::Absent(_) => None,
             Self::Present(value) => Some(value),
@@ -278,47 +278,55 @@ impl<M: Medium> Core<M> {
 
     /// A copy of a cell's value at one moment: copied until two copies are the same.
     pub(crate) fn cell(&self, record: &Record<'_>) -> CellCopy {
-        let mut copy = self.cell_locked(record);
-        if copy.len() <= 8 && record.value_offset().0.is_multiple_of(8) {
-            // One load.
-            return copy;
-        }
+        let mut copy = CellCopy::new(record.head.value_bytes() as usize);
+        self.copy_cell(record, copy.bytes_mut());
+        copy
+    }
+
+    /// Fills `into`, which is as long as the cell's value.
+    fn copy_cell(&self, record: &Record<'_>, into: &mut [u8]) {
+        let from = record.value_offset();
         loop {
-            let again = self.cell_locked(record);
-            if again[..] == copy[..] {
-                return copy;
+            self.medium.load_pieces(from, into);
+            if into.len() <= 8 && from.0.is_multiple_of(8) || self.holds(from, into) {
+                return;
             }
-            copy = again;
         }
     }
 
-    /// The same, for who holds the lock of the key's bucket: then nobody stores to it. Each piece that may be updated as
-    /// one is read as one.
+    /// Whether the same bytes are at `at`, piece by piece.
+    fn holds(&self, at: Offset, bytes: &[u8]) -> bool {
+        // Cut where lines end, so that no piece is cut.
+        let mut now = [0; 4 * LINE_BYTES as usize];
+        let first = now.len() - (at.0 % LINE_BYTES) as usize;
+        let (first, rest) = bytes.split_at(bytes.len().min(first));
+        let mut at = at;
+        std::iter::once(first).chain(rest.chunks(now.len())).all(|bytes| {
+            let now = &mut now[..bytes.len()];
+            self.medium.load_pieces(at, now);
+            at = at.plus(bytes.len() as u64);
+            now == bytes
+        })
+    }
+
+    /// The same, for who holds the lock of the key: then nobody stores to it.
     #[inline]
     pub(crate) fn cell_locked(&self, record: &Record<'_>) -> CellCopy {
-        let (from, bytes) = (record.value_offset().0, record.head.value_bytes() as usize);
-        let mut copy = CellCopy::new(bytes);
-        let into = copy.bytes_mut();
-        let wide = self.medium.atomic_bytes_max() >= 16;
-        let mut at = 0;
-        while at < bytes {
-            let place = from + at as u64;
-            let (word, skipped) = (place & !7, (place & 7) as usize);
-            // Pieces of 16 bytes may be updated as one.
-            if wide
-                && place.is_multiple_of(16)
-                && at + 16 <= bytes
-                && self.medium.load_atomic(Offset(place), &mut into[at..at + 16])
-            {
-                at += 16;
-                continue;
-            }
-            let word = self.medium.load_u64(Offset(word)).to_le_bytes();
-            let count = (8 - skipped).min(bytes - at);
-            into[at..at + count].copy_from_slice(&word[skipped..skipped + count]);
-            at += count;
-        }
+        let mut copy = CellCopy::new(record.head.value_bytes() as usize);
+        self.medium.load_pieces(record.value_offset(), copy.bytes_mut());
         copy
+    }
+
+    /// Makes what was copied of a cell durable, if it may be of an update that is not: whoever updates holds the key's lock
+    /// from before the store until it is durable.
+    #[inline]
+    fn settle_cell(&self, hash: u64, record: &Record<'_>, guard: &Guard, drain: bool) {
+        if self.groups_mark_pending()
+            && !planted(Mutant::CellNotLookedAtAgain)
+            && self.index.is_locked(hash, guard)
+        {
+            self.help(record, drain);
+        }
     }
 
     /// Whether what expires then has expired now.
@@ -357,9 +365,17 @@ impl<M: Medium> Core<M> {
             }
             Some(())
         });
-        let Some((slot, record)) = unsettled else { return Ok(found.is_some()) };
-        let value = self.look_up_slow(key, hash, guard, None, (slot, record))?.value();
-        Ok(value.map(|value| into.extend_from_slice(&value)).is_some())
+        let Some(found) = unsettled else { return Ok(found.is_some()) };
+        let copied = self.settle_found(key, hash, &guard, None, found, |record| {
+            if record.head.is_cell() {
+                let from = into.len();
+                into.resize(from + record.head.value_bytes() as usize, 0);
+                self.copy_cell(record, &mut into[from..]);
+            } else {
+                into.extend_from_slice(record.value());
+            }
+        })?;
+        Ok(copied.value().is_some())
     }
 
     #[inline]
@@ -377,35 +393,55 @@ impl<M: Medium> Core<M> {
         hash: u64,
         guard: Guard,
         owed: Option<&Owed>,
-    ) -> Result<Looked<'_>> {
+    ) -> Result<Looked<Value<'_>>> {
         let found = self.index.find_with(hash, key, &guard, |slot| {
             self.fetch_ahead(slot.location());
             self.record_of(slot, key)
         });
-        let Some((slot, record)) = found else { return Ok(Looked::Absent(Stamp::NEVER)) };
-        if self.is_plain(slot, &record) {
-            return Ok(Looked::Present(Value { _guard: guard, record, copy: None }));
-        }
-        self.look_up_slow(key, hash, guard, owed, (slot, record))
+        let Some(found) = found else { return Ok(Looked::Absent(Stamp::NEVER)) };
+        self.look_at(key, hash, guard, owed, found)
     }
 
-    /// Goes on with what a lookup found. Apart, so that the code of nearly all lookups is short.
-    #[inline(never)]
-    fn look_up_slow<'a>(
+    /// The same, when it is known where the key was found.
+    #[inline]
+    fn look_at<'a>(
         &'a self,
         key: &[u8],
         hash: u64,
         guard: Guard,
         owed: Option<&Owed>,
+        (slot, record): (Slot, Record<'a>),
+    ) -> Result<Looked<Value<'a>>> {
+        if self.is_plain(slot, &record) {
+            return Ok(Looked::Present(Value { _guard: guard, record, copy: None }));
+        }
+        Ok(
+            match self.settle_found(key, hash, &guard, owed, (slot, record), |record| self.copied(record))? {
+                Looked::Absent(stamp) => Looked::Absent(stamp),
+                Looked::Present((record, copy)) => Looked::Present(Value { _guard: guard, record, copy }),
+            },
+        )
+    }
+
+    /// Goes on with what a lookup found, until nothing stands between it and an answer; `take` copies what it needs of the record.
+    /// Apart, so that the code of nearly all lookups is short.
+    #[inline(never)]
+    fn settle_found<'a, T>(
+        &'a self,
+        key: &[u8],
+        hash: u64,
+        guard: &Guard,
+        owed: Option<&Owed>,
         mut found: (Slot, Record<'a>),
-    ) -> Result<Looked<'a>> {
+        mut take: impl FnMut(&Record<'a>) -> T,
+    ) -> Result<Looked<(Record<'a>, T)>> {
         let mut backoff = Backoff::default();
         loop {
             let (slot, record) = found;
             if slot.is_pending() {
                 if record.head.is_member() {
                     backoff.wait();
-                    let again = self.index.find_with(hash, key, &guard, |slot| self.record_of(slot, key));
+                    let again = self.index.find_with(hash, key, guard, |slot| self.record_of(slot, key));
                     let Some(again) = again else { return Ok(Looked::Absent(Stamp::NEVER)) };
                     found = again;
                     continue;
@@ -416,24 +452,18 @@ impl<M: Medium> Core<M> {
             if slot.is_tombstone() || self.is_expired(record.expires_at()) {
                 return Ok(Looked::Absent(self.stamp(&record)));
             }
-            let value = self.value(record, guard);
-            if record.head.is_cell() && self.groups_mark_pending() && !planted(Mutant::CellNotLookedAtAgain) {
-                // An update in place marks its slot before it stores: what we copied is durable
-                // unless the mark is there now.
-                let guard = reclaim::pin();
-                let now = self.index.find(hash, key, &guard, |slot| slot.location() == record.at);
-                if now.is_some_and(Slot::is_pending) {
-                    self.help(&record, owed.is_none());
-                }
+            let taken = take(&record);
+            if record.head.is_cell() {
+                self.settle_cell(hash, &record, guard, owed.is_none());
             }
-            return Ok(Looked::Present(value));
+            return Ok(Looked::Present((record, taken)));
         }
     }
 
+    /// The value of a record that is a cell.
     #[inline]
-    fn value<'a>(&'a self, record: Record<'a>, guard: Guard) -> Value<'a> {
-        let copy = record.head.is_cell().then(|| self.cell(&record));
-        Value { _guard: guard, record, copy }
+    fn copied(&self, record: &Record<'_>) -> Option<CellCopy> {
+        record.head.is_cell().then(|| self.cell(record))
     }
 
     /// Makes a record durable that its writer has not drained yet.
@@ -496,10 +526,11 @@ impl<M: Medium> Core<M> {
         let values = keys.iter().zip(hashes).zip(slots).map(|((key, hash), slot)| {
             // What was fetched is nearly always what is looked for.
             let record = if slot.is_empty() { None } else { self.record_of(slot, key) };
-            if let Some(record) = record.filter(|record| self.is_plain(slot, record)) {
-                return Ok(Some(Value { _guard: reclaim::pin(), record, copy: None }));
-            }
-            Ok(self.look_up(key, hash, reclaim::pin(), None)?.value())
+            let looked = match record {
+                Some(record) => self.look_at(key, hash, reclaim::pin(), None, (slot, record)),
+                None => self.look_up(key, hash, reclaim::pin(), None),
+            };
+            Ok(looked?.value())
         });
         values.collect()
     }
@@ -543,13 +574,18 @@ impl<M: Medium> Core<M> {
         if settled && slot.is_tombstone() {
             return Ok(None);
         }
-        // A cell may be under an update that is not durable: its slot says so then, and has to be looked at once more.
-        if !settled || record.head.is_cell() && self.groups_mark_pending() {
+        if !settled {
             let key = record.key();
             return Ok(self.look_up(key, self.hasher.hash(key), reclaim::pin(), owed)?.value());
         }
-        let shown = !self.is_expired(record.expires_at());
-        Ok(shown.then(|| self.value(record, reclaim::pin())))
+        if self.is_expired(record.expires_at()) {
+            return Ok(None);
+        }
+        let value = Value { _guard: reclaim::pin(), record, copy: self.copied(&record) };
+        if value.copy.is_some() {
+            self.settle_cell(self.hasher.hash(record.key()), &record, &value._guard, owed.is_none());
+        }
+        Ok(Some(value))
     }
 
     pub(crate) fn scan(

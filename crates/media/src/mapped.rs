@@ -10,6 +10,7 @@
 
 use crate::error::bytes_text;
 use crate::lock::Owned;
+use crate::medium::load_words;
 use crate::opening::{self, Opened};
 use crate::options::{MediaOptions, MediumKind};
 use crate::persist::{self, Persist, PersistStep, page};
@@ -593,6 +594,21 @@ impl Medium for Mapped {
             }
         }
         true
+    }
+
+    #[inline]
+    fn load_pieces(&self, at: Offset, into: &mut [u8]) {
+        let before = (at.0.next_multiple_of(16) - at.0).min(into.len() as u64);
+        let (head, rest) = into.split_at_mut(before as usize);
+        load_words(self, at, head);
+        let (middle, tail) = rest.split_at_mut(rest.len() & !15);
+        let from = at.plus(before);
+        let place = self.place(from, middle.len() as u64);
+        // SAFETY: inside the mapping (`place`), and aligned when it is not empty.
+        if !unsafe { self.persist.load_vectors(place, middle) } {
+            load_words(self, from, middle);
+        }
+        load_words(self, from.plus(middle.len() as u64), tail);
     }
 
     fn fault_in(&self, at: Offset, bytes: u64) {

@@ -183,6 +183,15 @@ pub trait Medium: Send + Sync + 'static {
         true
     }
 
+    /// Copies bytes that others may update meanwhile: every aligned piece of [`Medium::atomic_bytes_max`] that lies within is
+    /// one atomic load (acquire), and so is what lies within of every aligned word. As it is here it suits media where that is 8.
+    ///
+    /// # Panics
+    /// As [`Medium::pointer`].
+    fn load_pieces(&self, at: Offset, into: &mut [u8]) {
+        load_words(self, at, into);
+    }
+
     /// The most bytes that both [`Medium::store_atomic`] and [`Medium::load_atomic`] take: what may
     /// be updated in place while others read it. 8 or 16.
     fn atomic_bytes_max(&self) -> u64 {
@@ -246,6 +255,20 @@ pub trait Medium: Send + Sync + 'static {
 
     /// One line for people: medium, path, size, persist step.
     fn describe(&self) -> String;
+}
+
+/// Copies bytes by atomic loads of the words that they lie in.
+#[inline]
+pub(crate) fn load_words<M: Medium + ?Sized>(medium: &M, at: Offset, mut into: &mut [u8]) {
+    let mut at = at.0;
+    while !into.is_empty() {
+        let skipped = (at % 8) as usize;
+        let word = medium.load_u64(Offset(at - skipped as u64)).to_le_bytes();
+        let (piece, rest) = into.split_at_mut((8 - skipped).min(into.len()));
+        piece.copy_from_slice(&word[skipped..][..piece.len()]);
+        at += piece.len() as u64;
+        into = rest;
+    }
 }
 
 #[cfg(test)]

@@ -187,6 +187,11 @@ impl<M: Medium> Medium for Probe<M> {
     }
 
     #[inline]
+    fn load_pieces(&self, at: Offset, into: &mut [u8]) {
+        self.medium.load_pieces(at, into);
+    }
+
+    #[inline]
     fn load_atomic(&self, at: Offset, bytes: &mut [u8]) -> bool {
         self.medium.load_atomic(at, bytes)
     }

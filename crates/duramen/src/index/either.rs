@@ -163,6 +163,16 @@ impl Index {
         }
     }
 
+    /// Whether a writer may hold the lock of the key of `hash`. If nobody does, what any writer of the key stored while it held
+    /// the lock, and the caller has seen, is behind that writer.
+    #[inline]
+    pub(crate) fn is_locked(&self, hash: u64, guard: &Guard) -> bool {
+        match self {
+            Self::Hash(index) => index.is_locked(hash, guard),
+            Self::Ordered(index) => index.is_locked(hash),
+        }
+    }
+
     /// Locks the keys of all `hashes`. The result is in their order.
     pub(crate) fn lock_all<'g>(&'g self, hashes: &[u64], guard: &'g Guard) -> Vec<Locked<'g>> {
         match self {

@@ -598,6 +598,13 @@ impl HashIndex {
         }
     }
 
+    /// Whether somebody holds the lock of the bucket of `hash`, or splits its segment.
+    #[inline]
+    pub(crate) fn is_locked(&self, hash: u64, guard: &Guard) -> bool {
+        let segment = self.segment(self.entry(hash, guard), guard);
+        segment.buckets[bucket_of(hash)].0[0].load(Acquire) & BUCKET_BIT != 0
+    }
+
     /// Locks the buckets of all `hashes`; two keys of one bucket share its lock. The result is in the
     /// order of `hashes`.
     pub(crate) fn lock_all<'g>(&self, hashes: &[u64], guard: &'g Guard) -> Vec<Locked<'g>> {

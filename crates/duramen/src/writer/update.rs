@@ -8,11 +8,10 @@
 //! Invariants:
 //! 1. Nothing is updated in place while its slot is pending: a crash could undo the record itself.
 //! 2. Nothing is updated in place where epochs are in use: a crash must be able to undo the update alone.
-//! 3. While an update is stored and not durable its slot is marked pending, where readers look for it.
+//! 3. While an update is stored and not durable the key's lock is held, where readers look for it.
 
 use super::{Pen, Want, Wrote, stamp_unlocked};
 use crate::format::record::{HEAD_BYTES_MAX, HEADER_BYTES};
-use crate::index::either::Place;
 use crate::mutants::{Mutant, planted};
 use crate::reader::{Looked, Meta, Record, Stamp};
 use crate::store::Core;
@@ -119,7 +118,7 @@ impl<M: Medium> Pen<M> {
         });
         let locked = core.index.lock(hash, guard);
         let found = locked.find_with(key, |slot| Some((slot, core.record_of(slot, key)?)));
-        let Some((place, (slot, record))) = found else {
+        let Some((_, (slot, record))) = found else {
             let changed = seen.is_some_and(|seen| seen != Stamp::NEVER);
             return Ok(if changed { Tried::Changed } else { Tried::Done(Update::Absent) });
         };
@@ -133,7 +132,7 @@ impl<M: Medium> Pen<M> {
         if !record.head.is_cell() || slot.is_pending() {
             return Ok(Tried::Refused);
         }
-        let stored = store_in_place(core, place, &record, at, bytes)?;
+        let stored = store_in_place(core, &record, at, bytes)?;
         Ok(if stored { Tried::Done(Update::InPlace) } else { Tried::Refused })
     }
 
@@ -152,27 +151,21 @@ impl<M: Medium> Pen<M> {
         let guard = reclaim::pin();
         let locked = core.index.lock(hash, &guard);
         let found = locked.find_with(key, |slot| Some((slot, core.record_of(slot, key)?)));
-        let Some((place, (slot, record))) = found else { return Ok(Modified::NotInPlace) };
+        let Some((_, (slot, record))) = found else { return Ok(Modified::NotInPlace) };
         if !slot.is_settled_value() || !record.head.is_cell() || core.is_expired(record.expires_at()) {
             return Ok(Modified::NotInPlace);
         }
         let Some((at, field)) = change(record.meta(), &core.cell_locked(&record)) else {
             return Ok(Modified::Declined);
         };
-        let stored = store_in_place(core, place, &record, at, &field)?;
+        let stored = store_in_place(core, &record, at, &field)?;
         Ok(if stored { Modified::InPlace } else { Modified::NotInPlace })
     }
 }
 
-/// Stores into a cell whose bucket is locked and whose slot is not pending; false where one atomic store cannot.
+/// Stores into a cell whose key is locked and whose slot is not pending; false where one atomic store cannot.
 #[inline]
-fn store_in_place<M: Medium>(
-    core: &Core<M>,
-    place: Place<'_>,
-    record: &Record<'_>,
-    at: usize,
-    bytes: &[u8],
-) -> Result<bool> {
+fn store_in_place<M: Medium>(core: &Core<M>, record: &Record<'_>, at: usize, bytes: &[u8]) -> Result<bool> {
     check_range(at, bytes.len(), record.head.value_bytes() as usize)?;
     let to = record.value_offset().plus(at as u64);
     if planted(Mutant::UpdateTorn) {
@@ -183,18 +176,10 @@ fn store_in_place<M: Medium>(
     if !fits_one_store(core, to, bytes) {
         return Ok(false);
     }
-    // Pending while it is not durable: a reader that sees the new value sees the mark too, since it looks
-    // at the slot once more after it copied (`Core::look_up`).
-    let marks = core.groups_mark_pending();
-    if marks {
-        place.set(place.get().with_pending(true));
-    }
+    // Release: a reader that sees it and finds the key's lock free afterwards (`Core::settle_cell`) sees it durable.
     let stored = core.medium.store_atomic(to, bytes);
     if stored {
         core.medium.persist(to, bytes.len() as u64);
-    }
-    if marks {
-        place.set(place.get().with_pending(false));
     }
     Ok(stored)
 }

@@ -302,6 +302,22 @@ impl Persist {
             false
         }
     }
+
+    /// Copies `bytes`, a multiple of 16, each 16 of them by one atomic load (acquire). Returns false, and does nothing, where
+    /// the CPU cannot.
+    ///
+    /// # Safety
+    /// `from` is readable for `bytes`, and aligned to 16.
+    #[inline]
+    pub(crate) unsafe fn load_vectors(&self, from: *const u8, bytes: &mut [u8]) -> bool {
+        if self.atomic_16 {
+            for (i, piece) in bytes.as_chunks_mut().0.iter_mut().enumerate() {
+                // SAFETY: promised by the caller; the CPU has it (invariant 1).
+                unsafe { arch::load_16(from.wrapping_add(i * 16), piece) };
+            }
+        }
+        self.atomic_16
+    }
 }
 
 #[cfg(test)]

@@ -39,6 +39,11 @@ impl OrderedIndex {
         Locked { index: self, guard, hash, stripe, owned: true, at: Cell::new(None) }
     }
 
+    /// Whether somebody holds the lock of the stripe of `hash`.
+    pub(crate) fn is_locked(&self, hash: u64) -> bool {
+        self.stripes.at(Stripes::number(hash)).is_locked()
+    }
+
     /// Locks the stripes of all `hashes`; two keys of one stripe share its lock. The result is in the order of `hashes`.
     pub(crate) fn lock_all<'a>(&'a self, hashes: &[u64], guard: &'a Guard) -> Vec<Locked<'a>> {
         let mut locked: Vec<Locked<'a>> = hashes

@@ -90,8 +90,13 @@ impl Stripe {
     }
 
     #[inline]
+    pub(super) fn is_locked(&self) -> bool {
+        self.locked.load(Acquire)
+    }
+
+    #[inline]
     pub(super) fn unlock(&self) {
-        // Release: pairs with the Acquire in `lock`.
+        // Release: pairs with the Acquire in `lock` and `is_locked`.
         self.locked.store(false, Release);
     }
 
