@@ -544,6 +544,7 @@ impl HashIndex {
     pub(crate) fn prefetch_insert(&self, hash: u64, guard: &Guard) {
         let entry = self.entry(hash, guard);
         let (segment, probe) = (self.segment(entry, guard), Probe::new(hash, entry));
+        super::prefetch(&segment.version);
         super::prefetch(&segment.buckets[probe.primary]);
         super::prefetch(&segment.buckets[probe.secondary()]);
     }
