@@ -201,13 +201,13 @@ impl Header {
         self.head_bytes() + u64::from(self.key_bytes)
     }
 
-    /// The header as bytes, with how many of them count.
-    pub(crate) fn encode(&self) -> ([u8; HEAD_BYTES_MAX], usize) {
+    /// The header as bytes, for a body with this checksum ([`body_crc`]).
+    #[inline]
+    pub(crate) fn encode(&self, body: u32) -> Encoded {
         let mut bytes = [0; HEAD_BYTES_MAX];
         let flags = if self.expires_at.is_some() { FLAG_EXPIRES } else { 0 }
             | if self.member { FLAG_MEMBER } else { 0 }
             | if self.drained { FLAG_DRAINED } else { 0 };
-        bytes[..4].copy_from_slice(&self.crc.to_le_bytes());
         bytes[4] = self.kind as u8 | flags << 4;
         bytes[5] = self.tag;
         bytes[6..8].copy_from_slice(&(self.key_bytes as u16).to_le_bytes());
@@ -217,7 +217,10 @@ impl Header {
         if let Some(at) = self.expires_at {
             bytes[24..32].copy_from_slice(&at.to_le_bytes());
         }
-        (bytes, self.head_bytes() as usize)
+        let len = self.head_bytes() as usize;
+        let crc = sum::append(body, &[&bytes[4..len]]);
+        bytes[..4].copy_from_slice(&crc.to_le_bytes());
+        Encoded { bytes, len, crc }
     }
 
     /// Reads the header at the beginning of `bytes`; `None` when no record of this format can begin so
@@ -240,13 +243,6 @@ impl Header {
             return None;
         }
         (header.record_bytes() <= bytes.len() as u64).then_some(header)
-    }
-
-    /// The checksum this header should have, given the checksum of its body ([`body_crc`]).
-    #[inline]
-    pub(crate) fn crc_of(&self, body: u32) -> u32 {
-        let (bytes, len) = self.encode();
-        sum::append(body, &bytes[4..len])
     }
 
     /// Reads the header of a record that is known to be whole: one that the index leads to.
@@ -274,7 +270,7 @@ impl Header {
     pub(crate) fn verify(&self, bytes: &[u8], seed: u32) -> bool {
         let body = body_crc(seed, &[self.summed_body(bytes)]);
         // The bytes themselves: a header that decodes has no bit that `self` does not say.
-        sum::append(body, &bytes[4..self.head_bytes() as usize]) == self.crc
+        sum::append(body, &[&bytes[4..self.head_bytes() as usize]]) == self.crc
     }
 
     /// The part of the body that the checksum covers.
@@ -291,6 +287,27 @@ impl Header {
     }
 }
 
+/// A header as a medium holds it.
+pub(crate) struct Encoded {
+    bytes: [u8; HEAD_BYTES_MAX],
+    len: usize,
+    /// The record's checksum.
+    pub crc: u32,
+}
+
+impl Encoded {
+    #[inline]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    /// The word that holds kind and checksum.
+    #[inline]
+    pub(crate) fn first_word(&self) -> u64 {
+        u64_at(&self.bytes, 0)
+    }
+}
+
 /// Bytes of a whole record.
 #[inline]
 pub(crate) fn record_bytes(key_bytes: usize, value_bytes: usize, expires: bool) -> u64 {
@@ -301,7 +318,7 @@ pub(crate) fn record_bytes(key_bytes: usize, value_bytes: usize, expires: bool) 
 /// Checksum of a body given in parts, from the seed of its block's generation.
 #[inline]
 pub(crate) fn body_crc(seed: u32, parts: &[&[u8]]) -> u32 {
-    parts.iter().fold(seed, |crc, part| sum::append(crc, part))
+    sum::append(seed, parts)
 }
 
 /// One step of reading a block.
@@ -402,10 +419,9 @@ mod tests {
     use crate::format::Generation;
     use proptest::prelude::*;
 
-    fn whole(mut header: Header, key: &[u8], value: &[u8], seed: u32) -> Vec<u8> {
-        header.crc = header.crc_of(body_crc(seed, &[key, value]));
-        let (head, len) = header.encode();
-        let mut bytes = [&head[..len], key, value].concat();
+    fn whole(header: Header, key: &[u8], value: &[u8], seed: u32) -> Vec<u8> {
+        let head = header.encode(body_crc(seed, &[key, value]));
+        let mut bytes = [head.bytes(), key, value].concat();
         bytes.resize(header.record_bytes() as usize, 0);
         bytes
     }

@@ -7,15 +7,15 @@
 //! through the last step of the third lane. (Gopal and others, "Fast CRC computation for iSCSI polynomial using CRC32
 //! instruction", Intel 2011.)
 
-/// Goes on with a CRC-32C over `bytes`, as [`crc32c::crc32c_append`].
+/// Goes on with a CRC-32C over `parts`, one behind the other, as [`crc32c::crc32c_append`].
 #[inline]
-pub(crate) fn append(crc: u32, bytes: &[u8]) -> u32 {
+pub(crate) fn append(crc: u32, parts: &[&[u8]]) -> u32 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if is_x86_feature_detected!("sse4.2") && is_x86_feature_detected!("pclmulqdq") {
         // SAFETY: the CPU has both.
-        return unsafe { by_cpu(crc, bytes) };
+        return unsafe { parts_by_cpu(crc, parts) };
     }
-    crc32c::crc32c_append(crc, bytes)
+    parts.iter().fold(crc, |crc, part| crc32c::crc32c_append(crc, part))
 }
 
 /// Bytes of one lane, in ranges of two lengths.
@@ -47,6 +47,16 @@ const fn behind(bytes: usize) -> u64 {
 }
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
+#[target_feature(enable = "sse4.2,pclmulqdq")]
+fn parts_by_cpu(mut crc: u32, parts: &[&[u8]]) -> u32 {
+    for part in parts {
+        crc = by_cpu(crc, part);
+    }
+    crc
+}
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline]
 #[target_feature(enable = "sse4.2,pclmulqdq")]
 fn by_cpu(crc: u32, mut bytes: &[u8]) -> u32 {
     use std::arch::x86_64::{_mm_crc32_u8, _mm_crc32_u16, _mm_crc32_u32, _mm_crc32_u64};
@@ -119,15 +129,14 @@ mod tests {
             for len in (0..700).step_by(step).chain([1023, 2047, 2048, 2049, 3000]) {
                 let piece = &bytes[from..from + len];
                 for crc in [0, 1, 0xDEAD_BEEF, u32::MAX] {
-                    assert_eq!(
-                        append(crc, piece),
-                        crc32c::crc32c_append(crc, piece),
-                        "{len} bytes from {from}"
-                    );
+                    let expected = crc32c::crc32c_append(crc, piece);
+                    assert_eq!(append(crc, &[piece]), expected, "{len} bytes from {from}");
+                    let (first, second) = piece.split_at(len / 3);
+                    assert_eq!(append(crc, &[first, second]), expected, "{len} bytes from {from}, cut");
                 }
             }
         }
         // RFC 3720, B.4.
-        assert_eq!(append(0, b"123456789"), 0xE306_9283);
+        assert_eq!(append(0, &[b"123456789"]), 0xE306_9283);
     }
 }

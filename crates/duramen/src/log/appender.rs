@@ -211,9 +211,8 @@ impl Appender {
         let head = unsafe { core.medium.bytes(at, Self::header(fields, 0, 0, false).head_bytes()) };
         let drained = Header::decode_head(head).drained;
         let header = Header { kind: Kind::CellOpen, ..Self::header(fields, key.len(), value_bytes, drained) };
-        let crc = header.crc_of(record::body_crc(self.seed(), &[key]));
-        let (head, _) = Header { crc, ..header }.encode();
-        core.medium.publish(at, crate::format::u64_at(&head, 0));
+        let head = header.encode(record::body_crc(self.seed(), &[key]));
+        core.medium.publish(at, head.first_word());
     }
 
     #[inline]
@@ -260,18 +259,17 @@ impl Appender {
         let staged = std::mem::take(&mut self.staged);
         let block = self.block.as_ref().map(|b| (b.offset, b.tail, b.settled, b.room()));
         let (offset, tail, settled, room) = block.unwrap_or_default();
-        let mut header = Self::header(fields, key.len(), value.len(), settled == tail);
-        header.crc = header.crc_of(body);
+        let header = Self::header(fields, key.len(), value.len(), settled == tail);
         let bytes = header.record_bytes();
         assert!(bytes <= room, "record of {bytes} bytes in {room} bytes of room");
         let at = Offset(offset + tail);
-        let (head, head_bytes) = header.encode();
+        let head = header.encode(body);
         if staged {
-            self.write(core, at, &[&head[..head_bytes]]);
+            self.write(core, at, &[head.bytes()]);
         } else {
-            let used = head_bytes + key.len() + value.len();
+            let used = header.value_at() as usize + value.len();
             const ZEROS: [u8; 8] = [0; 8];
-            self.write(core, at, &[&head[..head_bytes], key, value, &ZEROS[..bytes as usize - used]]);
+            self.write(core, at, &[head.bytes(), key, value, &ZEROS[..bytes as usize - used]]);
         }
         if let Some(block) = &mut self.block {
             block.tail += bytes;
@@ -284,7 +282,7 @@ impl Appender {
             }
             core.epochs.tell(&core.blocks, block, fields.epoch);
         }
-        Appended { at, bytes, sum: mark::record_sum(at, header.crc) }
+        Appended { at, bytes, sum: mark::record_sum(at, head.crc) }
     }
 
     /// Takes back the record last appended, which no slot leads to. In the `Immediate` regime only. Its bytes may
@@ -342,11 +340,9 @@ impl Appender {
 
 /// Builds one member of a batch behind `out`; returns where it begins.
 pub(crate) fn member(out: &mut Vec<u8>, fields: Fields, key: &[u8], value: &[u8], seed: u32) -> u64 {
-    let mut header = Header { member: true, ..Appender::header(fields, key.len(), value.len(), false) };
-    header.crc = header.crc_of(record::body_crc(seed, &[key, value]));
+    let header = Header { member: true, ..Appender::header(fields, key.len(), value.len(), false) };
     let at = out.len();
-    let (head, head_bytes) = header.encode();
-    out.extend_from_slice(&head[..head_bytes]);
+    out.extend_from_slice(header.encode(record::body_crc(seed, &[key, value])).bytes());
     out.extend_from_slice(key);
     out.extend_from_slice(value);
     out.resize(at + header.record_bytes() as usize, 0);
