@@ -203,6 +203,8 @@ impl Worker {
                 if let Err(error) = &settled {
                     connection.unsettled(error.text());
                 }
+                // Before its replies can be read: CLIENT LIST knows what was answered.
+                connection.session.publish();
                 // A connection that has ended may still take the replies of what it sent before.
                 match connection.flush(&mut turn) {
                     Step::Waits => {}
