@@ -75,6 +75,13 @@ fn fill(store: &Store) {
     }
 }
 
+/// As many as take several pages of an image.
+fn fill_pages(store: &Store) {
+    for number in 0..12_000 {
+        store.put(&key(number), &number.to_le_bytes()).unwrap();
+    }
+}
+
 fn contents(store: &Store) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut all = BTreeMap::new();
     store.for_each(|value| assert!(all.insert(value.key().to_vec(), value.to_vec()).is_none())).unwrap();
@@ -91,13 +98,19 @@ fn contents_at_open(store: &Store) -> BTreeMap<Vec<u8>, Vec<u8>> {
     all
 }
 
+/// A store that was filled and closed; what is in it.
+fn closed(options: &Options, path: &Path, fill: impl Fn(&Store)) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let store = options.open(path).unwrap();
+    fill(&store);
+    let all = contents(&store);
+    store.close().unwrap();
+    all
+}
+
 #[test]
 fn an_open_after_a_close_takes_the_index_from_the_image() {
     for_each_store(|options, path| {
-        let store = options.open(path).unwrap();
-        fill(&store);
-        let wanted = contents(&store);
-        store.close().unwrap();
+        let wanted = closed(options, path, fill);
 
         let all_read = Options { index_image: false, ..options.clone() };
         let store = all_read.open(path).unwrap();
@@ -127,12 +140,7 @@ fn an_open_after_a_close_takes_the_index_from_the_image() {
 #[test]
 fn an_open_by_image_reads_its_pages_when_they_are_touched() {
     for_each_store(|options, path| {
-        let store = options.open(path).unwrap();
-        for number in 0..12_000 {
-            store.put(&key(number), &number.to_le_bytes()).unwrap();
-        }
-        let wanted = contents(&store);
-        store.close().unwrap();
+        let wanted = closed(options, path, fill_pages);
         for round in 0..3 {
             let store = options.open(path).unwrap();
             let pages = store.stats().index_pages_left;
@@ -162,12 +170,7 @@ fn an_open_by_image_reads_its_pages_when_they_are_touched() {
 fn an_open_after_a_crash_reads_pages_when_they_are_touched_too() {
     for_each_store(|options, path| {
         let options = &Options { residence: Residence::Persistent, ..options.clone() };
-        let store = options.open(path).unwrap();
-        for number in 0..12_000 {
-            store.put(&key(number), &number.to_le_bytes()).unwrap();
-        }
-        let wanted = contents(&store);
-        store.close().unwrap();
+        let wanted = closed(options, path, fill_pages);
         // Killed when it had just been opened.
         let store = options.open(path).unwrap();
         let killed = path.with_extension("killed");
@@ -200,10 +203,7 @@ fn an_open_after_a_crash_reads_pages_when_they_are_touched_too() {
 fn threads_that_touch_a_store_just_opened_lose_nothing() {
     const THREADS: u32 = 4;
     for_each_store(|options, path| {
-        let store = options.open(path).unwrap();
-        fill(&store);
-        let mut wanted = contents(&store);
-        store.close().unwrap();
+        let mut wanted = closed(options, path, fill);
         for round in 0..20_u32 {
             let options = Options { background: round % 2 == 0, ..options.clone() };
             let store = options.open(path).unwrap();
@@ -240,9 +240,7 @@ fn threads_that_touch_a_store_just_opened_lose_nothing() {
 #[test]
 fn what_is_written_after_an_open_by_image_is_there_after_a_crash() {
     for_each_store(|options, path| {
-        let store = options.open(path).unwrap();
-        fill(&store);
-        store.close().unwrap();
+        closed(options, path, fill);
         let store = options.open(path).unwrap();
         assert!(store.recovery().imaged > 0);
         for number in (0..6000).step_by(3) {
@@ -313,10 +311,7 @@ fn after_a_crash_a_persistent_index_reads_what_came_after_the_checkpoint() {
 #[test]
 fn another_kind_of_index_reads_all_records() {
     for_each_store(|options, path| {
-        let store = options.open(path).unwrap();
-        fill(&store);
-        let wanted = contents(&store);
-        store.close().unwrap();
+        let wanted = closed(options, path, fill);
         let index = match options.index {
             IndexKind::Hash => IndexKind::Ordered,
             IndexKind::Ordered => IndexKind::Hash,
@@ -330,10 +325,7 @@ fn another_kind_of_index_reads_all_records() {
 #[test]
 fn a_damaged_image_is_refused_and_all_records_are_read() {
     for_each_store(|options, path| {
-        let store = options.open(path).unwrap();
-        fill(&store);
-        let wanted = contents(&store);
-        store.close().unwrap();
+        let wanted = closed(options, path, fill);
         let bytes = std::fs::read(path).unwrap();
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
         // In the superblock: where the root lies. In the root: counts, and then the first page.

@@ -44,6 +44,34 @@ fn a_client_that_does_not_read_is_cut_off() {
 }
 
 #[test]
+fn each_client_that_is_cut_off_is_counted_once() {
+    const CLIENTS: usize = 8;
+    let server = Server::with(|config| {
+        config.client_output_buffer_limit[0] = OutputLimit { hard_bytes: 4 << 20, ..OutputLimit::default() };
+    });
+    let mut client = server.client();
+    client.send(format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000000\r\n{}\r\n", "v".repeat(1_000_000)));
+    client.expect("+OK\r\n");
+    let mut counted = || {
+        let info = client.text("info stats");
+        let field = info.lines().find_map(|l| l.strip_prefix("client_output_buffer_limit_disconnections:"));
+        field.unwrap().parse::<usize>().unwrap()
+    };
+    for cut_off in 0..CLIENTS {
+        // A worker looks at all clients ten times a second, after its work: after these two the work that cuts the client off
+        // is, in about half of the runs, when it does.
+        let mut hungry = server.client();
+        for _ in 0..2 {
+            hungry.says("ping", "+PONG\r\n");
+            std::thread::sleep(Duration::from_millis(60));
+        }
+        hungry.send(format!("MGET{}\r\n", " k".repeat(30)));
+        eventually("it is cut off", || counted() > cut_off);
+    }
+    assert_eq!(counted(), CLIENTS);
+}
+
+#[test]
 fn a_soft_limit_allows_for_a_while() {
     let server = Server::with(|config| {
         config.client_output_buffer_limit[0] =

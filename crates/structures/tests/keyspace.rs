@@ -191,6 +191,66 @@ fn an_expired_value_is_absent() {
 }
 
 #[test]
+fn a_value_that_has_expired_when_it_is_written_changes_what_is_watched_but_no_count() {
+    type Write = fn(&mut Txn<'_>);
+    fn past() -> Meta {
+        string_until(Some(now() - 1))
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let keyspace = Keyspace::open(store(MediumKind::File, &dir), 16).unwrap();
+    let mut worker = keyspace.worker().unwrap();
+    put(&mut worker, 0, "there", "1");
+    let count = KeyCount { keys: 1, expires: 0 };
+    // Alone, with other writes, and what was put and went again in one transaction.
+    let writes: [(&str, Write); 4] = [
+        ("alone", |txn| txn.put_with(0, b"k", b"v", past()).unwrap()),
+        ("read before", |txn| {
+            assert!(!txn.exists(0, b"k").unwrap());
+            txn.put_vec(0, b"k", b"v".to_vec(), past()).unwrap();
+        }),
+        ("with another", |txn| {
+            txn.put_with(0, b"k", b"v", past()).unwrap();
+            assert!(!txn.delete(0, b"k").unwrap());
+            txn.put(0, b"there", b"2").unwrap();
+        }),
+        ("deleted again", |txn| {
+            assert_eq!(txn.add(0, b"k", 5).unwrap(), 5);
+            assert!(txn.set_expiry(0, b"k", Some(now() - 1)).unwrap());
+            assert_eq!(txn.add(0, b"k", 1).unwrap(), 1);
+            assert!(txn.delete(0, b"k").unwrap());
+        }),
+    ];
+    for (name, write) in writes {
+        let watched = run(&mut worker, |txn| txn.watch(0, b"k").unwrap().unwrap());
+        assert!(worker.begin(now()).expect(&watched).unwrap(), "{name}");
+        run(&mut worker, |txn| {
+            write(txn);
+            assert_eq!(txn.get(0, b"k").unwrap().map(|found| found.to_vec()), None, "{name}");
+            assert_eq!(txn.count(0), count, "{name}");
+            let mut seen = vec![];
+            all_keys(txn, 0, &mut seen);
+            assert_eq!(seen, ["there"], "{name}");
+        });
+        assert!(!worker.begin(now()).expect(&watched).unwrap(), "{name}");
+        assert_eq!((get(&mut worker, 0, "k"), keyspace.count(0, now())), (None, count), "{name}");
+        assert_eq!(keys(&mut worker, 0), ["there"], "{name}");
+    }
+    // What was there is gone.
+    run(&mut worker, |txn| txn.put_with(0, b"there", b"v", past()).unwrap());
+    assert_eq!((get(&mut worker, 0, "there"), keyspace.count(0, now())), (None, KeyCount::default()));
+    // After a restart, too, and it is swept as any other.
+    drop((worker, keyspace));
+    let keyspace = Keyspace::open(store(MediumKind::File, &dir), 16).unwrap();
+    assert_eq!(keyspace.count(0, now()), KeyCount::default());
+    keyspace.store().maintain().unwrap();
+    assert_eq!(keyspace.store().len(), 0);
+    let mut worker = keyspace.worker().unwrap();
+    put(&mut worker, 0, "k", "again");
+    assert_eq!(keyspace.count(0, now()), count);
+    assert_eq!(get(&mut worker, 0, "k").unwrap(), "again");
+}
+
+#[test]
 fn copies_keep_the_expiry_time_and_may_cross_databases() {
     let (_dir, keyspace) = keyspace(MediumKind::Volatile);
     let mut worker = keyspace.worker().unwrap();

@@ -72,8 +72,9 @@ impl Medium {
 }
 
 /// How the process before ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum After {
+    #[default]
     Close,
     Kill,
 }

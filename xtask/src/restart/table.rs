@@ -9,6 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// Starts of one kind on one store.
+#[derive(Default)]
 pub struct Row {
     medium: MediumKind,
     index: IndexKind,
@@ -37,19 +38,7 @@ impl Row {
         after: After,
         cold: bool,
     ) -> Row {
-        Row {
-            medium,
-            index,
-            keys,
-            medium_bytes,
-            after,
-            cold,
-            seconds: Vec::new(),
-            recovery_seconds: Vec::new(),
-            anonymous_bytes: 0,
-            load: Vec::new(),
-            wrong: 0,
-        }
+        Row { medium, index, keys, medium_bytes, after, cold, ..Row::default() }
     }
 
     /// Adds a start.

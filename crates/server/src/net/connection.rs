@@ -389,9 +389,8 @@ impl Connection {
         (self.input.len() + self.requests.bytes() + self.output.capacity()) as u64
     }
 
-    /// Tells other connections about this one.
+    /// Tells other connections about this one's traffic.
     pub fn publish(&self, unix_seconds: u64) {
-        self.session.publish();
         let client = &self.session.client;
         let relaxed = Ordering::Relaxed;
         client.active_at.store(unix_seconds, relaxed);

@@ -174,9 +174,9 @@ impl Worker {
         }
         let now = Instant::now();
         let mut working = std::mem::take(&mut self.working);
-        let mut ended = Vec::new();
         if !working.is_empty() {
             self.stats.turns.add(1);
+            let mut ended = Vec::new();
             let mut turn = Turn {
                 dispatcher: &mut self.dispatcher,
                 scratch: &mut self.scratch,
@@ -203,6 +203,8 @@ impl Worker {
                 if let Err(error) = &settled {
                     connection.unsettled(error.text());
                 }
+                // Before its replies can be read: CLIENT LIST knows what was answered.
+                connection.session.publish();
                 // A connection that has ended may still take the replies of what it sent before.
                 match connection.flush(&mut turn) {
                     Step::Waits => {}
@@ -211,14 +213,21 @@ impl Worker {
                 }
                 connection.publish(seconds);
             }
+            // Before the limits are looked at again: a connection is cut off, and counted, once.
+            for index in ended {
+                self.close(index);
+            }
             let mut more = false;
             for &index in &working {
                 if let Some(Some(connection)) = self.connections.get_mut(index) {
                     more |= connection.charge(&self.server.buffers);
                 }
             }
-            if more && self.server.buffers.excess(&self.config) > 0 {
-                ended.extend(self.largest());
+            if more
+                && self.server.buffers.excess(&self.config) > 0
+                && let Some(index) = self.largest()
+            {
+                self.close(index);
             }
             working.clear();
             self.working = working;
@@ -233,10 +242,7 @@ impl Worker {
         }
         if now.duration_since(self.ticked) >= TICK {
             self.ticked = now;
-            self.tick(now, &mut ended);
-        }
-        for index in ended {
-            self.close(index);
+            self.tick(now);
         }
     }
 
@@ -256,7 +262,8 @@ impl Worker {
     }
 
     /// Looks at all connections for those that have been idle, paused or over a limit for long enough.
-    fn tick(&mut self, now: Instant, ended: &mut Vec<usize>) {
+    fn tick(&mut self, now: Instant) {
+        let mut ended = Vec::new();
         let turn = Turn {
             dispatcher: &mut self.dispatcher,
             scratch: &mut self.scratch,
@@ -274,6 +281,9 @@ impl Worker {
                 connection.listed = true;
                 self.working.push(index);
             }
+        }
+        for index in ended {
+            self.close(index);
         }
     }
 

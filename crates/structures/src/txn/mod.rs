@@ -31,7 +31,9 @@
 //!    then swaps: `put` would not tell whether the key is new. The probe brings in the very lines
 //!    that the write needs.
 //! 4. A value whose time has come is absent, whether or not the engine has swept it.
-//! 5. What INCR stores is kept in a form of its own (see `number`), which nobody outside of this module sees: a string
+//! 5. Whoever watches a key is told of every write, also of one after which the key is absent as it was before: such a
+//!    write leaves a record that has expired, since a delete of what is not there changes no stamp.
+//! 6. What INCR stores is kept in a form of its own (see `number`), which nobody outside of this module sees: a string
 //!    that is read is its text.
 
 mod found;
@@ -120,7 +122,7 @@ impl<'w> Txn<'w> {
                 let text = Text::new(number.value());
                 Some(Found::Number { text, expires_at: *expires_at, footprint: None })
             }
-            Write::None | Write::Delete => None,
+            Write::None | Write::Delete | Write::Expired => None,
         })
     }
 
@@ -163,7 +165,8 @@ impl<'w> Txn<'w> {
         self.put_with(db, key, bytes, string_until(None))
     }
 
-    /// Makes `bytes` the value of `key`. A `meta.expires_at` that has passed deletes it.
+    /// Makes `bytes` the value of `key`. With a `meta.expires_at` that has passed the key is absent from then on, and counts
+    /// as written, also where nothing was.
     pub fn put_with(&mut self, db: u8, key: &[u8], bytes: &[u8], meta: Meta) -> Result<()> {
         let at = self.entry(db, key).ok_or(Error::KeyTooLong)?;
         let scratch = &mut self.worker.scratch;
@@ -271,15 +274,16 @@ impl<'w> Txn<'w> {
                 number: Some(*number),
                 in_place: *in_place,
             }),
-            Write::Delete => Ok(Integer::default()),
+            Write::Delete | Write::Expired => Ok(Integer::default()),
         }
     }
 
-    /// Deletes `key`; whether it was there.
+    /// Deletes `key`; whether it was there. What this transaction put itself and deletes again counts as written.
     pub fn delete(&mut self, db: u8, key: &[u8]) -> Result<bool> {
         let there = self.exists(db, key)?;
         if there && let Some(at) = self.entry(db, key) {
-            self.worker.scratch.entries[at].write = Write::Delete;
+            let write = &mut self.worker.scratch.entries[at].write;
+            *write = if matches!(write, Write::None) { Write::Delete } else { Write::Expired };
         }
         Ok(there)
     }
@@ -287,6 +291,9 @@ impl<'w> Txn<'w> {
     /// Gives `key` another expiry time (`None`: it persists), its value staying; whether it was there.
     /// A time that has passed deletes it.
     pub fn set_expiry(&mut self, db: u8, key: &[u8], expires_at: Option<u64>) -> Result<bool> {
+        if expires_at.is_some_and(|time| time <= self.now) {
+            return self.delete(db, key);
+        }
         self.copy_with(db, key, db, key, |_| expires_at)
     }
 
@@ -321,7 +328,7 @@ impl<'w> Txn<'w> {
             }
             Write::Put(payload, meta) => (Ok(Payload::Own(payload.bytes(&scratch.arena).to_vec())), *meta),
             Write::Number { number, expires_at, .. } => (Err(*number), Number::meta(*expires_at)),
-            Write::Delete => return Ok(false),
+            Write::Delete | Write::Expired => return Ok(false),
         };
         let expires_at = expiry(meta.expires_at);
         let write = match payload {
@@ -403,7 +410,7 @@ impl<'w> Txn<'w> {
             let tag = match &entry.write {
                 Write::Put(_, meta) => meta.tag,
                 Write::Number { .. } => Type::String.tag(),
-                Write::None | Write::Delete => continue,
+                Write::None | Write::Delete | Write::Expired => continue,
             };
             if let Some((&first, key)) = scratch.arena[entry.key.clone()].split_first()
                 && first == db
@@ -557,7 +564,7 @@ impl<'w> Txn<'w> {
                 Write::Delete => {
                     batch.delete(key);
                 }
-                write @ (Write::Put(..) | Write::Number { .. }) => {
+                write @ (Write::Put(..) | Write::Number { .. } | Write::Expired) => {
                     if let Some((bytes, meta)) = write.value(arena, key.len()) {
                         batch.put_with(key, &bytes, meta);
                     }

@@ -9,6 +9,7 @@ use std::ops::{Deref, Range};
 use duramen::{Batch, Meta, Stamp, Value, Writer};
 
 use super::number::{self, Number};
+use super::string_until;
 use crate::counts::{Change, Life};
 use crate::error::Result;
 
@@ -58,6 +59,9 @@ pub(super) enum Write {
         in_place: bool,
     },
     Delete,
+    /// Absent as by `Delete`, but the stamp changes also where nothing was: an empty record that has expired. As no `Delete`
+    /// it needs room, so it is for what would have needed some anyway.
+    Expired,
 }
 
 /// Bytes for the engine.
@@ -146,10 +150,10 @@ impl Scratch {
         Payload::Arena(start..self.arena.len())
     }
 
-    /// A write of what has expired deletes.
+    /// What has expired already need not be kept: nobody will read it.
     pub(super) fn write(&mut self, at: usize, write: Write, now: u64) {
         let expired = matches!(write.life(), Life::Until(time) if time <= now);
-        self.entries[at].write = if expired { Write::Delete } else { write };
+        self.entries[at].write = if expired { Write::Expired } else { write };
     }
 }
 
@@ -161,6 +165,8 @@ impl Write {
             Self::Number { number, expires_at, .. } => {
                 Some((Stored::Number(number.bytes(key_bytes)), Number::meta(*expires_at)))
             }
+            // Expired from the beginning: a clock that is set back does not bring it to life.
+            Self::Expired => Some((Stored::Bytes(&[]), string_until(Some(0)))),
             Self::None | Self::Delete => None,
         }
     }
@@ -170,7 +176,7 @@ impl Write {
         match self {
             Self::Put(_, meta) => Life::of(meta.expires_at),
             Self::Number { expires_at, .. } => Life::of(*expires_at),
-            Self::None | Self::Delete => Life::Absent,
+            Self::None | Self::Delete | Self::Expired => Life::Absent,
         }
     }
 }

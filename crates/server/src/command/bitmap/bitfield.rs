@@ -93,11 +93,13 @@ fn write(call: &mut Call<'_, '_>, steps: &[Step], bytes_end: u64) -> Result<(), 
         None => (Vec::new(), None),
     };
     // As in Redis, the string grows even if an overflow then fails.
-    if (bytes.len() as u64) < bytes_end {
+    let mut changed = (bytes.len() as u64) < bytes_end;
+    if changed {
         bytes.resize(bytes_end as usize, 0);
     }
     call.reply.array(steps.len());
     for Step { field, action } in steps {
+        let before = field.get(&bytes);
         let result = match *action {
             Action::Get => Some(field.get(&bytes)),
             Action::Set(value, overflow) => field.set(&mut bytes, value, overflow),
@@ -107,7 +109,11 @@ fn write(call: &mut Call<'_, '_>, steps: &[Step], bytes_end: u64) -> Result<(), 
             Some(value) => call.reply.integer(value),
             None => call.reply.null(),
         }
+        changed |= field.get(&bytes) != before;
     }
-    call.txn.put_vec(db, key, bytes, string_until(expires_at))?;
+    // Whoever watches the key is not told of what changes nothing.
+    if changed {
+        call.txn.put_vec(db, key, bytes, string_until(expires_at))?;
+    }
     Ok(())
 }

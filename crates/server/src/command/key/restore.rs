@@ -26,7 +26,12 @@ fn restore(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         ttl if options.absolute => Some(ttl),
         ttl => Some(call.now.saturating_add(ttl)),
     };
-    call.txn.put_vec(db, key, value, string_until(expires_at))?;
+    if expires_at.is_some_and(|time| time <= call.now) {
+        // As the reference has it, nothing is written, unlike by SET with such a time.
+        call.txn.delete(db, key)?;
+    } else {
+        call.txn.put_vec(db, key, value, string_until(expires_at))?;
+    }
     call.reply.ok();
     Ok(())
 }
