@@ -32,8 +32,11 @@ pub type Cursor = u64;
 pub struct Stamp(pub(crate) u64);
 
 impl Stamp {
-    /// Of a key of which nothing is known.
-    pub(crate) const NEVER: Self = Self(0);
+    /// Of a key that has no slot, when so many of its stripe were forgotten.
+    pub(crate) fn absent(forgotten: u64) -> Self {
+        // No version has this bit, and no cell's stamp is without the highest.
+        Self(forgotten & !(3 << 62) | 1 << 62)
+    }
 }
 
 /// What goes with a value.
@@ -266,8 +269,13 @@ impl<M: Medium> Core<M> {
         self.record_of(slot, key).is_some()
     }
 
-    /// What a conditional write compares.
-    pub(crate) fn stamp(&self, record: &Record<'_>) -> Stamp {
+    /// What a conditional write compares, of a key of `hash` whose slot led to `record`, or that has none.
+    pub(crate) fn stamp_of(&self, record: Option<&Record<'_>>, hash: u64) -> Stamp {
+        record.map_or_else(|| self.compaction.forgotten.stamp(hash), |record| self.stamp(record))
+    }
+
+    /// The same, of a key that has a slot.
+    fn stamp(&self, record: &Record<'_>) -> Stamp {
         record.stamp(record.head.is_cell().then(|| self.cell(record)).as_deref())
     }
 
@@ -398,7 +406,7 @@ impl<M: Medium> Core<M> {
             self.fetch_ahead(slot.location());
             self.record_of(slot, key)
         });
-        let Some(found) = found else { return Ok(Looked::Absent(Stamp::NEVER)) };
+        let Some(found) = found else { return Ok(Looked::Absent(self.stamp_of(None, hash))) };
         self.look_at(key, hash, guard, owed, found)
     }
 
@@ -442,7 +450,7 @@ impl<M: Medium> Core<M> {
                 if record.head.is_member() {
                     backoff.wait();
                     let again = self.index.find_with(hash, key, guard, |slot| self.record_of(slot, key));
-                    let Some(again) = again else { return Ok(Looked::Absent(Stamp::NEVER)) };
+                    let Some(again) = again else { return Ok(Looked::Absent(self.stamp_of(None, hash))) };
                     found = again;
                     continue;
                 }

@@ -260,7 +260,7 @@ impl<M: Medium> Pen<M> {
         let old = found.as_ref().map(|&(_, (slot, record))| Old::new(core, slot, record));
         let present = old.as_ref().is_some_and(|old| old.present);
         let changed = match want {
-            Want::Stamp(stamp) => stamp != old.as_ref().map_or(Stamp::NEVER, |old| core.stamp(&old.record)),
+            Want::Stamp(stamp) => stamp != core.stamp_of(old.as_ref().map(|old| &old.record), hash),
             Want::Anything | Want::Present => false,
         };
         if changed || (new.is_none() && !present) {
@@ -406,10 +406,11 @@ impl<M: Medium> Pen<M> {
     ) -> Applied {
         let locks = core.index.lock_all(hashes, guard);
         let mut applied = Applied { swap: Swap::Done, sum: None, told: Epoch(0), crowded: Vec::new() };
-        for ((key, stamp), lock) in batch.expects.iter().zip(&locks[order.len()..]) {
+        let expected = locks[order.len()..].iter().zip(&hashes[order.len()..]);
+        for ((key, stamp), (lock, &hash)) in batch.expects.iter().zip(expected) {
             let old = Old::find(core, lock, key);
             applied.told = applied.told.max(self.told_of(core, old.as_ref()));
-            if old.as_ref().map_or(Stamp::NEVER, |old| core.stamp(&old.record)) != *stamp {
+            if core.stamp_of(old.as_ref().map(|old| &old.record), hash) != *stamp {
                 applied.swap = Swap::Changed;
                 return applied;
             }
@@ -570,7 +571,7 @@ fn compared<M: Medium>(core: &Core<M>, key: &[u8], hash: u64, want: Want, guard:
 /// The key's stamp, which may be another at once.
 fn stamp_unlocked<M: Medium>(core: &Core<M>, key: &[u8], hash: u64, guard: &Guard) -> Stamp {
     let found = core.index.find(hash, key, guard, |slot| core.is_key_at(slot, key));
-    found.map_or(Stamp::NEVER, |slot| core.stamp(&core.record(slot.location())))
+    core.stamp_of(found.map(|slot| core.record(slot.location())).as_ref(), hash)
 }
 
 /// Clears the marks of records that are durable now.

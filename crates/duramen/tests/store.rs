@@ -461,6 +461,30 @@ fn endless_overwrites_and_deletes_use_bounded_space() {
 }
 
 #[test]
+fn a_key_that_came_and_went_is_not_as_it_was_even_when_it_was_forgotten() {
+    for_each_store(|name, options, path| {
+        let store = options.open(path).unwrap();
+        let mut writer = store.writer().unwrap();
+        let (absent, value) = writer.get_stamped(b"key").unwrap();
+        assert!(value.is_none());
+        writer.put(b"key", b"value").unwrap();
+        assert!(writer.delete(b"key").unwrap());
+        // Until its tombstone is compacted away.
+        for round in 0..20u32 {
+            for i in 0..2000u32 {
+                writer.put(&(i % 500).to_le_bytes(), &[round as u8; 100]).unwrap();
+            }
+            store.maintain().unwrap();
+        }
+        let swap = writer.compare_and_swap(b"key", absent, Some((b"new", Meta::default()))).unwrap();
+        assert_eq!(swap, Swap::Changed, "{name}");
+        let (absent, _) = writer.get_stamped(b"key").unwrap();
+        let swap = writer.compare_and_swap(b"key", absent, Some((b"new", Meta::default()))).unwrap();
+        assert_eq!(swap, Swap::Done, "{name}");
+    });
+}
+
+#[test]
 fn full_store_refuses_writes_and_takes_deletes() {
     for_each_store(|name, options, path| {
         if options.durability == Durability::Manual {

@@ -24,6 +24,7 @@
 //! 3. A cell is moved under its bucket's lock, with the next version: the old one could still change. Other copies
 //!    keep their version, and are what they were copied from: recovery may take either.
 
+mod forgotten;
 mod pack;
 mod recount;
 
@@ -47,6 +48,7 @@ use crate::sync::time::Instant;
 use crate::sync::{Arc, Mutex, MutexGuard};
 use crate::tuning::Phase;
 use duramen_media::{Granularity, Medium, Offset};
+use forgotten::Forgotten;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -136,6 +138,7 @@ pub(crate) struct Compaction {
     pub damaged: AtomicU64,
     /// How often stale records were counted anew.
     pub recounts: AtomicU64,
+    pub forgotten: Forgotten,
 }
 
 impl Compaction {
@@ -164,6 +167,7 @@ impl Compaction {
             freed_units: AtomicU64::new(0),
             damaged: AtomicU64::new(0),
             recounts: AtomicU64::new(0),
+            forgotten: Forgotten::default(),
         }
     }
 
@@ -541,6 +545,7 @@ impl<M: Medium> Core<M> {
         if found.get().stale() > 0 {
             self.uncount(place, header.record_bytes(), &mover.activity);
         }
+        self.compaction.forgotten.add(hash);
         locked.remove(&found, self);
         true
     }

@@ -119,7 +119,7 @@ impl<M: Medium> Pen<M> {
         let locked = core.index.lock(hash, guard);
         let found = locked.find_with(key, |slot| Some((slot, core.record_of(slot, key)?)));
         let Some((_, (slot, record))) = found else {
-            let changed = seen.is_some_and(|seen| seen != Stamp::NEVER);
+            let changed = seen.is_some_and(|seen| seen != core.stamp_of(None, hash));
             return Ok(if changed { Tried::Changed } else { Tried::Done(Update::Absent) });
         };
         let changed = seen.is_some_and(|seen| seen != core.stamp_locked(&record));
