@@ -26,7 +26,7 @@ pub struct Dispatcher {
     // Up to here all time is charged to commands.
     clock: Instant,
     // The command that runs since then, once or several times in a row.
-    running: Option<usize>,
+    running: Option<&'static Entry>,
     now: u64,
     // The store failed during this turn, whichever command noticed.
     failed: Option<CommandError>,
@@ -105,7 +105,9 @@ impl Dispatcher {
     }
 
     fn execute_checked(&mut self, session: &mut Session, args: Args<'_>, out: &mut Vec<u8>) {
-        let Some(entry) = self.table.find(args) else {
+        // Of what is pipelined most is the same command again.
+        let again = self.running.filter(|entry| entry.is_called(args.at(0)));
+        let Some(entry) = again.or_else(|| self.table.find(args)) else {
             if args.is(0, "post") || args.is(0, "host:") {
                 // A browser that was tricked into talking to us: not one of its lines may be a command.
                 session.closing = true;
@@ -139,9 +141,9 @@ impl Dispatcher {
 
     fn run(&mut self, entry: &'static Entry, session: &mut Session, args: Args<'_>, out: &mut Vec<u8>) {
         session.command_last = entry.index as u32;
-        if self.running != Some(entry.index) {
+        if self.running.is_none_or(|running| running.index != entry.index) {
             self.charge();
-            self.running = Some(entry.index);
+            self.running = Some(entry);
         }
         let start = out.len();
         let (db, protocol) = (session.db, session.protocol);
@@ -212,9 +214,9 @@ impl Dispatcher {
     /// Charges the time since the last charge to the command that ran. The clock is read when the command changes
     /// and at the end of a turn, not after each of a pipeline's equal commands: their sum is the same.
     fn charge(&mut self) {
-        if let Some(index) = self.running.take() {
+        if let Some(entry) = self.running.take() {
             let now = Instant::now();
-            self.stats.commands[index].nanos.add(now.duration_since(self.clock).as_nanos() as u64);
+            self.stats.commands[entry.index].nanos.add(now.duration_since(self.clock).as_nanos() as u64);
             self.clock = now;
         }
     }

@@ -19,6 +19,13 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// Whether `name`, in any case, calls this command and no other: neither a subcommand nor one that has some.
+    #[inline]
+    pub fn is_called(&self, name: &[u8]) -> bool {
+        let same = self.spec.name.as_bytes().eq_ignore_ascii_case(name);
+        same && self.subcommands.is_empty() && !name.contains(&b'|')
+    }
+
     /// `client` of `client|id`; the whole name of a plain command.
     pub fn container_name(&self) -> &'static str {
         self.spec.name.split('|').next().unwrap_or_default()
