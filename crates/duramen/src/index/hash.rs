@@ -259,6 +259,20 @@ impl Segment {
         slots.find_map(|slot| probe.look_at(slot, &mut look))
     }
 
+    /// All slots with the fingerprint of `probe` where its key may lie.
+    #[inline]
+    fn matching(&self, probe: Probe) -> impl Iterator<Item = &AtomicU64> {
+        let primary = &self.buckets[probe.primary];
+        let overflowed = primary.0[1].load(Acquire) & BUCKET_BIT != 0;
+        let elsewhere = overflowed.then(|| {
+            let secondary = &self.buckets[probe.secondary()];
+            secondary.candidates(probe).chain(self.stashes().flat_map(|stash| &stash.slots))
+        });
+        let slots = primary.candidates(probe).chain(elsewhere.into_iter().flatten());
+        // Acquire: as in `look_at`.
+        slots.filter(move |slot| probe.matches(slot.load(Acquire)))
+    }
+
     /// Puts a slot where there is room; whoever calls holds the primary bucket's lock, or the
     /// segment is not yet shared. Says whether the segment may have to split.
     fn insert(&self, probe: Probe, slot: Slot) -> bool {
@@ -365,13 +379,9 @@ impl<'a> Locked<'a> {
     /// The slot of a key that is known to have one, if no other has its fingerprint: found without a look at any record.
     #[inline]
     pub(crate) fn find_sole(&self) -> Option<Place<'a>> {
-        let (mut met, mut several) = (None, false);
-        let _ = self.find_with(|slot| {
-            several |= met.replace(slot.location()).is_some();
-            None::<()>
-        });
-        let at = met.filter(|_| !several)?;
-        self.find_with(|slot| (slot.location() == at).then_some(())).map(|(place, ())| place)
+        let mut slots = self.segment.matching(self.probe);
+        let slot = slots.next()?;
+        slots.next().is_none().then_some(Place { slot })
     }
 
     /// The version of the key's next record (invariant 4).
