@@ -4,11 +4,11 @@
 
 mod support;
 
-use duramen::{Batch, Durability, ErrorKind, Options, StoreOn};
+use duramen::{Batch, Durability, ErrorKind, Meta, Options, Residence, StoreOn};
 use duramen_crash::oracle::Allowed;
 use duramen_crash::setup::{CASES, Op, TIME_BEGIN};
 use duramen_crash::{Effort, Setup, Totals, check, explore::run_setup, run_seed};
-use duramen_media::Medium;
+use duramen_media::{Medium, Offset};
 use duramen_media::sim::{Log, Model, Rng, SimMedium, Walker};
 use std::sync::atomic::Ordering::Relaxed;
 use support::{alone, case, crashed, put};
@@ -167,6 +167,70 @@ fn a_failed_write_back_poisons_the_store_and_loses_nothing_acknowledged() {
         assert!(value == b"old" || value == b"new", "{value:?}");
         assert!(store.get(b"b").unwrap().is_none());
         image.power_off();
+    }
+}
+
+/// A process is killed between the store of an update in place and its flush. The next one finds the new value in the CPU's caches, in
+/// a block that an index image spares it to read, and what it shows must survive a power failure.
+#[test]
+fn an_update_in_place_that_nobody_flushed_is_durable_when_it_is_shown() {
+    let _alone = alone();
+    const LEN_MAX: u64 = 256 << 10;
+    let open = |medium: &SimMedium, boot: u8| {
+        let mut options = Options {
+            unit_bytes: Some(512),
+            residence: Residence::Persistent,
+            recovery_threads: 1,
+            background: false,
+            boot_id: Some([boot; 16]),
+            ..Options::default()
+        };
+        options.tuning.image_bytes_min = 0;
+        options.tuning.checkpoint_bytes_min = 4 << 10;
+        StoreOn::open_on(medium.clone(), &options).unwrap()
+    };
+    let (old, new) = (*b"it was A", *b"it is  B");
+    let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
+    let store = open(&medium, 1);
+    let meta = Meta { updatable: true, ..Meta::default() };
+    store.writer().unwrap().put_with(b"8 bytes!", &old, meta).unwrap();
+    for round in 0..4u8 {
+        for i in 0..60u8 {
+            store.put(&[i, round], &[i; 100]).unwrap();
+        }
+        store.maintain().unwrap();
+    }
+    assert!(store.stats().checkpoints > 1, "{:?}", store.stats());
+    let place = (0..LEN_MAX / 8).map(|word| Offset(word * 8));
+    let mut place = place.filter(|&at| at.0 < medium.len() && medium.load_u64(at) == u64::from_le_bytes(old));
+    let (at, None) = (place.next().unwrap(), place.next()) else { panic!("two copies") };
+    assert!(medium.store_atomic(at, &new));
+    let log = medium.log();
+    medium.power_off();
+    drop(store);
+
+    for closes in [false, true] {
+        let mut medium = SimMedium::resume(log.clone());
+        let mut store = open(&medium, 1);
+        assert!(store.recovery().imaged > 0 && !store.recovery().clean, "{:?}", store.recovery());
+        if closes {
+            store.close().unwrap();
+            medium = SimMedium::resume(medium.log());
+            store = open(&medium, 1);
+            assert!(store.recovery().clean);
+        }
+        assert_eq!(store.get(b"8 bytes!").unwrap().unwrap().bytes(), new);
+        let log = medium.log();
+        medium.power_off();
+        drop(store);
+        let mut walker = Walker::new(&log);
+        walker.advance(log.events.len());
+        for choice in walker.choices(&mut Rng::new(3), 20) {
+            let (memory, len) = walker.form(&choice);
+            let image = SimMedium::from_image(Model::CacheLine, LEN_MAX, memory, len);
+            assert_eq!(open(&image, 2).get(b"8 bytes!").unwrap().unwrap().bytes(), new);
+            image.power_off();
+        }
     }
 }
 

@@ -1,12 +1,13 @@
 //! Reading: no lock, no wait for growth or compaction.
 //!
-//! A reader pins the current state of reclamation, finds a slot, and reads the record it leads to. Three things
+//! A reader pins the current state of reclamation, finds a slot, and reads the record it leads to. Four things
 //! can stand between the slot and an answer (promise P7, nothing is shown that a crash could undo):
 //!
 //! * the slot is *pending* because its writer is in a group and has not drained yet: the reader
 //!   flushes the record itself, from where its block is settled, and drains;
 //! * the slot is pending because a batch is being published: the reader waits until all of it is
 //!   (a few stores, no medium);
+//! * an updatable value may just be under an update in place: the reader flushes it while a writer holds the key's lock;
 //! * the record's epoch is not committed and writes are to be durable one by one: the reader waits
 //!   for the commit, or notes the epoch when it reads within a group.
 
@@ -19,6 +20,7 @@ use crate::index::hash::Backoff;
 use crate::log::read;
 use crate::mutants::{Mutant, planted};
 use crate::store::Core;
+use crate::sync::atomic::Ordering::Acquire;
 use crate::sync::reclaim::{self, Guard};
 use duramen_media::{LINE_BYTES, Medium, Offset};
 use std::cell::Cell;
@@ -27,7 +29,8 @@ use std::cell::Cell;
 pub type Cursor = u64;
 
 /// What a key's state was when it was read. It changes whenever the key is written or deleted; an
-/// absent key has one too, so that "was absent and still is" can be demanded.
+/// absent key has one too, so that "was absent and still is" can be demanded. Seldom it changes although nothing happened to
+/// the key, when what is left of a deleted one is cleared away; a condition then fails in vain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Stamp(pub(crate) u64);
 
@@ -326,14 +329,19 @@ impl<M: Medium> Core<M> {
     }
 
     /// Makes what was copied of a cell durable, if it may be of an update that is not: whoever updates holds the key's lock
-    /// from before the store until it is durable.
+    /// from before the store until it is durable. Or it was killed between: see [`Core::cells_unflushed`].
     #[inline]
     fn settle_cell(&self, hash: u64, record: &Record<'_>, guard: &Guard, drain: bool) {
-        if self.groups_mark_pending()
+        if self.updates_need_flush()
             && !planted(Mutant::CellNotLookedAtAgain)
-            && self.index.is_locked(hash, guard)
+            // Acquire: pairs with the Release in `verify`.
+            && (self.cells_unflushed.load(Acquire) || self.index.is_locked(hash, guard))
         {
-            self.help(record, drain);
+            // The rest of the record was durable before a slot that is not pending led to it.
+            self.medium.flush(record.value_offset(), record.head.value_bytes());
+            if drain {
+                self.medium.drain();
+            }
         }
     }
 

@@ -69,6 +69,10 @@ pub(crate) struct Core<M: Medium> {
     /// Lines that a record of this store takes, about: what a lookup fetches ahead.
     pub record_lines: AtomicU64,
     pub recovered: recovery::Summary,
+    /// The process before was killed, and the medium keeps what it had not flushed in the CPU's caches. Recovery flushes what it
+    /// reads; cells of blocks that an image spared it to read may hold an update that nobody flushed, until
+    /// the background thread has.
+    pub cells_unflushed: AtomicBool,
     /// Where writers append that wait for a commit of pages: see [`crate::log::appender`].
     pub shared: SharedBlock,
     space: Mutex<Space>,
@@ -192,7 +196,14 @@ impl<M: Medium> Core<M> {
     }
 
     /// Whether a group's records are marked pending until they are drained.
+    #[inline]
     pub(crate) fn groups_mark_pending(&self) -> bool {
+        self.updates_need_flush()
+    }
+
+    /// Whether an update in place is seen before it is durable.
+    #[inline]
+    pub(crate) fn updates_need_flush(&self) -> bool {
         !self.epochs.in_use() && self.medium.granularity() == Granularity::CacheLine
     }
 
@@ -318,6 +329,14 @@ impl<M: Medium> Core<M> {
             self.seal_partial();
             self.commit()?;
             place = self.image_at_close()?;
+        }
+        if self.cells_unflushed.load(Relaxed) {
+            // The next open will flush nothing.
+            let units = self.space().units();
+            for (unit, block, _) in self.blocks.walk(0..units) {
+                self.medium.flush(self.offset_of(unit), block.tail());
+            }
+            self.medium.drain();
         }
         let mut superblock = lock(&self.superblock);
         superblock.clean = !manual;
@@ -570,6 +589,7 @@ impl<M: Medium> StoreOn<M> {
             expired: AtomicU64::new(0),
             record_lines: AtomicU64::new(1),
             recovered: recovered.summary,
+            cells_unflushed: AtomicBool::new(recovered.cells_unflushed),
             shared: SharedBlock::default(),
             space: Mutex::new(recovered.space.with_incarnation(superblock.incarnation)),
             superblock: Mutex::new(superblock),
@@ -896,5 +916,3 @@ fn interval_nanos(durability: Durability) -> u64 {
         _ => 0,
     }
 }
-
-impl<M: Medium> Core<M> {}

@@ -719,7 +719,7 @@ impl<M: Medium> WriterOn<M> {
     }
 
     /// Overwrites `bytes` of the value, from byte `at` on. One atomic store where the value was put as
-    /// [`Meta::updatable`], the range is 1, 2, 4 or 8 bytes (16 or 64 where the CPU documents such
+    /// [`Meta::updatable`], the range is 1, 2, 4 or 8 bytes (16 where the CPU documents such
     /// stores as atomic), lies aligned in the record, and each write is durable by itself; else a new version of the
     /// whole value.
     ///

@@ -361,7 +361,7 @@ impl<M: Medium> Core<M> {
         Some((bytes, records_of(bytes, tail, block.generation().seed())?))
     }
 
-    /// Verifies blocks that recovery did not read; whether there are more.
+    /// Verifies blocks that recovery did not read, and flushes them where that may be due; whether there are more.
     fn verify(&self, mover: &mut Mover) -> bool {
         let Some(from) = mover.verify_at.take() else { return false };
         let (units, incarnation) = {
@@ -377,8 +377,16 @@ impl<M: Medium> Core<M> {
             }
             if state == Use::Sealed && block.generation().incarnation() < incarnation {
                 read += block.tail();
+                if self.cells_unflushed.load(Relaxed) {
+                    self.medium.flush(self.offset_of(unit), block.tail());
+                }
                 let _ = self.whole_records(unit, &mut scratch);
             }
+        }
+        if self.cells_unflushed.load(Relaxed) {
+            self.medium.drain();
+            // Release: pairs with the Acquire in `settle_cell`. What is retired was copied.
+            self.cells_unflushed.store(mover.verify_at.is_some(), Release);
         }
         scratch.shrink_to(ROUND_BYTES as usize);
         mover.scratch = scratch;
@@ -628,7 +636,7 @@ impl<M: Medium> Core<M> {
             return false;
         };
         let record = self.record(place);
-        let (value, old) = (self.cell(&record), record.head);
+        let (value, old) = (self.cell_locked(&record), record.head);
         let kind = if self.epochs.in_use() { Kind::Value } else { Kind::CellSealed };
         let version = locked.next_version();
         let fields = Fields { kind, tag: old.tag(), expires_at: record.expires_at(), version, epoch };

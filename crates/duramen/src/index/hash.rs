@@ -426,7 +426,7 @@ impl<'a> Locked<'a> {
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
         if self.owned {
-            // Release: pairs with the Acquire in `try_lock`.
+            // Release: pairs with the Acquire in `try_lock` and `is_locked`.
             self.segment.buckets[self.probe.primary].0[0].fetch_and(!BUCKET_BIT, Release);
         }
     }

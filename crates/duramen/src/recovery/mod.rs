@@ -138,6 +138,8 @@ pub(crate) struct Recovered {
     pub summary: Summary,
     /// The extents of the image that was used.
     pub image: Vec<Extent>,
+    /// See [`Core::cells_unflushed`](crate::store::Core::cells_unflushed).
+    pub cells_unflushed: bool,
     outcomes: Vec<(DataBlock, Outcome)>,
     freed: Vec<(Unit, block::Header)>,
 }
@@ -366,6 +368,7 @@ fn read_from<M: Medium>(
         space,
         summary,
         image: plan.extents.iter().map(|extent| (extent.unit, extent.header.units)).collect(),
+        cells_unflushed: flushes == scan::Flushes::Records && !plan.kept.is_empty(),
         outcomes,
         freed,
     })
