@@ -579,24 +579,6 @@ impl Medium for Mapped {
     }
 
     #[inline]
-    fn load_atomic(&self, at: Offset, bytes: &mut [u8]) -> bool {
-        match bytes {
-            [a] => *a = self.word_u8(at).load(Ordering::Acquire),
-            [_, _] => bytes.copy_from_slice(&self.word_u16(at).load(Ordering::Acquire).to_le_bytes()),
-            [_, _, _, _] => bytes.copy_from_slice(&self.word_u32(at).load(Ordering::Acquire).to_le_bytes()),
-            [_, _, _, _, _, _, _, _] => {
-                bytes.copy_from_slice(&self.word(at).load(Ordering::Acquire).to_le_bytes());
-            }
-            _ => {
-                let from = self.place_aligned(at, bytes.len());
-                // SAFETY: inside the mapping and aligned (`place_aligned`).
-                return unsafe { self.persist.load_vector(from, bytes) };
-            }
-        }
-        true
-    }
-
-    #[inline]
     fn load_pieces(&self, at: Offset, into: &mut [u8]) {
         let before = (at.0.next_multiple_of(16) - at.0).min(into.len() as u64);
         let (head, rest) = into.split_at_mut(before as usize);

@@ -172,17 +172,6 @@ pub trait Medium: Send + Sync + 'static {
         true
     }
 
-    /// Loads what [`Medium::store_atomic`] stored at `at`, in one atomic load (acquire). Returns
-    /// whether it could; when not, `bytes` is as before.
-    ///
-    /// # Panics
-    /// As [`Medium::store_atomic`].
-    fn load_atomic(&self, at: Offset, bytes: &mut [u8]) -> bool {
-        let Ok(word) = <&mut [u8; 8]>::try_from(bytes) else { return false };
-        *word = self.load_u64(at).to_le_bytes();
-        true
-    }
-
     /// Copies bytes that others may update meanwhile: every aligned piece of [`Medium::atomic_bytes_max`] that lies within is
     /// one atomic load (acquire), and so is what lies within of every aligned word. As it is here it suits media where that is 8.
     ///
@@ -192,7 +181,7 @@ pub trait Medium: Send + Sync + 'static {
         load_words(self, at, into);
     }
 
-    /// The most bytes that both [`Medium::store_atomic`] and [`Medium::load_atomic`] take: what may
+    /// The most bytes that both [`Medium::store_atomic`] takes and [`Medium::load_pieces`] loads as one: what may
     /// be updated in place while others read it. 8 or 16.
     fn atomic_bytes_max(&self) -> u64 {
         8

@@ -453,13 +453,21 @@ fn atomic_stores_come_in_the_documented_sizes_only() {
         } else {
             assert_eq!(after, old, "{bytes} bytes: a refusal stores nothing");
         }
-        let mut back = vec![0x55; bytes];
-        let loaded = medium.load_atomic(at, &mut back);
-        assert_eq!(loaded, always || (bytes == 16 && medium.atomic_bytes_max() == 16), "{bytes} bytes");
-        if loaded {
-            assert_eq!(back, new);
-        } else {
-            assert_eq!(back, vec![0x55; bytes]);
+    }
+}
+
+#[test]
+fn pieces_are_loaded_wherever_they_begin_and_end() {
+    let medium = Mapped::open(Path::new("pieces"), &options(MediumKind::Volatile)).unwrap();
+    let bytes: Vec<u8> = (0..400u32).map(|i| (i * 7 % 251) as u8).collect();
+    for at in [Offset(4096), Offset(medium.len() - bytes.len() as u64)] {
+        medium.store(at, &[&bytes]);
+        for from in 0..64 {
+            for len in (0..=300).chain([bytes.len() - from]) {
+                let mut back = vec![0x55; len];
+                medium.load_pieces(at.plus(from as u64), &mut back);
+                assert_eq!(back, bytes[from..from + len], "{len} bytes from {from}");
+            }
         }
     }
 }
@@ -481,7 +489,7 @@ fn sixteen_bytes_are_never_seen_torn() {
         });
         let mut seen = [0u8; 16];
         while !done.load(std::sync::atomic::Ordering::Relaxed) {
-            assert!(medium.load_atomic(Offset(4096), &mut seen));
+            medium.load_pieces(Offset(4096), &mut seen);
             assert!(seen.iter().all(|b| *b == seen[0]), "{seen:?}");
         }
     });

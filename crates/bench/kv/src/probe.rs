@@ -191,11 +191,6 @@ impl<M: Medium> Medium for Probe<M> {
         self.medium.load_pieces(at, into);
     }
 
-    #[inline]
-    fn load_atomic(&self, at: Offset, bytes: &mut [u8]) -> bool {
-        self.medium.load_atomic(at, bytes)
-    }
-
     fn atomic_bytes_max(&self) -> u64 {
         self.medium.atomic_bytes_max()
     }

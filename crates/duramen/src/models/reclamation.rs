@@ -1,6 +1,6 @@
 //! Reclamation: a block that the compactor emptied is used again only when nobody can read it any more.
 
-use super::Planted::{Bug, Relaxed};
+use super::Planted::Bug;
 use super::blocks::{Store, get, open, open_with};
 use super::check;
 use crate::Durability;
@@ -74,25 +74,29 @@ fn compaction_and_a_writer_of_the_same_key_lose_nothing() {
 
 #[test]
 fn cell_is_read_as_it_was_before_or_after_its_update() {
-    let planted = [Relaxed("index/hash.rs", "slot.compare_exchange_weak(now, word & !BUCKET_BIT")];
+    // Long enough that the value is aligned, so that it can be updated in place.
+    const KEY: &[u8] = b"the cell";
+    let planted = [Bug(Mutant::UpdateTorn)];
     check(2, &planted, || {
         let store = open(Granularity::CacheLine, Durability::EveryWrite);
         let meta = crate::Meta { updatable: true, ..crate::Meta::default() };
         let mut first = store.writer().unwrap();
-        first.put_with(b"cell", &[1; 16], meta).unwrap();
+        first.put_with(KEY, &[0; 16], meta).unwrap();
+        assert_eq!(first.update(KEY, 0, &[1; 8]).unwrap(), crate::Update::InPlace);
+        assert_eq!(first.update(KEY, 8, &[1; 8]).unwrap(), crate::Update::InPlace);
         let writer = {
             let store = store.clone();
             thread::spawn(move || {
                 let mut writer = store.writer().unwrap();
-                let _ = writer.update(b"cell", 0, &[2; 8]).unwrap();
+                assert_eq!(writer.update(KEY, 0, &[2; 8]).unwrap(), crate::Update::InPlace);
             })
         };
-        let seen = store.get(b"cell").unwrap().unwrap().to_vec();
+        let seen = store.get(KEY).unwrap().unwrap().to_vec();
         let halves = (seen[0], seen[8]);
         assert!(seen[..8].iter().all(|&b| b == seen[0]), "{halves:?}");
         assert!([(1, 1), (2, 1)].contains(&halves), "{halves:?}");
         writer.join().unwrap();
-        assert_eq!(store.get(b"cell").unwrap().unwrap()[..], [[2; 8], [1; 8]].concat()[..]);
+        assert_eq!(store.get(KEY).unwrap().unwrap()[..], [[2; 8], [1; 8]].concat()[..]);
         drop(first);
         store.close().unwrap();
     });

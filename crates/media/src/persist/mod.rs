@@ -287,22 +287,6 @@ impl Persist {
         }
     }
 
-    /// One atomic load (acquire) of 16 bytes. Returns false, and does nothing, for other counts and
-    /// where the CPU cannot.
-    ///
-    /// # Safety
-    /// `from` is readable for `bytes`, and aligned to their count.
-    #[inline]
-    pub(crate) unsafe fn load_vector(&self, from: *const u8, bytes: &mut [u8]) -> bool {
-        if let (true, Ok(bytes)) = (self.atomic_16, bytes.try_into()) {
-            // SAFETY: promised by the caller; the CPU has it (invariant 1).
-            unsafe { arch::load_16(from, bytes) };
-            true
-        } else {
-            false
-        }
-    }
-
     /// Copies `bytes`, a multiple of 16, each 16 of them by one atomic load (acquire). Returns false, and does nothing, where
     /// the CPU cannot.
     ///
