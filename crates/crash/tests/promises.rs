@@ -209,7 +209,8 @@ fn an_update_in_place_that_nobody_flushed_is_durable_when_it_is_shown() {
     medium.power_off();
     drop(store);
 
-    for closes in [false, true] {
+    // Flushed by who reads it, by the close, by the background's pass.
+    for (closes, maintains) in [(false, false), (true, false), (false, true)] {
         let mut medium = SimMedium::resume(log.clone());
         let mut store = open(&medium, 1);
         assert!(store.recovery().imaged > 0 && !store.recovery().clean, "{:?}", store.recovery());
@@ -218,6 +219,9 @@ fn an_update_in_place_that_nobody_flushed_is_durable_when_it_is_shown() {
             medium = SimMedium::resume(medium.log());
             store = open(&medium, 1);
             assert!(store.recovery().clean);
+        }
+        for _ in 0..if maintains { 50 } else { 0 } {
+            store.maintain().unwrap();
         }
         assert_eq!(store.get(b"8 bytes!").unwrap().unwrap().bytes(), new);
         let log = medium.log();
