@@ -332,7 +332,7 @@ impl<M: Medium> Core<M> {
     /// from before the store until it is durable. Or it was killed between: see [`Core::cells_unflushed`].
     #[inline]
     fn settle_cell(&self, hash: u64, record: &Record<'_>, guard: &Guard, drain: bool) {
-        if self.updates_need_flush()
+        if self.shows_before_durable()
             && !planted(Mutant::CellNotLookedAtAgain)
             // Acquire: pairs with the Release in `verify`.
             && (self.cells_unflushed.load(Acquire) || self.index.is_locked(hash, guard))

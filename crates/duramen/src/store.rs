@@ -195,15 +195,10 @@ impl<M: Medium> Core<M> {
         self.medium.prefetch(at.plus(HEADER_BYTES + KEY_BYTES_USUAL));
     }
 
-    /// Whether a group's records are marked pending until they are drained.
+    /// Whether a write that is to be durable by itself can be seen before it is: a group's records are marked pending until they
+    /// are drained, and readers of a cell ask for updates under way.
     #[inline]
-    pub(crate) fn groups_mark_pending(&self) -> bool {
-        self.updates_need_flush()
-    }
-
-    /// Whether an update in place is seen before it is durable.
-    #[inline]
-    pub(crate) fn updates_need_flush(&self) -> bool {
+    pub(crate) fn shows_before_durable(&self) -> bool {
         !self.epochs.in_use() && self.medium.granularity() == Granularity::CacheLine
     }
 

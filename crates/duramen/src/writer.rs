@@ -279,7 +279,7 @@ impl<M: Medium> Pen<M> {
             };
             append(&mut self.appender, version)
         });
-        let grouped = self.group.is_some() && core.groups_mark_pending();
+        let grouped = self.group.is_some() && core.shows_before_durable();
         let early = planted(Mutant::CellOpenedBeforeDurable) && kind == Kind::CellSealed;
         if !grouped && !core.epochs.in_use() && !planted(Mutant::AcknowledgedWithoutDrain) && !early {
             self.appender.drain(core);

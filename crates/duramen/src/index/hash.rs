@@ -254,9 +254,14 @@ impl Segment {
         probe: Probe,
         mut look: impl FnMut(Slot) -> Option<T>,
     ) -> Option<(&AtomicU64, T)> {
+        self.elsewhere(probe).find_map(|slot| probe.look_at(slot, &mut look))
+    }
+
+    /// The slots where the key of `probe` may lie when it is not in its primary bucket.
+    #[inline]
+    fn elsewhere(&self, probe: Probe) -> impl Iterator<Item = &AtomicU64> {
         let secondary = &self.buckets[probe.secondary()];
-        let mut slots = secondary.candidates(probe).chain(self.stashes().flat_map(|stash| &stash.slots));
-        slots.find_map(|slot| probe.look_at(slot, &mut look))
+        secondary.candidates(probe).chain(self.stashes().flat_map(|stash| &stash.slots))
     }
 
     /// All slots with the fingerprint of `probe` where its key may lie.
@@ -264,10 +269,7 @@ impl Segment {
     fn matching(&self, probe: Probe) -> impl Iterator<Item = &AtomicU64> {
         let primary = &self.buckets[probe.primary];
         let overflowed = primary.0[1].load(Acquire) & BUCKET_BIT != 0;
-        let elsewhere = overflowed.then(|| {
-            let secondary = &self.buckets[probe.secondary()];
-            secondary.candidates(probe).chain(self.stashes().flat_map(|stash| &stash.slots))
-        });
+        let elsewhere = overflowed.then(|| self.elsewhere(probe));
         let slots = primary.candidates(probe).chain(elsewhere.into_iter().flatten());
         // Acquire: as in `look_at`.
         slots.filter(move |slot| probe.matches(slot.load(Acquire)))
