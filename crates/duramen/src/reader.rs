@@ -282,7 +282,7 @@ impl<M: Medium> Core<M> {
         record.stamp(record.head.is_cell().then(|| self.cell(record)).as_deref())
     }
 
-    /// The same, for who holds the lock of the key's bucket.
+    /// The same, for who holds the key's lock.
     pub(crate) fn stamp_locked(&self, record: &Record<'_>) -> Stamp {
         record.stamp(record.head.is_cell().then(|| self.cell_locked(record)).as_deref())
     }
@@ -331,11 +331,11 @@ impl<M: Medium> Core<M> {
     /// Makes what was copied of a cell durable, if it may be of an update that is not: whoever updates holds the key's lock
     /// from before the store until it is durable. Or it was killed between: see [`Core::cells_unflushed`].
     #[inline]
-    fn settle_cell(&self, hash: u64, record: &Record<'_>, guard: &Guard, drain: bool) {
+    fn settle_cell(&self, hash: u64, record: &Record<'_>, drain: bool) {
         if self.shows_before_durable()
             && !planted(Mutant::CellNotLookedAtAgain)
             // Acquire: pairs with the Release in `verify`.
-            && (self.cells_unflushed.load(Acquire) || self.index.is_locked(hash, guard))
+            && (self.cells_unflushed.load(Acquire) || self.index.is_locked(hash))
         {
             // The rest of the record was durable before a slot that is not pending led to it.
             self.medium.flush(record.value_offset(), record.head.value_bytes());
@@ -470,7 +470,7 @@ impl<M: Medium> Core<M> {
             }
             let taken = take(&record);
             if record.head.is_cell() {
-                self.settle_cell(hash, &record, guard, owed.is_none());
+                self.settle_cell(hash, &record, owed.is_none());
             }
             return Ok(Looked::Present((record, taken)));
         }
@@ -599,7 +599,7 @@ impl<M: Medium> Core<M> {
         }
         let value = Value { _guard: reclaim::pin(), record, copy: self.copied(&record) };
         if value.copy.is_some() {
-            self.settle_cell(self.hasher.hash(record.key()), &record, &value._guard, owed.is_none());
+            self.settle_cell(self.hasher.hash(record.key()), &record, owed.is_none());
         }
         Ok(Some(value))
     }

@@ -1,16 +1,17 @@
-//! Writing: each writer appends to a block of its own, and writers meet only on the bucket of a key. (Where each write
+//! Writing: each writer appends to a block of its own, and writers meet only on the lock of a key. (Where each write
 //! waits for a commit of pages they meet also in the block that they share: see [`crate::log::appender`].)
 //!
 //! One write, in order:
 //!
 //! 1. room is made sure of, since that may take long and needs the index itself;
-//! 2. the key's bucket is locked, the newest record looked up, and the condition (if any) checked;
+//! 2. the key is locked, the newest record looked up, and the condition (if any) checked;
 //! 3. the record is appended with the next version, and drained;
 //! 4. the slot leads to it (this is the moment the write happens for readers), the lock is given back;
 //! 5. where writes wait for their epoch: wait.
 //!
-//! The version does not depend on the record that is superseded (invariant 4 of the index), so a put that has no
-//! condition appends first and looks then: the miss of the old record and the write-back of the new one overlap. A
+//! The version does not depend on the record that is superseded: the lock gives it out (`index::stripes`). So a put that
+//! has no condition appends first and looks then: it is written while the index's lines come from memory, and the miss of
+//! the old record and the write-back of the new one overlap. A
 //! delete does so too when its key seems to be there; if it is not, its tombstone is taken back, and a crash that
 //! finds it finds a write that was never acknowledged, of an absent key.
 //!
@@ -188,11 +189,7 @@ impl<M: Medium> Pen<M> {
         self.reserve(core, bytes, if new.is_some() { Purpose::Write } else { Purpose::Delete })?;
         let guard = reclaim::pin();
         let hash = core.hasher.hash(key);
-        if new.is_some() {
-            core.index.prefetch_insert(hash, &guard);
-        } else {
-            core.index.prefetch(hash, &guard);
-        }
+        core.index.prefetch_write(hash, new.is_some(), &guard);
         let shared = core.shares(bytes);
         let seed = if shared { self.appender.shared_seed } else { self.appender.seed() };
         let ready = Ready { bytes, shared, body: body_crc(seed, &[key, value]), seed };
@@ -229,12 +226,6 @@ impl<M: Medium> Pen<M> {
     ) -> (Wrote, bool, Option<u64>) {
         let (value, meta) = new.unwrap_or_default();
         let locked = core.index.lock(hash, guard);
-        let candidate = locked.candidate(key);
-        if let Some(at) = candidate {
-            core.medium.prefetch(at);
-            core.medium.prefetch(at.plus(HEADER_BYTES + key.len() as u64));
-            core.blocks.prefetch(at.0);
-        }
         let kind = match new {
             None => Kind::Tombstone,
             Some(_) if meta.updatable && !core.epochs.in_use() => Kind::CellSealed,
@@ -247,15 +238,19 @@ impl<M: Medium> Pen<M> {
             let body = if seed == ready.seed { ready.body } else { body_crc(seed, &[key, value]) };
             (appender.append(core, fields, key, value, body), fields)
         };
-        let ahead = match want {
-            // Not in a turn, which others wait for.
-            Want::Anything => new.is_some() && !ready.shared && !planted(Mutant::VersionNotAdvanced),
-            Want::Present => candidate.is_some() && !core.epochs.in_use(),
-            Want::Stamp(_) => false,
-        };
-        // Before it is looked at what is there, so that the miss of the old record and the write-back of the
-        // new one overlap.
-        let ahead = ahead.then(|| append(&mut self.appender, locked.next_version()));
+        // Before it is looked at what is there, if that does not matter: the new record is written while the index's lines
+        // come from memory, and its write-back and the miss of the old one overlap. Not in a turn, which others wait for.
+        let ahead = matches!(want, Want::Anything) && new.is_some() && !ready.shared;
+        let ahead = ahead && !planted(Mutant::VersionNotAdvanced);
+        let mut ahead = ahead.then(|| append(&mut self.appender, locked.next_version()));
+        if let Some(at) = locked.candidate(key) {
+            core.medium.prefetch(at);
+            core.medium.prefetch(at.plus(HEADER_BYTES + key.len() as u64));
+            core.blocks.prefetch(at.0);
+            if matches!(want, Want::Present) && !core.epochs.in_use() {
+                ahead = Some(append(&mut self.appender, locked.next_version()));
+            }
+        }
         let found = locked.find_with(key, |slot| Some((slot, core.record_of(slot, key)?)));
         let old = found.as_ref().map(|&(_, (slot, record))| Old::new(core, slot, record));
         let present = old.as_ref().is_some_and(|old| old.present);
@@ -612,7 +607,7 @@ impl<'a> Old<'a> {
         Self { slot, record, present: !slot.is_tombstone() && !core.is_expired(record.expires_at()) }
     }
 
-    /// What is there in the locked bucket of `key`.
+    /// What is there of `key`, which is locked.
     fn find<M: Medium>(core: &'a Core<M>, locked: &Locked<'_>, key: &[u8]) -> Option<Self> {
         let found = locked.find_with(key, |slot| Some((slot, core.record_of(slot, key)?)));
         found.map(|(_, (slot, record))| Self::new(core, slot, record))

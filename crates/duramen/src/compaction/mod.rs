@@ -21,7 +21,7 @@
 //! 1. One thread compacts at a time; it takes blocks only when they are sealed.
 //! 2. Blocks are freed in the order in which they were retired, each with its own publish. A block that tombstones were
 //!    dropped from is freed only when those retired before it are free durably.
-//! 3. A cell is moved under its bucket's lock, with the next version: the old one could still change. Other copies
+//! 3. A cell is moved under its key's lock, with the next version: the old one could still change. Other copies
 //!    keep their version, and are what they were copied from: recovery may take either.
 
 mod forgotten;
@@ -440,7 +440,7 @@ impl<M: Medium> Core<M> {
             let guard = reclaim::pin();
             if let Some(&ahead) = hashes.get(i + AHEAD) {
                 // Both buckets: the search for a record that is dead goes through both.
-                self.index.prefetch_insert(ahead, &guard);
+                self.index.prefetch_write(ahead, true, &guard);
             }
             let Some(slot) = self.index.find(hash, key, &guard, |slot| slot.location() == place) else {
                 dead.push((key, hash));
@@ -544,8 +544,8 @@ impl<M: Medium> Core<M> {
 
     /// Removes a tombstone that hides nothing from the index; false when it was superseded meanwhile.
     ///
-    /// Its record stays on the medium until the block is freed, and after a crash must not win over a new one:
-    /// invariant 4 of the index.
+    /// Its record stays on the medium until the block is freed, and after a crash must not win over a new one: of that the
+    /// versions of stripes take care (`index::stripes`).
     fn drop_tombstone(&self, mover: &Mover, hash: u64, key: &[u8], place: Offset, header: &Header) -> bool {
         let guard = reclaim::pin();
         let locked = self.index.lock(hash, &guard);
@@ -625,7 +625,7 @@ impl<M: Medium> Core<M> {
         }
     }
 
-    /// Moves a cell, under its bucket's lock (invariant 3).
+    /// Moves a cell, under its key's lock (invariant 3).
     /// False when it was superseded meanwhile.
     fn move_cell(&self, mover: &mut Mover, hash: u64, key: &[u8], place: Offset, guard: &Guard) -> bool {
         let epoch = self.epochs.enter(&mover.activity);

@@ -6,7 +6,7 @@
 //! those keys counted.
 //!
 //! Why the count is right although others write meanwhile: the compacting thread counts, so nothing is freed or
-//! copied. And whoever writes such a key makes its slot lead elsewhere, under the lock of its bucket: a slot that still
+//! copied. And whoever writes such a key makes its slot lead elsewhere, under its lock: a slot that still
 //! leads to the tombstone at the end stood for the same stale records all the time. All of them were appended before the
 //! tombstone, so a block that is being written to is read at least up to them. Records of retired blocks count for nobody.
 

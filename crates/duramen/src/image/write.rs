@@ -236,10 +236,10 @@ impl<M: Medium> Core<M> {
             epoch: self.epochs.current(),
             slots: counted.slots,
             keys: counted.keys,
+            version: self.index.version(),
             extents: Vec::new(),
             blocks: self.kept_blocks(before, old.is_some()),
             pages: std::mem::take(&mut extents.pages),
-            versions: self.index.versions(),
         };
         let old = old.unwrap_or_default();
         root.extents = vec![(Unit(0), 0); old.len() + extents.taken.len() + 1];

@@ -1,14 +1,15 @@
 //! The index of a store, of either kind, behind one door.
 //!
-//! A hash index needs only a key's hash, and an ordered one only its stripe to lock it: whoever looks something up
-//! has the key, and passes both. What differs otherwise: only a hash index is ever crowded and has to be split by
+//! A hash index needs only a key's hash: whoever looks something up has the key, and passes both. What differs otherwise: only a hash index is ever crowded and has to be split by
 //! its users, and only an ordered one can walk in the order of the keys.
 
 use super::hash::{self, HashIndex};
 use super::ordered::{self, OrderedIndex};
+use super::stripes::Stripes;
 use super::{Counts, KeyBytes, Loaded, PagesOf, Slot};
 use crate::Result;
 use crate::format::Version;
+use crate::mutants::{Mutant, planted};
 use crate::sync;
 use crate::sync::reclaim::Guard;
 use duramen_media::Offset;
@@ -55,15 +56,16 @@ impl Index {
     }
 
     pub(crate) fn numbers(&self, guard: &Guard) -> Numbers {
+        let key_waits = self.stripes().waits();
         match self {
             Self::Hash(index) => {
                 let (splits, doublings) = index.grown(guard);
                 let (bytes, doublings) = (index.bytes(guard), u64::from(doublings));
-                Numbers { bytes, splits, doublings, ..Numbers::default() }
+                Numbers { bytes, splits, doublings, key_waits, ..Numbers::default() }
             }
             Self::Ordered(index) => {
                 let ((splits, merges), (cache_hits, cache_misses)) = (index.grown(), index.cached());
-                let (key_waits, leaf_waits) = index.waits();
+                let leaf_waits = index.waits();
                 let bytes = index.bytes();
                 Numbers {
                     bytes,
@@ -96,12 +98,13 @@ impl Index {
         }
     }
 
-    /// The same, when it is likely to be inserted.
+    /// Hints that the key of `hash` is written soon, and may be inserted.
     #[inline]
-    pub(crate) fn prefetch_insert(&self, hash: u64, guard: &Guard) {
+    pub(crate) fn prefetch_write(&self, hash: u64, insert: bool, guard: &Guard) {
+        self.stripes().fetch(hash);
         match self {
-            Self::Hash(index) => index.prefetch_insert(hash, guard),
-            Self::Ordered(index) => index.prefetch(hash),
+            Self::Hash(index) if insert => index.prefetch_insert(hash, guard),
+            _ => self.prefetch(hash, guard),
         }
     }
 
@@ -163,14 +166,19 @@ impl Index {
         }
     }
 
+    #[inline]
+    fn stripes(&self) -> &Stripes {
+        match self {
+            Self::Hash(index) => index.stripes(),
+            Self::Ordered(index) => index.stripes(),
+        }
+    }
+
     /// Whether a writer may hold the lock of the key of `hash`. If nobody does, what any writer of the key stored while it held
     /// the lock, and the caller has seen, is behind that writer.
     #[inline]
-    pub(crate) fn is_locked(&self, hash: u64, guard: &Guard) -> bool {
-        match self {
-            Self::Hash(index) => index.is_locked(hash, guard),
-            Self::Ordered(index) => index.is_locked(hash),
-        }
+    pub(crate) fn is_locked(&self, hash: u64) -> bool {
+        self.stripes().is_locked(hash)
     }
 
     /// Locks the keys of all `hashes`. The result is in their order.
@@ -226,12 +234,9 @@ impl Index {
         }
     }
 
-    /// The versions that an image must keep beside the pages.
-    pub(crate) fn versions(&self) -> Vec<u64> {
-        match self {
-            Self::Hash(_) => Vec::new(),
-            Self::Ordered(index) => index.versions(),
-        }
+    /// The greatest version that was given out, which an image keeps beside the pages.
+    pub(crate) fn version(&self) -> Version {
+        self.stripes().version()
     }
 
     /// How many slots of an image's pages count.
@@ -249,15 +254,18 @@ impl Index {
     pub(crate) fn attach(
         &mut self,
         pages: &PagesOf<'_>,
-        versions: &[u64],
+        version: Version,
         counts: Counts,
         threads: usize,
     ) -> std::result::Result<(), String> {
+        if !planted(Mutant::ImageVersionsForgotten) {
+            self.stripes().meet_all(version);
+        }
         match self {
             // SAFETY: a store's medium goes after its index, and nobody stores to extents that are not freed.
             Self::Hash(index) => unsafe { index.attach(pages, counts) },
             // SAFETY: as above.
-            Self::Ordered(index) => unsafe { index.attach(pages, versions, counts, threads) },
+            Self::Ordered(index) => unsafe { index.attach(pages, counts, threads) },
         }
     }
 

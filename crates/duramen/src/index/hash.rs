@@ -17,33 +17,31 @@
 //!
 //! * *Readers* take no lock. They hold an epoch guard from before they read the directory until they
 //!   are done with what they found.
-//! * *Writers* of a key hold the lock of its primary bucket: bit 63 of the bucket's slot 0. Whoever holds
-//!   it may change slots of keys with this primary, wherever they lie, and claim empty slots of other
-//!   buckets by compare-and-swap.
-//! * *A split* holds the locks of all buckets of its segment, taken in order, and never gives them back:
-//!   the old segment is frozen, and who waits for its locks sees `retired` and begins anew.
-//! * *A batch* holds several locks, taken in the order of (segment address, bucket). It never waits for
-//!   a split while it does: an insertion that finds no room goes to the stash.
+//! * *Writers* of a key hold its stripe ([`super::stripes`]), from before they look up the segment. Whoever holds it may
+//!   change slots of the stripe's keys, wherever they lie, and claim empty slots by compare-and-swap: the keys of several
+//!   stripes share the buckets of a segment as long as there are few segments.
+//! * *A split* holds all stripes whose keys the segment has. So nobody changes it meanwhile, and who waits finds the
+//!   halves.
+//! * *A batch* holds several stripes. It never waits for a split while it does: an insertion that finds no room goes to
+//!   the stash.
 //!
 //! Invariants:
 //! 1. At most one slot holds a key.
 //! 2. Bit 63 of slot 1 of a bucket is set when a key with this primary lies elsewhere.
-//! 3. A frozen segment never changes again until no guard can see it; a reader that still
+//! 3. A segment that was split never changes again until no guard can see it; a reader that still
 //!    reads it sees the state of the moment of the split, which lies within its call.
-//! 4. `version` of a segment is at least that of every record on the medium whose key belongs there, live or dead: it
-//!    is the last one given out or met by recovery, and a split hands it on. So a record's version is known without
-//!    the one it supersedes, and a key that was forgotten begins above what is left of it.
 
 pub(super) mod image;
 
 use super::attached::Attached;
 use super::fingerprints;
 use super::memory::Memory;
+use super::stripes::{Held, Stripes};
 use super::{BUCKET_BIT, FINGERPRINT_BITS, FINGERPRINT_MASK, FINGERPRINT_SHIFT, Keys, LOCATION_MASK, Slot};
 use crate::format::Version;
 use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
+use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 use crate::sync::reclaim::{self, Atomic, Guard, Owned};
 use crate::sync::{Arc, Mutex};
 use duramen_media::Offset;
@@ -82,11 +80,7 @@ struct Stash {
 #[cfg_attr(loom, derive(Default))]
 pub(super) struct Segment {
     count: AtomicU32,
-    retired: AtomicBool,
-    splitting: AtomicBool,
     stash: AtomicPtr<Stash>,
-    /// See invariant 4.
-    version: AtomicU64,
     buckets: [Bucket; BUCKETS],
 }
 
@@ -275,7 +269,7 @@ impl Segment {
         slots.filter(move |slot| probe.matches(slot.load(Acquire)))
     }
 
-    /// Puts a slot where there is room; whoever calls holds the primary bucket's lock, or the
+    /// Puts a slot where there is room; whoever calls holds the key's stripe, or the
     /// segment is not yet shared. Says whether the segment may have to split.
     fn insert(&self, probe: Probe, slot: Slot) -> bool {
         let word = slot.0 & !FINGERPRINT_MASK & !BUCKET_BIT | probe.want;
@@ -340,7 +334,7 @@ fn write(slot: &AtomicU64, word: u64) {
     }
 }
 
-/// A place in a locked bucket that holds the key.
+/// The slot of a locked key.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
     slot: &'a AtomicU64,
@@ -358,11 +352,11 @@ impl Place<'_> {
     }
 }
 
-/// The lock of a key's primary bucket.
+/// The lock of a key's stripe, and where the key belongs.
 pub(crate) struct Locked<'a> {
+    held: Held<'a>,
     segment: &'a Segment,
     probe: Probe,
-    owned: bool,
 }
 
 impl<'a> Locked<'a> {
@@ -386,19 +380,16 @@ impl<'a> Locked<'a> {
         slots.next().is_none().then_some(Place { slot })
     }
 
-    /// The version of the key's next record (invariant 4).
+    /// The version of the key's next record.
     #[inline]
     pub(crate) fn next_version(&self) -> Version {
-        // Relaxed: two versions of one key are taken under the same lock.
-        Version(self.segment.version.fetch_add(1, Relaxed)).next()
+        self.held.next_version()
     }
 
-    /// Recovery has met a record of a key with this primary bucket.
+    /// Recovery has met a record of the key.
     #[inline]
     pub(crate) fn met_version(&self, version: Version) {
-        if self.segment.version.load(Relaxed) < version.0 {
-            self.segment.version.fetch_max(version.0, Relaxed);
-        }
+        self.held.met_version(version);
     }
 
     /// Where the key's record probably lies.
@@ -418,28 +409,6 @@ impl<'a> Locked<'a> {
         write(place.slot, 0);
         self.segment.count.fetch_sub(1, Relaxed);
     }
-
-    /// What orders locks taken together, and tells two keys of one bucket.
-    fn order(&self) -> (usize, usize) {
-        (std::ptr::from_ref(self.segment) as usize, self.probe.primary)
-    }
-}
-
-impl Drop for Locked<'_> {
-    fn drop(&mut self) {
-        if self.owned {
-            // Release: pairs with the Acquire in `try_lock` and `is_locked`.
-            self.segment.buckets[self.probe.primary].0[0].fetch_and(!BUCKET_BIT, Release);
-        }
-    }
-}
-
-fn try_lock(bucket: &Bucket) -> bool {
-    if planted(Mutant::BucketNotLocked) {
-        return true;
-    }
-    let now = bucket.0[0].load(Relaxed);
-    now & BUCKET_BIT == 0 && bucket.0[0].compare_exchange(now, now | BUCKET_BIT, Acquire, Relaxed).is_ok()
 }
 
 /// Spins, then lets others run: the holder may not be on a CPU.
@@ -469,6 +438,7 @@ pub(crate) struct HashIndex {
     /// Held while the directory changes.
     growing: Mutex<()>,
     memory: Arc<Memory<Segment>>,
+    stripes: Stripes,
     split_count_min: u32,
     splits: AtomicU64,
     /// The image that the index was attached to, if it was.
@@ -485,6 +455,7 @@ impl HashIndex {
             directory: Atomic::new(Directory { depth: DEPTH_INITIAL, entries }),
             growing: Mutex::new(()),
             memory,
+            stripes: Stripes::default(),
             split_count_min: SPLIT_COUNT_MIN,
             splits: AtomicU64::new(0),
             attached: None,
@@ -522,7 +493,11 @@ impl HashIndex {
 
     /// Bytes of DRAM that the index takes.
     pub(crate) fn bytes(&self, guard: &Guard) -> u64 {
-        self.memory.bytes() + self.directory(guard).entries.len() as u64 * 8
+        self.memory.bytes() + self.directory(guard).entries.len() as u64 * 8 + self.stripes.bytes()
+    }
+
+    pub(super) fn stripes(&self) -> &Stripes {
+        &self.stripes
     }
 
     #[inline]
@@ -556,7 +531,7 @@ impl HashIndex {
     pub(crate) fn prefetch_insert(&self, hash: u64, guard: &Guard) {
         let entry = self.entry(hash, guard);
         let (segment, probe) = (self.segment(entry, guard), Probe::new(hash, entry));
-        super::prefetch(&segment.version);
+        super::prefetch(&segment.count);
         super::prefetch(&segment.buckets[probe.primary]);
         super::prefetch(&segment.buckets[probe.secondary()]);
     }
@@ -595,92 +570,52 @@ impl HashIndex {
         bucket.candidate(probe)
     }
 
-    /// Locks the bucket of `hash`.
+    /// Locks the stripe of `hash`.
     #[inline]
-    pub(crate) fn lock<'g>(&self, hash: u64, guard: &'g Guard) -> Locked<'g> {
-        let mut backoff = Backoff::default();
-        loop {
-            let entry = self.entry(hash, guard);
-            let segment = self.segment(entry, guard);
-            let probe = Probe::new(hash, entry);
-            // A frozen segment's locks are never given back, so taking one shows that it lives.
-            if try_lock(&segment.buckets[probe.primary]) {
-                return Locked { segment, probe, owned: true };
-            }
-            backoff.wait();
-        }
+    pub(crate) fn lock<'g>(&'g self, hash: u64, guard: &'g Guard) -> Locked<'g> {
+        let early = planted(Mutant::SegmentBeforeLock).then(|| self.entry(hash, guard));
+        self.locked(self.stripes.lock(hash), hash, early, guard)
     }
 
-    /// Whether somebody holds the lock of the bucket of `hash`, or splits its segment.
     #[inline]
-    pub(crate) fn is_locked(&self, hash: u64, guard: &Guard) -> bool {
-        let segment = self.segment(self.entry(hash, guard), guard);
-        segment.buckets[bucket_of(hash)].0[0].load(Acquire) & BUCKET_BIT != 0
+    fn locked<'g>(&self, held: Held<'g>, hash: u64, early: Option<Entry>, guard: &'g Guard) -> Locked<'g> {
+        let entry = early.unwrap_or_else(|| self.entry(hash, guard));
+        Locked { held, segment: self.segment(entry, guard), probe: Probe::new(hash, entry) }
     }
 
-    /// Locks the buckets of all `hashes`; two keys of one bucket share its lock. The result is in the
-    /// order of `hashes`.
-    pub(crate) fn lock_all<'g>(&self, hashes: &[u64], guard: &'g Guard) -> Vec<Locked<'g>> {
-        let mut backoff = Backoff::default();
-        'again: loop {
-            let mut locked: Vec<Locked<'g>> = hashes
-                .iter()
-                .map(|&hash| {
-                    let entry = self.entry(hash, guard);
-                    Locked {
-                        segment: self.segment(entry, guard),
-                        probe: Probe::new(hash, entry),
-                        owned: false,
-                    }
-                })
-                .collect();
-            let mut order: Vec<usize> = (0..locked.len()).collect();
-            order.sort_by_key(|&i| locked[i].order());
-            for at in 0..order.len() {
-                let i = order[at];
-                if at > 0 && locked[order[at - 1]].order() == locked[i].order() {
-                    continue;
-                }
-                while !try_lock(&locked[i].segment.buckets[locked[i].probe.primary]) {
-                    if locked[i].segment.retired.load(Acquire) && !planted(Mutant::BatchKeepsFrozenLock) {
-                        // Split meanwhile: give all back and look again.
-                        drop(locked);
-                        backoff.wait();
-                        continue 'again;
-                    }
-                    backoff.wait();
-                }
-                locked[i].owned = true;
-            }
-            return locked;
-        }
+    /// Locks the stripes of all `hashes`. The result is in their order.
+    pub(crate) fn lock_all<'g>(&'g self, hashes: &[u64], guard: &'g Guard) -> Vec<Locked<'g>> {
+        let early = |&hash| planted(Mutant::SegmentBeforeLock).then(|| self.entry(hash, guard));
+        let early: Vec<_> = hashes.iter().map(early).collect();
+        let held = self.stripes.lock_all(hashes);
+        let each = held.into_iter().zip(hashes).zip(early);
+        each.map(|((held, &hash), early)| self.locked(held, hash, early, guard)).collect()
     }
 
-    /// Splits the segment of `hash`, if it is still crowded and nobody else does. No lock may be held.
+    /// Whether the segment has enough keys to be split, and a hash bit to be split by.
+    fn is_crowded(&self, entry: Entry, guard: &Guard) -> bool {
+        let count = self.segment(entry, guard).count.load(Relaxed);
+        count >= self.split_count_min && entry.depth() < DEPTH_MAX
+    }
+
+    /// Splits the segment of `hash`, if it is crowded. No lock may be held.
     pub(crate) fn split(&self, hash: u64, keys: &impl Keys, guard: &Guard) {
         let entry = self.entry(hash, guard);
-        let segment = self.segment(entry, guard);
-        let depth = entry.depth();
-        if segment.count.load(Relaxed) < self.split_count_min
-            || depth >= DEPTH_MAX
-            || segment.splitting.swap(true, AcqRel)
-        {
+        if !self.is_crowded(entry, guard) {
             return;
         }
-        for bucket in &segment.buckets {
-            let mut backoff = Backoff::default();
-            while !planted(Mutant::SplitWithoutLocks) && !try_lock(bucket) {
-                backoff.wait();
-            }
+        let held =
+            (!planted(Mutant::SplitWithoutLocks)).then(|| self.stripes.lock_prefix(hash, entry.depth()));
+        // Somebody else may have split it meanwhile. Nobody does from here on, and nobody changes it.
+        let entry = self.entry(hash, guard);
+        if !self.is_crowded(entry, guard) {
+            return;
         }
-        // From here on nobody changes the segment.
+        let (segment, depth) = (self.segment(entry, guard), entry.depth());
         let known = if entry.known() <= KNOWN_BITS_MIN { FINGERPRINT_BITS } else { entry.known() - 1 };
         let refresh = known == FINGERPRINT_BITS;
         let halves = [self.memory.take(), self.memory.take()];
         let halves = halves.map(|half| Entry::new(half, depth + 1, known));
-        for half in halves.iter().filter(|_| !planted(Mutant::SplitForgetsVersions)) {
-            self.segment(*half, guard).version.store(segment.version.load(Relaxed), Relaxed);
-        }
         let half_bit = 1 << (FINGERPRINT_SHIFT + FINGERPRINT_BITS - 1);
         if planted(Mutant::SplitPublishedFirst) {
             self.replace(hash, depth, halves, guard);
@@ -729,9 +664,8 @@ impl HashIndex {
             self.replace(hash, depth, halves, guard);
         }
         self.splits.fetch_add(1, Relaxed);
-        // Release: pairs with the Acquire in `lock_all`; the directory already leads elsewhere.
-        segment.retired.store(true, Release);
-        let (memory, old) = (Arc::clone(&self.memory), Frozen(entry.segment()));
+        drop(held);
+        let (memory, old) = (Arc::clone(&self.memory), Retired(entry.segment()));
         if planted(Mutant::SegmentReusedAtOnce) {
             recycle(&memory, old);
         } else {
@@ -800,13 +734,13 @@ impl HashIndex {
 }
 
 /// A segment that was split, on its way to be emptied.
-struct Frozen(NonNull<Segment>);
+struct Retired(NonNull<Segment>);
 
 // SAFETY: a segment is made of atomics, and it lies in memory that the index shares.
-unsafe impl Send for Frozen {}
+unsafe impl Send for Retired {}
 
 /// Empties a segment that nobody can see any more and hands it back.
-fn recycle(memory: &Memory<Segment>, Frozen(pointer): Frozen) {
+fn recycle(memory: &Memory<Segment>, Retired(pointer): Retired) {
     // SAFETY: the segment lies in `memory` (its invariant 1), and no guard can see it any more.
     let segment = unsafe { pointer.as_ref() };
     free_stashes(segment);
@@ -814,9 +748,6 @@ fn recycle(memory: &Memory<Segment>, Frozen(pointer): Frozen) {
         slot.store(0, Relaxed);
     }
     segment.count.store(0, Relaxed);
-    segment.version.store(0, Relaxed);
-    segment.retired.store(false, Relaxed);
-    segment.splitting.store(false, Relaxed);
     memory.give(pointer);
 }
 

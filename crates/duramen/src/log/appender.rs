@@ -42,7 +42,7 @@ use crate::sync::{Mutex, MutexGuard};
 use crate::tuning::Phase;
 use duramen_media::{Granularity, Medium, Offset};
 
-/// A body of this many bytes or more is written before the bucket is locked.
+/// A body of this many bytes or more is written before the key is locked.
 pub(crate) const STAGE_BYTES_MIN: u64 = 4096;
 
 /// Records of this many bytes or more go to the writer's own block also where others share one. The device takes as

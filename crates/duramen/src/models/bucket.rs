@@ -63,7 +63,7 @@ impl Store {
         Arc::new(Self { index: HashIndex::new(), log: Log::new(records) })
     }
 
-    /// As a writer does: the record first, then the slot, under the bucket's lock, then maybe a split.
+    /// As a writer does: the record first, then the slot, under the key's stripe, then maybe a split.
     fn put(&self, record: u64, key: u64, version: u64) {
         let guard = pin();
         let slot = self.log.write(record, key, version);
@@ -185,8 +185,10 @@ fn a_page_of_an_image_is_read_once_whoever_touches_it() {
 
 #[test]
 fn two_writers_of_one_bucket_lose_nothing() {
-    let planted =
-        [Relaxed("index/hash.rs", ".0[0].fetch_and(!BUCKET_BIT, Release)"), Bug(Mutant::BucketNotLocked)];
+    let planted = [
+        Relaxed("index/stripes.rs", "self.stripe.locked.store(false, Release)"),
+        Bug(Mutant::StripeNotLocked),
+    ];
     check(2, &planted, || {
         let store = Store::new(4);
         let other = {
@@ -305,8 +307,8 @@ fn writer_loses_nothing_to_a_split() {
 }
 
 #[test]
-fn batch_that_waits_for_a_split_begins_anew() {
-    let planted = [Bug(Mutant::BatchKeepsFrozenLock)];
+fn batch_that_waits_for_a_split_finds_the_halves() {
+    let planted = [Bug(Mutant::SegmentBeforeLock)];
     check(2, &planted, || {
         let store = crowded();
         let writer = {

@@ -123,7 +123,6 @@ fn a_page_of_an_image_is_there_whole_for_whoever_touches_it() {
     ];
     check(1, &planted, || {
         let mut pages = Vec::new();
-        let mut versions = Vec::new();
         {
             let before = Store::new(3, C, 2);
             for (record, key) in [A, B, C].into_iter().enumerate() {
@@ -134,7 +133,6 @@ fn a_page_of_an_image_is_there_whole_for_whoever_touches_it() {
                 Ok(true)
             };
             before.index.dump(&before.log, emit).unwrap();
-            versions.extend(before.index.versions());
         }
         let pages: Vec<(u64, &[u8])> = pages.iter().map(|(first, page)| (*first, &page[..])).collect();
         let mut store = Store::unshared(3, C, 2);
@@ -142,7 +140,7 @@ fn a_page_of_an_image_is_there_whole_for_whoever_touches_it() {
             store.log.write(record, key, 1);
         }
         // SAFETY: the pages live until the end of this execution, and so does whoever reads them.
-        unsafe { store.index.attach(&pages, &versions, Counts::All, 1) }.unwrap();
+        unsafe { store.index.attach(&pages, Counts::All, 1) }.unwrap();
         let store = Arc::new(store);
         let reader = {
             let store = Arc::clone(&store);
@@ -180,7 +178,7 @@ fn reader_of_an_overwritten_key_sees_old_or_new_whole() {
 fn two_writers_of_one_key_make_one_slot() {
     let planted = [
         Bug(Mutant::StripeNotLocked),
-        Relaxed("index/ordered/stripes.rs", "self.locked.store(false, Release)"),
+        Relaxed("index/stripes.rs", "self.stripe.locked.store(false, Release)"),
     ];
     check(2, &planted, || {
         let store = Store::new(2, B, 0);
@@ -253,7 +251,7 @@ fn writers_of_neighbours_lose_nothing_to_a_split() {
         // Whose slot moves meanwhile; its key has another stripe.
         let guard = pin();
         let slot = store.log.write(3, C, 2);
-        let locked = store.index.lock(1 << 22, &guard);
+        let locked = store.index.lock(1 << 63, &guard);
         let found = locked.find_with(C, |slot| (store.log.read(slot.location()).0 == C).then_some(()));
         found.unwrap().0.set(slot);
         drop(locked);
@@ -304,7 +302,7 @@ fn a_split_and_the_end_of_its_neighbour_keep_the_list_whole() {
             thread::spawn(move || {
                 let guard = pin();
                 // By another stripe than the split's.
-                let locked = store.index.lock(1 << 22, &guard);
+                let locked = store.index.lock(1 << 63, &guard);
                 let found =
                     locked.find_with(D, |slot| (store.log.read(slot.location()).0 == D).then_some(()));
                 locked.remove(&found.unwrap().0, &store.log);

@@ -52,7 +52,7 @@ fn block_is_not_used_again_while_a_reader_is_in_it() {
 
 #[test]
 fn compaction_and_a_writer_of_the_same_key_lose_nothing() {
-    let planted = [Bug(Mutant::BucketNotLocked)];
+    let planted = [Bug(Mutant::StripeNotLocked)];
     check(2, &planted, || {
         let store = with_a_full_block();
         store.writer().unwrap().put(b"y", &[0; 400]).unwrap();

@@ -96,7 +96,7 @@ impl<M: Medium> Scan<'_, M> {
         let waiting = &entries.waiting[part * PART_RECORDS..][..count];
         for step in 0..count + AHEAD {
             if let Some(entry) = waiting.get(step) {
-                self.index.prefetch_insert(entry.hash, &guard);
+                self.index.prefetch_write(entry.hash, true, &guard);
             }
             if let Some(entry) = step.checked_sub(AHEAD - NEAR).and_then(|i| waiting.get(i)) {
                 self.prefetch_records(entry, &guard);

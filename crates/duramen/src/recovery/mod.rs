@@ -437,7 +437,7 @@ fn attach(
         Counts::All => Loaded { slots: image.root.slots, keys: image.root.keys },
         Counts::Kept { .. } => Index::count(image.root.kind, image.pages(), &counts, threads),
     };
-    index.attach(image.pages(), &image.root.versions, counts, threads)?;
+    index.attach(image.pages(), image.root.version, counts, threads)?;
     Ok(loaded)
 }
 

@@ -6,10 +6,9 @@
 //! | 1 | 1 | fingerprint bits that are known |
 //! | 2 | 2 | zero |
 //! | 4 | 4 | slots of the stash |
-//! | 8 | 8 | version |
-//! | 16 | 255 | of each bucket: which slots are taken, one bit each |
-//! | 271 | 32 | of each bucket: whether a key with this primary lies elsewhere, one bit each |
-//! | 303 | | the slots that are taken, 8 bytes each, bucket by bucket, then those of the stash |
+//! | 8 | 255 | of each bucket: which slots are taken, one bit each |
+//! | 263 | 32 | of each bucket: whether a key with this primary lies elsewhere, one bit each |
+//! | 295 | | the slots that are taken, 8 bytes each, bucket by bucket, then those of the stash |
 //!
 //! A page is read without a lock while others write, so its slots are not of one moment: see [`crate::image`], which
 //! says why that does not matter. What must hold among them does: a key in its secondary bucket or the stash that was
@@ -19,13 +18,12 @@ use super::{BUCKET_SLOTS, BUCKETS, Backoff, DEPTH_MAX, Directory, Entry, HashInd
 use crate::format::{u32_at, u64_at};
 use crate::index::attached::{Attached, Counts};
 use crate::index::{BUCKET_BIT, FINGERPRINT_BITS, Loaded, PagesOf, Slot};
-use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::AtomicPtr;
 use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use crate::sync::reclaim::{self, Guard};
 use crate::{Result, sync};
 
-const OCCUPIED_AT: usize = 16;
+const OCCUPIED_AT: usize = 8;
 const OVERFLOW_AT: usize = OCCUPIED_AT + BUCKETS;
 const SLOTS_AT: usize = OVERFLOW_AT + BUCKETS.div_ceil(8);
 
@@ -58,7 +56,6 @@ fn encode(segment: &Segment, entry: Entry, page: &mut Vec<u8>, counted: &mut Loa
         }
     }
     page[4..8].copy_from_slice(&stashed.to_le_bytes());
-    page[8..16].copy_from_slice(&segment.version.load(Relaxed).to_le_bytes());
 }
 
 /// Depth, known bits, and whether the page is one at all.
@@ -193,9 +190,6 @@ impl HashIndex {
         let entry = Entry::new(memory, depth, known);
         // SAFETY: `Memory` gives zeroed memory of a segment, which it keeps, and nobody else knows of it.
         let segment = unsafe { memory.as_ref() };
-        if !planted(Mutant::ImageVersionsForgotten) {
-            segment.version.store(u64_at(page, 8), Relaxed);
-        }
         let mut words = slots(page);
         let mut count = 0;
         for (b, bucket) in segment.buckets.iter().enumerate() {

@@ -19,7 +19,6 @@ use crate::Result;
 use crate::format::{u32_at, u64_at};
 use crate::index::attached::{Attached, Counts};
 use crate::index::{KeyBytes, Loaded, PagesOf, Slot};
-use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::reclaim::{self, Guard};
 
@@ -182,11 +181,6 @@ impl OrderedIndex {
         }
     }
 
-    /// The versions of all stripes.
-    pub(crate) fn versions(&self) -> Vec<u64> {
-        self.stripes.versions()
-    }
-
     /// Fills an index, which is empty, from its pages ([`is_page`]), with those slots that count; each page is read when it is first touched. Until
     /// then one leaf stands for it, with the lowest key of its first. `Err`: what is wrong with the pages; the index is of no use then.
     ///
@@ -195,11 +189,10 @@ impl OrderedIndex {
     pub(crate) unsafe fn attach(
         &mut self,
         pages: &PagesOf<'_>,
-        versions: &[u64],
         counts: Counts,
         threads: usize,
     ) -> std::result::Result<(), String> {
-        self.begin_with(pages, versions)?;
+        Self::check(pages)?;
         // SAFETY: as the caller promises.
         self.attached = Some(unsafe { Attached::new(pages, counts) });
         self.fill_with(threads, pages.chunks(PAGES_AT_ONCE).enumerate(), |(piece, pages), chain| {
@@ -212,12 +205,8 @@ impl OrderedIndex {
         Ok(())
     }
 
-    /// Looks whether pages and versions are those of an index, and takes the versions.
-    fn begin_with(&self, pages: &PagesOf<'_>, versions: &[u64]) -> std::result::Result<(), String> {
-        if !planted(Mutant::ImageVersionsForgotten) && !self.stripes.meet(versions) {
-            let versions = versions.len();
-            return Err(format!("it has {versions} versions, which is not as many as there are stripes"));
-        }
+    /// Looks whether the pages are those of an index.
+    fn check(pages: &PagesOf<'_>) -> std::result::Result<(), String> {
         let is_wrong = |&(number, page): &(u64, &[u8])| {
             leaves(page).next().map(|first| first.low.is_empty()) != Some(number == 0)
         };

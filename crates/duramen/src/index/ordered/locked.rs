@@ -4,8 +4,8 @@ use super::OrderedIndex;
 use super::key::Sought;
 use super::list::At;
 use super::node::{Node, Seen};
-use super::stripes::Stripes;
 use crate::format::Version;
+use crate::index::stripes::Held;
 use crate::index::{KeyBytes, Slot};
 use crate::sync::reclaim::Guard;
 use duramen_media::Offset;
@@ -16,8 +16,7 @@ pub(crate) struct Locked<'a> {
     index: &'a OrderedIndex,
     guard: &'a Guard,
     hash: u64,
-    stripe: usize,
-    owned: bool,
+    stripe: Held<'a>,
     /// Where the key was last looked for, and whether it is its place also if it was not found there.
     at: Cell<Option<(At<'a>, bool)>>,
 }
@@ -34,50 +33,24 @@ pub(crate) struct Place<'p> {
 impl OrderedIndex {
     /// Locks the stripe of `hash`.
     pub(crate) fn lock<'a>(&'a self, hash: u64, guard: &'a Guard) -> Locked<'a> {
-        let stripe = Stripes::number(hash);
-        self.stripes.at(stripe).lock();
-        Locked { index: self, guard, hash, stripe, owned: true, at: Cell::new(None) }
+        Locked { index: self, guard, hash, stripe: self.stripes.lock(hash), at: Cell::new(None) }
     }
 
-    /// Whether somebody holds the lock of the stripe of `hash`.
-    pub(crate) fn is_locked(&self, hash: u64) -> bool {
-        self.stripes.at(Stripes::number(hash)).is_locked()
-    }
-
-    /// Locks the stripes of all `hashes`; two keys of one stripe share its lock. The result is in the order of `hashes`.
+    /// Locks the stripes of all `hashes`. The result is in their order.
     pub(crate) fn lock_all<'a>(&'a self, hashes: &[u64], guard: &'a Guard) -> Vec<Locked<'a>> {
-        let mut locked: Vec<Locked<'a>> = hashes
-            .iter()
-            .map(|&hash| Locked {
-                index: self,
-                guard,
-                hash,
-                stripe: Stripes::number(hash),
-                owned: false,
-                at: Cell::new(None),
-            })
-            .collect();
-        let mut order: Vec<usize> = (0..locked.len()).collect();
-        order.sort_by_key(|&i| locked[i].stripe);
-        for at in 0..order.len() {
-            let i = order[at];
-            if at == 0 || locked[order[at - 1]].stripe != locked[i].stripe {
-                self.stripes.at(locked[i].stripe).lock();
-                locked[i].owned = true;
-            }
-        }
-        locked
+        let held = self.stripes.lock_all(hashes).into_iter().zip(hashes);
+        held.map(|(stripe, &hash)| Locked { index: self, guard, hash, stripe, at: Cell::new(None) }).collect()
     }
 }
 
 impl<'a> Locked<'a> {
     pub(crate) fn next_version(&self) -> Version {
-        self.index.stripes.at(self.stripe).next_version()
+        self.stripe.next_version()
     }
 
     /// Recovery has met a record of a key of this stripe.
     pub(crate) fn met_version(&self, version: Version) {
-        self.index.stripes.at(self.stripe).met_version(version);
+        self.stripe.met_version(version);
     }
 
     fn seek(&self, key: &[u8]) -> At<'a> {
@@ -155,14 +128,6 @@ impl<'a> Locked<'a> {
             held.node
         });
         self.index.shrink(node, keys, self.guard);
-    }
-}
-
-impl Drop for Locked<'_> {
-    fn drop(&mut self) {
-        if self.owned {
-            self.index.stripes.at(self.stripe).unlock();
-        }
     }
 }
 

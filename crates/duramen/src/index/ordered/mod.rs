@@ -20,7 +20,7 @@
 //!
 //! * *Readers* take no lock. They hold a guard, read a leaf between two looks at its version, and begin anew when it
 //!   has changed; while positions of that very leaf are being changed (some dozen stores) they wait.
-//! * *Writers* of a key hold its stripe ([`stripes`]), from before they look for it until its slot is set. Leaves and
+//! * *Writers* of a key hold its stripe ([`super::stripes`]), from before they look for it until its slot is set. Leaves and
 //!   links are locked for the stores that change them alone, and stripes are never waited for under such a lock.
 //! * A thread that locks two nodes locks the left one first.
 //!
@@ -36,8 +36,6 @@
 //!    followed under a guard: if its version says "alive", it is a leaf of this index now, and what it holds is true.
 //! 7. A leaf that is still a page of an image has no slots yet, and is neither split nor merged: a descent that ends there reads
 //!    the page first. All leaves of the page lie between it and the next node.
-//! 8. The version of a stripe is at least that of every record on the medium whose key belongs there; see invariant 4 of
-//!    [`super::hash`].
 
 mod build;
 mod cache;
@@ -48,13 +46,13 @@ mod key;
 mod list;
 mod locked;
 mod node;
-mod stripes;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod walk;
 
 use super::attached::Attached;
 use super::memory::Memory;
+use super::stripes::Stripes;
 use super::{Hasher, Slot};
 use crate::sync::Arc;
 use crate::sync::atomic::AtomicU64;
@@ -65,7 +63,6 @@ use key::Sought;
 use list::At;
 use node::Seen;
 use std::ptr::NonNull;
-use stripes::Stripes;
 
 pub(crate) use build::{Entry, Parting};
 pub(crate) use gathered::Gathered;
@@ -149,9 +146,9 @@ impl OrderedIndex {
         (self.splits.load(Relaxed), self.merges.load(Relaxed))
     }
 
-    /// How often a stripe, and a leaf, was waited for by who wanted to lock it.
-    pub(crate) fn waits(&self) -> (u64, u64) {
-        (self.stripes.waits(), self.waits.load(Relaxed))
+    /// How often a leaf was waited for by who wanted to lock it.
+    pub(crate) fn waits(&self) -> u64 {
+        self.waits.load(Relaxed)
     }
 
     /// Lookups that the cache answered, and that it did not.
@@ -164,11 +161,14 @@ impl OrderedIndex {
         self.memory.bytes() + self.cache.bytes() + self.stripes.bytes()
     }
 
+    pub(super) fn stripes(&self) -> &Stripes {
+        &self.stripes
+    }
+
     /// Hints that the key of `hash` is looked for soon.
     #[inline]
     pub(crate) fn prefetch(&self, hash: u64) {
         self.cache.fetch(hash);
-        self.stripes.fetch(hash);
     }
 
     /// The same, when the cache's line has come.

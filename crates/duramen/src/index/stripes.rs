@@ -1,0 +1,162 @@
+//! Locks of keys, by their hashes: who writes a key holds its stripe.
+//!
+//! A stripe also gives out versions. It is one line, so that writers of different keys seldom meet: 16 of them at once
+//! hold the same one in 1 write of some 130. All stripes together stay in a core's second cache, so a lock is taken,
+//! and a version known, while the index's own lines are on their way from memory.
+//!
+//! Invariant: the version of a stripe is at least that of every record on the medium whose key belongs there, live or
+//! dead: it is the last one given out or met by recovery. So a record's version is known without the one it supersedes,
+//! and a key that was forgotten begins above what is left of it.
+
+use super::hash::Backoff;
+use super::prefetch;
+use crate::format::Version;
+use crate::mutants::{Mutant, planted};
+use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use crate::sync::atomic::{AtomicBool, AtomicU64};
+
+/// A hash's top bits tell its stripe, so that a segment of a hash index lies in one, or has some of its own.
+const STRIPE_BITS: u32 = if cfg!(loom) { 1 } else { 11 };
+
+#[repr(align(64))]
+#[derive(Default)]
+struct Stripe {
+    locked: AtomicBool,
+    version: AtomicU64,
+    /// How often who came had to wait.
+    waits: AtomicU64,
+}
+
+pub(super) struct Stripes(Box<[Stripe]>);
+
+/// The lock of a stripe. Of several for one stripe, one owns it.
+pub(super) struct Held<'a> {
+    stripe: &'a Stripe,
+    owned: bool,
+}
+
+impl Default for Stripes {
+    fn default() -> Self {
+        Self((0..1 << STRIPE_BITS).map(|_| Stripe::default()).collect())
+    }
+}
+
+impl Stripes {
+    /// Which stripe a hash belongs to; stripes are locked in this order.
+    #[inline]
+    fn number(hash: u64) -> usize {
+        (hash >> (64 - STRIPE_BITS)) as usize
+    }
+
+    #[inline]
+    fn of(&self, hash: u64) -> &Stripe {
+        &self.0[Self::number(hash)]
+    }
+
+    #[inline]
+    pub(super) fn fetch(&self, hash: u64) {
+        prefetch(self.of(hash));
+    }
+
+    #[inline]
+    pub(super) fn lock(&self, hash: u64) -> Held<'_> {
+        Held::new(self.of(hash))
+    }
+
+    /// Locks the stripes of all `hashes`; two of one stripe share its lock. The result is in the order of `hashes`.
+    pub(super) fn lock_all(&self, hashes: &[u64]) -> Vec<Held<'_>> {
+        let mut held: Vec<_> =
+            hashes.iter().map(|&hash| Held { stripe: self.of(hash), owned: false }).collect();
+        let mut order: Vec<usize> = (0..hashes.len()).collect();
+        order.sort_by_key(|&i| Self::number(hashes[i]));
+        for (at, &i) in order.iter().enumerate() {
+            if at == 0 || Self::number(hashes[order[at - 1]]) != Self::number(hashes[i]) {
+                held[i] = Held::new(held[i].stripe);
+            }
+        }
+        held
+    }
+
+    /// Locks the stripes of all hashes that begin with the top `depth` bits of `hash`.
+    pub(super) fn lock_prefix(&self, hash: u64, depth: u32) -> Vec<Held<'_>> {
+        let more = STRIPE_BITS.saturating_sub(depth);
+        let first = Self::number(hash) >> more << more;
+        self.0[first..][..1 << more].iter().map(Held::new).collect()
+    }
+
+    /// Whether somebody holds the stripe of `hash`.
+    #[inline]
+    pub(super) fn is_locked(&self, hash: u64) -> bool {
+        // Acquire: pairs with the Release in `drop`.
+        self.of(hash).locked.load(Acquire)
+    }
+
+    /// The greatest version of all.
+    pub(super) fn version(&self) -> Version {
+        Version(self.0.iter().map(|stripe| stripe.version.load(Relaxed)).max().unwrap_or(0))
+    }
+
+    /// No record has a higher version.
+    pub(super) fn meet_all(&self, version: Version) {
+        self.0.iter().for_each(|stripe| stripe.met_version(version));
+    }
+
+    /// How often a stripe was waited for.
+    pub(super) fn waits(&self) -> u64 {
+        self.0.iter().map(|stripe| stripe.waits.load(Relaxed)).sum()
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        size_of_val(&*self.0) as u64
+    }
+}
+
+impl Stripe {
+    #[inline]
+    fn met_version(&self, version: Version) {
+        if self.version.load(Relaxed) < version.0 {
+            self.version.fetch_max(version.0, Relaxed);
+        }
+    }
+}
+
+impl<'a> Held<'a> {
+    #[inline]
+    fn new(stripe: &'a Stripe) -> Self {
+        let mut backoff = Backoff::default();
+        // Acquire: pairs with the Release in `drop`.
+        while !planted(Mutant::StripeNotLocked)
+            && (stripe.locked.load(Relaxed)
+                || stripe.locked.compare_exchange(false, true, Acquire, Relaxed).is_err())
+        {
+            if backoff.is_first() {
+                stripe.waits.fetch_add(1, Relaxed);
+            }
+            backoff.wait();
+        }
+        Self { stripe, owned: true }
+    }
+
+    #[inline]
+    pub(super) fn next_version(&self) -> Version {
+        // Relaxed, and not one step: two versions of one stripe are given out under the same lock.
+        let version = Version(self.stripe.version.load(Relaxed)).next();
+        self.stripe.version.store(version.0, Relaxed);
+        version
+    }
+
+    /// Recovery has met a record of a key of this stripe.
+    #[inline]
+    pub(super) fn met_version(&self, version: Version) {
+        self.stripe.met_version(version);
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        if self.owned {
+            // Release: pairs with the Acquire in `Held::new` and `is_locked`.
+            self.stripe.locked.store(false, Release);
+        }
+    }
+}
