@@ -236,7 +236,7 @@ impl<M: Medium> Pen<M> {
             // The block may have become another one meanwhile, where writers share it.
             let seed = appender.seed();
             let body = if seed == ready.seed { ready.body } else { body_crc(seed, &[key, value]) };
-            (appender.append(core, fields, key, value, body), fields)
+            appender.append(core, fields, key, value, body)
         };
         // Before it is looked at what is there, if that does not matter: the new record is written while the index's lines
         // come from memory, and its write-back and the miss of the old one overlap. Not in a turn, which others wait for.
@@ -260,14 +260,14 @@ impl<M: Medium> Pen<M> {
         };
         if changed || (new.is_none() && !present) {
             match ahead {
-                Some((appended, _)) => self.appender.take_back(appended),
+                Some(appended) => self.appender.take_back(appended),
                 None => self.appender.unstage(),
             }
             let epoch = self.told_of(core, old.as_ref());
             return (if changed { Wrote::Changed { epoch } } else { Wrote::Absent { epoch } }, false, None);
         }
         let turn = ready.shared.then(|| self.appender.begin_turn(core, ready.bytes));
-        let (appended, fields) = ahead.unwrap_or_else(|| {
+        let appended = ahead.unwrap_or_else(|| {
             let version = match &old {
                 Some(old) if planted(Mutant::VersionNotAdvanced) => old.record.head.version(),
                 _ => locked.next_version(),
@@ -283,7 +283,7 @@ impl<M: Medium> Pen<M> {
             if !early {
                 self.appender.drain(core);
             }
-            self.appender.open_cell(core, appended.at, fields, key, value.len());
+            self.appender.open_cell(core, appended, key);
         }
         self.appender.count_live(appended.bytes);
         self.activity.written_add(appended.bytes);

@@ -644,7 +644,7 @@ impl<M: Medium> Core<M> {
         let appended = mover.appender.append(self, fields, key, &value, body);
         mover.appender.drain(self);
         if kind == Kind::CellSealed {
-            mover.appender.open_cell(self, appended.at, fields, key, value.len());
+            mover.appender.open_cell(self, appended, key);
         }
         found.set(found.get().at(appended.at).with_pending(false));
         drop(locked);

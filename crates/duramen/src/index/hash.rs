@@ -248,14 +248,13 @@ impl Segment {
         probe: Probe,
         mut look: impl FnMut(Slot) -> Option<T>,
     ) -> Option<(&AtomicU64, T)> {
-        self.elsewhere(probe).find_map(|slot| probe.look_at(slot, &mut look))
-    }
-
-    /// The slots where the key of `probe` may lie when it is not in its primary bucket.
-    #[inline]
-    fn elsewhere(&self, probe: Probe) -> impl Iterator<Item = &AtomicU64> {
+        // No chain of iterators: that takes five times as many instructions where, as usual, nothing matches.
         let secondary = &self.buckets[probe.secondary()];
-        secondary.candidates(probe).chain(self.stashes().flat_map(|stash| &stash.slots))
+        let found = secondary.candidates(probe).find_map(|slot| probe.look_at(slot, &mut look));
+        if found.is_some() || self.stash.load(Acquire).is_null() {
+            return found;
+        }
+        self.stashes().flat_map(|stash| &stash.slots).find_map(|slot| probe.look_at(slot, &mut look))
     }
 
     /// All slots with the fingerprint of `probe` where its key may lie.
@@ -263,7 +262,10 @@ impl Segment {
     fn matching(&self, probe: Probe) -> impl Iterator<Item = &AtomicU64> {
         let primary = &self.buckets[probe.primary];
         let overflowed = primary.0[1].load(Acquire) & BUCKET_BIT != 0;
-        let elsewhere = overflowed.then(|| self.elsewhere(probe));
+        let elsewhere = overflowed.then(|| {
+            let secondary = &self.buckets[probe.secondary()];
+            secondary.candidates(probe).chain(self.stashes().flat_map(|stash| &stash.slots))
+        });
         let slots = primary.candidates(probe).chain(elsewhere.into_iter().flatten());
         // Acquire: as in `look_at`.
         slots.filter(move |slot| probe.matches(slot.load(Acquire)))
@@ -571,13 +573,13 @@ impl HashIndex {
     }
 
     /// Locks the stripe of `hash`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn lock<'g>(&'g self, hash: u64, guard: &'g Guard) -> Locked<'g> {
         let early = planted(Mutant::SegmentBeforeLock).then(|| self.entry(hash, guard));
         self.locked(self.stripes.lock(hash), hash, early, guard)
     }
 
-    #[inline]
+    #[inline(always)]
     fn locked<'g>(&self, held: Held<'g>, hash: u64, early: Option<Entry>, guard: &'g Guard) -> Locked<'g> {
         let entry = early.unwrap_or_else(|| self.entry(hash, guard));
         Locked { held, segment: self.segment(entry, guard), probe: Probe::new(hash, entry) }

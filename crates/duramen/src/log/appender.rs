@@ -199,18 +199,11 @@ impl Appender {
 
     /// Makes a cell of the record last appended, which is whole and durable: from now on its checksum
     /// leaves the value out. One word, which holds kind and checksum.
-    pub(crate) fn open_cell<M: Medium>(
-        &mut self,
-        core: &Core<M>,
-        at: Offset,
-        fields: Fields,
-        key: &[u8],
-        value_bytes: usize,
-    ) {
+    pub(crate) fn open_cell<M: Medium>(&mut self, core: &Core<M>, appended: Appended, key: &[u8]) {
+        let at = appended.at;
         // SAFETY: the record was just appended by this thread, and nobody else can reach it yet.
-        let head = unsafe { core.medium.bytes(at, Self::header(fields, 0, 0, false).head_bytes()) };
-        let drained = Header::decode_head(head).drained;
-        let header = Header { kind: Kind::CellOpen, ..Self::header(fields, key.len(), value_bytes, drained) };
+        let record = unsafe { core.medium.bytes(at, appended.bytes) };
+        let header = Header { kind: Kind::CellOpen, ..Header::decode_head(record) };
         let head = header.encode(record::body_crc(self.seed(), &[key]));
         core.medium.publish(at, head.first_word());
     }
