@@ -21,26 +21,24 @@ pub struct Peer {
     level: Level,
     durability: &'static str,
     directory: PathBuf,
-    /// Of Duramen: the index, and whether values may change in place.
+    /// Of Duramen.
     index: IndexKind,
-    updatable: bool,
     /// How lines become durable, of the engines on mapped memory.
     persist_step: Option<PersistStep>,
 }
 
 impl Peer {
     /// `name` at `level` in `directory`, which exists; `None` where the engine has no such level. Duramen is opened with
-    /// `index`, and its values are `updatable` or not.
+    /// `index`.
     pub fn new(
         name: Name,
         level: Level,
         directory: &Path,
         index: IndexKind,
-        updatable: bool,
         persist_step: Option<PersistStep>,
     ) -> Option<Self> {
         let (durability, directory) = (name.durability(level)?, directory.to_owned());
-        Some(Self { name, level, durability, directory, index, updatable, persist_step })
+        Some(Self { name, level, durability, directory, index, persist_step })
     }
 
     /// Whether its scans are in the order of keys.
@@ -94,10 +92,14 @@ impl Contender for Peer {
         self.durability.into()
     }
 
-    fn open(&self) -> Result<Box<dyn Opened + '_>> {
+    fn distinguishes_updates(&self) -> bool {
+        self.name == Name::Duramen
+    }
+
+    fn open(&self, updates: bool) -> Result<Box<dyn Opened + '_>> {
         let path = self.directory.join(self.name.text());
         Ok(match self.name {
-            Name::Duramen => Box::new(self.duramen().fresh(self.updatable)?),
+            Name::Duramen => Box::new(self.duramen().fresh(updates)?),
             Name::RocksDb => held(Rocks::open(&path, self.level)?, "RocksDB 7.8", |engine| &engine.directory),
             Name::Lmdb => {
                 held(Lmdb::open(&path, self.level)?, "LMDB through heed 0.22", |engine| &engine.directory)

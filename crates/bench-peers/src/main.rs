@@ -7,7 +7,7 @@ use clap::Parser;
 use duramen_bench_kv::contender::Contender;
 use duramen_bench_kv::suite::{self, redistributed};
 use duramen_bench_kv::{
-    Clock, Distribution, Failure, IndexKind, Latency, Op, Options, Outcome, Pace, PersistStep, Result, Shape,
+    Clock, Distribution, Failure, IndexKind, Latency, Options, Outcome, Pace, PersistStep, Result, Shape,
     Watch, Workload, reporting,
 };
 use duramen_bench_peers::contenders::Peer;
@@ -112,14 +112,12 @@ fn measure(args: &Args) -> Result<()> {
     };
     let scans = settings.workloads.iter().any(Workload::visits);
     let index = args.index.unwrap_or(if scans { IndexKind::Ordered } else { IndexKind::Hash });
-    // What an update in place costs a reader is paid only where there are any.
-    let updatable = settings.workloads.iter().any(|workload| workload.has(Op::Update));
     let mut asked = args.engines.clone();
     if asked.is_empty() {
         asked.extend(Name::ALL.into_iter().filter(|name| !name.lies_on_memory_alone()));
     }
     let step = args.persist_step;
-    let peer = |name: &Name| Peer::new(*name, args.durability, &args.path, index, updatable, step);
+    let peer = |name: &Name| Peer::new(*name, args.durability, &args.path, index, step);
     let peers: Vec<Peer> = asked.iter().filter_map(peer).collect();
     if let Some(name) = args.engines.iter().find(|name| name.durability(args.durability).is_none()) {
         let text = format!(

@@ -20,11 +20,16 @@ pub trait Contender {
         None
     }
 
-    /// Makes an empty store, which goes when the value does.
+    /// Whether values have to be put in another way if they are to be updated in place, which reads then pay for.
+    fn distinguishes_updates(&self) -> bool {
+        false
+    }
+
+    /// Makes an empty store, which goes when the value does. `updates`: values will be updated in place.
     ///
     /// # Errors
     /// As the engine says; usage, when something is there.
-    fn open(&self) -> Result<Box<dyn Opened + '_>>;
+    fn open(&self, updates: bool) -> Result<Box<dyn Opened + '_>>;
 }
 
 /// An open engine, whatever its type.
@@ -107,8 +112,8 @@ pub struct Duramen {
     pub name: String,
     /// Where, and how.
     pub place: Place,
-    /// Whether values may change in place.
-    pub updatable: bool,
+    /// Whether values that are updated change in place; else an update is a new version.
+    pub in_place: bool,
 }
 
 impl Contender for Duramen {
@@ -124,8 +129,12 @@ impl Contender for Duramen {
         Some(&self.place.path)
     }
 
-    fn open(&self) -> Result<Box<dyn Opened + '_>> {
-        Ok(Box::new(self.place.fresh(self.updatable)?))
+    fn distinguishes_updates(&self) -> bool {
+        self.in_place
+    }
+
+    fn open(&self, updates: bool) -> Result<Box<dyn Opened + '_>> {
+        Ok(Box::new(self.place.fresh(self.in_place && updates)?))
     }
 }
 

@@ -42,7 +42,7 @@ pub fn named(
 }
 
 fn duramen(name: &str, place: &Place, options: Options) -> Duramen {
-    Duramen { name: name.into(), place: Place { path: place.path.clone(), options }, updatable: false }
+    Duramen { name: name.into(), place: Place { path: place.path.clone(), options }, in_place: false }
 }
 
 /// Inserts from empty, each timed: percentiles to the 99.99th, the longest pause, and both over time.

@@ -1,7 +1,8 @@
 //! Workloads × record shapes × threads × contenders, in rounds: A B A B.
 //!
 //! In a round each contender makes a store for each shape and number of threads, and does the workloads on it in their
-//! given order; a workload that finds other keys than those of the load has a new store loaded first, untimed.
+//! given order; a workload that finds other keys than those of the load, or values that were not put as it needs them, has a
+//! new store loaded first, untimed.
 //!
 //! Where all workloads leave their stores as they are, each contender loads one before the first round and keeps it, and
 //! they take turns workload by workload. (Unless they share a device.)
@@ -124,7 +125,7 @@ impl Suite<'_> {
             let records = Records::new(shape);
             let mut stores: Vec<(&dyn Contender, Box<dyn Opened + '_>)> = Vec::new();
             for &contender in contenders {
-                let opened = self.load(contender, &records, 1)?;
+                let opened = self.load(contender, &records, 1, false)?;
                 opened.settle()?;
                 stores.push((contender, opened));
             }
@@ -167,23 +168,28 @@ impl Suite<'_> {
         bounds: &BTreeMap<Op, f64>,
     ) -> Result<()> {
         let settings = self.settings;
-        let mut store: Option<Box<dyn Opened + '_>> = None;
+        // And whether its values are put to be updated in place.
+        let mut store: Option<(bool, Box<dyn Opened + '_>)> = None;
         for workload in &settings.workloads {
             let plan = Plan::new(workload, settings.keys, settings.ops, threads, settings.seed)?;
+            let updates = workload.has(Op::Update) && contender.distinguishes_updates();
             if workload.is_load() {
                 drop(store.take());
                 let before = self.described.is_empty().then(anonymous_bytes);
-                let opened = contender.open()?;
+                let opened = contender.open(updates)?;
                 self.describe(contender, &*opened);
                 let outcome = opened.run(records, &plan, settings.latency, settings.pace, self.watch)?;
                 let space = Space::of(&*opened, before, settings.keys);
-                store = Some(opened);
+                store = Some((updates, opened));
                 self.keep(workload, contender, records, threads, outcome, Some(space), bounds);
                 continue;
             }
             let opened = match store.take() {
-                Some(opened) => opened,
-                None => self.load(contender, records, threads)?,
+                Some((as_it_needs, opened)) if as_it_needs == updates => opened,
+                other => {
+                    drop(other);
+                    self.load(contender, records, threads, updates)?
+                }
             };
             let outcome = opened.run(records, &plan, settings.latency, settings.pace, self.watch)?;
             self.keep(workload, contender, records, threads, outcome, None, bounds);
@@ -192,7 +198,7 @@ impl Suite<'_> {
                 opened.check_all(records, settings.keys)?;
             }
             if !workload.changes_keys() {
-                store = Some(opened);
+                store = Some((updates, opened));
             }
         }
         Ok(())
@@ -204,11 +210,12 @@ impl Suite<'_> {
         contender: &'c dyn Contender,
         records: &Records,
         threads: usize,
+        updates: bool,
     ) -> Result<Box<dyn Opened + 'c>> {
         let settings = self.settings;
         let plan =
             Plan::new(Workload::named("insert")?, settings.keys, settings.ops, threads, settings.seed)?;
-        let opened = contender.open()?;
+        let opened = contender.open(updates)?;
         self.describe(contender, &*opened);
         opened.run(records, &plan, Latency::None, Pace::Closed, self.watch)?;
         Ok(opened)

@@ -58,9 +58,9 @@ pub fn names() -> Vec<String> {
 /// Usage, with the nearest name and all names.
 pub fn named(name: &str, place: &Place) -> Result<Box<dyn Contender>> {
     let place = &Place { path: path_of(name, &place.path), ..place.clone() };
-    let plain = |options: Options, updatable| -> Result<Box<dyn Contender>> {
+    let plain = |options: Options, in_place| -> Result<Box<dyn Contender>> {
         let place = Place { path: place.path.clone(), options };
-        Ok(Box::new(Duramen { name: name.into(), place, updatable }))
+        Ok(Box::new(Duramen { name: name.into(), place, in_place }))
     };
     let options = place.options.clone();
     match name {
@@ -138,11 +138,15 @@ impl Contender for NoPersist {
         Some(&self.place.path)
     }
 
-    fn open(&self) -> Result<Box<dyn Opened + '_>> {
+    fn distinguishes_updates(&self) -> bool {
+        true
+    }
+
+    fn open(&self, updates: bool) -> Result<Box<dyn Opened + '_>> {
         let (store, remove) = probed(&self.place, Mode::NoPersist, &Arc::default())?;
         Ok(Box::new(Held {
             describe: store.describe(),
-            engine: Removed { engine: DuramenEngine::new(store, true), _remove: remove },
+            engine: Removed { engine: DuramenEngine::new(store, updates), _remove: remove },
             medium_bytes: |held: &Removed<DuramenEngine<Probe<Mapped>>>| {
                 Some(held.engine.store().stats().used_bytes)
             },

@@ -1,7 +1,7 @@
 //! The benchmark on small stores: every workload, engines that lie, the studies, the report.
 #![allow(clippy::unwrap_used)] // A panic here is a failed test.
 
-use duramen_bench_kv::contender::{Contender, Duramen};
+use duramen_bench_kv::contender::{Contender, Duramen, Opened};
 use duramen_bench_kv::place::Place;
 use duramen_bench_kv::suite::{self, Settings};
 use duramen_bench_kv::{
@@ -49,8 +49,8 @@ fn settings(workloads: &[&str], keys: u64) -> Settings {
     }
 }
 
-fn duramen(place: Place, updatable: bool) -> Duramen {
-    Duramen { name: "duramen".into(), place, updatable }
+fn duramen(place: Place, in_place: bool) -> Duramen {
+    Duramen { name: "duramen".into(), place, in_place }
 }
 
 /// A map that can be told to lie.
@@ -354,7 +354,7 @@ fn a_place_that_is_taken_is_left_alone() {
     let store = place.options.open(&place.path).unwrap();
     store.put(b"mine", b"!").unwrap();
     let refused = |what: &str| {
-        let failure = duramen(place.clone(), false).open().map(|_| ()).unwrap_err();
+        let failure = duramen(place.clone(), false).open(false).map(|_| ()).unwrap_err();
         assert!(
             failure.is_usage() && failure.to_string().contains("--path where nothing is"),
             "{what}: {failure}"
@@ -377,4 +377,41 @@ fn bounds_are_sane() {
         assert!((0.5..100_000.0).contains(&nanos), "{op}: {nanos}");
     }
     assert!(scratch.accesses(Clock::Wall, Op::Scan, shape).is_none());
+}
+
+/// Notes how each of its stores is to be.
+struct Noting {
+    inner: Duramen,
+    opened: Mutex<Vec<bool>>,
+}
+
+impl Contender for Noting {
+    fn name(&self) -> String {
+        self.inner.name()
+    }
+
+    fn durability(&self) -> String {
+        self.inner.durability()
+    }
+
+    fn distinguishes_updates(&self) -> bool {
+        self.inner.distinguishes_updates()
+    }
+
+    fn open(&self, updates: bool) -> duramen_bench_kv::Result<Box<dyn Opened + '_>> {
+        self.opened.lock().unwrap().push(updates);
+        self.inner.open(updates)
+    }
+}
+
+#[test]
+fn only_updates_find_values_that_were_put_to_be_updated() {
+    let dir = directory();
+    let names = ["insert", "get", "update", "get_many", "overwrite", "update"];
+    for (in_place, wanted) in [(true, vec![false, true, false, true]), (false, vec![false])] {
+        let noting =
+            Noting { inner: duramen(in_memory(dir.path()), in_place), opened: Mutex::new(Vec::new()) };
+        suite::measure(&[&noting], &settings(&names, 200), &Unwatched).unwrap();
+        assert_eq!(*noting.opened.lock().unwrap(), wanted);
+    }
 }

@@ -37,7 +37,7 @@ pub fn measure(common: &Common, record: Shape) -> Result<()> {
         .collect::<Result<_>>()?;
     let mut stores = Vec::new();
     for (contender, (_, slots)) in contenders.iter().zip(SIZES) {
-        let store = contender.open()?;
+        let store = contender.open(true)?;
         store.run(&records, &load, Latency::None, Pace::Closed, &Unwatched)?;
         store.check_all(&records, keys_to_warm(slots, common.keys))?;
         stores.push(store);
