@@ -37,9 +37,9 @@ pub struct Stats {
     pub index_cache_hits: u64,
     /// Point lookups for which it had to descend.
     pub index_cache_misses: u64,
-    /// How often a writer found a key's lock of the ordered index taken, and waited.
+    /// How often a writer found a key's lock taken, and waited.
     pub index_key_waits: u64,
-    /// How often it found a leaf's lock taken.
+    /// How often it found the lock of a leaf of the ordered index taken.
     pub index_leaf_waits: u64,
     /// Writers, the store's own included.
     pub writers: u64,

@@ -151,11 +151,12 @@ impl Opened for crate::place::Fresh {
         let before = store.stats();
         let outcome = run(self.engine(), records, plan, latency, pace, watch)?;
         let after = store.stats();
-        let lock_waits = (store.index_kind() == IndexKind::Ordered).then(|| LockWaits {
+        let lock_waits = LockWaits {
             keys: after.index_key_waits - before.index_key_waits,
-            leaves: after.index_leaf_waits - before.index_leaf_waits,
-        });
-        Ok(Outcome { lock_waits, ..outcome })
+            leaves: (store.index_kind() == IndexKind::Ordered)
+                .then(|| after.index_leaf_waits - before.index_leaf_waits),
+        };
+        Ok(Outcome { lock_waits: Some(lock_waits), ..outcome })
     }
 
     fn settle(&self) -> Result<()> {

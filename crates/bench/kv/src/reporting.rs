@@ -95,13 +95,13 @@ pub fn measurement(cell: &Cell, settings: &Settings) -> Result<Measurement> {
         let entries = sampled(&|o| o.scanned as f64 / o.elapsed.as_secs_f64().max(1e-9));
         add("entries visited", metric(&entries, Unit::OperationsPerSecond, Better::Higher));
     }
-    let waits = |of: &dyn Fn(LockWaits) -> u64| -> Vec<f64> {
-        let counted = cell.outcomes.iter().filter_map(|o| Some((of(o.lock_waits?), o.ops)));
+    let waits = |of: &dyn Fn(LockWaits) -> Option<u64>| -> Vec<f64> {
+        let counted = cell.outcomes.iter().filter_map(|o| Some((of(o.lock_waits?)?, o.ops)));
         counted.map(|(waits, ops)| waits as f64 * 1e6 / ops.max(1) as f64).collect()
     };
     if !cell.workload.only_reads() {
         let unit = Unit::Count;
-        add("key lock waits per million", metric(&waits(&|w| w.keys), unit, Better::Lower));
+        add("key lock waits per million", metric(&waits(&|w| Some(w.keys)), unit, Better::Lower));
         add("leaf lock waits per million", metric(&waits(&|w| w.leaves), unit, Better::Lower));
     }
     let cpu = sampled(&|outcome| nanos(Clock::Cpu, outcome, cell.threads));

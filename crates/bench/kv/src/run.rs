@@ -95,8 +95,8 @@ pub struct Outcome {
 pub struct LockWaits {
     /// That of a key, or of others that share it.
     pub keys: u64,
-    /// That of a part of the index.
-    pub leaves: u64,
+    /// That of a part of the index, where it has any.
+    pub leaves: Option<u64>,
 }
 
 /// The length of a slice of [`Outcome::series`].
