@@ -247,6 +247,7 @@ fn reader_misses_no_key_while_its_segment_splits() {
     let planted = [
         Relaxed("index/hash.rs", "unsafe { self.directory.load(Acquire, guard).deref() }"),
         Bug(Mutant::SegmentReusedAtOnce),
+        Bug(Mutant::SplitPublishedFirst),
     ];
     check(2, &planted, || {
         let store = crowded();
