@@ -160,3 +160,44 @@ impl Drop for Held<'_> {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn locked(stripes: &Stripes) -> Vec<usize> {
+        let is_locked = |&number: &usize| stripes.is_locked((number as u64) << (64 - STRIPE_BITS));
+        (0..1 << STRIPE_BITS).filter(is_locked).collect()
+    }
+
+    #[test]
+    fn a_prefix_locks_the_stripes_of_its_hashes_and_no_others() {
+        let stripes = Stripes::default();
+        let hash = 0xB7D3_5A91_0000_FFFF;
+        for depth in (1..=STRIPE_BITS + 3).step_by(if cfg!(miri) { 6 } else { 1 }) {
+            let held = stripes.lock_prefix(hash, depth);
+            let bits = depth.min(STRIPE_BITS);
+            let wanted = |number: &usize| (number ^ Stripes::number(hash)) >> (STRIPE_BITS - bits) == 0;
+            assert_eq!(locked(&stripes), (0..1 << STRIPE_BITS).filter(wanted).collect::<Vec<_>>(), "{depth}");
+            drop(held);
+            assert!(locked(&stripes).is_empty());
+        }
+    }
+
+    #[test]
+    fn keys_of_one_stripe_share_its_lock_and_its_versions() {
+        let stripes = Stripes::default();
+        let of = |stripe: u64, key: u64| stripe << (64 - STRIPE_BITS) | key;
+        let held = stripes.lock_all(&[of(9, 1), of(4, 2), of(9, 3), of(4, 4), of(0, 5)]);
+        assert_eq!(locked(&stripes), [0, 4, 9]);
+        let versions: Vec<u64> = held.iter().map(|held| held.next_version().0).collect();
+        assert_eq!(versions, [1, 1, 2, 2, 1]);
+        drop(held);
+        assert!(locked(&stripes).is_empty());
+        stripes.lock(of(4, 6)).met_version(Version(7));
+        assert_eq!(stripes.version(), Version(7));
+        stripes.meet_all(Version(5));
+        let next = |stripe| stripes.lock(of(stripe, 7)).next_version().0;
+        assert_eq!([next(4), next(9), next(1)], [8, 6, 6]);
+    }
+}
