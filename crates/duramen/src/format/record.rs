@@ -202,25 +202,25 @@ impl Header {
     }
 
     /// The header as bytes, for a body with this checksum ([`body_crc`]).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn encode(&self, body: u32) -> Encoded {
-        let mut bytes = [0; HEAD_BYTES_MAX];
         let flags = if self.expires_at.is_some() { FLAG_EXPIRES } else { 0 }
             | if self.member { FLAG_MEMBER } else { 0 }
             | if self.drained { FLAG_DRAINED } else { 0 };
-        bytes[4] = self.kind as u8 | flags << 4;
-        bytes[5] = self.tag;
-        bytes[6..8].copy_from_slice(&(self.key_bytes as u16).to_le_bytes());
+        let first = u32::from(self.kind as u8 | flags << 4)
+            | u32::from(self.tag) << 8
+            | u32::from(self.key_bytes as u16) << 16;
         let sizes = u64::from(self.value_bytes) | u64::from(self.key_bytes >> 16) << 30;
-        bytes[8..16].copy_from_slice(&(sizes | (self.epoch.0 << 32)).to_le_bytes());
-        bytes[16..24].copy_from_slice(&(self.version.0 | (self.epoch.0 >> 32) << 52).to_le_bytes());
-        if let Some(at) = self.expires_at {
-            bytes[24..32].copy_from_slice(&at.to_le_bytes());
+        let words = [sizes | self.epoch.0 << 32, self.version.0 | (self.epoch.0 >> 32) << 52];
+        let crc = sum::append_words(body, first, words, self.expires_at);
+        let mut bytes = [0; HEAD_BYTES_MAX];
+        let word = u64::from(crc) | u64::from(first) << 32;
+        for (word, at) in
+            [word, words[0], words[1], self.expires_at.unwrap_or(0)].into_iter().zip((0..).step_by(8))
+        {
+            bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
         }
-        let len = self.head_bytes() as usize;
-        let crc = sum::append(body, &[&bytes[4..len]]);
-        bytes[..4].copy_from_slice(&crc.to_le_bytes());
-        Encoded { bytes, len, crc }
+        Encoded { bytes, len: self.head_bytes() as usize, crc }
     }
 
     /// Reads the header at the beginning of `bytes`; `None` when no record of this format can begin so

@@ -18,6 +18,30 @@ pub(crate) fn append(crc: u32, parts: &[&[u8]]) -> u32 {
     parts.iter().fold(crc, |crc, part| crc32c::crc32c_append(crc, part))
 }
 
+/// The same over the bytes of `first`, of `words` and of `last`, little-endian as everywhere on the medium: for who has them in
+/// registers, since to sum what was just stored in smaller pieces waits until all of them have left the CPU.
+#[inline]
+pub(crate) fn append_words(crc: u32, first: u32, words: [u64; 2], last: Option<u64>) -> u32 {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if is_x86_feature_detected!("sse4.2") {
+        // SAFETY: the CPU has it.
+        return unsafe { words_by_cpu(crc, first, words, last) };
+    }
+    let crc = crc32c::crc32c_append(crc, &first.to_le_bytes());
+    words.into_iter().chain(last).fold(crc, |crc, word| crc32c::crc32c_append(crc, &word.to_le_bytes()))
+}
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline]
+#[target_feature(enable = "sse4.2")]
+fn words_by_cpu(crc: u32, first: u32, words: [u64; 2], last: Option<u64>) -> u32 {
+    use std::arch::x86_64::{_mm_crc32_u32, _mm_crc32_u64};
+
+    let crc = u64::from(_mm_crc32_u32(!crc, first));
+    let crc = _mm_crc32_u64(_mm_crc32_u64(crc, words[0]), words[1]);
+    !last.map_or(crc, |last| _mm_crc32_u64(crc, last)) as u32
+}
+
 /// Bytes of one lane, in ranges of two lengths.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const LANES: [usize; 2] = [64, 32];
@@ -135,6 +159,12 @@ mod tests {
                     assert_eq!(append(crc, &[first, second]), expected, "{len} bytes from {from}, cut");
                 }
             }
+        }
+        for last in [None, Some(0), Some(0x0123_4567_89AB_CDEF)] {
+            let (crc, first, words) = (0x1234_5678, 0x9ABC_DEF0_u32, [u64::MAX - 7, 1 << 63]);
+            let mut bytes = first.to_le_bytes().to_vec();
+            words.into_iter().chain(last).for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
+            assert_eq!(append_words(crc, first, words, last), crc32c::crc32c_append(crc, &bytes));
         }
         // RFC 3720, B.4.
         assert_eq!(append(0, &[b"123456789"]), 0xE306_9283);
