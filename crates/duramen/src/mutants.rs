@@ -62,6 +62,8 @@ pub enum Mutant {
     FreedUnitsWithoutHeaders,
     /// Writers of one key do not wait for each other.
     StripeNotLocked,
+    /// A segment is changed as if it belonged to one stripe, though keys of several share it.
+    SharedSegmentAlone,
     /// A key is put elsewhere and its bucket does not say so.
     OverflowNotMarked,
     /// A split copies slots while writers change them.
@@ -151,9 +153,10 @@ mod planting {
     }
 
     /// Those that the models of `cargo xtask loom` find.
-    pub const MODELLED: [Mutant; 19] = [
+    pub const MODELLED: [Mutant; 20] = [
         Mutant::PageReadTwice,
         Mutant::StripeNotLocked,
+        Mutant::SharedSegmentAlone,
         Mutant::OverflowNotMarked,
         Mutant::SplitWithoutLocks,
         Mutant::SegmentReusedAtOnce,

@@ -18,8 +18,9 @@
 //! * *Readers* take no lock. They hold an epoch guard from before they read the directory until they
 //!   are done with what they found.
 //! * *Writers* of a key hold its stripe ([`super::stripes`]), from before they look up the segment. Whoever holds it may
-//!   change slots of the stripe's keys, wherever they lie, and claim empty slots by compare-and-swap: the keys of several
-//!   stripes share the buckets of a segment as long as there are few segments.
+//!   change slots of the stripe's keys, wherever they lie, and claim empty slots. The keys of several stripes share the
+//!   buckets of a segment as long as there are few segments; then slots are changed by compare-and-swap. From a depth on a
+//!   segment belongs to one stripe, whose holder changes it alone ([`Change`]).
 //! * *A split* holds all stripes whose keys the segment has. So nobody changes it meanwhile, and who waits finds the
 //!   halves.
 //! * *A batch* holds several stripes. It never waits for a split while it does: an insertion that finds no room goes to
@@ -36,7 +37,7 @@ pub(super) mod image;
 use super::attached::Attached;
 use super::fingerprints;
 use super::memory::Memory;
-use super::stripes::{Held, Stripes};
+use super::stripes::{Held, STRIPE_BITS, Stripes};
 use super::{BUCKET_BIT, FINGERPRINT_BITS, FINGERPRINT_MASK, FINGERPRINT_SHIFT, Keys, LOCATION_MASK, Slot};
 use crate::format::Version;
 use crate::mutants::{Mutant, planted};
@@ -144,6 +145,43 @@ impl Directory {
     }
 }
 
+/// How words of a segment that others may read are changed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Change {
+    /// Nobody else changes any: stores. They cost no fence, behind which all that was stored before had to leave the CPU.
+    Alone,
+    /// Holders of other stripes change theirs meanwhile.
+    Shared,
+}
+
+impl Change {
+    /// Of who holds a stripe, in a segment of this depth.
+    #[inline]
+    fn at_depth(depth: u32) -> Self {
+        let alone = depth >= STRIPE_BITS || planted(Mutant::SharedSegmentAlone);
+        if alone { Self::Alone } else { Self::Shared }
+    }
+
+    /// Changes a slot by `change`, as long as that says how: the new word of the old one. Whether it did.
+    #[inline]
+    fn slot(self, slot: &AtomicU64, mut change: impl FnMut(u64) -> Option<u64>) -> bool {
+        let mut now = slot.load(Relaxed);
+        while let Some(word) = change(now) {
+            if self == Self::Alone {
+                // Release: pairs with the Acquire in `look_at`; publishes the record behind the location.
+                slot.store(word, Release);
+                return true;
+            }
+            // AcqRel: the same.
+            match slot.compare_exchange_weak(now, word, AcqRel, Relaxed) {
+                Ok(_) => return true,
+                Err(other) => now = other,
+            }
+        }
+        false
+    }
+}
+
 /// What a probe compares: the fingerprint where it lies in a slot, and the bits of it that count.
 #[derive(Clone, Copy)]
 struct Probe {
@@ -181,7 +219,7 @@ impl Probe {
         slot: &'a AtomicU64,
         look: &mut impl FnMut(Slot) -> Option<T>,
     ) -> Option<(&'a AtomicU64, T)> {
-        // Acquire: pairs with the AcqRel in `claim` and `write`; the record is there.
+        // Acquire: pairs with the Release in `Change::slot`; the record is there.
         let word = slot.load(Acquire);
         if self.matches(word) { Some((slot, look(Slot(word & !BUCKET_BIT))?)) } else { None }
     }
@@ -202,7 +240,18 @@ impl Bucket {
     /// The slots whose fingerprint is that of `probe`, among them maybe an empty one.
     #[inline]
     fn candidates(&self, probe: Probe) -> impl Iterator<Item = &AtomicU64> {
-        let mut matching = fingerprints::matching(&self.0, probe.want, probe.mask);
+        self.matching(probe.want, probe.mask)
+    }
+
+    /// The slots that are probably empty: nothing but the bucket's bit is set in the high half of the word.
+    #[inline]
+    fn empty(&self) -> impl Iterator<Item = &AtomicU64> {
+        self.matching(0, !BUCKET_BIT & u64::from(u32::MAX) << 32)
+    }
+
+    #[inline]
+    fn matching(&self, want: u64, mask: u64) -> impl Iterator<Item = &AtomicU64> {
+        let mut matching = fingerprints::matching(&self.0, want, mask);
         std::iter::from_fn(move || {
             let slot = self.0.get(matching.trailing_zeros() as usize)?;
             matching &= matching - 1;
@@ -273,25 +322,37 @@ impl Segment {
 
     /// Puts a slot where there is room; whoever calls holds the key's stripe, or the
     /// segment is not yet shared. Says whether the segment may have to split.
-    fn insert(&self, probe: Probe, slot: Slot) -> bool {
+    fn insert(&self, probe: Probe, slot: Slot, change: Change) -> bool {
         let word = slot.0 & !FINGERPRINT_MASK & !BUCKET_BIT | probe.want;
-        self.count.fetch_add(1, Relaxed);
-        if claim(&self.buckets[probe.primary].0, word) {
+        self.count_add(1, change);
+        let primary = &self.buckets[probe.primary];
+        if claim(primary.empty(), word, change) {
             return false;
         }
         if !planted(Mutant::OverflowNotMarked) {
-            self.buckets[probe.primary].0[1].fetch_or(BUCKET_BIT, AcqRel);
+            let unmarked = |now| (now & BUCKET_BIT == 0).then_some(now | BUCKET_BIT);
+            change.slot(&primary.0[1], unmarked);
         }
-        if claim(&self.buckets[probe.secondary()].0, word) {
+        if claim(self.buckets[probe.secondary()].empty(), word, change) {
             return false;
         }
-        self.stash(word);
+        self.stash(word, change);
         true
     }
 
+    fn count_add(&self, more: i32, change: Change) {
+        match change {
+            Change::Alone => self.count.store(self.count.load(Relaxed).wrapping_add_signed(more), Relaxed),
+            Change::Shared => {
+                self.count.fetch_add(more as u32, Relaxed);
+            }
+        }
+    }
+
     /// Puts a slot where it does not matter whether there is room.
-    fn stash(&self, word: u64) {
-        if self.stashes().any(|stash| claim(&stash.slots, word)) {
+    #[cold]
+    fn stash(&self, word: u64, change: Change) {
+        if self.stashes().any(|stash| claim(stash.slots.iter(), word, change)) {
             return;
         }
         let stash = Box::new(Stash { slots: Default::default(), next: AtomicPtr::default() });
@@ -310,36 +371,18 @@ impl Segment {
     }
 }
 
-/// Claims an empty slot for `word`.
-fn claim(slots: &[AtomicU64], word: u64) -> bool {
-    slots.iter().any(|slot| {
-        let mut now = slot.load(Relaxed);
-        while now & LOCATION_MASK == 0 {
-            // AcqRel: pairs with the Acquire in `find`; publishes the record behind the location.
-            match slot.compare_exchange(now, word | now & BUCKET_BIT, AcqRel, Relaxed) {
-                Ok(_) => return true,
-                Err(other) => now = other,
-            }
-        }
-        false
-    })
-}
-
-/// Writes a slot and leaves the bucket's bit as it is.
-fn write(slot: &AtomicU64, word: u64) {
-    let mut now = slot.load(Relaxed);
-    while let Err(other) =
-        // AcqRel: pairs with the Acquire in `find`; publishes the record behind the location.
-        slot.compare_exchange_weak(now, word & !BUCKET_BIT | now & BUCKET_BIT, AcqRel, Relaxed)
-    {
-        now = other;
-    }
+/// Claims the first that is empty for `word`.
+#[inline]
+fn claim<'a>(mut slots: impl Iterator<Item = &'a AtomicU64>, word: u64, change: Change) -> bool {
+    let claimed = |now| (now & LOCATION_MASK == 0).then_some(word | now & BUCKET_BIT);
+    slots.any(|slot| change.slot(slot, claimed))
 }
 
 /// The slot of a locked key.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
     slot: &'a AtomicU64,
+    change: Change,
 }
 
 impl Place<'_> {
@@ -349,8 +392,8 @@ impl Place<'_> {
 
     /// Changes everything but the fingerprint.
     pub(crate) fn set(self, slot: Slot) {
-        let now = self.slot.load(Relaxed);
-        write(self.slot, slot.0 & !FINGERPRINT_MASK | now & FINGERPRINT_MASK);
+        const KEPT: u64 = FINGERPRINT_MASK | BUCKET_BIT;
+        self.change.slot(self.slot, |now| Some(slot.0 & !KEPT | now & KEPT));
     }
 }
 
@@ -359,13 +402,14 @@ pub(crate) struct Locked<'a> {
     held: Held<'a>,
     segment: &'a Segment,
     probe: Probe,
+    change: Change,
 }
 
 impl<'a> Locked<'a> {
     /// The place of the record that `look` recognises, and what it says of it.
     #[inline]
     pub(crate) fn find_with<T>(&self, look: impl FnMut(Slot) -> Option<T>) -> Option<(Place<'a>, T)> {
-        self.segment.find(self.probe, look).map(|(slot, found)| (Place { slot }, found))
+        self.segment.find(self.probe, look).map(|(slot, found)| (self.place(slot), found))
     }
 
     /// The slot whose record `is_key` recognises.
@@ -379,7 +423,12 @@ impl<'a> Locked<'a> {
     pub(crate) fn find_sole(&self) -> Option<Place<'a>> {
         let mut slots = self.segment.matching(self.probe);
         let slot = slots.next()?;
-        slots.next().is_none().then_some(Place { slot })
+        slots.next().is_none().then_some(self.place(slot))
+    }
+
+    #[inline]
+    fn place(&self, slot: &'a AtomicU64) -> Place<'a> {
+        Place { slot, change: self.change }
     }
 
     /// The version of the key's next record.
@@ -404,12 +453,12 @@ impl<'a> Locked<'a> {
     /// is held any more.
     #[must_use]
     pub(crate) fn insert(&self, slot: Slot) -> bool {
-        self.segment.insert(self.probe, slot)
+        self.segment.insert(self.probe, slot, self.change)
     }
 
     pub(crate) fn remove(&self, place: Place<'_>) {
-        write(place.slot, 0);
-        self.segment.count.fetch_sub(1, Relaxed);
+        self.change.slot(place.slot, |now| Some(now & BUCKET_BIT));
+        self.segment.count_add(-1, self.change);
     }
 }
 
@@ -582,7 +631,8 @@ impl HashIndex {
     #[inline(always)]
     fn locked<'g>(&self, held: Held<'g>, hash: u64, early: Option<Entry>, guard: &'g Guard) -> Locked<'g> {
         let entry = early.unwrap_or_else(|| self.entry(hash, guard));
-        Locked { held, segment: self.segment(entry, guard), probe: Probe::new(hash, entry) }
+        let change = Change::at_depth(entry.depth());
+        Locked { held, segment: self.segment(entry, guard), probe: Probe::new(hash, entry), change }
     }
 
     /// Locks the stripes of all `hashes`. The result is in their order.
@@ -618,10 +668,13 @@ impl HashIndex {
         let refresh = known == FINGERPRINT_BITS;
         let halves = [self.memory.take(), self.memory.take()];
         let halves = halves.map(|half| Entry::new(half, depth + 1, known));
+        let segments = halves.map(|half| self.segment(half, guard));
         let half_bit = 1 << (FINGERPRINT_SHIFT + FINGERPRINT_BITS - 1);
         if planted(Mutant::SplitPublishedFirst) {
             self.replace(hash, depth, halves, guard);
         }
+        // Nobody but us sees the halves yet: what is changed of them need not be one step.
+        let (mut taken, mut taken_ones) = (0, 0);
         for (b, bucket) in segment.buckets.iter().enumerate() {
             if refresh && let Some(ahead) = segment.buckets.get(b + REFRESH_AHEAD) {
                 for slot in
@@ -630,35 +683,38 @@ impl HashIndex {
                     keys.prefetch_at(slot.location());
                 }
             }
+            let [zeros, ones] = segments.map(|half| &half.buckets[b].0);
+            let bit = bucket.0[1].load(Relaxed) & BUCKET_BIT;
+            zeros[1].store(bit, Relaxed);
+            ones[1].store(bit, Relaxed);
             for (s, slot) in bucket.0.iter().enumerate() {
                 let word = slot.load(Relaxed);
-                if s == 1 && word & BUCKET_BIT != 0 {
-                    for half in halves {
-                        self.segment(half, guard).buckets[b].0[1].fetch_or(BUCKET_BIT, Relaxed);
-                    }
-                }
-                if word & LOCATION_MASK == 0 {
+                if Slot(word).is_empty() {
                     continue;
                 }
-                let half = self.segment(halves[usize::from(word & half_bit != 0)], guard);
                 let fingerprint = if refresh {
                     fingerprint(keys.hash_at(Slot(word).location()), depth + 1)
                 } else {
                     (word << 1) & FINGERPRINT_MASK
                 };
-                let target = &half.buckets[b].0[s];
-                let bit = target.load(Relaxed) & BUCKET_BIT;
-                target.store(word & !FINGERPRINT_MASK & !BUCKET_BIT | fingerprint | bit, Relaxed);
-                half.count.fetch_add(1, Relaxed);
+                let one = word & half_bit != 0;
+                let half = if one { ones } else { zeros };
+                half[s].store(word & !FINGERPRINT_MASK | fingerprint, Relaxed);
+                taken += 1;
+                taken_ones += u32::from(one);
             }
+        }
+        for (segment, count) in segments.into_iter().zip([taken - taken_ones, taken_ones]) {
+            segment.count.store(count, Relaxed);
         }
         for stash in segment.stashes() {
             for slot in &stash.slots {
                 let slot = Slot(slot.load(Relaxed));
                 if !slot.is_empty() {
                     let hash = keys.hash_at(slot.location());
-                    let half = halves[usize::from(hash << depth >> 63 != 0)];
-                    let _ = self.segment(half, guard).insert(Probe::new(hash, half), slot);
+                    let half = usize::from(hash << depth >> 63 != 0);
+                    let probe = Probe::new(hash, halves[half]);
+                    let _ = segments[half].insert(probe, slot, Change::Alone);
                 }
             }
         }

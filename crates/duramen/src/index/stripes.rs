@@ -16,7 +16,7 @@ use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::atomic::{AtomicBool, AtomicU64};
 
 /// A hash's top bits tell its stripe, so that a segment of a hash index lies in one, or has some of its own.
-const STRIPE_BITS: u32 = if cfg!(loom) { 1 } else { 11 };
+pub(super) const STRIPE_BITS: u32 = if cfg!(loom) { 2 } else { 11 };
 
 #[repr(align(64))]
 #[derive(Default)]

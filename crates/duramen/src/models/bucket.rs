@@ -111,7 +111,7 @@ impl Store {
 #[test]
 fn reader_of_an_overwritten_key_sees_old_or_new_whole() {
     let planted = [
-        Relaxed("index/hash.rs", "slot.compare_exchange_weak(now, word & !BUCKET_BIT"),
+        Relaxed("index/hash.rs", "slot.compare_exchange_weak(now, word, AcqRel"),
         Relaxed("index/hash.rs", "let word = slot.load(Acquire);"),
     ];
     check(3, &planted, || {
@@ -132,7 +132,7 @@ fn reader_of_an_overwritten_key_sees_old_or_new_whole() {
 
 #[test]
 fn reader_of_an_inserted_key_sees_nothing_or_all_of_it() {
-    let planted = [Relaxed("index/hash.rs", "match slot.compare_exchange(now, word | now & BUCKET_BIT")];
+    let planted = [Relaxed("index/hash.rs", "slot.compare_exchange_weak(now, word, AcqRel")];
     check(3, &planted, || {
         let store = Store::new(2);
         let writer = {
@@ -203,6 +203,48 @@ fn two_writers_of_one_bucket_lose_nothing() {
         other.join().unwrap();
         let version = store.get(2).unwrap();
         assert_eq!(store.all(), [(1, 1), (2, version)]);
+    });
+}
+
+#[test]
+fn writers_of_two_stripes_lose_nothing_in_a_bucket_that_they_share() {
+    let planted = [Bug(Mutant::SharedSegmentAlone)];
+    check(2, &planted, || {
+        let store = Store::new(4);
+        store.put(0, CROWDED[0], 1);
+        let other = {
+            let store = Arc::clone(&store);
+            thread::spawn(move || {
+                store.put(1, CROWDED[1], 1);
+                assert!(store.remove(CROWDED[0]));
+            })
+        };
+        store.put(2, CROWDED[2], 1);
+        store.put(3, CROWDED[2], 2);
+        other.join().unwrap();
+        assert_eq!(store.all(), [(CROWDED[1], 1), (CROWDED[2], 2)]);
+    });
+}
+
+#[test]
+fn reader_of_a_segment_of_one_stripe_sees_whole_records() {
+    let planted = [Relaxed("index/hash.rs", "slot.store(word, Release);")];
+    check(2, &planted, || {
+        let store = crowded();
+        store.put(4, ANOTHER, 1);
+        let writer = {
+            let store = Arc::clone(&store);
+            thread::spawn(move || {
+                store.put(5, CROWDED[0], 2);
+                assert!(store.remove(CROWDED[1]));
+                store.put(6, CROWDED[1], 3);
+            })
+        };
+        let seen = [0, 1].map(|key| store.get(CROWDED[key]));
+        assert!(matches!(seen, [Some(1 | 2), None | Some(1 | 3)]), "{seen:?}");
+        writer.join().unwrap();
+        let all = [(CROWDED[0], 2), (CROWDED[1], 3), (CROWDED[2], 1), (CROWDED[3], 1), (ANOTHER, 1)];
+        assert_eq!(store.all(), all);
     });
 }
 

@@ -208,7 +208,7 @@ impl HashIndex {
             }
         }
         for slot in words.filter_map(|slot| counts.keep(slot)) {
-            segment.stash(slot.0);
+            segment.stash(slot.0, super::Change::Alone);
             count += 1;
         }
         segment.count.store(count, Relaxed);
