@@ -25,11 +25,11 @@
 
 mod gate;
 
-use crate::format::mark::Mark;
+use crate::format::mark::{self, Mark};
 use crate::format::superblock::Regime;
 use crate::format::{Epoch, Unit};
 use crate::index::hash::Backoff;
-use crate::log::appender::OpenBlock;
+use crate::log::appender::{Appended, OpenBlock};
 use crate::log::blocks::Blocks;
 use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -254,16 +254,16 @@ impl Epochs {
         }
     }
 
-    /// Leaves the epoch, having appended `records` records to it that sum up to `sum`.
+    /// Leaves the epoch, having appended a record to it, or none.
     #[inline]
-    pub(crate) fn leave(&self, activity: &Activity, epoch: Epoch, records: u64, sum: u64) {
+    pub(crate) fn leave(&self, activity: &Activity, epoch: Epoch, appended: Option<Appended>) {
         if !self.in_use() {
             return;
         }
-        if records > 0 {
+        if let Some(appended) = appended {
             let [count, total] = &activity.sums[(epoch.0 & 1) as usize];
-            count.fetch_add(records, Relaxed);
-            total.fetch_add(sum, Relaxed);
+            count.fetch_add(1, Relaxed);
+            total.fetch_add(mark::record_sum(appended.at, appended.crc), Relaxed);
             if !self.wrote.load(Relaxed) {
                 self.wrote.store(true, Relaxed);
             }

@@ -195,6 +195,14 @@ impl<M: Medium> Core<M> {
         self.medium.prefetch(at.plus(HEADER_BYTES + KEY_BYTES_USUAL));
     }
 
+    /// Hints that the record at `at`, whose key is probably of `key_bytes`, is looked at and superseded soon.
+    #[inline]
+    pub(crate) fn fetch_old(&self, at: Offset, key_bytes: usize) {
+        self.medium.prefetch(at);
+        self.medium.prefetch(at.plus(HEADER_BYTES + key_bytes as u64));
+        self.blocks.prefetch(at.0);
+    }
+
     /// Whether a write that is to be durable by itself can be seen before it is: a group's records are marked pending until they
     /// are drained, and readers of a cell ask for updates under way.
     #[inline]

@@ -34,7 +34,7 @@ use crate::format::Epoch;
 use crate::format::record::{BATCH_BYTES_MAX, HEADER_BYTES, Kind, body_crc, record_bytes};
 use crate::index::Slot;
 use crate::index::either::Locked;
-use crate::log::appender::{Appender, Fields, STAGE_BYTES_MIN, member};
+use crate::log::appender::{Appended, Appender, Fields, STAGE_BYTES_MIN, member};
 use crate::log::space::Purpose;
 use crate::mutants::{Mutant, planted};
 use crate::reader::{Looked, Meta, Owed, Record, Stamp, Value};
@@ -181,6 +181,7 @@ impl<M: Medium> Pen<M> {
         })
     }
 
+    #[inline(always)]
     fn write(&mut self, core: &Core<M>, key: &[u8], new: Option<(&[u8], Meta)>, want: Want) -> Result<Wrote> {
         let (value, meta) = new.unwrap_or_default();
         Self::check(core, key, value.len())?;
@@ -200,8 +201,8 @@ impl<M: Medium> Pen<M> {
         let want =
             if planted(Mutant::SwapNotRechecked) { compared(core, key, hash, want, &guard) } else { want };
         let epoch = core.epochs.enter(&self.activity);
-        let (wrote, crowded, sum) = self.write_locked(core, key, new, want, hash, ready, epoch, &guard);
-        core.epochs.leave(&self.activity, epoch, u64::from(sum.is_some()), sum.unwrap_or(0));
+        let (wrote, crowded, appended) = self.write_locked(core, key, new, want, hash, ready, epoch, &guard);
+        core.epochs.leave(&self.activity, epoch, appended);
         if crowded {
             core.index.split(hash, core, &guard);
         }
@@ -210,8 +211,8 @@ impl<M: Medium> Pen<M> {
         Ok(wrote)
     }
 
-    /// Steps 2 to 4. Returns also whether the index is crowded, and the record's sum.
-    #[inline]
+    /// Steps 2 to 4. Returns also whether the index is crowded, and the record.
+    #[inline(always)]
     #[expect(clippy::too_many_arguments, reason = "the middle of `write`, cut out where the lock ends")]
     fn write_locked(
         &mut self,
@@ -223,7 +224,7 @@ impl<M: Medium> Pen<M> {
         ready: Ready,
         epoch: Epoch,
         guard: &Guard,
-    ) -> (Wrote, bool, Option<u64>) {
+    ) -> (Wrote, bool, Option<Appended>) {
         let (value, meta) = new.unwrap_or_default();
         let locked = core.index.lock(hash, guard);
         let kind = match new {
@@ -231,27 +232,24 @@ impl<M: Medium> Pen<M> {
             Some(_) if meta.updatable && !core.epochs.in_use() => Kind::CellSealed,
             Some(_) => Kind::Value,
         };
-        let append = |appender: &mut Appender, version| {
-            let fields = Fields { kind, tag: meta.tag, expires_at: meta.expires_at, version, epoch };
-            // The block may have become another one meanwhile, where writers share it.
-            let seed = appender.seed();
-            let body = if seed == ready.seed { ready.body } else { body_crc(seed, &[key, value]) };
-            appender.append(core, fields, key, value, body)
-        };
+        let fields = |version| Fields { kind, tag: meta.tag, expires_at: meta.expires_at, version, epoch };
         // Before it is looked at what is there, if that does not matter: the new record is written while the index's lines
         // come from memory, and its write-back and the miss of the old one overlap. Not in a turn, which others wait for.
-        let ahead = matches!(want, Want::Anything) && new.is_some() && !ready.shared;
-        let ahead = ahead && !planted(Mutant::VersionNotAdvanced);
-        let mut ahead = ahead.then(|| append(&mut self.appender, locked.next_version()));
-        if let Some(at) = locked.candidate(key) {
-            core.medium.prefetch(at);
-            core.medium.prefetch(at.plus(HEADER_BYTES + key.len() as u64));
-            core.blocks.prefetch(at.0);
-            if matches!(want, Want::Present) && !core.epochs.in_use() {
-                ahead = Some(append(&mut self.appender, locked.next_version()));
-            }
-        }
-        let found = locked.find_with(key, |slot| Some((slot, core.record_of(slot, key)?)));
+        let ahead = match want {
+            Want::Anything => new.is_some() && !ready.shared && !planted(Mutant::VersionNotAdvanced),
+            Want::Present if core.epochs.in_use() => false,
+            Want::Present => locked.candidate(key).inspect(|&at| core.fetch_old(at, key.len())).is_some(),
+            Want::Stamp(_) => false,
+        };
+        let ahead = if ahead {
+            Some(self.append(core, fields(locked.next_version()), key, value, ready))
+        } else {
+            None
+        };
+        let found = locked.find_with(key, |slot| {
+            core.fetch_old(slot.location(), key.len());
+            Some((slot, core.record_of(slot, key)?))
+        });
         let old = found.as_ref().map(|&(_, (slot, record))| Old::new(core, slot, record));
         let present = old.as_ref().is_some_and(|old| old.present);
         let changed = match want {
@@ -267,13 +265,15 @@ impl<M: Medium> Pen<M> {
             return (if changed { Wrote::Changed { epoch } } else { Wrote::Absent { epoch } }, false, None);
         }
         let turn = ready.shared.then(|| self.appender.begin_turn(core, ready.bytes));
-        let appended = ahead.unwrap_or_else(|| {
+        let appended = if let Some(appended) = ahead {
+            appended
+        } else {
             let version = match &old {
                 Some(old) if planted(Mutant::VersionNotAdvanced) => old.record.head.version(),
                 _ => locked.next_version(),
             };
-            append(&mut self.appender, version)
-        });
+            self.append(core, fields(version), key, value, ready)
+        };
         let grouped = self.group.is_some() && core.shows_before_durable();
         let early = planted(Mutant::CellOpenedBeforeDurable) && kind == Kind::CellSealed;
         if !grouped && !core.epochs.in_use() && !planted(Mutant::AcknowledgedWithoutDrain) && !early {
@@ -308,7 +308,16 @@ impl<M: Medium> Pen<M> {
             group.pending.push((hash, appended.at));
         }
         let replaced = old.filter(|old| old.present).map(|old| old.record.meta());
-        (Wrote::Done { epoch, replaced }, crowded, Some(appended.sum))
+        (Wrote::Done { epoch, replaced }, crowded, Some(appended))
+    }
+
+    /// Step 3, but for the drain. Always inlined: what it returns would go through memory, behind all that was just stored there.
+    #[inline(always)]
+    fn append(&mut self, core: &Core<M>, fields: Fields, key: &[u8], value: &[u8], ready: Ready) -> Appended {
+        // The block may have become another one meanwhile, where writers share it.
+        let seed = self.appender.seed();
+        let body = if seed == ready.seed { ready.body } else { body_crc(seed, &[key, value]) };
+        self.appender.append(core, fields, key, value, body)
     }
 
     /// Makes sure that what was found may be told of: flushes what its writer has not drained yet, and
@@ -378,7 +387,7 @@ impl<M: Medium> Pen<M> {
             .collect();
         let epoch = core.epochs.enter(&self.activity);
         let applied = self.apply_locked(core, batch, &order, &last, &hashes, bytes, epoch, &guard);
-        core.epochs.leave(&self.activity, epoch, u64::from(applied.sum.is_some()), applied.sum.unwrap_or(0));
+        core.epochs.leave(&self.activity, epoch, applied.appended);
         for i in applied.crowded {
             core.index.split(hashes[i], core, &guard);
         }
@@ -400,7 +409,7 @@ impl<M: Medium> Pen<M> {
         guard: &Guard,
     ) -> Applied {
         let locks = core.index.lock_all(hashes, guard);
-        let mut applied = Applied { swap: Swap::Done, sum: None, told: Epoch(0), crowded: Vec::new() };
+        let mut applied = Applied { swap: Swap::Done, appended: None, told: Epoch(0), crowded: Vec::new() };
         let expected = locks[order.len()..].iter().zip(&hashes[order.len()..]);
         for ((key, stamp), (lock, &hash)) in batch.expects.iter().zip(expected) {
             let old = Old::find(core, lock, key);
@@ -497,7 +506,7 @@ impl<M: Medium> Pen<M> {
         self.members = members;
         self.members.shrink_to(1 << 20);
         applied.told = epoch.max(applied.told);
-        applied.sum = Some(appended.sum);
+        applied.appended = Some(appended);
     }
 
     /// Makes sure that a record of `bytes` fits.
@@ -586,8 +595,8 @@ fn clear_pending<M: Medium>(core: &Core<M>, pending: impl Iterator<Item = (u64, 
 /// What a batch did.
 struct Applied {
     swap: Swap,
-    /// What its record adds to the epoch's sum, if anything was written.
-    sum: Option<u64>,
+    /// Its record, if anything was written.
+    appended: Option<Appended>,
     /// What must be durable before the outcome is told: what it wrote, and what it found.
     told: Epoch,
     /// Which of its keys found the index crowded.

@@ -581,7 +581,7 @@ impl<M: Medium> Core<M> {
         let from = header.head_bytes() as usize;
         let body = body_crc(mover.appender.seed(), &[&record[from..from + key.len() + value.len()]]);
         let appended = mover.appender.append(self, fields, key, value, body);
-        self.epochs.leave(&mover.activity, epoch, 1, appended.sum);
+        self.epochs.leave(&mover.activity, epoch, Some(appended));
         (appended.at, appended.bytes)
     }
 
@@ -632,7 +632,7 @@ impl<M: Medium> Core<M> {
         let locked = self.index.lock(hash, guard);
         let Some(found) = locked.find(key, |slot| slot.location() == place) else {
             drop(locked);
-            self.epochs.leave(&mover.activity, epoch, 0, 0);
+            self.epochs.leave(&mover.activity, epoch, None);
             return false;
         };
         let record = self.record(place);
@@ -648,7 +648,7 @@ impl<M: Medium> Core<M> {
         }
         found.set(found.get().at(appended.at).with_pending(false));
         drop(locked);
-        self.epochs.leave(&mover.activity, epoch, 1, appended.sum);
+        self.epochs.leave(&mover.activity, epoch, Some(appended));
         self.blocks.of(place.0).live_sub(old.record_bytes());
         self.blocks.of(appended.at.0).live_add(appended.bytes);
         true

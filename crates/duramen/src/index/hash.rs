@@ -182,32 +182,48 @@ impl Change {
     }
 }
 
-/// What a probe compares: the fingerprint where it lies in a slot, and the bits of it that count.
+/// What is looked for, and in which segment. Two words: a larger one would be handed on through memory, and wait there behind
+/// what was stored before.
 #[derive(Clone, Copy)]
 struct Probe {
-    want: u64,
-    mask: u64,
-    primary: usize,
     hash: u64,
+    entry: Entry,
 }
 
 impl Probe {
+    /// The fingerprint where it lies in a slot.
     #[inline]
-    fn new(hash: u64, entry: Entry) -> Self {
-        let known_mask = FINGERPRINT_MASK & !(FINGERPRINT_MASK >> entry.known());
-        Self { want: fingerprint(hash, entry.depth()), mask: known_mask, primary: bucket_of(hash), hash }
+    fn want(self) -> u64 {
+        fingerprint(self.hash, self.entry.depth())
+    }
+
+    /// The bits of the fingerprint that count.
+    #[inline]
+    fn mask(self) -> u64 {
+        FINGERPRINT_MASK & !(FINGERPRINT_MASK >> self.entry.known())
+    }
+
+    #[inline]
+    fn primary(self) -> usize {
+        bucket_of(self.hash)
     }
 
     /// Where the key lies if it is not in its primary bucket, which most lookups need not know.
     #[inline]
     fn secondary(self) -> usize {
         let secondary = bucket_of(self.hash >> 16);
-        if secondary == self.primary { (secondary + 1) % BUCKETS } else { secondary }
+        if secondary == self.primary() { (secondary + 1) % BUCKETS } else { secondary }
     }
 
     #[inline]
     fn matches(self, word: u64) -> bool {
-        (word ^ self.want) & self.mask == 0 && word & LOCATION_MASK != 0
+        (word ^ self.want()) & self.mask() == 0 && word & LOCATION_MASK != 0
+    }
+
+    /// How the segment is changed by who holds the key's stripe.
+    #[inline]
+    fn change(self) -> Change {
+        Change::at_depth(self.entry.depth())
     }
 }
 
@@ -240,7 +256,7 @@ impl Bucket {
     /// The slots whose fingerprint is that of `probe`, among them maybe an empty one.
     #[inline]
     fn candidates(&self, probe: Probe) -> impl Iterator<Item = &AtomicU64> {
-        self.matching(probe.want, probe.mask)
+        self.matching(probe.want(), probe.mask())
     }
 
     /// The slots that are probably empty: nothing but the bucket's bit is set in the high half of the word.
@@ -282,7 +298,7 @@ impl Segment {
     /// The place that holds the key of `probe`, and what `look` says of it: it recognises the key.
     #[inline]
     fn find<T>(&self, probe: Probe, mut look: impl FnMut(Slot) -> Option<T>) -> Option<(&AtomicU64, T)> {
-        let primary = &self.buckets[probe.primary];
+        let primary = &self.buckets[probe.primary()];
         let found = primary.candidates(probe).find_map(|slot| probe.look_at(slot, &mut look));
         if found.is_some() || primary.0[1].load(Acquire) & BUCKET_BIT == 0 {
             return found;
@@ -309,7 +325,7 @@ impl Segment {
     /// All slots with the fingerprint of `probe` where its key may lie.
     #[inline]
     fn matching(&self, probe: Probe) -> impl Iterator<Item = &AtomicU64> {
-        let primary = &self.buckets[probe.primary];
+        let primary = &self.buckets[probe.primary()];
         let overflowed = primary.0[1].load(Acquire) & BUCKET_BIT != 0;
         let elsewhere = overflowed.then(|| {
             let secondary = &self.buckets[probe.secondary()];
@@ -323,9 +339,9 @@ impl Segment {
     /// Puts a slot where there is room; whoever calls holds the key's stripe, or the
     /// segment is not yet shared. Says whether the segment may have to split.
     fn insert(&self, probe: Probe, slot: Slot, change: Change) -> bool {
-        let word = slot.0 & !FINGERPRINT_MASK & !BUCKET_BIT | probe.want;
+        let word = slot.0 & !FINGERPRINT_MASK & !BUCKET_BIT | probe.want();
         self.count_add(1, change);
-        let primary = &self.buckets[probe.primary];
+        let primary = &self.buckets[probe.primary()];
         if claim(primary.empty(), word, change) {
             return false;
         }
@@ -402,7 +418,6 @@ pub(crate) struct Locked<'a> {
     held: Held<'a>,
     segment: &'a Segment,
     probe: Probe,
-    change: Change,
 }
 
 impl<'a> Locked<'a> {
@@ -428,7 +443,7 @@ impl<'a> Locked<'a> {
 
     #[inline]
     fn place(&self, slot: &'a AtomicU64) -> Place<'a> {
-        Place { slot, change: self.change }
+        Place { slot, change: self.probe.change() }
     }
 
     /// The version of the key's next record.
@@ -446,19 +461,19 @@ impl<'a> Locked<'a> {
     /// Where the key's record probably lies.
     #[inline]
     pub(crate) fn candidate(&self) -> Option<Offset> {
-        self.segment.buckets[self.probe.primary].candidate(self.probe).map(Slot::location)
+        self.segment.buckets[self.probe.primary()].candidate(self.probe).map(Slot::location)
     }
 
     /// Adds a key that is not there. Says whether [`HashIndex::split`] should be called, once no lock
     /// is held any more.
     #[must_use]
     pub(crate) fn insert(&self, slot: Slot) -> bool {
-        self.segment.insert(self.probe, slot, self.change)
+        self.segment.insert(self.probe, slot, self.probe.change())
     }
 
     pub(crate) fn remove(&self, place: Place<'_>) {
-        self.change.slot(place.slot, |now| Some(now & BUCKET_BIT));
-        self.segment.count_add(-1, self.change);
+        place.change.slot(place.slot, |now| Some(now & BUCKET_BIT));
+        self.segment.count_add(-1, place.change);
     }
 }
 
@@ -581,9 +596,9 @@ impl HashIndex {
     #[inline]
     pub(crate) fn prefetch_insert(&self, hash: u64, guard: &Guard) {
         let entry = self.entry(hash, guard);
-        let (segment, probe) = (self.segment(entry, guard), Probe::new(hash, entry));
+        let (segment, probe) = (self.segment(entry, guard), Probe { hash, entry });
         super::prefetch(&segment.count);
-        super::prefetch(&segment.buckets[probe.primary]);
+        super::prefetch(&segment.buckets[probe.primary()]);
         super::prefetch(&segment.buckets[probe.secondary()]);
     }
 
@@ -598,7 +613,7 @@ impl HashIndex {
     ) -> Option<(Slot, T)> {
         let entry = self.entry(hash, guard);
         let segment = self.segment(entry, guard);
-        segment.find(Probe::new(hash, entry), |slot| Some((slot, look(slot)?))).map(|(_, found)| found)
+        segment.find(Probe { hash, entry }, |slot| Some((slot, look(slot)?))).map(|(_, found)| found)
     }
 
     /// The slot of the key that `is_key` recognises, without a lock.
@@ -616,8 +631,8 @@ impl HashIndex {
     #[inline]
     pub(crate) fn candidate(&self, hash: u64, guard: &Guard) -> Option<Slot> {
         let entry = self.entry(hash, guard);
-        let probe = Probe::new(hash, entry);
-        let bucket = &self.segment(entry, guard).buckets[probe.primary];
+        let probe = Probe { hash, entry };
+        let bucket = &self.segment(entry, guard).buckets[probe.primary()];
         bucket.candidate(probe)
     }
 
@@ -631,8 +646,7 @@ impl HashIndex {
     #[inline(always)]
     fn locked<'g>(&self, held: Held<'g>, hash: u64, early: Option<Entry>, guard: &'g Guard) -> Locked<'g> {
         let entry = early.unwrap_or_else(|| self.entry(hash, guard));
-        let change = Change::at_depth(entry.depth());
-        Locked { held, segment: self.segment(entry, guard), probe: Probe::new(hash, entry), change }
+        Locked { held, segment: self.segment(entry, guard), probe: Probe { hash, entry } }
     }
 
     /// Locks the stripes of all `hashes`. The result is in their order.
@@ -713,7 +727,7 @@ impl HashIndex {
                 if !slot.is_empty() {
                     let hash = keys.hash_at(slot.location());
                     let half = usize::from(hash << depth >> 63 != 0);
-                    let probe = Probe::new(hash, halves[half]);
+                    let probe = Probe { hash, entry: halves[half] };
                     let _ = segments[half].insert(probe, slot, Change::Alone);
                 }
             }

@@ -35,7 +35,7 @@ use super::space::Purpose;
 use crate::Result;
 use crate::epoch::lock;
 use crate::format::record::{self, Header, Kind};
-use crate::format::{Unit, block, mark};
+use crate::format::{Unit, block};
 use crate::mutants::{Mutant, planted};
 use crate::store::Core;
 use crate::sync::{Mutex, MutexGuard};
@@ -96,8 +96,8 @@ pub(crate) struct Fields {
 pub(crate) struct Appended {
     pub at: Offset,
     pub bytes: u64,
-    /// What the record adds to its epoch's sum.
-    pub sum: u64,
+    /// The record's checksum.
+    pub crc: u32,
 }
 
 #[derive(Default)]
@@ -240,7 +240,7 @@ impl Appender {
 
     /// Appends a record; `body` is the checksum of key and value from [`Appender::seed`]. Only after
     /// [`Appender::reserve`] of its size. Not drained.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn append<M: Medium>(
         &mut self,
         core: &Core<M>,
@@ -275,7 +275,7 @@ impl Appender {
             }
             core.epochs.tell(&core.blocks, block, fields.epoch);
         }
-        Appended { at, bytes, sum: mark::record_sum(at, head.crc) }
+        Appended { at, bytes, crc: head.crc }
     }
 
     /// Takes back the record last appended, which no slot leads to. In the `Immediate` regime only. Its bytes may

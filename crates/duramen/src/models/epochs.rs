@@ -8,7 +8,7 @@ use crate::format::mark::Mark;
 use crate::format::superblock::Regime;
 use crate::format::{Epoch, Generation, HEAD_BYTES, Unit, block};
 use crate::holes::Holes;
-use crate::log::appender::OpenBlock;
+use crate::log::appender::{Appended, OpenBlock};
 use crate::log::blocks::{Blocks, Use};
 use crate::mutants::Mutant;
 use crate::sync::Arc;
@@ -58,7 +58,8 @@ impl Store {
         self.medium.store(Offset(block.offset + block.tail), &[&[1; 8]]);
         block.tail += 8;
         self.epochs.tell(&self.blocks, block, epoch);
-        self.epochs.leave(activity, epoch, 1, 1);
+        let at = Offset(block.offset + block.tail - 8);
+        self.epochs.leave(activity, epoch, Some(Appended { at, bytes: 8, crc: 1 }));
         epoch
     }
 
