@@ -30,6 +30,8 @@ const SCRATCH_BYTES_MIN: u64 = 16 << 20;
 /// Batches that one figure is the median of.
 const BATCHES: u64 = 200;
 const LINE_WORDS: u64 = LINE_BYTES / 8;
+/// Keys of a `get_many`.
+const TOGETHER: usize = 32;
 /// Header bytes of a record in Duramen, of which a bound allows the engine one per write.
 const HEADER_BYTES: usize = 24;
 
@@ -159,10 +161,14 @@ impl Scratch {
         let buffer = vec![5u8; record];
         let mut sum = 0u64;
         let nanos = match op {
-            Op::Get | Op::GetMany => batches(clock, count, |_| {
+            Op::Get => batches(clock, count, |_| {
                 let at = self.index_load(&mut random);
                 sum ^= self.record_load(at, record);
             }),
+            Op::GetMany => {
+                let calls = (count / TOGETHER as u64).max(1);
+                batches(clock, calls, |_| sum ^= self.together(&mut random, record)) / TOGETHER as f64
+            }
             Op::Insert => batches(clock, count, |i| {
                 let line = line_at(random.below(self.index_lines));
                 self.append(&buffer);
@@ -231,7 +237,8 @@ impl Scratch {
     #[must_use]
     pub fn describe(op: Op) -> &'static str {
         match op {
-            Op::Get | Op::GetMany => "index line, record's lines",
+            Op::Get => "index line, record's lines",
+            Op::GetMany => "32 index lines, then 32 records' lines, each fetched ahead",
             Op::Insert => "index line, record written and drained",
             Op::Overwrite => "index line, old record's first line, record written and drained",
             Op::ReadModifyWrite => "index line, old record's lines, record written and drained",
@@ -241,20 +248,40 @@ impl Scratch {
         }
     }
 
+    /// A random word of the index.
+    #[inline]
+    fn index_word(&self, random: &mut Random) -> Offset {
+        let word = random.below(LINE_WORDS) * 8;
+        line_at(random.below(self.index_lines)).plus(word)
+    }
+
     #[inline]
     fn index_load(&self, random: &mut Random) -> u64 {
-        let word = random.below(LINE_WORDS) * 8;
-        let at = self.index.load_u64(line_at(random.below(self.index_lines)).plus(word));
-        at % self.bytes()
+        self.index.load_u64(self.index_word(random)) % self.bytes()
+    }
+
+    /// The lines of a record at `at`.
+    #[inline]
+    fn record_lines(&self, at: u64, bytes: usize) -> impl Iterator<Item = Offset> {
+        let lines = (bytes as u64).div_ceil(LINE_BYTES);
+        (0..lines).map(move |line| line_at((at / LINE_BYTES + line) % self.lines))
     }
 
     #[inline]
     fn record_load(&self, at: u64, bytes: usize) -> u64 {
-        let lines = (bytes as u64).div_ceil(LINE_BYTES);
-        (0..lines).fold(0, |sum, line| {
-            let at = (at / LINE_BYTES + line) % self.lines;
-            sum ^ self.medium.load_u64(line_at(at))
-        })
+        self.record_lines(at, bytes).fold(0, |sum, line| sum ^ self.medium.load_u64(line))
+    }
+
+    /// The accesses of [`TOGETHER`] gets, those of each kind fetched ahead of the first.
+    fn together(&self, random: &mut Random, record: usize) -> u64 {
+        let words = [(); TOGETHER].map(|()| self.index_word(random));
+        words.iter().for_each(|&word| self.index.prefetch(word));
+        let records = words.map(|word| self.index.load_u64(word) % self.bytes());
+        records
+            .iter()
+            .flat_map(|&at| self.record_lines(at, record))
+            .for_each(|line| self.medium.prefetch(line));
+        records.into_iter().fold(0, |sum, at| sum ^ self.record_load(at, record))
     }
 
     #[inline]

@@ -238,6 +238,7 @@ fn row_measurement(row: &Row) -> Measurement {
     if let Some(name) = in_units {
         one.metrics.extend(metric(&row.judged, Unit::Ratio, better).map(|m| (name.into(), m)));
     }
+    one.metrics.extend(metric(&row.bare, Unit::Ratio, better).map(|m| ("bare accesses".into(), m)));
     if let Some(target) = row.target {
         one.metrics.insert(
             "target".into(),

@@ -68,6 +68,18 @@ pub enum Counted {
     Percent,
 }
 
+impl Counted {
+    /// The nanoseconds that a time is judged in.
+    fn unit(self, units: Units) -> f64 {
+        match self {
+            Self::Load => units.load,
+            Self::Write => units.write,
+            Self::Random => units.random,
+            _ => 1.0,
+        }
+    }
+}
+
 /// One row of the table, with one sample a round.
 #[derive(Clone, Debug)]
 pub struct Row {
@@ -81,6 +93,9 @@ pub struct Row {
     pub measured: Vec<f64>,
     /// As judged.
     pub judged: Vec<f64>,
+    /// What the same memory accesses come to without an engine, in the same round and as judged; empty where there are none. A
+    /// target on the wrong side of it cannot be reached on this machine.
+    pub bare: Vec<f64>,
 }
 
 impl Row {
@@ -180,10 +195,14 @@ impl Round<'_> {
     }
 
     fn run(&mut self, round: u32) -> Result<()> {
-        let (units, quickest) = {
+        let (units, quickest, bare) = {
             let (place, settings) = (&self.settings.place, self.settings);
             let mut scratch = Scratch::new(&place.path, &place.options, settings.shape, settings.keys)?;
-            (scratch.units(settings.clock), scratch.quickest())
+            let units = scratch.units(settings.clock);
+            let quickest = scratch.quickest();
+            let ops = OPERATIONS.map(|(op, ..)| op).into_iter().filter(|op| self.wants_op(*op));
+            let bare = |op| Some((op, scratch.accesses(settings.clock, op, settings.shape)?));
+            (units, quickest, ops.filter_map(bare).collect::<Vec<_>>())
         };
         self.watch.say(&format!(
             "round {}: L {:.0} ns, W {:.0} ns, R {:.0} ns; {}; load average {}",
@@ -228,20 +247,19 @@ impl Round<'_> {
             let name = "throughput that compaction costs, %";
             self.row(name, Counted::Percent, Some(COMPACTION_PERCENT), cost, cost);
         }
-        if self.wants("two-threads") {
-            self.bare_two_threads()?;
+        for (op, nanos) in bare {
+            if let Some(row) = self.found.rows.iter_mut().find(|row| row.name == op.name()) {
+                row.bare.push(nanos / row.counted.unit(units));
+            }
         }
         for (op, ..) in OPERATIONS {
             if let (Some(one), Some(two)) = (self.threads.get(&(op, 1)), self.threads.get(&(op, 2))) {
                 let times = one / two;
-                self.row(
-                    &format!("{op}, two threads"),
-                    Counted::Times,
-                    Some(TWO_THREADS_TIMES),
-                    times,
-                    times,
-                );
+                self.row(&two_threads(op), Counted::Times, Some(TWO_THREADS_TIMES), times, times);
             }
+        }
+        if self.wants("two-threads") {
+            self.bare_two_threads()?;
         }
         Ok(())
     }
@@ -252,7 +270,10 @@ impl Round<'_> {
         let (path, options) = (&settings.place.path, &settings.place.options);
         let times = Scratch::two_threads(path, options, settings.shape, settings.keys, settings.clock, &ops)?;
         for (op, times) in times {
-            self.row(&format!("{op}, two threads, bare accesses"), Counted::Times, None, times, times);
+            let name = two_threads(op);
+            if let Some(row) = self.found.rows.iter_mut().find(|row| row.name == name) {
+                row.bare.push(times);
+            }
         }
         Ok(())
     }
@@ -370,13 +391,8 @@ impl Round<'_> {
         let nanos = self.nanos(outcome, threads);
         self.threads.insert((op, threads), nanos);
         let Some((_, counted, target)) = OPERATIONS.into_iter().find(|(o, ..)| *o == op) else { return };
-        let unit = match counted {
-            Counted::Load => units.load,
-            Counted::Write => units.write,
-            _ => units.random,
-        };
         if threads == 1 {
-            self.row(op.name(), counted, Some(target), nanos, nanos / unit);
+            self.row(op.name(), counted, Some(target), nanos, nanos / counted.unit(units));
         } else {
             self.watch.say(&format!("{op}, {threads} threads: {nanos:.0} ns an operation of all"));
         }
@@ -386,7 +402,8 @@ impl Round<'_> {
         let row = match self.found.rows.iter_mut().position(|row| row.name == name) {
             Some(at) => &mut self.found.rows[at],
             None => {
-                let row = Row { name: name.into(), counted, target, measured: vec![], judged: vec![] };
+                let name = name.into();
+                let row = Row { name, counted, target, measured: vec![], judged: vec![], bare: vec![] };
                 self.found.rows.push(row);
                 let last = self.found.rows.len() - 1;
                 &mut self.found.rows[last]
@@ -397,6 +414,11 @@ impl Round<'_> {
         let text = figure(row.counted, measured, judged);
         self.watch.say(&format!("{name}: {text}"));
     }
+}
+
+/// The name of a row.
+fn two_threads(op: Op) -> String {
+    format!("{op}, two threads")
 }
 
 /// A figure with its unit.
@@ -431,7 +453,11 @@ pub fn table(found: &Found) -> String {
         if found.clock == Clock::Cpu { "in CPU time of the threads" } else { "by the clock on the wall" }
     );
     let _ = writeln!(text, "{}", found.quickest);
-    let _ = writeln!(text, "{:<42} {:>22} {:>17} {:>18}  reached", "", "median", "min to max", "target");
+    let _ = writeln!(
+        text,
+        "{:<42} {:>22} {:>17} {:>18}  reached  bare accesses",
+        "", "median", "min to max", "target"
+    );
     for row in &found.rows {
         let (Some(measured), Some(judged)) = (median(&row.measured), median(&row.judged)) else { continue };
         let target = row.target.map_or("-".into(), |target| {
@@ -449,8 +475,12 @@ pub fn table(found: &Found) -> String {
         let low = row.judged.iter().copied().fold(f64::INFINITY, f64::min) / scale;
         let high = row.judged.iter().copied().fold(f64::NEG_INFINITY, f64::max) / scale;
         let found = figure(row.counted, measured, judged);
-        let _ =
-            writeln!(text, "{:<42} {found:>22} {low:>7.2} to {high:>6.2} {target:>18}  {reached}", row.name);
+        let bare = median(&row.bare).map_or(String::new(), |bare| format!("{bare:.2}"));
+        let line = format!(
+            "{:<42} {found:>22} {low:>7.2} to {high:>6.2} {target:>18}  {reached:<7}  {bare}",
+            row.name
+        );
+        let _ = writeln!(text, "{}", line.trim_end());
     }
     text
 }

@@ -333,6 +333,8 @@ fn targets_are_measured_and_judged() {
         "{:?}",
         found.rows
     );
+    let bare = found.rows.iter().filter(|row| row.bare.len() == 2 && row.bare.iter().all(|&bare| bare > 0.0));
+    assert_eq!(bare.count(), 12, "{:?}", found.rows);
     let table = targets::table(&found);
     for name in
         ["insert", "get_many", "delete, two threads", "DRAM per key", "recovery, per thread, 2 threads"]
