@@ -273,10 +273,15 @@ impl Epochs {
     }
 
     /// Notes that `block` was appended to in `epoch`, for the committer to flush.
+    #[inline]
     pub(crate) fn tell(&self, blocks: &Blocks, block: &mut OpenBlock, epoch: Epoch) {
-        if !self.tells {
-            return;
+        if self.tells {
+            self.told_of(blocks, block, epoch);
         }
+    }
+
+    #[inline(never)]
+    fn told_of(&self, blocks: &Blocks, block: &mut OpenBlock, epoch: Epoch) {
         blocks.at(block.unit).set_tail(block.tail);
         if block.told_epoch != epoch.0 {
             block.told_epoch = epoch.0;

@@ -552,7 +552,7 @@ impl Medium for Mapped {
         unsafe { self.persist.store(to, parts) };
     }
 
-    #[inline]
+    #[inline(always)]
     fn write(&self, at: Offset, parts: &[&[u8]]) {
         let total: usize = parts.iter().map(|p| p.len()).sum();
         let to = self.place(at, total as u64);

@@ -270,7 +270,7 @@ impl Header {
     pub(crate) fn verify(&self, bytes: &[u8], seed: u32) -> bool {
         let body = body_crc(seed, &[self.summed_body(bytes)]);
         // The bytes themselves: a header that decodes has no bit that `self` does not say.
-        sum::append(body, &[&bytes[4..self.head_bytes() as usize]]) == self.crc
+        sum::append(body, &bytes[4..self.head_bytes() as usize]) == self.crc
     }
 
     /// The part of the body that the checksum covers.
@@ -318,7 +318,7 @@ pub(crate) fn record_bytes(key_bytes: usize, value_bytes: usize, expires: bool) 
 /// Checksum of a body given in parts, from the seed of its block's generation.
 #[inline]
 pub(crate) fn body_crc(seed: u32, parts: &[&[u8]]) -> u32 {
-    sum::append(seed, parts)
+    parts.iter().fold(seed, |crc, part| sum::append(crc, part))
 }
 
 /// One step of reading a block.

@@ -7,15 +7,23 @@
 //! through the last step of the third lane. (Gopal and others, "Fast CRC computation for iSCSI polynomial using CRC32
 //! instruction", Intel 2011.)
 
-/// Goes on with a CRC-32C over `parts`, one behind the other, as [`crc32c::crc32c_append`].
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// The CPU was asked, and has what the steps here take. A flag of our own: whoever must be able to ask keeps registers for the
+/// case that nobody did, in each sum.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+static HAS_STEPS: AtomicBool = AtomicBool::new(false);
+
+/// Goes on with a CRC-32C over `bytes`, as [`crc32c::crc32c_append`].
 #[inline]
-pub(crate) fn append(crc: u32, parts: &[&[u8]]) -> u32 {
+pub(crate) fn append(crc: u32, bytes: &[u8]) -> u32 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    if is_x86_feature_detected!("sse4.2") && is_x86_feature_detected!("pclmulqdq") {
-        // SAFETY: the CPU has both.
-        return unsafe { parts_by_cpu(crc, parts) };
+    if HAS_STEPS.load(Relaxed) {
+        // SAFETY: the CPU has what it takes.
+        return unsafe { by_cpu(crc, bytes) };
     }
-    parts.iter().fold(crc, |crc, part| crc32c::crc32c_append(crc, part))
+    ask(crc, bytes)
 }
 
 /// The same over the bytes of `first`, of `words` and of `last`, little-endian as everywhere on the medium: for who has them in
@@ -23,12 +31,20 @@ pub(crate) fn append(crc: u32, parts: &[&[u8]]) -> u32 {
 #[inline]
 pub(crate) fn append_words(crc: u32, first: u32, words: [u64; 2], last: Option<u64>) -> u32 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    if is_x86_feature_detected!("sse4.2") {
-        // SAFETY: the CPU has it.
+    if HAS_STEPS.load(Relaxed) {
+        // SAFETY: the CPU has what it takes.
         return unsafe { words_by_cpu(crc, first, words, last) };
     }
-    let crc = crc32c::crc32c_append(crc, &first.to_le_bytes());
-    words.into_iter().chain(last).fold(crc, |crc, word| crc32c::crc32c_append(crc, &word.to_le_bytes()))
+    let crc = ask(crc, &first.to_le_bytes());
+    words.into_iter().chain(last).fold(crc, |crc, word| ask(crc, &word.to_le_bytes()))
+}
+
+/// Asks the CPU.
+#[cold]
+fn ask(crc: u32, bytes: &[u8]) -> u32 {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    HAS_STEPS.store(is_x86_feature_detected!("sse4.2") && is_x86_feature_detected!("pclmulqdq"), Relaxed);
+    crc32c::crc32c_append(crc, bytes)
 }
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -72,16 +88,6 @@ const fn behind(bytes: usize) -> u64 {
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[target_feature(enable = "sse4.2,pclmulqdq")]
-fn parts_by_cpu(mut crc: u32, parts: &[&[u8]]) -> u32 {
-    for part in parts {
-        crc = by_cpu(crc, part);
-    }
-    crc
-}
-
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-#[inline]
-#[target_feature(enable = "sse4.2,pclmulqdq")]
 fn by_cpu(crc: u32, mut bytes: &[u8]) -> u32 {
     use std::arch::x86_64::{_mm_crc32_u8, _mm_crc32_u16, _mm_crc32_u32, _mm_crc32_u64};
 
@@ -100,6 +106,9 @@ fn by_cpu(crc: u32, mut bytes: &[u8]) -> u32 {
         crc = _mm_crc32_u64(crc, u64::from_le_bytes(*word));
     }
     let mut crc = crc as u32;
+    if rest.is_empty() {
+        return !crc;
+    }
     let (words, rest) = rest.as_chunks();
     for word in words {
         crc = _mm_crc32_u32(crc, u32::from_le_bytes(*word));
@@ -154,9 +163,9 @@ mod tests {
                 let piece = &bytes[from..from + len];
                 for crc in [0, 1, 0xDEAD_BEEF, u32::MAX] {
                     let expected = crc32c::crc32c_append(crc, piece);
-                    assert_eq!(append(crc, &[piece]), expected, "{len} bytes from {from}");
+                    assert_eq!(append(crc, piece), expected, "{len} bytes from {from}");
                     let (first, second) = piece.split_at(len / 3);
-                    assert_eq!(append(crc, &[first, second]), expected, "{len} bytes from {from}, cut");
+                    assert_eq!(append(append(crc, first), second), expected, "{len} bytes from {from}, cut");
                 }
             }
         }
@@ -167,6 +176,6 @@ mod tests {
             assert_eq!(append_words(crc, first, words, last), crc32c::crc32c_append(crc, &bytes));
         }
         // RFC 3720, B.4.
-        assert_eq!(append(0, &[b"123456789"]), 0xE306_9283);
+        assert_eq!(append(0, b"123456789"), 0xE306_9283);
     }
 }

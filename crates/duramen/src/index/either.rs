@@ -363,6 +363,7 @@ impl<'a> Locked<'a> {
     }
 
     /// Adds a key that is not there. Says whether [`Index::split`] should be called, once no lock is held any more.
+    #[inline]
     #[must_use]
     pub(crate) fn insert(&self, key: &[u8], slot: Slot, keys: &impl KeyBytes) -> bool {
         match self {

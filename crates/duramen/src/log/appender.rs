@@ -224,7 +224,7 @@ impl Appender {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn write<M: Medium>(&self, core: &Core<M>, at: Offset, parts: &[&[u8]]) {
         if core.epochs.in_use() || planted(Mutant::RecordNotFlushed) {
             // The committer flushes, once for all.

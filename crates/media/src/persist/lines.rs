@@ -24,7 +24,7 @@ const TAIL_PREFETCH_FROM: usize = 512;
 ///
 /// # Safety
 /// `to` is writable for all parts together, and overlaps none of them.
-#[inline]
+#[inline(always)]
 pub(crate) unsafe fn store(to: *mut u8, parts: &[&[u8]]) {
     let mut to = to;
     for part in parts {
@@ -38,7 +38,7 @@ pub(crate) unsafe fn store(to: *mut u8, parts: &[&[u8]]) {
 ///
 /// # Safety
 /// As [`std::ptr::copy_nonoverlapping`].
-#[inline]
+#[inline(always)]
 unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
     // SAFETY: promised by the caller.
     unsafe {

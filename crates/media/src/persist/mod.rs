@@ -212,7 +212,7 @@ impl Persist {
     ///
     /// # Safety
     /// As [`Persist::store`].
-    #[inline]
+    #[inline(always)]
     pub(crate) unsafe fn write(&self, to: *mut u8, parts: &[&[u8]], total: u64) {
         let Some(flush) = self.flush else {
             // SAFETY: promised by the caller.
