@@ -4,64 +4,91 @@
 //! guesses it wrong at almost every lookup, and what it had begun of the next lookups is lost. Compared at once, the
 //! number of the right slot is data, not a branch, and the cache misses of neighbouring lookups overlap.
 //!
-//! The result is a hint about which slots to load: whoever uses it loads the slot again and compares it there.
+//! What matches is a hint about which slots to load: whoever uses it loads the slot again and compares it there.
 
 #[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]
 use super::FINGERPRINT_SHIFT;
 use super::hash::BUCKET_SLOTS;
 use crate::sync::atomic::AtomicU64;
+#[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]
+use std::arch::{
+    asm,
+    x86_64::{
+        __m128i, _mm_and_si128, _mm_castps_si128, _mm_castsi128_ps, _mm_cmpeq_epi32, _mm_movemask_epi8,
+        _mm_packs_epi16, _mm_packs_epi32, _mm_set1_epi32, _mm_setzero_si128, _mm_shuffle_ps, _mm_xor_si128,
+    },
+};
 
-/// The slots, as bits, whose word equals `want` in the bits of `mask`, both of which have bits in the high half only.
-/// Each slot is as it was at some moment during the call.
+/// The high halves of the words of a bucket, each as it was at some moment of [`High::of`].
+#[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]
+#[derive(Clone, Copy)]
+pub(super) struct High([__m128i; 2]);
+
+#[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]
+impl High {
+    #[inline]
+    pub(super) fn of(slots: &[AtomicU64; BUCKET_SLOTS]) -> Self {
+        const _: () = assert!(BUCKET_SLOTS == 8 && FINGERPRINT_SHIFT >= 32);
+        let [a, b, c, d]: [__m128i; 4];
+        // In assembly, since others store to the slots meanwhile: one load each, whose halves the CPU reads whole.
+        // SAFETY: 64 readable bytes, aligned to 16 since a bucket is one line.
+        unsafe {
+            asm!(
+                "movdqa {a}, [{slots}]",
+                "movdqa {b}, [{slots} + 16]",
+                "movdqa {c}, [{slots} + 32]",
+                "movdqa {d}, [{slots} + 48]",
+                slots = in(reg) slots,
+                a = out(xmm_reg) a,
+                b = out(xmm_reg) b,
+                c = out(xmm_reg) c,
+                d = out(xmm_reg) d,
+                options(nostack, preserves_flags, readonly)
+            );
+        }
+        // SAFETY: every x86-64 CPU has SSE2.
+        Self([unsafe { halves(a, b) }, unsafe { halves(c, d) }])
+    }
+
+    /// The slots, as bits, whose word equals `want` in the bits of `mask`, both of which have bits in the high half only.
+    #[inline]
+    pub(super) fn matching(self, want: u64, mask: u64) -> u32 {
+        // SAFETY: every x86-64 CPU has SSE2.
+        unsafe { matching(self.0, (want >> 32) as i32, (mask >> 32) as i32) }
+    }
+}
+
+/// The high halves of the words in two registers.
 #[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]
 #[inline]
-pub(super) fn matching(slots: &[AtomicU64; BUCKET_SLOTS], want: u64, mask: u64) -> u32 {
-    // SAFETY: every x86-64 CPU has SSE2.
-    unsafe { matching_sse2(slots, want, mask) }
+#[target_feature(enable = "sse2")]
+fn halves(first: __m128i, second: __m128i) -> __m128i {
+    _mm_castps_si128(_mm_shuffle_ps::<0xDD>(_mm_castsi128_ps(first), _mm_castsi128_ps(second)))
 }
 
 #[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]
 #[inline]
 #[target_feature(enable = "sse2")]
-fn matching_sse2(slots: &[AtomicU64; BUCKET_SLOTS], want: u64, mask: u64) -> u32 {
-    use std::arch::asm;
-    use std::arch::x86_64::{
-        __m128i, _mm_and_si128, _mm_castps_si128, _mm_castsi128_ps, _mm_cmpeq_epi32, _mm_movemask_epi8,
-        _mm_packs_epi16, _mm_packs_epi32, _mm_set1_epi32, _mm_setzero_si128, _mm_shuffle_ps, _mm_xor_si128,
-    };
-    const _: () = assert!(BUCKET_SLOTS == 8 && FINGERPRINT_SHIFT >= 32);
-    let [a, b, c, d]: [__m128i; 4];
-    // In assembly, since others store to the slots meanwhile: one load each, whose halves the CPU reads whole.
-    // SAFETY: 64 readable bytes, aligned to 16 since a bucket is one line.
-    unsafe {
-        asm!(
-            "movdqa {a}, [{slots}]",
-            "movdqa {b}, [{slots} + 16]",
-            "movdqa {c}, [{slots} + 32]",
-            "movdqa {d}, [{slots} + 48]",
-            slots = in(reg) slots,
-            a = out(xmm_reg) a,
-            b = out(xmm_reg) b,
-            c = out(xmm_reg) c,
-            d = out(xmm_reg) d,
-            options(nostack, preserves_flags, readonly)
-        );
-    }
-    let want = _mm_set1_epi32((want >> 32) as i32);
-    let mask = _mm_set1_epi32((mask >> 32) as i32);
-    // The high halves of four slots in one register.
-    let [ab, cd] = [(a, b), (c, d)]
-        .map(|(x, y)| _mm_castps_si128(_mm_shuffle_ps::<0xDD>(_mm_castsi128_ps(x), _mm_castsi128_ps(y))));
-    let zero = _mm_setzero_si128();
-    let [ab, cd] = [ab, cd].map(|x| _mm_cmpeq_epi32(_mm_and_si128(_mm_xor_si128(x, want), mask), zero));
+fn matching(high: [__m128i; 2], want: i32, mask: i32) -> u32 {
+    let (want, mask, zero) = (_mm_set1_epi32(want), _mm_set1_epi32(mask), _mm_setzero_si128());
+    let [ab, cd] = high.map(|x| _mm_cmpeq_epi32(_mm_and_si128(_mm_xor_si128(x, want), mask), zero));
     _mm_movemask_epi8(_mm_packs_epi16(_mm_packs_epi32(ab, cd), zero)) as u32
 }
 
-/// The slots, as bits, whose word equals `want` in the bits of `mask`. Each slot is as it was at some moment
-/// during the call.
 #[cfg(not(all(target_arch = "x86_64", not(any(loom, miri)))))]
-#[inline]
-pub(super) fn matching(slots: &[AtomicU64; BUCKET_SLOTS], want: u64, mask: u64) -> u32 {
-    use crate::sync::atomic::Ordering::Relaxed;
-    (0..BUCKET_SLOTS).fold(0, |found, i| found | u32::from((slots[i].load(Relaxed) ^ want) & mask == 0) << i)
+#[derive(Clone, Copy)]
+pub(super) struct High([u64; BUCKET_SLOTS]);
+
+#[cfg(not(all(target_arch = "x86_64", not(any(loom, miri)))))]
+impl High {
+    #[inline]
+    pub(super) fn of(slots: &[AtomicU64; BUCKET_SLOTS]) -> Self {
+        Self(std::array::from_fn(|i| slots[i].load(crate::sync::atomic::Ordering::Relaxed)))
+    }
+
+    /// The slots, as bits, whose word equals `want` in the bits of `mask`, both of which have bits in the high half only.
+    #[inline]
+    pub(super) fn matching(self, want: u64, mask: u64) -> u32 {
+        (0..BUCKET_SLOTS).fold(0, |found, i| found | u32::from((self.0[i] ^ want) & mask == 0) << i)
+    }
 }

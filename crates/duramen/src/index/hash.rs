@@ -35,7 +35,7 @@
 pub(super) mod image;
 
 use super::attached::Attached;
-use super::fingerprints;
+use super::fingerprints::High;
 use super::memory::Memory;
 use super::stripes::{Held, STRIPE_BITS, Stripes};
 use super::{BUCKET_BIT, FINGERPRINT_BITS, FINGERPRINT_MASK, FINGERPRINT_SHIFT, Keys, LOCATION_MASK, Slot};
@@ -46,6 +46,7 @@ use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 use crate::sync::reclaim::{self, Atomic, Guard, Owned};
 use crate::sync::{Arc, Mutex};
 use duramen_media::Offset;
+use std::cell::Cell;
 use std::ptr::NonNull;
 
 // In a model of `crate::models` a handful of keys must fill a segment.
@@ -256,21 +257,15 @@ impl Bucket {
     /// The slots whose fingerprint is that of `probe`, among them maybe an empty one.
     #[inline]
     fn candidates(&self, probe: Probe) -> impl Iterator<Item = &AtomicU64> {
-        self.matching(probe.want(), probe.mask())
+        self.these(High::of(&self.0).matching(probe.want(), probe.mask()))
     }
 
-    /// The slots that are probably empty: nothing but the bucket's bit is set in the high half of the word.
+    /// The slots of these bits.
     #[inline]
-    fn empty(&self) -> impl Iterator<Item = &AtomicU64> {
-        self.matching(0, !BUCKET_BIT & u64::from(u32::MAX) << 32)
-    }
-
-    #[inline]
-    fn matching(&self, want: u64, mask: u64) -> impl Iterator<Item = &AtomicU64> {
-        let mut matching = fingerprints::matching(&self.0, want, mask);
+    fn these(&self, mut which: u32) -> impl Iterator<Item = &AtomicU64> {
         std::iter::from_fn(move || {
-            let slot = self.0.get(matching.trailing_zeros() as usize)?;
-            matching &= matching - 1;
+            let slot = self.0.get(which.trailing_zeros() as usize)?;
+            which &= which - 1;
             Some(slot)
         })
     }
@@ -297,9 +292,23 @@ impl Segment {
 
     /// The place that holds the key of `probe`, and what `look` says of it: it recognises the key.
     #[inline]
-    fn find<T>(&self, probe: Probe, mut look: impl FnMut(Slot) -> Option<T>) -> Option<(&AtomicU64, T)> {
+    fn find<T>(&self, probe: Probe, look: impl FnMut(Slot) -> Option<T>) -> Option<(&AtomicU64, T)> {
+        self.find_or_room(probe, look, |_| ())
+    }
+
+    /// The same; `room` is told which slots of the primary bucket are probably empty.
+    #[inline]
+    fn find_or_room<T>(
+        &self,
+        probe: Probe,
+        mut look: impl FnMut(Slot) -> Option<T>,
+        room: impl FnOnce(u32),
+    ) -> Option<(&AtomicU64, T)> {
         let primary = &self.buckets[probe.primary()];
-        let found = primary.candidates(probe).find_map(|slot| probe.look_at(slot, &mut look));
+        let words = High::of(&primary.0);
+        room(empty(words));
+        let candidates = primary.these(words.matching(probe.want(), probe.mask()));
+        let found = candidates.into_iter().find_map(|slot| probe.look_at(slot, &mut look));
         if found.is_some() || primary.0[1].load(Acquire) & BUCKET_BIT == 0 {
             return found;
         }
@@ -336,20 +345,28 @@ impl Segment {
         slots.filter(move |slot| probe.matches(slot.load(Acquire)))
     }
 
-    /// Puts a slot where there is room; whoever calls holds the key's stripe, or the
-    /// segment is not yet shared. Says whether the segment may have to split.
-    fn insert(&self, probe: Probe, slot: Slot, change: Change) -> bool {
+    /// Puts a slot where there is room, in the primary bucket into a slot of `room`; whoever calls holds the key's stripe, or
+    /// the segment is not yet shared. Says whether the segment may have to split.
+    #[inline]
+    fn insert(&self, probe: Probe, slot: Slot, change: Change, room: u32) -> bool {
         let word = slot.0 & !FINGERPRINT_MASK & !BUCKET_BIT | probe.want();
         self.count_add(1, change);
         let primary = &self.buckets[probe.primary()];
-        if claim(primary.empty(), word, change) {
+        if claim(primary.these(room), word, change) {
             return false;
         }
+        self.insert_elsewhere(probe, word, change)
+    }
+
+    #[inline(never)]
+    fn insert_elsewhere(&self, probe: Probe, word: u64, change: Change) -> bool {
+        let primary = &self.buckets[probe.primary()];
         if !planted(Mutant::OverflowNotMarked) {
             let unmarked = |now| (now & BUCKET_BIT == 0).then_some(now | BUCKET_BIT);
             change.slot(&primary.0[1], unmarked);
         }
-        if claim(self.buckets[probe.secondary()].empty(), word, change) {
+        let secondary = &self.buckets[probe.secondary()];
+        if claim(secondary.these(empty(High::of(&secondary.0))), word, change) {
             return false;
         }
         self.stash(word, change);
@@ -387,6 +404,12 @@ impl Segment {
     }
 }
 
+/// The slots, as bits, that are probably empty: nothing but the bucket's bit is set in the high half of the word.
+#[inline]
+fn empty(words: High) -> u32 {
+    words.matching(0, !BUCKET_BIT & u64::from(u32::MAX) << 32)
+}
+
 /// Claims the first that is empty for `word`.
 #[inline]
 fn claim<'a>(mut slots: impl Iterator<Item = &'a AtomicU64>, word: u64, change: Change) -> bool {
@@ -418,13 +441,17 @@ pub(crate) struct Locked<'a> {
     held: Held<'a>,
     segment: &'a Segment,
     probe: Probe,
+    /// Where in its primary bucket there was room when the key was looked for. Nobody else adds it meanwhile, so that a
+    /// slot which was freed since may be passed over.
+    room: Cell<u32>,
 }
 
 impl<'a> Locked<'a> {
     /// The place of the record that `look` recognises, and what it says of it.
     #[inline]
     pub(crate) fn find_with<T>(&self, look: impl FnMut(Slot) -> Option<T>) -> Option<(Place<'a>, T)> {
-        self.segment.find(self.probe, look).map(|(slot, found)| (self.place(slot), found))
+        let found = self.segment.find_or_room(self.probe, look, |room| self.room.set(room));
+        found.map(|(slot, found)| (self.place(slot), found))
     }
 
     /// The slot whose record `is_key` recognises.
@@ -464,11 +491,11 @@ impl<'a> Locked<'a> {
         self.segment.buckets[self.probe.primary()].candidate(self.probe).map(Slot::location)
     }
 
-    /// Adds a key that is not there. Says whether [`HashIndex::split`] should be called, once no lock
+    /// Adds a key that was looked for and is not there. Says whether [`HashIndex::split`] should be called, once no lock
     /// is held any more.
     #[must_use]
     pub(crate) fn insert(&self, slot: Slot) -> bool {
-        self.segment.insert(self.probe, slot, self.probe.change())
+        self.segment.insert(self.probe, slot, self.probe.change(), self.room.get())
     }
 
     pub(crate) fn remove(&self, place: Place<'_>) {
@@ -597,9 +624,9 @@ impl HashIndex {
     pub(crate) fn prefetch_insert(&self, hash: u64, guard: &Guard) {
         let entry = self.entry(hash, guard);
         let (segment, probe) = (self.segment(entry, guard), Probe { hash, entry });
-        super::prefetch(&segment.count);
         super::prefetch(&segment.buckets[probe.primary()]);
         super::prefetch(&segment.buckets[probe.secondary()]);
+        super::prefetch(&segment.count);
     }
 
     /// The slot of the key that `look` recognises and what it says of it, without a lock. What was looked at is what
@@ -646,7 +673,7 @@ impl HashIndex {
     #[inline(always)]
     fn locked<'g>(&self, held: Held<'g>, hash: u64, early: Option<Entry>, guard: &'g Guard) -> Locked<'g> {
         let entry = early.unwrap_or_else(|| self.entry(hash, guard));
-        Locked { held, segment: self.segment(entry, guard), probe: Probe { hash, entry } }
+        Locked { held, segment: self.segment(entry, guard), probe: Probe { hash, entry }, room: Cell::new(0) }
     }
 
     /// Locks the stripes of all `hashes`. The result is in their order.
@@ -728,7 +755,8 @@ impl HashIndex {
                     let hash = keys.hash_at(slot.location());
                     let half = usize::from(hash << depth >> 63 != 0);
                     let probe = Probe { hash, entry: halves[half] };
-                    let _ = segments[half].insert(probe, slot, Change::Alone);
+                    let room = empty(High::of(&segments[half].buckets[probe.primary()].0));
+                    let _ = segments[half].insert(probe, slot, Change::Alone, room);
                 }
             }
         }

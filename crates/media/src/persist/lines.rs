@@ -34,28 +34,29 @@ pub(crate) unsafe fn store(to: *mut u8, parts: &[&[u8]]) {
     }
 }
 
-/// Copies `bytes` bytes. Headers, keys and padding are short, and then calling a function costs more than to copy them does.
+/// Copies `bytes` bytes. Headers and keys are short, and then calling a function costs more than to copy them does.
+///
+/// By words, since a header was stored so just before: a wider load would wait until all stores before have left the CPU.
 ///
 /// # Safety
 /// As [`std::ptr::copy_nonoverlapping`].
 #[inline(always)]
 unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
-    // SAFETY: promised by the caller.
-    unsafe {
-        let word = |at| to.add(at).cast::<u64>().write_unaligned(from.add(at).cast::<u64>().read_unaligned());
-        match bytes {
-            0 => {}
-            8..=32 => {
-                // By words, since a header was stored so just before: who loads more at once waits until it has left the CPU.
-                word(0);
-                if bytes > 16 {
-                    word(8);
-                    word(bytes - 16);
-                }
-                word(bytes - 8);
-            }
-            _ => std::ptr::copy_nonoverlapping(from, to, bytes),
+    let ends: &[usize] = match bytes {
+        0 => &[],
+        8..=16 => &[0, bytes - WORD],
+        17..=32 => &[0, WORD, bytes - 2 * WORD, bytes - WORD],
+        _ => {
+            // SAFETY: promised by the caller.
+            unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) };
+            return;
         }
+    };
+    for &at in ends {
+        // SAFETY: a word at `at` lies within the bytes (promised by the caller).
+        let word = unsafe { from.wrapping_add(at).cast::<u64>().read_unaligned() };
+        // SAFETY: the same.
+        unsafe { to.wrapping_add(at).cast::<u64>().write_unaligned(word) };
     }
 }
 
