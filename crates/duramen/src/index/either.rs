@@ -99,7 +99,7 @@ impl Index {
     }
 
     /// Hints that the key of `hash` is written soon, and may be inserted.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn prefetch_write(&self, hash: u64, insert: bool, guard: &Guard) {
         self.stripes().fetch(hash);
         match self {
@@ -158,7 +158,7 @@ impl Index {
     }
 
     /// Locks the key of `hash`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn lock<'g>(&'g self, hash: u64, guard: &'g Guard) -> Locked<'g> {
         match self {
             Self::Hash(index) => Locked::Hash(index.lock(hash, guard)),
@@ -324,7 +324,7 @@ impl<'a> Locked<'a> {
     }
 
     /// The place of the record of `key` that `look` recognises, and what it says of it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find_with<'k, T>(
         &self,
         key: &'k [u8],
@@ -362,8 +362,9 @@ impl<'a> Locked<'a> {
         }
     }
 
-    /// Adds a key that is not there. Says whether [`Index::split`] should be called, once no lock is held any more.
-    #[inline]
+    /// Adds a key that was looked for and is not there. Says whether [`Index::split`] should be called, once no lock is held any
+    /// more.
+    #[inline(always)]
     #[must_use]
     pub(crate) fn insert(&self, key: &[u8], slot: Slot, keys: &impl KeyBytes) -> bool {
         match self {

@@ -493,6 +493,7 @@ impl<'a> Locked<'a> {
 
     /// Adds a key that was looked for and is not there. Says whether [`HashIndex::split`] should be called, once no lock
     /// is held any more.
+    #[inline(always)]
     #[must_use]
     pub(crate) fn insert(&self, slot: Slot) -> bool {
         self.segment.insert(self.probe, slot, self.probe.change(), self.room.get())
