@@ -1,10 +1,12 @@
 //! The hash index by itself: its keys are numbers, and the location of a key's record is the number.
 
-use super::hash::HashIndex;
+use super::hash::{HashIndex, SPLIT_COUNT_MIN};
+use super::stripes::STRIPE_BITS;
 use super::{Keys, Slot};
 use crate::sync::reclaim;
 use duramen_media::Offset;
 use std::collections::BTreeSet;
+use std::sync::Barrier;
 
 /// Bits of a number, spread over the word; in Miri, of one segment, which is so full sooner.
 fn hash(key: u64) -> u64 {
@@ -170,4 +172,35 @@ fn threads_insert_and_find_while_segments_split() {
         assert!((1..=keys).step_by(step).all(|key| find(index, key)), "a key that was there is missed");
     });
     assert_eq!(all(&index).len() as u64, 3 * keys);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "32 MiB of segments; a model of loom has fewer")]
+fn segments_of_one_stripe_lose_nothing_to_writers_readers_and_splits() {
+    let mut index = HashIndex::new();
+    index.reserve(u64::from(SPLIT_COUNT_MIN) << STRIPE_BITS);
+    // All of one stripe, and of one segment until it splits.
+    let of_stripe = (1..).filter(|&key| hash(key) >> (64 - STRIPE_BITS) == 5);
+    let keys: Vec<u64> = of_stripe.take(4000).collect();
+    let (staying, moving) = keys.split_at(1000);
+    staying.iter().for_each(|&key| insert(&index, key));
+    let start = Barrier::new(4);
+    std::thread::scope(|scope| {
+        let write = |own: &[u64]| {
+            start.wait();
+            for round in 0..200 {
+                own.iter().for_each(|&key| insert(&index, key));
+                own.iter().step_by(1 + round % 2).for_each(|&key| assert!(remove(&index, key)));
+            }
+        };
+        let writers: Vec<_> = moving.chunks(1000).map(|own| scope.spawn(move || write(own))).collect();
+        start.wait();
+        while writers.iter().any(|writer| !writer.is_finished()) {
+            staying.iter().for_each(|&key| assert!(find(&index, key), "{key} is not found"));
+        }
+    });
+    // The last round left every second one.
+    let left = moving.chunks(1000).flat_map(|own| own.iter().skip(1).step_by(2));
+    assert_eq!(all(&index), staying.iter().chain(left).copied().collect());
+    assert!(index.grown(&reclaim::pin()).0 >= 2, "no segment was split");
 }
