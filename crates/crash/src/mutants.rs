@@ -28,7 +28,7 @@ pub struct Caught {
 }
 
 /// Bugs that show where several threads meet, most of them only there.
-const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 22] = [
+const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 23] = [
     (Mutant::FreedBeforeReadersLeave, Kind::Churn, None),
     (Mutant::UndurableShown, Kind::Mixed, None),
     (Mutant::CellNotLookedAtAgain, Kind::Cells, Some("line/every-write")),
@@ -39,6 +39,7 @@ const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 22] = [
     (Mutant::EpochsOverlap, Kind::Mixed, None),
     (Mutant::NextNotWoken, Kind::Mixed, Some("page/every-write")),
     (Mutant::StripeNotLocked, Kind::Mixed, None),
+    (Mutant::SharedSegmentAlone, Kind::Splits, None),
     (Mutant::OverflowNotMarked, Kind::Splits, None),
     (Mutant::SplitWithoutLocks, Kind::Splits, None),
     (Mutant::SegmentReusedAtOnce, Kind::Splits, None),

@@ -64,6 +64,8 @@ pub enum Mutant {
     StripeNotLocked,
     /// A segment is changed as if it belonged to one stripe, though keys of several share it.
     SharedSegmentAlone,
+    /// Who publishes a slot by a plain store reads other keys without a fence.
+    PublishedUnfenced,
     /// A key is put elsewhere and its bucket does not say so.
     OverflowNotMarked,
     /// A split copies slots while writers change them.
@@ -153,10 +155,11 @@ mod planting {
     }
 
     /// Those that the models of `cargo xtask loom` find.
-    pub const MODELLED: [Mutant; 20] = [
+    pub const MODELLED: [Mutant; 21] = [
         Mutant::PageReadTwice,
         Mutant::StripeNotLocked,
         Mutant::SharedSegmentAlone,
+        Mutant::PublishedUnfenced,
         Mutant::OverflowNotMarked,
         Mutant::SplitWithoutLocks,
         Mutant::SegmentReusedAtOnce,

@@ -242,7 +242,7 @@ pub(crate) struct Owed {
 
 /// Compares keys; those of usual size without a call.
 #[inline]
-fn is_same(a: &[u8], b: &[u8]) -> bool {
+pub(crate) fn is_same(a: &[u8], b: &[u8]) -> bool {
     let n = a.len();
     let at = |at: usize| u64_at(a, at) ^ u64_at(b, at);
     match n {
@@ -368,21 +368,42 @@ impl<M: Medium> Core<M> {
     pub(crate) fn get_into(&self, key: &[u8], into: &mut Vec<u8>) -> Result<bool> {
         let guard = reclaim::pin();
         let hash = self.hasher.hash(key);
-        // As `look_up`, but copied where it is found, so that nothing is carried further: a lookup that is short enough overlaps
-        // its cache misses with those of the next.
-        let mut unsettled = None;
-        let found = self.index.find_with(hash, key, &guard, |slot| {
+        // Short, so that meanwhile the CPU goes on to the cache misses of the next lookup.
+        if let Some(value) = self.likeliest(key, hash, &guard) {
+            into.extend_from_slice(value);
+            return Ok(true);
+        }
+        self.get_into_otherwise(key, hash, &guard, into)
+    }
+
+    /// The value of `key`, if it is where it is most likely, and nothing stands between it and an answer.
+    #[inline(always)]
+    fn likeliest(&self, key: &[u8], hash: u64, guard: &Guard) -> Option<&[u8]> {
+        if !self.index.candidates_are_current() {
+            return None;
+        }
+        let slot = self.index.candidate(hash, || key, guard)?;
+        self.fetch_ahead(slot.location());
+        if !slot.is_settled_value() || self.epochs.in_use() {
+            return None;
+        }
+        let (its, value) = read::plain_value(&self.medium, slot.location(), key.len())?;
+        is_same(its, key).then_some(value)
+    }
+
+    /// The rest of `get_into`.
+    #[inline(never)]
+    fn get_into_otherwise(&self, key: &[u8], hash: u64, guard: &Guard, into: &mut Vec<u8>) -> Result<bool> {
+        let found = self.index.find_with(hash, key, guard, |slot| {
             self.fetch_ahead(slot.location());
-            let record = self.record_of(slot, key)?;
-            if self.is_plain(slot, &record) {
-                into.extend_from_slice(record.value());
-            } else {
-                unsettled = Some((slot, record));
-            }
-            Some(())
+            self.record_of(slot, key)
         });
-        let Some(found) = unsettled else { return Ok(found.is_some()) };
-        let copied = self.settle_found(key, hash, &guard, None, found, |record| {
+        let Some((slot, record)) = found else { return Ok(false) };
+        if self.is_plain(slot, &record) {
+            into.extend_from_slice(record.value());
+            return Ok(true);
+        }
+        let copied = self.settle_found(key, hash, guard, None, (slot, record), |record| {
             if record.head.is_cell() {
                 let from = into.len();
                 into.resize(from + record.head.value_bytes() as usize, 0);
@@ -529,26 +550,33 @@ impl<M: Medium> Core<M> {
     }
 
     pub(crate) fn get_many<'a>(&'a self, keys: &[&[u8]]) -> Result<Vec<Option<Value<'a>>>> {
+        /// What is fetched waits in the first cache until it is read.
+        const TOGETHER: usize = 32;
         let guard = reclaim::pin();
-        let mut hashes = vec![0; keys.len()];
-        let mut slots = vec![Slot::default(); keys.len()];
         let current = self.index.candidates_are_current();
-        self.fetch_together(keys, &mut hashes, &guard, |i, slot| {
-            self.fetch_ahead(slot.location());
-            if current {
-                slots[i] = slot;
+        let mut values = Vec::with_capacity(keys.len());
+        for keys in keys.chunks(TOGETHER) {
+            let (mut hashes, mut slots) = ([0; TOGETHER], [Slot::default(); TOGETHER]);
+            self.fetch_together(keys, &mut hashes, &guard, |i, slot| {
+                self.fetch_ahead(slot.location());
+                if current {
+                    slots[i] = slot;
+                }
+            });
+            for ((key, &hash), &slot) in keys.iter().zip(&hashes).zip(&slots) {
+                // What was fetched is nearly always what is looked for.
+                let record = if slot.is_empty() { None } else { self.record_of(slot, key) };
+                let guard = guard.clone();
+                values.push(match record {
+                    Some(record) if self.is_plain(slot, &record) => {
+                        Some(Value { _guard: guard, record, copy: None })
+                    }
+                    Some(record) => self.look_at(key, hash, guard, None, (slot, record))?.value(),
+                    None => self.look_up(key, hash, guard, None)?.value(),
+                });
             }
-        });
-        let values = keys.iter().zip(hashes).zip(slots).map(|((key, hash), slot)| {
-            // What was fetched is nearly always what is looked for.
-            let record = if slot.is_empty() { None } else { self.record_of(slot, key) };
-            let looked = match record {
-                Some(record) => self.look_at(key, hash, reclaim::pin(), None, (slot, record)),
-                None => self.look_up(key, hash, reclaim::pin(), None),
-            };
-            Ok(looked?.value())
-        });
-        values.collect()
+        }
+        Ok(values)
     }
 
     /// Three passes, so that the misses of all keys overlap: their hashes and buckets, what the buckets lead to in an ordered

@@ -183,7 +183,9 @@ impl<M: Medium> Core<M> {
     /// fetched at once, instead of when its header has come.
     #[inline]
     pub(crate) fn fetch_ahead(&self, at: Offset) {
-        for line in 0..self.record_lines.load(Relaxed) {
+        let lines = self.record_lines.load(Relaxed);
+        // Unrolled: to a constant, and not as far as it is needed.
+        for line in (0..RECORD_LINES_MAX).take_while(|&line| line < lines) {
             self.medium.prefetch(at.plus(line * LINE_BYTES));
         }
     }

@@ -53,10 +53,14 @@ pub(crate) mod statics {
 /// Memory that readers may still see is freed when they are gone.
 pub(crate) mod reclaim {
     #[cfg(not(loom))]
-    pub(crate) use crate::index::reclaim::{Atomic, Guard, Owned, collect, is_pinned, pin};
+    pub(crate) use crate::index::reclaim::{
+        Atomic, Guard, Owned, collect, is_pinned, pin, pin_to_write, published,
+    };
 
     #[cfg(loom)]
-    pub(crate) use crate::models::primitives::reclaim::{Atomic, Guard, Owned, collect, is_pinned, pin};
+    pub(crate) use crate::models::primitives::reclaim::{
+        Atomic, Guard, Owned, collect, is_pinned, pin, pin_to_write, published,
+    };
 }
 
 pub(crate) mod thread {

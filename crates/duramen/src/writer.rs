@@ -188,7 +188,7 @@ impl<M: Medium> Pen<M> {
         let bytes = record_bytes(key.len(), value.len(), meta.expires_at.is_some());
         // Before the pin: compaction that makes room must not wait for this very guard.
         self.reserve(core, bytes, if new.is_some() { Purpose::Write } else { Purpose::Delete })?;
-        let guard = reclaim::pin();
+        let guard = reclaim::pin_to_write();
         let hash = core.hasher.hash(key);
         core.index.prefetch_write(hash, new.is_some(), &guard);
         let shared = core.shares(bytes);
@@ -378,7 +378,7 @@ impl<M: Medium> Pen<M> {
         }
         let deletes_only = last.values().all(|op| matches!(op, Op::Delete));
         self.reserve(core, bytes, if deletes_only { Purpose::Delete } else { Purpose::Write })?;
-        let guard = reclaim::pin();
+        let guard = reclaim::pin_to_write();
         let hashes: Vec<u64> = order
             .iter()
             .copied()
@@ -529,15 +529,18 @@ impl<M: Medium> Pen<M> {
         }
         let reserved = self.appender.reserve(core, bytes, purpose);
         if let Some(group) = &mut self.group {
-            group.guard = Some(reclaim::pin());
+            group.guard = Some(reclaim::pin_to_write());
         }
         reserved
     }
 
     fn begin_group(&mut self) {
         if self.group.is_none() {
-            self.group =
-                Some(Group { guard: Some(reclaim::pin()), pending: Vec::new(), owed: Owed::default() });
+            self.group = Some(Group {
+                guard: Some(reclaim::pin_to_write()),
+                pending: Vec::new(),
+                owed: Owed::default(),
+            });
             self.appender.grouped = true;
         }
     }
@@ -580,7 +583,7 @@ fn stamp_unlocked<M: Medium>(core: &Core<M>, key: &[u8], hash: u64, guard: &Guar
 
 /// Clears the marks of records that are durable now.
 fn clear_pending<M: Medium>(core: &Core<M>, pending: impl Iterator<Item = (u64, Offset)>) {
-    let guard = reclaim::pin();
+    let guard = reclaim::pin_to_write();
     for (hash, at) in pending {
         // The group's guard keeps the record. A hash index does without the key, and so without the record's line.
         let key = if core.index.ordered().is_some() { core.record(at).key() } else { &[] };

@@ -364,10 +364,9 @@ impl Mapped {
     fn place(&self, at: Offset, bytes: u64) -> *mut u8 {
         // Relaxed: whoever knows an offset learnt it from a thread that had seen the growth.
         let len = self.len.load(Ordering::Relaxed);
-        assert!(
-            bytes <= len && at.0 <= len - bytes,
-            "access of {bytes} bytes at {at} on a medium of {len:#x} bytes"
-        );
+        if bytes > len || at.0 > len - bytes {
+            outside(at, bytes, len);
+        }
         self.region.base().wrapping_add(at.0 as usize)
     }
 
@@ -375,10 +374,9 @@ impl Mapped {
     #[inline]
     fn place_aligned(&self, at: Offset, bytes: usize) -> *mut u8 {
         let pointer = self.place(at, bytes as u64);
-        assert!(
-            at.0.is_multiple_of((bytes as u64).max(1)),
-            "{bytes} bytes at {at} are not aligned to {bytes}"
-        );
+        if !at.0.is_multiple_of((bytes as u64).max(1)) {
+            unaligned(at, bytes);
+        }
         pointer
     }
 
@@ -461,6 +459,22 @@ fn choose_persist(
             }
         },
     }
+}
+
+// Apart, and told by value: a panic formatted where it is would have its figures stored to memory at each access.
+
+#[cold]
+#[inline(never)]
+#[expect(clippy::panic, reason = "as an assertion does")]
+fn outside(at: Offset, bytes: u64, len: u64) -> ! {
+    panic!("access of {bytes} bytes at {at} on a medium of {len:#x} bytes")
+}
+
+#[cold]
+#[inline(never)]
+#[expect(clippy::panic, reason = "as an assertion does")]
+fn unaligned(at: Offset, bytes: usize) -> ! {
+    panic!("{bytes} bytes at {at} are not aligned to {bytes}")
 }
 
 impl Medium for Mapped {

@@ -116,6 +116,12 @@ impl Head {
         self.kind_bits() == Kind::Value as u8 && !self.expires()
     }
 
+    /// Whether the value may change in place, now, and does not expire.
+    #[inline]
+    pub(crate) fn is_lasting_cell(self) -> bool {
+        self.is_cell() && !self.expires()
+    }
+
     /// Whether the value may change in place, now.
     #[inline]
     pub(crate) fn is_cell(self) -> bool {

@@ -5,7 +5,7 @@
 
 use super::hash::{self, HashIndex};
 use super::ordered::{self, OrderedIndex};
-use super::stripes::Stripes;
+use super::stripes::{Held, Stripes};
 use super::{Counts, KeyBytes, Loaded, PagesOf, Slot};
 use crate::Result;
 use crate::format::Version;
@@ -164,6 +164,12 @@ impl Index {
             Self::Hash(index) => Locked::Hash(index.lock(hash, guard)),
             Self::Ordered(index) => Locked::Ordered(index.lock(hash, guard)),
         }
+    }
+
+    /// The lock of the key of `hash` alone, for who looks at its [candidate](Self::candidate) only.
+    #[inline(always)]
+    pub(crate) fn hold(&self, hash: u64) -> Held<'_> {
+        self.stripes().lock(hash)
     }
 
     #[inline]

@@ -78,6 +78,14 @@ struct Stash {
     next: AtomicPtr<Stash>,
 }
 
+impl Stash {
+    #[inline]
+    fn behind(link: &AtomicPtr<Self>) -> Option<&Self> {
+        // SAFETY: stash lines are freed with their segment only, which whoever has the link keeps.
+        unsafe { link.load(Acquire).as_ref() }
+    }
+}
+
 #[repr(C, align(64))]
 #[cfg_attr(loom, derive(Default))]
 pub(super) struct Segment {
@@ -112,8 +120,13 @@ impl Entry {
     }
 
     fn segment(self) -> NonNull<Segment> {
-        NonNull::new(self.0.map_addr(|address| address & 0x0000_ffff_ffff_ffc0))
-            .unwrap_or(NonNull::dangling())
+        NonNull::new(self.place()).unwrap_or(NonNull::dangling())
+    }
+
+    /// The same, of an entry that is not a page.
+    #[inline]
+    fn place(self) -> *mut Segment {
+        self.0.map_addr(|address| address & 0x0000_ffff_ffff_ffc0)
     }
 
     fn depth(self) -> u32 {
@@ -171,6 +184,9 @@ impl Change {
             if self == Self::Alone {
                 // Release: pairs with the Acquire in `look_at`; publishes the record behind the location.
                 slot.store(word, Release);
+                if !planted(Mutant::PublishedUnfenced) {
+                    reclaim::published();
+                }
                 return true;
             }
             // AcqRel: the same.
@@ -230,7 +246,7 @@ impl Probe {
 
 impl Probe {
     /// What `look` says of the slot, if it may be the one.
-    #[inline]
+    #[inline(always)]
     fn look_at<'a, T>(
         self,
         slot: &'a AtomicU64,
@@ -281,11 +297,10 @@ impl Bucket {
 
 impl Segment {
     fn stashes(&self) -> impl Iterator<Item = &Stash> {
-        let mut next = self.stash.load(Acquire);
+        let mut link = &self.stash;
         std::iter::from_fn(move || {
-            // SAFETY: stash lines are freed with their segment only, which the guard keeps.
-            let stash = unsafe { next.as_ref() }?;
-            next = stash.next.load(Acquire);
+            let stash = Stash::behind(link)?;
+            link = &stash.next;
             Some(stash)
         })
     }
@@ -297,7 +312,7 @@ impl Segment {
     }
 
     /// The same; `room` is told which slots of the primary bucket are probably empty.
-    #[inline]
+    #[inline(always)]
     fn find_or_room<T>(
         &self,
         probe: Probe,
@@ -307,28 +322,40 @@ impl Segment {
         let primary = &self.buckets[probe.primary()];
         let words = High::of(&primary.0);
         room(empty(words));
-        let candidates = primary.these(words.matching(probe.want(), probe.mask()));
-        let found = candidates.into_iter().find_map(|slot| probe.look_at(slot, &mut look));
-        if found.is_some() || primary.0[1].load(Acquire) & BUCKET_BIT == 0 {
-            return found;
+        let (mut line, mut which) = (&primary.0[..], words.matching(probe.want(), probe.mask()));
+        let mut stash = None;
+        // `look` is called at one place, so that it is inlined there and what it uses stays in registers.
+        loop {
+            while let Some(slot) = line.get(which.trailing_zeros() as usize) {
+                which &= which - 1;
+                let found = probe.look_at(slot, &mut look);
+                if found.is_some() {
+                    return found;
+                }
+            }
+            if primary.0[1].load(Acquire) & BUCKET_BIT == 0 {
+                return None;
+            }
+            (line, which) = self.line_elsewhere(probe, &mut stash)?;
         }
-        self.find_elsewhere(probe, look)
     }
 
-    /// Apart, so that the code of nearly all lookups is short.
+    /// The next of the lines where the key of `probe` may lie if not in its primary bucket, and which of its slots may hold it;
+    /// `stash` leads to the one after it, from the second call on. Apart, so that the code of nearly all lookups is short.
     #[inline(never)]
-    fn find_elsewhere<T>(
-        &self,
+    fn line_elsewhere<'a>(
+        &'a self,
         probe: Probe,
-        mut look: impl FnMut(Slot) -> Option<T>,
-    ) -> Option<(&AtomicU64, T)> {
-        // No chain of iterators: that takes five times as many instructions where, as usual, nothing matches.
-        let secondary = &self.buckets[probe.secondary()];
-        let found = secondary.candidates(probe).find_map(|slot| probe.look_at(slot, &mut look));
-        if found.is_some() || self.stash.load(Acquire).is_null() {
-            return found;
-        }
-        self.stashes().flat_map(|stash| &stash.slots).find_map(|slot| probe.look_at(slot, &mut look))
+        stash: &mut Option<&'a AtomicPtr<Stash>>,
+    ) -> Option<(&'a [AtomicU64], u32)> {
+        let Some(link) = stash else {
+            *stash = Some(&self.stash);
+            let slots = &self.buckets[probe.secondary()].0;
+            return Some((slots, High::of(slots).matching(probe.want(), probe.mask())));
+        };
+        let line = Stash::behind(link)?;
+        *link = &line.next;
+        Some((&line.slots, (1 << STASH_SLOTS) - 1))
     }
 
     /// All slots with the fingerprint of `probe` where its key may lie.
@@ -608,9 +635,9 @@ impl HashIndex {
 
     #[inline]
     fn segment<'g>(&self, entry: Entry, _guard: &'g Guard) -> &'g Segment {
-        // SAFETY: entries lead to segments of `memory`, which outlives the guard's borrower; a
-        // retired segment is recycled only when no guard can see it (invariant 3).
-        unsafe { entry.segment().as_ref() }
+        // SAFETY: entries that are not pages, as `entry` gives them, lead to segments of `memory`, which outlives the guard's
+        // borrower; a retired segment is recycled only when no guard can see it (invariant 3).
+        unsafe { &*entry.place() }
     }
 
     /// Hints that the bucket of `hash` is read soon.

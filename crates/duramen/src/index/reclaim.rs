@@ -10,6 +10,10 @@
 //! reordering, and `collect`, which is rare, asks the kernel to run a full fence on every CPU that runs a thread of
 //! this process (`membarrier`). Where the kernel has no such call, readers fence.
 //!
+//! For the same reason a writer fences nothing behind what it published by a plain store, and its own later loads may pass that store.
+//! Two threads that each put a key and then look for the other's must not both miss it. So whoever publishes so [notes](published)
+//! it, and the next pin that is [to read](pin) fences; puts in a row need not, whose locks do.
+//!
 //! Invariants:
 //! 1. What is deferred was taken out of reach before: who pins itself after the fence of `collect` cannot find it.
 //! 2. A counter that is odd and unchanged since then belongs to a reader that may still see it.
@@ -32,6 +36,8 @@ struct Local {
     guards: AtomicU32,
     /// Whether the thread must fence by itself.
     fences: bool,
+    /// Whether the thread published something that its own loads may still pass. Only that thread uses it.
+    published: AtomicBool,
     /// The thread is ending: its last guard gives this back.
     ending: AtomicBool,
     taken: AtomicBool,
@@ -115,6 +121,7 @@ fn take_local() -> &'static Local {
             turns: AtomicU64::new(0),
             guards: AtomicU32::new(0),
             fences,
+            published: AtomicBool::new(false),
             ending: AtomicBool::new(false),
             taken: AtomicBool::new(true),
         }));
@@ -133,9 +140,29 @@ pub(crate) struct Guard {
     _not_send: PhantomData<*const ()>,
 }
 
-/// Pins this thread.
+/// Pins this thread, which reads without a lock then: what it published before, others see before it reads.
 #[inline]
 pub(crate) fn pin() -> Guard {
+    let guard = pin_to_write();
+    if guard.local.published.load(Relaxed) {
+        guard.local.published.store(false, Relaxed);
+        // SeqCst: pairs with the same of another thread that published and reads: one of them sees what the other published.
+        fence(SeqCst);
+    }
+    guard
+}
+
+/// Notes that this thread published something by a store that no locked instruction or fence follows.
+#[inline]
+pub(crate) fn published() {
+    if let Some(local) = MINE.get() {
+        local.published.store(true, Relaxed);
+    }
+}
+
+/// Pins this thread, which locks a key then before it looks for it: that is a fence.
+#[inline]
+pub(crate) fn pin_to_write() -> Guard {
     let local = MINE.get().unwrap_or_else(take_local);
     let guards = local.guards.load(Relaxed);
     local.guards.store(guards + 1, Relaxed);
@@ -155,6 +182,14 @@ pub(crate) fn pin() -> Guard {
 /// Whether this thread holds a guard.
 pub(crate) fn is_pinned() -> bool {
     MINE.get().is_some_and(|local| local.guards.load(Relaxed) > 0)
+}
+
+impl Clone for Guard {
+    #[inline]
+    fn clone(&self) -> Self {
+        self.local.guards.store(self.local.guards.load(Relaxed) + 1, Relaxed);
+        Self { local: self.local, _not_send: PhantomData }
+    }
 }
 
 impl Drop for Guard {

@@ -15,8 +15,9 @@ use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::atomic::{AtomicBool, AtomicU64};
 
-/// A hash's top bits tell its stripe, so that a segment of a hash index lies in one, or has some of its own.
-pub(super) const STRIPE_BITS: u32 = if cfg!(loom) { 2 } else { 11 };
+/// A hash's top bits tell its stripe, so that a segment of a hash index lies in one, or has some of its own. Where schedules are
+/// explored there are few stripes, so that a handful of keys already has segments which lie in one.
+pub(super) const STRIPE_BITS: u32 = if cfg!(any(loom, feature = "schedule")) { 2 } else { 11 };
 
 #[repr(align(64))]
 #[derive(Default)]
@@ -30,7 +31,7 @@ struct Stripe {
 pub(super) struct Stripes(Box<[Stripe]>);
 
 /// The lock of a stripe. Of several for one stripe, one owns it.
-pub(super) struct Held<'a> {
+pub(crate) struct Held<'a> {
     stripe: &'a Stripe,
     owned: bool,
 }
@@ -188,16 +189,16 @@ mod tests {
     fn keys_of_one_stripe_share_its_lock_and_its_versions() {
         let stripes = Stripes::default();
         let of = |stripe: u64, key: u64| stripe << (64 - STRIPE_BITS) | key;
-        let held = stripes.lock_all(&[of(9, 1), of(4, 2), of(9, 3), of(4, 4), of(0, 5)]);
-        assert_eq!(locked(&stripes), [0, 4, 9]);
+        let held = stripes.lock_all(&[of(3, 1), of(1, 2), of(3, 3), of(1, 4), of(0, 5)]);
+        assert_eq!(locked(&stripes), [0, 1, 3]);
         let versions: Vec<u64> = held.iter().map(|held| held.next_version().0).collect();
         assert_eq!(versions, [1, 1, 2, 2, 1]);
         drop(held);
         assert!(locked(&stripes).is_empty());
-        stripes.lock(of(4, 6)).met_version(Version(7));
+        stripes.lock(of(1, 6)).met_version(Version(7));
         assert_eq!(stripes.version(), Version(7));
         stripes.meet_all(Version(5));
         let next = |stripe| stripes.lock(of(stripe, 7)).next_version().0;
-        assert_eq!([next(4), next(9), next(1)], [8, 6, 6]);
+        assert_eq!([next(1), next(3), next(2)], [8, 6, 6]);
     }
 }

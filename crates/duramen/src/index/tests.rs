@@ -1,12 +1,13 @@
 //! The hash index by itself: its keys are numbers, and the location of a key's record is the number.
 
-use super::hash::{HashIndex, SPLIT_COUNT_MIN};
+use super::hash::{Backoff, HashIndex, SPLIT_COUNT_MIN};
 use super::stripes::STRIPE_BITS;
 use super::{Keys, Slot};
 use crate::sync::reclaim;
 use duramen_media::Offset;
 use std::collections::BTreeSet;
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Bits of a number, spread over the word; in Miri, of one segment, which is so full sooner.
 fn hash(key: u64) -> u64 {
@@ -25,7 +26,7 @@ impl Keys for Numbers {
 }
 
 fn insert(index: &HashIndex, key: u64) {
-    let guard = reclaim::pin();
+    let guard = reclaim::pin_to_write();
     let at = Offset(key * 8);
     let locked = index.lock(hash(key), &guard);
     let crowded = match locked.find(|slot| slot.location() == at) {
@@ -180,7 +181,7 @@ fn segments_of_one_stripe_lose_nothing_to_writers_readers_and_splits() {
     let mut index = HashIndex::new();
     index.reserve(u64::from(SPLIT_COUNT_MIN) << STRIPE_BITS);
     // All of one stripe, and of one segment until it splits.
-    let of_stripe = (1..).filter(|&key| hash(key) >> (64 - STRIPE_BITS) == 5);
+    let of_stripe = (1..).filter(|&key| hash(key) >> (64 - STRIPE_BITS) == 3);
     let keys: Vec<u64> = of_stripe.take(4000).collect();
     let (staying, moving) = keys.split_at(1000);
     staying.iter().for_each(|&key| insert(&index, key));
@@ -203,4 +204,31 @@ fn segments_of_one_stripe_lose_nothing_to_writers_readers_and_splits() {
     let left = moving.chunks(1000).flat_map(|own| own.iter().skip(1).step_by(2));
     assert_eq!(all(&index), staying.iter().chain(left).copied().collect());
     assert!(index.grown(&reclaim::pin()).0 >= 2, "no segment was split");
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "32 MiB of segments; a model of loom has fewer")]
+fn of_two_threads_that_insert_a_key_and_look_for_the_others_one_finds_it() {
+    const ROUNDS: u64 = 300_000;
+    let mut index = HashIndex::new();
+    index.reserve(u64::from(SPLIT_COUNT_MIN) << STRIPE_BITS);
+    let begun = [AtomicU64::new(0), AtomicU64::new(0)];
+    let look = |me: usize| {
+        let found = (1..=ROUNDS).map(|round| {
+            begun[me].store(round, Relaxed);
+            let mut backoff = Backoff::default();
+            while begun[1 - me].load(Relaxed) < round {
+                backoff.wait();
+            }
+            insert(&index, 2 * round + me as u64);
+            find(&index, 2 * round + 1 - me as u64)
+        });
+        found.collect::<Vec<bool>>()
+    };
+    let (ours, theirs) = std::thread::scope(|scope| {
+        let other = scope.spawn(|| look(1));
+        (look(0), other.join().unwrap())
+    });
+    assert_eq!(ours.iter().zip(&theirs).position(|(ours, theirs)| !ours && !theirs), None);
+    assert!(ours != theirs, "they never ran at once");
 }

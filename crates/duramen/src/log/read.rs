@@ -3,7 +3,7 @@
 //! Who may call what:
 //!
 //! 1. [`header`]: whoever owns the block's space: its opener, the compacting thread, recovery.
-//! 2. [`record`]: whoever got the location from an index slot and still holds the guard that it read the slot
+//! 2. [`record`], [`plain_value`], [`lasting_cell`]: whoever got the location from an index slot and still holds the guard that it read the slot
 //!    under. Such a record is whole, and nobody stores to it but to the value of a cell, which is left out.
 //! 3. [`whole_record`] and [`block`]: recovery, while nothing writes to the medium; [`block`] also the compacting thread, up to the
 //!    tail of a sealed block that holds no cell: nobody stores there any more, and that thread frees it.
@@ -27,6 +27,31 @@ pub(crate) fn record<M: Medium>(medium: &M, at: Offset) -> (Head, &[u8]) {
     let bytes = if head.is_cell() { head.value_at() } else { head.record_bytes() };
     // SAFETY: what is stored to is left out (2).
     (head, unsafe { medium.bytes(at, bytes) })
+}
+
+/// Key and value of a reachable record, if that is a value which neither expires nor changes, of a key of `key_bytes`.
+#[inline(always)]
+pub(crate) fn plain_value<M: Medium>(medium: &M, at: Offset, key_bytes: usize) -> Option<(&[u8], &[u8])> {
+    // SAFETY: the header of a reachable record is never stored to (2).
+    let head = Head::new(unsafe { medium.bytes(at, HEADER_BYTES) });
+    if !head.is_plain_value() || head.key_bytes() != key_bytes as u64 {
+        return None;
+    }
+    // SAFETY: it is no cell (2).
+    let bytes = unsafe { medium.bytes(at.plus(HEADER_BYTES), head.key_bytes() + head.value_bytes()) };
+    Some(bytes.split_at(key_bytes))
+}
+
+/// Key and length of the value of a reachable record, if that is a cell that does not expire, of a key of `key_bytes`.
+#[inline(always)]
+pub(crate) fn lasting_cell<M: Medium>(medium: &M, at: Offset, key_bytes: usize) -> Option<(&[u8], u64)> {
+    // SAFETY: header and key of a reachable record are never stored to (2).
+    let head = Head::new(unsafe { medium.bytes(at, HEADER_BYTES) });
+    if !head.is_lasting_cell() || head.key_bytes() != key_bytes as u64 {
+        return None;
+    }
+    // SAFETY: the same.
+    Some((unsafe { medium.bytes(at.plus(HEADER_BYTES), head.key_bytes()) }, head.value_bytes()))
 }
 
 /// The bytes before the key of a reachable record.

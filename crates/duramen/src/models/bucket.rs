@@ -10,7 +10,7 @@ use crate::index::hash::HashIndex;
 use crate::index::{Counts, Keys, Slot};
 use crate::mutants::Mutant;
 use crate::sync::Arc;
-use crate::sync::reclaim::pin;
+use crate::sync::reclaim::{pin, pin_to_write};
 use duramen_media::Offset;
 use loom::cell::UnsafeCell;
 use loom::thread;
@@ -65,7 +65,7 @@ impl Store {
 
     /// As a writer does: the record first, then the slot, under the key's stripe, then maybe a split.
     fn put(&self, record: u64, key: u64, version: u64) {
-        let guard = pin();
+        let guard = pin_to_write();
         let slot = self.log.write(record, key, version);
         let locked = self.index.lock(hash(key), &guard);
         let crowded = match locked.find(|slot| self.log.read(slot.location()).0 == key) {
@@ -82,7 +82,7 @@ impl Store {
     }
 
     fn remove(&self, key: u64) -> bool {
-        let guard = pin();
+        let guard = pin_to_write();
         let locked = self.index.lock(hash(key), &guard);
         let found = locked.find(|slot| self.log.read(slot.location()).0 == key);
         found.map(|place| locked.remove(place)).is_some()
@@ -245,6 +245,25 @@ fn reader_of_a_segment_of_one_stripe_sees_whole_records() {
         writer.join().unwrap();
         let all = [(CROWDED[0], 2), (CROWDED[1], 3), (CROWDED[2], 1), (CROWDED[3], 1), (ANOTHER, 1)];
         assert_eq!(store.all(), all);
+    });
+}
+
+#[test]
+fn of_two_that_each_put_a_key_and_read_the_others_one_sees_it() {
+    let planted = [Bug(Mutant::PublishedUnfenced)];
+    check(2, &planted, || {
+        let store = crowded();
+        store.put(4, ANOTHER, 1);
+        let other = {
+            let store = Arc::clone(&store);
+            thread::spawn(move || {
+                store.put(5, CROWDED[0], 2);
+                store.get(CROWDED[2])
+            })
+        };
+        store.put(6, CROWDED[2], 2);
+        let seen = [store.get(CROWDED[0]), other.join().unwrap()];
+        assert!(seen.contains(&Some(2)), "{seen:?}");
     });
 }
 

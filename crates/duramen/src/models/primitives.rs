@@ -301,6 +301,8 @@ pub(crate) mod reclaim {
         guards_made: u64,
         /// Each with its thread, as an index.
         guards: BTreeMap<u64, usize>,
+        /// Which threads published something and have not fenced since.
+        published: [bool; THREADS_MAX],
         deferred: Vec<Deferred>,
     }
 
@@ -340,6 +342,19 @@ pub(crate) mod reclaim {
     }
 
     pub(crate) fn pin() -> Guard {
+        let guard = pin_to_write();
+        if std::mem::take(&mut state().published[guard.thread]) {
+            loom::sync::atomic::fence(Ordering::SeqCst);
+        }
+        guard
+    }
+
+    pub(crate) fn published() {
+        let here = here();
+        state().published[here] = true;
+    }
+
+    pub(crate) fn pin_to_write() -> Guard {
         let thread = here();
         // Acquire: after all that was deferred before.
         COLLECTOR.pins[thread].fetch_add(1, Acquire);
@@ -377,6 +392,12 @@ pub(crate) mod reclaim {
                 // SAFETY: made by `Owned::new`, and unreachable by what the caller promised.
                 drop(unsafe { Box::from_raw(pointer) });
             });
+        }
+    }
+
+    impl Clone for Guard {
+        fn clone(&self) -> Self {
+            pin_to_write()
         }
     }
 

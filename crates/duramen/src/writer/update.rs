@@ -12,8 +12,9 @@
 
 use super::{Pen, Want, Wrote, stamp_unlocked};
 use crate::format::record::{HEAD_BYTES_MAX, HEADER_BYTES};
+use crate::log::read;
 use crate::mutants::{Mutant, planted};
-use crate::reader::{Looked, Meta, Record, Stamp};
+use crate::reader::{Looked, Meta, Stamp, is_same};
 use crate::store::Core;
 use crate::sync::reclaim::{self, Guard};
 use crate::{Error, Result};
@@ -73,37 +74,72 @@ impl<M: Medium> Pen<M> {
     ) -> Result<Option<Update>> {
         Self::check(core, key, bytes.len())?;
         let hash = core.hasher.hash(key);
-        loop {
-            let guard = reclaim::pin();
-            if !core.epochs.in_use() {
-                match self.update_in_place(core, key, hash, seen, at, bytes, &guard)? {
-                    Tried::Done(update) => return Ok(Some(update)),
-                    Tried::Changed => return Ok(None),
-                    Tried::Refused => {}
-                }
-            }
-            // A new version of the whole value, if nobody else writes it meanwhile.
-            let (stamp, value) = match core.look_up(key, hash, guard, self.owed())? {
-                Looked::Absent(stamp) => (stamp, None),
-                Looked::Present(value) => (value.stamp(), Some(value)),
-            };
-            if seen.is_some_and(|seen| seen != stamp) {
-                return Ok(None);
-            }
-            let Some(value) = value else { return Ok(Some(Update::Absent)) };
-            check_range(at, bytes.len(), value.len())?;
-            let mut copy = value.to_vec();
-            copy[at..at + bytes.len()].copy_from_slice(bytes);
-            let meta = value.meta();
-            drop(value);
-            if let Wrote::Done { .. } = self.write(core, key, Some((&copy, meta)), Want::Stamp(stamp))? {
-                return Ok(Some(Update::NewVersion));
-            }
+        let mut tried = self.update_in_place(core, key, hash, seen, at, bytes)?;
+        while let Tried::Refused = tried {
+            tried = self.update_anew(core, key, hash, seen, at, bytes)?;
         }
+        Ok(if let Tried::Done(update) = tried { Some(update) } else { None })
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the middle of `update`, cut out where the lock ends")]
+    /// Writes a new version of the whole value; refused when somebody else writes it meanwhile. Apart, so that what it needs is not
+    /// made ready by updates in place.
+    #[inline(never)]
+    fn update_anew(
+        &mut self,
+        core: &Core<M>,
+        key: &[u8],
+        hash: u64,
+        seen: Option<Stamp>,
+        at: usize,
+        bytes: &[u8],
+    ) -> Result<Tried> {
+        let (stamp, value) = match core.look_up(key, hash, reclaim::pin(), self.owed())? {
+            Looked::Absent(stamp) => (stamp, None),
+            Looked::Present(value) => (value.stamp(), Some(value)),
+        };
+        if seen.is_some_and(|seen| seen != stamp) {
+            return Ok(Tried::Changed);
+        }
+        let Some(value) = value else { return Ok(Tried::Done(Update::Absent)) };
+        check_range(at, bytes.len(), value.len())?;
+        let mut copy = value.to_vec();
+        copy[at..at + bytes.len()].copy_from_slice(bytes);
+        let meta = value.meta();
+        drop(value);
+        let wrote = self.write(core, key, Some((&copy, meta)), Want::Stamp(stamp))?;
+        Ok(if let Wrote::Done { .. } = wrote { Tried::Done(Update::NewVersion) } else { Tried::Refused })
+    }
+
     fn update_in_place(
+        &mut self,
+        core: &Core<M>,
+        key: &[u8],
+        hash: u64,
+        seen: Option<Stamp>,
+        at: usize,
+        bytes: &[u8],
+    ) -> Result<Tried> {
+        if core.epochs.in_use() {
+            return Ok(Tried::Refused);
+        }
+        let guard = &reclaim::pin_to_write();
+        core.index.prefetch_write(hash, false, guard);
+        let seen = seen.filter(|seen| {
+            !planted(Mutant::UpdateNotRechecked) || *seen != stamp_unlocked(core, key, hash, guard)
+        });
+        if seen.is_none() && update_likeliest(core, key, hash, at, bytes, guard) {
+            return Ok(Tried::Done(Update::InPlace));
+        }
+        self.update_found(core, key, hash, seen, at, bytes, guard)
+    }
+
+    /// The rest of `update_in_place`.
+    #[inline(never)]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the middle of `update`, cut out where it is seldom needed"
+    )]
+    fn update_found(
         &mut self,
         core: &Core<M>,
         key: &[u8],
@@ -113,9 +149,6 @@ impl<M: Medium> Pen<M> {
         bytes: &[u8],
         guard: &Guard,
     ) -> Result<Tried> {
-        let seen = seen.filter(|seen| {
-            !planted(Mutant::UpdateNotRechecked) || *seen != stamp_unlocked(core, key, hash, guard)
-        });
         let locked = core.index.lock(hash, guard);
         let found = locked.find_with(key, |slot| Some((slot, core.record_of(slot, key)?)));
         let Some((_, (slot, record))) = found else {
@@ -132,7 +165,7 @@ impl<M: Medium> Pen<M> {
         if !record.head.is_cell() || slot.is_pending() {
             return Ok(Tried::Refused);
         }
-        let stored = store_in_place(core, &record, at, bytes)?;
+        let stored = store_in_place(core, record.value_offset(), record.head.value_bytes(), at, bytes)?;
         Ok(if stored { Tried::Done(Update::InPlace) } else { Tried::Refused })
     }
 
@@ -148,7 +181,7 @@ impl<M: Medium> Pen<M> {
             return Ok(Modified::NotInPlace);
         }
         let hash = core.hasher.hash(key);
-        let guard = reclaim::pin();
+        let guard = reclaim::pin_to_write();
         let locked = core.index.lock(hash, &guard);
         let found = locked.find_with(key, |slot| Some((slot, core.record_of(slot, key)?)));
         let Some((_, (slot, record))) = found else { return Ok(Modified::NotInPlace) };
@@ -158,16 +191,49 @@ impl<M: Medium> Pen<M> {
         let Some((at, field)) = change(record.meta(), &core.cell_locked(&record)) else {
             return Ok(Modified::Declined);
         };
-        let stored = store_in_place(core, &record, at, &field)?;
+        let stored = store_in_place(core, record.value_offset(), record.head.value_bytes(), at, &field)?;
         Ok(if stored { Modified::InPlace } else { Modified::NotInPlace })
     }
 }
 
+/// Updates the cell of `key` if it is where it is most likely, and nothing else is to be thought of; whether it did. Short, and
+/// nearly without stores of its own, which would wait behind the one that is made durable: so that the CPU gets to the cache
+/// misses of the next update meanwhile.
+#[inline(always)]
+fn update_likeliest<M: Medium>(
+    core: &Core<M>,
+    key: &[u8],
+    hash: u64,
+    at: usize,
+    bytes: &[u8],
+    guard: &Guard,
+) -> bool {
+    if !core.index.candidates_are_current() {
+        return false;
+    }
+    let _held = core.index.hold(hash);
+    let Some(slot) = core.index.candidate(hash, || key, guard).filter(|slot| slot.is_settled_value()) else {
+        return false;
+    };
+    let location = slot.location();
+    let Some((its, value_bytes)) = read::lasting_cell(&core.medium, location, key.len()) else {
+        return false;
+    };
+    let value_at = location.plus(HEADER_BYTES + key.len() as u64);
+    is_same(its, key) && store_in_place(core, value_at, value_bytes, at, bytes).is_ok_and(|stored| stored)
+}
+
 /// Stores into a cell whose key is locked and whose slot is not pending; false where one atomic store cannot.
-#[inline]
-fn store_in_place<M: Medium>(core: &Core<M>, record: &Record<'_>, at: usize, bytes: &[u8]) -> Result<bool> {
-    check_range(at, bytes.len(), record.head.value_bytes() as usize)?;
-    let to = record.value_offset().plus(at as u64);
+#[inline(always)]
+fn store_in_place<M: Medium>(
+    core: &Core<M>,
+    value_at: Offset,
+    value_bytes: u64,
+    at: usize,
+    bytes: &[u8],
+) -> Result<bool> {
+    check_range(at, bytes.len(), value_bytes as usize)?;
+    let to = value_at.plus(at as u64);
     if planted(Mutant::UpdateTorn) {
         core.medium.store(to, &[bytes]);
         core.medium.persist(to, bytes.len() as u64);
@@ -179,6 +245,7 @@ fn store_in_place<M: Medium>(core: &Core<M>, record: &Record<'_>, at: usize, byt
     // Release: a reader that sees it and finds the key's lock free afterwards (`Core::settle_cell`) sees it durable.
     let stored = core.medium.store_atomic(to, bytes);
     if stored {
+        reclaim::published();
         core.medium.persist(to, bytes.len() as u64);
     }
     Ok(stored)
@@ -189,9 +256,16 @@ fn fits_one_store<M: Medium>(core: &Core<M>, to: Offset, bytes: &[u8]) -> bool {
     count.is_power_of_two() && count <= core.medium.atomic_bytes_max() && to.0.is_multiple_of(count)
 }
 
+#[inline]
 fn check_range(at: usize, bytes: usize, value: usize) -> Result<()> {
     if at.checked_add(bytes).is_none_or(|end| end > value) {
-        return Err(Error::invalid(format!("update of {bytes} bytes at {at} of a value of {value} bytes")));
+        return Err(out_of_range(at, bytes, value));
     }
     Ok(())
+}
+
+#[cold]
+#[inline(never)]
+fn out_of_range(at: usize, bytes: usize, value: usize) -> Error {
+    Error::invalid(format!("update of {bytes} bytes at {at} of a value of {value} bytes"))
 }

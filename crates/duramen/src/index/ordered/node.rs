@@ -15,7 +15,7 @@ use crate::index::{Slot, prefetch, prefetch_line};
 use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64};
-use crate::sync::reclaim::Guard;
+use crate::sync::reclaim::{self, Guard};
 use std::ptr::{NonNull, null_mut};
 
 /// Bytes of a lowest key that lie in the node itself.
@@ -403,6 +403,7 @@ impl Held<'_> {
     pub(super) fn set_slot(&self, position: usize, slot: Slot) {
         // Release: pairs with the Acquire in `Node::slot`; the record is there.
         self.node.slots[position].store(slot.0, Release);
+        reclaim::published();
     }
 
     pub(super) fn set(&self, position: usize, prefix: u64, slot: Slot) {
