@@ -726,7 +726,8 @@ impl<M: Medium> StoreOn<M> {
     }
 
     /// Sets `key` to `value`. When it returns, the write survives what the durability and the
-    /// medium promise.
+    /// medium promise. Reads of this thread that follow come after it for every other thread too; loads of atomics of the
+    /// caller's own do only behind a `fence(SeqCst)`.
     ///
     /// # Errors
     /// `InvalidInput` for a key above [`KEY_BYTES_MAX`](crate::KEY_BYTES_MAX) or a value above

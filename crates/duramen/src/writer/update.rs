@@ -74,16 +74,38 @@ impl<M: Medium> Pen<M> {
     ) -> Result<Option<Update>> {
         Self::check(core, key, bytes.len())?;
         let hash = core.hasher.hash(key);
-        let mut tried = self.update_in_place(core, key, hash, seen, at, bytes)?;
-        while let Tried::Refused = tried {
-            tried = self.update_anew(core, key, hash, seen, at, bytes)?;
-        }
+        let tried = match self.update_in_place(core, key, hash, seen, at, bytes)? {
+            Tried::Refused => self.update_otherwise(core, key, hash, seen, at, bytes)?,
+            tried => tried,
+        };
         Ok(if let Tried::Done(update) = tried { Some(update) } else { None })
     }
 
-    /// Writes a new version of the whole value; refused when somebody else writes it meanwhile. Apart, so that what it needs is not
-    /// made ready by updates in place.
+    /// The rest of `update`. Apart, so that what it needs is not made ready by updates in place.
     #[inline(never)]
+    fn update_otherwise(
+        &mut self,
+        core: &Core<M>,
+        key: &[u8],
+        hash: u64,
+        seen: Option<Stamp>,
+        at: usize,
+        bytes: &[u8],
+    ) -> Result<Tried> {
+        loop {
+            let tried = self.update_anew(core, key, hash, seen, at, bytes)?;
+            if !matches!(tried, Tried::Refused) {
+                return Ok(tried);
+            }
+            // Somebody else wrote it meanwhile: it may be a value by now that can be updated in place.
+            let tried = self.update_in_place(core, key, hash, seen, at, bytes)?;
+            if !matches!(tried, Tried::Refused) {
+                return Ok(tried);
+            }
+        }
+    }
+
+    /// Writes a new version of the whole value; refused when somebody else writes it meanwhile.
     fn update_anew(
         &mut self,
         core: &Core<M>,
