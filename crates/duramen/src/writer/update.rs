@@ -132,6 +132,7 @@ impl<M: Medium> Pen<M> {
         Ok(if let Wrote::Done { .. } = wrote { Tried::Done(Update::NewVersion) } else { Tried::Refused })
     }
 
+    #[inline(always)]
     fn update_in_place(
         &mut self,
         core: &Core<M>,
