@@ -62,6 +62,18 @@ enum Tried {
     Refused,
 }
 
+/// What is to be updated, and how.
+#[derive(Clone, Copy)]
+struct Edit<'a> {
+    key: &'a [u8],
+    hash: u64,
+    /// The stamp that the key must have, if it matters.
+    seen: Option<Stamp>,
+    /// Where in the value.
+    at: usize,
+    bytes: &'a [u8],
+}
+
 impl<M: Medium> Pen<M> {
     /// `None` when the stamp is not `seen` any more.
     pub(crate) fn update(
@@ -74,47 +86,27 @@ impl<M: Medium> Pen<M> {
     ) -> Result<Option<Update>> {
         Self::check(core, key, bytes.len())?;
         let hash = core.hasher.hash(key);
-        let tried = match self.update_in_place(core, key, hash, seen, at, bytes)? {
-            Tried::Refused => self.update_otherwise(core, key, hash, seen, at, bytes)?,
-            tried => tried,
-        };
+        let edit = Edit { key, hash, seen, at, bytes };
+        let mut tried = self.update_in_place(core, edit)?;
+        while let Tried::Refused = tried {
+            tried = self.update_otherwise(core, edit)?;
+        }
         Ok(if let Tried::Done(update) = tried { Some(update) } else { None })
     }
 
-    /// The rest of `update`. Apart, so that what it needs is not made ready by updates in place.
+    /// What `update` does when it was refused in place. Apart, so that what it needs is not made ready by updates in place.
     #[inline(never)]
-    fn update_otherwise(
-        &mut self,
-        core: &Core<M>,
-        key: &[u8],
-        hash: u64,
-        seen: Option<Stamp>,
-        at: usize,
-        bytes: &[u8],
-    ) -> Result<Tried> {
-        loop {
-            let tried = self.update_anew(core, key, hash, seen, at, bytes)?;
-            if !matches!(tried, Tried::Refused) {
-                return Ok(tried);
-            }
+    fn update_otherwise(&mut self, core: &Core<M>, edit: Edit<'_>) -> Result<Tried> {
+        match self.update_anew(core, edit)? {
             // Somebody else wrote it meanwhile: it may be a value by now that can be updated in place.
-            let tried = self.update_in_place(core, key, hash, seen, at, bytes)?;
-            if !matches!(tried, Tried::Refused) {
-                return Ok(tried);
-            }
+            Tried::Refused => self.update_in_place(core, edit),
+            tried => Ok(tried),
         }
     }
 
     /// Writes a new version of the whole value; refused when somebody else writes it meanwhile.
-    fn update_anew(
-        &mut self,
-        core: &Core<M>,
-        key: &[u8],
-        hash: u64,
-        seen: Option<Stamp>,
-        at: usize,
-        bytes: &[u8],
-    ) -> Result<Tried> {
+    fn update_anew(&mut self, core: &Core<M>, edit: Edit<'_>) -> Result<Tried> {
+        let Edit { key, hash, seen, at, bytes } = edit;
         let (stamp, value) = match core.look_up(key, hash, reclaim::pin(), self.owed())? {
             Looked::Absent(stamp) => (stamp, None),
             Looked::Present(value) => (value.stamp(), Some(value)),
@@ -133,45 +125,25 @@ impl<M: Medium> Pen<M> {
     }
 
     #[inline(always)]
-    fn update_in_place(
-        &mut self,
-        core: &Core<M>,
-        key: &[u8],
-        hash: u64,
-        seen: Option<Stamp>,
-        at: usize,
-        bytes: &[u8],
-    ) -> Result<Tried> {
+    fn update_in_place(&mut self, core: &Core<M>, mut edit: Edit<'_>) -> Result<Tried> {
         if core.epochs.in_use() {
             return Ok(Tried::Refused);
         }
         let guard = &reclaim::pin_to_write();
-        core.index.prefetch_write(hash, false, guard);
-        let seen = seen.filter(|seen| {
-            !planted(Mutant::UpdateNotRechecked) || *seen != stamp_unlocked(core, key, hash, guard)
+        core.index.prefetch_write(edit.hash, false, guard);
+        edit.seen = edit.seen.filter(|seen| {
+            !planted(Mutant::UpdateNotRechecked) || *seen != stamp_unlocked(core, edit.key, edit.hash, guard)
         });
-        if seen.is_none() && update_likeliest(core, key, hash, at, bytes, guard) {
+        if edit.seen.is_none() && update_likeliest(core, edit, guard) {
             return Ok(Tried::Done(Update::InPlace));
         }
-        self.update_found(core, key, hash, seen, at, bytes, guard)
+        self.update_found(core, edit, guard)
     }
 
     /// The rest of `update_in_place`.
     #[inline(never)]
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the middle of `update`, cut out where it is seldom needed"
-    )]
-    fn update_found(
-        &mut self,
-        core: &Core<M>,
-        key: &[u8],
-        hash: u64,
-        seen: Option<Stamp>,
-        at: usize,
-        bytes: &[u8],
-        guard: &Guard,
-    ) -> Result<Tried> {
+    fn update_found(&mut self, core: &Core<M>, edit: Edit<'_>, guard: &Guard) -> Result<Tried> {
+        let Edit { key, hash, seen, at, bytes } = edit;
         let locked = core.index.lock(hash, guard);
         let found = locked.find_with(key, |slot| Some((slot, core.record_of(slot, key)?)));
         let Some((_, (slot, record))) = found else {
@@ -223,14 +195,8 @@ impl<M: Medium> Pen<M> {
 /// nearly without stores of its own, which would wait behind the one that is made durable: so that the CPU gets to the cache
 /// misses of the next update meanwhile.
 #[inline(always)]
-fn update_likeliest<M: Medium>(
-    core: &Core<M>,
-    key: &[u8],
-    hash: u64,
-    at: usize,
-    bytes: &[u8],
-    guard: &Guard,
-) -> bool {
+fn update_likeliest<M: Medium>(core: &Core<M>, edit: Edit<'_>, guard: &Guard) -> bool {
+    let Edit { key, hash, at, bytes, .. } = edit;
     if !core.index.candidates_are_current() {
         return false;
     }
