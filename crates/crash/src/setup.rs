@@ -186,6 +186,8 @@ impl Setup {
         tuning.image_bytes_min = if own.one_in(4) { u64::MAX } else { 0 };
         let residence = if own.one_in(2) { Residence::Persistent } else { Residence::Dram };
         tuning.checkpoint_bytes_min = 100 << own.below(5);
+        // Segments of which each lies in one stripe: all, those of a store that grew a little, or none.
+        tuning.stripe_bits = [1, 2, 11][own.below(3) as usize];
         let mut setup = Self {
             seed,
             case,

@@ -39,6 +39,9 @@ pub struct Tuning {
     /// Keys of an index segment from which on it may split. Hashes that agree in many leading bits must not
     /// be split early: the directory would double for each of those bits.
     pub split_count_min: u32,
+    /// The top bits of a hash that tell which lock its key has, 1 to 16. With few of them a handful of keys already has
+    /// index segments whose keys all have one lock, as a large store's have.
+    pub stripe_bits: u32,
     /// Slots of a leaf of the ordered index, from 2 to 14.
     pub leaf_slots: usize,
     /// The first units of a new store, beyond the head.
@@ -59,6 +62,7 @@ impl Default for Tuning {
     fn default() -> Self {
         Self {
             split_count_min: crate::index::hash::SPLIT_COUNT_MIN,
+            stripe_bits: crate::index::stripes::STRIPE_BITS,
             leaf_slots: usize::MAX,
             units_initial: crate::store::UNITS_INITIAL,
             growth_bytes_min: crate::store::GROWTH_BYTES_MIN,

@@ -130,6 +130,7 @@ impl Plan {
         setup.hash_mask = [u64::MAX, u64::MAX, 0, 1 << 63 | 0x0300, 0x0700][rng.below(5) as usize];
         setup.tuning = Tuning {
             compaction_bytes_min: Some(unit),
+            stripe_bits: setup.tuning.stripe_bits,
             leaf_slots: setup.tuning.leaf_slots,
             image_bytes_min: setup.tuning.image_bytes_min,
             // After nearly every write, so that others write while one is made.

@@ -37,7 +37,7 @@ pub(super) mod image;
 use super::attached::Attached;
 use super::fingerprints::High;
 use super::memory::Memory;
-use super::stripes::{Held, STRIPE_BITS, Stripes};
+use super::stripes::{Held, Stripes};
 use super::{BUCKET_BIT, FINGERPRINT_BITS, FINGERPRINT_MASK, FINGERPRINT_SHIFT, Keys, LOCATION_MASK, Slot};
 use crate::format::Version;
 use crate::mutants::{Mutant, planted};
@@ -169,10 +169,10 @@ enum Change {
 }
 
 impl Change {
-    /// Of who holds a stripe, in a segment of this depth.
+    /// Of who holds one of the stripes, in a segment of this depth.
     #[inline]
-    fn at_depth(depth: u32) -> Self {
-        let alone = depth >= STRIPE_BITS || planted(Mutant::SharedSegmentAlone);
+    fn at_depth(depth: u32, stripes: &Stripes) -> Self {
+        let alone = depth >= stripes.bits() || planted(Mutant::SharedSegmentAlone);
         if alone { Self::Alone } else { Self::Shared }
     }
 
@@ -235,12 +235,6 @@ impl Probe {
     #[inline]
     fn matches(self, word: u64) -> bool {
         (word ^ self.want()) & self.mask() == 0 && word & LOCATION_MASK != 0
-    }
-
-    /// How the segment is changed by who holds the key's stripe.
-    #[inline]
-    fn change(self) -> Change {
-        Change::at_depth(self.entry.depth())
     }
 }
 
@@ -468,6 +462,8 @@ pub(crate) struct Locked<'a> {
     held: Held<'a>,
     segment: &'a Segment,
     probe: Probe,
+    /// How the segment is changed.
+    change: Change,
     /// Where in its primary bucket there was room when the key was looked for. Nobody else adds it meanwhile, so that a
     /// slot which was freed since may be passed over.
     room: Cell<u32>,
@@ -497,7 +493,7 @@ impl<'a> Locked<'a> {
 
     #[inline]
     fn place(&self, slot: &'a AtomicU64) -> Place<'a> {
-        Place { slot, change: self.probe.change() }
+        Place { slot, change: self.change }
     }
 
     /// The version of the key's next record.
@@ -523,7 +519,7 @@ impl<'a> Locked<'a> {
     #[inline(always)]
     #[must_use]
     pub(crate) fn insert(&self, slot: Slot) -> bool {
-        self.segment.insert(self.probe, slot, self.probe.change(), self.room.get())
+        self.segment.insert(self.probe, slot, self.change, self.room.get())
     }
 
     pub(crate) fn remove(&self, place: Place<'_>) {
@@ -586,6 +582,12 @@ impl HashIndex {
     /// The same, but segments with this many keys may split.
     pub(crate) fn splitting_at(mut self, split_count_min: u32) -> Self {
         self.split_count_min = split_count_min;
+        self
+    }
+
+    /// The same, with so many bits of a hash for its stripe.
+    pub(crate) fn striped(mut self, bits: u32) -> Self {
+        self.stripes = Stripes::new(bits);
         self
     }
 
@@ -701,7 +703,13 @@ impl HashIndex {
     #[inline(always)]
     fn locked<'g>(&self, held: Held<'g>, hash: u64, early: Option<Entry>, guard: &'g Guard) -> Locked<'g> {
         let entry = early.unwrap_or_else(|| self.entry(hash, guard));
-        Locked { held, segment: self.segment(entry, guard), probe: Probe { hash, entry }, room: Cell::new(0) }
+        Locked {
+            held,
+            segment: self.segment(entry, guard),
+            probe: Probe { hash, entry },
+            change: Change::at_depth(entry.depth(), &self.stripes),
+            room: Cell::new(0),
+        }
     }
 
     /// Locks the stripes of all `hashes`. The result is in their order.

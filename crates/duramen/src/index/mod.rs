@@ -14,7 +14,7 @@ mod memory;
 pub(crate) mod ordered;
 #[cfg(not(loom))]
 pub(crate) mod reclaim;
-mod stripes;
+pub(crate) mod stripes;
 #[cfg(all(test, not(loom)))]
 mod tests;
 

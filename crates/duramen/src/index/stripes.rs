@@ -15,9 +15,8 @@ use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::atomic::{AtomicBool, AtomicU64};
 
-/// A hash's top bits tell its stripe, so that a segment of a hash index lies in one, or has some of its own. Where schedules are
-/// explored there are few stripes, so that a handful of keys already has segments which lie in one.
-pub(super) const STRIPE_BITS: u32 = if cfg!(any(loom, feature = "schedule")) { 2 } else { 11 };
+/// The top bits of a hash that tell its stripe, so that a segment of a hash index lies in one, or has some of its own.
+pub(crate) const STRIPE_BITS: u32 = if cfg!(loom) { 2 } else { 11 };
 
 #[repr(align(64))]
 #[derive(Default)]
@@ -28,7 +27,10 @@ struct Stripe {
     waits: AtomicU64,
 }
 
-pub(super) struct Stripes(Box<[Stripe]>);
+pub(super) struct Stripes {
+    bits: u32,
+    each: Box<[Stripe]>,
+}
 
 /// The lock of a stripe. Of several for one stripe, one owns it.
 pub(crate) struct Held<'a> {
@@ -38,20 +40,32 @@ pub(crate) struct Held<'a> {
 
 impl Default for Stripes {
     fn default() -> Self {
-        Self((0..1 << STRIPE_BITS).map(|_| Stripe::default()).collect())
+        Self::new(STRIPE_BITS)
     }
 }
 
 impl Stripes {
+    /// With so many bits of a hash, 1 to 16.
+    pub(super) fn new(bits: u32) -> Self {
+        let bits = bits.clamp(1, 16);
+        Self { bits, each: (0..1 << bits).map(|_| Stripe::default()).collect() }
+    }
+
+    /// How many bits of a hash tell its stripe.
+    #[inline]
+    pub(super) fn bits(&self) -> u32 {
+        self.bits
+    }
+
     /// Which stripe a hash belongs to; stripes are locked in this order.
     #[inline]
-    fn number(hash: u64) -> usize {
-        (hash >> (64 - STRIPE_BITS)) as usize
+    fn number(&self, hash: u64) -> usize {
+        (hash >> (64 - self.bits)) as usize
     }
 
     #[inline]
     fn of(&self, hash: u64) -> &Stripe {
-        &self.0[Self::number(hash)]
+        &self.each[self.number(hash)]
     }
 
     #[inline]
@@ -69,9 +83,9 @@ impl Stripes {
         let mut held: Vec<_> =
             hashes.iter().map(|&hash| Held { stripe: self.of(hash), owned: false }).collect();
         let mut order: Vec<usize> = (0..hashes.len()).collect();
-        order.sort_by_key(|&i| Self::number(hashes[i]));
+        order.sort_by_key(|&i| self.number(hashes[i]));
         for (at, &i) in order.iter().enumerate() {
-            if at == 0 || Self::number(hashes[order[at - 1]]) != Self::number(hashes[i]) {
+            if at == 0 || self.number(hashes[order[at - 1]]) != self.number(hashes[i]) {
                 held[i] = Held::new(held[i].stripe);
             }
         }
@@ -80,9 +94,9 @@ impl Stripes {
 
     /// Locks the stripes of all hashes that begin with the top `depth` bits of `hash`.
     pub(super) fn lock_prefix(&self, hash: u64, depth: u32) -> Vec<Held<'_>> {
-        let more = STRIPE_BITS.saturating_sub(depth);
-        let first = Self::number(hash) >> more << more;
-        self.0[first..][..1 << more].iter().map(Held::new).collect()
+        let more = self.bits.saturating_sub(depth);
+        let first = self.number(hash) >> more << more;
+        self.each[first..][..1 << more].iter().map(Held::new).collect()
     }
 
     /// Whether somebody holds the stripe of `hash`.
@@ -94,21 +108,21 @@ impl Stripes {
 
     /// The greatest version of all.
     pub(super) fn version(&self) -> Version {
-        Version(self.0.iter().map(|stripe| stripe.version.load(Relaxed)).max().unwrap_or(0))
+        Version(self.each.iter().map(|stripe| stripe.version.load(Relaxed)).max().unwrap_or(0))
     }
 
     /// No record has a higher version.
     pub(super) fn meet_all(&self, version: Version) {
-        self.0.iter().for_each(|stripe| stripe.met_version(version));
+        self.each.iter().for_each(|stripe| stripe.met_version(version));
     }
 
     /// How often a stripe was waited for.
     pub(super) fn waits(&self) -> u64 {
-        self.0.iter().map(|stripe| stripe.waits.load(Relaxed)).sum()
+        self.each.iter().map(|stripe| stripe.waits.load(Relaxed)).sum()
     }
 
     pub(super) fn bytes(&self) -> u64 {
-        size_of_val(&*self.0) as u64
+        size_of_val(&*self.each) as u64
     }
 }
 
@@ -178,7 +192,7 @@ mod tests {
         for depth in (1..=STRIPE_BITS + 3).step_by(if cfg!(miri) { 6 } else { 1 }) {
             let held = stripes.lock_prefix(hash, depth);
             let bits = depth.min(STRIPE_BITS);
-            let wanted = |number: &usize| (number ^ Stripes::number(hash)) >> (STRIPE_BITS - bits) == 0;
+            let wanted = |number: &usize| (number ^ stripes.number(hash)) >> (STRIPE_BITS - bits) == 0;
             assert_eq!(locked(&stripes), (0..1 << STRIPE_BITS).filter(wanted).collect::<Vec<_>>(), "{depth}");
             drop(held);
             assert!(locked(&stripes).is_empty());

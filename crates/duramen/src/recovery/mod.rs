@@ -403,13 +403,15 @@ fn next_incarnation(superblock: &Superblock, headers: &Headers, marks: &[(usize,
 }
 
 fn empty_index(superblock: &Superblock, options: &Options) -> Index {
+    let tuning = &options.tuning;
     match options.index {
-        IndexKind::Hash => Index::Hash(HashIndex::new().splitting_at(options.tuning.split_count_min)),
-        IndexKind::Ordered => Index::Ordered(Box::new(OrderedIndex::new(
-            superblock.store_id,
-            options.index_cache_slots,
-            options.tuning.leaf_slots,
-        ))),
+        IndexKind::Hash => {
+            Index::Hash(HashIndex::new().splitting_at(tuning.split_count_min).striped(tuning.stripe_bits))
+        }
+        IndexKind::Ordered => {
+            let index = OrderedIndex::new(superblock.store_id, options.index_cache_slots, tuning.leaf_slots);
+            Index::Ordered(Box::new(index.striped(tuning.stripe_bits)))
+        }
     }
 }
 

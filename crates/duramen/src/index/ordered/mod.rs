@@ -125,6 +125,12 @@ impl OrderedIndex {
         }
     }
 
+    /// The same, with so many bits of a hash for its stripe.
+    pub(crate) fn striped(mut self, bits: u32) -> Self {
+        self.stripes = Stripes::new(bits);
+        self
+    }
+
     fn head<'g>(&self, _guard: &'g Guard) -> &'g Node {
         // SAFETY: dressed in `new`, and never taken away.
         unsafe { self.head.as_ref() }
