@@ -352,20 +352,6 @@ impl Segment {
         Some((&line.slots, (1 << STASH_SLOTS) - 1))
     }
 
-    /// All slots with the fingerprint of `probe` where its key may lie.
-    #[inline]
-    fn matching(&self, probe: Probe) -> impl Iterator<Item = &AtomicU64> {
-        let primary = &self.buckets[probe.primary()];
-        let overflowed = primary.0[1].load(Acquire) & BUCKET_BIT != 0;
-        let elsewhere = overflowed.then(|| {
-            let secondary = &self.buckets[probe.secondary()];
-            secondary.candidates(probe).chain(self.stashes().flat_map(|stash| &stash.slots))
-        });
-        let slots = primary.candidates(probe).chain(elsewhere.into_iter().flatten());
-        // Acquire: as in `look_at`.
-        slots.filter(move |slot| probe.matches(slot.load(Acquire)))
-    }
-
     /// Puts a slot where there is room, in the primary bucket into a slot of `room`; whoever calls holds the key's stripe, or
     /// the segment is not yet shared. Says whether the segment may have to split.
     #[inline]
@@ -486,9 +472,13 @@ impl<'a> Locked<'a> {
     /// The slot of a key that is known to have one, if no other has its fingerprint: found without a look at any record.
     #[inline]
     pub(crate) fn find_sole(&self) -> Option<Place<'a>> {
-        let mut slots = self.segment.matching(self.probe);
-        let slot = slots.next()?;
-        slots.next().is_none().then_some(self.place(slot))
+        let mut matching = 0;
+        let second = self.segment.find(self.probe, |_| {
+            matching += 1;
+            (matching == 2).then_some(())
+        });
+        let first = self.segment.find(self.probe, Some)?.0;
+        second.is_none().then_some(self.place(first))
     }
 
     #[inline]

@@ -19,11 +19,17 @@ pub(crate) fn header<M: Medium>(medium: &M, unit: Unit, at: Offset) -> Result<bl
     blocks::Header::decode(unit, bytes)
 }
 
+/// The fixed part of a reachable record's header.
+#[inline(always)]
+fn head_at<M: Medium>(medium: &M, at: Offset) -> Head {
+    // SAFETY: the header of a reachable record is never stored to (2).
+    Head::new(unsafe { medium.bytes(at, HEADER_BYTES) })
+}
+
 /// A reachable record: the fixed part of its header, and its bytes, without the value of a cell.
 #[inline(always)]
 pub(crate) fn record<M: Medium>(medium: &M, at: Offset) -> (Head, &[u8]) {
-    // SAFETY: header and key of a reachable record are never stored to (2).
-    let head = Head::new(unsafe { medium.bytes(at, HEADER_BYTES) });
+    let head = head_at(medium, at);
     let bytes = if head.is_cell() { head.value_at() } else { head.record_bytes() };
     // SAFETY: what is stored to is left out (2).
     (head, unsafe { medium.bytes(at, bytes) })
@@ -32,8 +38,7 @@ pub(crate) fn record<M: Medium>(medium: &M, at: Offset) -> (Head, &[u8]) {
 /// Key and value of a reachable record, if that is a value which neither expires nor changes, of a key of `key_bytes`.
 #[inline(always)]
 pub(crate) fn plain_value<M: Medium>(medium: &M, at: Offset, key_bytes: usize) -> Option<(&[u8], &[u8])> {
-    // SAFETY: the header of a reachable record is never stored to (2).
-    let head = Head::new(unsafe { medium.bytes(at, HEADER_BYTES) });
+    let head = head_at(medium, at);
     if !head.is_plain_value() || head.key_bytes() != key_bytes as u64 {
         return None;
     }
@@ -45,12 +50,11 @@ pub(crate) fn plain_value<M: Medium>(medium: &M, at: Offset, key_bytes: usize) -
 /// Key and length of the value of a reachable record, if that is a cell that does not expire, of a key of `key_bytes`.
 #[inline(always)]
 pub(crate) fn lasting_cell<M: Medium>(medium: &M, at: Offset, key_bytes: usize) -> Option<(&[u8], u64)> {
-    // SAFETY: header and key of a reachable record are never stored to (2).
-    let head = Head::new(unsafe { medium.bytes(at, HEADER_BYTES) });
+    let head = head_at(medium, at);
     if !head.is_lasting_cell() || head.key_bytes() != key_bytes as u64 {
         return None;
     }
-    // SAFETY: the same.
+    // SAFETY: the key of a reachable record is never stored to (2).
     Some((unsafe { medium.bytes(at.plus(HEADER_BYTES), head.key_bytes()) }, head.value_bytes()))
 }
 

@@ -177,6 +177,7 @@ impl<M: Medium> Pen<M> {
         }
         let hash = core.hasher.hash(key);
         let guard = reclaim::pin_to_write();
+        core.index.prefetch_write(hash, false, &guard);
         let locked = core.index.lock(hash, &guard);
         let found = locked.find_with(key, |slot| Some((slot, core.record_of(slot, key)?)));
         let Some((_, (slot, record))) = found else { return Ok(Modified::NotInPlace) };
