@@ -99,13 +99,15 @@ impl Server {
 
     /// Sums over all workers since the last CONFIG RESETSTAT.
     pub fn totals(&self) -> Totals {
-        self.totals_ever().since(&self.reset.lock().unwrap_or_else(PoisonError::into_inner))
+        // The lock first: what is summed under it is not less than what was summed under it before.
+        let reset = self.reset.lock().unwrap_or_else(PoisonError::into_inner);
+        self.totals_ever().since(&reset)
     }
 
     /// CONFIG RESETSTAT.
     pub fn totals_reset(&self) {
-        let now = self.totals_ever();
-        *self.reset.lock().unwrap_or_else(PoisonError::into_inner) = now;
+        let mut reset = self.reset.lock().unwrap_or_else(PoisonError::into_inner);
+        *reset = self.totals_ever();
     }
 
     /// Notes the counters, about once in a second.

@@ -11,6 +11,7 @@ use duramen::{ErrorKind, Store, Writer};
 use crate::counting::{Counter, Counting};
 use crate::counts::{Change, Counts, Sum};
 use crate::error::{Error, Result};
+use crate::turns::{Turn, Turns};
 use crate::txn::{Outcome, Scratch, Txn, random};
 
 /// Databases that Redis has by default.
@@ -30,6 +31,8 @@ const COUNTS_KEY: &[u8] = &[u8::MAX, b'c', b'o', b'u', b'n', b't', b's'];
 const SCAN_ENTRIES: usize = 1024;
 // Counted before `Keyspace::open` returns: some 100,000 keys, a hundredth of a second.
 const PARTS_AT_OPEN: usize = 64;
+// Conflicts after which a transaction runs alone: one that is short meets few in a row.
+const CONFLICTS_MAX: u32 = 8;
 // 65,536 deletes are about 4 MB of batch: small enough to hold, large enough for every test database.
 const FLUSH_KEYS_ATOMIC: u64 = 1 << 16;
 
@@ -49,6 +52,7 @@ struct Shared {
     // What there was at open, what counting found, and one share per worker. Locked when a worker comes or
     // goes, and when somebody asks for a count.
     counts: Mutex<Vec<Arc<Counts>>>,
+    turns: Turns,
 }
 
 /// Keys of one database.
@@ -79,8 +83,16 @@ impl Keyspace {
         }
         let uncounted = counting.iter().find(|counting| !counting.is_done());
         let counter = uncounted.map(|counting| Counter::start(Arc::clone(counting), store.clone()));
-        let counts = Mutex::new(counts);
-        Ok(Self { shared: Arc::new(Shared { _counter: counter, store, databases, counting, counts }) })
+        Ok(Self {
+            shared: Arc::new(Shared {
+                _counter: counter,
+                store,
+                databases,
+                counting,
+                counts: Mutex::new(counts),
+                turns: Turns::default(),
+            }),
+        })
     }
 
     /// The counts that the last close kept, if nobody has opened the store since. What was kept goes: it is true only now.
@@ -119,6 +131,8 @@ impl Keyspace {
             keyspace: self.clone(),
             writer,
             counts,
+            turn: self.shared.turns.come(),
+            alone: false,
             scratch: Scratch::default(),
             grouped: false,
             failed: false,
@@ -182,6 +196,10 @@ pub struct Worker {
     pub(crate) writer: Writer,
     pub(crate) counts: Arc<Counts>,
     pub(crate) scratch: Scratch,
+    // While it is in a group.
+    turn: Arc<Turn>,
+    // Nobody else begins a turn: `retry` waits for that.
+    alone: bool,
     grouped: bool,
     // The group could not be made durable, nor can it ever be.
     failed: bool,
@@ -224,6 +242,9 @@ impl Worker {
     /// Nothing they read or wrote may be shown to anybody before.
     pub fn group(&mut self) {
         if !self.grouped {
+            if !self.alone {
+                self.keyspace.shared.turns.begin(&self.turn);
+            }
             self.writer.group();
             self.grouped = true;
             self.failed = false;
@@ -242,13 +263,61 @@ impl Worker {
         if std::mem::take(&mut self.grouped) {
             // Whatever happens in between, even a panic, has not settled it.
             self.failed = true;
-            self.writer.settle()?;
+            let settled = self.writer.settle();
+            self.turn.end();
+            settled?;
             self.failed = false;
             for (change, now) in self.uncounted.drain(..) {
                 self.counts.change(change, now);
             }
         }
         Ok(())
+    }
+
+    /// Runs `attempt` again until it meets no conflict. After a few it runs while no other worker is in a group, so that it
+    /// ends however often others write what it reads.
+    ///
+    /// # Errors
+    /// Those of `attempt`, and that the group could not be made durable, which ends before the others are waited for.
+    #[inline]
+    pub fn retry<E: From<Error>>(
+        &mut self,
+        mut attempt: impl FnMut(&mut Self) -> std::result::Result<Outcome, E>,
+    ) -> std::result::Result<(), E> {
+        for _ in 0..CONFLICTS_MAX {
+            if attempt(self)? == Outcome::Committed {
+                return Ok(());
+            }
+        }
+        self.retry_alone(attempt)
+    }
+
+    #[cold]
+    fn retry_alone<E: From<Error>>(
+        &mut self,
+        mut attempt: impl FnMut(&mut Self) -> std::result::Result<Outcome, E>,
+    ) -> std::result::Result<(), E> {
+        let grouped = self.grouped;
+        self.settle()?;
+        let keyspace = self.keyspace.clone();
+        let alone = keyspace.shared.turns.alone();
+        self.alone = true;
+        if grouped {
+            self.group();
+        }
+        // The store itself still forgets what has expired, which is a conflict too, but once for each key.
+        let done = loop {
+            match attempt(self) {
+                Ok(Outcome::Conflict) => {}
+                Ok(Outcome::Committed) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        self.alone = false;
+        if self.grouped {
+            self.turn.go_on(&alone);
+        }
+        done
     }
 
     /// Where the count of changes of a number that is new begins.
@@ -281,15 +350,17 @@ impl Worker {
     /// [`Txn::flush`]). All or nothing up to 65,536 keys; a larger database is emptied in steps, so
     /// that memory stays bounded: others see it shrink, and a crash leaves the rest.
     pub fn flush(&mut self, db: u8, now: u64) -> Result<()> {
-        while self.keyspace.count(db, now).keys <= FLUSH_KEYS_ATOMIC {
-            let mut txn = self.begin(now);
-            let outcome = txn.flush(db).and_then(|()| txn.commit());
-            match outcome {
-                Ok(Outcome::Committed) => return Ok(()),
-                Ok(Outcome::Conflict) => {}
-                // Very long keys, more than one batch takes.
-                Err(Error::Engine(error)) if error.kind() == ErrorKind::InvalidInput => break,
-                Err(error) => return Err(error),
+        if self.keyspace.count(db, now).keys <= FLUSH_KEYS_ATOMIC {
+            let flushed = self.retry(|worker| {
+                let mut txn = worker.begin(now);
+                txn.flush(db)?;
+                txn.commit()
+            });
+            match flushed {
+                // Very long keys, more than one batch takes; or no room for a batch, while there is for one delete at a time.
+                Err(Error::Engine(error))
+                    if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::OutOfSpace) => {}
+                flushed => return flushed,
             }
         }
         self.settle_for_scan()?;
@@ -306,13 +377,11 @@ impl Worker {
                 }
             })?;
             for key in &keys {
-                loop {
-                    let mut txn = self.begin(now);
+                self.retry(|worker| {
+                    let mut txn = worker.begin(now);
                     txn.delete(db, key)?;
-                    if txn.commit()? == Outcome::Committed {
-                        break;
-                    }
-                }
+                    txn.commit()
+                })?;
             }
             if cursor == 0 {
                 return Ok(());
@@ -329,6 +398,8 @@ impl Worker {
 impl Drop for Worker {
     /// Hands the worker's counts to the share that was found at open, so that shares do not pile up.
     fn drop(&mut self) {
+        self.turn.end();
+        self.keyspace.shared.turns.go(&self.turn);
         for (change, now) in self.uncounted.drain(..) {
             self.counts.change(change, now);
         }

@@ -27,7 +27,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `keyspace`, `txn`, `counts` | databases, transactions, how many keys there are |
+//! | `keyspace`, `txn`, `turns`, `counts` | databases, transactions, one worker alone, how many keys there are |
 //! | [`strings`] | integers, long doubles, ranges, longest common subsequence |
 //! | [`bits`] | bitmaps: counting, searching, combining, bit fields |
 //! | [`glob`] | the patterns of KEYS and SCAN |
@@ -46,6 +46,7 @@ mod error;
 pub mod glob;
 mod keyspace;
 pub mod strings;
+mod turns;
 mod txn;
 
 pub use error::{Error, Result};

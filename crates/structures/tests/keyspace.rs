@@ -373,6 +373,47 @@ fn a_random_key_is_one_of_the_database() {
     assert_eq!(seen.into_iter().collect::<Vec<_>>(), [b"a", b"b", b"c"]);
 }
 
+/// Each of the long ones would lose for ever, and each waits for the other to be in no group.
+#[test]
+fn long_transactions_end_though_another_worker_writes_what_they_read_all_the_time() {
+    let (_dir, keyspace) = keyspace(MediumKind::Volatile);
+    let over = AtomicBool::new(false);
+    let long = || {
+        let mut worker = keyspace.worker().unwrap();
+        worker.group();
+        let mut tries = 0;
+        let done = worker.retry::<Error>(|worker| {
+            tries += 1;
+            let mut txn = worker.begin(now());
+            txn.get(0, b"hot")?;
+            // A scan ends the group and begins another.
+            all_keys(&mut txn, 1, &mut Vec::new());
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            txn.put(0, b"long", b"1")?;
+            txn.commit()
+        });
+        done.unwrap();
+        worker.settle().unwrap();
+        assert!(tries <= 10, "{tries}");
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut worker = keyspace.worker().unwrap();
+            while !over.load(Ordering::Relaxed) {
+                worker.group();
+                for _ in 0..50 {
+                    run(&mut worker, |txn| txn.add(0, b"hot", 1).map(drop).unwrap());
+                }
+                worker.settle().unwrap();
+            }
+        });
+        let threads = [scope.spawn(long), scope.spawn(long)];
+        let ended = threads.map(|thread| thread.join().is_ok());
+        over.store(true, Ordering::Relaxed);
+        assert_eq!(ended, [true, true]);
+    });
+}
+
 /// Money moves between accounts on several threads; every snapshot of all accounts has the same sum.
 #[test]
 fn transactions_of_several_threads_are_as_if_one_after_the_other() {

@@ -147,27 +147,19 @@ impl Dispatcher {
         }
         let start = out.len();
         let (db, protocol) = (session.db, session.protocol);
-        let failed = loop {
-            let mut after = After::Nothing;
-            let result = Self::apply(
-                self.worker.begin(self.now),
-                Running { entry, args, server: &self.server, stats: &self.stats, now: self.now },
-                session,
-                out,
-                &mut after,
-            );
-            match result {
-                Ok(Outcome::Committed) => {
-                    break self.finish(after).err();
-                }
-                Ok(Outcome::Conflict) => {
-                    self.stats.conflicts.add(1);
-                    out.truncate(start);
-                    (session.db, session.protocol) = (db, protocol);
-                }
-                Err(error) => break Some(error),
+        let mut after = After::Nothing;
+        let mut again = false;
+        let committed = self.worker.retry(|worker| {
+            if std::mem::replace(&mut again, true) {
+                self.stats.conflicts.add(1);
+                out.truncate(start);
+                (session.db, session.protocol) = (db, protocol);
+                after = After::Nothing;
             }
-        };
+            let running = Running { entry, args, server: &self.server, stats: &self.stats, now: self.now };
+            Self::apply(worker.begin(self.now), running, session, out, &mut after)
+        });
+        let failed = committed.and_then(|()| self.finish(after)).err();
         if let Some(error) = session.store_failure.take() {
             self.note(error);
         }

@@ -212,7 +212,7 @@ pub const DIRECTIVES: &[Directive] = &[
             Ok(())
         }
     ),
-    directive!("appendonly", false, "Always yes: the store is its own log.", |_| "yes".to_owned(), |c, v| {
+    directive!("appendonly", true, "Always yes: the store is its own log.", |_| "yes".to_owned(), |c, v| {
         if !value::yes_no(v[0])? {
             c.notices.push("appendonly no has no effect: the store is its own log".to_owned());
         }
@@ -220,7 +220,7 @@ pub const DIRECTIVES: &[Directive] = &[
     }),
     directive!(
         "save",
-        false,
+        true,
         0..=64,
         "Always empty: there are no snapshots to schedule.",
         |_| String::new(),

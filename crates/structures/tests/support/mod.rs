@@ -3,7 +3,7 @@
 #![allow(dead_code)] // Not every test uses all of it.
 
 use duramen::{MediumKind, Options, Store};
-use duramen_structures::{Found, Keyspace, Outcome, Txn, Worker};
+use duramen_structures::{Error, Found, Keyspace, Txn, Worker};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tempfile::TempDir;
 
@@ -26,13 +26,14 @@ pub fn now() -> u64 {
 
 /// Runs `commands` until it commits, as a dispatcher does.
 pub fn run<T>(worker: &mut Worker, mut commands: impl FnMut(&mut Txn<'_>) -> T) -> T {
-    loop {
+    let mut result = None;
+    let committed = worker.retry::<Error>(|worker| {
         let mut txn = worker.begin(now());
-        let result = commands(&mut txn);
-        if txn.commit().unwrap() == Outcome::Committed {
-            return result;
-        }
-    }
+        result = Some(commands(&mut txn));
+        txn.commit()
+    });
+    committed.unwrap();
+    result.unwrap()
 }
 
 pub fn text(found: Option<Found<'_>>) -> Option<String> {

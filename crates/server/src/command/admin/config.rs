@@ -74,8 +74,12 @@ fn set(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         let before = config.clone();
         for (directive, value) in &changes {
             (directive.set)(config, &[value]).map_err(|why| failed(directive.name, &why))?;
+            // At a start it is told and goes on; who sets it now would be misled.
+            if let Some(notice) = config.notices.get(before.notices.len()) {
+                return Err(failed(directive.name, notice));
+            }
         }
-        effect(call, &before, config)
+        effect(call, &changes, &before, config)
     })?;
     call.reply.ok();
     Ok(())
@@ -105,11 +109,12 @@ fn changes(args: Args<'_>) -> Result<Vec<(&'static Directive, &str)>, CommandErr
 }
 
 /// Does what a change needs besides being noted.
-fn effect(call: &Call<'_, '_>, before: &Config, after: &Config) -> Result<(), CommandError> {
-    if after.durability != before.durability {
-        let changed = call.server.keyspace.store().set_durability(after.durability);
-        changed.map_err(|error| failed("appendfsync", &error.to_string()))?;
-    }
+fn effect(
+    call: &Call<'_, '_>,
+    changes: &[(&'static Directive, &str)],
+    before: &Config,
+    after: &Config,
+) -> Result<(), CommandError> {
     if after.maxclients > before.maxclients {
         let possible = open_files::raise(after.maxclients);
         if possible < after.maxclients {
@@ -120,6 +125,14 @@ fn effect(call: &Call<'_, '_>, before: &Config, after: &Config) -> Result<(), Co
                 ),
             ));
         }
+    }
+    // Last: nothing can fail any more after the store has taken it.
+    if after.durability != before.durability {
+        let changed = call.server.keyspace.store().set_durability(after.durability);
+        let durability = |name: &&str| matches!(*name, "appendfsync" | "duramen-durability");
+        let name =
+            changes.iter().map(|(directive, _)| directive.name).find(durability).unwrap_or("appendfsync");
+        changed.map_err(|error| failed(name, &error.to_string()))?;
     }
     Ok(())
 }

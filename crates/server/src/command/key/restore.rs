@@ -24,7 +24,8 @@ fn restore(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let expires_at = match ttl {
         0 => None,
         ttl if options.absolute => Some(ttl),
-        ttl => Some(call.now.saturating_add(ttl)),
+        // A time beyond what is counted in has passed, as in the reference.
+        ttl => Some(call.now.checked_add(ttl).filter(|&time| i64::try_from(time).is_ok()).unwrap_or(0)),
     };
     if expires_at.is_some_and(|time| time <= call.now) {
         // As the reference has it, nothing is written, unlike by SET with such a time.

@@ -1,0 +1,120 @@
+//! Commands that other clients, a full store or another option of theirs get in the way of.
+
+#![allow(clippy::unwrap_used)] // A panic here is a failed test.
+
+mod support;
+
+use duramen::MediumKind;
+use std::io::Read;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use support::{Client, Server};
+
+fn field(client: &mut Client, section: &str, name: &str) -> u64 {
+    let info = client.text(&format!("info {section}"));
+    let value = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    value.unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_long_command_ends_though_another_client_changes_one_of_its_keys_all_the_time() {
+    let server = Server::start();
+    // Of two workers, one each.
+    let (mut hot, mut long) = (server.client(), server.client());
+    let keys: Vec<String> = (0..20_000).map(|key| format!("k{key}")).collect();
+    for keys in keys.chunks(1000) {
+        long.says(
+            &format!("mset {}", keys.iter().map(|key| format!("{key} v ")).collect::<String>()),
+            "+OK\r\n",
+        );
+    }
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                hot.send(b"incr hot\r\n".repeat(200));
+                (0..200).for_each(|_| assert!(hot.line().starts_with(':')));
+            }
+        });
+        let begin = Instant::now();
+        for _ in 0..3 {
+            long.send(format!("mget hot {}\r\n", keys.join(" ")));
+            assert_eq!(long.line(), "*20001");
+            let mut replies = vec![0; 20_000 * "$1\r\nv\r\n".len()];
+            assert!(["$", ":"].iter().any(|kind| long.line().starts_with(kind)));
+            long.line();
+            long.0.read_exact(&mut replies).unwrap();
+        }
+        long.says("flushdb", "+OK\r\n");
+        let took = begin.elapsed();
+        over.store(true, Ordering::Relaxed);
+        assert!(took < Duration::from_secs(10), "{took:?}");
+    });
+}
+
+#[test]
+fn a_full_store_is_emptied() {
+    let server = Server::with(|config| config.maxmemory = 8 << 20);
+    let mut client = server.client();
+    let value = "v".repeat(1000);
+    let mut keys = 0;
+    loop {
+        client.send(format!("set k{keys} {value}\r\n"));
+        match client.line().as_str() {
+            "+OK" => keys += 1,
+            refused => break assert!(refused.starts_with("-OOM"), "{refused}"),
+        }
+    }
+    assert!(keys > 1000);
+    client.says("flushall", "+OK\r\n");
+    client.says("dbsize", ":0\r\n");
+    client.says("set k v", "+OK\r\n");
+}
+
+#[test]
+fn a_change_of_settings_that_fails_leaves_the_durability_as_it_was() {
+    const WRITES: u64 = 20;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let server = Server::with(|config| {
+        config.medium = MediumKind::File;
+        config.path.clone_from(&path);
+    });
+    let mut client = server.client();
+    client.send("config set appendfsync no maxclients 4000000000\r\n");
+    let refused = client.line();
+    assert!(refused.contains("'maxclients'"), "{refused}");
+    let before = field(&mut client, "duramen", "duramen_epoch");
+    (0..WRITES).for_each(|_| client.says("set k v", "+OK\r\n"));
+    // Each was committed before its reply left.
+    assert!(field(&mut client, "duramen", "duramen_epoch") >= before + WRITES);
+}
+
+#[test]
+fn what_other_servers_have_to_turn_off_is_off_already() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.says("config set save '' appendonly yes", "+OK\r\n");
+    for (setting, directive) in [("appendonly no", "appendonly"), ("save '3600 1'", "save")] {
+        client.send(format!("config set {setting}\r\n"));
+        let refused = client.line();
+        assert!(refused.starts_with("-ERR CONFIG SET failed") && refused.contains(directive), "{refused}");
+    }
+}
+
+#[test]
+fn a_restored_key_whose_time_to_live_is_beyond_counting_has_expired() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.says("set k v", "+OK\r\n");
+    client.send("dump k\r\n");
+    let bytes = client.line()[1..].parse::<usize>().unwrap();
+    let mut payload = vec![0; bytes + 2];
+    client.0.read_exact(&mut payload).unwrap();
+    let mut restore =
+        format!("*4\r\n$7\r\nrestore\r\n$1\r\nr\r\n$19\r\n{}\r\n${bytes}\r\n", i64::MAX).into_bytes();
+    restore.extend_from_slice(&payload);
+    client.send(restore);
+    client.expect("+OK\r\n");
+    client.says("pexpiretime r", ":-2\r\n");
+}
