@@ -701,13 +701,15 @@ impl<M: Medium> StoreOn<M> {
     /// # Errors
     /// As [`StoreOn::get`].
     pub fn scan(&self, cursor: Cursor, count: usize, visit: &mut dyn FnMut(&Value<'_>)) -> Result<Cursor> {
-        self.core().scan(cursor, count, visit)
+        let core = self.core();
+        core.scan(core.index.cursor_meant(cursor), count, visit).map(|cursor| core.index.cursor_shown(cursor))
     }
 
     /// A cursor at a place that `random` picks, for [`StoreOn::scan`].
     #[must_use]
     pub fn cursor_at(&self, random: u64) -> Cursor {
-        self.core().index.cursor_at(random, &reclaim::pin())
+        let index = &self.core().index;
+        index.cursor_shown(index.cursor_at(random, &reclaim::pin()))
     }
 
     /// Calls `visit` for every live entry: each key that is present during the whole call exactly once or,

@@ -385,6 +385,7 @@ impl<M: Medium> Pen<M> {
             .chain(batch.expects.iter().map(|(key, _)| &key[..]))
             .map(|key| core.hasher.hash(key))
             .collect();
+        core.index.make_room(&hashes[..order.len()], core, &guard);
         let epoch = core.epochs.enter(&self.activity);
         let applied = self.apply_locked(core, batch, &order, &last, &hashes, bytes, epoch, &guard);
         core.epochs.leave(&self.activity, epoch, applied.appended);

@@ -202,6 +202,13 @@ impl Index {
         }
     }
 
+    /// Makes room for the keys of these hashes, as far as they are new. No lock may be held.
+    pub(crate) fn make_room(&self, hashes: &[u64], keys: &impl KeyBytes, guard: &Guard) {
+        if let Self::Hash(index) = self {
+            index.make_room(hashes, keys, guard);
+        }
+    }
+
     /// Visits some slots from `cursor` on, and returns the cursor to go on from, 0 at the end. A key that stays is visited
     /// at least once; exactly once if nobody changes the index meanwhile.
     pub(crate) fn scan(&self, cursor: u64, guard: &Guard, visit: &mut dyn FnMut(Slot)) -> u64 {
@@ -289,6 +296,22 @@ impl Index {
             _ if self.pages_left() == 0 => {}
             Self::Hash(index) => index.read_pages(stops),
             Self::Ordered(index) => index.read_pages(stops),
+        }
+    }
+
+    /// A cursor as it is shown outside.
+    pub(crate) fn cursor_shown(&self, cursor: u64) -> u64 {
+        match self {
+            Self::Hash(_) => HashIndex::cursor_shown(cursor),
+            Self::Ordered(_) => cursor,
+        }
+    }
+
+    /// The cursor that was shown so.
+    pub(crate) fn cursor_meant(&self, shown: u64) -> u64 {
+        match self {
+            Self::Hash(_) => HashIndex::cursor_meant(shown),
+            Self::Ordered(_) => shown,
         }
     }
 

@@ -711,23 +711,58 @@ impl HashIndex {
         each.map(|((held, &hash), early)| self.locked(held, hash, early, guard)).collect()
     }
 
-    /// Whether the segment has enough keys to be split, and a hash bit to be split by.
-    fn is_crowded(&self, entry: Entry, guard: &Guard) -> bool {
+    /// Whether the segment has enough keys to be split when this many more come, and a hash bit to be split by.
+    fn is_crowded(&self, entry: Entry, more: u32, guard: &Guard) -> bool {
         let count = self.segment(entry, guard).count.load(Relaxed);
-        count >= self.split_count_min && entry.depth() < DEPTH_MAX
+        count.saturating_add(more) >= self.split_count_min && entry.depth() < DEPTH_MAX
+    }
+
+    /// Splits segments until keys of these hashes have room in buckets, as far as they are new. Who adds many keys under
+    /// their locks cannot split meanwhile, and would fill stashes, which everybody searches from end to end. No lock may be held.
+    pub(crate) fn make_room(&self, hashes: &[u64], keys: &impl Keys, guard: &Guard) {
+        // Few find room, or do no harm in a stash until their insertion asks for a split.
+        if hashes.len() < self.split_count_min as usize / 4 {
+            return;
+        }
+        let mut hashes = hashes.to_vec();
+        hashes.sort_unstable();
+        let mut left = &hashes[..];
+        // Hashes that agree in more bits than so many keys should are not parted for ever.
+        let mut depth_most = None;
+        while let Some(&hash) = left.first() {
+            let entry = self.entry(hash, guard);
+            let segment = self.segment(entry, guard);
+            let same = |&other: &u64| (other ^ hash) >> (64 - entry.depth()) == 0;
+            let (here, others) = left.split_at(left.partition_point(same));
+            let is_new = |&&hash: &&u64| segment.find(Probe { hash, entry }, Some).is_none();
+            let more = here.iter().filter(is_new).count() as u32;
+            let expected = (segment.count.load(Relaxed) + more) / self.split_count_min.max(1);
+            let most = *depth_most
+                .get_or_insert(entry.depth() + expected.checked_ilog2().map_or(0, |bits| bits + 3));
+            if entry.depth() < most && self.is_crowded(entry, more, guard) {
+                self.split_for(hash, more, keys, guard);
+            } else {
+                (left, depth_most) = (others, None);
+            }
+        }
     }
 
     /// Splits the segment of `hash`, if it is crowded. No lock may be held.
     pub(crate) fn split(&self, hash: u64, keys: &impl Keys, guard: &Guard) {
+        self.split_for(hash, 0, keys, guard);
+    }
+
+    /// The same, if it is when this many more keys come.
+    fn split_for(&self, hash: u64, more: u32, keys: &impl Keys, guard: &Guard) {
         let entry = self.entry(hash, guard);
-        if !self.is_crowded(entry, guard) {
+        if !self.is_crowded(entry, more, guard) {
             return;
         }
         let held =
             (!planted(Mutant::SplitWithoutLocks)).then(|| self.stripes.lock_prefix(hash, entry.depth()));
         // Somebody else may have split it meanwhile. Nobody does from here on, and nobody changes it.
         let entry = self.entry(hash, guard);
-        if !self.is_crowded(entry, guard) {
+        if !self.is_crowded(entry, more, guard) {
             return;
         }
         let (segment, depth) = (self.segment(entry, guard), entry.depth());
@@ -851,6 +886,18 @@ impl HashIndex {
     /// Whether a scan that has come to `cursor` is between two segments, or at the end.
     pub(crate) fn begins_segment(cursor: u64) -> bool {
         cursor & 0xffff == 0
+    }
+
+    /// A cursor as a number that is as small as the index: clients keep it in a double, or in 63 bits. The bits of a prefix that
+    /// count are its top ones; they become the lowest but for the bucket's.
+    pub(crate) fn cursor_shown(cursor: u64) -> u64 {
+        const { assert!(BUCKETS < 256) };
+        (cursor & !0xffff).reverse_bits() << 8 | cursor & 0xff
+    }
+
+    /// The cursor that was shown so. Whatever number it is, it is one.
+    pub(crate) fn cursor_meant(shown: u64) -> u64 {
+        (shown >> 8).reverse_bits() & !0xffff | shown & 0xff
     }
 
     /// A cursor at a bucket that `random` picks.
