@@ -3,7 +3,8 @@
 mod support;
 
 use duramen_server::config::OutputLimit;
-use std::io::Write;
+use socket2::SockRef;
+use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 use support::{Client, Server, eventually};
 
@@ -69,6 +70,27 @@ fn each_client_that_is_cut_off_is_counted_once() {
         eventually("it is cut off", || counted() > cut_off);
     }
     assert_eq!(counted(), CLIENTS);
+}
+
+#[test]
+fn a_client_that_is_always_behind_does_not_make_its_buffer_grow() {
+    const BEHIND: usize = 16;
+    let value = "v".repeat(1_000_000);
+    // Replies that wait at a time are 16 MB, of which the kernel takes some; all together they are 160 MB.
+    let server = Server::with(|config| config.maxmemory_clients = 80 << 20);
+    let mut client = server.client();
+    client.send(format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000000\r\n{value}\r\n"));
+    client.expect("+OK\r\n");
+    SockRef::from(&client.0).set_recv_buffer_size(64 << 10).unwrap();
+    client.send("GET k\r\n".repeat(BEHIND));
+    let reply = format!("$1000000\r\n{value}\r\n");
+    let mut got = vec![0; reply.len()];
+    for _ in 0..9 * BEHIND {
+        client.0.read_exact(&mut got).unwrap();
+        assert!(got == reply.as_bytes());
+        client.send("GET k\r\n");
+    }
+    assert!(server.client().text("info stats").contains("evicted_clients:0\r\n"));
 }
 
 #[test]
