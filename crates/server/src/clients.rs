@@ -53,8 +53,8 @@ pub struct Client {
     pub no_touch: AtomicBool,
     /// Waiting, as after DEBUG SLEEP.
     pub paused: AtomicBool,
-    /// To be closed by its worker.
-    pub killed: AtomicBool,
+    // To be closed by its worker.
+    killed: AtomicBool,
 }
 
 /// What a client said about itself.
@@ -112,6 +112,18 @@ impl Client {
         }
     }
 
+    /// It runs no further command. False when that was so before.
+    pub fn kill(&self) -> bool {
+        // Relaxed: nothing is published by it. Whoever has the reply of the kill sends later.
+        !self.killed.swap(true, Ordering::Relaxed)
+    }
+
+    /// Whether it may run no further command.
+    #[inline]
+    pub fn is_killed(&self) -> bool {
+        self.killed.load(Ordering::Relaxed)
+    }
+
     /// A copy of what the client said about itself.
     pub fn names(&self) -> Names {
         self.names.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -131,7 +143,6 @@ impl Client {
         for (on, flag) in [
             (self.paused.load(Ordering::Relaxed), 'b'),
             (self.queued.load(Ordering::Relaxed) >= 0, 'x'),
-            (self.killed.load(Ordering::Relaxed), 'c'),
             (self.unix, 'U'),
             (self.no_evict.load(Ordering::Relaxed), 'e'),
             (self.no_touch.load(Ordering::Relaxed), 'T'),
@@ -202,14 +213,14 @@ impl Clients {
         self.accepted.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// All connections, the oldest first.
+    /// All connections that were not killed, the oldest first.
     pub fn list(&self) -> Vec<Arc<Client>> {
-        self.lock().values().cloned().collect()
+        self.lock().values().filter(|client| !client.is_killed()).cloned().collect()
     }
 
-    /// The connection with this number.
+    /// The connection with this number, unless it was killed.
     pub fn find(&self, id: u64) -> Option<Arc<Client>> {
-        self.lock().get(&id).cloned()
+        self.lock().get(&id).filter(|client| !client.is_killed()).cloned()
     }
 
     /// How many there are.

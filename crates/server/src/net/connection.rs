@@ -211,7 +211,7 @@ impl Connection {
             0 => usize::MAX,
             most => most as usize,
         };
-        while done < input.len() && !self.session.closing {
+        while done < input.len() && !self.session.closing && !self.session.client.is_killed() {
             if self.session.paused_until.is_some() {
                 self.input_ready = true;
                 break;
@@ -248,6 +248,9 @@ impl Connection {
     }
 
     fn after_commands(&mut self, turn: &Turn<'_>, step: Step) -> Step {
+        if self.session.client.is_killed() {
+            return Step::Ends;
+        }
         let kept = self.input_used + self.requests.bytes();
         turn.stats.input_bytes_max.set(turn.stats.input_bytes_max.get().max(kept as u64));
         turn.stats.output_bytes_max.set(turn.stats.output_bytes_max.get().max(self.output.len() as u64));
