@@ -45,6 +45,37 @@ fn a_client_that_does_not_read_is_cut_off() {
 }
 
 #[test]
+fn one_command_takes_no_more_than_the_limit() {
+    const LIMIT: u64 = 4 << 20;
+    let server = Server::with(|config| {
+        config.client_output_buffer_limit[0] = OutputLimit { hard_bytes: LIMIT, ..OutputLimit::default() };
+    });
+    let mut client = server.client();
+    client.send(format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000000\r\n{}\r\n", "v".repeat(1_000_000)));
+    client.expect("+OK\r\n");
+    let mut many = server.client();
+    many.send(format!("MGET{}\r\n", " k".repeat(100)));
+    many.expect_end();
+    let mut transaction = server.client();
+    let queued = 102;
+    transaction.send(format!("MULTI\r\nSET a 1\r\n{}SET b 2\r\n", "GET k\r\n".repeat(queued - 2)));
+    transaction.expect(format!("+OK\r\n{}", "+QUEUED\r\n".repeat(queued)));
+    transaction.send("EXEC\r\n");
+    transaction.expect_end();
+    // All of it was executed, though nothing was sent.
+    client.says("mget a b", "*2\r\n$1\r\n1\r\n$1\r\n2\r\n");
+    let info = client.text("info everything");
+    let field = |name: &str| info.lines().find_map(|l| l.strip_prefix(name)).unwrap().parse::<u64>().unwrap();
+    assert_eq!(field("client_output_buffer_limit_disconnections:"), 2);
+    let most = field("client_recent_max_output_buffer:");
+    assert!(most <= LIMIT + 1_001_000, "{most}");
+    // What is not to be sent may be as long as it likes.
+    let mut silent = server.client();
+    silent.send(format!("CLIENT REPLY SKIP\r\nMGET{}\r\nPING\r\n", " k".repeat(100)));
+    silent.expect("+PONG\r\n");
+}
+
+#[test]
 fn each_client_that_is_cut_off_is_counted_once() {
     const CLIENTS: usize = 8;
     let server = Server::with(|config| {
