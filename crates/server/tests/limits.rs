@@ -182,6 +182,22 @@ fn idle_clients_are_disconnected_after_the_timeout() {
 }
 
 #[test]
+fn a_client_that_reads_a_long_reply_is_not_idle() {
+    const BYTES: usize = 24_000_000;
+    let server = Server::with(|config| config.timeout = 1);
+    let mut client = server.client();
+    client.send(format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${BYTES}\r\n{}\r\n", "v".repeat(BYTES)));
+    client.expect("+OK\r\n");
+    SockRef::from(&client.0).set_recv_buffer_size(64 << 10).unwrap();
+    client.send("GET k\r\n");
+    let mut got = vec![0; 1_000_000];
+    for _ in 0..BYTES / got.len() {
+        std::thread::sleep(Duration::from_millis(65));
+        client.0.read_exact(&mut got).unwrap();
+    }
+}
+
+#[test]
 fn ten_thousand_idle_connections_disturb_nobody() {
     // Both ends are in this process.
     let wanted = 10_000;

@@ -114,7 +114,7 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "timeout",
         true,
-        "Seconds after which an idle client is disconnected; 0 never.",
+        "Seconds after which a client that neither sends nor reads is disconnected; 0 never.",
         |c| c.timeout.to_string(),
         |c, v| {
             c.timeout = value::integer(v[0], 0, i32::MAX as u64)? as u32;

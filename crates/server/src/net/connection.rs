@@ -66,7 +66,7 @@ pub struct Connection {
     pub stream: Stream,
     /// What its client said so far.
     pub session: Session,
-    /// When it last sent something.
+    /// When its client last sent something, or took some of a reply.
     pub active: Instant,
     /// Events say that it can be read, or that there is input to execute.
     pub readable: bool,
@@ -321,6 +321,7 @@ impl Connection {
                     turn.stats.writes.add(1);
                     turn.stats.output_bytes.add(bytes as u64);
                     self.output_sent += bytes;
+                    self.active = turn.now;
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.blocked = true,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
