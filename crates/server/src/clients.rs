@@ -45,6 +45,8 @@ pub struct Client {
     pub input_free_bytes: AtomicU64,
     /// Bytes waiting to be sent.
     pub output_bytes: AtomicU64,
+    /// Bytes of MULTI's queue and of watched keys.
+    pub multi_bytes: AtomicU64,
     /// Position of its last command in the table.
     pub command: AtomicU32,
     /// CLIENT NO-EVICT ON.
@@ -104,6 +106,7 @@ impl Client {
             input_bytes: AtomicU64::new(0),
             input_free_bytes: AtomicU64::new(0),
             output_bytes: AtomicU64::new(0),
+            multi_bytes: AtomicU64::new(0),
             command: AtomicU32::new(COMMAND_NONE),
             no_evict: AtomicBool::new(false),
             no_touch: AtomicBool::new(false),
@@ -156,12 +159,13 @@ impl Client {
         }
         let (input, input_free, output) =
             (get(&self.input_bytes), get(&self.input_free_bytes), get(&self.output_bytes));
+        let multi = get(&self.multi_bytes);
         let mut line = String::with_capacity(320);
         // Writing to a string cannot fail.
         let _ = write!(
             line,
             "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={flags} db={} sub=0 psub=0 ssub=0 \
-             multi={} qbuf={input} qbuf-free={input_free} argv-mem=0 multi-mem=0 rbs={output} rbp={output} \
+             multi={} qbuf={input} qbuf-free={input_free} argv-mem=0 multi-mem={multi} rbs={output} rbp={output} \
              obl={output} oll=0 omem=0 tot-mem={} events=r cmd={command} user=default redir=-1 resp={} \
              lib-name={} lib-ver={}",
             self.id,
@@ -173,7 +177,7 @@ impl Client {
             unix_seconds().saturating_sub(get(&self.active_at)),
             self.db.load(Ordering::Relaxed),
             self.queued.load(Ordering::Relaxed),
-            input + input_free + output + std::mem::size_of::<Self>() as u64,
+            input + input_free + output + multi + std::mem::size_of::<Self>() as u64,
             self.protocol.load(Ordering::Relaxed),
             String::from_utf8_lossy(&names.library),
             String::from_utf8_lossy(&names.library_version),

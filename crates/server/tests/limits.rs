@@ -172,6 +172,48 @@ fn a_request_without_end_is_cut_off() {
 }
 
 #[test]
+fn what_waits_for_exec_counts() {
+    let value = "v".repeat(1_000_000);
+    let set = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000000\r\n{value}\r\n");
+    let server = Server::with(|config| {
+        config.client_query_buffer_limit = 8 << 20;
+        config.maxmemory_clients = 24 << 20;
+    });
+    // A single one is over the limit of requests.
+    let mut one = server.client();
+    one.says("multi", "+OK\r\n");
+    for _ in 0..8 {
+        one.send(&set);
+        one.expect("+QUEUED\r\n");
+    }
+    let field = |list: &str, name: &str| {
+        let field = list.split(' ').find_map(|field| field.strip_prefix(name)).unwrap();
+        field.parse::<u64>().unwrap()
+    };
+    let queued = one.0.local_addr().unwrap();
+    let mut other = server.client();
+    let list = other.text("client list");
+    let line = list.lines().find(|line| line.contains(&format!("addr={queued} "))).unwrap();
+    assert!((8_000_000..8_010_000).contains(&field(line, "multi-mem=")), "{line}");
+    assert!(field(line, "tot-mem=") > 8_000_000, "{line}");
+    let _ = one.0.write_all(set.as_bytes());
+    one.expect_end();
+    assert!(other.text("info stats").contains("client_query_buffer_limit_disconnections:1\r\n"));
+    // Several are over that of all clients.
+    let mut several: Vec<Client> = (0..5).map(|_| server.client()).collect();
+    for client in &mut several {
+        let _ = client.0.write_all(format!("MULTI\r\n{}", set.repeat(6)).as_bytes());
+    }
+    eventually("one is cut off", || !other.text("info stats").contains("evicted_clients:0\r\n"));
+    // So do long names of watched keys.
+    let mut watcher = server.client();
+    watcher.send(format!("WATCH {}\r\n", "k".repeat(50_000)));
+    watcher.expect("+OK\r\n");
+    let info = watcher.text("client info");
+    assert!(field(&info, "multi-mem=") > 50_000, "{info}");
+}
+
+#[test]
 fn idle_clients_are_disconnected_after_the_timeout() {
     let server = Server::with(|config| config.timeout = 1);
     let mut idle = server.client();

@@ -7,7 +7,7 @@ use super::errors::StoreFailure;
 use super::{After, Args, Call, CommandError, Entry, Flags, Table, errors};
 use crate::resp::{Output, Protocol, Reply, ahead};
 use crate::server::Server;
-use crate::session::{Queued, ReplyMode, Session};
+use crate::session::{ReplyMode, Session};
 use crate::stats::WorkerStats;
 use duramen_structures::{Outcome, Txn, Worker};
 use std::sync::Arc;
@@ -131,7 +131,7 @@ impl Dispatcher {
                 return self.reject(Some(entry), session, errors::NOT_IN_TRANSACTION, out);
             }
             if !spec.flags.has(Flags::NOT_QUEUED) {
-                transaction.queue.push(Queued { entry, args: args.to_owned() });
+                transaction.push(entry, args);
                 Reply::new(out, session.protocol).simple("QUEUED");
                 return;
             }

@@ -154,7 +154,7 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "client-query-buffer-limit",
         true,
-        "Bytes of one request, after which its client is disconnected; at least 1mb.",
+        "Bytes of one request and of what MULTI has queued, after which its client is disconnected; at least 1mb.",
         |c| c.client_query_buffer_limit.to_string(),
         |c, v| {
             c.client_query_buffer_limit = value::bytes(v[0], MIB, i64::MAX as u64)?;

@@ -255,7 +255,8 @@ impl Connection {
         let kept = self.input_used + self.requests.bytes();
         turn.stats.input_bytes_max.set(turn.stats.input_bytes_max.get().max(kept as u64));
         turn.stats.output_bytes_max.set(turn.stats.output_bytes_max.get().max(self.output.len() as u64));
-        if kept as u64 > turn.config.client_query_buffer_limit {
+        // As in Redis: what waits for EXEC is input that is not executed yet.
+        if (kept + self.session.queued_bytes()) as u64 > turn.config.client_query_buffer_limit {
             turn.stats.query_limit_disconnections.add(1);
             return Step::Ends;
         }
@@ -405,9 +406,10 @@ impl Connection {
         buffers.change(std::mem::take(&mut self.charged), 0);
     }
 
-    /// What its buffers take.
+    /// What its buffers take, and what it keeps for EXEC.
     pub fn buffer_bytes(&self) -> u64 {
-        (self.input.len() + self.requests.bytes() + self.output.bytes.capacity()) as u64
+        let buffers = self.input.len() + self.requests.bytes() + self.output.bytes.capacity();
+        (buffers + self.session.multi_bytes()) as u64
     }
 
     /// Tells other connections about this one's traffic.
