@@ -45,6 +45,8 @@ pub struct Client {
     pub input_free_bytes: AtomicU64,
     /// Bytes waiting to be sent.
     pub output_bytes: AtomicU64,
+    /// Bytes of MULTI's queue and of watched keys.
+    pub multi_bytes: AtomicU64,
     /// Position of its last command in the table.
     pub command: AtomicU32,
     /// CLIENT NO-EVICT ON.
@@ -53,8 +55,8 @@ pub struct Client {
     pub no_touch: AtomicBool,
     /// Waiting, as after DEBUG SLEEP.
     pub paused: AtomicBool,
-    /// To be closed by its worker.
-    pub killed: AtomicBool,
+    // To be closed by its worker.
+    killed: AtomicBool,
 }
 
 /// What a client said about itself.
@@ -104,12 +106,25 @@ impl Client {
             input_bytes: AtomicU64::new(0),
             input_free_bytes: AtomicU64::new(0),
             output_bytes: AtomicU64::new(0),
+            multi_bytes: AtomicU64::new(0),
             command: AtomicU32::new(COMMAND_NONE),
             no_evict: AtomicBool::new(false),
             no_touch: AtomicBool::new(false),
             paused: AtomicBool::new(false),
             killed: AtomicBool::new(false),
         }
+    }
+
+    /// It runs no further command. False when that was so before.
+    pub fn kill(&self) -> bool {
+        // Relaxed: nothing is published by it. Whoever has the reply of the kill sends later.
+        !self.killed.swap(true, Ordering::Relaxed)
+    }
+
+    /// Whether it may run no further command.
+    #[inline]
+    pub fn is_killed(&self) -> bool {
+        self.killed.load(Ordering::Relaxed)
     }
 
     /// A copy of what the client said about itself.
@@ -131,7 +146,6 @@ impl Client {
         for (on, flag) in [
             (self.paused.load(Ordering::Relaxed), 'b'),
             (self.queued.load(Ordering::Relaxed) >= 0, 'x'),
-            (self.killed.load(Ordering::Relaxed), 'c'),
             (self.unix, 'U'),
             (self.no_evict.load(Ordering::Relaxed), 'e'),
             (self.no_touch.load(Ordering::Relaxed), 'T'),
@@ -145,12 +159,13 @@ impl Client {
         }
         let (input, input_free, output) =
             (get(&self.input_bytes), get(&self.input_free_bytes), get(&self.output_bytes));
+        let multi = get(&self.multi_bytes);
         let mut line = String::with_capacity(320);
         // Writing to a string cannot fail.
         let _ = write!(
             line,
             "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={flags} db={} sub=0 psub=0 ssub=0 \
-             multi={} qbuf={input} qbuf-free={input_free} argv-mem=0 multi-mem=0 rbs={output} rbp={output} \
+             multi={} qbuf={input} qbuf-free={input_free} argv-mem=0 multi-mem={multi} rbs={output} rbp={output} \
              obl={output} oll=0 omem=0 tot-mem={} events=r cmd={command} user=default redir=-1 resp={} \
              lib-name={} lib-ver={}",
             self.id,
@@ -162,7 +177,7 @@ impl Client {
             unix_seconds().saturating_sub(get(&self.active_at)),
             self.db.load(Ordering::Relaxed),
             self.queued.load(Ordering::Relaxed),
-            input + input_free + output + std::mem::size_of::<Self>() as u64,
+            input + input_free + output + multi + std::mem::size_of::<Self>() as u64,
             self.protocol.load(Ordering::Relaxed),
             String::from_utf8_lossy(&names.library),
             String::from_utf8_lossy(&names.library_version),
@@ -202,14 +217,14 @@ impl Clients {
         self.accepted.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// All connections, the oldest first.
+    /// All connections that were not killed, the oldest first.
     pub fn list(&self) -> Vec<Arc<Client>> {
-        self.lock().values().cloned().collect()
+        self.lock().values().filter(|client| !client.is_killed()).cloned().collect()
     }
 
-    /// The connection with this number.
+    /// The connection with this number, unless it was killed.
     pub fn find(&self, id: u64) -> Option<Arc<Client>> {
-        self.lock().get(&id).cloned()
+        self.lock().get(&id).filter(|client| !client.is_killed()).cloned()
     }
 
     /// How many there are.

@@ -88,13 +88,14 @@ impl Server {
         Ok(())
     }
 
-    /// Has another connection closed by its worker.
-    pub fn kill(&self, client: &Client) {
-        // Release: pairs with the Acquire in the worker, though the message orders it anyway.
-        client.killed.store(true, Ordering::Release);
-        if let Some(inbox) = self.inboxes.get(client.worker) {
+    /// Has another connection closed by its worker. Once this has returned, no further command of it begins. False
+    /// when somebody else killed it before.
+    pub fn kill(&self, client: &Client) -> bool {
+        let first = client.kill();
+        if first && let Some(inbox) = self.inboxes.get(client.worker) {
             inbox.kill(client.id);
         }
+        first
     }
 
     /// Sums over all workers since the last CONFIG RESETSTAT.

@@ -2,7 +2,7 @@
 //! transaction it has open.
 
 use crate::clients::Client;
-use crate::command::{CommandError, Entry, OwnedArgs};
+use crate::command::{Args, CommandError, Entry, OwnedArgs};
 use crate::resp::Protocol;
 use duramen_structures::Watched;
 use std::sync::Arc;
@@ -38,6 +38,17 @@ pub struct Transaction {
     pub queue: Vec<Queued>,
     /// A command could not be queued: EXEC must refuse.
     pub aborted: bool,
+    /// What the queue takes.
+    pub bytes: usize,
+}
+
+impl Transaction {
+    /// Queues a command for EXEC.
+    pub fn push(&mut self, entry: &'static Entry, args: Args<'_>) {
+        let args = args.to_owned();
+        self.bytes += size_of::<Queued>() + args.bytes();
+        self.queue.push(Queued { entry, args });
+    }
 }
 
 /// The state of one connection between commands.
@@ -95,6 +106,16 @@ impl Session {
         self.transaction_over = false;
     }
 
+    /// What MULTI's queue takes.
+    pub fn queued_bytes(&self) -> usize {
+        self.transaction.as_ref().map_or(0, |open| open.bytes)
+    }
+
+    /// What MULTI's queue and the watched keys take.
+    pub fn multi_bytes(&self) -> usize {
+        self.queued_bytes() + self.watched.iter().map(Watched::bytes).sum::<usize>()
+    }
+
     /// Tells other connections about this one.
     pub fn publish(&self) {
         let client = &self.client;
@@ -103,6 +124,7 @@ impl Session {
         let queued = self.transaction.as_ref().map_or(-1, |open| open.queue.len() as i64);
         client.queued.store(queued, Ordering::Relaxed);
         client.watched.store(self.watched.len() as u32, Ordering::Relaxed);
+        client.multi_bytes.store(self.multi_bytes() as u64, Ordering::Relaxed);
         client.command.store(self.command_last, Ordering::Relaxed);
         client.paused.store(self.paused_until.is_some(), Ordering::Relaxed);
     }

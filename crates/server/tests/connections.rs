@@ -77,6 +77,31 @@ fn clients_see_and_end_each_other() {
 }
 
 #[test]
+fn a_killed_client_runs_no_further_command() {
+    let server = Server::start();
+    // Each is served by a worker of its own.
+    let (mut busy, mut killer) = (server.client(), server.client());
+    busy.send("client id\r\n");
+    let id = busy.line()[1..].to_owned();
+    busy.says(&format!("mset a {0} b {0}", "ab".repeat(1000)), "+OK\r\n");
+    // One read, and so one turn of its worker.
+    busy.send("incr k\r\nlcs a b len\r\n".repeat(200));
+    eventually("it has begun", || {
+        killer.send("exists k\r\n");
+        killer.line() == ":1"
+    });
+    killer.says(&format!("client kill id {id}"), ":1\r\n");
+    killer.says(&format!("client kill id {id}"), ":0\r\n");
+    assert!(!killer.text("client list").contains(&format!("id={id} ")));
+    assert_eq!(killer.text(&format!("client list id {id}")), "");
+    let before: u64 = killer.text("get k").parse().unwrap();
+    let _ = std::io::Read::read_to_end(&mut busy.0, &mut Vec::new());
+    let after: u64 = killer.text("get k").parse().unwrap();
+    // One command may have begun before it was killed.
+    assert!(after <= before + 1, "{before} {after}");
+}
+
+#[test]
 fn connections_are_spread_over_the_workers() {
     let server = Server::start();
     let mut all: Vec<Client> = (0..8).map(|_| server.client()).collect();

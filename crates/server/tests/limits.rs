@@ -3,7 +3,8 @@
 mod support;
 
 use duramen_server::config::OutputLimit;
-use std::io::Write;
+use socket2::SockRef;
+use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 use support::{Client, Server, eventually};
 
@@ -44,6 +45,37 @@ fn a_client_that_does_not_read_is_cut_off() {
 }
 
 #[test]
+fn one_command_takes_no_more_than_the_limit() {
+    const LIMIT: u64 = 4 << 20;
+    let server = Server::with(|config| {
+        config.client_output_buffer_limit[0] = OutputLimit { hard_bytes: LIMIT, ..OutputLimit::default() };
+    });
+    let mut client = server.client();
+    client.send(format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000000\r\n{}\r\n", "v".repeat(1_000_000)));
+    client.expect("+OK\r\n");
+    let mut many = server.client();
+    many.send(format!("MGET{}\r\n", " k".repeat(100)));
+    many.expect_end();
+    let mut transaction = server.client();
+    let queued = 102;
+    transaction.send(format!("MULTI\r\nSET a 1\r\n{}SET b 2\r\n", "GET k\r\n".repeat(queued - 2)));
+    transaction.expect(format!("+OK\r\n{}", "+QUEUED\r\n".repeat(queued)));
+    transaction.send("EXEC\r\n");
+    transaction.expect_end();
+    // All of it was executed, though nothing was sent.
+    client.says("mget a b", "*2\r\n$1\r\n1\r\n$1\r\n2\r\n");
+    let info = client.text("info everything");
+    let field = |name: &str| info.lines().find_map(|l| l.strip_prefix(name)).unwrap().parse::<u64>().unwrap();
+    assert_eq!(field("client_output_buffer_limit_disconnections:"), 2);
+    let most = field("client_recent_max_output_buffer:");
+    assert!(most <= LIMIT + 1_001_000, "{most}");
+    // What is not to be sent may be as long as it likes.
+    let mut silent = server.client();
+    silent.send(format!("CLIENT REPLY SKIP\r\nMGET{}\r\nPING\r\n", " k".repeat(100)));
+    silent.expect("+PONG\r\n");
+}
+
+#[test]
 fn each_client_that_is_cut_off_is_counted_once() {
     const CLIENTS: usize = 8;
     let server = Server::with(|config| {
@@ -69,6 +101,27 @@ fn each_client_that_is_cut_off_is_counted_once() {
         eventually("it is cut off", || counted() > cut_off);
     }
     assert_eq!(counted(), CLIENTS);
+}
+
+#[test]
+fn a_client_that_is_always_behind_does_not_make_its_buffer_grow() {
+    const BEHIND: usize = 16;
+    let value = "v".repeat(1_000_000);
+    // Replies that wait at a time are 16 MB, of which the kernel takes some; all together they are 160 MB.
+    let server = Server::with(|config| config.maxmemory_clients = 80 << 20);
+    let mut client = server.client();
+    client.send(format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000000\r\n{value}\r\n"));
+    client.expect("+OK\r\n");
+    SockRef::from(&client.0).set_recv_buffer_size(64 << 10).unwrap();
+    client.send("GET k\r\n".repeat(BEHIND));
+    let reply = format!("$1000000\r\n{value}\r\n");
+    let mut got = vec![0; reply.len()];
+    for _ in 0..9 * BEHIND {
+        client.0.read_exact(&mut got).unwrap();
+        assert!(got == reply.as_bytes());
+        client.send("GET k\r\n");
+    }
+    assert!(server.client().text("info stats").contains("evicted_clients:0\r\n"));
 }
 
 #[test]
@@ -119,6 +172,48 @@ fn a_request_without_end_is_cut_off() {
 }
 
 #[test]
+fn what_waits_for_exec_counts() {
+    let value = "v".repeat(1_000_000);
+    let set = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000000\r\n{value}\r\n");
+    let server = Server::with(|config| {
+        config.client_query_buffer_limit = 8 << 20;
+        config.maxmemory_clients = 24 << 20;
+    });
+    // A single one is over the limit of requests.
+    let mut one = server.client();
+    one.says("multi", "+OK\r\n");
+    for _ in 0..8 {
+        one.send(&set);
+        one.expect("+QUEUED\r\n");
+    }
+    let field = |list: &str, name: &str| {
+        let field = list.split(' ').find_map(|field| field.strip_prefix(name)).unwrap();
+        field.parse::<u64>().unwrap()
+    };
+    let queued = one.0.local_addr().unwrap();
+    let mut other = server.client();
+    let list = other.text("client list");
+    let line = list.lines().find(|line| line.contains(&format!("addr={queued} "))).unwrap();
+    assert!((8_000_000..8_010_000).contains(&field(line, "multi-mem=")), "{line}");
+    assert!(field(line, "tot-mem=") > 8_000_000, "{line}");
+    let _ = one.0.write_all(set.as_bytes());
+    one.expect_end();
+    assert!(other.text("info stats").contains("client_query_buffer_limit_disconnections:1\r\n"));
+    // Several are over that of all clients.
+    let mut several: Vec<Client> = (0..5).map(|_| server.client()).collect();
+    for client in &mut several {
+        let _ = client.0.write_all(format!("MULTI\r\n{}", set.repeat(6)).as_bytes());
+    }
+    eventually("one is cut off", || !other.text("info stats").contains("evicted_clients:0\r\n"));
+    // So do long names of watched keys.
+    let mut watcher = server.client();
+    watcher.send(format!("WATCH {}\r\n", "k".repeat(50_000)));
+    watcher.expect("+OK\r\n");
+    let info = watcher.text("client info");
+    assert!(field(&info, "multi-mem=") > 50_000, "{info}");
+}
+
+#[test]
 fn idle_clients_are_disconnected_after_the_timeout() {
     let server = Server::with(|config| config.timeout = 1);
     let mut idle = server.client();
@@ -126,6 +221,22 @@ fn idle_clients_are_disconnected_after_the_timeout() {
     let start = Instant::now();
     idle.expect_end();
     assert!(start.elapsed() >= Duration::from_millis(900));
+}
+
+#[test]
+fn a_client_that_reads_a_long_reply_is_not_idle() {
+    const BYTES: usize = 24_000_000;
+    let server = Server::with(|config| config.timeout = 1);
+    let mut client = server.client();
+    client.send(format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${BYTES}\r\n{}\r\n", "v".repeat(BYTES)));
+    client.expect("+OK\r\n");
+    SockRef::from(&client.0).set_recv_buffer_size(64 << 10).unwrap();
+    client.send("GET k\r\n");
+    let mut got = vec![0; 1_000_000];
+    for _ in 0..BYTES / got.len() {
+        std::thread::sleep(Duration::from_millis(65));
+        client.0.read_exact(&mut got).unwrap();
+    }
 }
 
 #[test]

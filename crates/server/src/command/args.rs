@@ -120,6 +120,11 @@ impl OwnedArgs {
     pub fn args(&self) -> Args<'_> {
         Args::new(&self.buffer, &self.spans)
     }
+
+    /// Memory that they take.
+    pub fn bytes(&self) -> usize {
+        self.buffer.len() + size_of_val(&*self.spans)
+    }
 }
 
 /// `text` as Redis reads a signed 64-bit integer (`string2ll`): an optional minus, no plus, no spaces, no

@@ -5,9 +5,9 @@
 
 use super::errors::StoreFailure;
 use super::{After, Args, Call, CommandError, Entry, Flags, Table, errors};
-use crate::resp::{Protocol, Reply, ahead};
+use crate::resp::{Output, Protocol, Reply, ahead};
 use crate::server::Server;
-use crate::session::{Queued, ReplyMode, Session};
+use crate::session::{ReplyMode, Session};
 use crate::stats::WorkerStats;
 use duramen_structures::{Outcome, Txn, Worker};
 use std::sync::Arc;
@@ -85,7 +85,7 @@ impl Dispatcher {
     }
 
     /// Runs one command and appends its reply to `out`.
-    pub fn execute(&mut self, session: &mut Session, args: Args<'_>, out: &mut Vec<u8>) {
+    pub fn execute(&mut self, session: &mut Session, args: Args<'_>, out: &mut Output) {
         let start = out.len();
         self.execute_checked(session, args, out);
         if session.reply_mode != ReplyMode::On {
@@ -104,7 +104,7 @@ impl Dispatcher {
         }
     }
 
-    fn execute_checked(&mut self, session: &mut Session, args: Args<'_>, out: &mut Vec<u8>) {
+    fn execute_checked(&mut self, session: &mut Session, args: Args<'_>, out: &mut Output) {
         // Of what is pipelined most is the same command again.
         let again = self.running.filter(|entry| entry.is_called(args.at(0)));
         let Some(entry) = again.or_else(|| self.table.find(args)) else {
@@ -131,7 +131,7 @@ impl Dispatcher {
                 return self.reject(Some(entry), session, errors::NOT_IN_TRANSACTION, out);
             }
             if !spec.flags.has(Flags::NOT_QUEUED) {
-                transaction.queue.push(Queued { entry, args: args.to_owned() });
+                transaction.push(entry, args);
                 Reply::new(out, session.protocol).simple("QUEUED");
                 return;
             }
@@ -139,7 +139,7 @@ impl Dispatcher {
         self.run(entry, session, args, out);
     }
 
-    fn run(&mut self, entry: &'static Entry, session: &mut Session, args: Args<'_>, out: &mut Vec<u8>) {
+    fn run(&mut self, entry: &'static Entry, session: &mut Session, args: Args<'_>, out: &mut Output) {
         session.command_last = entry.index as u32;
         if self.running.is_none_or(|running| running.index != entry.index) {
             self.charge();
@@ -183,7 +183,7 @@ impl Dispatcher {
         mut txn: Txn<'_>,
         running: Running<'_>,
         session: &mut Session,
-        out: &mut Vec<u8>,
+        out: &mut Output,
         after: &mut After,
     ) -> Result<Outcome, CommandError> {
         let protocol: Protocol = session.protocol;
@@ -259,7 +259,7 @@ impl Dispatcher {
         entry: Option<&Entry>,
         session: &mut Session,
         mut error: CommandError,
-        out: &mut Vec<u8>,
+        out: &mut Output,
     ) {
         if entry.is_some_and(|entry| entry.spec.name == "exec") {
             session.transaction_drop();

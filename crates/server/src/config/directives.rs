@@ -114,7 +114,7 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "timeout",
         true,
-        "Seconds after which an idle client is disconnected; 0 never.",
+        "Seconds after which a client that neither sends nor reads is disconnected; 0 never.",
         |c| c.timeout.to_string(),
         |c, v| {
             c.timeout = value::integer(v[0], 0, i32::MAX as u64)? as u32;
@@ -154,7 +154,7 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "client-query-buffer-limit",
         true,
-        "Bytes of one request, after which its client is disconnected; at least 1mb.",
+        "Bytes of one request and of what MULTI has queued, after which its client is disconnected; at least 1mb.",
         |c| c.client_query_buffer_limit.to_string(),
         |c, v| {
             c.client_query_buffer_limit = value::bytes(v[0], MIB, i64::MAX as u64)?;

@@ -15,7 +15,7 @@
 use super::stream::Stream;
 use crate::command::Dispatcher;
 use crate::config::Config;
-use crate::resp::{Limits, Reply, Request, Requests};
+use crate::resp::{Limits, Output, Reply, Request, Requests};
 use crate::server::Buffers;
 use crate::session::Session;
 use crate::stats::WorkerStats;
@@ -66,7 +66,7 @@ pub struct Connection {
     pub stream: Stream,
     /// What its client said so far.
     pub session: Session,
-    /// When it last sent something.
+    /// When its client last sent something, or took some of a reply.
     pub active: Instant,
     /// Events say that it can be read, or that there is input to execute.
     pub readable: bool,
@@ -80,7 +80,7 @@ pub struct Connection {
     input_used: usize,
     // Some of `input` may be executed without reading more (after a pause).
     input_ready: bool,
-    output: Vec<u8>,
+    output: Output,
     // How much of `output` is sent already.
     output_sent: usize,
     // How much of `output` was there before this turn.
@@ -107,7 +107,7 @@ impl Connection {
             input: Vec::new(),
             input_used: 0,
             input_ready: false,
-            output: Vec::new(),
+            output: Output::default(),
             output_sent: 0,
             output_settled: 0,
             blocked: false,
@@ -211,7 +211,8 @@ impl Connection {
             0 => usize::MAX,
             most => most as usize,
         };
-        while done < input.len() && !self.session.closing {
+        self.output.limit(self.output_sent.saturating_add(output_max));
+        while done < input.len() && !self.session.closing && !self.session.client.is_killed() {
             if self.session.paused_until.is_some() {
                 self.input_ready = true;
                 break;
@@ -228,7 +229,7 @@ impl Connection {
                     let args = self.requests.args(&input[done..]);
                     turn.dispatcher.execute(&mut self.session, args, &mut self.output);
                     done += bytes;
-                    if self.output.len() - self.output_sent > output_max {
+                    if self.output.is_over() {
                         // `flush` ends the connection, or the client takes it all and may go on.
                         self.input_ready = true;
                         break;
@@ -248,10 +249,14 @@ impl Connection {
     }
 
     fn after_commands(&mut self, turn: &Turn<'_>, step: Step) -> Step {
+        if self.session.client.is_killed() {
+            return Step::Ends;
+        }
         let kept = self.input_used + self.requests.bytes();
         turn.stats.input_bytes_max.set(turn.stats.input_bytes_max.get().max(kept as u64));
         turn.stats.output_bytes_max.set(turn.stats.output_bytes_max.get().max(self.output.len() as u64));
-        if kept as u64 > turn.config.client_query_buffer_limit {
+        // As in Redis: what waits for EXEC is input that is not executed yet.
+        if (kept + self.session.queued_bytes()) as u64 > turn.config.client_query_buffer_limit {
             turn.stats.query_limit_disconnections.add(1);
             return Step::Ends;
         }
@@ -303,16 +308,21 @@ impl Connection {
 
     /// Sends what is there to send, as far as the socket takes it.
     pub fn flush(&mut self, turn: &mut Turn<'_>) -> Step {
+        if self.output.is_cut() {
+            turn.stats.output_limit_disconnections.add(1);
+            return Step::Ends;
+        }
         if self.session.paused_until.is_some() {
             return Step::Waits;
         }
         while !self.blocked && self.output_sent < self.output.len() {
-            match self.stream.write(&self.output[self.output_sent..]) {
+            match self.stream.write(&self.output.bytes[self.output_sent..]) {
                 Ok(0) => return Step::Ends,
                 Ok(bytes) => {
                     turn.stats.writes.add(1);
                     turn.stats.output_bytes.add(bytes as u64);
                     self.output_sent += bytes;
+                    self.active = turn.now;
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.blocked = true,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -330,11 +340,23 @@ impl Connection {
             }
             return Step::Waits;
         }
+        self.drop_sent();
         if self.over_limit(turn) {
             turn.stats.output_limit_disconnections.add(1);
             return Step::Ends;
         }
         Step::Waits
+    }
+
+    /// Drops what is sent of `output`, which a client that is always a little behind would never have cleared. Only
+    /// when that is more than the rest, so that for each byte moved one was sent.
+    fn drop_sent(&mut self) {
+        if self.output_sent > self.output.len() / 2 {
+            self.output.bytes.drain(..self.output_sent);
+            self.output_sent = 0;
+            // All of it is: nothing is sent before.
+            self.output_settled = self.output.len();
+        }
     }
 
     fn over_limit(&mut self, turn: &Turn<'_>) -> bool {
@@ -384,9 +406,10 @@ impl Connection {
         buffers.change(std::mem::take(&mut self.charged), 0);
     }
 
-    /// What its buffers take.
+    /// What its buffers take, and what it keeps for EXEC.
     pub fn buffer_bytes(&self) -> u64 {
-        (self.input.len() + self.requests.bytes() + self.output.capacity()) as u64
+        let buffers = self.input.len() + self.requests.bytes() + self.output.bytes.capacity();
+        (buffers + self.session.multi_bytes()) as u64
     }
 
     /// Tells other connections about this one's traffic.
@@ -400,20 +423,20 @@ impl Connection {
     }
 
     fn take_output(&mut self, turn: &mut Turn<'_>) {
-        if self.output.capacity() == 0
+        if self.output.bytes.capacity() == 0
             && let Some(spare) = turn.spare.pop()
         {
-            self.output = spare;
+            self.output.bytes = spare;
         }
     }
 
     fn give_output(&mut self, turn: &mut Turn<'_>) {
         // As many as there can be connections in one turn.
         const SPARE_MAX: usize = 1024;
-        self.output.clear();
+        self.output.bytes.clear();
         self.output_sent = 0;
         self.output_settled = 0;
-        let output = std::mem::take(&mut self.output);
+        let output = std::mem::take(&mut self.output.bytes);
         if output.capacity() > 0 && output.capacity() <= OUTPUT_KEPT_BYTES_MAX && turn.spare.len() < SPARE_MAX
         {
             turn.spare.push(output);

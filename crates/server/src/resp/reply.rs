@@ -3,6 +3,8 @@
 //! Each method writes one value. What RESP2 has no word for is written as Redis writes it there: maps and
 //! sets as arrays, doubles and big numbers as bulk strings, booleans as integers, null as `$-1` or `*-1`.
 
+use super::output::{Mark, Output};
+
 /// The protocol version that a connection speaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Protocol {
@@ -23,20 +25,16 @@ impl Protocol {
     }
 }
 
-/// A place in the reply to go back to.
-#[derive(Clone, Copy, Debug)]
-pub struct Mark(usize);
-
 /// Appends replies to a connection's output.
 pub struct Reply<'a> {
-    out: &'a mut Vec<u8>,
+    out: &'a mut Output,
     /// The protocol in which the following values are written.
     pub protocol: Protocol,
 }
 
 impl<'a> Reply<'a> {
     /// Replies that are appended to `out`.
-    pub const fn new(out: &'a mut Vec<u8>, protocol: Protocol) -> Self {
+    pub const fn new(out: &'a mut Output, protocol: Protocol) -> Self {
         Self { out, protocol }
     }
 
@@ -48,33 +46,33 @@ impl<'a> Reply<'a> {
     /// Where the next value goes.
     #[inline]
     pub const fn mark(&self) -> Mark {
-        Mark(self.out.len())
+        self.out.mark()
     }
 
     /// Takes back everything written since `mark`.
     #[inline]
     pub fn rollback(&mut self, mark: Mark) {
-        self.out.truncate(mark.0);
+        self.out.rollback(mark);
     }
 
     /// `+OK`
     #[inline]
     pub fn ok(&mut self) {
-        self.out.extend_from_slice(b"+OK\r\n");
+        self.out.bytes.extend_from_slice(b"+OK\r\n");
     }
 
     /// A status: one line that is no error.
     pub fn simple(&mut self, text: &str) {
-        self.out.push(b'+');
-        self.out.extend_from_slice(text.as_bytes());
+        self.out.bytes.push(b'+');
+        self.out.bytes.extend_from_slice(text.as_bytes());
         self.end();
     }
 
     /// An error; `text` begins with the code.
     pub fn error(&mut self, text: impl AsRef<[u8]>) {
-        self.out.push(b'-');
+        self.out.bytes.push(b'-');
         // A line end in a reply of one line would end it early (Redis writes spaces too).
-        self.out.extend(
+        self.out.bytes.extend(
             text.as_ref().iter().map(|&byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte }),
         );
         self.end();
@@ -83,7 +81,7 @@ impl<'a> Reply<'a> {
     /// An integer.
     #[inline]
     pub fn integer(&mut self, value: i64) {
-        self.out.push(b':');
+        self.out.bytes.push(b':');
         self.decimal(value);
         self.end();
     }
@@ -97,12 +95,15 @@ impl<'a> Reply<'a> {
     /// Bytes.
     #[inline]
     pub fn bulk(&mut self, bytes: &[u8]) {
+        if !self.out.takes() {
+            return;
+        }
         // 24: a '$', 19 digits at most, and two line ends.
-        self.out.reserve(bytes.len() + 24);
-        self.out.push(b'$');
+        self.out.bytes.reserve(bytes.len() + 24);
+        self.out.bytes.push(b'$');
         self.decimal(bytes.len() as i64);
         self.end();
-        self.out.extend_from_slice(bytes);
+        self.out.bytes.extend_from_slice(bytes);
         self.end();
     }
 
@@ -116,7 +117,7 @@ impl<'a> Reply<'a> {
     /// The absent value where a bulk string could be.
     #[inline]
     pub fn null(&mut self) {
-        self.out.extend_from_slice(match self.protocol {
+        self.out.bytes.extend_from_slice(match self.protocol {
             Protocol::Resp2 => b"$-1\r\n",
             Protocol::Resp3 => b"_\r\n",
         });
@@ -124,7 +125,7 @@ impl<'a> Reply<'a> {
 
     /// The absent value where an array could be.
     pub fn null_array(&mut self) {
-        self.out.extend_from_slice(match self.protocol {
+        self.out.bytes.extend_from_slice(match self.protocol {
             Protocol::Resp2 => b"*-1\r\n",
             Protocol::Resp3 => b"_\r\n",
         });
@@ -156,7 +157,7 @@ impl<'a> Reply<'a> {
 
     /// A truth value.
     pub fn boolean(&mut self, value: bool) {
-        self.out.extend_from_slice(match (self.protocol, value) {
+        self.out.bytes.extend_from_slice(match (self.protocol, value) {
             (Protocol::Resp2, false) => b":0\r\n",
             (Protocol::Resp2, true) => b":1\r\n",
             (Protocol::Resp3, false) => b"#f\r\n",
@@ -169,8 +170,8 @@ impl<'a> Reply<'a> {
         match self.protocol {
             Protocol::Resp2 => self.bulk(text.as_bytes()),
             Protocol::Resp3 => {
-                self.out.push(b',');
-                self.out.extend_from_slice(text.as_bytes());
+                self.out.bytes.push(b',');
+                self.out.bytes.extend_from_slice(text.as_bytes());
                 self.end();
             }
         }
@@ -180,11 +181,12 @@ impl<'a> Reply<'a> {
     pub fn verbatim(&mut self, text: &str) {
         match self.protocol {
             Protocol::Resp2 => self.bulk(text.as_bytes()),
+            Protocol::Resp3 if !self.out.takes() => {}
             Protocol::Resp3 => {
-                self.out.push(b'=');
+                self.out.bytes.push(b'=');
                 self.decimal(text.len() as i64 + 4);
-                self.out.extend_from_slice(b"\r\ntxt:");
-                self.out.extend_from_slice(text.as_bytes());
+                self.out.bytes.extend_from_slice(b"\r\ntxt:");
+                self.out.bytes.extend_from_slice(text.as_bytes());
                 self.end();
             }
         }
@@ -199,7 +201,7 @@ impl<'a> Reply<'a> {
     }
 
     fn head(&mut self, sign: u8, count: usize) {
-        self.out.push(sign);
+        self.out.bytes.push(sign);
         self.decimal(count as i64);
         self.end();
     }
@@ -207,16 +209,16 @@ impl<'a> Reply<'a> {
     #[inline]
     fn decimal(&mut self, value: i64) {
         if (0..10).contains(&value) {
-            self.out.push(b'0' + value as u8);
+            self.out.bytes.push(b'0' + value as u8);
         } else {
             let mut digits = [0; INTEGER_BYTES_MAX];
-            self.out.extend_from_slice(format_integer(value, &mut digits));
+            self.out.bytes.extend_from_slice(format_integer(value, &mut digits));
         }
     }
 
     #[inline]
     fn end(&mut self) {
-        self.out.extend_from_slice(b"\r\n");
+        self.out.bytes.extend_from_slice(b"\r\n");
     }
 }
 
@@ -247,9 +249,9 @@ mod tests {
     use super::*;
 
     fn written(protocol: Protocol, write: impl FnOnce(&mut Reply<'_>)) -> String {
-        let mut out = Vec::new();
+        let mut out = Output::default();
         write(&mut Reply::new(&mut out, protocol));
-        String::from_utf8(out).unwrap()
+        String::from_utf8(out.bytes).unwrap()
     }
 
     #[test]
@@ -291,5 +293,27 @@ mod tests {
             reply.null();
         });
         assert_eq!(text, "+OK\r\n$-1\r\n");
+    }
+
+    #[test]
+    fn what_goes_beyond_the_limit_is_dropped_and_told() {
+        let mut out = Output::default();
+        out.limit(10);
+        let mut reply = Reply::new(&mut out, Protocol::Resp2);
+        reply.array(3);
+        reply.bulk(b"goes beyond it");
+        let before = reply.mark();
+        reply.bulk(b"dropped");
+        reply.rollback(before);
+        assert!(!out.is_cut());
+        let mut reply = Reply::new(&mut out, Protocol::Resp3);
+        reply.verbatim("dropped");
+        let after = reply.mark();
+        reply.error("ERR");
+        reply.rollback(after);
+        assert!(out.is_cut());
+        assert_eq!(out.bytes, b"*3\r\n$14\r\ngoes beyond it\r\n");
+        out.truncate(0);
+        assert!(!out.is_cut());
     }
 }

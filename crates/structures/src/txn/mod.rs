@@ -641,4 +641,9 @@ impl Watched {
     pub fn is(&self, db: u8, key: &[u8]) -> bool {
         self.key.split_first() == Some((&db, key))
     }
+
+    /// Memory that it takes.
+    pub fn bytes(&self) -> usize {
+        size_of::<Self>() + self.key.len()
+    }
 }

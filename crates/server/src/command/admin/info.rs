@@ -174,7 +174,7 @@ fn memory(text: &mut Text, facts: &Facts<'_>) {
 }
 
 fn buffered(client: &crate::clients::Client) -> u64 {
-    [&client.input_bytes, &client.input_free_bytes, &client.output_bytes]
+    [&client.input_bytes, &client.input_free_bytes, &client.output_bytes, &client.multi_bytes]
         .iter()
         .map(|bytes| bytes.load(Ordering::Relaxed))
         .sum()

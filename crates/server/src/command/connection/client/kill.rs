@@ -89,8 +89,8 @@ fn kill_all(call: &mut Call<'_, '_>, filter: &Filter<'_>) -> i64 {
             }
             // This one still gets its reply.
             call.session.closing = true;
-        } else {
-            call.server.kill(&client);
+        } else if !call.server.kill(&client) {
+            continue;
         }
         count += 1;
     }
