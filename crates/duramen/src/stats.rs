@@ -57,6 +57,9 @@ pub struct Stats {
     pub freed_units: u64,
     /// Blocks that compaction, or verifying after an open, found damaged and left alone.
     pub damaged_blocks: u64,
+    /// Bytes of the store that the background thread has yet to look through for damage, since an index image spared the open
+    /// to read them.
+    pub unverified_bytes: u64,
     /// How often compaction read everything to learn which tombstones still hide something.
     pub recounts: u64,
     /// Keys that were swept because they had expired.
@@ -107,6 +110,7 @@ impl Stats {
             compacted_bytes: compaction.moved_bytes.load(Relaxed),
             freed_units: compaction.freed_units.load(Relaxed),
             damaged_blocks: compaction.damaged.load(Relaxed),
+            unverified_bytes: compaction.unverified_units.load(Relaxed) * core.unit_bytes,
             recounts: compaction.recounts.load(Relaxed),
             expired_keys: core.expired.load(Relaxed),
             epoch: core.epochs.current().0,

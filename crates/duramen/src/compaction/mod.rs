@@ -134,8 +134,10 @@ pub(crate) struct Compaction {
     pub rounds: AtomicU64,
     pub moved_bytes: AtomicU64,
     pub freed_units: AtomicU64,
-    /// Blocks found damaged while they were compacted.
+    /// Blocks found damaged while they were compacted or verified.
     pub damaged: AtomicU64,
+    /// Units from where verifying goes on to the end.
+    pub unverified_units: AtomicU64,
     /// How often stale records were counted anew.
     pub recounts: AtomicU64,
     pub forgotten: Forgotten,
@@ -166,6 +168,7 @@ impl Compaction {
             moved_bytes: AtomicU64::new(0),
             freed_units: AtomicU64::new(0),
             damaged: AtomicU64::new(0),
+            unverified_units: AtomicU64::new(0),
             recounts: AtomicU64::new(0),
             forgotten: Forgotten::default(),
         }
@@ -180,6 +183,7 @@ impl Compaction {
     pub(crate) fn begin<M: Medium>(&self, core: &Core<M>) {
         let mut mover = lock(&self.mover);
         mover.verify_at = Some(0);
+        self.unverified_units.store(core.space().units().into(), Relaxed);
         mover.sweeping = core.sweep(&mut mover, EXPIRY_ROUNDED);
     }
 
@@ -390,7 +394,18 @@ impl<M: Medium> Core<M> {
         }
         scratch.shrink_to(ROUND_BYTES as usize);
         mover.scratch = scratch;
+        let left = mover.verify_at.map_or(0, |at| units - at);
+        self.compaction.unverified_units.store(left.into(), Relaxed);
         mover.verify_at.is_some()
+    }
+
+    /// Verifies at once what is left of what recovery did not read; the blocks that are known to be damaged.
+    pub(crate) fn verify_all(&self) -> Vec<Unit> {
+        let mut mover = lock(&self.compaction.mover);
+        while self.verify(&mut mover) {}
+        let units = self.space().units();
+        let damaged = self.blocks.walk(0..units).filter(|&(_, _, state)| state == Use::Damaged);
+        damaged.map(|(unit, _, _)| unit).collect()
     }
 
     /// Moves what is live out of a block and retires it. False when there was no room to do so: the block
