@@ -17,7 +17,8 @@ pub struct Stats {
     pub used_bytes: u64,
     /// Bytes of blocks in use, less what is known to be dead.
     pub live_bytes: u64,
-    /// Bytes of records that others superseded and compaction has not reclaimed yet.
+    /// Bytes that compaction may win: of records that others superseded, and of the room in blocks that were given up less than half
+    /// full, as every close leaves some.
     pub dead_bytes: u64,
     /// Bytes of free units.
     pub free_bytes: u64,

@@ -91,7 +91,7 @@ struct Retired {
     unit: Unit,
     /// Tombstones were dropped from it (invariant 2).
     dropped: bool,
-    /// Bytes of all its records that are gone.
+    /// Bytes of all its records that are gone, and of room that was counted as dead.
     bytes: u64,
     /// The epoch in which it was retired.
     epoch: u64,
@@ -124,7 +124,7 @@ pub(crate) struct Compaction {
     unseen: Arc<Mutex<Vec<Retired>>>,
     /// Blocks retired and not freed yet ...
     retired: AtomicU64,
-    /// ... their units, and the bytes of their records that are gone: what is to come back by itself.
+    /// ... their units, and what of them was counted as dead: what is to come back by itself.
     retired_units: AtomicU64,
     retired_bytes: AtomicU64,
     bytes_per_second: u64,
@@ -294,10 +294,11 @@ impl<M: Medium> Core<M> {
         false
     }
 
-    /// The bytes of records of a block, and how many of them are live, if it is sealed and enough of it is dead.
+    /// The bytes of a block that records take or could, and how many of them are live, if it is sealed and enough of it is dead.
     fn dead_of(&self, unit: Unit, dead_percent_min: u64) -> Option<(u64, u64)> {
         let block = self.blocks.at(unit);
-        let bytes = (block.tail().max(block::HEADER_BYTES) - block::HEADER_BYTES).max(1);
+        let records = block.tail().max(block::HEADER_BYTES) - block::HEADER_BYTES;
+        let bytes = (records + self.blocks.room_won(block)).max(1);
         let live = u64::from(block.live_settled()).min(bytes);
         let is_dead = live < bytes && (bytes - live) * 100 >= bytes * dead_percent_min;
         (block.state() == Use::Sealed && is_dead).then_some((bytes, live))
@@ -518,6 +519,7 @@ impl<M: Medium> Core<M> {
                 }
             }
             self.forget_dead(mover, &dead);
+            let gone = gone + self.blocks.room_won(self.blocks.at(unit));
             let retired = Retired { unit, dropped, bytes: gone, epoch: self.epochs.current().0 };
             let unseen = Arc::clone(&self.compaction.unseen);
             self.compaction.retired.fetch_add(1, Relaxed);
