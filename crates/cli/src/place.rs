@@ -28,6 +28,18 @@ impl Place {
         self.options().open(&self.path)
     }
 
+    /// Opens a store that exists and verifies all that the open did not read; `None` when it is damaged, which standard error then
+    /// tells.
+    pub fn open_verified(&self) -> duramen::Result<Option<Store>> {
+        match self.open().and_then(|store| store.verify().map(|()| store)) {
+            Err(error) if error.kind() == duramen::ErrorKind::Corrupt => {
+                eprintln!("duramen: {error}");
+                Ok(None)
+            }
+            opened => opened.map(Some),
+        }
+    }
+
     /// Opens a store, or makes one.
     pub fn open_or_create(&self) -> duramen::Result<Store> {
         Options { create: Create::OpenOrCreate, ..self.options() }.open(&self.path)

@@ -2,7 +2,8 @@
 #![allow(clippy::unwrap_used)] // A panic here is a failed test.
 
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -145,6 +146,52 @@ fn flipped_bytes_are_told_and_the_rest_is_salvaged() {
         assert_eq!(ends(dir, 0, &["get", "key1"]), "v".repeat(200) + "\n", "byte {at}");
         assert!(ends(dir, 0, &["check"]).contains("sound"), "byte {at}: repaired by the open");
     }
+}
+
+/// Of a store of this size a clean close leaves an index image, and the next open does not read its records.
+#[test]
+fn damage_that_an_open_did_not_read_is_told() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let dir = dir.path();
+    let value = "v".repeat(100_000);
+    let lines: String = (0..800).map(|i| format!("{{\"key\":\"key{i}\",\"value\":\"{value}\"}}\n")).collect();
+    fs::write(dir.join("lines"), lines).unwrap();
+    ends(dir, 0, &["load", "lines"]);
+    let whole = ends(dir, 0, &["dump"]);
+    assert_eq!(whole.lines().count(), 800);
+    let path = dir.join("duramen-data");
+    let mut damaged = fs::read(&path).unwrap();
+    assert!(damaged.len() > 64 << 20);
+    damaged[30 << 20] ^= 0x5a;
+    fs::write(&path, &damaged).unwrap();
+
+    let said = ends(dir, 0, &["stats"]);
+    assert!(said.contains("\ndamaged_blocks ") && said.contains("\nunverified_bytes "), "{said}");
+    fs::write(&path, &damaged).unwrap();
+    let said = ends(dir, 1, &["dump"]);
+    assert!(said.contains("damaged in 1 block: at unit") && !said.contains("vvvv"), "{said}");
+    // So it does where the open reads everything, and where a file is written.
+    assert!(ends(dir, 1, &["dump", "dumped"]).contains("damaged in 1 place"));
+    assert!(!dir.join("dumped").exists());
+
+    fs::write(&path, &damaged).unwrap();
+    let mut serving = Command::new(env!("CARGO_BIN_EXE_duramen"))
+        .args(["serve", "--port", "0", "--unixsocket", "socket"])
+        .current_dir(dir)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut told = String::new();
+    BufReader::new(serving.stderr.take().unwrap()).read_line(&mut told).unwrap();
+    let mut client = UnixStream::connect(dir.join("socket")).unwrap();
+    client.write_all(b"INFO duramen\r\n").unwrap();
+    let replied = BufReader::new(client.try_clone().unwrap()).lines().map(Result::unwrap);
+    let info: Vec<String> = replied.take_while(|line| !line.starts_with("duramen_recovery_nanos")).collect();
+    client.write_all(b"SHUTDOWN\r\n").unwrap();
+    serving.wait().unwrap();
+    assert!(told.contains("damaged in 1 block") && told.contains("duramen check --path"), "{told}");
+    assert!(info.iter().any(|line| line == "duramen_damaged_blocks:1"), "{info:?}");
 }
 
 #[test]

@@ -34,6 +34,8 @@ pub struct Audit {
     pub unsealed: u64,
     /// Bytes of all records.
     pub record_bytes: u64,
+    /// Bytes behind the records of blocks of which they take no more than half.
+    pub room_bytes: u64,
     keys: BTreeMap<Vec<u8>, Vec<Record>>,
 }
 
@@ -134,6 +136,9 @@ fn records(audit: &mut Audit, base: u64, block: &[u8], generation: u64) -> Resul
     }
     let tail = u64::from(seal as u32) * 8;
     audit.record_bytes += tail - 64;
+    if tail > 64 && tail * 2 <= block.len() as u64 {
+        audit.room_bytes += block.len() as u64 - tail;
+    }
     run(audit, base, &block[..tail as usize], 64, generation)
 }
 

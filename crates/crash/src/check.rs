@@ -138,11 +138,11 @@ pub fn audit(setup: &Setup, store: &Sim, medium: &SimMedium, state: &State) -> R
         ));
     }
     let used = found.record_bytes;
-    let dead = used - found.live_bytes(setup.now());
+    let dead = used - found.live_bytes(setup.now()) + found.room_bytes;
     if stats.dead_bytes != dead && !store.recovery().estimated {
         return Err(format!(
-            "{dead} of {used} bytes of records are dead, the store says {}",
-            stats.dead_bytes
+            "{dead} bytes are dead, of {used} of records and {} of room, the store says {}",
+            found.room_bytes, stats.dead_bytes
         ));
     }
     for (key, name) in setup.keys.iter().enumerate() {

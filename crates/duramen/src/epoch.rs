@@ -51,7 +51,7 @@ pub(crate) struct Activity {
     keys: AtomicI64,
     /// Bytes of records appended.
     written: AtomicU64,
-    /// Bytes of records superseded, less those reclaimed.
+    /// Bytes of records superseded and of room that compaction wins, less those reclaimed.
     dead: AtomicI64,
     /// The epoch that the writer is in, 0 when in none.
     active: AtomicU64,
@@ -212,6 +212,12 @@ impl Epochs {
                 activities[0].sums[parity][part].fetch_add(value, SeqCst);
             }
         }
+    }
+
+    /// Counts bytes that compaction may win, for who is no writer.
+    pub(crate) fn dead_add(&self, bytes: u64) {
+        // Nobody's, so whoever holds the list adds.
+        lock(&self.activities)[0].dead_add(bytes as i64);
     }
 
     /// Numbers summed over all writers.

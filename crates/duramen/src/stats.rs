@@ -17,7 +17,8 @@ pub struct Stats {
     pub used_bytes: u64,
     /// Bytes of blocks in use, less what is known to be dead.
     pub live_bytes: u64,
-    /// Bytes of records that others superseded and compaction has not reclaimed yet.
+    /// Bytes that compaction may win: of records that others superseded, and of the room in blocks that were given up less than half
+    /// full, as every close leaves some.
     pub dead_bytes: u64,
     /// Bytes of free units.
     pub free_bytes: u64,
@@ -57,6 +58,9 @@ pub struct Stats {
     pub freed_units: u64,
     /// Blocks that compaction, or verifying after an open, found damaged and left alone.
     pub damaged_blocks: u64,
+    /// Bytes of the store that the background thread has yet to look through for damage, since an index image spared the open
+    /// to read them.
+    pub unverified_bytes: u64,
     /// How often compaction read everything to learn which tombstones still hide something.
     pub recounts: u64,
     /// Keys that were swept because they had expired.
@@ -107,6 +111,7 @@ impl Stats {
             compacted_bytes: compaction.moved_bytes.load(Relaxed),
             freed_units: compaction.freed_units.load(Relaxed),
             damaged_blocks: compaction.damaged.load(Relaxed),
+            unverified_bytes: compaction.unverified_units.load(Relaxed) * core.unit_bytes,
             recounts: compaction.recounts.load(Relaxed),
             expired_keys: core.expired.load(Relaxed),
             epoch: core.epochs.current().0,

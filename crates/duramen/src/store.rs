@@ -44,6 +44,8 @@ const INCARNATION_FIRST_MAX: u32 = (1 << 22) - 1;
 pub(crate) const UNITS_INITIAL: u32 = 16;
 /// The most lines of a record that are fetched before its length is known.
 const RECORD_LINES_MAX: u64 = 8;
+/// Places that an error names when there are many.
+const DAMAGE_NAMED_MAX: usize = 8;
 /// What is fetched of a key of unknown length.
 pub(crate) const KEY_BYTES_USUAL: u64 = 16;
 
@@ -853,6 +855,30 @@ impl<M: Medium> StoreOn<M> {
     /// As [`StoreOn::commit`].
     pub fn maintain(&self) -> Result<()> {
         self.core().maintain()
+    }
+
+    /// Verifies all records that the open did not read because an index image spared it to, instead of leaving that to the
+    /// background thread. Time in proportion to their bytes; at once when all were read. Others may go on reading and writing.
+    ///
+    /// # Errors
+    /// `Corrupt` when blocks are damaged, with their places.
+    pub fn verify(&self) -> Result<()> {
+        let core = self.core();
+        let damaged = core.verify_all();
+        if damaged.is_empty() {
+            return Ok(());
+        }
+        let places = damaged.iter().take(DAMAGE_NAMED_MAX);
+        let places: Vec<_> =
+            places.map(|&unit| format!("unit {} (offset {})", unit.0, core.offset_of(unit))).collect();
+        Err(Error::corrupt(format!(
+            "the medium is damaged in {} block{}: at {}{}; close the store and run \"duramen check\" for what is wrong there, \
+             and \"duramen check --salvage NEW\" to save what is valid into a new store",
+            damaged.len(),
+            if damaged.len() == 1 { "" } else { "s" },
+            places.join(", "),
+            if damaged.len() > places.len() { " and further on" } else { "" },
+        )))
     }
 
     /// Numbers of the store.

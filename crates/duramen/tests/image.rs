@@ -355,14 +355,28 @@ fn damage_that_an_open_by_image_did_not_read_is_found_in_the_background() {
         let mut bytes = std::fs::read(path).unwrap();
         let at = bytes.windows(600).position(|window| window == [0x77; 600]).unwrap();
         bytes[at + 300] = 0;
-        std::fs::write(path, bytes).unwrap();
+        std::fs::write(path, &bytes).unwrap();
         let store = options.open(path).unwrap();
         assert!(store.recovery().imaged > 0);
-        assert_eq!(store.stats().damaged_blocks, 0);
+        let stats = store.stats();
+        assert_eq!((stats.damaged_blocks, stats.unverified_bytes), (0, stats.used_bytes + stats.free_bytes));
         for _ in 0..100 {
             store.maintain().unwrap();
         }
-        assert_eq!(store.stats().damaged_blocks, 1);
+        let stats = store.stats();
+        assert_eq!((stats.damaged_blocks, stats.unverified_bytes), (1, 0));
+        let tells = |store: &Store| {
+            let told = store.verify().unwrap_err();
+            assert_eq!(told.kind(), duramen::ErrorKind::Corrupt);
+            assert!(told.to_string().contains("damaged in 1 block: at unit "), "{told}");
+        };
+        tells(&store);
+        store.close().unwrap();
+        // What is known to be damaged is read by the next open, which refuses it.
+        assert_eq!(options.open(path).unwrap_err().kind(), duramen::ErrorKind::Corrupt);
+        // Who cannot wait for the background asks.
+        std::fs::write(path, &bytes).unwrap();
+        tells(&options.open(path).unwrap());
     });
 }
 

@@ -790,3 +790,60 @@ fn a_log_with_dead_records_gives_an_index_for_its_keys() {
         assert_eq!(recovered.get(&key.to_le_bytes()).unwrap().as_deref(), Some(&[round][..]));
     }
 }
+
+/// Each open that writes begins a block, and each close seals it.
+#[test]
+fn blocks_that_closes_sealed_nearly_empty_are_won_back() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = dir.path().join("store");
+    // As long as a process that puts one key lives: the background thread has not looked yet.
+    let options = Options { unit_bytes: Some(192 << 10), background: false, ..Options::default() };
+    let mut first = 0;
+    for round in 0..100u32 {
+        let store = options.open(&path).unwrap();
+        store.put(b"one", &round.to_le_bytes()).unwrap();
+        store.put(&round.to_le_bytes(), b"another").unwrap();
+        let stats = store.stats();
+        if round == 0 {
+            first = stats.medium_bytes;
+        }
+        assert_eq!(stats.medium_bytes, first, "the store grew in round {round}: {stats:?}");
+        store.close().unwrap();
+    }
+    // What recovery counts is what was counted before, and what is left is live.
+    let store = options.open(&path).unwrap();
+    let stats = store.stats();
+    assert!(stats.dead_bytes > stats.used_bytes / 2, "{stats:?}");
+    for _ in 0..3 {
+        store.maintain().unwrap();
+    }
+    let settled = store.stats().compactions;
+    for _ in 0..20 {
+        store.maintain().unwrap();
+    }
+    assert_eq!(store.stats().compactions, settled, "blocks that nothing is won of are not moved again");
+    drop(store);
+    let store = options.open(&path).unwrap();
+    assert_eq!(store.len(), 101);
+    assert_eq!(*store.get(b"one").unwrap().unwrap(), 99u32.to_le_bytes());
+}
+
+/// A value of more than half a block lies in one by itself, wherever it is moved.
+#[test]
+fn blocks_of_one_long_record_are_not_moved_for_their_room() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = dir.path().join("store");
+    let mut options = Options { unit_bytes: Some(64 << 10), background: false, ..Options::default() };
+    options.tuning.compaction_bytes_min = Some(0);
+    let store = options.open(&path).unwrap();
+    for key in 0..100u32 {
+        store.put(&key.to_le_bytes(), &[1; 40_000]).unwrap();
+    }
+    store.close().unwrap();
+    let store = options.open(&path).unwrap();
+    for _ in 0..20 {
+        store.maintain().unwrap();
+    }
+    let stats = store.stats();
+    assert_eq!(stats.compacted_bytes, 0, "{stats:?}");
+}

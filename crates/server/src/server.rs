@@ -5,6 +5,7 @@ use crate::config::Config;
 use crate::net::Inbox;
 use crate::stats::{Totals, WorkerStats};
 use duramen_structures::Keyspace;
+use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
@@ -34,6 +35,8 @@ pub struct Server {
     config_generation: AtomicU64,
     reset: Mutex<Totals>,
     samples: Mutex<Samples>,
+    // Standard error was told that the store is damaged.
+    damage_told: AtomicBool,
 }
 
 impl Server {
@@ -60,6 +63,7 @@ impl Server {
             config_generation: AtomicU64::new(0),
             reset: Mutex::default(),
             samples: Mutex::default(),
+            damage_told: AtomicBool::new(false),
         }
     }
 
@@ -113,6 +117,7 @@ impl Server {
 
     /// Notes the counters, about once in a second.
     pub fn sample(&self) {
+        self.tell_damage();
         let totals = self.totals_ever();
         let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Rates {
@@ -121,6 +126,21 @@ impl Server {
             output_bytes: totals.output_bytes,
         };
         samples.before = samples.last.replace((Instant::now(), now));
+    }
+
+    /// Tells the operator, once, when the store has found damage in what it did not read at the start.
+    fn tell_damage(&self) {
+        let damaged = self.keyspace.store().stats().damaged_blocks;
+        if damaged > 0 && !self.damage_told.swap(true, Ordering::Relaxed) {
+            let blocks = if damaged == 1 { "block" } else { "blocks" };
+            // A closed standard error is no reason not to serve.
+            let _ = writeln!(
+                std::io::stderr(),
+                "the store is damaged in {damaged} {blocks}, which it leaves as they are; what is read from there may be wrong: \
+                 stop the server and run \"duramen check --path {}\" for the places",
+                self.config().path.display()
+            );
+        }
     }
 
     /// How much there was per second between the last two samples.

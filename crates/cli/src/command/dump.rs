@@ -8,6 +8,8 @@ use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 
 /// Write all keys and values as lines of JSON, with tags and expiry times, for `load`
+///
+/// Nothing is written of a store with damage: see `check`.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -17,7 +19,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<Answer, Failure> {
-    let store = args.place.open()?;
+    let Some(store) = args.place.open_verified()? else { return Ok(Answer::No) };
     let bar = progress_bar(store.len(), "keys");
     let mut out: BufWriter<Box<dyn Write>> = BufWriter::new(match &args.file {
         None => Box::new(std::io::stdout().lock()),

@@ -26,6 +26,8 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
         ("unit_bytes", stats.unit_bytes),
         ("index_bytes", stats.index_bytes),
         ("index_pages_left", stats.index_pages_left),
+        ("damaged_blocks", stats.damaged_blocks),
+        ("unverified_bytes", stats.unverified_bytes),
         ("checkpoints", stats.checkpoints),
         ("checkpoint_bytes", stats.checkpoint_bytes),
         ("recovered_records", stats.recovered_records),

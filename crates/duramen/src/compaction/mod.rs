@@ -91,7 +91,7 @@ struct Retired {
     unit: Unit,
     /// Tombstones were dropped from it (invariant 2).
     dropped: bool,
-    /// Bytes of all its records that are gone.
+    /// Bytes of all its records that are gone, and of room that was counted as dead.
     bytes: u64,
     /// The epoch in which it was retired.
     epoch: u64,
@@ -124,7 +124,7 @@ pub(crate) struct Compaction {
     unseen: Arc<Mutex<Vec<Retired>>>,
     /// Blocks retired and not freed yet ...
     retired: AtomicU64,
-    /// ... their units, and the bytes of their records that are gone: what is to come back by itself.
+    /// ... their units, and what of them was counted as dead: what is to come back by itself.
     retired_units: AtomicU64,
     retired_bytes: AtomicU64,
     bytes_per_second: u64,
@@ -134,8 +134,10 @@ pub(crate) struct Compaction {
     pub rounds: AtomicU64,
     pub moved_bytes: AtomicU64,
     pub freed_units: AtomicU64,
-    /// Blocks found damaged while they were compacted.
+    /// Blocks found damaged while they were compacted or verified.
     pub damaged: AtomicU64,
+    /// Units from where verifying goes on to the end.
+    pub unverified_units: AtomicU64,
     /// How often stale records were counted anew.
     pub recounts: AtomicU64,
     pub forgotten: Forgotten,
@@ -166,6 +168,7 @@ impl Compaction {
             moved_bytes: AtomicU64::new(0),
             freed_units: AtomicU64::new(0),
             damaged: AtomicU64::new(0),
+            unverified_units: AtomicU64::new(0),
             recounts: AtomicU64::new(0),
             forgotten: Forgotten::default(),
         }
@@ -180,6 +183,7 @@ impl Compaction {
     pub(crate) fn begin<M: Medium>(&self, core: &Core<M>) {
         let mut mover = lock(&self.mover);
         mover.verify_at = Some(0);
+        self.unverified_units.store(core.space().units().into(), Relaxed);
         mover.sweeping = core.sweep(&mut mover, EXPIRY_ROUNDED);
     }
 
@@ -290,10 +294,11 @@ impl<M: Medium> Core<M> {
         false
     }
 
-    /// The bytes of records of a block, and how many of them are live, if it is sealed and enough of it is dead.
+    /// The bytes of a block that records take or could, and how many of them are live, if it is sealed and enough of it is dead.
     fn dead_of(&self, unit: Unit, dead_percent_min: u64) -> Option<(u64, u64)> {
         let block = self.blocks.at(unit);
-        let bytes = (block.tail().max(block::HEADER_BYTES) - block::HEADER_BYTES).max(1);
+        let records = block.tail().max(block::HEADER_BYTES) - block::HEADER_BYTES;
+        let bytes = (records + self.blocks.room_won(block)).max(1);
         let live = u64::from(block.live_settled()).min(bytes);
         let is_dead = live < bytes && (bytes - live) * 100 >= bytes * dead_percent_min;
         (block.state() == Use::Sealed && is_dead).then_some((bytes, live))
@@ -390,7 +395,18 @@ impl<M: Medium> Core<M> {
         }
         scratch.shrink_to(ROUND_BYTES as usize);
         mover.scratch = scratch;
+        let left = mover.verify_at.map_or(0, |at| units - at);
+        self.compaction.unverified_units.store(left.into(), Relaxed);
         mover.verify_at.is_some()
+    }
+
+    /// Verifies at once what is left of what recovery did not read; the blocks that are known to be damaged.
+    pub(crate) fn verify_all(&self) -> Vec<Unit> {
+        let mut mover = lock(&self.compaction.mover);
+        while self.verify(&mut mover) {}
+        let units = self.space().units();
+        let damaged = self.blocks.walk(0..units).filter(|&(_, _, state)| state == Use::Damaged);
+        damaged.map(|(unit, _, _)| unit).collect()
     }
 
     /// Moves what is live out of a block and retires it. False when there was no room to do so: the block
@@ -503,6 +519,7 @@ impl<M: Medium> Core<M> {
                 }
             }
             self.forget_dead(mover, &dead);
+            let gone = gone + self.blocks.room_won(self.blocks.at(unit));
             let retired = Retired { unit, dropped, bytes: gone, epoch: self.epochs.current().0 };
             let unseen = Arc::clone(&self.compaction.unseen);
             self.compaction.retired.fetch_add(1, Relaxed);

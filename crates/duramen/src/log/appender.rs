@@ -367,6 +367,10 @@ impl<M: Medium> Core<M> {
             if planted(Mutant::SealOfOldEpoch) { crate::format::Epoch(0) } else { self.epochs.current() };
         block.header.publish_seal(&self.medium, Offset(block.offset), block.tail, epoch);
         entry.live_add(block.live);
+        let room = self.blocks.room_won(entry);
+        if room > 0 {
+            self.epochs.dead_add(room);
+        }
         entry.set_state(Use::Sealed);
     }
 }

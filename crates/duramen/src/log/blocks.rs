@@ -9,6 +9,7 @@
 //! | `expiry` | the block's appender, the sweeper | the sweeper |
 //! | `cells` | whoever opens the block, its appender | the compactor |
 
+use crate::format::block::HEADER_BYTES;
 use crate::format::{Generation, Unit};
 use crate::sync::OnceLock;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -155,6 +156,14 @@ impl Block {
     }
 }
 
+/// Bytes behind the records of a sealed block of `bytes` that moving them elsewhere wins: all, when at most half of it is taken. Such
+/// blocks fit in each other, so there are fewer of them afterwards. Of one that is fuller nothing counts: what ends where the next
+/// record did not fit would end so again, and a record of more than half a block is alone wherever it lies. Nor of one without
+/// records, which is an image's, or freed anyway.
+pub(crate) fn room_won(bytes: u64, tail: u64) -> u64 {
+    if tail > HEADER_BYTES && tail * 2 <= bytes { bytes - tail } else { 0 }
+}
+
 const CHUNK: usize = if cfg!(loom) { 16 } else { 4096 };
 
 /// All blocks, by unit. Grows without moving.
@@ -181,6 +190,11 @@ impl Blocks {
         // A small store takes no more than it can use.
         let blocks = || (0..CHUNK.min(self.units - at * CHUNK)).map(|_| Block::default()).collect();
         &self.chunks[at].get_or_init(blocks)[unit.0 as usize % CHUNK]
+    }
+
+    /// See [`room_won`]; of a block that is sealed, or was.
+    pub(crate) fn room_won(&self, block: &Block) -> u64 {
+        room_won(u64::from(block.units()) * self.unit_bytes, block.tail())
     }
 
     /// The block whose first unit is `unit`.

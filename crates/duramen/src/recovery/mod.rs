@@ -38,7 +38,7 @@ use crate::index::either::Index;
 use crate::index::hash::HashIndex;
 use crate::index::ordered::{OrderedIndex, Parting};
 use crate::index::{Counts, Hasher, Loaded, MEDIUM_BYTES_MAX};
-use crate::log::blocks::{Blocks, Use};
+use crate::log::blocks::{Blocks, Use, room_won};
 use crate::log::read;
 use crate::log::space::{Space, free_blocks};
 use crate::mutants::{Mutant, planted};
@@ -130,6 +130,7 @@ pub(crate) struct Recovered {
     pub keys: u64,
     /// Bytes of records.
     pub used_bytes: u64,
+    /// Those of them that are dead, and room that compaction wins.
     pub dead_bytes: u64,
     pub hasher: Hasher,
     pub index: Index,
@@ -328,6 +329,8 @@ fn read_from<M: Medium>(
     };
     let mut outcomes = Vec::new();
     let mut used: u64 = plan.kept.iter().map(|kept| kept.tail - block::HEADER_BYTES).sum();
+    let room_in = |units: u32, tail| room_won(u64::from(units) * unit_bytes, tail);
+    let mut room: u64 = plan.kept.iter().map(|kept| room_in(kept.units, kept.tail)).sum();
     let mut live: u64 = plan.kept.iter().map(|kept| u64::from(blocks.at(kept.unit).live_settled())).sum();
     summary.blocks += plan.kept.len() as u64;
     let mut epoch_max = superblock.epoch_base.max(marks.first().map_or(0, |(_, mark)| mark.epoch.0));
@@ -346,6 +349,7 @@ fn read_from<M: Medium>(
         }
         summary.blocks += 1;
         used += outcome.tail - block::HEADER_BYTES;
+        room += room_in(data.header.units, outcome.tail);
         outcomes.push((data, outcome));
     }
     for unit in headers.lost {
@@ -361,7 +365,7 @@ fn read_from<M: Medium>(
         time_floor,
         keys: keys as u64,
         used_bytes: used,
-        dead_bytes: used.saturating_sub(live),
+        dead_bytes: used.saturating_sub(live) + room,
         hasher,
         index,
         blocks,

@@ -303,6 +303,8 @@ fn duramen(text: &mut Text, facts: &Facts<'_>) {
         ("free_bytes", store.free_bytes),
         ("index_bytes", store.index_bytes),
         ("index_pages_left", store.index_pages_left),
+        ("damaged_blocks", store.damaged_blocks),
+        ("unverified_bytes", store.unverified_bytes),
         ("keys_counted", u64::from(facts.server.keyspace.is_counted())),
         ("index_cache_hits", store.index_cache_hits),
         ("index_cache_misses", store.index_cache_misses),
