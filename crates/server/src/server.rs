@@ -34,6 +34,7 @@ pub struct Server {
     config_generation: AtomicU64,
     reset: Mutex<Totals>,
     samples: Mutex<Samples>,
+    evicting: Mutex<()>,
 }
 
 impl Server {
@@ -60,6 +61,7 @@ impl Server {
             config_generation: AtomicU64::new(0),
             reset: Mutex::default(),
             samples: Mutex::default(),
+            evicting: Mutex::default(),
         }
     }
 
@@ -96,6 +98,22 @@ impl Server {
             inbox.kill(client.id);
         }
         first
+    }
+
+    /// Kills the clients with the largest buffers, whichever workers they belong to, until the rest is within
+    /// `maxmemory-clients`. Gives how many.
+    pub fn evict(&self, config: &Config) -> u64 {
+        // One worker at a time: two would both see what is too much, and kill twice for it.
+        let _alone = self.evicting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut evicted = 0;
+        while self.buffers.excess(config) > 0
+            && let Some(client) = self.clients.largest()
+        {
+            evicted += u64::from(self.kill(&client));
+            // Its worker frees them soon: nobody else is to go for them.
+            self.buffers.charge(&client, 0);
+        }
+        evicted
     }
 
     /// Sums over all workers since the last CONFIG RESETSTAT.
@@ -176,10 +194,15 @@ impl Default for Buffers {
 }
 
 impl Buffers {
-    /// Notes that a client's buffers grew or shrank.
-    pub fn change(&self, before: u64, after: u64) {
-        // Relaxed: a sum that publishes nothing.
-        self.bytes.fetch_add(after as i64 - before as i64, Ordering::Relaxed);
+    /// Counts `bytes` for a client. True when that is more than before.
+    pub fn charge(&self, client: &Client, bytes: u64) -> bool {
+        // Relaxed: sums that publish nothing. The swap, since whoever kills the client takes it from the sum too.
+        if client.charged.load(Ordering::Relaxed) == bytes {
+            return false;
+        }
+        let before = client.charged.swap(bytes, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes as i64 - before as i64, Ordering::Relaxed);
+        bytes > before
     }
 
     /// How much they are beyond `maxmemory-clients`.

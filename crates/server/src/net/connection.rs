@@ -87,8 +87,6 @@ pub struct Connection {
     output_settled: usize,
     // The socket takes no more until it says so.
     blocked: bool,
-    // What `Server::buffers` knows of this one.
-    charged: u64,
     over_soft_limit_since: Option<Instant>,
     lingering_until: Option<Instant>,
 }
@@ -111,7 +109,6 @@ impl Connection {
             output_sent: 0,
             output_settled: 0,
             blocked: false,
-            charged: 0,
             over_soft_limit_since: None,
             lingering_until: None,
         }
@@ -389,25 +386,21 @@ impl Connection {
     }
 
     /// Tells what its buffers take now, when that is much, or was. True when it is more than before.
-    pub fn charge(&mut self, buffers: &Buffers) -> bool {
+    pub fn charge(&self, buffers: &Buffers) -> bool {
+        let client = &self.session.client;
         let bytes = self.buffer_bytes();
-        let bytes = if bytes < CHARGED_BYTES_MIN { 0 } else { bytes };
-        if bytes == self.charged {
-            return false;
-        }
-        buffers.change(self.charged, bytes);
-        let more = bytes > self.charged;
-        self.charged = bytes;
-        more
+        // Of a killed one they are about to be gone.
+        let counts = bytes >= CHARGED_BYTES_MIN && !client.is_killed();
+        buffers.charge(client, if counts { bytes } else { 0 })
     }
 
     /// Its buffers are about to be gone.
-    pub fn uncharge(&mut self, buffers: &Buffers) {
-        buffers.change(std::mem::take(&mut self.charged), 0);
+    pub fn uncharge(&self, buffers: &Buffers) {
+        buffers.charge(&self.session.client, 0);
     }
 
     /// What its buffers take, and what it keeps for EXEC.
-    pub fn buffer_bytes(&self) -> u64 {
+    fn buffer_bytes(&self) -> u64 {
         let buffers = self.input.len() + self.requests.bytes() + self.output.bytes.capacity();
         (buffers + self.session.multi_bytes()) as u64
     }
