@@ -240,6 +240,28 @@ fn what_waits_for_exec_counts() {
 }
 
 #[test]
+fn a_large_request_leaves_no_large_buffer() {
+    let server = Server::start();
+    let request = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$2000000\r\n{}\r\n", "v".repeat(2_000_000));
+    let mut clients: Vec<Client> = (0..8).map(|_| server.client()).collect();
+    for client in &mut clients {
+        // With the beginning of the next one.
+        client.send(format!("{request}*3\r\n$3"));
+        client.expect("+OK\r\n");
+    }
+    let mut other = server.client();
+    // What a worker tells of a client is a turn late.
+    eventually("all is given back", || {
+        let list = other.text("client list");
+        list.lines().filter(|line| line.contains(" qbuf=6 qbuf-free=16378 ")).count() == clients.len()
+    });
+    for client in &mut clients {
+        client.send(&request[6..]);
+        client.expect("+OK\r\n");
+    }
+}
+
+#[test]
 fn idle_clients_are_disconnected_after_the_timeout() {
     let server = Server::with(|config| config.timeout = 1);
     let mut idle = server.client();

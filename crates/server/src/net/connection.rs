@@ -27,6 +27,8 @@ use std::time::{Duration, Instant};
 const INPUT_BYTES_MIN: usize = 16 << 10;
 // The most that one connection reads in one turn, so that others have theirs.
 const TURN_BYTES_MAX: usize = 1 << 20;
+// An input buffer larger than this is given back when little of it is used.
+const INPUT_KEPT_BYTES_MAX: usize = 64 << 10;
 // An output buffer larger than this is given back when it is empty.
 const OUTPUT_KEPT_BYTES_MAX: usize = 256 << 10;
 // Smaller buffers are not counted: ten thousand of them are 640 MiB.
@@ -180,12 +182,14 @@ impl Connection {
     fn execute_kept(&mut self, used: usize, turn: &mut Turn<'_>, step: Step) -> Step {
         let mut input = std::mem::take(&mut self.input);
         let done = self.commands(&input[..used], turn);
-        if done == used {
-            // Nothing is left: an idle connection has no buffer.
+        let left = used - done;
+        if left == 0 || (input.len() > INPUT_KEPT_BYTES_MAX && left < input.len() / 4) {
+            // Little or nothing is left: a connection that sends no more has a small buffer, or none.
             self.input_used = 0;
+            self.keep(&input[done..used]);
         } else {
             input.copy_within(done..used, 0);
-            self.input_used = used - done;
+            self.input_used = left;
             self.input = input;
         }
         self.after_commands(turn, step)
