@@ -74,6 +74,8 @@ pub struct Connection {
     pub readable: bool,
     /// The client sends no more: reading goes on until it says so, since no further event will tell.
     pub read_closed: bool,
+    /// Nothing that is sent can reach the client any more.
+    pub gone: bool,
     /// Is in the worker's list of connections with work.
     pub listed: bool,
     requests: Requests,
@@ -102,6 +104,7 @@ impl Connection {
             active: now,
             readable: false,
             read_closed: false,
+            gone: false,
             listed: false,
             requests: Requests::default(),
             input: Vec::new(),
@@ -128,7 +131,8 @@ impl Connection {
             return self.discard(turn);
         }
         if self.session.paused_until.is_some_and(|until| until > turn.now) {
-            return Step::Waits;
+            // A client that has only ended its sending still wants its replies.
+            return if self.gone { Step::Ends } else { Step::Waits };
         }
         self.session.paused_until = None;
         if self.input_ready {

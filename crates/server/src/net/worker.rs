@@ -103,6 +103,7 @@ impl Worker {
                 let Some(Some(connection)) = self.connections.get_mut(event.token().0) else { continue };
                 // A closed or failed socket is readable: the read tells.
                 connection.read_closed |= event.is_read_closed() || event.is_error();
+                connection.gone |= event.is_write_closed() || event.is_error();
                 connection.readable |= event.is_readable() || connection.read_closed;
                 if event.is_writable() {
                     connection.writable();
