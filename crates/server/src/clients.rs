@@ -55,6 +55,8 @@ pub struct Client {
     pub no_touch: AtomicBool,
     /// Waiting, as after DEBUG SLEEP.
     pub paused: AtomicBool,
+    /// What [`Buffers`](crate::server::Buffers) counts for it.
+    pub charged: AtomicU64,
     // To be closed by its worker.
     killed: AtomicBool,
 }
@@ -111,6 +113,7 @@ impl Client {
             no_evict: AtomicBool::new(false),
             no_touch: AtomicBool::new(false),
             paused: AtomicBool::new(false),
+            charged: AtomicU64::new(0),
             killed: AtomicBool::new(false),
         }
     }
@@ -225,6 +228,16 @@ impl Clients {
     /// The connection with this number, unless it was killed.
     pub fn find(&self, id: u64) -> Option<Arc<Client>> {
         self.lock().get(&id).filter(|client| !client.is_killed()).cloned()
+    }
+
+    /// The connection for which most is counted, of those that may be closed for it.
+    pub fn largest(&self) -> Option<Arc<Client>> {
+        let may_go = |client: &Client| !client.is_killed() && !client.no_evict.load(Ordering::Relaxed);
+        let all = self.lock();
+        let charged = all.values().map(|client| (client.charged.load(Ordering::Relaxed), client));
+        let largest =
+            charged.filter(|(bytes, client)| *bytes > 0 && may_go(client)).max_by_key(|(bytes, _)| *bytes);
+        largest.map(|(_, client)| Arc::clone(client))
     }
 
     /// How many there are.

@@ -37,6 +37,7 @@ pub struct Server {
     samples: Mutex<Samples>,
     // Standard error was told that the store is damaged.
     damage_told: AtomicBool,
+    evicting: Mutex<()>,
 }
 
 impl Server {
@@ -64,6 +65,7 @@ impl Server {
             reset: Mutex::default(),
             samples: Mutex::default(),
             damage_told: AtomicBool::new(false),
+            evicting: Mutex::default(),
         }
     }
 
@@ -100,6 +102,22 @@ impl Server {
             inbox.kill(client.id);
         }
         first
+    }
+
+    /// Kills the clients with the largest buffers, whichever workers they belong to, until the rest is within
+    /// `maxmemory-clients`. Gives how many.
+    pub fn evict(&self, config: &Config) -> u64 {
+        // One worker at a time: two would both see what is too much, and kill twice for it.
+        let _alone = self.evicting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut evicted = 0;
+        while self.buffers.excess(config) > 0
+            && let Some(client) = self.clients.largest()
+        {
+            evicted += u64::from(self.kill(&client));
+            // Its worker frees them soon: nobody else is to go for them.
+            self.buffers.charge(&client, 0);
+        }
+        evicted
     }
 
     /// Sums over all workers since the last CONFIG RESETSTAT.
@@ -198,10 +216,15 @@ impl Default for Buffers {
 }
 
 impl Buffers {
-    /// Notes that a client's buffers grew or shrank.
-    pub fn change(&self, before: u64, after: u64) {
-        // Relaxed: a sum that publishes nothing.
-        self.bytes.fetch_add(after as i64 - before as i64, Ordering::Relaxed);
+    /// Counts `bytes` for a client. True when that is more than before.
+    pub fn charge(&self, client: &Client, bytes: u64) -> bool {
+        // Relaxed: sums that publish nothing. The swap, since whoever kills the client takes it from the sum too.
+        if client.charged.load(Ordering::Relaxed) == bytes {
+            return false;
+        }
+        let before = client.charged.swap(bytes, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes as i64 - before as i64, Ordering::Relaxed);
+        bytes > before
     }
 
     /// How much they are beyond `maxmemory-clients`.

@@ -178,6 +178,24 @@ fn debug_sleep_delays_its_client_only() {
 }
 
 #[test]
+fn a_client_that_has_gone_does_not_sleep_on() {
+    use std::io::Write;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s");
+    let text = path.to_str().unwrap().to_owned();
+    let server = Server::with(move |config| config.unixsocket.clone_from(&text));
+    let (mut reset, mut other) = (server.client(), server.client());
+    let mut closed = std::os::unix::net::UnixStream::connect(&path).unwrap();
+    reset.send("debug sleep 1000\r\n");
+    closed.write_all(b"debug sleep 1000\r\n").unwrap();
+    eventually("both sleep", || other.text("info clients").contains("blocked_clients:2\r\n"));
+    // Closing a TCP connection alone looks, from the other side, as if only the sending had ended.
+    socket2::SockRef::from(&reset.0).set_linger(Some(Duration::ZERO)).unwrap();
+    drop((reset, closed));
+    eventually("both are gone", || other.text("info clients").contains("connected_clients:1\r\n"));
+}
+
+#[test]
 fn quit_answers_what_came_before() {
     let server = Server::start();
     let mut client = server.client();

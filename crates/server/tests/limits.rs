@@ -159,6 +159,32 @@ fn all_clients_together_have_a_limit() {
 }
 
 #[test]
+fn the_largest_client_of_all_workers_is_cut_off() {
+    let server = Server::with(|config| config.maxmemory_clients = 20 << 20);
+    // Each sends a command in part, which is kept. The innocent ones belong to the worker that has not the hog.
+    let part = |bytes: usize| format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${bytes}\r\n{}", "v".repeat(bytes - 1));
+    let mut clients: Vec<Client> = (0..16).map(|_| server.client()).collect();
+    let (mut hog, mut other) = (clients.remove(0), server.client());
+    hog.send(part(12_000_000));
+    let kept = |other: &mut Client, least: u64| {
+        let info = other.text("info memory");
+        let field = info.lines().find_map(|line| line.strip_prefix("mem_clients_normal:")).unwrap();
+        field.parse::<u64>().unwrap() >= least
+    };
+    eventually("it is kept", || kept(&mut other, 12_000_000));
+    let mut innocent: Vec<&mut Client> = clients.iter_mut().step_by(2).collect();
+    for client in &mut innocent {
+        client.send(part(900_000));
+    }
+    hog.expect_end();
+    eventually("it is counted", || other.text("info stats").contains("evicted_clients:1\r\n"));
+    for client in innocent {
+        client.send("v\r\n");
+        client.expect("+OK\r\n");
+    }
+}
+
+#[test]
 fn a_request_without_end_is_cut_off() {
     let server = Server::with(|config| config.client_query_buffer_limit = 1 << 20);
     let mut client = server.client();
@@ -211,6 +237,28 @@ fn what_waits_for_exec_counts() {
     watcher.expect("+OK\r\n");
     let info = watcher.text("client info");
     assert!(field(&info, "multi-mem=") > 50_000, "{info}");
+}
+
+#[test]
+fn a_large_request_leaves_no_large_buffer() {
+    let server = Server::start();
+    let request = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$2000000\r\n{}\r\n", "v".repeat(2_000_000));
+    let mut clients: Vec<Client> = (0..8).map(|_| server.client()).collect();
+    for client in &mut clients {
+        // With the beginning of the next one.
+        client.send(format!("{request}*3\r\n$3"));
+        client.expect("+OK\r\n");
+    }
+    let mut other = server.client();
+    // What a worker tells of a client is a turn late.
+    eventually("all is given back", || {
+        let list = other.text("client list");
+        list.lines().filter(|line| line.contains(" qbuf=6 qbuf-free=16378 ")).count() == clients.len()
+    });
+    for client in &mut clients {
+        client.send(&request[6..]);
+        client.expect("+OK\r\n");
+    }
 }
 
 #[test]

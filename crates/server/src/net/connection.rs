@@ -27,6 +27,8 @@ use std::time::{Duration, Instant};
 const INPUT_BYTES_MIN: usize = 16 << 10;
 // The most that one connection reads in one turn, so that others have theirs.
 const TURN_BYTES_MAX: usize = 1 << 20;
+// An input buffer larger than this is given back when little of it is used.
+const INPUT_KEPT_BYTES_MAX: usize = 64 << 10;
 // An output buffer larger than this is given back when it is empty.
 const OUTPUT_KEPT_BYTES_MAX: usize = 256 << 10;
 // Smaller buffers are not counted: ten thousand of them are 640 MiB.
@@ -72,6 +74,8 @@ pub struct Connection {
     pub readable: bool,
     /// The client sends no more: reading goes on until it says so, since no further event will tell.
     pub read_closed: bool,
+    /// Nothing that is sent can reach the client any more.
+    pub gone: bool,
     /// Is in the worker's list of connections with work.
     pub listed: bool,
     requests: Requests,
@@ -87,8 +91,6 @@ pub struct Connection {
     output_settled: usize,
     // The socket takes no more until it says so.
     blocked: bool,
-    // What `Server::buffers` knows of this one.
-    charged: u64,
     over_soft_limit_since: Option<Instant>,
     lingering_until: Option<Instant>,
 }
@@ -102,6 +104,7 @@ impl Connection {
             active: now,
             readable: false,
             read_closed: false,
+            gone: false,
             listed: false,
             requests: Requests::default(),
             input: Vec::new(),
@@ -111,7 +114,6 @@ impl Connection {
             output_sent: 0,
             output_settled: 0,
             blocked: false,
-            charged: 0,
             over_soft_limit_since: None,
             lingering_until: None,
         }
@@ -129,7 +131,8 @@ impl Connection {
             return self.discard(turn);
         }
         if self.session.paused_until.is_some_and(|until| until > turn.now) {
-            return Step::Waits;
+            // A client that has only ended its sending still wants its replies.
+            return if self.gone { Step::Ends } else { Step::Waits };
         }
         self.session.paused_until = None;
         if self.input_ready {
@@ -183,12 +186,14 @@ impl Connection {
     fn execute_kept(&mut self, used: usize, turn: &mut Turn<'_>, step: Step) -> Step {
         let mut input = std::mem::take(&mut self.input);
         let done = self.commands(&input[..used], turn);
-        if done == used {
-            // Nothing is left: an idle connection has no buffer.
+        let left = used - done;
+        if left == 0 || (input.len() > INPUT_KEPT_BYTES_MAX && left < input.len() / 4) {
+            // Little or nothing is left: a connection that sends no more has a small buffer, or none.
             self.input_used = 0;
+            self.keep(&input[done..used]);
         } else {
             input.copy_within(done..used, 0);
-            self.input_used = used - done;
+            self.input_used = left;
             self.input = input;
         }
         self.after_commands(turn, step)
@@ -389,25 +394,21 @@ impl Connection {
     }
 
     /// Tells what its buffers take now, when that is much, or was. True when it is more than before.
-    pub fn charge(&mut self, buffers: &Buffers) -> bool {
+    pub fn charge(&self, buffers: &Buffers) -> bool {
+        let client = &self.session.client;
         let bytes = self.buffer_bytes();
-        let bytes = if bytes < CHARGED_BYTES_MIN { 0 } else { bytes };
-        if bytes == self.charged {
-            return false;
-        }
-        buffers.change(self.charged, bytes);
-        let more = bytes > self.charged;
-        self.charged = bytes;
-        more
+        // Of a killed one they are about to be gone.
+        let counts = bytes >= CHARGED_BYTES_MIN && !client.is_killed();
+        buffers.charge(client, if counts { bytes } else { 0 })
     }
 
     /// Its buffers are about to be gone.
-    pub fn uncharge(&mut self, buffers: &Buffers) {
-        buffers.change(std::mem::take(&mut self.charged), 0);
+    pub fn uncharge(&self, buffers: &Buffers) {
+        buffers.charge(&self.session.client, 0);
     }
 
     /// What its buffers take, and what it keeps for EXEC.
-    pub fn buffer_bytes(&self) -> u64 {
+    fn buffer_bytes(&self) -> u64 {
         let buffers = self.input.len() + self.requests.bytes() + self.output.bytes.capacity();
         (buffers + self.session.multi_bytes()) as u64
     }

@@ -22,7 +22,6 @@ use mio::{Events, Interest, Poll, Token};
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// The token of the inbox; connections have those below.
@@ -104,6 +103,7 @@ impl Worker {
                 let Some(Some(connection)) = self.connections.get_mut(event.token().0) else { continue };
                 // A closed or failed socket is readable: the read tells.
                 connection.read_closed |= event.is_read_closed() || event.is_error();
+                connection.gone |= event.is_write_closed() || event.is_error();
                 connection.readable |= event.is_readable() || connection.read_closed;
                 if event.is_writable() {
                     connection.writable();
@@ -219,15 +219,12 @@ impl Worker {
             }
             let mut more = false;
             for &index in &working {
-                if let Some(Some(connection)) = self.connections.get_mut(index) {
+                if let Some(Some(connection)) = self.connections.get(index) {
                     more |= connection.charge(&self.server.buffers);
                 }
             }
-            if more
-                && self.server.buffers.excess(&self.config) > 0
-                && let Some(index) = self.largest()
-            {
-                self.close(index);
+            if more && self.server.buffers.excess(&self.config) > 0 {
+                self.stats.evicted_clients.add(self.server.evict(&self.config));
             }
             working.clear();
             self.working = working;
@@ -244,21 +241,6 @@ impl Worker {
             self.ticked = now;
             self.tick(now);
         }
-    }
-
-    /// The connection whose buffers are the largest: the one to close when all together are too large. It may not be
-    /// the largest of all workers, but whoever makes them grow is looked at again at its next turn.
-    fn largest(&self) -> Option<usize> {
-        let connections = self.connections.iter().enumerate();
-        let largest = connections
-            .filter_map(|(index, connection)| Some((connection.as_ref()?, index)))
-            .filter(|(connection, _)| !connection.session.client.no_evict.load(Ordering::Relaxed))
-            .max_by_key(|(connection, _)| connection.buffer_bytes())
-            .map(|(_, index)| index);
-        if largest.is_some() {
-            self.stats.evicted_clients.add(1);
-        }
-        largest
     }
 
     /// Looks at all connections for those that have been idle, paused or over a limit for long enough.
