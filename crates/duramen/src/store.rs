@@ -11,7 +11,7 @@ use crate::image;
 use crate::index::either::Index;
 use crate::index::{Hasher, KeyBytes, Keys};
 use crate::log::appender::Shared as SharedBlock;
-use crate::log::blocks::Blocks;
+use crate::log::blocks::{Blocks, Use};
 use crate::log::read;
 use crate::log::space::{RESERVE_UNITS, Space};
 use crate::mutants::{Mutant, planted};
@@ -319,6 +319,13 @@ impl<M: Medium> Core<M> {
         }
     }
 
+    /// Whether no block is open. One is that a thread wrote to by a plain handle, which has not ended yet: nobody else knows where
+    /// its records end.
+    fn is_all_sealed(&self) -> bool {
+        let units = self.space().units();
+        !self.blocks.walk(0..units).any(|(_, _, state)| state == Use::Open)
+    }
+
     /// Ends the store: what is open is sealed, what is pending committed, and the superblock says that it
     /// was closed.
     fn close(&self) -> Result<()> {
@@ -347,6 +354,7 @@ impl<M: Medium> Core<M> {
         }
         let mut superblock = lock(&self.superblock);
         superblock.clean = !manual;
+        superblock.sealed = !manual && self.is_all_sealed();
         superblock.image = place;
         superblock.time_floor = self.clock.now();
         superblock.sequence += 1;
@@ -523,6 +531,7 @@ impl<M: Medium> StoreOn<M> {
             sequence: 1,
             unit_bytes,
             clean: true,
+            sealed: true,
             regime: Regime::Immediate,
             incarnation: store_id as u32 & INCARNATION_FIRST_MAX,
             boot_id: boot_id(options),
@@ -550,6 +559,7 @@ impl<M: Medium> StoreOn<M> {
         let superblock = Superblock {
             sequence: recovered.superblock.sequence + 1,
             clean: false,
+            sealed: false,
             regime,
             incarnation: recovered.incarnation,
             boot_id: boot_id(options),

@@ -377,6 +377,13 @@ fn damage_that_an_open_by_image_did_not_read_is_found_in_the_background() {
         // Who cannot wait for the background asks.
         std::fs::write(path, &bytes).unwrap();
         tells(&options.open(path).unwrap());
+        // A seal, of a store that is whole but for that: of the block whose record was damaged.
+        bytes[at + 300] = 0x77;
+        let is_block = |at: &usize| bytes[*at] & 15 == 2 && bytes[at + 24..at + 28] != [0; 4];
+        let block = (0..=at / 4096).rev().map(|unit| unit * 4096).find(is_block).unwrap();
+        bytes[block + 28] ^= 1;
+        std::fs::write(path, &bytes).unwrap();
+        tells(&options.open(path).unwrap());
     });
 }
 

@@ -847,3 +847,68 @@ fn blocks_of_one_long_record_are_not_moved_for_their_room() {
     let stats = store.stats();
     assert_eq!(stats.compacted_bytes, 0, "{stats:?}");
 }
+
+/// Flips bits of one byte.
+fn damage(path: &std::path::Path, at: u64) {
+    use std::os::unix::fs::FileExt;
+    let file = std::fs::File::options().read(true).write(true).open(path).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 0x11], at).unwrap();
+}
+
+#[test]
+fn a_damaged_seal_is_told_after_a_clean_close_and_not_missed_after_a_crash() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (path, crashed) = (dir.path().join("store"), dir.path().join("crashed"));
+    let options = Options { unit_bytes: Some(64 << 10), background: false, ..Options::default() };
+    let store = options.open(&path).unwrap();
+    for key in 0..10u32 {
+        store.put(&key.to_le_bytes(), &[key as u8; 20]).unwrap();
+    }
+    std::fs::copy(&path, &crashed).unwrap();
+    store.close().unwrap();
+    let report = duramen::check(&crashed, &options).unwrap();
+    assert!(report.damage.is_empty() && report.keys == 10, "{report:?}");
+    assert_eq!(options.open(&crashed).unwrap().len(), 10);
+
+    // Each record takes 48 bytes, from byte 64 of the first unit behind the head.
+    let (block, whole) = (64 << 10, std::fs::read(&path).unwrap());
+    assert!(duramen::check(&path, &options).unwrap().damage.is_empty());
+    for (bytes, keys) in [(&[28][..], 10), (&[24], 10), (&[32], 10), (&[28, 64 + 9 * 48 + 40], 9)] {
+        std::fs::write(&path, &whole).unwrap();
+        bytes.iter().for_each(|at| damage(&path, block + at));
+        let report = duramen::check(&path, &options).unwrap();
+        assert!(report.damage.len() == 1 && report.damage[0].contains("seal"), "{bytes:?}: {report:?}");
+        assert!(report.notes.is_empty(), "{bytes:?}: {report:?}");
+        assert_eq!(options.open(&path).unwrap_err().kind(), ErrorKind::Corrupt);
+        let saved = dir.path().join(format!("saved{bytes:?}"));
+        assert_eq!(duramen::salvage(&path, saved, &options).unwrap().0, keys);
+    }
+}
+
+/// The block of a thread's own pen is open until the thread ends.
+#[test]
+fn a_store_that_a_thread_outlives_is_no_damaged_one() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = dir.path().join("store");
+    let options = Options { background: false, ..Options::default() };
+    let store = options.open(&path).unwrap();
+    let (wrote, has_written) = std::sync::mpsc::channel();
+    let (end, ends) = std::sync::mpsc::channel::<()>();
+    let handle = store.clone();
+    let thread = std::thread::spawn(move || {
+        handle.put(b"a", b"b").unwrap();
+        drop(handle);
+        wrote.send(()).unwrap();
+        let _ = ends.recv();
+    });
+    has_written.recv().unwrap();
+    store.close().unwrap();
+    assert!(duramen::check(&path, &options).unwrap().damage.is_empty());
+    for _ in 0..2 {
+        assert_eq!(options.open(&path).unwrap().len(), 1);
+    }
+    drop(end);
+    thread.join().unwrap();
+}

@@ -345,10 +345,26 @@ impl<M: Medium> Core<M> {
     fn whole_records<'a>(&'a self, unit: Unit, scratch: &'a mut Vec<u8>) -> Option<(&'a [u8], Vec<Found>)> {
         let whole = self.read_records(unit, scratch);
         if whole.is_none() {
-            self.blocks.at(unit).set_state(Use::Damaged);
-            self.compaction.damaged.fetch_add(1, Relaxed);
+            self.set_aside(unit);
         }
         whole
+    }
+
+    /// Leaves a damaged block alone from now on.
+    fn set_aside(&self, unit: Unit) {
+        self.blocks.at(unit).set_state(Use::Damaged);
+        self.compaction.damaged.fetch_add(1, Relaxed);
+    }
+
+    /// Whether the header of a sealed block is on the medium what is known of it.
+    fn has_seal(&self, unit: Unit) -> bool {
+        let (block, at) = (self.blocks.at(unit), self.offset_of(unit));
+        self.medium.unreadable(at, block::HEADER_BYTES).is_empty()
+            && read::header(&self.medium, unit, at).is_ok_and(|header| {
+                let tail = header.seal.map(|(tail, _)| tail);
+                (header.units, header.generation, tail)
+                    == (block.units(), block.generation(), Some(block.tail()))
+            })
     }
 
     fn read_records<'a>(&'a self, unit: Unit, scratch: &'a mut Vec<u8>) -> Option<(&'a [u8], Vec<Found>)> {
@@ -385,7 +401,11 @@ impl<M: Medium> Core<M> {
                 if self.cells_unflushed.load(Relaxed) {
                     self.medium.flush(self.offset_of(unit), block.tail());
                 }
-                let _ = self.whole_records(unit, &mut scratch);
+                if self.has_seal(unit) {
+                    let _ = self.whole_records(unit, &mut scratch);
+                } else {
+                    self.set_aside(unit);
+                }
             }
         }
         if self.cells_unflushed.load(Relaxed) {

@@ -27,7 +27,8 @@
 //! | 96 | 8 | where the root of the index image lies (see [`super::image`]); 0: there is none |
 //! | 104 | 8 | bytes of the root |
 //! | 112 | 4 | CRC-32C of the root |
-//! | 116 | 12 | zero |
+//! | 116 | 1 | 1: closed cleanly, and every data block was sealed |
+//! | 117 | 11 | zero |
 
 use super::{Epoch, FORMAT_VERSION, HEAD_BYTES, u32_at, u64_at};
 use crate::holes::Holes;
@@ -64,6 +65,8 @@ pub(crate) struct Superblock {
     pub sequence: u64,
     pub unit_bytes: u32,
     pub clean: bool,
+    /// When it was closed cleanly, every data block was sealed: an unsealed one is damaged.
+    pub sealed: bool,
     pub regime: Regime,
     pub incarnation: u32,
     pub boot_id: [u8; 16],
@@ -112,6 +115,7 @@ impl Superblock {
             bytes[104..112].copy_from_slice(&image.bytes.to_le_bytes());
             bytes[112..116].copy_from_slice(&image.crc.to_le_bytes());
         }
+        bytes[116] = self.sealed.into();
         let crc = crc32c::crc32c(&bytes);
         bytes[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
         bytes
@@ -189,6 +193,8 @@ impl Superblock {
             sequence: u64_at(bytes, 24),
             unit_bytes,
             clean,
+            // Builds that did not know of it wrote 0.
+            sealed: clean && bytes[116] == 1,
             regime,
             incarnation: u32_at(bytes, 40),
             boot_id,
@@ -300,6 +306,7 @@ mod tests {
             sequence: 3,
             unit_bytes: 24 << 10,
             clean: true,
+            sealed: true,
             regime: Regime::Epochs,
             incarnation: 9,
             boot_id: [5; 16],

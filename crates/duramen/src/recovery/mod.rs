@@ -18,6 +18,7 @@
 //! | block | a whole record follows behind the break | nothing follows |
 //! |---|---|---|
 //! | sealed, break before the seal | damage | damage |
+//! | not sealed, though the superblock says that a clean close sealed all | damage | damage |
 //! | open | damage, if that record says that all before it was durable (flag, or a committed epoch), or if only the process died, whose stores all survive in their order | torn write: the end |
 //!
 //! Damage is never passed over silently: opening refuses, `check` reports, salvage saves the rest.
@@ -278,6 +279,7 @@ fn read_from<M: Medium>(
         cut,
         epochs: superblock.epoch_base..=epoch_last,
         killed: !rebooted,
+        all_sealed: superblock.clean && superblock.sealed,
         now: clock.now(),
         flushes,
         counts_all: image.is_none(),

@@ -72,6 +72,8 @@ pub(super) struct Scan<'a, M: Medium> {
     pub epochs: RangeInclusive<u64>,
     /// The last opener was killed, and the machine has not been rebooted since.
     pub killed: bool,
+    /// A clean close sealed every data block: one without a seal lost it to damage.
+    pub all_sealed: bool,
     pub now: u64,
     pub flushes: Flushes,
     /// All records are read, so counts of stale records are exact; else part of the index came from an image.
@@ -250,6 +252,15 @@ impl<M: Medium> Scan<'_, M> {
         outcome.tail = outcome.tail.max(block::HEADER_BYTES);
         if let Some(at) = end {
             self.judge_end(data, &mut walk, bytes, seal, at, &mut outcome, entries);
+        }
+        if self.all_sealed && seal.is_none() {
+            outcome.torn = false;
+            outcome.damage.push(format!(
+                "block at unit {} (offset {base:#x}): no valid seal says where its records end, wanted one, since the store was \
+                 closed cleanly; whole records are known up to offset {:#x}",
+                data.unit.0,
+                base + outcome.tail
+            ));
         }
         for (from, part) in behind.into_iter().filter(|&(from, _)| seal.is_none_or(|tail| from < tail)) {
             // What the hole hides is not known: damage, and whoever salvages wants what follows.
