@@ -7,6 +7,7 @@
 
 use super::OrderedIndex;
 use super::key::{shared_bytes, word_at};
+use super::list::LABEL_MAX;
 use super::node::{Order, skip_between};
 use crate::format::Version;
 use crate::index::{KeyBytes, Slot};
@@ -200,7 +201,7 @@ impl OrderedIndex {
             parts.push((part, leaves));
             leaves += entries.div_ceil(each) as u64;
         }
-        let step = u64::MAX / 2 / (leaves + 1);
+        let step = LABEL_MAX / 2 / (leaves + 1);
         self.fill_with(threads, 0..parts.len(), |number, chain| {
             let (part, leaves) = parts[number];
             let shared = parting.shared(part);

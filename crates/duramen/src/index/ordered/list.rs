@@ -18,7 +18,9 @@ use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::reclaim::Guard;
 use std::ptr::NonNull;
 
-/// Of the labels left above the last leaf, the next one takes 1 in this many: enough for 3 × 10^7 leaves one behind the other.
+/// Labels are cursors, which clients keep in doubles. In tests they run out.
+pub(super) const LABEL_MAX: u64 = if cfg!(test) { 1 << 20 } else { 1 << 53 };
+/// Of the labels left above the last leaf, the next one takes 1 in 2 to this: enough for 2 × 10^7 leaves one behind the other.
 const LABEL_SHARE_LAST: u32 = 20;
 /// ... and of those between two leaves, where keys come in ascending order, 1 in 2 to this.
 const LABEL_SHARE_ASCENDING: u32 = 6;
@@ -334,9 +336,9 @@ impl OrderedIndex {
         }
         held.set_skip(skip);
         held.set_order(order);
-        left.set_next(0, next);
-        // Labels only grow: see `walk`.
+        // Labels only grow: see `walk`. Before the link, which publishes it.
         left.label.store(right.label.load(Relaxed), Relaxed);
+        left.set_next(0, next);
         drop((held, other));
         self.merges.fetch_add(1, Relaxed);
         if !planted(Mutant::NodeLeftLinked) {
@@ -361,7 +363,7 @@ impl OrderedIndex {
 /// A label for a leaf between two.
 fn label_between(left: &Node, next: Option<&Node>, ascending: bool) -> u64 {
     let from = left.label.load(Relaxed);
-    let room = next.map_or(u64::MAX, |next| next.label.load(Relaxed)).saturating_sub(from);
+    let room = next.map_or(LABEL_MAX, |next| next.label.load(Relaxed)).saturating_sub(from);
     let share = match next {
         None => LABEL_SHARE_LAST,
         Some(_) if ascending => LABEL_SHARE_ASCENDING,

@@ -304,6 +304,15 @@ fn ascending_and_descending_keys_fill_and_leave_nothing_behind() {
     reclaim::collect();
 }
 
+/// Ends the writers, also when what they are watched for fails.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
 /// What is there before and stays is seen by every walk exactly once and in order, while neighbours come and go.
 fn check_threads(leaf_slots: usize) {
     let count = if cfg!(miri) { 150 } else { 3_000 };
@@ -329,7 +338,9 @@ fn check_threads(leaf_slots: usize) {
                 }
             });
         }
-        for round in 0..rounds {
+        let _stop = Stop(stop);
+        // Beside other work the writers may come to nothing for a while.
+        for round in (0..100 * rounds).take_while(|&round| round < rounds || index.grown().1 <= 2) {
             for reverse in [false, true] {
                 let mut seen = walk(index, log, (Unbounded, Unbounded), 1 + round * 7 % 50, reverse);
                 if reverse {
@@ -347,7 +358,6 @@ fn check_threads(leaf_slots: usize) {
             }
             reclaim::collect();
         }
-        stop.store(true, Relaxed);
     });
     index.check_levels(&reclaim::pin());
     let (splits, merges) = index.grown();

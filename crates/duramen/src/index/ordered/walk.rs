@@ -196,22 +196,26 @@ impl OrderedIndex {
         let label = |node: &Node| node.label.load(Relaxed);
         let first_of = |wanted| {
             let node = self.descend(|node| label(node) < wanted, guard).node;
-            node.next(0, guard).filter(|next| label(next) == wanted).unwrap_or(node)
+            let next = node.next(0, guard).filter(|next| label(next) == wanted);
+            // After `next`: a leaf that took in the one behind it meanwhile has its label now, and is itself the first.
+            if label(node) < wanted { next.unwrap_or(node) } else { node }
         };
-        'again: loop {
-            let mut node = first_of(cursor);
-            if label(node) < cursor {
-                node = first_of(label(node));
-            }
-            loop {
-                // Gone: what it held is in a leaf before it.
-                let Some(seen) = self.see(node, None, guard) else { continue 'again };
-                seen.slots().iter().for_each(|&slot| visit(slot));
-                match seen.next {
-                    None => return 0,
-                    Some(next) if label(next) > cursor => return label(next),
-                    Some(next) => node = next,
-                }
+        let mut node = first_of(cursor);
+        if label(node) < cursor {
+            node = first_of(label(node));
+        }
+        loop {
+            let Some(seen) = self.see(node, None, guard) else {
+                // Gone: its keys are in the leaf that its lowest one leads to. Not from the cursor once more: where many leaves
+                // have one label, one of them would be gone each time.
+                node = self.seek(&Sought::new(node.low(&mut [0; 16], guard)), guard).node;
+                continue;
+            };
+            seen.slots().iter().for_each(|&slot| visit(slot));
+            match seen.next {
+                None => return 0,
+                Some(next) if label(next) > label(node).max(cursor) => return label(next),
+                Some(next) => node = next,
             }
         }
     }
