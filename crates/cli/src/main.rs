@@ -7,6 +7,7 @@
 
 mod command;
 mod entry;
+mod output;
 mod place;
 
 use clap::{Parser, Subcommand};

@@ -10,8 +10,18 @@ pub struct Place {
     #[arg(long, default_value = "./duramen-data", env = "DURAMEN_PATH")]
     path: PathBuf,
     /// auto, file, shm, fsdax, devdax
-    #[arg(long, default_value_t = MediumKind::Auto, env = "DURAMEN_MEDIUM")]
+    #[arg(long, default_value_t = MediumKind::Auto, env = "DURAMEN_MEDIUM", value_parser = lasting)]
     medium: MediumKind,
+}
+
+/// A medium that outlives the command.
+fn lasting(text: &str) -> Result<MediumKind, String> {
+    match text.parse() {
+        Ok(MediumKind::Volatile) => {
+            Err("a volatile store ends with the command; wanted one that lasts".to_owned())
+        }
+        medium => medium.map_err(|error: <MediumKind as std::str::FromStr>::Err| error.to_string()),
+    }
 }
 
 impl Place {
@@ -49,8 +59,8 @@ impl Place {
 /// How keys on the command line are meant.
 #[derive(Args, Clone, Copy)]
 pub struct Keys {
-    /// The database of a server's store (0 to 15) that keys belong to; without it, keys are the engine's own
-    #[arg(long)]
+    /// The database of a server's store (0 to 127) that keys belong to; without it, keys are the engine's own
+    #[arg(long, value_parser = clap::value_parser!(u8).range(..=127))]
     db: Option<u8>,
 }
 

@@ -86,6 +86,65 @@ fn dump_and_load_carry_everything_over() {
     assert_eq!(ends(dir, 0, &["get", "--path", "second", "b"]), "2\n");
 }
 
+#[test]
+fn no_output_takes_the_place_of_a_store() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    store(dir, 10);
+    let before = fs::read(dir.join("duramen-data")).unwrap();
+    std::os::unix::fs::symlink("duramen-data", dir.join("link")).unwrap();
+    for args in [
+        &["dump", "duramen-data"][..],
+        &["dump", "link"],
+        &["bench", "kv", "get", "--keys", "1000", "--path", "bench", "--json", "duramen-data"],
+        &["bench", "kv", "get", "--keys", "1000", "--path", "bench", "--html", "link"],
+    ] {
+        let said = ends(dir, 3, args);
+        assert!(said.contains("it is a store"), "{args:?}: {said}");
+        assert!(fs::read(dir.join("duramen-data")).unwrap() == before, "{args:?}");
+    }
+    // What is there stays until the dump is whole, which no other user may read.
+    ends(dir, 0, &["dump", "backup"]);
+    let whole = fs::read(dir.join("backup")).unwrap();
+    assert_eq!(fs::metadata(dir.join("backup")).unwrap().permissions().mode() & 0o777, 0o600);
+    let full = Command::new("sh")
+        .args(["-c", "trap '' XFSZ; ulimit -f 1; exec \"$0\" dump backup", env!("CARGO_BIN_EXE_duramen")])
+        .current_dir(dir)
+        .output()
+        .unwrap();
+    let said = text(&full.stderr);
+    assert!(full.status.code() == Some(3) && said.contains("backup"), "{said}");
+    assert!(fs::read(dir.join("backup")).unwrap() == whole);
+    assert_eq!(fs::read_dir(dir).unwrap().filter(|file| is_part(file.as_ref().unwrap())).count(), 0);
+    ends(dir, 0, &["dump", "/dev/null"]);
+    let said = ends(dir, 3, &["dump", "nowhere/backup"]);
+    assert!(said.contains("nowhere/backup"), "{said}");
+}
+
+fn is_part(file: &fs::DirEntry) -> bool {
+    file.file_name().to_string_lossy().ends_with(".part")
+}
+
+#[test]
+fn what_cannot_be_a_store_is_not_erased() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    fs::write(dir.join("text"), "text\n").unwrap();
+    let said = ends(dir, 3, &["erase", "--path", "text", "--force"]);
+    assert!(said.contains("remove it instead"), "{said}");
+    assert_eq!(fs::read(dir.join("text")).unwrap(), b"text\n");
+}
+
+#[test]
+fn what_would_be_lost_at_once_or_never_found_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    assert!(ends(dir, 2, &["put", "--medium", "volatile", "a", "1"]).contains("ends with the command"));
+    ends(dir, 2, &["put", "--db", "128", "a", "1"]);
+    ends(dir, 0, &["put", "--db", "127", "a", "1"]);
+}
+
 /// A counter as the server keeps it, under a key of seven bytes and that of its database.
 #[test]
 fn a_number_of_the_server_is_printed_as_text_and_dumped_as_it_is() {

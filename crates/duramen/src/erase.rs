@@ -4,14 +4,23 @@
 //! enough: what lies behind is only read through block headers that the new store writes, and the records of
 //! another store are not valid in its blocks.
 
-use crate::Result;
-use crate::format::HEAD_BYTES;
+use crate::format::{HEAD_BYTES, superblock};
 use crate::options::Options;
+use crate::{Error, Result};
 use duramen_media::{Create, Medium, Offset, PAGE_BYTES};
 use std::path::Path;
 
 /// As much as has to be zero for a device to count as empty.
 const BYTES: u64 = 2 << 20;
+
+/// Bytes that [`begins_store`] looks at.
+pub const STORE_HEAD_BYTES: usize = superblock::MAGIC.len();
+
+/// Whether a file that begins with these bytes is a store, sound or not: what writes files can ask before it overwrites one.
+#[must_use]
+pub fn begins_store(head: &[u8]) -> bool {
+    head.starts_with(&superblock::MAGIC)
+}
 
 /// Erases the head of what is at `path`, a store or anything else, so that a new store can be made there. Returns
 /// the bytes erased.
@@ -20,10 +29,18 @@ const BYTES: u64 = 2 << 20;
 /// between leaves the store as it was, or none.
 ///
 /// # Errors
-/// When the medium cannot be opened, is in use, or is empty already (`NotFound`).
+/// When the medium cannot be opened, is in use, is empty already (`NotFound`), or is too small to hold a store (`InvalidInput`): such a
+/// file is to be removed instead.
 pub fn erase(path: impl AsRef<Path>, options: &Options) -> Result<u64> {
     let options = Options { create: Create::OpenExisting, prefault: false, ..options.clone() };
     let medium = options.open_medium(path.as_ref())?;
+    if medium.len() < HEAD_BYTES {
+        return Err(Error::invalid(format!(
+            "{} has {} bytes, which is no store and has no room for one; remove it instead",
+            path.as_ref().display(),
+            medium.len()
+        )));
+    }
     let bytes = medium.len().min(BYTES);
     let zeros = vec![0; BYTES as usize];
     let head = (0..HEAD_BYTES / PAGE_BYTES).map(|page| page * PAGE_BYTES..(page + 1) * PAGE_BYTES);

@@ -68,7 +68,7 @@ pub use check::{Report, check, salvage};
 #[doc(hidden)]
 pub use check::{check_on, salvage_on};
 pub use duramen_media::{Create, MediumKind, PersistStep};
-pub use erase::erase;
+pub use erase::{STORE_HEAD_BYTES, begins_store, erase};
 pub use error::{Error, ErrorKind, Result};
 pub use format::FORMAT_VERSION;
 pub use options::{Clock, Durability, IndexKind, OnProgress, Options, Progress, Residence};

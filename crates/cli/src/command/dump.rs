@@ -2,8 +2,10 @@
 
 use super::progress_bar;
 use crate::entry::Entry;
+use crate::output::{self, Output};
 use crate::place::Place;
 use crate::{Answer, Failure};
+use duramen::Store;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 
@@ -14,19 +16,26 @@ use std::path::PathBuf;
 pub struct Args {
     #[command(flatten)]
     place: Place,
-    /// The file to write; standard output when not given
+    /// The file to write, which takes the place of what is there once it is whole; standard output when not given
     file: Option<PathBuf>,
 }
 
 pub fn run(args: &Args) -> Result<Answer, Failure> {
+    // Before the store is read, which may take long.
+    args.file.as_deref().map_or(Ok(()), output::check)?;
     let Some(store) = args.place.open_verified()? else { return Ok(Answer::No) };
+    match &args.file {
+        None => write(&store, BufWriter::new(std::io::stdout().lock()))?.flush()?,
+        Some(path) => {
+            let out = write(&store, BufWriter::new(Output::create(path)?))?;
+            out.into_inner().map_err(std::io::IntoInnerError::into_error)?.keep()?;
+        }
+    }
+    Ok(Answer::Yes)
+}
+
+fn write<W: Write>(store: &Store, mut out: W) -> Result<W, Failure> {
     let bar = progress_bar(store.len(), "keys");
-    let mut out: BufWriter<Box<dyn Write>> = BufWriter::new(match &args.file {
-        None => Box::new(std::io::stdout().lock()),
-        Some(path) => Box::new(
-            std::fs::File::create(path).map_err(|e| format!("cannot write dump {}: {e}", path.display()))?,
-        ),
-    });
     let mut failed: Option<Failure> = None;
     store.for_each(|value| {
         if failed.is_none() {
@@ -37,7 +46,6 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
         }
     })?;
     failed.map_or(Ok(()), Err)?;
-    out.flush()?;
     bar.finish_and_clear();
-    Ok(Answer::Yes)
+    Ok(out)
 }

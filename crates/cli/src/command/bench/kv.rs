@@ -122,7 +122,7 @@ pub fn run(args: Args) -> Result<Answer, Failure> {
 fn check_place_of(file: &Path) -> Result<(), Failure> {
     let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if directory.is_dir() && !file.is_dir() {
-        return Ok(());
+        return crate::output::check(file);
     }
     let text = format!("cannot write {}: its directory is not there, or it is one itself", file.display());
     Err(duramen_bench_kv::Failure::usage(text).into())
