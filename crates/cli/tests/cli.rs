@@ -39,8 +39,8 @@ fn values_are_put_read_listed_and_removed() {
     assert!(ends(dir, 3, &["get", "greeting"]).contains("duramen-data"));
     ends(dir, 0, &["put", "greeting", "hello"]);
     ends(dir, 0, &["put", "--db", "3", "other", "world"]);
-    assert_eq!(ends(dir, 0, &["get", "greeting"]), "hello\n");
-    assert_eq!(ends(dir, 0, &["get", "--db", "3", "other"]), "world\n");
+    assert_eq!(ends(dir, 0, &["get", "greeting"]), "hello");
+    assert_eq!(ends(dir, 0, &["get", "--db", "3", "other"]), "world");
     assert_eq!(ends(dir, 1, &["get", "other"]), "");
     assert_eq!(ends(dir, 0, &["scan", "--prefix", "gree"]), "greeting\n");
     assert_eq!(ends(dir, 0, &["scan", "--db", "3"]), "other\n");
@@ -83,7 +83,7 @@ fn dump_and_load_carry_everything_over() {
     fs::write(dir.join("bad"), "{\"key\":\"b\",\"value\":\"2\"}\n{\"key\":3}\n").unwrap();
     let said = ends(dir, 3, &["load", "--path", "second", "bad"]);
     assert!(said.contains("bad line 2") && said.contains("1 lines before it are stored"), "{said}");
-    assert_eq!(ends(dir, 0, &["get", "--path", "second", "b"]), "2\n");
+    assert_eq!(ends(dir, 0, &["get", "--path", "second", "b"]), "2");
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn a_number_of_the_server_is_printed_as_text_and_dumped_as_it_is() {
     let line = "{\"key\":\"\\u0003counter\",\"value_base64\":\"1v//////NBI=\",\"tag\":129}\n";
     fs::write(dir.join("lines"), line).unwrap();
     ends(dir, 0, &["load", "lines"]);
-    assert_eq!(ends(dir, 0, &["get", "--db", "3", "counter"]), "-42\n");
+    assert_eq!(ends(dir, 0, &["get", "--db", "3", "counter"]), "-42");
     assert_eq!(ends(dir, 0, &["dump"]), line);
     assert!(ends(dir, 0, &["check"]).contains("sound"));
 }
@@ -173,7 +173,7 @@ fn a_truncated_store_is_told_and_kept() {
         assert!(said.contains("bytes"), "{said}");
     }
     fs::write(&path, &whole).unwrap();
-    assert_eq!(ends(dir, 0, &["get", "key1"]), "v".repeat(200) + "\n");
+    assert_eq!(ends(dir, 0, &["get", "key1"]), "v".repeat(200));
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn flipped_bytes_are_told_and_the_rest_is_salvaged() {
         damaged[at] ^= 0xff;
         fs::write(&path, &damaged).unwrap();
         assert!(ends(dir, 1, &["check"]).contains("superblock copy"), "byte {at}");
-        assert_eq!(ends(dir, 0, &["get", "key1"]), "v".repeat(200) + "\n", "byte {at}");
+        assert_eq!(ends(dir, 0, &["get", "key1"]), "v".repeat(200), "byte {at}");
         assert!(ends(dir, 0, &["check"]).contains("sound"), "byte {at}: repaired by the open");
     }
 }
@@ -375,7 +375,7 @@ fn bench_kv_tells_bad_input() {
     }
     assert_eq!(
         ends(dir, 0, &["get", "key3"]),
-        format!("{}\n", "v".repeat(200)),
+        "v".repeat(200),
         "the store that was there is whole"
     );
 }
@@ -390,5 +390,5 @@ fn what_is_not_a_store_is_erased_only_when_that_is_said_twice() {
     assert_eq!(fs::read(dir.join("other")).unwrap(), [7; 64 << 10]);
     assert!(ends(dir, 0, &["erase", "--force", "--path", "other"]).contains("other: 65536 bytes erased"));
     ends(dir, 0, &["put", "--path", "other", "key", "value"]);
-    assert_eq!(ends(dir, 0, &["get", "--path", "other", "key"]), "value\n");
+    assert_eq!(ends(dir, 0, &["get", "--path", "other", "key"]), "value");
 }

@@ -2,7 +2,7 @@
 
 use crate::place::{Keys, Place};
 use crate::{Answer, Failure};
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 
 /// Print the value of a key, as it is or, with --db, as clients see it; exit code 1 when the key is absent
 #[derive(clap::Args)]
@@ -21,6 +21,9 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
     };
     let mut out = std::io::stdout().lock();
     out.write_all(args.keys.text(&value).as_deref().unwrap_or(&value))?;
-    out.write_all(b"\n")?;
+    // A line's end where a person reads it; elsewhere the value is all there is.
+    if out.is_terminal() {
+        out.write_all(b"\n")?;
+    }
     Ok(Answer::Yes)
 }
