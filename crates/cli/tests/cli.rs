@@ -373,11 +373,7 @@ fn bench_kv_tells_bad_input() {
         let said = ends(dir, 2, &[&["bench", "kv"], args].concat());
         assert!(said.contains(says), "{args:?}: {said}");
     }
-    assert_eq!(
-        ends(dir, 0, &["get", "key3"]),
-        "v".repeat(200),
-        "the store that was there is whole"
-    );
+    assert_eq!(ends(dir, 0, &["get", "key3"]), "v".repeat(200), "the store that was there is whole");
 }
 
 #[test]
