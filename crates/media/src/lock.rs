@@ -63,11 +63,14 @@ impl Drop for Owned {
     }
 }
 
+/// The kernel gives /proc/locks in pieces, and a lock that goes between two of them may make it leave out another: so often
+/// is it read for one that is there.
+const READINGS: u32 = 8;
+
 fn in_use(file: &File, path: &Path) -> String {
-    let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
     let pid = file.metadata().ok().and_then(|m| {
         let device = (rustix::fs::major(m.dev()), rustix::fs::minor(m.dev()));
-        owner(&locks, device, m.ino())
+        (0..READINGS).find_map(|_| owner(&std::fs::read_to_string("/proc/locks").ok()?, device, m.ino()))
     });
     let (who, what_to_do) = match pid {
         Some(pid) if pid == std::process::id() => {

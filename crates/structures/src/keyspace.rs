@@ -376,17 +376,27 @@ impl Worker {
                     keys.push(key.to_vec());
                 }
             })?;
-            for key in &keys {
-                self.retry(|worker| {
-                    let mut txn = worker.begin(now);
-                    txn.delete(db, key)?;
-                    txn.commit()
-                })?;
-            }
+            self.delete_each(db, keys.iter().map(|key| &key[..]), now)?;
             if cursor == 0 {
                 return Ok(());
             }
         }
+    }
+
+    /// Deletes keys one after the other, for who meets a store that has no room to delete all of them at once; how many were
+    /// there. Others see them go, and a crash or an error leaves the rest.
+    pub fn delete_each<'k>(&mut self, db: u8, keys: impl Iterator<Item = &'k [u8]>, now: u64) -> Result<u64> {
+        let mut deleted = 0;
+        for key in keys {
+            let mut found = false;
+            self.retry(|worker| {
+                let mut txn = worker.begin(now);
+                found = txn.delete(db, key)?;
+                txn.commit()
+            })?;
+            deleted += u64::from(found);
+        }
+        Ok(deleted)
     }
 
     /// The keyspace this worker works on.

@@ -159,7 +159,18 @@ impl Dispatcher {
             let running = Running { entry, args, server: &self.server, stats: &self.stats, now: self.now };
             Self::apply(worker.begin(self.now), running, session, out, &mut after)
         });
-        let failed = committed.and_then(|()| self.finish(after)).err();
+        let done = match committed {
+            // There is room for one delete at a time, each of which makes some.
+            Err(error) if error.code() == "OOM" && matches!(entry.spec.name, "del" | "unlink") => {
+                out.truncate(start);
+                self.worker
+                    .delete_each(db, args.from(1), self.now)
+                    .map(|deleted| Reply::new(out, protocol).integer(deleted as i64))
+                    .map_err(CommandError::from)
+            }
+            committed => committed.and_then(|()| self.finish(after)),
+        };
+        let failed = done.err();
         if let Some(error) = session.store_failure.take() {
             self.note(error);
         }
