@@ -33,6 +33,20 @@ impl Place {
         Options { medium: self.medium, create: Create::OpenExisting, ..Options::default() }
     }
 
+    /// Opens a store that exists, to be read: what is there stays as it is.
+    pub fn open_to_read(&self) -> duramen::Result<Store> {
+        self.open_to_read_with(&self.options())
+    }
+
+    /// [`Place::open_to_read`] with options that come from [`Place::options`].
+    pub fn open_to_read_with(&self, options: &Options) -> duramen::Result<Store> {
+        match (Options { read_only: true, ..options.clone() }).open(&self.path) {
+            // A DAX device.
+            Err(error) if error.kind() == duramen::ErrorKind::Unsupported => options.open(&self.path),
+            opened => opened,
+        }
+    }
+
     /// Opens a store that exists.
     pub fn open(&self) -> duramen::Result<Store> {
         self.options().open(&self.path)
@@ -41,7 +55,7 @@ impl Place {
     /// Opens a store that exists and verifies all that the open did not read; `None` when it is damaged, which standard error then
     /// tells.
     pub fn open_verified(&self) -> duramen::Result<Option<Store>> {
-        match self.open().and_then(|store| store.verify().map(|()| store)) {
+        match self.open_to_read().and_then(|store| store.verify().map(|()| store)) {
             Err(error) if error.kind() == duramen::ErrorKind::Corrupt => {
                 eprintln!("duramen: {error}");
                 Ok(None)

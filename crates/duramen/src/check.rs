@@ -5,7 +5,7 @@ use crate::options::Options;
 use crate::recovery::{self, Recovered};
 use crate::store::StoreOn;
 use crate::{Durability, Error, ErrorKind, Meta, Result};
-use duramen_media::{Create, Medium};
+use duramen_media::{Create, Mapped, Medium};
 use std::path::Path;
 
 /// What [`check`] found.
@@ -32,9 +32,17 @@ pub struct Report {
 /// When the medium cannot be opened, is in use, or holds no store. Damage is not an error but in the report.
 pub fn check(path: impl AsRef<Path>, options: &Options) -> Result<Report> {
     let path = path.as_ref();
+    let medium = open(path, options)?;
+    check_on(&medium, options).map_err(|e| e.context(&format!("cannot check store {}", path.display())))
+}
+
+/// What is only read; a DAX device can be had only as if to be written.
+fn open(path: &Path, options: &Options) -> Result<Mapped> {
     let options = Options { create: Create::OpenExisting, prefault: false, ..options.clone() };
-    let medium = options.open_medium(path)?;
-    check_on(&medium, &options).map_err(|e| e.context(&format!("cannot check store {}", path.display())))
+    match (Options { read_only: true, ..options.clone() }).open_medium(path) {
+        Err(error) if error.kind() == ErrorKind::Unsupported => options.open_medium(path),
+        medium => medium,
+    }
 }
 
 /// [`check`] on a medium that is open.
@@ -79,8 +87,7 @@ pub fn salvage(
     options: &Options,
 ) -> Result<(u64, Vec<String>)> {
     let path = path.as_ref();
-    let old = Options { create: Create::OpenExisting, prefault: false, ..options.clone() };
-    let medium = old.open_medium(path)?;
+    let medium = open(path, options)?;
     let target = Options { create: Create::CreateNew, durability: Durability::Manual, ..options.clone() };
     // Before the new store is made: what cannot be read at all leaves nothing behind.
     let (recovered, damage) =

@@ -97,7 +97,9 @@ pub(crate) struct Epochs {
     committed: AtomicU64,
     /// Whether a write waits for its epoch before it returns.
     wait: AtomicBool,
-    poisoned: AtomicBool,
+    /// Whether writes are refused: poisoned, or
+    refuses: AtomicBool,
+    read_only: AtomicBool,
     /// Whether anything was written since the last commit.
     wrote: AtomicBool,
     /// The first is nobody's: it has what recovery counted, and what writers counted that are gone.
@@ -133,7 +135,8 @@ impl Epochs {
             ended: AtomicU64::new(base.0 - 1),
             committed: AtomicU64::new(base.0 - 1),
             wait: AtomicBool::new(wait),
-            poisoned: AtomicBool::new(false),
+            refuses: AtomicBool::new(false),
+            read_only: AtomicBool::new(false),
             wrote: AtomicBool::new(false),
             activities: Mutex::new(vec![Arc::new(counted)]),
             told: Default::default(),
@@ -183,11 +186,30 @@ impl Epochs {
 
     #[inline]
     pub(crate) fn check_writable(&self) -> Result<()> {
-        if self.poisoned.load(Relaxed) { Err(poisoned()) } else { Ok(()) }
+        if self.refuses.load(Relaxed) { Err(self.refused()) } else { Ok(()) }
     }
 
     pub(crate) fn poison(&self) {
-        self.poisoned.store(true, SeqCst);
+        self.refuses.store(true, SeqCst);
+    }
+
+    /// From here on nothing is written.
+    pub(crate) fn read_only(&self) {
+        self.read_only.store(true, Relaxed);
+        self.refuses.store(true, SeqCst);
+    }
+
+    #[cold]
+    fn refused(&self) -> Error {
+        if self.read_only.load(Relaxed) {
+            let why = "cannot write: the store was opened to be read only; open it without read_only";
+            return Error::new(ErrorKind::ReadOnly, why);
+        }
+        Error::new(
+            ErrorKind::Poisoned,
+            "cannot write: an earlier write-back to the medium failed, so the kernel may have dropped pages; reads go \
+             on; close the store, check the device, and open it again",
+        )
     }
 
     pub(crate) fn register(&self) -> Arc<Activity> {
@@ -386,12 +408,4 @@ impl Epochs {
 /// The list of blocks that were written to in `epoch`.
 fn told_at(epoch: u64) -> usize {
     if planted(Mutant::ToldInOneList) { 0 } else { (epoch & 1) as usize }
-}
-
-fn poisoned() -> Error {
-    Error::new(
-        ErrorKind::Poisoned,
-        "cannot write: an earlier write-back to the medium failed, so the kernel may have dropped pages; reads go \
-         on; close the store, check the device, and open it again",
-    )
 }

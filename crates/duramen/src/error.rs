@@ -29,6 +29,8 @@ pub enum ErrorKind {
     Corrupt,
     /// An earlier write-back failed: reads go on, writes are refused until the store is reopened.
     Poisoned,
+    /// The store was opened to be read only.
+    ReadOnly,
 }
 
 /// What was attempted, on what, what was found and wanted, and what to do.

@@ -139,6 +139,10 @@ pub struct Options {
     pub medium: MediumKind,
     /// Whether the store must exist, must not exist, or either. Default: either.
     pub create: Create,
+    /// Whether to leave the store on the medium untouched: it must exist, others may read it at the same time while nobody writes,
+    /// and what a recovery repairs stays in this process. Writes are refused with `ReadOnly`, and there is no background
+    /// thread. `Unsupported` on a DAX device. Default false.
+    pub read_only: bool,
     /// When a write survives a power failure. Default `EveryWrite`.
     pub durability: Durability,
     /// How keys are found. Default `Hash`. Any open may choose anew.
@@ -206,6 +210,7 @@ impl Default for Options {
         Self {
             medium: MediumKind::Auto,
             create: Create::OpenOrCreate,
+            read_only: false,
             durability: Durability::EveryWrite,
             index: IndexKind::Hash,
             index_cache_slots: crate::index::ordered::CACHE_SLOTS,
@@ -333,6 +338,7 @@ impl Options {
         let media = MediaOptions {
             kind: self.medium,
             create: self.create,
+            read_only: self.read_only,
             len_max: self.len_max,
             persist_step: self.persist_step,
             stripe_bytes: self.stripe_bytes,

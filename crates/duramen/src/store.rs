@@ -332,7 +332,10 @@ impl<M: Medium> Core<M> {
         if self.closed.swap(true, AcqRel) {
             return Ok(());
         }
-        self.epochs.check_writable()?;
+        match self.epochs.check_writable() {
+            Err(error) if error.kind() == ErrorKind::ReadOnly => return Ok(()),
+            writable => writable?,
+        }
         let _inside = self.tuning.phase(Phase::Close);
         // With `Manual`, what was not committed is dropped, as the caller asked; so it is not sealed as
         // if it counted: recovery judges it by its epoch.
@@ -629,7 +632,10 @@ impl<M: Medium> StoreOn<M> {
         if core.recovered.imaged > 0 {
             core.compaction.begin(&core);
         }
-        let thread = if options.background {
+        if options.read_only {
+            core.epochs.read_only();
+        }
+        let thread = if options.background && !options.read_only {
             let core = Arc::clone(&core);
             let thread = crate::sync::thread::Builder::new()
                 .name("duramen".into())

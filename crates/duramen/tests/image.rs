@@ -75,6 +75,49 @@ fn fill(store: &Store) {
     }
 }
 
+/// Also what recovers after a crash, and with another index than the image is of.
+#[test]
+fn a_store_that_is_opened_read_only_stays_as_it_is() {
+    for_each_store(|options, path| {
+        let store = options.open(path).unwrap();
+        fill(&store);
+        let wanted = contents(&store);
+        let crashed = path.with_extension("crashed");
+        std::fs::copy(path, &crashed).unwrap();
+        store.close().unwrap();
+        for path in [path, &crashed] {
+            let before = std::fs::read(path).unwrap();
+            for index in [IndexKind::Hash, IndexKind::Ordered] {
+                let read_only = Options { read_only: true, index, background: true, ..options.clone() };
+                let [one, other] = [0, 1].map(|_| read_only.open(path).unwrap());
+                assert!(contents(&one) == wanted && contents(&other) == wanted);
+                let mut batch = Batch::new();
+                batch.put(b"key", b"value");
+                for refused in [
+                    one.put(b"key", b"value"),
+                    one.delete(&key(1)).map(|_| ()),
+                    one.update(&key(1), 0, b"x").map(|_| ()),
+                    one.apply(&batch).map(|_| ()),
+                    one.writer().map(|_| ()),
+                    one.commit(),
+                ] {
+                    assert_eq!(refused.unwrap_err().kind(), duramen::ErrorKind::ReadOnly);
+                }
+                one.verify().unwrap();
+                assert_eq!(one.stats().damaged_blocks, 0);
+                assert_eq!(options.open(path).unwrap_err().kind(), duramen::ErrorKind::InUse);
+                assert!(contents(&one) == wanted);
+                one.close().unwrap();
+            }
+            assert!(std::fs::read(path).unwrap() == before);
+            // What a read does not do, an open to be written does.
+            let store = options.open(path).unwrap();
+            assert!(contents(&store) == wanted);
+            store.put(b"key", b"value").unwrap();
+        }
+    });
+}
+
 /// As many as take several pages of an image.
 fn fill_pages(store: &Store) {
     for number in 0..12_000 {

@@ -147,9 +147,33 @@ pub(crate) fn make_durable(file: &File, path: &Path) -> Result<()> {
 /// # Errors
 /// What `mmap` refuses, with its kind.
 pub(crate) fn map(region: &Region, file: BorrowedFd<'_>, path: &Path, range: Range<u64>) -> Result<()> {
-    region.map_file(range.clone(), file, MapFlags::SHARED).map_err(|errno| {
+    map_with(region, file, path, range, MapFlags::SHARED)
+}
+
+fn map_with(
+    region: &Region,
+    file: BorrowedFd<'_>,
+    path: &Path,
+    range: Range<u64>,
+    flags: MapFlags,
+) -> Result<()> {
+    region.map_file(range.clone(), file, flags).map_err(|errno| {
         Error::os(format!("cannot map bytes {} to {} of {}", range.start, range.end, path.display()), errno)
     })
+}
+
+/// Maps `range` so that what is stored there stays in this process.
+///
+/// # Errors
+/// As [`map`].
+pub(crate) fn map_private(
+    region: &Region,
+    file: BorrowedFd<'_>,
+    path: &Path,
+    range: Range<u64>,
+) -> Result<()> {
+    // Without a reservation: of a file larger than memory few pages are stored to.
+    map_with(region, file, path, range, MapFlags::PRIVATE | MapFlags::NORESERVE)
 }
 
 /// Backs `range` behind the end of the file, and maps it.

@@ -1,4 +1,4 @@
-//! One owner per store: `flock` on the open file, and who holds it when that is refused.
+//! One owner per store, or several readers: `flock` on the open file, and who holds it when that is refused.
 //!
 //! The lock belongs to the open file, so a second open in the same process is refused too, dropping
 //! it releases it, and so does the death of the process, however it died. It works on character devices
@@ -22,12 +22,15 @@ pub(crate) struct Owned {
 }
 
 impl Owned {
-    /// Takes the lock of `file`.
+    /// Takes the lock of `file`, which is shared between those who only read.
     ///
     /// # Errors
     /// `InUse`, naming the owner where the kernel tells.
-    pub(crate) fn acquire(file: File, path: &Path) -> Result<Self> {
-        let operation = FlockOperation::NonBlockingLockExclusive;
+    pub(crate) fn acquire(file: File, path: &Path, shared: bool) -> Result<Self> {
+        let operation = match shared {
+            true => FlockOperation::NonBlockingLockShared,
+            false => FlockOperation::NonBlockingLockExclusive,
+        };
         match retry_on_intr(|| rustix::fs::flock(&file, operation)) {
             Ok(()) => Ok(Self { file, remove: None }),
             Err(Errno::WOULDBLOCK) => Err(Error::new(ErrorKind::InUse, in_use(&file, path))),

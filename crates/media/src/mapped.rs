@@ -12,7 +12,7 @@ use crate::error::bytes_text;
 use crate::lock::Owned;
 use crate::medium::load_words;
 use crate::opening::{self, Opened};
-use crate::options::{MediaOptions, MediumKind};
+use crate::options::{Create, MediaOptions, MediumKind};
 use crate::persist::{self, Persist, PersistStep, page};
 use crate::region::{HUGE_PAGE_BYTES, Region};
 use crate::topology::{self, NdRegion, PersistenceDomain, Sysfs};
@@ -68,6 +68,11 @@ enum Backing {
     File {
         file: Owned,
     },
+    /// A file of any kind that is only read: what is stored to it stays in this process.
+    Private {
+        file: Owned,
+        kind: MediumKind,
+    },
     Volatile,
 }
 
@@ -78,6 +83,7 @@ impl Backing {
             Self::Devdax { file, .. }
             | Self::Fsdax { file, .. }
             | Self::Shm { file, .. }
+            | Self::Private { file, .. }
             | Self::File { file } => file.keep(),
             Self::Volatile => {}
         }
@@ -104,6 +110,15 @@ impl Mapped {
         }
         let sysfs = Sysfs::default();
         let Opened { file, path, kind, length } = opening::open(path, options, &sysfs)?;
+        if options.read_only && kind == MediumKind::Devdax {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                format!(
+                    "cannot open {} to be read only: it is a DAX device; open it to be written",
+                    path.display()
+                ),
+            ));
+        }
         let mut mapped = match kind {
             MediumKind::Devdax => Self::open_device(file, path, options, &sysfs)?,
             _ => Self::open_file(file, path, kind, length, options, &sysfs)?,
@@ -137,11 +152,13 @@ impl Mapped {
         sysfs: &Sysfs,
     ) -> Result<Self> {
         let is_new = file::is_blank(&file, length);
-        opening::check_create(options.create, is_new, kind, &path)?;
+        let create = if options.read_only { Create::OpenExisting } else { options.create };
+        opening::check_create(create, is_new, kind, &path)?;
         if length == 0 {
             file::keep_in_place(&file);
         }
         let backing = match kind {
+            kind if options.read_only => Backing::Private { file, kind },
             MediumKind::Shm => {
                 let huge = options.huge_pages && shm::may_have_huge_pages(sysfs);
                 Backing::Shm { file, huge, refused: AtomicBool::new(false) }
@@ -218,6 +235,10 @@ impl Mapped {
                 file::back(file, &self.path, backed)?;
                 fsdax::map(&self.region, file, &self.path, range.clone())?;
             }
+            Backing::Private { file, .. } => {
+                // Holes need no space: whoever stores to one has a page of his own.
+                file::map_private(&self.region, file.as_fd(), &self.path, range.clone())?;
+            }
             Backing::Devdax { .. } | Backing::Volatile => {}
         }
         self.fault_in_at_open(range.clone());
@@ -238,8 +259,8 @@ impl Mapped {
             return;
         }
         let advice = match self.backing {
-            // Writing would make every page dirty.
-            Backing::File { .. } => Advice::LinuxPopulateRead,
+            // Writing would make every page dirty, or this process's own.
+            Backing::File { .. } | Backing::Private { .. } => Advice::LinuxPopulateRead,
             _ => Advice::LinuxPopulateWrite,
         };
         let _ = self.region.advise(range, advice);
@@ -299,6 +320,7 @@ impl Mapped {
             Backing::Fsdax { .. } => MediumKind::Fsdax,
             Backing::Shm { .. } => MediumKind::Shm,
             Backing::File { .. } => MediumKind::File,
+            Backing::Private { kind, .. } => kind,
             Backing::Volatile => MediumKind::Volatile,
         }
     }
@@ -321,7 +343,7 @@ impl Mapped {
     pub fn small_pages_advice(&self) -> Option<String> {
         let sysfs = Sysfs::default();
         let advice = match &self.backing {
-            Backing::Fsdax { .. } | Backing::File { .. } => return None,
+            Backing::Fsdax { .. } | Backing::File { .. } | Backing::Private { .. } => return None,
             Backing::Shm { huge: true, refused, .. } if !refused.load(Ordering::Relaxed) => return None,
             Backing::Devdax { device, .. } if device.align >= HUGE_PAGE_BYTES => return None,
             Backing::Devdax { device, .. } => format!(
@@ -415,6 +437,9 @@ impl Mapped {
 
 fn check_options(options: &MediaOptions) -> Result<()> {
     let wrong = |what: String| Err(Error::new(ErrorKind::InvalidInput, what));
+    if options.read_only && options.kind == MediumKind::Volatile {
+        return wrong("a volatile medium is always new: there is nothing to read only".to_owned());
+    }
     if options.len_max < PAGE_BYTES {
         return wrong(format!("len_max is {} bytes, wanted at least {PAGE_BYTES}", options.len_max));
     }
@@ -451,7 +476,8 @@ fn choose_persist(
             ),
         )),
         (_, Some(step)) => Persist::forced(step),
-        (Backing::Shm { .. } | Backing::File { .. } | Backing::Volatile, None) => Ok(Persist::order_only()),
+        (Backing::Private { .. }, _)
+        | (Backing::Shm { .. } | Backing::File { .. } | Backing::Volatile, None) => Ok(Persist::order_only()),
         (Backing::Devdax { .. } | Backing::Fsdax { .. }, None) => match region.map(|r| r.domain) {
             Some(PersistenceDomain::CpuCache) => Ok(Persist::order_only()),
             Some(PersistenceDomain::MemoryController | PersistenceDomain::Unknown) | None => {
@@ -480,7 +506,7 @@ fn unaligned(at: Offset, bytes: usize) -> ! {
 impl Medium for Mapped {
     fn granularity(&self) -> Granularity {
         match self.backing {
-            Backing::File { .. } => Granularity::Page,
+            Backing::File { .. } | Backing::Private { kind: MediumKind::File, .. } => Granularity::Page,
             _ if self.persist.flushes() => Granularity::CacheLine,
             _ => Granularity::Byte,
         }
@@ -527,7 +553,9 @@ impl Medium for Mapped {
                 refused.store(!given, Ordering::Relaxed);
             }
             Backing::File { file } => file::extend(&self.region, file, &self.path, range.clone())?,
-            Backing::Volatile => volatile::extend(&self.region, range.clone(), self.huge_pages)?,
+            Backing::Private { .. } | Backing::Volatile => {
+                volatile::extend(&self.region, range.clone(), self.huge_pages)?;
+            }
         }
         self.fault_in_range(range.clone());
         self.len.store(range.end, Ordering::Release);
@@ -610,7 +638,7 @@ impl Medium for Mapped {
     fn fault_in(&self, at: Offset, bytes: u64) {
         // A page of tmpfs that was mapped to be read may be stored to without another fault: nothing waits to hear which
         // are dirty. Of a file the kernel wants to hear that, page by page, and to tell it of all would make all dirty.
-        if matches!(self.backing, Backing::Shm { .. } | Backing::File { .. }) {
+        if matches!(self.backing, Backing::Shm { .. } | Backing::File { .. } | Backing::Private { .. }) {
             return;
         }
         let pages = self.pages_of(at, bytes);
@@ -676,6 +704,7 @@ impl Medium for Mapped {
         match &self.backing {
             Backing::Devdax { device, .. } => device.region.is_some(),
             Backing::Fsdax { .. } | Backing::File { .. } => true,
+            Backing::Private { kind, .. } => *kind != MediumKind::Shm,
             Backing::Shm { .. } | Backing::Volatile => false,
         }
     }
@@ -689,6 +718,7 @@ impl Medium for Mapped {
             bytes_text(self.len_max()),
             match self.backing {
                 Backing::File { .. } => "write-back of pages".to_owned(),
+                Backing::Private { .. } => "read only".to_owned(),
                 _ => self.persist.describe(),
             }
         )

@@ -43,22 +43,26 @@ pub(crate) struct Opened {
 pub(crate) fn open(path: &Path, options: &MediaOptions, sysfs: &Sysfs) -> Result<Opened> {
     for _ in 0..TRIES_MAX {
         let (path, exists) = resolve(path, sysfs)?;
-        if !exists && options.create == Create::OpenExisting {
+        if !exists && (options.create == Create::OpenExisting || options.read_only) {
             return Err(Error::new(
                 ErrorKind::NotFound,
-                format!("cannot open store {}: there is no such file; create it first", path.display()),
+                format!(
+                    "cannot open store {}: there is no such file; check the path, \
+                     or make a store there: \"duramen put\", \"load\" and \"serve\" do, and Create::OpenOrCreate",
+                    path.display()
+                ),
             ));
         }
         let file = OpenOptions::new()
             .read(true)
-            .write(true)
+            .write(!options.read_only)
             .create(!exists)
             .truncate(false)
             .mode(FILE_MODE)
             .open(&path)
-            .map_err(|e| cannot_open(&path, exists, e))?;
-        let mut file = Owned::acquire(file, &path)?;
-        let found = file.metadata().map_err(|e| cannot_open(&path, true, e))?;
+            .map_err(|e| cannot_open(&path, exists, options.read_only, e))?;
+        let mut file = Owned::acquire(file, &path, options.read_only)?;
+        let found = file.metadata().map_err(|e| cannot_open(&path, true, options.read_only, e))?;
         // Invariant 2: between open and lock an opener that failed may have removed its file.
         if fs::metadata(&path).is_ok_and(|now| (now.dev(), now.ino()) == (found.dev(), found.ino())) {
             if !exists && found.len() == 0 {
@@ -91,7 +95,7 @@ fn resolve(path: &Path, sysfs: &Sysfs) -> Result<(PathBuf, bool)> {
     let found = match found {
         Ok(found) => found,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok((path, false)),
-        Err(e) => return Err(cannot_open(&path, true, e)),
+        Err(e) => return Err(cannot_open(&path, true, false, e)),
     };
     let kind = found.file_type();
     let (what, instead) = if kind.is_file() {
@@ -134,13 +138,16 @@ pub(crate) fn directory_of(path: &Path) -> &Path {
     }
 }
 
-fn cannot_open(path: &Path, exists: bool, source: std::io::Error) -> Error {
+fn cannot_open(path: &Path, exists: bool, read_only: bool, source: std::io::Error) -> Error {
     let attempt = format!("cannot {} store {}", if exists { "open" } else { "create" }, path.display());
     let user = rustix::process::geteuid().as_raw();
     let directory = directory_of(path).display();
     match crate::error::kind_of(&source) {
         ErrorKind::PermissionDenied if exists => Error::os(
-            format!("{attempt}: user {user} needs read and write access to it and passage to {directory}"),
+            format!(
+                "{attempt}: user {user} needs {} access to it and passage to {directory}",
+                if read_only { "read" } else { "read and write" }
+            ),
             source,
         ),
         ErrorKind::PermissionDenied => Error::os(
@@ -190,7 +197,11 @@ pub(crate) fn check_create(create: Create, blank: bool, kind: MediumKind, path: 
     match (create, blank) {
         (Create::OpenExisting, true) => Err(Error::new(
             ErrorKind::NotFound,
-            format!("cannot open store {}: it is there and empty; create the store first", path.display()),
+            format!(
+                "cannot open store {}: it is there and empty; make a store there: \
+                     \"duramen put\", \"load\" and \"serve\" do, and Create::OpenOrCreate",
+                path.display()
+            ),
         )),
         (Create::CreateNew, false) => Err(Error::new(
             ErrorKind::AlreadyExists,

@@ -87,6 +87,11 @@ pub struct MediaOptions {
     /// always new.
     pub create: Create,
 
+    /// Whether to leave what is there untouched: the file is opened for reading, other such opens may have it at the same time,
+    /// and what is stored to the medium stays in this process, and is gone with it. It must exist. `Unsupported` on `Devdax`,
+    /// whose mappings are all shared; `InvalidInput` on `Volatile`. Default: false.
+    pub read_only: bool,
+
     /// Length of a new medium, in bytes; rounded up to the pages of the medium, and bounded by
     /// `len_max`. Default: 16 MiB. Ignored when the medium exists already. On `Devdax`, which
     /// is always mapped whole, the least that the device must have.
@@ -131,6 +136,7 @@ impl Default for MediaOptions {
         Self {
             kind: MediumKind::Auto,
             create: Create::OpenOrCreate,
+            read_only: false,
             // 16 MiB: eight huge pages; enough for every part of an empty store, and quick to back.
             len_initial: 16 << 20,
             // 1 TiB: above one socket of persistent memory, and 1/128 of the address space, so

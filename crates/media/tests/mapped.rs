@@ -92,6 +92,49 @@ fn a_directory_stands_for_the_file_in_it() {
 }
 
 #[test]
+fn what_is_opened_read_only_stays_as_it_is() {
+    for_each_file_kind(|kind, path| {
+        let read_only = MediaOptions { read_only: true, ..options(kind) };
+        assert_eq!(Mapped::open(path, &read_only).unwrap_err().kind(), ErrorKind::NotFound);
+        assert!(!path.exists(), "nothing is made");
+        File::create(path).unwrap();
+        assert_eq!(Mapped::open(path, &read_only).unwrap_err().kind(), ErrorKind::NotFound);
+        fs::remove_file(path).unwrap();
+
+        let owner = Mapped::open(path, &options(kind)).unwrap();
+        owner.store(Offset(100), &[b"as it is"]);
+        owner.sync().unwrap();
+        let error = Mapped::open(path, &read_only).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InUse, "{error}");
+        drop(owner);
+        // A hole.
+        File::options().write(true).open(path).unwrap().set_len(3 * MIB).unwrap();
+        let whole = fs::read(path).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o444)).unwrap();
+
+        let [one, other] = [0, 1].map(|_| Mapped::open(path, &read_only).unwrap());
+        assert_eq!((one.kind(), one.is_new(), one.len()), (kind, false, 3 * MIB));
+        let error = Mapped::open(path, &options(kind)).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::InUse | ErrorKind::PermissionDenied), "{error}");
+        assert_eq!(read(&one, 2 * MIB, 8), [0; 8]);
+        one.store(Offset(100), &[b"another."]);
+        one.store(Offset(2 * MIB), &[b"in a hole"]);
+        one.grow(5 * MIB).unwrap();
+        one.store_u64(Offset(4 * MIB), 7);
+        one.prepare(Offset(0), MIB).unwrap();
+        one.flush(Offset(0), MIB);
+        one.sync().unwrap();
+        assert_eq!((read(&one, 100, 8), one.load_u64(Offset(4 * MIB))), (b"another.".to_vec(), 7));
+        assert_eq!(read(&other, 100, 8), b"as it is");
+        drop((one, other));
+        assert!(fs::read(path).unwrap() == whole);
+        Mapped::open(path, &read_only).unwrap();
+    });
+    let volatile = MediaOptions { read_only: true, ..options(MediumKind::Volatile) };
+    assert_eq!(Mapped::open(Path::new("x"), &volatile).unwrap_err().kind(), ErrorKind::InvalidInput);
+}
+
+#[test]
 fn create_says_what_must_be_there() {
     for_each_file_kind(|kind, path| {
         let open = |create| Mapped::open(path, &MediaOptions { create, ..options(kind) });

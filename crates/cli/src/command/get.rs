@@ -15,7 +15,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<Answer, Failure> {
-    let store = args.place.open()?;
+    let store = args.place.open_to_read()?;
     let Some(value) = store.get(&args.keys.engine_key(&args.key))? else {
         return Ok(Answer::No);
     };

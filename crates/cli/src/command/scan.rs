@@ -34,7 +34,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<Answer, Failure> {
     // Point lookups there are none.
     let options = Options { index: IndexKind::Ordered, index_cache_slots: 0, ..args.place.options() };
-    let store = options.open(args.place.path())?;
+    let store = args.place.open_to_read_with(&options)?;
     let mut range = store.prefix(&args.keys.engine_key(&args.prefix))?;
     let from = args.from.as_deref().map(|key| args.keys.engine_key(key));
     let to = args.to.as_deref().map(|key| args.keys.engine_key(key));

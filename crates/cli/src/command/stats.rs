@@ -12,7 +12,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<Answer, Failure> {
-    let store = args.place.open()?;
+    let store = args.place.open_to_read()?;
     let stats = store.stats();
     let mut out = std::io::stdout().lock();
     writeln!(out, "{}", store.describe())?;
