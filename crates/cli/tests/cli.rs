@@ -365,8 +365,10 @@ fn bench_kv_tells_bad_input() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     store(dir, 10);
+    fs::write(dir.join("empty"), "").unwrap();
     for (args, says) in [
-        (&["ycsb_a"][..], "nearest is ycsb-a"),
+        (&["insert", "--keys", "10", "--path", "empty"][..], "--path where nothing is"),
+        (&["ycsb_a"], "nearest is ycsb-a"),
         (&["growht"], "nearest is growth"),
         (&["--variants", "in-drm"], "nearest is in-dram"),
         (&["--targets", "delte"], "nearest is delete"),
@@ -384,6 +386,7 @@ fn bench_kv_tells_bad_input() {
         assert!(said.contains(says), "{args:?}: {said}");
     }
     assert_eq!(ends(dir, 0, &["get", "key3"]), "v".repeat(200), "the store that was there is whole");
+    assert!(dir.join("empty").exists());
 }
 
 #[test]

@@ -28,8 +28,12 @@ impl Remove {
     /// For the store at `path`: a device stays, and a directory stands for the store in it.
     #[must_use]
     pub fn at(path: &Path) -> Self {
-        Self(if path.is_dir() { path.join("duramen.store") } else { path.to_owned() })
+        Self(file_of(path))
     }
+}
+
+fn file_of(path: &Path) -> PathBuf {
+    if path.is_dir() { path.join("duramen.store") } else { path.to_owned() }
 }
 
 impl Drop for Remove {
@@ -69,12 +73,18 @@ impl Place {
     /// As [`Place::fresh`].
     pub fn fresh_with(&self, options: &Options, updatable: bool) -> Result<Fresh> {
         let path = self.path.clone();
+        let file = file_of(&path);
+        // Even an empty one: somebody made it.
+        if file.is_file() {
+            let there = format!("cannot create store {}: there is a file", file.display());
+            return Err(Failure::usage(taken(&there)));
+        }
         let options = Options { create: Create::CreateNew, ..options.clone() };
         let store = options.open(&path).map_err(|error| match error.kind() {
             ErrorKind::AlreadyExists | ErrorKind::InUse => Failure::usage(taken(&error)),
             _ => error.into(),
         })?;
-        let remove = Remove::at(&path);
+        let remove = Remove(file);
         Ok(Fresh { engine: DuramenEngine::new(store, updatable), path, _remove: remove })
     }
 }

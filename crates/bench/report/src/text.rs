@@ -86,12 +86,23 @@ pub fn run(run: &Run) -> String {
     for (group, measurements) in groups(&run.measurements) {
         text.push_str(&format!("\n{}\n", printable(group)));
         text.push_str(&group_table(&measurements).render());
-        let notes = measurements.iter().flat_map(|m| m.notes.iter().map(|note| (&m.name, note)));
-        for (name, note) in notes {
-            text.push_str(&format!("note on {}: {}\n", printable(name), printable(note)));
+        for (note, names) in notes(measurements.iter().copied()) {
+            text.push_str(&format!("note on {}: {}\n", printable(&names.join(", ")), printable(note)));
         }
     }
     text
+}
+
+/// Each note once, with the names of the measurements that it is on.
+pub(crate) fn notes<'a>(measurements: impl Iterator<Item = &'a Measurement>) -> Vec<(&'a str, Vec<&'a str>)> {
+    let mut notes: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (name, note) in measurements.flat_map(|m| m.notes.iter().map(|note| (m.name.as_str(), note))) {
+        match notes.iter_mut().find(|(other, _)| other == note) {
+            Some((_, names)) => names.push(name),
+            None => notes.push((note, vec![name])),
+        }
+    }
+    notes
 }
 
 /// The verdict as text.

@@ -11,6 +11,7 @@ use crate::price::Bill;
 use crate::run::{Measurement, Metric, Run};
 use crate::scale::{self, Scale, figure};
 use crate::text;
+use crate::text::notes;
 
 const OPEN: &str = "<div class=\"wide\" tabindex=\"0\"><table><thead><tr>";
 const CLOSE: &str = "</tbody></table></div>";
@@ -24,10 +25,11 @@ pub(super) fn group(members: &[Member], runs: &[Run]) -> String {
     if !latency.is_empty() {
         html.push_str(&format!("<details open=\"open\"><summary>Latency</summary>{latency}</details>"));
     }
-    let notes: String = members
-        .iter()
-        .flat_map(|member| member.measurement.notes.iter().map(|note| (&member.measurement.name, note)))
-        .map(|(name, note)| format!("<li><strong>{}</strong>: {}</li>", escape(name), escape(note)))
+    let notes: String = notes(members.iter().map(|member| member.measurement))
+        .into_iter()
+        .map(|(note, names)| {
+            format!("<li><strong>{}</strong>: {}</li>", escape(&names.join(", ")), escape(note))
+        })
         .collect();
     if !notes.is_empty() {
         html.push_str(&format!("<ul class=\"soft\">{notes}</ul>"));
