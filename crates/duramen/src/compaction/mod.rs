@@ -35,7 +35,7 @@ use crate::format::superblock::Regime;
 use crate::format::{Unit, block};
 use crate::index::Slot;
 use crate::log::appender::{Appender, Fields};
-use crate::log::blocks::Use;
+use crate::log::blocks::{Use, room_won};
 use crate::log::read;
 use crate::log::space::{Purpose, free_blocks};
 use crate::mutants::{Mutant, planted};
@@ -297,11 +297,15 @@ impl<M: Medium> Core<M> {
     /// The bytes of a block that records take or could, and how many of them are live, if it is sealed and enough of it is dead.
     fn dead_of(&self, unit: Unit, dead_percent_min: u64) -> Option<(u64, u64)> {
         let block = self.blocks.at(unit);
-        let records = block.tail().max(block::HEADER_BYTES) - block::HEADER_BYTES;
-        let bytes = (records + self.blocks.room_won(block)).max(1);
+        if block.state() != Use::Sealed {
+            return None;
+        }
+        let tail = block.tail().max(block::HEADER_BYTES);
+        let room = room_won(self.blocks.bytes(block), tail);
+        let bytes = (tail - block::HEADER_BYTES + room).max(1);
         let live = u64::from(block.live_settled()).min(bytes);
         let is_dead = live < bytes && (bytes - live) * 100 >= bytes * dead_percent_min;
-        (block.state() == Use::Sealed && is_dead).then_some((bytes, live))
+        is_dead.then_some((bytes, live))
     }
 
     /// The sealed blocks with the highest benefit for their cost, the best one last. As many as one round may move if each is
@@ -539,7 +543,8 @@ impl<M: Medium> Core<M> {
                 }
             }
             self.forget_dead(mover, &dead);
-            let gone = gone + self.blocks.room_won(self.blocks.at(unit));
+            let block = self.blocks.at(unit);
+            let gone = gone + room_won(self.blocks.bytes(block), block.tail());
             let retired = Retired { unit, dropped, bytes: gone, epoch: self.epochs.current().0 };
             let unseen = Arc::clone(&self.compaction.unseen);
             self.compaction.retired.fetch_add(1, Relaxed);

@@ -30,7 +30,7 @@
 //! 3. A block is sealed only when everything below its tail is durable, or belongs to an epoch not later
 //!    than the seal's.
 
-use super::blocks::Use;
+use super::blocks::{Use, room_won};
 use super::space::Purpose;
 use crate::Result;
 use crate::epoch::lock;
@@ -367,7 +367,7 @@ impl<M: Medium> Core<M> {
             if planted(Mutant::SealOfOldEpoch) { crate::format::Epoch(0) } else { self.epochs.current() };
         block.header.publish_seal(&self.medium, Offset(block.offset), block.tail, epoch);
         entry.live_add(block.live);
-        let room = self.blocks.room_won(entry);
+        let room = room_won(block.bytes, block.tail);
         if room > 0 {
             self.epochs.dead_add(room);
         }

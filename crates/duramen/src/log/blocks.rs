@@ -192,9 +192,9 @@ impl Blocks {
         &self.chunks[at].get_or_init(blocks)[unit.0 as usize % CHUNK]
     }
 
-    /// See [`room_won`]; of a block that is sealed, or was.
-    pub(crate) fn room_won(&self, block: &Block) -> u64 {
-        room_won(u64::from(block.units()) * self.unit_bytes, block.tail())
+    /// How long a block is.
+    pub(crate) fn bytes(&self, block: &Block) -> u64 {
+        u64::from(block.units()) * self.unit_bytes
     }
 
     /// The block whose first unit is `unit`.
