@@ -245,7 +245,13 @@ impl Clients {
         self.lock().len()
     }
 
-    /// How many ever came, and how many of them were refused.
+    /// Begins anew to count those that come.
+    pub fn history_reset(&self) {
+        self.accepted.store(0, Ordering::Relaxed);
+        self.rejected.store(0, Ordering::Relaxed);
+    }
+
+    /// How many came since the start or [`Self::history_reset`], and how many of them were refused.
     pub fn history(&self) -> (u64, u64) {
         (self.accepted.load(Ordering::Relaxed), self.rejected.load(Ordering::Relaxed))
     }

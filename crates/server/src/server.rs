@@ -131,6 +131,7 @@ impl Server {
     pub fn totals_reset(&self) {
         let mut reset = self.reset.lock().unwrap_or_else(PoisonError::into_inner);
         *reset = self.totals_ever();
+        self.clients.history_reset();
     }
 
     /// Notes the counters, about once in a second.
