@@ -1,0 +1,475 @@
+//! What a hostile review found. Each test fails until what it names is mended.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // A panic here is a failed test.
+
+mod support;
+
+use duramen::{Durability, Meta, Options, Residence, StoreOn};
+use duramen_media::sim::{Log, Memory, Model, Rng, SimMedium, Walker};
+use duramen_media::{Error, Granularity, Medium, Offset, PAGE_BYTES};
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use support::alone;
+
+const LEN_MAX: u64 = 256 << 10;
+
+fn options(boot: u8) -> Options {
+    Options {
+        durability: Durability::EveryWrite,
+        unit_bytes: Some(512),
+        recovery_threads: 1,
+        background: false,
+        clock: Some(Arc::new(|| 1_000)),
+        boot_id: Some([boot; 16]),
+        ..Options::default()
+    }
+}
+
+/// A checkpoint reads a slot that leads to a record of a group which its thread has not drained. The image then says
+/// nothing of the record before, which lies in a block that is kept, and so is not read.
+#[test]
+fn a_checkpoint_beside_an_open_group_loses_no_acknowledged_write() {
+    let _alone = alone();
+    let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
+    let store = StoreOn::open_on(medium.clone(), &options(1)).unwrap();
+    for i in 0..20u8 {
+        store.put(&[i], &[1; 40]).unwrap();
+    }
+    store.close().unwrap();
+    let medium = SimMedium::resume(medium.log());
+    let options_now = Options { residence: Residence::Persistent, checkpoint_bytes: 1, ..options(1) };
+    let store = StoreOn::open_on(medium.clone(), &options_now).unwrap();
+    let ((wrote, has_written), (go, may_go)) = (channel(), channel::<()>());
+    std::thread::scope(|scope| {
+        let store = &store;
+        scope.spawn(move || {
+            let mut writer = store.writer().unwrap();
+            writer.group();
+            writer.put(&[7], &[2; 40]).unwrap();
+            wrote.send(()).unwrap();
+            may_go.recv().unwrap();
+        });
+        has_written.recv().unwrap();
+        store.maintain().unwrap();
+        assert!(store.stats().checkpoints > 0);
+        medium.power_off();
+        go.send(()).unwrap();
+    });
+    drop(store);
+    let log = medium.log();
+    let mut walker = Walker::new(&log);
+    walker.advance(log.events.len());
+    let mut choices = vec![walker.none()];
+    choices.extend(walker.choices(&mut Rng::new(1), 200));
+    for choice in choices {
+        let (memory, len) = walker.form(&choice);
+        let image = SimMedium::from_image(Model::CacheLine, LEN_MAX, memory, len);
+        let store =
+            StoreOn::open_on(image.clone(), &Options { boot_id: Some([2; 16]), ..options_now.clone() })
+                .unwrap();
+        let value = store.get(&[7]).unwrap().map(|value| value.to_vec());
+        image.power_off();
+        assert!(
+            value == Some(vec![1; 40]) || value == Some(vec![2; 40]),
+            "acknowledged [1; 40], overwritten by [2; 40] in a group; after a power failure: {value:?}"
+        );
+    }
+}
+
+/// Pages as Linux keeps them: a page whose write-back failed counts as clean until it is stored to again, and the failure is
+/// told to one `fdatasync` of the open file, whichever comes first.
+#[derive(Clone)]
+struct Kernel {
+    cache: SimMedium,
+    state: Arc<Mutex<State>>,
+    fails_in: Arc<AtomicUsize>,
+    syncs: Arc<AtomicU64>,
+    /// Run once, after pages were written and before it is looked whether one failed, by the sync that failed a page.
+    between: Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>,
+    /// Which of the dirty pages fails.
+    which: Arc<AtomicUsize>,
+}
+
+struct State {
+    /// What the device has.
+    device: Vec<[u64; 8]>,
+    /// What the page cache held when each page was last clean.
+    clean: Vec<[u64; 8]>,
+    /// A failure that nobody was told of.
+    error: bool,
+}
+
+impl Kernel {
+    fn new(lines: &[[u64; 8]], len: u64) -> Self {
+        let memory = Memory::from_lines(lines, LEN_MAX);
+        let device = memory.snapshot();
+        Self {
+            cache: SimMedium::from_image(Model::Page, LEN_MAX, Arc::new(memory), len),
+            state: Arc::new(Mutex::new(State { clean: device.clone(), device, error: false })),
+            fails_in: Arc::new(AtomicUsize::new(usize::MAX)),
+            syncs: Arc::default(),
+            between: Arc::default(),
+            which: Arc::default(),
+        }
+    }
+
+    /// The sync after `syncs` more cannot write its `which`th dirty page.
+    fn fail_in(&self, syncs: usize, which: usize) {
+        self.which.store(which, SeqCst);
+        self.fails_in.store(syncs, SeqCst);
+    }
+
+    /// What is there when the page cache is gone: by a power failure, or since the file system was unmounted.
+    fn device(&self) -> Self {
+        Self::new(&self.state.lock().unwrap().device, self.cache.len())
+    }
+}
+
+impl Medium for Kernel {
+    fn granularity(&self) -> Granularity {
+        Granularity::Page
+    }
+    fn len(&self) -> u64 {
+        self.cache.len()
+    }
+    fn len_max(&self) -> u64 {
+        self.cache.len_max()
+    }
+    fn grow(&self, len: u64) -> duramen_media::Result<()> {
+        self.cache.grow(len)
+    }
+    fn pointer(&self, at: Offset, bytes: u64) -> *const u8 {
+        self.cache.pointer(at, bytes)
+    }
+    fn load_u64(&self, at: Offset) -> u64 {
+        self.cache.load_u64(at)
+    }
+    fn store_u64(&self, at: Offset, word: u64) {
+        self.cache.store_u64(at, word);
+    }
+    fn store(&self, at: Offset, parts: &[&[u8]]) {
+        self.cache.store(at, parts);
+    }
+    fn write(&self, at: Offset, parts: &[&[u8]]) {
+        self.cache.write(at, parts);
+    }
+    fn flush(&self, _at: Offset, _bytes: u64) {}
+    fn drain(&self) {}
+    fn sync(&self) -> duramen_media::Result<()> {
+        self.syncs.fetch_add(1, SeqCst);
+        let left = self.fails_in.load(SeqCst);
+        self.fails_in.store(if left == usize::MAX { left } else { left.wrapping_sub(1) }, SeqCst);
+        let mut failed = false;
+        {
+            let mut state = self.state.lock().unwrap();
+            let now = self.cache.memory().snapshot();
+            let page_lines = PAGE_BYTES as usize / 64;
+            let mut dirty = 0;
+            for page in 0..now.len() / page_lines {
+                let lines = page * page_lines..(page + 1) * page_lines;
+                if now[lines.clone()] == state.clean[lines.clone()] {
+                    continue;
+                }
+                if left == 0 && dirty == self.which.load(SeqCst) {
+                    (failed, state.error) = (true, true);
+                } else {
+                    state.device[lines.clone()].copy_from_slice(&now[lines.clone()]);
+                }
+                dirty += 1;
+                state.clean[lines.clone()].copy_from_slice(&now[lines]);
+            }
+        }
+        if failed && let Some(between) = self.between.lock().unwrap().take() {
+            between();
+        }
+        if std::mem::take(&mut self.state.lock().unwrap().error) {
+            return Err(Error::new(duramen_media::ErrorKind::Io, "EIO"));
+        }
+        Ok(())
+    }
+    fn prefetch(&self, _at: Offset) {}
+    fn interleave(&self) -> (u64, u32) {
+        (PAGE_BYTES, 1)
+    }
+    fn survives_process(&self) -> bool {
+        true
+    }
+    fn survives_power(&self) -> bool {
+        true
+    }
+    fn describe(&self) -> String {
+        "a file".into()
+    }
+}
+
+fn page_options(boot: u8) -> Options {
+    Options { unit_bytes: Some(16 << 10), ..options(boot) }
+}
+
+/// The background thread raises the time floor once a second and looks at no error. The sync of that loses a page with a record that
+/// waits for its commit; the commit's own sync finds nothing dirty, and the write is acknowledged.
+#[test]
+fn a_sync_for_the_time_floor_that_fails_poisons_the_store() {
+    let _alone = alone();
+    let medium = Kernel::new(&[], 0);
+    let store = StoreOn::open_on(medium.clone(), &page_options(1)).unwrap();
+    let meta = Meta { expires_at: Some(500), ..Meta::default() };
+    store.put_with(b"expired", b"x", meta).unwrap();
+    // Raises the floor, which `persist_time` is to write.
+    assert!(store.get(b"expired").unwrap().is_none());
+    // As another thread between its append and its commit.
+    let mut writer = store.writer().unwrap();
+    writer.group();
+    writer.put(b"key", &[7; 9000]).unwrap();
+    // Page 0 is the superblock, then come the record's.
+    medium.fail_in(0, 2);
+    let told = store.maintain();
+    eprintln!("maintain: {told:?}");
+    let settled = writer.settle();
+    eprintln!("settle: {settled:?}");
+    let next = medium.device();
+    drop(writer);
+    drop(store);
+    let found =
+        StoreOn::open_on(next, &page_options(2)).unwrap().get(b"key").unwrap().map(|value| value.to_vec());
+    assert!(told.is_err(), "the test is wrong: that sync did not fail");
+    assert!(
+        settled.is_err() || found == Some(vec![7; 9000]),
+        "acknowledged, and after a power failure: {found:?}"
+    );
+}
+
+/// Two syncs at once, of which one fails for both: the kernel tells it one of them.
+#[test]
+fn a_failed_sync_that_another_thread_is_told_of_acknowledges_nothing() {
+    let _alone = alone();
+    let medium = Kernel::new(&[], 0);
+    let store = StoreOn::open_on(medium.clone(), &page_options(1)).unwrap();
+    store.put(b"a", &[1; 100]).unwrap();
+    let other = store.clone();
+    *medium.between.lock().unwrap() = Some(Box::new(move || {
+        // A block of several units is opened, which is synced: that one is told.
+        // Not joined: a thread that ends takes itself out of the epochs, for which it waits for this commit.
+        let (tell, told) = channel();
+        std::thread::spawn(move || tell.send(other.put(b"large", &[3; 40_000])).unwrap());
+        eprintln!("the other was told: {:?}", told.recv().unwrap());
+    }));
+    // The second put commits: mark and record. The record's page is the one that fails.
+    medium.fail_in(0, 1);
+    let put = store.put(b"b", &[2; 100]);
+    eprintln!("put: {put:?}");
+    let next = medium.device();
+    drop(store);
+    let found =
+        StoreOn::open_on(next, &page_options(2)).unwrap().get(b"b").unwrap().map(|value| value.to_vec());
+    assert!(
+        put.is_err() || found == Some(vec![2; 100]),
+        "acknowledged, and after a power failure: {found:?}"
+    );
+}
+
+/// What docs/durability.md says to do after a failed write-back: close, unmount, open again, under the same boot.
+#[test]
+fn a_store_opens_again_after_a_failed_write_back_and_an_unmount() {
+    let _alone = alone();
+    let mut refused = Vec::new();
+    for which in 0..5 {
+        let medium = Kernel::new(&[], 0);
+        let store = StoreOn::open_on(medium.clone(), &page_options(1)).unwrap();
+        store.put(b"a", &[1; 100]).unwrap();
+        let mut writer = store.writer().unwrap();
+        writer.group();
+        for i in 0..3u8 {
+            writer.put(&[i], &[i; 3900]).unwrap();
+        }
+        medium.fail_in(0, which);
+        assert!(writer.settle().is_err());
+        drop(writer);
+        drop(store);
+        match StoreOn::open_on(medium.device(), &page_options(1)) {
+            Ok(store) => assert!(store.get(b"a").unwrap().is_some()),
+            Err(error) => refused.push(format!("page {which}: {error}")),
+        }
+    }
+    assert!(refused.is_empty(), "{refused:#?}");
+}
+
+/// A checkpoint locks the image and waits for the compactor; a compactor that finds no room locks the image.
+#[test]
+fn a_full_store_with_a_persistent_index_does_not_hang() {
+    let _alone = alone();
+    let options = Options {
+        medium: duramen::MediumKind::Volatile,
+        unit_bytes: Some(4096),
+        len_max: 1 << 20,
+        residence: Residence::Persistent,
+        checkpoint_bytes: 1,
+        clock: None,
+        background: true,
+        ..options(1)
+    };
+    let store = options.open("review").unwrap();
+    let done = Arc::new(AtomicU64::new(0));
+    let maintained = Arc::new(AtomicU64::new(0));
+    for thread in 0..2u64 {
+        let (store, done) = (store.clone(), Arc::clone(&done));
+        std::thread::spawn(move || {
+            let mut rng = Rng::new(thread + 5);
+            loop {
+                let key = rng.below(400).to_le_bytes();
+                let bytes = if rng.one_in(4) { 3000 + rng.below(9000) } else { rng.below(600) };
+                let _ = match rng.one_in(3) {
+                    true => store.delete(&key).map(|_| ()),
+                    false => store.put(&key, &vec![1; bytes as usize]),
+                };
+                done.fetch_add(1, SeqCst);
+            }
+        });
+    }
+    {
+        let (store, maintained) = (store.clone(), Arc::clone(&maintained));
+        std::thread::spawn(move || {
+            loop {
+                let _ = store.maintain();
+                maintained.fetch_add(1, SeqCst);
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        });
+    }
+    let begun = std::time::Instant::now();
+    let mut last = (0, 0);
+    let mut stuck = 0;
+    while begun.elapsed().as_secs() < 60 {
+        std::thread::sleep(std::time::Duration::from_secs(2));
+        let now = (done.load(SeqCst), maintained.load(SeqCst));
+        stuck = if now == last { stuck + 1 } else { 0 };
+        last = now;
+        if stuck == 4 {
+            panic!(
+                "no operation and no maintenance for 8 s, after {now:?}; checkpoints {}",
+                store.stats().checkpoints
+            );
+        }
+    }
+    eprintln!("{last:?} operations and rounds of maintenance; {} checkpoints", store.stats().checkpoints);
+}
+
+/// docs/format.md: salvage "reads on behind the damage and saves the newest valid version of every key".
+#[test]
+fn salvage_saves_batches_that_lie_behind_damage() {
+    let _alone = alone();
+    let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
+    let options = Options { unit_bytes: Some(4096), ..options(1) };
+    let store = StoreOn::open_on(medium.clone(), &options).unwrap();
+    store.put(b"before", b"old").unwrap();
+    store.put(b"damaged", &[0xAB; 64]).unwrap();
+    let mut batch = duramen::Batch::new();
+    batch.put(b"member", b"value").put(b"before", b"new");
+    let _ = store.apply(&batch).unwrap();
+    store.put(b"alone", b"value").unwrap();
+    store.close().unwrap();
+    let lines = medium.memory().snapshot();
+    let bytes: Vec<u8> = lines.iter().flatten().flat_map(|word| word.to_le_bytes()).collect();
+    let at = bytes.windows(64).position(|window| window == [0xAB; 64]).unwrap();
+    let image = SimMedium::from_image(
+        Model::CacheLine,
+        LEN_MAX,
+        Arc::new(Memory::from_lines(&lines, LEN_MAX)),
+        medium.len(),
+    );
+    image.memory().flip_bit(at as u64 * 8);
+    let target = StoreOn::open_on(SimMedium::resume(Log::empty(Model::Byte, LEN_MAX)), &options).unwrap();
+    let (_, damage) = duramen::salvage_on(&image, &target, &options).unwrap();
+    assert_eq!(damage.len(), 1, "{damage:?}");
+    let get = |key: &[u8]| target.get(key).unwrap().map(|value| String::from_utf8(value.to_vec()).unwrap());
+    assert_eq!(get(b"alone").as_deref(), Some("value"), "what lies behind the batch");
+    assert_eq!((get(b"member").as_deref(), get(b"before").as_deref()), (Some("value"), Some("new")));
+}
+
+/// docs/durability.md: after an open by image "a damaged record may be met" until the background has verified it. A put that
+/// meets one panics; it has entered an epoch then, which nobody leaves for it: its own settling, when it is dropped, commits, and waits for
+/// itself, and whoever commits later waits for that.
+#[test]
+fn a_put_that_meets_a_damaged_record_does_not_stop_all_others_for_ever() {
+    let _alone = alone();
+    let medium = SimMedium::resume(Log::empty(Model::Page, LEN_MAX));
+    let mut options = Options { unit_bytes: Some(4096), ..options(1) };
+    options.tuning.image_bytes_min = 0;
+    let store = StoreOn::open_on(medium.clone(), &options).unwrap();
+    store.put(b"damaged!", &[0xAB; 64]).unwrap();
+    store.close().unwrap();
+    let lines = medium.memory().snapshot();
+    let bytes: Vec<u8> = lines.iter().flatten().flat_map(|word| word.to_le_bytes()).collect();
+    let at = bytes.windows(64).position(|window| window == [0xAB; 64]).unwrap() - 8 - 24;
+    let image = SimMedium::from_image(
+        Model::Page,
+        LEN_MAX,
+        Arc::new(Memory::from_lines(&lines, LEN_MAX)),
+        medium.len(),
+    );
+    image.memory().flip_bit((at as u64 + 11) * 8 + 4);
+    let store = StoreOn::open_on(image, &options).unwrap();
+    assert!(store.recovery().imaged > 0);
+    let first = store.clone();
+    let (tell, told) = channel();
+    std::thread::spawn(move || {
+        // As a worker of the server, all of whose writes are in a group.
+        let put = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let mut writer = first.writer().unwrap();
+            writer.group();
+            writer.put(b"sound", b"new").unwrap();
+            writer.put(b"damaged!", b"new")
+        }));
+        tell.send(put.is_err()).unwrap();
+        std::mem::forget(first);
+    });
+    eprintln!("the first put panicked: {:?}", told.recv_timeout(std::time::Duration::from_secs(5)));
+    let second = store.clone();
+    let (tell, told) = channel();
+    std::thread::spawn(move || {
+        tell.send(second.put(b"other", b"value")).unwrap();
+        std::mem::forget(second);
+    });
+    let put = told.recv_timeout(std::time::Duration::from_secs(5));
+    std::mem::forget(store);
+    assert!(put.is_ok(), "a put of another key hangs");
+}
+
+/// What the error of a failed `fdatasync` says to do (`media/src/persist/page.rs`): "close the store ... and open it again to
+/// recover". The pages that did not reach the device are still in the page cache, and clean.
+#[test]
+fn what_a_store_shows_that_was_opened_again_after_a_failed_write_back_is_durable() {
+    let _alone = alone();
+    let mut wrong = Vec::new();
+    for which in 0..5 {
+        let medium = Kernel::new(&[], 0);
+        let store = StoreOn::open_on(medium.clone(), &page_options(1)).unwrap();
+        let mut writer = store.writer().unwrap();
+        writer.group();
+        for i in 0..3u8 {
+            writer.put(&[i], &[i; 3900]).unwrap();
+        }
+        medium.fail_in(0, which);
+        assert!(writer.settle().is_err());
+        drop(writer);
+        drop(store);
+        let store = StoreOn::open_on(medium.clone(), &page_options(1)).unwrap();
+        let shown: Vec<u8> = (0..3).filter(|&i| store.get(&[i]).unwrap().is_some()).collect();
+        store.put(b"later", b"acknowledged").unwrap();
+        let next = medium.device();
+        drop(store);
+        match StoreOn::open_on(next, &page_options(2)) {
+            Ok(store) => {
+                let lost: Vec<_> =
+                    shown.into_iter().filter(|&i| store.get(&[i]).unwrap().is_none()).collect();
+                if !lost.is_empty() || store.get(b"later").unwrap().is_none() {
+                    wrong.push(format!("page {which}: shown, and lost: {lost:?}"));
+                }
+            }
+            Err(error) => wrong.push(format!("page {which}: {error}")),
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
