@@ -19,7 +19,8 @@
 //! 1. Records of a committed epoch are never written to again, and their block is not freed before a
 //!    later epoch is committed (else the newest mark would no longer match).
 //! 2. One commit at a time; the marks alternate.
-//! 3. After a failed sync nothing is committed any more, and nothing is written: the store is poisoned.
+//! 3. After a failed sync, or a panic within an epoch, nothing is committed any more, and nothing is written: the store is
+//!    poisoned.
 //! 4. Nobody writes in an epoch before all have left the one before: else a write that came later, even of another key,
 //!    could belong to the earlier epoch, and what a crash leaves would be no prefix in time.
 
@@ -78,6 +79,32 @@ impl Activity {
     #[inline]
     pub(crate) fn dead_add(&self, bytes: i64) {
         self.dead.store(self.dead.load(Relaxed) + bytes, Relaxed);
+    }
+}
+
+/// Dropped by a panic only: nobody waits for a writer that will never leave its epoch, and nothing is written any more, since its
+/// record may be there without a slot that leads to it.
+#[must_use]
+pub(crate) struct Unwinding<'e> {
+    epochs: &'e Epochs,
+    /// Not by reference: the writer is borrowed for writing meanwhile. It keeps its activity for as long as it lives.
+    activity: *const Activity,
+}
+
+impl Unwinding<'_> {
+    /// The writer has left its epoch.
+    #[inline]
+    pub(crate) fn over(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Unwinding<'_> {
+    #[cold]
+    fn drop(&mut self) {
+        self.epochs.poison();
+        // SAFETY: the writer's, whose function unwinds.
+        unsafe { &*self.activity }.active.store(0, Release);
     }
 }
 
@@ -207,8 +234,8 @@ impl Epochs {
         }
         Error::new(
             ErrorKind::Poisoned,
-            "cannot write: an earlier write-back to the medium failed, so the kernel may have dropped pages; reads go \
-             on; close the store, check the device, and open it again",
+            "cannot write: an earlier write-back to the medium failed, so the kernel may have dropped pages, or a writing thread \
+             panicked; reads go on; look into the logs, check the device, close the store and open it again",
         )
     }
 
@@ -251,6 +278,12 @@ impl Epochs {
             dead_bytes: activities.iter().map(|a| a.dead.load(Relaxed)).sum::<i64>().max(0) as u64,
             writers: activities.len() as u64,
         }
+    }
+
+    /// What a writer holds while it is in an epoch, for the case of a panic.
+    #[inline]
+    pub(crate) fn unwinding(&self, activity: &Activity) -> Unwinding<'_> {
+        Unwinding { epochs: self, activity }
     }
 
     /// Enters the current epoch.

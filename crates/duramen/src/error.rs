@@ -27,7 +27,7 @@ pub enum ErrorKind {
     Io,
     /// The medium holds something that Duramen did not write there, or no longer what it wrote.
     Corrupt,
-    /// An earlier write-back failed: reads go on, writes are refused until the store is reopened.
+    /// An earlier write-back failed, or a writer panicked: reads go on, writes are refused until the store is reopened.
     Poisoned,
     /// The store was opened to be read only.
     ReadOnly,

@@ -268,7 +268,7 @@ impl<M: Medium> Core<M> {
             let now = self.clock.raise();
             superblock.time_floor = now;
             superblock.sequence += 1;
-            superblock.persist(&self.medium)?;
+            superblock.persist(&self.medium).inspect_err(|_| self.epochs.poison())?;
         }
         Ok(())
     }
@@ -300,6 +300,19 @@ impl<M: Medium> Core<M> {
         change(&mut superblock);
         superblock.sequence += 1;
         superblock.persist(&self.medium).inspect_err(|_| self.epochs.poison())
+    }
+
+    /// After a failed write-back: has the next open judge the store as after a power failure, also under the same boot. The kernel may
+    /// show pages that it could not write, or have dropped them, until the file system is unmounted and beyond. It reaches the medium
+    /// when the kernel writes that page, if at all: without it an open may find a hole below a record that counts, and refuse it as damage.
+    pub(crate) fn doubt(&self) {
+        let mut superblock = lock(&self.superblock);
+        if self.medium.granularity() == Granularity::Page && superblock.boot_id != BOOT_UNKNOWN {
+            superblock.boot_id = BOOT_UNKNOWN;
+            superblock.sequence += 1;
+            // It has failed before; the stores are what counts here.
+            let _ = superblock.persist(&self.medium);
+        }
     }
 
     /// The image that the next open begins with, if it is worth it and there is room.
@@ -334,7 +347,11 @@ impl<M: Medium> Core<M> {
         }
         match self.epochs.check_writable() {
             Err(error) if error.kind() == ErrorKind::ReadOnly => return Ok(()),
-            writable => writable?,
+            Err(error) => {
+                self.doubt();
+                return Err(error);
+            }
+            Ok(()) => {}
         }
         let _inside = self.tuning.phase(Phase::Close);
         // With `Manual`, what was not committed is dropped, as the caller asked; so it is not sealed as
@@ -391,6 +408,9 @@ pub(crate) fn write_free_headers<M: Medium>(medium: &M, unit_bytes: u64, from: u
     }
     medium.drain();
 }
+
+/// Nothing says that the machine was not rebooted since.
+pub(crate) const BOOT_UNKNOWN: [u8; 16] = [0; 16];
 
 /// The kernel's boot id: tells whether the machine was rebooted since the last open.
 pub(crate) fn boot_id(options: &Options) -> [u8; 16] {

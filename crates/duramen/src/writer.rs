@@ -200,9 +200,11 @@ impl<M: Medium> Pen<M> {
         }
         let want =
             if planted(Mutant::SwapNotRechecked) { compared(core, key, hash, want, &guard) } else { want };
+        let unwinding = core.epochs.unwinding(&self.activity);
         let epoch = core.epochs.enter(&self.activity);
         let (wrote, crowded, appended) = self.write_locked(core, key, new, want, hash, ready, epoch, &guard);
         core.epochs.leave(&self.activity, epoch, appended);
+        unwinding.over();
         if crowded {
             core.index.split(hash, core, &guard);
         }
@@ -386,9 +388,11 @@ impl<M: Medium> Pen<M> {
             .map(|key| core.hasher.hash(key))
             .collect();
         core.index.make_room(&hashes[..order.len()], core, &guard);
+        let unwinding = core.epochs.unwinding(&self.activity);
         let epoch = core.epochs.enter(&self.activity);
         let applied = self.apply_locked(core, batch, &order, &last, &hashes, bytes, epoch, &guard);
         core.epochs.leave(&self.activity, epoch, applied.appended);
+        unwinding.over();
         for i in applied.crowded {
             core.index.split(hashes[i], core, &guard);
         }

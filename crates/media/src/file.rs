@@ -17,7 +17,7 @@
 
 use crate::error::bytes_text;
 use crate::opening::directory_of;
-use crate::persist::page;
+use crate::persist::page::{self, Syncs};
 use crate::region::Region;
 use crate::{Error, ErrorKind, PAGE_BYTES, Result};
 use rustix::fd::{AsFd, BorrowedFd};
@@ -90,7 +90,7 @@ fn write_zeroes(file: &File, length_old: u64, end: u64) -> rustix::io::Result<()
 ///
 /// # Errors
 /// As [`page::sync`].
-pub(crate) fn prepare(file: &File, path: &Path, range: Range<u64>) -> Result<()> {
+pub(crate) fn prepare(file: &File, path: &Path, range: Range<u64>, syncs: &Syncs) -> Result<()> {
     const ZEROES: [u8; PAGE_BYTES as usize] = [0; PAGE_BYTES as usize];
     let mut at = range.start;
     while at < range.end {
@@ -103,7 +103,7 @@ pub(crate) fn prepare(file: &File, path: &Path, range: Range<u64>) -> Result<()>
             }
             at = page_end;
         }
-        page::sync(file.as_fd(), path)?;
+        syncs.run(|| page::sync(file.as_fd(), path))?;
     }
     Ok(())
 }

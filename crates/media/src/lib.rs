@@ -69,3 +69,4 @@ pub use mapped::Mapped;
 pub use medium::{Granularity, LINE_BYTES, Medium, Offset, PAGE_BYTES, lines_of};
 pub use options::{Create, MediaOptions, MediumKind};
 pub use persist::PersistStep;
+pub use persist::page::Syncs;

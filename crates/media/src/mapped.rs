@@ -13,7 +13,8 @@ use crate::lock::Owned;
 use crate::medium::load_words;
 use crate::opening::{self, Opened};
 use crate::options::{Create, MediaOptions, MediumKind};
-use crate::persist::{self, Persist, PersistStep, page};
+use crate::persist::page::{self, Syncs};
+use crate::persist::{self, Persist, PersistStep};
 use crate::region::{HUGE_PAGE_BYTES, Region};
 use crate::topology::{self, NdRegion, PersistenceDomain, Sysfs};
 use crate::{Error, ErrorKind, Granularity, LINE_BYTES, Medium, Offset, PAGE_BYTES, Result};
@@ -67,6 +68,7 @@ enum Backing {
     },
     File {
         file: Owned,
+        syncs: Syncs,
     },
     /// A file of any kind that is only read: what is stored to it stays in this process.
     Private {
@@ -84,7 +86,7 @@ impl Backing {
             | Self::Fsdax { file, .. }
             | Self::Shm { file, .. }
             | Self::Private { file, .. }
-            | Self::File { file } => file.keep(),
+            | Self::File { file, .. } => file.keep(),
             Self::Volatile => {}
         }
     }
@@ -168,7 +170,7 @@ impl Mapped {
                 let number = (rustix::fs::major(number), rustix::fs::minor(number));
                 Backing::Fsdax { file, region: sysfs.region_of_block(number) }
             }
-            _ => Backing::File { file },
+            _ => Backing::File { file, syncs: Syncs::default() },
         };
         let mapped = Self::reserve(path, backing, length, is_new, options)?;
         if length > 0 {
@@ -176,7 +178,7 @@ impl Mapped {
         }
         if is_new {
             mapped.grow(options.len_initial.min(mapped.len_max()))?;
-            if let Backing::File { file } | Backing::Fsdax { file, .. } = &mapped.backing {
+            if let Backing::File { file, .. } | Backing::Fsdax { file, .. } = &mapped.backing {
                 file::make_durable(file, &mapped.path)?;
             }
         }
@@ -227,7 +229,7 @@ impl Mapped {
                 }
                 file::map(&self.region, file.as_fd(), &self.path, range.clone())?;
             }
-            Backing::File { file } => {
+            Backing::File { file, .. } => {
                 file::back(file, &self.path, backed)?;
                 file::map(&self.region, file.as_fd(), &self.path, range.clone())?;
             }
@@ -552,7 +554,7 @@ impl Medium for Mapped {
                 let given = shm::extend(&self.region, file, &self.path, range.clone(), *huge)?;
                 refused.store(!given, Ordering::Relaxed);
             }
-            Backing::File { file } => file::extend(&self.region, file, &self.path, range.clone())?,
+            Backing::File { file, .. } => file::extend(&self.region, file, &self.path, range.clone())?,
             Backing::Private { .. } | Backing::Volatile => {
                 volatile::extend(&self.region, range.clone(), self.huge_pages)?;
             }
@@ -565,7 +567,7 @@ impl Medium for Mapped {
     fn prepare(&self, at: Offset, bytes: u64) -> Result<()> {
         self.place(at, bytes);
         match &self.backing {
-            Backing::File { file } => file::prepare(file, &self.path, at.0..at.0 + bytes),
+            Backing::File { file, syncs } => file::prepare(file, &self.path, at.0..at.0 + bytes, syncs),
             _ => Ok(()),
         }
     }
@@ -678,7 +680,7 @@ impl Medium for Mapped {
 
     fn sync(&self) -> Result<()> {
         match &self.backing {
-            Backing::File { file } => page::sync(file.as_fd(), &self.path),
+            Backing::File { file, syncs } => syncs.run(|| page::sync(file.as_fd(), &self.path)),
             _ => {
                 self.persist.drain();
                 Ok(())

@@ -227,7 +227,8 @@ pub trait Medium: Send + Sync + 'static {
     ///
     /// # Errors
     /// After a failed write-back the kernel may have dropped pages: the caller must not trust any
-    /// store since the last successful `sync`, and must not simply call it again.
+    /// store since the last successful `sync`. Every later call fails too, and one that ran at the same time: see
+    /// [`Syncs`](crate::Syncs).
     fn sync(&self) -> Result<()>;
 
     /// Hints that the line at `at` is read soon.

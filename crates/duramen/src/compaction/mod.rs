@@ -605,6 +605,7 @@ impl<M: Medium> Core<M> {
         let key = header.key(record);
         let from = header.value_at() as usize;
         let mut value = &record[from..from + header.value_bytes as usize];
+        let unwinding = self.epochs.unwinding(&mover.activity);
         let epoch = self.epochs.enter(&mover.activity);
         let mut fields = Fields {
             kind: header.kind,
@@ -624,6 +625,7 @@ impl<M: Medium> Core<M> {
         let body = body_crc(mover.appender.seed(), &[&record[from..from + key.len() + value.len()]]);
         let appended = mover.appender.append(self, fields, key, value, body);
         self.epochs.leave(&mover.activity, epoch, Some(appended));
+        unwinding.over();
         (appended.at, appended.bytes)
     }
 
@@ -670,11 +672,13 @@ impl<M: Medium> Core<M> {
     /// Moves a cell, under its key's lock (invariant 3).
     /// False when it was superseded meanwhile.
     fn move_cell(&self, mover: &mut Mover, hash: u64, key: &[u8], place: Offset, guard: &Guard) -> bool {
+        let unwinding = self.epochs.unwinding(&mover.activity);
         let epoch = self.epochs.enter(&mover.activity);
         let locked = self.index.lock(hash, guard);
         let Some(found) = locked.find(key, |slot| slot.location() == place) else {
             drop(locked);
             self.epochs.leave(&mover.activity, epoch, None);
+            unwinding.over();
             return false;
         };
         let record = self.record(place);
@@ -691,6 +695,7 @@ impl<M: Medium> Core<M> {
         found.set(found.get().at(appended.at).with_pending(false));
         drop(locked);
         self.epochs.leave(&mover.activity, epoch, Some(appended));
+        unwinding.over();
         self.blocks.of(place.0).live_sub(old.record_bytes());
         self.blocks.of(appended.at.0).live_add(appended.bytes);
         true
@@ -957,9 +962,13 @@ impl<M: Medium> Core<M> {
                 looked = begun;
                 // A failure poisons the store.
                 let _ = self.checkpoint_if_due();
+                if self.epochs.check_writable().is_err() {
+                    self.doubt();
+                }
             }
             if told_time.elapsed() >= Duration::from_secs(1) {
                 told_time = Instant::now();
+                // A failure poisons the store.
                 let _ = self.persist_time();
             }
             // What was retired is free as soon as those have left who may read it: mostly at once, but nobody tells.

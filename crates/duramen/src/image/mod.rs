@@ -9,7 +9,8 @@
 //! 1. under the compactor's lock: which blocks are sealed;
 //! 2. extents are opened, sealed where they begin, and filled with pages; others go on writing;
 //! 3. of the blocks of 1, those that are still sealed, of the same generation: the kept ones;
-//! 4. the root is written, and all of it is made durable, and so is everything that was written to the store before 4;
+//! 4. the root is written, and all of it is made durable, and so is everything that was written to the store before 4, also what a
+//!    group of another thread has not settled, where a slot of the image leads to it;
 //! 5. the superblock leads to the root;
 //! 6. the extents of the image before are freed.
 //!

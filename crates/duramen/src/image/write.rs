@@ -5,7 +5,7 @@ use crate::epoch::lock;
 use crate::format::image::{Extent, Kept, Page, Root};
 use crate::format::superblock::{ImagePlace, Regime};
 use crate::format::{Unit, block};
-use crate::index::Loaded;
+use crate::index::{Loaded, Slot};
 use crate::log::blocks::Use;
 use crate::log::read;
 use crate::log::space::{Purpose, free_blocks};
@@ -156,9 +156,14 @@ impl<M: Medium> Core<M> {
         self.free_image(&std::mem::take(&mut current.extents))
     }
 
-    /// Gives up the image, for the room that it takes; whether there was one.
-    pub(crate) fn drop_image(&self) -> Result<bool> {
-        let mut current = lock(&self.image);
+    /// Gives up the image, for the room that it takes; whether there was one. The compactor does not wait for a checkpoint, which
+    /// waits for the compactor.
+    pub(crate) fn drop_image(&self, purpose: Purpose) -> Result<bool> {
+        let mut current = match self.image.try_lock() {
+            Ok(current) => current,
+            Err(_) if purpose == Purpose::Compaction => return Ok(false),
+            Err(_) => lock(&self.image),
+        };
         if current.extents.is_empty() {
             return Ok(false);
         }
@@ -194,7 +199,14 @@ impl<M: Medium> Core<M> {
             expected: self.epochs.totals().keys * BYTES_PER_KEY,
         };
         let mut committed = Instant::now();
-        let counted = self.index.dump(self, &mut |first, bytes| {
+        let pending = |slot: Slot| {
+            let record = self.record(slot.location());
+            // The members of a batch are durable before slots lead to them.
+            if !self.epochs.in_use() && !record.head.is_member() {
+                self.help(&record, false);
+            }
+        };
+        let counted = self.index.dump(self, &pending, &mut |first, bytes| {
             // The thread that writes checkpoints is the one that commits intervals.
             if self.epochs.wrote()
                 && self.interval().is_some_and(|interval| committed.elapsed() * 2 >= interval)
@@ -252,7 +264,7 @@ impl<M: Medium> Core<M> {
         let root = root.encode();
         let Some(at) = extents.put(&root)? else { return Ok(None) };
         self.medium.drain();
-        // Also what slots led to when they were read.
+        // Also what slots led to when they were read: with epochs by this, and else by the drain, which `pending` left to it.
         if !planted(Mutant::ImageBeforeCommit) {
             self.commit()?;
         }

@@ -239,11 +239,12 @@ impl Index {
     pub(crate) fn dump(
         &self,
         keys: &impl KeyBytes,
+        pending: &dyn Fn(Slot),
         emit: &mut dyn FnMut(u64, &[u8]) -> Result<bool>,
     ) -> Result<Option<Loaded>> {
         match self {
-            Self::Hash(index) => index.dump(emit),
-            Self::Ordered(index) => index.dump(keys, emit),
+            Self::Hash(index) => index.dump(pending, emit),
+            Self::Ordered(index) => index.dump(keys, pending, emit),
         }
     }
 

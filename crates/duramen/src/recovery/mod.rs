@@ -46,7 +46,7 @@ use crate::mutants::{Mutant, planted};
 use crate::options::{IndexKind, Options};
 use crate::sync::reclaim;
 use crate::{Error, ErrorKind, Result};
-use duramen_media::{Granularity, Medium, Offset};
+use duramen_media::{Granularity, Medium, Offset, PAGE_BYTES};
 use std::time::Instant;
 
 pub(crate) use scan::Outcome;
@@ -142,6 +142,9 @@ pub(crate) struct Recovered {
     pub image: Vec<Extent>,
     /// See [`Core::cells_unflushed`](crate::store::Core::cells_unflushed).
     pub cells_unflushed: bool,
+    /// On page media after an unclean end: blocks that were sealed in an epoch from this one on, or not at all, may have pages that the
+    /// kernel shows and takes for written, though it failed to write them.
+    doubtful: Option<Epoch>,
     outcomes: Vec<(DataBlock, Outcome)>,
     freed: Vec<(Unit, block::Header)>,
 }
@@ -239,8 +242,8 @@ fn read_from<M: Medium>(
     };
     let marks = Mark::find(medium, &holes);
     let incarnation = next_incarnation(&superblock, &headers, &marks)?;
-    // Without a boot id nothing says that the machine was not rebooted.
-    let rebooted = superblock.boot_id == [0; 16] || superblock.boot_id != crate::store::boot_id(options);
+    let rebooted = superblock.boot_id == crate::store::BOOT_UNKNOWN
+        || superblock.boot_id != crate::store::boot_id(options);
     let cut = decide_cut(medium, &superblock, &headers, &marks, rebooted, &holes);
     let time_floor =
         marks.iter().map(|(_, mark)| mark.time_floor).max().unwrap_or(0).max(superblock.time_floor);
@@ -375,6 +378,8 @@ fn read_from<M: Medium>(
         summary,
         image: plan.extents.iter().map(|extent| (extent.unit, extent.header.units)).collect(),
         cells_unflushed: flushes == scan::Flushes::Records && !plan.kept.is_empty(),
+        doubtful: (medium.granularity() == Granularity::Page && !superblock.clean)
+            .then(|| marks.first().map_or(Epoch(0), |(_, mark)| mark.epoch)),
         outcomes,
         freed,
     })
@@ -535,6 +540,14 @@ impl Recovered {
         // Counts from the next incarnation on, whose base is above it.
         let epoch = Epoch(self.epoch_base.0 - 1);
         for (data, outcome) in &self.outcomes {
+            let is_old = |from| data.header.seal.is_some_and(|(_, epoch)| epoch < from);
+            if self.doubtful.is_some_and(|from| !is_old(from)) {
+                // What is stored to is written with the seals.
+                for at in (0..outcome.tail).step_by(PAGE_BYTES as usize).chain([outcome.tail - 8]) {
+                    let at = offset(data.unit).plus(at);
+                    medium.store_u64(at, medium.load_u64(at));
+                }
+            }
             if outcome.reseal {
                 data.header.publish_seal(medium, offset(data.unit), outcome.tail, epoch);
             }

@@ -221,30 +221,8 @@ impl<M: Medium> Scan<'_, M> {
                     break None;
                 }
                 Step::Record { at, header } => {
-                    outcome.tail = at + header.record_bytes();
                     outcome.epoch_max = outcome.epoch_max.max(header.epoch);
-                    if header.kind == Kind::Batch {
-                        match record::members(&bytes[at as usize..], &header, seed) {
-                            Ok(members) => {
-                                for (member, header) in members {
-                                    self.meet(
-                                        entry,
-                                        bytes,
-                                        base,
-                                        at + member,
-                                        &header,
-                                        entries,
-                                        &mut outcome,
-                                    );
-                                }
-                            }
-                            Err(why) => {
-                                outcome.damage.push(format!("batch at offset {:#x}: {why}", base + at));
-                            }
-                        }
-                    } else {
-                        self.meet(entry, bytes, base, at, &header, entries, &mut outcome);
-                    }
+                    self.meet_whole(entry, bytes, base, at, &header, seed, entries, &mut outcome);
                 }
                 Step::End { at } => break Some(at),
             }
@@ -278,6 +256,7 @@ impl<M: Medium> Scan<'_, M> {
                 &mut walk,
                 part,
                 base + from,
+                seed,
                 next,
                 |header| !header.member,
                 &mut outcome,
@@ -344,7 +323,8 @@ impl<M: Medium> Scan<'_, M> {
             until - at,
             data.header.generation.0
         ));
-        self.read_on(self.blocks.at(data.unit), walk, bytes, base, next, vouches, outcome, entries);
+        let seed = data.header.generation.seed();
+        self.read_on(self.blocks.at(data.unit), walk, bytes, base, seed, next, vouches, outcome, entries);
     }
 
     /// Reads on behind damage, from `next`: whoever salvages wants what follows, whoever opens stops anyway.
@@ -358,6 +338,7 @@ impl<M: Medium> Scan<'_, M> {
         walk: &mut Walk<'_>,
         bytes: &[u8],
         base: u64,
+        seed: u32,
         mut next: Option<u64>,
         vouches: impl Fn(&Header) -> bool,
         outcome: &mut Outcome,
@@ -367,17 +348,42 @@ impl<M: Medium> Scan<'_, M> {
             walk.resume(at);
             let broke = loop {
                 match walk.step() {
-                    Step::Record { at, header }
-                        if header.kind != Kind::Batch && self.cut.keeps(header.epoch) =>
-                    {
-                        outcome.tail = at + header.record_bytes();
-                        self.meet(entry, bytes, base, at, &header, entries, outcome);
+                    Step::Record { at, header } if self.cut.keeps(header.epoch) => {
+                        self.meet_whole(entry, bytes, base, at, &header, seed, entries, outcome);
                     }
                     Step::Record { .. } => {}
                     Step::End { at } => break at,
                 }
             };
             next = walk.find_after(broke, &vouches);
+        }
+    }
+
+    /// [`Scan::meet`] for a record, or each member of a batch; `seed` is that of the block.
+    #[inline]
+    #[expect(clippy::too_many_arguments, reason = "one step of `block`")]
+    fn meet_whole(
+        &self,
+        entry: &Block,
+        bytes: &[u8],
+        base: u64,
+        at: u64,
+        header: &Header,
+        seed: u32,
+        entries: &mut Entries,
+        outcome: &mut Outcome,
+    ) {
+        outcome.tail = at + header.record_bytes();
+        if header.kind != Kind::Batch {
+            return self.meet(entry, bytes, base, at, header, entries, outcome);
+        }
+        match record::members(&bytes[at as usize..], header, seed) {
+            Ok(members) => {
+                for (member, header) in members {
+                    self.meet(entry, bytes, base, at + member, &header, entries, outcome);
+                }
+            }
+            Err(why) => outcome.damage.push(format!("batch at offset {:#x}: {why}", base + at)),
         }
     }
 

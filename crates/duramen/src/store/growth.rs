@@ -115,7 +115,7 @@ impl<M: Medium> Core<M> {
                 continue;
             }
             // A hint must not stand in the way of what it is a hint about.
-            if self.drop_image()? {
+            if self.drop_image(purpose)? {
                 continue;
             }
             let again = !planted(Mutant::SpaceNotLookedForAgain);

@@ -11,12 +11,40 @@
 use crate::{Error, ErrorKind, Result};
 use rustix::fd::BorrowedFd;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+/// Write-backs of one file, one at a time, and none after one that failed.
+///
+/// The kernel tells a failure to one call for each open file, and takes the pages for clean then. Of two calls at the same time
+/// the other could succeed although its pages were among those that were lost; and so could every later one.
+#[derive(Debug, Default)]
+pub struct Syncs {
+    failed: Mutex<bool>,
+}
+
+impl Syncs {
+    /// Runs `sync` when no other one runs.
+    ///
+    /// # Errors
+    /// `sync`'s; `Io` when an earlier one failed.
+    pub fn run(&self, sync: impl FnOnce() -> Result<()>) -> Result<()> {
+        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        if *failed {
+            return Err(Error::new(
+                ErrorKind::Io,
+                "an earlier write-back failed, and what it was to write may be lost",
+            ));
+        }
+        let outcome = sync();
+        *failed = outcome.is_err();
+        outcome
+    }
+}
 
 /// Writes back every page of `file` and waits for the device.
 ///
 /// # Errors
-/// `Io`, whatever the cause: the kernel reports a failed write-back once and then takes the pages
-/// for clean, so a second call that succeeds proves nothing.
+/// `Io`, whatever the cause. See [`Syncs`]: a second call that succeeds proves nothing.
 pub(crate) fn sync(file: BorrowedFd<'_>, path: &Path) -> Result<()> {
     rustix::io::retry_on_intr(|| rustix::fs::fdatasync(file)).map_err(|errno| {
         Error::with_source(

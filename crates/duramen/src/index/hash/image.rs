@@ -27,8 +27,15 @@ const OCCUPIED_AT: usize = 8;
 const OVERFLOW_AT: usize = OCCUPIED_AT + BUCKETS;
 const SLOTS_AT: usize = OVERFLOW_AT + BUCKETS.div_ceil(8);
 
-/// The segment's page; what is in it is counted in `counted`.
-fn encode(segment: &Segment, entry: Entry, page: &mut Vec<u8>, counted: &mut Loaded) {
+/// The segment's page; what is in it is counted in `counted`, and told to `pending` where its writer has not settled it.
+fn encode(segment: &Segment, entry: Entry, page: &mut Vec<u8>, counted: &mut Loaded, pending: &dyn Fn(Slot)) {
+    let mut push = |page: &mut Vec<u8>, slot: Slot| {
+        counted.count(slot);
+        if slot.is_pending() {
+            pending(slot);
+        }
+        page.extend_from_slice(&slot.with_pending(false).0.to_le_bytes());
+    };
     page.clear();
     page.resize(SLOTS_AT, 0);
     page[0] = entry.depth() as u8;
@@ -41,8 +48,7 @@ fn encode(segment: &Segment, entry: Entry, page: &mut Vec<u8>, counted: &mut Loa
             }
             if !Slot(word).is_empty() {
                 page[OCCUPIED_AT + b] |= 1 << s;
-                counted.count(Slot(word));
-                page.extend_from_slice(&Slot(word & !BUCKET_BIT).with_pending(false).0.to_le_bytes());
+                push(page, Slot(word & !BUCKET_BIT));
             }
         }
     }
@@ -51,8 +57,7 @@ fn encode(segment: &Segment, entry: Entry, page: &mut Vec<u8>, counted: &mut Loa
         let slot = Slot(slot.load(Acquire));
         if !slot.is_empty() {
             stashed += 1;
-            counted.count(slot);
-            page.extend_from_slice(&slot.with_pending(false).0.to_le_bytes());
+            push(page, slot);
         }
     }
     page[4..8].copy_from_slice(&stashed.to_le_bytes());
@@ -96,8 +101,12 @@ fn depth_of(pages: &PagesOf<'_>) -> std::result::Result<u32, String> {
 
 impl HashIndex {
     /// Hands each segment's page to `emit`, in the order of the hashes, until that says false. Returns what was handed out,
-    /// if it was all.
-    pub(crate) fn dump(&self, emit: &mut dyn FnMut(u64, &[u8]) -> Result<bool>) -> Result<Option<Loaded>> {
+    /// if it was all. `pending` is told of each slot that is, while its record is there.
+    pub(crate) fn dump(
+        &self,
+        pending: &dyn Fn(Slot),
+        emit: &mut dyn FnMut(u64, &[u8]) -> Result<bool>,
+    ) -> Result<Option<Loaded>> {
         let mut page = Vec::new();
         let mut counted = Loaded::default();
         let mut prefix = 0u64;
@@ -105,7 +114,7 @@ impl HashIndex {
             let depth = {
                 let guard = reclaim::pin();
                 let entry = self.entry(prefix, &guard);
-                encode(self.segment(entry, &guard), entry, &mut page, &mut counted);
+                encode(self.segment(entry, &guard), entry, &mut page, &mut counted, pending);
                 entry.depth()
             };
             if !emit(prefix, &page)? {

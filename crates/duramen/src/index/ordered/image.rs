@@ -97,8 +97,16 @@ fn fill(held: &mut Held<'_>, leaf: &Leaf<'_>, counts: &Counts) {
     held.set_order(Order::of(count));
 }
 
-/// Appends a leaf, from `low` on, without its first `skipped` slots, which are counted in `counted`.
-fn encode(held: &Held<'_>, low: &[u8], skipped: usize, page: &mut Vec<u8>, counted: &mut Loaded) {
+/// Appends a leaf, from `low` on, without its first `skipped` slots. Those that it appends are counted in `counted`, and told to
+/// `pending` where their writers have not settled them.
+fn encode(
+    held: &Held<'_>,
+    low: &[u8],
+    skipped: usize,
+    page: &mut Vec<u8>,
+    counted: &mut Loaded,
+    pending: &dyn Fn(Slot),
+) {
     let node = held.node;
     let entries = || held.entries().skip(skipped);
     page.extend_from_slice(&(low.len() as u32).to_le_bytes());
@@ -108,6 +116,9 @@ fn encode(held: &Held<'_>, low: &[u8], skipped: usize, page: &mut Vec<u8>, count
     page.extend_from_slice(low);
     for (_, slot) in entries() {
         counted.count(slot);
+        if slot.is_pending() {
+            pending(slot);
+        }
         page.extend_from_slice(&slot.with_pending(false).0.to_le_bytes());
     }
     for (prefix, _) in entries() {
@@ -117,10 +128,11 @@ fn encode(held: &Held<'_>, low: &[u8], skipped: usize, page: &mut Vec<u8>, count
 
 impl OrderedIndex {
     /// Hands pages of all leaves to `emit`, in the order of their keys, until that says false. Returns what was handed out, if
-    /// it was all. No page may be unread.
+    /// it was all. No page may be unread. `pending` is told of each slot that is, while its record is there.
     pub(crate) fn dump(
         &self,
         keys: &impl KeyBytes,
+        pending: &dyn Fn(Slot),
         emit: &mut dyn FnMut(u64, &[u8]) -> Result<bool>,
     ) -> Result<Option<Loaded>> {
         let mut page = Vec::new();
@@ -128,7 +140,7 @@ impl OrderedIndex {
         let mut onward = Some(Vec::new());
         let mut pages = 0;
         while let Some(from) = onward {
-            onward = self.dump_page(&from, keys, &mut page, &mut counted);
+            onward = self.dump_page(&from, keys, pending, &mut page, &mut counted);
             if !emit(pages, &page)? {
                 return Ok(None);
             }
@@ -142,6 +154,7 @@ impl OrderedIndex {
         &self,
         from: &[u8],
         keys: &impl KeyBytes,
+        pending: &dyn Fn(Slot),
         page: &mut Vec<u8>,
         counted: &mut Loaded,
     ) -> Option<Vec<u8>> {
@@ -165,7 +178,7 @@ impl OrderedIndex {
         let mut low = from.to_vec();
         let mut leaves = 0u32;
         loop {
-            encode(&held, &low, skipped, page, counted);
+            encode(&held, &low, skipped, page, counted, pending);
             leaves += 1;
             page[..4].copy_from_slice(&leaves.to_le_bytes());
             // Under the lock: what is behind the leaf is behind what was just written of it.

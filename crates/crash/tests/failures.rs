@@ -1,4 +1,4 @@
-//! What a hostile review found. Each test fails until what it names is mended.
+//! What fails beside a store: write-backs as Linux fails them, a power failure within a group, space, a thread that panics, a record.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // A panic here is a failed test.
 
@@ -6,11 +6,13 @@ mod support;
 
 use duramen::{Durability, Meta, Options, Residence, StoreOn};
 use duramen_media::sim::{Log, Memory, Model, Rng, SimMedium, Walker};
-use duramen_media::{Error, Granularity, Medium, Offset, PAGE_BYTES};
+use duramen_media::{Error, Granularity, Medium, Offset, PAGE_BYTES, Syncs};
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::SeqCst;
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 use support::alone;
 
 const LEN_MAX: u64 = 256 << 10;
@@ -79,13 +81,13 @@ fn a_checkpoint_beside_an_open_group_loses_no_acknowledged_write() {
 }
 
 /// Pages as Linux keeps them: a page whose write-back failed counts as clean until it is stored to again, and the failure is
-/// told to one `fdatasync` of the open file, whichever comes first.
+/// told to one `fdatasync` of the open file, whichever comes first. [`Syncs`] is what the mapped file has too.
 #[derive(Clone)]
 struct Kernel {
     cache: SimMedium,
     state: Arc<Mutex<State>>,
     fails_in: Arc<AtomicUsize>,
-    syncs: Arc<AtomicU64>,
+    syncs: Arc<Syncs>,
     /// Run once, after pages were written and before it is looked whether one failed, by the sync that failed a page.
     between: Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>,
     /// Which of the dirty pages fails.
@@ -95,8 +97,8 @@ struct Kernel {
 struct State {
     /// What the device has.
     device: Vec<[u64; 8]>,
-    /// What the page cache held when each page was last clean.
-    clean: Vec<[u64; 8]>,
+    /// Pages that were stored to since they were last written back.
+    dirty: BTreeSet<u64>,
     /// A failure that nobody was told of.
     error: bool,
 }
@@ -107,7 +109,7 @@ impl Kernel {
         let device = memory.snapshot();
         Self {
             cache: SimMedium::from_image(Model::Page, LEN_MAX, Arc::new(memory), len),
-            state: Arc::new(Mutex::new(State { clean: device.clone(), device, error: false })),
+            state: Arc::new(Mutex::new(State { device, dirty: BTreeSet::new(), error: false })),
             fails_in: Arc::new(AtomicUsize::new(usize::MAX)),
             syncs: Arc::default(),
             between: Arc::default(),
@@ -121,7 +123,52 @@ impl Kernel {
         self.fails_in.store(syncs, SeqCst);
     }
 
-    /// What is there when the page cache is gone: by a power failure, or since the file system was unmounted.
+    fn dirty(&self, at: Offset, bytes: usize) {
+        let pages = at.0 / PAGE_BYTES..(at.0 + bytes as u64).div_ceil(PAGE_BYTES);
+        self.state.lock().unwrap().dirty.extend(pages);
+    }
+
+    /// The file is opened once more, by another process or this one; the page cache stays.
+    fn opened_again(&self) -> Self {
+        Self { syncs: Arc::default(), ..self.clone() }
+    }
+
+    /// As Linux does it, for one open file.
+    fn fdatasync(&self) -> duramen_media::Result<()> {
+        let left = self.fails_in.load(SeqCst);
+        self.fails_in.store(if left == usize::MAX { left } else { left.wrapping_sub(1) }, SeqCst);
+        let mut failed = false;
+        {
+            let mut state = self.state.lock().unwrap();
+            let now = self.cache.memory().snapshot();
+            let page_lines = PAGE_BYTES as usize / 64;
+            for (place, page) in std::mem::take(&mut state.dirty).into_iter().enumerate() {
+                let from = page as usize * page_lines;
+                let lines = from..(from + page_lines).min(now.len());
+                if left == 0 && place == self.which.load(SeqCst) {
+                    (failed, state.error) = (true, true);
+                } else {
+                    state.device[lines.clone()].copy_from_slice(&now[lines]);
+                }
+            }
+        }
+        if failed && let Some(between) = self.between.lock().unwrap().take() {
+            between();
+        }
+        if std::mem::take(&mut self.state.lock().unwrap().error) {
+            return Err(Error::new(duramen_media::ErrorKind::Io, "EIO"));
+        }
+        Ok(())
+    }
+
+    /// What is there when the file system was unmounted, which writes what is dirty.
+    fn unmounted(&self) -> Self {
+        // Nothing else is told of this one.
+        let _ = self.fdatasync();
+        self.device()
+    }
+
+    /// What is there after a power failure.
     fn device(&self) -> Self {
         Self::new(&self.state.lock().unwrap().device, self.cache.len())
     }
@@ -147,47 +194,21 @@ impl Medium for Kernel {
         self.cache.load_u64(at)
     }
     fn store_u64(&self, at: Offset, word: u64) {
+        self.dirty(at, 8);
         self.cache.store_u64(at, word);
     }
     fn store(&self, at: Offset, parts: &[&[u8]]) {
+        self.dirty(at, parts.iter().map(|part| part.len()).sum());
         self.cache.store(at, parts);
     }
     fn write(&self, at: Offset, parts: &[&[u8]]) {
+        self.dirty(at, parts.iter().map(|part| part.len()).sum());
         self.cache.write(at, parts);
     }
     fn flush(&self, _at: Offset, _bytes: u64) {}
     fn drain(&self) {}
     fn sync(&self) -> duramen_media::Result<()> {
-        self.syncs.fetch_add(1, SeqCst);
-        let left = self.fails_in.load(SeqCst);
-        self.fails_in.store(if left == usize::MAX { left } else { left.wrapping_sub(1) }, SeqCst);
-        let mut failed = false;
-        {
-            let mut state = self.state.lock().unwrap();
-            let now = self.cache.memory().snapshot();
-            let page_lines = PAGE_BYTES as usize / 64;
-            let mut dirty = 0;
-            for page in 0..now.len() / page_lines {
-                let lines = page * page_lines..(page + 1) * page_lines;
-                if now[lines.clone()] == state.clean[lines.clone()] {
-                    continue;
-                }
-                if left == 0 && dirty == self.which.load(SeqCst) {
-                    (failed, state.error) = (true, true);
-                } else {
-                    state.device[lines.clone()].copy_from_slice(&now[lines.clone()]);
-                }
-                dirty += 1;
-                state.clean[lines.clone()].copy_from_slice(&now[lines]);
-            }
-        }
-        if failed && let Some(between) = self.between.lock().unwrap().take() {
-            between();
-        }
-        if std::mem::take(&mut self.state.lock().unwrap().error) {
-            return Err(Error::new(duramen_media::ErrorKind::Io, "EIO"));
-        }
-        Ok(())
+        self.syncs.run(|| self.fdatasync())
     }
     fn prefetch(&self, _at: Offset) {}
     fn interleave(&self) -> (u64, u32) {
@@ -226,9 +247,7 @@ fn a_sync_for_the_time_floor_that_fails_poisons_the_store() {
     // Page 0 is the superblock, then come the record's.
     medium.fail_in(0, 2);
     let told = store.maintain();
-    eprintln!("maintain: {told:?}");
     let settled = writer.settle();
-    eprintln!("settle: {settled:?}");
     let next = medium.device();
     drop(writer);
     drop(store);
@@ -249,17 +268,17 @@ fn a_failed_sync_that_another_thread_is_told_of_acknowledges_nothing() {
     let store = StoreOn::open_on(medium.clone(), &page_options(1)).unwrap();
     store.put(b"a", &[1; 100]).unwrap();
     let other = store.clone();
+    let (tell, told) = channel();
     *medium.between.lock().unwrap() = Some(Box::new(move || {
-        // A block of several units is opened, which is synced: that one is told.
-        // Not joined: a thread that ends takes itself out of the epochs, for which it waits for this commit.
-        let (tell, told) = channel();
-        std::thread::spawn(move || tell.send(other.put(b"large", &[3; 40_000])).unwrap());
-        eprintln!("the other was told: {:?}", told.recv().unwrap());
+        // A block of several units is opened, which is synced: that one could be told instead.
+        std::thread::spawn(move || tell.send(other.put(b"large", &[3; 40_000])));
+        std::thread::sleep(Duration::from_millis(300));
     }));
     // The second put commits: mark and record. The record's page is the one that fails.
     medium.fail_in(0, 1);
     let put = store.put(b"b", &[2; 100]);
-    eprintln!("put: {put:?}");
+    let other = told.recv_timeout(Duration::from_secs(5)).unwrap();
+    assert!(put.is_err() && other.is_err(), "{put:?}, {other:?}");
     let next = medium.device();
     drop(store);
     let found =
@@ -270,7 +289,7 @@ fn a_failed_sync_that_another_thread_is_told_of_acknowledges_nothing() {
     );
 }
 
-/// What docs/durability.md says to do after a failed write-back: close, unmount, open again, under the same boot.
+/// Close, unmount, open again, under the same boot.
 #[test]
 fn a_store_opens_again_after_a_failed_write_back_and_an_unmount() {
     let _alone = alone();
@@ -288,7 +307,7 @@ fn a_store_opens_again_after_a_failed_write_back_and_an_unmount() {
         assert!(writer.settle().is_err());
         drop(writer);
         drop(store);
-        match StoreOn::open_on(medium.device(), &page_options(1)) {
+        match StoreOn::open_on(medium.unmounted(), &page_options(1)) {
             Ok(store) => assert!(store.get(b"a").unwrap().is_some()),
             Err(error) => refused.push(format!("page {which}: {error}")),
         }
@@ -296,7 +315,7 @@ fn a_store_opens_again_after_a_failed_write_back_and_an_unmount() {
     assert!(refused.is_empty(), "{refused:#?}");
 }
 
-/// A checkpoint locks the image and waits for the compactor; a compactor that finds no room locks the image.
+/// A checkpoint locks the image and waits for the compactor; a compactor that finds no room would have the image given up.
 #[test]
 fn a_full_store_with_a_persistent_index_does_not_hang() {
     let _alone = alone();
@@ -310,14 +329,16 @@ fn a_full_store_with_a_persistent_index_does_not_hang() {
         background: true,
         ..options(1)
     };
-    let store = options.open("review").unwrap();
+    let store = options.open("full").unwrap();
     let done = Arc::new(AtomicU64::new(0));
     let maintained = Arc::new(AtomicU64::new(0));
+    let over = Arc::new(AtomicBool::new(false));
+    let mut threads = Vec::new();
     for thread in 0..2u64 {
-        let (store, done) = (store.clone(), Arc::clone(&done));
-        std::thread::spawn(move || {
+        let (store, done, over) = (store.clone(), Arc::clone(&done), Arc::clone(&over));
+        threads.push(std::thread::spawn(move || {
             let mut rng = Rng::new(thread + 5);
-            loop {
+            while !over.load(SeqCst) {
                 let key = rng.below(400).to_le_bytes();
                 let bytes = if rng.one_in(4) { 3000 + rng.below(9000) } else { rng.below(600) };
                 let _ = match rng.one_in(3) {
@@ -326,34 +347,30 @@ fn a_full_store_with_a_persistent_index_does_not_hang() {
                 };
                 done.fetch_add(1, SeqCst);
             }
-        });
+        }));
     }
     {
-        let (store, maintained) = (store.clone(), Arc::clone(&maintained));
-        std::thread::spawn(move || {
-            loop {
+        let (store, maintained, over) = (store.clone(), Arc::clone(&maintained), Arc::clone(&over));
+        threads.push(std::thread::spawn(move || {
+            while !over.load(SeqCst) {
                 let _ = store.maintain();
                 maintained.fetch_add(1, SeqCst);
-                std::thread::sleep(std::time::Duration::from_millis(1));
+                std::thread::sleep(Duration::from_millis(1));
             }
-        });
+        }));
     }
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     let mut last = (0, 0);
-    let mut stuck = 0;
-    while begun.elapsed().as_secs() < 60 {
-        std::thread::sleep(std::time::Duration::from_secs(2));
+    // Stuck within three seconds, when it was.
+    while begun.elapsed() < Duration::from_secs(8) {
+        std::thread::sleep(Duration::from_secs(2));
         let now = (done.load(SeqCst), maintained.load(SeqCst));
-        stuck = if now == last { stuck + 1 } else { 0 };
+        assert!(now.0 > last.0 && now.1 > last.1, "stuck at {now:?}");
         last = now;
-        if stuck == 4 {
-            panic!(
-                "no operation and no maintenance for 8 s, after {now:?}; checkpoints {}",
-                store.stats().checkpoints
-            );
-        }
     }
-    eprintln!("{last:?} operations and rounds of maintenance; {} checkpoints", store.stats().checkpoints);
+    over.store(true, SeqCst);
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    assert!(store.stats().checkpoints > 10);
 }
 
 /// docs/format.md: salvage "reads on behind the damage and saves the newest valid version of every key".
@@ -388,9 +405,8 @@ fn salvage_saves_batches_that_lie_behind_damage() {
     assert_eq!((get(b"member").as_deref(), get(b"before").as_deref()), (Some("value"), Some("new")));
 }
 
-/// docs/durability.md: after an open by image "a damaged record may be met" until the background has verified it. A put that
-/// meets one panics; it has entered an epoch then, which nobody leaves for it: its own settling, when it is dropped, commits, and waits for
-/// itself, and whoever commits later waits for that.
+/// After an open by image a damaged record may be met until the background has verified it. A put that meets one panics within an
+/// epoch, for which commits wait.
 #[test]
 fn a_put_that_meets_a_damaged_record_does_not_stop_all_others_for_ever() {
     let _alone = alone();
@@ -425,20 +441,19 @@ fn a_put_that_meets_a_damaged_record_does_not_stop_all_others_for_ever() {
         tell.send(put.is_err()).unwrap();
         std::mem::forget(first);
     });
-    eprintln!("the first put panicked: {:?}", told.recv_timeout(std::time::Duration::from_secs(5)));
+    assert_eq!(told.recv_timeout(Duration::from_secs(5)), Ok(true), "the first put panics");
     let second = store.clone();
     let (tell, told) = channel();
     std::thread::spawn(move || {
         tell.send(second.put(b"other", b"value")).unwrap();
         std::mem::forget(second);
     });
-    let put = told.recv_timeout(std::time::Duration::from_secs(5));
+    let put = told.recv_timeout(Duration::from_secs(5));
     std::mem::forget(store);
     assert!(put.is_ok(), "a put of another key hangs");
 }
 
-/// What the error of a failed `fdatasync` says to do (`media/src/persist/page.rs`): "close the store ... and open it again to
-/// recover". The pages that did not reach the device are still in the page cache, and clean.
+/// Close, and open again at once. The pages that did not reach the device are still in the page cache, and clean.
 #[test]
 fn what_a_store_shows_that_was_opened_again_after_a_failed_write_back_is_durable() {
     let _alone = alone();
@@ -455,7 +470,7 @@ fn what_a_store_shows_that_was_opened_again_after_a_failed_write_back_is_durable
         assert!(writer.settle().is_err());
         drop(writer);
         drop(store);
-        let store = StoreOn::open_on(medium.clone(), &page_options(1)).unwrap();
+        let store = StoreOn::open_on(medium.opened_again(), &page_options(1)).unwrap();
         let shown: Vec<u8> = (0..3).filter(|&i| store.get(&[i]).unwrap().is_some()).collect();
         store.put(b"later", b"acknowledged").unwrap();
         let next = medium.device();
