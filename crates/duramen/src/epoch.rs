@@ -95,7 +95,7 @@ impl Unwinding<'_> {
     /// The writer has left its epoch.
     #[inline]
     pub(crate) fn over(self) {
-        std::mem::forget(self);
+        let _ = std::mem::ManuallyDrop::new(self);
     }
 }
 

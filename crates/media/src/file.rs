@@ -209,7 +209,7 @@ mod tests {
         let file = tempfile::tempfile_in(".").unwrap();
         back(&file, Path::new("x"), 0..1 << 20).unwrap();
         let range = 5000..PREPARED_BYTES * 2 + 77;
-        prepare(&file, Path::new("x"), range.clone()).unwrap();
+        prepare(&file, Path::new("x"), range.clone(), &Syncs::default()).unwrap();
         // The page that the range begins in is written whole.
         assert_eq!(rustix::fs::seek(&file, SeekFrom::Data(0)).unwrap(), 4096);
         let hole = range.end.next_multiple_of(4096);

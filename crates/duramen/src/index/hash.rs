@@ -191,7 +191,13 @@ impl Change {
             }
             // AcqRel: the same.
             match slot.compare_exchange_weak(now, word, AcqRel, Relaxed) {
-                Ok(_) => return true,
+                Ok(_) => {
+                    // Elsewhere than on x86-64 an exchange is no fence: a load with Acquire may pass it.
+                    if !cfg!(target_arch = "x86_64") {
+                        reclaim::published();
+                    }
+                    return true;
+                }
                 Err(other) => now = other,
             }
         }
