@@ -89,10 +89,12 @@ struct Kernel {
     fails_in: Arc<AtomicUsize>,
     syncs: Arc<Syncs>,
     /// Run once, after pages were written and before it is looked whether one failed, by the sync that failed a page.
-    between: Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>,
+    between: Arc<Mutex<Option<Between>>>,
     /// Which of the dirty pages fails.
     which: Arc<AtomicUsize>,
 }
+
+type Between = Box<dyn FnOnce() + Send>;
 
 struct State {
     /// What the device has.
@@ -439,17 +441,17 @@ fn a_put_that_meets_a_damaged_record_does_not_stop_all_others_for_ever() {
             writer.put(b"damaged!", b"new")
         }));
         tell.send(put.is_err()).unwrap();
-        std::mem::forget(first);
+        let _ = std::mem::ManuallyDrop::new(first);
     });
     assert_eq!(told.recv_timeout(Duration::from_secs(5)), Ok(true), "the first put panics");
     let second = store.clone();
     let (tell, told) = channel();
     std::thread::spawn(move || {
         tell.send(second.put(b"other", b"value")).unwrap();
-        std::mem::forget(second);
+        let _ = std::mem::ManuallyDrop::new(second);
     });
     let put = told.recv_timeout(Duration::from_secs(5));
-    std::mem::forget(store);
+    let _ = std::mem::ManuallyDrop::new(store);
     assert!(put.is_ok(), "a put of another key hangs");
 }
 
