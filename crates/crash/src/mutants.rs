@@ -28,7 +28,7 @@ pub struct Caught {
 }
 
 /// Bugs that show where several threads meet, most of them only there.
-const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 23] = [
+const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 24] = [
     (Mutant::FreedBeforeReadersLeave, Kind::Churn, None),
     (Mutant::UndurableShown, Kind::Mixed, None),
     (Mutant::CellNotLookedAtAgain, Kind::Cells, Some("line/every-write")),
@@ -52,6 +52,7 @@ const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 23] = [
     (Mutant::SealedTooEarly, Kind::Churn, Some("byte/every-write")),
     (Mutant::GrownTwice, Kind::Growth, None),
     (Mutant::SpaceNotLookedForAgain, Kind::Growth, None),
+    (Mutant::ImageOfPending, Kind::Mixed, Some("line/every-write")),
 ];
 
 /// Bugs that one thread shows, but only on one medium.

@@ -108,7 +108,7 @@ fn an_index_that_splits_and_doubles_meanwhile_loses_nothing() {
             len_max: 64 << 10,
             ..small(1, name, &keys, ops.clone())
         };
-        let totals = crash(&setup, 2000);
+        let totals = crash(&setup, 4000);
         assert!(totals.inside[Inside::Split as usize] > 0, "{name}");
         assert!(totals.inside[Inside::Doubling as usize] > 0, "{name}");
     }

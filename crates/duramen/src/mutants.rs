@@ -124,6 +124,8 @@ pub enum Mutant {
     ImageVersionsForgotten,
     /// Two threads that touch a page of an image at once both make a part of the index of it.
     PageReadTwice,
+    /// An index image leads to records that their groups have not settled.
+    ImageOfPending,
 }
 
 /// Whether `mutant` is to misbehave.

@@ -202,7 +202,7 @@ impl<M: Medium> Core<M> {
         let pending = |slot: Slot| {
             let record = self.record(slot.location());
             // The members of a batch are durable before slots lead to them.
-            if !self.epochs.in_use() && !record.head.is_member() {
+            if !self.epochs.in_use() && !record.head.is_member() && !planted(Mutant::ImageOfPending) {
                 self.help(&record, false);
             }
         };
