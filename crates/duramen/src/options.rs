@@ -141,7 +141,8 @@ pub struct Options {
     pub create: Create,
     /// Whether to leave the store on the medium untouched: it must exist, others may read it at the same time while nobody writes,
     /// and what a recovery repairs stays in this process. Writes are refused with `ReadOnly`, and there is no background
-    /// thread. `Unsupported` on a DAX device. Default false.
+    /// thread. `Unsupported` on a DAX device. A medium of the caller's own ([`StoreOn::open_on`](crate::StoreOn::open_on)) keeps to itself
+    /// what is stored to it, or not. Default false.
     pub read_only: bool,
     /// When a write survives a power failure. Default `EveryWrite`.
     pub durability: Durability,

@@ -306,8 +306,12 @@ impl<M: Medium> Core<M> {
     /// show pages that it could not write, or have dropped them, until the file system is unmounted and beyond. It reaches the medium
     /// when the kernel writes that page, if at all: without it an open may find a hole below a record that counts, and refuse it as damage.
     pub(crate) fn doubt(&self) {
+        // Poisoned by a panic, with a device that works: all is written now.
+        if self.medium.granularity() != Granularity::Page || self.medium.sync().is_ok() {
+            return;
+        }
         let mut superblock = lock(&self.superblock);
-        if self.medium.granularity() == Granularity::Page && superblock.boot_id != BOOT_UNKNOWN {
+        if superblock.boot_id != BOOT_UNKNOWN {
             superblock.boot_id = BOOT_UNKNOWN;
             superblock.sequence += 1;
             // It has failed before; the stores are what counts here.
