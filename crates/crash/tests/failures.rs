@@ -1,10 +1,10 @@
 //! What fails beside a store: write-backs as Linux fails them, a power failure within a group, space, a thread that panics, a record.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // A panic here is a failed test.
+#![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
 
 mod support;
 
-use duramen::{Durability, Meta, Options, Residence, StoreOn};
+use duramen::{Meta, Options, Residence, StoreOn};
 use duramen_media::sim::{Log, Memory, Model, Rng, SimMedium, Walker};
 use duramen_media::{Error, Granularity, Medium, Offset, PAGE_BYTES, Syncs};
 use std::collections::BTreeSet;
@@ -13,21 +13,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use support::alone;
+use support::{alone, image_of, options};
 
 const LEN_MAX: u64 = 256 << 10;
-
-fn options(boot: u8) -> Options {
-    Options {
-        durability: Durability::EveryWrite,
-        unit_bytes: Some(512),
-        recovery_threads: 1,
-        background: false,
-        clock: Some(Arc::new(|| 1_000)),
-        boot_id: Some([boot; 16]),
-        ..Options::default()
-    }
-}
 
 /// A checkpoint reads a slot that leads to a record of a group which its thread has not drained. The image then says
 /// nothing of the record before, which lies in a block that is kept, and so is not read.
@@ -392,12 +380,7 @@ fn salvage_saves_batches_that_lie_behind_damage() {
     let lines = medium.memory().snapshot();
     let bytes: Vec<u8> = lines.iter().flatten().flat_map(|word| word.to_le_bytes()).collect();
     let at = bytes.windows(64).position(|window| window == [0xAB; 64]).unwrap();
-    let image = SimMedium::from_image(
-        Model::CacheLine,
-        LEN_MAX,
-        Arc::new(Memory::from_lines(&lines, LEN_MAX)),
-        medium.len(),
-    );
+    let image = image_of(Model::CacheLine, &lines, LEN_MAX, medium.len());
     image.memory().flip_bit(at as u64 * 8);
     let target = StoreOn::open_on(SimMedium::resume(Log::empty(Model::Byte, LEN_MAX)), &options).unwrap();
     let (_, damage) = duramen::salvage_on(&image, &target, &options).unwrap();
@@ -421,12 +404,7 @@ fn a_put_that_meets_a_damaged_record_does_not_stop_all_others_for_ever() {
     let lines = medium.memory().snapshot();
     let bytes: Vec<u8> = lines.iter().flatten().flat_map(|word| word.to_le_bytes()).collect();
     let at = bytes.windows(64).position(|window| window == [0xAB; 64]).unwrap() - 8 - 24;
-    let image = SimMedium::from_image(
-        Model::Page,
-        LEN_MAX,
-        Arc::new(Memory::from_lines(&lines, LEN_MAX)),
-        medium.len(),
-    );
+    let image = image_of(Model::Page, &lines, LEN_MAX, medium.len());
     image.memory().flip_bit((at as u64 + 11) * 8 + 4);
     let store = StoreOn::open_on(image, &options).unwrap();
     assert!(store.recovery().imaged > 0);

@@ -4,26 +4,13 @@
 
 mod support;
 
-use duramen::{Batch, Durability, ErrorKind, Meta, Options, StoreOn, check_on, salvage_on};
-use duramen_media::sim::{Log, Memory, Model, Rng, SimMedium};
+use duramen::{Batch, ErrorKind, Meta, StoreOn, check_on, salvage_on};
+use duramen_media::sim::{Log, Model, Rng, SimMedium};
 use duramen_media::{LINE_BYTES, Medium, Offset};
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use support::alone;
+use support::{alone, image_of, options};
 
 const LEN_MAX: u64 = 64 << 10;
-
-fn options(boot: u8) -> Options {
-    Options {
-        durability: Durability::EveryWrite,
-        unit_bytes: Some(512),
-        recovery_threads: 1,
-        background: false,
-        clock: Some(Arc::new(|| 1_000)),
-        boot_id: Some([boot; 16]),
-        ..Options::default()
-    }
-}
 
 type Content = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -57,7 +44,7 @@ fn closed(model: Model) -> (Vec<[u64; 8]>, u64, Content) {
 }
 
 fn image(model: Model, lines: &[[u64; 8]], len: u64) -> SimMedium {
-    SimMedium::from_image(model, LEN_MAX, Arc::new(Memory::from_lines(lines, LEN_MAX)), len)
+    image_of(model, lines, LEN_MAX, len)
 }
 
 fn content_of(store: &StoreOn<SimMedium>) -> Content {

@@ -124,7 +124,7 @@ pub(crate) struct Epochs {
     committed: AtomicU64,
     /// Whether a write waits for its epoch before it returns.
     wait: AtomicBool,
-    /// Whether writes are refused: poisoned, or
+    /// Writes are refused: the store is poisoned, or it is only read.
     refuses: AtomicBool,
     read_only: AtomicBool,
     /// Whether anything was written since the last commit.

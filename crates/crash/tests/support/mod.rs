@@ -2,10 +2,12 @@
 
 #![allow(dead_code)] // Not every test uses all of it.
 
+use duramen::{Durability, Options};
 use duramen_crash::explore::run_setup;
 use duramen_crash::setup::Op;
 use duramen_crash::{Case, Effort, Setup, Totals};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use duramen_media::sim::{Memory, Model, SimMedium};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// One run at a time: what others have pinned decides when the engine frees a block, and runs must repeat.
 pub fn alone() -> MutexGuard<'static, ()> {
@@ -28,6 +30,24 @@ pub fn small(seed: u64, case_name: &str, keys: &[&[u8]], ops: Vec<Op>) -> Setup 
         ops,
         ..Setup::new(seed, case(case_name))
     }
+}
+
+/// How a store of its own is opened by a test, under the boot of that number.
+pub fn options(boot: u8) -> Options {
+    Options {
+        durability: Durability::EveryWrite,
+        unit_bytes: Some(512),
+        recovery_threads: 1,
+        background: false,
+        clock: Some(Arc::new(|| 1_000)),
+        boot_id: Some([boot; 16]),
+        ..Options::default()
+    }
+}
+
+/// A medium that holds these bytes.
+pub fn image_of(model: Model, lines: &[[u64; 8]], len_max: u64, len: u64) -> SimMedium {
+    SimMedium::from_image(model, len_max, Arc::new(Memory::from_lines(lines, len_max)), len)
 }
 
 /// Crashes a run everywhere that the budget allows.

@@ -10,8 +10,7 @@ use crate::plot::escape;
 use crate::price::Bill;
 use crate::run::{Measurement, Metric, Run};
 use crate::scale::{self, Scale, figure};
-use crate::text;
-use crate::text::notes;
+use crate::text::{self, notes};
 
 const OPEN: &str = "<div class=\"wide\" tabindex=\"0\"><table><thead><tr>";
 const CLOSE: &str = "</tbody></table></div>";
