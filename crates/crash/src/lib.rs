@@ -28,6 +28,7 @@ pub mod oracle;
 pub mod phases;
 pub mod session;
 pub mod setup;
+pub mod soak;
 pub mod threads;
 
 pub use explore::{Effort, Totals, Violation, run_seed};

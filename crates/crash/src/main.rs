@@ -6,7 +6,11 @@ use clap::Parser;
 use duramen_crash::phases::NAMES;
 use duramen_crash::threads::{Counts, IMAGES_MAX, Plan, plan::Kind, run_plan};
 use duramen_crash::{Case, Effort, Totals, run_seed};
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A run of this many seeds must have crashed inside of everything.
@@ -46,6 +50,15 @@ struct Arguments {
     /// Measures how many images a second are formed, opened and compared whole, by size of the store.
     #[arg(long)]
     measure: bool,
+    /// Wears small stores on real and simulated media out instead: near full, values kept, damaged while closed.
+    #[arg(long)]
+    soak: bool,
+    /// Seeds that a soak runs at once.
+    #[arg(long, default_value_t = 1)]
+    jobs: u64,
+    /// Where a soak makes its files; without it, the system's folder for temporary files.
+    #[arg(long)]
+    folder: Option<PathBuf>,
     /// Goes on after a violation.
     #[arg(long)]
     keep_going: bool,
@@ -68,6 +81,9 @@ fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|_| {}));
     if arguments.mutants || arguments.mutant.is_some() {
         return hunt_mutants(&arguments);
+    }
+    if arguments.soak {
+        return soak(&arguments);
     }
     if arguments.measure {
         return match duramen_crash::measure::run() {
@@ -120,6 +136,45 @@ fn main() -> ExitCode {
     // What a short run, or one of a single case, does not reach says nothing.
     let must_reach = case.is_none() && totals.seeds >= SEEDS_FOR_ALL;
     if violations == 0 && !(must_reach && missed) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Runs seeds of [`duramen_crash::soak`] until there are no more, or the time is over.
+fn soak(arguments: &Arguments) -> ExitCode {
+    let begun = Instant::now();
+    let until = begun + Duration::from_secs_f64(arguments.minutes * 60.0);
+    let folder = arguments.folder.clone().unwrap_or_else(std::env::temp_dir);
+    let next = AtomicU64::new(arguments.seed);
+    let stopped = AtomicU64::new(0);
+    let totals = Mutex::new(duramen_crash::soak::Counts::default());
+    let seeds = std::thread::scope(|scope| {
+        let run = || {
+            let mut done = 0u64;
+            loop {
+                let seed = next.fetch_add(1, Relaxed);
+                let over = match arguments.seeds {
+                    Some(seeds) => seed - arguments.seed >= seeds,
+                    None => Instant::now() >= until,
+                };
+                if over || stopped.load(Relaxed) > 0 && !arguments.keep_going {
+                    return done;
+                }
+                done += 1;
+                match duramen_crash::soak::run_seed(seed, &folder) {
+                    Ok(counts) => totals.lock().unwrap_or_else(PoisonError::into_inner).add(&counts),
+                    Err(violation) => {
+                        stopped.fetch_add(1, Relaxed);
+                        println!("VIOLATION {violation}");
+                    }
+                }
+            }
+        };
+        let threads: Vec<_> = (0..arguments.jobs.max(1)).map(|_| scope.spawn(run)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap_or(0)).sum::<u64>()
+    });
+    let violations = stopped.load(Relaxed);
+    println!("{}", totals.lock().unwrap_or_else(PoisonError::into_inner));
+    println!("{seeds} seeds, {:.1} s, {violations} violations", begun.elapsed().as_secs_f64());
+    if violations == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Prints what was tried; whether no crash fell inside of something.

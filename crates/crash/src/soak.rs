@@ -1,0 +1,724 @@
+//! Small stores on real and simulated media, run near full, damaged while they are closed, by seed, for hours.
+//!
+//! The crash driver ([`crate::explore`]) cuts the power at every point of short runs. This one makes long runs of
+//! what wears a store out: it fills one until it is refused space, overwrites, deletes, refills, and closes and opens it
+//! between, with values kept by readers meanwhile. Some stores are damaged between a close and the next open.
+//!
+//! Demanded, whatever the mix of sizes, units, fill, medium, index, residence and durability:
+//!
+//! 1. A delete succeeds at any fill (P8), and so does a delete of everything, one key after the other.
+//! 2. Space comes back: after everything was deleted, about as much fits as at first.
+//! 3. A value that a reader keeps holds back neither another store's space nor more of its own than its block.
+//! 4. Each read answers what was last written, or, where the store was damaged, `Corrupt` (P10): never another value,
+//!    never an older one, never absence, and never a panic.
+//! 5. A store whose head is lost is refused, and no byte of it changes.
+
+use duramen::tuning::Tuning;
+use duramen::{Batch, Create, Durability, ErrorKind, IndexKind, MediumKind, Options, Residence, StoreOn};
+use duramen_media::sim::{Log, Memory, Model, Rng, SimMedium};
+use duramen_media::{Mapped, Medium};
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Of what fitted at first, in percent, this much must fit again after everything was deleted.
+const REFILL_PERCENT: usize = 80;
+/// Bytes at the beginning of a medium that hold its superblocks and marks.
+const HEAD_BYTES: usize = 16 << 10;
+/// How long a store's background thread may take to make space before a put is tried again.
+const SETTLE_MAX: Duration = Duration::from_secs(5);
+
+/// What was tried.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    /// Stores made.
+    pub stores: u64,
+    /// Puts, deletes and batches that were acknowledged.
+    pub writes: u64,
+    /// Puts that were refused for want of space.
+    pub refused: u64,
+    /// Deletes in a store that had just refused a put.
+    pub deletes_full: u64,
+    /// Values read and compared.
+    pub reads: u64,
+    /// Times that a store was closed and opened.
+    pub reopened: u64,
+    /// Values that a reader kept over many writes.
+    pub kept: u64,
+    /// Stores damaged while closed.
+    pub damaged: u64,
+    /// ... of which the open was refused.
+    pub refused_opens: u64,
+    /// Reads and writes answered with `Corrupt`.
+    pub told: u64,
+    /// Stores whose head was lost.
+    pub heads_lost: u64,
+}
+
+impl Counts {
+    /// Adds the counts of another run.
+    pub fn add(&mut self, more: &Self) {
+        self.stores += more.stores;
+        self.writes += more.writes;
+        self.refused += more.refused;
+        self.deletes_full += more.deletes_full;
+        self.reads += more.reads;
+        self.reopened += more.reopened;
+        self.kept += more.kept;
+        self.damaged += more.damaged;
+        self.refused_opens += more.refused_opens;
+        self.told += more.told;
+        self.heads_lost += more.heads_lost;
+    }
+}
+
+impl std::fmt::Display for Counts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{} stores, {} writes, {} puts refused for space, {} deletes in full stores, {} reads, {} reopened, {} values \
+             kept, {} damaged while closed ({} opens refused, {} calls answered Corrupt), {} heads lost",
+            self.stores,
+            self.writes,
+            self.refused,
+            self.deletes_full,
+            self.reads,
+            self.reopened,
+            self.kept,
+            self.damaged,
+            self.refused_opens,
+            self.told,
+            self.heads_lost
+        )
+    }
+}
+
+/// Where a store lies between two opens.
+trait Ground {
+    type Medium: Medium;
+    fn open(&mut self, options: &Options) -> duramen::Result<StoreOn<Self::Medium>>;
+    /// The bytes of the closed store.
+    fn bytes(&self) -> Result<Vec<u8>, String>;
+    fn set_bytes(&mut self, bytes: &[u8]) -> Result<(), String>;
+}
+
+/// A file, on a disk or in shared memory.
+struct File(PathBuf);
+
+impl Ground for File {
+    type Medium = Mapped;
+
+    fn open(&mut self, options: &Options) -> duramen::Result<StoreOn<Mapped>> {
+        options.open(&self.0)
+    }
+
+    fn bytes(&self) -> Result<Vec<u8>, String> {
+        std::fs::read(&self.0).map_err(|error| error.to_string())
+    }
+
+    fn set_bytes(&mut self, bytes: &[u8]) -> Result<(), String> {
+        std::fs::write(&self.0, bytes).map_err(|error| error.to_string())
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        // It may never have been made.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// A simulated medium.
+struct Simulated {
+    model: Model,
+    len_max: u64,
+    medium: SimMedium,
+}
+
+impl Simulated {
+    fn new(model: Model, len_max: u64) -> Self {
+        Self { model, len_max, medium: SimMedium::resume(Log::empty(model, len_max)) }
+    }
+
+    fn lines(&self) -> Vec<[u64; 8]> {
+        self.medium.memory().snapshot()
+    }
+
+    fn set_lines(&mut self, lines: &[[u64; 8]], len: u64) {
+        let memory = Arc::new(Memory::from_lines(lines, self.len_max));
+        self.medium = SimMedium::from_image(self.model, self.len_max, memory, len);
+    }
+}
+
+impl Ground for Simulated {
+    type Medium = SimMedium;
+
+    fn open(&mut self, options: &Options) -> duramen::Result<StoreOn<SimMedium>> {
+        // The log of what was stored before is of no use here.
+        let (lines, len) = (self.lines(), self.medium.len());
+        self.set_lines(&lines, len);
+        StoreOn::open_on(self.medium.clone(), options)
+    }
+
+    fn bytes(&self) -> Result<Vec<u8>, String> {
+        let bytes = self.lines().into_iter().flatten().flat_map(u64::to_le_bytes);
+        Ok(bytes.take(self.medium.len() as usize).collect())
+    }
+
+    fn set_bytes(&mut self, bytes: &[u8]) -> Result<(), String> {
+        let word =
+            |bytes: &[u8]| u64::from_le_bytes(std::array::from_fn(|i| bytes.get(i).copied().unwrap_or(0)));
+        let line = |bytes: &[u8]| std::array::from_fn(|i| bytes.get(i * 8..).map_or(0, word));
+        let lines: Vec<[u64; 8]> = bytes.chunks(64).map(line).collect();
+        self.set_lines(&lines, bytes.len() as u64);
+        Ok(())
+    }
+}
+
+/// What a run is, from its seed.
+#[derive(Clone, Debug)]
+struct Plan {
+    seed: u64,
+    place: Place,
+    /// Value bytes, least and most.
+    sizes: (u64, u64),
+    keys: u64,
+    rounds: u64,
+    options: Options,
+    damage: Option<Damage>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Line,
+    Page,
+    Shm,
+    File,
+    Volatile,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Damage {
+    /// This many bits of blocks are flipped.
+    Bits(u64),
+    /// A run of lines is zeroed.
+    Lines(u64),
+    /// The head is zeroed.
+    Head,
+}
+
+impl Plan {
+    fn new(seed: u64) -> Self {
+        let mut rng = Rng::new(seed ^ 0x50a4);
+        let mut pick = |of: &[u64]| of[rng.below(of.len() as u64) as usize];
+        let place = [Place::Line, Place::Page, Place::Shm, Place::File, Place::Volatile]
+            [pick(&[0, 1, 2, 2, 3, 4]) as usize];
+        let unit_bytes = pick(&[512, 1024, 4096, 4096, 24 << 10, 64 << 10]);
+        let sizes =
+            [(0, 60), (100, 1000), (3 << 10, 5 << 10), (10 << 10, 20 << 10), (1, 100 << 10), (0, 8 << 10)];
+        let sizes = sizes[pick(&[0, 1, 2, 3, 4, 5]) as usize];
+        // Room for some dozens of the largest values and of units, at least.
+        let len_max =
+            (unit_bytes * pick(&[24, 40, 100, 400])).max(sizes.1 * pick(&[20, 40, 80])).max(128 << 10);
+        let simulated = matches!(place, Place::Line | Place::Page);
+        let len_max = len_max.min(if simulated { 2 << 20 } else { 32 << 20 }).next_multiple_of(4096);
+        let index = if pick(&[0, 1]) == 0 { IndexKind::Hash } else { IndexKind::Ordered };
+        let residence = if pick(&[0, 0, 1]) == 0 { Residence::Dram } else { Residence::Persistent };
+        // One in three of those that wait for the device on each write would be nothing but waiting.
+        let durability = match (place, pick(&[0, 0, 1])) {
+            (Place::File, _) | (_, 1) => Durability::Interval(Duration::from_millis(20)),
+            _ => Durability::EveryWrite,
+        };
+        let background = pick(&[0, 1]) == 1;
+        let bits = pick(&[1, 1, 3, 40]);
+        let damage = match pick(&[0, 0, 0, 1, 2, 3]) {
+            1 => Some(Damage::Bits(bits)),
+            2 => Some(Damage::Lines(1 + bits)),
+            3 => Some(Damage::Head),
+            _ => None,
+        };
+        let tuning = Tuning {
+            image_bytes_min: pick(&[0, 0, u64::MAX]),
+            checkpoint_bytes_min: 16 << 10,
+            units_initial: 8,
+            growth_bytes_min: unit_bytes,
+            ..Tuning::default()
+        };
+        let medium = match place {
+            Place::Shm => MediumKind::Shm,
+            Place::File => MediumKind::File,
+            Place::Volatile => MediumKind::Volatile,
+            Place::Line | Place::Page => MediumKind::Auto,
+        };
+        let options = Options {
+            medium,
+            create: Create::OpenOrCreate,
+            durability,
+            index,
+            residence,
+            len_max,
+            unit_bytes: Some(unit_bytes as u32),
+            recovery_threads: 1,
+            prefault: false,
+            background,
+            compaction_dead_percent: pick(&[5, 25, 25, 90]) as u32,
+            boot_id: simulated.then_some([1; 16]),
+            tuning,
+            ..Options::default()
+        };
+        let mean = (sizes.0 + sizes.1) / 2 + 64;
+        let damage = damage.filter(|_| place != Place::Volatile);
+        Self {
+            seed,
+            place,
+            sizes,
+            keys: 2 * len_max / mean + 8,
+            rounds: 2 + pick(&[0, 1, 2]),
+            options,
+            damage,
+        }
+    }
+}
+
+/// Keys, and of each the number that its value follows from, and the value's length.
+type Content = BTreeMap<u64, (u64, usize)>;
+
+fn key(number: u64) -> Vec<u8> {
+    format!("key:{number:08}").into_bytes()
+}
+
+/// A value that nothing else has a part of.
+fn value(number: u64, bytes: usize) -> Vec<u8> {
+    let mut rng = Rng::new(number);
+    let mut value = Vec::with_capacity(bytes + 8);
+    while value.len() < bytes {
+        value.extend_from_slice(&rng.bits().to_le_bytes());
+    }
+    value.truncate(bytes);
+    value
+}
+
+struct Run<'p, G: Ground> {
+    plan: &'p Plan,
+    ground: G,
+    rng: Rng,
+    next: u64,
+    content: Content,
+    counts: Counts,
+    /// The store was damaged: `Corrupt` is an answer.
+    damaged: bool,
+}
+
+impl<G: Ground> Run<'_, G> {
+    fn size(&mut self) -> usize {
+        let (least, most) = self.plan.sizes;
+        (least + self.rng.below(most - least + 1)) as usize
+    }
+
+    fn some_key(&mut self) -> Option<u64> {
+        let from = self.rng.below(self.plan.keys);
+        let mut around = self.content.range(from..).chain(self.content.iter());
+        around.next().map(|(&key, _)| key)
+    }
+
+    /// Whether an error may be an answer here.
+    fn is_told(&mut self, error: &duramen::Error) -> bool {
+        let told = self.damaged && error.kind() == ErrorKind::Corrupt;
+        self.counts.told += u64::from(told);
+        told
+    }
+
+    /// Puts a new value under `number`; whether there was space.
+    fn put(&mut self, store: &StoreOn<G::Medium>, number: u64) -> Result<bool, String> {
+        self.next += 1;
+        let bytes = self.size();
+        match store.put(&key(number), &value(self.next, bytes)) {
+            Ok(()) => {
+                self.counts.writes += 1;
+                self.content.insert(number, (self.next, bytes));
+                Ok(true)
+            }
+            Err(error) if error.kind() == ErrorKind::OutOfSpace => {
+                self.counts.refused += 1;
+                Ok(false)
+            }
+            Err(error) if self.is_told(&error) => Ok(true),
+            Err(error) => Err(format!("a put of key {number} failed: {error}")),
+        }
+    }
+
+    fn delete(&mut self, store: &StoreOn<G::Medium>, number: u64) -> Result<(), String> {
+        match store.delete(&key(number)) {
+            Ok(was) => {
+                self.counts.writes += 1;
+                let had = self.content.remove(&number).is_some();
+                if was == had {
+                    Ok(())
+                } else {
+                    Err(format!("a delete of key {number} said {was}, it was there: {had}"))
+                }
+            }
+            Err(error) if self.is_told(&error) => Ok(()),
+            Err(error) => Err(format!("a delete of key {number} failed: {error} ({:?})", store.stats())),
+        }
+    }
+
+    /// Puts new keys until the store is full; how many bytes are in it.
+    fn fill(&mut self, store: &StoreOn<G::Medium>) -> Result<usize, String> {
+        let mut number = self.rng.below(self.plan.keys);
+        let mut refused = 0;
+        for _ in 0..self.plan.keys {
+            number = (number + 1) % self.plan.keys;
+            if self.content.contains_key(&number) {
+                continue;
+            }
+            if !self.put(store, number)? {
+                refused += 1;
+                // A smaller one may still fit.
+                if refused > 2 {
+                    break;
+                }
+            }
+        }
+        Ok(self.content.values().map(|&(_, bytes)| bytes + 64).sum())
+    }
+
+    /// Deletes and puts by turns, in a store that is full.
+    fn churn(&mut self, store: &StoreOn<G::Medium>) -> Result<(), String> {
+        let turns = 200 + self.rng.below(800);
+        let policy = self.rng.below(4);
+        for turn in 0..turns {
+            let full = match policy {
+                // Delete one, put one.
+                0 => {
+                    if let Some(old) = self.some_key() {
+                        self.delete(store, old)?;
+                    }
+                    let new = self.rng.below(self.plan.keys);
+                    !self.put(store, new)?
+                }
+                // Overwrite until refused, then delete some.
+                1 => {
+                    let Some(old) = self.some_key() else { break };
+                    !self.put(store, old)?
+                }
+                // Batches of a put and a delete.
+                2 => self.batch(store)?,
+                // Whatever comes.
+                _ => {
+                    let number = self.rng.below(self.plan.keys);
+                    !self.put(store, number)?
+                }
+            };
+            if full {
+                for _ in 0..=self.rng.below(3) {
+                    if let Some(old) = self.some_key() {
+                        self.counts.deletes_full += 1;
+                        self.delete(store, old)?;
+                    }
+                }
+            }
+            if turn % 64 == 0 {
+                self.look(store, 16)?;
+                self.maintain(store)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A batch of two puts and a delete; whether it was refused for want of space.
+    fn batch(&mut self, store: &StoreOn<G::Medium>) -> Result<bool, String> {
+        let (a, b) = (self.rng.below(self.plan.keys), self.rng.below(self.plan.keys));
+        let Some(gone) = self.some_key() else { return Ok(false) };
+        if a == b || gone == a || gone == b {
+            return Ok(false);
+        }
+        let mut batch = Batch::new();
+        let mut puts = Vec::new();
+        for number in [a, b] {
+            self.next += 1;
+            let bytes = self.size() / 2;
+            batch.put(&key(number), &value(self.next, bytes));
+            puts.push((number, (self.next, bytes)));
+        }
+        batch.delete(&key(gone));
+        match store.apply(&batch) {
+            Ok(_) => {
+                self.counts.writes += 1;
+                self.content.extend(puts);
+                self.content.remove(&gone);
+                Ok(false)
+            }
+            Err(error) if error.kind() == ErrorKind::OutOfSpace => Ok(true),
+            Err(error) if self.is_told(&error) => Ok(false),
+            Err(error) => Err(format!("a batch failed: {error}")),
+        }
+    }
+
+    fn maintain(&mut self, store: &StoreOn<G::Medium>) -> Result<(), String> {
+        if self.plan.options.background {
+            return Ok(());
+        }
+        match store.maintain() {
+            Ok(()) => Ok(()),
+            Err(error) if self.is_told(&error) => Ok(()),
+            Err(error) => Err(format!("maintain failed: {error}")),
+        }
+    }
+
+    fn check(&mut self, store: &StoreOn<G::Medium>, number: u64) -> Result<(), String> {
+        self.counts.reads += 1;
+        let wanted = self.content.get(&number).copied();
+        match store.get(&key(number)) {
+            Ok(found) => {
+                let wanted = wanted.map(|(seed, bytes)| value(seed, bytes));
+                if found.as_deref() == wanted.as_deref() {
+                    return Ok(());
+                }
+                let lengths = (found.as_ref().map(|f| f.len()), wanted.map(|w| w.len()));
+                Err(format!("key {number} is wrong: found and wanted have {lengths:?} bytes"))
+            }
+            Err(error) if self.is_told(&error) => Ok(()),
+            Err(error) => Err(format!("a get of key {number} failed: {error}")),
+        }
+    }
+
+    /// Reads some keys, there or not.
+    fn look(&mut self, store: &StoreOn<G::Medium>, count: u64) -> Result<(), String> {
+        for _ in 0..count {
+            let number = self.rng.below(self.plan.keys);
+            self.check(store, number)?;
+        }
+        Ok(())
+    }
+
+    /// Reads everything, also by a scan.
+    fn look_at_all(&mut self, store: &StoreOn<G::Medium>) -> Result<(), String> {
+        for number in 0..self.plan.keys {
+            self.check(store, number)?;
+        }
+        let mut wrong = None;
+        let mut seen = std::collections::BTreeSet::new();
+        let scanned = store.for_each(|found| {
+            let number =
+                std::str::from_utf8(found.key()).ok().and_then(|key| key.strip_prefix("key:")?.parse().ok());
+            let wanted = number.and_then(|number: u64| self.content.get(&number));
+            seen.extend(number);
+            if wanted.map(|&(seed, bytes)| value(seed, bytes)).as_deref() != Some(found.bytes()) {
+                wrong = Some(format!("a scan showed a wrong value of {:?}", found.key()));
+            }
+        });
+        match (wrong, scanned) {
+            (Some(wrong), _) => Err(wrong),
+            (None, Ok(())) if seen.len() == self.content.len() || self.damaged => Ok(()),
+            (None, Ok(())) => Err(format!("a scan showed {} of {} keys", seen.len(), self.content.len())),
+            (None, Err(error)) if self.is_told(&error) => Ok(()),
+            (None, Err(error)) => Err(format!("a scan failed: {error}")),
+        }
+    }
+
+    /// Deletes every key.
+    fn clear(&mut self, store: &StoreOn<G::Medium>) -> Result<(), String> {
+        let numbers: Vec<u64> = self.content.keys().copied().collect();
+        for number in numbers {
+            self.counts.deletes_full += 1;
+            self.delete(store, number)?;
+        }
+        Ok(())
+    }
+
+    /// Fills a store that everything was deleted from: about as much must fit as at first.
+    fn refill(&mut self, store: &StoreOn<G::Medium>, first: usize) -> Result<(), String> {
+        let begun = Instant::now();
+        loop {
+            self.maintain(store)?;
+            let now = self.fill(store)?;
+            if now * 100 >= first * REFILL_PERCENT || self.damaged {
+                return Ok(());
+            }
+            if begun.elapsed() > SETTLE_MAX {
+                return Err(format!(
+                    "{first} bytes fitted at first, {now} after everything was deleted: {:?}",
+                    store.stats()
+                ));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// A reader keeps a value while others write: all goes on, and it stays as it was.
+    fn keep(&mut self, store: &StoreOn<G::Medium>) -> Result<(), String> {
+        let Some(number) = self.some_key() else { return Ok(()) };
+        let kept = match store.get(&key(number)) {
+            Ok(kept) => kept,
+            Err(error) if self.is_told(&error) => return Ok(()),
+            Err(error) => return Err(format!("a get of key {number} failed: {error}")),
+        };
+        let Some(kept) = kept else { return Err(format!("key {number} is absent")) };
+        let before = kept.to_vec();
+        self.counts.kept += 1;
+        self.churn(store)?;
+        if kept.bytes() == before { Ok(()) } else { Err(format!("the value kept of key {number} changed")) }
+    }
+
+    fn open(&mut self) -> Result<StoreOn<G::Medium>, String> {
+        self.counts.reopened += 1;
+        self.ground.open(&self.plan.options).map_err(|error| format!("the store does not open: {error}"))
+    }
+
+    fn close(&mut self, store: StoreOn<G::Medium>) -> Result<(), String> {
+        match store.close() {
+            Ok(()) => Ok(()),
+            Err(error) if self.is_told(&error) => Ok(()),
+            Err(error) => Err(format!("the store does not close: {error}")),
+        }
+    }
+
+    fn run(&mut self) -> Result<(), String> {
+        self.counts.stores += 1;
+        let mut store = self.open()?;
+        let first = self.fill(&store)?;
+        for _ in 0..self.plan.rounds {
+            self.churn(&store)?;
+            self.keep(&store)?;
+            if self.plan.place != Place::Volatile {
+                self.close(store)?;
+                store = self.open()?;
+            }
+            self.look_at_all(&store)?;
+            self.clear(&store)?;
+            self.look_at_all(&store)?;
+            self.refill(&store, first)?;
+        }
+        self.close(store)?;
+        match self.plan.damage {
+            None => Ok(()),
+            Some(Damage::Head) => self.lose_head(),
+            Some(damage) => self.damage(damage),
+        }
+    }
+
+    /// The head is zeroed: refused, and nothing changes.
+    fn lose_head(&mut self) -> Result<(), String> {
+        self.counts.heads_lost += 1;
+        let mut bytes = self.ground.bytes()?;
+        bytes[..HEAD_BYTES].fill(0);
+        self.ground.set_bytes(&bytes)?;
+        match self.ground.open(&self.plan.options) {
+            Ok(_) => return Err("a store whose head is lost was opened as an empty one".into()),
+            Err(error) if error.kind() == ErrorKind::Corrupt => {}
+            Err(error) => return Err(format!("a store whose head is lost: {error}")),
+        }
+        if self.ground.bytes()? == bytes {
+            Ok(())
+        } else {
+            Err("opening a store whose head is lost changed it".into())
+        }
+    }
+
+    fn damage(&mut self, damage: Damage) -> Result<(), String> {
+        self.counts.damaged += 1;
+        self.damaged = true;
+        let mut bytes = self.ground.bytes()?;
+        let room = (bytes.len() - HEAD_BYTES) as u64;
+        match damage {
+            Damage::Bits(count) => {
+                for _ in 0..count {
+                    let at = HEAD_BYTES + self.rng.below(room) as usize;
+                    bytes[at] ^= 1 << self.rng.below(8);
+                }
+            }
+            Damage::Lines(count) => {
+                let at = HEAD_BYTES + self.rng.below(room) as usize / 64 * 64;
+                let end = (at + 64 * count as usize).min(bytes.len());
+                bytes[at..end].fill(0);
+            }
+            Damage::Head => bytes[..HEAD_BYTES].fill(0),
+        }
+        self.ground.set_bytes(&bytes)?;
+        let store = match self.ground.open(&self.plan.options) {
+            Ok(store) => store,
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                self.counts.refused_opens += 1;
+                return Ok(());
+            }
+            Err(error) => return Err(format!("a damaged store does not open: {error}")),
+        };
+        // At once, while the rest is verified, and later.
+        self.look(&store, 64)?;
+        self.churn_damaged(&store)?;
+        self.look_at_all(&store)?;
+        for _ in 0..20 {
+            self.maintain(&store)?;
+        }
+        self.look_at_all(&store)?;
+        self.clear(&store)?;
+        self.look(&store, 64)?;
+        self.close(store)
+    }
+
+    /// As in `churn`, with writes that may be refused as `Corrupt`.
+    fn churn_damaged(&mut self, store: &StoreOn<G::Medium>) -> Result<(), String> {
+        for turn in 0..300 {
+            let number = self.rng.below(self.plan.keys);
+            if turn % 3 == 0 {
+                self.delete(store, number)?;
+            } else if !self.put(store, number)? {
+                let Some(old) = self.some_key() else { break };
+                self.delete(store, old)?;
+            }
+            if turn % 64 == 0 {
+                self.maintain(store)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Runs the seed; files are made in `folder` and in `/dev/shm`.
+///
+/// # Errors
+/// What is wrong, with the seed and what it stands for.
+pub fn run_seed(seed: u64, folder: &Path) -> Result<Counts, String> {
+    let plan = Plan::new(seed);
+    let name = format!("duramen-soak-{}-{seed}", std::process::id());
+    let outcome = catch_unwind(AssertUnwindSafe(|| match plan.place {
+        Place::Line => run(&plan, Simulated::new(Model::CacheLine, plan.options.len_max)),
+        Place::Page => run(&plan, Simulated::new(Model::Page, plan.options.len_max)),
+        Place::Shm => run(&plan, File(Path::new("/dev/shm").join(name))),
+        Place::File | Place::Volatile => run(&plan, File(folder.join(name))),
+    }));
+    let wrong = match outcome {
+        Ok(Ok(counts)) => return Ok(counts),
+        Ok(Err(wrong)) => wrong,
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
+            format!("panic: {}", text.unwrap_or_default())
+        }
+    };
+    Err(format!(
+        "seed {seed} ({:?}, {:?}, {:?}, values of {:?} bytes, units of {:?}, {} bytes, {:?}, background {}, damage {:?}): {wrong}\n  \
+         cargo xtask crash -- --soak --seed {seed} --seeds 1",
+        plan.place,
+        plan.options.index,
+        plan.options.residence,
+        plan.sizes,
+        plan.options.unit_bytes,
+        plan.options.len_max,
+        plan.options.durability,
+        plan.options.background,
+        plan.damage
+    ))
+}
+
+fn run<G: Ground>(plan: &Plan, ground: G) -> Result<Counts, String> {
+    let rng = Rng::new(plan.seed);
+    let content = Content::new();
+    let mut run =
+        Run { plan, ground, rng, next: plan.seed << 32, content, counts: Counts::default(), damaged: false };
+    run.run()?;
+    Ok(run.counts)
+}
