@@ -1,8 +1,9 @@
-//! The commands: one file per command (or per container with its subcommands), each of which holds its
-//! [`Spec`] and the function behind it, in the order parse, apply, reply.
+//! The commands: one file for each family of related commands, and in it one function for each command, in the order
+//! parse, apply, reply.
 //!
-//! To add a command: write `command/<group>/<name>.rs` with a `pub const SPEC: Spec`, enter it in the
-//! group's `SPECS`, and add its line to `reference.jsonl` when Redis 7.0 has it.
+//! To add a command: write its function in `command/<group>/<family>.rs`, enter it in the `COMMANDS` of the group's
+//! module, and add its lines to `commands.jsonl` and `docs.jsonl`, which a redis-server makes ([`description`]).
+//! `commands.jsonl` is where its arity, flags, keys and categories stand, and nowhere else.
 //!
 //! - **Invariant 1**: an `apply` that returns `Ok` has written exactly one reply; one that returns an error may
 //!   have written anything, which is taken back.
@@ -12,8 +13,13 @@
 
 mod args;
 mod call;
+mod description;
 mod dispatch;
+mod docs;
 pub mod errors;
+mod flags;
+mod keys;
+mod names;
 mod spec;
 mod table;
 
@@ -21,17 +27,15 @@ pub mod admin;
 pub mod bitmap;
 pub mod connection;
 pub mod key;
-pub mod reference;
 pub mod string;
 pub mod transaction;
 
 pub use args::{Args, OwnedArgs, Span, integer};
 pub use call::{After, Call};
+pub use description::Description;
 pub use dispatch::{Dispatcher, subcommand_unknown};
 pub use errors::CommandError;
-pub use spec::{Apply, Flags, Keys, Spec};
+pub use flags::{Categories, Flags};
+pub use keys::{Begin, Find, Key, KeyFlags, KeySpec};
+pub use spec::{Apply, Command, Spec};
 pub use table::{Entry, Table};
-
-/// Every group of commands. Each group's module lists its own.
-const GROUPS: &[&[Spec]] =
-    &[connection::SPECS, admin::SPECS, string::SPECS, bitmap::SPECS, key::SPECS, transaction::SPECS];

@@ -4,8 +4,20 @@
 //! share a slot. A lookup is one hash of the name and one comparison. Subcommands are found by a short
 //! walk over their container's list.
 
-use super::{Args, GROUPS, Spec};
+use super::{Args, Command, Description, Spec, description};
+use super::{admin, bitmap, connection, key, string, transaction};
+use std::collections::HashMap;
 use std::sync::LazyLock;
+
+/// Every group of commands. Each group's module lists its own.
+const GROUPS: &[&[Command]] = &[
+    connection::COMMANDS,
+    admin::COMMANDS,
+    string::COMMANDS,
+    bitmap::COMMANDS,
+    key::COMMANDS,
+    transaction::COMMANDS,
+];
 
 /// A command in the table.
 #[derive(Debug)]
@@ -42,42 +54,40 @@ impl Entry {
     }
 }
 
-/// All commands.
+/// All commands. There is one, and it stays.
 pub struct Table {
-    entries: Vec<Entry>,
+    entries: &'static [Entry],
+    // Subcommands too, by their indexes.
+    all: Box<[&'static Entry]>,
     // Position in `entries` plus one; 0 is empty. As many as a power of two.
     slots: Box<[u16]>,
     seed: u32,
-    count: usize,
 }
 
 impl Table {
     /// The one table.
     pub fn get() -> &'static Self {
-        static TABLE: LazyLock<Table> = LazyLock::new(Table::build);
+        static TABLE: LazyLock<Table> = LazyLock::new(|| Table::build(GROUPS));
         &TABLE
     }
 
-    fn build() -> Self {
+    fn build(groups: &[&[Command]]) -> Self {
+        let mut descriptions = description::by_name();
         let mut count = 0;
-        let mut entries: Vec<Entry> = Vec::new();
-        for spec in GROUPS.iter().flat_map(|group| group.iter()) {
-            let mut next = |spec: &Spec| {
-                let entry = Entry { spec: *spec, index: count, subcommands: Vec::new() };
-                count += 1;
-                entry
-            };
-            let mut entry = next(spec);
-            entry.subcommands = spec.subcommands.iter().map(next).collect();
-            entries.push(entry);
-        }
+        let entries = groups
+            .iter()
+            .copied()
+            .flatten()
+            .filter_map(|command| entry(command, &mut descriptions, &mut count));
+        let entries: &'static [Entry] = entries.collect::<Vec<_>>().leak();
+        let all = entries.iter().flat_map(|entry| std::iter::once(entry).chain(&entry.subcommands)).collect();
         let mut slots_count = (entries.len() * 4).next_power_of_two();
         let mut seed = 0u32;
         loop {
             // A seed without collision is found within some hundred tries at this load; when not, a larger
             // table finds one.
-            if let Some(slots) = Self::slots_for(&entries, seed, slots_count) {
-                return Self { entries, slots, seed, count };
+            if let Some(slots) = Self::slots_for(entries, seed, slots_count) {
+                return Self { entries, all, slots, seed };
             }
             seed += 1;
             if seed.is_multiple_of(1 << 12) {
@@ -138,22 +148,37 @@ impl Table {
     }
 
     /// All commands, without subcommands, in the order of their groups.
-    pub fn commands(&self) -> &[Entry] {
-        &self.entries
+    pub const fn commands(&self) -> &'static [Entry] {
+        self.entries
+    }
+
+    /// All commands, each before its subcommands.
+    pub fn all(&self) -> impl Iterator<Item = &'static Entry> {
+        self.all.iter().copied()
     }
 
     /// Number of commands and subcommands together.
     pub const fn count(&self) -> usize {
-        self.count
+        self.all.len()
     }
 
     /// The command or subcommand at this position.
-    pub fn at(&self, index: usize) -> Option<&Entry> {
-        self.entries
-            .iter()
-            .flat_map(|entry| std::iter::once(entry).chain(&entry.subcommands))
-            .find(|entry| entry.index == index)
+    pub fn at(&self, index: usize) -> Option<&'static Entry> {
+        self.all.get(index).copied()
     }
+}
+
+/// The command with its description; without one, which a test finds, there is no such command.
+fn entry(
+    command: &Command,
+    descriptions: &mut HashMap<String, Description>,
+    count: &mut usize,
+) -> Option<Entry> {
+    let description = descriptions.remove(command.name)?;
+    let index = *count;
+    *count += 1;
+    let subcommands = command.subcommands.iter().filter_map(|command| entry(command, descriptions, count));
+    Some(Entry { subcommands: subcommands.collect(), spec: Spec::new(command, description), index })
 }
 
 #[cfg(test)]
@@ -170,9 +195,19 @@ mod tests {
             assert!(std::ptr::eq(table.command(name.to_uppercase().as_bytes()).unwrap(), entry), "{name}");
             for sub in &entry.subcommands {
                 assert!(std::ptr::eq(table.full_name(sub.spec.name.as_bytes()).unwrap(), sub));
-                assert!(std::ptr::eq(table.at(sub.index).unwrap(), sub));
             }
         }
+        for (index, entry) in table.all().enumerate() {
+            assert!(entry.index == index && std::ptr::eq(table.at(index).unwrap(), entry));
+        }
+        assert!(table.at(table.count()).is_none());
+    }
+
+    #[test]
+    fn every_command_is_described() {
+        let commands = GROUPS.iter().copied().flatten();
+        let names = commands.flat_map(|command| std::iter::once(command).chain(command.subcommands));
+        assert!(names.map(|command| command.name).eq(Table::get().all().map(|entry| entry.spec.name)));
     }
 
     #[test]
@@ -180,6 +215,13 @@ mod tests {
         for name in [&b""[..], b"pingg", b"pin", b"\xff\x00", b"client|id", b"P\x09NG"] {
             assert!(Table::get().command(name).is_none(), "{name:?}");
         }
+    }
+
+    #[test]
+    fn arity_counts_the_name() {
+        let spec = |name: &str| &Table::get().command(name.as_bytes()).unwrap().spec;
+        assert!(spec("get").arity_allows(2) && !spec("get").arity_allows(1) && !spec("get").arity_allows(3));
+        assert!(spec("del").arity_allows(2) && spec("del").arity_allows(9) && !spec("del").arity_allows(1));
     }
 
     #[test]

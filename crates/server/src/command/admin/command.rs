@@ -1,23 +1,22 @@
 //! COMMAND: what commands there are, and where their keys are.
 
-use super::EARLY;
-use crate::command::{Args, Call, CommandError, Entry, Flags, Spec, Table, errors, reference};
+use crate::command::docs::write_docs;
+use crate::command::{
+    Args, Begin, Call, Categories, Command, CommandError, Entry, Find, Flags, Key, KeySpec, Table, errors,
+};
+use crate::resp::Reply;
 use duramen_structures::glob;
 
-pub const SPEC: Spec = Spec {
-    arity: -1,
-    flags: EARLY,
-    subcommands: &[
-        Spec { arity: 2, flags: EARLY, ..Spec::new("command|count", count) },
-        Spec { arity: -2, flags: EARLY, ..Spec::new("command|info", info) },
-        Spec { arity: -2, flags: EARLY, ..Spec::new("command|docs", docs) },
-        Spec { arity: -2, flags: EARLY, ..Spec::new("command|list", list) },
-        Spec { arity: -4, flags: EARLY, ..Spec::new("command|getkeys", get_keys) },
-        Spec { arity: -4, flags: EARLY, ..Spec::new("command|getkeysandflags", get_keys_and_flags) },
-        Spec { arity: 2, flags: EARLY, ..Spec::new("command|help", help) },
-    ],
-    ..Spec::new("command", all)
-};
+/// The subcommands.
+pub const SUBCOMMANDS: &[Command] = &[
+    Command::new("command|count", count),
+    Command::new("command|info", info),
+    Command::new("command|docs", docs),
+    Command::new("command|list", list),
+    Command::new("command|getkeys", get_keys),
+    Command::new("command|getkeysandflags", get_keys_and_flags),
+    Command::new("command|help", help),
+];
 
 const HELP: &[&str] = &[
     "COMMAND <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
@@ -53,11 +52,12 @@ fn count(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-fn all(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+/// COMMAND: details about all of them.
+pub fn all(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let commands = Table::get().commands();
     call.reply.array(commands.len());
     for entry in commands {
-        reference::info(&mut call.reply, entry);
+        write_info(&mut call.reply, entry);
     }
     Ok(())
 }
@@ -69,11 +69,98 @@ fn info(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     call.reply.array(call.args.len() - 2);
     for name in call.args.from(2) {
         match Table::get().full_name(name) {
-            Some(entry) => reference::info(&mut call.reply, entry),
+            Some(entry) => write_info(&mut call.reply, entry),
             None => call.reply.null(),
         }
     }
     Ok(())
+}
+
+/// The ten fields that tell of one command.
+fn write_info(reply: &mut Reply<'_>, entry: &Entry) {
+    let (spec, description) = (&entry.spec, &entry.spec.description);
+    reply.array(10);
+    reply.bulk(spec.name.as_bytes());
+    reply.integer(i64::from(spec.arity));
+    write_names(reply, description.flags.names());
+    for position in description.key_range {
+        reply.integer(position);
+    }
+    reply.set(description.categories.names().count());
+    for category in description.categories.names() {
+        reply.simple(&format!("@{category}"));
+    }
+    reply.set(description.tips.len());
+    for tip in &description.tips {
+        reply.bulk(tip.as_bytes());
+    }
+    reply.set(description.key_specs.len());
+    for key_spec in &description.key_specs {
+        write_key_spec(reply, key_spec);
+    }
+    reply.set(entry.subcommands.len());
+    for subcommand in &entry.subcommands {
+        write_info(reply, subcommand);
+    }
+}
+
+fn write_names(reply: &mut Reply<'_>, names: impl Iterator<Item = &'static str>) {
+    let names: Vec<&str> = names.collect();
+    reply.set(names.len());
+    for name in names {
+        reply.simple(name);
+    }
+}
+
+fn write_key_spec(reply: &mut Reply<'_>, spec: &KeySpec) {
+    reply.map(3 + usize::from(spec.notes.is_some()));
+    if let Some(notes) = &spec.notes {
+        reply.bulk(b"notes");
+        reply.bulk(notes.as_bytes());
+    }
+    reply.bulk(b"flags");
+    write_names(reply, spec.flags.names());
+    reply.bulk(b"begin_search");
+    match &spec.begin {
+        Begin::Index(index) => write_search(reply, "index", &[("index", *index)]),
+        Begin::Keyword(word, from) => {
+            write_search_head(reply, "keyword", 2);
+            reply.bulk(b"keyword");
+            reply.bulk(word.as_bytes());
+            write_number(reply, "startfrom", *from);
+        }
+        Begin::Unknown => write_search(reply, "unknown", &[]),
+    }
+    reply.bulk(b"find_keys");
+    match spec.find {
+        Find::Range { last, step, limit } => {
+            write_search(reply, "range", &[("lastkey", last), ("keystep", step), ("limit", limit)]);
+        }
+        Find::Number { number, first, step } => {
+            write_search(reply, "keynum", &[("keynumidx", number), ("firstkey", first), ("keystep", step)]);
+        }
+        Find::Unknown => write_search(reply, "unknown", &[]),
+    }
+}
+
+fn write_search(reply: &mut Reply<'_>, kind: &str, numbers: &[(&str, i64)]) {
+    write_search_head(reply, kind, numbers.len());
+    for (name, number) in numbers {
+        write_number(reply, name, *number);
+    }
+}
+
+fn write_search_head(reply: &mut Reply<'_>, kind: &str, fields: usize) {
+    reply.map(2);
+    reply.bulk(b"type");
+    reply.bulk(kind.as_bytes());
+    reply.bulk(b"spec");
+    reply.map(fields);
+}
+
+fn write_number(reply: &mut Reply<'_>, name: &str, number: i64) {
+    reply.bulk(name.as_bytes());
+    reply.integer(number);
 }
 
 fn docs(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
@@ -86,7 +173,7 @@ fn docs(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     call.reply.map(wanted.len());
     for entry in wanted {
         call.reply.bulk(entry.spec.name.as_bytes());
-        reference::docs(&mut call.reply, entry);
+        write_docs(&mut call.reply, entry);
     }
     Ok(())
 }
@@ -100,7 +187,10 @@ fn list(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
             if args.is(3, "pattern") {
                 Box::new(|entry| glob::matches_ignore_case(pattern, entry.spec.name.as_bytes()))
             } else if args.is(3, "aclcat") {
-                Box::new(|entry| reference::has_category(entry, pattern))
+                let category = Categories::of_name(pattern);
+                Box::new(move |entry| {
+                    category.is_some_and(|category| entry.spec.description.categories.has(category))
+                })
             } else if args.is(3, "module") {
                 Box::new(|_| false)
             } else {
@@ -109,11 +199,7 @@ fn list(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         }
         _ => return Err(errors::SYNTAX),
     };
-    let commands = Table::get().commands().iter();
-    let found: Vec<&Entry> = commands
-        .flat_map(|entry| std::iter::once(entry).chain(&entry.subcommands))
-        .filter(|entry| filter(entry))
-        .collect();
+    let found: Vec<&Entry> = Table::get().all().filter(|entry| filter(entry)).collect();
     call.reply.array(found.len());
     for entry in found {
         call.reply.bulk(entry.spec.name.as_bytes());
@@ -138,10 +224,7 @@ fn get_keys_and_flags(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     for key in keys {
         call.reply.array(2);
         call.reply.bulk(args.at(key.index));
-        call.reply.set(key.flags.len());
-        for flag in key.flags {
-            call.reply.simple(flag);
-        }
+        write_names(&mut call.reply, key.flags.names());
     }
     Ok(())
 }
@@ -156,14 +239,14 @@ fn called(args: Args<'_>) -> Result<(&'static Entry, Args<'_>), CommandError> {
     Ok((entry, args))
 }
 
-fn found_keys(entry: &Entry, args: Args<'_>) -> Result<Vec<reference::Key>, CommandError> {
-    if !reference::has_keys(entry) {
+fn found_keys(entry: &Entry, args: Args<'_>) -> Result<Vec<Key>, CommandError> {
+    if !entry.spec.has_keys() {
         return Err(CommandError::new("ERR The command has no key arguments"));
     }
     if !entry.spec.arity_allows(args.len()) {
         return Err(CommandError::new("ERR Invalid number of arguments specified for command"));
     }
-    let keys = reference::keys(entry, args);
+    let keys: Vec<Key> = entry.spec.keys(args).into_iter().flatten().collect();
     if keys.is_empty() && !entry.spec.flags.has(Flags::NO_MANDATORY_KEYS) {
         return Err(CommandError::new("ERR Invalid arguments specified for command"));
     }

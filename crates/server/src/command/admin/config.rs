@@ -1,22 +1,19 @@
 //! CONFIG: reads and changes directives. What they mean is in `config::directives`.
 
-use super::{ADMIN, EARLY};
-use crate::command::{Args, Call, CommandError, Spec, errors};
+use crate::command::{Args, Call, Command, CommandError, errors};
 use crate::config::directives::{DIRECTIVES, Directive, Known, find};
 use crate::config::{Config, rewrite};
 use crate::net::open_files;
 use duramen_structures::glob;
 
-pub const SPEC: Spec = Spec::container(
-    "config",
-    &[
-        Spec { arity: -3, flags: ADMIN, ..Spec::new("config|get", get) },
-        Spec { arity: -4, flags: ADMIN, ..Spec::new("config|set", set) },
-        Spec { arity: 2, flags: ADMIN, ..Spec::new("config|rewrite", rewrite_file) },
-        Spec { arity: 2, flags: ADMIN, ..Spec::new("config|resetstat", resetstat) },
-        Spec { arity: 2, flags: EARLY, ..Spec::new("config|help", help) },
-    ],
-);
+/// The subcommands.
+pub const SUBCOMMANDS: &[Command] = &[
+    Command::new("config|get", get),
+    Command::new("config|set", set),
+    Command::new("config|rewrite", rewrite_file),
+    Command::new("config|resetstat", resetstat),
+    Command::new("config|help", help),
+];
 
 const HELP: &[&str] = &[
     "CONFIG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",

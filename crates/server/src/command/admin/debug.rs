@@ -1,10 +1,7 @@
 //! DEBUG SLEEP seconds: delays this client. Redis stops for all of them; to a single client it is the same.
 
-use super::ADMIN;
-use crate::command::{Call, CommandError, Spec};
+use crate::command::{Call, CommandError};
 use std::time::{Duration, Instant};
-
-pub const SPEC: Spec = Spec { arity: -2, flags: ADMIN, ..Spec::new("debug", debug) };
 
 // Whoever asks for more would wait for the next restart anyway.
 const SLEEP_MAX: Duration = Duration::from_secs(24 * 60 * 60);
@@ -17,7 +14,8 @@ const HELP: &[&str] = &[
     "    Prints this help.",
 ];
 
-fn debug(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+/// DEBUG SLEEP seconds, and HELP.
+pub fn debug(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let args = call.args;
     if args.is(1, "sleep") && args.len() == 3 {
         // What is no number is 0, as to C's strtod.

@@ -5,9 +5,9 @@
 //! tools fail; these have the value that is true of a server without the feature (no replicas, no cluster, no
 //! child processes).
 
-use super::{EARLY, REDIS_VERSION};
+use super::REDIS_VERSION;
 use crate::clients::unix_seconds;
-use crate::command::{Call, CommandError, Spec, Table};
+use crate::command::{Call, CommandError, Table};
 use crate::config::Config;
 use crate::process;
 use crate::server::Server;
@@ -15,8 +15,6 @@ use crate::stats::Totals;
 use duramen::{Durability, Stats};
 use std::fmt::{Display, Write as _};
 use std::sync::atomic::Ordering;
-
-pub const SPEC: Spec = Spec { arity: -1, flags: EARLY, ..Spec::new("info", info) };
 
 /// A section: its name, whether it is shown without being asked for, and what writes it.
 type Section = (&'static str, bool, fn(&mut Text, &Facts<'_>));
@@ -38,7 +36,8 @@ const SECTIONS: &[Section] = &[
     ("Keyspace", true, keyspace),
 ];
 
-fn info(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+/// INFO [section…].
+pub fn info(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let asked: Vec<String> =
         call.args.from(1).map(|name| String::from_utf8_lossy(name).to_ascii_lowercase()).collect();
     let asked_for = |name: &str| asked.iter().any(|asked| asked == name);

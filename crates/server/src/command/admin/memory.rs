@@ -1,20 +1,9 @@
 //! MEMORY USAGE key [SAMPLES count]: the bytes that a key takes on the medium.
 
-use super::EARLY;
-use crate::command::{Call, CommandError, Flags, Keys, Spec, errors};
+use crate::command::{Call, Command, CommandError, errors};
 
-pub const SPEC: Spec = Spec::container(
-    "memory",
-    &[
-        Spec {
-            arity: -3,
-            flags: Flags::READONLY,
-            keys: Keys::range(2, 2, 1),
-            ..Spec::new("memory|usage", usage)
-        },
-        Spec { arity: 2, flags: EARLY, ..Spec::new("memory|help", help) },
-    ],
-);
+/// The subcommands.
+pub const SUBCOMMANDS: &[Command] = &[Command::new("memory|usage", usage), Command::new("memory|help", help)];
 
 const HELP: &[&str] = &[
     "MEMORY <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",

@@ -2,39 +2,33 @@
 
 mod command;
 mod config;
-mod dbsize;
 mod debug;
-mod flush;
 mod info;
+mod keyspace;
 mod memory;
 mod object;
-mod save;
+mod server;
 mod shutdown;
-mod time;
 
-use super::{Flags, Spec};
+use super::Command;
 
 /// The version of Redis whose clients and tools know what to expect here.
 pub const REDIS_VERSION: &str = "7.2.4";
 
 /// The commands of this group.
-pub const SPECS: &[Spec] = &[
-    command::SPEC,
-    config::SPEC,
-    dbsize::SPEC,
-    debug::SPEC,
-    flush::FLUSHDB,
-    flush::FLUSHALL,
-    info::SPEC,
-    memory::SPEC,
-    object::SPEC,
-    save::SAVE,
-    save::BGSAVE,
-    save::LASTSAVE,
-    shutdown::SPEC,
-    time::SPEC,
+pub const COMMANDS: &[Command] = &[
+    Command::new("command", command::all).or(command::SUBCOMMANDS),
+    Command::container("config", config::SUBCOMMANDS),
+    Command::new("dbsize", keyspace::dbsize),
+    Command::new("debug", debug::debug),
+    Command::new("flushdb", keyspace::flushdb),
+    Command::new("flushall", keyspace::flushall),
+    Command::new("info", info::info),
+    Command::container("memory", memory::SUBCOMMANDS),
+    Command::container("object", object::SUBCOMMANDS),
+    Command::new("save", server::save),
+    Command::new("bgsave", server::bgsave),
+    Command::new("lastsave", server::lastsave),
+    Command::new("shutdown", shutdown::shutdown),
+    Command::new("time", server::time),
 ];
-
-/// Allowed while the store is being opened and on a lone replica.
-const EARLY: Flags = Flags::LOADING.with(Flags::STALE);
-const ADMIN: Flags = Flags::ADMIN.with(Flags::NOSCRIPT).with(EARLY);

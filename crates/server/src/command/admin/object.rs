@@ -1,21 +1,16 @@
 //! OBJECT: how a value is kept. Clients use it to look inside Redis; the answers are what Redis would say of such
 //! a value, since tools decide by them how to show it.
 
-use super::EARLY;
-use crate::command::{Call, CommandError, Flags, Keys, Spec, integer};
+use crate::command::{Call, Command, CommandError, integer};
 
-pub const SPEC: Spec = Spec::container(
-    "object",
-    &[
-        Spec { arity: 3, flags: Flags::READONLY, keys: KEY, ..Spec::new("object|encoding", encoding) },
-        Spec { arity: 3, flags: Flags::READONLY, keys: KEY, ..Spec::new("object|refcount", refcount) },
-        Spec { arity: 3, flags: Flags::READONLY, keys: KEY, ..Spec::new("object|idletime", idletime) },
-        Spec { arity: 3, flags: Flags::READONLY, keys: KEY, ..Spec::new("object|freq", freq) },
-        Spec { arity: 2, flags: EARLY, ..Spec::new("object|help", help) },
-    ],
-);
-
-const KEY: Keys = Keys::range(2, 2, 1);
+/// The subcommands.
+pub const SUBCOMMANDS: &[Command] = &[
+    Command::new("object|encoding", encoding),
+    Command::new("object|refcount", refcount),
+    Command::new("object|idletime", idletime),
+    Command::new("object|freq", freq),
+    Command::new("object|help", help),
+];
 
 const HELP: &[&str] = &[
     "OBJECT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",

@@ -1,17 +1,11 @@
 //! SHUTDOWN [NOSAVE|SAVE] [NOW] [FORCE] | ABORT: ends the server cleanly. Nothing acknowledged is lost by any of the
 //! forms. The connection ends without a reply.
 
-use super::ADMIN;
-use crate::command::{Call, CommandError, Flags, Spec, errors};
+use crate::command::{Call, CommandError, errors};
 use std::time::{Duration, Instant};
 
-pub const SPEC: Spec = Spec {
-    arity: -1,
-    flags: ADMIN.with(Flags::NO_MULTI).with(Flags::ALLOW_BUSY),
-    ..Spec::new("shutdown", shutdown)
-};
-
-fn shutdown(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+/// SHUTDOWN [NOSAVE|SAVE] [NOW] [FORCE] | ABORT.
+pub fn shutdown(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (mut save, mut no_save, mut others, mut abort) = (false, false, false, false);
     for index in 1..call.args.len() {
         let is = |word| call.args.is(index, word);

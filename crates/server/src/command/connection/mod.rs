@@ -2,23 +2,18 @@
 
 mod auth;
 mod client;
-mod echo;
-mod hello;
-mod ping;
-mod quit;
-mod reset;
-mod select;
+mod session;
 
-use super::{Flags, Spec};
+use super::Command;
 
 /// The commands of this group.
-pub const SPECS: &[Spec] =
-    &[auth::SPEC, client::SPEC, echo::SPEC, hello::SPEC, ping::SPEC, quit::SPEC, reset::SPEC, select::SPEC];
-
-/// Allowed to anybody, at any time.
-const ALWAYS: Flags = Flags::NOSCRIPT
-    .with(Flags::LOADING)
-    .with(Flags::STALE)
-    .with(Flags::FAST)
-    .with(Flags::NO_AUTH)
-    .with(Flags::ALLOW_BUSY);
+pub const COMMANDS: &[Command] = &[
+    Command::new("auth", auth::auth),
+    Command::container("client", client::SUBCOMMANDS),
+    Command::new("echo", session::echo),
+    Command::new("hello", auth::hello),
+    Command::new("ping", session::ping),
+    Command::new("quit", session::quit).not_queued(),
+    Command::new("reset", session::reset).not_queued(),
+    Command::new("select", session::select),
+];

@@ -1,10 +1,61 @@
-//! What EXPIRE and its like share, and TTL and its like.
+//! When keys end: EXPIRE, PEXPIRE, EXPIREAT, PEXPIREAT, TTL, PTTL, EXPIRETIME, PEXPIRETIME, PERSIST.
 
 use crate::command::{Args, Call, CommandError};
 
+/// EXPIRE key seconds [NX | XX | GT | LT]: when a key ends; 1 if that was set.
+pub fn expire(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    expire_at(call, Unit::Seconds, call.now)
+}
+
+/// PEXPIRE key milliseconds [NX | XX | GT | LT]: when a key ends; 1 if that was set.
+pub fn pexpire(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    expire_at(call, Unit::Millis, call.now)
+}
+
+/// EXPIREAT key unix-seconds [NX | XX | GT | LT]: when a key ends; 1 if that was set.
+pub fn expireat(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    expire_at(call, Unit::Seconds, 0)
+}
+
+/// PEXPIREAT key unix-milliseconds [NX | XX | GT | LT]: when a key ends; 1 if that was set.
+pub fn pexpireat(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    expire_at(call, Unit::Millis, 0)
+}
+
+/// PERSIST key: a key never ends; 1 if it would have.
+pub fn persist(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let (db, key) = (call.session.db, call.args.at(1));
+    let ends = call.txn.get(db, key)?.is_some_and(|found| found.expires_at().is_some());
+    if ends {
+        call.txn.set_expiry(db, key, None)?;
+    }
+    call.reply.integer(i64::from(ends));
+    Ok(())
+}
+
+/// TTL key: seconds until a key ends; -1 if it never does, -2 if it is not there.
+pub fn ttl(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    reply_end(call, |at, now| (at - now + 500) / 1000)
+}
+
+/// PTTL key: milliseconds until a key ends; -1 if it never does, -2 if it is not there.
+pub fn pttl(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    reply_end(call, |at, now| at - now)
+}
+
+/// EXPIRETIME key: when a key ends, in Unix seconds; -1 if it never does, -2 if it is not there.
+pub fn expiretime(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    reply_end(call, |at, _| (at + 500) / 1000)
+}
+
+/// PEXPIRETIME key: when a key ends, in Unix milliseconds; -1 if it never does, -2 if it is not there.
+pub fn pexpiretime(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    reply_end(call, |at, _| at)
+}
+
 /// What a time is told in.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unit {
+enum Unit {
     Seconds,
     Millis,
 }
@@ -56,7 +107,7 @@ impl Conditions {
 
 /// EXPIRE, PEXPIRE, EXPIREAT and PEXPIREAT: the second argument is counted from `base` (Unix
 /// milliseconds). A time that has passed deletes the key.
-pub(super) fn expire_at(call: &mut Call<'_, '_>, unit: Unit, base: u64) -> Result<(), CommandError> {
+fn expire_at(call: &mut Call<'_, '_>, unit: Unit, base: u64) -> Result<(), CommandError> {
     let (db, key) = (call.session.db, call.args.at(1));
     let conditions = Conditions::parse(call.args)?;
     let unit = if unit == Unit::Seconds { 1000 } else { 1 };
@@ -78,7 +129,7 @@ pub(super) fn expire_at(call: &mut Call<'_, '_>, unit: Unit, base: u64) -> Resul
 }
 
 /// TTL, PTTL, EXPIRETIME and PEXPIRETIME: `show` makes the reply from the end of the key and the time now.
-pub(super) fn reply_end(call: &mut Call<'_, '_>, show: fn(u64, u64) -> u64) -> Result<(), CommandError> {
+fn reply_end(call: &mut Call<'_, '_>, show: fn(u64, u64) -> u64) -> Result<(), CommandError> {
     let found = call.stats.read(call.txn.get(call.session.db, call.args.at(1))?);
     let end = match found {
         None => -2,

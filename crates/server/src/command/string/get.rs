@@ -1,14 +1,57 @@
-//! GET key: the string at a key.
+//! Reads a whole string, and perhaps changes when it ends: GET, GETDEL, GETEX.
 
-use crate::command::{Call, CommandError, Flags, Keys, Spec};
+use super::expiry::Expiry;
+use crate::command::{Call, CommandError};
 
-pub const SPEC: Spec =
-    Spec { arity: 2, flags: Flags::READONLY.with(Flags::FAST), keys: Keys::FIRST, ..Spec::new("get", get) };
-
-fn get(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+/// GET key: the string at a key.
+pub fn get(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     match call.stats.read(call.txn.get_string(call.session.db, call.args.at(1))?) {
         Some(value) => call.reply.bulk(&value),
         None => call.reply.null(),
+    }
+    Ok(())
+}
+
+/// GETDEL key: the string at a key, which is deleted.
+pub fn getdel(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let (db, key) = (call.session.db, call.args.at(1));
+    match call.stats.read(call.txn.get_string(db, key)?) {
+        Some(value) => call.reply.bulk(&value),
+        None => {
+            call.reply.null();
+            return Ok(());
+        }
+    }
+    call.txn.delete(db, key)?;
+    Ok(())
+}
+
+/// GETEX key [EX s | PX ms | EXAT s | PXAT ms | PERSIST]: the string at a key, with another expiry time.
+pub fn getex(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let (db, key) = (call.session.db, call.args.at(1));
+    let mut expiry = Expiry::None;
+    let mut at = 2;
+    while at < call.args.len() {
+        if call.args.is(at, "persist") && matches!(expiry, Expiry::None | Expiry::Persist) {
+            expiry = Expiry::Persist;
+        } else {
+            expiry = expiry.parse(call.args, &mut at)?;
+        }
+        at += 1;
+    }
+    let Some(value) = call.stats.read(call.txn.get_string(db, key)?) else {
+        call.reply.null();
+        return Ok(());
+    };
+    let expires_at = expiry.deadline(call.now, call.entry.spec.name)?;
+    call.reply.bulk(&value);
+    let changes = match expiry {
+        Expiry::None | Expiry::Keep => false,
+        Expiry::Persist => value.expires_at().is_some(),
+        Expiry::At(..) => true,
+    };
+    if changes {
+        call.txn.set_expiry(db, key, expires_at)?;
     }
     Ok(())
 }

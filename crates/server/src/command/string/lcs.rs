@@ -1,15 +1,12 @@
-//! LCS key1 key2 [LEN] [IDX] [MINMATCHLEN length] [WITHMATCHLEN]: the longest common subsequence.
+//! What two strings have in common: LCS.
 
 use super::string_bytes_max;
-use crate::command::Args;
-use crate::command::{Call, CommandError, Flags, Keys, Spec, errors};
+use crate::command::{Args, Call, CommandError, errors};
 use duramen_structures::Error;
 use duramen_structures::strings::lcs::{self, table_bytes};
 
-pub const SPEC: Spec =
-    Spec { arity: -3, flags: Flags::READONLY, keys: Keys::range(1, 2, 1), ..Spec::new("lcs", lcs_command) };
-
-fn lcs_command(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+/// LCS key1 key2 [LEN] [IDX] [MINMATCHLEN length] [WITHMATCHLEN]: the longest common subsequence.
+pub fn lcs_command(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let db = call.session.db;
     let a = text(call, db, 1)?;
     let b = text(call, db, 2)?;

@@ -1,17 +1,14 @@
-//! SET key value [NX | XX] [GET] [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]: a key becomes a string.
+//! Writes a whole string: SET, SETNX, SETEX, PSETEX, GETSET.
 
-use crate::command::Args;
-use crate::command::string::Expiry;
-use crate::command::{Call, CommandError, Flags, Keys, Spec};
+use super::expiry::{Clock, Expiry};
+use crate::command::{Args, Call, CommandError, KeyFlags};
 use duramen_structures::string_until;
 
-pub const SPEC: Spec =
-    Spec { arity: -3, flags: Flags::WRITE.with(Flags::DENYOOM), keys: Keys::FIRST, ..Spec::new("set", set) };
-
-fn set(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+/// SET key value [NX | XX] [GET] [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]: a key becomes a string.
+pub fn set(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (db, key, value) = (call.session.db, call.args.at(1), call.args.at(2));
     let options = Options::parse(call.args)?;
-    let mut expires_at = options.expiry.deadline(call.now, "set")?;
+    let mut expires_at = options.expiry.deadline(call.now, call.entry.spec.name)?;
     if options.get || options.condition.is_some() || options.expiry == Expiry::Keep {
         let old = if options.get {
             call.stats.read(call.txn.get_string(db, key)?)
@@ -43,6 +40,55 @@ fn set(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     if !options.get {
         call.reply.ok();
     }
+    Ok(())
+}
+
+/// What SET does with its key: with GET it reads it too.
+pub fn key_flags(args: Args<'_>) -> KeyFlags {
+    if (3..args.len()).any(|index| args.is(index, "get")) {
+        KeyFlags::RW.with(KeyFlags::ACCESS).with(KeyFlags::UPDATE)
+    } else {
+        KeyFlags::OW.with(KeyFlags::UPDATE)
+    }
+}
+
+/// SETNX key value: SET if the key is not there; 1 or 0.
+pub fn setnx(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let (db, key) = (call.session.db, call.args.at(1));
+    let absent = !call.txn.exists(db, key)?;
+    if absent {
+        call.txn.put(db, key, call.args.at(2))?;
+    }
+    call.reply.integer(i64::from(absent));
+    Ok(())
+}
+
+/// SETEX key seconds value: SET with an expiry time.
+pub fn setex(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    set_for(call, Clock::SecondsFromNow)
+}
+
+/// PSETEX key milliseconds value: SET with an expiry time.
+pub fn psetex(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    set_for(call, Clock::MillisFromNow)
+}
+
+fn set_for(call: &mut Call<'_, '_>, clock: Clock) -> Result<(), CommandError> {
+    let expiry = Expiry::At(clock, call.args.at(2));
+    let expires_at = expiry.deadline(call.now, call.entry.spec.name)?;
+    call.txn.put_with(call.session.db, call.args.at(1), call.args.at(3), string_until(expires_at))?;
+    call.reply.ok();
+    Ok(())
+}
+
+/// GETSET key value: SET, and what was there.
+pub fn getset(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let (db, key) = (call.session.db, call.args.at(1));
+    match call.stats.read(call.txn.get_string(db, key)?) {
+        Some(value) => call.reply.bulk(&value),
+        None => call.reply.null(),
+    }
+    call.txn.put(db, key, call.args.at(2))?;
     Ok(())
 }
 

@@ -4,29 +4,24 @@ mod kill;
 mod list;
 
 use crate::clients::Names;
-use crate::command::{Call, CommandError, Flags, Spec, errors};
+use crate::command::{Call, Command, CommandError, errors};
 use crate::session::ReplyMode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-pub const SPEC: Spec = Spec::container(
-    "client",
-    &[
-        Spec { arity: 2, flags: OWN, ..Spec::new("client|id", id) },
-        Spec { arity: 2, flags: OWN, ..Spec::new("client|getname", get_name) },
-        Spec { arity: 3, flags: OWN, ..Spec::new("client|setname", set_name_command) },
-        Spec { arity: 4, flags: OWN, ..Spec::new("client|setinfo", set_info) },
-        Spec { arity: 2, flags: OWN, ..Spec::new("client|info", list::info) },
-        Spec { arity: -2, flags: OTHERS, ..Spec::new("client|list", list::list) },
-        Spec { arity: -3, flags: OTHERS, ..Spec::new("client|kill", kill::kill) },
-        Spec { arity: 3, flags: OTHERS, ..Spec::new("client|no-evict", no_evict) },
-        Spec { arity: 3, flags: OWN, ..Spec::new("client|no-touch", no_touch) },
-        Spec { arity: 3, flags: OWN, ..Spec::new("client|reply", reply) },
-        Spec { arity: 2, flags: Flags::LOADING.with(Flags::STALE), ..Spec::new("client|help", help) },
-    ],
-);
-
-const OWN: Flags = Flags::NOSCRIPT.with(Flags::LOADING).with(Flags::STALE);
-const OTHERS: Flags = OWN.with(Flags::ADMIN);
+/// The subcommands.
+pub const SUBCOMMANDS: &[Command] = &[
+    Command::new("client|id", id),
+    Command::new("client|getname", get_name),
+    Command::new("client|setname", set_name_command),
+    Command::new("client|setinfo", set_info),
+    Command::new("client|info", list::info),
+    Command::new("client|list", list::list),
+    Command::new("client|kill", kill::kill),
+    Command::new("client|no-evict", no_evict),
+    Command::new("client|no-touch", no_touch),
+    Command::new("client|reply", reply),
+    Command::new("client|help", help),
+];
 
 const HELP: &[&str] = &[
     "CLIENT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",

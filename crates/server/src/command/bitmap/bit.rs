@@ -1,0 +1,131 @@
+//! Bits, one or many: SETBIT, GETBIT, BITCOUNT, BITPOS, BITOP.
+
+use super::bit_offset;
+use crate::command::{Args, Call, CommandError, errors, integer};
+use duramen_structures::bits::{self, Operation};
+use duramen_structures::string_until;
+
+/// SETBIT key offset value: sets or clears one bit; what it was.
+pub fn setbit(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let (db, key) = (call.session.db, call.args.at(1));
+    let offset = bit_offset(call, call.args.at(2), None)?;
+    let on = match integer(call.args.at(3)) {
+        Some(0) => false,
+        Some(1) => true,
+        _ => return Err(CommandError::new("ERR bit is not an integer or out of range")),
+    };
+    let (mut bytes, expires_at) = match call.txn.get_string(db, key)? {
+        // Redis 7.2 too writes nothing when nothing changes.
+        Some(old) if bits::get(&old, offset) == on && offset >> 3 < old.len() as u64 => {
+            call.reply.integer(i64::from(on));
+            return Ok(());
+        }
+        Some(old) => (old.to_vec(), old.expires_at()),
+        None => (Vec::new(), None),
+    };
+    let was = bits::set(&mut bytes, offset, on);
+    call.txn.put_vec(db, key, bytes, string_until(expires_at))?;
+    call.reply.integer(i64::from(was));
+    Ok(())
+}
+
+/// GETBIT key offset: one bit.
+pub fn getbit(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let offset = bit_offset(call, call.args.at(2), None)?;
+    let value = call.stats.read(call.txn.get_string(call.session.db, call.args.at(1))?);
+    call.reply.integer(i64::from(value.is_some_and(|value| bits::get(&value, offset))));
+    Ok(())
+}
+
+/// BITCOUNT key [start end [BYTE | BIT]]: how many bits are set.
+pub fn bitcount(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let args = call.args;
+    let Some(value) = call.stats.read(call.txn.get_string(call.session.db, args.at(1))?) else {
+        call.reply.integer(0);
+        return Ok(());
+    };
+    let range = match args.len() {
+        2 => bits::range(value.len(), 0, -1, 8),
+        4 | 5 => {
+            let (start, end) = (args.integer(2)?, args.integer(3)?);
+            if start < 0 && end < 0 && start > end {
+                None
+            } else {
+                bits::range(value.len(), start, end, unit(args, 4)?)
+            }
+        }
+        _ => return Err(errors::SYNTAX),
+    };
+    call.reply.integer(range.map_or(0, |range| bits::count(&value, &range) as i64));
+    Ok(())
+}
+
+/// BITPOS key bit [start [end [BYTE | BIT]]]: the first bit that is set, or clear.
+pub fn bitpos(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let args = call.args;
+    let on = match args.integer(2)? {
+        0 => false,
+        1 => true,
+        _ => return Err(CommandError::new("ERR The bit argument must be 1 or 0.")),
+    };
+    let Some(value) = call.stats.read(call.txn.get_string(call.session.db, args.at(1))?) else {
+        call.reply.integer(if on { -1 } else { 0 });
+        return Ok(());
+    };
+    let (mut start, mut end, mut counted_in) = (0, -1, 8);
+    if args.len() > 6 {
+        return Err(errors::SYNTAX);
+    }
+    if args.len() > 3 {
+        start = args.integer(3)?;
+        counted_in = unit(args, 5)?;
+    }
+    if args.len() > 4 {
+        end = args.integer(4)?;
+    }
+    let position = match bits::range(value.len(), start, end, counted_in) {
+        None => None,
+        // Without an end the string counts as followed by zeros.
+        Some(range) => bits::position(&value, &range, on)
+            .or_else(|| (!on && args.len() < 5).then_some(value.len() as u64 * 8)),
+    };
+    call.reply.integer(position.map_or(-1, |position| position as i64));
+    Ok(())
+}
+
+/// BITOP AND | OR | XOR | NOT destination key [key …]: combines bitmaps; the length of the result.
+pub fn bitop(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let args = call.args;
+    let (db, destination) = (call.session.db, args.at(2));
+    let operation = Operation::of_name(args.at(1)).ok_or(errors::SYNTAX)?;
+    if operation == Operation::Not && args.len() != 4 {
+        return Err(CommandError::new("ERR BITOP NOT must be called with a single source key."));
+    }
+    let mut result: Option<Vec<u8>> = None;
+    for key in args.from(3) {
+        let source = call.stats.read(call.txn.get_string(db, key)?);
+        let source = source.as_deref().unwrap_or_default();
+        match &mut result {
+            None => result = Some(operation.first(source)),
+            Some(result) => operation.combine(result, source),
+        }
+    }
+    let result = result.unwrap_or_default();
+    call.reply.count(result.len());
+    if result.is_empty() {
+        call.txn.delete(db, destination)?;
+    } else {
+        call.txn.put_vec(db, destination, result, string_until(None))?;
+    }
+    Ok(())
+}
+
+/// Bits in what the range of BITCOUNT and BITPOS counts: BYTE, which is the default, or BIT.
+fn unit(args: Args<'_>, index: usize) -> Result<u64, CommandError> {
+    match args.get(index) {
+        None => Ok(8),
+        Some(word) if word.eq_ignore_ascii_case(b"byte") => Ok(8),
+        Some(word) if word.eq_ignore_ascii_case(b"bit") => Ok(1),
+        Some(_) => Err(errors::SYNTAX),
+    }
+}

@@ -1,0 +1,32 @@
+//! Whether keys are there and of what type: DEL, UNLINK, EXISTS, TOUCH, TYPE.
+
+use super::type_name;
+use crate::command::{Call, CommandError};
+
+/// DEL key [key …] and UNLINK key [key …]: delete keys; how many were there. Space comes back in the background.
+pub fn delete(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let mut count = 0;
+    for key in call.args.from(1) {
+        count += i64::from(call.txn.delete(call.session.db, key)?);
+    }
+    call.reply.integer(count);
+    Ok(())
+}
+
+/// EXISTS key [key …] and TOUCH key [key …]: how many of these are there, a key named twice counting
+/// twice. There is no time of last access for TOUCH to renew.
+pub fn exists(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let mut count = 0;
+    for key in call.args.from(1) {
+        count += i64::from(call.stats.read_key(call.txn.exists(call.session.db, key)?));
+    }
+    call.reply.integer(count);
+    Ok(())
+}
+
+/// TYPE key: the name of a key's type, `none` without one.
+pub fn type_(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let found = call.stats.read(call.txn.get(call.session.db, call.args.at(1))?);
+    call.reply.simple(found.map_or("none", |found| type_name(found.tag())));
+    Ok(())
+}
