@@ -67,6 +67,7 @@ pub use batch::Batch;
 pub use check::{Report, check, salvage};
 #[doc(hidden)]
 pub use check::{check_on, salvage_on};
+pub use duramen_media::process::return_large_allocations;
 pub use duramen_media::{Create, MediumKind, PersistStep};
 pub use erase::{STORE_HEAD_BYTES, begins_store, erase};
 pub use error::{Error, ErrorKind, Result};
