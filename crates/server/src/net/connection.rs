@@ -22,6 +22,7 @@ use super::spare::Spare;
 use super::stream::Stream;
 use crate::command::Dispatcher;
 use crate::config::{Config, OutputLimit};
+use crate::log;
 use crate::resp::{Limits, Output, Reply, Request, Requests};
 use crate::server::Buffers;
 use crate::session::Session;
@@ -277,6 +278,14 @@ impl Connection {
         }
     }
 
+    fn log_limit(&self, limit: &str, bytes: usize) {
+        let client = &self.session.client;
+        log::warning(format_args!(
+            "client {} ({}) is cut off: {bytes} bytes are beyond its {limit}",
+            client.id, client.address
+        ));
+    }
+
     /// Bytes that were read and not executed.
     const fn input_kept(&self) -> usize {
         self.input_used - self.input_from
@@ -351,6 +360,7 @@ impl Connection {
         let request = if self.input_ready { 0 } else { kept };
         if (request + self.session.queued_bytes()) as u64 > turn.config.client_query_buffer_limit {
             turn.stats.query_limit_disconnections.add(1);
+            self.log_limit("client-query-buffer-limit", request + self.session.queued_bytes());
             return Step::Ends;
         }
         if self.input_ready && !self.backed_up && self.session.paused_until.is_none() {
@@ -407,6 +417,7 @@ impl Connection {
     pub fn flush(&mut self, turn: &mut Turn<'_>) -> Step {
         if self.output.is_cut() {
             turn.stats.output_limit_disconnections.add(1);
+            self.log_limit("client-output-buffer-limit", self.unread());
             return Step::Ends;
         }
         if self.session.paused_until.is_some() {
@@ -449,6 +460,7 @@ impl Connection {
         self.drop_sent();
         if self.over_limit(turn) {
             turn.stats.output_limit_disconnections.add(1);
+            self.log_limit("client-output-buffer-limit", self.unread());
             return Step::Ends;
         }
         step
@@ -486,6 +498,7 @@ impl Connection {
         }
         if self.output_sent < self.output.len() && self.over_limit(turn) {
             turn.stats.output_limit_disconnections.add(1);
+            self.log_limit("client-output-buffer-limit", self.unread());
             return true;
         }
         let timeout = turn.config.timeout;

@@ -4,6 +4,7 @@ use super::{ADMIN, EARLY};
 use crate::command::{Args, Call, CommandError, Spec, errors};
 use crate::config::directives::{DIRECTIVES, Directive, Known, find};
 use crate::config::{Config, rewrite};
+use crate::log;
 use crate::net::open_files;
 use duramen_structures::glob;
 
@@ -133,6 +134,9 @@ fn effect(
         let name =
             changes.iter().map(|(directive, _)| directive.name).find(durability).unwrap_or("appendfsync");
         changed.map_err(|error| failed(name, &error.to_string()))?;
+    }
+    if after.loglevel != before.loglevel {
+        log::set_level(after.loglevel);
     }
     Ok(())
 }

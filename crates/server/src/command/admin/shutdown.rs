@@ -3,6 +3,7 @@
 
 use super::ADMIN;
 use crate::command::{Call, CommandError, Flags, Spec, errors};
+use crate::log;
 use std::time::{Duration, Instant};
 
 pub const SPEC: Spec = Spec {
@@ -30,6 +31,7 @@ fn shutdown(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         // A shutdown here waits for nothing, so none can be under way.
         return Err(CommandError::new("ERR No shutdown in progress."));
     }
+    log::notice(format_args!("SHUTDOWN from {}: ending", call.session.client.address));
     call.server.stop.request();
     // Until the worker closes it, the connection executes nothing more.
     call.session.paused_until = Some(Instant::now() + Duration::from_secs(60));
