@@ -239,7 +239,7 @@ impl Started {
 /// What the open found, and how long it took.
 fn opened_text(recovery: &duramen::Summary, keys: u64) -> String {
     let seconds = recovery.nanos as f64 / 1e9;
-    let duramen::Summary { records, imaged, torn, uncommitted, threads, .. } = recovery;
+    let duramen::Summary { records, imaged, uncommitted, threads, .. } = recovery;
     match (recovery.clean, records) {
         (true, 0) => "opened: the store is empty".to_owned(),
         (true, _) => format!(
@@ -248,8 +248,7 @@ fn opened_text(recovery: &duramen::Summary, keys: u64) -> String {
         ),
         (false, _) => format!(
             "recovered in {seconds:.3} s: the process before did not close the store (a kill, a crash or a power failure); {keys} keys, {} \
-             records read by {threads} threads, {imaged} known from the index image, {torn} unfinished writes and {uncommitted} \
-             uncommitted records left out",
+             records read by {threads} threads, {imaged} known from the index image, {uncommitted} uncommitted records left out",
             records - imaged
         ),
     }
