@@ -354,6 +354,7 @@ impl<M: Medium> Pen<M> {
 
     /// As `write` to the moment in which it holds the lock.
     #[cold]
+    #[expect(clippy::panic, reason = "what it is for")]
     fn panic_within_a_write(&mut self, core: &Core<M>) {
         let guard = reclaim::pin_to_write();
         let _unwinding = core.epochs.unwinding(&self.activity);
