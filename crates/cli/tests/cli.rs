@@ -247,12 +247,11 @@ fn damage_that_an_open_did_not_read_is_told() {
     let mut serving = Command::new(env!("CARGO_BIN_EXE_duramen"))
         .args(["serve", "--port", "0", "--unixsocket", "socket"])
         .current_dir(dir)
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
+        .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut told = String::new();
-    BufReader::new(serving.stderr.take().unwrap()).read_line(&mut told).unwrap();
+    let log = BufReader::new(serving.stdout.take().unwrap());
+    let told = log.lines().map(Result::unwrap).find(|line| line.contains("the store is damaged")).unwrap();
     let mut client = UnixStream::connect(dir.join("socket")).unwrap();
     client.write_all(b"INFO duramen\r\n").unwrap();
     let replied = BufReader::new(client.try_clone().unwrap()).lines().map(Result::unwrap);

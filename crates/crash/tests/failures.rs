@@ -305,6 +305,31 @@ fn a_store_opens_again_after_a_failed_write_back_and_an_unmount() {
     assert!(refused.is_empty(), "{refused:#?}");
 }
 
+/// Killed as soon as the write was refused, unmounted, opened again, under the same boot.
+#[test]
+fn a_process_that_is_killed_right_after_a_failed_write_back_has_noted_it() {
+    let _alone = alone();
+    let mut refused = Vec::new();
+    for which in 0..5 {
+        let medium = Kernel::new(&[], 0);
+        let store = StoreOn::open_on(medium.clone(), &page_options(1)).unwrap();
+        store.put(b"a", &[1; 100]).unwrap();
+        let mut writer = store.writer().unwrap();
+        writer.group();
+        for i in 0..3u8 {
+            writer.put(&[i], &[i; 3900]).unwrap();
+        }
+        medium.fail_in(0, which);
+        assert!(writer.settle().is_err());
+        let _killed = std::mem::ManuallyDrop::new((store, writer));
+        match StoreOn::open_on(medium.unmounted(), &page_options(1)) {
+            Ok(store) => assert!(store.get(b"a").unwrap().is_some()),
+            Err(error) => refused.push(format!("page {which}: {error}")),
+        }
+    }
+    assert!(refused.is_empty(), "{refused:#?}");
+}
+
 /// A checkpoint locks the image and waits for the compactor; a compactor that finds no room would have the image given up.
 #[test]
 fn a_full_store_with_a_persistent_index_does_not_hang() {

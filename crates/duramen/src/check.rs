@@ -63,8 +63,8 @@ pub fn check_on<M: Medium>(medium: &M, options: &Options) -> Result<Report> {
     }
     if summary.torn > 0 {
         report.notes.push(format!(
-            "{} blocks end in an unfinished write: writes that a crash interrupted (or damage to the very last record of \
-             an open block, which cannot be told from one)",
+            "behind the records of {} open blocks are bytes that are none, as is usual after a kill: what an earlier use of the block \
+             left there, or a write that was interrupted, of which nobody was told that it is done",
             summary.torn
         ));
     }

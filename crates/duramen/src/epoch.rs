@@ -38,7 +38,7 @@ use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use crate::sync::time::Instant;
 use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::{Error, ErrorKind, Result};
-use duramen_media::{Granularity, Medium, Offset};
+use duramen_media::{Granularity, Medium, Offset, process};
 use gate::Gate;
 use std::time::Duration;
 
@@ -108,6 +108,26 @@ impl Drop for Unwinding<'_> {
     }
 }
 
+/// Dropped by a panic only, as [`Unwinding`], by who writes as no writer: nothing is written any more.
+#[must_use]
+pub(crate) struct Poisoning<'e>(&'e Epochs);
+
+impl Poisoning<'_> {
+    /// There was no panic.
+    pub(crate) fn over(self) {
+        let _ = std::mem::ManuallyDrop::new(self);
+    }
+}
+
+impl Drop for Poisoning<'_> {
+    #[cold]
+    fn drop(&mut self) {
+        self.0.poison();
+        // Who leads leads no longer: all look for themselves, and are refused.
+        self.0.gate.end(None, true);
+    }
+}
+
 /// See [`Epochs::totals`].
 pub(crate) struct Totals {
     pub keys: u64,
@@ -139,6 +159,8 @@ pub(crate) struct Epochs {
     commit: Mutex<usize>,
     gate: Gate,
     incarnation: u32,
+    /// Of the process that opened the store.
+    forks: u32,
 }
 
 /// Locks a mutex whose holder never leaves it half changed.
@@ -171,6 +193,7 @@ impl Epochs {
             commit: Mutex::new(next_slot),
             gate: Gate::default(),
             incarnation,
+            forks: process::forks(),
         }
     }
 
@@ -213,7 +236,19 @@ impl Epochs {
 
     #[inline]
     pub(crate) fn check_writable(&self) -> Result<()> {
-        if self.refuses.load(Relaxed) { Err(self.refused()) } else { Ok(()) }
+        if self.refuses.load(Relaxed) || self.is_forked() { Err(self.refused()) } else { Ok(()) }
+    }
+
+    /// Whether this is a child of the process that opened the store: the medium is the parent's, and what is in DRAM here goes stale.
+    #[inline]
+    pub(crate) fn is_forked(&self) -> bool {
+        self.forks != process::forks()
+    }
+
+    /// What every read begins with, since it goes by what is in DRAM here.
+    #[inline]
+    pub(crate) fn check_process(&self) -> Result<()> {
+        if self.is_forked() { Err(self.refused()) } else { Ok(()) }
     }
 
     pub(crate) fn poison(&self) {
@@ -228,8 +263,15 @@ impl Epochs {
 
     #[cold]
     fn refused(&self) -> Error {
+        if self.is_forked() {
+            return Error::new(
+                ErrorKind::InUse,
+                "cannot use the store: it belongs to the process that opened it, and this is a child made by fork; use it there, or open \
+                 another store here",
+            );
+        }
         if self.read_only.load(Relaxed) {
-            let why = "cannot write: the store was opened to be read only; open it without read_only";
+            let why = "cannot write: the store was opened to be read only; open it to be written";
             return Error::new(ErrorKind::ReadOnly, why);
         }
         Error::new(
@@ -278,6 +320,11 @@ impl Epochs {
             dead_bytes: activities.iter().map(|a| a.dead.load(Relaxed)).sum::<i64>().max(0) as u64,
             writers: activities.len() as u64,
         }
+    }
+
+    /// What the background thread holds, and who commits, for the case of a panic: what an interval promises, nobody else would keep.
+    pub(crate) fn poisoning(&self) -> Poisoning<'_> {
+        Poisoning(self)
     }
 
     /// What a writer holds while it is in an epoch, for the case of a panic.
@@ -398,6 +445,19 @@ impl Epochs {
         time: u64,
     ) -> Result<(u64, Duration)> {
         self.check_writable()?;
+        let poisoning = self.poisoning();
+        let committed = self.commit_writable(slot, medium, blocks, time);
+        poisoning.over();
+        committed
+    }
+
+    fn commit_writable<M: Medium>(
+        &self,
+        slot: &mut usize,
+        medium: &M,
+        blocks: &Blocks,
+        time: u64,
+    ) -> Result<(u64, Duration)> {
         self.wrote.store(false, Relaxed);
         let epoch = self.current.fetch_add(1, SeqCst);
         let (mut records, mut sum) = (0u64, 0u64);

@@ -38,12 +38,12 @@ pub enum ErrorKind {
 pub struct Error {
     kind: ErrorKind,
     message: String,
-    source: Option<duramen_media::Error>,
+    os_error: Option<i32>,
 }
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), source: None }
+        Self { kind, message: message.into(), os_error: None }
     }
 
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
@@ -60,10 +60,23 @@ impl Error {
         self
     }
 
+    /// As an error of the medium says, of which only the number is kept.
+    pub(crate) fn with_os_error(mut self, of: &duramen_media::Error) -> Self {
+        self.os_error = of.raw_os_error();
+        self
+    }
+
     /// Whose fault it is.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.kind
+    }
+
+    /// The operating system's number (`errno`), where it refused something. Of [`ErrorKind::OutOfSpace`]: the file system is full, or a
+    /// limit of the system reached, and not the store's own.
+    #[must_use]
+    pub fn raw_os_error(&self) -> Option<i32> {
+        self.os_error
     }
 }
 
@@ -73,11 +86,8 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.source.as_ref().map(|e| e as _)
-    }
-}
+// Without a source: the message has all of it, and reports of causes would show it twice.
+impl std::error::Error for Error {}
 
 impl From<duramen_media::Error> for Error {
     fn from(error: duramen_media::Error) -> Self {
@@ -92,6 +102,6 @@ impl From<duramen_media::Error> for Error {
             Media::Unsupported => ErrorKind::Unsupported,
             _ => ErrorKind::Io,
         };
-        Self { kind, message: error.to_string(), source: Some(error) }
+        Self::new(kind, error.to_string()).with_os_error(&error)
     }
 }

@@ -28,6 +28,9 @@
 //! | one drain for many writes | [`Writer::group`] and [`Writer::settle`] |
 //! | keys in order, ranges, prefixes | [`IndexKind::Ordered`] → [`Store::range`], [`Store::prefix`] |
 //! | plain structs as keys and values | [`TypedStore`] |
+//!
+//! A store belongs to the process that opened it. In a child made by `fork` every read and write gets [`ErrorKind::InUse`], and dropping or
+//! closing the store there changes nothing; a [`Value`] that was read before must not be looked at there.
 
 mod batch;
 mod check;
@@ -67,6 +70,7 @@ pub use batch::Batch;
 pub use check::{Report, check, salvage};
 #[doc(hidden)]
 pub use check::{check_on, salvage_on};
+pub use duramen_media::process::return_large_allocations;
 pub use duramen_media::{Create, MediumKind, PersistStep};
 pub use erase::{STORE_HEAD_BYTES, begins_store, erase};
 pub use error::{Error, ErrorKind, Result};

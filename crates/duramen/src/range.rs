@@ -272,6 +272,7 @@ fn range_of<'a, 'k, M: Medium>(
     owed: Option<&'a Owed>,
     keys: &impl RangeBounds<&'k [u8]>,
 ) -> Result<Range<'a, M>> {
+    core.epochs.check_process()?;
     Range::new(core, owed, keys.start_bound().map(|key| *key), keys.end_bound().map(|key| *key))
 }
 
@@ -280,6 +281,7 @@ fn prefix_of<'a, M: Medium>(
     owed: Option<&'a Owed>,
     prefix: &[u8],
 ) -> Result<Range<'a, M>> {
+    core.epochs.check_process()?;
     let end = behind(prefix);
     let end = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
     Range::new(core, owed, Bound::Included(prefix), end)

@@ -1,5 +1,6 @@
 //! The store: its parts, how they open, and the handle that programs hold.
 
+mod failure;
 mod growth;
 
 use crate::compaction::Compaction;
@@ -32,6 +33,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::time::Duration;
 
+pub(crate) use failure::BOOT_UNKNOWN;
 pub(crate) use growth::GROWTH_BYTES_MIN;
 
 /// A store on the media of this machine.
@@ -89,6 +91,8 @@ pub(crate) struct Core<M: Medium> {
     grown_out_at: AtomicU64,
     /// Growth has failed since the store was opened.
     grown_out_ever: AtomicBool,
+    /// What the medium said then; nothing when the store has reached a limit of its own.
+    grown_out_why: Mutex<Option<duramen_media::Error>>,
     begun: Instant,
     closed: AtomicBool,
     interval_nanos: AtomicU64,
@@ -224,14 +228,6 @@ impl<M: Medium> Core<M> {
         Offset(self.blocks.offset(unit))
     }
 
-    /// Syncs the medium; after a failure nothing can be trusted any more.
-    pub(crate) fn sync_or_poison(&self) -> Result<()> {
-        self.medium.sync().map_err(|e| {
-            self.epochs.poison();
-            e.into()
-        })
-    }
-
     /// A record at `at` is no longer needed: its block has fewer live bytes.
     pub(crate) fn uncount(&self, at: Offset, bytes: u64, activity: &Activity) {
         self.blocks.of(at.0).live_sub(bytes);
@@ -242,7 +238,8 @@ impl<M: Medium> Core<M> {
     pub(crate) fn commit(&self) -> Result<()> {
         let _inside = self.tuning.phase(Phase::Commit);
         if self.epochs.in_use() {
-            self.epochs.commit_current(&self.medium, &self.blocks, self.clock.now())?;
+            let committed = self.epochs.commit_current(&self.medium, &self.blocks, self.clock.now());
+            committed.map_err(|error| self.commit_failed(error))?;
         } else {
             self.epochs.check_writable()?;
             self.sync_or_poison()?;
@@ -255,7 +252,8 @@ impl<M: Medium> Core<M> {
     pub(crate) fn wait_for(&self, epoch: crate::format::Epoch) -> Result<()> {
         if self.epochs.must_wait(epoch) {
             let _inside = self.tuning.phase(Phase::Commit);
-            return self.epochs.wait_for(epoch, &self.medium, &self.blocks, self.clock.now());
+            let waited = self.epochs.wait_for(epoch, &self.medium, &self.blocks, self.clock.now());
+            return waited.map_err(|error| self.commit_failed(error));
         }
         Ok(())
     }
@@ -263,12 +261,9 @@ impl<M: Medium> Core<M> {
     /// Puts the time of day on the medium, so that what expired stays expired though the
     /// clock should go back.
     pub(crate) fn persist_time(&self) -> Result<()> {
-        let mut superblock = lock(&self.superblock);
-        if superblock.time_floor < self.clock.floor() {
+        if lock(&self.superblock).time_floor < self.clock.floor() {
             let now = self.clock.raise();
-            superblock.time_floor = now;
-            superblock.sequence += 1;
-            superblock.persist(&self.medium).inspect_err(|_| self.epochs.poison())?;
+            self.update_superblock(|superblock| superblock.time_floor = now)?;
         }
         Ok(())
     }
@@ -299,24 +294,9 @@ impl<M: Medium> Core<M> {
         let mut superblock = lock(&self.superblock);
         change(&mut superblock);
         superblock.sequence += 1;
-        superblock.persist(&self.medium).inspect_err(|_| self.epochs.poison())
-    }
-
-    /// After a failed write-back: has the next open judge the store as after a power failure, also under the same boot. The kernel may
-    /// show pages that it could not write, or have dropped them, until the file system is unmounted and beyond. It reaches the medium
-    /// when the kernel writes that page, if at all: without it an open may find a hole below a record that counts, and refuse it as damage.
-    pub(crate) fn doubt(&self) {
-        // Poisoned by a panic, with a device that works: all is written now.
-        if self.medium.granularity() != Granularity::Page || self.medium.sync().is_ok() {
-            return;
-        }
-        let mut superblock = lock(&self.superblock);
-        if superblock.boot_id != BOOT_UNKNOWN {
-            superblock.boot_id = BOOT_UNKNOWN;
-            superblock.sequence += 1;
-            // It has failed before; the stores are what counts here.
-            let _ = superblock.persist(&self.medium);
-        }
+        let persisted = superblock.persist(&self.medium);
+        drop(superblock);
+        persisted.map_err(|error| self.failed(error))
     }
 
     /// The image that the next open begins with, if it is worth it and there is room.
@@ -382,8 +362,9 @@ impl<M: Medium> Core<M> {
         superblock.image = place;
         superblock.time_floor = self.clock.now();
         superblock.sequence += 1;
-        superblock.persist(&self.medium)?;
-        Ok(())
+        let persisted = superblock.persist(&self.medium);
+        drop(superblock);
+        persisted.map_err(|error| self.failed(error))
     }
 }
 
@@ -412,9 +393,6 @@ pub(crate) fn write_free_headers<M: Medium>(medium: &M, unit_bytes: u64, from: u
     }
     medium.drain();
 }
-
-/// Nothing says that the machine was not rebooted since.
-pub(crate) const BOOT_UNKNOWN: [u8; 16] = [0; 16];
 
 /// The kernel's boot id: tells whether the machine was rebooted since the last open.
 pub(crate) fn boot_id(options: &Options) -> [u8; 16] {
@@ -483,6 +461,11 @@ impl<M: Medium> Clone for StoreOn<M> {
 
 impl<M: Medium> Drop for Shared<M> {
     fn drop(&mut self) {
+        if self.core.epochs.is_forked() {
+            // The thread is not here, locks may be held by others that are not, and the medium is the parent's: all of it is left as it is.
+            let _ = std::mem::ManuallyDrop::new((Arc::clone(&self.core), self.thread.take()));
+            return;
+        }
         let _ = PENS.try_with(|pens| pens.borrow_mut().remove(&self.id));
         self.stop();
         // An error has nowhere to go here; `StoreOn::close` tells it. The next open recovers.
@@ -642,6 +625,7 @@ impl<M: Medium> StoreOn<M> {
             grown_out: AtomicU64::new(0),
             grown_out_at: AtomicU64::new(0),
             grown_out_ever: AtomicBool::new(false),
+            grown_out_why: Mutex::new(None),
             begun: Instant::now(),
             closed: AtomicBool::new(false),
             interval_nanos: AtomicU64::new(interval_nanos(options.durability)),
@@ -702,6 +686,7 @@ impl<M: Medium> StoreOn<M> {
     /// With `EveryWrite` on a page medium a value is shown only when it is durable: when the wait for that
     /// fails, its error.
     pub fn get(&self, key: &[u8]) -> Result<Option<Value<'_>>> {
+        self.core().epochs.check_process()?;
         self.core().get(key)
     }
 
@@ -711,6 +696,7 @@ impl<M: Medium> StoreOn<M> {
     /// As [`StoreOn::get`].
     pub fn get_into(&self, key: &[u8], into: &mut Vec<u8>) -> Result<bool> {
         into.clear();
+        self.core().epochs.check_process()?;
         self.core().get_into(key, into)
     }
 
@@ -734,6 +720,7 @@ impl<M: Medium> StoreOn<M> {
     /// # Errors
     /// As [`StoreOn::get`].
     pub fn get_many<'a>(&'a self, keys: &[&[u8]]) -> Result<Vec<Option<Value<'a>>>> {
+        self.core().epochs.check_process()?;
         self.core().get_many(keys)
     }
 
@@ -744,6 +731,7 @@ impl<M: Medium> StoreOn<M> {
     /// As [`StoreOn::get`].
     pub fn scan(&self, cursor: Cursor, count: usize, visit: &mut dyn FnMut(&Value<'_>)) -> Result<Cursor> {
         let core = self.core();
+        core.epochs.check_process()?;
         core.scan(core.index.cursor_meant(cursor), count, visit).map(|cursor| core.index.cursor_shown(cursor))
     }
 
@@ -857,6 +845,7 @@ impl<M: Medium> StoreOn<M> {
     /// `InvalidInput` for a change from or to `Manual`, which decides what recovery keeps.
     pub fn set_durability(&self, durability: Durability) -> Result<()> {
         let core = self.core();
+        core.epochs.check_process()?;
         if (durability == Durability::Manual) != (core.epochs.regime() == Regime::Manual) {
             return Err(Error::invalid(
                 "cannot change durability from or to manual while the store is open: close it and open it again",
@@ -894,6 +883,7 @@ impl<M: Medium> StoreOn<M> {
     /// # Errors
     /// As [`StoreOn::commit`].
     pub fn maintain(&self) -> Result<()> {
+        self.core().epochs.check_process()?;
         self.core().maintain()
     }
 
@@ -904,6 +894,7 @@ impl<M: Medium> StoreOn<M> {
     /// `Corrupt` when blocks are damaged, with their places.
     pub fn verify(&self) -> Result<()> {
         let core = self.core();
+        core.epochs.check_process()?;
         let damaged = core.verify_all();
         if damaged.is_empty() {
             return Ok(());
@@ -919,6 +910,21 @@ impl<M: Medium> StoreOn<M> {
             places.join(", "),
             if damaged.len() > places.len() { " and further on" } else { "" },
         )))
+    }
+
+    /// Whether writes are taken.
+    ///
+    /// # Errors
+    /// Why not: `Poisoned`, `ReadOnly`, `InUse` in a child that was forked.
+    pub fn check_writable(&self) -> Result<()> {
+        self.core().epochs.check_writable()
+    }
+
+    /// Whether the store's file was deleted while it is open: its content is there until the store is closed or the process ends, and
+    /// gone then. A system call.
+    #[must_use]
+    pub fn is_deleted(&self) -> bool {
+        self.core().medium.is_deleted()
     }
 
     /// Numbers of the store.
@@ -962,6 +968,7 @@ impl<M: Medium> StoreOn<M> {
     /// `InvalidInput` when other handles or writers are left: the store stays open with them. Otherwise as
     /// [`StoreOn::commit`].
     pub fn close(self) -> Result<()> {
+        self.core().epochs.check_process()?;
         let id = self.shared.id;
         let _ = PENS.try_with(|pens| pens.borrow_mut().remove(&id));
         match Arc::try_unwrap(self.shared) {

@@ -352,6 +352,17 @@ impl<M: Medium> Pen<M> {
         }
     }
 
+    /// As `write` to the moment in which it holds the lock.
+    #[cold]
+    #[expect(clippy::panic, reason = "what it is for")]
+    fn panic_within_a_write(&mut self, core: &Core<M>) {
+        let guard = reclaim::pin_to_write();
+        let _unwinding = core.epochs.unwinding(&self.activity);
+        core.epochs.enter(&self.activity);
+        let _locked = core.index.lock(0, &guard);
+        std::panic::panic_any("within a write, on purpose");
+    }
+
     pub(crate) fn apply(&mut self, core: &Core<M>, batch: &Batch) -> Result<Swap> {
         // The last write of a key counts.
         let mut last: HashMap<&[u8], &Op> = HashMap::with_capacity(batch.writes.len());
@@ -563,6 +574,7 @@ impl<M: Medium> Drop for Pen<M> {
     fn drop(&mut self) {
         if let Some(core) = self.core.upgrade()
             && !core.is_closed()
+            && !core.epochs.is_forked()
         {
             let _ = self.settle(&core);
             self.appender.put_aside(&core);
@@ -678,6 +690,7 @@ impl<M: Medium> WriterOn<M> {
     /// As [`StoreOn::get`].
     pub fn get_stamped(&self, key: &[u8]) -> Result<(Stamp, Option<Value<'_>>)> {
         let core = self.store.core();
+        core.epochs.check_process()?;
         let guard = reclaim::pin();
         Ok(match core.look_up(key, core.hasher.hash(key), guard, self.owed())? {
             Looked::Absent(stamp) => (stamp, None),
@@ -800,7 +813,14 @@ impl<M: Medium> WriterOn<M> {
     /// # Errors
     /// As [`StoreOn::commit`]: then nothing of the group may be acknowledged.
     pub fn settle(&mut self) -> Result<()> {
+        self.store.core().epochs.check_process()?;
         self.pen.settle(self.store.core())
+    }
+
+    /// Panics within a write, as a bug of the engine would, for tests of what that leaves: the store is poisoned.
+    #[doc(hidden)]
+    pub fn panic_within_a_write(&mut self) {
+        self.pen.panic_within_a_write(self.store.core());
     }
 }
 

@@ -43,7 +43,7 @@ impl Error {
         Self { kind, message: message.into(), source: None }
     }
 
-    /// The same, with the operating system's error as its source; its text is appended.
+    /// The same, with the operating system's error behind it, whose text is appended.
     #[must_use]
     pub fn with_source(
         kind: ErrorKind,
@@ -65,6 +65,12 @@ impl Error {
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
+
+    /// The operating system's number (`errno`), where it refused something.
+    #[must_use]
+    pub fn raw_os_error(&self) -> Option<i32> {
+        self.source.as_ref().and_then(std::io::Error::raw_os_error)
+    }
 }
 
 impl fmt::Display for Error {
@@ -77,11 +83,8 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.source.as_ref().map(|e| e as _)
-    }
-}
+// Without a source: the message ends with the operating system's, and reports of causes would show it twice.
+impl std::error::Error for Error {}
 
 /// What an error of the operating system means for the caller.
 pub(crate) fn kind_of(source: &std::io::Error) -> ErrorKind {

@@ -42,6 +42,9 @@ const PREPARED_BYTES: u64 = 256 << 10;
 /// `OutOfSpace` when the file system, a quota or the largest file is full.
 pub(crate) fn back(file: &File, path: &Path, range: Range<u64>) -> Result<()> {
     let length_old = file.metadata().map_err(|e| cannot_back(path, &range, e))?.len();
+    if range.end > length_old {
+        check_limit(path, &range)?;
+    }
     let bytes = range.end - range.start;
     let flags = FallocateFlags::empty();
     let outcome = match retry_on_intr(|| rustix::fs::fallocate(file, flags, range.start, bytes)) {
@@ -66,6 +69,28 @@ fn cannot_back(path: &Path, range: &Range<u64>, source: impl Into<std::io::Error
         ),
         source,
     )
+}
+
+/// Refuses what the limit on the size of files would, for which the kernel sends SIGXFSZ besides: by default that ends the process without
+/// a word.
+///
+/// # Errors
+/// `OutOfSpace`, naming the limit.
+pub(crate) fn check_limit(path: &Path, range: &Range<u64>) -> Result<()> {
+    match rustix::process::getrlimit(rustix::process::Resource::Fsize).current {
+        Some(limit) if range.end > limit => Err(Error::os(
+            format!(
+                "cannot allocate bytes {} to {} of {}: this process may make files of at most {}; raise that limit (ulimit -f; \
+                 LimitFSIZE in a unit of systemd) and start it again",
+                range.start,
+                range.end,
+                path.display(),
+                bytes_text(limit)
+            ),
+            Errno::FBIG,
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Makes the file `end` long by writing zeroes behind its old end. Holes below the old end stay:

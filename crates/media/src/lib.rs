@@ -57,6 +57,7 @@ mod medium;
 mod opening;
 mod options;
 mod persist;
+pub mod process;
 mod region;
 mod shm;
 #[cfg(feature = "sim")]

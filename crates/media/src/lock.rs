@@ -4,7 +4,7 @@
 //! it releases it, and so does the death of the process, however it died. It works on character devices
 //! as on files. It does not reach other machines on most network file systems.
 
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, process};
 use rustix::fs::FlockOperation;
 use rustix::io::{Errno, retry_on_intr};
 use std::fs::File;
@@ -17,6 +17,8 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub(crate) struct Owned {
     file: File,
+    /// Of the process that took the lock.
+    forks: u32,
     /// A file that was made by an open that did not succeed yet: removed while the lock is held.
     remove: Option<PathBuf>,
 }
@@ -32,7 +34,7 @@ impl Owned {
             false => FlockOperation::NonBlockingLockExclusive,
         };
         match retry_on_intr(|| rustix::fs::flock(&file, operation)) {
-            Ok(()) => Ok(Self { file, remove: None }),
+            Ok(()) => Ok(Self { file, forks: process::forks(), remove: None }),
             Err(Errno::WOULDBLOCK) => Err(Error::new(ErrorKind::InUse, in_use(&file, path))),
             Err(errno) => Err(Error::os(format!("cannot lock store {}", path.display()), errno)),
         }
@@ -59,6 +61,10 @@ impl Deref for Owned {
 
 impl Drop for Owned {
     fn drop(&mut self) {
+        if self.forks != process::forks() {
+            // A child that was forked: lock and path are the parent's.
+            return;
+        }
         if let Some(path) = &self.remove {
             let _ = std::fs::remove_file(path);
         }

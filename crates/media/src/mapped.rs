@@ -18,7 +18,7 @@ use crate::persist::{self, Persist, PersistStep};
 use crate::region::{HUGE_PAGE_BYTES, Region};
 use crate::topology::{self, NdRegion, PersistenceDomain, Sysfs};
 use crate::{Error, ErrorKind, Granularity, LINE_BYTES, Medium, Offset, PAGE_BYTES, Result};
-use crate::{devdax, file, fsdax, shm, volatile};
+use crate::{devdax, file, fsdax, process, shm, volatile};
 use rustix::fd::AsFd;
 use rustix::mm::Advice;
 use std::fs::File;
@@ -105,6 +105,7 @@ impl Mapped {
     /// * `PermissionDenied`, `OutOfSpace`, `Io`: as the operating system says.
     pub fn open(path: &Path, options: &MediaOptions) -> Result<Self> {
         check_options(options)?;
+        process::watch_forks();
         if options.kind == MediumKind::Volatile {
             let mapped = Self::reserve(path.to_owned(), Backing::Volatile, 0, true, options)?;
             mapped.grow(options.len_initial.min(mapped.len_max()))?;
@@ -532,7 +533,7 @@ impl Medium for Mapped {
         if len > self.len_max() {
             let instead = match self.backing {
                 Backing::Devdax { .. } => "that is the device, or len_max if lower",
-                _ => "open it with a larger len_max",
+                _ => "open it with a larger len_max (maxmemory of a server)",
             };
             return Err(Error::new(
                 ErrorKind::OutOfSpace,
@@ -708,6 +709,16 @@ impl Medium for Mapped {
             Backing::Fsdax { .. } | Backing::File { .. } => true,
             Backing::Private { kind, .. } => *kind != MediumKind::Shm,
             Backing::Shm { .. } | Backing::Volatile => false,
+        }
+    }
+
+    fn is_deleted(&self) -> bool {
+        match &self.backing {
+            Backing::Devdax { .. } | Backing::Volatile => false,
+            Backing::Fsdax { file, .. }
+            | Backing::Shm { file, .. }
+            | Backing::Private { file, .. }
+            | Backing::File { file, .. } => file.metadata().is_ok_and(|found| found.nlink() == 0),
         }
     }
 

@@ -243,6 +243,11 @@ pub trait Medium: Send + Sync + 'static {
     /// Whether what was made durable outlives a power failure.
     fn survives_power(&self) -> bool;
 
+    /// Whether the file was deleted since it was opened: it is there for as long as it is open, and no longer. A system call.
+    fn is_deleted(&self) -> bool {
+        false
+    }
+
     /// One line for people: medium, path, size, persist step.
     fn describe(&self) -> String;
 }

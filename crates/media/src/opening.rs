@@ -48,7 +48,7 @@ pub(crate) fn open(path: &Path, options: &MediaOptions, sysfs: &Sysfs) -> Result
                 ErrorKind::NotFound,
                 format!(
                     "cannot open store {}: there is no such file; check the path, \
-                     or make a store there: \"duramen put\", \"load\" and \"serve\" do, and Create::OpenOrCreate",
+                     or make a store there: \"duramen put\", \"load\" and \"serve\" do, and so does a program that opens it to be made",
                     path.display()
                 ),
             ));
@@ -199,7 +199,7 @@ pub(crate) fn check_create(create: Create, blank: bool, kind: MediumKind, path: 
             ErrorKind::NotFound,
             format!(
                 "cannot open store {}: it is there and empty; make a store there: \
-                     \"duramen put\", \"load\" and \"serve\" do, and Create::OpenOrCreate",
+                     \"duramen put\", \"load\" and \"serve\" do, and so does a program that opens it to be made",
                 path.display()
             ),
         )),

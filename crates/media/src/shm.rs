@@ -88,6 +88,7 @@ pub(crate) fn extend(
 }
 
 fn extend_huge(region: &Region, file: &File, path: &Path, range: &Range<u64>) -> Result<bool> {
+    file::check_limit(path, range)?;
     retry_on_intr(|| rustix::fs::ftruncate(file, range.end))
         .map_err(|errno| Error::os(format!("cannot lengthen {}", path.display()), errno))?;
     file::map(region, file.as_fd(), path, range.clone())?;

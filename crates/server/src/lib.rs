@@ -8,6 +8,7 @@
 //! | [`config`] | directives, and where they come from |
 //! | [`resp`] | the protocol: bytes to commands, values to bytes |
 //! | [`command`] | what each command does |
+//! | [`log`] | lines for the operator |
 //! | [`net`] | sockets, threads, one wait for durability per turn |
 //! | [`server`], [`clients`], [`session`], [`stats`] | what commands may know of all that |
 #![forbid(unsafe_code)]
@@ -16,6 +17,7 @@ pub mod clients;
 pub mod command;
 pub mod config;
 mod error;
+pub mod log;
 pub mod net;
 mod process;
 pub mod resp;

@@ -1,14 +1,15 @@
 //! What all connections of a running server share.
 
 use crate::clients::{Client, Clients};
+use crate::command::CommandError;
 use crate::config::Config;
+use crate::log;
 use crate::net::Inbox;
 use crate::stats::{Totals, WorkerStats};
 use duramen_structures::Keyspace;
-use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What all connections share. No command that only reads or writes keys takes a lock in here.
 pub struct Server {
@@ -35,8 +36,14 @@ pub struct Server {
     config_generation: AtomicU64,
     reset: Mutex<Totals>,
     samples: Mutex<Samples>,
-    // Standard error was told that the store is damaged.
+    // The log was told that the store is damaged, and that it has failed.
     damage_told: AtomicBool,
+    failure_told: AtomicBool,
+    // Found by the last look.
+    store_deleted: AtomicBool,
+    deleted_told: Told,
+    full_told: Told,
+    refused_told: Told,
     evicting: Mutex<()>,
 }
 
@@ -65,6 +72,11 @@ impl Server {
             reset: Mutex::default(),
             samples: Mutex::default(),
             damage_told: AtomicBool::new(false),
+            failure_told: AtomicBool::new(false),
+            store_deleted: AtomicBool::new(false),
+            deleted_told: Told::default(),
+            full_told: Told::default(),
+            refused_told: Told::default(),
             evicting: Mutex::default(),
         }
     }
@@ -137,6 +149,10 @@ impl Server {
     /// Notes the counters, about once in a second.
     pub fn sample(&self) {
         self.tell_damage();
+        self.tell_deleted();
+        if let Err(error) = self.keyspace.store().check_writable() {
+            self.tell_failure(&CommandError::from(error));
+        }
         let totals = self.totals_ever();
         let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Rates {
@@ -152,13 +168,61 @@ impl Server {
         let damaged = self.keyspace.store().stats().damaged_blocks;
         if damaged > 0 && !self.damage_told.swap(true, Ordering::Relaxed) {
             let blocks = if damaged == 1 { "block" } else { "blocks" };
-            // A closed standard error is no reason not to serve.
-            let _ = writeln!(
-                std::io::stderr(),
+            log::warning(format_args!(
                 "the store is damaged in {damaged} {blocks}, which it leaves as they are; what is read from there may be wrong: \
                  stop the server and run \"duramen check --path {}\" for the places",
                 self.config().path.display()
-            );
+            ));
+        }
+    }
+
+    /// Tells, once, that the store has failed: it takes no writes until it is opened again.
+    pub fn tell_failure(&self, error: &CommandError) {
+        if !self.failure_told.swap(true, Ordering::Relaxed) {
+            log::warning(format_args!(
+                "the store has failed and takes no writes any more; reads go on: {}. Look at the kernel's log (dmesg) and the device, then \
+                 start the server again",
+                String::from_utf8_lossy(error.text())
+            ));
+        }
+    }
+
+    /// Tells that a write was refused for want of space, at most once in a minute.
+    pub fn tell_full(&self, error: &CommandError) {
+        if self.full_told.is_due() {
+            log::warning(format_args!(
+                "writes are refused for want of space, deletes and reads go on: {}",
+                String::from_utf8_lossy(error.text())
+            ));
+        }
+    }
+
+    /// Tells that a client was not let in, at most once in a minute.
+    pub fn tell_refused(&self, address: &str, reply: &[u8]) {
+        if self.refused_told.is_due() {
+            // The first sentence says it.
+            let why = reply.split(|byte| matches!(byte, b'.' | b'\r')).next().unwrap_or_default();
+            log::warning(format_args!("{address} was refused: {}", String::from_utf8_lossy(why)));
+        }
+    }
+
+    /// Whether the store's file was deleted under the server, as of the last second.
+    pub fn is_store_deleted(&self) -> bool {
+        self.store_deleted.load(Ordering::Relaxed)
+    }
+
+    /// Looks whether the store's file is still there, and tells at once and then each minute when it is not.
+    fn tell_deleted(&self) {
+        let deleted = self.keyspace.store().is_deleted();
+        self.store_deleted.store(deleted, Ordering::Relaxed);
+        if deleted && self.deleted_told.is_due() {
+            let pid = std::process::id();
+            log::warning(format_args!(
+                "the store's file {} was deleted: all keys are lost when this process ends, whatever SAVE says. Do not stop it. Have \
+                 clients stop writing, then copy what it has open: \"cp --sparse=always /proc/{pid}/fd/$(cd /proc/{pid}/fd && find . -lname \
+                 '*(deleted)' | head -1) NEW\", \"duramen check --path NEW\"; and start a server on NEW",
+                self.config().path.display()
+            ));
         }
     }
 
@@ -183,6 +247,23 @@ impl Server {
             totals.add(worker);
         }
         totals
+    }
+}
+
+/// When something was told last that stays as it is.
+#[derive(Default)]
+struct Told(Mutex<Option<Instant>>);
+
+impl Told {
+    /// Whether it is to be told now: at once, and then each minute.
+    fn is_due(&self) -> bool {
+        const PAUSE: Duration = Duration::from_secs(60);
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = last.is_none_or(|last| last.elapsed() >= PAUSE);
+        if due {
+            *last = Some(Instant::now());
+        }
+        due
     }
 }
 

@@ -27,21 +27,106 @@ fn one_client_too_many_is_told_so() {
 }
 
 #[test]
-fn a_client_that_does_not_read_is_cut_off() {
+fn whoever_sends_all_requests_before_it_reads_gets_every_reply() {
+    const REQUESTS: usize = 200_000;
+    let server = Server::start();
+    let mut client = server.client();
+    let value = "v".repeat(10 << 10);
+    client.send(format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${}\r\n{value}\r\n", value.len()));
+    client.expect("+OK\r\n");
+    client.send("*2\r\n$3\r\nGET\r\n$1\r\nk\r\n".repeat(REQUESTS));
+    // Time enough to execute all of them, if nothing holds that back.
+    std::thread::sleep(Duration::from_secs(3));
+    // All that the server holds of it meanwhile: the requests, and a few MiB of replies.
+    let mut other = server.client();
+    let held = |info: &str| {
+        let field = info.lines().find_map(|line| line.strip_prefix("mem_clients_normal:"));
+        field.unwrap().parse::<u64>().unwrap()
+    };
+    assert!(held(&other.text("info memory")) < 32 << 20);
+    let reply = format!("${}\r\n{value}\r\n", value.len());
+    let mut got = vec![0; reply.len()];
+    for index in 0..REQUESTS {
+        client.0.read_exact(&mut got).unwrap_or_else(|error| panic!("reply {index}: {error}"));
+        assert!(got == reply.as_bytes(), "reply {index}");
+    }
+    client.says("ping", "+PONG\r\n");
+    assert!(other.text("info stats").contains("client_output_buffer_limit_disconnections:0\r\n"));
+}
+
+#[test]
+fn whoever_reads_slowly_gets_every_reply() {
+    const BYTES: usize = 64 << 20;
+    // Each reply is below the limit; all that are asked for are sixteen times as much.
     let server = Server::with(|config| {
         config.client_output_buffer_limit[0] = OutputLimit { hard_bytes: 4 << 20, ..OutputLimit::default() };
     });
     let mut client = server.client();
-    client.send(format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000000\r\n{}\r\n", "v".repeat(1_000_000)));
-    client.expect("+OK\r\n");
+    client.says("setrange k 1048575 v", ":1048576\r\n");
+    let header = "$1048576\r\n".len();
+    client.send("GET k\r\n".repeat(BYTES >> 20));
+    let mut got = vec![0; 64 << 10];
+    let mut left = (BYTES >> 20) * (header + (1 << 20) + 2);
+    while left > 0 {
+        std::thread::sleep(Duration::from_millis(2));
+        let piece = left.min(got.len());
+        client.0.read_exact(&mut got[..piece]).unwrap();
+        left -= piece;
+    }
+    client.says("ping", "+PONG\r\n");
+}
+
+#[test]
+fn a_client_that_reads_nothing_stops_and_costs_little() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.says("setrange k 999999 v", ":1000000\r\n");
     let mut hungry = server.client();
-    // The server may end the connection at any of these.
-    while hungry.0.write_all(&b"GET k\r\n".repeat(100)).is_ok() {}
-    let mut other = server.client();
-    eventually("it is counted", || {
-        other.text("info stats").contains("client_output_buffer_limit_disconnections:1\r\n")
-    });
-    other.says("strlen k", ":1000000\r\n");
+    hungry.0.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
+    // Until the kernel takes no more: some 64 MiB are read ahead.
+    let requests = b"GET k\r\n".repeat(10_000);
+    while hungry.0.write_all(&requests).is_ok() {}
+    let list = client.text("client list");
+    let field = |line: &str, name: &str| {
+        let field = line.split(' ').find_map(|field| field.strip_prefix(name)).unwrap();
+        field.parse::<u64>().unwrap()
+    };
+    let address = hungry.0.local_addr().unwrap();
+    let line = list.lines().find(|line| line.contains(&format!("addr={address} "))).unwrap();
+    assert!(field(line, "obl=") <= 5_100_000, "{line}");
+    assert!((60 << 20..66 << 20).contains(&field(line, "qbuf=")), "{line}");
+    client.says("strlen k", ":1000000\r\n");
+    drop(hungry);
+    eventually("it is gone", || client.text("info clients").contains("connected_clients:1\r\n"));
+}
+
+#[test]
+fn whoever_ends_its_sending_gets_every_reply() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.says("setrange k 999999 v", ":1000000\r\n");
+    client.send(format!("{}SET last 1\r\n", "GET k\r\n".repeat(100)));
+    client.0.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut got = Vec::new();
+    client.0.read_to_end(&mut got).unwrap();
+    assert_eq!(got.len(), 100 * ("$1000000\r\n".len() + 1_000_002) + "+OK\r\n".len());
+    server.client().says("get last", "$1\r\n1\r\n");
+}
+
+#[test]
+fn requests_that_were_read_ahead_are_executed_once_each() {
+    const REQUESTS: usize = 400_000;
+    let server = Server::start();
+    let mut client = server.client();
+    client.says("setrange k 99999 v", ":100000\r\n");
+    // Replies that stop it, and counting behind them.
+    client.send("GET k\r\n".repeat(200));
+    client.send("INCR n\r\n".repeat(REQUESTS));
+    let mut replies = vec![0; 200 * ("$100000\r\n".len() + 100_002)];
+    client.0.read_exact(&mut replies).unwrap();
+    for index in 1..=REQUESTS {
+        client.expect(format!(":{index}\r\n"));
+    }
 }
 
 #[test]
@@ -133,7 +218,7 @@ fn a_soft_limit_allows_for_a_while() {
     let mut client = server.client();
     client.send(format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000000\r\n{}\r\n", "v".repeat(1_000_000)));
     client.expect("+OK\r\n");
-    client.send("GET k\r\n".repeat(30));
+    client.send(format!("MGET{}\r\n", " k".repeat(30)));
     let mut other = server.client();
     assert!(other.text("info stats").contains("client_output_buffer_limit_disconnections:0\r\n"));
     eventually("it is cut off", || {

@@ -11,7 +11,7 @@ use duramen::{ErrorKind, Store, Writer};
 use crate::counting::{Counter, Counting};
 use crate::counts::{Change, Counts, Sum};
 use crate::error::{Error, Result};
-use crate::turns::{Turn, Turns};
+use crate::turns::{Alone, Turn, Turns};
 use crate::txn::{Outcome, Scratch, Txn, random};
 
 /// Databases that Redis has by default.
@@ -263,8 +263,9 @@ impl Worker {
         if std::mem::take(&mut self.grouped) {
             // Whatever happens in between, even a panic, has not settled it.
             self.failed = true;
+            let ending = EndOfTurn(&self.turn);
             let settled = self.writer.settle();
-            self.turn.end();
+            drop(ending);
             settled?;
             self.failed = false;
             for (change, now) in self.uncounted.drain(..) {
@@ -302,22 +303,18 @@ impl Worker {
         let keyspace = self.keyspace.clone();
         let alone = keyspace.shared.turns.alone();
         self.alone = true;
+        let held = HeldAlone { worker: self, alone };
         if grouped {
-            self.group();
+            held.worker.group();
         }
         // The store itself still forgets what has expired, which is a conflict too, but once for each key.
-        let done = loop {
-            match attempt(self) {
+        loop {
+            match attempt(held.worker) {
                 Ok(Outcome::Conflict) => {}
-                Ok(Outcome::Committed) => break Ok(()),
-                Err(error) => break Err(error),
+                Ok(Outcome::Committed) => return Ok(()),
+                Err(error) => return Err(error),
             }
-        };
-        self.alone = false;
-        if self.grouped {
-            self.turn.go_on(&alone);
         }
-        done
     }
 
     /// Where the count of changes of a number that is new begins.
@@ -405,6 +402,30 @@ impl Worker {
     }
 }
 
+/// The end of a worker's turn, also by a panic: whoever wants to be alone waits for it.
+struct EndOfTurn<'a>(&'a Turn);
+
+impl Drop for EndOfTurn<'_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// A worker that is alone. Dropped, also by a panic, it is one among others again, in its turn if it is in a group.
+struct HeldAlone<'w, 'k> {
+    worker: &'w mut Worker,
+    alone: Alone<'k>,
+}
+
+impl Drop for HeldAlone<'_, '_> {
+    fn drop(&mut self) {
+        self.worker.alone = false;
+        if self.worker.grouped {
+            self.worker.turn.go_on(&self.alone);
+        }
+    }
+}
+
 impl Drop for Worker {
     /// Hands the worker's counts to the share that was found at open, so that shares do not pile up.
     fn drop(&mut self) {
@@ -426,6 +447,43 @@ impl Drop for Worker {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_panic_of_a_worker_that_is_alone_lets_the_others_go_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = duramen::Options { medium: duramen::MediumKind::Volatile, ..Default::default() };
+        let keyspace = Keyspace::open(options.open(dir.path().join("store")).unwrap(), 1).unwrap();
+        let mut worker = keyspace.worker().unwrap();
+        worker.group();
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let mut tries = 0;
+            worker.retry::<Error>(|worker| {
+                tries += 1;
+                assert!(!worker.alone, "on purpose, after {tries} tries");
+                Ok(Outcome::Conflict)
+            })
+        }));
+        assert!(panicked.is_err() && !worker.alone);
+        // Others begin turns, and who wants to be alone waits for the one that this worker is still in.
+        let mut other = keyspace.worker().unwrap();
+        other.group();
+        other.settle().unwrap();
+        let (told, tell) = (std::sync::atomic::AtomicBool::new(false), std::sync::mpsc::channel());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let alone = keyspace.shared.turns.alone();
+                told.store(true, std::sync::atomic::Ordering::SeqCst);
+                tell.0.send(()).unwrap();
+                drop(alone);
+            });
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            assert!(!told.load(std::sync::atomic::Ordering::SeqCst), "beside a worker in its turn");
+            worker.settle().unwrap();
+            tell.1.recv().unwrap();
+        });
+        worker.group();
+        worker.settle().unwrap();
+    }
 
     #[test]
     fn a_group_that_failed_stays_failed_until_the_next_one() {

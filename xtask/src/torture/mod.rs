@@ -14,6 +14,7 @@ pub mod history;
 mod journal;
 mod library;
 mod sockets;
+mod visitors;
 pub mod witness;
 mod workload;
 

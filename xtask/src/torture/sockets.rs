@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::history::{Fault, Violation};
 use super::witness::{PATIENCE, Witness};
-use super::{Durability, Settings, StoreDirectory, Tally};
+use super::{Durability, Settings, StoreDirectory, Tally, visitors};
 use crate::failure::Result;
 use crate::random::Random;
 use crate::server::{Readiness, Server};
@@ -71,6 +71,7 @@ impl<'a> Arena<'a> {
             "--duramen-checkpoint-bytes",
             &checkpoint_bytes,
         ];
+        let settings = [&settings[..], &visitors::DIRECTIVES].concat();
         Server::start_duramen(self.program, &settings, &self.directory.log())
     }
 
@@ -105,7 +106,9 @@ impl<'a> Arena<'a> {
         let end_cleanly = random.one_in(8);
         let commits = self.settings.durability == Durability::Manual;
         let port = server.port();
+        let mut visitors = Random::new(random.any());
         self.witness.write(port, random, commits, || -> Result<()> {
+            tally.violations.extend(visitors::visit(port, &mut visitors));
             thread::sleep(working);
             if end_cleanly {
                 tally.clean_stops += 1;

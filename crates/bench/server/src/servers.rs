@@ -24,13 +24,13 @@ pub struct Server {
 const KNOWN: [(&str, &str, &str); 7] = [
     (
         "duramen",
-        "every write survives a crash of the process; on fsdax and devdax also of the machine",
+        "every write survives a crash of the process, and of the machine unless the store is in /dev/shm",
         "{self} serve --port {port} --bind 127.0.0.1 --duramen-path {directory} --duramen-durability every-write \
          --duramen-threads 1",
     ),
     (
         "duramen-1s",
-        "survives a crash of the process; of the machine but for the last second",
+        "every write survives a crash of the process; all but the last second that of the machine, unless the store is in /dev/shm",
         "{self} serve --port {port} --bind 127.0.0.1 --duramen-path {directory} --duramen-durability interval:1s \
          --duramen-threads 1",
     ),

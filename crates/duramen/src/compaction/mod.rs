@@ -757,7 +757,7 @@ impl<M: Medium> Core<M> {
             let _inside = self.tuning.phase(Phase::Free);
             let units: Vec<Unit> = retired.iter().map(|block| block.unit).collect();
             let blocks = self.headers_of(&units);
-            free_blocks(&self.medium, self.unit_bytes, &blocks).inspect_err(|_| self.epochs.poison())?;
+            free_blocks(&self.medium, self.unit_bytes, &blocks).map_err(|error| self.failed(error))?;
         }
         for block in retired {
             let entry = self.blocks.at(block.unit);
@@ -923,6 +923,7 @@ impl<M: Medium> Core<M> {
 
     /// What the store's own thread does until it is stopped.
     pub(crate) fn run_background(&self) {
+        let poisoning = self.epochs.poisoning();
         let mut committed = Instant::now();
         let mut told_time = Instant::now();
         let mut looked = Instant::now();
@@ -990,5 +991,6 @@ impl<M: Medium> Core<M> {
             self.background.in_vain.store(!more && self.is_low(&self.space()), Relaxed);
             hurried = self.background.rest(pause);
         }
+        poisoning.over();
     }
 }

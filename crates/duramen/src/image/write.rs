@@ -278,7 +278,7 @@ impl<M: Medium> Core<M> {
         }
         let units: Vec<Unit> = extents.iter().map(|&(unit, _)| unit).collect();
         let blocks = self.headers_of(&units);
-        free_blocks(&self.medium, self.unit_bytes, &blocks).inspect_err(|_| self.epochs.poison())?;
+        free_blocks(&self.medium, self.unit_bytes, &blocks).map_err(|error| self.failed(error))?;
         let mut space = self.space();
         for (unit, header) in blocks {
             self.blocks.at(unit).set_state(Use::Free);

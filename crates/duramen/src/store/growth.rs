@@ -125,16 +125,26 @@ impl<M: Medium> Core<M> {
                 continue;
             }
             drop(space);
-            return Err(Error::new(
-                ErrorKind::OutOfSpace,
-                format!(
-                    "no space for {least} units of {} bytes: the store has {units} units, {free} of them free \
-                     ({reserve} are kept for deletes and compaction), and the medium does not grow beyond \
-                     {} bytes; delete keys, raise len_max, or give it a larger medium",
-                    self.unit_bytes,
-                    self.medium.len()
+            let refused = format!(
+                "no space for {least} units of {} bytes: the store has {units} units, {free} of them free \
+                 ({reserve} are kept for deletes and compaction), and ",
+                self.unit_bytes
+            );
+            return Err(match &*lock(&self.grown_out_why) {
+                Some(why) => Error::new(
+                    ErrorKind::OutOfSpace,
+                    format!("{refused}its medium is full: {why}; deletes go on"),
+                )
+                .with_os_error(why),
+                None => Error::new(
+                    ErrorKind::OutOfSpace,
+                    format!(
+                        "{refused}the medium does not grow beyond {} bytes; delete keys, raise len_max (maxmemory of a server), or \
+                         give it a larger medium",
+                        self.medium.len()
+                    ),
                 ),
-            ));
+            });
         }
     }
 
@@ -212,6 +222,7 @@ impl<M: Medium> Core<M> {
             self.grown_out.store(u64::from(units) + 1, Relaxed);
             self.grown_out_at.store(now, Relaxed);
         }
+        *lock(&self.grown_out_why) = last_error;
         Ok(false)
     }
 
@@ -230,7 +241,7 @@ impl<M: Medium> Core<M> {
         if self.epochs.waits() {
             // Nobody counts these units yet.
             let (at, bytes) = (self.offset_of(Unit(from)), u64::from(more) * self.unit_bytes);
-            self.medium.prepare(at, bytes).inspect_err(|_| self.epochs.poison())?;
+            self.medium.prepare(at, bytes).map_err(|error| self.failed(error))?;
         }
         if !planted(Mutant::GrownBeforeHeaders) {
             write_free_headers(&self.medium, self.unit_bytes, from, more);

@@ -5,15 +5,27 @@
 
 use super::errors::StoreFailure;
 use super::{After, Args, Call, CommandError, Entry, Flags, Table, errors};
+use crate::log;
 use crate::resp::{Output, Protocol, Reply, ahead};
 use crate::server::Server;
 use crate::session::{ReplyMode, Session};
 use crate::stats::WorkerStats;
 use duramen_structures::{Outcome, Txn, Worker};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+const PANICKED: CommandError = CommandError::new(
+    "ERR internal error: the command panicked, and may have been done or not; the server's log has more",
+);
+const NOT_SETTLED: CommandError = CommandError::failed(
+    "MISCONF internal error: a panic while writes were made durable; they may be kept or not; the server's log has more",
+);
+// Without `maxmemory`.
+const FULL: CommandError = CommandError::new(
+    "OOM the store has no more space: its device, or the address space reserved for it, is used up; delete keys",
+);
 // Longer keys are copied for longer than a miss takes.
 const AHEAD_KEY_BYTES_MAX: usize = 256;
 
@@ -60,6 +72,11 @@ impl Dispatcher {
     /// Lets the engine fetch what the next commands in `input` need, while they wait for their turn. Gives the bytes
     /// of the commands that were looked at.
     pub fn look_ahead(&mut self, session: &Session, input: &[u8]) -> usize {
+        // A hint that fails is none.
+        catch_unwind(AssertUnwindSafe(|| self.fetch_ahead(session, input))).unwrap_or(input.len())
+    }
+
+    fn fetch_ahead(&mut self, session: &Session, input: &[u8]) -> usize {
         let ahead = ahead::look(input);
         // For one command there is nothing to overlap with.
         if ahead.count > 1 {
@@ -75,7 +92,8 @@ impl Dispatcher {
     /// When that failed: what the turn did must not be shown.
     pub fn settle(&mut self) -> Result<(), CommandError> {
         self.charge();
-        let settled = self.worker.settle().map_err(CommandError::from);
+        let settled = catch_unwind(AssertUnwindSafe(|| self.worker.settle()));
+        let settled = settled.map_or(Err(NOT_SETTLED), |settled| settled.map_err(CommandError::from));
         if let Err(error) = &settled {
             self.note(error.clone());
         }
@@ -84,10 +102,17 @@ impl Dispatcher {
         self.failed.take().map_or(settled, Err)
     }
 
-    /// Runs one command and appends its reply to `out`.
+    /// Runs one command and appends its reply to `out`. A command that panics is answered by an error; all others go on, the
+    /// same connection's too.
     pub fn execute(&mut self, session: &mut Session, args: Args<'_>, out: &mut Output) {
         let start = out.len();
-        self.execute_checked(session, args, out);
+        let (db, protocol) = (session.db, session.protocol);
+        if catch_unwind(AssertUnwindSafe(|| self.execute_checked(session, args, out))).is_err() {
+            out.truncate(start);
+            (session.db, session.protocol) = (db, protocol);
+            self.panicked(session);
+            Reply::new(out, protocol).error(PANICKED.text());
+        }
         if session.reply_mode != ReplyMode::On {
             match session.reply_mode {
                 ReplyMode::Off => out.truncate(start),
@@ -102,6 +127,39 @@ impl Dispatcher {
                 ReplyMode::On => {}
             }
         }
+    }
+
+    /// What a panic left behind becomes what an error leaves. The engine poisons the store when it was within a write, and the
+    /// transaction was dropped with the stack: nothing of it is written later. What the turn wrote before is settled with it, or all of
+    /// the turn is refused.
+    #[cold]
+    fn panicked(&mut self, session: &mut Session) {
+        session.store_failure = None;
+        if let Some(entry) = self.running {
+            let counters = &self.stats.commands[entry.index];
+            counters.calls.add(1);
+            counters.failed.add(1);
+            self.stats.commands_processed.add(1);
+            // Otherwise MULTI and WATCH stay: an EXEC that follows must not take less for granted than it was told to.
+            if entry.spec.name == "exec" || session.transaction_over {
+                session.transaction_drop();
+            }
+        }
+        self.stats.error(PANICKED.code());
+        let name = self.running.map_or("a command", |entry| entry.spec.name);
+        let is_poisoned = self.server.keyspace.store().check_writable().is_err();
+        // Whether the rest of the turn is in doubt is for `settle` to say.
+        self.failed_before |= is_poisoned;
+        let writes = if is_poisoned {
+            "it was within a write, so the store takes no writes until the server is started again; reads go on"
+        } else {
+            "the server goes on"
+        };
+        log::warning(format_args!(
+            "the panic above was in {name} of client {} ({}), which was answered an error; {writes}. It is a bug: please report it with these \
+             lines",
+            session.client.id, session.client.address
+        ));
     }
 
     fn execute_checked(&mut self, session: &mut Session, args: Args<'_>, out: &mut Output) {
@@ -180,7 +238,7 @@ impl Dispatcher {
         let counters = &self.stats.commands[entry.index];
         counters.calls.add(1);
         self.stats.commands_processed.add(1);
-        if let Some(error) = failed {
+        if let Some(error) = failed.map(|error| self.told_full(error)) {
             counters.failed.add(1);
             self.stats.error(error.code());
             out.truncate(start);
@@ -252,10 +310,24 @@ impl Dispatcher {
             None => {}
             Some(StoreFailure::Earlier) if self.failed_before => {}
             Some(_) => {
+                self.server.tell_failure(&error);
                 self.failed_before = true;
                 self.failed = Some(error);
             }
         }
+    }
+
+    /// An error of want of space says what is full, and the log does too.
+    fn told_full(&self, error: CommandError) -> CommandError {
+        if error.code() != "OOM" {
+            return error;
+        }
+        let error = match self.server.config().maxmemory {
+            0 if error == errors::OUT_OF_SPACE => FULL,
+            _ => error,
+        };
+        self.server.tell_full(&error);
+        error
     }
 
     /// Whether the password has been taken away since the connection came.

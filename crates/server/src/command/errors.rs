@@ -26,6 +26,11 @@ impl CommandError {
         Self { text: Cow::Borrowed(text.as_bytes()), store: None }
     }
 
+    /// A failure of the store just now.
+    pub const fn failed(text: &'static str) -> Self {
+        Self { text: Cow::Borrowed(text.as_bytes()), store: Some(StoreFailure::Now) }
+    }
+
     /// An error whose text was put together.
     pub fn with(text: impl Into<String>) -> Self {
         Self { text: Cow::Owned(text.into().into_bytes()), store: None }
@@ -101,6 +106,8 @@ impl From<duramen::Error> for CommandError {
     fn from(error: duramen::Error) -> Self {
         use duramen::ErrorKind;
         let (code, store) = match error.kind() {
+            // The medium has no more, whatever `maxmemory` says.
+            ErrorKind::OutOfSpace if error.raw_os_error().is_some() => ("OOM", None),
             ErrorKind::OutOfSpace => return OUT_OF_SPACE,
             // Redis's code for "writes are refused because earlier ones could not be kept".
             ErrorKind::Poisoned => ("MISCONF", Some(StoreFailure::Earlier)),
@@ -157,7 +164,7 @@ pub const DB_OUT_OF_RANGE: CommandError = CommandError::new("ERR DB index is out
 pub const INVALID_CURSOR: CommandError = CommandError::new("ERR invalid cursor");
 /// A key longer than the engine keeps. Redis takes keys of up to 512 MiB.
 pub const KEY_TOO_LONG: CommandError = CommandError::new("ERR key is longer than 65535 bytes");
-/// The medium is full, or `maxmemory` reached.
+/// The store has reached `maxmemory`, or the end of its device.
 pub const OUT_OF_SPACE: CommandError =
     CommandError::new("OOM command not allowed when used memory > 'maxmemory'.");
 /// A command before AUTH.

@@ -1,6 +1,7 @@
 //! Every directive, in one table: what CONFIG GET and SET, the help text and the documentation are made of.
 
-use super::{Config, OUTPUT_CLASSES, OutputLimit, value};
+use super::{Allowed, Config, OUTPUT_CLASSES, OutputLimit, value};
+use crate::log::Level;
 use std::path::PathBuf;
 
 /// One directive.
@@ -377,6 +378,37 @@ pub const DIRECTIVES: &[Directive] = &[
             Ok(())
         }
     ),
+    directive!(
+        "loglevel",
+        true,
+        "Which lines the log has: debug, verbose (connections too), notice, warning (only what somebody has to do something about), \
+         nothing.",
+        |c| c.loglevel.word().to_owned(),
+        |c, v| {
+            c.loglevel = Level::at(value::one_of(v[0], &Level::WORDS)?);
+            Ok(())
+        }
+    ),
+    directive!(
+        "logfile",
+        false,
+        "File for the log, which is opened for each line, so that it can be moved away at any time; empty for standard output.",
+        |c| c.logfile.clone(),
+        |c, v| {
+            c.logfile = v[0].to_owned();
+            Ok(())
+        }
+    ),
+    directive!(
+        "enable-debug-command",
+        false,
+        "Who may make a command fail on purpose (DEBUG PANIC): no, local (this machine's clients), yes.",
+        |c| Allowed::WORDS[c.enable_debug_command as usize].to_owned(),
+        |c, v| {
+            c.enable_debug_command = Allowed::at(value::one_of(v[0], &Allowed::WORDS)?);
+            Ok(())
+        }
+    ),
 ];
 
 // Redis's, which change nothing that a client could tell; a redis.conf that has them is accepted.
@@ -426,8 +458,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "list-compress-depth",
     "list-max-listpack-size",
     "list-max-ziplist-size",
-    "logfile",
-    "loglevel",
     "maxmemory-eviction-tenacity",
     "maxmemory-samples",
     "no-appendfsync-on-rewrite",
@@ -479,7 +509,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "zset-max-ziplist-entries",
     "zset-max-ziplist-value",
     "locale-collate",
-    "enable-debug-command",
 ];
 
 // Redis's, on which somebody relies: to go on without them would be worse than to stop.

@@ -13,6 +13,7 @@ pub mod value;
 pub use load::help;
 pub use rewrite::rewrite;
 
+use crate::log::Level;
 use duramen::{Durability, IndexKind, MediumKind, PersistStep, Residence};
 use std::path::PathBuf;
 
@@ -42,6 +43,9 @@ pub struct Config {
     pub residence: Residence,
     pub checkpoint_bytes: u64,
     pub pidfile: String,
+    pub loglevel: Level,
+    pub logfile: String,
+    pub enable_debug_command: Allowed,
     pub medium: MediumKind,
     pub persist_step: Option<PersistStep>,
     pub path: PathBuf,
@@ -53,6 +57,28 @@ pub struct Config {
     pub file: Option<PathBuf>,
     /// What whoever starts the server should know about the configuration.
     pub notices: Vec<String>,
+}
+
+/// Who may use what is for tests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Allowed {
+    /// Nobody.
+    #[default]
+    No,
+    /// Clients of this machine.
+    Local,
+    /// Everybody.
+    Yes,
+}
+
+impl Allowed {
+    /// The directives' words, in this order.
+    pub const WORDS: [&str; 3] = ["no", "local", "yes"];
+
+    /// The value of a word's position.
+    pub fn at(index: usize) -> Self {
+        [Self::No, Self::Local, Self::Yes].get(index).copied().unwrap_or_default()
+    }
 }
 
 /// When a client that does not read its replies is cut off. 0 means never.
@@ -102,6 +128,9 @@ impl Default for Config {
             residence: Residence::Dram,
             checkpoint_bytes: 0,
             pidfile: String::new(),
+            loglevel: Level::Notice,
+            logfile: String::new(),
+            enable_debug_command: Allowed::No,
             medium: MediumKind::Auto,
             persist_step: None,
             path: PathBuf::from("./duramen-data"),

@@ -5,6 +5,7 @@ use super::listen::{Incoming, Listener};
 use super::stream::Stream;
 use crate::clients::Origin;
 use crate::config::Config;
+use crate::log;
 use crate::server::Server;
 use mio::{Events, Poll, Token};
 use socket2::{SockRef, TcpKeepalive};
@@ -91,6 +92,7 @@ fn admit(server: &Server, mut incoming: Incoming, next: &mut usize) {
     };
     if let Some(refusal) = refusal {
         server.clients.reject();
+        server.tell_refused(&incoming.address, refusal);
         // Whoever does not read it in one piece does without.
         let _ = incoming.stream.write(refusal);
         return;
@@ -105,6 +107,7 @@ fn admit(server: &Server, mut incoming: Incoming, next: &mut usize) {
         unix: incoming.is_unix,
         descriptor: incoming.stream.descriptor(),
     });
+    log::verbose(format_args!("accepted {} as client {}", client.address, client.id));
     server.inboxes[worker].send(Message::Connection(incoming.stream, client));
 }
 

@@ -11,10 +11,18 @@
 //!
 //! Reads go to the worker's own buffer; only what does not make a whole command is kept with the connection. An idle
 //! connection has no buffers at all.
+//!
+//! Backpressure: a client may pipeline more than it reads. Once [`OUTPUT_UNREAD_BYTES_MAX`] of its replies are unread, no
+//! further command of it begins until half of that is read ([`Connection::backed_up`]). Its requests are read on meanwhile, since a
+//! client may send all of them before it reads the first reply; beyond [`INPUT_AHEAD_BYTES_MAX`] they stay in the kernel, which
+//! then stops the client. So what one connection takes is bounded, and nobody is cut off for reading slowly: the
+//! limit of output is for what a single command makes.
 
+use super::spare::Spare;
 use super::stream::Stream;
 use crate::command::Dispatcher;
-use crate::config::Config;
+use crate::config::{Config, OutputLimit};
+use crate::log;
 use crate::resp::{Limits, Output, Reply, Request, Requests};
 use crate::server::Buffers;
 use crate::session::Session;
@@ -29,8 +37,10 @@ const INPUT_BYTES_MIN: usize = 16 << 10;
 const TURN_BYTES_MAX: usize = 1 << 20;
 // An input buffer larger than this is given back when little of it is used.
 const INPUT_KEPT_BYTES_MAX: usize = 64 << 10;
-// An output buffer larger than this is given back when it is empty.
-const OUTPUT_KEPT_BYTES_MAX: usize = 256 << 10;
+// Replies of 4 MiB keep a connection of 10 Gbit/s busy for 3 ms, which is longer than a turn mostly takes.
+const OUTPUT_UNREAD_BYTES_MAX: usize = 4 << 20;
+// Requests of a client that sends before it reads: some three million short ones.
+const INPUT_AHEAD_BYTES_MAX: usize = 64 << 20;
 // Smaller buffers are not counted: ten thousand of them are 640 MiB.
 const CHARGED_BYTES_MIN: u64 = 64 << 10;
 const LINGER: Duration = Duration::from_secs(1);
@@ -53,7 +63,7 @@ pub struct Turn<'a> {
     /// For reading.
     pub scratch: &'a mut [u8],
     /// Empty output buffers.
-    pub spare: &'a mut Vec<Vec<u8>>,
+    pub spare: &'a mut Spare,
     /// The worker's counters.
     pub stats: &'a WorkerStats,
     /// The configuration.
@@ -79,11 +89,16 @@ pub struct Connection {
     /// Is in the worker's list of connections with work.
     pub listed: bool,
     requests: Requests,
-    // Input that is not executed yet: the first `input_used` bytes; the rest is room.
+    // Input that is not executed yet: from `input_from` to `input_used`; what is behind is room.
     input: Vec<u8>,
+    input_from: usize,
     input_used: usize,
     // Some of `input` may be executed without reading more (after a pause).
     input_ready: bool,
+    // The client has ended its sending; what it sent is still executed, and what it is owed sent.
+    input_over: bool,
+    // So many replies are unread that no further command begins.
+    backed_up: bool,
     output: Output,
     // How much of `output` is sent already.
     output_sent: usize,
@@ -108,8 +123,11 @@ impl Connection {
             listed: false,
             requests: Requests::default(),
             input: Vec::new(),
+            input_from: 0,
             input_used: 0,
             input_ready: false,
+            input_over: false,
+            backed_up: false,
             output: Output::default(),
             output_sent: 0,
             output_settled: 0,
@@ -130,24 +148,32 @@ impl Connection {
         if self.lingering_until.is_some() {
             return self.discard(turn);
         }
+        if self.gone && self.input_over {
+            return Step::Ends;
+        }
         if self.session.paused_until.is_some_and(|until| until > turn.now) {
             // A client that has only ended its sending still wants its replies.
             return if self.gone { Step::Ends } else { Step::Waits };
         }
         self.session.paused_until = None;
+        if self.backed_up {
+            return self.read_ahead(turn);
+        }
         if self.input_ready {
             self.input_ready = false;
-            let used = self.input_used;
-            return self.execute_kept(used, turn, Step::Goes);
+            return self.execute_kept(turn, Step::Goes);
         }
-        if !self.readable {
+        if !self.readable || self.input_over {
             return Step::Waits;
         }
         if self.input_used > 0 {
-            return self.read_kept(turn);
+            return match self.read_kept(turn) {
+                Ok(step) => self.execute_kept(turn, step),
+                Err(step) => step,
+            };
         }
         match self.stream.read(turn.scratch) {
-            Ok(0) => Step::Ends,
+            Ok(0) => self.input_ended(),
             Ok(bytes) => {
                 self.received(bytes, turn);
                 // A read that did not fill the buffer has emptied the socket.
@@ -163,37 +189,81 @@ impl Connection {
         }
     }
 
-    /// Goes on with a command that has arrived in part.
-    fn read_kept(&mut self, turn: &mut Turn<'_>) -> Step {
+    /// Reads behind what is kept. `Err` when there was nothing to read.
+    fn read_kept(&mut self, turn: &Turn<'_>) -> Result<Step, Step> {
         if self.input_used == self.input.len() {
-            let grown = (self.input.len() * 2).max(INPUT_BYTES_MIN);
-            self.input.resize(grown, 0);
+            if self.input_from > 0 {
+                self.input.copy_within(self.input_from..self.input_used, 0);
+                self.input_used -= self.input_from;
+                self.input_from = 0;
+            }
+            if self.input_used > self.input.len() / 2 {
+                let grown = (self.input.len() * 2).max(INPUT_BYTES_MIN);
+                self.input.resize(grown, 0);
+            }
         }
         let end = self.input.len().min(self.input_used + TURN_BYTES_MAX);
         match self.stream.read(&mut self.input[self.input_used..end]) {
-            Ok(0) => Step::Ends,
+            Ok(0) => Err(self.input_ended()),
             Ok(bytes) => {
                 self.received(bytes, turn);
-                let used = self.input_used + bytes;
-                let step = if used < end { self.drained() } else { Step::Goes };
-                self.take_output(turn);
-                self.execute_kept(used, turn, step)
+                self.input_used += bytes;
+                Ok(if self.input_used < end { self.drained() } else { Step::Goes })
             }
-            Err(error) => self.read_failed(&error),
+            Err(error) => Err(self.read_failed(&error)),
         }
     }
 
-    fn execute_kept(&mut self, used: usize, turn: &mut Turn<'_>, step: Step) -> Step {
-        let mut input = std::mem::take(&mut self.input);
-        let done = self.commands(&input[..used], turn);
+    /// Reads requests that are not executed before replies have been read, so that a client that sends first can go on.
+    fn read_ahead(&mut self, turn: &mut Turn<'_>) -> Step {
+        if self.gone {
+            return Step::Ends;
+        }
+        let most = INPUT_AHEAD_BYTES_MAX.min(turn.config.client_query_buffer_limit as usize);
+        if !self.readable || self.input_over || self.input_kept() >= most {
+            return Step::Waits;
+        }
+        let step = if self.input.is_empty() {
+            match self.stream.read(turn.scratch) {
+                Ok(0) => self.input_ended(),
+                Ok(bytes) => {
+                    self.received(bytes, turn);
+                    self.keep(&turn.scratch[..bytes]);
+                    self.input_ready = true;
+                    if bytes < turn.scratch.len() { self.drained() } else { Step::Goes }
+                }
+                Err(error) => self.read_failed(&error),
+            }
+        } else {
+            self.read_kept(turn).unwrap_or_else(|step| step)
+        };
+        turn.stats.input_bytes_max.set(turn.stats.input_bytes_max.get().max(self.input_kept() as u64));
+        step
+    }
+
+    /// The client sends no more.
+    fn input_ended(&mut self) -> Step {
+        self.input_over = true;
+        // Whoever has only ended its sending, as `nc -N` does, still wants the replies.
+        if self.gone || !self.backed_up && !self.input_ready && self.unread() == 0 {
+            return Step::Ends;
+        }
+        Step::Waits
+    }
+
+    fn execute_kept(&mut self, turn: &mut Turn<'_>, step: Step) -> Step {
+        self.take_output(turn);
+        let input = std::mem::take(&mut self.input);
+        let (from, used) = (self.input_from, self.input_used);
+        let done = from + self.commands(&input[from..used], turn);
         let left = used - done;
         if left == 0 || (input.len() > INPUT_KEPT_BYTES_MAX && left < input.len() / 4) {
             // Little or nothing is left: a connection that sends no more has a small buffer, or none.
             self.input_used = 0;
+            self.input_from = 0;
             self.keep(&input[done..used]);
         } else {
-            input.copy_within(done..used, 0);
-            self.input_used = left;
+            self.input_from = done;
             self.input = input;
         }
         self.after_commands(turn, step)
@@ -203,8 +273,27 @@ impl Connection {
         if !rest.is_empty() {
             self.input = vec![0; rest.len().next_power_of_two().max(INPUT_BYTES_MIN)];
             self.input[..rest.len()].copy_from_slice(rest);
+            self.input_from = 0;
             self.input_used = rest.len();
         }
+    }
+
+    fn log_limit(&self, limit: &str, bytes: usize) {
+        let client = &self.session.client;
+        log::warning(format_args!(
+            "client {} ({}) is cut off: {bytes} bytes are beyond its {limit}",
+            client.id, client.address
+        ));
+    }
+
+    /// Bytes that were read and not executed.
+    const fn input_kept(&self) -> usize {
+        self.input_used - self.input_from
+    }
+
+    /// Bytes of replies that the client has not taken.
+    const fn unread(&self) -> usize {
+        self.output.len() - self.output_sent
     }
 
     /// Executes the commands in `input`; gives how many bytes they took.
@@ -217,7 +306,13 @@ impl Connection {
             most => most as usize,
         };
         self.output.limit(self.output_sent.saturating_add(output_max));
+        let unread_max = unread_max(&turn.config.client_output_buffer_limit[0]);
         while done < input.len() && !self.session.closing && !self.session.client.is_killed() {
+            if done >= TURN_BYTES_MAX {
+                // What was read ahead is executed in several turns: others have theirs.
+                self.input_ready = true;
+                break;
+            }
             if self.session.paused_until.is_some() {
                 self.input_ready = true;
                 break;
@@ -234,8 +329,9 @@ impl Connection {
                     let args = self.requests.args(&input[done..]);
                     turn.dispatcher.execute(&mut self.session, args, &mut self.output);
                     done += bytes;
-                    if self.output.is_over() {
-                        // `flush` ends the connection, or the client takes it all and may go on.
+                    if self.unread() > unread_max {
+                        // Until `flush` says that the client has taken them, or ends the connection.
+                        self.backed_up = true;
                         self.input_ready = true;
                         break;
                     }
@@ -257,15 +353,21 @@ impl Connection {
         if self.session.client.is_killed() {
             return Step::Ends;
         }
-        let kept = self.input_used + self.requests.bytes();
+        let kept = self.input_kept() + self.requests.bytes();
         turn.stats.input_bytes_max.set(turn.stats.input_bytes_max.get().max(kept as u64));
         turn.stats.output_bytes_max.set(turn.stats.output_bytes_max.get().max(self.output.len() as u64));
-        // As in Redis: what waits for EXEC is input that is not executed yet.
-        if (kept + self.session.queued_bytes()) as u64 > turn.config.client_query_buffer_limit {
+        // As in Redis: what waits for EXEC is input that is not executed yet. What was read ahead is no single request.
+        let request = if self.input_ready { 0 } else { kept };
+        if (request + self.session.queued_bytes()) as u64 > turn.config.client_query_buffer_limit {
             turn.stats.query_limit_disconnections.add(1);
+            self.log_limit("client-query-buffer-limit", request + self.session.queued_bytes());
             return Step::Ends;
         }
-        if self.input_ready && self.session.paused_until.is_none() { Step::Goes } else { step }
+        if self.input_ready && !self.backed_up && self.session.paused_until.is_none() {
+            Step::Goes
+        } else {
+            step
+        }
     }
 
     fn received(&mut self, bytes: usize, turn: &Turn<'_>) {
@@ -315,6 +417,7 @@ impl Connection {
     pub fn flush(&mut self, turn: &mut Turn<'_>) -> Step {
         if self.output.is_cut() {
             turn.stats.output_limit_disconnections.add(1);
+            self.log_limit("client-output-buffer-limit", self.unread());
             return Step::Ends;
         }
         if self.session.paused_until.is_some() {
@@ -334,23 +437,33 @@ impl Connection {
                 Err(_) => return Step::Ends,
             }
         }
+        if self.backed_up && self.unread() <= unread_max(&turn.config.client_output_buffer_limit[0]) / 2 {
+            self.backed_up = false;
+        }
+        // What waits for nothing but its turn.
+        let goes = (self.input_ready || self.readable && !self.input_over) && !self.backed_up;
+        let step = if goes { Step::Goes } else { Step::Waits };
         if self.output_sent == self.output.len() {
             self.give_output(turn);
             self.over_soft_limit_since = None;
+            if self.input_over && !goes {
+                return Step::Ends;
+            }
             if self.session.closing && self.lingering_until.is_none() {
                 self.stream.shutdown_write();
                 self.lingering_until = Some(turn.now + LINGER);
                 self.readable = true;
                 return self.discard(turn);
             }
-            return Step::Waits;
+            return step;
         }
         self.drop_sent();
         if self.over_limit(turn) {
             turn.stats.output_limit_disconnections.add(1);
+            self.log_limit("client-output-buffer-limit", self.unread());
             return Step::Ends;
         }
-        Step::Waits
+        step
     }
 
     /// Drops what is sent of `output`, which a client that is always a little behind would never have cleared. Only
@@ -385,6 +498,7 @@ impl Connection {
         }
         if self.output_sent < self.output.len() && self.over_limit(turn) {
             turn.stats.output_limit_disconnections.add(1);
+            self.log_limit("client-output-buffer-limit", self.unread());
             return true;
         }
         let timeout = turn.config.timeout;
@@ -418,29 +532,31 @@ impl Connection {
         let client = &self.session.client;
         let relaxed = Ordering::Relaxed;
         client.active_at.store(unix_seconds, relaxed);
-        client.input_bytes.store(self.input_used as u64, relaxed);
-        client.input_free_bytes.store((self.input.len() - self.input_used) as u64, relaxed);
-        client.output_bytes.store((self.output.len() - self.output_sent) as u64, relaxed);
+        client.input_bytes.store(self.input_kept() as u64, relaxed);
+        client.input_free_bytes.store((self.input.len() - self.input_kept()) as u64, relaxed);
+        client.output_bytes.store(self.unread() as u64, relaxed);
     }
 
     fn take_output(&mut self, turn: &mut Turn<'_>) {
         if self.output.bytes.capacity() == 0
-            && let Some(spare) = turn.spare.pop()
+            && let Some(spare) = turn.spare.take()
         {
             self.output.bytes = spare;
         }
     }
 
     fn give_output(&mut self, turn: &mut Turn<'_>) {
-        // As many as there can be connections in one turn.
-        const SPARE_MAX: usize = 1024;
         self.output.bytes.clear();
         self.output_sent = 0;
         self.output_settled = 0;
-        let output = std::mem::take(&mut self.output.bytes);
-        if output.capacity() > 0 && output.capacity() <= OUTPUT_KEPT_BYTES_MAX && turn.spare.len() < SPARE_MAX
-        {
-            turn.spare.push(output);
-        }
+        turn.spare.give(std::mem::take(&mut self.output.bytes));
     }
+}
+
+/// The replies that may be unread before no further command begins. No more than half of what the limit of output allows, so
+/// that what a command finds there leaves room for its own.
+fn unread_max(limit: &OutputLimit) -> usize {
+    let halves =
+        [limit.hard_bytes, limit.soft_bytes].into_iter().filter(|bytes| *bytes > 0).map(|bytes| bytes / 2);
+    halves.fold(OUTPUT_UNREAD_BYTES_MAX, |most, half| most.min(half as usize))
 }

@@ -15,6 +15,7 @@ mod inbox;
 mod listen;
 mod notify;
 pub mod open_files;
+mod spare;
 mod start;
 mod stream;
 mod worker;

@@ -12,13 +12,13 @@ use super::worker::{self, Worker};
 use crate::command::Dispatcher;
 use crate::config::{Config, value};
 use crate::error::{Error, ErrorKind};
+use crate::log;
 use crate::server::{Server, Stop};
 use duramen::Options;
 use duramen_structures::Keyspace;
 use mio::{Poll, Waker};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use std::hash::{BuildHasher as _, RandomState};
-use std::io::Write as _;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -31,18 +31,42 @@ pub struct Started {
     pidfile: String,
 }
 
-/// Serves until SIGTERM, SIGINT or SHUTDOWN, telling on standard output what it promises.
+/// Serves until SIGTERM, SIGINT or SHUTDOWN, telling in the log what it promises, what it found, and how it ended.
 ///
 /// # Errors
 /// Why it could not start, or could not close the store; [`ErrorKind::exit_code`] is what to exit with.
 pub fn serve(config: Config) -> Result<(), Error> {
+    log::open(config.loglevel, &config.logfile).map_err(|error| {
+        Error::new(ErrorKind::Configuration, format!("cannot open logfile {}: {error}", config.logfile))
+    })?;
+    log_panics();
+    // Whoever starts it is told by the error itself; whoever reads the file would not know why the log ends.
+    serve_logged(config).inspect_err(|error| {
+        if log::is_to_file() {
+            log::warning(format_args!("ends: {error}"));
+        }
+    })
+}
+
+fn serve_logged(config: Config) -> Result<(), Error> {
     let poll = Poll::new().map_err(|error| system("create an event queue", &error))?;
     let stop = stop_for(&poll)?;
     let _signals = Signals::listen(Arc::clone(&stop))?;
     let started = Started::with(config, poll, stop)?;
     started.greet();
     notify(READY);
-    started.run()
+    started.run()?;
+    log::notice("ended: the store is closed cleanly, with all that was acknowledged");
+    Ok(())
+}
+
+/// A panic is a bug: it goes to the log with where it happened, whatever becomes of it.
+fn log_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let thread = std::thread::current();
+        let trace = std::backtrace::Backtrace::force_capture();
+        log::warning(format_args!("thread {}: {panic}\n{trace}", thread.name().unwrap_or("without a name")));
+    }));
 }
 
 impl Started {
@@ -57,6 +81,8 @@ impl Started {
     }
 
     fn with(mut config: Config, poll: Poll, stop: Arc<Stop>) -> Result<Self, Error> {
+        // Or what a burst of clients took stays with the process for good.
+        duramen::return_large_allocations();
         let clients = open_files::raise(config.maxclients);
         if clients < config.maxclients {
             config.notices.push(format!(
@@ -178,31 +204,53 @@ impl Started {
         closed.map_err(|error| Error::new(ErrorKind::Store, error.to_string()))
     }
 
-    /// Tells on standard output where and on what the server runs, and what that promises.
+    /// Tells in the log where and on what the server runs, what that promises, and what it found.
     fn greet(&self) {
         let config = self.server.config();
         let store = self.server.keyspace.store();
-        let mut lines = vec![
-            format!("Duramen {}", env!("CARGO_PKG_VERSION")),
-            format!("  medium: {}", store.describe()),
-            format!("  durability: {}", value::durability_text(config.durability)),
-        ];
-        let refused = store.recovery().image_refused.iter();
-        lines.extend(
-            refused.map(|why| format!("  note: the index image was not used, all records were read: {why}")),
-        );
-        lines.extend(store.advice().map(|advice| format!("  advice: {advice}")));
-        lines.extend(config.notices.iter().map(|notice| format!("  note: {notice}")));
+        log::notice(format_args!("Duramen {} starts", env!("CARGO_PKG_VERSION")));
+        log::notice(format_args!("medium: {}", store.describe()));
+        log::notice(format_args!("durability: {}", value::durability_text(config.durability)));
+        log::notice(opened_text(store.recovery(), store.len()));
+        for what in &store.recovery().repaired {
+            log::warning(format_args!(
+                "repaired at the start: {what}; nothing is lost, but look at the device (dmesg, SMART, ndctl list --media-errors)"
+            ));
+        }
+        if let Some(why) = &store.recovery().image_refused {
+            log::notice(format_args!("note: the index image was not used, all records were read: {why}"));
+        }
+        if let Some(advice) = store.advice() {
+            log::notice(format_args!("advice: {advice}"));
+        }
+        for notice in &config.notices {
+            log::notice(format_args!("note: {notice}"));
+        }
         let names: Vec<_> = self.listeners.iter().map(Listener::name).collect();
-        lines.push(format!("  listening: {}", names.join(", ")));
+        log::notice(format_args!("listening: {}", names.join(", ")));
         let how = match config.port {
             0 => format!("-s {}", config.unixsocket),
             port => format!("-p {port}"),
         };
-        lines.push(format!("  try: redis-cli {how} set greeting hello"));
-        // A closed standard output is no reason not to serve.
-        let mut out = std::io::stdout().lock();
-        let _ = writeln!(out, "{}", lines.join("\n")).and_then(|()| out.flush());
+        log::notice(format_args!("ready; try: redis-cli {how} set greeting hello"));
+    }
+}
+
+/// What the open found, and how long it took.
+fn opened_text(recovery: &duramen::Summary, keys: u64) -> String {
+    let seconds = recovery.nanos as f64 / 1e9;
+    let duramen::Summary { records, imaged, uncommitted, threads, .. } = recovery;
+    match (recovery.clean, records) {
+        (true, 0) => "opened: the store is empty".to_owned(),
+        (true, _) => format!(
+            "opened in {seconds:.3} s: the store was closed cleanly; {keys} keys, {} records read, {imaged} known from the index image",
+            records - imaged
+        ),
+        (false, _) => format!(
+            "recovered in {seconds:.3} s: the process before did not close the store (a kill, a crash or a power failure); {keys} keys, {} \
+             records read by {threads} threads, {imaged} known from the index image, {uncommitted} uncommitted records left out",
+            records - imaged
+        ),
     }
 }
 
@@ -260,21 +308,27 @@ struct Signals {
 
 impl Signals {
     fn listen(stop: Arc<Stop>) -> Result<Self, Error> {
-        let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP])
+        // SIGXFSZ, sent beyond `ulimit -f`, would end the process; without it the write is refused, and says why.
+        let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP, SIGXFSZ])
             .map_err(|error| system("handle signals", &error))?;
         let handle = signals.handle();
         let wait = move || {
             for signal in signals.forever() {
-                // As Redis: the terminal may go, the server stays.
-                if signal == SIGHUP {
-                    continue;
-                }
+                let name = match signal {
+                    // As Redis: the terminal may go, the server stays.
+                    SIGHUP | SIGXFSZ => continue,
+                    SIGTERM => "SIGTERM",
+                    _ => "SIGINT",
+                };
                 if stop.is_requested() {
-                    eprintln!(
-                        "second signal: ending at once; what was acknowledged is recovered at the next start"
-                    );
+                    log::warning(format_args!(
+                        "{name} again: ending at once, without closing the store; what was acknowledged is recovered at the next start"
+                    ));
                     std::process::exit(i32::from(ErrorKind::System.exit_code()));
                 }
+                log::notice(format_args!(
+                    "{name}: ending; the store is closed when all workers have finished"
+                ));
                 stop.request();
             }
         };

@@ -12,6 +12,7 @@
 
 use super::connection::{Connection, Step, Turn};
 use super::inbox::{Inbox, Message};
+use super::spare::Spare;
 use crate::clients::unix_seconds;
 use crate::command::Dispatcher;
 use crate::config::Config;
@@ -48,7 +49,7 @@ pub struct Worker {
     // Connections with work for the next turn.
     working: Vec<usize>,
     scratch: Vec<u8>,
-    spare: Vec<Vec<u8>>,
+    spare: Spare,
     ticked: Instant,
     stopping: bool,
 }
@@ -77,7 +78,7 @@ impl Worker {
             by_id: HashMap::new(),
             working: Vec::new(),
             scratch: vec![0; SCRATCH_BYTES],
-            spare: Vec::new(),
+            spare: Spare::default(),
             ticked: Instant::now(),
             stopping: false,
         }
@@ -125,7 +126,7 @@ impl Worker {
     fn patience(&self) -> Option<Duration> {
         if !self.working.is_empty() {
             Some(Duration::ZERO)
-        } else if self.by_id.is_empty() {
+        } else if self.by_id.is_empty() && self.spare.is_empty() {
             None
         } else {
             Some(TICK)
@@ -245,6 +246,7 @@ impl Worker {
 
     /// Looks at all connections for those that have been idle, paused or over a limit for long enough.
     fn tick(&mut self, now: Instant) {
+        self.spare.tick();
         let mut ended = Vec::new();
         let turn = Turn {
             dispatcher: &mut self.dispatcher,

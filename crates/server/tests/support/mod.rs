@@ -34,6 +34,7 @@ impl Server {
                 medium: MediumKind::Volatile,
                 path: "volatile".into(),
                 threads: 2,
+                loglevel: duramen_server::log::Level::Nothing,
                 ..Config::default()
             };
             change(&mut config);

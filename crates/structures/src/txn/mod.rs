@@ -478,6 +478,11 @@ impl<'w> Txn<'w> {
         Ok(self.worker.scratch.entries[at].seen.is_some_and(|seen| seen.stamp == watched.stamp))
     }
 
+    /// Panics within a write of the engine, for tests of what that leaves.
+    pub fn panic_within_a_write(&mut self) {
+        self.worker.writer.panic_within_a_write();
+    }
+
     // --- the end
 
     /// Applies all pending writes if everything read is unchanged; see the table at the module's head.

@@ -3,6 +3,7 @@
 use crate::command::{Args, Call, Command, CommandError, errors};
 use crate::config::directives::{DIRECTIVES, Directive, Known, find};
 use crate::config::{Config, rewrite};
+use crate::log;
 use crate::net::open_files;
 use duramen_structures::glob;
 
@@ -130,6 +131,9 @@ fn effect(
         let name =
             changes.iter().map(|(directive, _)| directive.name).find(durability).unwrap_or("appendfsync");
         changed.map_err(|error| failed(name, &error.to_string()))?;
+    }
+    if after.loglevel != before.loglevel {
+        log::set_level(after.loglevel);
     }
     Ok(())
 }

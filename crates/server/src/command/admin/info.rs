@@ -200,7 +200,8 @@ fn persistence(text: &mut Text, facts: &Facts<'_>) {
     text.field("aof_last_rewrite_time_sec", -1);
     text.field("aof_current_rewrite_time_sec", -1);
     text.field("aof_last_bgrewrite_status", "ok");
-    text.field("aof_last_write_status", "ok");
+    let writable = facts.server.keyspace.store().check_writable().is_ok();
+    text.field("aof_last_write_status", if writable { "ok" } else { "err" });
     text.field("aof_last_cow_size", 0);
     text.field("aof_current_size", facts.store.used_bytes);
     text.field("aof_base_size", facts.store.live_bytes);
@@ -295,6 +296,7 @@ fn duramen(text: &mut Text, facts: &Facts<'_>) {
     text.field("duramen_index", facts.config.index);
     text.field("duramen_durability", crate::config::value::durability_text(facts.config.durability));
     for (name, value) in [
+        ("store_deleted", u64::from(facts.server.is_store_deleted())),
         ("keys", store.keys),
         ("medium_bytes", store.medium_bytes),
         ("used_bytes", store.used_bytes),

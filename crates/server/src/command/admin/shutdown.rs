@@ -2,6 +2,7 @@
 //! forms. The connection ends without a reply.
 
 use crate::command::{Call, CommandError, errors};
+use crate::log;
 use std::time::{Duration, Instant};
 
 /// SHUTDOWN [NOSAVE|SAVE] [NOW] [FORCE] | ABORT.
@@ -24,6 +25,7 @@ pub fn shutdown(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         // A shutdown here waits for nothing, so none can be under way.
         return Err(CommandError::new("ERR No shutdown in progress."));
     }
+    log::notice(format_args!("SHUTDOWN from {}: ending", call.session.client.address));
     call.server.stop.request();
     // Until the worker closes it, the connection executes nothing more.
     call.session.paused_until = Some(Instant::now() + Duration::from_secs(60));

@@ -1,0 +1,149 @@
+//! The server's log, over a life with a kill, a limit that is reached, a file that is deleted, and a clean end.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+struct Server {
+    child: Child,
+    directory: PathBuf,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Server {
+    /// Serves below `directory`, with files of at most so many blocks of the shell's `ulimit -f`.
+    fn start(directory: &Path, limit: &str) -> Self {
+        let _ = fs::remove_file(directory.join("socket"));
+        let serve = format!(
+            "ulimit -f {limit}; exec {} serve --port 0 --unixsocket socket --logfile log --enable-debug-command yes",
+            env!("CARGO_BIN_EXE_duramen")
+        );
+        let child = Command::new("sh")
+            .args(["-c", &serve])
+            .current_dir(directory)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let server = Self { child, directory: directory.to_owned() };
+        server.await_line("ready; try");
+        server
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.directory.join("log")).unwrap_or_default()
+    }
+
+    /// The first line of this process that says so.
+    fn await_line(&self, wanted: &str) -> String {
+        let end = Instant::now() + Duration::from_secs(20);
+        let own = format!("{}:M ", self.child.id());
+        loop {
+            let log = self.log();
+            if let Some(line) = log.lines().find(|line| line.starts_with(&own) && line.contains(wanted)) {
+                return line.to_owned();
+            }
+            assert!(Instant::now() < end, "no line with {wanted:?}:\n{log}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn client(&self) -> BufReader<UnixStream> {
+        BufReader::new(UnixStream::connect(self.directory.join("socket")).unwrap())
+    }
+}
+
+fn ask(client: &mut BufReader<UnixStream>, command: &str) -> String {
+    client.get_mut().write_all(format!("{command}\r\n").as_bytes()).unwrap();
+    let mut line = String::new();
+    client.read_line(&mut line).unwrap();
+    if let Some(bytes) = line.strip_prefix('$').and_then(|bytes| bytes.trim_end().parse::<usize>().ok()) {
+        let mut text = vec![0; bytes + 2];
+        client.read_exact(&mut text).unwrap();
+        return String::from_utf8(text).unwrap();
+    }
+    line
+}
+
+fn check(directory: &Path, store: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_duramen"))
+        .args(["check", "--path", store])
+        .current_dir(directory)
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn the_log_tells_what_happened_and_what_to_do() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    {
+        let server = Server::start(directory, "unlimited");
+        let line = server.await_line("opened: the store is empty");
+        // Redis's form.
+        let words: Vec<&str> = line.split(' ').collect();
+        assert!(words.len() > 6 && words[4].len() == "10:00:00.123".len() && words[5] == "*", "{line}");
+        server.await_line("listening: ");
+        assert_eq!(ask(&mut server.client(), "SET kept 1"), "+OK\r\n");
+        // Killed while idle.
+    }
+    let said = String::from_utf8(check(directory, "duramen-data").stdout).unwrap();
+    assert!(said.contains("sound") && !said.contains("damage"), "{said}");
+
+    // A limit that the system sets, in units of 512 bytes: 24 MiB.
+    let mut server = Server::start(directory, "49152");
+    let line = server.await_line("recovered in ");
+    assert!(line.contains("; 1 keys, "), "{line}");
+    let mut client = server.client();
+    let mut sets = (0..64).map(|key| ask(&mut client, &format!("SETRANGE k{key} 1048575 v")));
+    let refused = sets.find(|reply| reply != ":1048576\r\n").unwrap();
+    drop(sets);
+    assert!(
+        refused.starts_with("-OOM ") && refused.contains("ulimit -f") && !refused.contains("maxmemory"),
+        "{refused}"
+    );
+    let line = server.await_line("for want of space");
+    assert!(line.contains(" # ") && line.contains("24 MiB"), "{line}");
+    assert_eq!(ask(&mut client, "DEL k0"), ":1\r\n");
+    assert_eq!(ask(&mut client, "GET kept"), "1\r\n");
+
+    let panicked = ask(&mut client, "DEBUG PANIC");
+    assert!(panicked.starts_with("-ERR internal error"), "{panicked}");
+    let line = server.await_line("panicked at");
+    assert!(line.contains("thread duramen-worker-") && line.contains("debug.rs"), "{line}");
+    assert!(server.log().contains("\n  ") && server.log().contains("duramen_server::"), "a backtrace");
+    server.await_line("the panic above was in debug of client");
+
+    fs::remove_file(directory.join("duramen-data")).unwrap();
+    let line = server.await_line("was deleted");
+    assert!(line.contains(" # ") && line.contains("Do not stop it"), "{line}");
+    assert!(ask(&mut client, "INFO duramen").contains("duramen_store_deleted:1\r\n"));
+    // As the line says.
+    let pid = server.child.id();
+    let copy = format!(
+        "cp --sparse=always /proc/{pid}/fd/$(cd /proc/{pid}/fd && find . -lname '*(deleted)' | head -1) saved"
+    );
+    assert!(line.contains(copy.trim_end_matches("saved")), "{line}");
+    assert!(Command::new("sh").args(["-c", &copy]).current_dir(directory).status().unwrap().success());
+    let checked = check(directory, "saved");
+    assert!(checked.status.success(), "{checked:?}");
+
+    client.get_mut().write_all(b"SHUTDOWN\r\n").unwrap();
+    assert!(server.child.wait().unwrap().success());
+    server.await_line("SHUTDOWN from ");
+    let log = server.log();
+    assert!(
+        log.trim_end().ends_with("* ended: the store is closed cleanly, with all that was acknowledged"),
+        "{log}"
+    );
+}

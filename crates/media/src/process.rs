@@ -1,0 +1,51 @@
+//! What a process is to a medium: whether it is still the one that opened it, and what its allocator keeps.
+
+use std::sync::Once;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+/// How many times `fork` led from the process that first opened a medium to this one. Who remembers it at an open and finds another
+/// number later is in a child: the mapping is shared with the parent, whose threads are not here.
+///
+/// Seen is the C library's `fork`, not a bare system call. One load of a line that nobody writes.
+#[inline]
+#[must_use]
+pub fn forks() -> u32 {
+    // Relaxed: stored by the only thread that a child has when it begins.
+    FORKS.load(Ordering::Relaxed)
+}
+
+/// From now on [`forks`] counts.
+pub(crate) fn watch_forks() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the handler stores to an atomic and does nothing else, which a child may do between `fork` and `exec`.
+        let refused = unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+        debug_assert_eq!(refused, 0, "pthread_atfork finds no memory");
+    });
+}
+
+extern "C" fn forked() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
+}
+
+// Above this an allocation is a mapping of its own. 1 MiB: to map and zero it takes some 0.2 ms, as copying it does.
+#[cfg(target_env = "gnu")]
+const APART_BYTES: i32 = 1 << 20;
+// What may be free at the end of a heap.
+#[cfg(target_env = "gnu")]
+const TRIM_BYTES: i32 = 4 << 20;
+
+/// Has glibc return large allocations to the system when they are freed. By default it keeps all below 32 MiB once one of that size
+/// was freed: a burst of large buffers then stays with the process for good. For programs, not for libraries: it is the whole
+/// process's setting. Without glibc it does nothing.
+pub fn return_large_allocations() {
+    #[cfg(target_env = "gnu")]
+    {
+        // SAFETY: only numbers are passed; a setting that is refused stays what it was.
+        unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, APART_BYTES) };
+        // SAFETY: as above.
+        unsafe { libc::mallopt(libc::M_TRIM_THRESHOLD, TRIM_BYTES) };
+    }
+}

@@ -1,0 +1,174 @@
+//! The server's log: lines for whoever is called at three in the morning.
+//!
+//! ```text
+//! 21479:M 24 Nov 2026 10:00:00.123 * text
+//! ```
+//!
+//! as Redis writes them, so that the tools for its logs read these: process, `M`, time, level (`.` debug, `-` verbose, `*` notice,
+//! `#` warning), text. The time is UTC. A text says what happened, where, and what to do; a line of it that follows begins with two blanks.
+//! `docs/operating.md` has all of them.
+//!
+//! Lines go to standard output, or to the file `logfile`, which is opened for each of them: whoever rotates logs only moves it away.
+//! What cannot be written is lost: a full disk is no reason not to serve.
+//!
+//! There is one log for the process: lines come from every thread, also before the server is there and when a thread panics.
+
+use std::fmt::Display;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// How important a line is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// For who looks for a fault of the server.
+    Debug,
+    /// Connections that come and go.
+    Verbose,
+    /// Start, end, and what an operator wants to know of them.
+    Notice,
+    /// Somebody has to do something.
+    Warning,
+    /// No line at all.
+    Nothing,
+}
+
+impl Level {
+    /// The directive's words, in the order of the levels.
+    pub const WORDS: [&str; 5] = ["debug", "verbose", "notice", "warning", "nothing"];
+    const ALL: [Self; 5] = [Self::Debug, Self::Verbose, Self::Notice, Self::Warning, Self::Nothing];
+
+    /// The level of a word's position.
+    pub fn at(index: usize) -> Self {
+        Self::ALL.get(index).copied().unwrap_or(Self::Notice)
+    }
+
+    /// Its word.
+    pub fn word(self) -> &'static str {
+        Self::WORDS.get(self as usize).copied().unwrap_or("notice")
+    }
+
+    const fn sign(self) -> char {
+        match self {
+            Self::Debug => '.',
+            Self::Verbose => '-',
+            Self::Notice => '*',
+            Self::Warning | Self::Nothing => '#',
+        }
+    }
+}
+
+static LEVEL: AtomicU8 = AtomicU8::new(Level::Notice as u8);
+// Nothing: standard output. Locked while a line is written, so that lines do not mix.
+static FILE: Mutex<Option<PathBuf>> = Mutex::new(None);
+
+/// From now on lines of this level and above go to `file`, or to standard output when that is empty.
+///
+/// # Errors
+/// When the file cannot be opened to be appended to.
+pub fn open(level: Level, file: &str) -> std::io::Result<()> {
+    let file = (!file.is_empty()).then(|| PathBuf::from(file));
+    if let Some(path) = &file {
+        append(path)?;
+    }
+    *FILE.lock().unwrap_or_else(PoisonError::into_inner) = file;
+    set_level(level);
+    Ok(())
+}
+
+/// From now on lines of this level and above are written.
+pub fn set_level(level: Level) {
+    // Relaxed: publishes nothing.
+    LEVEL.store(level as u8, Ordering::Relaxed);
+}
+
+/// Whether lines go to a file: then standard error tells its reader nothing.
+pub fn is_to_file() -> bool {
+    FILE.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+}
+
+/// A connection that came or went.
+pub fn verbose(text: impl Display) {
+    line(Level::Verbose, &text);
+}
+
+/// What an operator wants to know.
+pub fn notice(text: impl Display) {
+    line(Level::Notice, &text);
+}
+
+/// What an operator has to do something about.
+pub fn warning(text: impl Display) {
+    line(Level::Warning, &text);
+}
+
+fn line(level: Level, text: &dyn Display) {
+    if (level as u8) < LEVEL.load(Ordering::Relaxed) {
+        return;
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+    let text = text.to_string().trim_end().replace('\n', "\n  ");
+    let line = format!("{}:M {} {} {text}\n", std::process::id(), time_text(now), level.sign());
+    let file = FILE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _ = match &*file {
+        Some(path) => append(path).and_then(|mut file| file.write_all(line.as_bytes())),
+        None => {
+            let mut out = std::io::stdout().lock();
+            out.write_all(line.as_bytes()).and_then(|()| out.flush())
+        }
+    };
+}
+
+fn append(path: &Path) -> std::io::Result<std::fs::File> {
+    OpenOptions::new().append(true).create(true).open(path)
+}
+
+/// Unix milliseconds as `24 Nov 2026 10:00:00.123`, in UTC.
+fn time_text(millis: u64) -> String {
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let (days, of_day) = (millis / 86_400_000, millis % 86_400_000);
+    // Days since 1 March of the year 0, in eras of 400 years: a year that begins in March ends with its leap day.
+    let days = days + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    // March is 0; months of 30.6 days, rounded, have the days that they have.
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let year = 400 * era + year_of_era + u64::from(month >= 10);
+    let name = MONTHS.get(((month + 2) % 12) as usize).copied().unwrap_or_default();
+    let (seconds, millis) = (of_day / 1000, of_day % 1000);
+    let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    format!("{day:02} {name} {year} {hour:02}:{minute:02}:{second:02}.{millis:03}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_those_of_the_calendar() {
+        for (seconds, wanted) in [
+            (0, "01 Jan 1970 00:00:00.007"),
+            (951_782_399, "28 Feb 2000 23:59:59.007"),
+            (951_782_400, "29 Feb 2000 00:00:00.007"),
+            (951_868_800, "01 Mar 2000 00:00:00.007"),
+            (1_795_513_200, "24 Nov 2026 09:40:00.007"),
+            (4_107_542_400, "01 Mar 2100 00:00:00.007"),
+        ] {
+            assert_eq!(time_text(seconds * 1000 + 7), wanted);
+        }
+    }
+
+    #[test]
+    fn levels_have_their_words() {
+        for (index, word) in Level::WORDS.iter().enumerate() {
+            assert_eq!(Level::at(index).word(), *word);
+            assert_eq!(Level::at(index) as usize, index);
+        }
+    }
+}

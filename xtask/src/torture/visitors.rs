@@ -1,0 +1,60 @@
+//! Clients that come while others write: one that pipelines deeply and reads late, and one whose command panics.
+//!
+//! Both must get every reply, and nobody else may notice.
+
+use std::thread;
+use std::time::Duration;
+
+use super::history::{Fault, Violation};
+use super::witness::PATIENCE;
+use crate::random::Random;
+use crate::wire::Connection;
+
+/// What the server is started with for them: replies that are more than this in all are no reason to cut a client off.
+pub const DIRECTIVES: [&str; 7] =
+    ["--client-output-buffer-limit", "normal", "8mb", "0", "0", "--enable-debug-command", "yes"];
+
+// Of `COMMAND` a reply has some 20 KB: three times the limit.
+const DEEP_REQUESTS: usize = 1500;
+
+/// Sends one of them, or nobody.
+pub fn visit(port: u16, random: &mut Random) -> Option<Violation> {
+    let visited = match random.below(8) {
+        0 => deep_pipeline(port),
+        1 | 2 => panic(port, 1 + random.below(8)),
+        _ => Ok(()),
+    };
+    visited.err().map(|what| Violation { fault: Fault::Refused, what })
+}
+
+/// All requests at once, and the first reply is read a while later.
+fn deep_pipeline(port: u16) -> Result<(), String> {
+    let mut connection = Connection::open(port).map_err(|error| format!("a visitor was refused: {error}"))?;
+    let requests = b"COMMAND\r\n".repeat(DEEP_REQUESTS);
+    connection.send(&requests).map_err(|error| format!("a deep pipeline was refused: {error}"))?;
+    thread::sleep(Duration::from_millis(200));
+    for reply in 0..DEEP_REQUESTS {
+        match connection.read(PATIENCE) {
+            Ok(reply) if reply.kind() == b'*' => {}
+            other => return Err(format!("reply {reply} of {DEEP_REQUESTS} to a deep pipeline: {other:?}")),
+        }
+    }
+    Ok(())
+}
+
+/// Commands before and behind one that panics are answered.
+fn panic(port: u16, times: u64) -> Result<(), String> {
+    let mut connection = Connection::open(port).map_err(|error| format!("a visitor was refused: {error}"))?;
+    for _ in 0..times {
+        connection
+            .send(b"PING\r\nDEBUG PANIC\r\nPING\r\n")
+            .map_err(|error| format!("beside a command that panics: {error}"))?;
+        for wanted in [b'+', b'-', b'+'] {
+            match connection.read(PATIENCE) {
+                Ok(reply) if reply.kind() == wanted => {}
+                other => return Err(format!("beside a command that panics: {other:?}")),
+            }
+        }
+    }
+    Ok(())
+}
