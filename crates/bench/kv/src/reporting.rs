@@ -3,8 +3,8 @@
 use crate::bound::Scratch;
 use crate::run::LockWaits;
 use crate::suite::{Cell, Settings};
-use crate::targets::{Counted, Found, Row, median};
-use crate::{Clock, Failure, Op, Outcome, Pace, Result};
+use crate::targets::{Counted, Found, Row};
+use crate::{Clock, Failure, Op, Outcome, Pace, Result, median};
 use duramen_bench_report::{
     Better, Bound, Finding, Latency as ReportLatency, Machine, Measurement, Medium, Metric, Run, Series,
     Unit, Verdict,

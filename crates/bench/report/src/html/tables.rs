@@ -1,8 +1,6 @@
 //! Tables: every figure that the plots show, and those that they do not.
 
 use super::choose::Member;
-use super::section::direction;
-use crate::Unit;
 use crate::compare::{Judgement, judge, same_point};
 use crate::latency::Latency;
 use crate::machine::Machine;
@@ -11,6 +9,7 @@ use crate::price::Bill;
 use crate::run::{Measurement, Metric, Run};
 use crate::scale::{self, Scale, figure};
 use crate::text::{self, notes};
+use crate::{Better, Unit};
 
 const OPEN: &str = "<div class=\"wide\" tabindex=\"0\"><table><thead><tr>";
 const CLOSE: &str = "</tbody></table></div>";
@@ -278,4 +277,12 @@ pub(super) fn nodes(machine: &Machine) -> String {
         format!("{}: {cores}, {}", node.node, figure(node.memory_bytes as f64, Unit::Bytes))
     };
     machine.numa_nodes.iter().map(node).collect::<Vec<_>>().join("; ")
+}
+
+/// The word for a direction, for the heads of tables.
+fn direction(better: Better) -> &'static str {
+    match better {
+        Better::Higher => "higher is better",
+        Better::Lower => "lower is better",
+    }
 }
