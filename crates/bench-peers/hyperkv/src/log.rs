@@ -15,7 +15,7 @@
 //! | 1 | bytes of the ranges behind |
 //! | each range | where, how many bytes (a multiple of 8), those bytes |
 
-use crate::layout::{ENTRIES, ENTRY_BYTES, HEIGHT_MAX, LogKind, slot_at};
+use crate::layout::{ENTRIES, ENTRY_BYTES, HEIGHT_MAX, LogKind, slot_at, slot_bytes};
 use crate::store::Store;
 use duramen_media::{Medium, Offset};
 
