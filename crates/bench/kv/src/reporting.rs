@@ -203,7 +203,13 @@ pub fn targets(found: &Found, clock: Clock) -> (Vec<Measurement>, Verdict) {
         ),
     });
     let verdict = Verdict {
-        summary: format!("{reached} of {} targets are reached, {by}.", judged.len()),
+        summary: format!(
+            "{reached} of {} targets are reached, {by}. L, W and R are what this machine's memory takes in the same run: L \
+             for a read of a random line whose address the read before gave, W for 256 bytes written behind the ones \
+             before and made durable, R for 8 bytes at a random place made durable. A target in L, W or R is so many \
+             times that.",
+            judged.len()
+        ),
         findings: findings.collect(),
         ..Verdict::default()
     };
