@@ -141,7 +141,7 @@ pub fn run(run: &Run) -> String {
             .map(|(name, value)| format!("{} {}", scale::words(name), scale::argument(name, value)))
             .collect();
         let all_with =
-            if common.is_empty() { String::new() } else { format!(": all with {}", common.join(", ")) };
+            if common.is_empty() { String::new() } else { format!(": with {}", common.join(", ")) };
         text.push_str(&format!("\n{}{}\n", printable(group), printable(&all_with)));
         let arguments = varying_arguments(&measurements);
         text.push_str(
@@ -249,13 +249,12 @@ pub(crate) fn metric_columns<'a>(measurements: &[&'a Measurement]) -> Vec<(&'a s
         .collect()
 }
 
-/// The names of arguments that are not the same in all of a group; of one measurement all.
+/// The names of arguments that are not the same in all of a group.
 pub(crate) fn varying_arguments<'a>(measurements: &[&'a Measurement]) -> Vec<&'a str> {
     let mut names = columns(measurements, |m| &m.arguments);
     let first = measurements.first().map(|m| &m.arguments);
     names.retain(|name| {
-        measurements.len() == 1
-            || measurements.iter().any(|m| m.arguments.get(*name) != first.and_then(|a| a.get(*name)))
+        measurements.iter().any(|m| m.arguments.get(*name) != first.and_then(|a| a.get(*name)))
     });
     names
 }
@@ -408,7 +407,7 @@ mod tests {
         assert!(text.lines().all(|line| line.chars().count() <= CHARACTERS_MAX), "{text}");
         assert_eq!(text.matches("Said once.").count(), 1, "{text}");
         assert!(text.contains("note on get duramen, put duramen: Said once."), "{text}");
-        assert!(text.contains("get: all with keys 1,000\n"), "{text}");
+        assert!(text.contains("get: with keys 1,000\n"), "{text}");
         assert_eq!(text.matches("CPU time of an operation").count(), 2, "{text}");
     }
 
@@ -422,8 +421,9 @@ mod tests {
         let second = Measurement::new("write", "random");
         let text = run(&Run { measurements: vec![first, second], ..Run::default() });
         assert!(text.contains("INCOMPLETE"), "{text}");
-        assert!(text.contains("name        access size  bandwidth, GB/s  min to max\n"), "{text}");
-        assert!(text.contains("sequential        4 KiB                2      1 to 3\n"), "{text}");
+        assert!(text.contains("read: with access size 4 KiB\n"), "{text}");
+        assert!(text.contains("name        bandwidth, GB/s  min to max\n"), "{text}");
+        assert!(text.contains("sequential                2      1 to 3\n"), "{text}");
         assert!(text.contains("\nwrite\nname\n"), "{text}");
     }
 }

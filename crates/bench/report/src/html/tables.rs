@@ -43,7 +43,7 @@ fn constant(members: &[Member]) -> String {
     if common.is_empty() {
         String::new()
     } else {
-        format!("<p class=\"soft\">All with {}.</p>", escape(&common.join(", ")))
+        format!("<p class=\"soft\">With {}.</p>", escape(&common.join(", ")))
     }
 }
 
