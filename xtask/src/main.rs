@@ -2,7 +2,7 @@
 //!
 //! | command | what it holds the project to |
 //! |---|---|
-//! | `tidy` | documents, dependency edges and sources keep the rules that no compiler checks |
+//! | `tidy` | documents, dependencies, imports and sources keep the rules that no compiler checks |
 //! | `side-by-side` | `duramen serve` answers as Debian's redis-server does, byte by byte |
 //! | `crash` | no power failure or kill at any persist point of a simulated medium breaks a promise |
 //! | `coverage` | how much of the engine the tests and the crash driver execute |
@@ -50,11 +50,14 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Check {
-    /// Checks links and paths in documents, dependency edges, and rules on source files
+    /// Checks documents, dependencies between crates, imports between files, and rules on source files
     Tidy {
         /// Records the digest of the format's sources in docs/format.md
         #[arg(long)]
         bless: bool,
+        /// Breaks lines of documents that are too long
+        #[arg(long)]
+        wrap: bool,
     },
     /// Says the same to redis-server and to duramen serve, and compares the replies
     SideBySide {
@@ -268,7 +271,7 @@ fn main() -> ExitCode {
 /// Returns whether the check found nothing.
 fn run(check: Check) -> Result<bool> {
     match check {
-        Check::Tidy { bless } => tidy::run(&repository(), bless),
+        Check::Tidy { bless, wrap } => tidy::run(&repository(), bless, wrap),
         Check::SideBySide { duramen, redis, record, random, seed, only } => {
             let settings = side_by_side::Settings { duramen, redis, only, record, random, seed };
             side_by_side::run(&repository(), settings)

@@ -188,7 +188,7 @@ fn ratios(cells: &[suite::Cell]) -> Vec<String> {
 /// Median, minimum and maximum.
 fn spread(mut samples: Vec<f64>) -> String {
     samples.sort_by(f64::total_cmp);
-    let median = duramen_bench_kv::targets::median(&samples).unwrap_or_default();
+    let median = duramen_bench_kv::median(&samples).unwrap_or_default();
     let (low, high) = (samples.first().copied(), samples.last().copied());
     format!("{median:.2} (from {:.2} to {:.2})", low.unwrap_or_default(), high.unwrap_or_default())
 }

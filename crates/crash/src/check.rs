@@ -2,8 +2,7 @@
 
 use crate::audit;
 use crate::oracle::{Allowed, Entry, State};
-use crate::session::value;
-use crate::setup::{Promise, Setup};
+use crate::setup::{Promise, Setup, value};
 use duramen::{Batch, IndexKind, Meta, StoreOn};
 use duramen_media::sim::{Memory, Rng, SimMedium};
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 use crate::check::read_all;
 use crate::oracle::{Allowed, Effects, Entry, History, Means, State, Step, apply};
 use crate::phases::{Inside, Trace};
-use crate::setup::{Op, Promise, Setup};
+use crate::setup::{Op, Promise, Setup, value};
 use duramen::{Batch, ErrorKind, Meta, Modified, Stamp, Stats, StoreOn, Swap, Update, WriterOn};
 use duramen_media::sim::{Rng, SimMedium};
 use std::sync::Arc;
@@ -471,16 +471,4 @@ impl<'s> Session<'s> {
         self.next_value += 1;
         value(self.next_value, bytes)
     }
-}
-
-/// The value of this number.
-#[must_use]
-pub fn value(number: u64, bytes: usize) -> Vec<u8> {
-    let mut rng = Rng::new(number);
-    let mut value: Vec<u8> = Vec::with_capacity(bytes + 8);
-    while value.len() < bytes {
-        value.extend_from_slice(&rng.bits().to_le_bytes());
-    }
-    value.truncate(bytes);
-    value
 }

@@ -388,3 +388,15 @@ fn keys(rng: &mut Rng, count: u64) -> Vec<Vec<u8>> {
         })
         .collect()
 }
+
+/// The value of this number.
+#[must_use]
+pub fn value(number: u64, bytes: usize) -> Vec<u8> {
+    let mut rng = Rng::new(number);
+    let mut value: Vec<u8> = Vec::with_capacity(bytes + 8);
+    while value.len() < bytes {
+        value.extend_from_slice(&rng.bits().to_le_bytes());
+    }
+    value.truncate(bytes);
+    value
+}

@@ -16,7 +16,6 @@
 //! 2. A failed growth leaves the file as long as it was.
 
 use crate::error::bytes_text;
-use crate::opening::directory_of;
 use crate::persist::page::{self, Syncs};
 use crate::region::Region;
 use crate::{Error, ErrorKind, PAGE_BYTES, Result};
@@ -210,6 +209,14 @@ pub(crate) fn extend(region: &Region, file: &File, path: &Path, range: Range<u64
     map(region, file.as_fd(), path, range.clone()).inspect_err(|_| {
         let _ = retry_on_intr(|| rustix::fs::ftruncate(file, range.start));
     })
+}
+
+/// The directory that holds `path`.
+pub(crate) fn directory_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
 }
 
 #[cfg(test)]

@@ -54,6 +54,7 @@ mod fsdax;
 mod lock;
 mod mapped;
 mod medium;
+mod names;
 mod opening;
 mod options;
 mod persist;

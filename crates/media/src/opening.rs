@@ -8,6 +8,7 @@
 //!    it again meanwhile.
 //! 3. A file that this open made is removed again if the open fails, while the lock is still held.
 
+use crate::file::directory_of;
 use crate::lock::Owned;
 use crate::options::{Create, MediaOptions, MediumKind};
 use crate::topology::Sysfs;
@@ -128,14 +129,6 @@ fn resolve(path: &Path, sysfs: &Sysfs) -> Result<(PathBuf, bool)> {
         ErrorKind::InvalidInput,
         format!("cannot open store {}: it is {what}; {instead}", path.display()),
     ))
-}
-
-/// The directory that holds `path`.
-pub(crate) fn directory_of(path: &Path) -> &Path {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    }
 }
 
 fn cannot_open(path: &Path, exists: bool, read_only: bool, source: std::io::Error) -> Error {

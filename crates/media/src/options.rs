@@ -1,6 +1,7 @@
 //! How a medium is opened: its kind, its sizes, and the knobs for measuring.
 
 use crate::PersistStep;
+use crate::names::{name_of, named};
 use std::fmt;
 use std::str::FromStr;
 
@@ -47,22 +48,6 @@ impl FromStr for MediumKind {
     fn from_str(name: &str) -> crate::Result<Self> {
         named(&Self::NAMES, "medium", name)
     }
-}
-
-/// The name that belongs to `value` in `names`, which holds every value.
-pub(crate) fn name_of<T: PartialEq>(names: &[(T, &'static str)], value: T) -> &'static str {
-    names.iter().find(|(v, _)| *v == value).map_or("?", |(_, name)| name)
-}
-
-/// The value called `name`, or an error that lists what could have been said.
-pub(crate) fn named<T: Copy>(names: &[(T, &'static str)], what: &str, name: &str) -> crate::Result<T> {
-    names.iter().find(|(_, n)| *n == name).map(|(value, _)| *value).ok_or_else(|| {
-        let all: Vec<&str> = names.iter().map(|(_, n)| *n).collect();
-        crate::Error::new(
-            crate::ErrorKind::InvalidInput,
-            format!("{what} {name:?} is unknown; say one of {}", all.join(", ")),
-        )
-    })
 }
 
 /// What to do when there is a store already, or none.

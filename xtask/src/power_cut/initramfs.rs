@@ -8,7 +8,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::kit::{find_in, program};
+use super::programs::{find_in, program};
 use crate::failure::{Attempt, Failure, Result};
 
 /// What busybox is called as in `init.sh`.

@@ -18,6 +18,7 @@ mod disk;
 mod initramfs;
 mod kit;
 mod machine;
+mod programs;
 mod round;
 
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! The changelog speaks of the version that the workspace has.
 
-use super::Violation;
 use super::tree::Tree;
+use super::violation::Violation;
 
 const CHANGELOG: &str = "CHANGELOG.md";
 

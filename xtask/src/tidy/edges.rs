@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use super::Violation;
 use super::tree::Tree;
+use super::violation::Violation;
 
 /// Directory of a crate, and the directories of the crates it may depend on.
 const ALLOWED: &[(&str, &[&str])] = &[

@@ -7,8 +7,8 @@
 
 use std::fs;
 
-use super::Violation;
 use super::tree::Tree;
+use super::violation::Violation;
 use crate::digest::Digest;
 use crate::failure::{Attempt, Failure, Result};
 

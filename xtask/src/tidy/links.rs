@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use super::Violation;
 use super::tree::Tree;
+use super::violation::Violation;
 
 /// Checks every `*.md` of the tree.
 pub fn check(tree: &Tree, violations: &mut Vec<Violation>) {
@@ -135,7 +135,7 @@ fn anchors(text: &str) -> BTreeMap<String, usize> {
 }
 
 /// Lines (from 1) that are not inside a fenced block.
-fn outside_fences(text: &str) -> impl Iterator<Item = (usize, &str)> {
+pub fn outside_fences(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut fence: Option<&str> = None;
     text.lines().enumerate().filter_map(move |(index, line)| {
         let trimmed = line.trim_start();

@@ -1,44 +1,33 @@
 //! `cargo xtask tidy`: what must hold between files, which no compiler checks.
 //!
 //! Every rule reads the [`Tree`] and adds [`Violation`]s; none changes a file, but for
-//! `--bless`, which records the digest of the format's sources. A violation names the place, what was
+//! `--bless`, which records the digest of the format's sources, and `--wrap`, which breaks long lines of documents. A violation names the place, what was
 //! found there, what was wanted, and what to do.
 
 mod changelog;
+mod circles;
 mod edges;
 mod format_digest;
+mod lines;
 mod links;
+mod modules;
 mod sources;
 mod tree;
+mod violation;
 
-use std::fmt;
 use std::path::Path;
 
 use crate::failure::Result;
 use tree::Tree;
-
-/// One rule broken in one place.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Violation {
-    file: String,
-    /// From 1.
-    line: usize,
-    found: String,
-    wanted: String,
-    action: String,
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Violation { file, line, found, wanted, action } = self;
-        write!(f, "{file}:{line}: found {found}; wanted {wanted}; {action}")
-    }
-}
+use violation::Violation;
 
 /// Checks the tree under `root` and prints what is wrong. Returns whether nothing is.
-pub fn run(root: &Path, bless: bool) -> Result<bool> {
+pub fn run(root: &Path, bless: bool, wrap: bool) -> Result<bool> {
     let mut tree = Tree::read(root)?;
     if bless && format_digest::bless(&tree)? {
+        tree = Tree::read(root)?;
+    }
+    if wrap && lines::wrap(&tree)? {
         tree = Tree::read(root)?;
     }
     let violations = check(&tree);
@@ -59,6 +48,8 @@ fn check(tree: &Tree) -> Vec<Violation> {
     format_digest::check(tree, &mut violations);
     sources::check(tree, &mut violations);
     changelog::check(tree, &mut violations);
+    circles::check(tree, &mut violations);
+    lines::check(tree, &mut violations);
     violations.sort();
     violations
 }

@@ -5,8 +5,8 @@
 //! 2. A Rust file over [`LINES_MAX`] lines says at its head why it is one file.
 //! 3. Nothing is left unfinished: the words of [`UNFINISHED`] stand nowhere.
 
-use super::Violation;
 use super::tree::Tree;
+use super::violation::Violation;
 
 /// Where unsafe code may be: crate directory, and the modules (file or directory names under `src`);
 /// no modules means the whole crate.
@@ -72,7 +72,8 @@ fn check_crate_roots(tree: &Tree, violations: &mut Vec<Violation>) {
     }
 }
 
-fn is_crate_root(directory: &str, path: &str) -> bool {
+/// Whether `path` is the root of a library or program of the crate in `directory`.
+pub fn is_crate_root(directory: &str, path: &str) -> bool {
     let Some(inside) = path.strip_prefix(directory).and_then(|rest| rest.strip_prefix("/src/")) else {
         return false;
     };

@@ -107,7 +107,7 @@ fn walk(root: &Path, under: &str, paths: &mut Vec<String>) -> Result<()> {
 pub mod fabricated {
     //! Trees made up by the tests of the rules.
 
-    use super::super::Violation;
+    use super::super::violation::Violation;
     use super::Tree;
     use std::fs;
 

@@ -12,9 +12,9 @@ use std::thread;
 use duramen::{Batch, Meta, Options, Stamp, Store, Swap, Update, Writer};
 
 use super::content::{self, Content};
-use super::history::{Event, History, Promise, Window};
+use super::history::{Event, History, Promise, Window, now_ms};
 use super::journal::Journal;
-use super::workload::{self, Act, Door, Operation, SHARED_COUNTERS, now_ms, shared_key};
+use super::workload::{self, Act, Door, Operation, SHARED_COUNTERS, shared_key};
 use super::{Durability, Medium};
 use crate::failure::{Attempt, Failure, Result};
 use crate::random::Random;

@@ -18,9 +18,9 @@
 //! 4. A read by the only writer of a unit, without a crash in between, finds exactly its last point.
 
 use std::fmt;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::content::{Content, Form};
-pub use super::workload::now_ms;
 
 /// Clocks are read on both sides of a request, and a server may look at its clock only now and then.
 const SLACK_MS: u64 = 60;
@@ -542,6 +542,11 @@ pub fn check_shared(counter: usize, base: i64, found: &Content, additions: Addit
         fault,
         what: format!("shared counter {counter}: found {number}, wanted {least} to {most}"),
     })
+}
+
+/// Unix milliseconds.
+pub fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
 #[cfg(test)]

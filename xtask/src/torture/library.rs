@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use super::child;
 use super::content::{self, Content};
-use super::history::{Event, Fault, History, Violation, Window, check_shared};
+use super::history::{Event, Fault, History, Violation, Window, check_shared, now_ms};
 use super::journal;
-use super::workload::{Door, SHARED_COUNTERS, now_ms, shared_key};
+use super::workload::{Door, SHARED_COUNTERS, shared_key};
 use super::{Settings, StoreDirectory, Tally};
 use crate::failure::{Attempt, Failure, Result};
 use crate::random::Random;

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::content::{self, Content};
-use super::history::{Event, History, Promise, Violation, Window, check_shared};
+use super::history::{Event, History, Promise, Violation, Window, check_shared, now_ms};
 use super::workload::{self, Act, Door, Operation, SHARED_COUNTERS, shared_key};
 use crate::failure::{Attempt, Failure, Result};
 use crate::random::Random;
@@ -102,7 +102,7 @@ impl Witness {
 
     /// The server's time.
     fn now(&self) -> u64 {
-        self.histories.first().map_or_else(workload::now_ms, History::now)
+        self.histories.first().map_or_else(now_ms, History::now)
     }
 
     /// From now on the server's clock shows this many milliseconds more than the one here.

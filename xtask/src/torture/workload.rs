@@ -3,8 +3,6 @@
 //! Each writer owns its units; the shared counters belong to all. An operation is made from what the
 //! writer's history says will be there, so that its outcome is known before it is sent.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use super::content::{Content, Form};
 use super::history::{Expiry, History, State, Unit};
 use crate::random::Random;
@@ -157,11 +155,6 @@ fn value_bytes(random: &mut Random) -> u32 {
         _ => 400,
     };
     random.below(most) as u32
-}
-
-/// Unix milliseconds.
-pub fn now_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
 #[cfg(test)]

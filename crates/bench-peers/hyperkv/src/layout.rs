@@ -91,6 +91,17 @@ pub(crate) const ENTRIES: u64 = 8;
 /// Four words and a predecessor for each level, in whole lines.
 pub(crate) const ENTRY_BYTES: u64 = (8 * (4 + HEIGHT_MAX as u64)).next_multiple_of(LINE_BYTES);
 
+/// Where slot `number` is.
+pub(crate) fn slot_at(log: LogKind, number: usize) -> u64 {
+    LOG_AT + number as u64 * slot_bytes(log)
+}
+
+/// The first words of all entries of a log for `sessions` sessions.
+pub(crate) fn entries(log: LogKind, sessions: usize) -> impl Iterator<Item = u64> {
+    let each = if log == LogKind::Redo { ENTRIES } else { 1 };
+    (0..sessions).flat_map(move |slot| (0..each).map(move |i| slot_at(log, slot) + i * ENTRY_BYTES))
+}
+
 const _: () = assert!(HEAD + LINE_BYTES * node_lines(HEIGHT_MAX, 0) <= LOG_AT);
 const _: () = assert!(HEAD.is_multiple_of(LINE_BYTES) && HEAD > CHUNKS_AT);
 const _: () = assert!(slot_bytes(LogKind::Undo).is_multiple_of(LINE_BYTES));

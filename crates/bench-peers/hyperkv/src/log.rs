@@ -15,7 +15,7 @@
 //! | 1 | bytes of the ranges behind |
 //! | each range | where, how many bytes (a multiple of 8), those bytes |
 
-use crate::layout::{ENTRIES, ENTRY_BYTES, HEIGHT_MAX, LOG_AT, LogKind, slot_bytes};
+use crate::layout::{ENTRIES, ENTRY_BYTES, HEIGHT_MAX, LogKind, slot_at, slot_bytes};
 use crate::store::Store;
 use duramen_media::{Medium, Offset};
 
@@ -72,17 +72,6 @@ impl Slot {
         self.bytes.extend_from_slice(&[0; 8]);
         &mut self.bytes
     }
-}
-
-/// Where slot `number` is.
-pub(crate) fn slot_at(log: LogKind, number: usize) -> u64 {
-    LOG_AT + number as u64 * slot_bytes(log)
-}
-
-/// The first words of all entries of a log for `sessions` sessions.
-pub(crate) fn entries(log: LogKind, sessions: usize) -> impl Iterator<Item = u64> {
-    let each = if log == LogKind::Redo { ENTRIES } else { 1 };
-    (0..sessions).flat_map(move |slot| (0..each).map(move |i| slot_at(log, slot) + i * ENTRY_BYTES))
 }
 
 impl<M: Medium> Store<M> {

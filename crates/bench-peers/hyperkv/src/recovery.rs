@@ -4,10 +4,10 @@
 //! Nothing that is read here is trusted: what is not as it must be is an error that says where.
 
 use crate::layout::{
-    HEAD, HEADER, HEIGHT_MAX, KEY_BYTES_MAX, LIVE, LogKind, NEXT, STATE, VALUE, VALUE_HEAD_BYTES,
+    HEAD, HEADER, HEIGHT_MAX, KEY_BYTES_MAX, LIVE, LogKind, NEXT, STATE, VALUE, VALUE_HEAD_BYTES, entries,
     level_and_key_bytes, node_lines, slot_bytes, value_lines,
 };
-use crate::log::{ACTIVE, Action, entries};
+use crate::log::{ACTIVE, Action};
 use crate::store::Store;
 use crate::{Error, ErrorKind, Result};
 use duramen_media::{LINE_BYTES, Medium, Offset};

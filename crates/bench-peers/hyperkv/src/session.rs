@@ -432,6 +432,16 @@ impl<'s, M: Medium> Session<'s, M> {
     }
 }
 
+impl<M: Medium> Store<M> {
+    /// Begins a session: one for each thread that works with the store.
+    ///
+    /// # Errors
+    /// `InvalidInput` when there are as many as the store was made for.
+    pub fn session(&self) -> Result<Session<'_, M>> {
+        Ok(Session::new(self, self.take_number()?))
+    }
+}
+
 impl<M: Medium> Drop for Session<'_, M> {
     fn drop(&mut self) {
         self.store.heap.leave(std::mem::take(&mut self.arena));

@@ -4,11 +4,9 @@ use crate::cache::Cache;
 use crate::heap::Heap;
 use crate::layout::{
     CHUNKS_AT, GENERATION_AT, HEAD, HEADER, HEIGHT_MAX, LIVE, LOG_AT, LogKind, MAGIC, MAGIC_AT, NEXT,
-    SHAPE_AT, STATE, header, slot_bytes,
+    SHAPE_AT, STATE, entries, header, slot_bytes,
 };
-use crate::log::entries;
 use crate::reclaim::Epochs;
-use crate::session::Session;
 use crate::{Error, ErrorKind, Result};
 use duramen_media::{Granularity, LINE_BYTES, Medium, Offset, PAGE_BYTES};
 use std::sync::atomic::AtomicUsize;
@@ -164,19 +162,15 @@ impl<M: Medium> Store<M> {
         Ok(store)
     }
 
-    /// Begins a session: one for each thread that works with the store.
-    ///
-    /// # Errors
-    /// `InvalidInput` when there are as many as the store was made for.
-    pub fn session(&self) -> Result<Session<'_, M>> {
+    /// A number that no session has, to be given back.
+    pub(crate) fn take_number(&self) -> Result<usize> {
         let number = self.numbers.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let number = number.ok_or_else(|| {
+        number.ok_or_else(|| {
             invalid(format!(
                 "all {} sessions are in use: drop one, or make the store for more",
                 self.sessions
             ))
-        })?;
-        Ok(Session::new(self, number))
+        })
     }
 
     /// A session ended.

@@ -12,8 +12,8 @@
 //! drained; or 8 bytes of a random record. As in the engine, one operation does not wait for the loads of the one
 //! before, so a CPU may overlap them: an operation may take less than 1 L.
 
+use crate::clock::thread_cpu;
 use crate::random::{Random, mix};
-use crate::run::thread_cpu;
 use crate::{Clock, Op, Result, Shape};
 use duramen::{MediumKind, Options};
 use duramen_media::{LINE_BYTES, Mapped, MediaOptions, Medium, Offset};
@@ -323,5 +323,5 @@ pub(crate) fn batches(clock: Clock, count: u64, mut access: impl FnMut(u64)) -> 
         found.push(took.as_nanos() as f64 / (to - from) as f64);
         from = to;
     }
-    crate::targets::median(&found).unwrap_or_default()
+    crate::median(&found).unwrap_or_default()
 }

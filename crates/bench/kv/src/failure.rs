@@ -23,6 +23,12 @@ impl Failure {
         Self { text: text.into(), usage: true }
     }
 
+    /// A key that was put is not there.
+    #[cold]
+    pub(crate) fn missing(number: u64, op: &str) -> Self {
+        Self::new(format!("key {number} was put and is missing at {op}; there are no figures"))
+    }
+
     /// Whether the command line is what must change.
     #[must_use]
     pub fn is_usage(&self) -> bool {

@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bound;
+mod clock;
 pub mod contender;
 mod distribution;
 mod duramen_engine;
@@ -30,12 +31,14 @@ mod records;
 pub mod recovery;
 pub mod reporting;
 mod run;
+mod statistics;
 pub mod studies;
 pub mod suite;
 pub mod targets;
 pub mod variants;
 mod workload;
 
+pub use clock::Clock;
 pub use distribution::Distribution;
 /// What stores are opened by, for those who do not depend on the engine themselves.
 pub use duramen::{Durability, IndexKind, MediumKind, Options, PersistStep};
@@ -44,5 +47,6 @@ pub use engine::{Changed, Engine, Session, Unwatched, Visit, Watch};
 pub use failure::{Failure, Result};
 pub use plan::{Plan, Steps};
 pub use records::{Records, Shape};
-pub use run::{Clock, Latency, Outcome, Pace, SLICE, Slice, check_all, run};
+pub use run::{Latency, Outcome, Pace, SLICE, Slice, check_all, run};
+pub use statistics::median;
 pub use workload::{Op, Workload};

@@ -110,3 +110,11 @@ pub fn anonymous_bytes() -> u64 {
     let line = status.lines().find(|line| line.starts_with("RssAnon:")).unwrap_or("");
     line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) * 1024
 }
+
+/// The same without compaction in the background. The store's own thread works on, so that only that differs: it
+/// grows the store ahead of the writers, which would otherwise pay for fresh pages themselves.
+pub(crate) fn never_compacting(options: &Options) -> Options {
+    let mut options = options.clone();
+    options.tuning.compaction_bytes_min = Some(u64::MAX);
+    options
+}

@@ -4,9 +4,10 @@
 //! What remains beside the engine while the clock runs: a step of a loop, the address of key and value, and the
 //! comparison of what came back by length and one word.
 
+use crate::clock::thread_cpu;
 use crate::engine::{Changed, Session};
 use crate::plan::Steps;
-use crate::run::{GET_MANY_KEYS, missing, thread_cpu};
+use crate::workload::GET_MANY_KEYS;
 use crate::{Failure, Op, Records, Result};
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -118,7 +119,8 @@ impl<'a> Ready<'a> {
                         *key = self.key(i);
                     }
                     session.get_many(&keys[..end - from], &mut |i, value| {
-                        let value = value.ok_or_else(|| missing(self.numbers[from + i], "get_many"))?;
+                        let value =
+                            value.ok_or_else(|| Failure::missing(self.numbers[from + i], "get_many"))?;
                         copy.clear();
                         copy.extend_from_slice(value);
                         match self.records.begins(self.seals[from + i], copy) {
@@ -134,14 +136,14 @@ impl<'a> Ready<'a> {
                     match session.update(self.key(i), *at, cell)? {
                         Changed::InPlace => {}
                         Changed::Rewritten => ran.rewritten += 1,
-                        Changed::Absent => return Err(missing(self.numbers[i], "update")),
+                        Changed::Absent => return Err(Failure::missing(self.numbers[i], "update")),
                     }
                 }
             }
             Op::Delete => {
                 for i in 0..count {
                     if !session.delete(self.key(i))? {
-                        return Err(missing(self.numbers[i], "delete"));
+                        return Err(Failure::missing(self.numbers[i], "delete"));
                     }
                 }
             }
@@ -163,7 +165,7 @@ impl<'a> Ready<'a> {
         let number = self.numbers[i];
         match self.records.check(number, value) {
             Err(failure) if !value.is_empty() => failure,
-            _ => missing(number, "get"),
+            _ => Failure::missing(number, "get"),
         }
     }
 }

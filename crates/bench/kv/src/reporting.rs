@@ -3,8 +3,8 @@
 use crate::bound::Scratch;
 use crate::run::LockWaits;
 use crate::suite::{Cell, Settings};
-use crate::targets::{Counted, Found, Row, median};
-use crate::{Clock, Failure, Op, Outcome, Pace, Result};
+use crate::targets::{Counted, Found, Row};
+use crate::{Clock, Failure, Op, Outcome, Pace, Result, median};
 use duramen_bench_report::{
     Better, Bound, Finding, Latency as ReportLatency, Machine, Measurement, Medium, Metric, Run, Series,
     Unit, Verdict,
@@ -203,7 +203,13 @@ pub fn targets(found: &Found, clock: Clock) -> (Vec<Measurement>, Verdict) {
         ),
     });
     let verdict = Verdict {
-        summary: format!("{reached} of {} targets are reached, {by}.", judged.len()),
+        summary: format!(
+            "{reached} of {} targets are reached, {by}. L, W and R are what this machine's memory takes in the same run: L \
+             for a read of a random line whose address the read before gave, W for 256 bytes written behind the ones \
+             before and made durable, R for 8 bytes at a random place made durable. A target in L, W or R is so many \
+             times that.",
+            judged.len()
+        ),
         findings: findings.collect(),
         ..Verdict::default()
     };

@@ -6,9 +6,11 @@
 //! not the engine was ready for it (coordinated omission does not arise). With [`Latency::Prepared`] only the calls
 //! are timed: see [`crate::prepared`].
 
+use crate::clock::thread_cpu;
 use crate::engine::{Changed, Engine, Session, Watch};
 use crate::plan::{Plan, Steps};
 use crate::prepared::{self, Ran};
+use crate::workload::GET_MANY_KEYS;
 use crate::{Failure, Op, Records, Result, random};
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
@@ -16,10 +18,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Barrier, mpsc};
 use std::time::{Duration, Instant};
 
-/// Keys of one `get_many`.
-pub const GET_MANY_KEYS: usize = 32;
-/// Entries of one walk.
-pub const WALK_ENTRIES: u64 = 10_000;
 /// Operations between two looks at the clock and the progress.
 const BEAT: usize = 1024;
 const LATENCY_NANOS_MAX: u64 = 600_000_000_000;
@@ -35,17 +33,6 @@ pub enum Latency {
     /// Some hundred operations as a whole; keys and values are made while the clock stands. Of several threads
     /// the time is that of the slowest.
     Prepared,
-}
-
-/// What time is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Clock {
-    /// The clock on the wall: what a user waits.
-    #[default]
-    Wall,
-    /// CPU time of the threads: what operations cost, also on a machine that others use. It leaves out waits
-    /// for a device.
-    Cpu,
 }
 
 /// When operations begin.
@@ -265,12 +252,6 @@ struct Span {
     ran: Option<Ran>,
 }
 
-/// CPU time of the calling thread so far.
-pub(crate) fn thread_cpu() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
-
 /// What one thread needs and finds.
 struct Thread<'a> {
     records: &'a Records,
@@ -413,14 +394,14 @@ impl<'a> Thread<'a> {
                         self.rewritten += 1;
                         Ok(())
                     }
-                    Changed::Absent => Err(missing(number, "update")),
+                    Changed::Absent => Err(Failure::missing(number, "update")),
                 }
             }
             Op::Delete => {
                 if session.delete(&self.key)? {
                     Ok(())
                 } else {
-                    Err(missing(number, "delete"))
+                    Err(Failure::missing(number, "delete"))
                 }
             }
             Op::Scan => {
@@ -454,7 +435,7 @@ impl<'a> Thread<'a> {
     #[inline]
     fn get<S: Session>(&mut self, session: &mut S, number: u64) -> Result<()> {
         if !session.get(&self.key, &mut self.copy)? {
-            return Err(missing(number, "get"));
+            return Err(Failure::missing(number, "get"));
         }
         self.records.check(number, &self.copy)
     }
@@ -479,7 +460,7 @@ impl<'a> Thread<'a> {
         }
         let (records, copy) = (self.records, &mut self.copy);
         session.get_many(&keys[..count], &mut |i, value| {
-            let value = value.ok_or_else(|| missing(numbers[i], "get_many"))?;
+            let value = value.ok_or_else(|| Failure::missing(numbers[i], "get_many"))?;
             copy.clear();
             copy.extend_from_slice(value);
             records.check(numbers[i], copy)
@@ -497,11 +478,6 @@ impl<'a> Thread<'a> {
         self.scanned += seen as u64;
         Ok(())
     }
-}
-
-#[cold]
-pub(crate) fn missing(number: u64, op: &str) -> Failure {
-    Failure::new(format!("key {number} was put and is missing at {op}; there are no figures"))
 }
 
 /// Sleeps while there is long to wait, and spins for the rest: a sleep ends some 60 µs late.
@@ -529,7 +505,7 @@ pub fn check_all<E: Engine>(engine: &E, records: &Records, keys: u64) -> Result<
     for number in 0..keys {
         records.key(number, &mut key);
         if !session.get(&key, &mut value)? {
-            return Err(missing(number, "the check afterwards"));
+            return Err(Failure::missing(number, "the check afterwards"));
         }
         records.check_whole(number, &value)?;
     }

@@ -3,15 +3,14 @@
 use crate::bound::batches;
 use crate::contender::{Contender, Duramen};
 use crate::engine::{Engine, Session, Watch};
-use crate::place::Place;
+use crate::place::{Place, never_compacting};
 use crate::probe::{Meter, Mode, Probe, time_this_thread, timing_cost};
 use crate::recovery::recover_copy;
 use crate::suite::{Cell, Settings, measure};
-use crate::targets::median;
 use crate::variants::probed;
 use crate::{
     Changed, Clock, DuramenEngine, Failure, Latency, Op, Outcome, Pace, Plan, Records, Result, Shape,
-    Workload, reporting, run,
+    Workload, median, reporting, run,
 };
 use duramen::Options;
 use duramen_bench_report::{Better, Measurement, Metric, Part, Unit};
@@ -104,14 +103,6 @@ fn recovery(place: &Place, settings: &Settings, watch: &dyn Watch) -> Result<Vec
         }
     }
     Ok(all)
-}
-
-/// The same without compaction in the background. The store's own thread works on, so that only that differs: it
-/// grows the store ahead of the writers, which would otherwise pay for fresh pages themselves.
-pub(crate) fn never_compacting(options: &Options) -> Options {
-    let mut options = options.clone();
-    options.tuning.compaction_bytes_min = Some(u64::MAX);
-    options
 }
 
 /// Half overwrites, half gets, with background compaction and without, in turn. Without it space is never

@@ -3,11 +3,12 @@
 
 use crate::bound::{Scratch, Units};
 use crate::engine::Watch;
-use crate::place::{Fresh, Place, anonymous_bytes};
+use crate::place::{Fresh, Place, anonymous_bytes, never_compacting};
 use crate::recovery::recover_copy;
-use crate::studies::never_compacting;
 use crate::workload::unknown;
-use crate::{Clock, Failure, Latency, Op, Outcome, Pace, Plan, Records, Result, Shape, Workload, run};
+use crate::{
+    Clock, Failure, Latency, Op, Outcome, Pace, Plan, Records, Result, Shape, Workload, median, run,
+};
 use duramen::Options;
 use std::collections::BTreeMap;
 
@@ -126,16 +127,6 @@ pub struct Found {
     pub quickest: String,
     /// What it was timed by.
     pub clock: Clock,
-}
-
-/// The median; `None` of nothing.
-#[must_use]
-pub fn median(samples: &[f64]) -> Option<f64> {
-    let mut sorted = samples.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    let upper = *sorted.get(middle)?;
-    Some(if sorted.len().is_multiple_of(2) { f64::midpoint(sorted[middle - 1], upper) } else { upper })
 }
 
 /// The rows by operation: name, its unit, the target in it.

@@ -1,8 +1,12 @@
 //! The workloads, each by name.
 
-use crate::run::WALK_ENTRIES;
 use crate::{Distribution, Failure, Result};
 use std::fmt;
+
+/// Keys of one `get_many`.
+pub(crate) const GET_MANY_KEYS: usize = 32;
+/// Entries of one walk.
+pub(crate) const WALK_ENTRIES: u64 = 10_000;
 
 /// One kind of operation, as it is counted and timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -8,7 +8,14 @@ use duramen_media::Granularity;
 /// A point within so much of the best counts as good as it: runs of one point differ by that much.
 const AS_GOOD: f64 = 0.95;
 
+/// A bandwidth this many times that of every point beside it is taken for a mistake of the measurement.
+///
+/// 2: a size or a number of threads that is the next one gains at most its factor, mostly far less, and then the one
+/// behind it has as much. A burst of a host's clock, or a range that was still in a cache, stands alone.
+const LONELY: f64 = 2.0;
+
 /// What a figure belongs to.
+#[derive(Clone, Debug)]
 struct Found {
     value: f64,
     size: u64,
@@ -22,8 +29,8 @@ pub fn verdict(run: &Run, granularity: Granularity, bounds: Option<&Bounds>) -> 
     let mut say = |title: &str, value: String, detail: String| {
         verdict.findings.push(Finding { title: title.to_owned(), value, detail });
     };
-    let best =
-        |group: &str| of(run, group, "bandwidth").into_iter().max_by(|a, b| a.value.total_cmp(&b.value));
+    let bandwidths = |group: &str| believed(of(run, group, "bandwidth")).0;
+    let best = |group: &str| bandwidths(group).into_iter().max_by(|a, b| a.value.total_cmp(&b.value));
     for (group, title) in [
         ("sequential_read", "sequential read"),
         ("sequential_write", "sequential write"),
@@ -31,7 +38,12 @@ pub fn verdict(run: &Run, granularity: Granularity, bounds: Option<&Bounds>) -> 
         ("random_write", "random write"),
     ] {
         if let Some(found) = best(group) {
-            let at = format!("at {} and {} threads", size_text(found.size), found.threads);
+            let mut at = place_text(&found);
+            for lonely in believed(of(run, group, "bandwidth")).1 {
+                let left_out = figure(lonely.value, Unit::BytesPerSecond);
+                at.push_str(&format!("; {left_out} {} left out: ", place_text(&lonely)));
+                at.push_str("the points beside it have less than half");
+            }
             say(title, figure(found.value, Unit::BytesPerSecond), at);
         }
     }
@@ -50,12 +62,12 @@ pub fn verdict(run: &Run, granularity: Granularity, bounds: Option<&Bounds>) -> 
         );
     }
     for (group, title) in [("random_read", "best size to read"), ("random_write", "best size to write")] {
-        if let Some(size) = least_good(&of(run, group, "bandwidth"), |found| found.size) {
+        if let Some(size) = least_good(&bandwidths(group), |found| found.size) {
             say(title, size_text(size), "the least with 95 % of the best random bandwidth".into());
         }
     }
-    let read_threads = least_good(&of(run, "sequential_read", "bandwidth"), |found| found.threads);
-    let write_threads = least_good(&of(run, "sequential_write", "bandwidth"), |found| found.threads);
+    let read_threads = least_good(&bandwidths("sequential_read"), |found| found.threads);
+    let write_threads = least_good(&bandwidths("sequential_write"), |found| found.threads);
     if let (Some(read), Some(write)) = (read_threads, write_threads) {
         say(
             "threads to saturate",
@@ -137,6 +149,36 @@ fn of(run: &Run, group: &str, metric: &str) -> Vec<Found> {
         .collect()
 }
 
+fn place_text(found: &Found) -> String {
+    format!("at {} and {} threads", size_text(found.size), found.threads)
+}
+
+/// The points that others bear out, and those that stand alone: far above every point that differs by one step of size
+/// or of threads. A point without such neighbours is believed.
+fn believed(all: Vec<Found>) -> (Vec<Found>, Vec<Found>) {
+    let next = |values: &mut Vec<u64>, of: u64| -> Vec<u64> {
+        values.sort_unstable();
+        values.dedup();
+        let at = values.iter().position(|value| *value == of).unwrap_or(0);
+        let beside = [at.checked_sub(1), Some(at + 1)];
+        beside.into_iter().flatten().filter_map(|at| values.get(at).copied()).collect()
+    };
+    let lonely = |point: &Found| {
+        let same = |found: &&Found| found.persist == point.persist;
+        let line = |of: fn(&Found) -> u64, other: fn(&Found) -> u64| -> Vec<f64> {
+            let on_it: Vec<&Found> = all.iter().filter(same).filter(|f| other(f) == other(point)).collect();
+            let beside = next(&mut on_it.iter().map(|f| of(f)).collect(), of(point));
+            on_it.iter().filter(|f| beside.contains(&of(f))).map(|f| f.value).collect()
+        };
+        let mut beside = line(|f| f.size, |f| f.threads);
+        beside.extend(line(|f| f.threads, |f| f.size));
+        !beside.is_empty() && beside.iter().all(|value| point.value > LONELY * value)
+    };
+    let (out, kept): (Vec<Found>, Vec<Found>) = all.iter().cloned().partition(lonely);
+    // Where nothing bears anything out, there is nothing better than what was measured.
+    if kept.is_empty() { (out, kept) } else { (kept, out) }
+}
+
 /// The least `key` among the points that are as good as the best.
 fn least_good(found: &[Found], key: impl Fn(&Found) -> u64) -> Option<u64> {
     let best = found.iter().map(|f| f.value).fold(0.0, f64::max);
@@ -145,7 +187,7 @@ fn least_good(found: &[Found], key: impl Fn(&Found) -> u64) -> Option<u64> {
 
 /// Whether writing lines back pays where it is not needed, or what it costs where it is.
 fn flushing(run: &Run, granularity: Granularity) -> Option<(String, String)> {
-    let all = of(run, "persist_sequential_write", "bandwidth");
+    let (all, _) = believed(of(run, "persist_sequential_write", "bandwidth"));
     let best = |plain: bool| {
         all.iter().filter(|f| (f.persist == "none") == plain).max_by(|a, b| a.value.total_cmp(&b.value))
     };
@@ -265,6 +307,20 @@ mod tests {
         assert_eq!(found.settings["engine.recovery-threads"], "2");
         let found = verdict(&run(), Granularity::CacheLine, None);
         assert!(found.findings.iter().any(|f| f.value.starts_with("needed")));
+    }
+
+    #[test]
+    fn one_bad_point_does_not_decide() {
+        let mut run = run();
+        let wrong = run.measurements.iter_mut().find(|m| m.group == "random_read");
+        let bandwidth = wrong.and_then(|m| m.metrics.get_mut("bandwidth")).unwrap();
+        *bandwidth = Metric::once(17.3e9, Unit::BytesPerSecond, Better::Higher);
+        let found = verdict(&run, Granularity::Byte, None);
+        let read = found.findings.iter().find(|f| f.title == "random read").unwrap();
+        assert_eq!(read.value, "3.15 GB/s");
+        assert!(read.detail.contains("17.3 GB/s at 64 bytes and 1 threads left out"), "{}", read.detail);
+        let size = found.findings.iter().find(|f| f.title == "best size to read").unwrap();
+        assert_eq!(size.value, "256 bytes");
     }
 
     #[test]

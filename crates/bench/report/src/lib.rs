@@ -8,6 +8,7 @@
 pub mod compare;
 mod error;
 mod file;
+mod headline;
 pub mod html;
 mod latency;
 mod machine;

@@ -2,7 +2,7 @@
 
 use crate::run::{Measurement, Run, Verdict};
 use crate::scale::{self, Scale, figure};
-use crate::{Medium, Metric, Unit};
+use crate::{Argument, Medium, Metric, Unit, headline};
 
 /// Rows of cells under a head. Numbers are set to the right.
 #[derive(Clone, Debug, Default)]
@@ -29,15 +29,49 @@ impl Table {
         self.rows.is_empty()
     }
 
+    /// The same in lines of at most `characters`: columns that do not fit stand in a further table below, which repeats
+    /// the first `keys` columns. A column of spreads stays beside its figures.
+    fn render_within(&self, characters: usize, keys: usize) -> String {
+        let widths: Vec<usize> = (0..self.head.len()).map(|column| self.width(column) + 2).collect();
+        let fixed: usize = widths[..keys].iter().sum();
+        let mut parts: Vec<Vec<usize>> = Vec::new();
+        let mut taken = 0;
+        let mut column = keys;
+        while column < widths.len() {
+            let together = 1 + usize::from(self.head.get(column + 1).is_some_and(|head| head == SPREAD));
+            let needs: usize = widths[column..column + together].iter().sum();
+            if parts.is_empty() || fixed + taken + needs > characters + 2 {
+                parts.push(Vec::new());
+                taken = 0;
+            }
+            taken += needs;
+            if let Some(part) = parts.last_mut() {
+                part.extend(column..column + together);
+            }
+            column += together;
+        }
+        if parts.len() < 2 {
+            return self.render();
+        }
+        let tables = parts.iter().map(|part| {
+            let chosen: Vec<usize> = (0..keys).chain(part.iter().copied()).collect();
+            let of =
+                |cells: &Vec<String>| chosen.iter().map(|column| cells[*column].clone()).collect::<Vec<_>>();
+            Self { head: of(&self.head), rows: self.rows.iter().map(of).collect() }.render()
+        });
+        tables.collect::<Vec<_>>().join("\n")
+    }
+
+    fn width(&self, column: usize) -> usize {
+        let cells = self.rows.iter().map(|row| &row[column]).chain([&self.head[column]]);
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    }
+
     /// The lines, each with a newline.
     pub fn render(&self) -> String {
         let mut text = String::new();
-        let width = |column: usize| {
-            let cells = self.rows.iter().map(|row| &row[column]).chain([&self.head[column]]);
-            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-        };
         let columns: Vec<(usize, bool)> =
-            (0..self.head.len()).map(|column| (width(column), self.is_numeric(column))).collect();
+            (0..self.head.len()).map(|column| (self.width(column), self.is_numeric(column))).collect();
         let mut line = |cells: &[String]| {
             let mut line = String::new();
             for (cell, (width, right)) in cells.iter().zip(&columns) {
@@ -68,10 +102,29 @@ fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-/// The run as text: what it is, its verdict, a table for each group.
+// 120: what a terminal beside another one shows.
+const CHARACTERS_MAX: usize = 120;
+/// The head of a column that tells the spread of the one before.
+const SPREAD: &str = "min to max";
+
+/// The run as text: what it comes to, what it is, a table for each group.
 pub fn run(run: &Run) -> String {
-    let mut text =
-        format!("{} {}, {}\n", printable(&run.tool), printable(&run.version), scale::time(run.started));
+    let mut text = String::new();
+    if let Some(headline) = headline::of(run) {
+        text.push_str(&printable(&headline.sentence));
+        text.push_str("\n\n");
+        headline::lines(&headline).lines().for_each(|line| {
+            text.push_str(&printable(line));
+            text.push('\n');
+        });
+        text.push('\n');
+    }
+    text.push_str(&format!(
+        "{} {}, {}\n",
+        printable(&run.tool),
+        printable(&run.version),
+        scale::time(run.started)
+    ));
     text.push_str(&format!("machine: {}\n", printable(&machine_line(run))));
     text.push_str(&format!("medium: {}\n", printable(&medium_line(&run.medium))));
     if !run.complete {
@@ -84,22 +137,39 @@ pub fn run(run: &Run) -> String {
         text.push_str(&format!("\n{}", self::verdict(verdict)));
     }
     for (group, measurements) in groups(&run.measurements) {
-        text.push_str(&format!("\n{}\n", printable(group)));
-        text.push_str(&group_table(&measurements).render());
-        for (note, names) in notes(measurements.iter().copied()) {
-            text.push_str(&format!("note on {}: {}\n", printable(&names.join(", ")), printable(note)));
-        }
+        let common: Vec<String> = common_arguments(&measurements)
+            .map(|(name, value)| format!("{} {}", scale::words(name), scale::argument(name, value)))
+            .collect();
+        let all_with =
+            if common.is_empty() { String::new() } else { format!(": with {}", common.join(", ")) };
+        text.push_str(&format!("\n{}{}\n", printable(group), printable(&all_with)));
+        let arguments = varying_arguments(&measurements);
+        text.push_str(
+            &group_table(&measurements, &arguments).render_within(CHARACTERS_MAX, 1 + arguments.len()),
+        );
+    }
+    for (note, names) in notes(&run.measurements) {
+        text.push_str(&format!("\nnote on {}: {}\n", printable(&names.join(", ")), printable(note)));
     }
     text
 }
 
-/// Each note once, with the names of the measurements that it is on.
-pub(crate) fn notes<'a>(measurements: impl Iterator<Item = &'a Measurement>) -> Vec<(&'a str, Vec<&'a str>)> {
-    let mut notes: Vec<(&str, Vec<&str>)> = Vec::new();
-    for (name, note) in measurements.flat_map(|m| m.notes.iter().map(|note| (m.name.as_str(), note))) {
-        match notes.iter_mut().find(|(other, _)| other == note) {
-            Some((_, names)) => names.push(name),
-            None => notes.push((note, vec![name])),
+/// Each note once, with what it is on: a group, and the name where that is another.
+pub(crate) fn notes<'a>(
+    measurements: impl IntoIterator<Item = &'a Measurement>,
+) -> Vec<(&'a str, Vec<String>)> {
+    let mut notes: Vec<(&str, Vec<String>)> = Vec::new();
+    for measurement in measurements {
+        let on = match measurement.group == measurement.name {
+            true => measurement.name.clone(),
+            false => format!("{} {}", measurement.group, measurement.name),
+        };
+        for note in &measurement.notes {
+            match notes.iter_mut().find(|(other, _)| other == note) {
+                Some((_, names)) if names.contains(&on) => {}
+                Some((_, names)) => names.push(on.clone()),
+                None => notes.push((note, vec![on.clone()])),
+            }
         }
     }
     notes
@@ -179,9 +249,24 @@ pub(crate) fn metric_columns<'a>(measurements: &[&'a Measurement]) -> Vec<(&'a s
         .collect()
 }
 
-/// The names of arguments of a group that vary, and those that are the same everywhere.
-pub(crate) fn argument_columns<'a>(measurements: &[&'a Measurement]) -> Vec<&'a str> {
-    columns(measurements, |m| &m.arguments)
+/// The names of arguments that are not the same in all of a group.
+pub(crate) fn varying_arguments<'a>(measurements: &[&'a Measurement]) -> Vec<&'a str> {
+    let mut names = columns(measurements, |m| &m.arguments);
+    let first = measurements.first().map(|m| &m.arguments);
+    names.retain(|name| {
+        measurements.iter().any(|m| m.arguments.get(*name) != first.and_then(|a| a.get(*name)))
+    });
+    names
+}
+
+/// The arguments that are the same in all of a group, to be said once.
+pub(crate) fn common_arguments<'a>(
+    measurements: &[&'a Measurement],
+) -> impl Iterator<Item = (&'a str, &'a Argument)> {
+    let varying = varying_arguments(measurements);
+    let first = measurements.first().copied();
+    let all = first.into_iter().flat_map(|m| m.arguments.iter().map(|(name, value)| (name.as_str(), value)));
+    all.filter(move |(name, _)| !varying.contains(name))
 }
 
 fn columns<'a, T: 'a>(
@@ -199,8 +284,7 @@ fn columns<'a, T: 'a>(
     names
 }
 
-fn group_table(measurements: &[&Measurement]) -> Table {
-    let arguments = argument_columns(measurements);
+fn group_table(measurements: &[&Measurement], arguments: &[&str]) -> Table {
     let metrics = metric_columns(measurements);
     let has_latency = measurements.iter().any(|m| !m.latency.is_empty());
     let has_bound = measurements.iter().any(|m| m.bound.is_some());
@@ -209,7 +293,7 @@ fn group_table(measurements: &[&Measurement]) -> Table {
     for (name, scale) in &metrics {
         let unit = if scale.label.is_empty() { String::new() } else { format!(", {}", scale.label) };
         head.push(format!("{}{unit}", scale::words(name)));
-        head.push("min to max".to_owned());
+        head.push(SPREAD.to_owned());
     }
     if has_latency {
         head.extend(["p50", "p99", "p99.9", "p99.99", "max"].map(ToOwned::to_owned));
@@ -297,6 +381,37 @@ mod tests {
     }
 
     #[test]
+    fn wide_groups_fit_the_terminal_and_a_note_is_said_once() {
+        let mut measurements = Vec::new();
+        for group in ["get", "put"] {
+            for threads in [1_u64, 2] {
+                let mut point =
+                    Measurement::new(group, "duramen").with("keys", 1000_u64).with("threads", threads);
+                for name in
+                    ["throughput", "time of an operation", "CPU time of an operation", "medium per record"]
+                {
+                    let samples = [1e6, 2e6, 3e6];
+                    let metric =
+                        Metric::from_samples(&samples, Unit::OperationsPerSecond, Better::Higher).unwrap();
+                    point.metrics.insert(name.into(), metric);
+                }
+                point.notes.push("Said once.".into());
+                measurements.push(point);
+            }
+        }
+        let text = run(&Run { measurements, complete: true, ..Run::default() });
+        assert!(
+            text.starts_with("In million operations a second duramen does at its best: 2 get, 2 put.\n"),
+            "{text}"
+        );
+        assert!(text.lines().all(|line| line.chars().count() <= CHARACTERS_MAX), "{text}");
+        assert_eq!(text.matches("Said once.").count(), 1, "{text}");
+        assert!(text.contains("note on get duramen, put duramen: Said once."), "{text}");
+        assert!(text.contains("get: with keys 1,000\n"), "{text}");
+        assert_eq!(text.matches("CPU time of an operation").count(), 2, "{text}");
+    }
+
+    #[test]
     fn a_run_is_a_table_for_each_group_and_says_that_it_is_incomplete() {
         let mut first = Measurement::new("read", "sequential").with("access_size", 4096_u64);
         first.metrics.insert(
@@ -306,8 +421,9 @@ mod tests {
         let second = Measurement::new("write", "random");
         let text = run(&Run { measurements: vec![first, second], ..Run::default() });
         assert!(text.contains("INCOMPLETE"), "{text}");
-        assert!(text.contains("name        access size  bandwidth, GB/s  min to max\n"), "{text}");
-        assert!(text.contains("sequential        4 KiB                2      1 to 3\n"), "{text}");
+        assert!(text.contains("read: with access size 4 KiB\n"), "{text}");
+        assert!(text.contains("name        bandwidth, GB/s  min to max\n"), "{text}");
+        assert!(text.contains("sequential                2      1 to 3\n"), "{text}");
         assert!(text.contains("\nwrite\nname\n"), "{text}");
     }
 }

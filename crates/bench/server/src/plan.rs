@@ -1,6 +1,7 @@
 //! What is sent: the knobs of one load.
 
 use crate::keys::Distribution;
+use crate::protocol::MSET_KEYS;
 use crate::{Address, Failure, Protocol, Result};
 use std::fmt;
 use std::str::FromStr;
@@ -20,9 +21,6 @@ pub enum Command {
     /// Gets of this many in a hundred, sets otherwise.
     Mixed(u8),
 }
-
-/// Keys in one MSET, as many as redis-benchmark sets.
-pub(crate) const MSET_KEYS: u64 = 10;
 
 impl FromStr for Command {
     type Err = String;

@@ -3,7 +3,7 @@
 use super::history::{Act, Call, History, Updated};
 use super::plan::{Op, Plan};
 use super::values::{ABSENT, Id, Values};
-use crate::session::value;
+use crate::setup::value;
 use duramen::{Batch, ErrorKind, IndexKind, Meta, Modified, Stamp, StoreOn, Swap, Update, Value, WriterOn};
 use duramen_media::sim::SimMedium;
 use duramen_media::sim::schedule::{self, Point};

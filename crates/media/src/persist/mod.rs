@@ -20,7 +20,7 @@ mod arch;
 #[cfg(not(any(target_arch = "aarch64", target_arch = "x86_64")))]
 compile_error!("Duramen knows the persist steps of x86-64 and AArch64 only");
 
-use crate::options::{name_of, named};
+use crate::names::{name_of, named};
 use crate::{Error, ErrorKind, Result};
 use std::fmt;
 use std::str::FromStr;

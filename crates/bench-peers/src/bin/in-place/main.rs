@@ -9,7 +9,7 @@ mod open;
 mod traffic;
 
 use clap::{Args, Parser, Subcommand};
-use duramen_bench_kv::targets::median;
+use duramen_bench_kv::median;
 use duramen_bench_kv::{IndexKind, Options, PersistStep, Result, Shape};
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -9,7 +9,8 @@ mod section;
 mod tables;
 
 use crate::compare::{self, Judgement};
-use crate::plot::escape;
+use crate::headline;
+use crate::plot::{Bar, Bars, escape};
 use crate::price::Bill;
 use crate::run::{Run, Verdict};
 use crate::scale;
@@ -39,6 +40,7 @@ pub fn page_with_prices(runs: &[Run], bills: &[Bill]) -> String {
     if names.is_empty() {
         main.push_str("<section><h2>Measurements</h2><p>None: nothing was measured.</p></section>");
     }
+    main.push_str(&tables::notes(runs));
     main.push_str(&provenance(runs));
     format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>\
@@ -83,7 +85,7 @@ fn title(runs: &[Run]) -> String {
 
 fn contents(runs: &[Run], groups: &[&str], priced: bool) -> String {
     let mut entries = Vec::new();
-    if runs.iter().any(|run| run.verdict.is_some()) {
+    if runs.iter().any(|run| run.verdict.is_some()) || matches!(runs, [run] if headline::of(run).is_some()) {
         entries.push(("verdict".to_owned(), "Verdict".to_owned()));
     }
     if runs.len() > 1 {
@@ -127,10 +129,40 @@ fn warnings(runs: &[Run]) -> String {
 fn verdicts(runs: &[Run]) -> String {
     let with: Vec<(usize, &Verdict)> =
         runs.iter().enumerate().filter_map(|(index, run)| Some((index, run.verdict.as_ref()?))).collect();
-    if with.is_empty() {
+    let headline = if let [run] = runs { headline::of(run) } else { None };
+    if with.is_empty() && headline.is_none() {
         return String::new();
     }
     let mut html = "<section id=\"verdict\"><h2>Verdict</h2>".to_owned();
+    if let Some(headline) = headline {
+        html.push_str(&format!(
+            "<p class=\"summary\">{}</p><div class=\"plots\">",
+            escape(&headline.sentence)
+        ));
+        let several = headline.names.len() > 1;
+        html.push_str(
+            &Bars {
+                caption: headline.caption.to_owned(),
+                title: String::new(),
+                unit: headline.unit,
+                bars: headline
+                    .bars
+                    .into_iter()
+                    .map(|bar| Bar {
+                        name: bar.label,
+                        style: bar.of,
+                        value: bar.value,
+                        low: bar.low,
+                        high: bar.high,
+                    })
+                    .collect(),
+                legend: if several { headline.names.into_iter().enumerate().collect() } else { Vec::new() },
+                reference: headline.line,
+            }
+            .html(),
+        );
+        html.push_str("</div>");
+    }
     for (index, verdict) in with {
         if runs.len() > 1 {
             html.push_str(&format!("<h3><span class=\"run\">{}</span></h3>", letter(index)));

@@ -2,11 +2,11 @@
 
 use super::choose::{Member, Shape, by, distinct};
 use super::tables;
+use crate::Unit;
 use crate::latency::Latency;
 use crate::plot::{Axis, Bar, Bars, Heat, Line, Lines, Point, Stack, escape, stacks};
 use crate::run::{Metric, Run};
 use crate::scale::{self, figure};
-use crate::{Better, Unit};
 
 // More lines than colours and markers tell apart are split over several plots.
 const LINES_MAX: usize = 8;
@@ -330,12 +330,4 @@ fn bounds(members: &[Member], runs: usize) -> String {
         reference: Some((1.0, "the bound: the same memory accesses alone")),
     }
     .html()
-}
-
-/// The word for a direction, for the heads of tables.
-pub(super) fn direction(better: Better) -> &'static str {
-    match better {
-        Better::Higher => "higher is better",
-        Better::Lower => "lower is better",
-    }
 }

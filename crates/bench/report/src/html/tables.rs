@@ -1,8 +1,6 @@
 //! Tables: every figure that the plots show, and those that they do not.
 
 use super::choose::Member;
-use super::section::direction;
-use crate::Unit;
 use crate::compare::{Judgement, judge, same_point};
 use crate::latency::Latency;
 use crate::machine::Machine;
@@ -10,7 +8,8 @@ use crate::plot::escape;
 use crate::price::Bill;
 use crate::run::{Measurement, Metric, Run};
 use crate::scale::{self, Scale, figure};
-use crate::text::{self, notes};
+use crate::text;
+use crate::{Better, Unit};
 
 const OPEN: &str = "<div class=\"wide\" tabindex=\"0\"><table><thead><tr>";
 const CLOSE: &str = "</tbody></table></div>";
@@ -24,47 +23,46 @@ pub(super) fn group(members: &[Member], runs: &[Run]) -> String {
     if !latency.is_empty() {
         html.push_str(&format!("<details open=\"open\"><summary>Latency</summary>{latency}</details>"));
     }
-    let notes: String = notes(members.iter().map(|member| member.measurement))
-        .into_iter()
-        .map(|(note, names)| {
-            format!("<li><strong>{}</strong>: {}</li>", escape(&names.join(", ")), escape(note))
-        })
-        .collect();
-    if !notes.is_empty() {
-        html.push_str(&format!("<ul class=\"soft\">{notes}</ul>"));
-    }
     html
 }
 
 /// Arguments that are not the same in all members.
 fn varying<'a>(members: &[Member<'a>]) -> Vec<&'a str> {
-    let measurements: Vec<&Measurement> = members.iter().map(|member| member.measurement).collect();
-    let mut names = text::argument_columns(&measurements);
-    let first = members.first().map(|member| &member.measurement.arguments);
-    names.retain(|name| {
-        members.len() == 1
-            || members.iter().any(|m| m.measurement.arguments.get(*name) != first.and_then(|a| a.get(*name)))
-    });
-    names
+    text::varying_arguments(&measurements(members))
+}
+
+fn measurements<'a>(members: &[Member<'a>]) -> Vec<&'a Measurement> {
+    members.iter().map(|member| member.measurement).collect()
 }
 
 /// What all members have in common, said once.
 fn constant(members: &[Member]) -> String {
-    let varying = varying(members);
-    let Some(first) = members.first() else { return String::new() };
-    let common = first.measurement.arguments.iter().filter(|(name, _)| !varying.contains(&name.as_str()));
-    let common: Vec<String> = common
+    let common: Vec<String> = text::common_arguments(&measurements(members))
         .map(|(name, value)| format!("{} {}", scale::words(name), scale::argument(name, value)))
         .collect();
     if common.is_empty() {
         String::new()
     } else {
-        format!("<p class=\"soft\">All with {}.</p>", escape(&common.join(", ")))
+        format!("<p class=\"soft\">With {}.</p>", escape(&common.join(", ")))
     }
 }
 
+/// What is to be known of some measurements, each note once.
+pub(super) fn notes(runs: &[Run]) -> String {
+    let notes: String = text::notes(runs.iter().flat_map(|run| &run.measurements))
+        .into_iter()
+        .map(|(note, names)| {
+            format!("<li><strong>{}</strong>: {}</li>", escape(&names.join(", ")), escape(note))
+        })
+        .collect();
+    if notes.is_empty() {
+        return notes;
+    }
+    format!("<section id=\"notes\"><h2>Notes</h2><ul class=\"soft\">{notes}</ul></section>")
+}
+
 fn single(members: &[Member]) -> String {
-    let measurements: Vec<&Measurement> = members.iter().map(|member| member.measurement).collect();
+    let measurements = measurements(members);
     let arguments = varying(members);
     let metrics = text::metric_columns(&measurements);
     let bounded = measurements.iter().any(|m| m.bound.is_some());
@@ -278,4 +276,12 @@ pub(super) fn nodes(machine: &Machine) -> String {
         format!("{}: {cores}, {}", node.node, figure(node.memory_bytes as f64, Unit::Bytes))
     };
     machine.numa_nodes.iter().map(node).collect::<Vec<_>>().join("; ")
+}
+
+/// The word for a direction, for the heads of tables.
+fn direction(better: Better) -> &'static str {
+    match better {
+        Better::Higher => "higher is better",
+        Better::Lower => "lower is better",
+    }
 }

@@ -1,0 +1,257 @@
+//! What a run comes to, for a reader who knows none of its terms: a sentence, and the bars behind it.
+//!
+//! Throughput is told by group (a workload, a command): the best point of each name. Where several names were measured
+//! (servers, engines), the first is compared with each other one, point by point. Targets are told by how near they
+//! were reached. Other runs have no headline: their tool draws its own conclusion.
+
+use crate::run::{Measurement, Run};
+use crate::scale::{Scale, digits};
+use crate::{Better, Unit};
+
+/// What a run comes to.
+pub(crate) struct Headline {
+    /// One to three sentences.
+    pub(crate) sentence: String,
+    /// What the bars show.
+    pub(crate) caption: &'static str,
+    pub(crate) unit: Unit,
+    pub(crate) bars: Vec<Length>,
+    /// What the colours stand for; one needs no name.
+    pub(crate) names: Vec<String>,
+    /// A line across the bars, and what it is.
+    pub(crate) line: Option<(f64, &'static str)>,
+}
+
+/// One bar.
+pub(crate) struct Length {
+    pub(crate) label: String,
+    /// Which of the names it is of.
+    pub(crate) of: usize,
+    pub(crate) value: f64,
+    pub(crate) low: f64,
+    pub(crate) high: f64,
+}
+
+/// More bars than this are not read; the sections have them all.
+const BARS_MAX: usize = 40;
+const THROUGHPUT: &str = "throughput";
+
+/// What `run` comes to, where it can be told without its terms.
+pub(crate) fn of(run: &Run) -> Option<Headline> {
+    throughput(run).or_else(|| targets(run))
+}
+
+fn rate(measurement: &Measurement) -> Option<&crate::Metric> {
+    measurement.metrics.get(THROUGHPUT).filter(|metric| metric.unit == Unit::OperationsPerSecond)
+}
+
+fn throughput(run: &Run) -> Option<Headline> {
+    let rated: Vec<&Measurement> = run.measurements.iter().filter(|m| rate(m).is_some()).collect();
+    let mut names: Vec<String> = Vec::new();
+    let mut groups: Vec<&str> = Vec::new();
+    for measurement in &rated {
+        if !names.contains(&measurement.name) {
+            names.push(measurement.name.clone());
+        }
+        if !groups.contains(&measurement.group.as_str()) {
+            groups.push(&measurement.group);
+        }
+    }
+    let first = names.first()?;
+    let best = |group: &str, name: &str| {
+        rated
+            .iter()
+            .filter(|m| m.group == group && m.name == name)
+            .filter_map(|m| rate(m))
+            .max_by(|a, b| a.value.total_cmp(&b.value))
+    };
+    let mut bars = Vec::new();
+    for group in &groups {
+        // A group is named once, above the bars of its names.
+        let mut label = (*group).to_owned();
+        for (of, name) in names.iter().enumerate() {
+            if let Some(metric) = best(group, name) {
+                let label = std::mem::take(&mut label);
+                bars.push(Length { label, of, value: metric.value, low: metric.min, high: metric.max });
+            }
+        }
+    }
+    bars.truncate(BARS_MAX);
+    let mut sentences = Vec::new();
+    for other in &names[1..] {
+        let pairs = rated.iter().filter(|m| m.name == *first).filter_map(|ours| {
+            let theirs = rated
+                .iter()
+                .find(|m| m.name == *other && m.group == ours.group && m.arguments == ours.arguments)?;
+            Some(rate(ours)?.value / rate(theirs)?.value)
+        });
+        let mut ratios: Vec<f64> = pairs.filter(|ratio| ratio.is_finite()).collect();
+        ratios.sort_by(f64::total_cmp);
+        if let (Some(low), Some(high)) = (ratios.first(), ratios.last()) {
+            let middle = ratios[ratios.len() / 2];
+            let ahead = ratios.iter().filter(|ratio| **ratio > 1.0).count();
+            sentences.push(match ratios.len() {
+                1 => format!("{first} does {} times the operations a second of {other}.", digits(middle)),
+                count => format!(
+                    "{first} does {} times the operations a second of {other} at the middle of {count} points ({} to {}), \
+                     and more than it at {ahead}.",
+                    digits(middle),
+                    digits(*low),
+                    digits(*high)
+                ),
+            });
+        }
+    }
+    let largest = bars.iter().filter(|bar| bar.of == 0).map(|bar| bar.value).fold(0.0, f64::max);
+    let (factor, word) = match largest {
+        largest if largest >= 1e6 => (1e6, " million"),
+        largest if largest >= 1e3 => (1e3, " thousand"),
+        _ => (1.0, ""),
+    };
+    let told: Vec<String> = groups
+        .iter()
+        .filter_map(|group| Some(format!("{} {group}", digits(best(group, first)?.value / factor))))
+        .collect();
+    let points = if rated.len() > groups.len() * names.len() { " at its best" } else { "" };
+    sentences.push(format!("In{word} operations a second {first} does{points}: {}.", told.join(", ")));
+    Some(Headline {
+        sentence: sentences.join(" "),
+        caption: "operations a second; longer is better",
+        unit: Unit::OperationsPerSecond,
+        bars,
+        names,
+        line: None,
+    })
+}
+
+/// How near each target is: what was found over what is wanted, or the other way where more is better.
+fn targets(run: &Run) -> Option<Headline> {
+    let mut bars = Vec::new();
+    for measurement in &run.measurements {
+        let Some(target) = measurement.metrics.get("target").filter(|target| target.value > 0.0) else {
+            continue;
+        };
+        // Of a time in units of the machine, the figure in these units; else the first.
+        let judged = measurement.metrics.iter().find(|(name, _)| name.starts_with("in "));
+        let judged = judged.or_else(|| measurement.metrics.iter().find(|(name, _)| *name != "target"));
+        let Some((_, judged)) = judged.filter(|(_, judged)| judged.unit == target.unit) else { continue };
+        let over = |value: f64| match target.better {
+            Better::Lower => value / target.value,
+            Better::Higher => target.value / value,
+        };
+        let (a, b) = (over(judged.min), over(judged.max));
+        let value = over(judged.value);
+        if [value, a, b].iter().all(|length| length.is_finite()) && value >= 0.0 {
+            let label = measurement.name.clone();
+            bars.push(Length { label, of: 0, value, low: a.min(b), high: a.max(b) });
+        }
+    }
+    let (count, reached) = (bars.len(), bars.iter().filter(|bar| bar.value <= 1.0).count());
+    let farthest = bars.iter().max_by(|a, b| a.value.total_cmp(&b.value))?;
+    let sentence = if farthest.value > 1.0 {
+        format!(
+            "{reached} of {count} targets are reached; the farthest is {}, which takes {} times what is wanted.",
+            farthest.label,
+            digits(farthest.value)
+        )
+    } else {
+        format!("All {count} targets are reached.")
+    };
+    Some(Headline {
+        sentence,
+        caption: "found, as a multiple of the target; up to the line is reached",
+        unit: Unit::Ratio,
+        bars,
+        names: vec!["found".to_owned()],
+        line: Some((1.0, "the target")),
+    })
+}
+
+/// Lines of a terminal that show the bars.
+pub(crate) fn lines(headline: &Headline) -> String {
+    const WIDE: f64 = 50.0;
+    let reach = headline.bars.iter().map(|bar| bar.value).fold(0.0, f64::max);
+    if reach <= 0.0 {
+        return String::new();
+    }
+    let scale = Scale::of(reach, headline.unit);
+    let several = headline.names.len() > 1;
+    let label = |bar: &Length| {
+        let name = if several { headline.names[bar.of].as_str() } else { "" };
+        [bar.label.as_str(), name]
+            .iter()
+            .filter(|part| !part.is_empty())
+            .copied()
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    let labels: Vec<String> = headline.bars.iter().map(label).collect();
+    let width = labels.iter().map(|label| label.chars().count()).max().unwrap_or(0).min(44);
+    let mut text = format!("{}\n", headline.caption);
+    for (bar, label) in headline.bars.iter().zip(labels) {
+        let label: String = label.chars().take(width).collect();
+        let length = (bar.value / reach * WIDE).round() as usize;
+        let align =
+            if bar.label.is_empty() { format!("{label:>width$}") } else { format!("{label:<width$}") };
+        text.push_str(&format!("{align}  {} {}\n", "█".repeat(length.max(1)), scale.with_unit(bar.value)));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Metric;
+
+    fn point(group: &str, name: &str, pipeline: u64, rate: f64) -> Measurement {
+        let mut point = Measurement::new(group, name).with("pipeline", pipeline);
+        point
+            .metrics
+            .insert("throughput".into(), Metric::once(rate, Unit::OperationsPerSecond, Better::Higher));
+        point
+    }
+
+    #[test]
+    fn servers_are_compared_point_by_point() {
+        let measurements = vec![
+            point("SET", "duramen", 1, 1e5),
+            point("SET", "redis", 1, 1e5),
+            point("SET", "duramen", 16, 9e5),
+            point("SET", "redis", 16, 4.5e5),
+            point("GET", "duramen", 16, 12e5),
+            point("GET", "redis", 16, 4e5),
+        ];
+        let headline = of(&Run { measurements, ..Run::default() }).unwrap();
+        assert_eq!(
+            headline.sentence,
+            "duramen does 2 times the operations a second of redis at the middle of 3 points (1 to 3), and more than it at \
+             2. In million operations a second duramen does at its best: 0.9 SET, 1.20 GET."
+        );
+        let labels: Vec<_> = headline.bars.iter().map(|bar| (bar.label.as_str(), bar.of)).collect();
+        assert_eq!(labels, [("SET", 0), ("", 1), ("GET", 0), ("", 1)]);
+        assert_eq!(lines(&headline).lines().count(), 5);
+    }
+
+    #[test]
+    fn targets_are_told_by_how_near_they_are() {
+        let row = |name: &str, found: f64, target: f64, better| {
+            let mut row = Measurement::new("targets", name);
+            row.metrics.insert("time".into(), Metric::once(5.0, Unit::Nanoseconds, better));
+            row.metrics.insert("in L".into(), Metric::once(found, Unit::Ratio, better));
+            row.metrics.insert("target".into(), Metric::once(target, Unit::Ratio, better));
+            row
+        };
+        let measurements =
+            vec![row("get", 1.5, 0.6, Better::Lower), row("two threads", 2.0, 1.9, Better::Higher)];
+        let headline = of(&Run { measurements, ..Run::default() }).unwrap();
+        assert_eq!(
+            headline.sentence,
+            "1 of 2 targets are reached; the farthest is get, which takes 2.50 times what is wanted."
+        );
+    }
+
+    #[test]
+    fn a_run_without_rates_or_targets_has_none() {
+        assert!(of(&Run::default()).is_none());
+    }
+}
