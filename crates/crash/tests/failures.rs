@@ -493,3 +493,43 @@ fn what_a_store_shows_that_was_opened_again_after_a_failed_write_back_is_durable
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
+
+/// Reads led the commits that compaction's copies waited for: of keys that nobody had written for long.
+#[test]
+fn a_read_of_what_compaction_moved_waits_for_no_commit() {
+    let _alone = alone();
+    for index in [duramen::IndexKind::Hash, duramen::IndexKind::Ordered] {
+        let medium = SimMedium::resume(Log::empty(Model::Page, LEN_MAX));
+        let mut options = Options { index, compaction_dead_percent: 5, ..options(1) };
+        options.tuning.compaction_bytes_min = Some(512);
+        let store = StoreOn::open_on(medium.clone(), &options).unwrap();
+        for i in 0..200u8 {
+            store.put(&[i], &[1; 40]).unwrap();
+        }
+        for i in (0..200u8).filter(|i| i % 4 != 0) {
+            store.put(&[i], &[2; 40]).unwrap();
+        }
+        // While somebody keeps a value nothing is freed, which is what compaction commits for.
+        let kept = store.get(&[0]).unwrap().unwrap();
+        for _ in 0..8 {
+            store.maintain().unwrap();
+        }
+        let stats = store.stats();
+        assert!(stats.compactions > 0 && stats.compacted_bytes > 0, "{stats:?}");
+        let committed = stats.epoch_committed;
+        let mut writer = store.writer().unwrap();
+        for i in 0..200u8 {
+            let wanted = if i % 4 == 0 { [1; 40] } else { [2; 40] };
+            assert_eq!(store.get(&[i]).unwrap().as_deref(), Some(&wanted[..]));
+            assert_eq!(store.get_many(&[&[i]]).unwrap()[0].as_deref(), Some(&wanted[..]));
+            let mut into = Vec::new();
+            assert!(store.get_into(&[i], &mut into).unwrap());
+            writer.group();
+            assert_eq!(writer.get(&[i]).unwrap().as_deref(), Some(&wanted[..]));
+            writer.settle().unwrap();
+        }
+        store.for_each(|_| {}).unwrap();
+        assert_eq!(store.stats().epoch_committed, committed, "{index}: reads led commits");
+        drop(kept);
+    }
+}

@@ -51,7 +51,7 @@ fn read(path: &std::path::Path) -> Result<()> {
     assert!(store.contains(b"session")?);
 
     // The cache misses of these overlap.
-    let values = store.get_many(&[b"item:7", b"item:8", b"item:none"])?;
+    let values = store.get_many(&["item:7", "item:8", "item:none"])?;
     assert_eq!(values.iter().filter(|value| value.is_some()).count(), 2);
     drop(values);
 

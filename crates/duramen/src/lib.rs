@@ -29,6 +29,36 @@
 //! | keys in order, ranges, prefixes | [`IndexKind::Ordered`] → [`Store::range`], [`Store::prefix`] |
 //! | plain structs as keys and values | [`TypedStore`] |
 //!
+//! Three choices decide how quick it is:
+//!
+//! - **Put as updatable what is updated in part.** [`Store::update`] stores a few bytes in place, in a fraction of the time of a
+//!   put, and leaves nothing to compact, but only in a value that was put with [`Meta::UPDATABLE`], aligned, on a medium
+//!   where each write is durable by itself. In every other case it reads the value and writes all of it anew; [`Update`]
+//!   says which it was. An updatable value has no checksum after its first update, and is read by copy.
+//! - **Small values are read quickest by [`Store::get_into`]**, which copies into a vector that the caller keeps, and has
+//!   nothing to hold back from being reused. [`Store::get`] copies nothing, which wins from some KiB on. [`Store::get_many`]
+//!   overlaps the cache misses of many keys.
+//! - **A store has a thread of its own**, which compacts, commits, grows the medium ahead, and after some opens verifies. While
+//!   much is overwritten it may keep a core busy. [`Options::compaction_bytes_per_second`] bounds how much it moves;
+//!   [`Options::background`] off leaves all of it to calls of [`Store::maintain`], and to writers that find no space.
+//!
+//! ```
+//! # let dir = tempfile::tempdir().unwrap();
+//! use duramen::{Meta, Options, Update};
+//!
+//! let store = Options::default().open(dir.path().join("store"))?;
+//! store.put_with(b"account7", &[0; 16], Meta::UPDATABLE)?; // 8 bytes of key: fields of 8 bytes are aligned
+//! match store.update(b"account7", 8, &1u64.to_le_bytes())? {
+//!     Update::InPlace => {}    // on persistent memory and in /dev/shm, with `every-write`
+//!     Update::NewVersion => {} // elsewhere: the value was read, and written whole
+//!     Update::Absent => {}
+//! }
+//! let mut value = Vec::new();
+//! assert!(store.get_into(b"account7", &mut value)?);
+//! assert_eq!(value[8..], 1u64.to_le_bytes());
+//! # Ok::<(), duramen::Error>(())
+//! ```
+//!
 //! A store belongs to the process that opened it. In a child made by `fork` every read and write gets [`ErrorKind::InUse`], and dropping or
 //! closing the store there changes nothing; a [`Value`] that was read before must not be looked at there.
 

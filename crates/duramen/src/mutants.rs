@@ -42,6 +42,8 @@ pub enum Mutant {
     FreedWithoutOrder,
     /// Compaction lets slots lead to copies, and frees the originals, before the copies are durable.
     CopiesNotDrained,
+    /// Compaction copies records that are not committed, and readers do not wait for the copies.
+    UncommittedCopied,
     /// Compaction forgets when a value expires.
     ExpiryNotCopied,
     /// An update in place is not one atomic store.
@@ -94,12 +96,22 @@ pub enum Mutant {
     UndurableShown,
     /// A reader that copied a cell does not look again whether an update of it is under way.
     CellNotLookedAtAgain,
+    /// An update in place is not counted, so that readers take a copy for one moment's that was made beside several.
+    UpdateNotCounted,
+    /// A reader does not look whether a cell was updated while it copied it.
+    CellCopyNotChecked,
     /// A conditional write compares before it locks, and not again.
     SwapNotRechecked,
     /// A conditional update in place compares before it locks, and not again.
     UpdateNotRechecked,
     /// A split lets the directory lead to the halves before the keys are in them.
     SplitPublishedFirst,
+    /// A merge of two segments lets the directory lead to the new one before the keys are in it.
+    MergePublishedFirst,
+    /// A merge copies slots while writers change them.
+    MergeWithoutLocks,
+    /// A scan goes on behind a segment that was merged, though it had come to a half of it only.
+    ScanForgetsMerge,
     /// Members of a batch are shown before all of its slots are set.
     BatchShownInParts,
     /// Writers enter an epoch while others are still in the one before.
@@ -157,7 +169,7 @@ mod planting {
     }
 
     /// Those that the models of `cargo xtask loom` find.
-    pub const MODELLED: [Mutant; 21] = [
+    pub const MODELLED: [Mutant; 26] = [
         Mutant::PageReadTwice,
         Mutant::StripeNotLocked,
         Mutant::SharedSegmentAlone,
@@ -174,6 +186,11 @@ mod planting {
         Mutant::SealedTooEarly,
         Mutant::GrownTwice,
         Mutant::SpaceNotLookedForAgain,
+        Mutant::UpdateNotCounted,
+        Mutant::CellCopyNotChecked,
+        Mutant::MergePublishedFirst,
+        Mutant::MergeWithoutLocks,
+        Mutant::ScanForgetsMerge,
         Mutant::LeafNotLocked,
         Mutant::LeafNotLookedAtAgain,
         Mutant::LeafChangedUnmarked,

@@ -9,6 +9,7 @@ use crate::index::either::Index;
 use crate::index::hash::HashIndex;
 use crate::reader::{SCAN_AHEAD, Value};
 use crate::store::{Core, StoreOn};
+use crate::sync::reclaim;
 use duramen_media::Medium;
 use std::ops::Bound;
 
@@ -91,12 +92,22 @@ impl<M: Medium> StoreOn<M> {
 impl<M: Medium> Core<M> {
     /// Visits the live entries of the segment of the hash `from`, and returns where the next begins, 0 at the end.
     fn scan_segment(&self, from: u64, visit: &mut dyn FnMut(&Value<'_>)) -> Result<u64> {
+        let Index::Hash(index) = &self.index else { return Ok(0) };
+        // The segment may be merged with another before or while it is visited: of that one's keys none belongs here.
+        let end = index.segment_end(from, &reclaim::pin());
+        let belongs = |hash: u64| hash >= from && (end == 0 || hash < end);
+        let mut only = |value: &Value<'_>| {
+            if belongs(self.hasher.hash(value.key())) {
+                visit(value);
+            }
+        };
         let mut cursor = from;
         let mut slots = Vec::new();
         loop {
-            cursor = self.scan_together(cursor, SCAN_AHEAD, &mut slots, visit, HashIndex::begins_segment)?;
-            if HashIndex::begins_segment(cursor) {
-                return Ok(cursor);
+            cursor =
+                self.scan_together(cursor, SCAN_AHEAD, &mut slots, &mut only, HashIndex::begins_segment)?;
+            if cursor == 0 || HashIndex::begins_segment(cursor) && cursor >= end && end != 0 {
+                return Ok(end);
             }
         }
     }

@@ -9,7 +9,8 @@
 //!   (a few stores, no medium);
 //! * an updatable value may just be under an update in place: the reader flushes it while a writer holds the key's lock;
 //! * the record's epoch is not committed and writes are to be durable one by one: the reader waits
-//!   for the commit, or notes the epoch when it reads within a group.
+//!   for the commit, or notes the epoch when it reads within a group. Not when the record is a copy that compaction
+//!   made of a committed one.
 
 use crate::Result;
 use crate::format::Epoch;
@@ -22,7 +23,7 @@ use crate::mutants::{Mutant, planted};
 use crate::store::Core;
 use crate::sync::atomic::Ordering::Acquire;
 use crate::sync::reclaim::{self, Guard};
-use duramen_media::{LINE_BYTES, Medium, Offset};
+use duramen_media::{Medium, Offset};
 use std::cell::Cell;
 
 /// Position in a scan; 0 begins, and a returned 0 means the end.
@@ -50,8 +51,14 @@ pub struct Meta {
     /// When the value expires, in Unix milliseconds; from then on the key is absent.
     pub expires_at: Option<u64>,
     /// Whether [`Writer::update`](crate::Writer::update) may change the value in place. It is then read
-    /// by copy, and after the first update its checksum no longer covers it.
+    /// by copy, of any length as it was at one moment, and after the first update its checksum no longer covers it. Without this an
+    /// update writes a new version of the whole value, which stays as it was put.
     pub updatable: bool,
+}
+
+impl Meta {
+    /// Of a value that may be changed in place, and nothing else.
+    pub const UPDATABLE: Self = Self { tag: 0, expires_at: None, updatable: true };
 }
 
 /// A value read from the store, usually without a copy. It pins the space it lies in: while it lives, space
@@ -70,6 +77,14 @@ pub(crate) enum CellCopy {
     Long(Vec<u8>),
 }
 
+/// Buckets that a scan may look at, however few entries are asked for: those of the smallest index, which takes some microseconds.
+const SCAN_BUCKETS_MIN: usize = 512;
+/// Places of the index that are drawn for [`StoreOn::pick`](crate::StoreOn::pick) at most: in the smallest index, enough to meet one of ten keys ...
+const DRAWS_MAX: u32 = 4096;
+/// ... and entries that are not wanted ...
+const UNWANTED_MAX: u32 = 64;
+/// ... and buckets or leaves that are walked over where nothing was met.
+const WALKED_MAX: u32 = 1 << 16;
 /// Records that a scan fetches together.
 pub(crate) const SCAN_AHEAD: usize = 32;
 /// A number with what aligns it. More would make every [`Value`] longer, which all reads pay for.
@@ -274,12 +289,12 @@ impl<M: Medium> Core<M> {
 
     /// What a conditional write compares, of a key of `hash` whose slot led to `record`, or that has none.
     pub(crate) fn stamp_of(&self, record: Option<&Record<'_>>, hash: u64) -> Stamp {
-        record.map_or_else(|| self.compaction.forgotten.stamp(hash), |record| self.stamp(record))
+        record.map_or_else(|| self.compaction.forgotten.stamp(hash), |record| self.stamp(hash, record))
     }
 
     /// The same, of a key that has a slot.
-    fn stamp(&self, record: &Record<'_>) -> Stamp {
-        record.stamp(record.head.is_cell().then(|| self.cell(record)).as_deref())
+    fn stamp(&self, hash: u64, record: &Record<'_>) -> Stamp {
+        record.stamp(self.copied(hash, record).as_deref())
     }
 
     /// The same, for who holds the key's lock.
@@ -287,37 +302,22 @@ impl<M: Medium> Core<M> {
         record.stamp(record.head.is_cell().then(|| self.cell_locked(record)).as_deref())
     }
 
-    /// A copy of a cell's value at one moment: copied until two copies are the same.
-    pub(crate) fn cell(&self, record: &Record<'_>) -> CellCopy {
+    /// A copy of the value of a cell of a key of `hash`, as it was at one moment.
+    fn cell(&self, hash: u64, record: &Record<'_>) -> CellCopy {
         let mut copy = CellCopy::new(record.head.value_bytes() as usize);
-        self.copy_cell(record, copy.bytes_mut());
+        self.copy_cell(hash, record, copy.bytes_mut());
         copy
     }
 
-    /// Fills `into`, which is as long as the cell's value.
-    fn copy_cell(&self, record: &Record<'_>, into: &mut [u8]) {
+    /// The same into `into`, which is as long as the cell's value.
+    fn copy_cell(&self, hash: u64, record: &Record<'_>, into: &mut [u8]) {
         let from = record.value_offset();
-        loop {
+        if from.0 % 8 + into.len() as u64 <= 8 {
+            // One load.
             self.medium.load_pieces(from, into);
-            if into.len() <= 8 && from.0.is_multiple_of(8) || self.holds(from, into) {
-                return;
-            }
+        } else {
+            self.index.read_cell(hash, || self.medium.load_pieces(from, into));
         }
-    }
-
-    /// Whether the same bytes are at `at`, piece by piece.
-    fn holds(&self, at: Offset, bytes: &[u8]) -> bool {
-        // Cut where lines end, so that no piece is cut.
-        let mut now = [0; 4 * LINE_BYTES as usize];
-        let first = now.len() - (at.0 % LINE_BYTES) as usize;
-        let (first, rest) = bytes.split_at(bytes.len().min(first));
-        let mut at = at;
-        std::iter::once(first).chain(rest.chunks(now.len())).all(|bytes| {
-            let now = &mut now[..bytes.len()];
-            self.medium.load_pieces(at, now);
-            at = at.plus(bytes.len() as u64);
-            now == bytes
-        })
     }
 
     /// The same, for who holds the lock of the key: then nobody stores to it.
@@ -407,7 +407,7 @@ impl<M: Medium> Core<M> {
             if record.head.is_cell() {
                 let from = into.len();
                 into.resize(from + record.head.value_bytes() as usize, 0);
-                self.copy_cell(record, &mut into[from..]);
+                self.copy_cell(hash, record, &mut into[from..]);
             } else {
                 into.extend_from_slice(record.value());
             }
@@ -453,7 +453,9 @@ impl<M: Medium> Core<M> {
             return Ok(Looked::Present(Value { _guard: guard, record, copy: None }));
         }
         Ok(
-            match self.settle_found(key, hash, &guard, owed, (slot, record), |record| self.copied(record))? {
+            match self
+                .settle_found(key, hash, &guard, owed, (slot, record), |record| self.copied(hash, record))?
+            {
                 Looked::Absent(stamp) => Looked::Absent(stamp),
                 Looked::Present((record, copy)) => Looked::Present(Value { _guard: guard, record, copy }),
             },
@@ -485,9 +487,9 @@ impl<M: Medium> Core<M> {
                 }
                 self.help(&record, owed.is_none());
             }
-            self.owe(record.head.epoch(), owed)?;
+            self.owe(self.epoch_of(&record), owed)?;
             if slot.is_tombstone() || self.is_expired(record.expires_at()) {
-                return Ok(Looked::Absent(self.stamp(&record)));
+                return Ok(Looked::Absent(self.stamp(hash, &record)));
             }
             let taken = take(&record);
             if record.head.is_cell() {
@@ -499,8 +501,8 @@ impl<M: Medium> Core<M> {
 
     /// The value of a record that is a cell.
     #[inline]
-    fn copied(&self, record: &Record<'_>) -> Option<CellCopy> {
-        record.head.is_cell().then(|| self.cell(record))
+    fn copied(&self, hash: u64, record: &Record<'_>) -> Option<CellCopy> {
+        record.head.is_cell().then(|| self.cell(hash, record))
     }
 
     /// Makes a record durable that its writer has not drained yet.
@@ -525,6 +527,23 @@ impl<M: Medium> Core<M> {
         }
     }
 
+    /// The epoch that must be durable before the record is shown. None (0) for a copy by the compactor of a committed record:
+    /// until the copy is committed too, what a crash leaves is the original ([`crate::compaction`], invariant 4).
+    #[inline]
+    pub(crate) fn epoch_of(&self, record: &Record<'_>) -> Epoch {
+        let epoch = record.head.epoch();
+        if self.epochs.in_use() && epoch > self.epochs.committed() && self.is_copy(record.at) {
+            return Epoch(0);
+        }
+        epoch
+    }
+
+    #[cold]
+    fn is_copy(&self, at: Offset) -> bool {
+        let unit = self.blocks.unit_of(at.0);
+        self.blocks.at(unit).is_copy(at.0 - self.blocks.offset(unit))
+    }
+
     /// Waits until `epoch` is durable, or notes it.
     #[inline]
     fn owe(&self, epoch: Epoch, owed: Option<&Owed>) -> Result<()> {
@@ -539,7 +558,7 @@ impl<M: Medium> Core<M> {
     }
 
     /// Fetches what lookups of all `keys` need.
-    pub(crate) fn prefetch(&self, keys: &[&[u8]]) {
+    pub(crate) fn prefetch(&self, keys: &[impl AsRef<[u8]>]) {
         // Misses of more keys than this are more than a core has under way at once.
         const TOGETHER: usize = 16;
         let guard = reclaim::pin();
@@ -549,7 +568,7 @@ impl<M: Medium> Core<M> {
         }
     }
 
-    pub(crate) fn get_many<'a>(&'a self, keys: &[&[u8]]) -> Result<Vec<Option<Value<'a>>>> {
+    pub(crate) fn get_many<'a>(&'a self, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Value<'a>>>> {
         /// What is fetched waits in the first cache until it is read.
         const TOGETHER: usize = 32;
         let guard = reclaim::pin();
@@ -564,6 +583,7 @@ impl<M: Medium> Core<M> {
                 }
             });
             for ((key, &hash), &slot) in keys.iter().zip(&hashes).zip(&slots) {
+                let key = key.as_ref();
                 // What was fetched is nearly always what is looked for.
                 let record = if slot.is_empty() { None } else { self.record_of(slot, key) };
                 let guard = guard.clone();
@@ -584,13 +604,13 @@ impl<M: Medium> Core<M> {
     #[inline]
     fn fetch_together(
         &self,
-        keys: &[&[u8]],
+        keys: &[impl AsRef<[u8]>],
         hashes: &mut [u64],
         guard: &Guard,
         mut fetch: impl FnMut(usize, Slot),
     ) {
         for (key, hash) in keys.iter().zip(hashes.iter_mut()) {
-            *hash = self.hasher.hash(key);
+            *hash = self.hasher.hash(key.as_ref());
             self.index.prefetch(*hash, guard);
         }
         let hashes = &hashes[..keys.len()];
@@ -598,7 +618,7 @@ impl<M: Medium> Core<M> {
             self.index.prefetch_more(hash, guard);
         }
         for (i, (key, &hash)) in keys.iter().zip(hashes).enumerate() {
-            if let Some(slot) = self.index.candidate(hash, || key, guard) {
+            if let Some(slot) = self.index.candidate(hash, || key.as_ref(), guard) {
                 fetch(i, slot);
             }
         }
@@ -611,7 +631,7 @@ impl<M: Medium> Core<M> {
         let record = self.record(slot.location());
         // What is not yet settled takes the ordinary way, also what is absent: that too is an answer.
         let waits = match owed {
-            None => self.epochs.must_wait(record.head.epoch()),
+            None => self.epochs.must_wait(self.epoch_of(&record)),
             Some(_) => self.epochs.in_use(),
         };
         let settled = !slot.is_pending() && !waits;
@@ -625,11 +645,75 @@ impl<M: Medium> Core<M> {
         if self.is_expired(record.expires_at()) {
             return Ok(None);
         }
-        let value = Value { _guard: reclaim::pin(), record, copy: self.copied(&record) };
-        if value.copy.is_some() {
-            self.settle_cell(self.hasher.hash(record.key()), &record, owed.is_none());
+        let guard = reclaim::pin();
+        if !record.head.is_cell() {
+            return Ok(Some(Value { _guard: guard, record, copy: None }));
         }
-        Ok(Some(value))
+        let hash = self.hasher.hash(record.key());
+        let copy = Some(self.cell(hash, &record));
+        self.settle_cell(hash, &record, owed.is_none());
+        Ok(Some(Value { _guard: guard, record, copy }))
+    }
+
+    /// See [`StoreOn::pick`](crate::StoreOn::pick).
+    pub(crate) fn pick(
+        &self,
+        seed: u64,
+        wanted: &mut dyn FnMut(&Value<'_>) -> bool,
+    ) -> Result<Option<Value<'_>>> {
+        let guard = reclaim::pin();
+        // SplitMix64.
+        let mut state = seed;
+        let mut random = || {
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let z = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            z ^ z >> 31
+        };
+        let mut unwanted = 0;
+        for _ in 0..DRAWS_MAX {
+            let slot = self.index.draw([random(), random()], &guard);
+            let Some(slot) = slot.filter(|slot| slot.is_pending() || !slot.is_tombstone()) else { continue };
+            if let Some(value) = self.show(slot, None)?
+                && wanted(&value)
+            {
+                return Ok(Some(value));
+            }
+            unwanted += 1;
+            if unwanted == UNWANTED_MAX {
+                break;
+            }
+        }
+        if unwanted > 0 { Ok(None) } else { self.pick_by_walk(&mut random, wanted) }
+    }
+
+    /// The same where nearly all places of the index are empty: by a walk, of as many of them as take some milliseconds.
+    #[cold]
+    fn pick_by_walk(
+        &self,
+        random: &mut dyn FnMut() -> u64,
+        wanted: &mut dyn FnMut(&Value<'_>) -> bool,
+    ) -> Result<Option<Value<'_>>> {
+        let (mut cursor, mut left, mut met) = (0, WALKED_MAX, 0);
+        let (mut slots, mut chosen) = (Vec::new(), None);
+        while left > 0 {
+            let visit = &mut |value: &Value<'_>| {
+                if wanted(value) {
+                    met += 1;
+                    if random() % met == 0 {
+                        chosen = Some(value.key().to_vec());
+                    }
+                }
+            };
+            cursor = self.scan_together(cursor, SCAN_AHEAD, &mut slots, visit, |_| {
+                left -= 1;
+                left == 0
+            })?;
+            if cursor == 0 {
+                break;
+            }
+        }
+        chosen.map_or(Ok(None), |key| self.get(&key))
     }
 
     pub(crate) fn scan(
@@ -641,7 +725,7 @@ impl<M: Medium> Core<M> {
         let mut visited = 0;
         let mut slots = Vec::new();
         // A scan of an almost empty index must end too: look at no more than this many buckets.
-        let mut buckets = count.saturating_mul(10).max(64);
+        let mut buckets = count.saturating_mul(10).max(SCAN_BUCKETS_MIN);
         loop {
             let counted = &mut |value: &Value<'_>| {
                 visit(value);

@@ -32,7 +32,7 @@ pub struct Stats {
     pub index_splits: u64,
     /// How often the hash index's directory doubled since then.
     pub index_doublings: u64,
-    /// Leaves of the ordered index that became one with a neighbour since then.
+    /// Segments or leaves of the index that became one with a neighbour since then.
     pub index_merges: u64,
     /// Point lookups that the ordered index answered by way of its cache, without a descent.
     pub index_cache_hits: u64,

@@ -710,16 +710,26 @@ impl<M: Medium> StoreOn<M> {
 
     /// Hints that these keys are read or written soon: their lines are fetched meanwhile, the misses of all keys
     /// overlapped. Changes nothing, waits for nothing, and may be wrong.
-    pub fn prefetch(&self, keys: &[&[u8]]) {
+    pub fn prefetch(&self, keys: &[impl AsRef<[u8]>]) {
         self.core().prefetch(keys);
     }
 
     /// The values of several keys, their cache misses overlapped. Each is the key's value at some moment
-    /// during the call.
+    /// during the call. Keys may be slices, vectors, strings, or arrays of one length.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let store = duramen::Options::default().open(dir.path().join("store"))?;
+    /// store.put(b"user:7", b"Ada")?;
+    /// let keys: Vec<String> = (6..8).map(|id| format!("user:{id}")).collect();
+    /// let values = store.get_many(&keys)?;
+    /// assert!(values[0].is_none() && values[1].as_deref() == Some(b"Ada"));
+    /// # Ok::<(), duramen::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`StoreOn::get`].
-    pub fn get_many<'a>(&'a self, keys: &[&[u8]]) -> Result<Vec<Option<Value<'a>>>> {
+    pub fn get_many<'a>(&'a self, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Value<'a>>>> {
         self.core().epochs.check_process()?;
         self.core().get_many(keys)
     }
@@ -735,6 +745,16 @@ impl<M: Medium> StoreOn<M> {
         core.scan(core.index.cursor_meant(cursor), count, visit).map(|cursor| core.index.cursor_shown(cursor))
     }
 
+    /// Some live entry that `wanted` accepts, each as likely as any other; which one, `seed` decides. Places of the index are drawn
+    /// until one leads to such an entry, a few thousand at most: so `None` where few entries are wanted, or nearly all keys were
+    /// just deleted, says nothing. Then walk, from [`StoreOn::cursor_at`] on.
+    ///
+    /// # Errors
+    /// As [`StoreOn::get`].
+    pub fn pick(&self, seed: u64, wanted: &mut dyn FnMut(&Value<'_>) -> bool) -> Result<Option<Value<'_>>> {
+        self.core().pick(seed, wanted)
+    }
+
     /// A cursor at a place that `random` picks, for [`StoreOn::scan`].
     #[must_use]
     pub fn cursor_at(&self, random: u64) -> Cursor {
@@ -743,7 +763,7 @@ impl<M: Medium> StoreOn<M> {
     }
 
     /// Calls `visit` for every live entry: each key that is present during the whole call exactly once or,
-    /// while the index grows, more often.
+    /// while the index grows or shrinks, more often.
     ///
     /// # Errors
     /// As [`StoreOn::get`].
@@ -784,7 +804,8 @@ impl<M: Medium> StoreOn<M> {
         self.with_pen(|pen, core| pen.delete(core, key))
     }
 
-    /// Overwrites part of a value; see [`Writer::update`](crate::Writer::update).
+    /// Overwrites part of a value: in place where it was put with [`Meta::UPDATABLE`] and the rest allows it, else by a new version of
+    /// all of it; the outcome says which. See [`Writer::update`](crate::Writer::update).
     ///
     /// # Errors
     /// As [`Writer::update`](crate::Writer::update).

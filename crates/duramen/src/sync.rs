@@ -39,6 +39,11 @@ pub(crate) mod atomic {
         AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
     };
 
+    #[cfg(loom)]
+    pub(crate) use loom::sync::atomic::fence;
+    #[cfg(not(loom))]
+    pub(crate) use std::sync::atomic::fence;
+
     pub(crate) use std::sync::atomic::Ordering;
 }
 

@@ -329,7 +329,7 @@ impl<M: Medium> Pen<M> {
         if old.slot.is_pending() {
             core.help(&old.record, self.group.is_none());
         }
-        old.record.head.epoch()
+        core.epoch_of(&old.record)
     }
 
     /// Counts a key that came or went. An expired one counts until it is swept.
@@ -743,7 +743,8 @@ impl<M: Medium> WriterOn<M> {
         self.pen.compare_and_swap(self.store.core(), key, seen, value)
     }
 
-    /// Overwrites `bytes` of the value, from byte `at` on. One atomic store where the value was put as
+    /// Overwrites `bytes` of the value, from byte `at` on, and says how: [`Update::InPlace`] costs a fraction of
+    /// [`Update::NewVersion`], which reads and writes the whole value. One atomic store where the value was put as
     /// [`Meta::updatable`], the range is 1, 2, 4 or 8 bytes (16 where the CPU documents such
     /// stores as atomic), lies aligned in the record, and each write is durable by itself; else a new version of the
     /// whole value.

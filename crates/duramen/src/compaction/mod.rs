@@ -23,6 +23,11 @@
 //!    dropped from is freed only when those retired before it are free durably.
 //! 3. A cell is moved under its key's lock, with the next version: the old one could still change. Other copies
 //!    keep their version, and are what they were copied from: recovery may take either.
+//! 4. Reads do not wait for the epoch of a copy, which is the epoch it was made in (`Core::epoch_of`), since what it says was
+//!    committed before: where writes wait for their epochs, only records whose own epoch is committed are copied, and
+//!    the compactor waits for that if it must, not the readers. A crash before the copy's epoch is committed: recovery
+//!    leaves the copy out, and the original is there, as its block is not freed before a later epoch is committed than the one
+//!    in which it was retired, which was after the copy. A copy of a copy is made of a committed one, too.
 
 mod forgotten;
 mod pack;
@@ -32,9 +37,9 @@ use crate::Result;
 use crate::epoch::{Activity, Epochs, lock};
 use crate::format::record::{self, Header, Kind, Step, Walk, body_crc};
 use crate::format::superblock::Regime;
-use crate::format::{Unit, block};
+use crate::format::{Epoch, Unit, block};
 use crate::index::Slot;
-use crate::log::appender::{Appender, Fields};
+use crate::log::appender::{Appended, Appender, Fields};
 use crate::log::blocks::{Use, room_won};
 use crate::log::read;
 use crate::log::space::{Purpose, free_blocks};
@@ -111,6 +116,8 @@ struct Mover {
     victims: Vec<Unit>,
     /// Blocks that there was no room to move out of, since something was last freed.
     unmovable: Vec<Unit>,
+    /// The hash from which on the index is still to be looked through for what it can give back.
+    shrink_at: Option<u64>,
     /// Bytes of tombstones that were moved because their count is not known: see [`recount`].
     unknown_bytes: u64,
     /// Packing gained nothing since something was last freed.
@@ -154,6 +161,7 @@ impl Compaction {
                 verify_at: None,
                 victims: Vec::new(),
                 unmovable: Vec::new(),
+                shrink_at: None,
                 unknown_bytes: 0,
                 packed_in_vain: false,
                 scratch: Vec::new(),
@@ -503,6 +511,9 @@ impl<M: Medium> Core<M> {
                 }
             }
             drop(guard);
+            if !planted(Mutant::UncommittedCopied) {
+                self.wait_for(header.epoch)?;
+            }
             if mover.appender.reserve(self, header.record_bytes() + 8, Purpose::Compaction).is_err() {
                 complete = false;
                 break;
@@ -516,7 +527,7 @@ impl<M: Medium> Core<M> {
                     gone += header.record_bytes();
                 }
             } else {
-                let (to, to_bytes) = self.copy_record(mover, record, header, hidden);
+                let (to, to_bytes) = self.copy_record(mover, record, header, hidden)?;
                 moves.push(Move { hash, key, from: *at, from_bytes: header.record_bytes(), to, to_bytes });
             }
         }
@@ -536,6 +547,7 @@ impl<M: Medium> Core<M> {
                 gone += header.record_bytes();
                 let key = header.key(&bytes[at as usize..]);
                 if self.drop_tombstone(mover, hash, key, Offset(base + at), &header) {
+                    self.index.shrink(hash, &reclaim::pin());
                     // They were counted for the slot that is gone now.
                     dead.retain(|&(other, ..)| other != key);
                 } else {
@@ -601,7 +613,13 @@ impl<M: Medium> Core<M> {
     }
 
     /// Appends a copy of a record; an expired value becomes a tombstone. Returns place and size.
-    fn copy_record(&self, mover: &mut Mover, record: &[u8], header: &Header, hidden: bool) -> (Offset, u64) {
+    fn copy_record(
+        &self,
+        mover: &mut Mover,
+        record: &[u8],
+        header: &Header,
+        hidden: bool,
+    ) -> Result<(Offset, u64)> {
         let key = header.key(record);
         let from = header.value_at() as usize;
         let mut value = &record[from..from + header.value_bytes as usize];
@@ -626,7 +644,23 @@ impl<M: Medium> Core<M> {
         let appended = mover.appender.append(self, fields, key, value, body);
         self.epochs.leave(&mover.activity, epoch, Some(appended));
         unwinding.over();
-        (appended.at, appended.bytes)
+        self.note_copy(header.epoch, appended, epoch)?;
+        Ok((appended.at, appended.bytes))
+    }
+
+    /// Has readers show the copy, once a slot leads to it, without waiting for its epoch (invariant 4).
+    fn note_copy(&self, original: Epoch, appended: Appended, epoch: Epoch) -> Result<()> {
+        let is_committed = original <= self.epochs.committed() || planted(Mutant::UncommittedCopied);
+        if self.epochs.in_use() && is_committed {
+            let unit = self.blocks.unit_of(appended.at.0);
+            let (block, at) = (self.blocks.at(unit), appended.at.0 - self.blocks.offset(unit));
+            if !block.follows_copies(at) {
+                // Others appended since: what the block forgets now must be committed.
+                self.wait_for(epoch)?;
+            }
+            block.add_copy(at, appended.bytes);
+        }
+        Ok(())
     }
 
     /// Drains the copies and lets the slots lead to them, where they still led to the originals. Returns the
@@ -905,6 +939,7 @@ impl<M: Medium> Core<M> {
             mover.victims.clear();
         }
         self.recount(&mut mover);
+        mover.shrink_at = self.index.shrink_from(mover.shrink_at);
         self.reclaim(&mut mover, false);
         // Where it takes the device's time, a little in each tick.
         more |= self.verify(&mut mover) && self.medium.granularity() != Granularity::Page;

@@ -61,7 +61,7 @@ impl Index {
             Self::Hash(index) => {
                 let (splits, doublings) = index.grown(guard);
                 let (bytes, doublings) = (index.bytes(guard), u64::from(doublings));
-                Numbers { bytes, splits, doublings, key_waits, ..Numbers::default() }
+                Numbers { bytes, splits, merges: index.merged(), doublings, key_waits, ..Numbers::default() }
             }
             Self::Ordered(index) => {
                 let ((splits, merges), (cache_hits, cache_misses)) = (index.grown(), index.cached());
@@ -187,6 +187,18 @@ impl Index {
         self.stripes().is_locked(hash)
     }
 
+    /// An update in place of a cell of `hash` follows, by one store; the caller holds the key's lock.
+    #[inline]
+    pub(crate) fn count_update(&self, hash: u64) {
+        self.stripes().count_update(hash);
+    }
+
+    /// Has `copy` copy a cell of a key of `hash` until the copy is of one moment.
+    #[inline]
+    pub(crate) fn read_cell(&self, hash: u64, copy: impl FnMut()) {
+        self.stripes().read_cell(hash, copy);
+    }
+
     /// Locks the keys of all `hashes`. The result is in their order.
     pub(crate) fn lock_all<'g>(&'g self, hashes: &[u64], guard: &'g Guard) -> Vec<Locked<'g>> {
         match self {
@@ -199,6 +211,22 @@ impl Index {
     pub(crate) fn split(&self, hash: u64, keys: &impl KeyBytes, guard: &Guard) {
         if let Self::Hash(index) = self {
             index.split(hash, keys, guard);
+        }
+    }
+
+    /// The key of `hash` was removed: gives back what is not needed any more. No lock may be held.
+    pub(crate) fn shrink(&self, hash: u64, guard: &Guard) {
+        // Leaves of an ordered index are joined by the removal itself.
+        if let Self::Hash(index) = self {
+            index.merge(hash, guard);
+        }
+    }
+
+    /// Gives back what no removal came upon, in some of the index; where to go on, if there is more to look at.
+    pub(crate) fn shrink_from(&self, from: Option<u64>) -> Option<u64> {
+        match self {
+            Self::Hash(index) => index.merge_from(from),
+            Self::Ordered(_) => None,
         }
     }
 
@@ -313,6 +341,15 @@ impl Index {
         match self {
             Self::Hash(_) => HashIndex::cursor_meant(shown),
             Self::Ordered(_) => shown,
+        }
+    }
+
+    /// A slot that `random` picks, each as likely as any other; `None` where it picks none, which happens the more often the
+    /// fewer of the index's slots are taken.
+    pub(crate) fn draw(&self, random: [u64; 2], guard: &Guard) -> Option<Slot> {
+        match self {
+            Self::Hash(index) => index.draw(random, guard),
+            Self::Ordered(index) => index.draw(random, guard),
         }
     }
 

@@ -13,6 +13,11 @@
 //! one, and the segment knows one bit of them less. When few are left, that split reads the keys
 //! and fills them up again (once in nine).
 //!
+//! Shrinking is the reverse: a removal that leaves a segment and its sibling with little joins the two into a new one. The
+//! bit that parted them becomes the first of the fingerprints again, so that reads no keys either, and each slot keeps its bucket. Little is a
+//! quarter of a segment: much must come before it splits again, and much go before its halves are joined. The
+//! directory halves when no segment needs its last bit.
+//!
 //! Who may do what:
 //!
 //! * *Readers* take no lock. They hold an epoch guard from before they read the directory until they
@@ -21,16 +26,17 @@
 //!   change slots of the stripe's keys, wherever they lie, and claim empty slots. The keys of several stripes share the
 //!   buckets of a segment as long as there are few segments; then slots are changed by compare-and-swap. From a depth on a
 //!   segment belongs to one stripe, whose holder changes it alone ([`Change`]).
-//! * *A split* holds all stripes whose keys the segment has. So nobody changes it meanwhile, and who waits finds the
-//!   halves.
+//! * *A split* holds all stripes whose keys the segment has, *a merge* those of both. So nobody changes them meanwhile, and who
+//!   waits finds what took their place. Whoever holds a stripe may rely on its segments; who read an entry before must read it again.
 //! * *A batch* holds several stripes. It never waits for a split while it does: an insertion that finds no room goes to
 //!   the stash.
 //!
 //! Invariants:
 //! 1. At most one slot holds a key.
 //! 2. Bit 63 of slot 1 of a bucket is set when a key with this primary lies elsewhere.
-//! 3. A segment that was split never changes again until no guard can see it; a reader that still
-//!    reads it sees the state of the moment of the split, which lies within its call.
+//! 3. A segment that was split or merged never changes again until no guard can see it; a reader that still
+//!    reads it sees the state of that moment, which lies within its call.
+//! 4. Nothing is merged while an image is dumped: its pages must follow each other without a gap or an overlap.
 
 pub(super) mod image;
 
@@ -42,7 +48,7 @@ use super::{BUCKET_BIT, FINGERPRINT_BITS, FINGERPRINT_MASK, FINGERPRINT_SHIFT, K
 use crate::format::Version;
 use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
+use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 use crate::sync::reclaim::{self, Atomic, Guard, Owned};
 use crate::sync::{Arc, Mutex};
 use duramen_media::Offset;
@@ -65,6 +71,9 @@ const KNOWN_BITS_MIN: u32 = 8;
 /// Buckets whose keys are fetched ahead while a split reads keys: some 16 misses at a time.
 const REFRESH_AHEAD: usize = 3;
 const DEPTH_INITIAL: u32 = 1;
+/// Two segments are merged when they have at most this share of the keys with which one may split: a quarter of its slots. By
+/// then a bucket of eight overflows in one pair of twenty; that one waits for further removals.
+const MERGE_SHARE: (u32, u32) = (5, 14);
 /// Directory bits and fingerprint bits must not reach the 16 bits of the primary bucket.
 const DEPTH_MAX: u32 = 64 - 16 - FINGERPRINT_BITS;
 
@@ -141,9 +150,24 @@ impl Entry {
 struct Directory {
     depth: u32,
     entries: Box<[AtomicPtr<Segment>]>,
+    /// Segments whose depth is the directory's. Changed while `growing` is held.
+    deepest: AtomicU64,
 }
 
 impl Directory {
+    fn new(depth: u32, entries: Box<[AtomicPtr<Segment>]>) -> Self {
+        let is_deepest = |entry: &&AtomicPtr<Segment>| Entry(entry.load(Relaxed)).depth() == depth;
+        let deepest = AtomicU64::new(entries.iter().filter(is_deepest).count() as u64);
+        Self { depth, entries, deepest }
+    }
+
+    /// Segments of this depth came, or went.
+    fn count_at(&self, depth: u32, more: i64) {
+        if depth == self.depth {
+            self.deepest.store(self.deepest.load(Relaxed).wrapping_add_signed(more), Relaxed);
+        }
+    }
+
     fn entry(&self, hash: u64) -> Entry {
         Entry(self.entries[(hash >> (64 - self.depth)) as usize].load(Acquire))
     }
@@ -553,7 +577,13 @@ pub(crate) struct HashIndex {
     memory: Arc<Memory<Segment>>,
     stripes: Stripes,
     split_count_min: u32,
+    merge_count_max: u32,
     splits: AtomicU64,
+    merges: AtomicU64,
+    /// Held while segments are merged, and while an image is dumped (invariant 4).
+    merging: Mutex<()>,
+    /// There may be segments to be merged that no removal would come upon: at first, and when one could not.
+    unmerged: AtomicBool,
     /// The image that the index was attached to, if it was.
     attached: Option<Attached>,
 }
@@ -565,12 +595,16 @@ impl HashIndex {
             .map(|_| AtomicPtr::new(Entry::new(memory.take(), DEPTH_INITIAL, FINGERPRINT_BITS).0))
             .collect();
         Self {
-            directory: Atomic::new(Directory { depth: DEPTH_INITIAL, entries }),
+            directory: Atomic::new(Directory::new(DEPTH_INITIAL, entries)),
             growing: Mutex::new(()),
             memory,
             stripes: Stripes::default(),
             split_count_min: SPLIT_COUNT_MIN,
+            merge_count_max: SPLIT_COUNT_MIN * MERGE_SHARE.0 / MERGE_SHARE.1,
             splits: AtomicU64::new(0),
+            merges: AtomicU64::new(0),
+            merging: Mutex::new(()),
+            unmerged: AtomicBool::new(true),
             attached: None,
         }
     }
@@ -578,6 +612,15 @@ impl HashIndex {
     /// The same, but segments with this many keys may split.
     pub(crate) fn splitting_at(mut self, split_count_min: u32) -> Self {
         self.split_count_min = split_count_min;
+        self.merge_count_max =
+            (u64::from(split_count_min) * u64::from(MERGE_SHARE.0) / u64::from(MERGE_SHARE.1)) as u32;
+        self
+    }
+
+    /// The same, but two segments with this many keys together are merged.
+    #[cfg(test)]
+    pub(crate) fn merging_at(mut self, merge_count_max: u32) -> Self {
+        self.merge_count_max = merge_count_max;
         self
     }
 
@@ -602,12 +645,17 @@ impl HashIndex {
         let entries = (0..1u64 << depth)
             .map(|_| AtomicPtr::new(Entry::new(self.memory.take(), depth, FINGERPRINT_BITS).0))
             .collect();
-        self.begin_with(Directory { depth, entries });
+        self.begin_with(Directory::new(depth, entries));
     }
 
     /// How many segments were split, and how often the directory doubled.
     pub(crate) fn grown(&self, guard: &Guard) -> (u64, u32) {
         (self.splits.load(Relaxed), self.directory(guard).depth - DEPTH_INITIAL)
+    }
+
+    /// How many pairs of segments were merged.
+    pub(crate) fn merged(&self) -> u64 {
+        self.merges.load(Relaxed)
     }
 
     /// Bytes of DRAM that the index takes.
@@ -760,15 +808,16 @@ impl HashIndex {
 
     /// The same, if it is when this many more keys come.
     fn split_for(&self, hash: u64, more: u32, keys: &impl Keys, guard: &Guard) {
-        let entry = self.entry(hash, guard);
+        let mut entry = self.entry(hash, guard);
         if !self.is_crowded(entry, more, guard) {
             return;
         }
         let held =
             (!planted(Mutant::SplitWithoutLocks)).then(|| self.stripes.lock_prefix(hash, entry.depth()));
-        // Somebody else may have split it meanwhile. Nobody does from here on, and nobody changes it.
-        let entry = self.entry(hash, guard);
-        if !self.is_crowded(entry, more, guard) {
+        // Somebody else may have split it meanwhile, or merged it: then the stripes held are not all of it. Nobody does from
+        // here on, and nobody changes it.
+        let before = std::mem::replace(&mut entry, self.entry(hash, guard));
+        if entry.depth() < before.depth() || !self.is_crowded(entry, more, guard) {
             return;
         }
         let (segment, depth) = (self.segment(entry, guard), entry.depth());
@@ -832,13 +881,148 @@ impl HashIndex {
         }
         self.splits.fetch_add(1, Relaxed);
         drop(held);
+        self.retire(entry, guard);
+        reclaim::collect();
+    }
+
+    /// A segment that the directory leads to no more is used again when nobody can see it.
+    fn retire(&self, entry: Entry, guard: &Guard) {
         let (memory, old) = (Arc::clone(&self.memory), Retired(entry.segment()));
         if planted(Mutant::SegmentReusedAtOnce) {
             recycle(&memory, old);
         } else {
             guard.defer(move || recycle(&memory, old));
         }
+    }
+
+    /// Keys of this hash were removed: merges its segment with the sibling, and so on, as long as both hold little. No lock may be
+    /// held.
+    pub(crate) fn merge(&self, hash: u64, guard: &Guard) {
+        while self.merge_once(hash, guard) {}
+    }
+
+    /// Merges what no removal came upon, in some segments from the hash `from` on; where to go on, if there is more to look at.
+    pub(crate) fn merge_from(&self, from: Option<u64>) -> Option<u64> {
+        const SEGMENTS: usize = 4096;
+        // Relaxed: what was counted before a removal asks is seen by the next.
+        let mut from = match from {
+            Some(from) => from,
+            None if self.pages_left() == 0 && self.unmerged.swap(false, Relaxed) => 0,
+            None => return None,
+        };
+        for _ in 0..SEGMENTS {
+            let guard = reclaim::pin();
+            self.merge(from, &guard);
+            let step = 1 << (64 - self.entry(from, &guard).depth());
+            from = (from & !(step - 1)).checked_add(step)?;
+        }
+        Some(from)
+    }
+
+    /// The segments, zero and one, that a merge would make one of that of `hash`.
+    fn sparse_pair(&self, hash: u64, guard: &Guard) -> Option<[Entry; 2]> {
+        let directory = self.directory(guard);
+        let depth = directory.entry(hash).depth();
+        if depth <= DEPTH_INITIAL {
+            return None;
+        }
+        let bit = 1 << (64 - depth);
+        let pair = [hash & !bit, hash | bit].map(|hash| directory.entry(hash));
+        if pair.iter().any(|entry| entry.depth() != depth || entry.page().is_some()) {
+            return None;
+        }
+        let counts = pair.map(|entry| self.segment(entry, guard).count.load(Relaxed));
+        (counts[0].saturating_add(counts[1]) <= self.merge_count_max).then_some(pair)
+    }
+
+    /// Merges the segment of `hash` with its sibling, if they hold little; whether it did.
+    fn merge_once(&self, hash: u64, guard: &Guard) -> bool {
+        let Some([zero, _]) = self.sparse_pair(hash, guard) else { return false };
+        let Ok(merging) = self.merging.try_lock() else {
+            self.unmerged.store(true, Relaxed);
+            return false;
+        };
+        let depth = zero.depth() - 1;
+        let held = (!planted(Mutant::MergeWithoutLocks)).then(|| self.stripes.lock_prefix(hash, depth));
+        // Somebody else may have split one meanwhile, or filled it. Nobody does from here on, and nobody changes them.
+        let Some(pair) = self.sparse_pair(hash, guard).filter(|pair| pair[0].depth() == depth + 1) else {
+            return false;
+        };
+        let known = pair.iter().map(|half| half.known()).min().unwrap_or_default() + 1;
+        let merged = Entry::new(self.memory.take(), depth, known.min(FINGERPRINT_BITS));
+        if planted(Mutant::MergePublishedFirst) {
+            self.lead_merged(hash, merged, guard);
+        }
+        if !self.fill_merged(self.segment(merged, guard), pair, guard) {
+            recycle(&self.memory, Retired(merged.segment()));
+            return false;
+        }
+        if !planted(Mutant::MergePublishedFirst) {
+            self.lead_merged(hash, merged, guard);
+        }
+        self.merges.fetch_add(1, Relaxed);
+        drop((held, merging));
+        pair.into_iter().for_each(|half| self.retire(half, guard));
         reclaim::collect();
+        true
+    }
+
+    /// Copies the slots of two siblings to `merged`, which nobody sees yet; each stays in its bucket, or in the stash, so that a scan
+    /// which has come so far has not passed it. False when a bucket has no room for all of its own.
+    fn fill_merged(&self, merged: &Segment, pair: [Entry; 2], guard: &Guard) -> bool {
+        let halves = pair.map(|half| self.segment(half, guard));
+        let word_of = |half: usize, word: u64| {
+            let bit = (half as u64) << (FINGERPRINT_SHIFT + FINGERPRINT_BITS - 1);
+            word & !FINGERPRINT_MASK & !BUCKET_BIT | bit | (word & FINGERPRINT_MASK) >> 1 & FINGERPRINT_MASK
+        };
+        let mut taken = 0;
+        for (b, bucket) in merged.buckets.iter().enumerate() {
+            let mut room = bucket.0.iter();
+            let mut overflows = 0;
+            for (half, segment) in halves.into_iter().enumerate() {
+                let from = &segment.buckets[b].0;
+                overflows |= from[1].load(Relaxed) & BUCKET_BIT;
+                for word in from.iter().map(|slot| slot.load(Relaxed)).filter(|&word| !Slot(word).is_empty())
+                {
+                    let Some(slot) = room.next() else { return false };
+                    slot.store(word_of(half, word), Relaxed);
+                    taken += 1;
+                }
+            }
+            bucket.0[1].store(bucket.0[1].load(Relaxed) | overflows, Relaxed);
+        }
+        for (half, segment) in halves.into_iter().enumerate() {
+            for slot in segment.stashes().flat_map(|stash| &stash.slots) {
+                let word = slot.load(Relaxed);
+                if !Slot(word).is_empty() {
+                    merged.stash(word_of(half, word), Change::Alone);
+                    taken += 1;
+                }
+            }
+        }
+        merged.count.store(taken, Relaxed);
+        true
+    }
+
+    /// Makes the directory lead to the merged segment; halves it when no segment needs its last bit any more.
+    fn lead_merged(&self, hash: u64, merged: Entry, guard: &Guard) {
+        let _growing = self.growing.lock().unwrap_or_else(crate::sync::PoisonError::into_inner);
+        let directory = self.directory(guard);
+        directory.lead(hash, merged);
+        directory.count_at(merged.depth() + 1, -2);
+        if directory.deepest.load(Relaxed) > 0 || directory.depth <= DEPTH_INITIAL {
+            return;
+        }
+        let entries = directory
+            .entries
+            .chunks_exact(2)
+            .map(|entries| AtomicPtr::new(entries[0].load(Relaxed)))
+            .collect();
+        let halved = Owned::new(Directory::new(directory.depth - 1, entries));
+        // AcqRel: pairs with the Acquire in `directory`.
+        let old = self.directory.swap(Some(halved), AcqRel, guard);
+        // SAFETY: the old directory is unreachable from now on for new guards.
+        unsafe { guard.defer_destroy(old) };
     }
 
     /// Makes the directory lead to `halves` instead of the segment of `hash` at `depth`.
@@ -848,7 +1032,7 @@ impl HashIndex {
         if directory.depth == depth {
             let entries =
                 directory.entries.iter().flat_map(|e| [e.load(Relaxed), e.load(Relaxed)]).map(AtomicPtr::new);
-            let doubled = Owned::new(Directory { depth: depth + 1, entries: entries.collect() });
+            let doubled = Owned::new(Directory::new(depth + 1, entries.collect()));
             // AcqRel: pairs with the Acquire in `directory`.
             let old = self.directory.swap(Some(doubled), AcqRel, guard);
             // SAFETY: the old directory is unreachable from now on for new guards.
@@ -859,20 +1043,44 @@ impl HashIndex {
         for (half, hash) in halves.into_iter().zip([hash & !bit, hash | bit]) {
             directory.lead(hash, half);
         }
+        directory.count_at(depth + 1, 2);
     }
 
     /// Visits the slots at `cursor` (one bucket), and returns the cursor of the next, 0 at the end.
     ///
-    /// A cursor is a hash prefix (48 bits) and a bucket (16 bits). A slot never moves inside its segment,
-    /// and a split keeps its bucket, so every key that stays is visited at least once.
+    /// A cursor says which hashes the scan is at, bucket by bucket, and has three parts: the prefix of these hashes (32 bits), how
+    /// many bits of it count (16), and the bucket (16). At bucket 0 the prefix alone says it: the number of bits is 0 then, and means the
+    /// segment's, or what is left of it. All keys of lower hashes have been visited, and of these hashes those of lower
+    /// buckets, and of the stash.
+    ///
+    /// A slot never moves inside its segment, and splits and merges keep its bucket, so every key that stays is visited at least
+    /// once: of a segment that was split, the scan goes on in the first part, and visits the others from bucket 0; in one that
+    /// was merged, it goes on with the hashes that it was at, and then with those of the other part, from bucket 0.
     pub(crate) fn scan(&self, cursor: u64, guard: &Guard, visit: &mut dyn FnMut(Slot)) -> u64 {
-        let (prefix, bucket) = (cursor & !0xffff, cursor as usize & 0xffff);
-        let entry = self.entry(prefix, guard);
+        let bucket = cursor as usize & 0xffff;
+        let entry = self.entry(cursor, guard);
         let segment = self.segment(entry, guard);
+        let begun = match bucket {
+            // Where a merged segment is entered in its middle, as many hashes as a part that begins there may have.
+            0 => 64 - (cursor & PREFIX_MASK).trailing_zeros().min(63),
+            _ => (cursor >> 16) as u32 & 0xffff,
+        };
+        let depth = match entry.depth() {
+            now if planted(Mutant::ScanForgetsMerge) => now,
+            now => begun.clamp(now, DEPTH_MAX),
+        };
+        let step = 1u64 << (64 - depth);
+        let prefix = cursor & !(step - 1);
+        // Of a merged segment only those of the hashes that the scan is at, as far as the fingerprints tell.
+        let theirs = match depth - entry.depth() {
+            more if more <= entry.known() => FINGERPRINT_MASK & !(FINGERPRINT_MASK >> more),
+            _ => 0,
+        };
+        let want = fingerprint(prefix, entry.depth());
         let mut all = |slots: &[AtomicU64]| {
             for slot in slots {
                 let slot = Slot(slot.load(Acquire) & !BUCKET_BIT);
-                if !slot.is_empty() {
+                if !slot.is_empty() && (slot.0 ^ want) & theirs == 0 {
                     visit(slot);
                 }
             }
@@ -883,10 +1091,15 @@ impl HashIndex {
         }
         if bucket < BUCKETS {
             all(&segment.buckets[bucket].0);
-            return prefix | (bucket as u64 + 1);
+            return prefix | u64::from(depth) << 16 | (bucket as u64 + 1);
         }
-        let step = 1u64 << (64 - entry.depth());
-        (prefix & !(step - 1)).checked_add(step).unwrap_or(0)
+        prefix.checked_add(step).unwrap_or(0)
+    }
+
+    /// The first hash behind those of the segment of `hash`; 0 at the end.
+    pub(crate) fn segment_end(&self, hash: u64, guard: &Guard) -> u64 {
+        let step = 1u64 << (64 - self.entry(hash, guard).depth());
+        (hash & !(step - 1)).checked_add(step).unwrap_or(0)
     }
 
     /// Whether a scan that has come to `cursor` is between two segments, or at the end.
@@ -897,22 +1110,44 @@ impl HashIndex {
     /// A cursor as a number that is as small as the index: clients keep it in a double, or in 63 bits. The bits of a prefix that
     /// count are its top ones; they become the lowest but for the bucket's.
     pub(crate) fn cursor_shown(cursor: u64) -> u64 {
-        const { assert!(BUCKETS < 256) };
-        (cursor & !0xffff).reverse_bits() << 8 | cursor & 0xff
+        const { assert!(BUCKETS < 256 && DEPTH_MAX < 64) };
+        (cursor & PREFIX_MASK).reverse_bits() << 14 | (cursor >> 16 & 0x3f) << 8 | cursor & 0xff
     }
 
     /// The cursor that was shown so. Whatever number it is, it is one.
     pub(crate) fn cursor_meant(shown: u64) -> u64 {
-        (shown >> 8).reverse_bits() & !0xffff | shown & 0xff
+        (shown >> 14).reverse_bits() & PREFIX_MASK | (shown >> 8 & 0x3f) << 16 | shown & 0xff
     }
 
     /// A cursor at a bucket that `random` picks.
     pub(crate) fn cursor_at(random: u64) -> u64 {
-        random & !0xffff | bucket_of(random) as u64
+        random & PREFIX_MASK | bucket_of(random) as u64
+    }
+
+    /// A slot that `random` picks, each place as likely as any other, if it is taken. Mostly it is not.
+    pub(crate) fn draw(&self, random: [u64; 2], guard: &Guard) -> Option<Slot> {
+        let directory = self.directory(guard);
+        let entry = self.entry(random[0], guard);
+        // A segment is hit as often as it has hashes. One with twice as many has no more slots: it is passed over every other time.
+        let more = directory.depth.saturating_sub(entry.depth()).min(DEPTH_MAX);
+        if more > 0 && random[1] >> (64 - more) != 0 {
+            return None;
+        }
+        let segment = self.segment(entry, guard);
+        let slots = (SEGMENT_SLOTS + segment.stashes().count() * STASH_SLOTS) as u64;
+        let at = ((random[1] & u64::from(u32::MAX)) * slots >> 32) as usize;
+        let word = match segment.buckets.get(at / BUCKET_SLOTS) {
+            Some(bucket) => bucket.0[at % BUCKET_SLOTS].load(Acquire),
+            None => segment.stashes().flat_map(|stash| &stash.slots).nth(at - SEGMENT_SLOTS)?.load(Acquire),
+        };
+        Some(Slot(word & !BUCKET_BIT)).filter(|slot| !slot.is_empty())
     }
 }
 
-/// A segment that was split, on its way to be emptied.
+/// The bits of a cursor that are a prefix of hashes.
+const PREFIX_MASK: u64 = !(u64::MAX >> DEPTH_MAX);
+
+/// A segment that was split or merged, on its way to be emptied.
 struct Retired(NonNull<Segment>);
 
 // SAFETY: a segment is made of atomics, and it lies in memory that the index shares.

@@ -3,7 +3,7 @@
 //!
 //! Invariants:
 //! 1. A chunk is unmapped only when the whole `Memory` is dropped, so a pointer to a piece stays
-//!    readable for as long as the index lives, whatever became of the piece.
+//!    readable for as long as the index lives, whatever became of the piece. (The pages of free pieces may go before.)
 //! 2. All pieces of one `Memory` are of one type.
 
 #[cfg(any(loom, miri))]
@@ -95,9 +95,21 @@ impl<T: Piece> Memory<T> {
         unsafe { base.add(used) }.cast()
     }
 
-    /// Takes a piece back; nobody uses it any more.
+    /// Takes a piece back, which is all zeros; nobody uses it any more. Where more is free than in use, the system gets its pages back.
     pub(super) fn give(&self, piece: NonNull<T>) {
+        #[cfg(not(any(loom, miri)))]
+        if size_of::<T>().is_multiple_of(4096) && self.is_mostly_free() {
+            // SAFETY: the piece lies in a chunk, on pages of its own since chunks begin on one, and nobody uses it. It
+            // reads as zeros again.
+            let _ = unsafe { madvise(piece.as_ptr().cast(), size_of::<T>(), Advice::LinuxDontNeed) };
+        }
         self.state.lock().unwrap_or_else(crate::sync::PoisonError::into_inner).free.push(piece);
+    }
+
+    #[cfg(not(any(loom, miri)))]
+    fn is_mostly_free(&self) -> bool {
+        let state = self.state.lock().unwrap_or_else(crate::sync::PoisonError::into_inner);
+        (state.free.len() * size_of::<T>()) as u64 * 2 > self.mapped.load(Relaxed)
     }
 
     /// Some piece that was handed out once, each as likely, in use or not; `None` when there is none.

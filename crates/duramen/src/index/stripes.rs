@@ -7,13 +7,18 @@
 //! Invariant: the version of a stripe is at least that of every record on the medium whose key belongs there, live or
 //! dead: it is the last one given out or met by recovery. So a record's version is known without the one it supersedes,
 //! and a key that was forgotten begins above what is left of it.
+//!
+//! And it counts the updates in place of its keys' cells, so that a reader can tell that what it copied is of one moment
+//! ([`Stripes::read_cell`]): an update is *one* atomic store, made by who holds the stripe, and counted before it. A reader that finds
+//! the same count before and after its copy has met at most one store, that of the last update counted, and a copy beside
+//! one store is the cell as it was before or after that store. So nobody waits for an update that is under way.
 
 use super::hash::Backoff;
 use super::prefetch;
 use crate::format::Version;
 use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use crate::sync::atomic::{AtomicBool, AtomicU64};
+use crate::sync::atomic::{AtomicBool, AtomicU64, fence};
 
 /// The top bits of a hash that tell its stripe, so that a segment of a hash index lies in one, or has some of its own.
 pub(crate) const STRIPE_BITS: u32 = if cfg!(loom) { 2 } else { 11 };
@@ -23,9 +28,14 @@ pub(crate) const STRIPE_BITS: u32 = if cfg!(loom) { 2 } else { 11 };
 struct Stripe {
     locked: AtomicBool,
     version: AtomicU64,
+    /// Updates in place of cells of its keys, each counted before it is stored.
+    updates: AtomicU64,
     /// How often who came had to wait.
     waits: AtomicU64,
 }
+
+/// How often a cell is copied while others update it, before its reader takes the lock.
+const COPIES_MAX: u32 = if cfg!(loom) { 2 } else { 16 };
 
 pub(super) struct Stripes {
     bits: u32,
@@ -104,6 +114,43 @@ impl Stripes {
     pub(super) fn is_locked(&self, hash: u64) -> bool {
         // Acquire: pairs with the Release in `drop`.
         self.of(hash).locked.load(Acquire)
+    }
+
+    /// An update in place of a cell of `hash` follows, by one store; the caller holds its stripe.
+    #[inline]
+    pub(super) fn count_update(&self, hash: u64) {
+        if planted(Mutant::UpdateNotCounted) {
+            return;
+        }
+        let updates = &self.of(hash).updates;
+        // Not one step: the stripe is held. Release: pairs with the Acquire in `read_cell`; the updates before are stored.
+        updates.store(updates.load(Relaxed).wrapping_add(1), Release);
+        // Pairs with the fence in `read_cell`: who copies what is stored from here on finds it counted.
+        fence(Release);
+    }
+
+    /// Has `copy` copy a cell of a key of `hash` until the copy is of one moment. Under many updates of the stripe's keys, by
+    /// taking its lock; the caller may hold it already, and then nobody counts.
+    #[inline]
+    pub(super) fn read_cell(&self, hash: u64, mut copy: impl FnMut()) {
+        let updates = &self.of(hash).updates;
+        for _ in 0..COPIES_MAX {
+            // Acquire: pairs with the Release in `count_update`: all updates but the last one counted are seen.
+            let before = updates.load(Acquire);
+            copy();
+            // Pairs with the fence in `count_update`: whatever else was copied was counted before.
+            fence(Acquire);
+            if updates.load(Relaxed) == before || planted(Mutant::CellCopyNotChecked) {
+                return;
+            }
+        }
+        self.read_cell_locked(hash, &mut copy);
+    }
+
+    #[cold]
+    fn read_cell_locked(&self, hash: u64, copy: &mut dyn FnMut()) {
+        let _held = self.lock(hash);
+        copy();
     }
 
     /// The greatest version of all.

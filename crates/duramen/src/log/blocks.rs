@@ -8,6 +8,7 @@
 //! | `tail`, `settled` | the block's appender | a reader that helps, the committer, the compactor |
 //! | `expiry` | the block's appender, the sweeper | the sweeper |
 //! | `cells` | whoever opens the block, its appender | the compactor |
+//! | `copies` | whoever opens the block, the compactor | a reader that would wait for an epoch |
 
 use crate::format::block::HEADER_BYTES;
 use crate::format::{Generation, Unit};
@@ -52,6 +53,8 @@ pub(crate) struct Block {
     state: AtomicU8,
     /// May hold cells.
     cells: AtomicBool,
+    /// See [`Block::is_copy`]: where they begin, in bytes from the block's beginning, and in the low half where they end.
+    copies: AtomicU64,
 }
 
 impl Block {
@@ -126,6 +129,26 @@ impl Block {
 
     pub(crate) fn set_cells(&self, cells: bool) {
         self.cells.store(cells, Release);
+    }
+
+    /// Whether the record at `at` bytes is one of the copies of committed records that the compactor last appended one
+    /// behind the other. Of earlier ones this is forgotten: they are committed themselves.
+    pub(crate) fn is_copy(&self, at: u64) -> bool {
+        let copies = self.copies.load(Relaxed);
+        (copies >> 32..copies & u64::from(u32::MAX)).contains(&at)
+    }
+
+    /// Whether a copy that is appended at `at` follows the last one.
+    pub(crate) fn follows_copies(&self, at: u64) -> bool {
+        let copies = self.copies.load(Relaxed);
+        copies == 0 || copies & u64::from(u32::MAX) == at
+    }
+
+    /// The compactor appended a copy there. Relaxed: the slot that leads to the copy publishes this too.
+    pub(crate) fn add_copy(&self, at: u64, bytes: u64) {
+        let from = if self.follows_copies(at) { self.copies.load(Relaxed) >> 32 } else { 0 };
+        let from = if from == 0 { at } else { from };
+        self.copies.store(from << 32 | (at + bytes), Relaxed);
     }
 
     /// As [`Block::expiry`], the greatest number for never.
@@ -245,6 +268,7 @@ impl Blocks {
         block.set_settled(0);
         block.expiry_reset();
         block.set_cells(true);
+        block.copies.store(0, Relaxed);
         block.set_state(state);
         block
     }

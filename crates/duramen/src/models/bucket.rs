@@ -409,3 +409,71 @@ fn scan_visits_every_key_that_stays_while_the_directory_doubles() {
         writer.join().unwrap();
     });
 }
+
+/// Two segments that were one before it split, with a key in each, and few enough to be one again.
+fn sparse() -> Arc<Store> {
+    let index = HashIndex::new().merging_at(2);
+    let store = Arc::new(Store { index, log: Log::new(10) });
+    for (record, key) in CROWDED.into_iter().chain([ANOTHER]).enumerate() {
+        store.put(record as u64, key, 1);
+    }
+    for key in [CROWDED[1], CROWDED[3], ANOTHER] {
+        assert!(store.remove(key));
+    }
+    store
+}
+
+fn merge(store: &Store) {
+    store.index.merge(hash(CROWDED[0]), &pin());
+    assert_eq!(store.index.merged(), 1);
+}
+
+#[test]
+fn reader_misses_no_key_while_its_segment_is_merged() {
+    let planted = [Bug(Mutant::MergePublishedFirst), Bug(Mutant::SegmentReusedAtOnce)];
+    check(2, &planted, || {
+        let store = sparse();
+        let merger = {
+            let store = Arc::clone(&store);
+            thread::spawn(move || merge(&store))
+        };
+        for key in [CROWDED[0], CROWDED[2]] {
+            assert_eq!(store.get(key), Some(1), "key {key:#x}");
+        }
+        merger.join().unwrap();
+        assert_eq!(store.all(), [(CROWDED[0], 1), (CROWDED[2], 1)]);
+    });
+}
+
+#[test]
+fn writer_loses_nothing_to_a_merge() {
+    let planted = [Bug(Mutant::MergeWithoutLocks)];
+    check(2, &planted, || {
+        let store = sparse();
+        let merger = {
+            let store = Arc::clone(&store);
+            thread::spawn(move || store.index.merge(hash(CROWDED[0]), &pin()))
+        };
+        store.put(5, CROWDED[2], 2);
+        assert!(store.remove(CROWDED[0]));
+        merger.join().unwrap();
+        assert_eq!(store.all(), [(CROWDED[2], 2)]);
+    });
+}
+
+#[test]
+fn scan_visits_every_key_that_stays_while_segments_are_merged() {
+    let planted = [Bug(Mutant::ScanForgetsMerge)];
+    check(2, &planted, || {
+        let store = sparse();
+        let merger = {
+            let store = Arc::clone(&store);
+            thread::spawn(move || merge(&store))
+        };
+        let seen = store.all();
+        for key in [CROWDED[0], CROWDED[2]] {
+            assert!(seen.contains(&(key, 1)), "key {key:#x} is not in {seen:x?}");
+        }
+        merger.join().unwrap();
+    });
+}

@@ -19,6 +19,8 @@ mod blocks;
 #[cfg(test)]
 mod bucket;
 #[cfg(test)]
+mod cell;
+#[cfg(test)]
 mod epochs;
 #[cfg(test)]
 mod growth;

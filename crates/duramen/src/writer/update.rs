@@ -9,6 +9,8 @@
 //! 1. Nothing is updated in place while its slot is pending: a crash could undo the record itself.
 //! 2. Nothing is updated in place where epochs are in use: a crash must be able to undo the update alone.
 //! 3. While an update is stored and not durable the key's lock is held, where readers look for it.
+//! 4. Each update is one store that readers of the cell load as one piece, counted in the key's stripe before it
+//!    (`index::stripes`): so what a reader copies is the value at one moment, however long it is.
 
 use super::{Pen, Want, Wrote, stamp_unlocked};
 use crate::format::record::{HEAD_BYTES_MAX, HEADER_BYTES};
@@ -26,7 +28,9 @@ use duramen_media::{Medium, Offset};
 pub enum Update {
     /// One atomic store into the record.
     InPlace,
-    /// A new version of the whole value.
+    /// The value was read and a new version of all of it written, as by a put: because it was not put as
+    /// [`Meta::updatable`], the range is not aligned or of no size that one store has, or the medium and durability make
+    /// no write durable by itself.
     NewVersion,
     /// Nothing: the key is not there.
     Absent,
@@ -160,7 +164,8 @@ impl<M: Medium> Pen<M> {
         if !record.head.is_cell() || slot.is_pending() {
             return Ok(Tried::Refused);
         }
-        let stored = store_in_place(core, record.value_offset(), record.head.value_bytes(), at, bytes)?;
+        let (value_at, value_bytes) = (record.value_offset(), record.head.value_bytes());
+        let stored = store_in_place(core, hash, value_at, value_bytes, at, bytes)?;
         Ok(if stored { Tried::Done(Update::InPlace) } else { Tried::Refused })
     }
 
@@ -187,7 +192,8 @@ impl<M: Medium> Pen<M> {
         let Some((at, field)) = change(record.meta(), &core.cell_locked(&record)) else {
             return Ok(Modified::Declined);
         };
-        let stored = store_in_place(core, record.value_offset(), record.head.value_bytes(), at, &field)?;
+        let (value_at, value_bytes) = (record.value_offset(), record.head.value_bytes());
+        let stored = store_in_place(core, hash, value_at, value_bytes, at, &field)?;
         Ok(if stored { Modified::InPlace } else { Modified::NotInPlace })
     }
 }
@@ -210,13 +216,15 @@ fn update_likeliest<M: Medium>(core: &Core<M>, edit: Edit<'_>, guard: &Guard) ->
         return false;
     };
     let value_at = location.plus(HEADER_BYTES + key.len() as u64);
-    is_same(its, key) && store_in_place(core, value_at, value_bytes, at, bytes).is_ok_and(|stored| stored)
+    is_same(its, key)
+        && store_in_place(core, hash, value_at, value_bytes, at, bytes).is_ok_and(|stored| stored)
 }
 
 /// Stores into a cell whose key is locked and whose slot is not pending; false where one atomic store cannot.
 #[inline(always)]
 fn store_in_place<M: Medium>(
     core: &Core<M>,
+    hash: u64,
     value_at: Offset,
     value_bytes: u64,
     at: usize,
@@ -232,6 +240,7 @@ fn store_in_place<M: Medium>(
     if !fits_one_store(core, to, bytes) {
         return Ok(false);
     }
+    core.index.count_update(hash);
     // Release: a reader that sees it and finds the key's lock free afterwards (`Core::settle_cell`) sees it durable.
     let stored = core.medium.store_atomic(to, bytes);
     if stored {

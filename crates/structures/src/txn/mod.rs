@@ -432,9 +432,21 @@ impl<'w> Txn<'w> {
         }
     }
 
-    /// Some key of `db`. As in Redis the chances are not quite the same for all. Takes the longer the
-    /// more keys the other databases have.
+    /// Some key of `db`. The chances are the same for all, unless most keys belong to other databases, or this transaction
+    /// has written some: then, as in Redis, not quite, and it takes the longer the more keys the other databases have.
     pub fn random_key(&mut self, db: u8) -> Result<Option<Vec<u8>>> {
+        self.worker.settle_for_scan()?;
+        if !self.is_pending() {
+            let mut wanted = |value: &Value<'_>| {
+                let mut is_wanted = false;
+                self.visit_stored(db, value, false, &mut |_, _| is_wanted = true);
+                is_wanted
+            };
+            let picked = self.worker.keyspace.store().pick(random(), &mut wanted)?;
+            if let Some((_, key)) = picked.as_ref().and_then(|value| value.key().split_first()) {
+                return Ok(Some(key.to_vec()));
+            }
+        }
         let mut keys: Vec<Vec<u8>> = Vec::new();
         let start = self.worker.keyspace.store().cursor_at(random());
         // From a random place to the end, and if there is none, from the beginning.

@@ -18,8 +18,8 @@ use super::{BUCKET_SLOTS, BUCKETS, Backoff, DEPTH_MAX, Directory, Entry, HashInd
 use crate::format::{u32_at, u64_at};
 use crate::index::attached::{Attached, Counts};
 use crate::index::{BUCKET_BIT, FINGERPRINT_BITS, Loaded, PagesOf, Slot};
-use crate::sync::atomic::AtomicPtr;
 use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use crate::sync::atomic::{AtomicPtr, AtomicU64};
 use crate::sync::reclaim::{self, Guard};
 use crate::{Result, sync};
 
@@ -110,6 +110,7 @@ impl HashIndex {
         let mut page = Vec::new();
         let mut counted = Loaded::default();
         let mut prefix = 0u64;
+        let _whole = self.merging.lock().unwrap_or_else(sync::PoisonError::into_inner);
         loop {
             let depth = {
                 let guard = reclaim::pin();
@@ -138,13 +139,14 @@ impl HashIndex {
         counts: Counts,
     ) -> std::result::Result<(), String> {
         let depth = depth_of(pages)?;
-        let directory =
-            Directory { depth, entries: (0..1usize << depth).map(|_| AtomicPtr::default()).collect() };
+        let entries: Box<[_]> = (0..1usize << depth).map(|_| AtomicPtr::default()).collect();
+        let mut directory = Directory { depth, entries, deepest: AtomicU64::new(0) };
         for (number, &(first, page)) in pages.iter().enumerate() {
             // `head` was asked of every page.
             let (depth, _) = head(page).unwrap_or((depth, 0));
             directory.lead(first, Entry::unread(number, depth));
         }
+        directory = Directory::new(directory.depth, directory.entries);
         self.begin_with(directory);
         // SAFETY: as the caller promises.
         self.attached = Some(unsafe { Attached::new(pages, counts) });

@@ -1,0 +1,37 @@
+//! A cell of more than one word: readers copy it while its parts are updated, each by one store.
+
+use super::Planted::Bug;
+use super::check;
+use crate::index::either::Index;
+use crate::index::hash::HashIndex;
+use crate::mutants::Mutant;
+use crate::sync::Arc;
+use crate::sync::atomic::AtomicU64;
+use crate::sync::atomic::Ordering::{Acquire, Release};
+use loom::thread;
+
+const HASH: u64 = 7 << 40;
+
+#[test]
+fn a_cell_is_copied_as_it_was_at_one_moment_while_its_parts_are_updated() {
+    let planted = [Bug(Mutant::UpdateNotCounted), Bug(Mutant::CellCopyNotChecked)];
+    check(3, &planted, || {
+        let index = Arc::new(Index::Hash(HashIndex::new()));
+        let cell = Arc::new([AtomicU64::new(0), AtomicU64::new(1)]);
+        let writer = {
+            let (index, cell) = (Arc::clone(&index), Arc::clone(&cell));
+            thread::spawn(move || {
+                // (0,1) (1,1) (1,0) (1,1): never (0,0).
+                for (part, value) in [(0, 1), (1, 0), (1, 1)] {
+                    let _held = index.hold(HASH);
+                    index.count_update(HASH);
+                    cell[part].store(value, Release);
+                }
+            })
+        };
+        let mut seen = [0; 2];
+        index.read_cell(HASH, || seen = [cell[0].load(Acquire), cell[1].load(Acquire)]);
+        assert_ne!(seen, [0, 0], "a state that never was");
+        writer.join().unwrap();
+    });
+}
