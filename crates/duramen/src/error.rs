@@ -39,11 +39,13 @@ pub struct Error {
     kind: ErrorKind,
     message: String,
     source: Option<duramen_media::Error>,
+    /// See [`Error::cursor`].
+    cursor: Option<u64>,
 }
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), source: None }
+        Self { kind, message: message.into(), source: None, cursor: None }
     }
 
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
@@ -58,6 +60,17 @@ impl Error {
     pub(crate) fn context(mut self, attempted: &str) -> Self {
         self.message = format!("{attempted}: {}", self.message);
         self
+    }
+
+    /// The same, of a scan that can go on there.
+    pub(crate) fn with_cursor(self, cursor: u64) -> Self {
+        Self { cursor: Some(cursor), ..self }
+    }
+
+    /// Of a scan that met a damaged record: the cursor to go on with, 0 at the end. All else up to there was visited.
+    #[must_use]
+    pub fn cursor(&self) -> Option<u64> {
+        self.cursor
     }
 
     /// Whose fault it is.
@@ -92,6 +105,6 @@ impl From<duramen_media::Error> for Error {
             Media::Unsupported => ErrorKind::Unsupported,
             _ => ErrorKind::Io,
         };
-        Self { kind, message: error.to_string(), source: Some(error) }
+        Self { kind, message: error.to_string(), source: Some(error), cursor: None }
     }
 }

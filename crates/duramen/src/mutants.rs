@@ -126,6 +126,12 @@ pub enum Mutant {
     PageReadTwice,
     /// An index image leads to records that their groups have not settled.
     ImageOfPending,
+    /// Records that an open by image did not read are used before they were verified.
+    UsedUnverified,
+    /// A store whose head is lost is taken for a creation that did not finish.
+    LostHeadIsEmpty,
+    /// An image keeps no slot that leads to what is damaged.
+    DamagedSlotsForgotten,
 }
 
 /// Whether `mutant` is to misbehave.
@@ -182,7 +188,7 @@ mod planting {
     ];
 
     /// Those that the crash driver finds.
-    pub const ALL: [Mutant; 38] = [
+    pub const ALL: [Mutant; 41] = [
         Mutant::RecordNotFlushed,
         Mutant::AcknowledgedWithoutDrain,
         Mutant::CellOpenedBeforeDurable,
@@ -221,5 +227,8 @@ mod planting {
         Mutant::ImageKeepsFreed,
         Mutant::ImageSlotsAllKept,
         Mutant::ImageVersionsForgotten,
+        Mutant::UsedUnverified,
+        Mutant::LostHeadIsEmpty,
+        Mutant::DamagedSlotsForgotten,
     ];
 }

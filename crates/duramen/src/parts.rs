@@ -4,11 +4,11 @@
 //! hashes; of an ordered one it is a range of keys. So whoever keeps writers out while a part is visited, and asks
 //! [`StoreOn::has_visited`] for each of their keys, knows of each write whether the walk has seen what was before or after it.
 
-use crate::Result;
 use crate::index::either::Index;
 use crate::index::hash::HashIndex;
 use crate::reader::{SCAN_AHEAD, Value};
 use crate::store::{Core, StoreOn};
+use crate::{ErrorKind, Result};
 use duramen_media::Medium;
 use std::ops::Bound;
 
@@ -40,7 +40,7 @@ impl Visited {
 
 impl<M: Medium> StoreOn<M> {
     /// Visits the live entries of the next part, some thousand at most. An entry whose key is written meanwhile may be
-    /// visited twice, or as it was before.
+    /// visited twice, or as it was before. What is damaged is passed over: whoever asks for it is told.
     ///
     /// # Errors
     /// As [`StoreOn::get`]; `visited` stays where it was then.
@@ -62,7 +62,10 @@ impl<M: Medium> StoreOn<M> {
                 let mut last = None;
                 let mut entries = 0;
                 for value in self.range((from, Bound::Unbounded))?.take(PART_ENTRIES) {
-                    let value = value?;
+                    let value = match value {
+                        Err(error) if error.kind() == ErrorKind::Corrupt => continue,
+                        value => value?,
+                    };
                     visit(&value);
                     entries += 1;
                     if entries == PART_ENTRIES {
@@ -94,7 +97,8 @@ impl<M: Medium> Core<M> {
         let mut cursor = from;
         let mut slots = Vec::new();
         loop {
-            cursor = self.scan_together(cursor, SCAN_AHEAD, &mut slots, visit, HashIndex::begins_segment)?;
+            (cursor, _) =
+                self.scan_together(cursor, SCAN_AHEAD, &mut slots, visit, HashIndex::begins_segment)?;
             if HashIndex::begins_segment(cursor) {
                 return Ok(cursor);
             }

@@ -8,6 +8,7 @@
 //! | `tail`, `settled` | the block's appender | a reader that helps, the committer, the compactor |
 //! | `expiry` | the block's appender, the sweeper | the sweeper |
 //! | `cells` | whoever opens the block, its appender | the compactor |
+//! | `doubtful` | recovery, the compactor | everybody, while [`Core::doubts`](crate::store::Core::doubts) says so |
 
 use crate::format::block::HEADER_BYTES;
 use crate::format::{Generation, Unit};
@@ -28,7 +29,7 @@ pub(crate) enum Use {
     Sealed = 2,
     /// The compactor has moved what was live; waits until no reader can see it.
     Retired = 3,
-    /// Damaged: never written, never freed.
+    /// Damaged: never written, and freed only when nothing live lies in its damaged part.
     Damaged = 4,
     /// Holds a part of an index image, and no records.
     Image = 5,
@@ -52,6 +53,8 @@ pub(crate) struct Block {
     state: AtomicU8,
     /// May hold cells.
     cells: AtomicBool,
+    /// Not verified, or known to be damaged: each record is verified whenever it is used.
+    doubtful: AtomicBool,
 }
 
 impl Block {
@@ -126,6 +129,16 @@ impl Block {
 
     pub(crate) fn set_cells(&self, cells: bool) {
         self.cells.store(cells, Release);
+    }
+
+    /// Whether its records may not be what was written.
+    pub(crate) fn is_doubtful(&self) -> bool {
+        // Acquire: pairs with the Release in `set_doubtful`.
+        self.doubtful.load(Acquire)
+    }
+
+    pub(crate) fn set_doubtful(&self, doubtful: bool) {
+        self.doubtful.store(doubtful, Release);
     }
 
     /// As [`Block::expiry`], the greatest number for never.
@@ -245,6 +258,7 @@ impl Blocks {
         block.set_settled(0);
         block.expiry_reset();
         block.set_cells(true);
+        block.set_doubtful(false);
         block.set_state(state);
         block
     }
