@@ -20,11 +20,9 @@
 //! A damaged block is freed when no slot leads to a damaged record in it any more ([`Core::mend`] of the compactor): what is whole
 //! is moved first. Until then it is neither written nor reused.
 //!
-//! What a restart may say. An image has the slot of each key's newest record, also where that is damaged: older versions of its
-//! key have none, so none can come back. So a store with damage is opened to be served only by an image that was written when it
-//! was closed, and a close with known damage always writes one. A full reading knows the records that are whole,
-//! and not which keys those had that are not: each older version might have been superseded, or deleted, by one of them. Whoever
-//! reads all records therefore refuses the store, whatever [`OnDamage`](crate::OnDamage) says, and leaves it to salvage, which tells.
+//! What a restart may say. An open reads blocks that were known to be damaged at the close, and refuses the store.
+//! A full reading knows the records that are whole, and not which keys those had that are not: each older version might have been
+//! superseded, or deleted, by one of them, so none may be served as if it were current.
 
 use crate::Error;
 use crate::index::Slot;

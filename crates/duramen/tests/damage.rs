@@ -316,3 +316,77 @@ fn flipped_bits_of_a_closed_store_are_told_and_never_served() {
         assert!(opened > seeds / 4, "{opened}");
     }
 }
+
+/// Files whose head is lost are neither empty nor stores, and what they hold is saved.
+#[test]
+fn a_lost_head_never_becomes_an_empty_store() {
+    for options in configurations() {
+        for unit_bytes in [512, 4096, 24 << 10, 192 << 10] {
+            let options = Options { unit_bytes: Some(unit_bytes), ..options.clone() };
+            let dir = directory(&options);
+            let path = dir.path().join("store");
+            let store = options.open(&path).unwrap();
+            let mut model = Model::new();
+            for number in 0..100 {
+                store.put(&key(number), &value(number, 0)).unwrap();
+                model.insert(key(number), Some(value(number, 0)));
+            }
+            store.close().unwrap();
+            let whole = std::fs::read(&path).unwrap();
+            let magics: [std::ops::Range<usize>; 2] = [0..8, 4096..4104];
+            for lost in [vec![0..16 << 10], vec![0..8192], magics.to_vec()] {
+                let mut bytes = whole.clone();
+                lost.iter().for_each(|range| bytes[range.clone()].fill(0));
+                std::fs::write(&path, &bytes).unwrap();
+                // Whatever units new stores would have.
+                for unit_bytes in [None, Some(unit_bytes), Some(64 << 10)] {
+                    let error = Options { unit_bytes, ..options.clone() }.open(&path).unwrap_err();
+                    is_corrupt(&error);
+                    assert!(error.to_string().contains("salvage"), "{error}");
+                }
+                assert!(std::fs::read(&path).unwrap() == bytes, "an open changed it");
+                let plain = Options { unit_bytes: None, ..options.clone() };
+                let report = duramen::check(&path, &plain).unwrap();
+                assert!(!report.damage.is_empty() && report.keys == 100, "{report:?}");
+                let saved = dir.path().join("saved");
+                assert_eq!(duramen::salvage(&path, &saved, &plain).unwrap().0, 100);
+                let store = plain.open(&saved).unwrap();
+                model.keys().for_each(|key| assert!(read(&store, key, 0, &model)));
+                drop(store);
+                std::fs::remove_file(&saved).unwrap();
+            }
+            // On purpose.
+            assert!(duramen::erase(&path, &options).unwrap() > 0);
+            assert!(options.open(&path).unwrap().is_empty());
+        }
+    }
+}
+
+/// What holds any bytes, but never held a store, has room for one.
+#[test]
+fn what_a_creation_left_and_what_never_was_a_store_has_room_for_one() {
+    for options in configurations() {
+        // An image takes blocks.
+        let options = Options { index_image: false, ..options };
+        let dir = directory(&options);
+        let path = dir.path().join("store");
+        let empty = options.open(&path).unwrap();
+        drop(empty);
+        let mut random = Random(3);
+        let mut bytes = std::fs::read(&path).unwrap();
+        // A creation that did not finish: all but the magic words.
+        for kept in [0, 4096] {
+            bytes[kept..kept + 8].fill(0);
+        }
+        bytes[128..4096].fill(0);
+        bytes[4096 + 128..16 << 10].fill(0);
+        std::fs::write(&path, &bytes).unwrap();
+        assert!(options.open(&path).unwrap().is_empty());
+        // A device that others used.
+        bytes[..16 << 10].fill(0);
+        bytes.resize(3 << 20, 0);
+        bytes[16 << 10..].iter_mut().for_each(|byte| *byte = random.below(256) as u8);
+        std::fs::write(&path, &bytes).unwrap();
+        assert!(options.open(&path).unwrap().is_empty());
+    }
+}

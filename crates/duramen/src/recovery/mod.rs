@@ -27,6 +27,7 @@ mod by_hash;
 mod by_key;
 mod entries;
 mod estimate;
+pub(crate) mod headless;
 mod scan;
 
 use crate::epoch::lock;
@@ -273,7 +274,9 @@ fn read_from<M: Medium>(
     let clock = crate::store::StoreClock::new(options.clock.clone(), time_floor);
     let flushes = flushes_for(medium.granularity(), superblock.clean, rebooted);
     // Each commit writes a mark, so the last epoch of the store is at most one above the newest.
-    let epoch_last = marks.first().map_or(0, |(_, mark)| mark.epoch.0).max(superblock.epoch_base) + 1;
+    let epoch_last = if superblock.sequence == 0 { Epoch::MAX - 2 } else { 0 };
+    let epoch_last =
+        epoch_last.max(marks.first().map_or(0, |(_, mark)| mark.epoch.0).max(superblock.epoch_base) + 1);
     let scan = scan::Scan {
         medium,
         holes: &holes,
