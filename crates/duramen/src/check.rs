@@ -2,7 +2,7 @@
 
 use crate::format::superblock::{Found, Superblock};
 use crate::options::Options;
-use crate::recovery::{self, Recovered};
+use crate::recovery::{self, Recovered, headless};
 use crate::store::StoreOn;
 use crate::{Durability, Error, ErrorKind, Meta, Result};
 use duramen_media::{Create, Mapped, Medium};
@@ -50,7 +50,7 @@ fn open(path: &Path, options: &Options) -> Result<Mapped> {
 /// # Errors
 /// As [`check`].
 pub fn check_on<M: Medium>(medium: &M, options: &Options) -> Result<Report> {
-    let (mut report, superblock) = look(medium)?;
+    let (mut report, superblock) = look(medium, options)?;
     let recovered = recovery::read(medium, superblock, options)?;
     let summary = &recovered.summary;
     report.damage.extend(summary.damage.iter().cloned());
@@ -58,7 +58,7 @@ pub fn check_on<M: Medium>(medium: &M, options: &Options) -> Result<Report> {
     report.records = summary.records;
     report.blocks = summary.blocks;
     report.bytes = u64::from(superblock.units) * u64::from(superblock.unit_bytes);
-    if !superblock.clean {
+    if !superblock.clean && superblock.sequence > 0 {
         report.notes.push("the store was not closed cleanly; the next open recovers it".into());
     }
     if summary.torn > 0 {
@@ -113,16 +113,29 @@ pub fn salvage_on<M: Medium, N: Medium>(
 
 /// All that is valid, and all damage.
 fn read<M: Medium>(medium: &M, options: &Options) -> Result<(Recovered, Vec<String>)> {
-    let (report, superblock) = look(medium)?;
+    let (report, superblock) = look(medium, options)?;
     let recovered = recovery::read(medium, superblock, options)?;
     let mut damage = report.damage;
+    damage.extend(report.notes);
     damage.extend(recovered.summary.damage.iter().cloned());
     Ok((recovered, damage))
 }
 
-fn look<M: Medium>(medium: &M) -> Result<(Report, Superblock)> {
+fn look<M: Medium>(medium: &M, options: &Options) -> Result<(Report, Superblock)> {
     let mut report = Report::default();
-    match Superblock::find(medium)? {
+    let found = match Superblock::find(medium) {
+        Err(error) if error.kind() == ErrorKind::Corrupt => {
+            // Of a store whose head is lost the blocks tell enough to read it.
+            let Some((superblock, told)) = headless::superblock_of(medium, options.unit_bytes) else {
+                return Err(error);
+            };
+            report.damage.push(format!("{error}"));
+            report.notes.push(told);
+            return Ok((report, superblock));
+        }
+        found => found?,
+    };
+    match found {
         Found::Store { superblock, damaged, .. } => {
             report.damage.extend(damaged.map(|copy| {
                 format!("superblock {copy}; the other copy is whole, and the next open writes both anew")

@@ -25,8 +25,8 @@ pub fn begins_store(head: &[u8]) -> bool {
 /// Erases the head of what is at `path`, a store or anything else, so that a new store can be made there. Returns
 /// the bytes erased.
 ///
-/// Order: the copies of the superblock, the commit marks, then the rest, each durable before the next. A crash in
-/// between leaves the store as it was, or none.
+/// Order: the copies of the superblock, which then say that they were erased, the commit marks, then the rest, each durable before the next.
+/// A crash in between leaves the store as it was, or none.
 ///
 /// # Errors
 /// When the medium cannot be opened, is in use, is empty already (`NotFound`), or is too small to hold a store (`InvalidInput`): such a
@@ -43,11 +43,14 @@ pub fn erase(path: impl AsRef<Path>, options: &Options) -> Result<u64> {
     }
     let bytes = medium.len().min(BYTES);
     let zeros = vec![0; BYTES as usize];
+    let mut erased = vec![0; PAGE_BYTES as usize];
+    erased[superblock::ERASED_AT..][..superblock::ERASED.len()].copy_from_slice(&superblock::ERASED);
     let head = (0..HEAD_BYTES / PAGE_BYTES).map(|page| page * PAGE_BYTES..(page + 1) * PAGE_BYTES);
     for range in head.chain(std::iter::once(HEAD_BYTES..BYTES)) {
         let end = range.end.min(bytes);
         if range.start < end {
-            medium.write(Offset(range.start), &[&zeros[..(end - range.start) as usize]]);
+            let bytes = if range.start < 2 * PAGE_BYTES { &erased } else { &zeros };
+            medium.write(Offset(range.start), &[&bytes[..(end - range.start) as usize]]);
             medium.drain();
             medium.sync()?;
         }

@@ -39,11 +39,13 @@ pub struct Error {
     kind: ErrorKind,
     message: String,
     os_error: Option<i32>,
+    /// See [`Error::cursor`].
+    cursor: Option<u64>,
 }
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), os_error: None }
+        Self { kind, message: message.into(), os_error: None, cursor: None }
     }
 
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
@@ -64,6 +66,17 @@ impl Error {
     pub(crate) fn with_os_error(mut self, of: &duramen_media::Error) -> Self {
         self.os_error = of.raw_os_error();
         self
+    }
+
+    /// The same, of a scan that can go on there.
+    pub(crate) fn with_cursor(self, cursor: u64) -> Self {
+        Self { cursor: Some(cursor), ..self }
+    }
+
+    /// Of a scan that met a damaged record: the cursor to go on with, 0 at the end. All else up to there was visited.
+    #[must_use]
+    pub fn cursor(&self) -> Option<u64> {
+        self.cursor
     }
 
     /// Whose fault it is.

@@ -65,6 +65,7 @@
 mod batch;
 mod check;
 mod compaction;
+mod damage;
 mod epoch;
 mod erase;
 mod error;

@@ -138,6 +138,10 @@ pub enum Mutant {
     PageReadTwice,
     /// An index image leads to records that their groups have not settled.
     ImageOfPending,
+    /// Records that an open by image did not read are used before they were verified.
+    UsedUnverified,
+    /// A store whose head is lost is taken for a creation that did not finish.
+    LostHeadIsEmpty,
 }
 
 /// Whether `mutant` is to misbehave.

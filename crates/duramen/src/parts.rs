@@ -4,12 +4,12 @@
 //! hashes; of an ordered one it is a range of keys. So whoever keeps writers out while a part is visited, and asks
 //! [`StoreOn::has_visited`] for each of their keys, knows of each write whether the walk has seen what was before or after it.
 
-use crate::Result;
 use crate::index::either::Index;
 use crate::index::hash::HashIndex;
 use crate::reader::{SCAN_AHEAD, Value};
 use crate::store::{Core, StoreOn};
 use crate::sync::reclaim;
+use crate::{ErrorKind, Result};
 use duramen_media::Medium;
 use std::ops::Bound;
 
@@ -41,7 +41,7 @@ impl Visited {
 
 impl<M: Medium> StoreOn<M> {
     /// Visits the live entries of the next part, some thousand at most. An entry whose key is written meanwhile may be
-    /// visited twice, or as it was before.
+    /// visited twice, or as it was before. What is damaged is passed over: whoever asks for it is told.
     ///
     /// # Errors
     /// As [`StoreOn::get`]; `visited` stays where it was then.
@@ -63,7 +63,10 @@ impl<M: Medium> StoreOn<M> {
                 let mut last = None;
                 let mut entries = 0;
                 for value in self.range((from, Bound::Unbounded))?.take(PART_ENTRIES) {
-                    let value = value?;
+                    let value = match value {
+                        Err(error) if error.kind() == ErrorKind::Corrupt => continue,
+                        value => value?,
+                    };
                     visit(&value);
                     entries += 1;
                     if entries == PART_ENTRIES {
@@ -104,7 +107,7 @@ impl<M: Medium> Core<M> {
         let mut cursor = from;
         let mut slots = Vec::new();
         loop {
-            cursor =
+            (cursor, _) =
                 self.scan_together(cursor, SCAN_AHEAD, &mut slots, &mut only, HashIndex::begins_segment)?;
             if cursor == 0 || HashIndex::begins_segment(cursor) && cursor >= end && end != 0 {
                 return Ok(end);

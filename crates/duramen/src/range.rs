@@ -92,17 +92,21 @@ impl Side {
 struct Ahead<'a, M: Medium>(&'a Core<M>);
 
 impl<M: Medium> Keys for Ahead<'_, M> {
-    fn hash_at(&self, at: Offset) -> u64 {
+    fn hash_at(&self, at: Offset) -> Option<u64> {
         self.0.hash_at(at)
     }
 
     fn prefetch_at(&self, at: Offset) {
         self.0.fetch_ahead(at);
     }
+
+    fn may_be_damaged(&self) -> bool {
+        self.0.has_doubts()
+    }
 }
 
 impl<M: Medium> KeyBytes for Ahead<'_, M> {
-    fn key_at(&self, at: Offset) -> &[u8] {
+    fn key_at(&self, at: Offset) -> Option<&[u8]> {
         self.0.key_at(at)
     }
 }
@@ -216,7 +220,14 @@ impl<'a, M: Medium> Range<'a, M> {
                 self.refill(reverse, retirements, &guard);
                 continue;
             };
-            let key = self.core.record(slot.location()).key();
+            let Some(record) = self.core.whole_record(slot.location()) else {
+                if slot.is_tombstone() {
+                    continue;
+                }
+                // Its key is not known, but its neighbours' are: the iterator goes on.
+                return Some(Err(self.core.corrupt(slot.location())));
+            };
+            let key = record.key();
             if !if reverse { is_above(key, &self.left.0) } else { is_below(key, &self.left.1) } {
                 side.end();
                 return None;
@@ -308,7 +319,7 @@ impl<M: Medium> StoreOn<M> {
     ///
     /// # Errors
     /// `Unsupported` on a store that was opened with index hash. What the iterator gives: as [`StoreOn::get`]; after
-    /// an error it ends.
+    /// an error it ends, but for `Corrupt`, which stands in the place of a damaged record: the next ones follow.
     pub fn range<'k>(&self, keys: impl RangeBounds<&'k [u8]>) -> Result<Range<'_, M>> {
         range_of(self.core(), None, &keys)
     }

@@ -12,7 +12,6 @@
 //!   for the commit, or notes the epoch when it reads within a group. Not when the record is a copy that compaction
 //!   made of a committed one.
 
-use crate::Result;
 use crate::format::Epoch;
 use crate::format::record::{HEADER_BYTES, Head};
 use crate::format::u64_at;
@@ -24,6 +23,7 @@ use crate::store::Core;
 use crate::sync::atomic::Ordering::Acquire;
 use crate::sync::reclaim::{self, Guard};
 use duramen_media::{Medium, Offset};
+use crate::{Error, ErrorKind, Result};
 use std::cell::Cell;
 
 /// Position in a scan; 0 begins, and a returned 0 means the end.
@@ -278,8 +278,7 @@ impl<M: Medium> Core<M> {
     /// The record that the slot leads to, if it is of this key.
     #[inline(always)]
     pub(crate) fn record_of(&self, slot: Slot, key: &[u8]) -> Option<Record<'_>> {
-        let record = self.record(slot.location());
-        is_same(record.key(), key).then_some(record)
+        self.record_or(slot, key, &mut Offset(0))
     }
 
     #[inline]
@@ -379,7 +378,7 @@ impl<M: Medium> Core<M> {
     /// The value of `key`, if it is where it is most likely, and nothing stands between it and an answer.
     #[inline(always)]
     fn likeliest(&self, key: &[u8], hash: u64, guard: &Guard) -> Option<&[u8]> {
-        if !self.index.candidates_are_current() {
+        if !self.index.candidates_are_current() || self.has_doubts() {
             return None;
         }
         let slot = self.index.candidate(hash, || key, guard)?;
@@ -394,11 +393,12 @@ impl<M: Medium> Core<M> {
     /// The rest of `get_into`.
     #[inline(never)]
     fn get_into_otherwise(&self, key: &[u8], hash: u64, guard: &Guard, into: &mut Vec<u8>) -> Result<bool> {
+        let mut damaged = Offset(0);
         let found = self.index.find_with(hash, key, guard, |slot| {
             self.fetch_ahead(slot.location());
-            self.record_of(slot, key)
+            self.record_or(slot, key, &mut damaged)
         });
-        let Some((slot, record)) = found else { return Ok(false) };
+        let Some((slot, record)) = found else { return self.told(damaged).map(|()| false) };
         if self.is_plain(slot, &record) {
             into.extend_from_slice(record.value());
             return Ok(true);
@@ -431,11 +431,15 @@ impl<M: Medium> Core<M> {
         guard: Guard,
         owed: Option<&Owed>,
     ) -> Result<Looked<Value<'_>>> {
+        let mut damaged = Offset(0);
         let found = self.index.find_with(hash, key, &guard, |slot| {
             self.fetch_ahead(slot.location());
-            self.record_of(slot, key)
+            self.record_or(slot, key, &mut damaged)
         });
-        let Some(found) = found else { return Ok(Looked::Absent(self.stamp_of(None, hash))) };
+        let Some(found) = found else {
+            self.told(damaged)?;
+            return Ok(Looked::Absent(self.stamp_of(None, hash)));
+        };
         self.look_at(key, hash, guard, owed, found)
     }
 
@@ -628,7 +632,10 @@ impl<M: Medium> Core<M> {
     /// before it read the slot.
     #[inline]
     pub(crate) fn show(&self, slot: Slot, owed: Option<&Owed>) -> Result<Option<Value<'_>>> {
-        let record = self.record(slot.location());
+        let Some(record) = self.whole_record(slot.location()) else {
+            // That a key is absent is in the slot.
+            return if slot.is_tombstone() { Ok(None) } else { Err(self.corrupt(slot.location())) };
+        };
         // What is not yet settled takes the ordinary way, also what is absent: that too is an answer.
         let waits = match owed {
             None => self.epochs.must_wait(self.epoch_of(&record)),
@@ -674,10 +681,11 @@ impl<M: Medium> Core<M> {
         for _ in 0..DRAWS_MAX {
             let slot = self.index.draw([random(), random()], &guard);
             let Some(slot) = slot.filter(|slot| slot.is_pending() || !slot.is_tombstone()) else { continue };
-            if let Some(value) = self.show(slot, None)?
-                && wanted(&value)
-            {
-                return Ok(Some(value));
+            match self.show(slot, None) {
+                Ok(Some(value)) if wanted(&value) => return Ok(Some(value)),
+                Err(error) if error.kind() != ErrorKind::Corrupt => return Err(error),
+                // Whatever is damaged is nobody's choice.
+                _ => {}
             }
             unwanted += 1;
             if unwanted == UNWANTED_MAX {
@@ -705,7 +713,7 @@ impl<M: Medium> Core<M> {
                     }
                 }
             };
-            cursor = self.scan_together(cursor, SCAN_AHEAD, &mut slots, visit, |_| {
+            (cursor, _) = self.scan_together(cursor, SCAN_AHEAD, &mut slots, visit, |_| {
                 left -= 1;
                 left == 0
             })?;
@@ -731,10 +739,15 @@ impl<M: Medium> Core<M> {
                 visit(value);
                 visited += 1;
             };
-            cursor = self.scan_together(cursor, count.min(SCAN_AHEAD), &mut slots, counted, |_| {
-                buckets -= 1;
-                buckets == 0
-            })?;
+            let (next, damaged) =
+                self.scan_together(cursor, count.min(SCAN_AHEAD), &mut slots, counted, |_| {
+                    buckets -= 1;
+                    buckets == 0
+                })?;
+            cursor = next;
+            if let Some(damaged) = damaged {
+                return Err(damaged.with_cursor(cursor));
+            }
             if cursor == 0 || visited >= count || buckets == 0 {
                 return Ok(cursor);
             }
@@ -743,6 +756,7 @@ impl<M: Medium> Core<M> {
 
     /// Visits the live entries of some buckets from `cursor` on, their records fetched together so that the misses overlap: until
     /// `count` were met, the index ends, or `ends` says so of the next cursor, which is asked of each. `slots` is room that the caller keeps.
+    /// What is damaged is passed over, and the first of it told beside the cursor.
     pub(crate) fn scan_together(
         &self,
         mut cursor: Cursor,
@@ -750,7 +764,7 @@ impl<M: Medium> Core<M> {
         slots: &mut Vec<Slot>,
         visit: &mut dyn FnMut(&Value<'_>),
         mut ends: impl FnMut(Cursor) -> bool,
-    ) -> Result<Cursor> {
+    ) -> Result<(Cursor, Option<Error>)> {
         let guard = reclaim::pin();
         slots.clear();
         loop {
@@ -762,11 +776,15 @@ impl<M: Medium> Core<M> {
                 break;
             }
         }
+        let mut damaged = None;
         for &slot in &*slots {
-            if let Some(value) = self.show(slot, None)? {
-                visit(&value);
+            match self.show(slot, None) {
+                Ok(None) => {}
+                Ok(Some(value)) => visit(&value),
+                Err(error) if error.kind() == ErrorKind::Corrupt => damaged = damaged.or(Some(error)),
+                Err(error) => return Err(error),
             }
         }
-        Ok(cursor)
+        Ok((cursor, damaged))
     }
 }

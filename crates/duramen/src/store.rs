@@ -77,6 +77,8 @@ pub(crate) struct Core<M: Medium> {
     /// reads; cells of blocks that an image spared it to read may hold an update that nobody flushed, until
     /// the background thread has.
     pub cells_unflushed: AtomicBool,
+    /// Some blocks are not verified yet, which recovery took from an image, or are known to be damaged. See [`crate::damage`].
+    pub doubts: AtomicBool,
     /// Where writers append that wait for a commit of pages: see [`crate::log::appender`].
     pub shared: SharedBlock,
     space: Mutex<Space>,
@@ -369,19 +371,22 @@ impl<M: Medium> Core<M> {
 }
 
 impl<M: Medium> Keys for Core<M> {
-    fn hash_at(&self, at: Offset) -> u64 {
-        let record = self.record(at);
-        self.hasher.hash(record.key())
+    fn hash_at(&self, at: Offset) -> Option<u64> {
+        self.key_at(at).map(|key| self.hasher.hash(key))
     }
 
     fn prefetch_at(&self, at: Offset) {
         self.fetch_key(at);
     }
+
+    fn may_be_damaged(&self) -> bool {
+        self.has_doubts()
+    }
 }
 
 impl<M: Medium> KeyBytes for Core<M> {
-    fn key_at(&self, at: Offset) -> &[u8] {
-        self.record(at).key()
+    fn key_at(&self, at: Offset) -> Option<&[u8]> {
+        self.whole_record(at).map(|record| record.key())
     }
 }
 
@@ -617,6 +622,7 @@ impl<M: Medium> StoreOn<M> {
             record_lines: AtomicU64::new(1),
             recovered: recovered.summary,
             cells_unflushed: AtomicBool::new(recovered.cells_unflushed),
+            doubts: AtomicBool::new(recovered.doubts),
             shared: SharedBlock::default(),
             space: Mutex::new(recovered.space.with_incarnation(superblock.incarnation)),
             superblock: Mutex::new(superblock),
@@ -683,7 +689,8 @@ impl<M: Medium> StoreOn<M> {
     /// The value of `key`, without copying it. O(1): one index line and the record's lines.
     ///
     /// # Errors
-    /// With `EveryWrite` on a page medium a value is shown only when it is durable: when the wait for that
+    /// `Corrupt` when the key's record is damaged, or one that may be the key's: it is shown neither as a value nor as absent, until
+    /// the key is put or deleted. With `EveryWrite` on a page medium a value is shown only when it is durable: when the wait for that
     /// fails, its error.
     pub fn get(&self, key: &[u8]) -> Result<Option<Value<'_>>> {
         self.core().epochs.check_process()?;
@@ -738,11 +745,18 @@ impl<M: Medium> StoreOn<M> {
     /// key that is present during the whole scan is seen at least once.
     ///
     /// # Errors
-    /// As [`StoreOn::get`].
+    /// As [`StoreOn::get`]. `Corrupt` when some of the entries are damaged: the others up to [`Error::cursor`] were visited, and the
+    /// scan can go on there.
     pub fn scan(&self, cursor: Cursor, count: usize, visit: &mut dyn FnMut(&Value<'_>)) -> Result<Cursor> {
         let core = self.core();
         core.epochs.check_process()?;
-        core.scan(core.index.cursor_meant(cursor), count, visit).map(|cursor| core.index.cursor_shown(cursor))
+        match core.scan(core.index.cursor_meant(cursor), count, visit) {
+            Ok(cursor) => Ok(core.index.cursor_shown(cursor)),
+            Err(error) => Err(match error.cursor() {
+                Some(cursor) => error.with_cursor(core.index.cursor_shown(cursor)),
+                None => error,
+            }),
+        }
     }
 
     /// Some live entry that `wanted` accepts, each as likely as any other; which one, `seed` decides. Places of the index are drawn

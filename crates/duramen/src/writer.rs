@@ -93,12 +93,17 @@ enum Wrote {
     Absent {
         epoch: Epoch,
     },
+    /// Not written: the record at this place is damaged, and what is to be written depends on it.
+    Damaged {
+        at: Offset,
+    },
 }
 
 impl Wrote {
     fn epoch(&self) -> Epoch {
         match self {
             Self::Done { epoch, .. } | Self::Changed { epoch } | Self::Absent { epoch } => *epoch,
+            Self::Damaged { .. } => Epoch(0),
         }
     }
 }
@@ -164,7 +169,7 @@ impl<M: Medium> Pen<M> {
     fn replace(&mut self, core: &Core<M>, key: &[u8], new: Option<(&[u8], Meta)>) -> Result<Option<Meta>> {
         Ok(match self.write(core, key, new, Want::Anything)? {
             Wrote::Done { replaced, .. } => replaced,
-            Wrote::Changed { .. } | Wrote::Absent { .. } => None,
+            Wrote::Changed { .. } | Wrote::Absent { .. } | Wrote::Damaged { .. } => None,
         })
     }
 
@@ -177,7 +182,7 @@ impl<M: Medium> Pen<M> {
     ) -> Result<Swap> {
         Ok(match self.write(core, key, value, Want::Stamp(seen))? {
             Wrote::Done { .. } | Wrote::Absent { .. } => Swap::Done,
-            Wrote::Changed { .. } => Swap::Changed,
+            Wrote::Changed { .. } | Wrote::Damaged { .. } => Swap::Changed,
         })
     }
 
@@ -207,6 +212,9 @@ impl<M: Medium> Pen<M> {
         unwinding.over();
         if crowded {
             core.index.split(hash, core, &guard);
+        }
+        if let Wrote::Damaged { at } = wrote {
+            return Err(core.corrupt(at));
         }
         drop(guard);
         self.finish(core, wrote.epoch())?;
@@ -248,14 +256,23 @@ impl<M: Medium> Pen<M> {
         } else {
             None
         };
+        let mut damaged = Offset(0);
         let found = locked.find_with(key, |slot| {
             core.fetch_old(slot.location(), key.len());
-            Some((slot, core.record_of(slot, key)?))
+            Some((slot, core.meet(slot, key, &mut damaged)?))
         });
-        let old = found.as_ref().map(|&(_, (slot, record))| Old::new(core, slot, record));
-        let present = old.as_ref().is_some_and(|old| old.present);
+        let old = found.as_ref().map(|&(_, (slot, met))| Old::new(core, slot, met.whole()));
+        // A slot that may be the key's, and is not known to be, stays: see `damage`.
+        let unknown = damaged.0 != 0 && found.is_none();
+        let present = old.as_ref().is_some_and(|old| old.present) || unknown;
         let changed = match want {
-            Want::Stamp(stamp) => stamp != core.stamp_of(old.as_ref().map(|old| &old.record), hash),
+            Want::Stamp(_) if unknown || old.as_ref().is_some_and(|old| old.record.is_none()) => {
+                self.appender.unstage();
+                return (Wrote::Damaged { at: damaged }, false, None);
+            }
+            Want::Stamp(stamp) => {
+                stamp != core.stamp_of(old.as_ref().and_then(|old| old.record.as_ref()), hash)
+            }
             Want::Anything | Want::Present => false,
         };
         if changed || (new.is_none() && !present) {
@@ -271,7 +288,9 @@ impl<M: Medium> Pen<M> {
             appended
         } else {
             let version = match &old {
-                Some(old) if planted(Mutant::VersionNotAdvanced) => old.record.head.version(),
+                Some(Old { record: Some(record), .. }) if planted(Mutant::VersionNotAdvanced) => {
+                    record.head.version()
+                }
                 _ => locked.next_version(),
             };
             self.append(core, fields(version), key, value, ready)
@@ -296,6 +315,8 @@ impl<M: Medium> Pen<M> {
                 place.set(slot.with_stale(place.get().stale() + more));
                 false
             }
+            // How many records of the key are in what is damaged is not known.
+            None if unknown => locked.insert(key, slot.with_stale(Slot::STALE_MANY), core),
             None => locked.insert(key, slot, core),
         };
         if let Some(turn) = turn {
@@ -309,7 +330,7 @@ impl<M: Medium> Pen<M> {
         if grouped && let Some(group) = &mut self.group {
             group.pending.push((hash, appended.at));
         }
-        let replaced = old.filter(|old| old.present).map(|old| old.record.meta());
+        let replaced = old.filter(|old| old.present).and_then(|old| Some(old.record?.meta()));
         (Wrote::Done { epoch, replaced }, crowded, Some(appended))
     }
 
@@ -325,11 +346,11 @@ impl<M: Medium> Pen<M> {
     /// Makes sure that what was found may be told of: flushes what its writer has not drained yet, and
     /// returns the epoch to wait for.
     fn told_of(&self, core: &Core<M>, old: Option<&Old<'_>>) -> Epoch {
-        let Some(old) = old else { return Epoch(0) };
-        if old.slot.is_pending() {
-            core.help(&old.record, self.group.is_none());
+        let Some((slot, record)) = old.and_then(|old| Some((old.slot, old.record?))) else { return Epoch(0) };
+        if slot.is_pending() {
+            core.help(&record, self.group.is_none());
         }
-        core.epoch_of(&old.record)
+        core.epoch_of(&record)
     }
 
     /// Counts a key that came or went. An expired one counts until it is swept.
@@ -407,6 +428,7 @@ impl<M: Medium> Pen<M> {
         for i in applied.crowded {
             core.index.split(hashes[i], core, &guard);
         }
+        core.told(applied.damaged)?;
         drop(guard);
         self.finish(core, applied.told)?;
         Ok(applied.swap)
@@ -425,12 +447,22 @@ impl<M: Medium> Pen<M> {
         guard: &Guard,
     ) -> Applied {
         let locks = core.index.lock_all(hashes, guard);
-        let mut applied = Applied { swap: Swap::Done, appended: None, told: Epoch(0), crowded: Vec::new() };
+        let mut applied = Applied {
+            swap: Swap::Done,
+            appended: None,
+            told: Epoch(0),
+            crowded: Vec::new(),
+            damaged: Offset(0),
+        };
         let expected = locks[order.len()..].iter().zip(&hashes[order.len()..]);
         for ((key, stamp), (lock, &hash)) in batch.expects.iter().zip(expected) {
-            let old = Old::find(core, lock, key);
+            let (old, damaged) = Old::find(core, lock, key);
+            if damaged.0 != 0 {
+                applied.damaged = damaged;
+                return applied;
+            }
             applied.told = applied.told.max(self.told_of(core, old.as_ref()));
-            if core.stamp_of(old.as_ref().map(|old| &old.record), hash) != *stamp {
+            if core.stamp_of(old.as_ref().and_then(|old| old.record.as_ref()), hash) != *stamp {
                 applied.swap = Swap::Changed;
                 return applied;
             }
@@ -453,7 +485,7 @@ impl<M: Medium> Pen<M> {
         order: &[&[u8]],
         last: &HashMap<&[u8], &Op>,
         locks: &[Locked<'_>],
-        olds: Vec<Option<Old<'_>>>,
+        olds: Vec<(Option<Old<'_>>, Offset)>,
         epoch: Epoch,
         applied: &mut Applied,
     ) {
@@ -463,8 +495,9 @@ impl<M: Medium> Pen<M> {
         members.clear();
         let mut writes = Vec::with_capacity(order.len());
         let mut expiry = u64::MAX;
-        for (i, (&key, old)) in order.iter().zip(olds).enumerate() {
-            let present = old.as_ref().is_some_and(|old| old.present);
+        for (i, (&key, (old, damaged))) in order.iter().zip(olds).enumerate() {
+            let unknown = old.is_none() && damaged.0 != 0;
+            let present = old.as_ref().is_some_and(|old| old.present) || unknown;
             let (kind, value, meta): (_, &[u8], _) = match last[key] {
                 Op::Put { value, meta } => (Kind::Value, value, *meta),
                 Op::Delete if !present => {
@@ -477,7 +510,7 @@ impl<M: Medium> Pen<M> {
             let fields = Fields { kind, tag: meta.tag, expires_at: meta.expires_at, version, epoch };
             let at = member(&mut members, fields, key, value, seed);
             expiry = expiry.min(meta.expires_at.unwrap_or(u64::MAX));
-            writes.push((i, at, kind, old));
+            writes.push((i, at, kind, old, unknown));
         }
         if writes.is_empty() {
             self.members = members;
@@ -494,13 +527,14 @@ impl<M: Medium> Pen<M> {
         }
         // Two rounds, so that nobody sees one part without the others: a reader that meets a pending member
         // waits until the second round, and by then all slots are set.
-        for (i, at, kind, old) in &writes {
+        for (i, at, kind, old, unknown) in &writes {
             let slot = Slot::new(appended.at.plus(HEADER_BYTES + at))
                 .with_tombstone(*kind == Kind::Tombstone)
                 .with_pending(!planted(Mutant::BatchShownInParts));
-            match locks[*i].find(order[*i], |slot| core.is_key_at(slot, order[*i])) {
+            match locks[*i].find(order[*i], |slot| core.is_slot_of(slot, order[*i])) {
                 Some(place) => place.set(slot.with_stale(place.get().stale() + 1)),
                 None => {
+                    let slot = if *unknown { slot.with_stale(Slot::STALE_MANY) } else { slot };
                     if locks[*i].insert(order[*i], slot, core) {
                         applied.crowded.push(*i);
                     }
@@ -508,7 +542,7 @@ impl<M: Medium> Pen<M> {
             }
             self.count_key(old.as_ref(), *kind == Kind::Value);
         }
-        for (i, at, _, old) in &writes {
+        for (i, at, _, old, _) in &writes {
             let location = appended.at.plus(HEADER_BYTES + at);
             if let Some(place) = locks[*i].find(order[*i], |slot| slot.location() == location) {
                 place.set(place.get().with_pending(false));
@@ -621,32 +655,41 @@ struct Applied {
     told: Epoch,
     /// Which of its keys found the index crowded.
     crowded: Vec<usize>,
+    /// Where a damaged record lies that it depends on, if it does; then nothing was written.
+    damaged: Offset,
 }
 
 /// What a key's slot led to before a write.
 #[derive(Clone, Copy)]
 struct Old<'a> {
     slot: Slot,
-    record: Record<'a>,
+    /// `None`: it is damaged.
+    record: Option<Record<'a>>,
     present: bool,
 }
 
 impl<'a> Old<'a> {
-    fn new<M: Medium>(core: &Core<M>, slot: Slot, record: Record<'a>) -> Self {
-        Self { slot, record, present: !slot.is_tombstone() && !core.is_expired(record.expires_at()) }
+    #[inline]
+    fn new<M: Medium>(core: &Core<M>, slot: Slot, record: Option<Record<'a>>) -> Self {
+        let is_expired = record.is_some_and(|record| core.is_expired(record.expires_at()));
+        Self { slot, record, present: !slot.is_tombstone() && !is_expired }
     }
 
-    /// What is there of `key`, which is locked.
-    fn find<M: Medium>(core: &'a Core<M>, locked: &Locked<'_>, key: &[u8]) -> Option<Self> {
-        let found = locked.find_with(key, |slot| Some((slot, core.record_of(slot, key)?)));
-        found.map(|(_, (slot, record))| Self::new(core, slot, record))
+    /// What is there of `key`, which is locked, and the place of what is damaged and may be the key's.
+    fn find<M: Medium>(core: &'a Core<M>, locked: &Locked<'_>, key: &[u8]) -> (Option<Self>, Offset) {
+        let mut damaged = Offset(0);
+        let found = locked.find_with(key, |slot| Some((slot, core.meet(slot, key, &mut damaged)?)));
+        let old = found.map(|(_, (slot, met))| Self::new(core, slot, met.whole()));
+        let damaged = if old.is_some_and(|old| old.record.is_some()) { Offset(0) } else { damaged };
+        (old, damaged)
     }
 
     /// The record is superseded: its block has fewer live bytes. A tombstone that hides nothing any more
     /// was taken off when that became known.
     fn uncount<M: Medium>(&self, core: &Core<M>, activity: &Activity) {
+        let Some(record) = &self.record else { return core.mended() };
         if !(self.slot.is_tombstone() && self.slot.stale() == 0) {
-            core.uncount(self.record.at, self.record.head.record_bytes(), activity);
+            core.uncount(record.at, record.head.record_bytes(), activity);
         }
     }
 }

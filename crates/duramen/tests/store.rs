@@ -729,8 +729,12 @@ fn a_store_made_over_another_never_shows_the_others_records() {
     old.commit().unwrap();
     std::mem::drop(old);
     let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
-    // No more than the head: what `duramen::erase` takes beyond it would hide the matter in so small a store.
-    std::os::unix::fs::FileExt::write_all_at(&file, &[0; 16 << 10], 0).unwrap();
+    // No more than the head, as `duramen::erase` leaves it: what it takes beyond that would hide the matter in so small a store.
+    let mut head = [0; 16 << 10];
+    for at in [120, 4096 + 120] {
+        head[at..at + 8].copy_from_slice(b"ERASED01");
+    }
+    std::os::unix::fs::FileExt::write_all_at(&file, &head, 0).unwrap();
     // The new store's first block lies where the old one's did. A crash leaves it open.
     let new = options.open(&path).unwrap();
     new.put(b"new", b"value").unwrap();

@@ -91,7 +91,10 @@ pub(crate) fn map(region: &Region, file: &File, path: &Path, device: &Device) ->
     })
 }
 
-/// Whether the head of the device is all zero, as `daxio --zero` and new modules leave it. A device
+/// The word that an engine leaves in a head that it erased, and that nobody else wants: `ERASED01`.
+const ERASED: u64 = u64::from_le_bytes(*b"ERASED01");
+
+/// Whether the head of the device is all zero, but for [`ERASED`], as `daxio --zero` and new modules leave it. A device
 /// that was in use shows a store there, or something else that must not be overwritten unasked.
 pub(crate) fn is_blank(region: &Region, device: &Device) -> bool {
     // 2 MiB: one huge page, which the first touch brings in as a whole; larger than any head.
@@ -100,7 +103,7 @@ pub(crate) fn is_blank(region: &Region, device: &Device) -> bool {
     (0..words).all(|index| {
         // SAFETY: below the device's length, all of which is mapped, aligned as the region's base is.
         let word = unsafe { head.wrapping_add(index).read_volatile() };
-        word == 0
+        word == 0 || word == ERASED
     })
 }
 

@@ -30,6 +30,7 @@
 //!    in which it was retired, which was after the copy. A copy of a copy is made of a committed one, too.
 
 mod forgotten;
+mod mend;
 mod pack;
 mod recount;
 
@@ -46,8 +47,8 @@ use crate::log::space::{Purpose, free_blocks};
 use crate::mutants::{Mutant, planted};
 use crate::options::DEAD_PERCENT;
 use crate::store::Core;
-use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::Ordering::{Relaxed, Release};
+use crate::sync::atomic::{AtomicBool, AtomicU64};
 use crate::sync::reclaim::{self, Guard};
 use crate::sync::time::Instant;
 use crate::sync::{Arc, Mutex, MutexGuard};
@@ -141,8 +142,10 @@ pub(crate) struct Compaction {
     pub rounds: AtomicU64,
     pub moved_bytes: AtomicU64,
     pub freed_units: AtomicU64,
-    /// Blocks found damaged while they were compacted or verified.
+    /// Blocks that are known to be damaged.
     pub damaged: AtomicU64,
+    /// Keys whose record was damaged were written since the compactor last looked, or a block was found damaged.
+    pub mends: AtomicBool,
     /// Units from where verifying goes on to the end.
     pub unverified_units: AtomicU64,
     /// How often stale records were counted anew.
@@ -176,6 +179,7 @@ impl Compaction {
             moved_bytes: AtomicU64::new(0),
             freed_units: AtomicU64::new(0),
             damaged: AtomicU64::new(0),
+            mends: AtomicBool::new(false),
             unverified_units: AtomicU64::new(0),
             recounts: AtomicU64::new(0),
             forgotten: Forgotten::default(),
@@ -358,14 +362,21 @@ impl<M: Medium> Core<M> {
         let whole = self.read_records(unit, scratch);
         if whole.is_none() {
             self.set_aside(unit);
+        } else {
+            self.blocks.at(unit).set_doubtful(false);
         }
         whole
     }
 
-    /// Leaves a damaged block alone from now on.
+    /// Leaves a damaged block alone until it is mended: each of its records is verified whenever it is used.
     fn set_aside(&self, unit: Unit) {
-        self.blocks.at(unit).set_state(Use::Damaged);
+        let block = self.blocks.at(unit);
+        // In this order: who finds no doubts uses records of blocks as they are.
+        block.set_doubtful(true);
+        self.set_doubts(true);
+        block.set_state(Use::Damaged);
         self.compaction.damaged.fetch_add(1, Relaxed);
+        self.mended();
     }
 
     /// Whether the header of a sealed block is on the medium what is known of it.
@@ -424,6 +435,9 @@ impl<M: Medium> Core<M> {
             self.medium.drain();
             // Release: pairs with the Acquire in `settle_cell`. What is retired was copied.
             self.cells_unflushed.store(mover.verify_at.is_some(), Release);
+        }
+        if mover.verify_at.is_none() && self.compaction.damaged.load(Relaxed) == 0 {
+            self.set_doubts(false);
         }
         scratch.shrink_to(ROUND_BYTES as usize);
         mover.scratch = scratch;
@@ -790,7 +804,7 @@ impl<M: Medium> Core<M> {
         for retired in retired.chunk_by(together) {
             let _inside = self.tuning.phase(Phase::Free);
             let units: Vec<Unit> = retired.iter().map(|block| block.unit).collect();
-            let blocks = self.headers_of(&units);
+            let blocks = self.headers_to_free(&units);
             free_blocks(&self.medium, self.unit_bytes, &blocks).map_err(|error| self.failed(error))?;
         }
         for block in retired {
@@ -823,8 +837,9 @@ impl<M: Medium> Core<M> {
                 found.set(slot.stale_less());
                 if slot.is_tombstone() && slot.stale() == 1 {
                     // It hides nothing any more: it is dead itself.
-                    let bytes = self.record(slot.location()).head.record_bytes();
-                    self.uncount(slot.location(), bytes, &mover.activity);
+                    if let Some(record) = self.whole_record(slot.location()) {
+                        self.uncount(slot.location(), record.head.record_bytes(), &mover.activity);
+                    }
                 }
             }
         }
@@ -938,6 +953,7 @@ impl<M: Medium> Core<M> {
             // Better ones will have come by the time that it is wanted again.
             mover.victims.clear();
         }
+        self.mend(&mut mover)?;
         self.recount(&mut mover);
         mover.shrink_at = self.index.shrink_from(mover.shrink_at);
         self.reclaim(&mut mover, false);

@@ -58,6 +58,10 @@ impl<M: Medium> Core<M> {
                 unknown.clear();
                 break;
             }
+            if block.is_doubtful() && self.whole_records(at, &mut scratch).is_none() {
+                unknown.clear();
+                break;
+            }
             self.copy_block(at, bytes, &mut scratch);
             let base = self.blocks.offset(at);
             for (place, header) in records_of_open(&scratch, block.generation().seed()) {
@@ -83,8 +87,10 @@ impl<M: Medium> Core<M> {
         loop {
             let guard = crate::sync::reclaim::pin();
             cursor = self.index.scan(cursor, &guard, &mut |slot| {
-                if slot.is_tombstone() && slot.stale() == Slot::STALE_MANY {
-                    let record = self.record(slot.location());
+                if slot.is_tombstone()
+                    && slot.stale() == Slot::STALE_MANY
+                    && let Some(record) = self.whole_record(slot.location())
+                {
                     let key = record.key().to_vec();
                     let (hash, bytes) = (self.hasher.hash(&key), record.head.record_bytes());
                     unknown.insert(key, Unknown { hash, place: slot.location(), bytes, stale: 0 });

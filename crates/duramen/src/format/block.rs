@@ -67,6 +67,20 @@ fn seal_check(tail: u32, epoch: u64, generation: Generation) -> u32 {
     crc32c::crc32c(&bytes)
 }
 
+/// The check of a header with these bytes, if its unit were 0, compared with the one that it has: nothing of it if none of our states begins so.
+pub(crate) fn check_from_unit_0(bytes: &[u8]) -> Option<u32> {
+    let word = u64_at(bytes, 0);
+    let low = word as u32;
+    let generation = Generation(u64_at(bytes, if low & 16 != 0 { 16 } else { 8 }));
+    let is_one = matches!(low & 15, 1 | 2) && low >> 5 > 0 && bytes[40..].iter().all(|&byte| byte == 0);
+    is_one.then(|| (word >> 32) as u32 ^ check(Unit(0), low, generation))
+}
+
+/// What the checks of headers differ by whose units' numbers differ by the bits of `by`: a CRC is linear.
+pub(crate) fn check_difference(by: Unit) -> u32 {
+    check(by, 0, Generation(0)) ^ check(Unit(0), 0, Generation(0))
+}
+
 impl Header {
     /// Reads the header of the block at `at`; `Err` says what was found and wanted.
     pub(crate) fn decode(at: Unit, bytes: &[u8]) -> Result<Self, String> {

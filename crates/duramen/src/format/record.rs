@@ -233,6 +233,13 @@ impl Header {
     /// or it would not fit in `bytes`.
     #[inline]
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        Self::decode_within(bytes, bytes.len() as u64)
+    }
+
+    /// The same of a record whose first bytes are `bytes`, at least as many as a header has unless `room` is less, which is what
+    /// it would have to fit in.
+    #[inline]
+    pub(crate) fn decode_within(bytes: &[u8], room: u64) -> Option<Self> {
         if bytes.len() < HEADER_BYTES as usize {
             return None;
         }
@@ -248,7 +255,7 @@ impl Header {
         if header.key_bytes as usize > KEY_BYTES_MAX || u64::from(header.value_bytes) > value_bytes_max {
             return None;
         }
-        (header.record_bytes() <= bytes.len() as u64).then_some(header)
+        (header.record_bytes() <= room).then_some(header)
     }
 
     /// Reads the header of a record that is known to be whole: one that the index leads to.
@@ -274,16 +281,25 @@ impl Header {
 
     /// Whether the record at the beginning of `bytes`, which `self` was decoded from, is whole.
     pub(crate) fn verify(&self, bytes: &[u8], seed: u32) -> bool {
-        let body = body_crc(seed, &[self.summed_body(bytes)]);
         // The bytes themselves: a header that decodes has no bit that `self` does not say.
-        sum::append(body, &bytes[4..self.head_bytes() as usize]) == self.crc
+        self.crc_with(body_crc(seed, &[self.summed_body(bytes)]), bytes) == self.crc
+    }
+
+    /// How many bytes of the body, behind `head_bytes`, the checksum covers.
+    pub(crate) fn summed_bytes(&self) -> u64 {
+        let value_bytes = if self.kind == Kind::CellOpen { 0 } else { self.value_bytes };
+        u64::from(self.key_bytes) + u64::from(value_bytes)
+    }
+
+    /// The checksum of a record whose header is `head`, and whose body has this one.
+    pub(crate) fn crc_with(&self, body: u32, head: &[u8]) -> u32 {
+        sum::append(body, &head[4..self.head_bytes() as usize])
     }
 
     /// The part of the body that the checksum covers.
     fn summed_body<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         let from = self.head_bytes() as usize;
-        let value_bytes = if self.kind == Kind::CellOpen { 0 } else { self.value_bytes as usize };
-        &bytes[from..from + self.key_bytes as usize + value_bytes]
+        &bytes[from..from + self.summed_bytes() as usize]
     }
 
     /// The key of the record at the beginning of `bytes`.

@@ -28,17 +28,23 @@
 //! | 104 | 8 | bytes of the root |
 //! | 112 | 4 | CRC-32C of the root |
 //! | 116 | 1 | 1: closed cleanly, and every data block was sealed |
-//! | 117 | 11 | zero |
+//! | 117 | 3 | zero |
+//! | 120 | 8 | zero; `ERASED01` where a head was erased on purpose, and the magic is zero: see [`ERASED`] |
 
 use super::{Epoch, FORMAT_VERSION, HEAD_BYTES, u32_at, u64_at};
 use crate::holes::Holes;
 use crate::mutants::{Mutant, planted};
+use crate::recovery::headless;
 use crate::{Error, ErrorKind, Result};
 use duramen_media::{Medium, Offset};
 
 pub(crate) const MAGIC: [u8; 8] = *b"DURAMEN1";
 pub(crate) const BYTES: usize = 128;
 const COPIES: [Offset; 2] = [Offset(0), Offset(4096)];
+/// What `erase` leaves in both copies, at [`ERASED_AT`]: nobody wants what lies behind the head, so a new store may be made over it. It
+/// stays in the second copy until the first one is whole.
+pub(crate) const ERASED: [u8; 8] = *b"ERASED01";
+pub(crate) const ERASED_AT: usize = 120;
 const CRC_AT: usize = 12;
 
 // The smallest unit holds a block header and one small record; the largest keeps unit counts of
@@ -257,14 +263,24 @@ impl Superblock {
                 let magics_zero = COPIES.iter().all(|at| u64_at(head, at.0 as usize) == 0);
                 let rest_zero =
                     head[BYTES..4096].iter().all(|&b| b == 0) && head[4096 + BYTES..].iter().all(|&b| b == 0);
-                if magics_zero && rest_zero {
-                    Ok(Found::Nothing)
-                } else {
-                    Err(Error::corrupt(format!(
+                let erased = COPIES.iter().any(|at| head[at.0 as usize + ERASED_AT..][..8] == ERASED);
+                let nothing = magics_zero && rest_zero;
+                if nothing && (erased || planted(Mutant::LostHeadIsEmpty)) {
+                    return Ok(Found::Nothing);
+                }
+                match headless::opened_block(medium) {
+                    Some(at) => Err(Error::corrupt(format!(
+                        "neither superblock is whole (copy 0: {first}; copy 1: {second}), but a block of a store that was \
+                         written to lies at offset {at}: the head of the store is lost; nothing was changed; run \
+                         \"duramen check --salvage NEW\" to save what is valid, or, if nothing of it is wanted, make room for a \
+                         new store by \"duramen erase --force\""
+                    ))),
+                    None if nothing => Ok(Found::Nothing),
+                    None => Err(Error::corrupt(format!(
                         "neither superblock is whole (copy 0: {first}; copy 1: {second}): this is not a \
                          Duramen store, or its head was overwritten; check the path, or, if nothing of it is wanted, \
                          make room for a new store by \"duramen erase --force\""
-                    )))
+                    ))),
                 }
             }
         }

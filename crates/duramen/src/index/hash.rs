@@ -821,7 +821,11 @@ impl HashIndex {
             return;
         }
         let (segment, depth) = (self.segment(entry, guard), entry.depth());
-        let known = if entry.known() <= KNOWN_BITS_MIN { FINGERPRINT_BITS } else { entry.known() - 1 };
+        let mut known = if entry.known() <= KNOWN_BITS_MIN { FINGERPRINT_BITS } else { entry.known() - 1 };
+        if known == FINGERPRINT_BITS && entry.known() > 1 && self.has_damaged(segment, keys) {
+            // Fingerprints stay as they are for as long as they tell anything.
+            known = entry.known() - 1;
+        }
         let refresh = known == FINGERPRINT_BITS;
         let halves = [self.memory.take(), self.memory.take()];
         let halves = halves.map(|half| Entry::new(half, depth + 1, known));
@@ -850,10 +854,11 @@ impl HashIndex {
                     continue;
                 }
                 let fingerprint = if refresh {
-                    fingerprint(keys.hash_at(Slot(word).location()), depth + 1)
+                    keys.hash_at(Slot(word).location()).map(|hash| fingerprint(hash, depth + 1))
                 } else {
-                    (word << 1) & FINGERPRINT_MASK
+                    None
                 };
+                let fingerprint = fingerprint.unwrap_or((word << 1) & FINGERPRINT_MASK);
                 let one = word & half_bit != 0;
                 let half = if one { ones } else { zeros };
                 half[s].store(word & !FINGERPRINT_MASK | fingerprint, Relaxed);
@@ -868,7 +873,16 @@ impl HashIndex {
             for slot in &stash.slots {
                 let slot = Slot(slot.load(Relaxed));
                 if !slot.is_empty() {
-                    let hash = keys.hash_at(slot.location());
+                    let Some(hash) = keys.hash_at(slot.location()) else {
+                        // Its buckets are not known. They are marked, in both halves, so it is looked for in the stash.
+                        let half = segments[usize::from(slot.0 & half_bit != 0)];
+                        half.count_add(1, Change::Alone);
+                        half.stash(
+                            slot.0 & !FINGERPRINT_MASK | (slot.0 << 1) & FINGERPRINT_MASK,
+                            Change::Alone,
+                        );
+                        continue;
+                    };
                     let half = usize::from(hash << depth >> 63 != 0);
                     let probe = Probe { hash, entry: halves[half] };
                     let room = empty(High::of(&segments[half].buckets[probe.primary()].0));
@@ -1023,6 +1037,15 @@ impl HashIndex {
         let old = self.directory.swap(Some(halved), AcqRel, guard);
         // SAFETY: the old directory is unreachable from now on for new guards.
         unsafe { guard.defer_destroy(old) };
+    }
+
+    /// Whether the key of a slot of the segment cannot be read.
+    fn has_damaged(&self, segment: &Segment, keys: &impl Keys) -> bool {
+        let words = segment.buckets.iter().flat_map(|bucket| &bucket.0);
+        keys.may_be_damaged()
+            && words
+                .map(|slot| Slot(slot.load(Relaxed)))
+                .any(|slot| !slot.is_empty() && keys.hash_at(slot.location()).is_none())
     }
 
     /// Makes the directory lead to `halves` instead of the segment of `hash` at `depth`.

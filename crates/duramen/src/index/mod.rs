@@ -185,15 +185,21 @@ fn prefetch_line(line: *const u8) {
     let _ = line;
 }
 
-/// What the index asks of the log: the hash of the key of the record at a location.
+/// What the index asks of the log: the hash of the key of the record at a location; `None` when it is damaged. Then nobody knows
+/// the key, but lookups of it must still come to the slot, or it would be absent without a word.
 pub(crate) trait Keys {
-    fn hash_at(&self, at: Offset) -> u64;
+    fn hash_at(&self, at: Offset) -> Option<u64>;
 
     /// Hints that the record at `at` is read soon.
     fn prefetch_at(&self, at: Offset);
+
+    /// Whether any record may be damaged.
+    fn may_be_damaged(&self) -> bool {
+        false
+    }
 }
 
 /// ... and the key itself, where order matters.
 pub(crate) trait KeyBytes: Keys {
-    fn key_at(&self, at: Offset) -> &[u8];
+    fn key_at(&self, at: Offset) -> Option<&[u8]>;
 }

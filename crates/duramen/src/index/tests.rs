@@ -18,8 +18,8 @@ fn hash(key: u64) -> u64 {
 struct Numbers;
 
 impl Keys for Numbers {
-    fn hash_at(&self, at: Offset) -> u64 {
-        hash(at.0 / 8)
+    fn hash_at(&self, at: Offset) -> Option<u64> {
+        Some(hash(at.0 / 8))
     }
 
     fn prefetch_at(&self, _at: Offset) {}

@@ -9,6 +9,7 @@
 //! | `expiry` | the block's appender, the sweeper | the sweeper |
 //! | `cells` | whoever opens the block, its appender | the compactor |
 //! | `copies` | whoever opens the block, the compactor | a reader that would wait for an epoch |
+//! | `doubtful` | recovery, the compactor | everybody, while [`Core::doubts`](crate::store::Core::doubts) says so |
 
 use crate::format::block::HEADER_BYTES;
 use crate::format::{Generation, Unit};
@@ -29,7 +30,7 @@ pub(crate) enum Use {
     Sealed = 2,
     /// The compactor has moved what was live; waits until no reader can see it.
     Retired = 3,
-    /// Damaged: never written, never freed.
+    /// Damaged: never written, and freed only when nothing live lies in its damaged part.
     Damaged = 4,
     /// Holds a part of an index image, and no records.
     Image = 5,
@@ -55,6 +56,8 @@ pub(crate) struct Block {
     cells: AtomicBool,
     /// See [`Block::is_copy`]: where they begin, in bytes from the block's beginning, and in the low half where they end.
     copies: AtomicU64,
+    /// Not verified, or known to be damaged: each record is verified whenever it is used.
+    doubtful: AtomicBool,
 }
 
 impl Block {
@@ -149,6 +152,16 @@ impl Block {
         let from = if self.follows_copies(at) { self.copies.load(Relaxed) >> 32 } else { 0 };
         let from = if from == 0 { at } else { from };
         self.copies.store(from << 32 | (at + bytes), Relaxed);
+    }
+
+    /// Whether its records may not be what was written.
+    pub(crate) fn is_doubtful(&self) -> bool {
+        // Acquire: pairs with the Release in `set_doubtful`.
+        self.doubtful.load(Acquire)
+    }
+
+    pub(crate) fn set_doubtful(&self, doubtful: bool) {
+        self.doubtful.store(doubtful, Release);
     }
 
     /// As [`Block::expiry`], the greatest number for never.
@@ -269,6 +282,7 @@ impl Blocks {
         block.expiry_reset();
         block.set_cells(true);
         block.copies.store(0, Relaxed);
+        block.set_doubtful(false);
         block.set_state(state);
         block
     }

@@ -5,10 +5,11 @@
 //! 1. [`header`]: whoever owns the block's space: its opener, the compacting thread, recovery.
 //! 2. [`record`], [`plain_value`], [`lasting_cell`]: whoever got the location from an index slot and still holds the guard that it read the slot
 //!    under. Such a record is whole, and nobody stores to it but to the value of a cell, which is left out.
+//!    In a block that is not verified it is whole only when [`verify`] said so under that guard.
 //! 3. [`whole_record`] and [`block`]: recovery, while nothing writes to the medium; [`block`] also the compacting thread, up to the
 //!    tail of a sealed block that holds no cell: nobody stores there any more, and that thread frees it.
 
-use crate::format::record::{HEAD_BYTES_MAX, HEADER_BYTES, Head, Header};
+use crate::format::record::{HEAD_BYTES_MAX, HEADER_BYTES, Head, Header, Kind, body_crc};
 use crate::format::{Unit, block as blocks};
 use duramen_media::{Medium, Offset};
 
@@ -72,6 +73,97 @@ pub(crate) fn whole_record<M: Medium>(medium: &M, at: Offset) -> (Header, &[u8])
     let header = Header::decode_head(head(medium, at));
     // SAFETY: nothing writes to the medium (3).
     (header, unsafe { medium.bytes(at, header.record_bytes()) })
+}
+
+/// So many bytes of a key at the place of a key are not there by chance, where the index has the same bits of their hash.
+const SURE_KEY_BYTES_MIN: usize = 8;
+
+/// What is wrong with a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wrong {
+    /// No record that can be reached by itself begins so, or it would not end with the records of its block.
+    Header,
+    Checksum {
+        found: u32,
+        wanted: u32,
+    },
+}
+
+impl std::fmt::Display for Wrong {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Header => f.write_str("no record begins there that ends before the block does"),
+            Self::Checksum { found, wanted } => {
+                write!(f, "it has checksum {found:#010x}, wanted {wanted:#010x}")
+            }
+        }
+    }
+}
+
+/// The header at `at`, as bytes, and as far as it can be one of a record that ends by `end`. What is stored meanwhile, to cells
+/// that a damaged length leads over, is loaded in pieces.
+fn claimed<M: Medium>(medium: &M, at: Offset, end: u64) -> Option<([u8; HEAD_BYTES_MAX], Header)> {
+    let room = end.checked_sub(at.0)?;
+    let mut head = [0; HEAD_BYTES_MAX];
+    let bytes = room.min(HEAD_BYTES_MAX as u64) as usize;
+    medium.load_pieces(at, &mut head[..bytes]);
+    let header = Header::decode_within(&head[..bytes], room)?;
+    (header.kind != Kind::Batch).then_some((head, header))
+}
+
+/// Goes on with a checksum over `bytes` bytes from `at`.
+fn sum_pieces<M: Medium>(medium: &M, at: Offset, bytes: u64, crc: u32) -> u32 {
+    let mut piece = [0; 512];
+    let (mut from, end) = (at.0, at.0 + bytes);
+    let mut crc = crc;
+    while from < end {
+        let piece = &mut piece[..(end - from).min(512) as usize];
+        medium.load_pieces(Offset(from), piece);
+        crc = body_crc(crc, &[piece]);
+        from += piece.len() as u64;
+    }
+    crc
+}
+
+/// Whether the record at `at` is what was written there, in a block of this seed whose records end at `end`. Any bytes may be there;
+/// whoever calls has the location from a slot, under the guard of (2).
+pub(crate) fn verify<M: Medium>(medium: &M, at: Offset, end: u64, seed: u32) -> Result<(), Wrong> {
+    let (head, header) = claimed(medium, at, end).ok_or(Wrong::Header)?;
+    let body = sum_pieces(medium, at.plus(header.head_bytes()), header.summed_bytes(), seed);
+    let wanted = header.crc_with(body, &head);
+    if wanted == header.crc { Ok(()) } else { Err(Wrong::Checksum { found: header.crc, wanted }) }
+}
+
+/// Whether `key` lies at `at`, before `end`.
+fn holds<M: Medium>(medium: &M, at: Offset, end: u64, key: &[u8]) -> bool {
+    let mut piece = [0; 64];
+    at.0 + key.len() as u64 <= end
+        && key.chunks(piece.len()).zip((at.0..).step_by(64)).all(|(wanted, from)| {
+            let found = &mut piece[..wanted.len()];
+            medium.load_pieces(Offset(from), found);
+            *found == *wanted
+        })
+}
+
+/// Whether a record that is not whole was of `key`: its bytes lie where a key does, or they are all that is missing for the
+/// checksum to be right. Else nobody knows whose it was.
+pub(crate) fn was_of<M: Medium>(medium: &M, at: Offset, end: u64, seed: u32, key: &[u8]) -> bool {
+    let claimed = claimed(medium, at, end);
+    let is_long = claimed.is_some_and(|(_, header)| header.key_bytes as usize == key.len());
+    // A short key may lie at the beginning of another one.
+    if (is_long || key.len() >= SURE_KEY_BYTES_MIN)
+        && [HEADER_BYTES, HEAD_BYTES_MAX as u64].iter().any(|&from| holds(medium, at.plus(from), end, key))
+    {
+        return true;
+    }
+    let Some((head, header)) = claimed else { return false };
+    let key_bytes = u64::from(header.key_bytes);
+    key_bytes == key.len() as u64 && {
+        let body = body_crc(seed, &[key]);
+        let behind = at.plus(header.head_bytes() + key_bytes);
+        header.crc_with(sum_pieces(medium, behind, header.summed_bytes() - key_bytes, body), &head)
+            == header.crc
+    }
 }
 
 /// The first `bytes` bytes of a block.

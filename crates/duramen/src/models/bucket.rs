@@ -46,8 +46,8 @@ impl Log {
 }
 
 impl Keys for Log {
-    fn hash_at(&self, at: Offset) -> u64 {
-        hash(self.read(at).0)
+    fn hash_at(&self, at: Offset) -> Option<u64> {
+        Some(hash(self.read(at).0))
     }
 
     fn prefetch_at(&self, _at: Offset) {}

@@ -46,16 +46,16 @@ impl Log {
 }
 
 impl Keys for Log {
-    fn hash_at(&self, at: Offset) -> u64 {
-        hash(self.read(at).0)
+    fn hash_at(&self, at: Offset) -> Option<u64> {
+        Some(hash(self.read(at).0))
     }
 
     fn prefetch_at(&self, _at: Offset) {}
 }
 
 impl KeyBytes for Log {
-    fn key_at(&self, at: Offset) -> &[u8] {
-        self.read(at).0
+    fn key_at(&self, at: Offset) -> Option<&[u8]> {
+        Some(self.read(at).0)
     }
 }
 

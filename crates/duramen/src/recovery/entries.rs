@@ -3,6 +3,7 @@
 use super::by_hash::{self, ByHash};
 use super::by_key::ByKey;
 use super::scan::Scan;
+use crate::epoch::lock;
 use crate::format::Version;
 use crate::format::record::Header;
 use crate::index::Slot;
@@ -69,6 +70,24 @@ impl<M: Medium> Scan<'_, M> {
         (header, header.key(bytes))
     }
 
+    /// The same of a record that a slot leads to, which may be an image's and never verified. `None`: it is damaged, which is
+    /// noted. Then it is not known which of two records is the newer one, and all must be read.
+    pub(super) fn record_met(&self, at: Offset) -> Option<(Header, &[u8])> {
+        let unit = self.blocks.unit_of(at.0);
+        let block = self.blocks.at(unit);
+        if block.is_doubtful() {
+            let (end, seed) = (self.blocks.offset(unit) + block.tail(), block.generation().seed());
+            if let Err(wrong) = read::verify(self.medium, at, end, seed) {
+                let mut damaged = lock(&self.damaged);
+                damaged.get_or_insert_with(|| {
+                    format!("it leads to a record at offset {at} that is damaged: {wrong}")
+                });
+                return None;
+            }
+        }
+        Some(self.record_at(at))
+    }
+
     /// Enters a record in `index`, if it is the newest of its key so far. Says how many keys that adds.
     #[inline]
     pub(super) fn enter(&self, index: &Index, entry: &by_hash::Entry, guard: &Guard) -> i64 {
@@ -79,7 +98,8 @@ impl<M: Medium> Scan<'_, M> {
         if !planted(Mutant::VersionNotRecovered) {
             locked.met_version(entry.version);
         }
-        let found = locked.find(key_of_order, |slot| self.record_at(slot.location()).1 == key());
+        let found = locked
+            .find(key_of_order, |slot| self.record_met(slot.location()).is_some_and(|(_, its)| its == key()));
         let absent = entry.slot.is_tombstone();
         let Some(found) = found else {
             let crowded = locked.insert(key_of_order, entry.slot, self);

@@ -27,8 +27,10 @@ mod by_hash;
 mod by_key;
 mod entries;
 mod estimate;
+pub(crate) mod headless;
 mod scan;
 
+use crate::epoch::lock;
 use crate::format::image::Extent;
 use crate::format::mark::Mark;
 use crate::format::superblock::{Regime, Superblock};
@@ -44,7 +46,7 @@ use crate::log::read;
 use crate::log::space::{Space, free_blocks};
 use crate::mutants::{Mutant, planted};
 use crate::options::{IndexKind, Options};
-use crate::sync::reclaim;
+use crate::sync::{Mutex, reclaim};
 use crate::{Error, ErrorKind, Result};
 use duramen_media::{Granularity, Medium, Offset, PAGE_BYTES};
 use std::time::Instant;
@@ -142,6 +144,8 @@ pub(crate) struct Recovered {
     pub image: Vec<Extent>,
     /// See [`Core::cells_unflushed`](crate::store::Core::cells_unflushed).
     pub cells_unflushed: bool,
+    /// See [`Core::doubts`](crate::store::Core::doubts).
+    pub doubts: bool,
     /// On page media after an unclean end: blocks that were sealed in an epoch from this one on, or not at all, may have pages that the
     /// kernel shows and takes for written, though it failed to write them.
     doubtful: Option<Epoch>,
@@ -270,7 +274,9 @@ fn read_from<M: Medium>(
     let clock = crate::store::StoreClock::new(options.clock.clone(), time_floor);
     let flushes = flushes_for(medium.granularity(), superblock.clean, rebooted);
     // Each commit writes a mark, so the last epoch of the store is at most one above the newest.
-    let epoch_last = marks.first().map_or(0, |(_, mark)| mark.epoch.0).max(superblock.epoch_base) + 1;
+    let epoch_last = if superblock.sequence == 0 { Epoch::MAX - 2 } else { 0 };
+    let epoch_last =
+        epoch_last.max(marks.first().map_or(0, |(_, mark)| mark.epoch.0).max(superblock.epoch_base) + 1);
     let scan = scan::Scan {
         medium,
         holes: &holes,
@@ -286,6 +292,7 @@ fn read_from<M: Medium>(
         now: clock.now(),
         flushes,
         counts_all: image.is_none(),
+        damaged: Mutex::default(),
         on_progress: options.on_progress.as_ref(),
     };
     let mut scanned = scan.run(&plan.data, threads);
@@ -295,6 +302,9 @@ fn read_from<M: Medium>(
         Some(_) => scan.enter_in_order(&by_key, threads),
     };
     drop(by_key);
+    if let Some(why) = lock(&scan.damaged).take() {
+        return Err(Stop::Image(why));
+    }
     let keys = loaded.keys as i64 + scanned.keys_added + keys_in_order;
     if plan.extents.is_empty() {
         // What is left of the image's own blocks is free from now on.
@@ -378,6 +388,7 @@ fn read_from<M: Medium>(
         summary,
         image: plan.extents.iter().map(|extent| (extent.unit, extent.header.units)).collect(),
         cells_unflushed: flushes == scan::Flushes::Records && !plan.kept.is_empty(),
+        doubts: !plan.kept.is_empty(),
         doubtful: (medium.granularity() == Granularity::Page && !superblock.clean)
             .then(|| marks.first().map_or(Epoch(0), |(_, mark)| mark.epoch)),
         outcomes,
@@ -439,6 +450,7 @@ fn attach(
         let block = blocks.enter(kept.unit, kept.units, kept.generation, Use::Sealed);
         block.set_tail(kept.tail);
         block.set_settled(kept.tail);
+        block.set_doubtful(true);
         block.live_add(kept.live.into());
         block.set_expiry_seconds(kept.expiry);
     }

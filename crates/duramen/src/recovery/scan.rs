@@ -17,7 +17,7 @@ use crate::mutants::{Mutant, planted};
 use crate::options::{OnProgress, Progress};
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize};
-use crate::sync::reclaim;
+use crate::sync::{Mutex, reclaim};
 use duramen_media::{Medium, Offset};
 use std::ops::RangeInclusive;
 
@@ -78,6 +78,8 @@ pub(super) struct Scan<'a, M: Medium> {
     pub flushes: Flushes,
     /// All records are read, so counts of stale records are exact; else part of the index came from an image.
     pub counts_all: bool,
+    /// What the image leads to that is damaged, and stood in the way.
+    pub damaged: Mutex<Option<String>>,
     pub on_progress: Option<&'a OnProgress>,
 }
 
@@ -127,18 +129,22 @@ pub(super) fn count_epoch<M: Medium>(
 }
 
 impl<M: Medium> Keys for Scan<'_, M> {
-    fn hash_at(&self, at: Offset) -> u64 {
-        self.hasher.hash(self.record_at(at).1)
+    fn hash_at(&self, at: Offset) -> Option<u64> {
+        self.record_met(at).map(|(_, key)| self.hasher.hash(key))
     }
 
     fn prefetch_at(&self, at: Offset) {
         self.medium.prefetch(at);
     }
+
+    fn may_be_damaged(&self) -> bool {
+        !self.counts_all
+    }
 }
 
 impl<M: Medium> KeyBytes for Scan<'_, M> {
-    fn key_at(&self, at: Offset) -> &[u8] {
-        self.record_at(at).1
+    fn key_at(&self, at: Offset) -> Option<&[u8]> {
+        self.record_met(at).map(|(_, key)| key)
     }
 }
 

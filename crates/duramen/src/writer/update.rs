@@ -149,8 +149,10 @@ impl<M: Medium> Pen<M> {
     fn update_found(&mut self, core: &Core<M>, edit: Edit<'_>, guard: &Guard) -> Result<Tried> {
         let Edit { key, hash, seen, at, bytes } = edit;
         let locked = core.index.lock(hash, guard);
-        let found = locked.find_with(key, |slot| Some((slot, core.record_of(slot, key)?)));
+        let mut damaged = Offset(0);
+        let found = locked.find_with(key, |slot| Some((slot, core.record_or(slot, key, &mut damaged)?)));
         let Some((_, (slot, record))) = found else {
+            core.told(damaged)?;
             let changed = seen.is_some_and(|seen| seen != core.stamp_of(None, hash));
             return Ok(if changed { Tried::Changed } else { Tried::Done(Update::Absent) });
         };
@@ -184,8 +186,12 @@ impl<M: Medium> Pen<M> {
         let guard = reclaim::pin_to_write();
         core.index.prefetch_write(hash, false, &guard);
         let locked = core.index.lock(hash, &guard);
-        let found = locked.find_with(key, |slot| Some((slot, core.record_of(slot, key)?)));
-        let Some((_, (slot, record))) = found else { return Ok(Modified::NotInPlace) };
+        let mut damaged = Offset(0);
+        let found = locked.find_with(key, |slot| Some((slot, core.record_or(slot, key, &mut damaged)?)));
+        let Some((_, (slot, record))) = found else {
+            core.told(damaged)?;
+            return Ok(Modified::NotInPlace);
+        };
         if !slot.is_settled_value() || !record.head.is_cell() || core.is_expired(record.expires_at()) {
             return Ok(Modified::NotInPlace);
         }
@@ -204,7 +210,7 @@ impl<M: Medium> Pen<M> {
 #[inline(always)]
 fn update_likeliest<M: Medium>(core: &Core<M>, edit: Edit<'_>, guard: &Guard) -> bool {
     let Edit { key, hash, at, bytes, .. } = edit;
-    if !core.index.candidates_are_current() {
+    if !core.index.candidates_are_current() || core.has_doubts() {
         return false;
     }
     let _held = core.index.hold(hash);

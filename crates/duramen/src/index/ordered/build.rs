@@ -236,8 +236,10 @@ fn shortest_between(shared: &[u8], last: &Entry, next: &Entry, keys: &impl KeyBy
         // The byte that tells them apart is above another one, so it is of the key and not a zero behind its end.
         return [shared, &bytes(next)[..=same]].concat();
     }
-    let next = keys.key_at(next.slot.location());
-    next[..=shared_bytes(keys.key_at(last.slot.location()), next)].to_vec()
+    // What it is built of was verified.
+    let key_of = |entry: &Entry| keys.key_at(entry.slot.location()).unwrap_or_default();
+    let next = key_of(next);
+    next[..next.len().min(shared_bytes(key_of(last), next) + 1)].to_vec()
 }
 
 /// The eight bytes behind `skip` bytes of the key, from those at hand if they are among them.
@@ -246,6 +248,6 @@ fn prefix(shared: &[u8], entry: &Entry, skip: usize, keys: &impl KeyBytes) -> u6
         Some(0) => entry.words[0],
         Some(by @ 1..=7) => entry.words[0] << (8 * by) | entry.words[1] >> (64 - 8 * by),
         Some(8) => entry.words[1],
-        _ => word_at(keys.key_at(entry.slot.location()), skip),
+        _ => word_at(keys.key_at(entry.slot.location()).unwrap_or_default(), skip),
     }
 }

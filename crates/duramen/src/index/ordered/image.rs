@@ -14,6 +14,7 @@
 
 use super::key::Sought;
 use super::node::{Held, LowBuffer, Node, Order};
+use super::walk::count_below;
 use super::{LEAF_SLOTS, OrderedIndex};
 use crate::Result;
 use crate::format::{u32_at, u64_at};
@@ -173,7 +174,10 @@ impl OrderedIndex {
         let is_low = held.node.low_order(&sought, &guard).is_eq();
         let mut skipped = match is_low {
             true => 0,
-            false => held.entries().filter(|(_, slot)| keys.key_at(slot.location()) < from).count(),
+            false => {
+                let slots: Vec<Slot> = held.entries().map(|(_, slot)| slot).collect();
+                count_below(&slots, from, false, keys)
+            }
         };
         let mut low = from.to_vec();
         let mut leaves = 0u32;

@@ -155,12 +155,27 @@ impl OrderedIndex {
             let middle = usize::midpoint(low, high);
             let position = order.at(middle);
             let is_below = match node.prefix(position).cmp(&want) {
-                std::cmp::Ordering::Equal => keys.key_at(node.slot(position).location()) < key,
+                std::cmp::Ordering::Equal => match keys.key_at(node.slot(position).location()) {
+                    Some(its) => its < key,
+                    None => return Self::rank_slowly(held, key, keys),
+                },
                 order => order.is_lt(),
             };
             if is_below { low = middle + 1 } else { high = middle }
         }
         low
+    }
+
+    /// The same among slots of damaged records, whose keys are not known: behind the last that is known to be below it.
+    #[cold]
+    fn rank_slowly(held: &Held<'_>, key: &[u8], keys: &impl KeyBytes) -> usize {
+        let want = word_at(key, held.node.skip());
+        let is_below = |(prefix, slot): (u64, Slot)| match prefix.cmp(&want) {
+            std::cmp::Ordering::Equal => keys.key_at(slot.location()).is_some_and(|its| its < key),
+            order => order.is_lt(),
+        };
+        let below = held.entries().enumerate().filter(|&(_, entry)| is_below(entry));
+        below.last().map_or(0, |(rank, _)| rank + 1)
     }
 
     /// Adds a slot to a leaf with room.
@@ -206,21 +221,41 @@ impl OrderedIndex {
         let next = left.next(0, guard);
         // Keys that come in order fill leaves, instead of leaving halves behind.
         let appended = rank == count && next.is_none();
-        let stay = if appended { count } else { count / 2 };
         let key_of = |entry: &(u64, Slot)| keys.key_at(entry.1.location());
-        let first = if appended { key } else { key_of(&entries[stay]) };
-        // The shortest that is above all that stay.
-        let low = &first[..shared_bytes(key_of(&entries[stay - 1]), first) + 1];
+        let is_damaged = keys.may_be_damaged() && entries.iter().any(|entry| key_of(entry).is_none());
+        let (stay, low) = match is_damaged {
+            true => Self::parted(left, entries, (rank, key), keys, guard),
+            false => {
+                let stay = if appended { count } else { count / 2 };
+                let first = if appended { key } else { key_of(&entries[stay]).unwrap_or_default() };
+                // The shortest that is above all that stay.
+                let shared = shared_bytes(key_of(&entries[stay - 1]).unwrap_or_default(), first);
+                (stay, first[..first.len().min(shared + 1)].to_vec())
+            }
+        };
+        let low = &low[..];
+        let mut own = [0; 16];
+        if left.low(&mut own, guard) == low {
+            // Nothing parts what is damaged here from the key: it takes the place of one of them.
+            held.set(held.node.order().at(0), word_at(key, left.skip()), slot);
+            return left;
+        }
         let node = self.memory.take();
         // SAFETY: `Memory` gives memory of a node, which it keeps (invariant 6).
         let node: &'g Node = unsafe { node.as_ref() };
         let right = node.dress(low, self.height_of(low), label_between(left, next, rank == count));
         let skip = left.skip();
         let (mut buffer, mut next_buffer) = ([0; 16], [0; 16]);
-        let skip_left = skip_between(left.low(&mut buffer, guard), Some(low));
-        let skip_right = skip_between(low, next.map(|next| next.low(&mut next_buffer, guard)));
+        // Of keys that are not known no other part can be taken. What all keys shared they still share.
+        let (skip_left, skip_right) = match is_damaged {
+            true => (skip, skip),
+            false => (
+                skip_between(left.low(&mut buffer, guard), Some(low)),
+                skip_between(low, next.map(|next| next.low(&mut next_buffer, guard))),
+            ),
+        };
         let prefix = |entry: &(u64, Slot), now| {
-            if now == skip { entry.0 } else { word_at(key_of(entry), now) }
+            if now == skip { entry.0 } else { word_at(key_of(entry).unwrap_or_default(), now) }
         };
         for (position, entry) in entries[stay..].iter().enumerate() {
             right.set(position, prefix(entry, skip_right), entry.1);
@@ -245,6 +280,43 @@ impl OrderedIndex {
         self.splits.fetch_add(1, Relaxed);
         self.link(node, guard);
         target
+    }
+
+    /// How many slots of a full leaf stay when `key` is added at `rank`, and where the others begin, if keys of some are not
+    /// known: where what the leaf has of its keys tells them apart, or whole records do.
+    #[cold]
+    fn parted(
+        left: &Node,
+        entries: &[(u64, Slot)],
+        (rank, key): (usize, &[u8]),
+        keys: &impl KeyBytes,
+        guard: &Guard,
+    ) -> (usize, Vec<u8>) {
+        let (count, skip) = (entries.len(), left.skip());
+        let key_of = |entry: &(u64, Slot)| keys.key_at(entry.1.location());
+        let between = |stay: usize| {
+            let (last, first) = (&entries[stay - 1], &entries[stay]);
+            if last.0 < first.0 {
+                // The byte that tells them apart is above another one, so it is of the key and not a zero behind its end.
+                let (below, above) = (last.0.to_be_bytes(), first.0.to_be_bytes());
+                let mut buffer = [0; 16];
+                let shared = left.low(&mut buffer, guard).get(..skip)?;
+                return Some([shared, &above[..=shared_bytes(&below, &above)]].concat());
+            }
+            let (below, above) = (key_of(last)?, key_of(first)?);
+            Some(above[..=shared_bytes(below, above)].to_vec())
+        };
+        let mut middles: Vec<usize> = (1..count).collect();
+        middles.sort_by_key(|middle| middle.abs_diff(count / 2));
+        if let Some(found) = middles.into_iter().find_map(|stay| Some((stay, between(stay)?))) {
+            return found;
+        }
+        // All agree in what the leaf has of them, and of each two neighbours one is damaged. Those go where the key does.
+        let whole = (rank..count).find_map(|stay| Some((stay, key_of(&entries[stay])?)));
+        match whole {
+            Some((stay, above)) => (stay, above[..above.len().min(shared_bytes(key, above) + 1)].to_vec()),
+            None => (count, key.to_vec()),
+        }
     }
 
     pub(super) fn height_of(&self, low: &[u8]) -> usize {
@@ -315,13 +387,18 @@ impl OrderedIndex {
         for (_, slot) in held.entries().chain(other.entries()) {
             keys.prefetch_at(slot.location());
         }
+        // What is kept of a key that is not known cannot be made anew.
+        let is_damaged = |(_, slot): (u64, Slot)| keys.key_at(slot.location()).is_none();
+        if keys.may_be_damaged() && held.entries().chain(other.entries()).any(is_damaged) {
+            return false;
+        }
         let next = right.next(0, guard);
         let (mut buffer, mut next_buffer) = ([0; 16], [0; 16]);
         let low = left.low(&mut buffer, guard);
         let skip = skip_between(low, next.map(|next| next.low(&mut next_buffer, guard)));
         held.change();
         other.bury();
-        let key_of = |slot: Slot| word_at(keys.key_at(slot.location()), skip);
+        let key_of = |slot: Slot| word_at(keys.key_at(slot.location()).unwrap_or_default(), skip);
         if skip != left.skip() {
             for position in order.positions() {
                 let slot = left.slot(position);

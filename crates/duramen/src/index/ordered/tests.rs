@@ -27,19 +27,23 @@ impl Log {
     fn hash(&self, key: &[u8]) -> u64 {
         self.hasher.hash(key)
     }
+
+    fn key_at(&self, at: Offset) -> &[u8] {
+        &self.keys[(at.0 / 8 - 1) as usize % self.keys.len()]
+    }
 }
 
 impl Keys for Log {
-    fn hash_at(&self, at: Offset) -> u64 {
-        self.hash(self.key_at(at))
+    fn hash_at(&self, at: Offset) -> Option<u64> {
+        Some(self.hash(self.key_at(at)))
     }
 
     fn prefetch_at(&self, _at: Offset) {}
 }
 
 impl KeyBytes for Log {
-    fn key_at(&self, at: Offset) -> &[u8] {
-        &self.keys[(at.0 / 8 - 1) as usize % self.keys.len()]
+    fn key_at(&self, at: Offset) -> Option<&[u8]> {
+        Some(self.key_at(at))
     }
 }
 

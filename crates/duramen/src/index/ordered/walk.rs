@@ -49,11 +49,19 @@ impl Seen<'_> {
 
     /// How many of the keys are below `key`, or not above it.
     fn count_below(&self, key: &[u8], or_equal: bool, keys: &impl KeyBytes) -> usize {
-        self.slots().partition_point(|slot| {
-            let order = keys.key_at(slot.location()).cmp(key);
-            order.is_lt() || or_equal && order.is_eq()
-        })
+        count_below(self.slots(), key, or_equal, keys)
     }
+}
+
+/// How many of these slots, in the order of their keys, are of keys below `key`, or not above it. Of one that is damaged only its place
+/// tells: it counts if one behind it does.
+pub(super) fn count_below(slots: &[Slot], key: &[u8], or_equal: bool, keys: &impl KeyBytes) -> usize {
+    let is_below = |its: &[u8]| its < key || or_equal && its == key;
+    if keys.may_be_damaged() {
+        let below = |slot: &Slot| keys.key_at(slot.location()).is_some_and(is_below);
+        return slots.iter().rposition(below).map_or(0, |last| last + 1);
+    }
+    slots.partition_point(|slot| keys.key_at(slot.location()).is_some_and(is_below))
 }
 
 /// The key at a walk's far end, whichever side it lies on; `None` when there is none.

@@ -1,0 +1,392 @@
+//! Damage of a closed store: what an open by image did not read is verified before it is used, at once and later.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
+
+use duramen::{Batch, Durability, Error, ErrorKind, IndexKind, MediumKind, Meta, Options, Store};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+const NOW: u64 = 1_000_000;
+const KEYS: u64 = 400;
+
+/// Absent: `None`. Cells have any value: it is outside the checksum.
+type Model = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 33) % bound
+    }
+}
+
+fn options(medium: MediumKind, index: IndexKind) -> Options {
+    let mut options = Options {
+        medium,
+        index,
+        unit_bytes: Some(4096),
+        background: false,
+        clock: Some(Arc::new(|| NOW)),
+        recovery_threads: 1,
+        boot_id: Some([7; 16]),
+        // Each write of a file would wait for the disk.
+        durability: match medium {
+            MediumKind::File => Durability::Interval(Duration::from_secs(3600)),
+            _ => Durability::EveryWrite,
+        },
+        ..Options::default()
+    };
+    options.tuning.image_bytes_min = 0;
+    options.tuning.compaction_bytes_min = Some(64);
+    options.compaction_dead_percent = 5;
+    options
+}
+
+fn configurations() -> Vec<Options> {
+    let of = |medium| [IndexKind::Hash, IndexKind::Ordered].map(|index| options(medium, index));
+    [MediumKind::Shm, MediumKind::File].into_iter().flat_map(of).collect()
+}
+
+fn directory(options: &Options) -> tempfile::TempDir {
+    match options.medium {
+        MediumKind::Shm => tempfile::tempdir_in("/dev/shm").unwrap(),
+        _ => tempfile::tempdir().unwrap(),
+    }
+}
+
+fn key(number: u64) -> Vec<u8> {
+    // Many agree in what a leaf keeps of them.
+    format!("user:{:0width$}:name", number * 7 % 401, width = 4 + number as usize % 20).into_bytes()
+}
+
+fn value(number: u64, round: u64) -> Vec<u8> {
+    format!("{number} {round};").into_bytes().repeat(1 + (number * 37 % 60) as usize)
+}
+
+fn is_cell(key: &[u8]) -> bool {
+    key.starts_with(b"cell")
+}
+
+/// A closed store with an image, and what it holds.
+fn closed(options: &Options, path: &Path) -> (Vec<u8>, Model) {
+    let store = options.open(path).unwrap();
+    let mut model = Model::new();
+    for round in 0..2 {
+        for number in 0..KEYS {
+            let meta = Meta { expires_at: (number % 5 == 0).then_some(NOW * 2), ..Meta::default() };
+            store.put_with(&key(number), &value(number, round), meta).unwrap();
+            model.insert(key(number), Some(value(number, round)));
+        }
+    }
+    for number in (0..KEYS).step_by(9) {
+        store.delete(&key(number)).unwrap();
+        model.insert(key(number), None);
+    }
+    for number in 0..20u64 {
+        let mut batch = Batch::new();
+        let names = [0, 1].map(|which| format!("batch {number} {which}").into_bytes());
+        batch.put(&names[0], &[number as u8; 50]).put(&names[1], b"other");
+        let _ = store.apply(&batch).unwrap();
+        model.extend([
+            (names[0].clone(), Some(vec![number as u8; 50])),
+            (names[1].clone(), Some(b"other".to_vec())),
+        ]);
+        let cell = format!("cell {number}").into_bytes();
+        store.put_with(&cell, &[9; 16], Meta { updatable: true, ..Meta::default() }).unwrap();
+        model.insert(cell, Some(vec![9; 16]));
+    }
+    store.close().unwrap();
+    let store = options.open(path).unwrap();
+    assert!(store.recovery().imaged > 0, "{:?}", store.recovery());
+    store.close().unwrap();
+    (std::fs::read(path).unwrap(), model)
+}
+
+fn is_corrupt(error: &Error) {
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+}
+
+fn fits(key: &[u8], found: Option<&[u8]>, model: &Model) {
+    let wanted = model.get(key).cloned().flatten();
+    if is_cell(key) && found.is_some() && wanted.is_some() {
+        assert_eq!(found.map(<[u8]>::len), wanted.map(|wanted| wanted.len()));
+        return;
+    }
+    assert_eq!(found, wanted.as_deref(), "{:?}", String::from_utf8_lossy(key));
+}
+
+/// Reads a key in one of the ways that there are; what is not an error is right.
+fn read(store: &Store, key: &[u8], way: u64, model: &Model) -> bool {
+    let read = match way {
+        0 => store.get(key).map(|value| fits(key, value.as_deref(), model)),
+        1 => {
+            let mut into = Vec::new();
+            store.get_into(key, &mut into).map(|found| fits(key, found.then_some(&into[..]), model))
+        }
+        _ => store.get_many(&[key, b"absent"]).map(|values| fits(key, values[0].as_deref(), model)),
+    };
+    read.inspect_err(is_corrupt).is_ok()
+}
+
+/// All keys once, in one of the ways that there are. What is damaged is told; all else is shown.
+fn walk(store: &Store, model: &Model) {
+    let mut told = 0;
+    let mut seen = BTreeMap::new();
+    let mut cursor = 0;
+    loop {
+        let visited = store.scan(cursor, 10, &mut |value| {
+            fits(value.key(), Some(value.bytes()), model);
+            seen.insert(value.key().to_vec(), ());
+        });
+        cursor = match visited {
+            Ok(cursor) => cursor,
+            Err(error) => {
+                is_corrupt(&error);
+                told += 1;
+                error.cursor().unwrap()
+            }
+        };
+        if cursor == 0 {
+            break;
+        }
+    }
+    let there = model.iter().filter(|(_, value)| value.is_some()).map(|(key, _)| key);
+    let missing: Vec<_> = there.clone().filter(|key| !seen.contains_key(*key)).collect();
+    for key in &missing {
+        is_corrupt(&store.get(key).unwrap_err());
+    }
+    assert!(missing.is_empty() || told > 0);
+    if store.index_kind() == IndexKind::Ordered {
+        let mut last = Vec::new();
+        let mut seen = 0;
+        for value in store.range(..).unwrap() {
+            match value {
+                Ok(value) => {
+                    fits(value.key(), Some(value.bytes()), model);
+                    assert!(last[..] < *value.key());
+                    last = value.key().to_vec();
+                    seen += 1;
+                }
+                Err(error) => is_corrupt(&error),
+            }
+        }
+        assert_eq!(seen, there.count() - missing.len());
+    }
+}
+
+/// Writes a key in one of the ways that there are. A write that says nothing else is done.
+fn write(store: &Store, key: &[u8], way: u64, number: u64, model: &mut Model) {
+    let new = value(number, 77);
+    match way {
+        0..3 => {
+            store.put(key, &new).unwrap();
+            model.insert(key.to_vec(), Some(new));
+        }
+        3 => {
+            let there = store.delete(key).unwrap();
+            assert!(there || model.get(key).cloned().flatten().is_none());
+            model.insert(key.to_vec(), None);
+        }
+        4 => {
+            if let Err(error) = store.update(key, 0, &[1]).map(|update| {
+                if let Some(Some(value)) = model.get_mut(key) {
+                    assert_ne!(update, duramen::Update::Absent);
+                    value[0] = 1;
+                } else {
+                    assert_eq!(update, duramen::Update::Absent);
+                }
+            }) {
+                is_corrupt(&error);
+            }
+        }
+        5 => {
+            let mut writer = store.writer().unwrap();
+            let Ok((stamp, _)) = writer.get_stamped(key).map(|(stamp, value)| (stamp, value.is_some()))
+            else {
+                return;
+            };
+            if writer.compare_and_swap(key, stamp, Some((&new, Meta::default()))).unwrap()
+                == duramen::Swap::Done
+            {
+                model.insert(key.to_vec(), Some(new));
+            } else {
+                panic!("nobody else writes");
+            }
+        }
+        _ => {
+            let mut batch = Batch::new();
+            batch.put(key, &new).delete(b"batch 3 1");
+            let _ = store.apply(&batch).unwrap();
+            model.insert(key.to_vec(), Some(new));
+            model.insert(b"batch 3 1".to_vec(), None);
+        }
+    }
+    read(store, key, 0, model);
+    if matches!(way, 0..4 | 6..) {
+        // What is overwritten or deleted is whole again.
+        assert!(read(store, key, 1, model));
+    }
+}
+
+fn damaged(bytes: &[u8], random: &mut Random) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    let from = 16 << 10;
+    let len = bytes.len() as u64;
+    match random.below(4) {
+        // A line, or a page, of zeros or of something else.
+        0 => {
+            let size = [64, 4096][random.below(2) as usize];
+            let at = (from + random.below(len - from)) / size * size;
+            let fill = [0, 0xff, random.below(256) as u8][random.below(3) as usize];
+            bytes[at as usize..(at + size).min(len) as usize].fill(fill);
+        }
+        _ => {
+            for _ in 0..=random.below(60) {
+                let bit = random.below((len - from) * 8) + from * 8;
+                bytes[bit as usize / 8] ^= 1 << (bit % 8);
+            }
+        }
+    }
+    bytes
+}
+
+fn is_opened(options: &Options, path: &Path) -> Option<Store> {
+    options.open(path).inspect_err(is_corrupt).ok()
+}
+
+fn go(options: &Options, path: &PathBuf, bytes: &[u8], mut model: Model, seed: u64) -> bool {
+    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    std::fs::write(path, damaged(bytes, &mut random)).unwrap();
+    let Some(store) = is_opened(options, path) else { return false };
+    let keys: Vec<Vec<u8>> = model.keys().cloned().collect();
+    let later = random.below(3) == 0;
+    if later {
+        for _ in 0..8 {
+            store.maintain().unwrap();
+        }
+    }
+    if random.below(2) == 0 {
+        walk(&store, &model);
+    }
+    for step in 0..150 {
+        let key = &keys[random.below(keys.len() as u64) as usize];
+        match random.below(8) {
+            0..4 => {
+                read(&store, key, random.below(3), &model);
+            }
+            4..7 => write(&store, key, random.below(8), step, &mut model),
+            _ => store.maintain().unwrap(),
+        }
+    }
+    for _ in 0..8 {
+        store.maintain().unwrap();
+    }
+    for key in &keys {
+        read(&store, key, random.below(3), &model);
+    }
+    walk(&store, &model);
+    let _ = store.close();
+    let Some(store) = is_opened(options, path) else { return true };
+    for key in &keys {
+        read(&store, key, random.below(3), &model);
+    }
+    walk(&store, &model);
+    true
+}
+
+#[test]
+fn flipped_bits_of_a_closed_store_are_told_and_never_served() {
+    let seeds = std::env::var("DURAMEN_DAMAGE_SEEDS").map_or(60, |seeds| seeds.parse().unwrap());
+    let from = std::env::var("DURAMEN_DAMAGE_SEED").map_or(1, |seed| seed.parse().unwrap());
+    for options in configurations() {
+        let dir = directory(&options);
+        let path = dir.path().join("store");
+        let (bytes, model) = closed(&options, &path);
+        let mut opened = 0;
+        for seed in from..from + seeds {
+            eprintln!(
+                "{:?}, {}: DURAMEN_DAMAGE_SEED={seed} DURAMEN_DAMAGE_SEEDS=1",
+                options.medium, options.index
+            );
+            opened += u64::from(go(&options, &path, &bytes, model.clone(), seed));
+        }
+        assert!(opened > seeds / 4, "{opened}");
+    }
+}
+
+/// Files whose head is lost are neither empty nor stores, and what they hold is saved.
+#[test]
+fn a_lost_head_never_becomes_an_empty_store() {
+    for options in configurations() {
+        for unit_bytes in [512, 4096, 24 << 10, 192 << 10] {
+            let options = Options { unit_bytes: Some(unit_bytes), ..options.clone() };
+            let dir = directory(&options);
+            let path = dir.path().join("store");
+            let store = options.open(&path).unwrap();
+            let mut model = Model::new();
+            for number in 0..100 {
+                store.put(&key(number), &value(number, 0)).unwrap();
+                model.insert(key(number), Some(value(number, 0)));
+            }
+            store.close().unwrap();
+            let whole = std::fs::read(&path).unwrap();
+            let magics: [std::ops::Range<usize>; 2] = [0..8, 4096..4104];
+            for lost in [vec![0..16 << 10], vec![0..8192], magics.to_vec()] {
+                let mut bytes = whole.clone();
+                lost.iter().for_each(|range| bytes[range.clone()].fill(0));
+                std::fs::write(&path, &bytes).unwrap();
+                // Whatever units new stores would have.
+                for unit_bytes in [None, Some(unit_bytes), Some(64 << 10)] {
+                    let error = Options { unit_bytes, ..options.clone() }.open(&path).unwrap_err();
+                    is_corrupt(&error);
+                    assert!(error.to_string().contains("salvage"), "{error}");
+                }
+                assert!(std::fs::read(&path).unwrap() == bytes, "an open changed it");
+                let plain = Options { unit_bytes: None, ..options.clone() };
+                let report = duramen::check(&path, &plain).unwrap();
+                assert!(!report.damage.is_empty() && report.keys == 100, "{report:?}");
+                let saved = dir.path().join("saved");
+                assert_eq!(duramen::salvage(&path, &saved, &plain).unwrap().0, 100);
+                let store = plain.open(&saved).unwrap();
+                model.keys().for_each(|key| assert!(read(&store, key, 0, &model)));
+                drop(store);
+                std::fs::remove_file(&saved).unwrap();
+            }
+            // On purpose.
+            assert!(duramen::erase(&path, &options).unwrap() > 0);
+            assert!(options.open(&path).unwrap().is_empty());
+        }
+    }
+}
+
+/// What holds any bytes, but never held a store, has room for one.
+#[test]
+fn what_a_creation_left_and_what_never_was_a_store_has_room_for_one() {
+    for options in configurations() {
+        // An image takes blocks.
+        let options = Options { index_image: false, ..options };
+        let dir = directory(&options);
+        let path = dir.path().join("store");
+        let empty = options.open(&path).unwrap();
+        drop(empty);
+        let mut random = Random(3);
+        let mut bytes = std::fs::read(&path).unwrap();
+        // A creation that did not finish: all but the magic words.
+        for kept in [0, 4096] {
+            bytes[kept..kept + 8].fill(0);
+        }
+        bytes[128..4096].fill(0);
+        bytes[4096 + 128..16 << 10].fill(0);
+        std::fs::write(&path, &bytes).unwrap();
+        assert!(options.open(&path).unwrap().is_empty());
+        // A device that others used.
+        bytes[..16 << 10].fill(0);
+        bytes.resize(3 << 20, 0);
+        bytes[16 << 10..].iter_mut().for_each(|byte| *byte = random.below(256) as u8);
+        std::fs::write(&path, &bytes).unwrap();
+        assert!(options.open(&path).unwrap().is_empty());
+    }
+}
