@@ -29,6 +29,7 @@
 //! | keys in order, ranges, prefixes | [`IndexKind::Ordered`] → [`Store::range`], [`Store::prefix`] |
 //! | plain structs as keys and values | [`TypedStore`] |
 
+mod audit;
 mod batch;
 mod check;
 mod compaction;

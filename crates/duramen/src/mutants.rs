@@ -126,6 +126,14 @@ pub enum Mutant {
     PageReadTwice,
     /// An index image leads to records that their groups have not settled.
     ImageOfPending,
+    /// Puts take the units, and the room in open blocks, that are kept for deletes and the compactor.
+    ReserveTakenByPuts,
+    /// The compactor does not make the spare whole again that it moved to.
+    SpareNotRestored,
+    /// Counting stale records anew reads on behind the end of a sealed block, where records lie that do not count.
+    CountedBehindTail,
+    /// A move that was cut short counts the original of what was overwritten meanwhile, as the overwriter has done.
+    OriginalCountedTwice,
 }
 
 /// Whether `mutant` is to misbehave.
@@ -182,7 +190,7 @@ mod planting {
     ];
 
     /// Those that the crash driver finds.
-    pub const ALL: [Mutant; 38] = [
+    pub const ALL: [Mutant; 39] = [
         Mutant::RecordNotFlushed,
         Mutant::AcknowledgedWithoutDrain,
         Mutant::CellOpenedBeforeDurable,
@@ -221,5 +229,6 @@ mod planting {
         Mutant::ImageKeepsFreed,
         Mutant::ImageSlotsAllKept,
         Mutant::ImageVersionsForgotten,
+        Mutant::ReserveTakenByPuts,
     ];
 }

@@ -191,7 +191,8 @@ impl<M: Medium> Pen<M> {
         let guard = reclaim::pin_to_write();
         let hash = core.hasher.hash(key);
         core.index.prefetch_write(hash, new.is_some(), &guard);
-        let shared = core.shares(bytes);
+        // What is kept for deletes stays with them: it is not shared with puts.
+        let shared = core.shares(bytes) && !self.appender.is_kept();
         let seed = if shared { self.appender.shared_seed } else { self.appender.seed() };
         let ready = Ready { bytes, shared, body: body_crc(seed, &[key, value]), seed };
         if bytes >= STAGE_BYTES_MIN && !shared {
@@ -209,6 +210,7 @@ impl<M: Medium> Pen<M> {
             core.index.split(hash, core, &guard);
         }
         drop(guard);
+        self.give_back(core);
         self.finish(core, wrote.epoch())?;
         Ok(wrote)
     }
@@ -397,6 +399,7 @@ impl<M: Medium> Pen<M> {
             core.index.split(hashes[i], core, &guard);
         }
         drop(guard);
+        self.give_back(core);
         self.finish(core, applied.told)?;
         Ok(applied.swap)
     }
@@ -426,7 +429,8 @@ impl<M: Medium> Pen<M> {
         }
         // Before a turn, which others wait for: what is there may have to come from the device.
         let olds: Vec<_> = order.iter().zip(&locks).map(|(key, lock)| Old::find(core, lock, key)).collect();
-        let turn = core.shares(bytes).then(|| self.appender.begin_turn(core, bytes));
+        let shares = core.shares(bytes) && !self.appender.is_kept();
+        let turn = shares.then(|| self.appender.begin_turn(core, bytes));
         self.append_locked(core, order, last, &locks, olds, epoch, &mut applied);
         if let Some(turn) = turn {
             self.appender.end_turn(turn);
@@ -507,6 +511,8 @@ impl<M: Medium> Pen<M> {
                 old.uncount(core, &self.activity);
             }
         }
+        // What frames the members is dead from the beginning.
+        self.activity.dead_add(HEADER_BYTES as i64);
         self.activity.written_add(appended.bytes);
         self.members = members;
         self.members.shrink_to(1 << 20);
@@ -517,7 +523,7 @@ impl<M: Medium> Pen<M> {
     /// Makes sure that a record of `bytes` fits.
     #[inline]
     fn reserve(&mut self, core: &Core<M>, bytes: u64, purpose: Purpose) -> Result<()> {
-        if self.group.is_none() || self.appender.has_room(bytes) {
+        if self.group.is_none() || self.appender.has_room(bytes, purpose) {
             return self.appender.reserve(core, bytes, purpose);
         }
         self.reserve_in_group(core, bytes, purpose)
@@ -537,6 +543,14 @@ impl<M: Medium> Pen<M> {
             group.guard = Some(reclaim::pin_to_write());
         }
         reserved
+    }
+
+    /// Gives the block back if it was taken below the mark of puts.
+    #[inline]
+    fn give_back(&mut self, core: &Core<M>) {
+        if self.appender.is_kept() {
+            self.appender.put_aside(core);
+        }
     }
 
     fn begin_group(&mut self) {
