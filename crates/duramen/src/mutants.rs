@@ -190,7 +190,7 @@ mod planting {
     ];
 
     /// Those that the crash driver finds.
-    pub const ALL: [Mutant; 39] = [
+    pub const ALL: [Mutant; 38] = [
         Mutant::RecordNotFlushed,
         Mutant::AcknowledgedWithoutDrain,
         Mutant::CellOpenedBeforeDurable,
@@ -229,6 +229,5 @@ mod planting {
         Mutant::ImageKeepsFreed,
         Mutant::ImageSlotsAllKept,
         Mutant::ImageVersionsForgotten,
-        Mutant::ReserveTakenByPuts,
     ];
 }
