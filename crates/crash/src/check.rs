@@ -102,7 +102,19 @@ pub fn open_and_look(
         .map_err(|error| format!("the store does not open: {error}"))?;
     let state = read_all(setup, &store, true, Some(allowed))?;
     allowed.check(&state, setup.now())?;
+    accounts(&store).map_err(|wrong| format!("after recovery: {wrong}"))?;
     Ok((store, state))
+}
+
+/// Compares what the store counts with what its blocks hold.
+///
+/// # Errors
+/// What differs.
+pub fn accounts(store: &Sim) -> Result<(), String> {
+    match store.audit() {
+        differences if differences.is_empty() => Ok(()),
+        differences => Err(format!("the accounts are wrong: {}", differences.join("; "))),
+    }
 }
 
 /// The same medium for a new process.

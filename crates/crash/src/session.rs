@@ -1,6 +1,6 @@
 //! Runs operations on a store and notes what was done, when, and what it means.
 
-use crate::check::read_all;
+use crate::check::{accounts, read_all};
 use crate::oracle::{Allowed, Effects, Entry, History, Means, State, Step, apply};
 use crate::phases::{Inside, Trace};
 use crate::setup::{Op, Promise, Setup, value};
@@ -18,6 +18,8 @@ pub struct Session<'s> {
     writers: [Option<WriterOn<SimMedium>>; 2],
     current: usize,
     grouped: bool,
+    /// A value is kept: space may not come back.
+    holding: bool,
     state: State,
     committed: State,
     /// Of each key how often it was changed, and a stamp that was seen, at which count and with what.
@@ -69,6 +71,7 @@ impl<'s> Session<'s> {
             writers: [None, None],
             current: 0,
             grouped: false,
+            holding: false,
             committed: state.clone(),
             state,
             changes: vec![0; keys],
@@ -113,7 +116,8 @@ impl<'s> Session<'s> {
         };
         Allowed::exactly(self.state.clone())
             .check(&found, self.setup.now())
-            .map_err(|what| format!("without any crash, {what}"))
+            .map_err(|what| format!("without any crash, {what}"))?;
+        accounts(self.store()?).map_err(|wrong| format!("at the end: {wrong}"))
     }
 
     fn step(&mut self, op: &Op) -> Result<(), String> {
@@ -136,6 +140,10 @@ impl<'s> Session<'s> {
                 let present = self.visible(*key).is_some();
                 let done = self.writer()?.delete(&setup.keys[*key]);
                 let (outcome, was) = self.outcome(done)?;
+                let may_refuse = self.holding || setup.case.promise() == Promise::Uncommitted;
+                if matches!(outcome, Outcome::Refused) && !may_refuse {
+                    return Err(format!("a delete finds no space: {:?}", self.store()?.stats()));
+                }
                 if matches!(outcome, Outcome::Done) && was != Some(present) {
                     return Err(format!("delete said {was:?}, the key was present: {present}"));
                 }
@@ -245,9 +253,10 @@ impl<'s> Session<'s> {
         let store = self.store()?.clone();
         let held = store.get(&self.setup.keys[key]).map_err(|error| error.to_string())?;
         let wanted = self.visible(key);
-        for op in then {
-            self.step(op)?;
-        }
+        self.holding = true;
+        let done = then.iter().try_for_each(|op| self.step(op));
+        self.holding = false;
+        done?;
         if held.as_deref() != wanted.as_ref().map(|entry| &entry.value[..]) {
             return Err("a value changed while it was being read".into());
         }

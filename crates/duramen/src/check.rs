@@ -14,6 +14,9 @@ use std::path::Path;
 pub struct Report {
     /// Damage, each with its place, what was found and what was wanted. Empty for a sound store.
     pub damage: Vec<String>,
+    /// Where what recovery counted is not what the blocks hold: an error of the engine's, which costs space or, at worst, brings back
+    /// deleted keys. Empty where anything is damaged.
+    pub differences: Vec<String>,
     /// What is not damage but worth knowing.
     pub notes: Vec<String>,
     /// Live keys.
@@ -53,6 +56,7 @@ pub fn check_on<M: Medium>(medium: &M, options: &Options) -> Result<Report> {
     let (mut report, superblock) = look(medium, options)?;
     let recovered = recovery::read(medium, superblock, options)?;
     let summary = &recovered.summary;
+    report.differences = recovered.accounts(medium).differences();
     report.damage.extend(summary.damage.iter().cloned());
     report.keys = recovered.keys;
     report.records = summary.records;

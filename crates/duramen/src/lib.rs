@@ -62,6 +62,7 @@
 //! A store belongs to the process that opened it. In a child made by `fork` every read and write gets [`ErrorKind::InUse`], and dropping or
 //! closing the store there changes nothing; a [`Value`] that was read before must not be looked at there.
 
+mod audit;
 mod batch;
 mod check;
 mod compaction;

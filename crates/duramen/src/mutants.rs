@@ -142,6 +142,14 @@ pub enum Mutant {
     UsedUnverified,
     /// A store whose head is lost is taken for a creation that did not finish.
     LostHeadIsEmpty,
+    /// Puts take the units, and the room in open blocks, that are kept for deletes and the compactor.
+    ReserveTakenByPuts,
+    /// The compactor does not make the spare whole again that it moved to.
+    SpareNotRestored,
+    /// Counting stale records anew reads on behind the end of a sealed block, where records lie that do not count.
+    CountedBehindTail,
+    /// A move that was cut short counts the original of what was overwritten meanwhile, as the overwriter has done.
+    OriginalCountedTwice,
 }
 
 /// Whether `mutant` is to misbehave.

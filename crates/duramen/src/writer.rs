@@ -196,7 +196,8 @@ impl<M: Medium> Pen<M> {
         let guard = reclaim::pin_to_write();
         let hash = core.hasher.hash(key);
         core.index.prefetch_write(hash, new.is_some(), &guard);
-        let shared = core.shares(bytes);
+        // What is kept for deletes stays with them: it is not shared with puts.
+        let shared = core.shares(bytes) && !self.appender.is_kept();
         let seed = if shared { self.appender.shared_seed } else { self.appender.seed() };
         let ready = Ready { bytes, shared, body: body_crc(seed, &[key, value]), seed };
         if bytes >= STAGE_BYTES_MIN && !shared {
@@ -217,6 +218,7 @@ impl<M: Medium> Pen<M> {
             return Err(core.corrupt(at));
         }
         drop(guard);
+        self.give_back(core);
         self.finish(core, wrote.epoch())?;
         Ok(wrote)
     }
@@ -430,6 +432,7 @@ impl<M: Medium> Pen<M> {
         }
         core.told(applied.damaged)?;
         drop(guard);
+        self.give_back(core);
         self.finish(core, applied.told)?;
         Ok(applied.swap)
     }
@@ -469,7 +472,8 @@ impl<M: Medium> Pen<M> {
         }
         // Before a turn, which others wait for: what is there may have to come from the device.
         let olds: Vec<_> = order.iter().zip(&locks).map(|(key, lock)| Old::find(core, lock, key)).collect();
-        let turn = core.shares(bytes).then(|| self.appender.begin_turn(core, bytes));
+        let shares = core.shares(bytes) && !self.appender.is_kept();
+        let turn = shares.then(|| self.appender.begin_turn(core, bytes));
         self.append_locked(core, order, last, &locks, olds, epoch, &mut applied);
         if let Some(turn) = turn {
             self.appender.end_turn(turn);
@@ -552,6 +556,8 @@ impl<M: Medium> Pen<M> {
                 old.uncount(core, &self.activity);
             }
         }
+        // What frames the members is dead from the beginning.
+        self.activity.dead_add(HEADER_BYTES as i64);
         self.activity.written_add(appended.bytes);
         self.members = members;
         self.members.shrink_to(1 << 20);
@@ -562,7 +568,7 @@ impl<M: Medium> Pen<M> {
     /// Makes sure that a record of `bytes` fits.
     #[inline]
     fn reserve(&mut self, core: &Core<M>, bytes: u64, purpose: Purpose) -> Result<()> {
-        if self.group.is_none() || self.appender.has_room(bytes) {
+        if self.group.is_none() || self.appender.has_room(bytes, purpose) {
             return self.appender.reserve(core, bytes, purpose);
         }
         self.reserve_in_group(core, bytes, purpose)
@@ -582,6 +588,14 @@ impl<M: Medium> Pen<M> {
             group.guard = Some(reclaim::pin_to_write());
         }
         reserved
+    }
+
+    /// Gives the block back if it was taken below the mark of puts.
+    #[inline]
+    fn give_back(&mut self, core: &Core<M>) {
+        if self.appender.is_kept() {
+            self.appender.put_aside(core);
+        }
     }
 
     fn begin_group(&mut self) {

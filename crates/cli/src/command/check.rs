@@ -27,6 +27,7 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
     }
     let report = duramen::check(path, &options)?;
     report.damage.iter().try_for_each(|damage| writeln!(out, "damage: {damage}"))?;
+    report.differences.iter().try_for_each(|wrong| writeln!(out, "difference: {wrong}"))?;
     report.notes.iter().try_for_each(|note| writeln!(out, "note: {note}"))?;
     writeln!(
         out,
@@ -41,5 +42,5 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
             n => format!("{n} damaged; \"duramen check --salvage NEW\" saves what is valid"),
         }
     )?;
-    Ok(if report.damage.is_empty() { Answer::Yes } else { Answer::No })
+    Ok(if report.damage.is_empty() && report.differences.is_empty() { Answer::Yes } else { Answer::No })
 }

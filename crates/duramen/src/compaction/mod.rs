@@ -43,7 +43,7 @@ use crate::index::Slot;
 use crate::log::appender::{Appended, Appender, Fields};
 use crate::log::blocks::{Use, room_won};
 use crate::log::read;
-use crate::log::space::{Purpose, free_blocks};
+use crate::log::space::free_blocks;
 use crate::mutants::{Mutant, planted};
 use crate::options::DEAD_PERCENT;
 use crate::store::Core;
@@ -55,7 +55,7 @@ use crate::sync::{Arc, Mutex, MutexGuard};
 use crate::tuning::Phase;
 use duramen_media::{Granularity, Medium, Offset};
 use forgotten::Forgotten;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 /// Bytes that one round moves out of at most.
@@ -283,6 +283,11 @@ impl<M: Medium> Core<M> {
             }
             total += bytes;
             mover.victims.pop();
+            let live = u64::from(self.blocks.at(unit).live_settled());
+            if live > mover.appender.room() && !self.restore_spare(mover) {
+                mover.unmovable.push(unit);
+                continue;
+            }
             if !self.blocks.at(unit).take(Use::Sealed, Use::Retired) {
                 continue;
             }
@@ -291,6 +296,7 @@ impl<M: Medium> Core<M> {
                 mover.unmovable.push(unit);
             }
         }
+        self.restore_spare(mover);
         self.compaction.rounds.fetch_add(u64::from(total > 0), Relaxed);
         Ok(total > 0)
     }
@@ -460,15 +466,10 @@ impl<M: Medium> Core<M> {
     fn move_out(&self, mover: &mut Mover, unit: Unit) -> Result<bool> {
         let _inside = self.tuning.phase(Phase::Move);
         let block = self.blocks.at(unit);
-        let live = u64::from(block.live_settled());
-        let room = u64::from(self.space().free_units()) * (self.unit_bytes - block::HEADER_BYTES);
-        if live > mover.appender.room() + room {
-            // Half a block moved would cost room and free nothing.
-            block.set_state(Use::Sealed);
-            return Ok(false);
-        }
         let mut scratch = std::mem::take(&mut mover.scratch);
         let moved = match self.whole_records(unit, &mut scratch) {
+            // Half a block moved would cost room and free nothing.
+            Some((_, records)) if !self.has_room_for(mover, unit, &records) => Ok(false),
             Some((bytes, records)) => self.move_records(mover, unit, bytes, &records),
             None => Ok(true),
         };
@@ -478,6 +479,23 @@ impl<M: Medium> Core<M> {
             block.set_state(Use::Sealed);
         }
         moved
+    }
+
+    /// Whether all that is live of a block can be moved.
+    fn has_room_for(&self, mover: &Mover, unit: Unit, records: &[Found]) -> bool {
+        let live = u64::from(self.blocks.at(unit).live_settled());
+        let room = mover.appender.room();
+        let (free, run_max) = {
+            let space = self.space();
+            (u64::from(space.free_units()), space.run_max())
+        };
+        if live <= room || run_max >= self.units_for(live) {
+            return true;
+        }
+        // In pieces, behind each of which the next record does not fit.
+        let longest = records.iter().map(|(_, header)| header.record_bytes()).max().unwrap_or(0);
+        let piece = (self.unit_bytes - block::HEADER_BYTES).saturating_sub(longest);
+        live + longest <= free * piece + room
     }
 
     fn move_records(&self, mover: &mut Mover, unit: Unit, bytes: &[u8], records: &[Found]) -> Result<bool> {
@@ -492,6 +510,7 @@ impl<M: Medium> Core<M> {
         let mut drops: Vec<(u64, u64, Header)> = Vec::new();
         let mut gone = 0;
         let mut complete = true;
+        let mut rest = u64::from(self.blocks.at(unit).live_settled());
         let hash_of = |(at, header): &Found| self.hasher.hash(header.key(&bytes[*at as usize..]));
         let hashes: Vec<u64> = records.iter().map(hash_of).collect();
         for (i, (at, header)) in records.iter().enumerate() {
@@ -528,10 +547,11 @@ impl<M: Medium> Core<M> {
             if !planted(Mutant::UncommittedCopied) {
                 self.wait_for(header.epoch)?;
             }
-            if mover.appender.reserve(self, header.record_bytes() + 8, Purpose::Compaction).is_err() {
+            if mover.appender.reserve_to_move(self, header.record_bytes(), rest).is_err() {
                 complete = false;
                 break;
             }
+            rest = rest.saturating_sub(header.record_bytes());
             let guard = reclaim::pin();
             if header.kind == Kind::CellOpen && !hidden {
                 if self.move_cell(mover, hash, key, place, &guard) {
@@ -545,12 +565,18 @@ impl<M: Medium> Core<M> {
                 moves.push(Move { hash, key, from: *at, from_bytes: header.record_bytes(), to, to_bytes });
             }
         }
-        for superseded in self.swap_slots(mover, base, &moves) {
-            dead.push((superseded.key, superseded.hash));
-            gone += superseded.from_bytes;
+        let mut superseded = HashSet::new();
+        for moved in self.swap_slots(mover, base, &moves) {
+            dead.push((moved.key, moved.hash));
+            gone += moved.from_bytes;
+            superseded.insert(moved.from);
         }
         if !complete {
-            let moved = moves.iter().map(|m| (m.hash, m.key, m.from_bytes));
+            // What was superseded meanwhile is counted, by whoever did it.
+            let is_counted =
+                |moved: &Move<'_>| superseded.contains(&moved.from) && !planted(Mutant::OriginalCountedTwice);
+            let moved =
+                moves.iter().filter(|moved| !is_counted(moved)).map(|m| (m.hash, m.key, m.from_bytes));
             self.keep_originals(mover, moved.chain(cells));
         }
         self.compaction.moved_bytes.fetch_add(moves.iter().map(|m| m.to_bytes).sum(), Relaxed);
@@ -570,7 +596,10 @@ impl<M: Medium> Core<M> {
             }
             self.forget_dead(mover, &dead);
             let block = self.blocks.at(unit);
-            let gone = gone + room_won(self.blocks.bytes(block), block.tail());
+            // What frames the members of batches was dead from the beginning.
+            let framed = records.iter().map(|(_, header)| header.record_bytes()).sum::<u64>();
+            let framing = block.tail() - block::HEADER_BYTES - framed;
+            let gone = gone + framing + room_won(self.blocks.bytes(block), block.tail());
             let retired = Retired { unit, dropped, bytes: gone, epoch: self.epochs.current().0 };
             let unseen = Arc::clone(&self.compaction.unseen);
             self.compaction.retired.fetch_add(1, Relaxed);
@@ -689,9 +718,15 @@ impl<M: Medium> Core<M> {
             let place = Offset(base + moved.from);
             let locked = self.index.lock(moved.hash, &guard);
             if let Some(found) = locked.find(moved.key, |slot| slot.location() == place) {
-                found.set(found.get().at(moved.to).with_pending(false));
-                self.blocks.of(place.0).live_sub(moved.from_bytes);
-                self.blocks.of(moved.to.0).live_add(moved.to_bytes);
+                let slot = found.get();
+                found.set(slot.at(moved.to).with_pending(false));
+                if slot.is_tombstone() && slot.stale() == 0 {
+                    // It hides nothing, so it was taken off already; the copy is dead in its place.
+                    mover.activity.dead_add(moved.to_bytes as i64 - moved.from_bytes as i64);
+                } else {
+                    self.blocks.of(place.0).live_sub(moved.from_bytes);
+                    self.blocks.of(moved.to.0).live_add(moved.to_bytes);
+                }
             } else {
                 // The copy is one stale record more.
                 if let Some(found) = locked.find(moved.key, |slot| self.is_key_at(slot, moved.key)) {
@@ -711,7 +746,14 @@ impl<M: Medium> Core<M> {
         for (hash, key, bytes) in moved {
             let locked = self.index.lock(hash, &guard);
             if let Some(found) = locked.find(key, |slot| self.is_key_at(slot, key)) {
-                found.set(found.get().with_stale(found.get().stale() + 1));
+                let slot = found.get();
+                found.set(slot.with_stale(slot.stale() + 1));
+                if slot.is_tombstone() && slot.stale() == 0 {
+                    // It hid nothing, and does again.
+                    let bytes = self.record(slot.location()).head.record_bytes();
+                    self.blocks.of(slot.location().0).live_add(bytes);
+                    mover.activity.dead_add(-(bytes as i64));
+                }
             }
             mover.activity.dead_add(bytes as i64);
         }

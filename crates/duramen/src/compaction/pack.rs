@@ -6,6 +6,7 @@ use crate::Result;
 use crate::epoch::lock;
 use crate::format::block;
 use crate::log::blocks::Use;
+use crate::mutants::{Mutant, planted};
 use crate::store::Core;
 use crate::sync::atomic::Ordering::Relaxed;
 use duramen_media::Medium;
@@ -39,6 +40,9 @@ impl<M: Medium> Core<M> {
                 return true;
             }
             if worked {
+                continue;
+            }
+            if self.recount_at_once(&mut mover) {
                 continue;
             }
             let packed = self.pack(&mut mover).unwrap_or(Packed::Nothing);
@@ -88,5 +92,109 @@ impl<M: Medium> Core<M> {
             (false, 0) => Packed::Nothing,
             (false, _) => Packed::InVain,
         })
+    }
+
+    /// Makes so many units adjoin, by moving what lies between them elsewhere; whether they do.
+    ///
+    /// The run is the one in which the least is live, of all that hold nothing but free units and blocks that can be moved. Its
+    /// free units are withheld meanwhile, so that nothing is moved into it.
+    pub(crate) fn clear_run(&self, units: u32) -> bool {
+        if self.epochs.check_writable().is_err() {
+            return false;
+        }
+        self.clear(&mut lock(&self.compaction.mover), units)
+    }
+
+    /// Makes the spare whole that the last move may have taken of: what was moved there goes to where it came from, which is free
+    /// now. False when that is not free yet, because somebody may still read it, or its epoch is not committed.
+    pub(super) fn restore_spare(&self, mover: &mut Mover) -> bool {
+        if self.space().has_spare() || planted(Mutant::SpareNotRestored) {
+            return true;
+        }
+        self.reclaim(mover, true);
+        if self.space().has_spare() {
+            return true;
+        }
+        if self.compaction.retired.load(Relaxed) > 0 {
+            return false;
+        }
+        mover.appender.seal(self);
+        let spare = self.space().ample_units_max();
+        self.clear(mover, spare);
+        // Where it cannot be had although nothing is waited for, the compactor does with what there is.
+        true
+    }
+
+    fn clear(&self, mover: &mut Mover, units: u32) -> bool {
+        if self.space().run_max() >= units {
+            return true;
+        }
+        let Some((from, to)) = self.clearable(units) else { return false };
+        let withheld = self.space().withhold(from, to);
+        for (unit, block, state) in self.blocks.walk(from..to) {
+            let is_moved = state == Use::Sealed
+                && block.take(Use::Sealed, Use::Retired)
+                && self.move_out(mover, unit).unwrap_or(false);
+            if state == Use::Sealed && !is_moved {
+                break;
+            }
+        }
+        self.reclaim(mover, true);
+        let mut space = self.space();
+        withheld.into_iter().for_each(|(unit, units)| space.give(unit, units));
+        space.run_max() >= units
+    }
+
+    /// Where `units` adjoining ones could be cleared at the least cost.
+    fn clearable(&self, units: u32) -> Option<(u32, u32)> {
+        /// What lies from one unit on.
+        struct Part {
+            from: u32,
+            to: u32,
+            /// Units that what lives here takes elsewhere.
+            cost: u32,
+            free: u32,
+        }
+        let (runs, all, free, most) = {
+            let space = self.space();
+            (space.runs(), space.units(), space.free_units(), space.ample_units_max())
+        };
+        let mut by_length = runs.clone();
+        by_length.sort_unstable_by_key(|&(_, length)| std::cmp::Reverse(length));
+        let mut parts: Vec<Part> = runs
+            .into_iter()
+            .map(|(start, length)| Part { from: start, to: start + length, cost: 0, free: length })
+            .collect();
+        for (unit, block, state) in self.blocks.walk(0..all) {
+            let live = u64::from(block.live_settled());
+            if state == Use::Sealed && (block.units() <= most || live == 0) {
+                let cost = if live == 0 { 0 } else { self.units_for(live) };
+                parts.push(Part { from: unit.0, to: unit.0 + block.units(), cost, free: 0 });
+            }
+        }
+        parts.sort_unstable_by_key(|part| part.from);
+        let mut best: Option<(u32, u32, u32)> = None;
+        let (mut first, mut cost, mut inside) = (0, 0, 0);
+        for at in 0..parts.len() {
+            if at > 0 && parts[at].from != parts[at - 1].to {
+                (first, cost, inside) = (at, 0, 0);
+            }
+            (cost, inside) = (cost + parts[at].cost, inside + parts[at].free);
+            while parts[at].to - parts[first].to >= units {
+                (cost, inside) = (cost - parts[first].cost, inside - parts[first].free);
+                first += 1;
+            }
+            let is_run = parts[at].to - parts[first].from >= units;
+            if is_run && cost <= free - inside && best.is_none_or(|(least, ..)| cost < least) {
+                // What is moved out in one piece needs a run elsewhere.
+                let window = parts[first].from..parts[at].to;
+                let piece = parts[first..=at].iter().map(|part| part.cost).max().unwrap_or(0);
+                let outside = by_length.iter().find(|(from, _)| !window.contains(from));
+                if piece <= outside.map_or(0, |&(_, length)| length) {
+                    best = Some((cost, window.start, window.end));
+                }
+            }
+        }
+        best.map(|(_, from, to)| (from, to))
     }
 }

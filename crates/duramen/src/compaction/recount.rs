@@ -11,8 +11,10 @@
 //! tombstone, so a block that is being written to is read at least up to them. Records of retired blocks count for nobody.
 
 use super::{Mover, records_of_open};
+use crate::format::Version;
 use crate::index::Slot;
 use crate::log::blocks::Use;
+use crate::mutants::{Mutant, planted};
 use crate::store::Core;
 use crate::sync::atomic::Ordering::Relaxed;
 use duramen_media::{Medium, Offset};
@@ -26,6 +28,7 @@ struct Unknown {
     hash: u64,
     place: Offset,
     bytes: u64,
+    version: Version,
     stale: u64,
 }
 
@@ -38,10 +41,16 @@ impl<M: Medium> Core<M> {
         };
         // Reading everything must be paid by what it may free.
         let least = self.tuning.compaction_bytes_min.unwrap_or(UNKNOWN_BYTES_MIN.max(used / 64));
-        if mover.unknown_bytes < least {
-            return;
+        if mover.unknown_bytes >= least {
+            self.recount_at_once(mover);
         }
-        mover.unknown_bytes = 0;
+    }
+
+    /// Counts if there is anything to count; whether any tombstone turned out to hide nothing, or less than was known.
+    pub(super) fn recount_at_once(&self, mover: &mut Mover) -> bool {
+        if std::mem::take(&mut mover.unknown_bytes) == 0 {
+            return false;
+        }
         let mut unknown = self.unknown();
         let mut scratch = std::mem::take(&mut mover.scratch);
         let units = self.space().units();
@@ -52,7 +61,9 @@ impl<M: Medium> Core<M> {
             if matches!(state, Use::Free | Use::Image | Use::Retired) {
                 continue;
             }
-            let bytes = u64::from(block.units()) * self.unit_bytes;
+            // Behind the end of a sealed block may lie what does not count: of epochs that were not committed.
+            let is_sealed = state == Use::Sealed && !planted(Mutant::CountedBehindTail);
+            let bytes = if is_sealed { block.tail() } else { self.blocks.bytes(block) };
             if state == Use::Damaged || !self.medium.unreadable(self.offset_of(at), bytes).is_empty() {
                 // Nobody knows what lies there: no tombstone may go.
                 unknown.clear();
@@ -66,18 +77,22 @@ impl<M: Medium> Core<M> {
             let base = self.blocks.offset(at);
             for (place, header) in records_of_open(&scratch, block.generation().seed()) {
                 let key = header.key(&scratch[place as usize..]);
+                // What is newer is a delete's that was taken back, behind the end of an open block.
                 if let Some(found) = unknown.get_mut(key)
                     && found.place != Offset(base + place)
+                    && (header.version <= found.version || planted(Mutant::CountedBehindTail))
                 {
                     found.stale += 1;
                 }
             }
         }
         mover.scratch = scratch;
+        let mut fewer = false;
         for (key, found) in unknown {
-            self.settle_count(mover, &key, &found);
+            fewer |= self.settle_count(mover, &key, &found);
         }
         self.compaction.recounts.fetch_add(1, Relaxed);
+        fewer
     }
 
     /// All tombstones whose count is not known, by key.
@@ -93,7 +108,8 @@ impl<M: Medium> Core<M> {
                 {
                     let key = record.key().to_vec();
                     let (hash, bytes) = (self.hasher.hash(&key), record.head.record_bytes());
-                    unknown.insert(key, Unknown { hash, place: slot.location(), bytes, stale: 0 });
+                    let (place, version) = (slot.location(), record.head.version());
+                    unknown.insert(key, Unknown { hash, place, bytes, version, stale: 0 });
                 }
             });
             if cursor == 0 {
@@ -102,19 +118,20 @@ impl<M: Medium> Core<M> {
         }
     }
 
-    /// Tells the slot, if it still leads to the same tombstone.
-    fn settle_count(&self, mover: &Mover, key: &[u8], found: &Unknown) {
+    /// Tells the slot, if it still leads to the same tombstone; whether its count is known now.
+    fn settle_count(&self, mover: &Mover, key: &[u8], found: &Unknown) -> bool {
         let guard = crate::sync::reclaim::pin();
         let locked = self.index.lock(found.hash, &guard);
-        let Some(place) = locked.find(key, |slot| slot.location() == found.place) else { return };
+        let Some(place) = locked.find(key, |slot| slot.location() == found.place) else { return false };
         let slot = place.get();
         if !slot.is_tombstone() || slot.stale() != Slot::STALE_MANY {
-            return;
+            return false;
         }
         place.set(slot.with_stale(found.stale));
         if found.stale == 0 {
             // It hides nothing: it is dead itself.
             self.uncount(found.place, found.bytes, &mover.activity);
         }
+        found.stale < Slot::STALE_MANY
     }
 }

@@ -69,7 +69,7 @@ impl<M: Medium> Extents<'_, M> {
             [ample, ample / 4, ample / 16, least]
                 .into_iter()
                 .filter(|&units| units >= least)
-                .find_map(|units| Some((space.take(units, Purpose::Write)?, units)))
+                .find_map(|units| Some((space.take(units, Purpose::Write)?.0, units)))
         };
         let found = match take() {
             Some(found) => Some(found),

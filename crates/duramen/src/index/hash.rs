@@ -618,7 +618,7 @@ impl HashIndex {
     }
 
     /// The same, but two segments with this many keys together are merged.
-    #[cfg(test)]
+    #[cfg(loom)]
     pub(crate) fn merging_at(mut self, merge_count_max: u32) -> Self {
         self.merge_count_max = merge_count_max;
         self

@@ -32,15 +32,18 @@
 
 use super::blocks::{Use, room_won};
 use super::space::Purpose;
-use crate::Result;
 use crate::epoch::lock;
 use crate::format::record::{self, Header, Kind};
 use crate::format::{Unit, block};
 use crate::mutants::{Mutant, planted};
 use crate::store::Core;
+use crate::sync::thread::yield_now;
+use crate::sync::time::Instant;
 use crate::sync::{Mutex, MutexGuard};
 use crate::tuning::Phase;
+use crate::{ErrorKind, Result};
 use duramen_media::{Granularity, Medium, Offset};
+use std::time::Duration;
 
 /// A body of this many bytes or more is written before the key is locked.
 pub(crate) const STAGE_BYTES_MIN: u64 = 4096;
@@ -48,6 +51,8 @@ pub(crate) const STAGE_BYTES_MIN: u64 = 4096;
 /// Records of this many bytes or more go to the writer's own block also where others share one. The device takes as
 /// long for 16 KiB more in one place as for another place; the copy takes a few microseconds of the turn.
 const SHARED_BYTES_MAX: u64 = 16 << 10;
+/// How long a delete waits for others to give back the blocks that are kept for deletes.
+const LENT_MAX: Duration = Duration::from_secs(if cfg!(loom) { 0 } else { 1 });
 
 /// See the module.
 pub(crate) type Shared = Mutex<Option<OpenBlock>>;
@@ -73,11 +78,20 @@ pub(crate) struct OpenBlock {
     pub records: u64,
     /// Last epoch in which the committer was told of this block.
     pub told_epoch: u64,
+    /// What its room may be used for, and what is more urgent: see [`crate::log::space`].
+    pub purpose: Purpose,
 }
 
 impl OpenBlock {
     pub(crate) fn room(&self) -> u64 {
         self.bytes - self.tail
+    }
+}
+
+impl OpenBlock {
+    /// Whether it is kept for deletes, and at most half full.
+    pub(crate) fn is_roomy_for_deletes(&self) -> bool {
+        self.purpose == Purpose::Delete && self.room() * 2 >= self.bytes
     }
 }
 
@@ -116,19 +130,53 @@ impl Appender {
     #[inline]
     pub(crate) fn reserve<M: Medium>(&mut self, core: &Core<M>, bytes: u64, purpose: Purpose) -> Result<()> {
         self.staged = false;
-        match &self.block {
-            Some(block) if block.room() >= bytes => Ok(()),
-            _ => self.reserve_slow(core, bytes, purpose),
+        if self.has_room(bytes, purpose) { Ok(()) } else { self.reserve_slow(core, bytes, 0, purpose) }
+    }
+
+    /// The same for the compactor, of whose records `rest` bytes are still to come: they are kept together.
+    pub(crate) fn reserve_to_move<M: Medium>(&mut self, core: &Core<M>, bytes: u64, rest: u64) -> Result<()> {
+        self.staged = false;
+        if self.has_room(bytes, Purpose::Compaction) {
+            return Ok(());
         }
+        self.reserve_slow(core, bytes, rest, Purpose::Compaction)
     }
 
     #[cold]
-    fn reserve_slow<M: Medium>(&mut self, core: &Core<M>, bytes: u64, purpose: Purpose) -> Result<()> {
+    fn reserve_slow<M: Medium>(
+        &mut self,
+        core: &Core<M>,
+        bytes: u64,
+        rest: u64,
+        purpose: Purpose,
+    ) -> Result<()> {
+        if let Some(block) = &mut self.block
+            && block.room() >= bytes
+        {
+            let mut space = core.space();
+            if space.allows(purpose) {
+                space.returned(block);
+                space.lend(block, purpose);
+                return Ok(());
+            }
+        }
         self.put_aside(core);
-        let partial = core.space().take_partial(bytes);
-        let block = match partial {
-            Some(block) => block,
-            None => core.open_block(bytes, purpose)?,
+        let begun = Instant::now();
+        let block = loop {
+            let partial = core.space().take_partial(bytes, purpose);
+            if let Some(block) = partial {
+                break block;
+            }
+            match core.open_block(bytes, rest, purpose) {
+                Err(error) if error.kind() == ErrorKind::OutOfSpace && purpose == Purpose::Delete => {
+                    // Other deletes have what is kept for them in hand.
+                    if !core.space().is_lent() || begun.elapsed() > LENT_MAX {
+                        return Err(error);
+                    }
+                    yield_now();
+                }
+                opened => break opened?,
+            }
         };
         self.block = Some(block);
         Ok(())
@@ -138,11 +186,35 @@ impl Appender {
     pub(crate) fn put_aside<M: Medium>(&mut self, core: &Core<M>) {
         self.settle(core);
         let Some(block) = self.block.take() else { return };
-        let full =
-            if block.room() >= block.bytes / 8 { core.space().give_partial(block) } else { Some(block) };
+        let full = {
+            let mut space = core.space();
+            space.returned(&block);
+            // What the compactor had of its own nobody else may fill: sealed, it can be moved on.
+            if block.room() >= block.bytes / 8 && block.purpose != Purpose::Compaction {
+                space.give_partial(block)
+            } else {
+                Some(block)
+            }
+        };
         if let Some(full) = full {
             core.seal(full);
         }
+    }
+
+    /// Gives the block up, for nobody to write to.
+    pub(crate) fn seal<M: Medium>(&mut self, core: &Core<M>) {
+        self.settle(core);
+        if let Some(block) = self.block.take() {
+            core.space().returned(&block);
+            core.seal(block);
+        }
+    }
+
+    /// Whether the block at hand was taken below the mark of puts: it is given back at the end of each write, so that
+    /// a few serve the deletes of all.
+    #[inline]
+    pub(crate) fn is_kept(&self) -> bool {
+        self.block.as_ref().is_some_and(|block| block.purpose != Purpose::Write)
     }
 
     /// Begins a turn: until [`Appender::end_turn`] the appender's block is the shared one. Only after
@@ -181,8 +253,10 @@ impl Appender {
     }
 
     /// Whether a record of `bytes` fits without opening a block.
-    pub(crate) fn has_room(&self, bytes: u64) -> bool {
-        self.block.as_ref().is_some_and(|block| block.room() >= bytes)
+    #[inline]
+    pub(crate) fn has_room(&self, bytes: u64, purpose: Purpose) -> bool {
+        let may_use = |block: &OpenBlock| block.purpose <= purpose || planted(Mutant::ReserveTakenByPuts);
+        self.block.as_ref().is_some_and(|block| block.room() >= bytes && may_use(block))
     }
 
     /// Bytes of room in the block at hand.
@@ -367,7 +441,7 @@ impl<M: Medium> Core<M> {
             if planted(Mutant::SealOfOldEpoch) { crate::format::Epoch(0) } else { self.epochs.current() };
         block.header.publish_seal(&self.medium, Offset(block.offset), block.tail, epoch);
         entry.live_add(block.live);
-        let room = room_won(block.bytes, block.tail);
+        let room = room_won(self.blocks.bytes(entry), block.tail);
         if room > 0 {
             self.epochs.dead_add(room);
         }

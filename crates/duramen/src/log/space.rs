@@ -12,17 +12,44 @@
 //!
 //! Invariants:
 //! 1. A unit is in `free` only when nothing on the medium or in DRAM leads to it, durably.
-//! 2. [`Space::reserve`] units are kept back from ordinary writes, so that compaction and deletes always
-//!    have room to make room.
+//! 2. What puts take leaves the reserve free: a *spare* run of `A` adjoining units, `C` more for the compactor, and
+//!    `D` more for deletes, of which blocks count that are open for deletes and at most half full. What deletes take leaves `A + C`
+//!    units. Only the compactor takes all.
+//! 3. An open block knows for whom its units were taken ([`OpenBlock::purpose`]). Puts get no room in a unit that was
+//!    taken below their mark, but when the reserve is whole again without it.
+//!
+//! # Why a delete always finds room
+//!
+//! `A` is [`Space::ample_units_max`], the most units of a block that is longer than its first record needs; `C` is at least 1,
+//! `D` at least 2; `A + C + D` is [`Space::reserve`].
+//!
+//! * *Any block of several records can be rewritten without its dead.* It has `m` units, at most `A`, and the spare takes
+//!   what lives in it in one piece. The block is then free: the spare is whole, or lacks what was moved, for which the `m`
+//!   units are room: it is moved there before the spare is taken again (`Core::restore_spare`). A longer block holds one record (see `Core::open_block`):
+//!   dead, it is free without a copy; live, it holds nothing stale. (A batch is one record of many members; one longer than `A`
+//!   units is rewritten where there is room for its members, one by one.)
+//! * *So no tombstone must stay.* Once the blocks with stale records are rewritten, no tombstone hides anything: they are dead,
+//!   and so is all that deletes took of `D`. Each of these rewrites takes dead bytes away, and there are only so many: a delete
+//!   compacts for as long as they become fewer (`Core::take_units`).
+//! * *And nobody else takes that room.* Deletes append to blocks of `D` first, one after the other: a writer gives such a
+//!   block back at the end of each delete. Puts get nothing until all of the reserve is free again (2, 3), so a reserve
+//!   that deletes have used up is filled before they take another unit.
+//! * *A crash or a close* seals blocks of `D` that hold a few tombstones, and those of the compactor. That may take all of `D`
+//!   and `C`, and the spare. What was being moved is then dead in the copy, so that is free without a copy; what
+//!   had been moved is in place of a block that is free. So the compactor finds as much room as before the crash, and what is
+//!   live of those blocks is packed.
+//!
+//! What can keep a delete out after all: a reader, a group, or (with `Manual`) a commit that the space of a block waits for;
+//! a tombstone, of a key that is longer than a unit, or a batch of more than `A` units, for which no run is long enough; more writers that
+//! keep blocks of small records open, without writing, than `D` has units; damaged blocks.
 
 use super::appender::OpenBlock;
 use crate::format::{Generation, Unit, block};
-#[cfg(feature = "mutants")]
 use crate::mutants::{Mutant, planted};
 use duramen_media::{Medium, Offset};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What an allocation is for; decides how far down it may go.
+/// What an allocation is for; decides how far down it may go. In order: what a later one may take, an earlier one may not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Purpose {
     Write,
@@ -33,8 +60,9 @@ pub(crate) enum Purpose {
 /// Units kept back at least: two for deletes, the others for compaction.
 pub(crate) const RESERVE_UNITS: u32 = 4;
 const RESERVE_DELETES: u32 = 2;
-/// This part of the store is kept back, up to what compaction needs for two of the largest ordinary blocks: one to
-/// move out of, and one more when a crash cost it the first.
+/// Units that the compactor may take besides the spare, at most.
+const RESERVE_COMPACTION: u32 = 2;
+/// This part of the store is kept back, up to twice the largest ordinary block.
 const RESERVE_SHARE: u32 = 32;
 /// The largest block that is made longer than its first record needs.
 pub(crate) const AMPLE_BYTES_MAX: u64 = 1 << 20;
@@ -53,6 +81,8 @@ pub(crate) struct Space {
     incarnation: u32,
     counter: u64,
     partial: Vec<OpenBlock>,
+    /// Blocks taken for deletes that writers have in hand: they give them back soon.
+    lent: u32,
 }
 
 impl Space {
@@ -60,7 +90,7 @@ impl Space {
         Self { units, unit_bytes, incarnation, ..Self::default() }
     }
 
-    /// Units that are kept back now (invariant 2).
+    /// Units that are kept back now from puts (invariant 2).
     pub(crate) fn reserve(&self) -> u32 {
         let most = RESERVE_DELETES + 2 * AMPLE_BYTES_MAX.div_ceil(self.unit_bytes) as u32;
         (self.units / RESERVE_SHARE).min(most).max(RESERVE_UNITS)
@@ -70,6 +100,49 @@ impl Space {
     /// room to move out of it.
     pub(crate) fn ample_units_max(&self) -> u32 {
         (self.reserve() - RESERVE_DELETES) / 2
+    }
+
+    /// Units that must be left by what is taken for this.
+    fn left_by(&self, purpose: Purpose) -> u32 {
+        let spare = self.ample_units_max();
+        let compaction = spare + spare.min(RESERVE_COMPACTION);
+        match purpose {
+            // Room for deletes that is open already need not be free as well.
+            Purpose::Write => self.reserve() - self.open_for_deletes().min(self.reserve() - compaction),
+            Purpose::Delete => compaction,
+            Purpose::Compaction => 0,
+        }
+    }
+
+    /// Units of blocks for deletes that nobody has in hand, and that are at most half full.
+    fn open_for_deletes(&self) -> u32 {
+        let roomy = self.partial.iter().filter(|block| block.is_roomy_for_deletes());
+        roomy.map(|block| (block.bytes / self.unit_bytes) as u32).sum()
+    }
+
+    /// The longest run of free units.
+    pub(crate) fn run_max(&self) -> u32 {
+        self.by_units.last().map_or(0, |&(length, _)| length)
+    }
+
+    /// Whether the spare is whole (invariant 2).
+    pub(crate) fn has_spare(&self) -> bool {
+        self.run_max() >= self.ample_units_max()
+    }
+
+    /// Whether all is left free that must be left by what is taken for this, with these runs free, of so many units.
+    fn leaves(&self, free: u32, run_max: u32, purpose: Purpose) -> bool {
+        free >= self.left_by(purpose) && (purpose != Purpose::Write || run_max >= self.ample_units_max())
+    }
+
+    /// Whether units that were taken for something else may be used for this now, as if they were taken now (invariant 3).
+    pub(crate) fn allows(&self, purpose: Purpose) -> bool {
+        self.leaves(self.free, self.run_max(), purpose)
+    }
+
+    /// Whether `units` are free for this, but do not adjoin.
+    pub(crate) fn is_scattered(&self, units: u32, purpose: Purpose) -> bool {
+        self.free >= units + self.left_by(purpose)
     }
 
     pub(crate) fn units(&self) -> u32 {
@@ -105,25 +178,51 @@ impl Space {
         Generation::new(self.incarnation, self.counter)
     }
 
-    /// Takes `units` adjoining units: the shortest run that is long enough, its beginning.
-    pub(crate) fn take(&mut self, units: u32, purpose: Purpose) -> Option<Unit> {
-        let keep = match purpose {
-            Purpose::Write => self.reserve(),
-            Purpose::Delete => self.reserve() - RESERVE_DELETES,
-            Purpose::Compaction => 0,
-        };
-        if self.free < units + keep {
+    /// Takes `units` adjoining units: the shortest run that is long enough, its beginning. Returns also what they may be used
+    /// for: the most that could have been taken for.
+    pub(crate) fn take(&mut self, units: u32, purpose: Purpose) -> Option<(Unit, Purpose)> {
+        let free = self.free.checked_sub(units)?;
+        let &(length, start) = self.by_units.range((units, 0)..).next()?;
+        let other = self.by_units.iter().rev().find(|&&run| run != (length, start));
+        let run_max = other.map_or(0, |&(length, _)| length).max(length - units);
+        let allows = |&as_for: &Purpose| self.leaves(free, run_max, as_for);
+        let as_for = [Purpose::Write, Purpose::Delete, Purpose::Compaction].into_iter().find(allows)?;
+        if as_for > purpose {
             return None;
         }
-        let &(length, start) = self.by_units.range((units, 0)..).next()?;
         self.by_units.remove(&(length, start));
         self.by_start.remove(&start);
         if length > units {
             self.by_start.insert(start + units, length - units);
             self.by_units.insert((length - units, start + units));
         }
-        self.free -= units;
-        Some(Unit(start))
+        self.free = free;
+        Some((Unit(start), as_for))
+    }
+
+    /// Takes all free units from `from` to `to`, for the compactor to clear what lies between them.
+    pub(crate) fn withhold(&mut self, from: u32, to: u32) -> Vec<(Unit, u32)> {
+        let begins = self.by_start.range(..from).next_back().map(|(&start, &length)| (start, length));
+        let runs: Vec<(u32, u32)> = begins
+            .into_iter()
+            .chain(self.by_start.range(from..to).map(|(&start, &length)| (start, length)))
+            .filter(|&(start, length)| start + length > from)
+            .collect();
+        let mut taken = Vec::new();
+        for (start, length) in runs {
+            self.by_start.remove(&start);
+            self.by_units.remove(&(length, start));
+            self.free -= length;
+            let (first, last) = (start.max(from), (start + length).min(to));
+            if first > start {
+                self.give(Unit(start), first - start);
+            }
+            if start + length > last {
+                self.give(Unit(last), start + length - last);
+            }
+            taken.push((Unit(first), last - first));
+        }
+        taken
     }
 
     /// Gives units back (invariant 1), joined with their free neighbours.
@@ -147,13 +246,39 @@ impl Space {
     }
 
     /// An open block with room for `bytes`, left by a writer that ended or went on to a larger one.
-    pub(crate) fn take_partial(&mut self, bytes: u64) -> Option<OpenBlock> {
-        let at = self.partial.iter().rposition(|block| block.room() >= bytes)?;
+    pub(crate) fn take_partial(&mut self, bytes: u64, purpose: Purpose) -> Option<OpenBlock> {
+        let allowed = [Purpose::Write, Purpose::Delete, Purpose::Compaction].map(|as_for| {
+            match purpose {
+                // The compactor has room of its own: it leaves deletes theirs.
+                Purpose::Compaction => as_for != Purpose::Delete,
+                _ => as_for <= purpose || self.allows(purpose) || planted(Mutant::ReserveTakenByPuts),
+            }
+        });
+        let fits = |block: &OpenBlock| block.room() >= bytes && allowed[block.purpose as usize];
+        let at = self.partial.iter().rposition(fits)?;
         #[cfg(feature = "mutants")]
         if planted(Mutant::PartialTakenTwice) {
             return Some(self.partial[at].clone());
         }
-        Some(self.partial.swap_remove(at))
+        let mut block = self.partial.swap_remove(at);
+        self.lend(&mut block, purpose);
+        Some(block)
+    }
+
+    /// Notes that a writer has `block` in hand, for this: see invariant 3.
+    pub(crate) fn lend(&mut self, block: &mut OpenBlock, purpose: Purpose) {
+        block.purpose = block.purpose.min(purpose);
+        self.lent += u32::from(block.purpose == Purpose::Delete);
+    }
+
+    /// Notes that a writer gives `block` up.
+    pub(crate) fn returned(&mut self, block: &OpenBlock) {
+        self.lent -= u32::from(block.purpose == Purpose::Delete);
+    }
+
+    /// Whether a block for deletes comes back soon.
+    pub(crate) fn is_lent(&self) -> bool {
+        self.lent > 0
     }
 
     /// Keeps an open block for the next writer; gives one back to be sealed when there are too many.
@@ -166,8 +291,15 @@ impl Space {
         Some(self.partial.swap_remove(fullest))
     }
 
-    pub(crate) fn drain_partial(&mut self) -> Vec<OpenBlock> {
-        std::mem::take(&mut self.partial)
+    /// Those that are not kept for what is more urgent than this.
+    pub(crate) fn drain_partial(&mut self, purpose: Purpose) -> Vec<OpenBlock> {
+        let goes = |block: &mut OpenBlock| block.purpose <= purpose || !block.is_roomy_for_deletes();
+        self.partial.extract_if(.., goes).collect()
+    }
+
+    /// Runs of free units: first unit and length, in order.
+    pub(crate) fn runs(&self) -> Vec<(u32, u32)> {
+        self.by_start.iter().map(|(&start, &length)| (start, length)).collect()
     }
 }
 
@@ -231,7 +363,7 @@ mod tests {
             let mut owned: Vec<(u32, u32)> = Vec::new();
             for (take, n) in ops {
                 if take {
-                    if let Some(unit) = space.take(n, Purpose::Compaction) {
+                    if let Some((unit, _)) = space.take(n, Purpose::Compaction) {
                         for &(start, length) in &owned {
                             prop_assert!(unit.0 + n <= start || start + length <= unit.0);
                         }

@@ -30,6 +30,7 @@ mod estimate;
 pub(crate) mod headless;
 mod scan;
 
+use crate::audit::Accounts;
 use crate::epoch::lock;
 use crate::format::image::Extent;
 use crate::format::mark::Mark;
@@ -570,6 +571,20 @@ impl Recovered {
 }
 
 impl Recovered {
+    /// What was counted, to be compared with the blocks.
+    pub(crate) fn accounts<'a, M: Medium>(&'a self, medium: &'a M) -> Accounts<'a, M> {
+        Accounts {
+            medium,
+            hasher: &self.hasher,
+            index: &self.index,
+            blocks: &self.blocks,
+            unit_bytes: self.superblock.unit_bytes.into(),
+            units: self.superblock.units,
+            free: self.space.runs(),
+            estimated: self.summary.estimated,
+        }
+    }
+
     /// Calls `visit` with key and value of every live key.
     pub(crate) fn for_each<M: Medium>(&self, medium: &M, mut visit: impl FnMut(&[u8], &[u8], crate::Meta)) {
         let guard = reclaim::pin();

@@ -25,20 +25,30 @@ pub(crate) const GROWTH_BYTES_MIN: u64 = 1 << 20;
 const GROWTH_BYTES_MAX: u64 = 8 << 20;
 /// The background thread grows a store while it has less room than this, or a sixteenth of itself.
 const AHEAD_BYTES_MAX: u64 = 64 << 20;
+/// How often a writer makes space and looks again.
+const ROUNDS_MAX: u32 = 64;
 /// How long growth that failed is not tried again.
 const GROWTH_RETRY_MILLIS: u64 = 1000;
 
 impl<M: Medium> Core<M> {
-    /// Opens a block with room for a record of `bytes`: takes free units, grows the store, or compacts.
+    /// Opens a block with room for a record of `bytes`: takes free units, grows the store, or compacts. With `rest`, which
+    /// the compactor has still to move, for all of that if it can be.
     ///
     /// Order: the header is published before anything is written behind it. See [`crate::log::space`].
-    pub(crate) fn open_block(&self, bytes: u64, purpose: Purpose) -> Result<OpenBlock> {
+    pub(crate) fn open_block(&self, bytes: u64, rest: u64, purpose: Purpose) -> Result<OpenBlock> {
         let least = self.units_for(bytes);
+        let most = self.space().ample_units_max();
         // Room for some eight records of this size, so that the space behind the last that fits is
         // little, but no more than 1 MiB, nor than compaction can move.
-        let ample = self.units_for((bytes * 8).min(AMPLE_BYTES_MAX));
-        let ample = ample.min(self.space().ample_units_max()).max(least);
-        let (unit, units) = self.take_units(least, ample, purpose)?;
+        let ample = self.units_for((bytes * 8).min(AMPLE_BYTES_MAX)).min(most).max(least);
+        let wants = match purpose {
+            Purpose::Compaction => {
+                let rest = self.units_for(rest).min(most).max(least);
+                [ample.max(rest), rest, least]
+            }
+            _ => [ample, least, least],
+        };
+        let (unit, units, as_for) = self.take_units(least, wants, purpose)?;
         let _inside = self.tuning.phase(Phase::OpenBlock);
         let generation = self.space().generation();
         let offset = self.offset_of(unit);
@@ -56,10 +66,14 @@ impl<M: Medium> Core<M> {
         entry.set_tail(block::HEADER_BYTES);
         entry.set_settled(block::HEADER_BYTES);
         entry.set_cells(false);
-        Ok(OpenBlock {
+        // Compaction cannot always move out of a block that is longer than the spare: so nothing is put beside
+        // its first record, which would have to be. See `log::space`.
+        let room =
+            if units > most { block::HEADER_BYTES + bytes } else { u64::from(units) * self.unit_bytes };
+        let mut block = OpenBlock {
             unit,
             offset: offset.0,
-            bytes: u64::from(units) * self.unit_bytes,
+            bytes: room,
             tail: block::HEADER_BYTES,
             header,
             seed: generation.seed(),
@@ -67,33 +81,45 @@ impl<M: Medium> Core<M> {
             live: 0,
             records: 0,
             told_epoch: 0,
-        })
+            purpose: as_for,
+        };
+        self.space().lend(&mut block, as_for);
+        Ok(block)
     }
 
     pub(crate) fn units_for(&self, bytes: u64) -> u32 {
         (bytes + block::HEADER_BYTES).div_ceil(self.unit_bytes) as u32
     }
 
-    fn take_units(&self, least: u32, ample: u32, purpose: Purpose) -> Result<(Unit, u32)> {
+    /// Takes the first of `wants` that can be had, of which `least` must be; says also what the units may be used for.
+    fn take_units(&self, least: u32, wants: [u32; 3], purpose: Purpose) -> Result<(Unit, u32, Purpose)> {
         // Each round either finds units, or makes some, or gives up; compaction may have to run
         // several times before what it frees adjoins.
         let mut rounds = 0;
+        let mut dead_least = u64::MAX;
         loop {
-            let (dead, units, free, reserve) = {
+            let (dead, units, free, reserve, scattered, has_spare) = {
                 let mut space = self.space();
-                for want in [ample, least] {
-                    if let Some(unit) = space.take(want, purpose) {
+                for want in wants {
+                    if let Some((unit, as_for)) = space.take(want, purpose) {
                         let low = self.is_low(&space);
                         drop(space);
                         if low && !self.background.in_vain.load(Relaxed) {
                             self.background.hurry();
                         }
-                        return Ok((unit, want));
+                        return Ok((unit, want, as_for));
                     }
                 }
-                (self.epochs.totals().dead_bytes, space.units(), space.free_units(), space.reserve())
+                let scattered = space.is_scattered(least, purpose);
+                let dead = self.epochs.totals().dead_bytes;
+                (dead, space.units(), space.free_units(), space.reserve(), scattered, space.has_spare())
             };
             rounds += 1;
+            if purpose == Purpose::Delete && dead < dead_least {
+                // A delete goes on for as long as there is less that is dead: see `log::space`.
+                dead_least = dead;
+                rounds = rounds.min(2);
+            }
             // Half the space dead: growing on would only feed the garbage. Compact first, once.
             let mostly_dead = dead > u64::from(units - free) * self.unit_bytes / 2;
             if purpose != Purpose::Compaction && mostly_dead && rounds == 1 {
@@ -107,12 +133,18 @@ impl<M: Medium> Core<M> {
                 continue;
             }
             // With less than a unit dead, sealing would only cost the room that is left in open blocks.
-            let worth_sealing = dead >= self.unit_bytes;
-            if purpose != Purpose::Compaction
-                && rounds < 64
-                && (self.compact_now() || worth_sealing && self.seal_partial())
-            {
-                continue;
+            let worth_sealing = dead >= self.unit_bytes || purpose == Purpose::Delete;
+            if purpose != Purpose::Compaction && rounds < ROUNDS_MAX {
+                if scattered && self.make_adjoin(least, purpose) {
+                    continue;
+                }
+                if self.compact_now() || worth_sealing && self.seal_partial(purpose) {
+                    continue;
+                }
+                let spare = self.space().ample_units_max();
+                if !has_spare && self.clear_run(spare) {
+                    continue;
+                }
             }
             // A hint must not stand in the way of what it is a hint about.
             if self.drop_image(purpose)? {
@@ -120,7 +152,7 @@ impl<M: Medium> Core<M> {
             }
             let again = !planted(Mutant::SpaceNotLookedForAgain);
             let space = self.space();
-            if rounds < 64 && (space.units(), space.free_units()) != (units, free) && again {
+            if rounds < ROUNDS_MAX && (space.units(), space.free_units()) != (units, free) && again {
                 // Somebody else grew the store or freed some of it since we looked: look again.
                 continue;
             }
@@ -148,9 +180,23 @@ impl<M: Medium> Core<M> {
         }
     }
 
-    /// Seals the open blocks that nobody writes to, so that they can be compacted; whether there were any.
-    pub(super) fn seal_partial(&self) -> bool {
-        let mut partial = self.space().drain_partial();
+    /// Makes `least` units adjoin, of as many and more that are free for this but scattered; whether it did.
+    fn make_adjoin(&self, least: u32, purpose: Purpose) -> bool {
+        let (spare, has_spare) = {
+            let space = self.space();
+            (space.ample_units_max(), space.has_spare())
+        };
+        match purpose {
+            Purpose::Write if !has_spare => self.clear_run(spare),
+            Purpose::Write => self.clear_run(least + spare),
+            Purpose::Delete | Purpose::Compaction => self.clear_run(least),
+        }
+    }
+
+    /// Seals the open blocks that nobody writes to, so that they can be compacted, but for those that are kept for what is more
+    /// urgent; whether there were any.
+    pub(super) fn seal_partial(&self, purpose: Purpose) -> bool {
+        let mut partial = self.space().drain_partial(purpose);
         partial.extend(lock(&self.shared).take());
         let any = !partial.is_empty();
         partial.into_iter().for_each(|block| self.seal(block));

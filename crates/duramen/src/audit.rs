@@ -1,0 +1,168 @@
+//! Counts anew, from the blocks, what DRAM says of them: what must agree whenever nobody writes.
+//!
+//! 1. *Stale counts.* A slot's count is that of the valid records of its key, other than the one that it leads to, in blocks that
+//!    were not retired; [`Slot::STALE_MANY`] says nothing. A record of a key without a slot lies in a retired block.
+//! 2. *Live bytes* of a sealed block are those of the records that slots lead to, without tombstones that hide nothing. What an image
+//!    told of may be too few.
+//! 3. *Space.* Each unit belongs to the head, or to one block, or is free.
+//!
+//! A count that is too high keeps a tombstone for ever; one that is too low lets a deleted key come back after a crash. Neither
+//! shows in what a store answers. Counts are compared by the hash of the key, so that an audit takes little memory.
+
+use crate::format::record::{self, Kind, Step, Walk};
+use crate::format::{HEAD_BYTES, Unit, block};
+use crate::index::either::Index;
+use crate::index::{Hasher, Slot};
+use crate::log::blocks::{Blocks, Use};
+use crate::log::read;
+use crate::sync::reclaim;
+use duramen_media::{Medium, Offset};
+use std::collections::HashMap;
+
+/// Differences that are told in words; there is little more to learn from the others.
+const TOLD_MAX: usize = 20;
+
+/// What is compared.
+pub(crate) struct Accounts<'a, M: Medium> {
+    pub medium: &'a M,
+    pub hasher: &'a Hasher,
+    pub index: &'a Index,
+    pub blocks: &'a Blocks,
+    pub unit_bytes: u64,
+    /// Units of the store, head included.
+    pub units: u32,
+    /// Runs of free units.
+    pub free: Vec<(u32, u32)>,
+    /// Live bytes are not exact: an image told of part of the records only.
+    pub estimated: bool,
+}
+
+/// Of the keys of a hash.
+#[derive(Default)]
+struct Keys {
+    /// Their valid records ...
+    records: u64,
+    /// ... that slots lead to, or say that there are.
+    counted: u64,
+    /// A slot's count says nothing.
+    unknown: bool,
+}
+
+impl<M: Medium> Accounts<'_, M> {
+    /// What differs, in words. Nothing where something is damaged or cannot be read: then nobody knows.
+    pub(crate) fn differences(&self) -> Vec<String> {
+        let mut differences = self.space();
+        let mut keys: HashMap<u64, Keys> = HashMap::new();
+        let mut live: HashMap<Unit, u64> = HashMap::new();
+        let guard = reclaim::pin();
+        let mut cursor = 0;
+        loop {
+            cursor = self.index.scan(cursor, &guard, &mut |slot| {
+                let (head, bytes) = read::record(self.medium, slot.location());
+                let from = head.key_at() as usize;
+                let of =
+                    keys.entry(self.hasher.hash(&bytes[from..from + head.key_bytes() as usize])).or_default();
+                of.counted += 1 + slot.stale();
+                of.unknown |= slot.stale() == Slot::STALE_MANY;
+                if !slot.is_tombstone() || slot.stale() > 0 {
+                    *live.entry(self.blocks.unit_of(slot.location().0)).or_default() += head.record_bytes();
+                }
+            });
+            if cursor == 0 {
+                break;
+            }
+        }
+        for (unit, block, state) in self.blocks.walk(0..self.units) {
+            let bytes = match state {
+                Use::Damaged => return Vec::new(),
+                Use::Free | Use::Image | Use::Retired => continue,
+                Use::Sealed => block.tail(),
+                Use::Open => self.blocks.bytes(block),
+            };
+            let at = Offset(self.blocks.offset(unit));
+            if !self.medium.unreadable(at, bytes).is_empty() {
+                return Vec::new();
+            }
+            self.count(at, bytes, block.generation().seed(), state, &mut keys);
+            let wanted = live.get(&unit).copied().unwrap_or(0);
+            let found = u64::from(block.live_settled());
+            if state == Use::Sealed && found != wanted && !(self.estimated && found < wanted) {
+                differences.push(format!(
+                    "block at unit {}: {wanted} bytes of it are live, its account says {found}",
+                    unit.0
+                ));
+            }
+        }
+        for (hash, of) in keys {
+            if of.records != of.counted && !of.unknown {
+                differences.push(format!(
+                    "the keys of hash {hash:#x} have {} records, their slots count {}",
+                    of.records, of.counted
+                ));
+            }
+        }
+        let more = differences.len().saturating_sub(TOLD_MAX);
+        differences.truncate(TOLD_MAX);
+        if more > 0 {
+            differences.push(format!("and {more} more"));
+        }
+        differences
+    }
+
+    /// Counts the records of a block by the hashes of their keys.
+    fn count(&self, at: Offset, bytes: u64, seed: u32, state: Use, keys: &mut HashMap<u64, Keys>) {
+        // As words, since cells in it may change.
+        let words = (0..bytes / 8).map(|word| self.medium.load_u64(at.plus(word * 8)).to_le_bytes());
+        let block: Vec<u8> = words.flatten().collect();
+        let mut walk = Walk::new(&block, block::HEADER_BYTES, bytes, seed);
+        let mut last = None;
+        while let Step::Record { at: from, header } = walk.step() {
+            let record = &block[from as usize..];
+            last = None;
+            if header.kind == Kind::Batch {
+                let members = record::members(record, &header, seed).unwrap_or_default();
+                for (member, header) in members {
+                    let key = header.key(&record[member as usize..]);
+                    keys.entry(self.hasher.hash(key)).or_default().records += 1;
+                }
+                continue;
+            }
+            let key = header.key(record);
+            let hash = self.hasher.hash(key);
+            keys.entry(hash).or_default().records += 1;
+            if state == Use::Open && header.kind == Kind::Tombstone {
+                last = Some((hash, key, at.plus(from)));
+            }
+        }
+        // Behind the end of an open block there may be the tombstone of a delete that found nothing, and took it back.
+        if let Some((hash, key, place)) = last {
+            let leads = |slot: Slot| slot.location() == place;
+            let guard = reclaim::pin();
+            if self.index.find(hash, key, &guard, leads).is_none() {
+                let of = keys.entry(hash).or_default();
+                // Nobody but its block's writer knows whether it counts.
+                of.unknown |= of.records != of.counted;
+            }
+        }
+    }
+
+    fn space(&self) -> Vec<String> {
+        let head = HEAD_BYTES.div_ceil(self.unit_bytes) as u32;
+        let mut parts: Vec<(u32, u32)> = self.free.clone();
+        let blocks = self.blocks.walk(head..self.units).filter(|&(_, _, state)| state != Use::Free);
+        parts.extend(blocks.map(|(unit, block, _)| (unit.0, block.units())));
+        parts.sort_unstable();
+        parts.push((self.units, 0));
+        let mut next = head;
+        let mut wrong = Vec::new();
+        for (from, units) in parts {
+            if from != next {
+                wrong.push(format!(
+                    "units {next} to {from}: each belongs to a block or is free, but for these"
+                ));
+            }
+            next = from + units;
+        }
+        wrong
+    }
+}

@@ -1,0 +1,373 @@
+//! A full store: whatever the sizes and the order, deletes go on, and the space of what was deleted comes back.
+//!
+//! `DURAMEN_CASES` says how many cases the property test runs, and `DURAMEN_SEED` where it begins.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
+
+use duramen::{Durability, ErrorKind, IndexKind, MediumKind, Options, Store, Writer};
+use std::collections::VecDeque;
+use std::path::Path;
+use std::time::Duration;
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 33) % bound
+    }
+
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len() as u64) as usize]
+    }
+}
+
+/// What values are like.
+#[derive(Clone, Copy, Debug)]
+enum Sizes {
+    Between(u64, u64),
+    /// Mostly small, some of up to so many bytes.
+    Mixed(u64),
+}
+
+impl Sizes {
+    fn draw(self, random: &mut Random) -> usize {
+        let (from, to) = match self {
+            Self::Between(from, to) => (from, to),
+            Self::Mixed(large) => random.pick(&[(0, 40), (40, 400), (400, 4000.min(large)), (100, large)]),
+        };
+        (from + random.below(to - from + 1)) as usize
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Case {
+    seed: u64,
+    medium: MediumKind,
+    durability: Durability,
+    index: IndexKind,
+    unit_bytes: u32,
+    len_max: u64,
+    sizes: Sizes,
+    key_bytes: u64,
+    background: bool,
+    dead_percent: u32,
+    rounds: u64,
+    /// Deletes go to keys in the order in which they came, else to any.
+    oldest_first: bool,
+    grouped: bool,
+}
+
+impl Case {
+    fn options(&self) -> Options {
+        Options {
+            medium: self.medium,
+            durability: self.durability,
+            index: self.index,
+            index_cache_slots: 1 << 8,
+            unit_bytes: Some(self.unit_bytes),
+            len_max: self.len_max,
+            background: self.background,
+            compaction_dead_percent: self.dead_percent,
+            ..Options::default()
+        }
+    }
+}
+
+/// A store in use, and its keys, the oldest in front.
+struct Full<'c> {
+    case: &'c Case,
+    random: Random,
+    store: Store,
+    writer: Option<Writer>,
+    keys: VecDeque<(Vec<u8>, usize)>,
+    next: u64,
+    bytes: u64,
+}
+
+impl<'c> Full<'c> {
+    fn open(case: &'c Case, path: &Path) -> Self {
+        let store = case.options().open(path).unwrap();
+        let writer = Some(store.writer().unwrap());
+        let (keys, random) = (VecDeque::new(), Random(case.seed));
+        Self { case, random, store, writer, keys, next: 0, bytes: 0 }
+    }
+
+    fn again(&mut self, path: &Path) {
+        self.store.commit().unwrap();
+        self.writer = None;
+        // A placeholder: a store is closed before it is opened again.
+        let other = Options { medium: MediumKind::Volatile, len_max: 1 << 20, ..Options::default() };
+        let other = other.open("none").unwrap();
+        let store = std::mem::replace(&mut self.store, other);
+        store.close().unwrap();
+        self.store = self.case.options().open(path).unwrap();
+        self.writer = Some(self.store.writer().unwrap());
+        assert_eq!(self.store.len() as usize, self.keys.len());
+    }
+
+    fn manual(&self) -> bool {
+        self.case.durability == Durability::Manual
+    }
+
+    fn put(&mut self) -> bool {
+        let len = self.case.sizes.draw(&mut self.random);
+        self.put_of(len)
+    }
+
+    fn put_of(&mut self, len: usize) -> bool {
+        self.next += 1;
+        let mut key = self.next.to_le_bytes().to_vec();
+        let longer = self.random.below(self.case.key_bytes) as usize;
+        key.resize(8 + longer, b'k');
+        let value = vec![self.next as u8; len];
+        // With `Manual` space comes back with the commits of the caller, a little with each.
+        for again in (0..60).map(|round| round < 59) {
+            match self.writer.as_mut().unwrap().put(&key, &value) {
+                Ok(()) => break,
+                Err(error) if error.kind() == ErrorKind::OutOfSpace && self.manual() && again => {
+                    self.store.commit().unwrap();
+                }
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::OutOfSpace, "{error}");
+                    return false;
+                }
+            }
+        }
+        self.bytes += len as u64;
+        self.keys.push_back((key, len));
+        true
+    }
+
+    /// Deletes a key; how long its value was.
+    fn delete(&mut self, what: &str) -> usize {
+        let any = self.random.below(self.keys.len() as u64) as usize;
+        let at = if self.case.oldest_first { 0 } else { any };
+        let (key, len) = self.keys.swap_remove_back(at).unwrap();
+        for again in (0..60).map(|round| round < 59) {
+            match self.writer.as_mut().unwrap().delete(&key) {
+                Ok(was) => {
+                    assert!(was, "{what}: the key was there");
+                    break;
+                }
+                Err(error) if self.manual() && again => {
+                    assert_eq!(error.kind(), ErrorKind::OutOfSpace, "{error}");
+                    self.store.commit().unwrap();
+                }
+                Err(error) => {
+                    let left = self.keys.len();
+                    panic!(
+                        "{:?}\n{what}: delete, {left} keys left: {error}\n{:?}",
+                        self.case,
+                        self.store.stats()
+                    )
+                }
+            }
+        }
+        self.bytes -= len as u64;
+        len
+    }
+
+    fn fill(&mut self) {
+        while self.put() {}
+    }
+
+    fn delete_all(&mut self, what: &str) {
+        while !self.keys.is_empty() {
+            self.delete(what);
+        }
+    }
+}
+
+fn run(case: &Case) {
+    let memory = case.medium != MediumKind::File;
+    let dir = if memory { tempfile::tempdir_in("/dev/shm") } else { tempfile::tempdir() }.unwrap();
+    let path = dir.path().join("store");
+    let mut full = Full::open(case, &path);
+    full.fill();
+    let (first, keys) = (full.bytes, full.keys.len());
+    for round in 0..case.rounds {
+        if full.keys.is_empty() {
+            break;
+        }
+        if case.grouped {
+            full.writer.as_mut().unwrap().group();
+        }
+        // Now and then many, so that what comes back adjoins.
+        let many = if full.random.below(200) == 0 { 20 } else { 1 };
+        for _ in 0..many {
+            if !full.keys.is_empty() {
+                full.delete(&format!("round {round}"));
+            }
+        }
+        full.put();
+        if case.grouped {
+            full.writer.as_mut().unwrap().settle().unwrap();
+        }
+    }
+    if case.medium != MediumKind::Volatile {
+        full.again(&path);
+    }
+    full.delete_all("at the end");
+    let mut puts = 0;
+    full.random = Random(case.seed);
+    full.fill();
+    puts += full.keys.len();
+    // The same draws: what is left out is what a few blocks hold that tombstones or writers keep.
+    assert!(
+        full.bytes * 100 >= first * 80,
+        "{case:?}\nat first {keys} keys of {first} bytes fitted, then {puts} of {}: {:?}\n{:?}",
+        full.bytes,
+        full.store.stats(),
+        full.store.audit()
+    );
+    assert_eq!(full.store.audit(), [""; 0], "{case:?}");
+    full.delete_all("once more");
+}
+
+const INTERVAL: Durability = Durability::Interval(Duration::from_secs(3600));
+
+fn case(medium: MediumKind, durability: Durability, sizes: Sizes) -> Case {
+    Case {
+        seed: 1,
+        medium,
+        durability,
+        index: IndexKind::Hash,
+        unit_bytes: 4096,
+        len_max: 4 << 20,
+        sizes,
+        key_bytes: 9,
+        background: false,
+        dead_percent: 25,
+        rounds: 3000,
+        oldest_first: true,
+        grouped: false,
+    }
+}
+
+#[test]
+fn deletes_of_small_values_go_on_in_a_full_store() {
+    run(&case(MediumKind::Shm, Durability::EveryWrite, Sizes::Between(100, 1000)));
+}
+
+#[test]
+fn deletes_of_values_of_about_a_unit_go_on_in_a_full_store() {
+    run(&case(MediumKind::Shm, Durability::EveryWrite, Sizes::Between(3000, 5000)));
+}
+
+#[test]
+fn deletes_of_values_of_many_units_go_on_in_a_full_store() {
+    run(&case(MediumKind::Shm, Durability::EveryWrite, Sizes::Between(100, 100_000)));
+}
+
+#[test]
+fn deletes_of_values_of_all_sizes_go_on_in_a_full_store() {
+    for index in [IndexKind::Hash, IndexKind::Ordered] {
+        run(&Case { index, ..case(MediumKind::Shm, Durability::EveryWrite, Sizes::Mixed(60_000)) });
+    }
+}
+
+#[test]
+fn deletes_go_on_in_a_full_store_of_every_medium_and_durability() {
+    let medium = [MediumKind::Shm, MediumKind::File, MediumKind::Volatile];
+    for medium in medium {
+        for durability in [Durability::EveryWrite, INTERVAL, Durability::Manual] {
+            let slow = medium == MediumKind::File && durability == Durability::EveryWrite;
+            for sizes in [Sizes::Between(100, 1000), Sizes::Mixed(20_000)] {
+                let (len_max, rounds) = if slow { (1 << 20, 300) } else { (2 << 20, 2000) };
+                run(&Case { len_max, rounds, ..case(medium, durability, sizes) });
+            }
+        }
+    }
+}
+
+fn drawn(seed: u64) -> Case {
+    let mut random = Random(seed ^ 0x9e37_79b9_7f4a_7c15);
+    (0..4).for_each(|_| {
+        random.below(2);
+    });
+    let unit_bytes = random.pick(&[512, 1024, 4096, 4096, 24 << 10]);
+    let units = random.pick(&[60, 300, 1500]);
+    let len_max = u64::from(unit_bytes) * (48 + random.below(units));
+    let unit = u64::from(unit_bytes);
+    let large = (len_max / 30).max(200);
+    let sizes = random.pick(&[
+        Sizes::Between(0, 16),
+        Sizes::Between(100, 1000),
+        Sizes::Between(unit * 3 / 4, unit * 5 / 4),
+        Sizes::Between(unit / 8, unit / 2),
+        Sizes::Between(100, large),
+        Sizes::Mixed(large),
+        Sizes::Mixed(unit),
+    ]);
+    Case {
+        seed,
+        medium: random.pick(&[MediumKind::Shm, MediumKind::Shm, MediumKind::Volatile, MediumKind::File]),
+        durability: random.pick(&[Durability::EveryWrite, INTERVAL, Durability::Manual]),
+        index: random.pick(&[IndexKind::Hash, IndexKind::Ordered]),
+        unit_bytes,
+        len_max: len_max.max(128 << 10),
+        sizes,
+        key_bytes: random.pick(&[1, 9, 100]),
+        background: random.below(4) == 0,
+        dead_percent: random.pick(&[5, 25, 90]),
+        rounds: random.pick(&[50, 500, 1500]),
+        oldest_first: random.below(2) == 0,
+        grouped: random.below(4) == 0,
+    }
+}
+
+#[test]
+fn deletes_go_on_and_space_comes_back_whatever_the_sizes_and_the_order() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let cases = number("DURAMEN_CASES").unwrap_or(12);
+    let from = number("DURAMEN_SEED").unwrap_or(1);
+    for seed in from..from + cases {
+        let case = drawn(seed);
+        if case.medium == MediumKind::File && case.durability == Durability::EveryWrite {
+            // A wait for the device in each write.
+            run(&Case { rounds: case.rounds.min(50), medium: MediumKind::Shm, ..case });
+            continue;
+        }
+        eprintln!("DURAMEN_SEED={seed} DURAMEN_CASES=1: {case:?}");
+        run(&case);
+    }
+}
+
+#[test]
+fn records_that_were_not_committed_keep_no_tombstone() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = dir.path().join("store");
+    let mut options = Options {
+        durability: Durability::Manual,
+        unit_bytes: Some(4096),
+        len_max: 4 << 20,
+        background: false,
+        compaction_dead_percent: 5,
+        index_image: false,
+        ..Options::default()
+    };
+    options.tuning.compaction_bytes_min = Some(32);
+    let store = options.open(&path).unwrap();
+    let mut writer = store.writer().unwrap();
+    // More than a slot counts.
+    (0..60u64).for_each(|round| writer.put(b"key", &round.to_le_bytes()).unwrap());
+    assert!(writer.delete(b"key").unwrap());
+    // That fills a block. The next one is nearly all live, so it stays.
+    writer.put(b"other", &[0; 1500]).unwrap();
+    writer.put(b"another", &[0; 3000]).unwrap();
+    store.commit().unwrap();
+    // Behind what was committed: these do not count, and lie there for as long as their block is not freed.
+    (0..3u64).for_each(|round| writer.put(b"key", &round.to_le_bytes()).unwrap());
+    drop(writer);
+    drop(store);
+    let store = options.open(&path).unwrap();
+    assert_eq!(store.audit(), [""; 0]);
+    for round in 0..40 {
+        store.put(b"third", &[round; 500]).unwrap();
+        store.commit().unwrap();
+        store.maintain().unwrap();
+    }
+    assert!(store.stats().recounts > 0, "{:?}", store.stats());
+    assert_eq!(store.audit(), [""; 0]);
+}
