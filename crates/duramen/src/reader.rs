@@ -22,8 +22,8 @@ use crate::mutants::{Mutant, planted};
 use crate::store::Core;
 use crate::sync::atomic::Ordering::Acquire;
 use crate::sync::reclaim::{self, Guard};
-use duramen_media::{Medium, Offset};
 use crate::{Error, ErrorKind, Result};
+use duramen_media::{Medium, Offset};
 use std::cell::Cell;
 
 /// Position in a scan; 0 begins, and a returned 0 means the end.
@@ -708,7 +708,7 @@ impl<M: Medium> Core<M> {
             let visit = &mut |value: &Value<'_>| {
                 if wanted(value) {
                     met += 1;
-                    if random() % met == 0 {
+                    if random().is_multiple_of(met) {
                         chosen = Some(value.key().to_vec());
                     }
                 }

@@ -334,7 +334,8 @@ fn a_lost_head_never_becomes_an_empty_store() {
             store.close().unwrap();
             let whole = std::fs::read(&path).unwrap();
             let magics: [std::ops::Range<usize>; 2] = [0..8, 4096..4104];
-            for lost in [vec![0..16 << 10], vec![0..8192], magics.to_vec()] {
+            for lost in [std::slice::from_ref(&(0..16 << 10)), std::slice::from_ref(&(0..8192)), &magics[..]]
+            {
                 let mut bytes = whole.clone();
                 lost.iter().for_each(|range| bytes[range.clone()].fill(0));
                 std::fs::write(&path, &bytes).unwrap();

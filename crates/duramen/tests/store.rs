@@ -983,7 +983,7 @@ fn an_index_shrinks_when_its_keys_are_deleted_and_every_key_that_stays_is_scanne
         let store = options.open(dir.path().join("store")).unwrap();
         let mut writer = store.writer().unwrap();
         let key = |i: u32| format!("key {i:08}").into_bytes();
-        let stays = |i: u32| i % (KEYS / STAY) == 0;
+        let stays = |i: u32| i.is_multiple_of(KEYS / STAY);
         for i in 0..KEYS {
             writer.put(&key(i), b"value").unwrap();
         }

@@ -1158,7 +1158,7 @@ impl HashIndex {
         }
         let segment = self.segment(entry, guard);
         let slots = (SEGMENT_SLOTS + segment.stashes().count() * STASH_SLOTS) as u64;
-        let at = ((random[1] & u64::from(u32::MAX)) * slots >> 32) as usize;
+        let at = (((random[1] & u64::from(u32::MAX)) * slots) >> 32) as usize;
         let word = match segment.buckets.get(at / BUCKET_SLOTS) {
             Some(bucket) => bucket.0[at % BUCKET_SLOTS].load(Acquire),
             None => segment.stashes().flat_map(|stash| &stash.slots).nth(at - SEGMENT_SLOTS)?.load(Acquire),

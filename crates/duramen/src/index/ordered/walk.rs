@@ -232,7 +232,7 @@ impl OrderedIndex {
     pub(crate) fn draw(&self, random: [u64; 2], guard: &Guard) -> Option<Slot> {
         // SAFETY: memory of a node, which may be read whatever became of it (invariant 6).
         let node = unsafe { self.memory.any(random[0])?.as_ref() };
-        let position = ((random[1] & u64::from(u32::MAX)) * self.leaf_slots as u64 >> 32) as usize;
+        let position = (((random[1] & u64::from(u32::MAX)) * self.leaf_slots as u64) >> 32) as usize;
         let seen = self.see(node, None, guard)?;
         seen.slots().get(position).copied()
     }
