@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sqlparser::ast::Query;
 
-use crate::catalog::{Catalog, Relation};
+use crate::catalog::{Catalog, Relation, Table};
 use crate::error::{Error, Result};
 use crate::physical::Graph;
 use crate::plan::bind::{self, Binder};
@@ -54,6 +54,11 @@ impl Session {
             [Statement::Query(query)] => Binder::new(&self.catalog).query(query),
             _ => Err(Error::syntax("a script", "one query")),
         }
+    }
+
+    /// The table of this name.
+    pub fn table(&self, name: &str) -> Result<Arc<Table>> {
+        self.catalog.table(&sql::Name { text: name.to_owned(), position: None }).cloned()
     }
 
     /// The text of one EXPLAIN.

@@ -263,8 +263,12 @@ impl Expr {
         self.visit(&mut |expr| {
             fails |= match expr {
                 Expr::Call(function, ..) => function.fails,
-                Expr::Op(Op::Divide | Op::Remainder, _, ty) => !ty.data.is_approximate(),
-                Expr::Op(Op::Like | Op::Similar, ..) => true,
+                Expr::Op(Op::Divide | Op::Remainder, args, ty) => {
+                    !ty.data.is_approximate() && !args.get(1).is_some_and(Expr::is_nonzero)
+                }
+                // An escape may stand where it escapes nothing.
+                Expr::Op(Op::Like, args, _) => args.len() > 2,
+                Expr::Op(Op::Similar, ..) => true,
                 Expr::Cast { expr, ty, safe } => {
                     let from = &expr.ty().data;
                     !safe
@@ -275,6 +279,21 @@ impl Expr {
             };
         });
         fails
+    }
+
+    /// Whether it is a constant number other than zero.
+    fn is_nonzero(&self) -> bool {
+        match self {
+            Expr::Literal(Value::Int(value), _) => *value != 0,
+            Expr::Literal(Value::Decimal(value), _) => *value != 0,
+            // An integer that widens stays what it is.
+            Expr::Cast { expr, ty, .. } => {
+                let wider =
+                    expr.ty().data.is_integer() && ty.data.fixed_bytes() >= expr.ty().data.fixed_bytes();
+                wider && ty.data.as_decimal().is_some_and(|(_, scale)| scale == 0) && expr.is_nonzero()
+            }
+            _ => false,
+        }
     }
 
     /// Its conjuncts: what AND joins, from left to right.

@@ -113,7 +113,9 @@ pub(crate) fn like(text: &str, pattern: &str, escape: Option<char>) -> Result<bo
             _ if Some(char) == escape => match chars.next() {
                 Some(next) if next == '%' || next == '_' || Some(next) == escape => Part::Char(next),
                 _ => {
-                    return Err(Error::evaluation(format!("the LIKE pattern `{pattern}` ends in its escape")));
+                    return Err(Error::evaluation(format!(
+                        "the LIKE pattern `{pattern}` ends in its escape"
+                    )));
                 }
             },
             '%' => Part::Any,

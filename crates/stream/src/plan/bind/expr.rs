@@ -576,6 +576,13 @@ impl<'s> ExprBinder<'s> {
             }
         };
         match name {
+            "YEAR" | "QUARTER" | "MONTH" | "WEEK" | "DAYOFYEAR" | "DAYOFMONTH" | "DAYOFWEEK" | "HOUR"
+            | "MINUTE" | "SECOND" => {
+                count(1)?;
+                let unit = Expr::text(if name == "DAYOFMONTH" { "DAY" } else { name });
+                args.insert(0, unit);
+                self.call("EXTRACT", args)
+            }
             "MOD" => {
                 count(2)?;
                 let right = args.remove(1);
