@@ -67,7 +67,7 @@ pub fn final_rows(changes: &Changes) -> Vec<Row> {
             rows.swap_remove(place);
         }
     }
-    rows.sort_by(|a, b| OrderedValue(a.clone()).cmp(&OrderedValue(b.clone())));
+    rows.sort_by_cached_key(|row| OrderedValue(row.clone()));
     rows
 }
 

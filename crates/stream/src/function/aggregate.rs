@@ -105,10 +105,7 @@ impl AggregateKind {
             AggregateKind::ArrayAgg => DataType::Array(argument.clone().into()),
             AggregateKind::FirstValue | AggregateKind::LastValue => argument.data.clone(),
         };
-        Ok(Type {
-            data,
-            nullable: argument.nullable || !grouped || self == AggregateKind::ArrayAgg && !grouped,
-        })
+        Ok(Type { data, nullable: argument.nullable || !grouped })
     }
 
     /// What it keeps for a group, if that is of fixed size: names and types.

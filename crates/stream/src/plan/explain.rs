@@ -8,7 +8,7 @@ use crate::expr::Expr;
 
 /// A plan without sinks.
 pub fn plan(node: &Arc<Node>) -> String {
-    Printer::new(&[node.clone()]).tree(node, 0, false)
+    Printer::new(std::slice::from_ref(node)).tree(node, 0, false)
 }
 
 /// The plans of a job.

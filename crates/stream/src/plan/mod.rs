@@ -51,6 +51,8 @@ impl Window {
     /// The windows [start, end) that a moment lies in, the earliest start first; for a session the window that a
     /// single row opens.
     pub fn assign(self, moment: i64) -> Vec<(i64, i64)> {
+        // 2^60 us: 36,000 years; what lies beyond shares the last window, and no sum below leaves 64 bits.
+        let moment = moment.clamp(-(1 << 60), 1 << 60);
         match self {
             Window::Tumble { size, offset } => {
                 let start = (moment - offset).div_euclid(size) * size + offset;

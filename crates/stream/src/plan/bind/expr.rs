@@ -922,7 +922,7 @@ pub(super) fn interval_literal(interval: &ast::Interval) -> Result<Expr> {
         let amount = if scale == 3 { Some(amount) } else { amount.checked_mul(*factor) };
         total = amount.and_then(|amount| total.checked_add(amount)).ok_or_else(|| wrong(text))?;
     }
-    // A million years; sums of moments and intervals stay within 64 bits of microseconds.
+    // A million years of months, a thousand of days; sums of moments and intervals stay within 64 bits of microseconds.
     let limit = if months { 12_000_000 } else { 31_556_952_000_000 };
     if total > limit {
         return Err(wrong(text));
