@@ -498,12 +498,13 @@ impl Operator {
                     rows.iter().for_each(|row| add(&mut group, aggregates, row, input));
                     give(with_window(&results(&group, aggregates, input), start, end));
                 }
-                for (place, group) in std::mem::take(&mut self.state.groups) {
-                    if self.closed(group.end, proctime) {
-                        give(with_window(&results(&group, aggregates, input), group.start, group.end));
-                    } else {
+                // Groups are in the order of their windows' ends.
+                while let Some((place, group)) = self.state.groups.pop_first() {
+                    if !self.closed(group.end, proctime) {
                         self.state.groups.insert(place, group);
+                        break;
                     }
+                    give(with_window(&results(&group, aggregates, input), group.start, group.end));
                 }
             }
             NodeOp::Join { kind: JoinKind::Window { left, right, .. }, residual, .. } => {
