@@ -3,6 +3,7 @@
 
 mod expr;
 mod from;
+mod literal;
 mod select;
 
 use std::sync::Arc;
