@@ -309,6 +309,8 @@ struct Run<'p, G: Ground> {
     counts: Counts,
     /// The store was damaged: `Corrupt` is an answer.
     damaged: bool,
+    /// A reader keeps a value.
+    keeping: bool,
 }
 
 impl<G: Ground> Run<'_, G> {
@@ -361,7 +363,11 @@ impl<G: Ground> Run<'_, G> {
                 }
             }
             Err(error) if self.is_told(&error) => Ok(()),
-            Err(error) => Err(format!("a delete of key {number} failed: {error} ({:?})", store.stats())),
+            Err(error) => Err(format!(
+                "a delete of key {number} failed, a value is kept: {}: {error} ({:?})",
+                self.keeping,
+                store.stats()
+            )),
         }
     }
 
@@ -559,7 +565,9 @@ impl<G: Ground> Run<'_, G> {
         let Some(kept) = kept else { return Err(format!("key {number} is absent")) };
         let before = kept.to_vec();
         self.counts.kept += 1;
+        self.keeping = true;
         self.churn(store)?;
+        self.keeping = false;
         if kept.bytes() == before { Ok(()) } else { Err(format!("the value kept of key {number} changed")) }
     }
 
@@ -717,8 +725,16 @@ pub fn run_seed(seed: u64, folder: &Path) -> Result<Counts, String> {
 fn run<G: Ground>(plan: &Plan, ground: G) -> Result<Counts, String> {
     let rng = Rng::new(plan.seed);
     let content = Content::new();
-    let mut run =
-        Run { plan, ground, rng, next: plan.seed << 32, content, counts: Counts::default(), damaged: false };
+    let mut run = Run {
+        plan,
+        ground,
+        rng,
+        next: plan.seed << 32,
+        content,
+        counts: Counts::default(),
+        damaged: false,
+        keeping: false,
+    };
     run.run()?;
     Ok(run.counts)
 }

@@ -1,0 +1,230 @@
+//! Tables and views of a session, and what each connector can do with rows.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use sqlparser::ast::Query;
+
+use crate::error::{Error, Result};
+use crate::expr::Expr;
+use crate::plan::TimeAttribute;
+use crate::sql::Name;
+use crate::types::Type;
+
+/// What a connector can be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Connector {
+    /// Its name in WITH ('connector' = ...).
+    pub name: &'static str,
+    /// Whether a query may read from it.
+    pub source: bool,
+    /// What changes it takes; none if it is no sink.
+    pub sink: Option<SinkKind>,
+    /// Whether rows can be looked up by key.
+    pub lookup: bool,
+    /// Whether it needs a format.
+    pub format: bool,
+}
+
+/// What changes a sink takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SinkKind {
+    /// New rows alone.
+    Append,
+    /// New rows; with a primary key also updates and deletes by it.
+    Upsert,
+    /// Every change, with the row before it.
+    Retract,
+}
+
+const fn connector(
+    name: &'static str,
+    source: bool,
+    sink: Option<SinkKind>,
+    lookup: bool,
+    format: bool,
+) -> Connector {
+    Connector { name, source, sink, lookup, format }
+}
+
+const CONNECTORS: &[Connector] = &[
+    connector("blackhole", false, Some(SinkKind::Retract), false, false),
+    connector("datagen", true, None, false, false),
+    connector("duramen", true, Some(SinkKind::Upsert), true, false),
+    connector("filesystem", true, Some(SinkKind::Append), false, true),
+    connector("kafka", true, Some(SinkKind::Append), false, true),
+    connector("nexmark", true, None, false, false),
+    connector("print", false, Some(SinkKind::Retract), false, false),
+    connector("redis", false, Some(SinkKind::Upsert), true, false),
+    connector("redis-stream", true, Some(SinkKind::Append), false, true),
+    connector("socket", true, Some(SinkKind::Append), false, true),
+    connector("upsert-kafka", false, Some(SinkKind::Upsert), false, true),
+];
+
+const FORMATS: &[&str] = &["binary", "csv", "json", "raw"];
+
+/// A column of a table.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Column {
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    pub ty: Type,
+    /// What it is computed by, over all physical columns in order; none if it is physical.
+    pub computed: Option<Expr>,
+    /// Whether it is the table's event or processing time.
+    pub time: Option<TimeAttribute>,
+}
+
+/// A table.
+#[derive(Debug, PartialEq)]
+pub struct Table {
+    /// Its name.
+    pub name: String,
+    /// Its columns in order.
+    pub columns: Vec<Column>,
+    /// Indices of the columns that the connector delivers; expressions count among these.
+    pub physical: Vec<usize>,
+    /// The column of event time and the bound that the watermark follows, over physical columns.
+    pub watermark: Option<(usize, Expr)>,
+    /// Columns of the primary key.
+    pub primary_key: Vec<usize>,
+    /// What it is connected to.
+    pub connector: Connector,
+    /// All options.
+    pub options: BTreeMap<String, String>,
+}
+
+impl Table {
+    /// The expression of a column over the physical columns.
+    pub fn column_expr(&self, index: usize) -> Expr {
+        match &self.columns[index].computed {
+            Some(expr) => expr.clone(),
+            None => {
+                let place = self.physical.iter().position(|column| *column == index).unwrap_or(0);
+                Expr::Column(place, self.columns[index].ty.clone())
+            }
+        }
+    }
+}
+
+/// A view: a query that stands for its rows.
+#[derive(Debug)]
+pub struct View {
+    /// Names of its columns; those of the query if empty.
+    pub columns: Vec<Name>,
+    /// The query.
+    pub query: Box<Query>,
+}
+
+/// What a name stands for.
+#[derive(Debug, Clone)]
+pub enum Relation {
+    /// A table.
+    Table(Arc<Table>),
+    /// A view.
+    View(Arc<View>),
+}
+
+/// The tables and views of a session.
+#[derive(Debug, Default, Clone)]
+pub struct Catalog {
+    relations: BTreeMap<String, Relation>,
+}
+
+impl Catalog {
+    /// Enters a table or view. One of the same name is an error, or kept if `keep` says so.
+    pub fn insert(&mut self, name: &Name, relation: Relation, keep: bool) -> Result<()> {
+        if self.relations.contains_key(&name.text) {
+            if keep {
+                return Ok(());
+            }
+            return Err(
+                Error::invalid(format!("a second relation `{}`", name.text), "a new name").at(name.position)
+            );
+        }
+        self.relations.insert(name.text.clone(), relation);
+        Ok(())
+    }
+
+    /// Takes a table or view out.
+    pub fn remove(&mut self, name: &Name, view: bool, if_exists: bool) -> Result<()> {
+        match (self.relations.get(&name.text), view) {
+            (Some(Relation::View(_)), true) | (Some(Relation::Table(_)), false) => {
+                self.relations.remove(&name.text);
+                Ok(())
+            }
+            (None, _) if if_exists => Ok(()),
+            (None, _) => self.find(name).map(|_| ()),
+            (Some(Relation::View(_)), false) => {
+                Err(Error::invalid(format!("the view `{}`", name.text), "a table")
+                    .at(name.position)
+                    .hint("use DROP VIEW"))
+            }
+            (Some(Relation::Table(_)), true) => {
+                Err(Error::invalid(format!("the table `{}`", name.text), "a view")
+                    .at(name.position)
+                    .hint("use DROP TABLE"))
+            }
+        }
+    }
+
+    /// What the name stands for.
+    pub fn find(&self, name: &Name) -> Result<&Relation> {
+        self.relations.get(&name.text).ok_or_else(|| {
+            Error::invalid(format!("table `{}`", name.text), "a table or view that was created")
+                .at(name.position)
+                .did_you_mean(&name.text, self.relations.keys().map(String::as_str))
+        })
+    }
+
+    /// The table of this name.
+    pub fn table(&self, name: &Name) -> Result<&Arc<Table>> {
+        match self.find(name)? {
+            Relation::Table(table) => Ok(table),
+            Relation::View(_) => {
+                Err(Error::invalid(format!("the view `{}`", name.text), "a table").at(name.position))
+            }
+        }
+    }
+}
+
+/// The connector and options that WITH (...) of a table gives.
+pub fn options(table: &Name, given: &[(Name, String)]) -> Result<(Connector, BTreeMap<String, String>)> {
+    let mut options = BTreeMap::new();
+    for (key, value) in given {
+        if options.insert(key.text.clone(), value.clone()).is_some() {
+            return Err(
+                Error::invalid(format!("option '{}' twice", key.text), "each option once").at(key.position)
+            );
+        }
+    }
+    let place =
+        |key: &str| given.iter().find(|(name, _)| name.text == key).and_then(|(name, _)| name.position);
+    let Some(name) = options.get("connector") else {
+        return Err(Error::invalid("no option 'connector'", "WITH ('connector' = '...')").at(table.position));
+    };
+    let Some(connector) = CONNECTORS.iter().find(|connector| connector.name == name) else {
+        let names = CONNECTORS.iter().map(|connector| connector.name);
+        return Err(Error::unsupported(format!("the connector '{name}'"))
+            .at(place("connector"))
+            .did_you_mean(name, names));
+    };
+    for key in ["format", "value.format"] {
+        if let Some(format) = options.get(key)
+            && !FORMATS.contains(&format.as_str())
+        {
+            return Err(Error::unsupported(format!("the format '{format}'"))
+                .at(place(key))
+                .hint(format_args!("there are {}", FORMATS.join(", "))));
+        }
+    }
+    if connector.format && !options.contains_key("format") && !options.contains_key("value.format") {
+        return Err(Error::invalid(
+            format!("no option 'format' for '{name}'"),
+            "'format' = 'csv', 'json', 'raw' or 'binary'",
+        )
+        .at(place("connector")));
+    }
+    Ok((*connector, options))
+}

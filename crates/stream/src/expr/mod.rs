@@ -1,0 +1,372 @@
+//! Typed expressions over the columns of one row. All casts are explicit: an operator finds its arguments in the types
+//! that it computes with.
+
+mod eval;
+
+use std::collections::BTreeSet;
+
+pub use eval::eval;
+
+use crate::function::Function;
+use crate::types::{DataType, Type, Value};
+
+/// An expression over a row.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Expr {
+    /// The column with this index.
+    Column(usize, Type),
+    /// A constant.
+    Literal(Value, Type),
+    /// An operator.
+    Op(Op, Vec<Expr>, Type),
+    /// A function of the registry.
+    Call(&'static Function, Vec<Expr>, Type),
+    /// The first branch whose condition is TRUE, else the last expression.
+    Case(Vec<(Expr, Expr)>, Box<Expr>, Type),
+    /// CAST, or TRY_CAST, which is NULL where CAST fails.
+    Cast {
+        /// What is cast.
+        expr: Box<Expr>,
+        /// To what.
+        ty: Type,
+        /// Whether failing gives NULL.
+        safe: bool,
+    },
+}
+
+/// Operators. Arithmetic of two numbers is in the type of the result, but for DECIMAL, where each argument has its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Op {
+    And,
+    Or,
+    Not,
+    Equal,
+    NotEqual,
+    Less,
+    LessEqual,
+    Greater,
+    GreaterEqual,
+    /// Equal, where NULL equals NULL.
+    Same,
+    Add,
+    Subtract,
+    Multiply,
+    Divide,
+    Remainder,
+    Negate,
+    IsNull,
+    IsTrue,
+    IsFalse,
+    /// The first argument is equal to one of the others.
+    In,
+    /// Text, pattern, and escape if given.
+    Like,
+    Similar,
+    /// A text is JSON of the kind that the second argument names.
+    IsJson,
+    Concat,
+    /// The first argument that is not NULL.
+    Coalesce,
+    /// NULL if an argument is.
+    Greatest,
+    Least,
+    /// The field with this index of a row.
+    Field(usize),
+    /// The element of an array at a place, from 1; NULL outside.
+    Element,
+    /// Arguments made an array, a row.
+    Array,
+    Row,
+}
+
+impl Op {
+    fn symbol(self) -> &'static str {
+        match self {
+            Op::And => "AND",
+            Op::Or => "OR",
+            Op::Equal => "=",
+            Op::NotEqual => "<>",
+            Op::Less => "<",
+            Op::LessEqual => "<=",
+            Op::Greater => ">",
+            Op::GreaterEqual => ">=",
+            Op::Same => "IS NOT DISTINCT FROM",
+            Op::Add => "+",
+            Op::Subtract => "-",
+            Op::Multiply => "*",
+            Op::Divide => "/",
+            Op::Remainder => "%",
+            Op::Concat => "||",
+            Op::Not => "NOT",
+            Op::Negate => "-",
+            Op::IsNull => "IS NULL",
+            Op::IsTrue => "IS TRUE",
+            Op::IsFalse => "IS FALSE",
+            Op::In => "IN",
+            Op::Like => "LIKE",
+            Op::Similar => "SIMILAR TO",
+            Op::IsJson => "IS JSON",
+            Op::Coalesce => "COALESCE",
+            Op::Greatest => "GREATEST",
+            Op::Least => "LEAST",
+            Op::Field(_) => "FIELD",
+            Op::Element => "ELEMENT",
+            Op::Array => "ARRAY",
+            Op::Row => "ROW",
+        }
+    }
+
+    /// The comparison with its sides exchanged.
+    pub fn mirrored(self) -> Option<Op> {
+        Some(match self {
+            Op::Equal => Op::Equal,
+            Op::NotEqual => Op::NotEqual,
+            Op::Less => Op::Greater,
+            Op::LessEqual => Op::GreaterEqual,
+            Op::Greater => Op::Less,
+            Op::GreaterEqual => Op::LessEqual,
+            _ => return None,
+        })
+    }
+}
+
+impl Expr {
+    /// Its type.
+    pub fn ty(&self) -> &Type {
+        match self {
+            Expr::Column(_, ty)
+            | Expr::Literal(_, ty)
+            | Expr::Op(_, _, ty)
+            | Expr::Call(_, _, ty)
+            | Expr::Case(_, _, ty)
+            | Expr::Cast { ty, .. } => ty,
+        }
+    }
+
+    /// A truth value.
+    pub fn boolean(value: bool) -> Expr {
+        Expr::Literal(Value::Boolean(value), Type::not_null(DataType::Boolean))
+    }
+
+    /// NULL of a type.
+    pub fn null(data: DataType) -> Expr {
+        Expr::Literal(Value::Null, Type::nullable(data))
+    }
+
+    /// A text.
+    pub fn text(text: &str) -> Expr {
+        Expr::Literal(Value::string(text), Type::not_null(DataType::Char(text.chars().count() as u32)))
+    }
+
+    /// An operator that gives a truth value, NULL if an argument is.
+    pub fn truth(op: Op, args: Vec<Expr>) -> Expr {
+        let nullable = args.iter().any(|arg| arg.ty().nullable);
+        Expr::Op(op, args, Type { data: DataType::Boolean, nullable })
+    }
+
+    /// The same as a value of `data`, by a cast if it is of another type.
+    #[must_use]
+    pub fn cast_to(self, data: &DataType) -> Expr {
+        if self.ty().data == *data {
+            return self;
+        }
+        // A cast to DECIMAL gives NULL where it does not fit, whatever it is cast from.
+        let fits = match (self.ty().data.as_decimal(), data.as_decimal()) {
+            (Some((p1, s1)), Some((p2, s2))) => p1 - s1 <= p2 - s2 && s1 <= s2,
+            _ => !matches!(data, DataType::Decimal { .. }),
+        };
+        let ty = Type { data: data.clone(), nullable: self.ty().nullable || !fits };
+        match self {
+            Expr::Literal(Value::Null, _) => Expr::Literal(Value::Null, ty),
+            expr => Expr::Cast { expr: Box::new(expr), ty, safe: false },
+        }
+    }
+
+    /// Its direct parts.
+    pub fn children(&self) -> Vec<&Expr> {
+        match self {
+            Expr::Column(..) | Expr::Literal(..) => Vec::new(),
+            Expr::Op(_, args, _) | Expr::Call(_, args, _) => args.iter().collect(),
+            Expr::Case(branches, otherwise, _) => {
+                let pairs = branches.iter().flat_map(|(condition, result)| [condition, result]);
+                pairs.chain([&**otherwise]).collect()
+            }
+            Expr::Cast { expr, .. } => vec![expr],
+        }
+    }
+
+    /// The same with each direct part replaced.
+    #[must_use]
+    pub fn map_children(self, map: &mut dyn FnMut(Expr) -> Expr) -> Expr {
+        match self {
+            Expr::Column(..) | Expr::Literal(..) => self,
+            Expr::Op(op, args, ty) => Expr::Op(op, args.into_iter().map(map).collect(), ty),
+            Expr::Call(function, args, ty) => Expr::Call(function, args.into_iter().map(map).collect(), ty),
+            Expr::Case(branches, otherwise, ty) => {
+                let branches =
+                    branches.into_iter().map(|(condition, result)| (map(condition), map(result))).collect();
+                Expr::Case(branches, Box::new(map(*otherwise)), ty)
+            }
+            Expr::Cast { expr, ty, safe } => Expr::Cast { expr: Box::new(map(*expr)), ty, safe },
+        }
+    }
+
+    /// The same with each column replaced.
+    #[must_use]
+    pub fn map_columns(self, map: &dyn Fn(usize, Type) -> Expr) -> Expr {
+        match self {
+            Expr::Column(index, ty) => map(index, ty),
+            other => other.map_children(&mut |child| child.map_columns(map)),
+        }
+    }
+
+    /// The same over a row whose column `i` was column `from[i]`'s place: `place(old)` is the new index.
+    #[must_use]
+    pub fn renumber(self, place: &dyn Fn(usize) -> usize) -> Expr {
+        self.map_columns(&|index, ty| Expr::Column(place(index), ty))
+    }
+
+    /// The columns that it reads.
+    pub fn columns(&self) -> BTreeSet<usize> {
+        let mut columns = BTreeSet::new();
+        self.visit(&mut |expr| {
+            if let Expr::Column(index, _) = expr {
+                columns.insert(*index);
+            }
+        });
+        columns
+    }
+
+    /// Calls `see` with each part, itself first.
+    pub fn visit<'e>(&'e self, see: &mut dyn FnMut(&'e Expr)) {
+        see(self);
+        for child in self.children() {
+            child.visit(see);
+        }
+    }
+
+    /// Whether equal rows always give equal values.
+    pub fn is_deterministic(&self) -> bool {
+        let mut deterministic = true;
+        self.visit(&mut |expr| {
+            if let Expr::Call(function, ..) = expr {
+                deterministic &= function.deterministic;
+            }
+        });
+        deterministic
+    }
+
+    /// Whether it may fail on some row: only then does it matter which rows it is computed for.
+    pub fn may_fail(&self) -> bool {
+        let mut fails = false;
+        self.visit(&mut |expr| {
+            fails |= match expr {
+                Expr::Call(function, ..) => function.fails,
+                Expr::Op(Op::Divide | Op::Remainder, args, ty) => {
+                    !ty.data.is_approximate() && !args.get(1).is_some_and(Expr::is_nonzero)
+                }
+                // An escape may stand where it escapes nothing.
+                Expr::Op(Op::Like, args, _) => args.len() > 2,
+                Expr::Op(Op::Similar, ..) => true,
+                Expr::Cast { expr, ty, safe } => {
+                    let from = &expr.ty().data;
+                    !safe
+                        && (!from.is_numeric() && !from.is_timestamp() && from != &DataType::Boolean)
+                        && !ty.data.is_character()
+                }
+                _ => false,
+            };
+        });
+        fails
+    }
+
+    /// Whether it is a constant number other than zero.
+    fn is_nonzero(&self) -> bool {
+        match self {
+            Expr::Literal(Value::Int(value), _) => *value != 0,
+            Expr::Literal(Value::Decimal(value), _) => *value != 0,
+            // An integer that widens stays what it is.
+            Expr::Cast { expr, ty, .. } => {
+                let wider =
+                    expr.ty().data.is_integer() && ty.data.fixed_bytes() >= expr.ty().data.fixed_bytes();
+                wider && ty.data.as_decimal().is_some_and(|(_, scale)| scale == 0) && expr.is_nonzero()
+            }
+            _ => false,
+        }
+    }
+
+    /// Its conjuncts: what AND joins, from left to right.
+    pub fn conjuncts(self) -> Vec<Expr> {
+        match self {
+            Expr::Op(Op::And, args, _) => args.into_iter().flat_map(Expr::conjuncts).collect(),
+            other => vec![other],
+        }
+    }
+
+    /// What AND joins, as one; none of none.
+    pub fn conjunction(conjuncts: impl IntoIterator<Item = Expr>) -> Option<Expr> {
+        conjuncts.into_iter().reduce(|a, b| Expr::truth(Op::And, vec![a, b]))
+    }
+
+    /// As SQL writes it, with names for columns.
+    pub fn sql(&self, name: &dyn Fn(usize) -> String) -> String {
+        let list = |args: &[Expr]| args.iter().map(|arg| arg.sql(name)).collect::<Vec<_>>().join(", ");
+        match self {
+            Expr::Column(index, _) => name(*index),
+            Expr::Literal(value, ty) => match (value, &ty.data) {
+                (Value::Null, _) => "NULL".to_owned(),
+                (value, data) if data.is_character() => format!("'{}'", value.text(data).replace('\'', "''")),
+                (value, DataType::Date) => format!("DATE '{}'", value.text(&ty.data)),
+                (value, DataType::Time(_)) => format!("TIME '{}'", value.text(&ty.data)),
+                (value, DataType::Timestamp(_)) => format!("TIMESTAMP '{}'", value.text(&ty.data)),
+                (value, DataType::TimestampLtz(_)) => format!("TIMESTAMP_LTZ '{}'", value.text(&ty.data)),
+                (value, data) if data.is_interval() => format!("INTERVAL '{}'", value.text(&ty.data)),
+                (value, data) => value.text(data),
+            },
+            Expr::Op(op, args, _) => match (op, args.as_slice()) {
+                (Op::Not, [arg]) => format!("NOT {}", arg.sql(name)),
+                (Op::Negate, [arg]) => format!("-{}", arg.sql(name)),
+                (Op::IsNull | Op::IsTrue | Op::IsFalse, [arg]) => {
+                    format!("{} {}", arg.sql(name), op.symbol())
+                }
+                (Op::In, [first, rest @ ..]) => format!("{} IN ({})", first.sql(name), list(rest)),
+                (Op::Field(index), [arg]) => {
+                    let field = match &arg.ty().data {
+                        DataType::Row(fields) => fields.get(*index).map_or("", |(name, _)| name),
+                        _ => "",
+                    };
+                    format!("{}.{field}", arg.sql(name))
+                }
+                (Op::Element, [array, index]) => format!("{}[{}]", array.sql(name), index.sql(name)),
+                (Op::Array, args) => format!("ARRAY[{}]", list(args)),
+                (Op::Like | Op::Similar, [text, pattern, escape]) => {
+                    format!(
+                        "({} {} {} ESCAPE {})",
+                        text.sql(name),
+                        op.symbol(),
+                        pattern.sql(name),
+                        escape.sql(name)
+                    )
+                }
+                (Op::Coalesce | Op::Greatest | Op::Least | Op::Row, args) => {
+                    format!("{}({})", op.symbol(), list(args))
+                }
+                (_, [a, b]) => format!("({} {} {})", a.sql(name), op.symbol(), b.sql(name)),
+                (_, args) => format!("{}({})", op.symbol(), list(args)),
+            },
+            Expr::Call(function, args, _) => format!("{}({})", function.name, list(args)),
+            Expr::Case(branches, otherwise, _) => {
+                let mut text = String::from("CASE");
+                for (condition, result) in branches {
+                    text.push_str(&format!(" WHEN {} THEN {}", condition.sql(name), result.sql(name)));
+                }
+                format!("{text} ELSE {} END", otherwise.sql(name))
+            }
+            Expr::Cast { expr, ty, safe } => {
+                let cast = if *safe { "TRY_CAST" } else { "CAST" };
+                format!("{cast}({} AS {})", expr.sql(name), ty.data)
+            }
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Regular expressions. The syntax is Java's without look-around and back references, which take time that no bound holds for.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use regex_lite::Regex;
+
+use super::Nulls::{Strict, StrictAndMore};
+use super::Param::{Integer, Text};
+use super::{Function, Returns, function};
+use crate::error::{Error, Result};
+use crate::types::{DataType, Value};
+
+const STRING: Returns = Returns::Type(&DataType::STRING);
+const INT: Returns = Returns::Type(&DataType::Int);
+
+pub(super) const FUNCTIONS: &[Function] = &[
+    function("REGEXP", &[Text, Text], Returns::Type(&DataType::Boolean), Strict, |c| {
+        with(c.text(1), |regex| Value::Boolean(regex.is_match(c.text(0))))
+    })
+    .fails(),
+    function("REGEXP_EXTRACT", &[Text, Text, Integer], STRING, StrictAndMore, |c| {
+        let group = c.int_or(2, 0);
+        with(c.text(1), |regex| {
+            let captures =
+                usize::try_from(group).ok().and_then(|group| regex.captures(c.text(0))?.get(group));
+            captures.map_or(Value::Null, |found| Value::string(found.as_str()))
+        })
+    })
+    .optional(1)
+    .fails(),
+    function("REGEXP_REPLACE", &[Text, Text, Text], STRING, Strict, |c| {
+        with(c.text(1), |regex| Value::string(regex.replace_all(c.text(0), braced(c.text(2)).as_str())))
+    })
+    .fails(),
+    function("REGEXP_COUNT", &[Text, Text], INT, Strict, |c| {
+        with(c.text(1), |regex| Value::Int(regex.find_iter(c.text(0)).count() as i64))
+    })
+    .fails(),
+    function("REGEXP_SUBSTR", &[Text, Text], STRING, StrictAndMore, |c| {
+        with(c.text(1), |regex| {
+            regex.find(c.text(0)).map_or(Value::Null, |found| Value::string(found.as_str()))
+        })
+    })
+    .fails(),
+    function("REGEXP_INSTR", &[Text, Text], INT, Strict, |c| {
+        with(c.text(1), |regex| {
+            let begin =
+                regex.find(c.text(0)).map(|found| c.text(0)[..found.start()].chars().count() as i64 + 1);
+            Value::Int(begin.unwrap_or(0))
+        })
+    })
+    .fails(),
+];
+
+/// Java's `$1` ends after the digits; the library's takes letters that follow as well.
+fn braced(replacement: &str) -> String {
+    let mut out = String::new();
+    let mut chars = replacement.chars().peekable();
+    while let Some(char) = chars.next() {
+        match char {
+            '$' if chars.peek().is_some_and(char::is_ascii_digit) => {
+                out.push_str("${");
+                while let Some(digit) = chars.next_if(char::is_ascii_digit) {
+                    out.push(digit);
+                }
+                out.push('}');
+            }
+            '$' => out.push_str("$$"),
+            '\\' => match chars.next() {
+                Some('$') => out.push_str("$$"),
+                Some(other) => out.push(other),
+                None => out.push('\\'),
+            },
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+/// Runs with the compiled pattern; patterns are kept, since most are literals.
+fn with(pattern: &str, run: impl FnOnce(&Regex) -> Value) -> Result<Value> {
+    // 64: more patterns than queries have; one that takes patterns from data starts anew.
+    const KEPT_MAX: usize = 64;
+    thread_local! {
+        static KEPT: RefCell<HashMap<String, Regex>> = RefCell::new(HashMap::new());
+    }
+    KEPT.with_borrow_mut(|kept| {
+        if !kept.contains_key(pattern) {
+            let regex = Regex::new(pattern).map_err(|error| {
+                Error::evaluation(format!("`{pattern}` is no regular expression: {error}"))
+            })?;
+            if kept.len() >= KEPT_MAX {
+                kept.clear();
+            }
+            kept.insert(pattern.to_owned(), regex);
+        }
+        Ok(kept.get(pattern).map_or(Value::Null, run))
+    })
+}
+
+/// Whether the whole text matches a pattern of LIKE: `%` any text, `_` any character, `escape` before either itself.
+pub(crate) fn like(text: &str, pattern: &str, escape: Option<char>) -> Result<bool> {
+    enum Part {
+        Any,
+        One,
+        Char(char),
+    }
+    let mut parts = Vec::new();
+    let mut chars = pattern.chars();
+    while let Some(char) = chars.next() {
+        parts.push(match char {
+            _ if Some(char) == escape => match chars.next() {
+                Some(next) if next == '%' || next == '_' || Some(next) == escape => Part::Char(next),
+                _ => {
+                    return Err(Error::evaluation(format!(
+                        "the LIKE pattern `{pattern}` ends in its escape"
+                    )));
+                }
+            },
+            '%' => Part::Any,
+            '_' => Part::One,
+            other => Part::Char(other),
+        });
+    }
+    let text: Vec<char> = text.chars().collect();
+    // Greedy with one place to come back to: linear but for the last `%`.
+    let (mut at, mut part, mut back) = (0, 0, None);
+    loop {
+        match parts.get(part) {
+            Some(Part::Any) => {
+                back = Some((part, at));
+                part += 1;
+                continue;
+            }
+            Some(Part::One) if at < text.len() => {
+                at += 1;
+                part += 1;
+                continue;
+            }
+            Some(Part::Char(char)) if text.get(at) == Some(char) => {
+                at += 1;
+                part += 1;
+                continue;
+            }
+            None if at == text.len() => return Ok(true),
+            _ => {}
+        }
+        match back {
+            Some((any, from)) if from < text.len() => {
+                back = Some((any, from + 1));
+                at = from + 1;
+                part = any + 1;
+            }
+            _ => return Ok(false),
+        }
+    }
+}
+
+/// Whether the whole text matches a pattern of SIMILAR TO: LIKE's wildcards and a regular expression's operators.
+pub(crate) fn similar(text: &str, pattern: &str, escape: Option<char>) -> Result<bool> {
+    let mut regex = String::from("^(?s:");
+    let mut chars = pattern.chars();
+    while let Some(char) = chars.next() {
+        match char {
+            _ if Some(char) == escape => {
+                let next = chars.next().unwrap_or(char);
+                if !next.is_alphanumeric() {
+                    regex.push('\\');
+                }
+                regex.push(next);
+            }
+            '%' => regex.push_str(".*"),
+            '_' => regex.push('.'),
+            '.' | '^' | '$' | '\\' => {
+                regex.push('\\');
+                regex.push(char);
+            }
+            other => regex.push(other),
+        }
+    }
+    regex.push_str(")$");
+    Ok(with(&regex, |regex| Value::Boolean(regex.is_match(text)))?.as_truth() == Some(true))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn like_matches_whole_texts() {
+        for (text, pattern, escape, wanted) in [
+            ("abc", "a%", None, true),
+            ("abc", "%b%", None, true),
+            ("abc", "_b_", None, true),
+            ("abc", "a", None, false),
+            ("a%c", "a\\%c", Some('\\'), true),
+            ("abc", "a\\%c", Some('\\'), false),
+            ("", "%", None, true),
+            ("mississippi", "m%iss%ip%", None, true),
+            ("mississippi", "m%iss%ipx", None, false),
+            ("äöü", "_ö_", None, true),
+        ] {
+            assert_eq!(like(text, pattern, escape).unwrap(), wanted, "{text} LIKE {pattern}");
+        }
+        assert!(like("a", "a\\", Some('\\')).is_err());
+    }
+
+    #[test]
+    fn similar_is_like_with_operators() {
+        assert!(similar("abc", "(a|x)%", None).unwrap());
+        assert!(similar("a.c", "a.c", None).unwrap());
+        assert!(!similar("abc", "a.c", None).unwrap());
+        assert!(!similar("abc", "b", None).unwrap());
+    }
+
+    #[test]
+    fn groups_are_replaced_as_java_writes_them() {
+        assert_eq!(braced("$1x"), "${1}x");
+        assert_eq!(braced("a\\$1"), "a$$1");
+        assert_eq!(braced("5$"), "5$$");
+    }
+}

@@ -1,0 +1,255 @@
+//! Functions of strings.
+
+use super::Nulls::{Called, Strict, StrictAndMore};
+use super::Param::{Any, Integer, Text};
+use super::{Call, Function, Returns, function};
+use crate::error::{Error, Result};
+use crate::types::{DataType, Value};
+
+const STRING: Returns = Returns::Type(&DataType::STRING);
+const INT: Returns = Returns::Type(&DataType::Int);
+
+/// Characters that one call may make: a repeat count from data must not fill the memory.
+const MADE_MAX: usize = 1 << 26;
+
+pub(super) const FUNCTIONS: &[Function] = &[
+    function("UPPER", &[Text], STRING, Strict, |c| Ok(Value::string(c.text(0).to_uppercase()))),
+    function("LOWER", &[Text], STRING, Strict, |c| Ok(Value::string(c.text(0).to_lowercase()))),
+    function("CHAR_LENGTH", &[Text], INT, Strict, |c| Ok(Value::Int(c.text(0).chars().count() as i64))),
+    function("OCTET_LENGTH", &[Text], INT, Strict, |c| Ok(Value::Int(c.text(0).len() as i64))),
+    function("BTRIM", &[Text, Text], STRING, Strict, |c| {
+        let set = trim_set(c);
+        Ok(Value::string(c.text(0).trim_matches(|char| set.contains(char))))
+    })
+    .optional(1),
+    function("LTRIM", &[Text, Text], STRING, Strict, |c| {
+        let set = trim_set(c);
+        Ok(Value::string(c.text(0).trim_start_matches(|char| set.contains(char))))
+    })
+    .optional(1),
+    function("RTRIM", &[Text, Text], STRING, Strict, |c| {
+        let set = trim_set(c);
+        Ok(Value::string(c.text(0).trim_end_matches(|char| set.contains(char))))
+    })
+    .optional(1),
+    function("SUBSTRING", &[Text, Integer, Integer], STRING, Strict, substring).optional(1),
+    function("LEFT", &[Text, Integer], STRING, Strict, |c| {
+        Ok(Value::string(c.text(0).chars().take(count(c.int(1))).collect::<String>()))
+    }),
+    function("RIGHT", &[Text, Integer], STRING, Strict, |c| {
+        let length = c.text(0).chars().count();
+        Ok(Value::string(c.text(0).chars().skip(length.saturating_sub(count(c.int(1)))).collect::<String>()))
+    }),
+    function("POSITION", &[Text, Text], INT, Strict, |c| Ok(Value::Int(position(c.text(0), c.text(1), 1)))),
+    function("INSTR", &[Text, Text], INT, Strict, |c| Ok(Value::Int(position(c.text(1), c.text(0), 1)))),
+    function("LOCATE", &[Text, Text, Integer], INT, Strict, |c| {
+        Ok(Value::Int(position(c.text(0), c.text(1), c.int_or(2, 1))))
+    })
+    .optional(1),
+    function("REPLACE", &[Text, Text, Text], STRING, Strict, |c| {
+        if c.text(1).is_empty() {
+            return Ok(c.args[0].clone());
+        }
+        Ok(Value::string(c.text(0).replace(c.text(1), c.text(2))))
+    }),
+    function("REPEAT", &[Text, Integer], STRING, Strict, |c| {
+        let times = count(c.int(1));
+        bounded(c.text(0).len().saturating_mul(times), "REPEAT")?;
+        Ok(Value::string(c.text(0).repeat(times)))
+    })
+    .fails(),
+    function("REVERSE", &[Text], STRING, Strict, |c| {
+        Ok(Value::string(c.text(0).chars().rev().collect::<String>()))
+    }),
+    function("LPAD", &[Text, Integer, Text], STRING, StrictAndMore, |c| pad(c, true)).fails(),
+    function("RPAD", &[Text, Integer, Text], STRING, StrictAndMore, |c| pad(c, false)).fails(),
+    function("INITCAP", &[Text], STRING, Strict, |c| {
+        let mut begin = true;
+        let mut out = String::new();
+        for char in c.text(0).chars() {
+            if begin {
+                out.extend(char.to_uppercase());
+            } else {
+                out.extend(char.to_lowercase());
+            }
+            begin = !char.is_alphanumeric();
+        }
+        Ok(Value::string(out))
+    }),
+    function("CONCAT", &[Any], STRING, Strict, |c| {
+        Ok(Value::string(
+            c.args.iter().zip(c.types).map(|(value, ty)| value.text(&ty.data)).collect::<String>(),
+        ))
+    })
+    .variadic(),
+    function("CONCAT_WS", &[Text, Any], STRING, Called, |c| {
+        if c.args[0].is_null() {
+            return Ok(Value::Null);
+        }
+        let there = c.args.iter().zip(c.types).skip(1).filter(|(value, _)| !value.is_null());
+        let texts: Vec<String> = there.map(|(value, ty)| value.text(&ty.data)).collect();
+        Ok(Value::string(texts.join(c.text(0))))
+    })
+    .variadic(),
+    function("SPLIT_INDEX", &[Text, Text, Integer], STRING, StrictAndMore, |c| {
+        let index = c.int(2);
+        if index < 0 || c.text(1).is_empty() {
+            return Ok(Value::Null);
+        }
+        Ok(c.text(0).split(c.text(1)).nth(index as usize).map_or(Value::Null, Value::string))
+    }),
+    function("ASCII", &[Text], INT, Strict, |c| {
+        Ok(Value::Int(c.text(0).bytes().next().map_or(0, i64::from)))
+    }),
+    function("CHR", &[Integer], STRING, Strict, |c| {
+        // Codes above 255 are taken by their last byte.
+        let code = c.int(0);
+        Ok(Value::string(if code < 0 { String::new() } else { char::from(code as u8).to_string() }))
+    }),
+    function("OVERLAY", &[Text, Text, Integer, Integer], STRING, Strict, |c| {
+        let text: Vec<char> = c.text(0).chars().collect();
+        let begin = c.int(2);
+        if begin <= 0 || begin as usize > text.len() {
+            return Ok(c.args[0].clone());
+        }
+        let begin = begin as usize - 1;
+        let length = count(c.int_or(3, c.text(1).chars().count() as i64));
+        let mut out: String = text[..begin].iter().collect();
+        out.push_str(c.text(1));
+        out.extend(text.iter().skip(begin.saturating_add(length)));
+        Ok(Value::string(out))
+    })
+    .optional(1),
+    function("TRANSLATE", &[Text, Text, Text], STRING, Strict, |c| {
+        let (from, to): (Vec<char>, Vec<char>) = (c.text(1).chars().collect(), c.text(2).chars().collect());
+        let replaced =
+            c.text(0).chars().filter_map(|char| match from.iter().position(|from| *from == char) {
+                Some(index) => to.get(index).copied(),
+                None => Some(char),
+            });
+        Ok(Value::string(replaced.collect::<String>()))
+    }),
+    function("STARTSWITH", &[Text, Text], Returns::Type(&DataType::Boolean), Strict, |c| {
+        Ok(Value::Boolean(c.text(0).starts_with(c.text(1))))
+    }),
+    function("ENDSWITH", &[Text, Text], Returns::Type(&DataType::Boolean), Strict, |c| {
+        Ok(Value::Boolean(c.text(0).ends_with(c.text(1))))
+    }),
+    function("TO_BASE64", &[Text], STRING, Strict, |c| Ok(Value::string(to_base64(c.text(0).as_bytes())))),
+    function("FROM_BASE64", &[Text], STRING, StrictAndMore, |c| {
+        let bytes = from_base64(c.text(0));
+        Ok(bytes.map_or(Value::Null, |bytes| Value::string(String::from_utf8_lossy(&bytes))))
+    }),
+];
+
+fn count(value: i64) -> usize {
+    usize::try_from(value).unwrap_or(0)
+}
+
+fn trim_set<'a>(c: &'a Call<'_>) -> &'a str {
+    if c.args.len() > 1 { c.text(1) } else { " " }
+}
+
+fn bounded(length: usize, name: &str) -> Result<()> {
+    if length > MADE_MAX {
+        return Err(Error::evaluation(format!(
+            "{name} would make {length} bytes, at most {MADE_MAX} are allowed"
+        )));
+    }
+    Ok(())
+}
+
+fn substring(c: &Call<'_>) -> Result<Value> {
+    let text: Vec<char> = c.text(0).chars().collect();
+    let length = text.len() as i64;
+    let start = match c.int(1) {
+        0 => 1,
+        // From the end; before the beginning it is the beginning's window that is cut.
+        start if start < 0 => length.saturating_add(start).saturating_add(1),
+        start => start,
+    };
+    let end = match c.args.get(2) {
+        Some(_) => start.saturating_add(c.int(2).max(0)),
+        None => length + 1,
+    };
+    let (start, end) = (start.clamp(1, length + 1), end.clamp(1, length + 1));
+    if start >= end {
+        return Ok(Value::string(""));
+    }
+    Ok(Value::string(text[(start - 1) as usize..(end - 1) as usize].iter().collect::<String>()))
+}
+
+/// Where `part` stands in `text`, in characters from 1, not before `from`; 0 if nowhere.
+fn position(part: &str, text: &str, from: i64) -> i64 {
+    if from < 1 {
+        return 0;
+    }
+    let skip = (from - 1) as usize;
+    let Some((begin, _)) = text.char_indices().chain([(text.len(), ' ')]).nth(skip) else { return 0 };
+    match text[begin..].find(part) {
+        Some(offset) => text[..begin + offset].chars().count() as i64 + 1,
+        None => 0,
+    }
+}
+
+fn pad(c: &Call<'_>, left: bool) -> Result<Value> {
+    let (length, fill) = (c.int(1), c.text(2));
+    if length < 0 || (fill.is_empty() && length as usize > c.text(0).chars().count()) {
+        return Ok(Value::Null);
+    }
+    bounded(count(length).saturating_mul(4), "padding")?;
+    let length = length as usize;
+    let present = c.text(0).chars().count();
+    let filling: String = fill.chars().cycle().take(length.saturating_sub(present)).collect();
+    let text: String = c.text(0).chars().take(length).collect();
+    Ok(Value::string(if left { filling + &text } else { text + &filling }))
+}
+
+const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+fn to_base64(bytes: &[u8]) -> String {
+    let mut out = String::new();
+    for chunk in bytes.chunks(3) {
+        let bits =
+            chunk.iter().fold(0u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
+        for digit in 0..4 {
+            if digit <= chunk.len() {
+                out.push(char::from(DIGITS[(bits >> (18 - 6 * digit) & 63) as usize]));
+            } else {
+                out.push('=');
+            }
+        }
+    }
+    out
+}
+
+fn from_base64(text: &str) -> Option<Vec<u8>> {
+    let text = text.trim_end_matches('=');
+    let mut out = Vec::new();
+    let (mut bits, mut have) = (0u32, 0);
+    for byte in text.bytes() {
+        let digit = DIGITS.iter().position(|digit| *digit == byte)?;
+        bits = bits << 6 | digit as u32;
+        have += 6;
+        if have >= 8 {
+            have -= 8;
+            out.push((bits >> have) as u8);
+            bits &= (1 << have) - 1;
+        }
+    }
+    (have < 6).then_some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_goes_there_and_back() {
+        for text in ["", "a", "ab", "abc", "hello, world"] {
+            assert_eq!(from_base64(&to_base64(text.as_bytes())).unwrap(), text.as_bytes());
+        }
+        assert_eq!(to_base64(b"ab"), "YWI=");
+        assert_eq!(from_base64("?"), None);
+    }
+}

@@ -1,0 +1,30 @@
+//! Continuous SQL over streams.
+//!
+//! A script in Flink SQL's dialect goes through these parts, each of which knows only those before it:
+//!
+//! 1. [`types`] and [`function`]: values, casts, coercion, scalar and aggregate functions; [`expr`]: typed
+//!    expressions and what they give.
+//! 2. [`sql`]: text to statements, with the place of every word.
+//! 3. [`catalog`]: tables, views and what connectors can do.
+//! 4. [`plan`]: statements to a typed logical plan, its changelog, and the rules that improve it.
+//! 5. [`physical`]: the plan as pipelines and the breakers between them, with the layout of their state.
+//! 6. [`reference`](mod@reference): runs a logical plan over finite input, slowly and plainly. It is the oracle for everything that runs fast.
+//!
+//! [`Session`] is the door.
+
+#![forbid(unsafe_code)]
+
+pub mod catalog;
+pub mod error;
+pub mod expr;
+pub mod function;
+pub mod nexmark;
+pub mod physical;
+pub mod plan;
+pub mod reference;
+mod session;
+pub mod sql;
+pub mod types;
+
+pub use error::{Error, ErrorKind, Position, Result};
+pub use session::{Job, Outcome, Session};

@@ -1,0 +1,628 @@
+//! The logical plan: what a query computes, typed, without saying how.
+//!
+//! A plan is a tree of [`Node`]s that never change; a rule makes new ones. Where two parents point to one node (rule
+//! `share`), it is computed once. [`bind`] makes plans, [`changelog`] tells what changes each node gives,
+//! [`rules`] improve plans in a fixed order, [`explain`] prints them.
+
+pub mod bind;
+pub mod changelog;
+pub mod explain;
+pub mod rules;
+
+use std::sync::Arc;
+
+use crate::catalog::Table;
+use crate::expr::Expr;
+use crate::function::aggregate::Aggregate;
+use crate::types::time::MILLI_MICROS;
+use crate::types::{DataType, Type, Value};
+
+/// Whether a column is the time that windows and interval joins go by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TimeAttribute {
+    /// Event time, followed by watermarks.
+    Rowtime,
+    /// The moment of processing.
+    Proctime,
+}
+
+/// A column of a node's rows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Field {
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    pub ty: Type,
+    /// Whether it is a time attribute.
+    pub time: Option<TimeAttribute>,
+}
+
+/// Windows by time. All lengths in microseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Window {
+    Tumble { size: i64, offset: i64 },
+    Hop { slide: i64, size: i64, offset: i64 },
+    Cumulate { step: i64, size: i64, offset: i64 },
+    Session { gap: i64 },
+}
+
+impl Window {
+    /// The windows [start, end) that a moment lies in, the earliest start first; for a session the window that a
+    /// single row opens.
+    pub fn assign(self, moment: i64) -> Vec<(i64, i64)> {
+        // 2^60 us: 36,000 years; what lies beyond shares the last window, and no sum below leaves 64 bits.
+        let moment = moment.clamp(-(1 << 60), 1 << 60);
+        match self {
+            Window::Tumble { size, offset } => {
+                let start = (moment - offset).div_euclid(size) * size + offset;
+                vec![(start, start + size)]
+            }
+            Window::Hop { slide, size, offset } => {
+                let last = (moment - offset).div_euclid(slide) * slide + offset;
+                let starts = (0..size / slide).rev().map(|back| last - back * slide);
+                starts.filter(|start| start + size > moment).map(|start| (start, start + size)).collect()
+            }
+            Window::Cumulate { step, size, offset } => {
+                let start = (moment - offset).div_euclid(size) * size + offset;
+                let ends = (1..=size / step).map(|count| start + count * step);
+                ends.filter(|end| *end > moment).map(|end| (start, end)).collect()
+            }
+            Window::Session { gap } => vec![(moment, moment + gap)],
+        }
+    }
+
+    /// The width of the slices that every window of this kind is a whole number of; none for sessions.
+    pub fn slice(self) -> Option<i64> {
+        match self {
+            Window::Tumble { size, .. } => Some(size),
+            Window::Hop { slide, .. } => Some(slide),
+            Window::Cumulate { step, .. } => Some(step),
+            Window::Session { .. } => None,
+        }
+    }
+
+    /// Where slices begin.
+    pub fn offset(self) -> i64 {
+        match self {
+            Window::Tumble { offset, .. } | Window::Hop { offset, .. } | Window::Cumulate { offset, .. } => {
+                offset
+            }
+            Window::Session { .. } => 0,
+        }
+    }
+}
+
+/// Which columns of a node say in what window a row is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Windowed {
+    /// The windows.
+    pub window: Window,
+    /// Whether they go by processing time.
+    pub proctime: bool,
+    /// The column of the window's start, if the node has it.
+    pub start: Option<usize>,
+    /// The column of the window's end.
+    pub end: Option<usize>,
+    /// The column of the window's last moment as a time attribute.
+    pub time: Option<usize>,
+}
+
+/// One table as it is read: physical columns, what is computed of them, the watermark, and what is kept.
+///
+/// A row of the connector has the columns `reads`. It moves the watermark first, then is kept or dropped by `filter`,
+/// and then becomes the row of `columns`. So a row that the filter drops moves the watermark too.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scan {
+    /// The table.
+    pub table: Arc<Table>,
+    /// Places among the table's physical columns that are decoded.
+    pub reads: Vec<usize>,
+    /// The columns that it gives, over `reads`.
+    pub columns: Vec<(Field, Expr)>,
+    /// Event time's bound over `reads`.
+    pub watermark: Option<Expr>,
+    /// What is kept, over `reads`.
+    pub filter: Option<Expr>,
+}
+
+/// Where the windows of an aggregate come from.
+#[derive(Debug, Clone, PartialEq)]
+pub enum WindowSource {
+    /// Each row says its window.
+    Attached {
+        /// Columns of start and end in the input.
+        start: usize,
+        /// As above.
+        end: usize,
+    },
+    /// Each row says its time; slices of this width are aggregated first, windows are made of slices.
+    Assigned {
+        /// The column of the time.
+        time: usize,
+        /// Width of a slice in microseconds; none for sessions.
+        slice: Option<i64>,
+    },
+}
+
+/// A column to sort by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SortKey {
+    /// Which.
+    pub column: usize,
+    /// Greatest first.
+    pub descending: bool,
+    /// NULL before all.
+    pub nulls_first: bool,
+}
+
+impl SortKey {
+    /// Order of two rows by several keys.
+    pub fn order(keys: &[SortKey], a: &[Value], b: &[Value]) -> std::cmp::Ordering {
+        use std::cmp::Ordering;
+        for key in keys {
+            let (x, y) = (&a[key.column], &b[key.column]);
+            let order = match (x.is_null(), y.is_null()) {
+                (true, true) => Ordering::Equal,
+                (true, false) => {
+                    if key.nulls_first {
+                        Ordering::Less
+                    } else {
+                        Ordering::Greater
+                    }
+                }
+                (false, true) => {
+                    if key.nulls_first {
+                        Ordering::Greater
+                    } else {
+                        Ordering::Less
+                    }
+                }
+                (false, false) => {
+                    let order = x.order(y);
+                    if key.descending { order.reverse() } else { order }
+                }
+            };
+            if order != Ordering::Equal {
+                return order;
+            }
+        }
+        Ordering::Equal
+    }
+}
+
+/// How the two sides of a join meet.
+#[derive(Debug, Clone, PartialEq)]
+pub enum JoinKind {
+    /// Every row of one side is kept for those of the other, for ever.
+    Regular,
+    /// right time + lower <= left time <= right time + upper.
+    Interval {
+        /// Columns of time in the left and the right input.
+        left: usize,
+        /// As above.
+        right: usize,
+        /// Microseconds.
+        lower: i64,
+        /// Microseconds.
+        upper: i64,
+        /// Whether the times are of processing.
+        proctime: bool,
+    },
+    /// Rows of the same window.
+    Window {
+        /// Columns of start and end, left.
+        left: (usize, usize),
+        /// Columns of start and end, right.
+        right: (usize, usize),
+        /// Whether the windows go by processing time.
+        proctime: bool,
+    },
+}
+
+/// How a rank is computed and what it emits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RankKind {
+    /// The first N rows by any order, updated as rows come.
+    TopN,
+    /// One row by time: the first or the last.
+    Deduplicate {
+        /// The last instead of the first.
+        last: bool,
+        /// Whether the time is that of processing.
+        proctime: bool,
+    },
+    /// The first N rows of each window, emitted once, when it closes.
+    Window {
+        /// Columns of start and end.
+        start: usize,
+        /// As above.
+        end: usize,
+        /// Whether the windows go by processing time.
+        proctime: bool,
+    },
+}
+
+/// What a node does.
+#[derive(Debug, Clone, PartialEq)]
+pub enum NodeOp {
+    /// Reads a table.
+    Scan(Scan),
+    /// Rows of constants.
+    Values(Vec<Field>, Vec<Vec<Expr>>),
+    /// Computes columns.
+    Project {
+        /// Rows.
+        input: Arc<Node>,
+        /// Names and expressions.
+        columns: Vec<(String, Expr)>,
+    },
+    /// Keeps rows for which the predicate is TRUE.
+    Filter {
+        /// Rows.
+        input: Arc<Node>,
+        /// What must be TRUE.
+        predicate: Expr,
+    },
+    /// Copies each row into each of its windows; adds window_start, window_end, window_time.
+    Window {
+        /// Rows.
+        input: Arc<Node>,
+        /// Windows.
+        window: Window,
+        /// The column of the time.
+        time: usize,
+        /// For sessions: columns by which they are kept apart.
+        partition: Vec<usize>,
+    },
+    /// One row for each key and window, when the window closes: keys, aggregates, start, end, time.
+    WindowAggregate {
+        /// Rows.
+        input: Arc<Node>,
+        /// Windows.
+        window: Window,
+        /// Whether they go by processing time.
+        proctime: bool,
+        /// How rows get their windows.
+        source: WindowSource,
+        /// Columns of the key.
+        keys: Vec<usize>,
+        /// What is computed.
+        aggregates: Vec<Aggregate>,
+    },
+    /// One row for each key, updated with each row: keys, aggregates.
+    Aggregate {
+        /// Rows.
+        input: Arc<Node>,
+        /// Columns of the key.
+        keys: Vec<usize>,
+        /// What is computed.
+        aggregates: Vec<Aggregate>,
+    },
+    /// Inner join: columns of the left, then of the right.
+    Join {
+        /// Left rows.
+        left: Arc<Node>,
+        /// Right rows.
+        right: Arc<Node>,
+        /// How they meet.
+        kind: JoinKind,
+        /// Expressions over a left and over a right row that must be equal.
+        keys: Vec<(Expr, Expr)>,
+        /// What else must be TRUE, over both.
+        residual: Option<Expr>,
+    },
+    /// Looks rows up in a table as it is at that moment: columns of the input, then of the table.
+    Lookup {
+        /// Rows.
+        input: Arc<Node>,
+        /// The table.
+        table: Arc<Table>,
+        /// Columns of the table that are given.
+        columns: Vec<usize>,
+        /// Column of the table, expression over the input's row.
+        keys: Vec<(usize, Expr)>,
+        /// What else must be TRUE, over the input's row and all given columns.
+        residual: Option<Expr>,
+        /// Whether a row without a match stays, with NULLs.
+        outer: bool,
+    },
+    /// Numbers rows in each partition by an order, from 1, and keeps the first; the number is the last column if asked for.
+    Rank {
+        /// Rows.
+        input: Arc<Node>,
+        /// How.
+        kind: RankKind,
+        /// Columns of the partition.
+        partition: Vec<usize>,
+        /// The order.
+        order: Vec<SortKey>,
+        /// How many are kept; all if none.
+        limit: Option<u64>,
+        /// Whether the number is a column.
+        number: bool,
+    },
+    /// All rows of all inputs.
+    Union(Vec<Arc<Node>>),
+}
+
+/// A node of a plan, with what follows from it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Node {
+    /// What it does.
+    pub op: NodeOp,
+    /// Its columns.
+    pub schema: Vec<Field>,
+    /// In what windows its rows are, if they are.
+    pub windowed: Option<Windowed>,
+}
+
+/// The place of rows.
+#[derive(Debug, Clone)]
+pub struct Sink {
+    /// The table.
+    pub table: Arc<Table>,
+    /// What it gets: the table's columns in order.
+    pub input: Arc<Node>,
+}
+
+impl Field {
+    /// The field without being a time attribute.
+    fn plain(&self) -> Field {
+        Field { time: None, ..self.clone() }
+    }
+}
+
+impl Node {
+    /// A node with its columns derived.
+    pub fn new(op: NodeOp) -> Arc<Node> {
+        let schema = schema(&op);
+        let windowed = windowed(&op);
+        Arc::new(Node { op, schema, windowed })
+    }
+
+    /// What it takes rows from.
+    pub fn inputs(&self) -> Vec<&Arc<Node>> {
+        match &self.op {
+            NodeOp::Scan(_) | NodeOp::Values(..) => Vec::new(),
+            NodeOp::Project { input, .. }
+            | NodeOp::Filter { input, .. }
+            | NodeOp::Window { input, .. }
+            | NodeOp::WindowAggregate { input, .. }
+            | NodeOp::Aggregate { input, .. }
+            | NodeOp::Lookup { input, .. }
+            | NodeOp::Rank { input, .. } => vec![input],
+            NodeOp::Join { left, right, .. } => vec![left, right],
+            NodeOp::Union(inputs) => inputs.iter().collect(),
+        }
+    }
+
+    /// The same with each input replaced. The new inputs have the same columns.
+    pub fn map_inputs(self: &Arc<Node>, map: &mut dyn FnMut(&Arc<Node>) -> Arc<Node>) -> Arc<Node> {
+        let mut op = self.op.clone();
+        match &mut op {
+            NodeOp::Scan(_) | NodeOp::Values(..) => return self.clone(),
+            NodeOp::Project { input, .. }
+            | NodeOp::Filter { input, .. }
+            | NodeOp::Window { input, .. }
+            | NodeOp::WindowAggregate { input, .. }
+            | NodeOp::Aggregate { input, .. }
+            | NodeOp::Lookup { input, .. }
+            | NodeOp::Rank { input, .. } => *input = map(input),
+            NodeOp::Join { left, right, .. } => {
+                *left = map(left);
+                *right = map(right);
+            }
+            NodeOp::Union(inputs) => {
+                for input in inputs {
+                    *input = map(input);
+                }
+            }
+        }
+        Node::new(op)
+    }
+
+    /// The same plan with `map` applied to every node, inputs first.
+    pub fn rewrite(self: &Arc<Node>, map: &dyn Fn(Arc<Node>) -> Arc<Node>) -> Arc<Node> {
+        map(self.map_inputs(&mut |input| input.rewrite(map)))
+    }
+
+    /// A column as an expression.
+    pub fn column(&self, index: usize) -> Expr {
+        Expr::Column(index, self.schema[index].ty.clone())
+    }
+
+    /// All columns as themselves.
+    pub fn columns(&self) -> Vec<(String, Expr)> {
+        (0..self.schema.len()).map(|index| (self.schema[index].name.clone(), self.column(index))).collect()
+    }
+}
+
+fn schema(op: &NodeOp) -> Vec<Field> {
+    match op {
+        NodeOp::Scan(scan) => scan.columns.iter().map(|(field, _)| field.clone()).collect(),
+        NodeOp::Values(fields, _) => fields.clone(),
+        NodeOp::Filter { input, .. } => input.schema.clone(),
+        NodeOp::Project { input, columns } => columns
+            .iter()
+            .map(|(name, expr)| {
+                let time = match expr {
+                    Expr::Column(index, _) => input.schema[*index].time,
+                    Expr::Call(function, ..) if function.name == "PROCTIME" => Some(TimeAttribute::Proctime),
+                    _ => None,
+                };
+                Field { name: name.clone(), ty: expr.ty().clone(), time }
+            })
+            .collect(),
+        NodeOp::Window { input, time, .. } => {
+            input.schema.iter().cloned().chain(window_fields(&input.schema[*time])).collect()
+        }
+        NodeOp::WindowAggregate { input, proctime, source, keys, aggregates, .. } => {
+            let time = match source {
+                // The type of the time that made the windows is not among attached columns; the zone is UTC in any case.
+                WindowSource::Attached { .. } => Field {
+                    name: String::new(),
+                    ty: Type::not_null(DataType::Timestamp(3)),
+                    time: Some(if *proctime { TimeAttribute::Proctime } else { TimeAttribute::Rowtime }),
+                },
+                WindowSource::Assigned { time, .. } => {
+                    Field { ty: Type::not_null(DataType::Timestamp(3)), ..input.schema[*time].clone() }
+                }
+            };
+            aggregated(input, keys, aggregates).chain(window_fields(&time)).collect()
+        }
+        NodeOp::Aggregate { input, keys, aggregates } => aggregated(input, keys, aggregates).collect(),
+        NodeOp::Join { left, right, kind, .. } => {
+            let both = left.schema.iter().chain(&right.schema);
+            match kind {
+                // A row may come late by any time: its times are no attributes.
+                JoinKind::Regular => both.map(Field::plain).collect(),
+                JoinKind::Interval { .. } | JoinKind::Window { .. } => both.cloned().collect(),
+            }
+        }
+        NodeOp::Lookup { input, table, columns, outer, .. } => {
+            let looked_up = columns.iter().map(|index| {
+                let column = &table.columns[*index];
+                Field { name: column.name.clone(), ty: column.ty.clone().or_null(*outer), time: None }
+            });
+            input.schema.iter().cloned().chain(looked_up).collect()
+        }
+        NodeOp::Rank { input, kind, number, .. } => {
+            let keeps = matches!(
+                kind,
+                RankKind::Window { .. } | RankKind::Deduplicate { proctime: true, last: false }
+            );
+            let fields = input.schema.iter().map(|field| if keeps { field.clone() } else { field.plain() });
+            let number = number.then(|| Field {
+                name: "row_number".to_owned(),
+                ty: Type::not_null(DataType::BigInt),
+                time: None,
+            });
+            fields.chain(number).collect()
+        }
+        NodeOp::Union(inputs) => {
+            let first = inputs.first().map(|input| input.schema.clone()).unwrap_or_default();
+            first
+                .into_iter()
+                .enumerate()
+                .map(|(index, field)| {
+                    let all = inputs.iter().all(|input| input.schema[index].time == field.time);
+                    let nullable = inputs.iter().any(|input| input.schema[index].ty.nullable);
+                    Field {
+                        time: if all { field.time } else { None },
+                        ty: Type { nullable, ..field.ty },
+                        ..field
+                    }
+                })
+                .collect()
+        }
+    }
+}
+
+fn aggregated<'a>(
+    input: &'a Node,
+    keys: &'a [usize],
+    aggregates: &'a [Aggregate],
+) -> impl Iterator<Item = Field> + 'a {
+    let name = |column: usize| input.schema[column].name.clone();
+    let keys = keys.iter().map(|key| input.schema[*key].plain());
+    let results = aggregates.iter().map(move |aggregate| Field {
+        name: aggregate.text(&name),
+        ty: aggregate.ty.clone(),
+        time: None,
+    });
+    keys.chain(results)
+}
+
+fn window_fields(time: &Field) -> [Field; 3] {
+    let bound =
+        |name: &str| Field { name: name.to_owned(), ty: Type::not_null(DataType::Timestamp(3)), time: None };
+    let last = Field {
+        name: "window_time".to_owned(),
+        ty: Type::not_null(match time.ty.data {
+            DataType::TimestampLtz(_) => DataType::TimestampLtz(3),
+            _ => DataType::Timestamp(3),
+        }),
+        time: time.time,
+    };
+    [bound("window_start"), bound("window_end"), last]
+}
+
+/// The last moment of a window as its time attribute: a millisecond before its end.
+pub fn window_time(end: i64) -> i64 {
+    end - MILLI_MICROS
+}
+
+fn windowed(op: &NodeOp) -> Option<Windowed> {
+    match op {
+        NodeOp::Window { input, window, time, .. } => {
+            let first = input.schema.len();
+            Some(Windowed {
+                window: *window,
+                proctime: input.schema[*time].time == Some(TimeAttribute::Proctime),
+                start: Some(first),
+                end: Some(first + 1),
+                time: Some(first + 2),
+            })
+        }
+        NodeOp::WindowAggregate { window, proctime, keys, aggregates, .. } => {
+            let first = keys.len() + aggregates.len();
+            Some(Windowed {
+                window: *window,
+                proctime: *proctime,
+                start: Some(first),
+                end: Some(first + 1),
+                time: Some(first + 2),
+            })
+        }
+        NodeOp::Filter { input, .. } => input.windowed.clone(),
+        NodeOp::Rank { input, kind: RankKind::Window { .. }, .. } => input.windowed.clone(),
+        NodeOp::Lookup { input, .. } => input.windowed.clone(),
+        NodeOp::Join { left, kind: JoinKind::Window { .. }, .. } => left.windowed.clone(),
+        NodeOp::Project { input, columns } => {
+            let windowed = input.windowed.as_ref()?;
+            let place = |column: Option<usize>| {
+                let column = column?;
+                columns
+                    .iter()
+                    .position(|(_, expr)| matches!(expr, Expr::Column(index, _) if *index == column))
+            };
+            let mapped = Windowed {
+                start: place(windowed.start),
+                end: place(windowed.end),
+                time: place(windowed.time),
+                ..windowed.clone()
+            };
+            Some(mapped)
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_contain_their_moments_and_are_made_of_slices() {
+        let windows = [
+            Window::Tumble { size: 10, offset: 3 },
+            Window::Hop { slide: 2, size: 10, offset: 1 },
+            Window::Cumulate { step: 5, size: 20, offset: 0 },
+        ];
+        for window in windows {
+            let slice = window.slice().unwrap();
+            for moment in -50..50 {
+                let assigned = window.assign(moment);
+                assert!(!assigned.is_empty());
+                for (start, end) in assigned {
+                    assert!(start <= moment && moment < end, "{window:?} {moment}");
+                    assert_eq!((start - window.offset()).rem_euclid(slice), 0);
+                    assert_eq!((end - window.offset()).rem_euclid(slice), 0);
+                }
+            }
+        }
+        assert_eq!(windows[1].assign(0).len(), 5);
+        assert_eq!(windows[2].assign(7), [(0, 10), (0, 15), (0, 20)]);
+    }
+}

@@ -1,0 +1,192 @@
+//! A value and a row, as the reference interpreter and constant folding see them.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use super::{DataType, decimal, time};
+
+/// A row of values, in the order of its schema.
+pub type Row = Vec<Value>;
+
+/// One value. Its [`DataType`] is known beside it and not repeated: an `Int` may be of any integer type, a
+/// `Decimal` has the scale of its type.
+#[derive(Debug, Clone)]
+pub enum Value {
+    /// NULL of any type.
+    Null,
+    /// TRUE or FALSE.
+    Boolean(bool),
+    /// TINYINT to BIGINT, DATE (days), TIME (milliseconds), timestamps (microseconds), intervals
+    /// (months, milliseconds).
+    Int(i64),
+    /// FLOAT; kept rounded to single precision.
+    Float(f32),
+    /// DOUBLE.
+    Double(f64),
+    /// DECIMAL in units of its scale.
+    Decimal(i128),
+    /// CHAR, VARCHAR, STRING.
+    String(Arc<str>),
+    /// BYTES.
+    Bytes(Arc<[u8]>),
+    /// ARRAY.
+    Array(Arc<[Value]>),
+    /// ROW.
+    Row(Arc<[Value]>),
+}
+
+impl Value {
+    /// A string.
+    pub fn string(text: impl AsRef<str>) -> Self {
+        Value::String(Arc::from(text.as_ref()))
+    }
+
+    /// Whether it is NULL.
+    pub fn is_null(&self) -> bool {
+        matches!(self, Value::Null)
+    }
+
+    /// The integer, date or time that it is.
+    pub fn as_int(&self) -> Option<i64> {
+        match self {
+            Value::Int(value) => Some(*value),
+            _ => None,
+        }
+    }
+
+    /// The string that it is.
+    pub fn as_str(&self) -> Option<&str> {
+        match self {
+            Value::String(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// Three-valued truth: none for NULL.
+    pub fn as_truth(&self) -> Option<bool> {
+        match self {
+            Value::Boolean(value) => Some(*value),
+            _ => None,
+        }
+    }
+
+    /// Order of two values of one type, NULL first; NaN is the greatest number and equal to itself, and the two
+    /// zeros are equal. This is also the equality of grouping.
+    pub fn order(&self, other: &Value) -> Ordering {
+        use Value::*;
+        fn float(a: f64, b: f64) -> Ordering {
+            a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
+        }
+        match (self, other) {
+            (Boolean(a), Boolean(b)) => a.cmp(b),
+            (Int(a), Int(b)) => a.cmp(b),
+            (Float(a), Float(b)) => float((*a).into(), (*b).into()),
+            (Double(a), Double(b)) => float(*a, *b),
+            (Decimal(a), Decimal(b)) => a.cmp(b),
+            (String(a), String(b)) => a.cmp(b),
+            (Bytes(a), Bytes(b)) => a.cmp(b),
+            (Array(a), Array(b)) | (Row(a), Row(b)) => a
+                .iter()
+                .zip(b.iter())
+                .map(|(a, b)| a.order(b))
+                .find(|order| *order != Ordering::Equal)
+                .unwrap_or_else(|| a.len().cmp(&b.len())),
+            (a, b) => a.rank().cmp(&b.rank()),
+        }
+    }
+
+    fn rank(&self) -> u8 {
+        match self {
+            Value::Null => 0,
+            Value::Boolean(_) => 1,
+            Value::Int(_) => 2,
+            Value::Float(_) => 3,
+            Value::Double(_) => 4,
+            Value::Decimal(_) => 5,
+            Value::String(_) => 6,
+            Value::Bytes(_) => 7,
+            Value::Array(_) => 8,
+            Value::Row(_) => 9,
+        }
+    }
+
+    /// The text that a cast to STRING gives; `NULL` for NULL.
+    pub fn text(&self, ty: &DataType) -> String {
+        match (self, ty) {
+            (Value::Null, _) => "NULL".to_owned(),
+            (Value::Boolean(value), _) => if *value { "TRUE" } else { "FALSE" }.to_owned(),
+            (Value::Int(days), DataType::Date) => time::date_text(*days),
+            (Value::Int(millis), DataType::Time(precision)) => time::time_text(*millis, *precision),
+            (Value::Int(micros), DataType::Timestamp(precision)) => time::timestamp_text(*micros, *precision),
+            (Value::Int(micros), DataType::TimestampLtz(precision)) => {
+                time::timestamp_text(*micros, *precision)
+            }
+            (Value::Int(months), DataType::IntervalMonths) => time::interval_months_text(*months),
+            (Value::Int(millis), DataType::IntervalMillis) => time::interval_millis_text(*millis),
+            (Value::Int(value), _) => value.to_string(),
+            (Value::Float(value), _) => {
+                float_text(f64::from(*value), &format!("{value:?}"), &format!("{value:e}"))
+            }
+            (Value::Double(value), _) => float_text(*value, &format!("{value:?}"), &format!("{value:e}")),
+            (Value::Decimal(value), DataType::Decimal { scale, .. }) => decimal::text(*value, *scale),
+            (Value::Decimal(value), _) => value.to_string(),
+            (Value::String(value), _) => value.to_string(),
+            (Value::Bytes(value), _) => String::from_utf8_lossy(value).into_owned(),
+            (Value::Array(values), DataType::Array(element)) => {
+                let texts: Vec<String> = values.iter().map(|value| value.text(&element.data)).collect();
+                format!("[{}]", texts.join(", "))
+            }
+            (Value::Row(values), DataType::Row(fields)) => {
+                let texts: Vec<String> =
+                    values.iter().zip(fields.iter()).map(|(value, (_, ty))| value.text(&ty.data)).collect();
+                format!("({})", texts.join(", "))
+            }
+            (Value::Array(_) | Value::Row(_), _) => format!("{self:?}"),
+        }
+    }
+}
+
+/// Java's text of a floating-point number: plain between 10^-3 and 10^7, else with an exponent.
+fn float_text(value: f64, plain: &str, exponent: &str) -> String {
+    let size = value.abs();
+    if value.is_nan() {
+        "NaN".to_owned()
+    } else if value.is_infinite() {
+        if value > 0.0 { "Infinity" } else { "-Infinity" }.to_owned()
+    } else if size == 0.0 || (1e-3..1e7).contains(&size) {
+        plain.to_owned()
+    } else {
+        let (digits, power) = exponent.split_once('e').unwrap_or((exponent, "0"));
+        let point = if digits.contains('.') { "" } else { ".0" };
+        format!("{digits}{point}E{power}")
+    }
+}
+
+impl PartialEq for Value {
+    fn eq(&self, other: &Self) -> bool {
+        self.order(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Value {}
+
+/// Values of one type as keys of ordered maps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OrderedValue(pub Vec<Value>);
+
+impl PartialOrd for OrderedValue {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for OrderedValue {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0
+            .iter()
+            .zip(&other.0)
+            .map(|(a, b)| a.order(b))
+            .find(|order| *order != Ordering::Equal)
+            .unwrap_or_else(|| self.0.len().cmp(&other.0.len()))
+    }
+}
