@@ -106,7 +106,9 @@ fn a_range_that_cannot_be_read_is_told_with_its_place_and_the_rest_saved() {
         medium.poison(Offset(0), 8192);
         let error = StoreOn::open_on(medium.clone(), &options(2)).unwrap_err();
         assert!(error.to_string().contains("cannot be read"), "{error}");
-        assert!(check_on(&medium, &options(2)).is_err());
+        // Without a head, the blocks tell what there is.
+        let report = check_on(&medium, &options(2)).unwrap();
+        assert!(!report.damage.is_empty() && report.keys == content.len() as u64, "{report:?}");
     }
 }
 

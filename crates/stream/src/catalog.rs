@@ -7,9 +7,8 @@ use sqlparser::ast::Query;
 
 use crate::error::{Error, Result};
 use crate::expr::Expr;
-use crate::plan::TimeAttribute;
 use crate::sql::Name;
-use crate::types::Type;
+use crate::types::{TimeAttribute, Type};
 
 /// What a connector can be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

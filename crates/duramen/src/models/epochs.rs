@@ -10,6 +10,7 @@ use crate::format::{Epoch, Generation, HEAD_BYTES, Unit, block};
 use crate::holes::Holes;
 use crate::log::appender::{Appended, OpenBlock};
 use crate::log::blocks::{Blocks, Use};
+use crate::log::space::Purpose;
 use crate::mutants::Mutant;
 use crate::sync::Arc;
 use duramen_media::{Granularity, Medium, Offset};
@@ -49,6 +50,7 @@ impl Store {
             live: 0,
             records: 0,
             told_epoch: 0,
+            purpose: Purpose::Write,
         }
     }
 

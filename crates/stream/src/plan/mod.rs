@@ -14,17 +14,9 @@ use std::sync::Arc;
 use crate::catalog::Table;
 use crate::expr::Expr;
 use crate::function::aggregate::Aggregate;
+pub use crate::types::TimeAttribute;
 use crate::types::time::MILLI_MICROS;
 use crate::types::{DataType, Type, Value};
-
-/// Whether a column is the time that windows and interval joins go by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TimeAttribute {
-    /// Event time, followed by watermarks.
-    Rowtime,
-    /// The moment of processing.
-    Proctime,
-}
 
 /// A column of a node's rows.
 #[derive(Debug, Clone, PartialEq)]

@@ -13,8 +13,6 @@ use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer, Whitespace
 use crate::error::{Error, Position, Result};
 use crate::types::Type;
 
-pub(crate) use types::parse_text as parse_type_text;
-
 /// A name and where it stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Name {
@@ -204,6 +202,15 @@ pub fn simple_name(name: &ObjectName) -> Result<Name> {
             .at(position_of(name))
             .hint("use the name without catalog and database")),
     }
+}
+
+/// Reads a type from a text that [`Type`] wrote.
+pub(crate) fn parse_type_text(text: &str) -> Result<Type> {
+    let dialect = dialect::Flink;
+    let tokens = Tokenizer::new(&dialect, text)
+        .tokenize_with_location()
+        .map_err(|error| Error::syntax(error.message, "a type of SQL"))?;
+    types::parse(&mut Parser::new(&dialect).with_tokens_with_locations(tokens))
 }
 
 #[cfg(test)]

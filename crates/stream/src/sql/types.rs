@@ -1,9 +1,9 @@
 //! Types as they are written: `DECIMAL(10, 2)`, `TIMESTAMP(3) WITH LOCAL TIME ZONE`, `ROW<a INT NOT NULL>`.
 
 use sqlparser::parser::Parser;
-use sqlparser::tokenizer::{Token, Tokenizer};
+use sqlparser::tokenizer::Token;
 
-use super::{dialect, from_library, position, unexpected};
+use super::{from_library, position, unexpected};
 use crate::error::{Error, Result};
 use crate::types::{DataType, FRACTION_MAX, LENGTH_MAX, PRECISION_MAX, Type};
 
@@ -36,15 +36,6 @@ const OTHERS: &[&str] =
 
 /// Deeper types than any data has.
 const DEPTH_MAX: usize = 20;
-
-/// Reads a type from a text that [`Type`] wrote.
-pub(crate) fn parse_text(text: &str) -> Result<Type> {
-    let dialect = dialect::Flink;
-    let tokens = Tokenizer::new(&dialect, text)
-        .tokenize_with_location()
-        .map_err(|error| Error::syntax(error.message, "a type of SQL"))?;
-    parse(&mut Parser::new(&dialect).with_tokens_with_locations(tokens))
-}
 
 /// An error of this module as the library's text, from which [`from_library`] makes the same again.
 pub(super) fn library_text(error: &Error) -> String {

@@ -25,6 +25,15 @@ use std::sync::Arc;
 
 pub use value::{OrderedValue, Row, Value};
 
+/// Whether a column is the time that windows and interval joins go by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TimeAttribute {
+    /// Event time, followed by watermarks.
+    Rowtime,
+    /// The moment of processing.
+    Proctime,
+}
+
 /// Length of STRING and BYTES: as long as memory allows.
 pub const LENGTH_MAX: u32 = i32::MAX as u32;
 /// Digits of the widest DECIMAL: 10^38 < 2^127.
