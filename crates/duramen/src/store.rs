@@ -1,5 +1,7 @@
 //! The store: its parts, how they open, and the handle that programs hold.
 
+mod background;
+mod clock;
 mod failure;
 mod growth;
 
@@ -17,7 +19,7 @@ use crate::log::blocks::{Blocks, Use};
 use crate::log::read;
 use crate::log::space::{Purpose, RESERVE_UNITS, Space};
 use crate::mutants::{Mutant, planted};
-use crate::options::{Clock, Durability, IndexKind, Options, Residence};
+use crate::options::{Durability, IndexKind, Options, Residence};
 use crate::reader::{Cursor, Value};
 use crate::recovery::{self, Recovered};
 use crate::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
@@ -25,7 +27,7 @@ use crate::sync::atomic::{AtomicBool, AtomicU64};
 use crate::sync::reclaim;
 use crate::sync::thread::JoinHandle;
 use crate::sync::time::Instant;
-use crate::sync::{Arc, Condvar, Mutex, MutexGuard, statics};
+use crate::sync::{Arc, Mutex, MutexGuard, statics};
 use crate::tuning::{Phase, Tuning};
 use crate::writer::{Pen, WriterOn};
 use crate::{Batch, Error, ErrorKind, Meta, Result, Stats, Swap};
@@ -34,6 +36,8 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::time::Duration;
 
+pub(crate) use background::Background;
+pub(crate) use clock::StoreClock;
 pub(crate) use failure::BOOT_UNKNOWN;
 pub(crate) use growth::GROWTH_BYTES_MIN;
 
@@ -101,78 +105,6 @@ pub(crate) struct Core<M: Medium> {
     interval_nanos: AtomicU64,
     pub background: Background,
     pub tuning: Tuning,
-}
-
-/// How others wake the background thread.
-#[derive(Default)]
-pub(crate) struct Background {
-    pub stop: AtomicBool,
-    pub hurry: Mutex<bool>,
-    pub wake: Condvar,
-    /// There is little room, and the thread could make none when it last looked: it looks again in a while, and to wake it for
-    /// each block that is opened would only take time.
-    pub in_vain: AtomicBool,
-}
-
-impl Background {
-    pub(crate) fn hurry(&self) {
-        let mut hurry = lock(&self.hurry);
-        if !*hurry {
-            *hurry = true;
-            self.wake.notify_one();
-        }
-    }
-
-    /// Waits for `pause`, or until somebody hurries: whether somebody does.
-    pub(crate) fn rest(&self, pause: Duration) -> bool {
-        let mut hurry = lock(&self.hurry);
-        if !*hurry && !pause.is_zero() {
-            let wait = self.wake.wait_timeout(hurry, pause);
-            hurry = wait.unwrap_or_else(crate::sync::PoisonError::into_inner).0;
-        }
-        std::mem::take(&mut hurry)
-    }
-}
-
-/// The store's time: Unix milliseconds, never less than it ever was, also across restarts.
-pub(crate) struct StoreClock {
-    source: Option<Clock>,
-    floor: AtomicU64,
-}
-
-impl StoreClock {
-    pub(crate) fn new(source: Option<Clock>, floor: u64) -> Self {
-        Self { source, floor: AtomicU64::new(floor) }
-    }
-
-    pub(crate) fn now(&self) -> u64 {
-        let now = match &self.source {
-            Some(source) => source(),
-            None => std::time::SystemTime::now()
-                .duration_since(std::time::UNIX_EPOCH)
-                .map_or(0, |d| d.as_millis() as u64),
-        };
-        now.max(self.floor.load(Relaxed))
-    }
-
-    /// Somebody was told that what expires at `at` has expired: from now on it has.
-    pub(crate) fn reached(&self, at: u64) {
-        if self.floor.load(Relaxed) < at {
-            self.floor.fetch_max(at, Relaxed);
-        }
-    }
-
-    /// The least that the time will ever be.
-    pub(crate) fn floor(&self) -> u64 {
-        self.floor.load(Relaxed)
-    }
-
-    /// From now on the time is never less than this.
-    pub(crate) fn raise(&self) -> u64 {
-        let now = self.now();
-        self.floor.fetch_max(now, Relaxed);
-        now
-    }
 }
 
 impl<M: Medium> Core<M> {

@@ -1,0 +1,102 @@
+//! Scans and their cursors, and slots drawn at random.
+
+use super::*;
+
+impl HashIndex {
+    /// Visits the slots at `cursor` (one bucket), and returns the cursor of the next, 0 at the end.
+    ///
+    /// A cursor says which hashes the scan is at, bucket by bucket, and has three parts: the prefix of these hashes (32 bits), how
+    /// many bits of it count (16), and the bucket (16). At bucket 0 the prefix alone says it: the number of bits is 0 then, and means the
+    /// segment's, or what is left of it. All keys of lower hashes have been visited, and of these hashes those of lower
+    /// buckets, and of the stash.
+    ///
+    /// A slot never moves inside its segment, and splits and merges keep its bucket, so every key that stays is visited at least
+    /// once: of a segment that was split, the scan goes on in the first part, and visits the others from bucket 0; in one that
+    /// was merged, it goes on with the hashes that it was at, and then with those of the other part, from bucket 0.
+    pub(crate) fn scan(&self, cursor: u64, guard: &Guard, visit: &mut dyn FnMut(Slot)) -> u64 {
+        let bucket = cursor as usize & 0xffff;
+        let entry = self.entry(cursor, guard);
+        let segment = self.segment(entry, guard);
+        let begun = match bucket {
+            // Where a merged segment is entered in its middle, as many hashes as a part that begins there may have.
+            0 => 64 - (cursor & PREFIX_MASK).trailing_zeros().min(63),
+            _ => (cursor >> 16) as u32 & 0xffff,
+        };
+        let depth = match entry.depth() {
+            now if planted(Mutant::ScanForgetsMerge) => now,
+            now => begun.clamp(now, DEPTH_MAX),
+        };
+        let step = 1u64 << (64 - depth);
+        let prefix = cursor & !(step - 1);
+        // Of a merged segment only those of the hashes that the scan is at, as far as the fingerprints tell.
+        let theirs = match depth - entry.depth() {
+            more if more <= entry.known() => FINGERPRINT_MASK & !(FINGERPRINT_MASK >> more),
+            _ => 0,
+        };
+        let want = fingerprint(prefix, entry.depth());
+        let mut all = |slots: &[AtomicU64]| {
+            for slot in slots {
+                let slot = Slot(slot.load(Acquire) & !BUCKET_BIT);
+                if !slot.is_empty() && (slot.0 ^ want) & theirs == 0 {
+                    visit(slot);
+                }
+            }
+        };
+        if bucket == 0 {
+            // First: a split may move a key from the stash to a bucket, which must not be behind us.
+            segment.stashes().for_each(|stash| all(&stash.slots));
+        }
+        if bucket < BUCKETS {
+            all(&segment.buckets[bucket].0);
+            return prefix | u64::from(depth) << 16 | (bucket as u64 + 1);
+        }
+        prefix.checked_add(step).unwrap_or(0)
+    }
+
+    /// The first hash behind those of the segment of `hash`; 0 at the end.
+    pub(crate) fn segment_end(&self, hash: u64, guard: &Guard) -> u64 {
+        let step = 1u64 << (64 - self.entry(hash, guard).depth());
+        (hash & !(step - 1)).checked_add(step).unwrap_or(0)
+    }
+
+    /// Whether a scan that has come to `cursor` is between two segments, or at the end.
+    pub(crate) fn begins_segment(cursor: u64) -> bool {
+        cursor & 0xffff == 0
+    }
+
+    /// A cursor as a number that is as small as the index: clients keep it in a double, or in 63 bits. The bits of a prefix that
+    /// count are its top ones; they become the lowest but for the bucket's.
+    pub(crate) fn cursor_shown(cursor: u64) -> u64 {
+        const { assert!(BUCKETS < 256 && DEPTH_MAX < 64) };
+        (cursor & PREFIX_MASK).reverse_bits() << 14 | (cursor >> 16 & 0x3f) << 8 | cursor & 0xff
+    }
+
+    /// The cursor that was shown so. Whatever number it is, it is one.
+    pub(crate) fn cursor_meant(shown: u64) -> u64 {
+        (shown >> 14).reverse_bits() & PREFIX_MASK | (shown >> 8 & 0x3f) << 16 | shown & 0xff
+    }
+
+    /// A cursor at a bucket that `random` picks.
+    pub(crate) fn cursor_at(random: u64) -> u64 {
+        random & PREFIX_MASK | bucket_of(random) as u64
+    }
+
+    /// A slot that `random` picks, each place as likely as any other, if it is taken. Mostly it is not.
+    pub(crate) fn draw(&self, random: [u64; 2], guard: &Guard) -> Option<Slot> {
+        let directory = self.directory(guard);
+        let entry = self.entry(random[0], guard);
+        // A segment is hit as often as it has hashes. One with twice as many has no more slots: it is passed over every other time.
+        let more = directory.depth.saturating_sub(entry.depth()).min(DEPTH_MAX);
+        if more > 0 && random[1] >> (64 - more) != 0 {
+            return None;
+        }
+        let segment = self.segment(entry, guard);
+        let slots = (SEGMENT_SLOTS + segment.stashes().count() * STASH_SLOTS) as u64;
+        let at = (((random[1] & u64::from(u32::MAX)) * slots) >> 32) as usize;
+        let word = match segment.buckets.get(at / BUCKET_SLOTS) {
+            Some(bucket) => bucket.0[at % BUCKET_SLOTS].load(Acquire),
+            None => segment.stashes().flat_map(|stash| &stash.slots).nth(at - SEGMENT_SLOTS)?.load(Acquire),
+        };
+        Some(Slot(word & !BUCKET_BIT)).filter(|slot| !slot.is_empty())
+    }
+}
