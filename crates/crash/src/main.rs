@@ -53,6 +53,9 @@ struct Arguments {
     /// Wears small stores on real and simulated media out instead: near full, values kept, damaged while closed.
     #[arg(long)]
     soak: bool,
+    /// A soak without values that readers keep.
+    #[arg(long)]
+    no_kept: bool,
     /// Seeds that a soak runs at once.
     #[arg(long, default_value_t = 1)]
     jobs: u64,
@@ -159,7 +162,7 @@ fn soak(arguments: &Arguments) -> ExitCode {
                     return done;
                 }
                 done += 1;
-                match duramen_crash::soak::run_seed(seed, &folder) {
+                match duramen_crash::soak::run_seed(seed, &folder, !arguments.no_kept) {
                     Ok(counts) => totals.lock().unwrap_or_else(PoisonError::into_inner).add(&counts),
                     Err(violation) => {
                         stopped.fetch_add(1, Relaxed);

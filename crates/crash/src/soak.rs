@@ -188,6 +188,8 @@ struct Plan {
     rounds: u64,
     options: Options,
     damage: Option<Damage>,
+    /// Whether readers keep values.
+    keeps: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -210,7 +212,7 @@ enum Damage {
 }
 
 impl Plan {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, keeps: bool) -> Self {
         let mut rng = Rng::new(seed ^ 0x50a4);
         let mut pick = |of: &[u64]| of[rng.below(of.len() as u64) as usize];
         let place = [Place::Line, Place::Page, Place::Shm, Place::File, Place::Volatile]
@@ -278,6 +280,7 @@ impl Plan {
             rounds: 2 + pick(&[0, 1, 2]),
             options,
             damage,
+            keeps,
         }
     }
 }
@@ -590,7 +593,9 @@ impl<G: Ground> Run<'_, G> {
         let first = self.fill(&store)?;
         for _ in 0..self.plan.rounds {
             self.churn(&store)?;
-            self.keep(&store)?;
+            if self.plan.keeps {
+                self.keep(&store)?;
+            }
             if self.plan.place != Place::Volatile {
                 self.close(store)?;
                 store = self.open()?;
@@ -685,12 +690,12 @@ impl<G: Ground> Run<'_, G> {
     }
 }
 
-/// Runs the seed; files are made in `folder` and in `/dev/shm`.
+/// Runs the seed; files are made in `folder` and in `/dev/shm`. With `keeps` readers keep values meanwhile.
 ///
 /// # Errors
 /// What is wrong, with the seed and what it stands for.
-pub fn run_seed(seed: u64, folder: &Path) -> Result<Counts, String> {
-    let plan = Plan::new(seed);
+pub fn run_seed(seed: u64, folder: &Path, keeps: bool) -> Result<Counts, String> {
+    let plan = Plan::new(seed, keeps);
     let name = format!("duramen-soak-{}-{seed}", std::process::id());
     let outcome = catch_unwind(AssertUnwindSafe(|| match plan.place {
         Place::Line => run(&plan, Simulated::new(Model::CacheLine, plan.options.len_max)),
@@ -709,7 +714,7 @@ pub fn run_seed(seed: u64, folder: &Path) -> Result<Counts, String> {
     };
     Err(format!(
         "seed {seed} ({:?}, {:?}, {:?}, values of {:?} bytes, units of {:?}, {} bytes, {:?}, background {}, damage {:?}): {wrong}\n  \
-         cargo xtask crash -- --soak --seed {seed} --seeds 1",
+         cargo xtask crash -- --soak --seed {seed} --seeds 1{}",
         plan.place,
         plan.options.index,
         plan.options.residence,
@@ -718,7 +723,8 @@ pub fn run_seed(seed: u64, folder: &Path) -> Result<Counts, String> {
         plan.options.len_max,
         plan.options.durability,
         plan.options.background,
-        plan.damage
+        plan.damage,
+        if keeps { "" } else { " --no-kept" }
     ))
 }
 
