@@ -13,12 +13,12 @@
 //!    never an older one, never absence, and never a panic.
 //! 5. A store whose head is lost is refused, and no byte of it changes.
 
+use crate::explore::caught;
 use duramen::tuning::Tuning;
 use duramen::{Batch, Create, Durability, ErrorKind, IndexKind, MediumKind, Options, Residence, StoreOn};
 use duramen_media::sim::{Log, Memory, Model, Rng, SimMedium};
 use duramen_media::{Mapped, Medium};
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -697,20 +697,15 @@ impl<G: Ground> Run<'_, G> {
 pub fn run_seed(seed: u64, folder: &Path, keeps: bool) -> Result<Counts, String> {
     let plan = Plan::new(seed, keeps);
     let name = format!("duramen-soak-{}-{seed}", std::process::id());
-    let outcome = catch_unwind(AssertUnwindSafe(|| match plan.place {
+    let outcome = caught(|| match plan.place {
         Place::Line => run(&plan, Simulated::new(Model::CacheLine, plan.options.len_max)),
         Place::Page => run(&plan, Simulated::new(Model::Page, plan.options.len_max)),
         Place::Shm => run(&plan, File(Path::new("/dev/shm").join(name))),
         Place::File | Place::Volatile => run(&plan, File(folder.join(name))),
-    }));
+    });
     let wrong = match outcome {
-        Ok(Ok(counts)) => return Ok(counts),
-        Ok(Err(wrong)) => wrong,
-        Err(panic) => {
-            let text = panic.downcast_ref::<String>().cloned();
-            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
-            format!("panic: {}", text.unwrap_or_default())
-        }
+        Ok(counts) => return Ok(counts),
+        Err(wrong) => wrong,
     };
     Err(format!(
         "seed {seed} ({:?}, {:?}, {:?}, values of {:?} bytes, units of {:?}, {} bytes, {:?}, background {}, damage {:?}): {wrong}\n  \
