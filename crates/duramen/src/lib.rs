@@ -62,17 +62,10 @@
 //! A store belongs to the process that opened it. In a child made by `fork` every read and write gets [`ErrorKind::InUse`], and dropping or
 //! closing the store there changes nothing; a [`Value`] that was read before must not be looked at there.
 
-mod audit;
-mod batch;
-mod check;
-mod compaction;
-mod damage;
-mod epoch;
-mod erase;
+mod background;
+mod durability;
 mod error;
 mod format;
-mod holes;
-mod image;
 mod index;
 mod log;
 #[cfg(loom)]
@@ -83,39 +76,31 @@ pub mod mutants;
 #[cfg(not(feature = "mutants"))]
 mod mutants;
 mod options;
-mod parts;
-mod range;
-mod reader;
+mod read;
 mod recovery;
 #[cfg(feature = "schedule")]
 #[doc(hidden)]
 pub mod schedule;
-mod stats;
 mod store;
 mod sync;
 #[doc(hidden)]
 pub mod tuning;
-mod typed;
-mod writer;
+mod write;
 
-pub use batch::Batch;
-pub use check::{Report, check, salvage};
-#[doc(hidden)]
-pub use check::{check_on, salvage_on};
 pub use duramen_media::process::return_large_allocations;
 pub use duramen_media::{Create, MediumKind, PersistStep};
-pub use erase::{STORE_HEAD_BYTES, begins_store, erase};
 pub use error::{Error, ErrorKind, Result};
 pub use format::FORMAT_VERSION;
 pub use options::{Clock, Durability, IndexKind, OnProgress, Options, Progress, Residence};
-pub use parts::Visited;
-pub use range::Range;
-pub use reader::{Cursor, Meta, Stamp, Value};
+pub use read::{Cursor, Meta, Range, Stamp, Value};
 pub use recovery::Summary;
-pub use stats::Stats;
-pub use store::{Store, StoreOn};
-pub use typed::TypedStore;
-pub use writer::{Modified, Swap, Update, Writer, WriterOn, padding_before_field};
+pub use store::{
+    Report, STORE_HEAD_BYTES, Stats, Store, StoreOn, TypedStore, Visited, Writer, WriterOn, begins_store,
+    check, erase, salvage,
+};
+#[doc(hidden)]
+pub use store::{check_on, salvage_on};
+pub use write::{Batch, Modified, Swap, Update, padding_before_field};
 
 /// The longest key, in bytes.
 pub const KEY_BYTES_MAX: usize = 64 << 10;

@@ -1,6 +1,5 @@
 //! How a store is opened: each field with its meaning, unit, bound and default.
 
-use crate::store::{Store, StoreOn};
 use crate::sync::Arc;
 use crate::{Error, Result};
 use duramen_media::{Create, Granularity, Mapped, MediaOptions, Medium, MediumKind, PersistStep};
@@ -251,18 +250,6 @@ impl std::fmt::Debug for Options {
 }
 
 impl Options {
-    /// Opens the store at `path`, or creates it.
-    ///
-    /// # Errors
-    /// `InUse` names the owner's pid; `Corrupt` names place, found and wanted, and nothing was changed;
-    /// `Unsupported`, `NotFound`, `PermissionDenied`, `OutOfSpace`, `Io` as they say.
-    pub fn open(&self, path: impl AsRef<Path>) -> Result<Store> {
-        let path = path.as_ref();
-        let medium = self.open_medium(path)?;
-        StoreOn::open_on(medium, self)
-            .map_err(|e| e.context(&format!("cannot open store {}", path.display())))
-    }
-
     /// Options from the text of a profile, as `duramen bench mem --tune FILE` writes it; what it does not name
     /// keeps its default.
     ///
@@ -365,6 +352,22 @@ impl Options {
             )));
         }
         Ok(unit)
+    }
+
+    /// The kernel's boot id: tells whether the machine was rebooted since the last open.
+    pub(crate) fn boot_id_now(&self) -> [u8; 16] {
+        if let Some(id) = self.boot_id {
+            return id;
+        }
+        let mut id = [0; 16];
+        if let Ok(text) = std::fs::read_to_string("/proc/sys/kernel/random/boot_id") {
+            let digits: Vec<u8> =
+                text.bytes().filter_map(|b| (b as char).to_digit(16).map(|d| d as u8)).collect();
+            for (byte, pair) in id.iter_mut().zip(digits.chunks_exact(2)) {
+                *byte = pair[0] << 4 | pair[1];
+            }
+        }
+        id
     }
 
     pub(crate) fn check(&self) -> Result<()> {

@@ -84,6 +84,33 @@ pub(crate) mod thread {
     };
 }
 
+/// Locks a mutex whose holder never leaves it half changed.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Spins, then lets others run: the holder may not be on a CPU.
+#[derive(Default)]
+pub(crate) struct Backoff(u32);
+
+impl Backoff {
+    /// Whether nothing was waited for yet. Never in a model, which need not try what nothing depends on.
+    #[inline]
+    pub(crate) fn is_first(&self) -> bool {
+        !cfg!(loom) && self.0 == 0
+    }
+
+    #[inline]
+    pub(crate) fn wait(&mut self) {
+        self.0 += 1;
+        if self.0 < 64 {
+            hint::spin_loop();
+        } else {
+            thread::yield_now();
+        }
+    }
+}
+
 /// What `work` gives on each of so many threads, all of them at once.
 pub(crate) fn on_threads<T: Send>(threads: usize, work: impl Fn() -> T + Sync) -> Vec<T> {
     if threads <= 1 {
@@ -103,7 +130,7 @@ pub(crate) fn each_on_threads<I: Send, T: Send>(
 ) -> Vec<T> {
     let threads = threads.min(items.len());
     let items = Mutex::new(items.enumerate());
-    let next = || items.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let next = || lock(&items).next();
     let take_turns =
         || std::iter::from_fn(next).map(|(number, item)| (number, work(item))).collect::<Vec<_>>();
     let mut done: Vec<_> = on_threads(threads, take_turns).into_iter().flatten().collect();

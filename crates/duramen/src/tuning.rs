@@ -64,11 +64,13 @@ impl Default for Tuning {
             split_count_min: crate::index::hash::SPLIT_COUNT_MIN,
             stripe_bits: crate::index::stripes::STRIPE_BITS,
             leaf_slots: usize::MAX,
-            units_initial: crate::store::UNITS_INITIAL,
-            growth_bytes_min: crate::store::GROWTH_BYTES_MIN,
+            units_initial: 16,
+            // So that a small store does not jump; a writer that has to wait for growth waits for one step of it.
+            growth_bytes_min: 1 << 20,
             compaction_bytes_min: None,
-            image_bytes_min: crate::image::STORE_BYTES_MIN,
-            checkpoint_bytes_min: crate::image::CHECKPOINT_BYTES_MIN,
+            // Less than this is read, and verified by that, in a tenth of a second.
+            image_bytes_min: 64 << 20,
+            checkpoint_bytes_min: 64 << 20,
             on_phase: None,
         }
     }

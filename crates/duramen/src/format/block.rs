@@ -40,6 +40,13 @@ pub(crate) enum State {
     Data,
 }
 
+/// A data block, as its header tells.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DataBlock {
+    pub unit: Unit,
+    pub header: Header,
+}
+
 /// A block header that passed its check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {

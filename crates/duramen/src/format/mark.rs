@@ -17,7 +17,7 @@
 //! | 44 | 20 | zero |
 
 use super::{Epoch, u32_at, u64_at};
-use crate::holes::Holes;
+use crate::format::holes::Holes;
 use duramen_media::{Medium, Offset};
 
 pub(crate) const BYTES: usize = 64;

@@ -18,6 +18,7 @@
 //! 3. Walking block headers from the first unit visits every unit exactly once.
 
 pub(crate) mod block;
+pub(crate) mod holes;
 pub(crate) mod image;
 pub(crate) mod mark;
 pub(crate) mod record;

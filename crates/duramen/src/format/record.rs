@@ -25,6 +25,7 @@
 use super::{Epoch, Version, sum, u64_at};
 use crate::mutants::{Mutant, planted};
 use crate::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use duramen_media::Offset;
 
 pub(crate) const HEADER_BYTES: u64 = 24;
 const EXPIRY_BYTES: u64 = 8;
@@ -52,6 +53,15 @@ impl Kind {
     pub(crate) fn is_updatable(self) -> bool {
         matches!(self, Self::CellSealed | Self::CellOpen)
     }
+}
+
+/// A record that was appended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Appended {
+    pub at: Offset,
+    pub bytes: u64,
+    /// The record's checksum.
+    pub crc: u32,
 }
 
 /// A record's header, as numbers. Sizes are within the limits; nothing says yet that the checksum is

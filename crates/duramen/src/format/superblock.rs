@@ -32,15 +32,16 @@
 //! | 120 | 8 | zero; `ERASED01` where a head was erased on purpose, and the magic is zero: see [`ERASED`] |
 
 use super::{Epoch, FORMAT_VERSION, HEAD_BYTES, u32_at, u64_at};
-use crate::holes::Holes;
+use crate::format::holes::Holes;
 use crate::mutants::{Mutant, planted};
-use crate::recovery::headless;
 use crate::{Error, ErrorKind, Result};
 use duramen_media::{Medium, Offset};
 
 pub(crate) const MAGIC: [u8; 8] = *b"DURAMEN1";
 pub(crate) const BYTES: usize = 128;
 const COPIES: [Offset; 2] = [Offset(0), Offset(4096)];
+/// As boot id: nothing says that the machine was not rebooted since.
+pub(crate) const BOOT_UNKNOWN: [u8; 16] = [0; 16];
 /// What `erase` leaves in both copies, at [`ERASED_AT`]: nobody wants what lies behind the head, so a new store may be made over it. It
 /// stays in the second copy until the first one is whole.
 pub(crate) const ERASED: [u8; 8] = *b"ERASED01";
@@ -221,7 +222,9 @@ impl Superblock {
     /// # Errors
     /// `Corrupt` when neither copy is whole, or when something else than a store is there;
     /// `Unsupported` when a newer format is.
-    pub(crate) fn find<M: Medium>(medium: &M) -> Result<Found> {
+    ///
+    /// `opened` looks for a block that was ever opened, where both copies are lost.
+    pub(crate) fn find<M: Medium>(medium: &M, opened: impl FnOnce(&M) -> Option<Offset>) -> Result<Found> {
         if medium.len() < HEAD_BYTES {
             return Err(Error::corrupt(format!(
                 "the medium has {} bytes, a store has at least {HEAD_BYTES}",
@@ -268,7 +271,7 @@ impl Superblock {
                 if nothing && (erased || planted(Mutant::LostHeadIsEmpty)) {
                     return Ok(Found::Nothing);
                 }
-                match headless::opened_block(medium) {
+                match opened(medium) {
                     Some(at) => Err(Error::corrupt(format!(
                         "neither superblock is whole (copy 0: {first}; copy 1: {second}), but a block of a store that was \
                          written to lies at offset {at}: the head of the store is lost; nothing was changed; run \

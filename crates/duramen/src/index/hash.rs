@@ -52,7 +52,7 @@ use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 use crate::sync::reclaim::{self, Atomic, Guard, Owned};
-use crate::sync::{Arc, Mutex};
+use crate::sync::{Arc, Mutex, lock};
 use duramen_media::Offset;
 use std::cell::Cell;
 use std::ptr::NonNull;
@@ -550,28 +550,6 @@ impl<'a> Locked<'a> {
     }
 }
 
-/// Spins, then lets others run: the holder may not be on a CPU.
-#[derive(Default)]
-pub(crate) struct Backoff(u32);
-
-impl Backoff {
-    /// Whether nothing was waited for yet. Never in a model, which need not try what nothing depends on.
-    #[inline]
-    pub(crate) fn is_first(&self) -> bool {
-        !cfg!(loom) && self.0 == 0
-    }
-
-    #[inline]
-    pub(crate) fn wait(&mut self) {
-        self.0 += 1;
-        if self.0 < 64 {
-            crate::sync::hint::spin_loop();
-        } else {
-            crate::sync::thread::yield_now();
-        }
-    }
-}
-
 pub(crate) struct HashIndex {
     directory: Atomic<Directory>,
     /// Held while the directory changes.
@@ -922,7 +900,7 @@ impl HashIndex {
 
     /// Makes the directory lead to `halves` instead of the segment of `hash` at `depth`.
     fn replace(&self, hash: u64, depth: u32, halves: [Entry; 2], guard: &Guard) {
-        let _growing = self.growing.lock().unwrap_or_else(crate::sync::PoisonError::into_inner);
+        let _growing = lock(&self.growing);
         let mut directory = self.directory(guard);
         if directory.depth == depth {
             let entries =

@@ -8,8 +8,8 @@
 
 #[cfg(any(loom, miri))]
 use super::heap::{Chunk, map_chunk, unmap_chunk};
-use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::sync::{Mutex, lock};
 #[cfg(not(any(loom, miri)))]
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::ptr::NonNull;
@@ -70,7 +70,7 @@ impl<T: Piece> Memory<T> {
     /// # Panics
     /// When the system has no memory left, as every allocation in this process does.
     pub(super) fn take(&self) -> NonNull<T> {
-        let mut state = self.state.lock().unwrap_or_else(crate::sync::PoisonError::into_inner);
+        let mut state = lock(&self.state);
         if let Some(piece) = state.free.pop() {
             return piece;
         }
@@ -103,18 +103,18 @@ impl<T: Piece> Memory<T> {
             // reads as zeros again.
             let _ = unsafe { madvise(piece.as_ptr().cast(), size_of::<T>(), Advice::LinuxDontNeed) };
         }
-        self.state.lock().unwrap_or_else(crate::sync::PoisonError::into_inner).free.push(piece);
+        lock(&self.state).free.push(piece);
     }
 
     #[cfg(not(any(loom, miri)))]
     fn is_mostly_free(&self) -> bool {
-        let state = self.state.lock().unwrap_or_else(crate::sync::PoisonError::into_inner);
+        let state = lock(&self.state);
         (state.free.len() * size_of::<T>()) as u64 * 2 > self.mapped.load(Relaxed)
     }
 
     /// Some piece that was handed out once, each as likely, in use or not; `None` when there is none.
     pub(super) fn any(&self, random: u64) -> Option<NonNull<T>> {
-        let state = self.state.lock().unwrap_or_else(crate::sync::PoisonError::into_inner);
+        let state = lock(&self.state);
         let last = state.chunks.len().checked_sub(1)?;
         let pieces =
             |at: usize| if at == last { state.used } else { state.chunks[at].bytes } / size_of::<T>();
@@ -131,7 +131,7 @@ impl<T: Piece> Memory<T> {
 
     /// Bytes handed out and in use, of those mapped.
     pub(super) fn bytes(&self) -> u64 {
-        let state = self.state.lock().unwrap_or_else(crate::sync::PoisonError::into_inner);
+        let state = lock(&self.state);
         let full: usize = state.chunks.iter().rev().skip(1).map(|c| c.bytes).sum();
         (full + state.used - state.free.len() * size_of::<T>()) as u64
     }

@@ -13,10 +13,10 @@
 //! the same count before and after its copy has met at most one store, that of the last update counted, and a copy beside
 //! one store is the cell as it was before or after that store. So nobody waits for an update that is under way.
 
-use super::hash::Backoff;
 use super::prefetch;
 use crate::format::Version;
 use crate::mutants::{Mutant, planted};
+use crate::sync::Backoff;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::atomic::{AtomicBool, AtomicU64, fence};
 

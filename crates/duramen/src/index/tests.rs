@@ -1,8 +1,9 @@
 //! The hash index by itself: its keys are numbers, and the location of a key's record is the number.
 
-use super::hash::{Backoff, HashIndex, SPLIT_COUNT_MIN};
+use super::hash::{HashIndex, SPLIT_COUNT_MIN};
 use super::stripes::STRIPE_BITS;
 use super::{Keys, Slot};
+use crate::sync::Backoff;
 use crate::sync::reclaim;
 use duramen_media::Offset;
 use std::collections::BTreeSet;

@@ -30,27 +30,23 @@
 //! 3. A block is sealed only when everything below its tail is durable, or belongs to an epoch not later
 //!    than the seal's.
 
-use super::blocks::{Use, room_won};
+use super::Log;
 use super::space::Purpose;
-use crate::epoch::lock;
-use crate::format::record::{self, Header, Kind};
+use super::supply::Supply;
+use crate::format::record::{self, Appended, Header, Kind};
 use crate::format::{Unit, block};
 use crate::mutants::{Mutant, planted};
-use crate::store::Core;
+use crate::sync::lock;
 use crate::sync::thread::yield_now;
 use crate::sync::time::Instant;
 use crate::sync::{Mutex, MutexGuard};
-use crate::tuning::Phase;
 use crate::{ErrorKind, Result};
-use duramen_media::{Granularity, Medium, Offset};
+use duramen_media::{Medium, Offset};
 use std::time::Duration;
 
 /// A body of this many bytes or more is written before the key is locked.
 pub(crate) const STAGE_BYTES_MIN: u64 = 4096;
 
-/// Records of this many bytes or more go to the writer's own block also where others share one. The device takes as
-/// long for 16 KiB more in one place as for another place; the copy takes a few microseconds of the turn.
-const SHARED_BYTES_MAX: u64 = 16 << 10;
 /// How long a delete waits for others to give back the blocks that are kept for deletes.
 const LENT_MAX: Duration = Duration::from_secs(if cfg!(loom) { 0 } else { 1 });
 
@@ -105,15 +101,6 @@ pub(crate) struct Fields {
     pub epoch: crate::format::Epoch,
 }
 
-/// A record that was appended.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Appended {
-    pub at: Offset,
-    pub bytes: u64,
-    /// The record's checksum.
-    pub crc: u32,
-}
-
 #[derive(Default)]
 pub(crate) struct Appender {
     block: Option<OpenBlock>,
@@ -128,24 +115,40 @@ impl Appender {
     /// Makes sure that a record of `bytes` fits. May open a block, grow the store or compact; so no
     /// index lock may be held.
     #[inline]
-    pub(crate) fn reserve<M: Medium>(&mut self, core: &Core<M>, bytes: u64, purpose: Purpose) -> Result<()> {
+    pub(crate) fn reserve<M: Medium>(
+        &mut self,
+        log: &Log<M>,
+        supply: &dyn Supply,
+        bytes: u64,
+        purpose: Purpose,
+    ) -> Result<()> {
         self.staged = false;
-        if self.has_room(bytes, purpose) { Ok(()) } else { self.reserve_slow(core, bytes, 0, purpose) }
+        if self.has_room(bytes, purpose) {
+            return Ok(());
+        }
+        self.reserve_slow(log, supply, bytes, 0, purpose)
     }
 
     /// The same for the compactor, of whose records `rest` bytes are still to come: they are kept together.
-    pub(crate) fn reserve_to_move<M: Medium>(&mut self, core: &Core<M>, bytes: u64, rest: u64) -> Result<()> {
+    pub(crate) fn reserve_to_move<M: Medium>(
+        &mut self,
+        log: &Log<M>,
+        supply: &dyn Supply,
+        bytes: u64,
+        rest: u64,
+    ) -> Result<()> {
         self.staged = false;
         if self.has_room(bytes, Purpose::Compaction) {
             return Ok(());
         }
-        self.reserve_slow(core, bytes, rest, Purpose::Compaction)
+        self.reserve_slow(log, supply, bytes, rest, Purpose::Compaction)
     }
 
     #[cold]
     fn reserve_slow<M: Medium>(
         &mut self,
-        core: &Core<M>,
+        log: &Log<M>,
+        supply: &dyn Supply,
         bytes: u64,
         rest: u64,
         purpose: Purpose,
@@ -153,24 +156,24 @@ impl Appender {
         if let Some(block) = &mut self.block
             && block.room() >= bytes
         {
-            let mut space = core.space();
+            let mut space = log.space();
             if space.allows(purpose) {
                 space.returned(block);
                 space.lend(block, purpose);
                 return Ok(());
             }
         }
-        self.put_aside(core);
+        self.put_aside(log);
         let begun = Instant::now();
         let block = loop {
-            let partial = core.space().take_partial(bytes, purpose);
+            let partial = log.space().take_partial(bytes, purpose);
             if let Some(block) = partial {
                 break block;
             }
-            match core.open_block(bytes, rest, purpose) {
+            match log.open_block(supply, bytes, rest, purpose) {
                 Err(error) if error.kind() == ErrorKind::OutOfSpace && purpose == Purpose::Delete => {
                     // Other deletes have what is kept for them in hand.
-                    if !core.space().is_lent() || begun.elapsed() > LENT_MAX {
+                    if !log.space().is_lent() || begun.elapsed() > LENT_MAX {
                         return Err(error);
                     }
                     yield_now();
@@ -183,11 +186,11 @@ impl Appender {
     }
 
     /// Gives the block up: for the next writer when there is room in it, else sealed.
-    pub(crate) fn put_aside<M: Medium>(&mut self, core: &Core<M>) {
-        self.settle(core);
+    pub(crate) fn put_aside<M: Medium>(&mut self, log: &Log<M>) {
+        self.settle(log);
         let Some(block) = self.block.take() else { return };
         let full = {
-            let mut space = core.space();
+            let mut space = log.space();
             space.returned(&block);
             // What the compactor had of its own nobody else may fill: sealed, it can be moved on.
             if block.room() >= block.bytes / 8 && block.purpose != Purpose::Compaction {
@@ -197,16 +200,16 @@ impl Appender {
             }
         };
         if let Some(full) = full {
-            core.seal(full);
+            log.seal(full);
         }
     }
 
     /// Gives the block up, for nobody to write to.
-    pub(crate) fn seal<M: Medium>(&mut self, core: &Core<M>) {
-        self.settle(core);
+    pub(crate) fn seal<M: Medium>(&mut self, log: &Log<M>) {
+        self.settle(log);
         if let Some(block) = self.block.take() {
-            core.space().returned(&block);
-            core.seal(block);
+            log.space().returned(&block);
+            log.seal(block);
         }
     }
 
@@ -219,8 +222,8 @@ impl Appender {
 
     /// Begins a turn: until [`Appender::end_turn`] the appender's block is the shared one. Only after
     /// [`Appender::reserve`] of `bytes`.
-    pub(crate) fn begin_turn<'a, M: Medium>(&mut self, core: &'a Core<M>, bytes: u64) -> Turn<'a> {
-        let mut shared = lock(&core.shared);
+    pub(crate) fn begin_turn<'a, M: Medium>(&mut self, log: &'a Log<M>, bytes: u64) -> Turn<'a> {
+        let mut shared = lock(&log.shared);
         if shared.as_ref().is_some_and(|block| block.room() >= bytes) {
             std::mem::swap(&mut *shared, &mut self.block);
         }
@@ -241,9 +244,9 @@ impl Appender {
 
     /// Writes the body of the next record before its header is known. The bytes count for nothing
     /// until the header is there.
-    pub(crate) fn stage<M: Medium>(&mut self, core: &Core<M>, head_bytes: u64, key: &[u8], value: &[u8]) {
+    pub(crate) fn stage<M: Medium>(&mut self, log: &Log<M>, head_bytes: u64, key: &[u8], value: &[u8]) {
         let Some(block) = &self.block else { return };
-        self.write(core, Offset(block.offset + block.tail + head_bytes), &[key, value]);
+        self.write(log, Offset(block.offset + block.tail + head_bytes), &[key, value]);
         self.staged = true;
     }
 
@@ -265,21 +268,21 @@ impl Appender {
     }
 
     /// Notes that the block will hold a record that expires at `millis`.
-    pub(crate) fn note_expiry<M: Medium>(&self, core: &Core<M>, millis: u64) {
+    pub(crate) fn note_expiry<M: Medium>(&self, log: &Log<M>, millis: u64) {
         if let Some(block) = &self.block {
-            core.blocks.at(block.unit).expiry_add(millis);
+            log.blocks.at(block.unit).expiry_add(millis);
         }
     }
 
     /// Makes a cell of the record last appended, which is whole and durable: from now on its checksum
     /// leaves the value out. One word, which holds kind and checksum.
-    pub(crate) fn open_cell<M: Medium>(&mut self, core: &Core<M>, appended: Appended, key: &[u8]) {
+    pub(crate) fn open_cell<M: Medium>(&mut self, log: &Log<M>, appended: Appended, key: &[u8]) {
         let at = appended.at;
         // SAFETY: the record was just appended by this thread, and nobody else can reach it yet.
-        let record = unsafe { core.medium.bytes(at, appended.bytes) };
+        let record = unsafe { log.medium.bytes(at, appended.bytes) };
         let header = Header { kind: Kind::CellOpen, ..Header::decode_head(record) };
         let head = header.encode(record::body_crc(self.seed(), &[key]));
-        core.medium.publish(at, head.first_word());
+        log.medium.publish(at, head.first_word());
     }
 
     #[inline]
@@ -299,16 +302,16 @@ impl Appender {
     }
 
     #[inline(always)]
-    fn write<M: Medium>(&self, core: &Core<M>, at: Offset, parts: &[&[u8]]) {
-        if core.epochs.in_use() || planted(Mutant::RecordNotFlushed) {
+    fn write<M: Medium>(&self, log: &Log<M>, at: Offset, parts: &[&[u8]]) {
+        if log.epochs().in_use() || planted(Mutant::RecordNotFlushed) {
             // The committer flushes, once for all.
-            core.medium.store(at, parts);
+            log.medium.store(at, parts);
         } else if self.grouped {
             // Non-temporal stores must not be shown to others before a drain, and here they would.
-            core.medium.store(at, parts);
-            core.medium.flush(at, parts.iter().map(|p| p.len() as u64).sum());
+            log.medium.store(at, parts);
+            log.medium.flush(at, parts.iter().map(|p| p.len() as u64).sum());
         } else {
-            core.medium.write(at, parts);
+            log.medium.write(at, parts);
         }
     }
 
@@ -317,7 +320,7 @@ impl Appender {
     #[inline(always)]
     pub(crate) fn append<M: Medium>(
         &mut self,
-        core: &Core<M>,
+        log: &Log<M>,
         fields: Fields,
         key: &[u8],
         value: &[u8],
@@ -332,22 +335,22 @@ impl Appender {
         let at = Offset(offset + tail);
         let head = header.encode(body);
         if staged {
-            self.write(core, at, &[head.bytes()]);
+            self.write(log, at, &[head.bytes()]);
         } else {
             let used = header.value_at() as usize + value.len();
             const ZEROS: [u8; 8] = [0; 8];
-            self.write(core, at, &[head.bytes(), key, value, &ZEROS[..bytes as usize - used]]);
+            self.write(log, at, &[head.bytes(), key, value, &ZEROS[..bytes as usize - used]]);
         }
         if let Some(block) = &mut self.block {
             block.tail += bytes;
             block.records += 1;
             if let Some(at) = fields.expires_at {
-                core.blocks.at(block.unit).expiry_add(at);
+                log.blocks.at(block.unit).expiry_add(at);
             }
             if fields.kind.is_updatable() {
-                core.blocks.at(block.unit).set_cells(true);
+                log.blocks.at(block.unit).set_cells(true);
             }
-            core.epochs.tell(&core.blocks, block, fields.epoch);
+            log.told.tell(&log.blocks, block, fields.epoch);
         }
         Appended { at, bytes, crc: head.crc }
     }
@@ -364,7 +367,7 @@ impl Appender {
     /// Appends members that were built by [`member`] as one record. Only after [`Appender::reserve`].
     pub(crate) fn append_batch<M: Medium>(
         &mut self,
-        core: &Core<M>,
+        log: &Log<M>,
         members: &[u8],
         epoch: crate::format::Epoch,
     ) -> Appended {
@@ -372,27 +375,27 @@ impl Appender {
             Fields { kind: Kind::Batch, tag: 0, expires_at: None, version: crate::format::Version(0), epoch };
         self.staged = false;
         let body = record::body_crc(self.seed(), &[members]);
-        self.append(core, fields, &[], members, body)
+        self.append(log, fields, &[], members, body)
     }
 
     /// Drains what was appended; afterwards all of it is durable (in the `Immediate` regime).
     #[inline]
-    pub(crate) fn drain<M: Medium>(&mut self, core: &Core<M>) {
-        core.medium.drain();
+    pub(crate) fn drain<M: Medium>(&mut self, log: &Log<M>) {
+        log.medium.drain();
         if let Some(block) = &mut self.block
-            && !core.epochs.in_use()
+            && !log.epochs().in_use()
         {
             block.settled = block.tail;
         }
     }
 
     /// Ends a group: drains, and says so to readers that would help.
-    pub(crate) fn settle<M: Medium>(&mut self, core: &Core<M>) {
-        self.drain(core);
+    pub(crate) fn settle<M: Medium>(&mut self, log: &Log<M>) {
+        self.drain(log);
         if let Some(block) = &self.block
-            && !core.epochs.in_use()
+            && !log.epochs().in_use()
         {
-            core.blocks.at(block.unit).set_settled(block.settled);
+            log.blocks.at(block.unit).set_settled(block.settled);
         }
     }
 
@@ -414,37 +417,4 @@ pub(crate) fn member(out: &mut Vec<u8>, fields: Fields, key: &[u8], value: &[u8]
     out.extend_from_slice(value);
     out.resize(at + header.record_bytes() as usize, 0);
     at as u64
-}
-
-impl<M: Medium> Core<M> {
-    /// Whether a record of `bytes` goes to the shared block now.
-    #[inline]
-    pub(crate) fn shares(&self, bytes: u64) -> bool {
-        self.epochs.waits() && bytes < SHARED_BYTES_MAX && self.medium.granularity() == Granularity::Page
-    }
-
-    /// Seals a full block and lets the compactor have it.
-    ///
-    /// Order: the records are durable (invariant 3), then the seal is persisted. A crash between leaves an
-    /// unsealed block, whose end recovery finds by its last whole record.
-    pub(crate) fn seal(&self, block: OpenBlock) {
-        let _inside = self.tuning.phase(Phase::Seal);
-        let entry = self.blocks.at(block.unit);
-        if planted(Mutant::SealedTooEarly) {
-            entry.set_state(Use::Sealed);
-        }
-        entry.set_tail(block.tail);
-        if block.records > 0 {
-            self.note_records(block.tail - block::HEADER_BYTES, block.records);
-        }
-        let epoch =
-            if planted(Mutant::SealOfOldEpoch) { crate::format::Epoch(0) } else { self.epochs.current() };
-        block.header.publish_seal(&self.medium, Offset(block.offset), block.tail, epoch);
-        entry.live_add(block.live);
-        let room = room_won(self.blocks.bytes(entry), block.tail);
-        if room > 0 {
-            self.epochs.dead_add(room);
-        }
-        entry.set_state(Use::Sealed);
-    }
 }

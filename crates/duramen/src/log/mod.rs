@@ -1,9 +1,236 @@
-//! The log: records in blocks, blocks in units of space.
+//! The log: records in blocks, blocks in units of space. It knows no key.
 //!
-//! [`blocks`] is what DRAM knows of each block, [`space`] hands out units and takes them back, and
+//! [`blocks`] is what DRAM knows of each block, [`space`] hands out units and takes them back, [`supply`] opens blocks, and
 //! [`appender`] writes records into a block of its own, or one that writers share. [`read`] reads them where they lie.
 
 pub(crate) mod appender;
 pub(crate) mod blocks;
 pub(crate) mod read;
 pub(crate) mod space;
+pub(crate) mod supply;
+mod told;
+
+use crate::Result;
+use crate::durability::{Activity, DurableState, Epochs, StoreClock};
+use crate::format::record::HEADER_BYTES;
+use crate::format::superblock::Superblock;
+use crate::format::{Epoch, Unit, block};
+use crate::mutants::{Mutant, planted};
+use crate::sync::atomic::AtomicU64;
+use crate::sync::atomic::Ordering::Relaxed;
+use crate::sync::{Mutex, MutexGuard, lock};
+use crate::tuning::{Phase, Tuning};
+use appender::OpenBlock;
+use blocks::{Blocks, Use, room_won};
+use duramen_media::{Granularity, LINE_BYTES, Medium, Offset};
+use space::{Purpose, Space};
+
+pub(crate) use told::Told;
+
+/// The most lines of a record that are fetched before its length is known.
+const RECORD_LINES_MAX: u64 = 8;
+/// What is fetched of a key of unknown length.
+pub(crate) const KEY_BYTES_USUAL: u64 = 16;
+/// Records of this many bytes or more go to the writer's own block also where others share one. The device takes as
+/// long for 16 KiB more in one place as for another place; the copy takes a few microseconds of the turn.
+const SHARED_BYTES_MAX: u64 = 16 << 10;
+
+/// A medium, the blocks on it, and what of them is durable.
+pub(crate) struct Log<M: Medium> {
+    pub medium: M,
+    pub blocks: Blocks,
+    pub durable: DurableState,
+    pub unit_bytes: u64,
+    /// Where writers append that wait for a commit of pages: see [`appender`].
+    shared: appender::Shared,
+    space: Mutex<Space>,
+    told: Told,
+    /// Lines that a record of this store takes, about: what a lookup fetches ahead.
+    record_lines: AtomicU64,
+    /// Blocks ever retired. Raised before a block is deferred: who pins itself and finds it as it was may still read whatever
+    /// slots led to then.
+    pub retirements: AtomicU64,
+    pub tuning: Tuning,
+}
+
+impl<M: Medium> Log<M> {
+    pub(crate) fn new(
+        medium: M,
+        blocks: Blocks,
+        durable: DurableState,
+        space: Space,
+        tuning: Tuning,
+    ) -> Self {
+        let tells = durable.epochs.in_use() && medium.granularity() == Granularity::CacheLine;
+        Self {
+            unit_bytes: space.unit_bytes(),
+            medium,
+            blocks,
+            durable,
+            shared: appender::Shared::default(),
+            space: Mutex::new(space),
+            told: Told::new(tells),
+            record_lines: AtomicU64::new(1),
+            retirements: AtomicU64::new(0),
+            tuning,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn epochs(&self) -> &Epochs {
+        &self.durable.epochs
+    }
+
+    pub(crate) fn clock(&self) -> &StoreClock {
+        &self.durable.clock
+    }
+
+    pub(crate) fn space(&self) -> MutexGuard<'_, Space> {
+        lock(&self.space)
+    }
+
+    /// Notes how large records are in this store.
+    pub(crate) fn note_records(&self, bytes: u64, records: u64) {
+        let lines = (bytes / records.max(1)).div_ceil(LINE_BYTES).min(RECORD_LINES_MAX);
+        if self.record_lines.load(Relaxed) != lines {
+            self.record_lines.store(lines, Relaxed);
+        }
+    }
+
+    /// Hints that the value of the record at `at` is read soon, before it is known how long it is. Its lines are
+    /// fetched at once, instead of when its header has come.
+    #[inline]
+    pub(crate) fn fetch_ahead(&self, at: Offset) {
+        let lines = self.record_lines.load(Relaxed);
+        // Unrolled: to a constant, and not as far as it is needed.
+        for line in (0..RECORD_LINES_MAX).take_while(|&line| line < lines) {
+            self.medium.prefetch(at.plus(line * LINE_BYTES));
+        }
+    }
+
+    /// Hints that the key of the record at `at` is read soon. More often than not it ends in the line behind that of the header.
+    #[inline]
+    pub(crate) fn fetch_key(&self, at: Offset) {
+        self.medium.prefetch(at);
+        self.medium.prefetch(at.plus(HEADER_BYTES + KEY_BYTES_USUAL));
+    }
+
+    /// Hints that the record at `at`, whose key is probably of `key_bytes`, is looked at and superseded soon.
+    #[inline]
+    pub(crate) fn fetch_old(&self, at: Offset, key_bytes: usize) {
+        self.medium.prefetch(at);
+        self.medium.prefetch(at.plus(HEADER_BYTES + key_bytes as u64));
+        self.blocks.prefetch(at.0);
+    }
+
+    /// Whether a write that is to be durable by itself can be seen before it is: a group's records are marked pending until they
+    /// are drained, and readers of a cell ask for updates under way.
+    #[inline]
+    pub(crate) fn shows_before_durable(&self) -> bool {
+        !self.epochs().in_use() && self.medium.granularity() == Granularity::CacheLine
+    }
+
+    /// The headers of blocks that are to be freed.
+    pub(crate) fn headers_of(&self, units: &[Unit]) -> Vec<(Unit, block::Header)> {
+        let header = |&unit| Some((unit, read::header(&self.medium, unit, self.offset_of(unit)).ok()?));
+        units.iter().filter_map(header).collect()
+    }
+
+    pub(crate) fn offset_of(&self, unit: Unit) -> Offset {
+        Offset(self.blocks.offset(unit))
+    }
+
+    /// A record at `at` is no longer needed: its block has fewer live bytes.
+    pub(crate) fn uncount(&self, at: Offset, bytes: u64, activity: &Activity) {
+        self.blocks.of(at.0).live_sub(bytes);
+        activity.dead_add(bytes as i64);
+    }
+
+    pub(crate) fn units_for(&self, bytes: u64) -> u32 {
+        (bytes + block::HEADER_BYTES).div_ceil(self.unit_bytes) as u32
+    }
+
+    /// Bytes of units that are not free.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        let space = self.space();
+        u64::from(space.units() - space.free_units()) * self.unit_bytes
+    }
+
+    /// Makes everything acknowledged so far durable.
+    pub(crate) fn commit(&self) -> Result<()> {
+        let _inside = self.tuning.phase(Phase::Commit);
+        self.durable.commit(&self.medium, &|epoch| self.told.flush(&self.medium, &self.blocks, epoch))
+    }
+
+    /// Waits until `epoch` is committed, where a reply has to.
+    #[inline]
+    pub(crate) fn wait_for(&self, epoch: Epoch) -> Result<()> {
+        if self.epochs().must_wait(epoch) {
+            let _inside = self.tuning.phase(Phase::Commit);
+            let flush = |epoch| self.told.flush(&self.medium, &self.blocks, epoch);
+            return self.durable.wait_for(&self.medium, epoch, &flush);
+        }
+        Ok(())
+    }
+
+    /// Changes the superblock, durably.
+    pub(crate) fn update_superblock(&self, change: impl FnOnce(&mut Superblock)) -> Result<()> {
+        self.durable.update_superblock(&self.medium, change)
+    }
+
+    /// Syncs the medium; after a failure nothing can be trusted any more.
+    pub(crate) fn sync_or_poison(&self) -> Result<()> {
+        self.durable.sync_or_poison(&self.medium)
+    }
+
+    /// See [`DurableState::failed`].
+    pub(crate) fn failed(&self, error: impl Into<crate::Error>) -> crate::Error {
+        self.durable.failed(&self.medium, error)
+    }
+
+    /// See [`DurableState::doubt`].
+    pub(crate) fn doubt(&self) {
+        self.durable.doubt(&self.medium);
+    }
+
+    /// Seals the open blocks that nobody writes to, so that they can be compacted, but for those that are kept for what is more
+    /// urgent; whether there were any.
+    pub(crate) fn seal_partial(&self, purpose: Purpose) -> bool {
+        let mut partial = self.space().drain_partial(purpose);
+        partial.extend(lock(&self.shared).take());
+        let any = !partial.is_empty();
+        partial.into_iter().for_each(|block| self.seal(block));
+        any
+    }
+
+    /// Whether a record of `bytes` goes to the shared block now.
+    #[inline]
+    pub(crate) fn shares(&self, bytes: u64) -> bool {
+        self.epochs().waits() && bytes < SHARED_BYTES_MAX && self.medium.granularity() == Granularity::Page
+    }
+
+    /// Seals a full block and lets the compactor have it.
+    ///
+    /// Order: the records are durable (invariant 3), then the seal is persisted. A crash between leaves an
+    /// unsealed block, whose end recovery finds by its last whole record.
+    pub(crate) fn seal(&self, block: OpenBlock) {
+        let _inside = self.tuning.phase(Phase::Seal);
+        let entry = self.blocks.at(block.unit);
+        if planted(Mutant::SealedTooEarly) {
+            entry.set_state(Use::Sealed);
+        }
+        entry.set_tail(block.tail);
+        if block.records > 0 {
+            self.note_records(block.tail - block::HEADER_BYTES, block.records);
+        }
+        let epoch =
+            if planted(Mutant::SealOfOldEpoch) { crate::format::Epoch(0) } else { self.epochs().current() };
+        block.header.publish_seal(&self.medium, Offset(block.offset), block.tail, epoch);
+        entry.live_add(block.live);
+        let room = room_won(self.blocks.bytes(entry), block.tail);
+        if room > 0 {
+            self.epochs().dead_add(room);
+        }
+        entry.set_state(Use::Sealed);
+    }
+}

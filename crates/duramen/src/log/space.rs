@@ -90,6 +90,10 @@ impl Space {
         Self { units, unit_bytes, incarnation, ..Self::default() }
     }
 
+    pub(crate) fn unit_bytes(&self) -> u64 {
+        self.unit_bytes
+    }
+
     /// Units that are kept back now from puts (invariant 2).
     pub(crate) fn reserve(&self) -> u32 {
         let most = RESERVE_DELETES + 2 * AMPLE_BYTES_MAX.div_ceil(self.unit_bytes) as u32;
@@ -303,6 +307,15 @@ impl Space {
     }
 }
 
+/// Writes the headers of free units, one each, not drained.
+pub(crate) fn write_free_headers<M: Medium>(medium: &M, unit_bytes: u64, from: u32, units: u32) {
+    for unit in from..from + units {
+        let offset = Offset(u64::from(unit) * unit_bytes);
+        block::Header::fresh(1).store(medium, Unit(unit), offset);
+    }
+    medium.drain();
+}
+
 /// Frees blocks, or finishes what was begun of it: see the module for the order. On return that is durable, with whatever
 /// was stored before.
 pub(crate) fn free_blocks<M: Medium>(
@@ -330,7 +343,7 @@ pub(crate) fn free_blocks<M: Medium>(
         publish_alone();
     }
     for (unit, header) in &many {
-        crate::store::write_free_headers(medium, unit_bytes, unit.0 + 1, header.units - 1);
+        write_free_headers(medium, unit_bytes, unit.0 + 1, header.units - 1);
     }
     medium.sync()?;
     publish_alone();

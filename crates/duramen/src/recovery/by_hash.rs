@@ -11,7 +11,7 @@ use crate::format::record::HEADER_BYTES;
 use crate::index::Slot;
 use crate::index::either::Index;
 use crate::index::hash::HashIndex;
-use crate::store::KEY_BYTES_USUAL;
+use crate::log::KEY_BYTES_USUAL;
 use crate::sync::reclaim::{self, Guard};
 use duramen_media::Medium;
 

@@ -3,13 +3,13 @@
 use super::by_hash::{self, ByHash};
 use super::by_key::ByKey;
 use super::scan::Scan;
-use crate::epoch::lock;
 use crate::format::Version;
 use crate::format::record::Header;
 use crate::index::Slot;
 use crate::index::either::Index;
 use crate::log::read;
 use crate::mutants::{Mutant, planted};
+use crate::sync::lock;
 use crate::sync::reclaim::Guard;
 use duramen_media::{Medium, Offset};
 use std::cmp::Reverse;

@@ -9,11 +9,11 @@
 //! as many, a sample of `taken` holds `taken`² / 2 / `records` × (`records` / `keys` - 1) pairs of one key. Where some keys
 //! have more records than others there are more pairs, and the guess is too low.
 
-use super::DataBlock;
 use super::scan::bytes_of;
 use crate::format::block;
+use crate::format::block::DataBlock;
+use crate::format::holes::Holes;
 use crate::format::record::{Header, Kind};
-use crate::holes::Holes;
 use crate::index::Hasher;
 use crate::index::ordered::Parting;
 use duramen_media::Medium;

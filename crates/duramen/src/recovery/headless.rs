@@ -8,11 +8,10 @@
 //! tells that number, and the number and the offset together must give a size that units can have. (A store in which no block was ever
 //! opened holds nothing that could be lost.) [`erase`](crate::erase) leaves a note in the head that what lies behind is wanted by nobody.
 
-use crate::format::superblock::{Regime, Superblock, UNIT_BYTES_MAX, UNIT_BYTES_MIN};
+use crate::format::holes::Holes;
+use crate::format::superblock::{BOOT_UNKNOWN, Regime, Superblock, UNIT_BYTES_MAX, UNIT_BYTES_MIN};
 use crate::format::{HEAD_BYTES, Unit, block};
-use crate::holes::Holes;
 use crate::log::read;
-use crate::store::BOOT_UNKNOWN;
 use duramen_media::{Medium, Offset};
 use std::collections::BTreeMap;
 

@@ -3,7 +3,7 @@
 //! 1. walk the block headers: which units are free, which are data; after a clean close an index image, if there is one,
 //!    tells that instead;
 //! 2. decide which epochs count (`Cut`);
-//! 3. fill the index from the image, as far as its blocks are what they were ([`crate::image`]), and read every other
+//! 3. fill the index from the image, as far as its blocks are what they were ([`image`]), and read every other
 //!    data block, in parallel: verify each record, and enter it in the index if it is the newest of its key so far;
 //! 4. adopt: seal what was open where its records end, free what holds nothing, all durable before the superblock
 //!    begins a new incarnation.
@@ -23,21 +23,21 @@
 //!
 //! Damage is never passed over silently: opening refuses, `check` reports, salvage saves the rest.
 
+pub(crate) mod audit;
 mod by_hash;
 mod by_key;
 mod entries;
 mod estimate;
 pub(crate) mod headless;
+pub(crate) mod image;
 mod scan;
 
-use crate::audit::Accounts;
-use crate::epoch::lock;
+use crate::format::block::DataBlock;
+use crate::format::holes::Holes;
 use crate::format::image::Extent;
 use crate::format::mark::Mark;
-use crate::format::superblock::{Regime, Superblock};
+use crate::format::superblock::{BOOT_UNKNOWN, Regime, Superblock};
 use crate::format::{Epoch, Generation, HEAD_BYTES, Unit, block};
-use crate::holes::Holes;
-use crate::image::{Image, Plan};
 use crate::index::either::Index;
 use crate::index::hash::HashIndex;
 use crate::index::ordered::{OrderedIndex, Parting};
@@ -47,9 +47,12 @@ use crate::log::read;
 use crate::log::space::{Space, free_blocks};
 use crate::mutants::{Mutant, planted};
 use crate::options::{IndexKind, Options};
+use crate::sync::lock;
 use crate::sync::{Mutex, reclaim};
 use crate::{Error, ErrorKind, Result};
+use audit::Accounts;
 use duramen_media::{Granularity, Medium, Offset, PAGE_BYTES};
+use image::{Image, Plan};
 use std::time::Instant;
 
 pub(crate) use scan::Outcome;
@@ -103,13 +106,6 @@ impl Cut {
     }
 }
 
-/// A data block, as its header tells.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct DataBlock {
-    pub unit: Unit,
-    pub header: block::Header,
-}
-
 /// Block headers that are fetched while one is read.
 const HEADERS_AHEAD: u64 = 8;
 
@@ -143,9 +139,9 @@ pub(crate) struct Recovered {
     pub summary: Summary,
     /// The extents of the image that was used.
     pub image: Vec<Extent>,
-    /// See [`Core::cells_unflushed`](crate::store::Core::cells_unflushed).
+    /// See [`Core::cells_unflushed`](crate::read::Records::cells_unflushed).
     pub cells_unflushed: bool,
-    /// See [`Core::doubts`](crate::store::Core::doubts).
+    /// See [`Core::doubts`](crate::read::Records::doubts).
     pub doubts: bool,
     /// On page media after an unclean end: blocks that were sealed in an epoch from this one on, or not at all, may have pages that the
     /// kernel shows and takes for written, though it failed to write them.
@@ -247,8 +243,7 @@ fn read_from<M: Medium>(
     };
     let marks = Mark::find(medium, &holes);
     let incarnation = next_incarnation(&superblock, &headers, &marks)?;
-    let rebooted = superblock.boot_id == crate::store::BOOT_UNKNOWN
-        || superblock.boot_id != crate::store::boot_id(options);
+    let rebooted = superblock.boot_id == BOOT_UNKNOWN || superblock.boot_id != options.boot_id_now();
     let cut = decide_cut(medium, &superblock, &headers, &marks, rebooted, &holes);
     let time_floor =
         marks.iter().map(|(_, mark)| mark.time_floor).max().unwrap_or(0).max(superblock.time_floor);
@@ -272,7 +267,7 @@ fn read_from<M: Medium>(
         Index::Hash(empty) if image.is_none() => empty.reserve(sample().keys_of_log(&hasher)),
         Index::Hash(_) => {}
     }
-    let clock = crate::store::StoreClock::new(options.clock.clone(), time_floor);
+    let clock = crate::durability::StoreClock::new(options.clock.clone(), time_floor);
     let flushes = flushes_for(medium.granularity(), superblock.clean, rebooted);
     // Each commit writes a mark, so the last epoch of the store is at most one above the newest.
     let epoch_last = if superblock.sequence == 0 { Epoch::MAX - 2 } else { 0 };

@@ -1,13 +1,14 @@
 //! Reads data blocks and fills the index, on several threads.
 
+use super::Cut;
 use super::by_key::ByKey;
 use super::entries::Entries;
-use super::{Cut, DataBlock};
+use crate::format::block::DataBlock;
+use crate::format::holes::Holes;
 use crate::format::mark::record_sum;
 use crate::format::record::{self, Header, Kind, Step, Walk};
 use crate::format::superblock::Superblock;
 use crate::format::{Epoch, block};
-use crate::holes::Holes;
 use crate::index::either::Index;
 use crate::index::ordered::Parting;
 use crate::index::{Hasher, KeyBytes, Keys, Slot};

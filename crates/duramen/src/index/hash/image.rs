@@ -14,10 +14,11 @@
 //! says why that does not matter. What must hold among them does: a key in its secondary bucket or the stash that was
 //! there before the page was begun had marked its primary bucket before.
 
-use super::{BUCKET_SLOTS, BUCKETS, Backoff, DEPTH_MAX, Directory, Entry, HashIndex, Segment};
+use super::{BUCKET_SLOTS, BUCKETS, DEPTH_MAX, Directory, Entry, HashIndex, Segment};
 use crate::format::{u32_at, u64_at};
 use crate::index::attached::{Attached, Counts};
 use crate::index::{BUCKET_BIT, FINGERPRINT_BITS, Loaded, PagesOf, Slot};
+use crate::sync::Backoff;
 use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use crate::sync::atomic::{AtomicPtr, AtomicU64};
 use crate::sync::reclaim::{self, Guard};

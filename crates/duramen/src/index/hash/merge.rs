@@ -114,7 +114,7 @@ impl HashIndex {
 
     /// Makes the directory lead to the merged segment; halves it when no segment needs its last bit any more.
     pub(super) fn lead_merged(&self, hash: u64, merged: Entry, guard: &Guard) {
-        let _growing = self.growing.lock().unwrap_or_else(crate::sync::PoisonError::into_inner);
+        let _growing = lock(&self.growing);
         let directory = self.directory(guard);
         directory.lead(hash, merged);
         directory.count_at(merged.depth() + 1, -2);

@@ -10,9 +10,9 @@
 
 use super::key::{Sought, shared_bytes, word_at};
 use super::{LEAF_SLOTS, LEVELS_INLINE};
-use crate::index::hash::Backoff;
 use crate::index::{Slot, prefetch, prefetch_line};
 use crate::mutants::{Mutant, planted};
+use crate::sync::Backoff;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64};
 use crate::sync::reclaim::{self, Guard};

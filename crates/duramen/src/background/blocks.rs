@@ -1,0 +1,115 @@
+//! Reading whole blocks, and setting those aside that are damaged.
+
+use super::Keeper;
+use crate::format::record::{self, Header, Kind, Step, Walk};
+use crate::format::{Unit, block};
+use crate::log::blocks::Use;
+use crate::log::read;
+use crate::sync::atomic::Ordering::Relaxed;
+use duramen_media::{Medium, Offset};
+
+/// Records of a block for which there is room from the beginning: as many of this size as it may hold ...
+const RECORD_BYTES_USUAL: u64 = 128;
+/// ... up to this many.
+const FOUND_MAX: u64 = 1 << 10;
+
+/// A record of a block, and where it lies in it.
+pub(super) type Found = (u64, Header);
+
+/// All records of a block, members of batches one by one; `None` when it is damaged before `tail`.
+fn records_of(bytes: &[u8], tail: u64, seed: u32) -> Option<Vec<Found>> {
+    let mut walk = Walk::new(bytes, block::HEADER_BYTES, tail, seed);
+    let mut found = Vec::with_capacity((tail / RECORD_BYTES_USUAL).min(FOUND_MAX) as usize);
+    loop {
+        match walk.step() {
+            Step::Record { at, header } if header.kind == Kind::Batch => {
+                let members = record::members(&bytes[at as usize..], &header, seed).ok()?;
+                found.extend(members.into_iter().map(|(member, header)| (at + member, header)));
+            }
+            Step::Record { at, header } => found.push((at, header)),
+            Step::End { at } if at == tail => return Some(found),
+            Step::End { .. } => return None,
+        }
+    }
+}
+
+/// The same of a block that may still be written to, as far as it is whole.
+pub(super) fn records_of_open(bytes: &[u8], seed: u32) -> Vec<Found> {
+    let mut walk = Walk::new(bytes, block::HEADER_BYTES, bytes.len() as u64, seed);
+    let mut found = Vec::new();
+    while let Step::Record { at, header } = walk.step() {
+        match header.kind {
+            Kind::Batch => {
+                let members = record::members(&bytes[at as usize..], &header, seed).unwrap_or_default();
+                found.extend(members.into_iter().map(|(member, header)| (at + member, header)));
+            }
+            _ => found.push((at, header)),
+        }
+    }
+    found
+}
+
+impl<M: Medium> Keeper<M> {
+    /// Copies a block, each aligned 8 bytes as one piece: cells in it may change meanwhile, and so may
+    /// the end of an open block.
+    pub(super) fn copy_block(&self, unit: Unit, bytes: u64, scratch: &mut Vec<u8>) {
+        let from = self.log().blocks.offset(unit);
+        scratch.resize(bytes as usize, 0);
+        for (at, word) in (from..).step_by(8).zip(scratch.chunks_exact_mut(8)) {
+            word.copy_from_slice(&self.log().medium.load_u64(Offset(at)).to_le_bytes());
+        }
+    }
+
+    /// The bytes of a block without an appender, where they are or in `scratch`, and its records; `None` when it is
+    /// damaged, and then it is set aside.
+    pub(super) fn whole_records<'a>(
+        &'a self,
+        unit: Unit,
+        scratch: &'a mut Vec<u8>,
+    ) -> Option<(&'a [u8], Vec<Found>)> {
+        let whole = self.read_records(unit, scratch);
+        if whole.is_none() {
+            self.set_aside(unit);
+        } else {
+            self.log().blocks.at(unit).set_doubtful(false);
+        }
+        whole
+    }
+
+    /// Leaves a damaged block alone until it is mended: each of its records is verified whenever it is used.
+    pub(super) fn set_aside(&self, unit: Unit) {
+        let block = self.log().blocks.at(unit);
+        // In this order: who finds no doubts uses records of blocks as they are.
+        block.set_doubtful(true);
+        self.records.set_doubts(true);
+        block.set_state(Use::Damaged);
+        self.compaction.damaged.fetch_add(1, Relaxed);
+        self.records.mended();
+    }
+
+    /// Whether the header of a sealed block is on the medium what is known of it.
+    pub(super) fn has_seal(&self, unit: Unit) -> bool {
+        let (block, at) = (self.log().blocks.at(unit), self.log().offset_of(unit));
+        self.log().medium.unreadable(at, block::HEADER_BYTES).is_empty()
+            && read::header(&self.log().medium, unit, at).is_ok_and(|header| {
+                let tail = header.seal.map(|(tail, _)| tail);
+                (header.units, header.generation, tail)
+                    == (block.units(), block.generation(), Some(block.tail()))
+            })
+    }
+
+    fn read_records<'a>(&'a self, unit: Unit, scratch: &'a mut Vec<u8>) -> Option<(&'a [u8], Vec<Found>)> {
+        let block = self.log().blocks.at(unit);
+        let tail = block.tail();
+        if !self.log().medium.unreadable(self.log().offset_of(unit), tail).is_empty() {
+            return None;
+        }
+        let bytes = if block.may_hold_cells() {
+            self.copy_block(unit, tail, scratch);
+            &scratch[..]
+        } else {
+            read::block(&self.log().medium, self.log().offset_of(unit), tail)
+        };
+        Some((bytes, records_of(bytes, tail, block.generation().seed())?))
+    }
+}

@@ -1,0 +1,366 @@
+//! Checkpoints of the index: writing an image. See [`crate::recovery::image`] for the order.
+
+use super::Keeper;
+use super::grow::Growth;
+use crate::Result;
+use crate::format::image::{Extent, Kept, Page, Root};
+use crate::format::superblock::{ImagePlace, Regime};
+use crate::format::{Unit, block};
+use crate::index::{Loaded, Slot};
+use crate::log::Log;
+use crate::log::blocks::Use;
+use crate::log::read;
+use crate::log::space::{Purpose, free_blocks};
+use crate::mutants::{Mutant, planted};
+use crate::options::{Options, Residence};
+use crate::sync::Mutex;
+use crate::sync::atomic::AtomicU64;
+use crate::sync::atomic::Ordering::Relaxed;
+use crate::sync::lock;
+use crate::sync::time::Instant;
+use crate::tuning::Phase;
+use duramen_media::{Granularity, LINE_BYTES, Medium, Offset};
+
+/// Extents are this long where there is room: on page media each is synced once before it is filled.
+const EXTENT_BYTES_MAX: u64 = 8 << 20;
+/// About what a key takes in an image of either kind, for the size of the first extent.
+const BYTES_PER_KEY: u64 = 18;
+/// A checkpoint is due when this share of what the store uses was written, or the least of `Tuning`.
+const CHECKPOINT_SHARE: u64 = 8;
+
+/// Where pages are put.
+struct Extents<'k, M: Medium> {
+    log: &'k Log<M>,
+    growth: &'k Growth,
+    images: &'k Images,
+    taken: Vec<Extent>,
+    pages: Vec<Page>,
+    /// The part of the last extent that is not filled.
+    next: u64,
+    end: u64,
+    /// Bytes that are probably still to come.
+    expected: u64,
+}
+
+impl<M: Medium> Extents<'_, M> {
+    /// Puts a page somewhere; `None` when there is no room.
+    fn put(&mut self, bytes: &[u8]) -> Result<Option<u64>> {
+        let len = bytes.len() as u64;
+        if self.next + len > self.end && !self.extend(len)? {
+            return Ok(None);
+        }
+        let at = self.next;
+        self.log.medium.write(Offset(at), &[bytes]);
+        self.images.bytes.fetch_add(len, Relaxed);
+        self.next = (at + len).next_multiple_of(LINE_BYTES);
+        self.expected = self.expected.saturating_sub(len);
+        Ok(Some(at))
+    }
+
+    fn page(&mut self, first: u64, bytes: &[u8]) -> Result<bool> {
+        let Some(at) = self.put(bytes)? else { return Ok(false) };
+        self.pages.push(Page { first, at, bytes: bytes.len() as u32, crc: crc32c::crc32c(bytes) });
+        Ok(true)
+    }
+
+    /// Opens an extent with room for `bytes`; false when there is none.
+    fn extend(&mut self, bytes: u64) -> Result<bool> {
+        let log = self.log;
+        let least = log.units_for(bytes);
+        let ample = log.units_for(self.expected.min(EXTENT_BYTES_MAX)).max(least);
+        let take = || {
+            let mut space = log.space();
+            [ample, ample / 4, ample / 16, least]
+                .into_iter()
+                .filter(|&units| units >= least)
+                .find_map(|units| Some((space.take(units, Purpose::Write)?.0, units)))
+        };
+        let found = match take() {
+            Some(found) => Some(found),
+            None if self.growth.grow(log, least)? => take(),
+            None => None,
+        };
+        let Some((unit, units)) = found else { return Ok(false) };
+        let generation = log.space().generation();
+        let at = log.offset_of(unit);
+        let before = read::header(&log.medium, unit, at).unwrap_or(block::Header::fresh(1));
+        let header = before.opened(units, generation);
+        header.publish_fresh(&log.medium, unit, at);
+        // Of an epoch that counts: there is nothing in it that could be missing.
+        header.publish_seal(&log.medium, at, block::HEADER_BYTES, log.epochs().committed());
+        if units > 1 && log.medium.granularity() == Granularity::Page {
+            // What is written now covers headers of units.
+            log.sync_or_poison()?;
+        }
+        log.blocks.enter(unit, units, generation, Use::Image);
+        self.taken.push((unit, units));
+        self.next = at.0 + block::HEADER_BYTES;
+        self.end = at.0 + u64::from(units) * log.unit_bytes;
+        Ok(true)
+    }
+}
+
+/// An image that is durable, and to which nothing leads yet.
+struct Written {
+    place: ImagePlace,
+    extents: Vec<Extent>,
+}
+
+/// How checkpoints are made, and the last one.
+pub(crate) struct Images {
+    current: Mutex<Current>,
+    residence: Residence,
+    /// Bytes written between two checkpoints; 0: by the size of the store.
+    checkpoint_bytes: u64,
+    /// Whether a clean close writes one.
+    at_close: bool,
+    /// Whether the store's dead bytes are an estimate: see [`Summary::estimated`](crate::Summary::estimated).
+    estimated: bool,
+    /// Checkpoints since the store was opened, and bytes of all images since then.
+    pub checkpoints: AtomicU64,
+    pub bytes: AtomicU64,
+}
+
+impl Images {
+    /// `extents`: of the image that recovery began with, to which the superblock still leads where it `counts`.
+    pub(crate) fn new(options: &Options, extents: Vec<Extent>, counts: bool, estimated: bool) -> Self {
+        Self {
+            current: Mutex::new(Current { extents, counts, written: 0 }),
+            residence: options.residence,
+            checkpoint_bytes: options.checkpoint_bytes,
+            at_close: options.index_image,
+            estimated,
+            checkpoints: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+        }
+    }
+}
+
+/// The image that is there while the store is open.
+struct Current {
+    extents: Vec<Extent>,
+    /// Whether the superblock leads to it. Else it stays until the index has read its pages.
+    counts: bool,
+    /// Bytes that had been written when the last one was begun.
+    written: u64,
+}
+
+impl<M: Medium> Keeper<M> {
+    /// Writes an image when so much was written since the last that a crash would leave much to read.
+    pub(crate) fn checkpoint_if_due(&self) -> Result<()> {
+        // With `Manual` only the caller commits.
+        if self.images.residence != Residence::Persistent || self.log().epochs().regime() == Regime::Manual {
+            return Ok(());
+        }
+        let written = self.log().epochs().totals().written_bytes;
+        let least = match self.images.checkpoint_bytes {
+            0 => self.log().tuning.checkpoint_bytes_min.max(self.log().used_bytes() / CHECKPOINT_SHARE),
+            bytes => bytes,
+        };
+        let Ok(mut current) = self.images.current.try_lock() else { return Ok(()) };
+        if written - current.written < least {
+            return Ok(());
+        }
+        self.log().epochs().check_writable()?;
+        let _inside = self.log().tuning.phase(Phase::Image);
+        // Also where there is no room: it is not tried again at once.
+        current.written = written;
+        let Some(Written { place, extents }) = self.write_image(None)? else { return Ok(()) };
+        self.log().update_superblock(|superblock| superblock.image = Some(place))?;
+        current.counts = true;
+        self.images.checkpoints.fetch_add(1, Relaxed);
+        let before = std::mem::replace(&mut current.extents, extents);
+        self.free_image(&before)
+    }
+
+    /// Reads what of the index is still in the image, until `stops`, and gives that up if no crash could begin with it.
+    pub(crate) fn leave_image(&self, stops: &dyn Fn() -> bool) -> Result<()> {
+        self.records.index.read_pages(stops);
+        let mut current = lock(&self.images.current);
+        if current.counts || self.records.index.pages_left() > 0 {
+            return Ok(());
+        }
+        self.free_image(&std::mem::take(&mut current.extents))
+    }
+
+    /// Gives up the image, for the room that it takes; whether there was one. The compactor does not wait for a checkpoint, which
+    /// waits for the compactor.
+    pub(crate) fn drop_image(&self, purpose: Purpose) -> Result<bool> {
+        let mut current = match self.images.current.try_lock() {
+            Ok(current) => current,
+            Err(_) if purpose == Purpose::Compaction => return Ok(false),
+            Err(_) => lock(&self.images.current),
+        };
+        if current.extents.is_empty() {
+            return Ok(false);
+        }
+        self.records.index.read_pages(&|| false);
+        if current.counts {
+            self.log().update_superblock(|superblock| superblock.image = None)?;
+        }
+        self.free_image(&std::mem::take(&mut current.extents))?;
+        Ok(true)
+    }
+
+    /// The image that the next open begins with, if it is worth it and there is room.
+    pub(crate) fn image_at_close(&self) -> Result<Option<ImagePlace>> {
+        let log = &self.records.log;
+        if !self.images.at_close || log.used_bytes() < log.tuning.image_bytes_min {
+            return Ok(None);
+        }
+        let _inside = log.tuning.phase(Phase::Image);
+        self.write_image_at_close()
+    }
+
+    /// As [`Keeper::write_image`], when nobody writes any more. The extents of the image before go with the new one's, so that
+    /// the next open knows all blocks.
+    fn write_image_at_close(&self) -> Result<Option<ImagePlace>> {
+        let old = std::mem::take(&mut lock(&self.images.current).extents);
+        Ok(self.write_image(Some(&old))?.map(|written| written.place))
+    }
+
+    /// Writes an image, but for the superblock: everything else of it is durable then. `None` when there is no room for it.
+    /// `old`, at a close: extents of the image before.
+    fn write_image(&self, old: Option<&[Extent]>) -> Result<Option<Written>> {
+        self.records.index.read_pages(&|| false);
+        let before = {
+            let _paused = self.compaction.pause();
+            self.blocks_where(|state| state == Use::Sealed)
+        };
+        let mut extents = Extents {
+            log: &self.records.log,
+            growth: &self.growth,
+            images: &self.images,
+            taken: Vec::new(),
+            pages: Vec::new(),
+            next: 0,
+            end: 0,
+            expected: self.log().epochs().totals().keys * BYTES_PER_KEY,
+        };
+        let mut committed = Instant::now();
+        let pending = |slot: Slot| {
+            let record = self.records.record(slot.location());
+            // The members of a batch are durable before slots lead to them.
+            if !self.log().epochs().in_use() && !record.head.is_member() && !planted(Mutant::ImageOfPending) {
+                self.records.help(&record, false);
+            }
+        };
+        let counted = self.records.index.dump(&self.records, &pending, &mut |first, bytes| {
+            // The thread that writes checkpoints is the one that commits intervals.
+            if self.log().epochs().wrote()
+                && self.log().durable.interval().is_some_and(|interval| committed.elapsed() * 2 >= interval)
+            {
+                self.log().commit()?;
+                committed = Instant::now();
+            }
+            extents.page(first, bytes)
+        })?;
+        let place = match counted {
+            Some(counted) => self.write_root(&mut extents, counted, before, old)?,
+            None => None,
+        };
+        let taken = extents.taken;
+        match place {
+            Some(place) => Ok(Some(Written { place, extents: taken })),
+            None => {
+                self.free_image(&taken)?;
+                Ok(None)
+            }
+        }
+    }
+
+    fn write_root(
+        &self,
+        extents: &mut Extents<'_, M>,
+        counted: Loaded,
+        before: Vec<Kept>,
+        old: Option<&[Extent]>,
+    ) -> Result<Option<ImagePlace>> {
+        let _inside = self.log().tuning.phase(Phase::ImageRoot);
+        // Before the root is made, which lists its own extent: it gets one for itself.
+        (extents.next, extents.end) = (0, 0);
+        let mut root = Root {
+            kind: self.records.index.kind(),
+            at_close: old.is_some(),
+            estimated: self.images.estimated,
+            store_id: self.log().durable.superblock().store_id,
+            epoch: self.log().epochs().current(),
+            slots: counted.slots,
+            keys: counted.keys,
+            version: self.records.index.version(),
+            extents: Vec::new(),
+            blocks: self.kept_blocks(before, old.is_some()),
+            pages: std::mem::take(&mut extents.pages),
+        };
+        let old = old.unwrap_or_default();
+        root.extents = vec![(Unit(0), 0); old.len() + extents.taken.len() + 1];
+        let bytes = root.bytes() as u64;
+        extents.expected = bytes;
+        if !extents.extend(bytes)? {
+            return Ok(None);
+        }
+        root.extents = old.iter().chain(&extents.taken).copied().collect();
+        let root = root.encode();
+        let Some(at) = extents.put(&root)? else { return Ok(None) };
+        self.log().medium.drain();
+        // Also what slots led to when they were read: with epochs by this, and else by the drain, which `pending` left to it.
+        if !planted(Mutant::ImageBeforeCommit) {
+            self.log().commit()?;
+        }
+        Ok(Some(ImagePlace { at, bytes, crc: crc32c::crc32c(&root) }))
+    }
+
+    /// Gives the extents of an image back, to which nothing durable leads, and of which the index needs no page any more.
+    fn free_image(&self, extents: &[Extent]) -> Result<()> {
+        if extents.is_empty() {
+            return Ok(());
+        }
+        let units: Vec<Unit> = extents.iter().map(|&(unit, _)| unit).collect();
+        let blocks = self.log().headers_of(&units);
+        free_blocks(&self.log().medium, self.log().unit_bytes, &blocks)
+            .map_err(|error| self.log().failed(error))?;
+        let mut space = self.log().space();
+        for (unit, header) in blocks {
+            self.log().blocks.at(unit).set_state(Use::Free);
+            space.give(unit, header.units);
+        }
+        Ok(())
+    }
+
+    /// The blocks in such a state, in order.
+    fn blocks_where(&self, is_wanted: impl Fn(Use) -> bool) -> Vec<Kept> {
+        let units = self.log().space().units();
+        let blocks = self.log().blocks.walk(0..units).filter(|&(_, _, state)| is_wanted(state));
+        let known = blocks.map(|(unit, block, _)| Kept {
+            unit,
+            units: block.units(),
+            generation: block.generation(),
+            tail: block.tail(),
+            live: block.live_settled(),
+            expiry: block.expiry_seconds(),
+        });
+        known.collect()
+    }
+
+    /// Of the blocks that were sealed before, those that still are; at a close also all others that hold records, as blocks to
+    /// be read.
+    fn kept_blocks(&self, before: Vec<Kept>, at_close: bool) -> Vec<Kept> {
+        let mut now = self.blocks_where(|state| match state {
+            Use::Sealed => true,
+            Use::Free | Use::Image => false,
+            Use::Open | Use::Retired | Use::Damaged => at_close,
+        });
+        let before: std::collections::HashMap<_, _> =
+            before.into_iter().map(|kept| (kept.unit, kept.generation)).collect();
+        for kept in &mut now {
+            let is_sealed = self.log().blocks.at(kept.unit).state() == Use::Sealed;
+            if !is_sealed || before.get(&kept.unit) != Some(&kept.generation) {
+                kept.tail = 0;
+            }
+        }
+        if !at_close {
+            now.retain(|kept| !kept.is_unknown());
+        }
+        now
+    }
+}

@@ -1,0 +1,103 @@
+//! Which blocks are moved out of, and when: rounds of compaction.
+
+use super::Keeper;
+use super::compaction::{Mover, ROUND_BYTES};
+use crate::Result;
+use crate::format::{Unit, block};
+use crate::log::blocks::{Use, room_won};
+use crate::sync::atomic::Ordering::Relaxed;
+use duramen_media::Medium;
+
+/// Of the units of a store, one in this many is chosen at once.
+const CHOOSE_SHARE: u32 = 64;
+
+impl<M: Medium> Keeper<M> {
+    /// One round: the best victims, [`ROUND_BYTES`] or one block of them. False when nothing is worth it.
+    pub(super) fn compact_round(&self, mover: &mut Mover, dead_percent_min: u64) -> Result<bool> {
+        self.log().epochs().check_writable()?;
+        if !self.has_victim(mover, dead_percent_min) {
+            mover.victims = self.choose(dead_percent_min, &mover.unmovable);
+        }
+        if mover.victims.is_empty() {
+            mover.unmovable.clear();
+            mover.victims = self.choose(dead_percent_min, &[]);
+        }
+        let mut total = 0;
+        while self.has_victim(mover, dead_percent_min) {
+            let Some(&unit) = mover.victims.last() else { break };
+            let bytes = self.log().blocks.at(unit).tail();
+            if total > 0 && total + bytes > ROUND_BYTES {
+                break;
+            }
+            total += bytes;
+            mover.victims.pop();
+            let live = u64::from(self.log().blocks.at(unit).live_settled());
+            if live > mover.appender.room() && !self.restore_spare(mover) {
+                mover.unmovable.push(unit);
+                continue;
+            }
+            if !self.log().blocks.at(unit).take(Use::Sealed, Use::Retired) {
+                continue;
+            }
+            if !self.move_out(mover, unit)? {
+                // Not again before there is more room; others may be smaller.
+                mover.unmovable.push(unit);
+            }
+        }
+        self.restore_spare(mover);
+        self.compaction.rounds.fetch_add(u64::from(total > 0), Relaxed);
+        Ok(total > 0)
+    }
+
+    /// Forgets victims that are none any more; whether one is left. It is the last.
+    fn has_victim(&self, mover: &mut Mover, dead_percent_min: u64) -> bool {
+        while let Some(&unit) = mover.victims.last() {
+            if self.dead_of(unit, dead_percent_min).is_some() {
+                return true;
+            }
+            mover.victims.pop();
+        }
+        false
+    }
+
+    /// The bytes of a block that records take or could, and how many of them are live, if it is sealed and enough of it is dead.
+    fn dead_of(&self, unit: Unit, dead_percent_min: u64) -> Option<(u64, u64)> {
+        let block = self.log().blocks.at(unit);
+        if block.state() != Use::Sealed {
+            return None;
+        }
+        let tail = block.tail().max(block::HEADER_BYTES);
+        let room = room_won(self.log().blocks.bytes(block), tail);
+        let bytes = (tail - block::HEADER_BYTES + room).max(1);
+        let live = u64::from(block.live_settled()).min(bytes);
+        let is_dead = live < bytes && (bytes - live) * 100 >= bytes * dead_percent_min;
+        is_dead.then_some((bytes, live))
+    }
+
+    /// The sealed blocks with the highest benefit for their cost, the best one last. As many as one round may move if each is
+    /// half full and, in a large store, for many rounds: each choice looks at every block.
+    fn choose(&self, dead_percent_min: u64, unmovable: &[Unit]) -> Vec<Unit> {
+        let newest = self.log().space().generation_now();
+        let units = self.log().space().units();
+        let mut candidates = Vec::new();
+        for (unit, block, _) in self.log().blocks.walk(0..units) {
+            if let Some((bytes, live)) = self.dead_of(unit, dead_percent_min)
+                && !unmovable.contains(&unit)
+            {
+                // Rosenblum and Ousterhout's (1 - u) × age / (1 + u), in integers.
+                let age = newest.0.saturating_sub(block.generation().0).min(1 << 32) + 1;
+                let score = u128::from(bytes - live) * u128::from(age) * 1024 / u128::from(bytes + live);
+                candidates.push((score, unit));
+            }
+        }
+        let best = |&(score, unit): &(u128, Unit)| (std::cmp::Reverse(score), unit);
+        let most =
+            (2 * ROUND_BYTES / self.log().unit_bytes + 1).max(u64::from(units / CHOOSE_SHARE)) as usize;
+        if candidates.len() > most {
+            candidates.select_nth_unstable_by_key(most, best);
+            candidates.truncate(most);
+        }
+        candidates.sort_unstable_by_key(best);
+        candidates.iter().rev().map(|&(_, unit)| unit).collect()
+    }
+}

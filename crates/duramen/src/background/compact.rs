@@ -1,0 +1,417 @@
+//! Compaction: moves what is live out of blocks that are mostly dead, and frees them.
+//!
+//! ```text
+//!  sealed ──choose──▶ moved ──retire──▶ no reader can see it ──(epoch after next committed)──▶ freed
+//! ```
+//!
+//! Order in which things become durable, and what a crash at each point leaves:
+//!
+//! 1. live records are appended to the compactor's own block, with their version, and drained. A crash: two equal
+//!    records of a key; recovery takes either.
+//! 2. the slots lead to the copies. (DRAM.)
+//! 3. the block is *retired*: none of its records counts as a stale record of its key any more. (DRAM.)
+//! 4. when no reader and no open group can need the old block, and every epoch that superseded one of its
+//!    records is committed: its header says "free". A crash before: the old block is found again, with dead records.
+//!
+//! A tombstone may go when its key's count of stale records is 0: then all older records of the key that are left on the
+//! medium lie in blocks that were retired before the tombstone's own block is. Those are free before that one is, durably
+//! (invariant 2), so no crash finds an older record without the tombstone. An expired value is its own tombstone.
+//!
+//! Invariants:
+//! 1. One thread compacts at a time; it takes blocks only when they are sealed.
+//! 2. Blocks are freed in the order in which they were retired, each with its own publish. A block that tombstones were
+//!    dropped from is freed only when those retired before it are free durably.
+//! 3. A cell is moved under its key's lock, with the next version: the old one could still change. Other copies
+//!    keep their version, and are what they were copied from: recovery may take either.
+//! 4. Reads do not wait for the epoch of a copy, which is the epoch it was made in (`Records::epoch_of`), since what it says was
+//!    committed before: where writes wait for their epochs, only records whose own epoch is committed are copied, and
+//!    the compactor waits for that if it must, not the readers. A crash before the copy's epoch is committed: recovery
+//!    leaves the copy out, and the original is there, as its block is not freed before a later epoch is committed than the one
+//!    in which it was retired, which was after the copy. A copy of a copy is made of a committed one, too.
+
+use super::Keeper;
+use super::blocks::Found;
+use super::compaction::{Mover, ROUND_BYTES, Retired};
+use crate::Result;
+use crate::format::record::{Appended, Header, Kind, body_crc};
+use crate::format::{Epoch, Unit, block};
+use crate::index::Slot;
+use crate::log::appender::Fields;
+use crate::log::blocks::{Use, room_won};
+use crate::mutants::{Mutant, planted};
+use crate::sync::Arc;
+use crate::sync::atomic::Ordering::{Relaxed, Release};
+use crate::sync::lock;
+use crate::sync::reclaim::{self, Guard};
+use crate::tuning::Phase;
+use duramen_media::{Medium, Offset};
+use std::collections::{HashMap, HashSet};
+
+/// Records whose cache misses are under way while one is looked at.
+const AHEAD: usize = 8;
+
+/// A live record that was copied; its key's slot leads to the original until the copy is durable.
+struct Move<'a> {
+    hash: u64,
+    key: &'a [u8],
+    /// Position in the block, and bytes, of the original.
+    from: u64,
+    from_bytes: u64,
+    to: Offset,
+    to_bytes: u64,
+}
+
+/// How many of these records each key has.
+fn count_keys<'a>(dead: &[(&'a [u8], u64)]) -> HashMap<&'a [u8], u64> {
+    let mut counts = HashMap::new();
+    for &(key, ..) in dead {
+        *counts.entry(key).or_default() += 1;
+    }
+    counts
+}
+
+impl<M: Medium> Keeper<M> {
+    /// Moves what is live out of a block and retires it. False when there was no room to do so: the block
+    /// is then as it was, with less alive.
+    pub(super) fn move_out(&self, mover: &mut Mover, unit: Unit) -> Result<bool> {
+        let _inside = self.log().tuning.phase(Phase::Move);
+        let block = self.log().blocks.at(unit);
+        let mut scratch = std::mem::take(&mut mover.scratch);
+        let moved = match self.whole_records(unit, &mut scratch) {
+            // Half a block moved would cost room and free nothing.
+            Some((_, records)) if !self.has_room_for(mover, unit, &records) => Ok(false),
+            Some((bytes, records)) => self.move_records(mover, unit, bytes, &records),
+            None => Ok(true),
+        };
+        scratch.shrink_to(ROUND_BYTES as usize);
+        mover.scratch = scratch;
+        if !matches!(moved, Ok(true)) && block.state() == Use::Retired {
+            block.set_state(Use::Sealed);
+        }
+        moved
+    }
+
+    /// Whether all that is live of a block can be moved.
+    fn has_room_for(&self, mover: &Mover, unit: Unit, records: &[Found]) -> bool {
+        let live = u64::from(self.log().blocks.at(unit).live_settled());
+        let room = mover.appender.room();
+        let (free, run_max) = {
+            let space = self.log().space();
+            (u64::from(space.free_units()), space.run_max())
+        };
+        if live <= room || run_max >= self.log().units_for(live) {
+            return true;
+        }
+        // In pieces, behind each of which the next record does not fit.
+        let longest = records.iter().map(|(_, header)| header.record_bytes()).max().unwrap_or(0);
+        let piece = (self.log().unit_bytes - block::HEADER_BYTES).saturating_sub(longest);
+        live + longest <= free * piece + room
+    }
+
+    pub(super) fn move_records(
+        &self,
+        mover: &mut Mover,
+        unit: Unit,
+        bytes: &[u8],
+        records: &[Found],
+    ) -> Result<bool> {
+        let base = self.log().blocks.offset(unit);
+        // By key: keys that share a hash do not share their dead.
+        let mut dead: Vec<(&[u8], u64)> = Vec::with_capacity(records.len());
+        // How many of each key, made when a tombstone asks.
+        let mut dead_here: Option<HashMap<&[u8], u64>> = None;
+        let mut moves: Vec<Move<'_>> = Vec::with_capacity(records.len());
+        // Cells were moved already: hash, key, bytes.
+        let mut cells: Vec<(u64, &[u8], u64)> = Vec::new();
+        let mut drops: Vec<(u64, u64, Header)> = Vec::new();
+        let mut gone = 0;
+        let mut complete = true;
+        let mut rest = u64::from(self.log().blocks.at(unit).live_settled());
+        let hash_of = |(at, header): &Found| self.records.hasher.hash(header.key(&bytes[*at as usize..]));
+        let hashes: Vec<u64> = records.iter().map(hash_of).collect();
+        for (i, (at, header)) in records.iter().enumerate() {
+            let record = &bytes[*at as usize..];
+            let key = header.key(record);
+            let hash = hashes[i];
+            let place = Offset(base + at);
+            let guard = reclaim::pin();
+            if let Some(&ahead) = hashes.get(i + AHEAD) {
+                // Both buckets: the search for a record that is dead goes through both.
+                self.records.index.prefetch_write(ahead, true, &guard);
+            }
+            let Some(slot) = self.records.index.find(hash, key, &guard, |slot| slot.location() == place)
+            else {
+                dead.push((key, hash));
+                if let Some(dead_here) = &mut dead_here {
+                    *dead_here.entry(key).or_default() += 1;
+                }
+                gone += header.record_bytes();
+                continue;
+            };
+            let hidden = slot.is_tombstone() || self.records.is_expired(header.expires_at);
+            if hidden {
+                self.hide(mover, hash, key, place, header, &guard);
+                let dead_here = dead_here.get_or_insert_with(|| count_keys(&dead));
+                if self.hides_nothing(slot, header, dead_here.get(key).copied()) {
+                    drops.push((hash, *at, *header));
+                    continue;
+                }
+                if slot.stale() == Slot::STALE_MANY {
+                    mover.unknown_bytes += header.record_bytes();
+                }
+            }
+            drop(guard);
+            if !planted(Mutant::UncommittedCopied) {
+                self.log().wait_for(header.epoch)?;
+            }
+            if mover.appender.reserve_to_move(self.log(), self, header.record_bytes(), rest).is_err() {
+                complete = false;
+                break;
+            }
+            rest = rest.saturating_sub(header.record_bytes());
+            let guard = reclaim::pin();
+            if header.kind == Kind::CellOpen && !hidden {
+                if self.move_cell(mover, hash, key, place, &guard) {
+                    cells.push((hash, key, header.record_bytes()));
+                } else {
+                    dead.push((key, hash));
+                    gone += header.record_bytes();
+                }
+            } else {
+                let (to, to_bytes) = self.copy_record(mover, record, header, hidden)?;
+                moves.push(Move { hash, key, from: *at, from_bytes: header.record_bytes(), to, to_bytes });
+            }
+        }
+        let mut superseded = HashSet::new();
+        for moved in self.swap_slots(mover, base, &moves) {
+            dead.push((moved.key, moved.hash));
+            gone += moved.from_bytes;
+            superseded.insert(moved.from);
+        }
+        if !complete {
+            // What was superseded meanwhile is counted, by whoever did it.
+            let is_counted =
+                |moved: &Move<'_>| superseded.contains(&moved.from) && !planted(Mutant::OriginalCountedTwice);
+            let moved =
+                moves.iter().filter(|moved| !is_counted(moved)).map(|m| (m.hash, m.key, m.from_bytes));
+            self.keep_originals(mover, moved.chain(cells));
+        }
+        self.compaction.moved_bytes.fetch_add(moves.iter().map(|m| m.to_bytes).sum(), Relaxed);
+        if complete {
+            // Last, since there is no way back: were the block kept, its older records would count for nobody.
+            let dropped = !drops.is_empty();
+            for (hash, at, header) in drops {
+                gone += header.record_bytes();
+                let key = header.key(&bytes[at as usize..]);
+                if self.drop_tombstone(mover, hash, key, Offset(base + at), &header) {
+                    self.records.index.shrink(hash, &reclaim::pin());
+                    // They were counted for the slot that is gone now.
+                    dead.retain(|&(other, ..)| other != key);
+                } else {
+                    dead.push((key, hash));
+                }
+            }
+            self.forget_dead(mover, &dead);
+            let block = self.log().blocks.at(unit);
+            // What frames the members of batches was dead from the beginning.
+            let framed = records.iter().map(|(_, header)| header.record_bytes()).sum::<u64>();
+            let framing = block.tail() - block::HEADER_BYTES - framed;
+            let gone = gone + framing + room_won(self.log().blocks.bytes(block), block.tail());
+            let retired = Retired { unit, dropped, bytes: gone, epoch: self.log().epochs().current().0 };
+            let unseen = Arc::clone(&self.compaction.unseen);
+            self.compaction.retired.fetch_add(1, Relaxed);
+            self.compaction.retired_units.fetch_add(self.log().blocks.at(unit).units().into(), Relaxed);
+            self.compaction.retired_bytes.fetch_add(gone, Relaxed);
+            // Release: pairs with the Acquire in `Range::step`, by way of the fence of `reclaim::collect`.
+            self.log().retirements.fetch_add(1, Release);
+            if planted(Mutant::FreedBeforeReadersLeave) {
+                lock(&unseen).push(retired);
+            } else {
+                reclaim::pin().defer(move || lock(&unseen).push(retired));
+            }
+        }
+        Ok(complete)
+    }
+
+    /// Whether a tombstone hides nothing but what lies in the same block and goes with it.
+    fn hides_nothing(&self, slot: Slot, header: &Header, dead_here: Option<u64>) -> bool {
+        let settled = !slot.is_pending()
+            && (!self.log().epochs().in_use() || header.epoch <= self.log().epochs().committed());
+        planted(Mutant::TombstoneDroppedEarly)
+            || settled && slot.stale() != Slot::STALE_MANY && slot.stale() <= dead_here.unwrap_or(0)
+    }
+
+    /// Removes a tombstone that hides nothing from the index; false when it was superseded meanwhile.
+    ///
+    /// Its record stays on the medium until the block is freed, and after a crash must not win over a new one: of that the
+    /// versions of stripes take care (`index::stripes`).
+    fn drop_tombstone(&self, mover: &Mover, hash: u64, key: &[u8], place: Offset, header: &Header) -> bool {
+        let guard = reclaim::pin();
+        let locked = self.records.index.lock(hash, &guard);
+        let Some(found) = locked.find(key, |slot| slot.location() == place) else { return false };
+        if found.get().stale() > 0 {
+            self.log().uncount(place, header.record_bytes(), &mover.activity);
+        }
+        self.records.forgotten.add(hash);
+        locked.remove(&found, &self.records);
+        true
+    }
+
+    /// Appends a copy of a record; an expired value becomes a tombstone. Returns place and size.
+    fn copy_record(
+        &self,
+        mover: &mut Mover,
+        record: &[u8],
+        header: &Header,
+        hidden: bool,
+    ) -> Result<(Offset, u64)> {
+        let key = header.key(record);
+        let from = header.value_at() as usize;
+        let mut value = &record[from..from + header.value_bytes as usize];
+        let unwinding = self.log().epochs().unwinding(&mover.activity);
+        let epoch = self.log().epochs().enter(&mover.activity);
+        let mut fields = Fields {
+            kind: header.kind,
+            tag: header.tag,
+            expires_at: header.expires_at.filter(|_| !planted(Mutant::ExpiryNotCopied)),
+            version: header.version,
+            epoch,
+        };
+        if hidden && header.kind != Kind::Tombstone {
+            // The same version: what it replaces has expired, so whichever of the two recovery takes, the key is
+            // absent. The next one could meet a value that is written meanwhile.
+            fields = Fields { kind: Kind::Tombstone, expires_at: None, ..fields };
+            value = &[];
+        }
+        // Side by side, as they are but for an expired value: one sum is quicker than two.
+        let from = header.head_bytes() as usize;
+        let body = body_crc(mover.appender.seed(), &[&record[from..from + key.len() + value.len()]]);
+        let appended = mover.appender.append(self.log(), fields, key, value, body);
+        self.log().epochs().leave(&mover.activity, epoch, Some(appended));
+        unwinding.over();
+        self.note_copy(header.epoch, appended, epoch)?;
+        Ok((appended.at, appended.bytes))
+    }
+
+    /// Has readers show the copy, once a slot leads to it, without waiting for its epoch (invariant 4).
+    fn note_copy(&self, original: Epoch, appended: Appended, epoch: Epoch) -> Result<()> {
+        let is_committed = original <= self.log().epochs().committed() || planted(Mutant::UncommittedCopied);
+        if self.log().epochs().in_use() && is_committed {
+            let unit = self.log().blocks.unit_of(appended.at.0);
+            let (block, at) = (self.log().blocks.at(unit), appended.at.0 - self.log().blocks.offset(unit));
+            if !block.follows_copies(at) {
+                // Others appended since: what the block forgets now must be committed.
+                self.log().wait_for(epoch)?;
+            }
+            block.add_copy(at, appended.bytes);
+        }
+        Ok(())
+    }
+
+    /// Drains the copies and lets the slots lead to them, where they still led to the originals. Returns the
+    /// originals that were superseded meanwhile.
+    fn swap_slots<'a, 'b>(&self, mover: &mut Mover, base: u64, moves: &'a [Move<'b>]) -> Vec<&'a Move<'b>> {
+        if !planted(Mutant::CopiesNotDrained) {
+            mover.appender.drain(self.log());
+        }
+        let guard = reclaim::pin();
+        let mut superseded = Vec::new();
+        for moved in moves {
+            let place = Offset(base + moved.from);
+            let locked = self.records.index.lock(moved.hash, &guard);
+            if let Some(found) = locked.find(moved.key, |slot| slot.location() == place) {
+                let slot = found.get();
+                found.set(slot.at(moved.to).with_pending(false));
+                if slot.is_tombstone() && slot.stale() == 0 {
+                    // It hides nothing, so it was taken off already; the copy is dead in its place.
+                    mover.activity.dead_add(moved.to_bytes as i64 - moved.from_bytes as i64);
+                } else {
+                    self.log().blocks.of(place.0).live_sub(moved.from_bytes);
+                    self.log().blocks.of(moved.to.0).live_add(moved.to_bytes);
+                }
+            } else {
+                // The copy is one stale record more.
+                if let Some(found) = locked.find(moved.key, |slot| self.records.is_key_at(slot, moved.key)) {
+                    found.set(found.get().with_stale(found.get().stale() + 1));
+                }
+                mover.activity.dead_add(moved.to_bytes as i64);
+                superseded.push(moved);
+            }
+        }
+        superseded
+    }
+
+    /// A block could not be emptied and stays: the originals of what was moved out of it are stale records like
+    /// any other, and dead bytes. `moved`: hash, key and bytes of each.
+    fn keep_originals<'a>(&self, mover: &Mover, moved: impl Iterator<Item = (u64, &'a [u8], u64)>) {
+        let guard = reclaim::pin();
+        for (hash, key, bytes) in moved {
+            let locked = self.records.index.lock(hash, &guard);
+            if let Some(found) = locked.find(key, |slot| self.records.is_key_at(slot, key)) {
+                let slot = found.get();
+                found.set(slot.with_stale(slot.stale() + 1));
+                if slot.is_tombstone() && slot.stale() == 0 {
+                    // It hid nothing, and does again.
+                    let bytes = self.records.record(slot.location()).head.record_bytes();
+                    self.log().blocks.of(slot.location().0).live_add(bytes);
+                    mover.activity.dead_add(-(bytes as i64));
+                }
+            }
+            mover.activity.dead_add(bytes as i64);
+        }
+    }
+
+    /// Moves a cell, under its key's lock (invariant 3).
+    /// False when it was superseded meanwhile.
+    fn move_cell(&self, mover: &mut Mover, hash: u64, key: &[u8], place: Offset, guard: &Guard) -> bool {
+        let unwinding = self.log().epochs().unwinding(&mover.activity);
+        let epoch = self.log().epochs().enter(&mover.activity);
+        let locked = self.records.index.lock(hash, guard);
+        let Some(found) = locked.find(key, |slot| slot.location() == place) else {
+            drop(locked);
+            self.log().epochs().leave(&mover.activity, epoch, None);
+            unwinding.over();
+            return false;
+        };
+        let record = self.records.record(place);
+        let (value, old) = (self.records.cell_locked(&record), record.head);
+        let kind = if self.log().epochs().in_use() { Kind::Value } else { Kind::CellSealed };
+        let version = locked.next_version();
+        let fields = Fields { kind, tag: old.tag(), expires_at: record.expires_at(), version, epoch };
+        let body = body_crc(mover.appender.seed(), &[key, &value]);
+        let appended = mover.appender.append(self.log(), fields, key, &value, body);
+        mover.appender.drain(self.log());
+        if kind == Kind::CellSealed {
+            mover.appender.open_cell(self.log(), appended, key);
+        }
+        found.set(found.get().at(appended.at).with_pending(false));
+        drop(locked);
+        self.log().epochs().leave(&mover.activity, epoch, Some(appended));
+        unwinding.over();
+        self.log().blocks.of(place.0).live_sub(old.record_bytes());
+        self.log().blocks.of(appended.at.0).live_add(appended.bytes);
+        true
+    }
+
+    /// The dead records of a block that is retired no longer count as stale records of their keys (step 3). Each of these keys
+    /// has a slot, since its count keeps it, so mostly no record need be looked at to find it: a miss that would take as long
+    /// as all the rest.
+    fn forget_dead(&self, mover: &Mover, dead: &[(&[u8], u64)]) {
+        let guard = reclaim::pin();
+        for &(key, hash) in dead {
+            let locked = self.records.index.lock(hash, &guard);
+            let found =
+                locked.find_sole().or_else(|| locked.find(key, |slot| self.records.is_key_at(slot, key)));
+            if let Some(found) = found {
+                let slot = found.get();
+                found.set(slot.stale_less());
+                if slot.is_tombstone() && slot.stale() == 1 {
+                    // It hides nothing any more: it is dead itself.
+                    if let Some(record) = self.records.whole_record(slot.location()) {
+                        self.log().uncount(slot.location(), record.head.record_bytes(), &mover.activity);
+                    }
+                }
+            }
+        }
+    }
+}

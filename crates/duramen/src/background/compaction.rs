@@ -1,0 +1,106 @@
+//! What the compactor knows: how far it has come, and what it counts.
+
+use crate::durability::{Activity, Epochs};
+use crate::format::Unit;
+use crate::log::appender::Appender;
+use crate::options::Options;
+use crate::sync::atomic::AtomicU64;
+use crate::sync::{Arc, Mutex, MutexGuard, lock};
+
+/// Bytes that one round moves out of at most.
+pub(super) const ROUND_BYTES: u64 = 1 << 20;
+
+/// A block that was moved out of, on its way to be freed.
+pub(super) struct Retired {
+    pub(super) unit: Unit,
+    /// Tombstones were dropped from it (invariant 2).
+    pub(super) dropped: bool,
+    /// Bytes of all its records that are gone, and of room that was counted as dead.
+    pub(super) bytes: u64,
+    /// The epoch in which it was retired.
+    pub(super) epoch: u64,
+}
+
+/// What the compacting thread owns.
+pub(super) struct Mover {
+    pub(super) appender: Appender,
+    pub(super) activity: Arc<Activity>,
+    /// The unit where the sweeper goes on.
+    pub(super) sweep_at: u32,
+    /// The last time it stopped before it had seen all.
+    pub(super) sweeping: bool,
+    /// The unit where verifying goes on what recovery did not read, until it is done.
+    pub(super) verify_at: Option<u32>,
+    /// Blocks to move out of next, the best one last.
+    pub(super) victims: Vec<Unit>,
+    /// Blocks that there was no room to move out of, since something was last freed.
+    pub(super) unmovable: Vec<Unit>,
+    /// The hash from which on the index is still to be looked through for what it can give back.
+    pub(super) shrink_at: Option<u64>,
+    /// Bytes of tombstones that were moved because their count is not known: see [`recount`].
+    pub(super) unknown_bytes: u64,
+    /// Packing gained nothing since something was last freed.
+    pub(super) packed_in_vain: bool,
+    pub(super) scratch: Vec<u8>,
+}
+
+/// The state of compaction that threads share.
+pub(crate) struct Compaction {
+    pub(super) mover: Mutex<Mover>,
+    /// Retired blocks that no reader can see any more.
+    pub(super) unseen: Arc<Mutex<Vec<Retired>>>,
+    /// Blocks retired and not freed yet ...
+    pub(super) retired: AtomicU64,
+    /// ... their units, and what of them was counted as dead: what is to come back by itself.
+    pub(super) retired_units: AtomicU64,
+    pub(super) retired_bytes: AtomicU64,
+    pub(super) bytes_per_second: u64,
+    /// Dead bytes among those used, in percent, before background compaction begins.
+    pub(super) dead_percent: u32,
+    pub rounds: AtomicU64,
+    pub moved_bytes: AtomicU64,
+    pub freed_units: AtomicU64,
+    /// Blocks that are known to be damaged.
+    pub damaged: AtomicU64,
+    /// Units from where verifying goes on to the end.
+    pub unverified_units: AtomicU64,
+    /// How often stale records were counted anew.
+    pub recounts: AtomicU64,
+}
+
+impl Compaction {
+    pub(crate) fn new(epochs: &Epochs, options: &Options) -> Self {
+        Self {
+            mover: Mutex::new(Mover {
+                appender: Appender::default(),
+                activity: epochs.register(),
+                sweep_at: 0,
+                sweeping: false,
+                verify_at: None,
+                victims: Vec::new(),
+                unmovable: Vec::new(),
+                shrink_at: None,
+                unknown_bytes: 0,
+                packed_in_vain: false,
+                scratch: Vec::new(),
+            }),
+            unseen: Arc::default(),
+            retired: AtomicU64::new(0),
+            retired_units: AtomicU64::new(0),
+            retired_bytes: AtomicU64::new(0),
+            bytes_per_second: options.compaction_bytes_per_second,
+            dead_percent: options.compaction_dead_percent,
+            rounds: AtomicU64::new(0),
+            moved_bytes: AtomicU64::new(0),
+            freed_units: AtomicU64::new(0),
+            damaged: AtomicU64::new(0),
+            unverified_units: AtomicU64::new(0),
+            recounts: AtomicU64::new(0),
+        }
+    }
+
+    /// Nothing is compacted until the result is dropped.
+    pub(crate) fn pause(&self) -> MutexGuard<'_, impl Sized> {
+        lock(&self.mover)
+    }
+}

@@ -1,0 +1,149 @@
+//! Damaged blocks are freed when no key needs what is damaged in them any more: see [`crate::damage`].
+//!
+//! Order: what is whole and live is moved as in any other block, durable before its slots lead to it; then the block is retired. If its header
+//! is damaged it gets one that says "free", durable before the block counts as free. A crash before leaves the block as it was, with
+//! dead records; one between leaves a free block.
+//!
+//! What lay in the damaged part was counted as stale records of keys that nobody knows any more. So afterwards each tombstone that hides
+//! something is one whose count is not known, and [`super::recount`] counts it anew.
+
+use super::Keeper;
+use super::blocks::Found;
+use super::compaction::Mover;
+use crate::Result;
+use crate::format::record::{Kind, Step, Walk, members};
+use crate::format::{Unit, block};
+use crate::index::Slot;
+use crate::log::blocks::Use;
+use crate::log::read;
+use crate::sync::atomic::Ordering::Relaxed;
+use crate::sync::reclaim;
+use duramen_media::Medium;
+use std::collections::HashSet;
+
+/// All whole records of a block, also behind what is damaged.
+fn whole_records_of(bytes: &[u8], seed: u32) -> Vec<Found> {
+    let mut walk = Walk::new(bytes, block::HEADER_BYTES, bytes.len() as u64, seed);
+    let mut found = Vec::new();
+    loop {
+        match walk.step() {
+            Step::Record { at, header } if header.kind == Kind::Batch => {
+                let members = members(&bytes[at as usize..], &header, seed).unwrap_or_default();
+                found.extend(members.into_iter().map(|(member, header)| (at + member, header)));
+            }
+            Step::Record { at, header } => found.push((at, header)),
+            Step::End { at } => match walk.find_after(at, |_| true) {
+                Some(next) => walk.resume(next),
+                None => return found,
+            },
+        }
+    }
+}
+
+impl<M: Medium> Keeper<M> {
+    /// Frees the damaged blocks in which no slot leads to a damaged record, if any may have become such a one.
+    pub(super) fn mend(&self, mover: &mut Mover) -> Result<()> {
+        if self.compaction.damaged.load(Relaxed) == 0 || !self.records.mends.swap(false, Relaxed) {
+            return Ok(());
+        }
+        let units = self.log().space().units();
+        let damaged: Vec<Unit> = self
+            .log()
+            .blocks
+            .walk(0..units)
+            .filter(|&(_, _, state)| state == Use::Damaged)
+            .map(|(unit, ..)| unit)
+            .collect();
+        let needed = self.needed();
+        for unit in damaged {
+            let block = self.log().blocks.at(unit);
+            let bytes = block.tail();
+            if needed.contains(&unit)
+                || !self.log().medium.unreadable(self.log().offset_of(unit), bytes).is_empty()
+            {
+                continue;
+            }
+            if !block.take(Use::Damaged, Use::Retired) {
+                continue;
+            }
+            let mut scratch = std::mem::take(&mut mover.scratch);
+            self.copy_block(unit, bytes, &mut scratch);
+            let records = whole_records_of(&scratch, block.generation().seed());
+            let moved = self.move_records(mover, unit, &scratch, &records);
+            mover.scratch = scratch;
+            if matches!(moved, Ok(true)) {
+                self.compaction.damaged.fetch_sub(1, Relaxed);
+                self.forget_counts(mover);
+            } else {
+                block.set_state(Use::Damaged);
+                // When there is more room.
+                self.records.mended();
+                moved?;
+            }
+        }
+        if mover.verify_at.is_none() && self.compaction.damaged.load(Relaxed) == 0 {
+            self.records.set_doubts(false);
+        }
+        Ok(())
+    }
+
+    /// The damaged blocks to whose damaged records slots lead.
+    fn needed(&self) -> HashSet<Unit> {
+        let mut needed = HashSet::new();
+        let mut cursor = 0;
+        loop {
+            let guard = reclaim::pin();
+            cursor = self.records.index.scan(cursor, &guard, &mut |slot| {
+                let at = slot.location();
+                let unit = self.log().blocks.unit_of(at.0);
+                if self.log().blocks.at(unit).state() == Use::Damaged && !self.records.is_whole(at) {
+                    needed.insert(unit);
+                }
+            });
+            if cursor == 0 {
+                return needed;
+            }
+        }
+    }
+
+    /// What tombstones hide is not known any more.
+    fn forget_counts(&self, mover: &mut Mover) {
+        let mut cursor = 0;
+        let mut tombstones = Vec::new();
+        loop {
+            let guard = reclaim::pin();
+            cursor = self.records.index.scan(cursor, &guard, &mut |slot| {
+                if slot.is_tombstone() && slot.stale() > 0 {
+                    tombstones.push(slot.location());
+                }
+            });
+            for at in tombstones.drain(..) {
+                let Some(record) = self.records.whole_record(at) else { continue };
+                let locked = self.records.index.lock(self.records.hasher.hash(record.key()), &guard);
+                if let Some(place) = locked.find(record.key(), |slot| slot.location() == at)
+                    && place.get().is_tombstone()
+                    && place.get().stale() > 0
+                {
+                    place.set(place.get().with_stale(Slot::STALE_MANY));
+                    mover.unknown_bytes += record.head.record_bytes();
+                }
+            }
+            if cursor == 0 {
+                return;
+            }
+        }
+    }
+
+    /// The headers of blocks that are to be freed; one that is damaged is made anew first.
+    pub(super) fn headers_to_free(&self, units: &[Unit]) -> Vec<(Unit, block::Header)> {
+        for &unit in units {
+            let at = self.log().offset_of(unit);
+            let block = self.log().blocks.at(unit);
+            let is_right = |header: block::Header| header.units == block.units();
+            if !read::header(&self.log().medium, unit, at).is_ok_and(is_right) {
+                block::Header::fresh(block.units()).publish_fresh(&self.log().medium, unit, at);
+            }
+        }
+        self.log().headers_of(units)
+    }
+}

@@ -1,0 +1,45 @@
+//! What goes on behind the writers: compaction, growth, checkpoints of the index, verifying, and the thread that calls them.
+
+mod blocks;
+pub(crate) mod checkpoint;
+mod choose;
+mod compact;
+pub(crate) mod compaction;
+mod free;
+pub(crate) mod grow;
+mod mend;
+mod pack;
+mod recount;
+mod room;
+mod run;
+mod scrub;
+mod sweep;
+mod wake;
+
+use crate::log::Log;
+use crate::read::Records;
+use checkpoint::Images;
+use compaction::Compaction;
+use duramen_media::Medium;
+use grow::Growth;
+use wake::Wake;
+
+/// The records of a store, and who keeps room for more.
+pub(crate) struct Keeper<M: Medium> {
+    pub records: Records<M>,
+    pub compaction: Compaction,
+    pub growth: Growth,
+    pub images: Images,
+    pub wake: Wake,
+}
+
+impl<M: Medium> Keeper<M> {
+    pub(crate) fn new(records: Records<M>, compaction: Compaction, images: Images) -> Self {
+        Self { records, compaction, growth: Growth::default(), images, wake: Wake::default() }
+    }
+
+    #[inline]
+    fn log(&self) -> &Log<M> {
+        &self.records.log
+    }
+}

@@ -1,0 +1,200 @@
+//! Space for a writer that found none: what is dead is compacted at once, however little it is, and blocks with much room are
+//! packed together.
+
+use super::Keeper;
+use super::compaction::{Mover, ROUND_BYTES};
+use crate::Result;
+use crate::format::block;
+use crate::log::blocks::Use;
+use crate::mutants::{Mutant, planted};
+use crate::sync::atomic::Ordering::Relaxed;
+use crate::sync::lock;
+use duramen_media::Medium;
+
+/// Blocks of which at least this part is room are packed when there is no space: twice what a full block leaves.
+const PACK_SHARE: u64 = 4;
+
+/// What came of packing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Packed {
+    /// More is free.
+    Gained,
+    /// It moved, and no more is free.
+    InVain,
+    /// It found nothing to move, or had moved in vain since something was last freed.
+    Nothing,
+}
+
+impl<M: Medium> Keeper<M> {
+    /// Compacts once, for a writer that found no space; whether that freed any. The caller must not be
+    /// pinned, or nothing can be freed.
+    pub(crate) fn compact_now(&self) -> bool {
+        let mut mover = lock(&self.compaction.mover);
+        let before = self.compaction.freed_units.load(Relaxed);
+        for _ in 0..4 {
+            // What is worth it first, then whatever is dead at all.
+            let worked = self.compact_round(&mut mover, 1).unwrap_or(false)
+                || self.compact_round(&mut mover, 0).unwrap_or(false);
+            self.reclaim(&mut mover, true);
+            if self.compaction.freed_units.load(Relaxed) > before {
+                return true;
+            }
+            if worked {
+                continue;
+            }
+            if self.recount_at_once(&mut mover) {
+                continue;
+            }
+            let packed = self.pack(&mut mover).unwrap_or(Packed::Nothing);
+            // Copies fill what room open blocks had left and seal them: what is dead in those is a victim now.
+            if packed != Packed::InVain {
+                return packed == Packed::Gained;
+            }
+        }
+        // Only where four rounds worked in vain: it is not done again if it was in vain itself.
+        self.pack(&mut mover).is_ok_and(|packed| packed == Packed::Gained)
+    }
+
+    /// Moves out of blocks that were sealed with much room left, which a close and a crash do to every block that
+    /// is open: in a small store a few of them hold all the space there is.
+    fn pack(&self, mover: &mut Mover) -> Result<Packed> {
+        if mover.packed_in_vain {
+            return Ok(Packed::Nothing);
+        }
+        self.log().epochs().check_writable()?;
+        let (units, free) = {
+            let space = self.log().space();
+            (space.units(), space.free_units())
+        };
+        let mut roomy = Vec::new();
+        for (unit, block, state) in self.log().blocks.walk(0..units) {
+            let bytes = u64::from(block.units()) * self.log().unit_bytes;
+            let room = bytes.saturating_sub(block::HEADER_BYTES + u64::from(block.live_settled()));
+            if state == Use::Sealed && room >= bytes / PACK_SHARE {
+                roomy.push((room, bytes, unit));
+            }
+        }
+        roomy.sort_unstable_by_key(|&(room, bytes, _)| std::cmp::Reverse(room * 1024 / bytes));
+        let (mut moved, mut gain) = (0, 0);
+        for (room, bytes, unit) in roomy {
+            if moved >= ROUND_BYTES || gain >= 4 * self.log().unit_bytes {
+                break;
+            }
+            if self.log().blocks.at(unit).take(Use::Sealed, Use::Retired) && self.move_out(mover, unit)? {
+                (moved, gain) = (moved + bytes - room, gain + room);
+            }
+        }
+        self.reclaim(mover, true);
+        let gained = self.log().space().free_units() > free;
+        mover.packed_in_vain = !gained;
+        Ok(match (gained, moved) {
+            (true, _) => Packed::Gained,
+            (false, 0) => Packed::Nothing,
+            (false, _) => Packed::InVain,
+        })
+    }
+
+    /// Makes so many units adjoin, by moving what lies between them elsewhere; whether they do.
+    ///
+    /// The run is the one in which the least is live, of all that hold nothing but free units and blocks that can be moved. Its
+    /// free units are withheld meanwhile, so that nothing is moved into it.
+    pub(crate) fn clear_run(&self, units: u32) -> bool {
+        if self.log().epochs().check_writable().is_err() {
+            return false;
+        }
+        self.clear(&mut lock(&self.compaction.mover), units)
+    }
+
+    /// Makes the spare whole that the last move may have taken of: what was moved there goes to where it came from, which is free
+    /// now. False when that is not free yet, because somebody may still read it, or its epoch is not committed.
+    pub(super) fn restore_spare(&self, mover: &mut Mover) -> bool {
+        if self.log().space().has_spare() || planted(Mutant::SpareNotRestored) {
+            return true;
+        }
+        self.reclaim(mover, true);
+        if self.log().space().has_spare() {
+            return true;
+        }
+        if self.compaction.retired.load(Relaxed) > 0 {
+            return false;
+        }
+        mover.appender.seal(self.log());
+        let spare = self.log().space().ample_units_max();
+        self.clear(mover, spare);
+        // Where it cannot be had although nothing is waited for, the compactor does with what there is.
+        true
+    }
+
+    fn clear(&self, mover: &mut Mover, units: u32) -> bool {
+        if self.log().space().run_max() >= units {
+            return true;
+        }
+        let Some((from, to)) = self.clearable(units) else { return false };
+        let withheld = self.log().space().withhold(from, to);
+        for (unit, block, state) in self.log().blocks.walk(from..to) {
+            let is_moved = state == Use::Sealed
+                && block.take(Use::Sealed, Use::Retired)
+                && self.move_out(mover, unit).unwrap_or(false);
+            if state == Use::Sealed && !is_moved {
+                break;
+            }
+        }
+        self.reclaim(mover, true);
+        let mut space = self.log().space();
+        withheld.into_iter().for_each(|(unit, units)| space.give(unit, units));
+        space.run_max() >= units
+    }
+
+    /// Where `units` adjoining ones could be cleared at the least cost.
+    fn clearable(&self, units: u32) -> Option<(u32, u32)> {
+        /// What lies from one unit on.
+        struct Part {
+            from: u32,
+            to: u32,
+            /// Units that what lives here takes elsewhere.
+            cost: u32,
+            free: u32,
+        }
+        let (runs, all, free, most) = {
+            let space = self.log().space();
+            (space.runs(), space.units(), space.free_units(), space.ample_units_max())
+        };
+        let mut by_length = runs.clone();
+        by_length.sort_unstable_by_key(|&(_, length)| std::cmp::Reverse(length));
+        let mut parts: Vec<Part> = runs
+            .into_iter()
+            .map(|(start, length)| Part { from: start, to: start + length, cost: 0, free: length })
+            .collect();
+        for (unit, block, state) in self.log().blocks.walk(0..all) {
+            let live = u64::from(block.live_settled());
+            if state == Use::Sealed && (block.units() <= most || live == 0) {
+                let cost = if live == 0 { 0 } else { self.log().units_for(live) };
+                parts.push(Part { from: unit.0, to: unit.0 + block.units(), cost, free: 0 });
+            }
+        }
+        parts.sort_unstable_by_key(|part| part.from);
+        let mut best: Option<(u32, u32, u32)> = None;
+        let (mut first, mut cost, mut inside) = (0, 0, 0);
+        for at in 0..parts.len() {
+            if at > 0 && parts[at].from != parts[at - 1].to {
+                (first, cost, inside) = (at, 0, 0);
+            }
+            (cost, inside) = (cost + parts[at].cost, inside + parts[at].free);
+            while parts[at].to - parts[first].to >= units {
+                (cost, inside) = (cost - parts[first].cost, inside - parts[first].free);
+                first += 1;
+            }
+            let is_run = parts[at].to - parts[first].from >= units;
+            if is_run && cost <= free - inside && best.is_none_or(|(least, ..)| cost < least) {
+                // What is moved out in one piece needs a run elsewhere.
+                let window = parts[first].from..parts[at].to;
+                let piece = parts[first..=at].iter().map(|part| part.cost).max().unwrap_or(0);
+                let outside = by_length.iter().find(|(from, _)| !window.contains(from));
+                if piece <= outside.map_or(0, |&(_, length)| length) {
+                    best = Some((cost, window.start, window.end));
+                }
+            }
+        }
+        best.map(|(_, from, to)| (from, to))
+    }
+}

@@ -1,0 +1,140 @@
+//! Counts anew what tombstones hide, of which the slots no longer know.
+//!
+//! A slot counts the stale records of its key up to 30; 31 means "31 or more" and never goes down. A key that was
+//! overwritten that often between two compactions and then deleted would keep its tombstone until the store is
+//! opened again. When enough such tombstones have been met, all blocks are read once and the stale records of
+//! those keys counted.
+//!
+//! Why the count is right although others write meanwhile: the compacting thread counts, so nothing is freed or
+//! copied. And whoever writes such a key makes its slot lead elsewhere, under its lock: a slot that still
+//! leads to the tombstone at the end stood for the same stale records all the time. All of them were appended before the
+//! tombstone, so a block that is being written to is read at least up to them. Records of retired blocks count for nobody.
+
+use super::Keeper;
+use super::blocks::records_of_open;
+use super::compaction::Mover;
+use crate::format::Version;
+use crate::index::Slot;
+use crate::log::blocks::Use;
+use crate::mutants::{Mutant, planted};
+use crate::sync::atomic::Ordering::Relaxed;
+use duramen_media::{Medium, Offset};
+use std::collections::HashMap;
+
+/// Tombstones with a count that is not known that must have been met before all blocks are read.
+const UNKNOWN_BYTES_MIN: u64 = 256 << 10;
+
+/// A tombstone whose count is not known.
+struct Unknown {
+    hash: u64,
+    place: Offset,
+    bytes: u64,
+    version: Version,
+    stale: u64,
+}
+
+impl<M: Medium> Keeper<M> {
+    /// Counts if it is worth it.
+    pub(super) fn recount(&self, mover: &mut Mover) {
+        let used = {
+            let space = self.log().space();
+            u64::from(space.units() - space.free_units()) * self.log().unit_bytes
+        };
+        // Reading everything must be paid by what it may free.
+        let least = self.log().tuning.compaction_bytes_min.unwrap_or(UNKNOWN_BYTES_MIN.max(used / 64));
+        if mover.unknown_bytes >= least {
+            self.recount_at_once(mover);
+        }
+    }
+
+    /// Counts if there is anything to count; whether any tombstone turned out to hide nothing, or less than was known.
+    pub(super) fn recount_at_once(&self, mover: &mut Mover) -> bool {
+        if std::mem::take(&mut mover.unknown_bytes) == 0 {
+            return false;
+        }
+        let mut unknown = self.unknown();
+        let mut scratch = std::mem::take(&mut mover.scratch);
+        let units = self.log().space().units();
+        for (at, block, state) in self.log().blocks.walk(0..units) {
+            if unknown.is_empty() {
+                break;
+            }
+            if matches!(state, Use::Free | Use::Image | Use::Retired) {
+                continue;
+            }
+            // Behind the end of a sealed block may lie what does not count: of epochs that were not committed.
+            let is_sealed = state == Use::Sealed && !planted(Mutant::CountedBehindTail);
+            let bytes = if is_sealed { block.tail() } else { self.log().blocks.bytes(block) };
+            if state == Use::Damaged
+                || !self.log().medium.unreadable(self.log().offset_of(at), bytes).is_empty()
+            {
+                // Nobody knows what lies there: no tombstone may go.
+                unknown.clear();
+                break;
+            }
+            if block.is_doubtful() && self.whole_records(at, &mut scratch).is_none() {
+                unknown.clear();
+                break;
+            }
+            self.copy_block(at, bytes, &mut scratch);
+            let base = self.log().blocks.offset(at);
+            for (place, header) in records_of_open(&scratch, block.generation().seed()) {
+                let key = header.key(&scratch[place as usize..]);
+                // What is newer is a delete's that was taken back, behind the end of an open block.
+                if let Some(found) = unknown.get_mut(key)
+                    && found.place != Offset(base + place)
+                    && (header.version <= found.version || planted(Mutant::CountedBehindTail))
+                {
+                    found.stale += 1;
+                }
+            }
+        }
+        mover.scratch = scratch;
+        let mut fewer = false;
+        for (key, found) in unknown {
+            fewer |= self.settle_count(mover, &key, &found);
+        }
+        self.compaction.recounts.fetch_add(1, Relaxed);
+        fewer
+    }
+
+    /// All tombstones whose count is not known, by key.
+    fn unknown(&self) -> HashMap<Vec<u8>, Unknown> {
+        let mut unknown = HashMap::new();
+        let mut cursor = 0;
+        loop {
+            let guard = crate::sync::reclaim::pin();
+            cursor = self.records.index.scan(cursor, &guard, &mut |slot| {
+                if slot.is_tombstone()
+                    && slot.stale() == Slot::STALE_MANY
+                    && let Some(record) = self.records.whole_record(slot.location())
+                {
+                    let key = record.key().to_vec();
+                    let (hash, bytes) = (self.records.hasher.hash(&key), record.head.record_bytes());
+                    let (place, version) = (slot.location(), record.head.version());
+                    unknown.insert(key, Unknown { hash, place, bytes, version, stale: 0 });
+                }
+            });
+            if cursor == 0 {
+                return unknown;
+            }
+        }
+    }
+
+    /// Tells the slot, if it still leads to the same tombstone; whether its count is known now.
+    fn settle_count(&self, mover: &Mover, key: &[u8], found: &Unknown) -> bool {
+        let guard = crate::sync::reclaim::pin();
+        let locked = self.records.index.lock(found.hash, &guard);
+        let Some(place) = locked.find(key, |slot| slot.location() == found.place) else { return false };
+        let slot = place.get();
+        if !slot.is_tombstone() || slot.stale() != Slot::STALE_MANY {
+            return false;
+        }
+        place.set(slot.with_stale(found.stale));
+        if found.stale == 0 {
+            // It hides nothing: it is dead itself.
+            self.log().uncount(found.place, found.bytes, &mover.activity);
+        }
+        found.stale < Slot::STALE_MANY
+    }
+}

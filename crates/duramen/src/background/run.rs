@@ -1,0 +1,197 @@
+//! When the store's own thread does what: compacts, sweeps, verifies, grows, commits, writes checkpoints.
+
+use super::Keeper;
+use super::grow::Growth;
+use crate::Result;
+use crate::options::DEAD_PERCENT;
+use crate::sync::atomic::Ordering::Relaxed;
+use crate::sync::lock;
+use crate::sync::time::Instant;
+use duramen_media::{Granularity, Medium};
+use std::time::Duration;
+
+/// A block is worth moving when at least this share of it, in percent, is dead.
+const DEAD_PERCENT_MIN: u64 = 5;
+/// Background compaction leaves this much dead alone, however small the store is ...
+const DEAD_BYTES_MIN: u64 = 256 << 10;
+/// ... and nine twentieths of it, up to this, where the medium can give it. Less than the half at which writers that find no
+/// space compact before they let the store grow.
+const DEAD_BYTES_SPARE: u64 = 64 << 20;
+/// ... which is so when the medium can be this many times larger.
+const SPARE_SHARE: u64 = 16;
+/// How long the compactor waits, at first, before it looks again whether readers have let go of what was retired.
+const GRACE_MIN: Duration = Duration::from_millis(1);
+/// Longest time between two looks at what is to be done.
+const TICK: Duration = Duration::from_millis(100);
+/// A block's first expiry is noted in whole seconds, later by less than this.
+const EXPIRY_ROUNDED: Duration = Duration::from_secs(1);
+
+impl<M: Medium> Keeper<M> {
+    /// Begins with what recovery does when it reads all records, and did not: to make absent what has expired, and to verify.
+    pub(crate) fn begin(&self) {
+        let mut mover = lock(&self.compaction.mover);
+        mover.verify_at = Some(0);
+        self.compaction.unverified_units.store(self.log().space().units().into(), Relaxed);
+        mover.sweeping = self.sweep(&mut mover, EXPIRY_ROUNDED);
+    }
+
+    /// Gives up the compactor's own block and frees what can be freed, at close.
+    pub(crate) fn end(&self) {
+        let mut mover = lock(&self.compaction.mover);
+        mover.appender.put_aside(self.log());
+        self.reclaim(&mut mover, false);
+    }
+
+    /// Whether so much is dead that background compaction should run.
+    pub(super) fn wants_compaction(&self) -> bool {
+        // Without what was compacted already, and waits for whoever may still read it.
+        let dead = self.log().epochs().totals().dead_bytes;
+        let dead = dead.saturating_sub(self.compaction.retired_bytes.load(Relaxed));
+        let used = {
+            let space = self.log().space();
+            u64::from(space.units() - space.free_units()) * self.log().unit_bytes
+        };
+        let used = used.saturating_sub(self.compaction.retired_units.load(Relaxed) * self.log().unit_bytes);
+        let least = match self.log().tuning.compaction_bytes_min {
+            Some(least) => least,
+            None => DEAD_BYTES_MIN.max(16 * self.log().unit_bytes).max(self.dead_bytes_spare(used)),
+        };
+        dead > least && dead * 100 > used * u64::from(self.compaction.dead_percent)
+    }
+
+    /// How much may be dead of a small store, whatever the share that is allowed. It would otherwise move all that lives in it
+    /// again and again to save a few megabytes; where the medium is small or has no more, or the share was lowered, they count.
+    pub(super) fn dead_bytes_spare(&self, used: u64) -> u64 {
+        if self.growth.has_ever_failed() || self.compaction.dead_percent < DEAD_PERCENT {
+            return 0;
+        }
+        (used / 20 * 9).min(DEAD_BYTES_SPARE).min(self.log().medium.len_max() / SPARE_SHARE)
+    }
+
+    /// One round of maintenance; see [`crate::StoreOn::maintain`].
+    pub(crate) fn maintain(&self) -> Result<()> {
+        self.leave_image(&|| false)?;
+        // It commits too.
+        self.checkpoint_if_due()?;
+        if self.log().durable.interval().is_some()
+            && self.log().epochs().in_use()
+            && self.log().epochs().wrote()
+        {
+            self.log().commit()?;
+        }
+        self.maintain_space(true)?;
+        self.log().durable.persist_time(&self.log().medium)
+    }
+
+    /// Compacts and reclaims once, and sweeps if asked or not done; whether there is more to do. Leaves it to a writer that compacts: who
+    /// waits for that must not keep the commits waiting.
+    pub(super) fn maintain_space(&self, sweep: bool) -> Result<bool> {
+        let Ok(mut mover) = self.compaction.mover.try_lock() else { return Ok(false) };
+        if sweep || mover.sweeping {
+            mover.sweeping = self.sweep(&mut mover, Duration::ZERO);
+        }
+        let mut more = false;
+        if self.wants_compaction() {
+            // Where nothing could be moved there is nothing more to do, until space comes from elsewhere.
+            let retired = self.compaction.retired.load(Relaxed);
+            more = self.compact_round(&mut mover, DEAD_PERCENT_MIN)?
+                && self.compaction.retired.load(Relaxed) > retired;
+        } else {
+            // Better ones will have come by the time that it is wanted again.
+            mover.victims.clear();
+        }
+        self.mend(&mut mover)?;
+        self.recount(&mut mover);
+        mover.shrink_at = self.records.index.shrink_from(mover.shrink_at);
+        self.reclaim(&mut mover, false);
+        // Where it takes the device's time, a little in each tick.
+        more |= self.verify(&mut mover) && self.log().medium.granularity() != Granularity::Page;
+        Ok(more)
+    }
+
+    /// Grows ahead of the writers, so that they seldom wait for it.
+    pub(super) fn grow_ahead(&self) {
+        while Growth::is_low(self.log(), &self.log().space())
+            && !self.wants_compaction()
+            && !self.wake.stop.load(Relaxed)
+        {
+            // An error comes back to the writer that finds no space.
+            if !self.growth.grow(self.log(), 1).unwrap_or(false) || self.growth.is_awaited() {
+                return;
+            }
+        }
+    }
+
+    /// What the store's own thread does until it is stopped.
+    pub(crate) fn run_background(&self) {
+        let poisoning = self.log().epochs().poisoning();
+        let mut committed = Instant::now();
+        let mut told_time = Instant::now();
+        let mut looked = Instant::now();
+        let mut more = false;
+        let mut unread = true;
+        // Somebody woke this thread; blocks wait to be freed, and how long it waits for that.
+        let (mut hurried, mut waits, mut grace) = (false, false, GRACE_MIN);
+        let stopped = || self.wake.stop.load(Relaxed);
+        while !stopped() {
+            let interval = self.log().durable.interval().filter(|_| self.log().epochs().in_use());
+            if let Some(interval) = interval
+                && committed.elapsed() >= interval
+            {
+                committed = Instant::now();
+                if self.log().epochs().wrote() {
+                    // A failure poisons the store; writers are told.
+                    let _ = self.log().commit();
+                }
+            }
+            self.grow_ahead();
+            if unread {
+                let is_due = || interval.is_some_and(|interval| committed.elapsed() >= interval);
+                // A failure poisons the store.
+                let _ = self.leave_image(&|| stopped() || is_due());
+                unread = self.records.index.pages_left() > 0;
+            }
+            let begun = Instant::now();
+            let moved = self.compaction.moved_bytes.load(Relaxed);
+            let due = looked.elapsed() >= TICK;
+            // Writers that run low wake this thread: for growth, or for what stands in its way.
+            if more || due || waits || hurried && self.wants_compaction() {
+                more = self.maintain_space(due).unwrap_or(false);
+                // Compaction may have been what stood in the way of growth.
+                self.grow_ahead();
+            }
+            if due {
+                looked = begun;
+                // A failure poisons the store.
+                let _ = self.checkpoint_if_due();
+                if self.log().epochs().check_writable().is_err() {
+                    self.log().doubt();
+                }
+            }
+            if told_time.elapsed() >= Duration::from_secs(1) {
+                told_time = Instant::now();
+                // A failure poisons the store.
+                let _ = self.log().durable.persist_time(&self.log().medium);
+            }
+            // What was retired is free as soon as those have left who may read it: mostly at once, but nobody tells.
+            waits = self.compaction.retired.load(Relaxed) > 0;
+            grace = if waits && !hurried { (2 * grace).min(TICK) } else { GRACE_MIN };
+            let mut pause = match (more || unread, waits) {
+                (true, _) => Duration::ZERO,
+                (false, true) => grace,
+                (false, false) => TICK,
+            };
+            let moved = self.compaction.moved_bytes.load(Relaxed) - moved;
+            if more && self.compaction.bytes_per_second > 0 {
+                let due = Duration::from_secs_f64(moved as f64 / self.compaction.bytes_per_second as f64);
+                pause = due.saturating_sub(begun.elapsed());
+            }
+            if let Some(interval) = interval {
+                pause = pause.min(interval.saturating_sub(committed.elapsed()));
+            }
+            self.wake.in_vain.store(!more && Growth::is_low(self.log(), &self.log().space()), Relaxed);
+            hurried = self.wake.rest(pause);
+        }
+        poisoning.over();
+    }
+}

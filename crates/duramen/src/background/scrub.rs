@@ -1,0 +1,64 @@
+//! Verifying what recovery did not read.
+
+use super::Keeper;
+use super::compaction::{Mover, ROUND_BYTES};
+use crate::format::Unit;
+use crate::log::blocks::Use;
+use crate::sync::atomic::Ordering::{Relaxed, Release};
+use crate::sync::lock;
+use duramen_media::Medium;
+
+/// Verifying reads about this much in one round.
+const VERIFY_BYTES: u64 = 8 << 20;
+
+impl<M: Medium> Keeper<M> {
+    /// Verifies blocks that recovery did not read, and flushes them where that may be due; whether there are more.
+    pub(super) fn verify(&self, mover: &mut Mover) -> bool {
+        let Some(from) = mover.verify_at.take() else { return false };
+        let (units, incarnation) = {
+            let space = self.log().space();
+            (space.units(), space.generation_now().incarnation())
+        };
+        let mut scratch = std::mem::take(&mut mover.scratch);
+        let mut read = 0;
+        for (unit, block, state) in self.log().blocks.walk(from..units) {
+            if read >= VERIFY_BYTES {
+                mover.verify_at = Some(unit.0);
+                break;
+            }
+            if state == Use::Sealed && block.generation().incarnation() < incarnation {
+                read += block.tail();
+                if self.records.cells_unflushed.load(Relaxed) {
+                    self.log().medium.flush(self.log().offset_of(unit), block.tail());
+                }
+                if self.has_seal(unit) {
+                    let _ = self.whole_records(unit, &mut scratch);
+                } else {
+                    self.set_aside(unit);
+                }
+            }
+        }
+        if self.records.cells_unflushed.load(Relaxed) {
+            self.log().medium.drain();
+            // Release: pairs with the Acquire in `settle_cell`. What is retired was copied.
+            self.records.cells_unflushed.store(mover.verify_at.is_some(), Release);
+        }
+        if mover.verify_at.is_none() && self.compaction.damaged.load(Relaxed) == 0 {
+            self.records.set_doubts(false);
+        }
+        scratch.shrink_to(ROUND_BYTES as usize);
+        mover.scratch = scratch;
+        let left = mover.verify_at.map_or(0, |at| units - at);
+        self.compaction.unverified_units.store(left.into(), Relaxed);
+        mover.verify_at.is_some()
+    }
+
+    /// Verifies at once what is left of what recovery did not read; the blocks that are known to be damaged.
+    pub(crate) fn verify_all(&self) -> Vec<Unit> {
+        let mut mover = lock(&self.compaction.mover);
+        while self.verify(&mut mover) {}
+        let units = self.log().space().units();
+        let damaged = self.log().blocks.walk(0..units).filter(|&(_, _, state)| state == Use::Damaged);
+        damaged.map(|(unit, _, _)| unit).collect()
+    }
+}

@@ -1,0 +1,95 @@
+//! Making keys absent for good whose values have expired.
+
+use super::Keeper;
+use super::blocks::records_of_open;
+use super::compaction::{Mover, ROUND_BYTES};
+use crate::format::Unit;
+use crate::format::record::Header;
+use crate::log::blocks::Use;
+use crate::sync::atomic::Ordering::Relaxed;
+use crate::sync::reclaim::{self, Guard};
+use duramen_media::{Medium, Offset};
+use std::time::Duration;
+
+/// The sweeper reads at most this much in one round.
+const SWEEP_BYTES: u64 = 8 << 20;
+/// ... and looks at no more blocks than this.
+const SWEEP_UNITS: u32 = 1 << 17;
+
+impl<M: Medium> Keeper<M> {
+    /// Looks for expired values in blocks that will hold some in the time `ahead`, and makes their keys absent for good.
+    /// Whether there may be more of them.
+    pub(super) fn sweep(&self, mover: &mut Mover, ahead: Duration) -> bool {
+        let units = self.log().space().units();
+        let now = self.log().clock().now() + ahead.as_millis() as u64;
+        let mut read = 0;
+        let mut scratch = std::mem::take(&mut mover.scratch);
+        for _ in 0..units.min(SWEEP_UNITS) {
+            if mover.sweep_at >= units {
+                mover.sweep_at = 0;
+            }
+            let unit = Unit(mover.sweep_at);
+            let block = self.log().blocks.at(unit);
+            let state = block.state();
+            mover.sweep_at += if state == Use::Free { 1 } else { block.units().max(1) };
+            let due = block.expiry().is_some_and(|seconds| seconds * 1000 <= now);
+            if due && matches!(state, Use::Open | Use::Sealed) {
+                let bytes = u64::from(block.units()) * self.log().unit_bytes;
+                // Before the copy: what is appended later is noted later.
+                block.expiry_reset();
+                if !self.log().medium.unreadable(self.log().offset_of(unit), bytes).is_empty() {
+                    continue;
+                }
+                self.copy_block(unit, bytes, &mut scratch);
+                self.sweep_block(mover, unit, &scratch);
+                read += bytes;
+                if read >= SWEEP_BYTES {
+                    break;
+                }
+            }
+        }
+        scratch.shrink_to(ROUND_BYTES as usize);
+        mover.scratch = scratch;
+        read >= SWEEP_BYTES
+    }
+
+    fn sweep_block(&self, mover: &Mover, unit: Unit, bytes: &[u8]) {
+        let block = self.log().blocks.at(unit);
+        let seed = block.generation().seed();
+        let base = self.log().blocks.offset(unit);
+        for (at, header) in records_of_open(bytes, seed) {
+            let Some(expires_at) = header.expires_at else { continue };
+            if !self.records.is_expired(header.expires_at) {
+                block.expiry_add(expires_at);
+                continue;
+            }
+            let guard = reclaim::pin();
+            let key = header.key(&bytes[at as usize..]);
+            let hash = self.records.hasher.hash(key);
+            self.hide(mover, hash, key, Offset(base + at), &header, &guard);
+        }
+    }
+
+    /// Makes the key of an expired value absent for good.
+    pub(super) fn hide(
+        &self,
+        mover: &Mover,
+        hash: u64,
+        key: &[u8],
+        place: Offset,
+        header: &Header,
+        guard: &Guard,
+    ) {
+        let locked = self.records.index.lock(hash, guard);
+        if let Some(found) = locked.find(key, |slot| slot.location() == place)
+            && !found.get().is_tombstone()
+        {
+            found.set(found.get().with_tombstone(true));
+            mover.activity.keys_add(-1);
+            self.records.expired.fetch_add(1, Relaxed);
+            if found.get().stale() == 0 {
+                self.log().uncount(place, header.record_bytes(), &mover.activity);
+            }
+        }
+    }
+}

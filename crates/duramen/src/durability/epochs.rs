@@ -1,0 +1,466 @@
+//! Epochs: group durability where a single write cannot be made durable alone, or was not asked to be.
+//!
+//! In the `Immediate` regime nothing here happens but [`Epochs::current`], which stays at the epoch
+//! base. In the other regimes:
+//!
+//! ```text
+//!  writer:  enter (takes the current epoch, once the one before has ended) → append, publish in the index →
+//!           leave (adds to the epoch's sum)
+//!  commit:  advance the epoch → wait until no writer is in the old one → flush what it wrote →
+//!           store the mark → sync (one wait for the device) → `committed`
+//! ```
+//!
+//! Where a write waits for its epoch, [`super::gate`] says who commits and when.
+//!
+//! What a crash leaves: before the sync returns, the mark may be on the medium without all records of its
+//! epoch; recovery counts them, sees that, and falls back to the mark before.
+//!
+//! Invariants:
+//! 1. Records of a committed epoch are never written to again, and their block is not freed before a
+//!    later epoch is committed (else the newest mark would no longer match).
+//! 2. One commit at a time; the marks alternate.
+//! 3. After a failed sync, or a panic within an epoch, nothing is committed any more, and nothing is written: the store is
+//!    poisoned.
+//! 4. Nobody writes in an epoch before all have left the one before: else a write that came later, even of another key,
+//!    could belong to the earlier epoch, and what a crash leaves would be no prefix in time.
+
+use super::gate::Gate;
+use crate::format::Epoch;
+use crate::format::mark::{self, Mark};
+use crate::format::record::Appended;
+use crate::format::superblock::Regime;
+use crate::mutants::{Mutant, planted};
+use crate::sync::Backoff;
+use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
+use crate::sync::time::Instant;
+use crate::sync::{Arc, Mutex, lock};
+use crate::{Error, ErrorKind, Result};
+use duramen_media::{Granularity, Medium, process};
+use std::time::Duration;
+
+/// What others must know of one writer. Two lines apart from its neighbours, since the CPU
+/// fetches lines in pairs.
+#[derive(Default)]
+#[repr(align(128))]
+pub(crate) struct Activity {
+    /// Keys added less keys removed. This and the next two are stored to by their owner alone, in plain steps: three
+    /// atomic additions less in a write.
+    keys: AtomicI64,
+    /// Bytes of records appended.
+    written: AtomicU64,
+    /// Bytes of records superseded and of room that compaction wins, less those reclaimed.
+    dead: AtomicI64,
+    /// The epoch that the writer is in, 0 when in none.
+    active: AtomicU64,
+    /// Records and their sum, by the epoch's lowest bit.
+    sums: [[AtomicU64; 2]; 2],
+}
+
+impl Activity {
+    /// What recovery counted.
+    pub(crate) fn recovered(keys: u64, dead_bytes: u64) -> Self {
+        Self { keys: AtomicI64::new(keys as i64), dead: AtomicI64::new(dead_bytes as i64), ..Self::default() }
+    }
+
+    #[inline]
+    pub(crate) fn keys_add(&self, keys: i64) {
+        self.keys.store(self.keys.load(Relaxed) + keys, Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn written_add(&self, bytes: u64) {
+        self.written.store(self.written.load(Relaxed) + bytes, Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn dead_add(&self, bytes: i64) {
+        self.dead.store(self.dead.load(Relaxed) + bytes, Relaxed);
+    }
+}
+
+/// Dropped by a panic only: nobody waits for a writer that will never leave its epoch, and nothing is written any more, since its
+/// record may be there without a slot that leads to it.
+#[must_use]
+pub(crate) struct Unwinding<'e> {
+    epochs: &'e Epochs,
+    /// Not by reference: the writer is borrowed for writing meanwhile. It keeps its activity for as long as it lives.
+    activity: *const Activity,
+}
+
+impl Unwinding<'_> {
+    /// The writer has left its epoch.
+    #[inline]
+    pub(crate) fn over(self) {
+        let _ = std::mem::ManuallyDrop::new(self);
+    }
+}
+
+impl Drop for Unwinding<'_> {
+    #[cold]
+    fn drop(&mut self) {
+        self.epochs.poison();
+        // SAFETY: the writer's, whose function unwinds.
+        unsafe { &*self.activity }.active.store(0, Release);
+    }
+}
+
+/// Dropped by a panic only, as [`Unwinding`], by who writes as no writer: nothing is written any more.
+#[must_use]
+pub(crate) struct Poisoning<'e>(&'e Epochs);
+
+impl Poisoning<'_> {
+    /// There was no panic.
+    pub(crate) fn over(self) {
+        let _ = std::mem::ManuallyDrop::new(self);
+    }
+}
+
+impl Drop for Poisoning<'_> {
+    #[cold]
+    fn drop(&mut self) {
+        self.0.poison();
+        // Who leads leads no longer: all look for themselves, and are refused.
+        self.0.gate.end(None, true);
+    }
+}
+
+/// See [`Epochs::totals`].
+pub(crate) struct Totals {
+    pub keys: u64,
+    pub written_bytes: u64,
+    pub dead_bytes: u64,
+    pub writers: u64,
+}
+
+pub(crate) struct Epochs {
+    regime: Regime,
+    current: AtomicU64,
+    /// The last epoch that all of its writers have left.
+    ended: AtomicU64,
+    committed: AtomicU64,
+    /// Whether a write waits for its epoch before it returns.
+    wait: AtomicBool,
+    /// Writes are refused: the store is poisoned, or it is only read.
+    refuses: AtomicBool,
+    read_only: AtomicBool,
+    /// Whether anything was written since the last commit.
+    wrote: AtomicBool,
+    /// The first is nobody's: it has what recovery counted, and what writers counted that are gone.
+    activities: Mutex<Vec<Arc<Activity>>>,
+    /// The slot of the next mark.
+    commit: Mutex<usize>,
+    gate: Gate,
+    incarnation: u32,
+    /// Of the process that opened the store.
+    forks: u32,
+}
+
+impl Epochs {
+    pub(crate) fn new(
+        regime: Regime,
+        wait: bool,
+        base: Epoch,
+        next_slot: usize,
+        incarnation: u32,
+        counted: Activity,
+    ) -> Self {
+        Self {
+            regime,
+            current: AtomicU64::new(base.0),
+            ended: AtomicU64::new(base.0 - 1),
+            committed: AtomicU64::new(base.0 - 1),
+            wait: AtomicBool::new(wait),
+            refuses: AtomicBool::new(false),
+            read_only: AtomicBool::new(false),
+            wrote: AtomicBool::new(false),
+            activities: Mutex::new(vec![Arc::new(counted)]),
+            commit: Mutex::new(next_slot),
+            gate: Gate::default(),
+            incarnation,
+            forks: process::forks(),
+        }
+    }
+
+    /// Whether records count only with their epoch.
+    #[inline]
+    pub(crate) fn in_use(&self) -> bool {
+        self.regime != Regime::Immediate
+    }
+
+    pub(crate) fn regime(&self) -> Regime {
+        self.regime
+    }
+
+    #[inline]
+    pub(crate) fn current(&self) -> Epoch {
+        Epoch(self.current.load(Relaxed))
+    }
+
+    #[inline]
+    pub(crate) fn committed(&self) -> Epoch {
+        // Acquire: pairs with the Release in `commit`.
+        Epoch(self.committed.load(Acquire))
+    }
+
+    /// Whether a reply must wait for `epoch`.
+    #[inline]
+    pub(crate) fn must_wait(&self, epoch: Epoch) -> bool {
+        self.waits() && epoch > self.committed()
+    }
+
+    /// Whether a write waits for its epoch before it returns.
+    #[inline]
+    pub(crate) fn waits(&self) -> bool {
+        self.in_use() && self.wait.load(Relaxed)
+    }
+
+    pub(crate) fn set_wait(&self, wait: bool) {
+        self.wait.store(wait, Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.refuses.load(Relaxed) || self.is_forked() { Err(self.refused()) } else { Ok(()) }
+    }
+
+    /// Whether this is a child of the process that opened the store: the medium is the parent's, and what is in DRAM here goes stale.
+    #[inline]
+    pub(crate) fn is_forked(&self) -> bool {
+        self.forks != process::forks()
+    }
+
+    /// What every read begins with, since it goes by what is in DRAM here.
+    #[inline]
+    pub(crate) fn check_process(&self) -> Result<()> {
+        if self.is_forked() { Err(self.refused()) } else { Ok(()) }
+    }
+
+    pub(crate) fn poison(&self) {
+        self.refuses.store(true, SeqCst);
+    }
+
+    /// From here on nothing is written.
+    pub(crate) fn read_only(&self) {
+        self.read_only.store(true, Relaxed);
+        self.refuses.store(true, SeqCst);
+    }
+
+    #[cold]
+    fn refused(&self) -> Error {
+        if self.is_forked() {
+            return Error::new(
+                ErrorKind::InUse,
+                "cannot use the store: it belongs to the process that opened it, and this is a child made by fork; use it there, or open \
+                 another store here",
+            );
+        }
+        if self.read_only.load(Relaxed) {
+            let why = "cannot write: the store was opened to be read only; open it to be written";
+            return Error::new(ErrorKind::ReadOnly, why);
+        }
+        Error::new(
+            ErrorKind::Poisoned,
+            "cannot write: an earlier write-back to the medium failed, so the kernel may have dropped pages, or a writing thread \
+             panicked; reads go on; look into the logs, check the device, close the store and open it again",
+        )
+    }
+
+    pub(crate) fn register(&self) -> Arc<Activity> {
+        let activity = Arc::new(Activity::default());
+        lock(&self.activities).push(Arc::clone(&activity));
+        activity
+    }
+
+    /// Takes a writer out; what it counted stays counted.
+    pub(crate) fn unregister(&self, activity: &Arc<Activity>) {
+        // No commit may be between its two looks at the list.
+        let _commit = lock(&self.commit);
+        let mut activities = lock(&self.activities);
+        activities.retain(|a| !Arc::ptr_eq(a, activity));
+        // Nobody's, so whoever holds the list adds.
+        activities[0].keys_add(activity.keys.load(SeqCst));
+        activities[0].written_add(activity.written.load(SeqCst));
+        activities[0].dead_add(activity.dead.load(SeqCst));
+        for parity in 0..if planted(Mutant::SumsNotKept) { 0 } else { 2 } {
+            for part in 0..2 {
+                let value = activity.sums[parity][part].load(SeqCst);
+                activities[0].sums[parity][part].fetch_add(value, SeqCst);
+            }
+        }
+    }
+
+    /// Counts bytes that compaction may win, for who is no writer.
+    pub(crate) fn dead_add(&self, bytes: u64) {
+        // Nobody's, so whoever holds the list adds.
+        lock(&self.activities)[0].dead_add(bytes as i64);
+    }
+
+    /// Numbers summed over all writers.
+    pub(crate) fn totals(&self) -> Totals {
+        let activities = lock(&self.activities);
+        Totals {
+            keys: activities.iter().map(|a| a.keys.load(Relaxed)).sum::<i64>().max(0) as u64,
+            written_bytes: activities.iter().map(|a| a.written.load(Relaxed)).sum(),
+            dead_bytes: activities.iter().map(|a| a.dead.load(Relaxed)).sum::<i64>().max(0) as u64,
+            writers: activities.len() as u64,
+        }
+    }
+
+    /// What the background thread holds, and who commits, for the case of a panic: what an interval promises, nobody else would keep.
+    pub(crate) fn poisoning(&self) -> Poisoning<'_> {
+        Poisoning(self)
+    }
+
+    /// What a writer holds while it is in an epoch, for the case of a panic.
+    #[inline]
+    pub(crate) fn unwinding(&self, activity: &Activity) -> Unwinding<'_> {
+        Unwinding { epochs: self, activity }
+    }
+
+    /// Enters the current epoch.
+    #[inline]
+    pub(crate) fn enter(&self, activity: &Activity) -> Epoch {
+        if !self.in_use() {
+            return self.current();
+        }
+        loop {
+            let epoch = self.current.load(SeqCst);
+            // SeqCst: either the committer sees us in `epoch`, or we see that it has advanced.
+            activity.active.store(epoch, SeqCst);
+            if self.current.load(SeqCst) == epoch || planted(Mutant::EnterNotRechecked) {
+                // Acquire: pairs with the Release in `commit`.
+                if self.ended.load(Acquire) + 1 < epoch {
+                    self.await_end(Epoch(epoch - 1));
+                }
+                return Epoch(epoch);
+            }
+        }
+    }
+
+    /// Waits until the writers of `epoch` have left it (invariant 4): a few stores, no medium.
+    #[cold]
+    fn await_end(&self, epoch: Epoch) {
+        let mut backoff = Backoff::default();
+        while self.ended.load(Acquire) < epoch.0 && !planted(Mutant::EpochsOverlap) {
+            backoff.wait();
+        }
+    }
+
+    /// Leaves the epoch, having appended a record to it, or none.
+    #[inline]
+    pub(crate) fn leave(&self, activity: &Activity, epoch: Epoch, appended: Option<Appended>) {
+        if !self.in_use() {
+            return;
+        }
+        if let Some(appended) = appended {
+            let [count, total] = &activity.sums[(epoch.0 & 1) as usize];
+            count.fetch_add(1, Relaxed);
+            total.fetch_add(mark::record_sum(appended.at, appended.crc), Relaxed);
+            if !self.wrote.load(Relaxed) {
+                self.wrote.store(true, Relaxed);
+            }
+        }
+        // Release: pairs with the committer's Acquire; the sums are in.
+        activity.active.store(0, Release);
+    }
+
+    /// Whether there is anything to commit.
+    pub(crate) fn wrote(&self) -> bool {
+        self.wrote.load(Relaxed)
+    }
+
+    /// Makes `epoch` durable: waits for whoever commits it, or commits for all who wait (see [`super::gate`]). `flush` flushes
+    /// what was written in an epoch that has ended, where a committer does that.
+    pub(crate) fn wait_for<M: Medium>(
+        &self,
+        epoch: Epoch,
+        medium: &M,
+        flush: &dyn Fn(Epoch),
+        time: u64,
+    ) -> Result<()> {
+        if !self.gate.wait(epoch.0, || self.committed() >= epoch) {
+            return Ok(());
+        }
+        let outcome = {
+            let mut slot = lock(&self.commit);
+            // Somebody may have committed meanwhile for another reason.
+            if self.committed() < epoch {
+                self.commit(&mut slot, medium, flush, time).map(Some)
+            } else {
+                Ok(None)
+            }
+        };
+        self.gate.end(outcome.as_ref().ok().copied().flatten(), true);
+        outcome.map(|_| ())
+    }
+
+    /// Ends the current epoch and makes it durable.
+    pub(crate) fn commit_current<M: Medium>(
+        &self,
+        medium: &M,
+        flush: &dyn Fn(Epoch),
+        time: u64,
+    ) -> Result<Epoch> {
+        let committed = {
+            let mut slot = lock(&self.commit);
+            self.commit(&mut slot, medium, flush, time)?
+        };
+        self.gate.end(Some(committed), false);
+        Ok(Epoch(committed.0))
+    }
+
+    /// The epoch that it committed, and how long the device took.
+    fn commit<M: Medium>(
+        &self,
+        slot: &mut usize,
+        medium: &M,
+        flush: &dyn Fn(Epoch),
+        time: u64,
+    ) -> Result<(u64, Duration)> {
+        self.check_writable()?;
+        let poisoning = self.poisoning();
+        let committed = self.commit_writable(slot, medium, flush, time);
+        poisoning.over();
+        committed
+    }
+
+    fn commit_writable<M: Medium>(
+        &self,
+        slot: &mut usize,
+        medium: &M,
+        flush: &dyn Fn(Epoch),
+        time: u64,
+    ) -> Result<(u64, Duration)> {
+        self.wrote.store(false, Relaxed);
+        let epoch = self.current.fetch_add(1, SeqCst);
+        let (mut records, mut sum) = (0u64, 0u64);
+        for activity in lock(&self.activities).iter() {
+            let mut backoff = Backoff::default();
+            while (1..=epoch).contains(&activity.active.load(SeqCst)) && !planted(Mutant::CommitDoesNotWait) {
+                backoff.wait();
+            }
+            let [count, total] = &activity.sums[(epoch & 1) as usize];
+            records += count.swap(0, Acquire);
+            sum = sum.wrapping_add(total.swap(0, Acquire));
+        }
+        // Release: pairs with the Acquire in `enter`; what the epoch's writers did is seen by the next one's.
+        self.ended.store(epoch, Release);
+        flush(Epoch(epoch));
+        if medium.granularity() != Granularity::Page {
+            medium.drain();
+        }
+        let mark =
+            Mark { epoch: Epoch(epoch), records, sum, time_floor: time, incarnation: self.incarnation };
+        mark.write(medium, *slot);
+        *slot ^= 1;
+        let begun = Instant::now();
+        if let Err(error) = medium.sync() {
+            self.poison();
+            return Err(Error::from(error));
+        }
+        // Release: pairs with the Acquire in `committed`.
+        self.committed.store(epoch, Release);
+        Ok((epoch, begun.elapsed()))
+    }
+}

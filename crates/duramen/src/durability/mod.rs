@@ -1,0 +1,172 @@
+//! What of a store is durable, and from when on: epochs and their commits, the superblock, the store's time, and what is done
+//! when the medium has failed.
+//!
+//! When the medium has failed the store is poisoned, and says so on the medium. The kernel tells of a failed write-back once,
+//! and may show the pages that it could not write, or have dropped them. So nothing is written any more, and the next open
+//! must not take the page cache of the same boot for whole. Order: the failure; then at once, before the error goes to anybody,
+//! the superblock's boot id is unknown, in the mapping. A process that is killed then leaves it in the page cache, as every
+//! other store. A power failure needs no mark: the boot is another one.
+
+mod clock;
+mod epochs;
+mod gate;
+
+pub(crate) use clock::StoreClock;
+pub(crate) use epochs::{Activity, Epochs};
+
+use crate::format::Epoch;
+use crate::format::superblock::{BOOT_UNKNOWN, Regime, Superblock};
+use crate::options::Durability;
+use crate::sync::atomic::AtomicU64;
+use crate::sync::atomic::Ordering::Relaxed;
+use crate::sync::{Mutex, MutexGuard, lock};
+use crate::{Error, ErrorKind, Result};
+use duramen_media::{Granularity, Medium};
+use std::time::Duration;
+
+/// See the module.
+pub(crate) struct DurableState {
+    pub epochs: Epochs,
+    pub clock: StoreClock,
+    superblock: Mutex<Superblock>,
+    interval_nanos: AtomicU64,
+}
+
+fn interval_nanos(asked: Durability) -> u64 {
+    match asked {
+        Durability::Interval(interval) => interval.as_nanos().min(u128::from(u64::MAX)) as u64,
+        _ => 0,
+    }
+}
+
+impl DurableState {
+    pub(crate) fn new(epochs: Epochs, clock: StoreClock, superblock: Superblock, asked: Durability) -> Self {
+        Self {
+            epochs,
+            clock,
+            superblock: Mutex::new(superblock),
+            interval_nanos: AtomicU64::new(interval_nanos(asked)),
+        }
+    }
+
+    /// The regime in which a store on such a medium keeps what was asked for.
+    pub(crate) fn regime_for(asked: Durability, granularity: Granularity) -> Regime {
+        match (asked, granularity) {
+            (Durability::Manual, _) => Regime::Manual,
+            (_, Granularity::Page) => Regime::Epochs,
+            (Durability::Interval(_), Granularity::CacheLine) => Regime::Epochs,
+            // With byte granularity a write is durable as soon as it is ordered: an interval would save nothing.
+            _ => Regime::Immediate,
+        }
+    }
+
+    pub(crate) fn interval(&self) -> Option<Duration> {
+        match self.interval_nanos.load(Relaxed) {
+            0 => None,
+            nanos => Some(Duration::from_nanos(nanos)),
+        }
+    }
+
+    /// What was asked for.
+    pub(crate) fn asked(&self) -> Durability {
+        match (self.interval(), self.epochs.regime()) {
+            (Some(interval), _) => Durability::Interval(interval),
+            (None, Regime::Manual) => Durability::Manual,
+            (None, _) => Durability::EveryWrite,
+        }
+    }
+
+    /// Asks for something else, but never from or to `Manual`.
+    pub(crate) fn ask(&self, asked: Durability) {
+        self.interval_nanos.store(interval_nanos(asked), Relaxed);
+        self.epochs.set_wait(asked == Durability::EveryWrite);
+    }
+
+    /// Makes everything acknowledged so far durable; `flush` as in [`Epochs::wait_for`].
+    pub(crate) fn commit<M: Medium>(&self, medium: &M, flush: &dyn Fn(Epoch)) -> Result<()> {
+        if self.epochs.in_use() {
+            let committed = self.epochs.commit_current(medium, flush, self.clock.now());
+            committed.map_err(|error| self.commit_failed(medium, error))?;
+        } else {
+            self.epochs.check_writable()?;
+            self.sync_or_poison(medium)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until `epoch` is committed.
+    pub(crate) fn wait_for<M: Medium>(&self, medium: &M, epoch: Epoch, flush: &dyn Fn(Epoch)) -> Result<()> {
+        let waited = self.epochs.wait_for(epoch, medium, flush, self.clock.now());
+        waited.map_err(|error| self.commit_failed(medium, error))
+    }
+
+    pub(crate) fn superblock(&self) -> MutexGuard<'_, Superblock> {
+        lock(&self.superblock)
+    }
+
+    /// Changes the superblock, durably.
+    pub(crate) fn update_superblock<M: Medium>(
+        &self,
+        medium: &M,
+        change: impl FnOnce(&mut Superblock),
+    ) -> Result<()> {
+        let mut superblock = self.superblock();
+        change(&mut superblock);
+        superblock.sequence += 1;
+        let persisted = superblock.persist(medium);
+        drop(superblock);
+        persisted.map_err(|error| self.failed(medium, error))
+    }
+
+    /// Puts the time of day on the medium, so that what expired stays expired though the
+    /// clock should go back.
+    pub(crate) fn persist_time<M: Medium>(&self, medium: &M) -> Result<()> {
+        if self.superblock().time_floor < self.clock.floor() {
+            let now = self.clock.raise();
+            self.update_superblock(medium, |superblock| superblock.time_floor = now)?;
+        }
+        Ok(())
+    }
+
+    /// Syncs the medium; after a failure nothing can be trusted any more.
+    pub(crate) fn sync_or_poison<M: Medium>(&self, medium: &M) -> Result<()> {
+        medium.sync().map_err(|error| self.failed(medium, error))
+    }
+
+    /// The medium failed: refuses writes, and notes it on the medium at once, so that it is noted though the process should be killed
+    /// next. Not to be called with the superblock locked.
+    pub(crate) fn failed<M: Medium>(&self, medium: &M, error: impl Into<Error>) -> Error {
+        self.epochs.poison();
+        self.doubt(medium);
+        error.into()
+    }
+
+    /// [`DurableState::failed`], for what a commit ended in: also one that was refused since another thread's failed just now, which that
+    /// thread may not have noted yet.
+    #[cold]
+    fn commit_failed<M: Medium>(&self, medium: &M, error: Error) -> Error {
+        if matches!(error.kind(), ErrorKind::Io | ErrorKind::Poisoned) && !self.epochs.is_forked() {
+            self.doubt(medium);
+        }
+        error
+    }
+
+    /// After a failed write-back: has the next open judge the store as after a power failure, also under the same boot. The kernel may
+    /// show pages that it could not write, or have dropped them, until the file system is unmounted and beyond. It reaches the medium
+    /// when the kernel writes that page, if at all: without it an open may find a hole below a record that counts, and refuse it as damage.
+    pub(crate) fn doubt<M: Medium>(&self, medium: &M) {
+        // Poisoned by a panic, with a device that works: all is written now.
+        if medium.granularity() != Granularity::Page || medium.sync().is_ok() {
+            return;
+        }
+        let mut superblock = self.superblock();
+        if superblock.boot_id != BOOT_UNKNOWN || superblock.clean {
+            superblock.boot_id = BOOT_UNKNOWN;
+            // Of a close that failed at its very end.
+            (superblock.clean, superblock.sealed, superblock.image) = (false, false, None);
+            superblock.sequence += 1;
+            // It has failed before; the stores are what counts here.
+            let _ = superblock.persist(medium);
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Opening blocks, and who finds room for them.
+
+use super::Log;
+use super::appender::OpenBlock;
+use super::blocks::Use;
+use super::read;
+use super::space::{AMPLE_BYTES_MAX, Purpose};
+use crate::Result;
+use crate::format::{Unit, block};
+use crate::mutants::{Mutant, planted};
+use crate::tuning::Phase;
+use duramen_media::{Granularity, Medium};
+
+/// Who has room for blocks, and makes some where none is free.
+pub(crate) trait Supply {
+    /// Takes the first of `wants` that can be had, of which `least` must be; says also what the units may be used for. The
+    /// caller holds no lock and, unless it is the compactor, no pin.
+    ///
+    /// # Errors
+    /// `OutOfSpace`; what the medium fails with.
+    fn take_units(&self, least: u32, wants: [u32; 3], purpose: Purpose) -> Result<(Unit, u32, Purpose)>;
+}
+
+impl<M: Medium> Log<M> {
+    /// Opens a block with room for a record of `bytes`, of units that `supply` has. With `rest`, which
+    /// the compactor has still to move, for all of that if it can be.
+    ///
+    /// Order: the header is published before anything is written behind it. See [`crate::log::space`].
+    pub(super) fn open_block(
+        &self,
+        supply: &dyn Supply,
+        bytes: u64,
+        rest: u64,
+        purpose: Purpose,
+    ) -> Result<OpenBlock> {
+        let least = self.units_for(bytes);
+        let most = self.space().ample_units_max();
+        // Room for some eight records of this size, so that the space behind the last that fits is
+        // little, but no more than 1 MiB, nor than compaction can move.
+        let ample = self.units_for((bytes * 8).min(AMPLE_BYTES_MAX)).min(most).max(least);
+        let wants = match purpose {
+            Purpose::Compaction => {
+                let rest = self.units_for(rest).min(most).max(least);
+                [ample.max(rest), rest, least]
+            }
+            _ => [ample, least, least],
+        };
+        let (unit, units, as_for) = supply.take_units(least, wants, purpose)?;
+        let _inside = self.tuning.phase(Phase::OpenBlock);
+        let generation = self.space().generation();
+        let offset = self.offset_of(unit);
+        let before = read::header(&self.medium, unit, offset).unwrap_or(block::Header::fresh(1));
+        let generation = match before.generation {
+            kept if planted(Mutant::GenerationKept) && kept.0 > 0 => kept,
+            _ => generation,
+        };
+        let header = before.opened(units, generation);
+        header.publish_fresh(&self.medium, unit, offset);
+        if units > 1 && self.medium.granularity() == Granularity::Page {
+            self.sync_or_poison()?;
+        }
+        let entry = self.blocks.enter(unit, units, generation, Use::Open);
+        entry.set_tail(block::HEADER_BYTES);
+        entry.set_settled(block::HEADER_BYTES);
+        entry.set_cells(false);
+        // Compaction cannot always move out of a block that is longer than the spare: so nothing is put beside
+        // its first record, which would have to be. See `log::space`.
+        let room =
+            if units > most { block::HEADER_BYTES + bytes } else { u64::from(units) * self.unit_bytes };
+        let mut block = OpenBlock {
+            unit,
+            offset: offset.0,
+            bytes: room,
+            tail: block::HEADER_BYTES,
+            header,
+            seed: generation.seed(),
+            settled: block::HEADER_BYTES,
+            live: 0,
+            records: 0,
+            told_epoch: 0,
+            purpose: as_for,
+        };
+        self.space().lend(&mut block, as_for);
+        Ok(block)
+    }
+}

@@ -1,0 +1,58 @@
+//! Which blocks were written to in which epoch, where the committer flushes what an epoch wrote: on cache-line media.
+
+use super::appender::OpenBlock;
+use super::blocks::Blocks;
+use crate::format::{Epoch, Unit};
+use crate::mutants::{Mutant, planted};
+use crate::sync::{Mutex, lock};
+use duramen_media::{Medium, Offset};
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Told {
+    tells: bool,
+    /// By the epoch's lowest bit. Not one list: a commit that took what the next epoch has told already would leave that one
+    /// without.
+    units: [Mutex<Vec<Unit>>; 2],
+}
+
+impl Told {
+    /// `tells`: whether the committer flushes at all.
+    pub(crate) fn new(tells: bool) -> Self {
+        Self { tells, units: Default::default() }
+    }
+
+    fn at(&self, epoch: Epoch) -> &Mutex<Vec<Unit>> {
+        let at = if planted(Mutant::ToldInOneList) { 0 } else { epoch.0 & 1 };
+        &self.units[at as usize]
+    }
+
+    /// Notes that `block` was appended to in `epoch`, for the committer to flush.
+    #[inline]
+    pub(crate) fn tell(&self, blocks: &Blocks, block: &mut OpenBlock, epoch: Epoch) {
+        if self.tells {
+            self.tell_always(blocks, block, epoch);
+        }
+    }
+
+    #[inline(never)]
+    fn tell_always(&self, blocks: &Blocks, block: &mut OpenBlock, epoch: Epoch) {
+        blocks.at(block.unit).set_tail(block.tail);
+        if block.told_epoch != epoch.0 {
+            block.told_epoch = epoch.0;
+            lock(self.at(epoch)).push(block.unit);
+        }
+    }
+
+    /// Flushes what was written in `epoch`, which all of its writers have left.
+    pub(crate) fn flush<M: Medium>(&self, medium: &M, blocks: &Blocks, epoch: Epoch) {
+        for unit in std::mem::take(&mut *lock(self.at(epoch))) {
+            let block = blocks.at(unit);
+            let (from, to) = (block.settled(), block.tail());
+            if from < to && !planted(Mutant::EpochNotFlushed) {
+                medium.flush(Offset(blocks.offset(unit) + from), to - from);
+                block.set_settled(to);
+            }
+        }
+    }
+}

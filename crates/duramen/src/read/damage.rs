@@ -1,0 +1,163 @@
+//! What is done with records that may not be what was written.
+//!
+//! An open by image reads no record, and media decay. So a block is *doubtful* until all of it was verified, and again when it
+//! is known to be damaged. While any block is ([`Records::doubts`], one flag that is read by every lookup and false nearly always), each
+//! record of a doubtful block is verified whenever it is used: by itself, with the generation of its block, and it must end where the
+//! block's records do.
+//!
+//! Why by the record, and not the whole block at its first use: a block may have a megabyte, and on a file none of it may be in
+//! memory yet. The first reads after an open would take milliseconds instead of microseconds, and read hundreds of times what they
+//! ask for, while the background thread reads all blocks in their order anyway. A checksum of the record is a fraction of its
+//! cache misses.
+//!
+//! A slot whose fingerprint is that of a key, but whose record is damaged, may be the key's. So:
+//!
+//! * a lookup that finds no whole record of the key, but such a slot, answers `Corrupt`, and never "absent";
+//! * a write that depends on what is there answers `Corrupt`;
+//! * a put or a delete takes the slot if the record was the key's ([`read::was_of`]), and the key is whole from then on. Else the
+//!   slot may be another key's, which must not become absent without a word: the new record gets a slot of its own, and the damaged one stays.
+//!
+//! A damaged block is freed when no slot leads to a damaged record in it any more ([`Records::mend`] of the compactor): what is whole
+//! is moved first. Until then it is neither written nor reused.
+//!
+//! What a restart may say. An open reads blocks that were known to be damaged at the close, and refuses the store.
+//! A full reading knows the records that are whole, and not which keys those had that are not: each older version might have been
+//! superseded, or deleted, by one of them, so none may be served as if it were current.
+
+use super::Records;
+use super::lookup::{Record, is_same};
+use crate::Error;
+use crate::index::Slot;
+use crate::log::read::{self, Wrong};
+use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use duramen_media::{Medium, Offset};
+
+/// What a slot that is looked at by a writer leads to: a record of the key.
+#[derive(Clone, Copy)]
+pub(crate) enum Met<'a> {
+    Whole(Record<'a>),
+    /// It was the key's, but is damaged.
+    Damaged,
+}
+
+impl<'a> Met<'a> {
+    pub(crate) fn whole(self) -> Option<Record<'a>> {
+        match self {
+            Self::Whole(record) => Some(record),
+            Self::Damaged => None,
+        }
+    }
+}
+
+impl<M: Medium> Records<M> {
+    /// Whether any record has to be verified before it is used.
+    #[inline(always)]
+    pub(crate) fn has_doubts(&self) -> bool {
+        // Acquire: pairs with the Release in `set_doubts`.
+        self.doubts.load(Acquire)
+    }
+
+    /// Nothing is verified any more from now on, or again.
+    pub(crate) fn set_doubts(&self, doubts: bool) {
+        self.doubts.store(doubts, Release);
+    }
+
+    /// Whether the record that a slot leads to is what was written. The caller is pinned since before it read the slot.
+    #[inline(always)]
+    pub(crate) fn is_whole(&self, at: Offset) -> bool {
+        !self.has_doubts() || self.verify_record(at).is_ok()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn verify_record(&self, at: Offset) -> Result<(), Wrong> {
+        let block = self.log.blocks.of(at.0);
+        if !block.is_doubtful() || crate::mutants::planted(crate::mutants::Mutant::UsedUnverified) {
+            return Ok(());
+        }
+        read::verify(&self.log.medium, at, self.end_of_records(at), block.generation().seed())
+    }
+
+    /// Where the records of the block end that the byte at `at` is in.
+    fn end_of_records(&self, at: Offset) -> u64 {
+        let unit = self.log.blocks.unit_of(at.0);
+        self.log.blocks.offset(unit) + self.log.blocks.at(unit).tail()
+    }
+
+    /// The record that a slot leads to, if it is what was written.
+    pub(crate) fn whole_record(&self, at: Offset) -> Option<Record<'_>> {
+        self.is_whole(at).then(|| self.record(at))
+    }
+
+    /// As [`Records::record_of`]; notes in `damaged` the first slot that may be the key's, but leads to what is not whole.
+    #[inline(always)]
+    pub(crate) fn record_or(&self, slot: Slot, key: &[u8], damaged: &mut Offset) -> Option<Record<'_>> {
+        if self.is_whole(slot.location()) {
+            let record = self.record(slot.location());
+            return is_same(record.key(), key).then_some(record);
+        }
+        // What a tombstone says is in the slot: whoever's it is, the key is absent.
+        if damaged.0 == 0 && !slot.is_tombstone() {
+            *damaged = slot.location();
+        }
+        None
+    }
+
+    /// The same for who writes the key: what is known to be its own is its own, though it is damaged.
+    #[inline(always)]
+    pub(crate) fn meet(&self, slot: Slot, key: &[u8], damaged: &mut Offset) -> Option<Met<'_>> {
+        match self.record_or(slot, key, damaged) {
+            Some(record) => Some(Met::Whole(record)),
+            None if !self.has_doubts() => None,
+            None => self.meet_damaged(slot, key, damaged),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn meet_damaged(&self, slot: Slot, key: &[u8], damaged: &mut Offset) -> Option<Met<'_>> {
+        let at = slot.location();
+        if self.verify_record(at).is_ok() {
+            return None;
+        }
+        // Also a tombstone: what it hides is not known to be somebody else's.
+        *damaged = at;
+        let seed = self.log.blocks.of(at.0).generation().seed();
+        read::was_of(&self.log.medium, at, self.end_of_records(at), seed, key).then_some(Met::Damaged)
+    }
+
+    /// Whether a slot is that of `key`, damaged or not.
+    #[inline]
+    pub(crate) fn is_slot_of(&self, slot: Slot, key: &[u8]) -> bool {
+        self.meet(slot, key, &mut Offset(0)).is_some()
+    }
+
+    /// Nothing leads to the damaged record at `at` any more: maybe its block can go.
+    #[cold]
+    pub(crate) fn mended(&self) {
+        self.mends.store(true, Relaxed);
+    }
+
+    /// Says nothing if no slot that may be the key's led to a damaged record.
+    #[inline]
+    pub(crate) fn told(&self, damaged: Offset) -> crate::Result<()> {
+        if damaged.0 == 0 { Ok(()) } else { Err(self.corrupt(damaged)) }
+    }
+
+    /// That the record at `at` is damaged, and what to do.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn corrupt(&self, at: Offset) -> Error {
+        let unit = self.log.blocks.unit_of(at.0);
+        let why = match self.verify_record(at) {
+            Err(wrong) => wrong.to_string(),
+            Ok(()) => "it was not whole a moment ago, and is now".into(),
+        };
+        Error::corrupt(format!(
+            "the record at offset {at} is damaged (block at unit {}, offset {}): {why}; put or delete the key to make it whole, or close \
+             the store and run \"duramen check\" for all damage and \"duramen check --salvage NEW\" to save what is valid",
+            unit.0,
+            self.log.offset_of(unit)
+        ))
+    }
+}

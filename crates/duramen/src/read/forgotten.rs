@@ -1,0 +1,39 @@
+//! What is left of keys that the index knows nothing of any more.
+//!
+//! A key whose tombstone was dropped looks as if it had never been there. Who saw it absent before it came and went must
+//! not take that for "nothing happened", so each drop is counted, and the count is an absent key's stamp. Counts are of
+//! stripes of hashes: a drop of another key of the stripe lets a condition fail in vain, which is safe, and seldom.
+//!
+//! Invariant: a drop is counted before the slot is gone, under the key's lock. So who finds no slot and then reads the count reads
+//! that of every drop before.
+
+use super::lookup::Stamp;
+use crate::sync::atomic::AtomicU64;
+use crate::sync::atomic::Ordering::{Acquire, Release};
+
+const STRIPES: usize = if cfg!(loom) { 1 } else { 4096 };
+
+pub(crate) struct Forgotten(Box<[AtomicU64]>);
+
+impl Default for Forgotten {
+    fn default() -> Self {
+        Self((0..STRIPES).map(|_| AtomicU64::new(0)).collect())
+    }
+}
+
+impl Forgotten {
+    fn stripe(&self, hash: u64) -> &AtomicU64 {
+        &self.0[(hash >> 16) as usize % STRIPES]
+    }
+
+    /// Counts a key whose tombstone is about to be dropped.
+    pub(crate) fn add(&self, hash: u64) {
+        // Release: pairs with the Acquire in `stamp`.
+        self.stripe(hash).fetch_add(1, Release);
+    }
+
+    /// The stamp of a key that has no slot.
+    pub(crate) fn stamp(&self, hash: u64) -> Stamp {
+        Stamp::absent(self.stripe(hash).load(Acquire))
+    }
+}

@@ -1,0 +1,75 @@
+//! Reading: from a key to what may be shown of it.
+
+pub(crate) mod damage;
+mod forgotten;
+pub(crate) mod lookup;
+pub(crate) mod range;
+
+use crate::index::either::Index;
+use crate::index::{Hasher, KeyBytes, Keys};
+use crate::log::Log;
+use crate::sync::atomic::{AtomicBool, AtomicU64};
+use duramen_media::{Medium, Offset};
+use forgotten::Forgotten;
+
+pub use lookup::{Cursor, Meta, Stamp, Value};
+pub use range::Range;
+
+/// The records of a store, and the index that leads to them.
+pub(crate) struct Records<M: Medium> {
+    pub log: Log<M>,
+    pub hasher: Hasher,
+    pub index: Index,
+    pub forgotten: Forgotten,
+    /// Keys that were swept because they had expired.
+    pub expired: AtomicU64,
+    /// The process before was killed, and the medium keeps what it had not flushed in the CPU's caches. Recovery flushes what it
+    /// reads; cells of blocks that an image spared it to read may hold an update that nobody flushed, until
+    /// the background thread has.
+    pub cells_unflushed: AtomicBool,
+    /// Some blocks are not verified yet, which recovery took from an image, or are known to be damaged. See [`damage`].
+    doubts: AtomicBool,
+    /// Keys whose record was damaged were written since the compactor last looked, or a block was found damaged.
+    pub mends: AtomicBool,
+}
+
+impl<M: Medium> Records<M> {
+    pub(crate) fn new(
+        log: Log<M>,
+        hasher: Hasher,
+        index: Index,
+        cells_unflushed: bool,
+        doubts: bool,
+    ) -> Self {
+        Self {
+            log,
+            hasher,
+            index,
+            forgotten: Forgotten::default(),
+            expired: AtomicU64::new(0),
+            cells_unflushed: AtomicBool::new(cells_unflushed),
+            doubts: AtomicBool::new(doubts),
+            mends: AtomicBool::new(false),
+        }
+    }
+}
+
+impl<M: Medium> Keys for Records<M> {
+    fn hash_at(&self, at: Offset) -> Option<u64> {
+        self.key_at(at).map(|key| self.hasher.hash(key))
+    }
+
+    fn prefetch_at(&self, at: Offset) {
+        self.log.fetch_key(at);
+    }
+
+    fn may_be_damaged(&self) -> bool {
+        self.has_doubts()
+    }
+}
+
+impl<M: Medium> KeyBytes for Records<M> {
+    fn key_at(&self, at: Offset) -> Option<&[u8]> {
+        self.whole_record(at).map(|record| record.key())
+    }
+}

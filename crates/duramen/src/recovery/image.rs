@@ -1,0 +1,231 @@
+//! The index image: how it is written, why it is true, and how it is found again.
+//!
+//! The log is the truth, and an index can always be made from all of it. An image saves reading what has not changed
+//! since: it has the slots of the index, and a list of *kept* blocks. Recovery takes from it the slots that lead into
+//! kept blocks, and reads all other blocks as ever. What it does not keep it need not know.
+//!
+//! Order in which an image becomes durable ([`Core::write_image`]):
+//!
+//! 1. under the compactor's lock: which blocks are sealed;
+//! 2. extents are opened, sealed where they begin, and filled with pages; others go on writing;
+//! 3. of the blocks of 1, those that are still sealed, of the same generation: the kept ones;
+//! 4. the root is written, and all of it is made durable, and so is everything that was written to the store before 4, also what a
+//!    group of another thread has not settled, where a slot of the image leads to it;
+//! 5. the superblock leads to the root;
+//! 6. the extents of the image before are freed.
+//!
+//! A crash before 5 leaves extents that hold no records: recovery frees them. Between 5 and 6 the same of the old ones.
+//!
+//! Why the slots of kept blocks, taken at any moment after 1, and the records of all other blocks make the index that all
+//! records would make:
+//!
+//! * A record that is appended after 1 is in a block that was not sealed then, so it is read. Likewise a record whose slot
+//!   was not yet set at 1: a writer sets the slot before it seals the block, and the compactor, whose copies wait for
+//!   theirs, does not work at 1.
+//! * So a slot that leads into a kept block leads to the newest record of its key among those of kept blocks, unless
+//!   a newer one among them was moved away or dropped since. Then that one's block is retired, and not kept, by 3.
+//! * A kept block that is freed later is found free or with another generation, and no longer counts as kept: what
+//!   was live in it was moved to blocks that are read, or superseded there, before it was freed.
+//! * 4 makes durable what slots of the image led to, so no slot hides the last record that a crash left.
+//! * Versions: an index hands on with its pages what it had given out, and all later records are read.
+//!
+//! What is less exact afterwards. *Stale counts*: a count in the image may be of records that are gone, and what is read
+//! is counted by nobody. So after a crash a count is 0 where the image says so and nothing of the key was read, and else
+//! "many" ([`Slot::STALE_MANY`]), which compaction counts anew when it must. 0 is right: blocks with records that no slot
+//! counts are retired, and not kept. *Live bytes* of a kept block are of the moment of 3, and what was superseded between a
+//! page and 3 is taken off again when it is read: too few, never too many, so compaction comes too early at most.
+//! After a clean close with nothing left to read both are exact.
+//!
+//! The index is *attached* to the pages, and reads each when it is first touched (`index::attached`). The extents stay until all have
+//! been read ([`Core::leave_image`]); a crash before leaves them to recovery, which finds them empty. Which slots count was decided
+//! at the open, and stays right: a kept block is freed only when each record in it was looked up, and that reads the page that its slot
+//! is in.
+//!
+//! What recovery no longer does: verify each record. The background thread does it afterwards (`Core::verify`), and
+//! `duramen check`.
+
+use crate::format::block::DataBlock;
+use crate::format::holes::Holes;
+use crate::format::image::{Kept, Page, Root};
+use crate::format::superblock::Superblock;
+use crate::format::{Epoch, Unit, block};
+use crate::index::either::Index;
+use crate::index::{Counts, PagesOf};
+use crate::log::read;
+use crate::mutants::{Mutant, planted};
+use crate::sync::atomic::AtomicUsize;
+use crate::sync::atomic::Ordering::Relaxed;
+use duramen_media::{Medium, Offset};
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// An image whose checksums are right.
+pub(crate) struct Image<'m> {
+    pub root: Root,
+    pages: Vec<(u64, &'m [u8])>,
+}
+
+/// What an image says of the blocks of a medium.
+#[derive(Default)]
+pub(crate) struct Plan {
+    /// Blocks that need not be read.
+    pub kept: Vec<Kept>,
+    /// Those that must.
+    pub data: Vec<DataBlock>,
+    /// The image's own; empty when they are not all what it says.
+    pub extents: Vec<DataBlock>,
+    /// Whether counts of stale records are exact.
+    pub exact: bool,
+}
+
+impl Plan {
+    /// Which slots of the image count.
+    pub(crate) fn counts(&self, unit_bytes: u64) -> Counts {
+        if self.exact {
+            return Counts::All;
+        }
+        let end = self.kept.iter().map(|kept| kept.unit.0 + kept.units).max().unwrap_or(0);
+        let mut units = vec![0; end.div_ceil(64) as usize];
+        for unit in self.kept.iter().flat_map(|kept| kept.unit.0..kept.unit.0 + kept.units) {
+            units[unit as usize / 64] |= 1 << (unit % 64);
+        }
+        Counts::Kept { units, unit_bytes }
+    }
+
+    /// Calls `visit` with each run of units of `within` that no block of the plan takes.
+    pub(crate) fn gaps(&self, within: Range<u32>, mut visit: impl FnMut(Unit, u32)) {
+        let blocks = self.data.iter().chain(&self.extents).map(|block| (block.unit.0, block.header.units));
+        let mut taken: Vec<_> =
+            self.kept.iter().map(|kept| (kept.unit.0, kept.units)).chain(blocks).collect();
+        taken.sort_unstable();
+        taken.push((within.end, 0));
+        let mut from = within.start;
+        for (unit, units) in taken {
+            if unit > from {
+                visit(Unit(from), unit - from);
+            }
+            from = unit + units;
+        }
+    }
+}
+
+impl<'m> Image<'m> {
+    /// The image that the superblock leads to; `Err` says why it cannot be used.
+    pub(crate) fn find<M: Medium>(
+        medium: &'m M,
+        superblock: &Superblock,
+        kind: u8,
+        holes: &Holes<'_>,
+        threads: usize,
+    ) -> Result<Option<Self>, String> {
+        let Some(place) = superblock.image else { return Ok(None) };
+        let unit_bytes = u64::from(superblock.unit_bytes);
+        let end = u64::from(superblock.units) * unit_bytes;
+        if place.at.checked_add(place.bytes).is_none_or(|to| to > end) {
+            return Err(format!("its root at offset {:#x} lies behind the end", place.at));
+        }
+        if holes.touch(place.at, place.bytes) {
+            return Err(format!("its root at offset {:#x} cannot be read", place.at));
+        }
+        let bytes = read::block(medium, Offset(place.at), place.bytes);
+        let crc = crc32c::crc32c(bytes);
+        if crc != place.crc {
+            return Err(format!("its root has checksum {crc:#010x}, wanted {:#010x}", place.crc));
+        }
+        let root = Root::decode(bytes, superblock.units, unit_bytes)?;
+        if root.store_id != superblock.store_id {
+            return Err("it is of another store".into());
+        }
+        if root.kind != kind {
+            // Whoever opens with another kind of index asks for it to be made anew.
+            return Ok(None);
+        }
+        let read_page = |page: &Page| (page.first, read::block(medium, Offset(page.at), page.bytes.into()));
+        let pages = root.pages.iter().map(read_page).collect();
+        let image = Self { root, pages };
+        match image.find_damage(holes, threads) {
+            Some(wrong) => Err(wrong),
+            None => Ok(Some(image)),
+        }
+    }
+
+    pub(crate) fn pages(&self) -> &PagesOf<'m> {
+        &self.pages
+    }
+
+    /// What is wrong with a page.
+    fn find_damage(&self, holes: &Holes<'_>, threads: usize) -> Option<String> {
+        let turn = AtomicUsize::new(0);
+        let work = || {
+            loop {
+                let at = turn.fetch_add(1, Relaxed);
+                let (_, bytes) = self.pages.get(at)?;
+                let page = self.root.pages[at];
+                if holes.touch(page.at, page.bytes.into()) {
+                    return Some(format!("its page at offset {:#x} cannot be read", page.at));
+                }
+                if crc32c::crc32c(bytes) != page.crc {
+                    return Some(format!(
+                        "its page at offset {:#x} has not the checksum {:#010x}",
+                        page.at, page.crc
+                    ));
+                }
+                // Now: it is in the cache.
+                if !Index::is_page(self.root.kind, bytes) {
+                    return Some(format!("its page at offset {:#x} is not one of such an index", page.at));
+                }
+            }
+        };
+        crate::sync::on_threads(threads, work).into_iter().flatten().next()
+    }
+
+    /// After a clean close: the image's own list says what each block is.
+    pub(crate) fn plan_at_close<M: Medium>(&self, medium: &M, unit_bytes: u64) -> Result<Plan, String> {
+        if !self.root.at_close {
+            return Err("it was not written when the store was closed".into());
+        }
+        let header = |unit: Unit| {
+            let header = read::header(medium, unit, Offset(u64::from(unit.0) * unit_bytes))?;
+            match header.state {
+                block::State::Data => Ok(DataBlock { unit, header }),
+                block::State::Free => Err(format!("unit {} is free, but it says otherwise", unit.0)),
+            }
+        };
+        let (unknown, kept): (Vec<_>, Vec<Kept>) =
+            self.root.blocks.iter().partition(|kept| kept.is_unknown());
+        // An open that did not use the image and was killed may have freed blocks without records.
+        for empty in kept.iter().filter(|kept| kept.tail == block::HEADER_BYTES) {
+            header(empty.unit)?;
+        }
+        let data = unknown.iter().map(|kept: &Kept| header(kept.unit)).collect::<Result<Vec<_>, _>>()?;
+        let extents = self.root.extents.iter().map(|&(unit, _)| header(unit)).collect::<Result<_, _>>()?;
+        Ok(Plan { kept, exact: data.is_empty(), data, extents })
+    }
+
+    /// After a crash: what the headers of all blocks say counts.
+    pub(crate) fn plan(&self, data: Vec<DataBlock>, counts: impl Fn(Epoch) -> bool) -> Plan {
+        let blocks: HashMap<Unit, &Kept> = self.root.blocks.iter().map(|kept| (kept.unit, kept)).collect();
+        let extents: HashMap<Unit, u32> = self.root.extents.iter().copied().collect();
+        let mut plan = Plan::default();
+        for block in data {
+            let header = &block.header;
+            let tail = header.seal.filter(|&(_, epoch)| counts(epoch)).map(|(tail, _)| tail);
+            let kept = blocks.get(&block.unit).filter(|kept| {
+                (kept.units, kept.generation, Some(kept.tail)) == (header.units, header.generation, tail)
+                    || planted(Mutant::ImageKeepsFreed)
+            });
+            match kept {
+                Some(kept) => plan.kept.push(**kept),
+                _ if extents.get(&block.unit) == Some(&header.units) && tail == Some(block::HEADER_BYTES) => {
+                    plan.extents.push(block);
+                }
+                _ => plan.data.push(block),
+            }
+        }
+        if plan.extents.len() != extents.len() {
+            plan.data.append(&mut plan.extents);
+            plan.data.sort_unstable_by_key(|block| block.unit);
+        }
+        plan
+    }
+}

@@ -1,0 +1,500 @@
+//! The handles that programs hold, and what they share.
+
+mod check;
+mod core;
+mod erase;
+mod open;
+mod parts;
+mod range;
+mod stats;
+mod typed;
+mod writer;
+
+use self::core::{Core, Held};
+use crate::format::superblock::Regime;
+use crate::index::either::Index;
+use crate::log::Log;
+use crate::options::{Durability, IndexKind};
+use crate::read::{Cursor, Records, Value};
+use crate::recovery;
+use crate::recovery::audit::Accounts;
+use crate::sync::Arc;
+use crate::sync::atomic::Ordering::{Relaxed, SeqCst};
+use crate::sync::reclaim;
+use crate::sync::thread::JoinHandle;
+use crate::write::{Pen, Site};
+use crate::{Batch, Error, Meta, Result, Swap};
+use duramen_media::{Mapped, Medium};
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+pub use check::{Report, check, check_on, salvage, salvage_on};
+pub use erase::{STORE_HEAD_BYTES, begins_store, erase};
+pub use parts::Visited;
+pub use stats::Stats;
+pub use typed::TypedStore;
+pub use writer::{Writer, WriterOn};
+
+/// A store on the media of this machine.
+pub type Store = StoreOn<Mapped>;
+
+/// Places that an error names when there are many.
+const DAMAGE_NAMED_MAX: usize = 8;
+
+/// A store. Cheap to clone; all clones are the same store, which is closed when the last one and the last
+/// writer are gone.
+///
+/// Reads take no lock. A write through the handle goes through the calling thread's own
+/// [`Writer`](crate::Writer), made when first needed and kept until the thread ends.
+pub struct StoreOn<M: Medium = Mapped> {
+    shared: Arc<Shared<M>>,
+}
+
+/// What the last handle closes.
+struct Shared<M: Medium> {
+    core: Arc<Core<M>>,
+    thread: Option<JoinHandle<()>>,
+    id: u64,
+}
+
+impl<M: Medium> Shared<M> {
+    fn new(core: Arc<Core<M>>, thread: Option<JoinHandle<()>>) -> Self {
+        Self { core, thread, id: NEXT_ID.fetch_add(1, Relaxed) }
+    }
+
+    /// Ends the background thread.
+    fn stop(&mut self) {
+        self.core.keeper.wake.stop.store(true, SeqCst);
+        self.core.keeper.wake.hurry();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl<M: Medium> Clone for StoreOn<M> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<M: Medium> Drop for Shared<M> {
+    fn drop(&mut self) {
+        if self.core.keeper.records.log.epochs().is_forked() {
+            // The thread is not here, locks may be held by others that are not, and the medium is the parent's: all of it is left as it is.
+            let _ = std::mem::ManuallyDrop::new((Arc::clone(&self.core), self.thread.take()));
+            return;
+        }
+        let _ = PENS.try_with(|pens| pens.borrow_mut().remove(&self.id));
+        self.stop();
+        // An error has nowhere to go here; `StoreOn::close` tells it. The next open recovers.
+        let _ = self.core.close();
+    }
+}
+
+impl<M: Medium> std::fmt::Debug for StoreOn<M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").field("medium", &self.log().medium.describe()).finish_non_exhaustive()
+    }
+}
+
+static NEXT_ID: crate::sync::statics::AtomicU64 = crate::sync::statics::AtomicU64::new(1);
+
+thread_local! {
+    /// This thread's pen for each store that it wrote to through a plain handle.
+    static PENS: RefCell<HashMap<u64, Box<dyn std::any::Any>>> = RefCell::default();
+}
+
+impl<M: Medium> StoreOn<M> {
+    #[inline]
+    fn core(&self) -> &Core<M> {
+        &self.shared.core
+    }
+
+    #[inline]
+    pub(crate) fn records(&self) -> &Records<M> {
+        &self.shared.core.keeper.records
+    }
+
+    #[inline]
+    pub(crate) fn log(&self) -> &Log<M> {
+        &self.records().log
+    }
+
+    /// Runs `work` with this thread's pen.
+    fn with_pen<T>(&self, work: impl FnOnce(&mut Pen, Site<'_, M>) -> Result<T>) -> Result<T> {
+        let id = self.shared.id;
+        // Taken out while it works: `work` may come back here through a callback.
+        let taken = PENS.try_with(|pens| pens.borrow_mut().remove(&id)).ok().flatten();
+        let mut pen = match taken.map(|pen| pen.downcast::<Held<M>>()) {
+            Some(Ok(pen)) => pen,
+            _ => Box::new(Held::new(&self.shared.core)),
+        };
+        let result = work(&mut pen.pen, self.core().site());
+        let _ = PENS.try_with(|pens| pens.borrow_mut().insert(id, pen));
+        result
+    }
+
+    /// The value of `key`, without copying it. O(1): one index line and the record's lines.
+    ///
+    /// # Errors
+    /// `Corrupt` when the key's record is damaged, or one that may be the key's: it is shown neither as a value nor as absent, until
+    /// the key is put or deleted. With `EveryWrite` on a page medium a value is shown only when it is durable: when the wait for that
+    /// fails, its error.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Value<'_>>> {
+        self.log().epochs().check_process()?;
+        self.records().get(key)
+    }
+
+    /// Copies the value of `key` into `into`, which is cleared before; false when the key is absent.
+    ///
+    /// # Errors
+    /// As [`StoreOn::get`].
+    pub fn get_into(&self, key: &[u8], into: &mut Vec<u8>) -> Result<bool> {
+        into.clear();
+        self.log().epochs().check_process()?;
+        self.records().get_into(key, into)
+    }
+
+    /// Whether `key` is there.
+    ///
+    /// # Errors
+    /// As [`StoreOn::get`].
+    pub fn contains(&self, key: &[u8]) -> Result<bool> {
+        Ok(self.get(key)?.is_some())
+    }
+
+    /// Hints that these keys are read or written soon: their lines are fetched meanwhile, the misses of all keys
+    /// overlapped. Changes nothing, waits for nothing, and may be wrong.
+    pub fn prefetch(&self, keys: &[impl AsRef<[u8]>]) {
+        self.records().prefetch(keys);
+    }
+
+    /// The values of several keys, their cache misses overlapped. Each is the key's value at some moment
+    /// during the call. Keys may be slices, vectors, strings, or arrays of one length.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let store = duramen::Options::default().open(dir.path().join("store"))?;
+    /// store.put(b"user:7", b"Ada")?;
+    /// let keys: Vec<String> = (6..8).map(|id| format!("user:{id}")).collect();
+    /// let values = store.get_many(&keys)?;
+    /// assert!(values[0].is_none() && values[1].as_deref() == Some(b"Ada"));
+    /// # Ok::<(), duramen::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`StoreOn::get`].
+    pub fn get_many<'a>(&'a self, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Value<'a>>>> {
+        self.log().epochs().check_process()?;
+        self.records().get_many(keys)
+    }
+
+    /// Visits about `count` live entries from `cursor` on; returns the cursor to go on from, 0 at the end. A
+    /// key that is present during the whole scan is seen at least once.
+    ///
+    /// # Errors
+    /// As [`StoreOn::get`]. `Corrupt` when some of the entries are damaged: the others up to [`Error::cursor`] were visited, and the
+    /// scan can go on there.
+    pub fn scan(&self, cursor: Cursor, count: usize, visit: &mut dyn FnMut(&Value<'_>)) -> Result<Cursor> {
+        let records = self.records();
+        records.log.epochs().check_process()?;
+        match records.scan(records.index.cursor_meant(cursor), count, visit) {
+            Ok(cursor) => Ok(records.index.cursor_shown(cursor)),
+            Err(error) => Err(match error.cursor() {
+                Some(cursor) => error.with_cursor(records.index.cursor_shown(cursor)),
+                None => error,
+            }),
+        }
+    }
+
+    /// Some live entry that `wanted` accepts, each as likely as any other; which one, `seed` decides. Places of the index are drawn
+    /// until one leads to such an entry, a few thousand at most: so `None` where few entries are wanted, or nearly all keys were
+    /// just deleted, says nothing. Then walk, from [`StoreOn::cursor_at`] on.
+    ///
+    /// # Errors
+    /// As [`StoreOn::get`].
+    pub fn pick(&self, seed: u64, wanted: &mut dyn FnMut(&Value<'_>) -> bool) -> Result<Option<Value<'_>>> {
+        self.records().pick(seed, wanted)
+    }
+
+    /// A cursor at a place that `random` picks, for [`StoreOn::scan`].
+    #[must_use]
+    pub fn cursor_at(&self, random: u64) -> Cursor {
+        let index = &self.records().index;
+        index.cursor_shown(index.cursor_at(random, &reclaim::pin()))
+    }
+
+    /// Calls `visit` for every live entry: each key that is present during the whole call exactly once or,
+    /// while the index grows or shrinks, more often.
+    ///
+    /// # Errors
+    /// As [`StoreOn::get`].
+    pub fn for_each(&self, mut visit: impl FnMut(&Value<'_>)) -> Result<()> {
+        let mut cursor = 0;
+        loop {
+            cursor = self.scan(cursor, 1024, &mut visit)?;
+            if cursor == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Sets `key` to `value`. When it returns, the write survives what the durability and the
+    /// medium promise. Reads of this thread that follow come after it for every other thread too; loads of atomics of the
+    /// caller's own do only behind a `fence(SeqCst)`.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a key above [`KEY_BYTES_MAX`](crate::KEY_BYTES_MAX) or a value above
+    /// [`VALUE_BYTES_MAX`](crate::VALUE_BYTES_MAX); `OutOfSpace`; `Poisoned`; `Io`.
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.with_pen(|pen, site| pen.put(site, key, value, Meta::default()))
+    }
+
+    /// Sets `key` to `value`, with what goes with it.
+    ///
+    /// # Errors
+    /// As [`StoreOn::put`].
+    pub fn put_with(&self, key: &[u8], value: &[u8], meta: Meta) -> Result<()> {
+        self.with_pen(|pen, site| pen.put(site, key, value, meta))
+    }
+
+    /// Removes `key`; whether it was there.
+    ///
+    /// # Errors
+    /// As [`StoreOn::put`].
+    pub fn delete(&self, key: &[u8]) -> Result<bool> {
+        self.with_pen(|pen, site| pen.delete(site, key))
+    }
+
+    /// Overwrites part of a value: in place where it was put with [`Meta::UPDATABLE`] and the rest allows it, else by a new version of
+    /// all of it; the outcome says which. See [`Writer::update`](crate::Writer::update).
+    ///
+    /// # Errors
+    /// As [`Writer::update`](crate::Writer::update).
+    pub fn update(&self, key: &[u8], at: usize, bytes: &[u8]) -> Result<crate::Update> {
+        self.with_pen(|pen, site| {
+            Ok(pen.update(site, key, None, at, bytes)?.unwrap_or(crate::Update::Absent))
+        })
+    }
+
+    /// Applies a batch, all or nothing.
+    ///
+    /// # Errors
+    /// As [`Writer::apply`](crate::Writer::apply).
+    pub fn apply(&self, batch: &Batch) -> Result<Swap> {
+        self.with_pen(|pen, site| pen.apply(site, batch))
+    }
+
+    /// A writer of its own for one thread (Viper's client).
+    ///
+    /// # Errors
+    /// `Poisoned` when the store refuses writes.
+    pub fn writer(&self) -> Result<WriterOn<M>> {
+        self.log().epochs().check_writable()?;
+        Ok(WriterOn::new(self.clone()))
+    }
+
+    /// Live keys; expired ones count until they are swept.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.log().epochs().totals().keys
+    }
+
+    /// Whether there is no key.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How keys are found.
+    #[must_use]
+    pub fn index_kind(&self) -> IndexKind {
+        match self.records().index {
+            Index::Hash(_) => IndexKind::Hash,
+            Index::Ordered(_) => IndexKind::Ordered,
+        }
+    }
+
+    /// The durability asked for.
+    #[must_use]
+    pub fn durability(&self) -> Durability {
+        self.log().durable.asked()
+    }
+
+    /// Changes between `EveryWrite` and `Interval` while the store is open. Where the medium makes each
+    /// write durable by itself, it stays so until the next open: more than was asked for.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a change from or to `Manual`, which decides what recovery keeps.
+    pub fn set_durability(&self, durability: Durability) -> Result<()> {
+        let records = self.records();
+        records.log.epochs().check_process()?;
+        if (durability == Durability::Manual) != (records.log.epochs().regime() == Regime::Manual) {
+            return Err(Error::invalid(
+                "cannot change durability from or to manual while the store is open: close it and open it again",
+            ));
+        }
+        records.log.durable.ask(durability);
+        if durability == Durability::EveryWrite && records.log.epochs().in_use() {
+            // What was acknowledged before is covered by the new promise too.
+            records.log.commit()?;
+        }
+        self.core().keeper.wake.hurry();
+        Ok(())
+    }
+
+    /// Ends the current epoch and makes it durable: with `Manual`, the only way anything ever is.
+    ///
+    /// # Errors
+    /// `Io` when the write-back failed; the store is then poisoned.
+    pub fn commit(&self) -> Result<()> {
+        self.log().commit()
+    }
+
+    /// Makes everything acknowledged so far durable on the medium.
+    ///
+    /// # Errors
+    /// As [`StoreOn::commit`].
+    pub fn sync(&self) -> Result<()> {
+        self.log().commit()
+    }
+
+    /// Does one round of what the background thread does: commits when the interval has passed, sweeps
+    /// expired keys, compacts. For stores opened without one.
+    ///
+    /// # Errors
+    /// As [`StoreOn::commit`].
+    pub fn maintain(&self) -> Result<()> {
+        self.log().epochs().check_process()?;
+        self.core().keeper.maintain()
+    }
+
+    /// Verifies all records that the open did not read because an index image spared it to, instead of leaving that to the
+    /// background thread. Time in proportion to their bytes; at once when all were read. Others may go on reading and writing.
+    ///
+    /// # Errors
+    /// `Corrupt` when blocks are damaged, with their places.
+    pub fn verify(&self) -> Result<()> {
+        let records = self.records();
+        records.log.epochs().check_process()?;
+        let damaged = self.core().keeper.verify_all();
+        if damaged.is_empty() {
+            return Ok(());
+        }
+        let places = damaged.iter().take(DAMAGE_NAMED_MAX);
+        let places: Vec<_> =
+            places.map(|&unit| format!("unit {} (offset {})", unit.0, records.log.offset_of(unit))).collect();
+        Err(Error::corrupt(format!(
+            "the medium is damaged in {} block{}: at {}{}; close the store and run \"duramen check\" for what is wrong there, \
+             and \"duramen check --salvage NEW\" to save what is valid into a new store",
+            damaged.len(),
+            if damaged.len() == 1 { "" } else { "s" },
+            places.join(", "),
+            if damaged.len() > places.len() { " and further on" } else { "" },
+        )))
+    }
+
+    /// Whether writes are taken.
+    ///
+    /// # Errors
+    /// Why not: `Poisoned`, `ReadOnly`, `InUse` in a child that was forked.
+    pub fn check_writable(&self) -> Result<()> {
+        self.log().epochs().check_writable()
+    }
+
+    /// Whether the store's file was deleted while it is open: its content is there until the store is closed or the process ends, and
+    /// gone then. A system call.
+    #[must_use]
+    pub fn is_deleted(&self) -> bool {
+        self.log().medium.is_deleted()
+    }
+
+    /// Counts anew from the blocks what the store knows of them, and says what differs: nothing does, unless somebody writes
+    /// meanwhile. For checkers; takes as long as to read the whole store.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn audit(&self) -> Vec<String> {
+        let core = self.core();
+        let (records, log) = (self.records(), self.log());
+        let _paused = core.keeper.compaction.pause();
+        let (units, free) = {
+            let space = log.space();
+            (space.units(), space.runs())
+        };
+        let accounts = Accounts {
+            medium: &log.medium,
+            hasher: &records.hasher,
+            index: &records.index,
+            blocks: &log.blocks,
+            unit_bytes: log.unit_bytes,
+            units,
+            free,
+            estimated: core.recovered.estimated,
+        };
+        accounts.differences()
+    }
+
+    /// Numbers of the store.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        Stats::of(self.core())
+    }
+
+    /// One line for people: the medium, and what a write survives.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        format!("{}; {}", self.log().medium.describe(), self.promise())
+    }
+
+    /// What an acknowledged write survives here, in words.
+    #[must_use]
+    pub fn promise(&self) -> String {
+        let power = match (self.log().medium.survives_power(), self.durability()) {
+            (false, Durability::Manual) => "a committed write survives kill -9, not a power failure".into(),
+            (false, _) => "an acknowledged write survives kill -9, not a power failure".into(),
+            (true, Durability::EveryWrite) => {
+                "an acknowledged write survives kill -9 and power failure".into()
+            }
+            (true, Durability::Interval(d)) => {
+                format!("an acknowledged write survives kill -9 at once and power failure after {d:?}")
+            }
+            (true, Durability::Manual) => "a write survives kill -9 and power failure once committed".into(),
+        };
+        if self.log().medium.survives_process() { power } else { "nothing survives the process".into() }
+    }
+
+    /// What recovery found when the store was opened.
+    #[must_use]
+    pub fn recovery(&self) -> &recovery::Summary {
+        &self.core().recovered
+    }
+
+    /// Closes the store, when this is its last handle, and tells what went wrong.
+    ///
+    /// # Errors
+    /// `InvalidInput` when other handles or writers are left: the store stays open with them. Otherwise as
+    /// [`StoreOn::commit`].
+    pub fn close(self) -> Result<()> {
+        self.log().epochs().check_process()?;
+        let id = self.shared.id;
+        let _ = PENS.try_with(|pens| pens.borrow_mut().remove(&id));
+        match Arc::try_unwrap(self.shared) {
+            Ok(mut shared) => {
+                shared.stop();
+                shared.core.close()
+            }
+            Err(_) => Err(Error::invalid(
+                "the store has other handles or writers; it is closed when the last of them is dropped",
+            )),
+        }
+    }
+}
+
+impl Store {
+    /// Advice for the operator about the medium, in one line.
+    #[must_use]
+    pub fn advice(&self) -> Option<String> {
+        self.log().medium.small_pages_advice()
+    }
+}

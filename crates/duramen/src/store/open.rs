@@ -1,0 +1,185 @@
+//! How a store is made and opened.
+
+use super::{Core, Shared, Store, StoreOn};
+use crate::background::Keeper;
+use crate::background::checkpoint::Images;
+use crate::background::compaction::Compaction;
+use crate::durability::{Activity, DurableState, Epochs, StoreClock};
+use crate::format::superblock::{Found, Regime, Superblock};
+use crate::format::{HEAD_BYTES, u64_at};
+use crate::log::Log;
+use crate::log::space::{RESERVE_UNITS, write_free_headers};
+use crate::mutants::{Mutant, planted};
+use crate::options::{Durability, Options, Residence};
+use crate::read::Records;
+use crate::recovery::{self, Recovered, headless};
+use crate::sync::Arc;
+use crate::tuning::Phase;
+use crate::{Error, ErrorKind, Result};
+use duramen_media::{Medium, Offset};
+use std::path::Path;
+
+/// Generations begin with the incarnation. Were the first one always the same, the records of another store, whose head alone
+/// was erased, would be valid in the blocks of a new one: so it is drawn below 2^22, which leaves 12 million opens.
+const INCARNATION_FIRST_MAX: u32 = (1 << 22) - 1;
+
+/// A number that no other store has.
+fn random_id() -> u64 {
+    use std::hash::{BuildHasher, Hasher as _};
+    std::collections::hash_map::RandomState::new().build_hasher().finish()
+}
+
+impl<M: Medium> StoreOn<M> {
+    /// Opens the store on `medium`, or creates one where there is none.
+    ///
+    /// # Errors
+    /// As [`Options::open`].
+    pub fn open_on(medium: M, options: &Options) -> Result<Self> {
+        options.check()?;
+        if medium.is_empty() && medium.len_max() >= HEAD_BYTES {
+            medium.grow(HEAD_BYTES)?;
+        }
+        let (superblock, copy, damaged) = match Superblock::find(&medium, headless::opened_block)? {
+            Found::Store { superblock, copy, damaged } => (superblock, copy, damaged),
+            Found::Nothing => (Self::create(&medium, options)?, 0, None),
+        };
+        let mut recovered = recovery::recover(&medium, superblock, options)?;
+        recovered.summary.repaired.extend(damaged);
+        Self::run(medium, recovered, 1 - copy, options)
+    }
+
+    /// Makes an empty store.
+    ///
+    /// Order: the first units' headers are durable before the superblock's magic is written; a
+    /// crash before leaves no store, and the next open begins anew.
+    fn create(medium: &M, options: &Options) -> Result<Superblock> {
+        let _inside = options.tuning.phase(Phase::Create);
+        let unit_bytes = options.unit_for(medium)?;
+        let head = HEAD_BYTES.div_ceil(u64::from(unit_bytes)) as u32;
+        let units = (medium.len_max() / u64::from(unit_bytes))
+            .min(u64::from(head + options.tuning.units_initial)) as u32;
+        if units < head + RESERVE_UNITS + 1 {
+            return Err(Error::new(
+                ErrorKind::OutOfSpace,
+                format!(
+                    "the medium has room for {} bytes; the smallest store with units of {unit_bytes} bytes takes {}: \
+                     give it a larger medium or a smaller unit_bytes",
+                    medium.len_max(),
+                    u64::from(head + RESERVE_UNITS + 1) * u64::from(unit_bytes)
+                ),
+            ));
+        }
+        medium.grow(u64::from(units) * u64::from(unit_bytes))?;
+        if options.durability == Durability::EveryWrite {
+            let (from, to) =
+                (u64::from(head) * u64::from(unit_bytes), u64::from(units) * u64::from(unit_bytes));
+            medium.prepare(Offset(from), to - from)?;
+        }
+        write_free_headers(medium, u64::from(unit_bytes), head, units - head);
+        medium.sync()?;
+        let now = StoreClock::new(options.clock.clone(), 0).now();
+        let store_id = options.boot_id.map_or_else(random_id, |id| u64_at(&id, 0));
+        let superblock = Superblock {
+            store_id,
+            sequence: 1,
+            unit_bytes,
+            clean: true,
+            sealed: true,
+            regime: Regime::Immediate,
+            incarnation: store_id as u32 & INCARNATION_FIRST_MAX,
+            boot_id: options.boot_id_now(),
+            epoch_base: 1,
+            time_floor: 0,
+            created: now,
+            units,
+            image: None,
+        };
+        superblock.persist(medium)?;
+        Ok(superblock)
+    }
+
+    /// Starts an incarnation on what was recovered.
+    fn run(medium: M, recovered: Recovered, copy_first: usize, options: &Options) -> Result<Self> {
+        let regime = DurableState::regime_for(options.durability, medium.granularity());
+        let inside = options.tuning.phase(Phase::Adopt);
+        // Order: what recovery decided (seals, frees) is durable before the superblock
+        // begins the new incarnation, and that before the first write.
+        if !planted(Mutant::AdoptedTooLate) {
+            recovered.adopt(&medium)?;
+        }
+        // What recovery began with is a checkpoint already.
+        let keeps_image = options.residence == Residence::Persistent && !recovered.image.is_empty();
+        let superblock = Superblock {
+            sequence: recovered.superblock.sequence + 1,
+            clean: false,
+            sealed: false,
+            regime,
+            incarnation: recovered.incarnation,
+            boot_id: options.boot_id_now(),
+            epoch_base: recovered.epoch_base.0,
+            image: recovered.superblock.image.filter(|_| keeps_image),
+            ..recovered.superblock
+        };
+        let copy_first = if planted(Mutant::SuperblockCopyZeroFirst) { 0 } else { copy_first };
+        superblock.persist_from(&medium, copy_first)?;
+        if planted(Mutant::AdoptedTooLate) {
+            recovered.adopt(&medium)?;
+        }
+        drop(inside);
+        let waits = regime == Regime::Epochs && options.durability == Durability::EveryWrite;
+        let epochs = Epochs::new(
+            regime,
+            waits,
+            recovered.epoch_base,
+            recovered.mark_slot,
+            superblock.incarnation,
+            Activity::recovered(recovered.keys, recovered.dead_bytes),
+        );
+        let clock = StoreClock::new(options.clock.clone(), recovered.time_floor);
+        let compaction = Compaction::new(&epochs, options);
+        let durable = DurableState::new(epochs, clock, superblock, options.durability);
+        let space = recovered.space.with_incarnation(superblock.incarnation);
+        let log = Log::new(medium, recovered.blocks, durable, space, options.tuning.clone());
+        log.note_records(recovered.used_bytes, recovered.summary.records);
+        let records =
+            Records::new(log, recovered.hasher, recovered.index, recovered.cells_unflushed, recovered.doubts);
+        let images = Images::new(options, recovered.image, keeps_image, recovered.summary.estimated);
+        let core = Arc::new(Core::new(Keeper::new(records, compaction, images), recovered.summary));
+        let keeper = &core.keeper;
+        if keeper.records.index.pages_left() == 0 {
+            keeper.leave_image(&|| false)?;
+        }
+        if core.recovered.imaged > 0 {
+            keeper.begin();
+        }
+        if options.read_only {
+            keeper.records.log.epochs().read_only();
+        }
+        let thread = if options.background && !options.read_only {
+            let core = Arc::clone(&core);
+            let thread = crate::sync::thread::Builder::new()
+                .name("duramen".into())
+                .spawn(move || core.keeper.run_background());
+            Some(thread.map_err(|e| {
+                Error::new(ErrorKind::Io, format!("cannot start the store's background thread: {e}"))
+            })?)
+        } else {
+            None
+        };
+        Ok(Self { shared: Arc::new(Shared::new(core, thread)) })
+    }
+}
+
+impl Options {
+    /// Opens the store at `path`, or creates it.
+    ///
+    /// # Errors
+    /// `InUse` names the owner's pid; `Corrupt` names place, found and wanted, and nothing was changed;
+    /// `Unsupported`, `NotFound`, `PermissionDenied`, `OutOfSpace`, `Io` as they say.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Store> {
+        let path = path.as_ref();
+        let medium = self.open_medium(path)?;
+        StoreOn::open_on(medium, self)
+            .map_err(|e| e.context(&format!("cannot open store {}", path.display())))
+    }
+}

@@ -1,0 +1,125 @@
+//! Numbers of a store.
+
+use super::Core;
+use crate::sync::atomic::Ordering::Relaxed;
+use crate::sync::reclaim;
+use duramen_media::Medium;
+
+/// Numbers of a store, summed when asked for; none of them costs a write anything shared.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Live keys; expired ones count until they are swept.
+    pub keys: u64,
+    /// Bytes that the medium has.
+    pub medium_bytes: u64,
+    /// Bytes of blocks in use, live or dead.
+    pub used_bytes: u64,
+    /// Bytes of blocks in use, less what is known to be dead.
+    pub live_bytes: u64,
+    /// Bytes that compaction may win: of records that others superseded, and of the room in blocks that were given up less than half
+    /// full, as every close leaves some.
+    pub dead_bytes: u64,
+    /// Bytes of free units.
+    pub free_bytes: u64,
+    /// Bytes of one unit of space.
+    pub unit_bytes: u64,
+    /// DRAM that the index takes.
+    pub index_bytes: u64,
+    /// Pages of the image that the store was opened with, which the index has not read yet; each is read when it is first touched.
+    pub index_pages_left: u64,
+    /// Segments or leaves of the index that were split since the store was opened, recovery included.
+    pub index_splits: u64,
+    /// How often the hash index's directory doubled since then.
+    pub index_doublings: u64,
+    /// Segments or leaves of the index that became one with a neighbour since then.
+    pub index_merges: u64,
+    /// Point lookups that the ordered index answered by way of its cache, without a descent.
+    pub index_cache_hits: u64,
+    /// Point lookups for which it had to descend.
+    pub index_cache_misses: u64,
+    /// How often a writer found a key's lock taken, and waited.
+    pub index_key_waits: u64,
+    /// How often it found the lock of a leaf of the ordered index taken.
+    pub index_leaf_waits: u64,
+    /// Writers, the store's own included.
+    pub writers: u64,
+    /// Bytes of records appended since the store was opened.
+    pub written_bytes: u64,
+    /// Checkpoints of the index, with residence `persistent`.
+    pub checkpoints: u64,
+    /// Bytes that they wrote.
+    pub checkpoint_bytes: u64,
+    /// Rounds of compaction.
+    pub compactions: u64,
+    /// Bytes that compaction moved.
+    pub compacted_bytes: u64,
+    /// Units that compaction freed.
+    pub freed_units: u64,
+    /// Blocks that compaction, or verifying after an open, found damaged and left alone.
+    pub damaged_blocks: u64,
+    /// Bytes of the store that the background thread has yet to look through for damage, since an index image spared the open
+    /// to read them.
+    pub unverified_bytes: u64,
+    /// How often compaction read everything to learn which tombstones still hide something.
+    pub recounts: u64,
+    /// Keys that were swept because they had expired.
+    pub expired_keys: u64,
+    /// The current epoch.
+    pub epoch: u64,
+    /// The last epoch that is durable.
+    pub epoch_committed: u64,
+    /// Records that recovery read.
+    pub recovered_records: u64,
+    /// Time that recovery took.
+    pub recovery_nanos: u64,
+}
+
+impl Stats {
+    pub(crate) fn of<M: Medium>(core: &Core<M>) -> Self {
+        let keeper = &core.keeper;
+        let (records, log) = (&keeper.records, &keeper.records.log);
+        let totals = log.epochs().totals();
+        let (units, free) = {
+            let space = log.space();
+            (u64::from(space.units()), u64::from(space.free_units()))
+        };
+        let used_bytes = (units - free) * log.unit_bytes;
+        let compaction = &keeper.compaction;
+        let guard = reclaim::pin();
+        let index = records.index.numbers(&guard);
+        Self {
+            keys: totals.keys,
+            medium_bytes: log.medium.len(),
+            used_bytes,
+            live_bytes: used_bytes.saturating_sub(totals.dead_bytes),
+            dead_bytes: totals.dead_bytes,
+            free_bytes: free * log.unit_bytes,
+            unit_bytes: log.unit_bytes,
+            index_bytes: index.bytes,
+            index_pages_left: records.index.pages_left(),
+            index_splits: index.splits,
+            index_doublings: index.doublings,
+            index_merges: index.merges,
+            index_cache_hits: index.cache_hits,
+            index_cache_misses: index.cache_misses,
+            index_key_waits: index.key_waits,
+            index_leaf_waits: index.leaf_waits,
+            writers: totals.writers,
+            written_bytes: totals.written_bytes,
+            checkpoints: keeper.images.checkpoints.load(Relaxed),
+            checkpoint_bytes: keeper.images.bytes.load(Relaxed),
+            compactions: compaction.rounds.load(Relaxed),
+            compacted_bytes: compaction.moved_bytes.load(Relaxed),
+            freed_units: compaction.freed_units.load(Relaxed),
+            damaged_blocks: compaction.damaged.load(Relaxed),
+            unverified_bytes: compaction.unverified_units.load(Relaxed) * log.unit_bytes,
+            recounts: compaction.recounts.load(Relaxed),
+            expired_keys: records.expired.load(Relaxed),
+            epoch: log.epochs().current().0,
+            epoch_committed: log.epochs().committed().0,
+            recovered_records: core.recovered.records,
+            recovery_nanos: core.recovered.nanos,
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! The handle of a writer.
+
+use super::StoreOn;
+use super::core::Held;
+use crate::read::lookup::{Looked, Owed};
+use crate::sync::reclaim;
+use crate::write::{Batch, Modified, Swap, Update};
+use crate::{Meta, Result, Stamp, Value};
+use duramen_media::{Mapped, Medium};
+
+/// A writer on the media of this machine.
+pub type Writer = WriterOn<Mapped>;
+
+/// Appends to blocks of its own; one for each thread (Viper's client). `&mut self` to write, `&self` to
+/// read. Other writers of the same store meet it only on the bucket of a key.
+///
+/// Make it in the thread that uses it: a group pins what its thread may read, so a writer stays there.
+pub struct WriterOn<M: Medium = Mapped> {
+    pen: Held<M>,
+    store: StoreOn<M>,
+}
+
+impl<M: Medium> WriterOn<M> {
+    pub(crate) fn new(store: StoreOn<M>) -> Self {
+        Self { pen: Held::new(&store.shared.core), store }
+    }
+
+    /// The store that it writes to.
+    #[must_use]
+    pub fn store(&self) -> &StoreOn<M> {
+        &self.store
+    }
+
+    /// What the group owes, if there is one.
+    pub(crate) fn owed(&self) -> Option<&Owed> {
+        self.pen.pen.owed()
+    }
+
+    /// The value of `key`, without copying it.
+    ///
+    /// # Errors
+    /// As [`StoreOn::get`].
+    pub fn get(&self, key: &[u8]) -> Result<Option<Value<'_>>> {
+        Ok(self.get_stamped(key)?.1)
+    }
+
+    /// As `get`, and the key's stamp, also when it is absent or expired.
+    ///
+    /// # Errors
+    /// As [`StoreOn::get`].
+    pub fn get_stamped(&self, key: &[u8]) -> Result<(Stamp, Option<Value<'_>>)> {
+        let records = self.store.records();
+        records.log.epochs().check_process()?;
+        let guard = reclaim::pin();
+        Ok(match records.look_up(key, records.hasher.hash(key), guard, self.owed())? {
+            Looked::Absent(stamp) => (stamp, None),
+            Looked::Present(value) => (value.stamp(), Some(value)),
+        })
+    }
+
+    /// Sets `key` to `value`.
+    ///
+    /// # Errors
+    /// As [`StoreOn::put`].
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.pen.pen.put(self.store.core().site(), key, value, Meta::default())
+    }
+
+    /// Sets `key` to `value`, with what goes with it.
+    ///
+    /// # Errors
+    /// As [`StoreOn::put`].
+    pub fn put_with(&mut self, key: &[u8], value: &[u8], meta: Meta) -> Result<()> {
+        self.pen.pen.put(self.store.core().site(), key, value, meta)
+    }
+
+    /// Removes `key`; whether it was there.
+    ///
+    /// # Errors
+    /// As [`StoreOn::put`]; deletes have space kept back for them.
+    pub fn delete(&mut self, key: &[u8]) -> Result<bool> {
+        self.pen.pen.delete(self.store.core().site(), key)
+    }
+
+    /// Sets `key` to a value, or deletes it for `None`; returns what went with the live value that was there.
+    ///
+    /// # Errors
+    /// As [`StoreOn::put`].
+    pub fn replace(&mut self, key: &[u8], value: Option<(&[u8], Meta)>) -> Result<Option<Meta>> {
+        self.pen.pen.replace(self.store.core().site(), key, value)
+    }
+
+    /// Writes only if the key's stamp still is `seen`; `None` deletes.
+    ///
+    /// # Errors
+    /// As [`StoreOn::put`].
+    pub fn compare_and_swap(
+        &mut self,
+        key: &[u8],
+        seen: Stamp,
+        value: Option<(&[u8], Meta)>,
+    ) -> Result<Swap> {
+        self.pen.pen.compare_and_swap(self.store.core().site(), key, seen, value)
+    }
+
+    /// Overwrites `bytes` of the value, from byte `at` on, and says how: [`Update::InPlace`] costs a fraction of
+    /// [`Update::NewVersion`], which reads and writes the whole value. One atomic store where the value was put as
+    /// [`Meta::updatable`], the range is 1, 2, 4 or 8 bytes (16 where the CPU documents such
+    /// stores as atomic), lies aligned in the record, and each write is durable by itself; else a new version of the
+    /// whole value.
+    ///
+    /// # Errors
+    /// `InvalidInput` when the range is not within the value; otherwise as [`StoreOn::put`].
+    pub fn update(&mut self, key: &[u8], at: usize, bytes: &[u8]) -> Result<Update> {
+        Ok(self.pen.pen.update(self.store.core().site(), key, None, at, bytes)?.unwrap_or(Update::Absent))
+    }
+
+    /// As [`WriterOn::update`], but only if the key's stamp still is `seen`; `None` (and nothing written) when it is not.
+    /// Comparing and storing are one step to everybody else.
+    ///
+    /// The stamp of a value that is updated in place follows from its bytes: two updates that lead back to the same
+    /// bytes cannot be told from none. Who must tell them apart keeps a count of updates beside what they update.
+    ///
+    /// # Errors
+    /// As [`WriterOn::update`].
+    pub fn compare_and_update(
+        &mut self,
+        key: &[u8],
+        seen: Stamp,
+        at: usize,
+        bytes: &[u8],
+    ) -> Result<Option<Update>> {
+        self.pen.pen.update(self.store.core().site(), key, Some(seen), at, bytes)
+    }
+
+    /// Reads a value and updates 8 bytes of it in place, both as one step to everybody else. `change` is given the value
+    /// with what goes with it, and says what is to be stored and where, or `None` for nothing. It runs under a lock: it must
+    /// be short and must not use the store.
+    ///
+    /// Where an update in place is not possible (see [`WriterOn::update`]) nothing is done; then the value is to be read
+    /// and written by [`WriterOn::compare_and_swap`] or [`WriterOn::compare_and_update`].
+    ///
+    /// # Errors
+    /// `InvalidInput` when the range is not within the value; otherwise as [`StoreOn::put`].
+    pub fn modify_in_place(
+        &mut self,
+        key: &[u8],
+        change: impl FnOnce(Meta, &[u8]) -> Option<(usize, [u8; 8])>,
+    ) -> Result<Modified> {
+        self.pen.pen.modify_in_place(self.store.records(), key, change)
+    }
+
+    /// All or nothing, after a crash and to readers; [`Swap::Changed`] (nothing written) when an
+    /// expectation failed.
+    ///
+    /// # Errors
+    /// `InvalidInput` when it is larger than 1 GiB; otherwise as [`StoreOn::put`].
+    pub fn apply(&mut self, batch: &Batch) -> Result<Swap> {
+        self.pen.pen.apply(self.store.core().site(), batch)
+    }
+
+    /// Begins a group: until [`WriterOn::settle`], writes return before they are durable, and reads through
+    /// *this* writer may show what is not durable yet. Nothing that was read or written in a group may be
+    /// shown to anybody before `settle` returned `Ok`. Other readers never see undurable state. One drain,
+    /// or one wait for the device shared with other writers, serves the whole group.
+    ///
+    /// Keep it short: space that is compacted meanwhile is not reused before the group ends.
+    pub fn group(&mut self) {
+        self.pen.pen.begin_group();
+    }
+
+    /// Makes all that the group wrote or read durable, and ends it. Without a group it does nothing.
+    ///
+    /// # Errors
+    /// As [`StoreOn::commit`]: then nothing of the group may be acknowledged.
+    pub fn settle(&mut self) -> Result<()> {
+        self.store.records().log.epochs().check_process()?;
+        self.pen.pen.settle(self.store.records())
+    }
+
+    /// Panics within a write, as a bug of the engine would, for tests of what that leaves: the store is poisoned.
+    #[doc(hidden)]
+    pub fn panic_within_a_write(&mut self) {
+        self.pen.pen.panic_within_a_write(self.store.records());
+    }
+}
+
+impl<M: Medium> std::fmt::Debug for WriterOn<M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Writer").field("store", &self.store).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,286 @@
+//! Updates of a few bytes of a value: in place by one atomic store where record, CPU and regime allow it, and as a new
+//! version of the whole value elsewhere.
+//!
+//! An update in place holds the lock of the key's bucket, so among writers looking, comparing and storing are one
+//! step. A crash before the store leaves the old bytes, after it the new ones; on media that write lines back, the line
+//! is durable before the lock is given back.
+//!
+//! Invariants:
+//! 1. Nothing is updated in place while its slot is pending: a crash could undo the record itself.
+//! 2. Nothing is updated in place where epochs are in use: a crash must be able to undo the update alone.
+//! 3. While an update is stored and not durable the key's lock is held, where readers look for it.
+//! 4. Each update is one store that readers of the cell load as one piece, counted in the key's stripe before it
+//!    (`index::stripes`): so what a reader copies is the value at one moment, however long it is.
+
+use super::{Pen, Site, Want, Wrote, stamp_unlocked};
+use crate::format::record::{HEAD_BYTES_MAX, HEADER_BYTES};
+use crate::log::read;
+use crate::mutants::{Mutant, planted};
+use crate::read::Records;
+use crate::read::lookup::{Looked, Meta, Stamp, is_same};
+use crate::sync::reclaim::{self, Guard};
+use crate::{Error, Result};
+use duramen_media::{Medium, Offset};
+
+/// What an update did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Update {
+    /// One atomic store into the record.
+    InPlace,
+    /// The value was read and a new version of all of it written, as by a put: because it was not put as
+    /// [`Meta::updatable`], the range is not aligned or of no size that one store has, or the medium and durability make
+    /// no write durable by itself.
+    NewVersion,
+    /// Nothing: the key is not there.
+    Absent,
+}
+
+/// What [`modify_in_place`](super::WriterOn::modify_in_place) did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Modified {
+    /// One atomic store into the record.
+    InPlace,
+    /// Nothing: the caller wanted nothing of what is there.
+    Declined,
+    /// Nothing, and nothing of what is there may be told: it cannot be done in place, or the key is not there.
+    NotInPlace,
+}
+
+/// Bytes to put in front of a field of 8 bytes, at the beginning of a value, so that the field can be updated in place.
+/// They depend on the length of the key alone: records, their headers and the values' expiry times are multiples of 8 bytes.
+#[must_use]
+pub const fn padding_before_field(key_bytes: usize) -> usize {
+    key_bytes.wrapping_neg() & 7
+}
+
+const _: () = assert!(HEADER_BYTES.is_multiple_of(8) && (HEAD_BYTES_MAX as u64).is_multiple_of(8));
+
+/// What an attempt to update in place came to.
+enum Tried {
+    Done(Update),
+    /// Nothing: the stamp is another.
+    Changed,
+    /// Nothing: the record, the CPU or the regime does not allow it.
+    Refused,
+}
+
+/// What is to be updated, and how.
+#[derive(Clone, Copy)]
+struct Edit<'a> {
+    key: &'a [u8],
+    hash: u64,
+    /// The stamp that the key must have, if it matters.
+    seen: Option<Stamp>,
+    /// Where in the value.
+    at: usize,
+    bytes: &'a [u8],
+}
+
+impl Pen {
+    /// `None` when the stamp is not `seen` any more.
+    pub(crate) fn update<M: Medium>(
+        &mut self,
+        site: Site<'_, M>,
+        key: &[u8],
+        seen: Option<Stamp>,
+        at: usize,
+        bytes: &[u8],
+    ) -> Result<Option<Update>> {
+        let records = site.records;
+        Self::check(records, key, bytes.len())?;
+        let hash = records.hasher.hash(key);
+        let edit = Edit { key, hash, seen, at, bytes };
+        let mut tried = self.update_in_place(records, edit)?;
+        while let Tried::Refused = tried {
+            tried = self.update_otherwise(site, edit)?;
+        }
+        Ok(if let Tried::Done(update) = tried { Some(update) } else { None })
+    }
+
+    /// What `update` does when it was refused in place. Apart, so that what it needs is not made ready by updates in place.
+    #[inline(never)]
+    fn update_otherwise<M: Medium>(&mut self, site: Site<'_, M>, edit: Edit<'_>) -> Result<Tried> {
+        let records = site.records;
+        match self.update_anew(site, edit)? {
+            // Somebody else wrote it meanwhile: it may be a value by now that can be updated in place.
+            Tried::Refused => self.update_in_place(records, edit),
+            tried => Ok(tried),
+        }
+    }
+
+    /// Writes a new version of the whole value; refused when somebody else writes it meanwhile.
+    fn update_anew<M: Medium>(&mut self, site: Site<'_, M>, edit: Edit<'_>) -> Result<Tried> {
+        let records = site.records;
+        let Edit { key, hash, seen, at, bytes } = edit;
+        let (stamp, value) = match records.look_up(key, hash, reclaim::pin(), self.owed())? {
+            Looked::Absent(stamp) => (stamp, None),
+            Looked::Present(value) => (value.stamp(), Some(value)),
+        };
+        if seen.is_some_and(|seen| seen != stamp) {
+            return Ok(Tried::Changed);
+        }
+        let Some(value) = value else { return Ok(Tried::Done(Update::Absent)) };
+        check_range(at, bytes.len(), value.len())?;
+        let mut copy = value.to_vec();
+        copy[at..at + bytes.len()].copy_from_slice(bytes);
+        let meta = value.meta();
+        drop(value);
+        let wrote = self.write(site, key, Some((&copy, meta)), Want::Stamp(stamp))?;
+        Ok(if let Wrote::Done { .. } = wrote { Tried::Done(Update::NewVersion) } else { Tried::Refused })
+    }
+
+    #[inline(always)]
+    fn update_in_place<M: Medium>(&mut self, records: &Records<M>, mut edit: Edit<'_>) -> Result<Tried> {
+        if records.log.epochs().in_use() {
+            return Ok(Tried::Refused);
+        }
+        let guard = &reclaim::pin_to_write();
+        records.index.prefetch_write(edit.hash, false, guard);
+        edit.seen = edit.seen.filter(|seen| {
+            !planted(Mutant::UpdateNotRechecked)
+                || *seen != stamp_unlocked(records, edit.key, edit.hash, guard)
+        });
+        if edit.seen.is_none() && update_likeliest(records, edit, guard) {
+            return Ok(Tried::Done(Update::InPlace));
+        }
+        self.update_found(records, edit, guard)
+    }
+
+    /// The rest of `update_in_place`.
+    #[inline(never)]
+    fn update_found<M: Medium>(
+        &mut self,
+        records: &Records<M>,
+        edit: Edit<'_>,
+        guard: &Guard,
+    ) -> Result<Tried> {
+        let Edit { key, hash, seen, at, bytes } = edit;
+        let locked = records.index.lock(hash, guard);
+        let mut damaged = Offset(0);
+        let found = locked.find_with(key, |slot| Some((slot, records.record_or(slot, key, &mut damaged)?)));
+        let Some((_, (slot, record))) = found else {
+            records.told(damaged)?;
+            let changed = seen.is_some_and(|seen| seen != records.stamp_of(None, hash));
+            return Ok(if changed { Tried::Changed } else { Tried::Done(Update::Absent) });
+        };
+        let changed = seen.is_some_and(|seen| seen != records.stamp_locked(&record));
+        if changed || slot.is_tombstone() || records.is_expired(record.expires_at()) {
+            if slot.is_pending() {
+                records.help(&record, self.group.is_none());
+            }
+            return Ok(if changed { Tried::Changed } else { Tried::Done(Update::Absent) });
+        }
+        if !record.head.is_cell() || slot.is_pending() {
+            return Ok(Tried::Refused);
+        }
+        let (value_at, value_bytes) = (record.value_offset(), record.head.value_bytes());
+        let stored = store_in_place(records, hash, value_at, value_bytes, at, bytes)?;
+        Ok(if stored { Tried::Done(Update::InPlace) } else { Tried::Refused })
+    }
+
+    /// See [`super::WriterOn::modify_in_place`].
+    pub(crate) fn modify_in_place<M: Medium>(
+        &mut self,
+        records: &Records<M>,
+        key: &[u8],
+        change: impl FnOnce(Meta, &[u8]) -> Option<(usize, [u8; 8])>,
+    ) -> Result<Modified> {
+        Self::check(records, key, 0)?;
+        if records.log.epochs().in_use() {
+            return Ok(Modified::NotInPlace);
+        }
+        let hash = records.hasher.hash(key);
+        let guard = reclaim::pin_to_write();
+        records.index.prefetch_write(hash, false, &guard);
+        let locked = records.index.lock(hash, &guard);
+        let mut damaged = Offset(0);
+        let found = locked.find_with(key, |slot| Some((slot, records.record_or(slot, key, &mut damaged)?)));
+        let Some((_, (slot, record))) = found else {
+            records.told(damaged)?;
+            return Ok(Modified::NotInPlace);
+        };
+        if !slot.is_settled_value() || !record.head.is_cell() || records.is_expired(record.expires_at()) {
+            return Ok(Modified::NotInPlace);
+        }
+        let Some((at, field)) = change(record.meta(), &records.cell_locked(&record)) else {
+            return Ok(Modified::Declined);
+        };
+        let (value_at, value_bytes) = (record.value_offset(), record.head.value_bytes());
+        let stored = store_in_place(records, hash, value_at, value_bytes, at, &field)?;
+        Ok(if stored { Modified::InPlace } else { Modified::NotInPlace })
+    }
+}
+
+/// Updates the cell of `key` if it is where it is most likely, and nothing else is to be thought of; whether it did. Short, and
+/// nearly without stores of its own, which would wait behind the one that is made durable: so that the CPU gets to the cache
+/// misses of the next update meanwhile.
+#[inline(always)]
+fn update_likeliest<M: Medium>(records: &Records<M>, edit: Edit<'_>, guard: &Guard) -> bool {
+    let Edit { key, hash, at, bytes, .. } = edit;
+    if !records.index.candidates_are_current() || records.has_doubts() {
+        return false;
+    }
+    let _held = records.index.hold(hash);
+    let Some(slot) = records.index.candidate(hash, || key, guard).filter(|slot| slot.is_settled_value())
+    else {
+        return false;
+    };
+    let location = slot.location();
+    let Some((its, value_bytes)) = read::lasting_cell(&records.log.medium, location, key.len()) else {
+        return false;
+    };
+    let value_at = location.plus(HEADER_BYTES + key.len() as u64);
+    is_same(its, key)
+        && store_in_place(records, hash, value_at, value_bytes, at, bytes).is_ok_and(|stored| stored)
+}
+
+/// Stores into a cell whose key is locked and whose slot is not pending; false where one atomic store cannot.
+#[inline(always)]
+fn store_in_place<M: Medium>(
+    records: &Records<M>,
+    hash: u64,
+    value_at: Offset,
+    value_bytes: u64,
+    at: usize,
+    bytes: &[u8],
+) -> Result<bool> {
+    check_range(at, bytes.len(), value_bytes as usize)?;
+    let to = value_at.plus(at as u64);
+    if planted(Mutant::UpdateTorn) {
+        records.log.medium.store(to, &[bytes]);
+        records.log.medium.persist(to, bytes.len() as u64);
+        return Ok(true);
+    }
+    if !fits_one_store(records, to, bytes) {
+        return Ok(false);
+    }
+    records.index.count_update(hash);
+    // Release: a reader that sees it and finds the key's lock free afterwards (`Core::settle_cell`) sees it durable.
+    let stored = records.log.medium.store_atomic(to, bytes);
+    if stored {
+        reclaim::published();
+        records.log.medium.persist(to, bytes.len() as u64);
+    }
+    Ok(stored)
+}
+
+fn fits_one_store<M: Medium>(records: &Records<M>, to: Offset, bytes: &[u8]) -> bool {
+    let count = bytes.len() as u64;
+    count.is_power_of_two() && count <= records.log.medium.atomic_bytes_max() && to.0.is_multiple_of(count)
+}
+
+#[inline]
+fn check_range(at: usize, bytes: usize, value: usize) -> Result<()> {
+    if at.checked_add(bytes).is_none_or(|end| end > value) {
+        return Err(out_of_range(at, bytes, value));
+    }
+    Ok(())
+}
+
+#[cold]
+#[inline(never)]
+fn out_of_range(at: usize, bytes: usize, value: usize) -> Error {
+    Error::invalid(format!("update of {bytes} bytes at {at} of a value of {value} bytes"))
+}
