@@ -13,7 +13,7 @@ use super::violation::Violation;
 const UNSAFE_IN: &[(&str, &[&str])] = &[
     ("crates/media", &[]),
     // `models` is compiled with `--cfg loom` alone: raw memory for the model checker.
-    ("crates/duramen", &["format", "index", "log", "epoch", "models"]),
+    ("crates/duramen", &["format", "index", "log", "durability", "models"]),
     ("crates/stream", &["compile"]),
     // The inner loops that are measured: raw accesses by instruction.
     ("crates/bench/memory", &["kernel"]),
@@ -171,7 +171,7 @@ mod tests {
         let found = found(&[
             ("crates/duramen/src/store.rs", body),
             ("crates/duramen/src/log/block.rs", body),
-            ("crates/duramen/src/epoch.rs", body),
+            ("crates/duramen/src/durability/epochs.rs", body),
         ]);
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].0.as_str(), found[0].1), ("crates/duramen/src/store.rs", 3));

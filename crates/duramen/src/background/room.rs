@@ -5,7 +5,7 @@
 use super::Keeper;
 use super::grow::Growth;
 use crate::format::Unit;
-use crate::log::space::Purpose;
+use crate::log::open_block::Purpose;
 use crate::log::supply::Supply;
 use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::Ordering::Relaxed;

@@ -43,8 +43,8 @@ mod merge;
 mod scan;
 
 use super::attached::Attached;
-use super::fingerprints::High;
-use super::memory::Memory;
+use super::fingerprints::{BUCKET_SLOTS, High};
+use super::memory::{Memory, Piece};
 use super::stripes::{Held, Stripes};
 use super::{BUCKET_BIT, FINGERPRINT_BITS, FINGERPRINT_MASK, FINGERPRINT_SHIFT, Keys, LOCATION_MASK, Slot};
 use crate::format::Version;
@@ -57,8 +57,6 @@ use duramen_media::Offset;
 use std::cell::Cell;
 use std::ptr::NonNull;
 
-// In a model of `crate::models` a handful of keys must fill a segment.
-pub(super) const BUCKET_SLOTS: usize = if cfg!(loom) { 2 } else { 8 };
 /// 255 buckets and the segment's own line are 16 KiB.
 const BUCKETS: usize = if cfg!(loom) { 2 } else { 255 };
 const SEGMENT_SLOTS: usize = BUCKETS * BUCKET_SLOTS;
@@ -96,6 +94,8 @@ impl Stash {
         unsafe { link.load(Acquire).as_ref() }
     }
 }
+
+impl Piece for Segment {}
 
 #[repr(C, align(64))]
 #[cfg_attr(loom, derive(Default))]

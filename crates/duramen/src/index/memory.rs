@@ -39,9 +39,6 @@ pub(super) trait Piece: Sync {}
 #[cfg(loom)]
 pub(super) trait Piece: Sync + Default {}
 
-impl Piece for super::hash::Segment {}
-impl Piece for super::ordered::Node {}
-
 struct State<T> {
     chunks: Vec<Chunk>,
     /// Bytes handed out of the last chunk.

@@ -31,10 +31,9 @@
 //!    than the seal's.
 
 use super::Log;
-use super::space::Purpose;
+use super::open_block::{OpenBlock, Purpose};
 use super::supply::Supply;
 use crate::format::record::{self, Appended, Header, Kind};
-use crate::format::{Unit, block};
 use crate::mutants::{Mutant, planted};
 use crate::sync::lock;
 use crate::sync::thread::yield_now;
@@ -56,40 +55,6 @@ pub(crate) type Shared = Mutex<Option<OpenBlock>>;
 /// A turn in the shared block; it keeps the writer's own.
 #[must_use]
 pub(crate) struct Turn<'a>(MutexGuard<'a, Option<OpenBlock>>);
-
-#[derive(Debug)]
-#[cfg_attr(feature = "mutants", derive(Clone))]
-pub(crate) struct OpenBlock {
-    pub unit: Unit,
-    pub offset: u64,
-    pub bytes: u64,
-    pub tail: u64,
-    pub header: block::Header,
-    pub seed: u32,
-    /// Everything below is durable; less than `tail` only within a group or with epochs.
-    pub settled: u64,
-    /// Bytes of records that an index slot was made to lead to, not yet counted in the block table.
-    pub live: u64,
-    /// Records that this opening appended.
-    pub records: u64,
-    /// Last epoch in which the committer was told of this block.
-    pub told_epoch: u64,
-    /// What its room may be used for, and what is more urgent: see [`crate::log::space`].
-    pub purpose: Purpose,
-}
-
-impl OpenBlock {
-    pub(crate) fn room(&self) -> u64 {
-        self.bytes - self.tail
-    }
-}
-
-impl OpenBlock {
-    /// Whether it is kept for deletes, and at most half full.
-    pub(crate) fn is_roomy_for_deletes(&self) -> bool {
-        self.purpose == Purpose::Delete && self.room() * 2 >= self.bytes
-    }
-}
 
 /// What an append needs to know besides key and value.
 #[derive(Clone, Copy)]

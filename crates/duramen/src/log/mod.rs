@@ -1,10 +1,11 @@
 //! The log: records in blocks, blocks in units of space. It knows no key.
 //!
 //! [`blocks`] is what DRAM knows of each block, [`space`] hands out units and takes them back, [`supply`] opens blocks, and
-//! [`appender`] writes records into a block of its own, or one that writers share. [`read`] reads them where they lie.
+//! [`appender`] writes records into an [open block](open_block) of its own, or one that writers share. [`read`] reads them where they lie.
 
 pub(crate) mod appender;
 pub(crate) mod blocks;
+pub(crate) mod open_block;
 pub(crate) mod read;
 pub(crate) mod space;
 pub(crate) mod supply;
@@ -20,10 +21,10 @@ use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::{Mutex, MutexGuard, lock};
 use crate::tuning::{Phase, Tuning};
-use appender::OpenBlock;
 use blocks::{Blocks, Use, room_won};
 use duramen_media::{Granularity, LINE_BYTES, Medium, Offset};
-use space::{Purpose, Space};
+use open_block::{OpenBlock, Purpose};
+use space::Space;
 
 pub(crate) use told::Told;
 

@@ -43,19 +43,11 @@
 //! a tombstone, of a key that is longer than a unit, or a batch of more than `A` units, for which no run is long enough; more writers that
 //! keep blocks of small records open, without writing, than `D` has units; damaged blocks.
 
-use super::appender::OpenBlock;
+use super::open_block::{OpenBlock, Purpose};
 use crate::format::{Generation, Unit, block};
 use crate::mutants::{Mutant, planted};
 use duramen_media::{Medium, Offset};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// What an allocation is for; decides how far down it may go. In order: what a later one may take, an earlier one may not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Purpose {
-    Write,
-    Delete,
-    Compaction,
-}
 
 /// Units kept back at least: two for deletes, the others for compaction.
 pub(crate) const RESERVE_UNITS: u32 = 4;

@@ -1,10 +1,10 @@
 //! Opening blocks, and who finds room for them.
 
 use super::Log;
-use super::appender::OpenBlock;
 use super::blocks::Use;
+use super::open_block::{OpenBlock, Purpose};
 use super::read;
-use super::space::{AMPLE_BYTES_MAX, Purpose};
+use super::space::AMPLE_BYTES_MAX;
 use crate::Result;
 use crate::format::{Unit, block};
 use crate::mutants::{Mutant, planted};

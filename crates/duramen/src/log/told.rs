@@ -1,7 +1,7 @@
 //! Which blocks were written to in which epoch, where the committer flushes what an epoch wrote: on cache-line media.
 
-use super::appender::OpenBlock;
 use super::blocks::Blocks;
+use super::open_block::OpenBlock;
 use crate::format::{Epoch, Unit};
 use crate::mutants::{Mutant, planted};
 use crate::sync::{Mutex, lock};

@@ -5,7 +5,7 @@
 //! into the part of the index it belongs to, by the first bits of its hash. When a part has many they are entered together,
 //! and its segments stay in the nearest caches meanwhile.
 
-use super::scan::Scan;
+use super::given::Scan;
 use crate::format::Version;
 use crate::format::record::HEADER_BYTES;
 use crate::index::Slot;

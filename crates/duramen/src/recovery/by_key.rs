@@ -5,7 +5,7 @@
 //! told of most of it, what was read is entered in the order of its keys.
 
 use super::by_hash;
-use super::scan::Scan;
+use super::given::Scan;
 use crate::format::Version;
 use crate::index::ordered::{Entry, Gathered, Parting};
 use crate::index::{Keys as _, Slot};

@@ -2,17 +2,13 @@
 
 use super::by_hash::{self, ByHash};
 use super::by_key::ByKey;
-use super::scan::Scan;
+use super::given::Scan;
 use crate::format::Version;
-use crate::format::record::Header;
 use crate::index::Slot;
 use crate::index::either::Index;
-use crate::log::read;
 use crate::mutants::{Mutant, planted};
-use crate::sync::lock;
 use crate::sync::reclaim::Guard;
-use duramen_media::{Medium, Offset};
-use std::cmp::Reverse;
+use duramen_media::Medium;
 
 /// What one thread has gathered.
 pub(super) enum Entries {
@@ -64,30 +60,6 @@ impl<M: Medium> Scan<'_, M> {
         }
     }
 
-    /// Header and key of a record that is whole.
-    pub(super) fn record_at(&self, at: Offset) -> (Header, &[u8]) {
-        let (header, bytes) = read::whole_record(self.medium, at);
-        (header, header.key(bytes))
-    }
-
-    /// The same of a record that a slot leads to, which may be an image's and never verified. `None`: it is damaged, which is
-    /// noted. Then it is not known which of two records is the newer one, and all must be read.
-    pub(super) fn record_met(&self, at: Offset) -> Option<(Header, &[u8])> {
-        let unit = self.blocks.unit_of(at.0);
-        let block = self.blocks.at(unit);
-        if block.is_doubtful() {
-            let (end, seed) = (self.blocks.offset(unit) + block.tail(), block.generation().seed());
-            if let Err(wrong) = read::verify(self.medium, at, end, seed) {
-                let mut damaged = lock(&self.damaged);
-                damaged.get_or_insert_with(|| {
-                    format!("it leads to a record at offset {at} that is damaged: {wrong}")
-                });
-                return None;
-            }
-        }
-        Some(self.record_at(at))
-    }
-
     /// Enters a record in `index`, if it is the newest of its key so far. Says how many keys that adds.
     #[inline]
     pub(super) fn enter(&self, index: &Index, entry: &by_hash::Entry, guard: &Guard) -> i64 {
@@ -122,21 +94,5 @@ impl<M: Medium> Scan<'_, M> {
             found.set(other.with_stale(stale));
             0
         }
-    }
-
-    /// Which of two records of a key counts.
-    ///
-    /// Records of one version are copies of one record, or an expired value and its tombstone: either will do. The
-    /// original is taken, in the block that was opened first: so compaction that a crash cut short leaves copies that
-    /// are all dead, and what it took is free again. Else a few crashes could use up what it needs to go on.
-    #[inline]
-    pub(super) fn is_newer(
-        &self,
-        (version, at): (Version, Offset),
-        (other, other_at): (Version, Offset),
-    ) -> bool {
-        let order = |at: Offset| (Reverse(self.blocks.of(at.0).generation()), at);
-        version.cmp(&other).then_with(|| order(at).cmp(&order(other_at))).is_gt()
-            || planted(Mutant::LastScannedWins)
     }
 }

@@ -28,6 +28,7 @@ mod by_hash;
 mod by_key;
 mod entries;
 mod estimate;
+mod given;
 pub(crate) mod headless;
 pub(crate) mod image;
 mod scan;
@@ -273,7 +274,7 @@ fn read_from<M: Medium>(
     let epoch_last = if superblock.sequence == 0 { Epoch::MAX - 2 } else { 0 };
     let epoch_last =
         epoch_last.max(marks.first().map_or(0, |(_, mark)| mark.epoch.0).max(superblock.epoch_base) + 1);
-    let scan = scan::Scan {
+    let scan = given::Scan {
         medium,
         holes: &holes,
         hasher: &hasher,
@@ -308,7 +309,7 @@ fn read_from<M: Medium>(
     }
     if medium.granularity() == Granularity::CacheLine {
         medium.flush(Offset(0), HEAD_BYTES);
-        for &(unit, _) in headers.free.iter().filter(|_| flushes != scan::Flushes::Nothing) {
+        for &(unit, _) in headers.free.iter().filter(|_| flushes != given::Flushes::Nothing) {
             medium.flush(Offset(u64::from(unit.0) * unit_bytes), block::HEADER_BYTES);
         }
         medium.drain();
@@ -383,7 +384,7 @@ fn read_from<M: Medium>(
         space,
         summary,
         image: plan.extents.iter().map(|extent| (extent.unit, extent.header.units)).collect(),
-        cells_unflushed: flushes == scan::Flushes::Records && !plan.kept.is_empty(),
+        cells_unflushed: flushes == given::Flushes::Records && !plan.kept.is_empty(),
         doubts: !plan.kept.is_empty(),
         doubtful: (medium.granularity() == Granularity::Page && !superblock.clean)
             .then(|| marks.first().map_or(Epoch(0), |(_, mark)| mark.epoch)),
@@ -395,12 +396,12 @@ fn read_from<M: Medium>(
 /// What of a medium must be flushed because it was found. Not durable yet may be: after a process crash, anything; after
 /// a reboot, what a recovery that was killed since then did to heads of blocks; after a clean close that did not finish, the
 /// superblock.
-fn flushes_for(granularity: Granularity, clean: bool, rebooted: bool) -> scan::Flushes {
+fn flushes_for(granularity: Granularity, clean: bool, rebooted: bool) -> given::Flushes {
     match (granularity, clean, rebooted) {
-        _ if planted(Mutant::DeadProcessNotFlushed) => scan::Flushes::Nothing,
-        (Granularity::CacheLine, false, false) => scan::Flushes::Records,
-        (Granularity::CacheLine, false, true) => scan::Flushes::Heads,
-        _ => scan::Flushes::Nothing,
+        _ if planted(Mutant::DeadProcessNotFlushed) => given::Flushes::Nothing,
+        (Granularity::CacheLine, false, false) => given::Flushes::Records,
+        (Granularity::CacheLine, false, true) => given::Flushes::Heads,
+        _ => given::Flushes::Nothing,
     }
 }
 

@@ -3,24 +3,22 @@
 use super::Cut;
 use super::by_key::ByKey;
 use super::entries::Entries;
+use super::given::{Flushes, Scan};
 use crate::format::block::DataBlock;
 use crate::format::holes::Holes;
 use crate::format::mark::record_sum;
 use crate::format::record::{self, Header, Kind, Step, Walk};
 use crate::format::superblock::Superblock;
 use crate::format::{Epoch, block};
-use crate::index::either::Index;
-use crate::index::ordered::Parting;
-use crate::index::{Hasher, KeyBytes, Keys, Slot};
-use crate::log::blocks::{Block, Blocks, Use};
+use crate::index::Slot;
+use crate::log::blocks::{Block, Use};
 use crate::log::read;
 use crate::mutants::{Mutant, planted};
-use crate::options::{OnProgress, Progress};
+use crate::options::Progress;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize};
-use crate::sync::{Mutex, reclaim};
+use crate::sync::reclaim;
 use duramen_media::{Medium, Offset};
-use std::ops::RangeInclusive;
 
 /// Blocks that a thread takes at a time.
 const BLOCKS_PER_TURN: usize = 16;
@@ -49,39 +47,6 @@ pub(super) struct Scanned {
     pub keys_added: i64,
     /// What was read for an ordered index, which has none of it yet.
     pub by_key: Vec<ByKey>,
-}
-
-/// What of a block may not be durable yet although it is there, and must become so.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Flushes {
-    Nothing,
-    Heads,
-    Records,
-}
-
-pub(super) struct Scan<'a, M: Medium> {
-    pub medium: &'a M,
-    pub holes: &'a Holes<'a>,
-    pub hasher: &'a Hasher,
-    pub index: &'a Index,
-    /// Of the keys for an ordered index.
-    pub parting: &'a Parting<'a>,
-    pub blocks: &'a Blocks,
-    pub unit_bytes: u64,
-    pub cut: Cut,
-    /// The epochs that an unsealed block can hold.
-    pub epochs: RangeInclusive<u64>,
-    /// The last opener was killed, and the machine has not been rebooted since.
-    pub killed: bool,
-    /// A clean close sealed every data block: one without a seal lost it to damage.
-    pub all_sealed: bool,
-    pub now: u64,
-    pub flushes: Flushes,
-    /// All records are read, so counts of stale records are exact; else part of the index came from an image.
-    pub counts_all: bool,
-    /// What the image leads to that is damaged, and stood in the way.
-    pub damaged: Mutex<Option<String>>,
-    pub on_progress: Option<&'a OnProgress>,
 }
 
 /// The bytes of a block, up to what cannot be read, and the parts behind that can be: where they begin in
@@ -127,26 +92,6 @@ pub(super) fn count_epoch<M: Medium>(
         }
     }
     (records, sum)
-}
-
-impl<M: Medium> Keys for Scan<'_, M> {
-    fn hash_at(&self, at: Offset) -> Option<u64> {
-        self.record_met(at).map(|(_, key)| self.hasher.hash(key))
-    }
-
-    fn prefetch_at(&self, at: Offset) {
-        self.medium.prefetch(at);
-    }
-
-    fn may_be_damaged(&self) -> bool {
-        !self.counts_all
-    }
-}
-
-impl<M: Medium> KeyBytes for Scan<'_, M> {
-    fn key_at(&self, at: Offset) -> Option<&[u8]> {
-        self.record_met(at).map(|(_, key)| key)
-    }
 }
 
 impl<M: Medium> Scan<'_, M> {
@@ -438,10 +383,5 @@ impl<M: Medium> Scan<'_, M> {
                 return;
             }
         }
-    }
-
-    pub(super) fn uncount_tombstone(&self, slot: Slot) {
-        let bytes = self.record_at(slot.location()).0.record_bytes();
-        self.blocks.of(slot.location().0).live_sub(bytes);
     }
 }

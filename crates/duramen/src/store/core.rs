@@ -5,7 +5,7 @@ use crate::Result;
 use crate::background::Keeper;
 use crate::format::superblock::Regime;
 use crate::log::blocks::Use;
-use crate::log::space::Purpose;
+use crate::log::open_block::Purpose;
 use crate::recovery::Summary;
 use crate::sync::atomic::AtomicBool;
 use crate::sync::atomic::Ordering::{AcqRel, Relaxed};

@@ -36,7 +36,7 @@ use crate::format::record::{Appended, BATCH_BYTES_MAX, HEADER_BYTES, Kind, body_
 use crate::index::Slot;
 use crate::index::either::Locked;
 use crate::log::appender::{Appender, Fields, STAGE_BYTES_MIN, member};
-use crate::log::space::Purpose;
+use crate::log::open_block::Purpose;
 use crate::log::supply::Supply;
 use crate::mutants::{Mutant, planted};
 use crate::read::Records;

@@ -12,10 +12,10 @@
 //!
 //! A page holds leaves of one moment each, taken under their locks; see [`crate::image`] for why that is enough.
 
+use super::OrderedIndex;
 use super::key::Sought;
-use super::node::{Held, LowBuffer, Node, Order};
+use super::node::{Held, LEAF_SLOTS, LowBuffer, Node, Order};
 use super::walk::count_below;
-use super::{LEAF_SLOTS, OrderedIndex};
 use crate::Result;
 use crate::format::{u32_at, u64_at};
 use crate::index::attached::{Attached, Counts};

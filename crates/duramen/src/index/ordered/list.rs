@@ -8,8 +8,8 @@
 //! it. Then it is unlinked on its other levels. Whoever comes to a node that is gone on the level it works at helps.
 
 use super::key::{Sought, shared_bytes, word_at};
-use super::node::{Held, Node, Order, skip_between};
-use super::{HEIGHT_MAX, LEAF_SLOTS, OrderedIndex};
+use super::node::{Held, LEAF_SLOTS, Node, Order, skip_between};
+use super::{HEIGHT_MAX, OrderedIndex};
 use crate::index::memory::Memory;
 use crate::index::{KeyBytes, Slot};
 use crate::mutants::{Mutant, planted};

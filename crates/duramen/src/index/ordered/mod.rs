@@ -61,7 +61,7 @@ use crate::sync::reclaim::{self, Guard};
 use cache::Cache;
 use key::Sought;
 use list::At;
-use node::Seen;
+use node::{LEAF_SLOTS, Seen};
 use std::ptr::NonNull;
 
 pub(crate) use build::{Entry, Parting};
@@ -70,11 +70,6 @@ pub(crate) use locked::{Locked, Place};
 pub(in crate::index) use node::Node;
 pub(crate) use walk::Chunk;
 
-// In a model of `crate::models` a handful of keys must fill a leaf.
-/// With prefixes, versions and order these are four lines.
-const LEAF_SLOTS: usize = if cfg!(loom) { 2 } else { 14 };
-/// Links in the node's first line: 3 in 4 nodes have no more.
-const LEVELS_INLINE: usize = 2;
 /// One node in two has a level more: 2^24 nodes fill this, and more only make the way along the top longer.
 const HEIGHT_MAX: usize = if cfg!(loom) { 3 } else { 24 };
 /// Slots of the cache unless told otherwise: 8 MiB.

@@ -9,7 +9,7 @@
 //! The invariants are those of [`super`].
 
 use super::key::{Sought, shared_bytes, word_at};
-use super::{LEAF_SLOTS, LEVELS_INLINE};
+use crate::index::memory::Piece;
 use crate::index::{Slot, prefetch, prefetch_line};
 use crate::mutants::{Mutant, planted};
 use crate::sync::Backoff;
@@ -22,6 +22,12 @@ use std::ptr::{NonNull, null_mut};
 const LOW_BYTES_INLINE: usize = 16;
 /// Room for such a key: see [`Node::low`].
 pub(super) type LowBuffer = [u8; LOW_BYTES_INLINE];
+
+// In a model of `crate::models` a handful of keys must fill a leaf.
+/// With prefixes, versions and order these are four lines.
+pub(super) const LEAF_SLOTS: usize = if cfg!(loom) { 2 } else { 14 };
+/// Links in the node's first line: 3 in 4 nodes have no more.
+const LEVELS_INLINE: usize = 2;
 
 const LOCKED: u64 = 1;
 /// Positions are being changed: what is read meanwhile may not fit together.
@@ -58,6 +64,8 @@ pub(in crate::index) struct Node {
     prefixes: [AtomicU64; LEAF_SLOTS],
     slots: [AtomicU64; LEAF_SLOTS],
 }
+
+impl Piece for Node {}
 
 const _: () = assert!(cfg!(loom) || size_of::<Node>() == 5 * 64);
 const _: () = assert!(cfg!(loom) || std::mem::offset_of!(Node, version) == 64);

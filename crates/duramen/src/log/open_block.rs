@@ -1,0 +1,43 @@
+//! A block that is written to.
+
+use crate::format::{Unit, block};
+
+/// What an allocation is for; decides how far down it may go. In order: what a later one may take, an earlier one may not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Purpose {
+    Write,
+    Delete,
+    Compaction,
+}
+
+#[derive(Debug)]
+#[cfg_attr(feature = "mutants", derive(Clone))]
+pub(crate) struct OpenBlock {
+    pub unit: Unit,
+    pub offset: u64,
+    pub bytes: u64,
+    pub tail: u64,
+    pub header: block::Header,
+    pub seed: u32,
+    /// Everything below is durable; less than `tail` only within a group or with epochs.
+    pub settled: u64,
+    /// Bytes of records that an index slot was made to lead to, not yet counted in the block table.
+    pub live: u64,
+    /// Records that this opening appended.
+    pub records: u64,
+    /// Last epoch in which the committer was told of this block.
+    pub told_epoch: u64,
+    /// What its room may be used for, and what is more urgent: see [`crate::log::space`].
+    pub purpose: Purpose,
+}
+
+impl OpenBlock {
+    pub(crate) fn room(&self) -> u64 {
+        self.bytes - self.tail
+    }
+
+    /// Whether it is kept for deletes, and at most half full.
+    pub(crate) fn is_roomy_for_deletes(&self) -> bool {
+        self.purpose == Purpose::Delete && self.room() * 2 >= self.bytes
+    }
+}

@@ -1,0 +1,117 @@
+//! What the threads of recovery work on together.
+
+use super::Cut;
+use crate::format::Version;
+use crate::format::holes::Holes;
+use crate::format::record::Header;
+use crate::index::either::Index;
+use crate::index::ordered::Parting;
+use crate::index::{Hasher, KeyBytes, Keys, Slot};
+use crate::log::blocks::Blocks;
+use crate::log::read;
+use crate::mutants::{Mutant, planted};
+use crate::options::OnProgress;
+use crate::sync::{Mutex, lock};
+use duramen_media::{Medium, Offset};
+use std::cmp::Reverse;
+use std::ops::RangeInclusive;
+
+/// What of a block may not be durable yet although it is there, and must become so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flushes {
+    Nothing,
+    Heads,
+    Records,
+}
+
+pub(super) struct Scan<'a, M: Medium> {
+    pub medium: &'a M,
+    pub holes: &'a Holes<'a>,
+    pub hasher: &'a Hasher,
+    pub index: &'a Index,
+    /// Of the keys for an ordered index.
+    pub parting: &'a Parting<'a>,
+    pub blocks: &'a Blocks,
+    pub unit_bytes: u64,
+    pub cut: Cut,
+    /// The epochs that an unsealed block can hold.
+    pub epochs: RangeInclusive<u64>,
+    /// The last opener was killed, and the machine has not been rebooted since.
+    pub killed: bool,
+    /// A clean close sealed every data block: one without a seal lost it to damage.
+    pub all_sealed: bool,
+    pub now: u64,
+    pub flushes: Flushes,
+    /// All records are read, so counts of stale records are exact; else part of the index came from an image.
+    pub counts_all: bool,
+    /// What the image leads to that is damaged, and stood in the way.
+    pub damaged: Mutex<Option<String>>,
+    pub on_progress: Option<&'a OnProgress>,
+}
+
+impl<M: Medium> Keys for Scan<'_, M> {
+    fn hash_at(&self, at: Offset) -> Option<u64> {
+        self.record_met(at).map(|(_, key)| self.hasher.hash(key))
+    }
+
+    fn prefetch_at(&self, at: Offset) {
+        self.medium.prefetch(at);
+    }
+
+    fn may_be_damaged(&self) -> bool {
+        !self.counts_all
+    }
+}
+
+impl<M: Medium> KeyBytes for Scan<'_, M> {
+    fn key_at(&self, at: Offset) -> Option<&[u8]> {
+        self.record_met(at).map(|(_, key)| key)
+    }
+}
+
+impl<M: Medium> Scan<'_, M> {
+    /// Header and key of a record that is whole.
+    pub(super) fn record_at(&self, at: Offset) -> (Header, &[u8]) {
+        let (header, bytes) = read::whole_record(self.medium, at);
+        (header, header.key(bytes))
+    }
+
+    /// The same of a record that a slot leads to, which may be an image's and never verified. `None`: it is damaged, which is
+    /// noted. Then it is not known which of two records is the newer one, and all must be read.
+    pub(super) fn record_met(&self, at: Offset) -> Option<(Header, &[u8])> {
+        let unit = self.blocks.unit_of(at.0);
+        let block = self.blocks.at(unit);
+        if block.is_doubtful() {
+            let (end, seed) = (self.blocks.offset(unit) + block.tail(), block.generation().seed());
+            if let Err(wrong) = read::verify(self.medium, at, end, seed) {
+                let mut damaged = lock(&self.damaged);
+                damaged.get_or_insert_with(|| {
+                    format!("it leads to a record at offset {at} that is damaged: {wrong}")
+                });
+                return None;
+            }
+        }
+        Some(self.record_at(at))
+    }
+
+    /// Which of two records of a key counts.
+    ///
+    /// Records of one version are copies of one record, or an expired value and its tombstone: either will do. The
+    /// original is taken, in the block that was opened first: so compaction that a crash cut short leaves copies that
+    /// are all dead, and what it took is free again. Else a few crashes could use up what it needs to go on.
+    #[inline]
+    pub(super) fn is_newer(
+        &self,
+        (version, at): (Version, Offset),
+        (other, other_at): (Version, Offset),
+    ) -> bool {
+        let order = |at: Offset| (Reverse(self.blocks.of(at.0).generation()), at);
+        version.cmp(&other).then_with(|| order(at).cmp(&order(other_at))).is_gt()
+            || planted(Mutant::LastScannedWins)
+    }
+
+    pub(super) fn uncount_tombstone(&self, slot: Slot) {
+        let bytes = self.record_at(slot.location()).0.record_bytes();
+        self.blocks.of(slot.location().0).live_sub(bytes);
+    }
+}
