@@ -34,7 +34,7 @@ pub(super) fn open_with(granularity: Granularity, durability: Durability, bytes_
 /// What a key holds, or nothing.
 pub(super) fn get(store: &Store, key: &[u8]) -> Option<Vec<u8>> {
     store.get(key).unwrap().map(|value| {
-        store.core().medium.look(value.bytes());
+        store.log().medium.look(value.bytes());
         value.to_vec()
     })
 }
@@ -121,10 +121,10 @@ fn sealed_block_is_read_up_to_its_tail() {
         writer.put(b"a", &[0; 400]).unwrap();
         let unit = {
             let value = store.get(b"a").unwrap().unwrap();
-            store.core().blocks.unit_of(store.core().medium.offset_of(value.bytes()))
+            store.log().blocks.unit_of(store.log().medium.offset_of(value.bytes()))
         };
         // All but one of those that fill the block.
-        let bytes = u64::from(store.core().blocks.at(unit).units()) * 512;
+        let bytes = u64::from(store.log().blocks.at(unit).units()) * 512;
         let more = (bytes - 64) / 440 - 1;
         for i in 1..more {
             writer.put(b"a", &[i as u8; 400]).unwrap();
@@ -132,11 +132,11 @@ fn sealed_block_is_read_up_to_its_tail() {
         let compactor = {
             let store = store.clone();
             thread::spawn(move || {
-                let block = store.core().blocks.at(unit);
+                let block = store.log().blocks.at(unit);
                 if block.state() == Use::Sealed {
                     // What the compactor reads: everything below the tail.
-                    let (at, tail) = (store.core().blocks.offset(unit), block.tail());
-                    let read = Medium::pointer(&store.core().medium, Offset(at), tail);
+                    let (at, tail) = (store.log().blocks.offset(unit), block.tail());
+                    let read = Medium::pointer(&store.log().medium, Offset(at), tail);
                     assert!(!read.is_null() && tail > bytes - 440, "tail {tail} of {bytes}");
                 }
             })

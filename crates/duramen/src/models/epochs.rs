@@ -3,12 +3,13 @@
 use super::Planted::{Bug, Relaxed};
 use super::check;
 use super::medium::ModelMedium;
-use crate::epoch::{Activity, Epochs};
+use crate::durability::{Activity, Epochs};
 use crate::format::holes::Holes;
 use crate::format::mark::Mark;
 use crate::format::record::Appended;
 use crate::format::superblock::Regime;
 use crate::format::{Epoch, Generation, HEAD_BYTES, Unit, block};
+use crate::log::Told;
 use crate::log::blocks::{Blocks, Use};
 use crate::log::open_block::OpenBlock;
 use crate::log::open_block::Purpose;
@@ -23,16 +24,16 @@ struct Store {
     medium: ModelMedium,
     blocks: Blocks,
     epochs: Epochs,
+    told: Told,
 }
 
 impl Store {
     fn new() -> Arc<Self> {
         let medium = ModelMedium::new(HEAD_BYTES + 4 * UNIT_BYTES, Granularity::CacheLine);
         medium.grow(medium.len_max()).unwrap();
-        let epochs =
-            Epochs::new(Regime::Epochs, true, Epoch(5), 0, 1, medium.granularity(), Activity::default());
+        let epochs = Epochs::new(Regime::Epochs, true, Epoch(5), 0, 1, Activity::default());
         let blocks = Blocks::new(medium.len_max(), UNIT_BYTES);
-        Arc::new(Self { medium, blocks, epochs })
+        Arc::new(Self { medium, blocks, epochs, told: Told::new(true) })
     }
 
     fn open(&self, number: u32) -> OpenBlock {
@@ -60,7 +61,7 @@ impl Store {
         let epoch = self.epochs.enter(activity);
         self.medium.store(Offset(block.offset + block.tail), &[&[1; 8]]);
         block.tail += 8;
-        self.epochs.tell(&self.blocks, block, epoch);
+        self.told.tell(&self.blocks, block, epoch);
         let at = Offset(block.offset + block.tail - 8);
         self.epochs.leave(activity, epoch, Some(Appended { at, bytes: 8, crc: 1 }));
         epoch
@@ -71,8 +72,12 @@ impl Store {
         self.blocks.at(block.unit).settled()
     }
 
+    fn flush(&self, epoch: Epoch) {
+        self.told.flush(&self.medium, &self.blocks, epoch);
+    }
+
     fn commit(&self) -> Epoch {
-        self.epochs.commit_current(&self.medium, &self.blocks, 0).unwrap()
+        self.epochs.commit_current(&self.medium, &|epoch| self.flush(epoch), 0).unwrap()
     }
 
     /// The records that the mark of `epoch` counts; `None` when another mark took its place.
@@ -89,7 +94,7 @@ fn epoch_closes_only_when_its_writers_have_left() {
     let planted = [
         Bug(Mutant::EnterNotRechecked),
         Bug(Mutant::CommitDoesNotWait),
-        Relaxed("epoch.rs", "if self.current.load(SeqCst) == epoch"),
+        Relaxed("durability/epochs.rs", "if self.current.load(SeqCst) == epoch"),
     ];
     check(3, &planted, || {
         let store = Store::new();
@@ -120,7 +125,8 @@ fn epoch_closes_only_when_its_writers_have_left() {
 #[test]
 fn commit_flushes_what_its_epoch_told_of() {
     // The second write of an epoch is not told of again: the tail alone says where it ends.
-    let planted = [Bug(Mutant::ToldInOneList), Relaxed("epoch.rs", "activity.active.store(0, Release)")];
+    let planted =
+        [Bug(Mutant::ToldInOneList), Relaxed("durability/epochs.rs", "activity.active.store(0, Release)")];
     check(2, &planted, || {
         let store = Store::new();
         let activity = store.epochs.register();
@@ -185,7 +191,7 @@ fn writers_that_wait_share_commits_and_all_return() {
             let activity = store.epochs.register();
             let mut block = store.open(number);
             let epoch = store.write(&activity, &mut block);
-            store.epochs.wait_for(epoch, &store.medium, &store.blocks, 0).unwrap();
+            store.epochs.wait_for(epoch, &store.medium, &|epoch| store.flush(epoch), 0).unwrap();
             assert!(store.epochs.committed() >= epoch);
             assert_eq!(store.settled(&block), block.tail);
         };

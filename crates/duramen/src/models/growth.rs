@@ -16,7 +16,7 @@ fn writers_share_no_unit_when_they_grow_the_store_and_both_find_room() {
         let store = open_with(Granularity::CacheLine, Durability::EveryWrite, 56 << 9);
         let mut first = store.writer().unwrap();
         let mut keys = 0u8;
-        while store.core().space().writable_units() > 0 {
+        while store.log().space().writable_units() > 0 {
             first.put(&[keys], &[keys; 400]).unwrap();
             keys += 1;
         }

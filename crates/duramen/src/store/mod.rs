@@ -121,6 +121,11 @@ impl<M: Medium> StoreOn<M> {
         &self.records().log
     }
 
+    #[cfg(all(loom, test))]
+    pub(crate) fn compact_now(&self) -> bool {
+        self.core().keeper.compact_now()
+    }
+
     /// Runs `work` with this thread's pen.
     fn with_pen<T>(&self, work: impl FnOnce(&mut Pen, Site<'_, M>) -> Result<T>) -> Result<T> {
         let id = self.shared.id;
