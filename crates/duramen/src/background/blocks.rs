@@ -3,7 +3,6 @@
 use super::Keeper;
 use crate::format::record::{self, Header, Kind, Step, Walk};
 use crate::format::{Unit, block};
-use crate::log::blocks::Use;
 use crate::log::read;
 use crate::sync::atomic::Ordering::Relaxed;
 use duramen_media::{Medium, Offset};
@@ -82,7 +81,7 @@ impl<M: Medium> Keeper<M> {
         // In this order: who finds no doubts uses records of blocks as they are.
         block.set_doubtful(true);
         self.records.set_doubts(true);
-        block.set_state(Use::Damaged);
+        block.set_aside();
         self.compaction.damaged.fetch_add(1, Relaxed);
         self.records.mended();
     }

@@ -93,7 +93,7 @@ impl<M: Medium> Extents<'_, M> {
             // What is written now covers headers of units.
             log.sync_or_poison()?;
         }
-        log.blocks.enter(unit, units, generation, Use::Image);
+        log.blocks.open_image(unit, units, generation);
         self.taken.push((unit, units));
         self.next = at.0 + block::HEADER_BYTES;
         self.end = at.0 + u64::from(units) * log.unit_bytes;
@@ -322,7 +322,7 @@ impl<M: Medium> Keeper<M> {
             .map_err(|error| self.log().failed(error))?;
         let mut space = self.log().space();
         for (unit, header) in blocks {
-            self.log().blocks.at(unit).set_state(Use::Free);
+            self.log().blocks.at(unit).free();
             space.give(unit, header.units);
         }
         Ok(())

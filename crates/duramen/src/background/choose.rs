@@ -36,7 +36,7 @@ impl<M: Medium> Keeper<M> {
                 mover.unmovable.push(unit);
                 continue;
             }
-            if !self.log().blocks.at(unit).take(Use::Sealed, Use::Retired) {
+            if !self.log().blocks.at(unit).retire() {
                 continue;
             }
             if !self.move_out(mover, unit)? {

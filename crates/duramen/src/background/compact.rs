@@ -86,7 +86,7 @@ impl<M: Medium> Keeper<M> {
         scratch.shrink_to(ROUND_BYTES as usize);
         mover.scratch = scratch;
         if !matches!(moved, Ok(true)) && block.state() == Use::Retired {
-            block.set_state(Use::Sealed);
+            block.keep();
         }
         moved
     }

@@ -5,7 +5,6 @@ use super::compaction::{Mover, Retired};
 use crate::Result;
 use crate::format::Unit;
 use crate::format::superblock::Regime;
-use crate::log::blocks::Use;
 use crate::log::space::free_blocks;
 use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::Ordering::Relaxed;
@@ -84,7 +83,7 @@ impl<M: Medium> Keeper<M> {
         for block in retired {
             let entry = self.log().blocks.at(block.unit);
             let units = entry.units();
-            entry.set_state(Use::Free);
+            entry.free();
             mover.activity.dead_add(-(block.bytes as i64));
             self.log().space().give(block.unit, units);
             self.compaction.retired.fetch_sub(1, Relaxed);

@@ -1,4 +1,4 @@
-//! Damaged blocks are freed when no key needs what is damaged in them any more: see [`crate::damage`].
+//! Damaged blocks are freed when no key needs what is damaged in them any more: see [`crate::read::damage`].
 //!
 //! Order: what is whole and live is moved as in any other block, durable before its slots lead to it; then the block is retired. If its header
 //! is damaged it gets one that says "free", durable before the block counts as free. A crash before leaves the block as it was, with
@@ -63,7 +63,7 @@ impl<M: Medium> Keeper<M> {
             {
                 continue;
             }
-            if !block.take(Use::Damaged, Use::Retired) {
+            if !block.retire_damaged() {
                 continue;
             }
             let mut scratch = std::mem::take(&mut mover.scratch);
@@ -75,7 +75,7 @@ impl<M: Medium> Keeper<M> {
                 self.compaction.damaged.fetch_sub(1, Relaxed);
                 self.forget_counts(mover);
             } else {
-                block.set_state(Use::Damaged);
+                block.set_aside();
                 // When there is more room.
                 self.records.mended();
                 moved?;

@@ -80,7 +80,7 @@ impl<M: Medium> Keeper<M> {
             if moved >= ROUND_BYTES || gain >= 4 * self.log().unit_bytes {
                 break;
             }
-            if self.log().blocks.at(unit).take(Use::Sealed, Use::Retired) && self.move_out(mover, unit)? {
+            if self.log().blocks.at(unit).retire() && self.move_out(mover, unit)? {
                 (moved, gain) = (moved + bytes - room, gain + room);
             }
         }
@@ -132,9 +132,8 @@ impl<M: Medium> Keeper<M> {
         let Some((from, to)) = self.clearable(units) else { return false };
         let withheld = self.log().space().withhold(from, to);
         for (unit, block, state) in self.log().blocks.walk(from..to) {
-            let is_moved = state == Use::Sealed
-                && block.take(Use::Sealed, Use::Retired)
-                && self.move_out(mover, unit).unwrap_or(false);
+            let is_moved =
+                state == Use::Sealed && block.retire() && self.move_out(mover, unit).unwrap_or(false);
             if state == Use::Sealed && !is_moved {
                 break;
             }

@@ -292,7 +292,7 @@ impl Index {
 
     /// Fills the index, which is empty, with those slots of an image that count; each page is read when it is first touched. `Err`: what is wrong
     /// with the image; the index is of no use then. For recovery alone: the pages lie on the medium of the store to which the index will belong,
-    /// and that frees their extents only when [`Index::pages_left`] says 0 (`Core::free_image`).
+    /// and that frees their extents only when [`Index::pages_left`] says 0 (`Keeper::free_image`).
     pub(crate) fn attach(
         &mut self,
         pages: &PagesOf<'_>,

@@ -1,5 +1,21 @@
 //! What DRAM knows of each block. Nothing here is durable: recovery counts it anew.
 //!
+//! A block's life, and the functions that change it. Each asserts where it comes from:
+//!
+//! ```text
+//!           Blocks::open        Block::seal          Block::retire         Block::free
+//!     Free ─────────────▶ Open ─────────────▶ Sealed ─────────────▶ Retired ─────────▶ Free
+//!      │                                       │  ▲                  │  ▲  │
+//!      │                                       │  └── Block::keep ───┘  │  │
+//!      │                      Block::set_aside ▼                        │  ▼ Block::set_aside
+//!      │                                      Damaged ──────────────────┘ Damaged
+//!      │                                           Block::retire_damaged
+//!      │  Blocks::open_image                         Block::free
+//!      └───────────────────▶ Image ─────────────────────────────────────────────▶ Free
+//! ```
+//!
+//! Recovery begins with what it finds: [`Blocks::found`].
+//!
 //! | field | written by | read by |
 //! |---|---|---|
 //! | `head`, `units`, `generation` | whoever opens the block | everybody |
@@ -9,12 +25,12 @@
 //! | `expiry` | the block's appender, the sweeper | the sweeper |
 //! | `cells` | whoever opens the block, its appender | the compactor |
 //! | `copies` | whoever opens the block, the compactor | a reader that would wait for an epoch |
-//! | `doubtful` | recovery, the compactor | everybody, while [`Core::doubts`](crate::store::Core::doubts) says so |
+//! | `doubtful` | recovery, the compactor | everybody, while [`Records::has_doubts`](crate::read::Records::has_doubts) says so |
 
 use crate::format::block::HEADER_BYTES;
 use crate::format::{Generation, Unit};
 use crate::sync::OnceLock;
-use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 use std::ops::Range;
 
@@ -80,21 +96,53 @@ impl Block {
         }
     }
 
-    pub(crate) fn set_state(&self, state: Use) {
-        self.state.store(state as u8, Release);
+    /// One step of the block's life, which is the caller's alone to take.
+    fn change(&self, from: &[Use], to: Use) {
+        let now = self.state();
+        assert!(from.contains(&now), "a block is {now:?} that is to become {to:?}; wanted {from:?}");
+        assert!(self.take(now, to), "somebody else changed a block that is to become {to:?}");
     }
 
-    /// Changes `from` into `to` unless somebody else was first.
-    pub(crate) fn take(&self, from: Use, to: Use) -> bool {
-        use crate::sync::atomic::Ordering::AcqRel;
+    /// Changes `from` into `to` unless it is not `from` any more.
+    fn take(&self, from: Use, to: Use) -> bool {
         self.state.compare_exchange(from as u8, to as u8, AcqRel, Relaxed).is_ok()
+    }
+
+    /// Its appender is done with it: the compactor may choose it.
+    pub(crate) fn seal(&self) {
+        self.change(&[Use::Open], Use::Sealed);
+    }
+
+    /// The compactor begins to move out of it, if it still is sealed.
+    pub(crate) fn retire(&self) -> bool {
+        self.take(Use::Sealed, Use::Retired)
+    }
+
+    /// The same of one that was set aside.
+    pub(crate) fn retire_damaged(&self) -> bool {
+        self.take(Use::Damaged, Use::Retired)
+    }
+
+    /// What was begun by [`Block::retire`] did not succeed: it stays as it was.
+    pub(crate) fn keep(&self) {
+        self.change(&[Use::Retired], Use::Sealed);
+    }
+
+    /// It is damaged: it is never written, and freed only when nothing live lies in its damaged part.
+    pub(crate) fn set_aside(&self) {
+        self.change(&[Use::Sealed, Use::Retired], Use::Damaged);
+    }
+
+    /// Nothing leads to it any more, durably. (Recovery frees what it found sealed, and empty.)
+    pub(crate) fn free(&self) {
+        self.change(&[Use::Retired, Use::Image, Use::Sealed], Use::Free);
     }
 
     pub(crate) fn live(&self) -> u32 {
         self.live.load(Relaxed)
     }
 
-    /// The same of a block that is sealed. What recovery took from an image may be too little: see [`crate::image`].
+    /// The same of a block that is sealed. What recovery took from an image may be too little: see [`crate::recovery::image`].
     pub(crate) fn live_settled(&self) -> u32 {
         (self.live() as i32).max(0) as u32
     }
@@ -268,8 +316,26 @@ impl Blocks {
         crate::index::prefetch(self.entry(Unit((offset / self.unit_bytes) as u32)));
     }
 
-    /// Enters a block that is being opened or was found. Of one that was found it is not known that it holds no cell.
-    pub(crate) fn enter(&self, unit: Unit, units: u32, generation: Generation, state: Use) -> &Block {
+    /// An appender opens a block of free units. It holds no cell yet.
+    pub(crate) fn open(&self, unit: Unit, units: u32, generation: Generation) -> &Block {
+        let block = self.enter(unit, units, generation, Use::Open);
+        block.set_tail(HEADER_BYTES);
+        block.set_settled(HEADER_BYTES);
+        block.set_cells(false);
+        block
+    }
+
+    /// Free units become an extent of an index image.
+    pub(crate) fn open_image(&self, unit: Unit, units: u32, generation: Generation) {
+        self.enter(unit, units, generation, Use::Image);
+    }
+
+    /// Recovery found a block. Of such a one it is not known that it holds no cell.
+    pub(crate) fn found(&self, unit: Unit, units: u32, generation: Generation, state: Use) -> &Block {
+        self.enter(unit, units, generation, state)
+    }
+
+    fn enter(&self, unit: Unit, units: u32, generation: Generation, state: Use) -> &Block {
         for u in unit.0..unit.0 + units {
             self.entry(Unit(u)).head.store(unit.0, Release);
         }
@@ -283,7 +349,7 @@ impl Blocks {
         block.set_cells(true);
         block.copies.store(0, Relaxed);
         block.set_doubtful(false);
-        block.set_state(state);
+        block.change(&[Use::Free], state);
         block
     }
 }

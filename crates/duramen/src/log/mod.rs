@@ -21,7 +21,7 @@ use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::{Mutex, MutexGuard, lock};
 use crate::tuning::{Phase, Tuning};
-use blocks::{Blocks, Use, room_won};
+use blocks::{Blocks, room_won};
 use duramen_media::{Granularity, LINE_BYTES, Medium, Offset};
 use open_block::{OpenBlock, Purpose};
 use space::Space;
@@ -218,7 +218,7 @@ impl<M: Medium> Log<M> {
         let _inside = self.tuning.phase(Phase::Seal);
         let entry = self.blocks.at(block.unit);
         if planted(Mutant::SealedTooEarly) {
-            entry.set_state(Use::Sealed);
+            entry.seal();
         }
         entry.set_tail(block.tail);
         if block.records > 0 {
@@ -232,6 +232,8 @@ impl<M: Medium> Log<M> {
         if room > 0 {
             self.epochs().dead_add(room);
         }
-        entry.set_state(Use::Sealed);
+        if !planted(Mutant::SealedTooEarly) {
+            entry.seal();
+        }
     }
 }

@@ -1,7 +1,6 @@
 //! Opening blocks, and who finds room for them.
 
 use super::Log;
-use super::blocks::Use;
 use super::open_block::{OpenBlock, Purpose};
 use super::read;
 use super::space::AMPLE_BYTES_MAX;
@@ -59,10 +58,7 @@ impl<M: Medium> Log<M> {
         if units > 1 && self.medium.granularity() == Granularity::Page {
             self.sync_or_poison()?;
         }
-        let entry = self.blocks.enter(unit, units, generation, Use::Open);
-        entry.set_tail(block::HEADER_BYTES);
-        entry.set_settled(block::HEADER_BYTES);
-        entry.set_cells(false);
+        self.blocks.open(unit, units, generation);
         // Compaction cannot always move out of a block that is longer than the spare: so nothing is put beside
         // its first record, which would have to be. See `log::space`.
         let room =

@@ -38,9 +38,7 @@ impl Store {
 
     fn open(&self, number: u32) -> OpenBlock {
         let unit = Unit((HEAD_BYTES / UNIT_BYTES) as u32 + number);
-        let entry = self.blocks.enter(unit, 1, Generation::new(1, 1), Use::Open);
-        entry.set_tail(block::HEADER_BYTES);
-        entry.set_settled(block::HEADER_BYTES);
+        self.blocks.open(unit, 1, Generation::new(1, 1));
         OpenBlock {
             unit,
             offset: self.blocks.offset(unit),

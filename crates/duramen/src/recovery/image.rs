@@ -4,7 +4,7 @@
 //! since: it has the slots of the index, and a list of *kept* blocks. Recovery takes from it the slots that lead into
 //! kept blocks, and reads all other blocks as ever. What it does not keep it need not know.
 //!
-//! Order in which an image becomes durable ([`Core::write_image`]):
+//! Order in which an image becomes durable (`Keeper::write_image`):
 //!
 //! 1. under the compactor's lock: which blocks are sealed;
 //! 2. extents are opened, sealed where they begin, and filled with pages; others go on writing;
@@ -37,11 +37,11 @@
 //! After a clean close with nothing left to read both are exact.
 //!
 //! The index is *attached* to the pages, and reads each when it is first touched (`index::attached`). The extents stay until all have
-//! been read ([`Core::leave_image`]); a crash before leaves them to recovery, which finds them empty. Which slots count was decided
+//! been read (`Keeper::leave_image`); a crash before leaves them to recovery, which finds them empty. Which slots count was decided
 //! at the open, and stays right: a kept block is freed only when each record in it was looked up, and that reads the page that its slot
 //! is in.
 //!
-//! What recovery no longer does: verify each record. The background thread does it afterwards (`Core::verify`), and
+//! What recovery no longer does: verify each record. The background thread does it afterwards (`Keeper::verify`), and
 //! `duramen check`.
 
 use crate::format::block::DataBlock;

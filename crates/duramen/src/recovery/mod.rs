@@ -140,9 +140,9 @@ pub(crate) struct Recovered {
     pub summary: Summary,
     /// The extents of the image that was used.
     pub image: Vec<Extent>,
-    /// See [`Core::cells_unflushed`](crate::read::Records::cells_unflushed).
+    /// See [`Records::cells_unflushed`](crate::read::Records::cells_unflushed).
     pub cells_unflushed: bool,
-    /// See [`Core::doubts`](crate::read::Records::doubts).
+    /// See [`Records::has_doubts`](crate::read::Records::has_doubts).
     pub doubts: bool,
     /// On page media after an unclean end: blocks that were sealed in an epoch from this one on, or not at all, may have pages that the
     /// kernel shows and takes for written, though it failed to write them.
@@ -354,7 +354,7 @@ fn read_from<M: Medium>(
         let entry = blocks.at(data.unit);
         live += u64::from(entry.live_settled());
         if outcome.records == 0 && outcome.damage.is_empty() {
-            entry.set_state(Use::Free);
+            entry.free();
             space.give(data.unit, data.header.units);
             freed.push((data.unit, data.header));
             continue;
@@ -365,7 +365,7 @@ fn read_from<M: Medium>(
         outcomes.push((data, outcome));
     }
     for unit in headers.lost {
-        blocks.enter(unit, 1, Generation(0), Use::Damaged);
+        blocks.found(unit, 1, Generation(0), Use::Damaged);
     }
     summary.nanos = begun.elapsed().as_nanos() as u64;
     Ok(Recovered {
@@ -444,7 +444,7 @@ fn attach(
     threads: usize,
 ) -> std::result::Result<Loaded, String> {
     for kept in &plan.kept {
-        let block = blocks.enter(kept.unit, kept.units, kept.generation, Use::Sealed);
+        let block = blocks.found(kept.unit, kept.units, kept.generation, Use::Sealed);
         block.set_tail(kept.tail);
         block.set_settled(kept.tail);
         block.set_doubtful(true);
@@ -452,7 +452,7 @@ fn attach(
         block.set_expiry_seconds(kept.expiry);
     }
     for extent in &plan.extents {
-        blocks.enter(extent.unit, extent.header.units, extent.header.generation, Use::Image);
+        blocks.found(extent.unit, extent.header.units, extent.header.generation, Use::Image);
     }
     let counts = plan.counts(unit_bytes);
     let loaded = match counts {

@@ -97,7 +97,7 @@ pub(super) fn count_epoch<M: Medium>(
 impl<M: Medium> Scan<'_, M> {
     pub(super) fn run(&self, data: &[DataBlock], threads: usize) -> Scanned {
         for block in data {
-            self.blocks.enter(block.unit, block.header.units, block.header.generation, Use::Sealed);
+            self.blocks.found(block.unit, block.header.units, block.header.generation, Use::Sealed);
         }
         let threads = if data.len() < 2 * BLOCKS_PER_TURN { 1 } else { threads };
         let next = AtomicUsize::new(0);
@@ -225,7 +225,7 @@ impl<M: Medium> Scan<'_, M> {
         entry.set_tail(outcome.tail);
         entry.set_settled(outcome.tail);
         if !outcome.damage.is_empty() {
-            entry.set_state(Use::Damaged);
+            entry.set_aside();
         }
         outcome
     }

@@ -257,7 +257,7 @@ fn store_in_place<M: Medium>(
         return Ok(false);
     }
     records.index.count_update(hash);
-    // Release: a reader that sees it and finds the key's lock free afterwards (`Core::settle_cell`) sees it durable.
+    // Release: a reader that sees it and finds the key's lock free afterwards (`Records::settle_cell`) sees it durable.
     let stored = records.log.medium.store_atomic(to, bytes);
     if stored {
         reclaim::published();

@@ -10,7 +10,7 @@
 //! | 263 | 32 | of each bucket: whether a key with this primary lies elsewhere, one bit each |
 //! | 295 | | the slots that are taken, 8 bytes each, bucket by bucket, then those of the stash |
 //!
-//! A page is read without a lock while others write, so its slots are not of one moment: see [`crate::image`], which
+//! A page is read without a lock while others write, so its slots are not of one moment: see [`crate::recovery::image`], which
 //! says why that does not matter. What must hold among them does: a key in its secondary bucket or the stash that was
 //! there before the page was begun had marked its primary bucket before.
 

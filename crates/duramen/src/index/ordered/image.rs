@@ -10,7 +10,7 @@
 //! | 8 | label |
 //! | | the lowest key; then the slots, then their prefixes, 8 bytes each |
 //!
-//! A page holds leaves of one moment each, taken under their locks; see [`crate::image`] for why that is enough.
+//! A page holds leaves of one moment each, taken under their locks; see [`crate::recovery::image`] for why that is enough.
 
 use super::OrderedIndex;
 use super::key::Sought;
