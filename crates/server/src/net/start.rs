@@ -9,7 +9,7 @@ use super::listen::Listener;
 use super::notify::{READY, STOPPING, notify};
 use super::open_files;
 use super::worker::{self, Worker};
-use crate::command::Dispatcher;
+use crate::command::{self, Dispatcher};
 use crate::config::{Config, value};
 use crate::error::{Error, ErrorKind};
 use crate::log;
@@ -112,7 +112,8 @@ impl Started {
             std::fs::write(&pidfile, format!("{}\n", std::process::id()))
                 .map_err(|error| system(&format!("write pidfile {pidfile}"), &error))?;
         }
-        let server = Arc::new(Server::new(config, keyspace, inboxes, stop, run_id()));
+        let server =
+            Arc::new(Server::new(config, keyspace, inboxes, stop, run_id(), command::table().count()));
         let mut started = Self { server, poll, listeners, workers: Vec::new(), pidfile };
         for (index, poll) in polls.into_iter().enumerate() {
             if let Err(error) = started.start_worker(index, poll) {
