@@ -9,7 +9,8 @@
 //! | [`resp`] | the protocol: bytes to commands, values to bytes |
 //! | [`command`] | what each command does |
 //! | [`log`] | lines for the operator |
-//! | [`net`] | sockets, threads, one wait for durability per turn |
+//! | [`net`] | sockets, threads, one wait for durability per turn; knows no protocol |
+//! | [`redis`] | the protocol, with its commands, on those |
 //! | [`server`], [`clients`], [`session`], [`stats`] | what commands may know of all that |
 #![forbid(unsafe_code)]
 
@@ -19,14 +20,17 @@ pub mod config;
 mod error;
 pub mod log;
 pub mod net;
+mod notify;
 mod process;
+pub mod redis;
 pub mod resp;
 pub mod server;
 pub mod session;
+mod start;
 pub mod stats;
 
 pub use config::Config;
 /// Types of values, as their tags in the store tell.
 pub use duramen_structures::{Type, text_of_number};
 pub use error::{Error, ErrorKind};
-pub use net::{Started, serve};
+pub use start::{Started, serve};

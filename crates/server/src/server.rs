@@ -48,15 +48,15 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server that has no connections yet.
+    /// A server that has no connections yet, and counts for each of `commands` commands.
     pub fn new(
         config: Config,
         keyspace: Keyspace,
         inboxes: Vec<Arc<Inbox>>,
         stop: Arc<Stop>,
         run_id: String,
+        commands: usize,
     ) -> Self {
-        let commands = crate::command::Table::get().count();
         Self {
             keyspace,
             clients: Clients::default(),

@@ -2,7 +2,7 @@
 //! transaction it has open.
 
 use crate::clients::Client;
-use crate::command::{Args, CommandError, Entry, OwnedArgs};
+use crate::command::{Args, CommandError, OwnedArgs};
 use crate::resp::Protocol;
 use duramen_structures::Watched;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ pub enum ReplyMode {
 
 /// A command that waits for EXEC.
 pub struct Queued {
-    /// Which command.
-    pub entry: &'static Entry,
+    /// Which command, by its position in the table.
+    pub command: usize,
     /// With which arguments.
     pub args: OwnedArgs,
 }
@@ -44,10 +44,10 @@ pub struct Transaction {
 
 impl Transaction {
     /// Queues a command for EXEC.
-    pub fn push(&mut self, entry: &'static Entry, args: Args<'_>) {
+    pub fn push(&mut self, command: usize, args: Args<'_>) {
         let args = args.to_owned();
         self.bytes += size_of::<Queued>() + args.bytes();
-        self.queue.push(Queued { entry, args });
+        self.queue.push(Queued { command, args });
     }
 }
 

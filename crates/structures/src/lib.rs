@@ -27,7 +27,8 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `keyspace`, `txn`, `turns`, `counts` | databases, transactions, one worker alone, how many keys there are |
+//! | `keyspace`, `worker`, `txn` | databases, what one thread has of them, transactions |
+//! | `turns`, `counts`, `flush` | one worker alone, how many keys there are, deletes of more than a transaction takes |
 //! | [`strings`] | integers, long doubles, ranges, longest common subsequence |
 //! | [`bits`] | bitmaps: counting, searching, combining, bit fields |
 //! | [`glob`] | the patterns of KEYS and SCAN |
@@ -43,15 +44,18 @@ mod counting;
 mod counts;
 pub mod dump;
 mod error;
+mod flush;
 pub mod glob;
 mod keyspace;
 pub mod strings;
 mod turns;
 mod txn;
+mod worker;
 
 pub use error::{Error, Result};
-pub use keyspace::{AHEAD_MAX, DATABASES_DEFAULT, DATABASES_MAX, KEY_BYTES_MAX, KeyCount, Keyspace, Worker};
-pub use txn::{Found, Outcome, Txn, Watched, string_until, text_of_number};
+pub use keyspace::{DATABASES_DEFAULT, DATABASES_MAX, KEY_BYTES_MAX, KeyCount, Keyspace};
+pub use txn::{Found, Txn, Watched, text_of_number};
+pub use worker::{AHEAD_MAX, Outcome, Worker};
 
 /// Type of a value, kept in the engine's tag byte. Numbers are part of the stored format. So is tag 0x81: a string that is
 /// kept as an integer, since INCR or its like wrote it; its form is at the head of `src/txn/number.rs`.
@@ -79,4 +83,9 @@ impl Type {
             Self::String => "string",
         }
     }
+}
+
+/// What goes with a string that lives until `expires_at`.
+pub fn string_until(expires_at: Option<u64>) -> duramen::Meta {
+    duramen::Meta { tag: Type::String.tag(), expires_at, ..duramen::Meta::default() }
 }

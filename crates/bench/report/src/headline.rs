@@ -79,23 +79,17 @@ fn throughput(run: &Run) -> Option<Headline> {
     bars.truncate(BARS_MAX);
     let mut sentences = Vec::new();
     for other in &names[1..] {
-        let pairs = rated.iter().filter(|m| m.name == *first).filter_map(|ours| {
-            let theirs = rated
-                .iter()
-                .find(|m| m.name == *other && m.group == ours.group && m.arguments == ours.arguments)?;
-            Some(rate(ours)?.value / rate(theirs)?.value)
-        });
-        let mut ratios: Vec<f64> = pairs.filter(|ratio| ratio.is_finite()).collect();
+        let mut ratios = ratios(run, &rated, first, other);
         ratios.sort_by(f64::total_cmp);
-        if let (Some(low), Some(high)) = (ratios.first(), ratios.last()) {
-            let middle = ratios[ratios.len() / 2];
+        if let ([low, ..], [.., high]) = (ratios.as_slice(), ratios.as_slice()) {
+            let middle = (ratios[(ratios.len() - 1) / 2] + ratios[ratios.len() / 2]) / 2.0;
             let ahead = ratios.iter().filter(|ratio| **ratio > 1.0).count();
+            let times =
+                format!("{first} does {} times as many operations a second as {other}", digits(middle));
             sentences.push(match ratios.len() {
-                1 => format!("{first} does {} times the operations a second of {other}.", digits(middle)),
+                1 => format!("{times}."),
                 count => format!(
-                    "{first} does {} times the operations a second of {other} at the middle of {count} points ({} to {}), \
-                     and more than it at {ahead}.",
-                    digits(middle),
+                    "{times} (the median of {count} points, which lie between {} and {}), and is ahead at {ahead} of them.",
                     digits(*low),
                     digits(*high)
                 ),
@@ -110,10 +104,10 @@ fn throughput(run: &Run) -> Option<Headline> {
     };
     let told: Vec<String> = groups
         .iter()
-        .filter_map(|group| Some(format!("{} {group}", digits(best(group, first)?.value / factor))))
+        .filter_map(|group| Some(format!("{group} {}", digits(best(group, first)?.value / factor))))
         .collect();
-    let points = if rated.len() > groups.len() * names.len() { " at its best" } else { "" };
-    sentences.push(format!("In{word} operations a second {first} does{points}: {}.", told.join(", ")));
+    let points = if rated.len() > groups.len() * names.len() { ", each at its best point" } else { "" };
+    sentences.push(format!("{first}, in{word} operations a second{points}: {}.", told.join(", ")));
     Some(Headline {
         sentence: sentences.join(" "),
         caption: "operations a second; longer is better",
@@ -122,6 +116,24 @@ fn throughput(run: &Run) -> Option<Headline> {
         names,
         line: None,
     })
+}
+
+/// How many operations a second `first` does for each of `other`, point by point: as measured in pairs where the run has
+/// that, which leaves out what changed between two turns; else from the figures of both.
+fn ratios(run: &Run, rated: &[&Measurement], first: &str, other: &str) -> Vec<f64> {
+    let pair = format!("{first} / {other}");
+    let throughput = |m: &Measurement| Some(m.metrics.get(THROUGHPUT)?.value);
+    let paired = run.measurements.iter().filter(|m| m.name == pair).filter_map(throughput);
+    let paired: Vec<f64> = paired.filter(|ratio| ratio.is_finite()).collect();
+    if !paired.is_empty() {
+        return paired;
+    }
+    let of_both = rated.iter().filter(|m| m.name == first).filter_map(|ours| {
+        let same =
+            |m: &&&Measurement| m.name == other && m.group == ours.group && m.arguments == ours.arguments;
+        Some(throughput(ours)? / throughput(rated.iter().find(same)?)?)
+    });
+    of_both.filter(|ratio| ratio.is_finite()).collect()
 }
 
 /// How near each target is: what was found over what is wanted, or the other way where more is better.
@@ -224,12 +236,27 @@ mod tests {
         let headline = of(&Run { measurements, ..Run::default() }).unwrap();
         assert_eq!(
             headline.sentence,
-            "duramen does 2 times the operations a second of redis at the middle of 3 points (1 to 3), and more than it at \
-             2. In million operations a second duramen does at its best: 0.9 SET, 1.20 GET."
+            "duramen does 2 times as many operations a second as redis (the median of 3 points, which lie between 1 and 3), \
+             and is ahead at 2 of them. duramen, in million operations a second, each at its best point: SET 0.9, GET 1.20."
         );
         let labels: Vec<_> = headline.bars.iter().map(|bar| (bar.label.as_str(), bar.of)).collect();
         assert_eq!(labels, [("SET", 0), ("", 1), ("GET", 0), ("", 1)]);
         assert_eq!(lines(&headline).lines().count(), 5);
+    }
+
+    #[test]
+    fn ratios_measured_in_pairs_go_before_those_of_medians() {
+        let pair = |pipeline: u64, ratio: f64| {
+            let mut pair = Measurement::new("ratios of SET", "duramen / redis").with("pipeline", pipeline);
+            pair.metrics.insert("throughput".into(), Metric::once(ratio, Unit::Ratio, Better::Higher));
+            pair
+        };
+        let mut measurements = vec![point("SET", "duramen", 1, 1e5), point("SET", "redis", 1, 1e5)];
+        measurements.extend([pair(1, 1.5), pair(16, 2.5)]);
+        let headline = of(&Run { measurements, ..Run::default() }).unwrap();
+        // Of two, the median is their mean.
+        assert!(headline.sentence.starts_with("duramen does 2 times as many"), "{}", headline.sentence);
+        assert_eq!(headline.bars.len(), 2);
     }
 
     #[test]

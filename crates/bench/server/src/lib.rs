@@ -8,6 +8,11 @@
 //!   counted from the batch's write.
 //! - *Open loop*: commands are due at a fixed rate whatever the server does. Latency is counted from the moment a
 //!   command was due, so that the wait behind a slow one is part of it (no coordinated omission).
+//!
+//! Why not redis-benchmark or memtier: neither compares the replies (a server that loses or mixes up values looks fast),
+//! neither counts from when a command was due and also gives the server's processor time for a command, and neither lets
+//! servers take turns, stopped meanwhile, which is what makes ratios hold on a shared machine; redis-benchmark speaks no
+//! memcached.
 #![forbid(unsafe_code)]
 
 mod address;

@@ -34,7 +34,11 @@ pub struct Report {
 /// # Errors
 /// When the medium cannot be opened, is in use, or holds no store. Damage is not an error but in the report.
 pub fn check(path: impl AsRef<Path>, options: &Options) -> Result<Report> {
-    let path = path.as_ref();
+    check_at(path.as_ref(), options)
+}
+
+// As `Options::open_at`.
+fn check_at(path: &Path, options: &Options) -> Result<Report> {
     let medium = open(path, options)?;
     check_on(&medium, options).map_err(|e| e.context(&format!("cannot check store {}", path.display())))
 }
@@ -90,7 +94,11 @@ pub fn salvage(
     into: impl AsRef<Path>,
     options: &Options,
 ) -> Result<(u64, Vec<String>)> {
-    let path = path.as_ref();
+    salvage_at(path.as_ref(), into.as_ref(), options)
+}
+
+// As `Options::open_at`.
+fn salvage_at(path: &Path, into: &Path, options: &Options) -> Result<(u64, Vec<String>)> {
     let medium = open(path, options)?;
     let target = Options { create: Create::CreateNew, durability: Durability::Manual, ..options.clone() };
     // Before the new store is made: what cannot be read at all leaves nothing behind.

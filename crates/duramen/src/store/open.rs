@@ -177,7 +177,12 @@ impl Options {
     /// `InUse` names the owner's pid; `Corrupt` names place, found and wanted, and nothing was changed;
     /// `Unsupported`, `NotFound`, `PermissionDenied`, `OutOfSpace`, `Io` as they say.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Store> {
-        let path = path.as_ref();
+        self.open_at(path.as_ref())
+    }
+
+    // Without a type parameter: the engine on mapped media, which opening leads to, is compiled once, with this crate, and
+    // not in each crate, test and example that opens a store.
+    fn open_at(&self, path: &Path) -> Result<Store> {
         let medium = self.open_medium(path)?;
         StoreOn::open_on(medium, self)
             .map_err(|e| e.context(&format!("cannot open store {}", path.display())))

@@ -1,11 +1,34 @@
-//! What a command is given to work with.
+//! What a command is given to work with, and so what a command is: a function of a [`Call`].
 
-use super::{Args, Entry};
+use super::{Args, CommandError, spec, table};
 use crate::resp::Reply;
 use crate::server::Server;
 use crate::session::Session;
 use crate::stats::WorkerStats;
 use duramen_structures::Txn;
+
+/// Does what the command says and writes exactly one reply. An error makes the dispatcher take back
+/// whatever was written to the reply and write the error in its place.
+///
+/// May be called again for the same command when its transaction met a conflict: what it does outside
+/// the transaction must bear repeating.
+pub type Apply = fn(&mut Call<'_, '_>) -> Result<(), CommandError>;
+
+/// One command, or one subcommand, in the list of its group.
+pub type Command = spec::Command<Apply>;
+
+/// A command in the table.
+pub type Entry = spec::Entry<Apply>;
+
+/// All commands.
+pub type Table = table::Table<Apply>;
+
+impl Command {
+    /// A command that is only a holder of subcommands.
+    pub const fn container(name: &'static str, subcommands: &'static [Self]) -> Self {
+        Self::new(name, subcommand_unknown).or(subcommands)
+    }
+}
 
 /// One execution of one command.
 ///
@@ -15,6 +38,8 @@ pub struct Call<'c, 'w> {
     pub args: Args<'c>,
     /// The table's entry: the spec and its position.
     pub entry: &'static Entry,
+    /// All commands.
+    pub table: &'static Table,
     /// The keyspace. Every read and write of keys goes through it.
     pub txn: &'c mut Txn<'w>,
     /// Where the reply goes.
@@ -61,6 +86,7 @@ impl<'w> Call<'_, 'w> {
         let mut call = Call {
             args,
             entry,
+            table: self.table,
             txn: &mut *self.txn,
             reply: self.reply.reborrow(),
             session: &mut *self.session,
@@ -70,7 +96,7 @@ impl<'w> Call<'_, 'w> {
             after: &mut *self.after,
             in_transaction: true,
         };
-        let result = (entry.spec.apply)(&mut call);
+        let result = (entry.apply)(&mut call);
         // HELLO may have changed the protocol.
         self.reply.protocol = self.session.protocol;
         let counters = &self.stats.commands[entry.index];
@@ -85,4 +111,18 @@ impl<'w> Call<'_, 'w> {
             }
         }
     }
+}
+
+/// Redis's error for a subcommand that there is not.
+pub fn subcommand_error(entry: &Entry, args: Args<'_>) -> CommandError {
+    let help = format!("'. Try {} HELP.", entry.container_name().to_ascii_uppercase());
+    CommandError::showing("ERR unknown subcommand '", args.at(1), &help)
+}
+
+/// What runs for a container command whose subcommand is not known.
+///
+/// # Errors
+/// Always: Redis's `unknown subcommand`.
+pub fn subcommand_unknown(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    Err(subcommand_error(call.entry, call.args))
 }

@@ -99,14 +99,13 @@ fn key_spec(value: &Value) -> Option<KeySpec> {
 mod tests {
     use super::*;
     use crate::command::keys::Key;
-    use crate::command::spec::{Command, Spec};
-    use crate::command::{Args, OwnedArgs, Span, Table, subcommand_unknown};
+    use crate::command::{Args, Command, OwnedArgs, Span, Spec, subcommand_unknown, table};
 
     #[test]
     fn every_line_describes_a_command_and_is_told_as_it_is_written() {
         let descriptions = by_name();
         assert_eq!(descriptions.len(), LINES.lines().count());
-        assert_eq!(descriptions.len(), Table::get().count());
+        assert_eq!(descriptions.len(), table().count());
         for line in LINES.lines() {
             let line: Value = serde_json::from_str(line).unwrap();
             let name = line["name"].as_str().unwrap();
@@ -239,7 +238,7 @@ mod tests {
             ("bitfield k nonsense", change),
         ] {
             let owned = args(call);
-            let spec = &Table::get().find(owned.args()).unwrap().spec;
+            let spec = &table().find(owned.args()).unwrap().spec;
             let found: Vec<Key> = spec.keys(owned.args()).unwrap().collect();
             assert_eq!(found, [Key { index: 1, flags }], "{call}");
         }

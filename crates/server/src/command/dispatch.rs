@@ -3,10 +3,13 @@
 //! The order of the checks is Redis's, since each has its own error and clients see the first:
 //! known → arity → authenticated → allowed inside MULTI → queue or run.
 
+use super::call::subcommand_error;
 use super::errors::StoreFailure;
+use super::groups::table;
 use super::{After, Args, Call, CommandError, Entry, Flags, Table, errors};
 use crate::log;
-use crate::resp::{Output, Protocol, Reply, ahead};
+use crate::net::Output;
+use crate::resp::{Protocol, Reply, ahead};
 use crate::server::Server;
 use crate::session::{ReplyMode, Session};
 use crate::stats::WorkerStats;
@@ -50,7 +53,7 @@ impl Dispatcher {
     /// A dispatcher that reads and writes keys through `worker`.
     pub fn new(server: Arc<Server>, worker: Worker, stats: Arc<WorkerStats>) -> Self {
         Self {
-            table: Table::get(),
+            table: table(),
             server,
             worker,
             stats,
@@ -189,7 +192,7 @@ impl Dispatcher {
                 return self.reject(Some(entry), session, errors::NOT_IN_TRANSACTION, out);
             }
             if !spec.flags.has(Flags::NOT_QUEUED) {
-                transaction.push(entry, args);
+                transaction.push(entry.index, args);
                 Reply::new(out, session.protocol).simple("QUEUED");
                 return;
             }
@@ -214,7 +217,14 @@ impl Dispatcher {
                 (session.db, session.protocol) = (db, protocol);
                 after = After::Nothing;
             }
-            let running = Running { entry, args, server: &self.server, stats: &self.stats, now: self.now };
+            let running = Running {
+                entry,
+                table: self.table,
+                args,
+                server: &self.server,
+                stats: &self.stats,
+                now: self.now,
+            };
             Self::apply(worker.begin(self.now), running, session, out, &mut after)
         });
         let done = match committed {
@@ -259,6 +269,7 @@ impl Dispatcher {
         let mut call = Call {
             args: running.args,
             entry: running.entry,
+            table: running.table,
             txn: &mut txn,
             reply: Reply::new(out, protocol),
             session,
@@ -268,7 +279,7 @@ impl Dispatcher {
             after,
             in_transaction: false,
         };
-        (running.entry.spec.apply)(&mut call)?;
+        (running.entry.apply)(&mut call)?;
         Ok(txn.commit()?)
     }
 
@@ -363,6 +374,7 @@ impl Dispatcher {
 #[derive(Clone, Copy)]
 struct Running<'a> {
     entry: &'static Entry,
+    table: &'static Table,
     args: Args<'a>,
     server: &'a Server,
     stats: &'a WorkerStats,
@@ -386,19 +398,6 @@ fn unknown_command(args: Args<'_>) -> CommandError {
         shown += error.text().len() - before;
     }
     error
-}
-
-fn subcommand_error(entry: &Entry, args: Args<'_>) -> CommandError {
-    let help = format!("'. Try {} HELP.", entry.container_name().to_ascii_uppercase());
-    CommandError::showing("ERR unknown subcommand '", args.at(1), &help)
-}
-
-/// What runs for a container command whose subcommand is not known.
-///
-/// # Errors
-/// Always: Redis's `unknown subcommand`.
-pub fn subcommand_unknown(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
-    Err(subcommand_error(call.entry, call.args))
 }
 
 /// Milliseconds since 1970.

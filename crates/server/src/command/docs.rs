@@ -79,13 +79,13 @@ fn value(reply: &mut Reply<'_>, name: &str, content: &Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::Table;
+    use crate::command::table;
 
     #[test]
     fn exactly_the_commands_are_documented() {
-        for entry in Table::get().all() {
+        for entry in table().all() {
             assert!(BY_NAME.contains_key(entry.spec.name), "{} is not in docs.jsonl", entry.spec.name);
         }
-        assert_eq!(include_str!("docs.jsonl").lines().count(), Table::get().count());
+        assert_eq!(include_str!("docs.jsonl").lines().count(), table().count());
     }
 }

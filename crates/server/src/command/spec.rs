@@ -1,43 +1,34 @@
-//! What a command is to the dispatcher.
+//! What a command is to the table: data alone.
 //!
 //! Code says of a command only what Redis does not know: its name and the function behind it ([`Command`]).
 //! Everything else, from its arity to where its keys are, stands in its line of `commands.jsonl`; the table joins the
-//! two to a [`Spec`], once.
+//! two to an [`Entry`], once.
+//!
+//! `A` is what runs. Nothing in here calls it, so its type, which names all that a command is given, stands above, in
+//! [`call`](super::call).
 
+use super::Args;
 use super::description::Description;
 use super::flags::Flags;
 use super::keys::{Key, KeyFlags, KeySpec};
-use super::{Args, Call, CommandError};
-
-/// Does what the command says and writes exactly one reply. An error makes the dispatcher take back
-/// whatever was written to the reply and write the error in its place.
-///
-/// May be called again for the same command when its transaction met a conflict: what it does outside
-/// the transaction must bear repeating.
-pub type Apply = fn(&mut Call<'_, '_>) -> Result<(), CommandError>;
 
 /// One command, or one subcommand, in the list of its group.
 #[derive(Clone, Copy, Debug)]
-pub struct Command {
+pub struct Command<A: 'static> {
     /// Lower case; for a subcommand with its container: `client|id`.
     pub name: &'static str,
     /// Subcommands, found by the second argument.
     pub subcommands: &'static [Self],
     /// What runs; for a container without a subcommand of that name.
-    pub apply: Apply,
+    pub apply: A,
     not_queued: bool,
     key_flags: Option<fn(Args<'_>) -> KeyFlags>,
 }
 
-impl Command {
+impl<A: Copy> Command<A> {
     /// A command.
-    pub const fn new(name: &'static str, apply: Apply) -> Self {
+    pub const fn new(name: &'static str, apply: A) -> Self {
         Self { name, subcommands: &[], apply, not_queued: false, key_flags: None }
-    }
-
-    /// A command that is only a holder of subcommands.
-    pub const fn container(name: &'static str, subcommands: &'static [Self]) -> Self {
-        Self::new(name, super::subcommand_unknown).or(subcommands)
     }
 
     /// The command, or one of these when the second argument names it.
@@ -68,8 +59,6 @@ pub struct Spec {
     pub arity: i16,
     /// What the command may do, and where it may be used.
     pub flags: Flags,
-    /// What runs.
-    pub apply: Apply,
     /// What is told about it.
     pub description: Box<Description>,
     key_flags: Option<fn(Args<'_>) -> KeyFlags>,
@@ -77,13 +66,12 @@ pub struct Spec {
 
 impl Spec {
     /// The command with what is told about it.
-    pub fn new(command: &Command, description: Description) -> Self {
+    pub fn new<A>(command: &Command<A>, description: Description) -> Self {
         let own = if command.not_queued { Flags::NOT_QUEUED } else { Flags::NONE };
         Self {
             name: command.name,
             arity: description.arity,
             flags: description.flags.with(own),
-            apply: command.apply,
             description: Box::new(description),
             key_flags: command.key_flags,
         }
@@ -121,5 +109,42 @@ impl Spec {
                 spec.places(args).into_iter().flatten().map(move |index| Key { index, flags })
             })
         })
+    }
+}
+
+/// A command in the table.
+#[derive(Debug)]
+pub struct Entry<A> {
+    /// The command.
+    pub spec: Spec,
+    /// What runs.
+    pub apply: A,
+    /// Its position among all commands and subcommands: the index of its counters.
+    pub index: usize,
+    /// Its subcommands.
+    pub subcommands: Vec<Self>,
+}
+
+impl<A> Entry<A> {
+    /// Whether `name`, in any case, calls this command and no other: neither a subcommand nor one that has some.
+    #[inline]
+    pub fn is_called(&self, name: &[u8]) -> bool {
+        let same = self.spec.name.as_bytes().eq_ignore_ascii_case(name);
+        same && self.subcommands.is_empty() && !name.contains(&b'|')
+    }
+
+    /// `client` of `client|id`; the whole name of a plain command.
+    pub fn container_name(&self) -> &'static str {
+        self.spec.name.split('|').next().unwrap_or_default()
+    }
+
+    /// `id` of `client|id`.
+    fn subcommand_name(&self) -> &'static str {
+        self.spec.name.split('|').nth(1).unwrap_or_default()
+    }
+
+    /// The subcommand with this name, in any case.
+    pub fn subcommand(&self, name: &[u8]) -> Option<&Self> {
+        self.subcommands.iter().find(|entry| entry.subcommand_name().as_bytes().eq_ignore_ascii_case(name))
     }
 }

@@ -52,7 +52,7 @@ fn run(call: &mut Call<'_, '_>, queue: &[Queued]) -> Result<(), CommandError> {
     }
     call.reply.array(queue.len());
     for queued in queue {
-        call.run(queued.entry, queued.args.args());
+        call.run(call.table.entry(queued.command), queued.args.args());
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use super::inbox::Message;
 use super::listen::{Incoming, Listener};
+use super::protocol::{Protocol, Refusal};
 use super::stream::Stream;
 use crate::clients::Origin;
 use crate::config::Config;
@@ -20,23 +21,11 @@ const RETRY: Duration = Duration::from_millis(50);
 // How often the rates of INFO are renewed.
 const SAMPLE: Duration = Duration::from_secs(1);
 
-const MAX_CLIENTS: &[u8] = b"-ERR max number of clients reached\r\n";
-const PROTECTED: &[u8] = b"-DENIED Redis is running in protected mode because protected mode is enabled and no \
-password is set for the default user. In this mode connections are only accepted from the loopback interface. If \
-you want to connect from external computers to Redis you may adopt one of the following solutions: 1) Just disable \
-protected mode sending the command 'CONFIG SET protected-mode no' from the loopback interface by connecting to \
-Redis from the same host the server is running, however MAKE SURE Redis is not publicly accessible from internet \
-if you do so. Use CONFIG REWRITE to make this change permanent. 2) Alternatively you can just disable the \
-protected mode by editing the Redis configuration file, and setting the protected mode option to 'no', and then \
-restarting the server. 3) If you started the server manually just for testing, restart it with the \
-'--protected-mode no' option. 4) Setup a an authentication password for the default user. NOTE: You only need to do \
-one of the above things in order for the server to start accepting connections from the outside.\r\n";
-
 /// Accepts until the server is asked to end.
 ///
 /// # Errors
 /// When the kernel's event queue fails.
-pub fn accept(server: &Server, poll: &mut Poll, listeners: &[Listener]) -> io::Result<()> {
+pub fn accept<P: Protocol>(server: &Server, poll: &mut Poll, listeners: &[Listener]) -> io::Result<()> {
     let mut events = Events::with_capacity(64);
     let mut next = 0;
     let mut retry = false;
@@ -54,7 +43,7 @@ pub fn accept(server: &Server, poll: &mut Poll, listeners: &[Listener]) -> io::R
         let all = std::mem::take(&mut retry);
         for (index, listener) in listeners.iter().enumerate() {
             if all || events.iter().any(|event| event.token() == Token(index)) {
-                retry |= !accept_all(server, listener, &mut next);
+                retry |= !accept_all::<P>(server, listener, &mut next);
             }
         }
     }
@@ -62,10 +51,10 @@ pub fn accept(server: &Server, poll: &mut Poll, listeners: &[Listener]) -> io::R
 }
 
 /// Accepts what waits at one listener; false when some of it must be tried again later.
-fn accept_all(server: &Server, listener: &Listener, next: &mut usize) -> bool {
+fn accept_all<P: Protocol>(server: &Server, listener: &Listener, next: &mut usize) -> bool {
     loop {
         match listener.accept() {
-            Ok(incoming) => admit(server, incoming, next),
+            Ok(incoming) => admit::<P>(server, incoming, next),
             Err(error) => match error.kind() {
                 io::ErrorKind::WouldBlock => return true,
                 // The client gave up before it was accepted.
@@ -81,16 +70,16 @@ fn accept_all(server: &Server, listener: &Listener, next: &mut usize) -> bool {
     }
 }
 
-fn admit(server: &Server, mut incoming: Incoming, next: &mut usize) {
+fn admit<P: Protocol>(server: &Server, mut incoming: Incoming, next: &mut usize) {
     let config = server.config();
     let refusal = if server.clients.count() >= config.maxclients as usize {
-        Some(MAX_CLIENTS)
+        Some(Refusal::TooMany)
     } else if config.protected_mode && config.requirepass.is_empty() && !incoming.is_local {
-        Some(PROTECTED)
+        Some(Refusal::Protected)
     } else {
         None
     };
-    if let Some(refusal) = refusal {
+    if let Some(refusal) = refusal.map(P::refusal) {
         server.clients.reject();
         server.tell_refused(&incoming.address, refusal);
         // Whoever does not read it in one piece does without.

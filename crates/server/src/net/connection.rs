@@ -1,4 +1,4 @@
-//! One connection: bytes in, commands, bytes out.
+//! One connection: bytes in, requests, bytes out.
 //!
 //! ```text
 //!            readable            closing, all sent          end of input, or a second
@@ -9,23 +9,22 @@
 //! Lingering: after an error reply, what the client has sent and nobody will read would make the kernel reset the
 //! connection, and the reply would be lost with it. So the sending side is closed and the rest read and dropped.
 //!
-//! Reads go to the worker's own buffer; only what does not make a whole command is kept with the connection. An idle
+//! Reads go to the worker's own buffer; only what does not make a whole request is kept with the connection. An idle
 //! connection has no buffers at all.
 //!
 //! Backpressure: a client may pipeline more than it reads. Once [`OUTPUT_UNREAD_BYTES_MAX`] of its replies are unread, no
-//! further command of it begins until half of that is read ([`Connection::backed_up`]). Its requests are read on meanwhile, since a
+//! further request of it begins until half of that is read ([`Connection::backed_up`]). Its requests are read on meanwhile, since a
 //! client may send all of them before it reads the first reply; beyond [`INPUT_AHEAD_BYTES_MAX`] they stay in the kernel, which
 //! then stops the client. So what one connection takes is bounded, and nobody is cut off for reading slowly: the
-//! limit of output is for what a single command makes.
+//! limit of output is for what a single request makes.
 
+use super::output::Output;
+use super::protocol::{Conversation as _, Protocol};
 use super::spare::Spare;
 use super::stream::Stream;
-use crate::command::Dispatcher;
 use crate::config::{Config, OutputLimit};
 use crate::log;
-use crate::resp::{Limits, Output, Reply, Request, Requests};
 use crate::server::Buffers;
-use crate::session::Session;
 use crate::stats::WorkerStats;
 use std::io::{ErrorKind, Read, Write};
 use std::sync::atomic::Ordering;
@@ -57,9 +56,9 @@ pub enum Step {
 }
 
 /// What the turns of all connections of a worker share.
-pub struct Turn<'a> {
-    /// Runs the commands.
-    pub dispatcher: &'a mut Dispatcher,
+pub struct Turn<'a, P> {
+    /// Executes the requests.
+    pub protocol: &'a mut P,
     /// For reading.
     pub scratch: &'a mut [u8],
     /// Empty output buffers.
@@ -73,11 +72,11 @@ pub struct Turn<'a> {
 }
 
 /// A connection.
-pub struct Connection {
+pub struct Connection<P: Protocol> {
     /// The socket.
     pub stream: Stream,
     /// What its client said so far.
-    pub session: Session,
+    pub conversation: P::Conversation,
     /// When its client last sent something, or took some of a reply.
     pub active: Instant,
     /// Events say that it can be read, or that there is input to execute.
@@ -88,7 +87,6 @@ pub struct Connection {
     pub gone: bool,
     /// Is in the worker's list of connections with work.
     pub listed: bool,
-    requests: Requests,
     // Input that is not executed yet: from `input_from` to `input_used`; what is behind is room.
     input: Vec<u8>,
     input_from: usize,
@@ -97,7 +95,7 @@ pub struct Connection {
     input_ready: bool,
     // The client has ended its sending; what it sent is still executed, and what it is owed sent.
     input_over: bool,
-    // So many replies are unread that no further command begins.
+    // So many replies are unread that no further request begins.
     backed_up: bool,
     output: Output,
     // How much of `output` is sent already.
@@ -110,18 +108,17 @@ pub struct Connection {
     lingering_until: Option<Instant>,
 }
 
-impl Connection {
+impl<P: Protocol> Connection<P> {
     /// A connection that has said nothing yet.
-    pub fn new(stream: Stream, session: Session, now: Instant) -> Self {
+    pub fn new(stream: Stream, conversation: P::Conversation, now: Instant) -> Self {
         Self {
             stream,
-            session,
+            conversation,
             active: now,
             readable: false,
             read_closed: false,
             gone: false,
             listed: false,
-            requests: Requests::default(),
             input: Vec::new(),
             input_from: 0,
             input_used: 0,
@@ -143,7 +140,7 @@ impl Connection {
     }
 
     /// Reads once and executes what has arrived. Nothing is sent yet.
-    pub fn execute(&mut self, turn: &mut Turn<'_>) -> Step {
+    pub fn execute(&mut self, turn: &mut Turn<'_, P>) -> Step {
         self.output_settled = self.output.len();
         if self.lingering_until.is_some() {
             return self.discard(turn);
@@ -151,11 +148,11 @@ impl Connection {
         if self.gone && self.input_over {
             return Step::Ends;
         }
-        if self.session.paused_until.is_some_and(|until| until > turn.now) {
+        if self.conversation.paused_until().is_some_and(|until| until > turn.now) {
             // A client that has only ended its sending still wants its replies.
             return if self.gone { Step::Ends } else { Step::Waits };
         }
-        self.session.paused_until = None;
+        self.conversation.go_on();
         if self.backed_up {
             return self.read_ahead(turn);
         }
@@ -180,17 +177,17 @@ impl Connection {
                 let step = if bytes < turn.scratch.len() { self.drained() } else { Step::Goes };
                 self.take_output(turn);
                 let scratch = std::mem::take(&mut turn.scratch);
-                let done = self.commands(&scratch[..bytes], turn);
+                let done = self.requests(&scratch[..bytes], turn);
                 self.keep(&scratch[done..bytes]);
                 turn.scratch = scratch;
-                self.after_commands(turn, step)
+                self.after_requests(turn, step)
             }
             Err(error) => self.read_failed(&error),
         }
     }
 
     /// Reads behind what is kept. `Err` when there was nothing to read.
-    fn read_kept(&mut self, turn: &Turn<'_>) -> Result<Step, Step> {
+    fn read_kept(&mut self, turn: &Turn<'_, P>) -> Result<Step, Step> {
         if self.input_used == self.input.len() {
             if self.input_from > 0 {
                 self.input.copy_within(self.input_from..self.input_used, 0);
@@ -215,7 +212,7 @@ impl Connection {
     }
 
     /// Reads requests that are not executed before replies have been read, so that a client that sends first can go on.
-    fn read_ahead(&mut self, turn: &mut Turn<'_>) -> Step {
+    fn read_ahead(&mut self, turn: &mut Turn<'_, P>) -> Step {
         if self.gone {
             return Step::Ends;
         }
@@ -251,11 +248,11 @@ impl Connection {
         Step::Waits
     }
 
-    fn execute_kept(&mut self, turn: &mut Turn<'_>, step: Step) -> Step {
+    fn execute_kept(&mut self, turn: &mut Turn<'_, P>, step: Step) -> Step {
         self.take_output(turn);
         let input = std::mem::take(&mut self.input);
         let (from, used) = (self.input_from, self.input_used);
-        let done = from + self.commands(&input[from..used], turn);
+        let done = from + self.requests(&input[from..used], turn);
         let left = used - done;
         if left == 0 || (input.len() > INPUT_KEPT_BYTES_MAX && left < input.len() / 4) {
             // Little or nothing is left: a connection that sends no more has a small buffer, or none.
@@ -266,7 +263,7 @@ impl Connection {
             self.input_from = done;
             self.input = input;
         }
-        self.after_commands(turn, step)
+        self.after_requests(turn, step)
     }
 
     fn keep(&mut self, rest: &[u8]) {
@@ -279,7 +276,7 @@ impl Connection {
     }
 
     fn log_limit(&self, limit: &str, bytes: usize) {
-        let client = &self.session.client;
+        let client = self.conversation.client();
         log::warning(format_args!(
             "client {} ({}) is cut off: {bytes} bytes are beyond its {limit}",
             client.id, client.address
@@ -296,10 +293,10 @@ impl Connection {
         self.output.len() - self.output_sent
     }
 
-    /// Executes the commands in `input`; gives how many bytes they took.
-    fn commands(&mut self, input: &[u8], turn: &mut Turn<'_>) -> usize {
+    /// Executes the requests in `input`; gives how many bytes they took.
+    fn requests(&mut self, input: &[u8], turn: &mut Turn<'_, P>) -> usize {
         let mut done = 0;
-        // Commands before this were looked ahead at. The first one is not: most reads hold no other.
+        // Requests before this were looked ahead at. The first one is not: most reads hold no other.
         let mut looked = 1;
         let output_max = match turn.config.client_output_buffer_limit[0].hard_bytes {
             0 => usize::MAX,
@@ -307,70 +304,59 @@ impl Connection {
         };
         self.output.limit(self.output_sent.saturating_add(output_max));
         let unread_max = unread_max(&turn.config.client_output_buffer_limit[0]);
-        while done < input.len() && !self.session.closing && !self.session.client.is_killed() {
+        while done < input.len() && !self.conversation.is_closing() && !self.conversation.client().is_killed()
+        {
             if done >= TURN_BYTES_MAX {
                 // What was read ahead is executed in several turns: others have theirs.
                 self.input_ready = true;
                 break;
             }
-            if self.session.paused_until.is_some() {
+            if self.conversation.paused_until().is_some() {
                 self.input_ready = true;
                 break;
             }
             if done >= looked {
-                looked = done + turn.dispatcher.look_ahead(&self.session, &input[done..]).max(1);
+                looked = done + turn.protocol.look_ahead(&self.conversation, &input[done..]).max(1);
             }
-            let limits = Limits {
-                bulk_bytes_max: turn.config.proto_max_bulk_len,
-                authenticated: self.session.authenticated,
+            let request = &input[done..];
+            let Some(bytes) =
+                turn.protocol.execute(&mut self.conversation, request, &mut self.output, turn.config)
+            else {
+                break;
             };
-            match self.requests.next(&input[done..], &limits) {
-                Ok(Request::Command { bytes }) => {
-                    let args = self.requests.args(&input[done..]);
-                    turn.dispatcher.execute(&mut self.session, args, &mut self.output);
-                    done += bytes;
-                    if self.unread() > unread_max {
-                        // Until `flush` says that the client has taken them, or ends the connection.
-                        self.backed_up = true;
-                        self.input_ready = true;
-                        break;
-                    }
-                }
-                Ok(Request::Nothing { bytes }) => done += bytes,
-                Ok(Request::Incomplete { .. }) => break,
-                Err(error) => {
-                    turn.stats.error("ERR");
-                    Reply::new(&mut self.output, self.session.protocol)
-                        .error(format!("ERR Protocol error: {error}"));
-                    self.session.closing = true;
-                }
+            done += bytes;
+            if self.unread() > unread_max {
+                // Until `flush` says that the client has taken them, or ends the connection.
+                self.backed_up = true;
+                self.input_ready = true;
+                break;
             }
         }
-        if self.session.closing { input.len() } else { done }
+        if self.conversation.is_closing() { input.len() } else { done }
     }
 
-    fn after_commands(&mut self, turn: &Turn<'_>, step: Step) -> Step {
-        if self.session.client.is_killed() {
+    fn after_requests(&mut self, turn: &Turn<'_, P>, step: Step) -> Step {
+        if self.conversation.client().is_killed() {
             return Step::Ends;
         }
-        let kept = self.input_kept() + self.requests.bytes();
+        let kept = self.input_kept() + self.conversation.request_bytes();
         turn.stats.input_bytes_max.set(turn.stats.input_bytes_max.get().max(kept as u64));
         turn.stats.output_bytes_max.set(turn.stats.output_bytes_max.get().max(self.output.len() as u64));
-        // As in Redis: what waits for EXEC is input that is not executed yet. What was read ahead is no single request.
+        // What is queued is input that is not executed yet. What was read ahead is no single request.
         let request = if self.input_ready { 0 } else { kept };
-        if (request + self.session.queued_bytes()) as u64 > turn.config.client_query_buffer_limit {
+        if (request + self.conversation.queued_bytes()) as u64 > turn.config.client_query_buffer_limit {
             turn.stats.query_limit_disconnections.add(1);
-            self.log_limit("client-query-buffer-limit", request + self.session.queued_bytes());
+            self.log_limit("client-query-buffer-limit", request + self.conversation.queued_bytes());
             return Step::Ends;
         }
-        if self.input_ready && !self.backed_up && self.session.paused_until.is_none() {
+        if self.input_ready && !self.backed_up && self.conversation.paused_until().is_none() {
             Step::Goes
         } else {
             step
         }
     }
 
-    fn received(&mut self, bytes: usize, turn: &Turn<'_>) {
+    fn received(&mut self, bytes: usize, turn: &Turn<'_, P>) {
         turn.stats.reads.add(1);
         turn.stats.input_bytes.add(bytes as u64);
         self.active = turn.now;
@@ -392,7 +378,7 @@ impl Connection {
         }
     }
 
-    fn discard(&mut self, turn: &mut Turn<'_>) -> Step {
+    fn discard(&mut self, turn: &mut Turn<'_, P>) -> Step {
         if !self.readable {
             return Step::Waits;
         }
@@ -403,24 +389,23 @@ impl Connection {
         }
     }
 
-    /// This turn could not be made durable: what it would have shown is replaced by `error`, and the
+    /// This turn could not be made durable: what it would have shown is replaced by the failure, and the
     /// connection ends.
-    pub fn unsettled(&mut self, error: &[u8]) {
+    pub fn unsettled(&mut self, failure: &P::Failure) {
         if self.output.len() > self.output_settled {
             self.output.truncate(self.output_settled);
-            Reply::new(&mut self.output, self.session.protocol).error(error);
-            self.session.closing = true;
+            P::refuse(&mut self.conversation, failure, &mut self.output);
         }
     }
 
     /// Sends what is there to send, as far as the socket takes it.
-    pub fn flush(&mut self, turn: &mut Turn<'_>) -> Step {
+    pub fn flush(&mut self, turn: &mut Turn<'_, P>) -> Step {
         if self.output.is_cut() {
             turn.stats.output_limit_disconnections.add(1);
             self.log_limit("client-output-buffer-limit", self.unread());
             return Step::Ends;
         }
-        if self.session.paused_until.is_some() {
+        if self.conversation.paused_until().is_some() {
             return Step::Waits;
         }
         while !self.blocked && self.output_sent < self.output.len() {
@@ -449,7 +434,7 @@ impl Connection {
             if self.input_over && !goes {
                 return Step::Ends;
             }
-            if self.session.closing && self.lingering_until.is_none() {
+            if self.conversation.is_closing() && self.lingering_until.is_none() {
                 self.stream.shutdown_write();
                 self.lingering_until = Some(turn.now + LINGER);
                 self.readable = true;
@@ -477,7 +462,7 @@ impl Connection {
         }
     }
 
-    fn over_limit(&mut self, turn: &Turn<'_>) -> bool {
+    fn over_limit(&mut self, turn: &Turn<'_, P>) -> bool {
         let limit = &turn.config.client_output_buffer_limit[0];
         let waiting = (self.output.len() - self.output_sent) as u64;
         if limit.hard_bytes > 0 && waiting > limit.hard_bytes {
@@ -492,7 +477,7 @@ impl Connection {
     }
 
     /// Whether a client that sends nothing and reads nothing has done so for too long.
-    pub fn overdue(&mut self, turn: &Turn<'_>) -> bool {
+    pub fn overdue(&mut self, turn: &Turn<'_, P>) -> bool {
         if self.lingering_until.is_some_and(|until| until <= turn.now) {
             return true;
         }
@@ -503,13 +488,13 @@ impl Connection {
         }
         let timeout = turn.config.timeout;
         timeout > 0
-            && self.session.paused_until.is_none()
+            && self.conversation.paused_until().is_none()
             && turn.now.duration_since(self.active) > Duration::from_secs(u64::from(timeout))
     }
 
     /// Tells what its buffers take now, when that is much, or was. True when it is more than before.
     pub fn charge(&self, buffers: &Buffers) -> bool {
-        let client = &self.session.client;
+        let client = self.conversation.client();
         let bytes = self.buffer_bytes();
         // Of a killed one they are about to be gone.
         let counts = bytes >= CHARGED_BYTES_MIN && !client.is_killed();
@@ -518,18 +503,17 @@ impl Connection {
 
     /// Its buffers are about to be gone.
     pub fn uncharge(&self, buffers: &Buffers) {
-        buffers.charge(&self.session.client, 0);
+        buffers.charge(self.conversation.client(), 0);
     }
 
     /// What its buffers take, and what it keeps for EXEC.
     fn buffer_bytes(&self) -> u64 {
-        let buffers = self.input.len() + self.requests.bytes() + self.output.bytes.capacity();
-        (buffers + self.session.multi_bytes()) as u64
+        (self.input.len() + self.output.bytes.capacity() + self.conversation.bytes()) as u64
     }
 
     /// Tells other connections about this one's traffic.
     pub fn publish(&self, unix_seconds: u64) {
-        let client = &self.session.client;
+        let client = self.conversation.client();
         let relaxed = Ordering::Relaxed;
         client.active_at.store(unix_seconds, relaxed);
         client.input_bytes.store(self.input_kept() as u64, relaxed);
@@ -537,7 +521,7 @@ impl Connection {
         client.output_bytes.store(self.unread() as u64, relaxed);
     }
 
-    fn take_output(&mut self, turn: &mut Turn<'_>) {
+    fn take_output(&mut self, turn: &mut Turn<'_, P>) {
         if self.output.bytes.capacity() == 0
             && let Some(spare) = turn.spare.take()
         {
@@ -545,7 +529,7 @@ impl Connection {
         }
     }
 
-    fn give_output(&mut self, turn: &mut Turn<'_>) {
+    fn give_output(&mut self, turn: &mut Turn<'_, P>) {
         self.output.bytes.clear();
         self.output_sent = 0;
         self.output_settled = 0;
@@ -553,8 +537,8 @@ impl Connection {
     }
 }
 
-/// The replies that may be unread before no further command begins. No more than half of what the limit of output allows, so
-/// that what a command finds there leaves room for its own.
+/// The replies that may be unread before no further request begins. No more than half of what the limit of output allows, so
+/// that what a request finds there leaves room for its own.
 fn unread_max(limit: &OutputLimit) -> usize {
     let halves =
         [limit.hard_bytes, limit.soft_bytes].into_iter().filter(|bytes| *bytes > 0).map(|bytes| bytes / 2);

@@ -14,7 +14,7 @@ pub enum Message {
     Stop,
 }
 
-/// A worker's messages. Locked for an instant per connection, never per command.
+/// A worker's messages. Locked for an instant per connection, never per request.
 pub struct Inbox {
     messages: Mutex<Vec<Message>>,
     waker: mio::Waker,

@@ -1,4 +1,5 @@
-//! Sockets and threads: the acceptor, the workers, and how the server starts and ends.
+//! Sockets and threads: the acceptor and the workers. Which protocol is spoken there, nobody in here knows: see
+//! [`Protocol`].
 //!
 //! ```text
 //!   acceptor (the calling thread)            worker 0 … N-1
@@ -7,18 +8,22 @@
 //! ```
 //!
 //! A connection stays with the worker it was handed to. Workers share the store and nothing else that is written
-//! on the way of a command. See docs/decisions/009-server-event-loop.md.
+//! on the way of a request. See docs/decisions/009-server-event-loop.md.
 
 mod accept;
 mod connection;
 mod inbox;
 mod listen;
-mod notify;
 pub mod open_files;
+mod output;
+mod protocol;
 mod spare;
-mod start;
 mod stream;
 mod worker;
 
+pub use accept::{WAKE, accept};
 pub use inbox::{Inbox, Message};
-pub use start::{Started, serve};
+pub use listen::Listener;
+pub use output::{Mark, Output};
+pub use protocol::{Conversation, Protocol, Refusal};
+pub use worker::{INBOX, Worker};

@@ -3,21 +3,20 @@
 //! One turn of the loop:
 //!
 //! 1. wait for events (not at all when connections still have work);
-//! 2. every connection that has work reads once and executes all commands that have arrived: one group of the
+//! 2. every connection that has work reads once and executes all requests that have arrived: one group of the
 //!    engine;
-//! 3. settle the group: one wait for durability, however many commands and connections;
+//! 3. settle the group: one wait for durability, however many requests and connections;
 //! 4. send the replies, one write for each connection.
 //!
 //! **Invariant (P7)**: no byte of a reply is sent between 2 and 3.
 
 use super::connection::{Connection, Step, Turn};
 use super::inbox::{Inbox, Message};
+use super::protocol::{Conversation as _, Protocol};
 use super::spare::Spare;
 use crate::clients::unix_seconds;
-use crate::command::Dispatcher;
 use crate::config::Config;
 use crate::server::Server;
-use crate::session::Session;
 use crate::stats::WorkerStats;
 use mio::{Events, Interest, Poll, Token};
 use std::collections::HashMap;
@@ -35,15 +34,15 @@ const EVENTS_MAX: usize = 1024;
 const TICK: Duration = Duration::from_millis(100);
 
 /// A worker's state.
-pub struct Worker {
+pub struct Worker<P: Protocol> {
     server: Arc<Server>,
     inbox: Arc<Inbox>,
     poll: Poll,
-    dispatcher: Dispatcher,
+    protocol: P,
     stats: Arc<WorkerStats>,
     config: Arc<Config>,
     config_generation: u64,
-    connections: Vec<Option<Box<Connection>>>,
+    connections: Vec<Option<Box<Connection<P>>>>,
     free: Vec<usize>,
     by_id: HashMap<u64, usize>,
     // Connections with work for the next turn.
@@ -54,13 +53,13 @@ pub struct Worker {
     stopping: bool,
 }
 
-impl Worker {
+impl<P: Protocol> Worker<P> {
     /// A worker without connections.
     pub fn new(
         server: Arc<Server>,
         inbox: Arc<Inbox>,
         poll: Poll,
-        dispatcher: Dispatcher,
+        protocol: P,
         stats: Arc<WorkerStats>,
     ) -> Self {
         let config = server.config();
@@ -69,7 +68,7 @@ impl Worker {
             server,
             inbox,
             poll,
-            dispatcher,
+            protocol,
             stats,
             config,
             config_generation,
@@ -142,8 +141,8 @@ impl Worker {
                         self.connections.len() - 1
                     });
                     let id = client.id;
-                    let session = Session::new(client, self.server.config().requirepass.is_empty());
-                    let mut connection = Box::new(Connection::new(stream, session, Instant::now()));
+                    let conversation = self.protocol.conversation(client);
+                    let mut connection = Box::new(Connection::new(stream, conversation, Instant::now()));
                     // Both at once and edge-triggered: the kernel tells of each change once, and nothing need
                     // be registered again later.
                     let interest = Interest::READABLE | Interest::WRITABLE;
@@ -179,14 +178,14 @@ impl Worker {
             self.stats.turns.add(1);
             let mut ended = Vec::new();
             let mut turn = Turn {
-                dispatcher: &mut self.dispatcher,
+                protocol: &mut self.protocol,
                 scratch: &mut self.scratch,
                 spare: &mut self.spare,
                 stats: &self.stats,
                 config: &self.config,
                 now,
             };
-            turn.dispatcher.group();
+            turn.protocol.begin();
             let mut goes = Vec::new();
             for &index in &working {
                 let Some(Some(connection)) = self.connections.get_mut(index) else { continue };
@@ -197,15 +196,15 @@ impl Worker {
                     Step::Ends => ended.push(index),
                 }
             }
-            let settled = turn.dispatcher.settle();
+            let settled = turn.protocol.settle();
             let seconds = unix_seconds();
             for &index in &working {
                 let Some(Some(connection)) = self.connections.get_mut(index) else { continue };
-                if let Err(error) = &settled {
-                    connection.unsettled(error.text());
+                if let Err(failure) = &settled {
+                    connection.unsettled(failure);
                 }
                 // Before its replies can be read: CLIENT LIST knows what was answered.
-                connection.session.publish();
+                connection.conversation.publish();
                 // A connection that has ended may still take the replies of what it sent before.
                 match connection.flush(&mut turn) {
                     Step::Waits => {}
@@ -249,7 +248,7 @@ impl Worker {
         self.spare.tick();
         let mut ended = Vec::new();
         let turn = Turn {
-            dispatcher: &mut self.dispatcher,
+            protocol: &mut self.protocol,
             scratch: &mut self.scratch,
             spare: &mut self.spare,
             stats: &self.stats,
@@ -260,7 +259,8 @@ impl Worker {
             let Some(connection) = connection else { continue };
             if connection.overdue(&turn) {
                 ended.push(index);
-            } else if connection.session.paused_until.is_some_and(|until| until <= now) && !connection.listed
+            } else if connection.conversation.paused_until().is_some_and(|until| until <= now)
+                && !connection.listed
             {
                 connection.listed = true;
                 self.working.push(index);
@@ -276,7 +276,7 @@ impl Worker {
         connection.uncharge(&self.server.buffers);
         // Closing the socket does the same; mio asks for it.
         let _ = self.poll.registry().deregister(&mut connection.stream);
-        let id = connection.session.client.id;
+        let id = connection.conversation.client().id;
         self.by_id.remove(&id);
         self.server.clients.leave(id);
         self.free.push(index);

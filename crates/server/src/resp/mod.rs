@@ -2,10 +2,8 @@
 
 pub mod ahead;
 pub mod inline;
-pub mod output;
 pub mod reply;
 pub mod request;
 
-pub use output::{Mark, Output};
 pub use reply::{Protocol, Reply};
 pub use request::{Limits, ProtocolError, Request, Requests};

@@ -3,7 +3,7 @@
 //! Each method writes one value. What RESP2 has no word for is written as Redis writes it there: maps and
 //! sets as arrays, doubles and big numbers as bulk strings, booleans as integers, null as `$-1` or `*-1`.
 
-use super::output::{Mark, Output};
+use crate::net::{Mark, Output};
 
 /// The protocol version that a connection speaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -40,16 +40,15 @@ mod found;
 mod number;
 mod scratch;
 
-use std::hash::{BuildHasher, RandomState};
-
 use duramen::{IndexKind, Meta, Modified, Stamp, Swap, Update, Value, Visited, Writer};
 
-use crate::Type;
 use crate::counting::Counting;
 use crate::counts::{Change, Life};
 use crate::error::{Error, Result};
-use crate::keyspace::{KEY_BYTES_MAX, KeyCount, Worker};
+use crate::keyspace::{KEY_BYTES_MAX, KeyCount};
 use crate::strings::integer::{self, Text};
+use crate::worker::{Outcome, Worker, random};
+use crate::{Type, string_until};
 pub use found::Found;
 use number::Number;
 pub use number::text_of_number;
@@ -60,16 +59,6 @@ use scratch::{Payload, Seen, Write, stored};
 const SCAN_ENTRIES: usize = 1024;
 // Enough that a key alone in its bucket is not chosen much more often than one among many.
 const RANDOM_ENTRIES: usize = 16;
-
-/// How a transaction ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub enum Outcome {
-    /// Everything was applied, and everything read was true at that moment.
-    Committed,
-    /// Somebody else changed what was read. Nothing was applied: run it again.
-    Conflict,
-}
 
 /// Reads and pending writes over the keyspace. Dropped without `commit`, it did nothing.
 pub struct Txn<'w> {
@@ -86,11 +75,14 @@ pub struct Watched {
     expires_at: Option<u64>,
 }
 
-impl<'w> Txn<'w> {
-    pub(crate) fn new(worker: &'w mut Worker, now: u64) -> Self {
-        Self { worker, now, conflicted: false }
+impl Worker {
+    /// Begins a transaction that sees the time as `now` (Unix milliseconds) throughout.
+    pub fn begin(&mut self, now: u64) -> Txn<'_> {
+        Txn { worker: self, now, conflicted: false }
     }
+}
 
+impl<'w> Txn<'w> {
     /// The time that everything in this transaction sees, in Unix milliseconds.
     pub fn now(&self) -> u64 {
         self.now
@@ -641,16 +633,6 @@ impl Integer {
         };
         Ok(Self { value, expires_at: meta.expires_at, number, in_place: false })
     }
-}
-
-/// What goes with a string that lives until `expires_at`.
-pub fn string_until(expires_at: Option<u64>) -> Meta {
-    Meta { tag: Type::String.tag(), expires_at, ..Meta::default() }
-}
-
-/// A random number: what the standard library seeds its hash tables with.
-pub(crate) fn random() -> u64 {
-    RandomState::new().hash_one(())
 }
 
 impl Watched {

@@ -9,9 +9,9 @@ use std::ops::{Deref, Range};
 use duramen::{Batch, Meta, Stamp, Value, Writer};
 
 use super::number::{self, Number};
-use super::string_until;
 use crate::counts::{Change, Life};
 use crate::error::Result;
+use crate::string_until;
 
 // Up to this many entries a linear search is faster than hashing.
 const LINEAR_ENTRIES: usize = 16;

@@ -139,7 +139,8 @@ fn verdicts(runs: &[Run]) -> String {
             "<p class=\"summary\">{}</p><div class=\"plots\">",
             escape(&headline.sentence)
         ));
-        let several = headline.names.len() > 1;
+        let names = headline.names.clone();
+        let several = names.len() > 1;
         html.push_str(
             &Bars {
                 caption: headline.caption.to_owned(),
@@ -162,6 +163,7 @@ fn verdicts(runs: &[Run]) -> String {
             .html(),
         );
         html.push_str("</div>");
+        html.push_str(&circumstances(&runs[0], &names));
     }
     for (index, verdict) in with {
         if runs.len() > 1 {
@@ -193,6 +195,19 @@ fn verdicts(runs: &[Run]) -> String {
         }
     }
     html + "</section>"
+}
+
+/// What a reader of the headline must know: how all was measured, and what the names are.
+fn circumstances(run: &Run, names: &[String]) -> String {
+    let all: Vec<_> = run.measurements.iter().collect();
+    let mut lines = Vec::from_iter(tables::common(&all));
+    lines.extend(run.notes.iter().filter(|note| is_of_a_name(note, names)).map(|note| escape(note)));
+    lines.iter().map(|line| format!("<p class=\"soft\">{line}</p>")).collect()
+}
+
+/// Whether a note tells what one of the names is.
+fn is_of_a_name(note: &str, names: &[String]) -> bool {
+    names.iter().any(|name| note.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with(": ")))
 }
 
 /// How the other runs stand to the first, in numbers of figures; the figures are in their sections.
@@ -285,8 +300,12 @@ fn provenance(runs: &[Run]) -> String {
     });
     row("governor", &|run| escape(run.machine.governor.as_deref().unwrap_or("not told")));
     row("load before", &|run| run.machine.load.map_or(String::new(), |load| format!("{load:.2}")));
+    // Said in the verdict.
+    let names = if let [run] = runs { headline::of(run).map(|headline| headline.names) } else { None };
+    let names = names.unwrap_or_default();
     row("notes", &|run| {
-        let notes: String = run.notes.iter().map(|note| format!("<li>{}</li>", escape(note))).collect();
+        let notes = run.notes.iter().filter(|note| !is_of_a_name(note, &names));
+        let notes: String = notes.map(|note| format!("<li>{}</li>", escape(note))).collect();
         if notes.is_empty() { notes } else { format!("<ul>{notes}</ul>") }
     });
     html + "</tbody></table></div></section>"

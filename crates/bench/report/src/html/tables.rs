@@ -37,14 +37,15 @@ fn measurements<'a>(members: &[Member<'a>]) -> Vec<&'a Measurement> {
 
 /// What all members have in common, said once.
 fn constant(members: &[Member]) -> String {
-    let common: Vec<String> = text::common_arguments(&measurements(members))
+    common(&measurements(members)).map_or(String::new(), |line| format!("<p class=\"soft\">{line}</p>"))
+}
+
+/// The arguments that all of these have in common, as a sentence.
+pub(super) fn common(measurements: &[&Measurement]) -> Option<String> {
+    let common: Vec<String> = text::common_arguments(measurements)
         .map(|(name, value)| format!("{} {}", scale::words(name), scale::argument(name, value)))
         .collect();
-    if common.is_empty() {
-        String::new()
-    } else {
-        format!("<p class=\"soft\">With {}.</p>", escape(&common.join(", ")))
-    }
+    (!common.is_empty()).then(|| format!("With {}.", escape(&common.join(", "))))
 }
 
 /// What is to be known of some measurements, each note once.
@@ -190,6 +191,10 @@ fn ratio_cells(first: Option<&Metric>, other: Option<&Metric>) -> String {
 fn latencies(members: &[Member], runs: usize) -> String {
     let varying = varying(members);
     let mut rows = String::new();
+    let mut operations = members.iter().flat_map(|member| member.measurement.latency.keys());
+    // A single one is what the section is about.
+    let operation = operations.next();
+    let several = operations.any(|other| Some(other) != operation);
     for member in members {
         for (operation, latency) in &member.measurement.latency {
             rows.push_str("<tr>");
@@ -197,9 +202,9 @@ fn latencies(members: &[Member], runs: usize) -> String {
                 rows.push_str(&format!("<td><span class=\"run\">{}</span></td>", super::letter(member.run)));
             }
             rows.push_str(&format!(
-                "<th scope=\"row\">{}</th><td>{}</td>{}</tr>",
+                "<th scope=\"row\">{}</th>{}{}</tr>",
                 escape(&words_of(member.measurement, &varying)),
-                escape(operation),
+                if several { format!("<td>{}</td>", escape(operation)) } else { String::new() },
                 latency_cells(latency)
             ));
         }
@@ -208,12 +213,11 @@ fn latencies(members: &[Member], runs: usize) -> String {
         return rows;
     }
     let run = if runs > 1 { "<th scope=\"col\">run</th>" } else { "" };
+    let operation = if several { "<th scope=\"col\">operation</th>" } else { "" };
     let names = ["count", "mean", "fastest", "50 %", "90 %", "99 %", "99.9 %", "99.99 %", "slowest"];
     let names: String =
         names.iter().map(|name| format!("<th scope=\"col\" class=\"n\">{name}</th>")).collect();
-    format!(
-        "{OPEN}{run}<th scope=\"col\">what</th><th scope=\"col\">operation</th>{names}</tr></thead><tbody>{rows}{CLOSE}"
-    )
+    format!("{OPEN}{run}<th scope=\"col\">what</th>{operation}{names}</tr></thead><tbody>{rows}{CLOSE}")
 }
 
 fn latency_cells(latency: &Latency) -> String {

@@ -21,8 +21,11 @@ impl Axis {
     pub(crate) fn of_figures(title: &str, unit: Unit, values: impl IntoIterator<Item = f64>) -> Self {
         let (low, high) = extent(values);
         let scale = Scale::of(low.abs().max(high.abs()), unit);
-        let title =
-            if scale.label.is_empty() { title.to_owned() } else { format!("{title} ({})", scale.label) };
+        let title = match (title, scale.label) {
+            (title, "") => title.to_owned(),
+            ("", unit) => unit.to_owned(),
+            (title, unit) => format!("{title} ({unit})"),
+        };
         if low > 0.0 && high / low > LOG_FROM {
             // A decade is named in the unit that suits it: 100 ns, 1 µs, 10 ms.
             let name = |value: f64| Scale::of(value, unit).with_unit(value);
@@ -56,7 +59,7 @@ impl Axis {
         let mut axis = Self { title: title.to_owned(), low, high, log, ticks: Vec::new() };
         let mut end = f64::NEG_INFINITY;
         for value in values {
-            let (text, at) = (name(value), axis.at(value) * 410.0);
+            let (text, at) = (name(value), axis.at(value) * 350.0);
             let half = super::text_width(&text) / 2.0 + 4.0;
             if at - half > end {
                 end = at + half;

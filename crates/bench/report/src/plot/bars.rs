@@ -1,6 +1,6 @@
 //! Horizontal bars: measurements without a numeric argument, ratios to the bound, and parts of an operation.
 
-use super::{Axis, COLORS, escape, figure, shortened, svg, text_width};
+use super::{Axis, COLORS, bar_sign, escape, figure, shortened, svg, text_width};
 use crate::Unit;
 use crate::scale::Scale;
 
@@ -93,7 +93,7 @@ impl Bars {
         }
         let description =
             format!("{}: {} bars. The figures are in the table below.", self.caption, bars.len());
-        figure(&self.caption, &svg(WIDTH, height, &description, &body), &self.legend)
+        figure(&self.caption, &svg(WIDTH, height, &description, &body), &self.legend, bar_sign)
     }
 }
 
@@ -149,7 +149,7 @@ pub(crate) fn stacks(caption: &str, stacks: &[Stack]) -> String {
     let legend: Vec<(usize, String)> =
         names.iter().enumerate().map(|(i, name)| (i, (*name).to_owned())).collect();
     let description = format!("{caption}: {} operations by their parts.", stacks.len());
-    figure(caption, &svg(WIDTH, height, &description, &body), &legend)
+    figure(caption, &svg(WIDTH, height, &description, &body), &legend, bar_sign)
 }
 
 /// Room for names, and the characters that fit into it.

@@ -1,7 +1,7 @@
 //! Heat maps: one figure over two numeric arguments. The figure stands in each cell; colour only guides the eye,
 //! and brighter is better whichever direction that is.
 
-use super::{escape, figure, svg, text_width};
+use super::{bar_sign, escape, figure, svg, text_width};
 use crate::scale::{Scale, digits};
 use crate::{Better, Unit};
 
@@ -80,7 +80,7 @@ impl Heat {
         let unit = if scale.label.is_empty() { String::new() } else { format!(", {}", scale.label) };
         let caption = format!("{}{unit} (brighter is better)", self.caption);
         let description = format!("{caption}: heat map of {} by {}.", self.x_title, self.y_title);
-        figure(&caption, &svg(width, height, &description, &body), &[])
+        figure(&caption, &svg(width, height, &description, &body), &[], bar_sign)
     }
 
     /// 0 for the worst, 1 for the best; by logarithm when the best is far from the worst.

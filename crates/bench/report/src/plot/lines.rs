@@ -1,6 +1,6 @@
 //! Lines over one numeric argument, over time, or over percentiles.
 
-use super::{Axis, COLORS, escape, figure, marker, svg, text_width};
+use super::{Axis, COLORS, escape, figure, line_sign, marker, svg, text_width};
 
 /// Lines in one frame.
 pub(crate) struct Lines {
@@ -28,8 +28,8 @@ pub(crate) struct Point {
     pub(crate) tip: String,
 }
 
-// Two beside each other on a screen of 1400 pixels.
-const WIDTH: f64 = 512.0;
+// Two beside each other on a screen of 1280 pixels.
+const WIDTH: f64 = 450.0;
 const HEIGHT: f64 = 300.0;
 const TOP: f64 = 14.0;
 const RIGHT: f64 = 24.0;
@@ -62,7 +62,7 @@ impl Lines {
         } else {
             lines.iter().map(|line| (line.style, line.name.clone())).collect()
         };
-        figure(&self.caption, &svg(WIDTH, HEIGHT, &description, &body), &legend)
+        figure(&self.caption, &svg(WIDTH, HEIGHT, &description, &body), &legend, line_sign)
     }
 
     fn holds(&self, point: &Point) -> bool {

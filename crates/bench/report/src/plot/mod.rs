@@ -59,18 +59,16 @@ fn svg(width: f64, height: f64, description: &str, body: &str) -> String {
     )
 }
 
-/// A figure with its caption and legend.
-pub(crate) fn figure(caption: &str, svg: &str, legend: &[(usize, String)]) -> String {
+/// A figure with its caption and a legend of `sign`s.
+fn figure(caption: &str, svg: &str, legend: &[(usize, String)], sign: fn(usize) -> String) -> String {
     let mut html = format!("<figure><figcaption>{}</figcaption>{svg}", escape(caption));
     if !legend.is_empty() {
         html.push_str("<ul class=\"legend\">");
         for (style, name) in legend {
             html.push_str(&format!(
-                "<li class=\"s{}\"><svg width=\"18\" height=\"12\" aria-hidden=\"true\"><line class=\"line d{}\" x1=\"0\" \
-                 y1=\"6\" x2=\"18\" y2=\"6\"/>{}</svg>{}</li>",
+                "<li class=\"s{}\"><svg width=\"18\" height=\"12\" aria-hidden=\"true\">{}</svg>{}</li>",
                 style % COLORS,
-                style / COLORS % 4,
-                marker(*style, 9.0, 6.0, ""),
+                sign(*style),
                 escape(name)
             ));
         }
@@ -78,6 +76,20 @@ pub(crate) fn figure(caption: &str, svg: &str, legend: &[(usize, String)]) -> St
     }
     html.push_str("</figure>");
     html
+}
+
+/// How a line looks, for a legend.
+fn line_sign(style: usize) -> String {
+    format!(
+        "<line class=\"line d{}\" x1=\"0\" y1=\"6\" x2=\"18\" y2=\"6\"/>{}",
+        style / COLORS % 4,
+        marker(style, 9.0, 6.0, "")
+    )
+}
+
+/// How a bar looks, for a legend.
+fn bar_sign(_style: usize) -> String {
+    "<rect class=\"swatch\" x=\"2\" y=\"0\" width=\"14\" height=\"12\" rx=\"2\"/>".to_owned()
 }
 
 /// A mark whose shape tells its series also to those who do not see its colour.

@@ -189,7 +189,8 @@ fn measurement(
     pipeline: u32,
     outcomes: &[Outcome],
 ) -> Result<Measurement, Failure> {
-    let mut measurement = Measurement::new("commands", command.to_string())
+    // As those of a comparison: a group for each command, in which a server has its points.
+    let mut measurement = Measurement::new(command.to_string(), "server")
         .with("pipeline", pipeline)
         .with("connections", args.connections)
         .with("value_size", args.value_size)

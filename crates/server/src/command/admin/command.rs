@@ -48,13 +48,13 @@ fn help(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 }
 
 fn count(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
-    call.reply.count(Table::get().commands().len());
+    call.reply.count(call.table.commands().len());
     Ok(())
 }
 
 /// COMMAND: details about all of them.
 pub fn all(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
-    let commands = Table::get().commands();
+    let commands = call.table.commands();
     call.reply.array(commands.len());
     for entry in commands {
         write_info(&mut call.reply, entry);
@@ -68,7 +68,7 @@ fn info(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     }
     call.reply.array(call.args.len() - 2);
     for name in call.args.from(2) {
-        match Table::get().full_name(name) {
+        match call.table.full_name(name) {
             Some(entry) => write_info(&mut call.reply, entry),
             None => call.reply.null(),
         }
@@ -164,7 +164,7 @@ fn write_number(reply: &mut Reply<'_>, name: &str, number: i64) {
 }
 
 fn docs(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
-    let table = Table::get();
+    let table = call.table;
     let wanted: Vec<&Entry> = if call.args.len() == 2 {
         table.commands().iter().collect()
     } else {
@@ -199,7 +199,7 @@ fn list(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         }
         _ => return Err(errors::SYNTAX),
     };
-    let found: Vec<&Entry> = Table::get().all().filter(|entry| filter(entry)).collect();
+    let found: Vec<&Entry> = call.table.all().filter(|entry| filter(entry)).collect();
     call.reply.array(found.len());
     for entry in found {
         call.reply.bulk(entry.spec.name.as_bytes());
@@ -208,7 +208,7 @@ fn list(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 }
 
 fn get_keys(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
-    let (entry, args) = called(call.args)?;
+    let (entry, args) = called(call.table, call.args)?;
     let keys = found_keys(entry, args)?;
     call.reply.array(keys.len());
     for key in keys {
@@ -218,7 +218,7 @@ fn get_keys(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 }
 
 fn get_keys_and_flags(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
-    let (entry, args) = called(call.args)?;
+    let (entry, args) = called(call.table, call.args)?;
     let keys = found_keys(entry, args)?;
     call.reply.array(keys.len());
     for key in keys {
@@ -230,9 +230,9 @@ fn get_keys_and_flags(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 }
 
 /// The command that the arguments behind the subcommand's name call.
-fn called(args: Args<'_>) -> Result<(&'static Entry, Args<'_>), CommandError> {
+fn called<'a>(table: &Table, args: Args<'a>) -> Result<(&'static Entry, Args<'a>), CommandError> {
     let args = args.skip(2);
-    let entry = Table::get().find(args);
+    let entry = table.find(args);
     let entry = entry
         .filter(|entry| entry.subcommands.is_empty() || entry.spec.name == "command" && args.len() == 1)
         .ok_or(CommandError::new("ERR Invalid command specified"))?;

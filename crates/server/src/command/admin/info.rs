@@ -45,6 +45,7 @@ pub fn info(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         (asked.is_empty() || asked_for("default"), asked_for("all") || asked_for("everything"));
 
     let facts = Facts {
+        table: call.table,
         server: call.server,
         config: call.server.config(),
         totals: call.server.totals(),
@@ -67,6 +68,7 @@ pub fn info(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 }
 
 struct Facts<'a> {
+    table: &'static Table,
     server: &'a Server,
     config: std::sync::Arc<Config>,
     totals: Totals,
@@ -274,7 +276,7 @@ fn commandstats(text: &mut Text, facts: &Facts<'_>) {
         if command.calls + command.rejected == 0 {
             continue;
         }
-        let Some(entry) = Table::get().at(index) else { continue };
+        let Some(entry) = facts.table.at(index) else { continue };
         let micros = command.nanos / 1000;
         let per_call = if command.calls == 0 { 0.0 } else { micros as f64 / command.calls as f64 };
         text.line(format_args!(

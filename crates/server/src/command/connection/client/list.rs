@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 pub fn info(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     call.session.publish();
     let mut text = String::new();
-    line(&mut text, &call.session.client);
+    line(&mut text, call.table, &call.session.client);
     call.reply.verbatim(&text);
     Ok(())
 }
@@ -33,7 +33,7 @@ pub fn list(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     };
     // This connection as it is now, not as it was at the end of its last turn.
     call.session.publish();
-    let text = lines(&clients);
+    let text = lines(call.table, &clients);
     call.reply.verbatim(&text);
     Ok(())
 }
@@ -47,18 +47,18 @@ pub fn is_normal(name: &[u8]) -> Result<bool, CommandError> {
     }
 }
 
-fn lines(clients: &[Arc<Client>]) -> String {
+fn lines(table: &Table, clients: &[Arc<Client>]) -> String {
     let mut text = String::with_capacity(clients.len() * 320);
     for client in clients {
-        line(&mut text, client);
+        line(&mut text, table, client);
     }
     text
 }
 
-fn line(text: &mut String, client: &Client) {
+fn line(text: &mut String, table: &Table, client: &Client) {
     let command = match client.command.load(Ordering::Relaxed) {
         COMMAND_NONE => "NULL",
-        index => Table::get().at(index as usize).map_or("NULL", |entry| entry.spec.name),
+        index => table.at(index as usize).map_or("NULL", |entry| entry.spec.name),
     };
     text.push_str(&client.line(command));
     text.push('\n');

@@ -1,14 +1,10 @@
 //! Commands that other clients, a full store or another option of theirs get in the way of.
 
-#![allow(clippy::unwrap_used)] // A panic here is a failed test.
-
-mod support;
-
+use crate::support::{Client, Server};
 use duramen::MediumKind;
 use std::io::Read;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use support::{Client, Server};
 
 fn field(client: &mut Client, section: &str, name: &str) -> u64 {
     let info = client.text(&format!("info {section}"));

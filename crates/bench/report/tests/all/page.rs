@@ -1,10 +1,6 @@
 //! The page holds together whatever a run holds: hostile names, nothing, one point, zeros, several runs.
-#![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
-
-mod support;
-
+use crate::support::full_run;
 use duramen_bench_report::{Argument, Better, Measurement, Metric, Run, Unit, html, text};
-use support::full_run;
 
 fn page(runs: &[Run]) -> String {
     let page = html::page(runs);
@@ -65,7 +61,7 @@ fn the_structure_stays_as_it_was_agreed() {
         }
     }
     let golden = include_str!("outline.txt");
-    assert_eq!(outline, golden, "if the change is meant, put this into tests/outline.txt:\n{outline}");
+    assert_eq!(outline, golden, "if the change is meant, put this into tests/all/outline.txt:\n{outline}");
 }
 
 #[test]

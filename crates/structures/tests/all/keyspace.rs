@@ -1,14 +1,10 @@
 //! Transactions over a keyspace, through the public door.
 
-#![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
-
-mod support;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::support::{keyspace, now, run, store, text};
 use duramen::{MediumKind, Meta, Options};
 use duramen_structures::{Error, KEY_BYTES_MAX, KeyCount, Keyspace, Outcome, Txn, Worker, string_until};
-use support::{keyspace, now, run, store, text};
 
 fn get(worker: &mut Worker, db: u8, key: &str) -> Option<String> {
     run(worker, |txn| text(txn.get(db, key.as_bytes()).unwrap()))

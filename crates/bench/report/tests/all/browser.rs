@@ -1,13 +1,9 @@
 //! A real browser opens the page: nothing on its console, every plot is drawn where it can be seen, the tooltip
 //! and the theme button work. Left out, and said to be, where there is no Chromium.
-#![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
-
-mod support;
-
+use crate::support::full_run;
 use duramen_bench_report::html;
 use std::path::Path;
 use std::process::Command;
-use support::full_run;
 
 /// Appended to the page: looks at what was drawn and writes it where --dump-dom shows it.
 const PROBE: &str = "<script>

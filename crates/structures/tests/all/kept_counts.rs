@@ -1,7 +1,5 @@
 //! Counts of keys over a close: kept, or counted anew where they may not be true any more.
 
-#![allow(clippy::unwrap_used)] // A panic here is a failed test.
-
 use duramen::{IndexKind, MediumKind, Options, Store};
 use duramen_structures::{KeyCount, Keyspace, Outcome};
 use std::path::Path;

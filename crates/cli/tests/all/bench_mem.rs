@@ -1,4 +1,3 @@
-#![allow(clippy::unwrap_used)] // A panic here is a failed test.
 //! `duramen bench mem` with bad input and interrupts: what is refused, what is kept, what is cleared away.
 
 use duramen_bench_report::Run;

@@ -2,7 +2,6 @@
 //!
 //! `DURAMEN_VECTORS=DIR` reads them from another directory, for a longer recording.
 
-#![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
 use std::path::PathBuf;
 
 use duramen_structures::dump;

@@ -1,9 +1,7 @@
 //! The wire, byte for byte: requests of every form and every kind of malformed one.
 
-mod support;
-
+use crate::support::{Client, Server, eventually};
 use std::time::Duration;
-use support::Server;
 
 #[test]
 fn a_pipeline_is_answered_in_order() {
@@ -15,7 +13,7 @@ fn a_pipeline_is_answered_in_order() {
         request += &format!("*2\r\n$3\r\nget\r\n$5\r\nk{index:04}\r\n");
         wanted += &format!("+OK\r\n$4\r\n{index:04}\r\n");
     }
-    let mut writer = support::Client(client.0.try_clone().unwrap());
+    let mut writer = Client(client.0.try_clone().unwrap());
     let sender = std::thread::spawn(move || writer.send(request));
     client.expect(wanted);
     sender.join().unwrap();
@@ -163,7 +161,7 @@ fn a_client_that_stops_sending_still_gets_its_replies() {
     client.expect_end();
     // And its connection does not stay behind.
     let mut other = server.client();
-    support::eventually("the connection is gone", || other.text("client list").lines().count() == 1);
+    eventually("the connection is gone", || other.text("client list").lines().count() == 1);
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! The bytes of replies that wait to be sent, and how many may wait.
 
 /// Replies of one connection. A reply that begins to be too much is cut: what it still appends is dropped, so that no
-/// single command takes much more memory than the limit allows. Of a cut reply nothing may be sent.
+/// single request takes much more memory than the limit allows. Of a cut reply nothing may be sent.
 #[derive(Debug)]
 pub struct Output {
     /// What is there to be sent.
     pub bytes: Vec<u8>,
-    // With more than this no further value is appended: the last one may go beyond it, as in Redis.
+    // With more than this no further value is appended: the last one may go beyond it.
     bytes_max: usize,
     is_cut: bool,
 }

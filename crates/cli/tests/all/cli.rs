@@ -1,6 +1,4 @@
 //! The program from outside: what its commands print, and what bad input is told.
-#![allow(clippy::unwrap_used)] // A panic here is a failed test.
-
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;

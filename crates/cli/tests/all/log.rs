@@ -1,7 +1,5 @@
 //! The server's log, over a life with a kill, a limit that is reached, a file that is deleted, and a clean end.
 
-#![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
-
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;

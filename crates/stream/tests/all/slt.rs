@@ -7,8 +7,6 @@
 //!
 //! `DURAMEN_BLESS=1` records what is found instead. Every query is run as it is bound and after all rules; both must give the rows.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
 use std::path::PathBuf;
 
 use duramen_stream::Session;

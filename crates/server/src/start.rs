@@ -3,16 +3,13 @@
 //! Start: listen (so that an address in use is told before a long recovery) → open the store → workers → accept.
 //! End: no more connections → workers finish their turn and close theirs → the store is closed.
 
-use super::accept::{self, accept};
-use super::inbox::{Inbox, Message};
-use super::listen::Listener;
-use super::notify::{READY, STOPPING, notify};
-use super::open_files;
-use super::worker::{self, Worker};
-use crate::command::Dispatcher;
+use crate::command;
 use crate::config::{Config, value};
 use crate::error::{Error, ErrorKind};
 use crate::log;
+use crate::net::{self, Inbox, Listener, Message, Worker, accept, open_files};
+use crate::notify::{READY, STOPPING, notify};
+use crate::redis::Redis;
 use crate::server::{Server, Stop};
 use duramen::Options;
 use duramen_structures::Keyspace;
@@ -102,8 +99,8 @@ impl Started {
         let mut inboxes = Vec::new();
         for _ in 0..config.threads_resolved() {
             let poll = Poll::new().map_err(|error| system("create an event queue", &error))?;
-            let waker = Waker::new(poll.registry(), worker::INBOX)
-                .map_err(|error| system("create a waker", &error))?;
+            let waker =
+                Waker::new(poll.registry(), net::INBOX).map_err(|error| system("create a waker", &error))?;
             polls.push(poll);
             inboxes.push(Arc::new(Inbox::new(waker)));
         }
@@ -112,7 +109,8 @@ impl Started {
             std::fs::write(&pidfile, format!("{}\n", std::process::id()))
                 .map_err(|error| system(&format!("write pidfile {pidfile}"), &error))?;
         }
-        let server = Arc::new(Server::new(config, keyspace, inboxes, stop, run_id()));
+        let server =
+            Arc::new(Server::new(config, keyspace, inboxes, stop, run_id(), command::table().count()));
         let mut started = Self { server, poll, listeners, workers: Vec::new(), pidfile };
         for (index, poll) in polls.into_iter().enumerate() {
             if let Err(error) = started.start_worker(index, poll) {
@@ -144,8 +142,8 @@ impl Started {
                     return Ok(());
                 }
             };
-            let dispatcher = Dispatcher::new(Arc::clone(&server), keys, Arc::clone(&stats));
-            Worker::new(server, inbox, poll, dispatcher, stats).run()
+            let protocol = Redis::new(Arc::clone(&server), keys, Arc::clone(&stats));
+            Worker::new(server, inbox, poll, protocol, stats).run()
         });
         self.workers.push(thread.map_err(|error| system("start a thread", &error))?);
         match started.recv() {
@@ -165,7 +163,7 @@ impl Started {
     /// # Errors
     /// What went wrong at the end: a worker that failed, or a store that could not be closed.
     pub fn run(mut self) -> Result<(), Error> {
-        let accepted = accept(&self.server, &mut self.poll, &self.listeners);
+        let accepted = accept::<Redis>(&self.server, &mut self.poll, &self.listeners);
         notify(STOPPING);
         let finished = self.finish();
         accepted.map_err(|error| system("wait for connections", &error))?;
@@ -278,8 +276,7 @@ fn open_store(config: &Config) -> Result<Keyspace, Error> {
 }
 
 fn stop_for(poll: &Poll) -> Result<Arc<Stop>, Error> {
-    let waker =
-        Waker::new(poll.registry(), accept::WAKE).map_err(|error| system("create a waker", &error))?;
+    let waker = Waker::new(poll.registry(), net::WAKE).map_err(|error| system("create a waker", &error))?;
     Ok(Arc::new(Stop::new(waker)))
 }
 

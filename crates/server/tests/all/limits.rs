@@ -1,12 +1,10 @@
 //! Limits: a client that asks for too much is cut off, and the others notice nothing.
 
-mod support;
-
+use crate::support::{Client, Server, eventually};
 use duramen_server::config::OutputLimit;
 use socket2::SockRef;
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
-use support::{Client, Server, eventually};
 
 #[test]
 fn one_client_too_many_is_told_so() {

@@ -1,7 +1,5 @@
 //! Nexmark's queries: each plan is as recorded, and its result over 10,000 events is the same before and after all
-//! rules, and as recorded. `DURAMEN_BLESS=1 cargo test -p duramen-stream --test nexmark` records anew.
-
-#![allow(clippy::unwrap_used, clippy::panic)]
+//! rules, and as recorded. `DURAMEN_BLESS=1 cargo test -p duramen-stream nexmark` records anew.
 
 use std::fmt::Write;
 use std::path::PathBuf;

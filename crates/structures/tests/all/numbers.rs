@@ -1,17 +1,13 @@
 //! Strings that INCR and its like wrote: kept as integers, seen as text by everybody.
 
-#![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
-
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::support::{keyspace, now, run, store, text};
 use duramen::{MediumKind, Meta, Options};
 use duramen_structures::{
     Error, KeyCount, Keyspace, Outcome, Txn, Type, Worker, string_until, text_of_number,
 };
-use support::{keyspace, now, run, store, text};
 
 /// The tag of a number, and the largest one: part of the stored format.
 const TAG: u8 = 0x81;

@@ -1,9 +1,7 @@
 //! Connections: who may do what, how they are listed and ended, and how the server ends.
 
-mod support;
-
+use crate::support::{Client, Server, eventually};
 use std::time::{Duration, Instant};
-use support::{Client, Server, eventually};
 
 #[test]
 fn without_the_password_nothing_is_shown() {

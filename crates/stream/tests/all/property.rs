@@ -1,8 +1,6 @@
 //! Random expressions over random rows with NULLs: what the rules make of a plan gives the same rows. An expression
 //! that fails before may give a value after, where its value was not needed; nothing may fail that did not before.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
 use duramen_stream::Session;
 use duramen_stream::plan::rules;
 use duramen_stream::reference::{Arrival, Input, final_rows, run_plans};

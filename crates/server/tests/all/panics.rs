@@ -1,11 +1,9 @@
 //! A command that panics is answered by an error, and ends nothing else.
 
-mod support;
-
+use crate::support::{Client, Server};
 use duramen::MediumKind;
 use duramen_server::config::Allowed;
 use std::path::Path;
-use support::{Client, Server};
 
 const PANICKED: &str =
     "-ERR internal error: the command panicked, and may have been done or not; the server's log has more\r\n";

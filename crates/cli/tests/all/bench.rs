@@ -1,6 +1,4 @@
 //! `duramen bench`: the whole way from a measurement to its file, its page, a comparison and its price.
-#![allow(clippy::unwrap_used)] // A panic here is a failed test.
-
 use std::path::Path;
 use std::process::{Command, Output};
 

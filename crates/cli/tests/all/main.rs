@@ -1,0 +1,8 @@
+//! The program from outside.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
+
+mod bench;
+mod bench_mem;
+mod cli;
+mod log;

@@ -1,0 +1,71 @@
+//! The table of all commands, from the lists of their groups.
+
+use super::{Command, Table};
+use super::{admin, bitmap, connection, key, string, transaction};
+use std::sync::LazyLock;
+
+/// Every group of commands. Each group's module lists its own.
+const GROUPS: &[&[Command]] = &[
+    connection::COMMANDS,
+    admin::COMMANDS,
+    string::COMMANDS,
+    bitmap::COMMANDS,
+    key::COMMANDS,
+    transaction::COMMANDS,
+];
+
+/// The one table.
+pub fn table() -> &'static Table {
+    static TABLE: LazyLock<Table> = LazyLock::new(|| Table::build(GROUPS));
+    &TABLE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{Args, Span};
+
+    #[test]
+    fn every_command_is_found_by_its_name_in_any_case() {
+        let table = table();
+        for entry in table.commands() {
+            let name = entry.spec.name;
+            assert!(std::ptr::eq(table.command(name.as_bytes()).unwrap(), entry), "{name}");
+            assert!(std::ptr::eq(table.command(name.to_uppercase().as_bytes()).unwrap(), entry), "{name}");
+            for sub in &entry.subcommands {
+                assert!(std::ptr::eq(table.full_name(sub.spec.name.as_bytes()).unwrap(), sub));
+            }
+        }
+        for (index, entry) in table.all().enumerate() {
+            assert!(entry.index == index && std::ptr::eq(table.at(index).unwrap(), entry));
+        }
+        assert!(table.at(table.count()).is_none());
+    }
+
+    #[test]
+    fn every_command_is_described() {
+        let commands = GROUPS.iter().copied().flatten();
+        let names = commands.flat_map(|command| std::iter::once(command).chain(command.subcommands));
+        assert!(names.map(|command| command.name).eq(table().all().map(|entry| entry.spec.name)));
+    }
+
+    #[test]
+    fn no_other_name_is_found() {
+        for name in [&b""[..], b"pingg", b"pin", b"\xff\x00", b"client|id", b"P\x09NG"] {
+            assert!(table().command(name).is_none(), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn arity_counts_the_name() {
+        let spec = |name: &str| &table().command(name.as_bytes()).unwrap().spec;
+        assert!(spec("get").arity_allows(2) && !spec("get").arity_allows(1) && !spec("get").arity_allows(3));
+        assert!(spec("del").arity_allows(2) && spec("del").arity_allows(9) && !spec("del").arity_allows(1));
+    }
+
+    #[test]
+    fn a_name_alone_finds_its_command() {
+        let spans = [Span { start: 0, end: 4 }];
+        assert_eq!(table().find(Args::new(b"pInG", &spans)).unwrap().spec.name, "ping");
+    }
+}

@@ -1,0 +1,93 @@
+//! What the event loop knows of a protocol: how to find requests in what a connection received, have them executed,
+//! and tell a client what became of them. Which bytes that are, and what a request means, is the protocol's.
+//!
+//! A worker runs one type of protocol, so every call below is a direct one. A server of several protocols gives its
+//! workers an enum of them.
+//!
+//! - **Invariant 1**: requests of a connection are executed in the order of their bytes, and what they append to its
+//!   output are their replies in that order. Between [`Protocol::begin`] and [`Protocol::settle`] nothing of it is sent.
+//! - **Invariant 2**: after [`Protocol::settle`] failed, nothing that was appended since [`Protocol::begin`] is sent:
+//!   [`Protocol::refuse`] says what is, once the output was taken back.
+
+use super::output::Output;
+use crate::clients::Client;
+use crate::config::Config;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// A protocol, as one worker has it.
+pub trait Protocol {
+    /// What is remembered of one connection.
+    type Conversation: Conversation;
+    /// Why a turn could not be made durable.
+    type Failure;
+
+    /// What is said to a client that is not let in.
+    fn refusal(why: Refusal) -> &'static [u8];
+
+    /// A connection has come.
+    fn conversation(&self, client: Arc<Client>) -> Self::Conversation;
+
+    /// Begins a turn: all that is executed until [`Self::settle`] becomes durable together.
+    fn begin(&mut self);
+
+    /// Fetches what the next requests in `input` need, while those before them execute; changes nothing. Gives the bytes
+    /// of the requests that were looked at.
+    fn look_ahead(&mut self, conversation: &Self::Conversation, input: &[u8]) -> usize;
+
+    /// Executes the request at the beginning of `input` and appends its reply. Gives how many bytes to go on behind, which may
+    /// also be bytes that mean nothing; `None` when the request does not end yet. After `None` the next call has the same
+    /// bytes and more. What is no request is answered, and closes the conversation.
+    fn execute(
+        &mut self,
+        conversation: &mut Self::Conversation,
+        input: &[u8],
+        output: &mut Output,
+        config: &Config,
+    ) -> Option<usize>;
+
+    /// Makes what the turn wrote, and what it read from others, durable. Replies may leave after it.
+    ///
+    /// # Errors
+    /// When that failed: what the turn did must not be shown.
+    fn settle(&mut self) -> Result<(), Self::Failure>;
+
+    /// Appends what a client is told in place of the replies of a turn that was not settled, and closes the conversation.
+    fn refuse(conversation: &mut Self::Conversation, failure: &Self::Failure, output: &mut Output);
+}
+
+/// What a protocol remembers of one connection, as far as the event loop has to know.
+pub trait Conversation {
+    /// What other connections may know of it.
+    fn client(&self) -> &Client;
+
+    /// Nothing further is executed, and the connection ends when the replies so far are sent.
+    fn is_closing(&self) -> bool;
+
+    /// Nothing further is executed, and nothing sent, before this moment.
+    fn paused_until(&self) -> Option<Instant>;
+
+    /// The pause is over.
+    fn go_on(&mut self);
+
+    /// What a request that has not arrived whole takes, besides its bytes.
+    fn request_bytes(&self) -> usize;
+
+    /// What requests take that are kept to be executed with a later one.
+    fn queued_bytes(&self) -> usize;
+
+    /// All that it takes, besides input and output.
+    fn bytes(&self) -> usize;
+
+    /// Refreshes what other connections may know of it; once in a turn.
+    fn publish(&self);
+}
+
+/// Why a client is not let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// There are `maxclients` already.
+    TooMany,
+    /// It comes from another machine, where no password is set and `protected-mode` is on.
+    Protected,
+}

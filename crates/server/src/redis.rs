@@ -1,0 +1,145 @@
+//! The Redis protocol on the event loop: requests are found by [`resp`](crate::resp) and executed by
+//! [`command`](crate::command).
+
+use crate::clients::Client;
+use crate::command::{CommandError, Dispatcher};
+use crate::config::Config;
+use crate::net::{self, Output, Protocol, Refusal};
+use crate::resp::{Limits, Reply, Request, Requests};
+use crate::server::Server;
+use crate::session::Session;
+use crate::stats::WorkerStats;
+use duramen_structures::Worker;
+use std::sync::Arc;
+use std::time::Instant;
+
+const TOO_MANY: &[u8] = b"-ERR max number of clients reached\r\n";
+const PROTECTED: &[u8] = b"-DENIED Redis is running in protected mode because protected mode is enabled and no \
+password is set for the default user. In this mode connections are only accepted from the loopback interface. If \
+you want to connect from external computers to Redis you may adopt one of the following solutions: 1) Just disable \
+protected mode sending the command 'CONFIG SET protected-mode no' from the loopback interface by connecting to \
+Redis from the same host the server is running, however MAKE SURE Redis is not publicly accessible from internet \
+if you do so. Use CONFIG REWRITE to make this change permanent. 2) Alternatively you can just disable the \
+protected mode by editing the Redis configuration file, and setting the protected mode option to 'no', and then \
+restarting the server. 3) If you started the server manually just for testing, restart it with the \
+'--protected-mode no' option. 4) Setup a an authentication password for the default user. NOTE: You only need to do \
+one of the above things in order for the server to start accepting connections from the outside.\r\n";
+
+/// The Redis protocol, as one worker has it.
+pub struct Redis {
+    dispatcher: Dispatcher,
+    server: Arc<Server>,
+    stats: Arc<WorkerStats>,
+}
+
+impl Redis {
+    /// Executes on the keys of `worker`.
+    pub fn new(server: Arc<Server>, worker: Worker, stats: Arc<WorkerStats>) -> Self {
+        Self { dispatcher: Dispatcher::new(Arc::clone(&server), worker, Arc::clone(&stats)), server, stats }
+    }
+}
+
+/// What a connection has said, and how far its next request was read.
+pub struct Conversation {
+    session: Session,
+    requests: Requests,
+}
+
+impl Protocol for Redis {
+    type Conversation = Conversation;
+    type Failure = CommandError;
+
+    fn refusal(why: Refusal) -> &'static [u8] {
+        match why {
+            Refusal::TooMany => TOO_MANY,
+            Refusal::Protected => PROTECTED,
+        }
+    }
+
+    fn conversation(&self, client: Arc<Client>) -> Conversation {
+        let authenticated = self.server.config().requirepass.is_empty();
+        Conversation { session: Session::new(client, authenticated), requests: Requests::default() }
+    }
+
+    fn begin(&mut self) {
+        self.dispatcher.group();
+    }
+
+    #[inline]
+    fn look_ahead(&mut self, conversation: &Conversation, input: &[u8]) -> usize {
+        self.dispatcher.look_ahead(&conversation.session, input)
+    }
+
+    #[inline]
+    fn execute(
+        &mut self,
+        conversation: &mut Conversation,
+        input: &[u8],
+        output: &mut Output,
+        config: &Config,
+    ) -> Option<usize> {
+        let Conversation { session, requests } = conversation;
+        let limits =
+            Limits { bulk_bytes_max: config.proto_max_bulk_len, authenticated: session.authenticated };
+        match requests.next(input, &limits) {
+            Ok(Request::Command { bytes }) => {
+                self.dispatcher.execute(session, requests.args(input), output);
+                Some(bytes)
+            }
+            Ok(Request::Nothing { bytes }) => Some(bytes),
+            Ok(Request::Incomplete { .. }) => None,
+            Err(error) => {
+                self.stats.error("ERR");
+                Reply::new(output, session.protocol).error(format!("ERR Protocol error: {error}"));
+                session.closing = true;
+                Some(input.len())
+            }
+        }
+    }
+
+    fn settle(&mut self) -> Result<(), CommandError> {
+        self.dispatcher.settle()
+    }
+
+    fn refuse(conversation: &mut Conversation, failure: &CommandError, output: &mut Output) {
+        Reply::new(output, conversation.session.protocol).error(failure.text());
+        conversation.session.closing = true;
+    }
+}
+
+impl net::Conversation for Conversation {
+    #[inline]
+    fn client(&self) -> &Client {
+        &self.session.client
+    }
+
+    #[inline]
+    fn is_closing(&self) -> bool {
+        self.session.closing
+    }
+
+    #[inline]
+    fn paused_until(&self) -> Option<Instant> {
+        self.session.paused_until
+    }
+
+    fn go_on(&mut self) {
+        self.session.paused_until = None;
+    }
+
+    fn request_bytes(&self) -> usize {
+        self.requests.bytes()
+    }
+
+    fn queued_bytes(&self) -> usize {
+        self.session.queued_bytes()
+    }
+
+    fn bytes(&self) -> usize {
+        self.requests.bytes() + self.session.multi_bytes()
+    }
+
+    fn publish(&self) {
+        self.session.publish();
+    }
+}

@@ -1,0 +1,12 @@
+//! The server over sockets. One program for all of it, since each takes its time to link; what needs a process of its own
+//! stands beside it.
+
+#![allow(clippy::unwrap_used)] // A panic here is a failed test.
+
+mod commands;
+mod connections;
+mod limits;
+mod panics;
+mod protocol;
+#[path = "../support/mod.rs"]
+mod support;

@@ -1,0 +1,7 @@
+//! Queries from their text to their rows.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
+
+mod nexmark;
+mod property;
+mod slt;

@@ -1,0 +1,9 @@
+//! Typed values and transactions through the public door.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
+
+mod kept_counts;
+mod keyspace;
+mod numbers;
+mod redis_vectors;
+mod support;
