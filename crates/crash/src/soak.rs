@@ -11,6 +11,7 @@
 //! 3. A value that a reader keeps holds back neither another store's space nor more of its own than its block.
 //! 4. Each read answers what was last written, or, where the store was damaged, `Corrupt` (P10): never another value,
 //!    never an older one, never absence, and never a panic.
+//!    A delete makes a key absent for good, and says true exactly if it was there or a get answered `Corrupt`.
 //! 5. A store whose head is lost is refused, and no byte of it changes.
 
 use crate::explore::caught;
@@ -53,6 +54,8 @@ pub struct Counts {
     pub refused_opens: u64,
     /// Reads and writes answered with `Corrupt`.
     pub told: u64,
+    /// Deletes of keys of which nobody knew whether they were there.
+    pub unknown: u64,
     /// Stores whose head was lost.
     pub heads_lost: u64,
 }
@@ -70,6 +73,7 @@ impl Counts {
         self.damaged += more.damaged;
         self.refused_opens += more.refused_opens;
         self.told += more.told;
+        self.unknown += more.unknown;
         self.heads_lost += more.heads_lost;
     }
 }
@@ -79,7 +83,7 @@ impl std::fmt::Display for Counts {
         write!(
             f,
             "{} stores, {} writes, {} puts refused for space, {} deletes in full stores, {} reads, {} reopened, {} values \
-             kept, {} damaged while closed ({} opens refused, {} calls answered Corrupt), {} heads lost",
+             kept, {} damaged while closed ({} opens refused, {} calls answered Corrupt, {} deletes of keys that may have been there), {} heads lost",
             self.stores,
             self.writes,
             self.refused,
@@ -90,6 +94,7 @@ impl std::fmt::Display for Counts {
             self.damaged,
             self.refused_opens,
             self.told,
+            self.unknown,
             self.heads_lost
         )
     }
@@ -355,17 +360,25 @@ impl<G: Ground> Run<'_, G> {
     }
 
     fn delete(&mut self, store: &StoreOn<G::Medium>, number: u64) -> Result<(), String> {
+        // Only where a get says so nobody knows whether the key is there.
+        let is_unknown =
+            self.damaged && store.get(&key(number)).is_err_and(|error| error.kind() == ErrorKind::Corrupt);
         match store.delete(&key(number)) {
             Ok(was) => {
                 self.counts.writes += 1;
+                self.counts.unknown += u64::from(is_unknown);
                 let had = self.content.remove(&number).is_some();
-                if was == had {
-                    Ok(())
-                } else {
-                    Err(format!("a delete of key {number} said {was}, it was there: {had}"))
+                if was != (had || is_unknown) {
+                    return Err(format!(
+                        "a delete of key {number} said {was}, it was there: {had}, a get was Corrupt: {is_unknown}"
+                    ));
+                }
+                match self.damaged.then(|| store.get(&key(number))) {
+                    None | Some(Ok(None)) => Ok(()),
+                    Some(found) => Err(format!("key {number} is deleted, and a get says {found:?}")),
                 }
             }
-            Err(error) if self.is_told(&error) => Ok(()),
+            // No damage refuses it.
             Err(error) => Err(format!(
                 "a delete of key {number} failed, a value is kept: {}: {error} ({:?})",
                 self.keeping,

@@ -743,7 +743,8 @@ impl<M: Medium> StoreOn<M> {
         self.with_pen(|pen, core| pen.put(core, key, value, meta))
     }
 
-    /// Removes `key`; whether it was there.
+    /// Removes `key`; whether it was there. It is gone for good, also where its record is damaged or may be ([`StoreOn::get`] answers
+    /// `Corrupt`): then nobody knows whether it was there, and the answer is true. So false always means that it was not.
     ///
     /// # Errors
     /// As [`StoreOn::put`].

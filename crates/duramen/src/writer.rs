@@ -29,6 +29,7 @@ mod update;
 pub use update::{Modified, Update, padding_before_field};
 
 use crate::batch::{Batch, Op};
+use crate::damage::Unknown;
 use crate::epoch::Activity;
 use crate::format::Epoch;
 use crate::format::record::{BATCH_BYTES_MAX, HEADER_BYTES, Kind, body_crc, record_bytes};
@@ -81,9 +82,10 @@ struct Ready {
 
 /// What a write found and did.
 enum Wrote {
-    /// Written; what went with the live value that was replaced.
+    /// Written; whether there was, or may have been, a value, and what went with the live one that was replaced.
     Done {
         epoch: Epoch,
+        was: bool,
         replaced: Option<Meta>,
     },
     /// Not written, and the epoch of what says so: the answer must not be told before that is durable.
@@ -163,7 +165,7 @@ impl<M: Medium> Pen<M> {
     }
 
     pub(crate) fn delete(&mut self, core: &Core<M>, key: &[u8]) -> Result<bool> {
-        Ok(matches!(self.write(core, key, None, Want::Present)?, Wrote::Done { .. }))
+        Ok(matches!(self.write(core, key, None, Want::Present)?, Wrote::Done { was: true, .. }))
     }
 
     fn replace(&mut self, core: &Core<M>, key: &[u8], new: Option<(&[u8], Meta)>) -> Result<Option<Meta>> {
@@ -258,26 +260,26 @@ impl<M: Medium> Pen<M> {
         } else {
             None
         };
-        let mut damaged = Offset(0);
+        let mut met = Unknown::default();
         let found = locked.find_with(key, |slot| {
             core.fetch_old(slot.location(), key.len());
-            Some((slot, core.meet(slot, key, &mut damaged)?))
+            Some((slot, core.meet(slot, key, &mut met)?))
         });
         let old = found.as_ref().map(|&(_, (slot, met))| Old::new(core, slot, met.whole()));
         // A slot that may be the key's, and is not known to be, stays: see `damage`.
-        let unknown = damaged.0 != 0 && found.is_none();
-        let present = old.as_ref().is_some_and(|old| old.present) || unknown;
+        let unknown = met.is_some() && found.is_none();
+        let present = old.as_ref().is_some_and(|old| old.present) || (unknown && met.may_be_live);
         let changed = match want {
             Want::Stamp(_) if unknown || old.as_ref().is_some_and(|old| old.record.is_none()) => {
                 self.appender.unstage();
-                return (Wrote::Damaged { at: damaged }, false, None);
+                return (Wrote::Damaged { at: met.at }, false, None);
             }
             Want::Stamp(stamp) => {
                 stamp != core.stamp_of(old.as_ref().and_then(|old| old.record.as_ref()), hash)
             }
             Want::Anything | Want::Present => false,
         };
-        if changed || (new.is_none() && !present) {
+        if changed || (new.is_none() && !present && !unknown) {
             match ahead {
                 Some(appended) => self.appender.take_back(appended),
                 None => self.appender.unstage(),
@@ -333,7 +335,7 @@ impl<M: Medium> Pen<M> {
             group.pending.push((hash, appended.at));
         }
         let replaced = old.filter(|old| old.present).and_then(|old| Some(old.record?.meta()));
-        (Wrote::Done { epoch, replaced }, crowded, Some(appended))
+        (Wrote::Done { epoch, was: present, replaced }, crowded, Some(appended))
     }
 
     /// Step 3, but for the drain. Always inlined: what it returns would go through memory, behind all that was just stored there.
@@ -691,10 +693,10 @@ impl<'a> Old<'a> {
 
     /// What is there of `key`, which is locked, and the place of what is damaged and may be the key's.
     fn find<M: Medium>(core: &'a Core<M>, locked: &Locked<'_>, key: &[u8]) -> (Option<Self>, Offset) {
-        let mut damaged = Offset(0);
-        let found = locked.find_with(key, |slot| Some((slot, core.meet(slot, key, &mut damaged)?)));
+        let mut unknown = Unknown::default();
+        let found = locked.find_with(key, |slot| Some((slot, core.meet(slot, key, &mut unknown)?)));
         let old = found.map(|(_, (slot, met))| Self::new(core, slot, met.whole()));
-        let damaged = if old.is_some_and(|old| old.record.is_some()) { Offset(0) } else { damaged };
+        let damaged = if old.is_some_and(|old| old.record.is_some()) { Offset(0) } else { unknown.at };
         (old, damaged)
     }
 
@@ -771,7 +773,7 @@ impl<M: Medium> WriterOn<M> {
         self.pen.put(self.store.core(), key, value, meta)
     }
 
-    /// Removes `key`; whether it was there.
+    /// Removes `key`; whether it was there, as for [`StoreOn::delete`].
     ///
     /// # Errors
     /// As [`StoreOn::put`]; deletes have space kept back for them.
