@@ -29,7 +29,7 @@
 
 use crate::Error;
 use crate::index::Slot;
-use crate::log::read::{self, Wrong};
+use crate::log::read::{self, Unknown, Wrong};
 use crate::reader::{Record, is_same};
 use crate::store::Core;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -41,21 +41,6 @@ pub(crate) enum Met<'a> {
     Whole(Record<'a>),
     /// It was the key's, but is damaged.
     Damaged,
-}
-
-/// A damaged record that may be the key's, which a writer met on its way.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Unknown {
-    /// Where it lies; 0: there was none.
-    pub at: Offset,
-    /// Its slot, or another one, is no tombstone's: a lookup of the key answers `Corrupt`.
-    pub may_be_live: bool,
-}
-
-impl Unknown {
-    pub(crate) fn is_some(self) -> bool {
-        self.at.0 != 0
-    }
 }
 
 impl<'a> Met<'a> {

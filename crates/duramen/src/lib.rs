@@ -99,15 +99,16 @@ mod typed;
 mod writer;
 
 pub use batch::Batch;
-pub use check::{Report, check, salvage};
+pub use check::{DamagedRecord, Remains, Report, check, salvage};
 #[doc(hidden)]
 pub use check::{check_on, salvage_on};
+pub use duramen_media::fault::tell_faults;
 pub use duramen_media::process::return_large_allocations;
 pub use duramen_media::{Create, MediumKind, PersistStep};
 pub use erase::{STORE_HEAD_BYTES, begins_store, erase};
 pub use error::{Error, ErrorKind, Result};
 pub use format::FORMAT_VERSION;
-pub use options::{Clock, Durability, IndexKind, OnProgress, Options, Progress, Residence};
+pub use options::{Clock, Durability, IndexKind, OnDamage, OnProgress, Options, Progress, Residence};
 pub use parts::Visited;
 pub use range::Range;
 pub use reader::{Cursor, Meta, Stamp, Value};

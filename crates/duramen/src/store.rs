@@ -236,7 +236,9 @@ impl<M: Medium> Core<M> {
 
     /// The image that the next open begins with, if it is worth it and there is room.
     fn image_at_close(&self) -> Result<Option<ImagePlace>> {
-        if !self.index_image || self.used_bytes() < self.tuning.image_bytes_min {
+        // Without one the next open does not know whose the damaged records are.
+        let is_damaged = self.compaction.damaged.load(Relaxed) > 0;
+        if !self.index_image || (self.used_bytes() < self.tuning.image_bytes_min && !is_damaged) {
             return Ok(None);
         }
         let _inside = self.tuning.phase(Phase::Image);
@@ -572,12 +574,16 @@ impl<M: Medium> StoreOn<M> {
             tuning: options.tuning.clone(),
             medium,
         });
+        core.compaction.damaged.store(recovered.damaged, Relaxed);
+        // Of what an image knew, some may not be needed any more.
+        core.compaction.mends.store(recovered.damaged > 0, Relaxed);
         core.note_records(used_bytes, core.recovered.records);
         if core.index.pages_left() == 0 {
             core.leave_image(&|| false)?;
         }
         if core.recovered.imaged > 0 {
-            core.compaction.begin(&core);
+            // What a dead process left in the CPU's caches is flushed on the same way.
+            core.compaction.begin(&core, !recovered.verified || recovered.cells_unflushed);
         }
         if options.read_only {
             core.epochs.read_only();
@@ -955,7 +961,9 @@ impl<M: Medium> StoreOn<M> {
         &self.core().recovered
     }
 
-    /// Closes the store, when this is its last handle, and tells what went wrong.
+    /// Closes the store, when this is its last handle, and tells what went wrong. Damage that is known is no error of the close:
+    /// [`Stats::damaged_blocks`](crate::Stats::damaged_blocks) tells of it before, and the next open does as
+    /// [`Options::on_damage`](crate::Options::on_damage) says.
     ///
     /// # Errors
     /// `InvalidInput` when other handles or writers are left: the store stays open with them. Otherwise as

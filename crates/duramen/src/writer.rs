@@ -29,13 +29,13 @@ mod update;
 pub use update::{Modified, Update, padding_before_field};
 
 use crate::batch::{Batch, Op};
-use crate::damage::Unknown;
 use crate::epoch::Activity;
 use crate::format::Epoch;
 use crate::format::record::{BATCH_BYTES_MAX, HEADER_BYTES, Kind, body_crc, record_bytes};
 use crate::index::Slot;
 use crate::index::either::Locked;
 use crate::log::appender::{Appended, Appender, Fields, STAGE_BYTES_MIN, member};
+use crate::log::read::Unknown;
 use crate::log::space::Purpose;
 use crate::mutants::{Mutant, planted};
 use crate::reader::{Looked, Meta, Owed, Record, Stamp, Value};

@@ -192,11 +192,14 @@ impl Compaction {
         lock(&self.mover)
     }
 
-    /// Begins with what recovery does when it reads all records, and did not: to make absent what has expired, and to verify.
-    pub(crate) fn begin<M: Medium>(&self, core: &Core<M>) {
+    /// Begins with what recovery does when it reads all records, and did not: to make absent what has expired, and, if it `verifies`,
+    /// to verify.
+    pub(crate) fn begin<M: Medium>(&self, core: &Core<M>, verifies: bool) {
         let mut mover = lock(&self.mover);
-        mover.verify_at = Some(0);
-        self.unverified_units.store(core.space().units().into(), Relaxed);
+        if verifies {
+            mover.verify_at = Some(0);
+            self.unverified_units.store(core.space().units().into(), Relaxed);
+        }
         mover.sweeping = core.sweep(&mut mover, EXPIRY_ROUNDED);
     }
 

@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::epoch::lock;
-use crate::format::image::{Extent, Kept, Page, Root};
+use crate::format::image::{Extent, Harm, Kept, Page, Root};
 use crate::format::superblock::{ImagePlace, Regime};
 use crate::format::{Unit, block};
 use crate::index::{Loaded, Slot};
@@ -188,7 +188,7 @@ impl<M: Medium> Core<M> {
         self.index.read_pages(&|| false);
         let before = {
             let _paused = self.compaction.pause();
-            self.blocks_where(|state| state == Use::Sealed)
+            self.blocks_where(|state| matches!(state, Use::Sealed | Use::Damaged))
         };
         let mut extents = Extents {
             core: self,
@@ -298,23 +298,28 @@ impl<M: Medium> Core<M> {
             tail: block.tail(),
             live: block.live_settled(),
             expiry: block.expiry_seconds(),
+            harm: match block.state() {
+                Use::Damaged if block.is_known() => Harm::Known,
+                Use::Damaged => Harm::Unknown,
+                _ => Harm::None,
+            },
         });
         known.collect()
     }
 
-    /// Of the blocks that were sealed before, those that still are; at a close also all others that hold records, as blocks to
+    /// Of the blocks that were sealed or damaged before, those that still are; at a close also all others that hold records, as blocks to
     /// be read.
     fn kept_blocks(&self, before: Vec<Kept>, at_close: bool) -> Vec<Kept> {
         let mut now = self.blocks_where(|state| match state {
-            Use::Sealed => true,
+            Use::Sealed | Use::Damaged => true,
             Use::Free | Use::Image => false,
-            Use::Open | Use::Retired | Use::Damaged => at_close,
+            Use::Open | Use::Retired => at_close,
         });
         let before: std::collections::HashMap<_, _> =
             before.into_iter().map(|kept| (kept.unit, kept.generation)).collect();
         for kept in &mut now {
-            let is_sealed = self.blocks.at(kept.unit).state() == Use::Sealed;
-            if !is_sealed || before.get(&kept.unit) != Some(&kept.generation) {
+            let is_settled = matches!(self.blocks.at(kept.unit).state(), Use::Sealed | Use::Damaged);
+            if !is_settled || before.get(&kept.unit) != Some(&kept.generation) {
                 kept.tail = 0;
             }
         }
