@@ -30,7 +30,7 @@ fn is_zero(tag: &u8) -> bool {
 }
 
 /// Text as it is, other bytes as base64.
-fn split(bytes: &[u8]) -> (Option<String>, Option<String>) {
+pub fn split(bytes: &[u8]) -> (Option<String>, Option<String>) {
     match std::str::from_utf8(bytes) {
         Ok(text) => (Some(text.to_owned()), None),
         Err(_) => (None, Some(STANDARD.encode(bytes))),

@@ -4,6 +4,7 @@
 
 use clap::Parser;
 use duramen_crash::phases::NAMES;
+use duramen_crash::soak::What;
 use duramen_crash::threads::{Counts, IMAGES_MAX, Plan, plan::Kind, run_plan};
 use duramen_crash::{Case, Effort, Totals, run_seed};
 use std::path::PathBuf;
@@ -56,6 +57,9 @@ struct Arguments {
     /// A soak without values that readers keep.
     #[arg(long)]
     no_kept: bool,
+    /// A soak that damages each store while it is closed, without wearing it out before.
+    #[arg(long)]
+    damage_only: bool,
     /// Seeds that a soak runs at once.
     #[arg(long, default_value_t = 1)]
     jobs: u64,
@@ -146,6 +150,11 @@ fn soak(arguments: &Arguments) -> ExitCode {
     let begun = Instant::now();
     let until = begun + Duration::from_secs_f64(arguments.minutes * 60.0);
     let folder = arguments.folder.clone().unwrap_or_else(std::env::temp_dir);
+    let what = match (arguments.damage_only, arguments.no_kept) {
+        (true, _) => What::Damage,
+        (false, true) => What::NoKept,
+        (false, false) => What::All,
+    };
     let next = AtomicU64::new(arguments.seed);
     let stopped = AtomicU64::new(0);
     let totals = Mutex::new(duramen_crash::soak::Counts::default());
@@ -162,7 +171,7 @@ fn soak(arguments: &Arguments) -> ExitCode {
                     return done;
                 }
                 done += 1;
-                match duramen_crash::soak::run_seed(seed, &folder, !arguments.no_kept) {
+                match duramen_crash::soak::run_seed(seed, &folder, what) {
                     Ok(counts) => totals.lock().unwrap_or_else(PoisonError::into_inner).add(&counts),
                     Err(violation) => {
                         stopped.fetch_add(1, Relaxed);

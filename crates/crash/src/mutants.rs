@@ -1,6 +1,7 @@
 //! Plants one bug after the other, to see that each is caught: the proof that the checks can fail.
 
 use crate::measure::busy;
+use crate::soak::{self, What};
 use crate::threads::plan::{Kind, Plan};
 use crate::threads::{IMAGES_MAX, run_plan};
 use crate::{Case, Effort, Setup, Violation, explore::run_setup};
@@ -14,6 +15,8 @@ pub struct Prey {
     mutant: Option<Mutant>,
     /// Where several threads meet: what they do.
     threads: Option<Kind>,
+    /// Only damage while a store is closed shows it: see [`crate::soak`].
+    damage: bool,
     /// The medium and durability where it shows, if it cannot on others.
     case: Option<&'static str>,
 }
@@ -61,19 +64,28 @@ const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 26] = [
 const ON_ONE_MEDIUM: [(Mutant, &str); 2] =
     [(Mutant::CopiesNotDrained, "line/every-write"), (Mutant::ImageBeforeCommit, "page/interval")];
 
+/// Bugs that damage of a closed store shows.
+const BY_DAMAGE: [Mutant; 3] = [Mutant::UsedUnverified, Mutant::LostHeadIsEmpty, Mutant::DamageForgotten];
+
 /// All planted bugs.
 #[must_use]
 pub fn all() -> Vec<Prey> {
-    let among =
-        AMONG_THREADS.map(|(mutant, kind, case)| Prey { mutant: Some(mutant), threads: Some(kind), case });
+    let among = AMONG_THREADS.map(|(mutant, kind, case)| Prey {
+        mutant: Some(mutant),
+        threads: Some(kind),
+        damage: false,
+        case,
+    });
     let shows_alone = |mutant: &Mutant| {
         *mutant == Mutant::FreedBeforeReadersLeave || AMONG_THREADS.iter().all(|(other, ..)| other != mutant)
     };
     let alone = ALL.into_iter().filter(shows_alone).map(Some);
     let case = |mutant| ON_ONE_MEDIUM.iter().find(|(other, _)| mutant == Some(*other)).map(|(_, case)| *case);
     let alone = std::iter::once(None).chain(alone);
-    let alone = alone.map(|mutant| Prey { mutant, threads: None, case: case(mutant) });
-    alone.chain(among).collect()
+    let alone = alone.map(|mutant| Prey { mutant, threads: None, damage: false, case: case(mutant) });
+    let by_damage =
+        BY_DAMAGE.map(|mutant| Prey { mutant: Some(mutant), threads: None, damage: true, case: None });
+    alone.chain(by_damage).chain(among).collect()
 }
 
 impl Prey {
@@ -90,6 +102,13 @@ impl Prey {
     }
 
     fn look(&self, seed: u64) -> Result<(), Box<Violation>> {
+        if self.damage {
+            return soak::run_seed(seed, &std::env::temp_dir(), What::Damage).map(|_| ()).map_err(|what| {
+                let command =
+                    format!("cargo xtask crash --mutants -- --mutant {} --seed {seed}", self.name());
+                Box::new(Violation { setup: "damage while closed".into(), what, command })
+            });
+        }
         let case = self.case.and_then(Case::named);
         if let Some(kind) = self.threads {
             return run_plan(&Plan::new(seed, Some(kind), case, None), IMAGES_MAX).map(|_| ());

@@ -11,11 +11,16 @@
 //! 3. A value that a reader keeps holds back neither another store's space nor more of its own than its block.
 //! 4. Each read answers what was last written, or, where the store was damaged, `Corrupt` (P10): never another value,
 //!    never an older one, never absence, and never a panic.
+//!    A delete makes a key absent for good, and says true exactly if it was there or a get answered `Corrupt`.
 //! 5. A store whose head is lost is refused, and no byte of it changes.
+//! 6. Damage that is known stays known: each later open that refuses damage refuses the store, until all that was damaged was
+//!    written anew. One that serves the rest has 4 hold on, if it opened by an image; else what is written to it holds.
 
 use crate::explore::caught;
 use duramen::tuning::Tuning;
-use duramen::{Batch, Create, Durability, ErrorKind, IndexKind, MediumKind, Options, Residence, StoreOn};
+use duramen::{
+    Batch, Create, Durability, ErrorKind, IndexKind, MediumKind, OnDamage, Options, Residence, StoreOn,
+};
 use duramen_media::sim::{Log, Memory, Model, Rng, SimMedium};
 use duramen_media::{Mapped, Medium};
 use std::collections::BTreeMap;
@@ -53,6 +58,10 @@ pub struct Counts {
     pub refused_opens: u64,
     /// Reads and writes answered with `Corrupt`.
     pub told: u64,
+    /// Deletes of keys of which nobody knew whether they were there.
+    pub unknown: u64,
+    /// Damaged stores of which the rest was served, with an image and without.
+    pub served: [u64; 2],
     /// Stores whose head was lost.
     pub heads_lost: u64,
 }
@@ -70,6 +79,9 @@ impl Counts {
         self.damaged += more.damaged;
         self.refused_opens += more.refused_opens;
         self.told += more.told;
+        self.unknown += more.unknown;
+        self.served[0] += more.served[0];
+        self.served[1] += more.served[1];
         self.heads_lost += more.heads_lost;
     }
 }
@@ -79,7 +91,7 @@ impl std::fmt::Display for Counts {
         write!(
             f,
             "{} stores, {} writes, {} puts refused for space, {} deletes in full stores, {} reads, {} reopened, {} values \
-             kept, {} damaged while closed ({} opens refused, {} calls answered Corrupt), {} heads lost",
+             kept, {} damaged while closed ({} opens refused, {} calls answered Corrupt, {} deletes of keys that may have been there, the rest served {} times by image and {} without), {} heads lost",
             self.stores,
             self.writes,
             self.refused,
@@ -90,6 +102,9 @@ impl std::fmt::Display for Counts {
             self.damaged,
             self.refused_opens,
             self.told,
+            self.unknown,
+            self.served[0],
+            self.served[1],
             self.heads_lost
         )
     }
@@ -188,8 +203,30 @@ struct Plan {
     rounds: u64,
     options: Options,
     damage: Option<Damage>,
-    /// Whether readers keep values.
-    keeps: bool,
+    what: What,
+}
+
+/// What a soak looks at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum What {
+    /// All, with values that readers keep.
+    #[default]
+    All,
+    /// No values are kept.
+    NoKept,
+    /// Each store is filled, and damaged while it is closed.
+    Damage,
+}
+
+impl What {
+    /// How the driver is told.
+    const fn argument(self) -> &'static str {
+        match self {
+            Self::All => "",
+            Self::NoKept => " --no-kept",
+            Self::Damage => " --damage-only",
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -212,11 +249,13 @@ enum Damage {
 }
 
 impl Plan {
-    fn new(seed: u64, keeps: bool) -> Self {
+    fn new(seed: u64, what: What) -> Self {
         let mut rng = Rng::new(seed ^ 0x50a4);
         let mut pick = |of: &[u64]| of[rng.below(of.len() as u64) as usize];
         let place = [Place::Line, Place::Page, Place::Shm, Place::File, Place::Volatile]
             [pick(&[0, 1, 2, 2, 3, 4]) as usize];
+        // That of a volatile one has nothing to be damaged in.
+        let place = if what == What::Damage && place == Place::Volatile { Place::Line } else { place };
         let unit_bytes = pick(&[512, 1024, 4096, 4096, 24 << 10, 64 << 10]);
         let sizes =
             [(0, 60), (100, 1000), (3 << 10, 5 << 10), (10 << 10, 20 << 10), (1, 100 << 10), (0, 8 << 10)];
@@ -235,7 +274,11 @@ impl Plan {
         };
         let background = pick(&[0, 1]) == 1;
         let bits = pick(&[1, 1, 3, 40]);
-        let damage = match pick(&[0, 0, 0, 1, 2, 3]) {
+        let drawn = match what {
+            What::Damage => pick(&[1, 1, 2, 2, 3]),
+            What::All | What::NoKept => pick(&[0, 0, 0, 1, 2, 3]),
+        };
+        let damage = match drawn {
             1 => Some(Damage::Bits(bits)),
             2 => Some(Damage::Lines(1 + bits)),
             3 => Some(Damage::Head),
@@ -277,10 +320,10 @@ impl Plan {
             place,
             sizes,
             keys: 2 * len_max / mean + 8,
-            rounds: 2 + pick(&[0, 1, 2]),
+            rounds: if what == What::Damage { 0 } else { 2 + pick(&[0, 1, 2]) },
             options,
             damage,
-            keeps,
+            what,
         }
     }
 }
@@ -355,17 +398,25 @@ impl<G: Ground> Run<'_, G> {
     }
 
     fn delete(&mut self, store: &StoreOn<G::Medium>, number: u64) -> Result<(), String> {
+        // Only where a get says so nobody knows whether the key is there.
+        let is_unknown =
+            self.damaged && store.get(&key(number)).is_err_and(|error| error.kind() == ErrorKind::Corrupt);
         match store.delete(&key(number)) {
             Ok(was) => {
                 self.counts.writes += 1;
+                self.counts.unknown += u64::from(is_unknown);
                 let had = self.content.remove(&number).is_some();
-                if was == had {
-                    Ok(())
-                } else {
-                    Err(format!("a delete of key {number} said {was}, it was there: {had}"))
+                if was != (had || is_unknown) {
+                    return Err(format!(
+                        "a delete of key {number} said {was}, it was there: {had}, a get was Corrupt: {is_unknown}"
+                    ));
+                }
+                match self.damaged.then(|| store.get(&key(number))) {
+                    None | Some(Ok(None)) => Ok(()),
+                    Some(found) => Err(format!("key {number} is deleted, and a get says {found:?}")),
                 }
             }
-            Err(error) if self.is_told(&error) => Ok(()),
+            // No damage refuses it.
             Err(error) => Err(format!(
                 "a delete of key {number} failed, a value is kept: {}: {error} ({:?})",
                 self.keeping,
@@ -593,7 +644,7 @@ impl<G: Ground> Run<'_, G> {
         let first = self.fill(&store)?;
         for _ in 0..self.plan.rounds {
             self.churn(&store)?;
-            if self.plan.keeps {
+            if self.plan.what == What::All {
                 self.keep(&store)?;
             }
             if self.plan.place != Place::Volatile {
@@ -655,7 +706,8 @@ impl<G: Ground> Run<'_, G> {
             Ok(store) => store,
             Err(error) if error.kind() == ErrorKind::Corrupt => {
                 self.counts.refused_opens += 1;
-                return Ok(());
+                let store = self.serve()?;
+                return self.serve_what_is_whole(store);
             }
             Err(error) => return Err(format!("a damaged store does not open: {error}")),
         };
@@ -667,9 +719,76 @@ impl<G: Ground> Run<'_, G> {
             self.maintain(&store)?;
         }
         self.look_at_all(&store)?;
+        let Some(store) = self.serve_again(store)? else { return Ok(()) };
+        self.look_at_all(&store)?;
+        self.churn_damaged(&store)?;
         self.clear(&store)?;
         self.look(&store, 64)?;
         self.close(store)
+    }
+
+    /// Opens what others refuse.
+    fn serve(&mut self) -> Result<StoreOn<G::Medium>, String> {
+        let options = Options { on_damage: OnDamage::Serve, ..self.plan.options.clone() };
+        let store = self.ground.open(&options);
+        let store = store.map_err(|error| format!("the rest of a damaged store is not served: {error}"))?;
+        let told = (store.stats().damaged_blocks, store.recovery().damage.len());
+        if (told.0 == 0) != (told.1 == 0) {
+            return Err(format!("{} blocks are damaged, and {} places told", told.0, told.1));
+        }
+        Ok(store)
+    }
+
+    /// Closes a store in which damage is known: refused from then on, or its rest served. `None` when there is nothing left to look at.
+    fn serve_again(&mut self, store: StoreOn<G::Medium>) -> Result<Option<StoreOn<G::Medium>>, String> {
+        let begun = Instant::now();
+        while store.stats().unverified_bytes > 0 && begun.elapsed() < SETTLE_MAX {
+            self.maintain(&store)?;
+        }
+        let damaged = store.stats().damaged_blocks;
+        self.close(store)?;
+        match self.ground.open(&self.plan.options) {
+            // The background may have mended the last just now.
+            Ok(store) if damaged == 0 || self.plan.options.background => return Ok(Some(store)),
+            Ok(_) => return Err(format!("{damaged} blocks were damaged at the close, and it opens")),
+            Err(error) if error.kind() == ErrorKind::Corrupt => self.counts.refused_opens += 1,
+            Err(error) => return Err(format!("a damaged store does not open: {error}")),
+        }
+        let store = self.serve()?;
+        if store.recovery().imaged > 0 {
+            self.counts.served[0] += 1;
+            return Ok(Some(store));
+        }
+        self.serve_what_is_whole(store).map(|()| None)
+    }
+
+    /// Without an image it is not known whose the damaged records are. What is written holds, and so does the damage.
+    fn serve_what_is_whole(&mut self, store: StoreOn<G::Medium>) -> Result<(), String> {
+        self.counts.served[1] += 1;
+        let damaged = store.stats().damaged_blocks;
+        for number in 0..self.plan.keys.min(64) {
+            self.content.clear();
+            if number % 2 == 0 && self.put(&store, number)? && self.content.contains_key(&number) {
+                self.check(&store, number)?;
+            }
+            if store.delete(&key(number)).is_err() || !matches!(store.get(&key(number)), Ok(None)) {
+                return Err(format!("key {number} is deleted, and there"));
+            }
+        }
+        for _ in 0..4 {
+            self.maintain(&store)?;
+        }
+        let now = store.stats().damaged_blocks;
+        self.close(store)?;
+        match self.ground.open(&self.plan.options) {
+            Err(error) if error.kind() == ErrorKind::Corrupt => Ok(()),
+            Err(error) => Err(format!("a damaged store does not open: {error}")),
+            // It opened by an image that the close before it wrote: all that was damaged was known, and is written anew.
+            Ok(_) if damaged == 0 || now == 0 => Ok(()),
+            Ok(_) => Err(format!(
+                "{damaged} damaged blocks were served and {now} are left, and it opens as if whole"
+            )),
+        }
     }
 
     /// As in `churn`, with writes that may be refused as `Corrupt`.
@@ -690,12 +809,12 @@ impl<G: Ground> Run<'_, G> {
     }
 }
 
-/// Runs the seed; files are made in `folder` and in `/dev/shm`. With `keeps` readers keep values meanwhile.
+/// Runs the seed; files are made in `folder` and in `/dev/shm`.
 ///
 /// # Errors
 /// What is wrong, with the seed and what it stands for.
-pub fn run_seed(seed: u64, folder: &Path, keeps: bool) -> Result<Counts, String> {
-    let plan = Plan::new(seed, keeps);
+pub fn run_seed(seed: u64, folder: &Path, what: What) -> Result<Counts, String> {
+    let plan = Plan::new(seed, what);
     let name = format!("duramen-soak-{}-{seed}", std::process::id());
     let outcome = caught(|| match plan.place {
         Place::Line => run(&plan, Simulated::new(Model::CacheLine, plan.options.len_max)),
@@ -719,7 +838,7 @@ pub fn run_seed(seed: u64, folder: &Path, keeps: bool) -> Result<Counts, String>
         plan.options.durability,
         plan.options.background,
         plan.damage,
-        if keeps { "" } else { " --no-kept" }
+        what.argument()
     ))
 }
 

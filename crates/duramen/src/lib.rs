@@ -87,16 +87,17 @@ mod sync;
 pub mod tuning;
 mod write;
 
+pub use duramen_media::fault::tell_faults;
 pub use duramen_media::process::return_large_allocations;
 pub use duramen_media::{Create, MediumKind, PersistStep};
 pub use error::{Error, ErrorKind, Result};
 pub use format::FORMAT_VERSION;
-pub use options::{Clock, Durability, IndexKind, OnProgress, Options, Progress, Residence};
+pub use options::{Clock, Durability, IndexKind, OnDamage, OnProgress, Options, Progress, Residence};
 pub use read::{Cursor, Meta, Range, Stamp, Value};
 pub use recovery::Summary;
 pub use store::{
-    Report, STORE_HEAD_BYTES, Stats, Store, StoreOn, TypedStore, Visited, Writer, WriterOn, begins_store,
-    check, erase, salvage,
+    DamagedRecord, Remains, Report, STORE_HEAD_BYTES, Stats, Store, StoreOn, TypedStore, Visited, Writer,
+    WriterOn, begins_store, check, erase, salvage,
 };
 #[doc(hidden)]
 pub use store::{check_on, salvage_on};

@@ -142,6 +142,8 @@ pub enum Mutant {
     UsedUnverified,
     /// A store whose head is lost is taken for a creation that did not finish.
     LostHeadIsEmpty,
+    /// Who serves the rest of a damaged store ends its damaged blocks where their first whole records end.
+    DamageForgotten,
     /// Puts take the units, and the room in open blocks, that are kept for deletes and the compactor.
     ReserveTakenByPuts,
     /// The compactor does not make the spare whole again that it moved to.

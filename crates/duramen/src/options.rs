@@ -106,6 +106,53 @@ impl std::str::FromStr for Residence {
     }
 }
 
+/// What an open does with a store in which damage is known, or found by the open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnDamage {
+    /// It fails with `Corrupt`, and changes nothing.
+    #[default]
+    Refuse,
+    /// It serves the rest: a read that needs a damaged record fails with `Corrupt`, all other keys are as ever.
+    /// [`Summary::damage`](crate::Summary) and [`Stats::damaged_blocks`](crate::Stats::damaged_blocks) tell what is damaged, and damaged
+    /// blocks are neither written nor reused while a key may need them.
+    ///
+    /// With an index image this is exact: the index knows which key each damaged record belongs to. A clean close of a store with
+    /// known damage writes an image however small the store is. **Without one** (after a crash with residence `dram`, or with
+    /// `index_image: false`) all records are read, and whose the damaged ones were is not known: a key whose newest record is damaged is
+    /// shown with an older value, or as absent, a deleted one too may be back. [`check`](crate::check) names the keys as far as the
+    /// damaged bytes tell them.
+    Serve,
+}
+
+impl OnDamage {
+    /// Its name, as [`str::parse`] takes it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Refuse => "refuse",
+            Self::Serve => "serve",
+        }
+    }
+}
+
+impl std::fmt::Display for OnDamage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl std::str::FromStr for OnDamage {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "refuse" => Ok(Self::Refuse),
+            "serve" => Ok(Self::Serve),
+            _ => Err(Error::invalid(format!("on-damage \"{text}\" is unknown; there are refuse and serve"))),
+        }
+    }
+}
+
 /// What recovery has done so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Progress {
@@ -161,6 +208,12 @@ pub struct Options {
     /// then verified in the background: damage is found some time after the open, and told by
     /// [`Stats::damaged_blocks`](crate::Stats::damaged_blocks). [`check`](crate::check) reads everything.
     pub index_image: bool,
+    /// What to do with a store in which damage is known or found by the open. Default `Refuse`.
+    pub on_damage: OnDamage,
+    /// Whether an open by image verifies all records before it returns, on as many threads as recovery has, instead of the background
+    /// thread afterwards: the open then takes as long as to read the store. What it finds damaged is met as `on_damage`
+    /// says. Default false. An open without an image always reads everything.
+    pub verify_at_open: bool,
     /// The most bytes that the store may take on the medium. Default 1 TiB; at most 8 TiB. Only
     /// address space is reserved. Ignored on devices, which have a size.
     pub len_max: u64,
@@ -217,6 +270,8 @@ impl Default for Options {
             residence: Residence::Dram,
             checkpoint_bytes: 0,
             index_image: true,
+            on_damage: OnDamage::Refuse,
+            verify_at_open: false,
             len_max: 1 << 40,
             unit_bytes: None,
             persist_step: None,

@@ -2,8 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
 
-use duramen::{Batch, Durability, Error, ErrorKind, IndexKind, MediumKind, Meta, Options, Store};
+use duramen::{
+    Batch, Durability, Error, ErrorKind, IndexKind, MediumKind, Meta, OnDamage, Options, Remains, Store,
+};
 use std::collections::BTreeMap;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -186,8 +189,7 @@ fn write(store: &Store, key: &[u8], way: u64, number: u64, model: &mut Model) {
             model.insert(key.to_vec(), Some(new));
         }
         3 => {
-            let there = store.delete(key).unwrap();
-            assert!(there || model.get(key).cloned().flatten().is_none());
+            delete(store, key);
             model.insert(key.to_vec(), None);
         }
         4 => {
@@ -229,6 +231,15 @@ fn write(store: &Store, key: &[u8], way: u64, number: u64, model: &mut Model) {
         // What is overwritten or deleted is whole again.
         assert!(read(store, key, 1, model));
     }
+}
+
+/// Deletes a key. Nobody knows whether it was there exactly if a get before says so; afterwards it is not.
+fn delete(store: &Store, key: &[u8]) -> bool {
+    let before = store.get(key).map(|value| value.is_some());
+    assert_eq!(store.delete(key).unwrap(), before.as_ref().is_ok_and(|there| *there) || before.is_err());
+    assert!(store.get(key).unwrap().is_none());
+    assert!(!store.delete(key).unwrap());
+    before.inspect_err(is_corrupt).is_err()
 }
 
 fn damaged(bytes: &[u8], random: &mut Random) -> Vec<u8> {
@@ -317,6 +328,344 @@ fn flipped_bits_of_a_closed_store_are_told_and_never_served() {
     }
 }
 
+/// Of a key whose only record may be a damaged one nobody knows whether it is there: a delete says true then, and else exactly what was.
+#[test]
+fn a_delete_beside_damage_says_true_exactly_where_a_get_is_corrupt() {
+    for options in configurations() {
+        let dir = directory(&options);
+        let path = dir.path().join("store");
+        let store = options.open(&path).unwrap();
+        for number in (0..KEYS).step_by(2) {
+            store.put(format!("key:{number:08}").as_bytes(), &[7; 100]).unwrap();
+        }
+        // One that is deleted, and is a damaged tombstone then: absent, whoever's it is.
+        store.delete(b"key:00000200").unwrap();
+        store.close().unwrap();
+        let mut bytes = std::fs::read(&path).unwrap();
+        // Every tenth key is another one now, and its value is damaged too.
+        for number in (0..KEYS).step_by(20) {
+            let key = format!("key:{number:08}");
+            for at in 0..bytes.len() - 20 {
+                if bytes[at..].starts_with(key.as_bytes()) {
+                    bytes[at + 6] ^= 1;
+                    bytes[at + 14] ^= 1;
+                }
+            }
+        }
+        std::fs::write(&path, &bytes).unwrap();
+        let store = options.open(&path).unwrap();
+        assert!(store.recovery().imaged > 0, "{:?}", store.recovery());
+        let (mut unknown, mut known) = (0, 0);
+        for number in 0..KEYS {
+            let key = format!("key:{number:08}");
+            match delete(&store, key.as_bytes()) {
+                true => unknown += 1,
+                false => known += 1,
+            }
+        }
+        // Hash: those whose records are damaged. Ordered: also those beside them, which the index does not tell from them.
+        assert!(unknown >= 15 && known >= 100, "{:?} {}: {unknown}, {known}", options.medium, options.index);
+        assert!(options.index == IndexKind::Hash || unknown > 20, "{unknown}");
+        for number in 0..KEYS {
+            assert!(store.get(format!("key:{number:08}").as_bytes()).unwrap().is_none());
+        }
+    }
+}
+
+/// Flips a bit of the value of each of these keys, wherever its records lie.
+fn damage_values_of(path: &Path, keys: &[&[u8]]) {
+    let mut bytes = std::fs::read(path).unwrap();
+    for key in keys {
+        for at in 16 << 10..bytes.len() - key.len() - 8 {
+            if bytes[at..].starts_with(key) {
+                bytes[at + key.len() + 4] ^= 1;
+            }
+        }
+    }
+    std::fs::write(path, &bytes).unwrap();
+}
+
+fn some_keys() -> [Vec<u8>; 3] {
+    [key(11), key(12), key(130)]
+}
+
+fn damage_some_values(path: &Path) -> [Vec<u8>; 3] {
+    let hurt = some_keys();
+    damage_values_of(path, &[&hurt[0], &hurt[1], &hurt[2]]);
+    hurt
+}
+
+/// All is right but these keys, of which each read is `Corrupt`.
+fn only_these_are_corrupt(store: &Store, model: &Model, hurt: &[Vec<u8>]) {
+    for key in model.keys() {
+        assert_eq!(read(store, key, 0, model), !hurt.contains(key), "{:?}", String::from_utf8_lossy(key));
+    }
+    walk(store, model);
+}
+
+/// Until what was damaged, and is needed by nobody, is freed: readers of whatever store of the process may hold it back.
+fn settle(store: &Store) {
+    for _ in 0..40 {
+        store.maintain().unwrap();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Damage that was found is known to each later open, which refuses or serves the rest, until what was damaged is written anew.
+#[test]
+fn known_damage_is_refused_or_the_rest_is_served_over_closes_until_it_is_mended() {
+    for options in configurations() {
+        // As with a store that is too small for an image: known damage asks for one.
+        for image_bytes_min in [0, u64::MAX] {
+            let mut refuse = options.clone();
+            let dir = directory(&options);
+            let path = dir.path().join("store");
+            let (_, mut model) = closed(&options, &path);
+            let hurt = damage_some_values(&path);
+            refuse.tuning.image_bytes_min = image_bytes_min;
+            let serve = Options { on_damage: OnDamage::Serve, ..refuse.clone() };
+            let store = refuse.open(&path).unwrap();
+            settle(&store);
+            let found = store.stats().damaged_blocks;
+            assert!(found > 0 && found <= 6, "{found}");
+            store.close().unwrap();
+            for round in 0..3u64 {
+                let bytes = std::fs::read(&path).unwrap();
+                is_corrupt(&refuse.open(&path).unwrap_err());
+                assert!(std::fs::read(&path).unwrap() == bytes, "a refused open changed it");
+                let looked = Options { read_only: true, ..serve.clone() }.open(&path).unwrap();
+                assert_eq!(looked.stats().damaged_blocks, found);
+                drop(looked);
+                let store = serve.open(&path).unwrap();
+                assert!(store.recovery().imaged > 0, "{:?}", store.recovery());
+                assert_eq!(
+                    (store.stats().damaged_blocks, store.recovery().damage.len()),
+                    (found, found as usize)
+                );
+                only_these_are_corrupt(&store, &model, &hurt);
+                // Others are written meanwhile, and compacted.
+                for number in 200..260 {
+                    store.put(&key(number), &value(number, round + 50)).unwrap();
+                    model.insert(key(number), Some(value(number, round + 50)));
+                }
+                store.maintain().unwrap();
+                only_these_are_corrupt(&store, &model, &hurt);
+                store.close().unwrap();
+            }
+            let store = serve.open(&path).unwrap();
+            store.put(&hurt[0], b"whole").unwrap();
+            assert!(store.delete(&hurt[1]).unwrap());
+            store.put(&hurt[2], b"whole").unwrap();
+            model.extend([(hurt[0].clone(), Some(b"whole".to_vec())), (hurt[1].clone(), None)]);
+            model.insert(hurt[2].clone(), Some(b"whole".to_vec()));
+            settle(&store);
+            assert_eq!(store.stats().damaged_blocks, 0);
+            only_these_are_corrupt(&store, &model, &[]);
+            store.close().unwrap();
+            only_these_are_corrupt(&refuse.open(&path).unwrap(), &model, &[]);
+        }
+    }
+}
+
+/// An open that verifies finds at once what the background would find later, and refuses it with nothing changed.
+#[test]
+fn an_open_that_verifies_refuses_damage_or_knows_all_of_it_at_once() {
+    for options in configurations() {
+        let dir = directory(&options);
+        let path = dir.path().join("store");
+        let (whole, model) = closed(&options, &path);
+        let verify = Options { verify_at_open: true, ..options.clone() };
+        let store = verify.open(&path).unwrap();
+        assert!(store.recovery().imaged > 0, "{:?}", store.recovery());
+        assert_eq!((store.stats().unverified_bytes, store.stats().damaged_blocks), (0, 0));
+        drop(store);
+        std::fs::write(&path, &whole).unwrap();
+        let hurt = damage_some_values(&path);
+        let bytes = std::fs::read(&path).unwrap();
+        let error = verify.open(&path).unwrap_err();
+        is_corrupt(&error);
+        assert!(error.to_string().contains("no whole record at offset"), "{error}");
+        assert!(std::fs::read(&path).unwrap() == bytes, "a refused open changed it");
+        let serve = Options { on_damage: OnDamage::Serve, ..verify };
+        let store = serve.open(&path).unwrap();
+        let stats = store.stats();
+        assert_eq!(
+            (stats.unverified_bytes, stats.damaged_blocks as usize),
+            (0, store.recovery().damage.len())
+        );
+        assert!(stats.damaged_blocks > 0);
+        only_these_are_corrupt(&store, &model, &hurt);
+    }
+}
+
+/// Without an image nobody knows whose the damaged records are: all that is whole is served, and the damage stays known over crashes.
+#[test]
+fn without_an_image_the_whole_records_are_served_and_the_damage_stays_known() {
+    for options in configurations() {
+        let options = Options { index_image: false, ..options };
+        let serve = Options { on_damage: OnDamage::Serve, ..options.clone() };
+        let dir = directory(&options);
+        let path = dir.path().join("store");
+        let store = options.open(&path).unwrap();
+        let mut model = Model::new();
+        for number in 0..KEYS {
+            store.put(&key(number), &value(number, 0)).unwrap();
+            model.insert(key(number), Some(value(number, 0)));
+        }
+        // Killed: blocks are open.
+        std::mem::forget(store.clone());
+        store.sync().unwrap();
+        let killed = dir.path().join("killed");
+        std::fs::copy(&path, &killed).unwrap();
+        let hurt = damage_some_values(&killed);
+        is_corrupt(&options.open(&killed).unwrap_err());
+        let mut found = 0;
+        for round in 0..4 {
+            let store = serve.open(&killed).unwrap();
+            assert!(store.stats().damaged_blocks > 0 && !store.recovery().damage.is_empty());
+            assert!(round == 0 || store.stats().damaged_blocks == found, "{found}");
+            found = store.stats().damaged_blocks;
+            for key in model.keys().filter(|key| !hurt.contains(key)) {
+                assert!(read(&store, key, 0, &model));
+            }
+            store.put(&key(300), &value(300, round)).unwrap();
+            model.insert(key(300), Some(value(300, round)));
+            for _ in 0..4 {
+                store.maintain().unwrap();
+            }
+            // Nobody knows what was damaged, so it is kept.
+            assert_eq!(store.stats().damaged_blocks, found);
+            if round % 2 == 0 {
+                store.close().unwrap();
+            } else {
+                store.sync().unwrap();
+                let again = dir.path().join("again");
+                std::fs::copy(&killed, &again).unwrap();
+                drop(store);
+                std::fs::rename(&again, &killed).unwrap();
+            }
+            is_corrupt(&options.open(&killed).unwrap_err());
+        }
+    }
+}
+
+/// What a check says of damaged records: whose they may be, and what is left of those keys.
+#[test]
+fn a_check_and_a_salvage_name_the_keys_of_damaged_records_and_what_is_left_of_them() {
+    for options in configurations() {
+        let options = Options { index_image: false, compaction_dead_percent: 90, ..options };
+        let dir = directory(&options);
+        let path = dir.path().join("store");
+        let store = options.open(&path).unwrap();
+        let put = |key: &str, value: &str| store.put(key.as_bytes(), value.repeat(20).as_bytes()).unwrap();
+        put("key:lost", "hurt");
+        put("key:old", "kept");
+        put("key:old", "hurt");
+        put("key:undeleted", "kept");
+        put("key:deleted-then-put", "kept");
+        store.delete(b"key:deleted-then-put").unwrap();
+        put("key:deleted-then-put", "hurt");
+        put("key:superseded", "hurt");
+        put("key:superseded", "kept");
+        let mut batch = Batch::new();
+        batch.put(b"key:batch", "hurt".repeat(20).as_bytes()).put(b"key:other", b"whole");
+        let _ = store.apply(&batch).unwrap();
+        // Whole, between two that are damaged.
+        put("key:whole", "kept");
+        put("key:header", "hurt");
+        put("key:last", "kept");
+        store.close().unwrap();
+        let sound = duramen::check(&path, &options).unwrap();
+        assert!(sound.damage.is_empty() && sound.damaged_records.is_empty(), "{sound:?}");
+        let mut bytes = std::fs::read(&path).unwrap();
+        for at in 16 << 10..bytes.len() - 16 {
+            if bytes[at..].starts_with(b"hurthurthurthurt") {
+                bytes[at] ^= 1;
+            }
+            // The kind of record: nothing can be made out of its header.
+            if bytes[at..].starts_with(b"key:header") {
+                bytes[at - 24 + 4] ^= 0x0f;
+            }
+        }
+        std::fs::write(&path, &bytes).unwrap();
+        let report = duramen::check(&path, &options).unwrap();
+        let found: BTreeMap<_, _> = report
+            .damaged_records
+            .iter()
+            .map(|record| (record.key.clone().map(|key| String::from_utf8(key).unwrap()), record.remains))
+            .collect();
+        let wanted = [
+            (None, Remains::Unknown),
+            (Some("key:batch"), Remains::Nothing),
+            (Some("key:deleted-then-put"), Remains::OlderDelete),
+            (Some("key:lost"), Remains::Nothing),
+            (Some("key:old"), Remains::OlderValue),
+            (Some("key:other"), Remains::Nothing),
+            (Some("key:superseded"), Remains::Newer),
+        ];
+        assert_eq!(
+            found,
+            wanted.map(|(key, remains)| (key.map(str::to_owned), remains)).into(),
+            "{report:?}"
+        );
+        // Each place is told, not the first of a block only.
+        assert!(report.damage.len() >= 5, "{:?}", report.damage);
+        let saved = dir.path().join("saved");
+        let (keys, told) = duramen::salvage(&path, &saved, &options).unwrap();
+        assert_eq!(told.damaged_records.len(), report.damaged_records.len());
+        let store = options.open(&saved).unwrap();
+        let has = |key: &str, value: &str| {
+            assert_eq!(
+                store.get(key.as_bytes()).unwrap().as_deref(),
+                Some(value.repeat(20).as_bytes()),
+                "{key}"
+            );
+        };
+        for key in ["key:old", "key:undeleted", "key:superseded", "key:whole", "key:last"] {
+            has(key, "kept");
+        }
+        assert_eq!(keys, 5);
+    }
+}
+
+/// A block whose header is lost is read by nobody; its keys are named all the same. A deletion that is damaged may bring a key back.
+#[test]
+fn the_keys_of_a_lost_block_are_named_and_what_a_damaged_deletion_brings_back() {
+    for options in configurations() {
+        let options = Options { index_image: false, ..options };
+        let dir = directory(&options);
+        let path = dir.path().join("store");
+        let store = options.open(&path).unwrap();
+        for number in 0..100 {
+            store.put(format!("key:{number:04}").as_bytes(), &[7; 100]).unwrap();
+        }
+        store.delete(b"key:0003").unwrap();
+        store.close().unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        let unit = (4..whole.len() / 4096)
+            .find(|unit| whole[unit * 4096..(unit + 1) * 4096].windows(8).any(|part| part == b"key:0040"))
+            .unwrap();
+        let mut bytes = whole.clone();
+        bytes[unit * 4096..unit * 4096 + 64].fill(0xa5);
+        std::fs::write(&path, &bytes).unwrap();
+        let report = duramen::check(&path, &options).unwrap();
+        let named =
+            |wanted: &[u8]| report.damaged_records.iter().any(|record| record.key.as_deref() == Some(wanted));
+        assert!(named(b"key:0040") && !named(b"key:0001"), "{report:?}");
+        let kept =
+            report.damaged_records.iter().filter(|record| record.remains == Remains::Nothing).count() as u64;
+        assert_eq!(report.keys + kept, 99, "{report:?}");
+        // The last record of that key is its deletion.
+        let mut bytes = whole.clone();
+        let at = (0..bytes.len() - 8).rev().find(|&at| bytes[at..].starts_with(b"key:0003")).unwrap();
+        bytes[at - 24] ^= 1; // Of its checksum.
+        std::fs::write(&path, &bytes).unwrap();
+        let report = duramen::check(&path, &options).unwrap();
+        let of = report.damaged_records.iter().find(|record| record.key.as_deref() == Some(b"key:0003"));
+        assert_eq!(of.map(|record| record.remains), Some(Remains::Undeleted), "{report:?}");
+    }
+}
+
 /// Files whose head is lost are neither empty nor stores, and what they hold is saved.
 #[test]
 fn a_lost_head_never_becomes_an_empty_store() {
@@ -361,6 +710,35 @@ fn a_lost_head_never_becomes_an_empty_store() {
             assert!(options.open(&path).unwrap().is_empty());
         }
     }
+}
+
+/// Whoever wipes a head may wipe far more: blocks anywhere say that a store was there.
+#[test]
+fn a_store_whose_first_quarter_of_a_gibibyte_is_wiped_is_refused() {
+    let options = Options { unit_bytes: None, ..options(MediumKind::Shm, IndexKind::Hash) };
+    let dir = directory(&options);
+    let path = dir.path().join("store");
+    let store = options.open(&path).unwrap();
+    for number in 0..2800 {
+        store.put(&key(number), &[number as u8; 100 << 10]).unwrap();
+    }
+    store.close().unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    let len = file.metadata().unwrap().len();
+    assert!(len > 260 << 20, "{len}");
+    // As a hole: no page of it is there.
+    let copy = std::fs::File::create(dir.path().join("copy")).unwrap();
+    copy.set_len(len).unwrap();
+    let from = 256 << 20;
+    let mut bytes = vec![0; (len - from) as usize];
+    std::fs::File::open(&path).unwrap().read_exact_at(&mut bytes, from).unwrap();
+    drop(file);
+    std::fs::remove_file(&path).unwrap();
+    copy.write_all_at(&bytes, from).unwrap();
+    let path = dir.path().join("copy");
+    is_corrupt(&options.open(&path).unwrap_err());
+    let report = duramen::check(&path, &options).unwrap();
+    assert!(report.keys > 50 && !report.damage.is_empty(), "{} keys", report.keys);
 }
 
 /// What holds any bytes, but never held a store, has room for one.

@@ -41,6 +41,7 @@
 //! 1. An `Offset` becomes memory only through its medium, which checks it against the length.
 //! 2. A mapping never moves and never shrinks while the medium is open; `grow` only adds.
 //! 3. Space below `len()` is backed: touching it never raises SIGBUS for want of space.
+//!    Whoever truncates the file of an open medium takes that away: see [`fault`].
 //! 4. The words that commit something are written by [`Medium::store_u64`] only, which is one
 //!    aligned 8-byte atomic store; no compiler or CPU tears it.
 
@@ -49,6 +50,7 @@ compile_error!("Duramen maps media on 64-bit little-endian Linux only");
 
 mod devdax;
 mod error;
+pub mod fault;
 mod file;
 mod fsdax;
 mod lock;

@@ -9,6 +9,7 @@
 //!    no reference to it is made outside [`Medium::bytes`].
 
 use crate::error::bytes_text;
+use crate::fault::Named;
 use crate::lock::Owned;
 use crate::medium::load_words;
 use crate::opening::{self, Opened};
@@ -34,7 +35,9 @@ const WAYS_MAX: u32 = 1024;
 /// A medium that is mapped into memory. Dropping it unmaps and unlocks it, and makes nothing durable.
 #[derive(Debug)]
 pub struct Mapped {
-    // First, so that it is unmapped before the file is closed and its lock released.
+    // Before the addresses become somebody else's.
+    _named: Named,
+    // Next, so that it is unmapped before the file is closed and its lock released.
     region: Region,
     len: AtomicU64,
     persist: Persist,
@@ -201,8 +204,10 @@ impl Mapped {
         };
         // A store that was made with a larger bound must still open.
         let reserved = (len_max & !(PAGE_BYTES - 1)).max(length.next_multiple_of(PAGE_BYTES));
+        let addresses = Region::reserve(reserved, align.max(HUGE_PAGE_BYTES))?;
         Ok(Self {
-            region: Region::reserve(reserved, align.max(HUGE_PAGE_BYTES))?,
+            _named: Named::new(addresses.base() as u64, reserved, &path),
+            region: addresses,
             len: AtomicU64::new(0),
             persist: choose_persist(&backing, region, options.persist_step)?,
             growth: Mutex::new(()),

@@ -6,6 +6,7 @@ use crate::config::Config;
 use crate::log;
 use crate::net::Inbox;
 use crate::stats::{Totals, WorkerStats};
+use duramen::OnDamage;
 use duramen_structures::Keyspace;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -36,8 +37,8 @@ pub struct Server {
     config_generation: AtomicU64,
     reset: Mutex<Totals>,
     samples: Mutex<Samples>,
-    // The log was told that the store is damaged, and that it has failed.
-    damage_told: AtomicBool,
+    // Damaged blocks that the log was told of, and that the store has failed.
+    damage_told: AtomicU64,
     failure_told: AtomicBool,
     // Found by the last look.
     store_deleted: AtomicBool,
@@ -71,7 +72,7 @@ impl Server {
             config_generation: AtomicU64::new(0),
             reset: Mutex::default(),
             samples: Mutex::default(),
-            damage_told: AtomicBool::new(false),
+            damage_told: AtomicU64::new(0),
             failure_told: AtomicBool::new(false),
             store_deleted: AtomicBool::new(false),
             deleted_told: Told::default(),
@@ -163,17 +164,48 @@ impl Server {
         samples.before = samples.last.replace((Instant::now(), now));
     }
 
-    /// Tells the operator, once, when the store has found damage in what it did not read at the start.
-    fn tell_damage(&self) {
+    /// Tells the operator in how many blocks the store is damaged: when the first is known, when all has been verified and there are more, and
+    /// when all is whole again.
+    pub fn tell_damage(&self) {
+        let stats = self.keyspace.store().stats();
+        let (damaged, told) = (stats.damaged_blocks, self.damage_told.load(Ordering::Relaxed));
+        if damaged == told || (damaged > 0 && told > 0 && stats.unverified_bytes > 0) {
+            return;
+        }
+        self.damage_told.store(damaged, Ordering::Relaxed);
+        match damaged {
+            0 => log::notice("the store is not damaged any more: all that was has been written anew"),
+            _ => log::warning(format_args!(
+                "the store is damaged in {}, which it leaves as they are: a key whose record is damaged, or may be, answers -CORRUPT until it \
+                 is set or deleted, all others are right. {}",
+                blocks_text(damaged),
+                self.damage_advice()
+            )),
+        }
+    }
+
+    /// Tells at a clean end what the next start will meet.
+    pub fn tell_damage_at_end(&self) {
         let damaged = self.keyspace.store().stats().damaged_blocks;
-        if damaged > 0 && !self.damage_told.swap(true, Ordering::Relaxed) {
-            let blocks = if damaged == 1 { "block" } else { "blocks" };
+        if damaged > 0 {
+            let next = match self.config().on_damage {
+                OnDamage::Refuse => "the next start refuses it, unless \"duramen-on-damage serve\" is set",
+                OnDamage::Serve => "the next start serves the rest, as this one did",
+            };
             log::warning(format_args!(
-                "the store is damaged in {damaged} {blocks}, which it leaves as they are; what is read from there may be wrong: \
-                 stop the server and run \"duramen check --path {}\" for the places",
-                self.config().path.display()
+                "the store is closed with damage in {}; {next}. {}",
+                blocks_text(damaged),
+                self.damage_advice()
             ));
         }
+    }
+
+    fn damage_advice(&self) -> String {
+        format!(
+            "Look at the device (dmesg, SMART, ndctl list --media-errors); with the server stopped \"duramen check --path {}\" names the \
+             places and keys, and --salvage NEW saves what is valid",
+            self.config().path.display()
+        )
     }
 
     /// Tells, once, that the store has failed: it takes no writes until it is opened again.
@@ -248,6 +280,10 @@ impl Server {
         }
         totals
     }
+}
+
+fn blocks_text(count: u64) -> String {
+    format!("{count} block{}", if count == 1 { "" } else { "s" })
 }
 
 /// When something was told last that stays as it is.

@@ -11,11 +11,12 @@ use crate::net::{self, Inbox, Listener, Message, Worker, accept, open_files};
 use crate::notify::{READY, STOPPING, notify};
 use crate::redis::Redis;
 use crate::server::{Server, Stop};
-use duramen::Options;
+use duramen::{OnDamage, Options};
 use duramen_structures::Keyspace;
 use mio::{Poll, Waker};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use std::hash::{BuildHasher as _, RandomState};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -28,6 +29,9 @@ pub struct Started {
     pidfile: String,
 }
 
+/// Places of damage that a start names; `duramen check` names all.
+const DAMAGE_TOLD_MAX: usize = 20;
+
 /// Serves until SIGTERM, SIGINT or SHUTDOWN, telling in the log what it promises, what it found, and how it ended.
 ///
 /// # Errors
@@ -37,6 +41,8 @@ pub fn serve(config: Config) -> Result<(), Error> {
         Error::new(ErrorKind::Configuration, format!("cannot open logfile {}: {error}", config.logfile))
     })?;
     log_panics();
+    let logfile = Some(Path::new(&config.logfile)).filter(|_| log::is_to_file());
+    duramen::tell_faults(logfile);
     // Whoever starts it is told by the error itself; whoever reads the file would not know why the log ends.
     serve_logged(config).inspect_err(|error| {
         if log::is_to_file() {
@@ -189,6 +195,7 @@ impl Started {
         }
         // Nobody else has the server now, so this closes the last handle of the store.
         let store = self.server.keyspace.store().clone();
+        self.server.tell_damage_at_end();
         if failed.is_none() {
             // Without them the next start counts the keys.
             let _ = self.server.keyspace.keep_counts();
@@ -215,6 +222,10 @@ impl Started {
                 "repaired at the start: {what}; nothing is lost, but look at the device (dmesg, SMART, ndctl list --media-errors)"
             ));
         }
+        for what in store.recovery().damage.iter().take(DAMAGE_TOLD_MAX) {
+            log::warning(format_args!("damaged: {what}"));
+        }
+        self.server.tell_damage();
         if let Some(why) = &store.recovery().image_refused {
             log::notice(format_args!("note: the index image was not used, all records were read: {why}"));
         }
@@ -264,14 +275,23 @@ fn open_store(config: &Config) -> Result<Keyspace, Error> {
         recovery_threads: config.recovery_threads,
         compaction_bytes_per_second: config.compaction_rate,
         compaction_dead_percent: config.compaction_dead_percent,
+        on_damage: config.on_damage,
+        verify_at_open: config.verify_at_start,
         ..Options::default()
     };
     let options = match config.maxmemory {
         0 => options,
         len_max => Options { len_max, ..options },
     };
-    let store =
-        options.open(&config.path).map_err(|error| Error::new(ErrorKind::Store, error.to_string()))?;
+    let store = options.open(&config.path).map_err(|error| {
+        let more = match error.kind() {
+            duramen::ErrorKind::Corrupt if config.on_damage == OnDamage::Refuse => {
+                "; to serve what is not damaged: \"duramen-on-damage serve\", after reading docs/operating.md, Check and salvage"
+            }
+            _ => "",
+        };
+        Error::new(ErrorKind::Store, format!("{error}{more}"))
+    })?;
     Keyspace::open(store, config.databases).map_err(|error| Error::new(ErrorKind::Store, error.to_string()))
 }
 

@@ -1,7 +1,11 @@
 //! `duramen check`: verifies a store, and saves what is valid of a damaged one.
 
+use crate::entry::split;
+use crate::output::Output;
 use crate::place::Place;
 use crate::{Answer, Failure};
+use duramen::Report;
+use serde::Serialize;
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -13,22 +17,54 @@ pub struct Args {
     /// Save what is valid, of each key the newest valid version, into a new store here
     #[arg(long, value_name = "NEW")]
     salvage: Option<PathBuf>,
+    /// Write what was found as JSON here
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
 }
 
 pub fn run(args: &Args) -> Result<Answer, Failure> {
     let options = args.place.options();
     let path = args.place.path();
+    // Before what may take long.
+    let json = args.json.as_deref().map(Output::create).transpose()?;
+    let (saved, report) = match &args.salvage {
+        Some(into) => {
+            let (saved, report) = duramen::salvage(path, into, &options)?;
+            (Some(saved), report)
+        }
+        None => (None, duramen::check(path, &options)?),
+    };
+    if let Some(mut file) = json {
+        let found = Found::new(&report, path.display().to_string(), saved);
+        serde_json::to_writer_pretty(&mut file, &found)?;
+        writeln!(file)?;
+        file.keep()?;
+    }
     let mut out = std::io::stdout().lock();
-    if let Some(into) = &args.salvage {
-        let (saved, damage) = duramen::salvage(path, into, &options)?;
-        damage.iter().try_for_each(|damage| writeln!(out, "damage: {damage}"))?;
+    report.damage.iter().try_for_each(|damage| writeln!(out, "damage: {damage}"))?;
+    for record in &report.damaged_records {
+        match &record.key {
+            Some(key) => writeln!(
+                out,
+                "damaged record: offset {:#x}, {} bytes, may be of key \"{}\": {}",
+                record.at,
+                record.bytes,
+                key.escape_ascii(),
+                record.remains
+            )?,
+            None => writeln!(
+                out,
+                "damaged record: offset {:#x}, {} bytes: no key can be made out",
+                record.at, record.bytes
+            )?,
+        }
+    }
+    report.differences.iter().try_for_each(|wrong| writeln!(out, "difference: {wrong}"))?;
+    report.notes.iter().try_for_each(|note| writeln!(out, "note: {note}"))?;
+    if let (Some(saved), Some(into)) = (saved, &args.salvage) {
         writeln!(out, "saved {saved} keys into {}; {} is as it was", into.display(), path.display())?;
         return Ok(Answer::Yes);
     }
-    let report = duramen::check(path, &options)?;
-    report.damage.iter().try_for_each(|damage| writeln!(out, "damage: {damage}"))?;
-    report.differences.iter().try_for_each(|wrong| writeln!(out, "difference: {wrong}"))?;
-    report.notes.iter().try_for_each(|note| writeln!(out, "note: {note}"))?;
     writeln!(
         out,
         "{}: {} keys, {} records in {} blocks, {} bytes; {}",
@@ -43,4 +79,60 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
         }
     )?;
     Ok(if report.damage.is_empty() && report.differences.is_empty() { Answer::Yes } else { Answer::No })
+}
+
+/// The report as JSON: names as in the text, keys as in a dump.
+#[derive(Serialize)]
+struct Found<'r> {
+    path: String,
+    keys: u64,
+    records: u64,
+    blocks: u64,
+    bytes: u64,
+    sound: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    saved: Option<u64>,
+    damage: &'r [String],
+    damaged_records: Vec<Record>,
+    differences: &'r [String],
+    notes: &'r [String],
+}
+
+#[derive(Serialize)]
+struct Record {
+    offset: u64,
+    bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    may_be_key: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    may_be_key_base64: Option<String>,
+    remains: &'static str,
+}
+
+impl<'r> Found<'r> {
+    fn new(report: &'r Report, path: String, saved: Option<u64>) -> Self {
+        let record = |record: &duramen::DamagedRecord| {
+            let (may_be_key, may_be_key_base64) = record.key.as_deref().map_or((None, None), split);
+            Record {
+                offset: record.at,
+                bytes: record.bytes,
+                may_be_key,
+                may_be_key_base64,
+                remains: record.remains.name(),
+            }
+        };
+        Self {
+            path,
+            keys: report.keys,
+            records: report.records,
+            blocks: report.blocks,
+            bytes: report.bytes,
+            sound: report.damage.is_empty() && report.differences.is_empty(),
+            saved,
+            damage: &report.damage,
+            damaged_records: report.damaged_records.iter().map(record).collect(),
+            differences: &report.differences,
+            notes: &report.notes,
+        }
+    }
 }

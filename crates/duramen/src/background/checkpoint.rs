@@ -3,7 +3,7 @@
 use super::Keeper;
 use super::grow::Growth;
 use crate::Result;
-use crate::format::image::{Extent, Kept, Page, Root};
+use crate::format::image::{Extent, Harm, Kept, Page, Root};
 use crate::format::superblock::{ImagePlace, Regime};
 use crate::format::{Unit, block};
 use crate::index::{Loaded, Slot};
@@ -206,7 +206,9 @@ impl<M: Medium> Keeper<M> {
     /// The image that the next open begins with, if it is worth it and there is room.
     pub(crate) fn image_at_close(&self) -> Result<Option<ImagePlace>> {
         let log = &self.records.log;
-        if !self.images.at_close || log.used_bytes() < log.tuning.image_bytes_min {
+        // Without one the next open does not know whose the damaged records are.
+        let is_damaged = self.compaction.damaged.load(Relaxed) > 0;
+        if !self.images.at_close || (log.used_bytes() < log.tuning.image_bytes_min && !is_damaged) {
             return Ok(None);
         }
         let _inside = log.tuning.phase(Phase::Image);
@@ -226,7 +228,7 @@ impl<M: Medium> Keeper<M> {
         self.records.index.read_pages(&|| false);
         let before = {
             let _paused = self.compaction.pause();
-            self.blocks_where(|state| state == Use::Sealed)
+            self.blocks_where(|state| matches!(state, Use::Sealed | Use::Damaged))
         };
         let mut extents = Extents {
             log: &self.records.log,
@@ -339,23 +341,28 @@ impl<M: Medium> Keeper<M> {
             tail: block.tail(),
             live: block.live_settled(),
             expiry: block.expiry_seconds(),
+            harm: match block.state() {
+                Use::Damaged if block.is_known() => Harm::Known,
+                Use::Damaged => Harm::Unknown,
+                _ => Harm::None,
+            },
         });
         known.collect()
     }
 
-    /// Of the blocks that were sealed before, those that still are; at a close also all others that hold records, as blocks to
+    /// Of the blocks that were sealed or damaged before, those that still are; at a close also all others that hold records, as blocks to
     /// be read.
     fn kept_blocks(&self, before: Vec<Kept>, at_close: bool) -> Vec<Kept> {
         let mut now = self.blocks_where(|state| match state {
-            Use::Sealed => true,
+            Use::Sealed | Use::Damaged => true,
             Use::Free | Use::Image => false,
-            Use::Open | Use::Retired | Use::Damaged => at_close,
+            Use::Open | Use::Retired => at_close,
         });
         let before: std::collections::HashMap<_, _> =
             before.into_iter().map(|kept| (kept.unit, kept.generation)).collect();
         for kept in &mut now {
-            let is_sealed = self.log().blocks.at(kept.unit).state() == Use::Sealed;
-            if !is_sealed || before.get(&kept.unit) != Some(&kept.generation) {
+            let is_settled = matches!(self.log().blocks.at(kept.unit).state(), Use::Sealed | Use::Damaged);
+            if !is_settled || before.get(&kept.unit) != Some(&kept.generation) {
                 kept.tail = 0;
             }
         }

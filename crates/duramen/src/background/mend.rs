@@ -1,4 +1,5 @@
-//! Damaged blocks are freed when no key needs what is damaged in them any more: see [`crate::read::damage`].
+//! Damaged blocks are freed when no key needs what is damaged in them any more: see [`crate::read::damage`]. Of those that recovery
+//! read without an index nobody knows which keys need them: they stay.
 //!
 //! Order: what is whole and live is moved as in any other block, durable before its slots lead to it; then the block is retired. If its header
 //! is damaged it gets one that says "free", durable before the block counts as free. A crash before leaves the block as it was, with
@@ -51,7 +52,7 @@ impl<M: Medium> Keeper<M> {
             .log()
             .blocks
             .walk(0..units)
-            .filter(|&(_, _, state)| state == Use::Damaged)
+            .filter(|&(_, block, state)| state == Use::Damaged && block.is_known())
             .map(|(unit, ..)| unit)
             .collect();
         let needed = self.needed();

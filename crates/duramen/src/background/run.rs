@@ -27,11 +27,14 @@ const TICK: Duration = Duration::from_millis(100);
 const EXPIRY_ROUNDED: Duration = Duration::from_secs(1);
 
 impl<M: Medium> Keeper<M> {
-    /// Begins with what recovery does when it reads all records, and did not: to make absent what has expired, and to verify.
-    pub(crate) fn begin(&self) {
+    /// Begins with what recovery does when it reads all records, and did not: to make absent what has expired, and, if it `verifies`,
+    /// to verify.
+    pub(crate) fn begin(&self, verifies: bool) {
         let mut mover = lock(&self.compaction.mover);
-        mover.verify_at = Some(0);
-        self.compaction.unverified_units.store(self.log().space().units().into(), Relaxed);
+        if verifies {
+            mover.verify_at = Some(0);
+            self.compaction.unverified_units.store(self.log().space().units().into(), Relaxed);
+        }
         mover.sweeping = self.sweep(&mut mover, EXPIRY_ROUNDED);
     }
 

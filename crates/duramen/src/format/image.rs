@@ -51,7 +51,7 @@ const PAGE_BYTES: usize = 24;
 /// | 16 | 4 | tail / 8, as in its seal; 0: this block must be read |
 /// | 20 | 4 | bytes of records that the index leads to |
 /// | 24 | 4 | when the first record expires, in Unix seconds; 2^32 - 1: never |
-/// | 28 | 4 | zero |
+/// | 28 | 4 | [`Harm`]: 0 none is known, 1 known to be damaged, 2 the same, and the index does not know all that is |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kept {
     pub unit: Unit,
@@ -60,6 +60,28 @@ pub(crate) struct Kept {
     pub tail: u64,
     pub live: u32,
     pub expiry: u32,
+    pub harm: Harm,
+}
+
+/// What is known of the damage in a block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Harm {
+    #[default]
+    None,
+    /// Slots lead to each damaged record that a key needs.
+    Known,
+    /// Recovery read the block, and damaged records have no slots.
+    Unknown,
+}
+
+impl Harm {
+    fn decode(word: u32) -> Self {
+        match word {
+            0 => Self::None,
+            1 => Self::Known,
+            _ => Self::Unknown,
+        }
+    }
 }
 
 impl Kept {
@@ -127,7 +149,7 @@ impl Root {
             bytes.extend_from_slice(&kept.unit.0.to_le_bytes());
             bytes.extend_from_slice(&kept.units.to_le_bytes());
             bytes.extend_from_slice(&kept.generation.0.to_le_bytes());
-            for word in [(kept.tail / 8) as u32, kept.live, kept.expiry, 0] {
+            for word in [(kept.tail / 8) as u32, kept.live, kept.expiry, kept.harm as u32] {
                 bytes.extend_from_slice(&word.to_le_bytes());
             }
         }
@@ -170,6 +192,7 @@ impl Root {
                 tail: u64::from(u32_at(b, 16)) * 8,
                 live: u32_at(b, 20),
                 expiry: u32_at(b, 24),
+                harm: Harm::decode(u32_at(b, 28)),
             })
             .collect();
         let pages: Vec<_> = part(2)
@@ -220,6 +243,7 @@ mod tests {
             tail,
             live: 40,
             expiry: u32::MAX,
+            harm: if tail == 0 { Harm::Unknown } else { Harm::Known },
         };
         Root {
             kind: 1,

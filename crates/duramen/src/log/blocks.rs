@@ -25,6 +25,7 @@
 //! | `expiry` | the block's appender, the sweeper | the sweeper |
 //! | `cells` | whoever opens the block, its appender | the compactor |
 //! | `copies` | whoever opens the block, the compactor | a reader that would wait for an epoch |
+//! | `unknown` | recovery | the compactor, whoever writes an image |
 //! | `doubtful` | recovery, the compactor | everybody, while [`Records::has_doubts`](crate::read::Records::has_doubts) says so |
 
 use crate::format::block::HEADER_BYTES;
@@ -74,6 +75,8 @@ pub(crate) struct Block {
     copies: AtomicU64,
     /// Not verified, or known to be damaged: each record is verified whenever it is used.
     doubtful: AtomicBool,
+    /// It is damaged, and recovery did not learn from an index whose records are.
+    unknown: AtomicBool,
 }
 
 impl Block {
@@ -210,6 +213,16 @@ impl Block {
 
     pub(crate) fn set_doubtful(&self, doubtful: bool) {
         self.doubtful.store(doubtful, Release);
+    }
+
+    /// Whether slots lead to each of its damaged records that a key needs.
+    pub(crate) fn is_known(&self) -> bool {
+        !self.unknown.load(Relaxed)
+    }
+
+    /// Recovery set it aside: its damaged records may have been of any keys, and those have no slots that lead there.
+    pub(crate) fn set_unknown(&self) {
+        self.unknown.store(true, Relaxed);
     }
 
     /// As [`Block::expiry`], the greatest number for never.
@@ -349,6 +362,7 @@ impl Blocks {
         block.set_cells(true);
         block.copies.store(0, Relaxed);
         block.set_doubtful(false);
+        block.unknown.store(false, Relaxed);
         block.change(&[Use::Free], state);
         block
     }

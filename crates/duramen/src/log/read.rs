@@ -100,6 +100,21 @@ impl std::fmt::Display for Wrong {
     }
 }
 
+/// A damaged record that may be the key's, which a writer met on its way.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Unknown {
+    /// Where it lies; 0: there was none.
+    pub at: Offset,
+    /// Its slot, or another one, is no tombstone's: a lookup of the key answers `Corrupt`.
+    pub may_be_live: bool,
+}
+
+impl Unknown {
+    pub(crate) fn is_some(self) -> bool {
+        self.at.0 != 0
+    }
+}
+
 /// The header at `at`, as bytes, and as far as it can be one of a record that ends by `end`. What is stored meanwhile, to cells
 /// that a damaged length leads over, is loaded in pieces.
 fn claimed<M: Medium>(medium: &M, at: Offset, end: u64) -> Option<([u8; HEAD_BYTES_MAX], Header)> {

@@ -15,7 +15,10 @@
 //! * a lookup that finds no whole record of the key, but such a slot, answers `Corrupt`, and never "absent";
 //! * a write that depends on what is there answers `Corrupt`;
 //! * a put or a delete takes the slot if the record was the key's ([`read::was_of`]), and the key is whole from then on. Else the
-//!   slot may be another key's, which must not become absent without a word: the new record gets a slot of its own, and the damaged one stays.
+//!   slot may be another key's, which must not become absent without a word: the new record gets a slot of its own, and the damaged one stays;
+//! * a delete says true exactly where a lookup just before would have shown a value or answered `Corrupt`. Nobody knows whether the key was
+//!   there then: "true" says that something may have gone, "false" that nothing has. It is no error, since the key is gone for good, as
+//!   asked: who had to try again would learn no more.
 //!
 //! A damaged block is freed when no slot leads to a damaged record in it any more ([`Records::mend`] of the compactor): what is whole
 //! is moved first. Until then it is neither written nor reused.
@@ -28,7 +31,7 @@ use super::Records;
 use super::lookup::{Record, is_same};
 use crate::Error;
 use crate::index::Slot;
-use crate::log::read::{self, Wrong};
+use crate::log::read::{self, Unknown, Wrong};
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use duramen_media::{Medium, Offset};
 
@@ -105,23 +108,24 @@ impl<M: Medium> Records<M> {
 
     /// The same for who writes the key: what is known to be its own is its own, though it is damaged.
     #[inline(always)]
-    pub(crate) fn meet(&self, slot: Slot, key: &[u8], damaged: &mut Offset) -> Option<Met<'_>> {
-        match self.record_or(slot, key, damaged) {
+    pub(crate) fn meet(&self, slot: Slot, key: &[u8], unknown: &mut Unknown) -> Option<Met<'_>> {
+        match self.record_or(slot, key, &mut unknown.at) {
             Some(record) => Some(Met::Whole(record)),
             None if !self.has_doubts() => None,
-            None => self.meet_damaged(slot, key, damaged),
+            None => self.meet_damaged(slot, key, unknown),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn meet_damaged(&self, slot: Slot, key: &[u8], damaged: &mut Offset) -> Option<Met<'_>> {
+    fn meet_damaged(&self, slot: Slot, key: &[u8], unknown: &mut Unknown) -> Option<Met<'_>> {
         let at = slot.location();
         if self.verify_record(at).is_ok() {
             return None;
         }
         // Also a tombstone: what it hides is not known to be somebody else's.
-        *damaged = at;
+        unknown.at = at;
+        unknown.may_be_live |= !slot.is_tombstone();
         let seed = self.log.blocks.of(at.0).generation().seed();
         read::was_of(&self.log.medium, at, self.end_of_records(at), seed, key).then_some(Met::Damaged)
     }
@@ -129,7 +133,7 @@ impl<M: Medium> Records<M> {
     /// Whether a slot is that of `key`, damaged or not.
     #[inline]
     pub(crate) fn is_slot_of(&self, slot: Slot, key: &[u8]) -> bool {
-        self.meet(slot, key, &mut Offset(0)).is_some()
+        self.meet(slot, key, &mut Unknown::default()).is_some()
     }
 
     /// Nothing leads to the damaged record at `at` any more: maybe its block can go.

@@ -6,7 +6,11 @@
 //! with a generation above 0, which a header keeps also when its block is freed. So what a creation that did not
 //! finish leaves holds no such header, nor does a device that never held a store: a header's check covers its unit's number, the check
 //! tells that number, and the number and the offset together must give a size that units can have. (A store in which no block was ever
-//! opened holds nothing that could be lost.) [`erase`](crate::erase) leaves a note in the head that what lies behind is wanted by nobody.
+//! opened holds nothing that could be lost.)
+//!
+//! Where it is looked: at the beginning, where the first block is that is ever opened, and, since whoever wipes a head by mistake may wipe
+//! far more than the head, at windows spread over all of the medium, each longer than most units, and at places where blocks of larger units
+//! begin. [`erase`](crate::erase) leaves a note in the head that what lies behind is wanted by nobody.
 
 use crate::format::holes::Holes;
 use crate::format::superblock::{BOOT_UNKNOWN, Regime, Superblock, UNIT_BYTES_MAX, UNIT_BYTES_MIN};
@@ -14,10 +18,15 @@ use crate::format::{HEAD_BYTES, Unit, block};
 use crate::log::read;
 use duramen_media::{Medium, Offset};
 use std::collections::BTreeMap;
+use std::ops::Range;
 
-/// As far as blocks are looked for before a store is made: beyond the first unit of any size. The first unit is the first that is
+/// As far as all blocks are looked for before a store is made: beyond the first unit of any size. The first unit is the first that is
 /// opened, and begins a block for ever after.
 const LOOKED_BYTES: u64 = 2 * UNIT_BYTES_MAX as u64;
+/// Windows of [`PART_BYTES`] behind that: to look at 256 MiB takes a tenth of a second, and some seconds on a disk that has to seek.
+const WINDOWS: u64 = 256;
+/// Single lines at multiples of the largest unit.
+const PLACES_MAX: u64 = 4096;
 /// Blocks begin at multiples of this.
 const LINE: u64 = 64;
 /// Looked at together: a part that cannot be read is left out.
@@ -62,10 +71,15 @@ impl Headers {
         fits.then_some((unit_bytes, Unit(unit), header))
     }
 
-    /// Calls `visit` for each header between the head and `end`, until that says false.
-    fn walk<M: Medium>(&self, medium: &M, end: u64, mut visit: impl FnMut(u64, u32, block::Header) -> bool) {
-        for from in (HEAD_BYTES..end).step_by(PART_BYTES as usize) {
-            let bytes = PART_BYTES.min(end - from) / LINE * LINE;
+    /// Calls `visit` for each header in `within`, which begins with a line, until that says false.
+    fn walk<M: Medium>(
+        &self,
+        medium: &M,
+        within: Range<u64>,
+        mut visit: impl FnMut(u64, u32, block::Header) -> bool,
+    ) {
+        for from in within.clone().step_by(PART_BYTES as usize) {
+            let bytes = PART_BYTES.min(within.end - from) / LINE * LINE;
             for part in Holes::of_what_is_read(medium).between(from, bytes) {
                 let lines = read::block(medium, Offset(part.start), part.end - part.start)
                     .chunks_exact(LINE as usize);
@@ -81,14 +95,31 @@ impl Headers {
     }
 }
 
-/// Where a block lies that was opened, if there is one where the first of a store would be.
+/// Where a block lies that was opened, if there is one where it is looked.
 pub(crate) fn opened_block<M: Medium>(medium: &M) -> Option<Offset> {
+    let headers = Headers::new();
+    let looked = looked_at(medium.len());
     let mut opened = None;
-    Headers::new().walk(medium, medium.len().min(LOOKED_BYTES), |at, _, header| {
-        opened = (header.generation.0 > 0).then_some(Offset(at));
-        opened.is_none()
-    });
+    for part in looked {
+        headers.walk(medium, part, |at, _, header| {
+            opened = (header.generation.0 > 0).then_some(Offset(at));
+            opened.is_none()
+        });
+        if opened.is_some() {
+            break;
+        }
+    }
     opened
+}
+
+/// What of a medium of `len` bytes is looked at: see the head.
+fn looked_at(len: u64) -> impl Iterator<Item = Range<u64>> {
+    let begin = HEAD_BYTES..len.min(LOOKED_BYTES);
+    let stride = (len.saturating_sub(LOOKED_BYTES) / WINDOWS).max(PART_BYTES) / LINE * LINE;
+    let windows = (LOOKED_BYTES..len).step_by(stride as usize).map(move |at| at..len.min(at + PART_BYTES));
+    let step = (len / PLACES_MAX).max(1).next_multiple_of(UNIT_BYTES_MAX.into());
+    let places = (LOOKED_BYTES..len).step_by(step as usize).map(move |at| at..len.min(at + LINE));
+    std::iter::once(begin).chain(windows).chain(places)
 }
 
 /// What a superblock would have said, as far as the blocks tell, and how much of that is so in words.
@@ -96,7 +127,7 @@ pub(crate) fn superblock_of<M: Medium>(medium: &M, unit_bytes: Option<u32>) -> O
     let mut counts = BTreeMap::new();
     let mut incarnation = 0;
     let len = medium.len();
-    Headers::new().walk(medium, len, |at, unit_bytes, header| {
+    Headers::new().walk(medium, HEAD_BYTES..len, |at, unit_bytes, header| {
         if header.generation.0 > 0 && at + u64::from(header.units) * u64::from(unit_bytes) <= len {
             *counts.entry(unit_bytes).or_insert(0u64) += 1;
             incarnation = incarnation.max(header.generation.incarnation());
@@ -127,4 +158,24 @@ pub(crate) fn superblock_of<M: Medium>(medium: &M, unit_bytes: Option<u32>) -> O
          {incarnation}; not known is which epochs were committed, so every whole record counts, also of writes that nobody was told of"
     );
     Some((superblock, told))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_of_a_medium_is_sampled_and_little_of_a_large_one() {
+        const MIB: u64 = 1 << 20;
+        for len in [16 << 10, MIB, 128 * MIB, 128 * MIB + 64, 300 * MIB, 5000 * MIB, 8 << 40] {
+            let parts: Vec<_> = looked_at(len).collect();
+            assert!(parts.iter().all(|part| part.end <= len && part.start.is_multiple_of(LINE)));
+            let bytes: u64 = parts.iter().map(|part| part.end.saturating_sub(part.start)).sum();
+            assert!(bytes <= 400 * MIB, "{len}: {bytes}");
+            let last = parts.iter().map(|part| part.end).max().unwrap();
+            assert!(len - last <= len / 200 + MIB, "{len}: up to {last}");
+        }
+        let parts: Vec<_> = looked_at(384 * MIB).filter(|part| part.end - part.start > LINE).collect();
+        assert!(parts.windows(2).all(|two| two[0].end == two[1].start), "{parts:?}");
+    }
 }

@@ -41,12 +41,16 @@
 //! at the open, and stays right: a kept block is freed only when each record in it was looked up, and that reads the page that its slot
 //! is in.
 //!
+//! *Damaged* blocks are kept as sealed ones are: nothing is stored to them either. The list says that they are damaged
+//! ([`Harm`]). An open that refuses damage reads them, so that it can say what is wrong with them; one that
+//! serves the rest takes them from the list, so that each slot that leads to a damaged record still does, and its key answers `Corrupt`.
+//!
 //! What recovery no longer does: verify each record. The background thread does it afterwards (`Keeper::verify`), and
 //! `duramen check`.
 
 use crate::format::block::DataBlock;
 use crate::format::holes::Holes;
-use crate::format::image::{Kept, Page, Root};
+use crate::format::image::{Harm, Kept, Page, Root};
 use crate::format::superblock::Superblock;
 use crate::format::{Epoch, Unit, block};
 use crate::index::either::Index;
@@ -179,8 +183,13 @@ impl<'m> Image<'m> {
         crate::sync::on_threads(threads, work).into_iter().flatten().next()
     }
 
-    /// After a clean close: the image's own list says what each block is.
-    pub(crate) fn plan_at_close<M: Medium>(&self, medium: &M, unit_bytes: u64) -> Result<Plan, String> {
+    /// After a clean close: the image's own list says what each block is. `must_read` says which of the kept ones are read all the same.
+    pub(crate) fn plan_at_close<M: Medium>(
+        &self,
+        medium: &M,
+        unit_bytes: u64,
+        must_read: impl Fn(&Kept) -> bool,
+    ) -> Result<Plan, String> {
         if !self.root.at_close {
             return Err("it was not written when the store was closed".into());
         }
@@ -192,9 +201,9 @@ impl<'m> Image<'m> {
             }
         };
         let (unknown, kept): (Vec<_>, Vec<Kept>) =
-            self.root.blocks.iter().partition(|kept| kept.is_unknown());
+            self.root.blocks.iter().partition(|kept| kept.is_unknown() || must_read(kept));
         // An open that did not use the image and was killed may have freed blocks without records.
-        for empty in kept.iter().filter(|kept| kept.tail == block::HEADER_BYTES) {
+        for empty in kept.iter().filter(|kept| kept.tail == block::HEADER_BYTES && kept.harm == Harm::None) {
             header(empty.unit)?;
         }
         let data = unknown.iter().map(|kept: &Kept| header(kept.unit)).collect::<Result<Vec<_>, _>>()?;
@@ -202,15 +211,20 @@ impl<'m> Image<'m> {
         Ok(Plan { kept, exact: data.is_empty(), data, extents })
     }
 
-    /// After a crash: what the headers of all blocks say counts.
-    pub(crate) fn plan(&self, data: Vec<DataBlock>, counts: impl Fn(Epoch) -> bool) -> Plan {
+    /// After a crash: what the headers of all blocks say counts. `must_read` as in [`Image::plan_at_close`].
+    pub(crate) fn plan(
+        &self,
+        data: Vec<DataBlock>,
+        counts: impl Fn(Epoch) -> bool,
+        must_read: impl Fn(&Kept) -> bool,
+    ) -> Plan {
         let blocks: HashMap<Unit, &Kept> = self.root.blocks.iter().map(|kept| (kept.unit, kept)).collect();
         let extents: HashMap<Unit, u32> = self.root.extents.iter().copied().collect();
         let mut plan = Plan::default();
         for block in data {
             let header = &block.header;
             let tail = header.seal.filter(|&(_, epoch)| counts(epoch)).map(|(tail, _)| tail);
-            let kept = blocks.get(&block.unit).filter(|kept| {
+            let kept = blocks.get(&block.unit).filter(|kept| !must_read(kept)).filter(|kept| {
                 (kept.units, kept.generation, Some(kept.tail)) == (header.units, header.generation, tail)
                     || planted(Mutant::ImageKeepsFreed)
             });

@@ -21,24 +21,28 @@
 //! | not sealed, though the superblock says that a clean close sealed all | damage | damage |
 //! | open | damage, if that record says that all before it was durable (flag, or a committed epoch), or if only the process died, whose stores all survive in their order | torn write: the end |
 //!
-//! Damage is never passed over silently: opening refuses, `check` reports, salvage saves the rest.
+//! Damage is never passed over silently: opening refuses, or serves the rest and says so ([`OnDamage`]), `check` reports, salvage saves the
+//! rest. A damaged block that is served from is sealed to its very end if it had no seal that counts: so each later recovery finds
+//! the damage too, whatever incarnation then is the last.
 
 pub(crate) mod audit;
 mod by_hash;
 mod by_key;
+mod claims;
 mod entries;
 mod estimate;
 mod given;
 pub(crate) mod headless;
 pub(crate) mod image;
 mod scan;
+mod verify;
 
 use crate::format::block::DataBlock;
 use crate::format::holes::Holes;
-use crate::format::image::Extent;
+use crate::format::image::{Extent, Harm, Kept};
 use crate::format::mark::Mark;
 use crate::format::superblock::{BOOT_UNKNOWN, Regime, Superblock};
-use crate::format::{Epoch, Generation, HEAD_BYTES, Unit, block};
+use crate::format::{Epoch, Generation, HEAD_BYTES, Unit, Version, block};
 use crate::index::either::Index;
 use crate::index::hash::HashIndex;
 use crate::index::ordered::{OrderedIndex, Parting};
@@ -47,7 +51,7 @@ use crate::log::blocks::{Blocks, Use, room_won};
 use crate::log::read;
 use crate::log::space::{Space, free_blocks};
 use crate::mutants::{Mutant, planted};
-use crate::options::{IndexKind, Options};
+use crate::options::{IndexKind, OnDamage, Options};
 use crate::sync::lock;
 use crate::sync::{Mutex, reclaim};
 use crate::{Error, ErrorKind, Result};
@@ -56,6 +60,7 @@ use duramen_media::{Granularity, Medium, Offset, PAGE_BYTES};
 use image::{Image, Plan};
 use std::time::Instant;
 
+pub(crate) use claims::{Claim, Said};
 pub(crate) use scan::Outcome;
 
 /// What recovery found and did, for people and for tests.
@@ -81,7 +86,7 @@ pub struct Summary {
     pub torn: u64,
     /// Records of epochs that were not committed, left out.
     pub uncommitted: u64,
-    /// Damage, each with its place; only with salvage is there any in an open store.
+    /// Damage that the open found or was told of, each with its place: there is only any with [`OnDamage::Serve`].
     pub damage: Vec<String>,
     /// What was found damaged and is whole again from its other copy.
     pub repaired: Vec<String>,
@@ -144,14 +149,20 @@ pub(crate) struct Recovered {
     pub cells_unflushed: bool,
     /// See [`Records::has_doubts`](crate::read::Records::has_doubts).
     pub doubts: bool,
+    /// Blocks that are known to be damaged.
+    pub damaged: u64,
+    /// What an image knew of was verified.
+    pub verified: bool,
     /// On page media after an unclean end: blocks that were sealed in an epoch from this one on, or not at all, may have pages that the
     /// kernel shows and takes for written, though it failed to write them.
     doubtful: Option<Epoch>,
+    /// What damaged records say of themselves.
+    pub claims: Vec<Claim>,
     outcomes: Vec<(DataBlock, Outcome)>,
     freed: Vec<(Unit, block::Header)>,
 }
 
-/// Reads a store's medium and refuses it when anything on it is damaged. Writes nothing.
+/// Reads a store's medium and, unless the rest is to be served, refuses it when anything on it is damaged. Writes nothing.
 pub(crate) fn recover<M: Medium>(medium: &M, superblock: Superblock, options: &Options) -> Result<Recovered> {
     let recovered = match read_from(medium, superblock, options, options.index_image) {
         Err(Stop::Image(why)) => {
@@ -162,7 +173,9 @@ pub(crate) fn recover<M: Medium>(medium: &M, superblock: Superblock, options: &O
         recovered => recovered?,
     };
     let damage = &recovered.summary.damage;
-    if let Some(first) = damage.first() {
+    if options.on_damage == OnDamage::Refuse
+        && let Some(first) = damage.first()
+    {
         return Err(Error::corrupt(format!(
             "the medium is damaged in {} place{}: {first}; nothing was changed; run \"duramen check\" for all of them, and \
              \"duramen check --salvage NEW\" to save what is valid into a new store",
@@ -236,8 +249,16 @@ fn read_from<M: Medium>(
     }
     // After a clean close the image says it all.
     let known = image.as_ref().filter(|_| superblock.clean);
-    let known =
-        known.map(|image| image.plan_at_close(medium, unit_bytes)).transpose().map_err(Stop::Image)?;
+    // To say what is wrong, or with what cannot be touched, it takes the words of a scan.
+    let must_read = |kept: &Kept| {
+        kept.harm != Harm::None
+            && (options.on_damage == OnDamage::Refuse
+                || holes.touch(u64::from(kept.unit.0) * unit_bytes, kept.tail))
+    };
+    let known = known
+        .map(|image| image.plan_at_close(medium, unit_bytes, must_read))
+        .transpose()
+        .map_err(Stop::Image)?;
     let mut headers = match known {
         None => walk_headers(medium, &superblock, &holes),
         Some(_) => Headers::default(),
@@ -254,7 +275,7 @@ fn read_from<M: Medium>(
     let data = std::mem::take(&mut headers.data);
     let plan = match (known, &image) {
         (Some(plan), _) => plan,
-        (None, Some(image)) => image.plan(data, |epoch| cut.keeps(epoch)),
+        (None, Some(image)) => image.plan(data, |epoch| cut.keeps(epoch), must_read),
         (None, None) => Plan { data, ..Plan::default() },
     };
     let loaded = match &image {
@@ -347,7 +368,9 @@ fn read_from<M: Medium>(
     summary.blocks += plan.kept.len() as u64;
     let mut epoch_max = superblock.epoch_base.max(marks.first().map_or(0, |(_, mark)| mark.epoch.0));
     epoch_max = epoch_max.max(image.as_ref().map_or(0, |image| image.root.epoch.0));
-    for (data, outcome) in scanned.outcomes {
+    let mut claims = Vec::new();
+    for (data, mut outcome) in scanned.outcomes {
+        claims.append(&mut outcome.claims);
         epoch_max = epoch_max.max(outcome.epoch_max.0);
         summary.torn += u64::from(outcome.torn);
         summary.damage.extend(outcome.damage.iter().cloned());
@@ -364,9 +387,34 @@ fn read_from<M: Medium>(
         room += room_in(data.header.units, outcome.tail);
         outcomes.push((data, outcome));
     }
-    for unit in headers.lost {
-        blocks.found(unit, 1, Generation(0), Use::Damaged);
+    for units in runs_of(&headers.lost) {
+        let (from, bytes) = (u64::from(units.start) * unit_bytes, units.len() as u64 * unit_bytes);
+        for part in holes.between(from, bytes) {
+            let first = if part.start == from { block::HEADER_BYTES } else { 0 };
+            let found = read::block(medium, Offset(part.start), part.end - part.start);
+            claims.extend(claims::claims_in(found, part.start, first, found.len() as u64));
+        }
     }
+    claims.sort_unstable_by_key(|claim| claim.at);
+    for unit in headers.lost {
+        let block = blocks.found(unit, 1, Generation(0), Use::Damaged);
+        block.set_tail(block::HEADER_BYTES);
+        block.set_unknown();
+    }
+    let verified = options.verify_at_open;
+    if verified {
+        let wrong = verify::verify_kept(medium, &blocks, &plan.kept, &holes, threads);
+        summary.damage.extend(wrong);
+    }
+    for kept in plan.kept.iter().filter(|kept| kept.harm != Harm::None) {
+        summary.damage.push(format!(
+            "block at unit {} (offset {:#x}): it was known to be damaged before, and has not been mended",
+            kept.unit.0,
+            blocks.offset(kept.unit)
+        ));
+    }
+    let states = blocks.walk(0..superblock.units).map(|(_, _, state)| state);
+    let damaged = states.filter(|&state| state == Use::Damaged).count() as u64;
     summary.nanos = begun.elapsed().as_nanos() as u64;
     Ok(Recovered {
         superblock,
@@ -385,12 +433,27 @@ fn read_from<M: Medium>(
         summary,
         image: plan.extents.iter().map(|extent| (extent.unit, extent.header.units)).collect(),
         cells_unflushed: flushes == given::Flushes::Records && !plan.kept.is_empty(),
-        doubts: !plan.kept.is_empty(),
+        doubts: damaged > 0 || (!verified && !plan.kept.is_empty()),
+        damaged,
+        verified,
         doubtful: (medium.granularity() == Granularity::Page && !superblock.clean)
             .then(|| marks.first().map_or(Epoch(0), |(_, mark)| mark.epoch)),
+        claims,
         outcomes,
         freed,
     })
+}
+
+/// Units in order, as runs.
+fn runs_of(units: &[Unit]) -> Vec<std::ops::Range<u32>> {
+    let mut runs: Vec<std::ops::Range<u32>> = Vec::new();
+    for unit in units {
+        match runs.last_mut() {
+            Some(run) if run.end == unit.0 => run.end += 1,
+            _ => runs.push(unit.0..unit.0 + 1),
+        }
+    }
+    runs
 }
 
 /// What of a medium must be flushed because it was found. Not durable yet may be: after a process crash, anything; after
@@ -444,7 +507,11 @@ fn attach(
     threads: usize,
 ) -> std::result::Result<Loaded, String> {
     for kept in &plan.kept {
-        let block = blocks.found(kept.unit, kept.units, kept.generation, Use::Sealed);
+        let state = if kept.harm == Harm::None { Use::Sealed } else { Use::Damaged };
+        let block = blocks.found(kept.unit, kept.units, kept.generation, state);
+        if kept.harm == Harm::Unknown {
+            block.set_unknown();
+        }
         block.set_tail(kept.tail);
         block.set_settled(kept.tail);
         block.set_doubtful(true);
@@ -550,7 +617,9 @@ impl Recovered {
         let epoch = Epoch(self.epoch_base.0 - 1);
         for (data, outcome) in &self.outcomes {
             let is_old = |from| data.header.seal.is_some_and(|(_, epoch)| epoch < from);
-            if self.doubtful.is_some_and(|from| !is_old(from)) {
+            let can_be_read = || medium.unreadable(offset(data.unit), outcome.tail).is_empty();
+            if self.doubtful.is_some_and(|from| !is_old(from)) && (outcome.damage.is_empty() || can_be_read())
+            {
                 // What is stored to is written with the seals.
                 for at in (0..outcome.tail).step_by(PAGE_BYTES as usize).chain([outcome.tail - 8]) {
                     let at = offset(data.unit).plus(at);
@@ -579,6 +648,18 @@ impl Recovered {
             free: self.space.runs(),
             estimated: self.summary.estimated,
         }
+    }
+
+    /// The newest whole record of `key`: its version, and whether it is a tombstone, or expired.
+    pub(crate) fn newest<M: Medium>(&self, medium: &M, key: &[u8]) -> Option<(Version, bool)> {
+        let guard = reclaim::pin();
+        let mut version = Version(0);
+        let slot = self.index.find(self.hasher.hash(key), key, &guard, |slot| {
+            let (header, bytes) = read::whole_record(medium, slot.location());
+            version = header.version;
+            header.key(bytes) == key
+        });
+        slot.map(|slot| (version, slot.is_tombstone()))
     }
 
     /// Calls `visit` with key and value of every live key.

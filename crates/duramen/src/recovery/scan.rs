@@ -2,6 +2,7 @@
 
 use super::Cut;
 use super::by_key::ByKey;
+use super::claims::{Claim, claims_in};
 use super::entries::Entries;
 use super::given::{Flushes, Scan};
 use crate::format::block::DataBlock;
@@ -34,6 +35,8 @@ pub(crate) struct Outcome {
     pub torn: bool,
     pub uncommitted: u64,
     pub damage: Vec<String>,
+    /// What the damaged records say of themselves.
+    pub claims: Vec<Claim>,
     pub epoch_max: Epoch,
     /// Bytes of the records that were entered in the index.
     entered: u64,
@@ -209,6 +212,7 @@ impl<M: Medium> Scan<'_, M> {
                 part,
                 base + from,
                 seed,
+                seal.map(|_| end),
                 next,
                 |header| !header.member,
                 &mut outcome,
@@ -221,12 +225,18 @@ impl<M: Medium> Scan<'_, M> {
             Flushes::Heads => self.medium.flush(Offset(base), block::HEADER_BYTES),
             Flushes::Records => self.medium.flush(Offset(base), outcome.tail),
         }
+        if !outcome.damage.is_empty() {
+            // Whoever serves the rest leaves it damaged for later opens: see the head of `recovery`.
+            if !planted(Mutant::DamageForgotten) {
+                outcome.tail = seal.unwrap_or(u64::from(data.header.units) * self.unit_bytes);
+            }
+            entry.set_doubtful(true);
+            entry.set_unknown();
+            entry.set_aside();
+        }
         outcome.reseal = data.header.seal.map(|(tail, _)| tail) != Some(outcome.tail);
         entry.set_tail(outcome.tail);
         entry.set_settled(outcome.tail);
-        if !outcome.damage.is_empty() {
-            entry.set_aside();
-        }
         outcome
     }
 
@@ -267,19 +277,39 @@ impl<M: Medium> Scan<'_, M> {
             return;
         }
         let until = next.or(seal).unwrap_or(bytes.len() as u64);
-        outcome.damage.push(format!(
-            "block at unit {} (offset {base:#x}): no whole record at offset {:#x}, {} bytes are unreadable; wanted a record \
-             with a checksum from generation {:#x}",
-            data.unit.0,
-            base + at,
-            until - at,
-            data.header.generation.0
-        ));
+        self.tell(bytes, base, at, until, outcome);
         let seed = data.header.generation.seed();
-        self.read_on(self.blocks.at(data.unit), walk, bytes, base, seed, next, vouches, outcome, entries);
+        self.read_on(
+            self.blocks.at(data.unit),
+            walk,
+            bytes,
+            base,
+            seed,
+            seal,
+            next,
+            vouches,
+            outcome,
+            entries,
+        );
     }
 
-    /// Reads on behind damage, from `next`: whoever salvages wants what follows, whoever opens stops anyway.
+    /// Tells that no whole record begins at `from` in `bytes`, which lie at `base`, and whose the bytes up to `until` may be.
+    fn tell(&self, bytes: &[u8], base: u64, from: u64, until: u64, outcome: &mut Outcome) {
+        let unit = self.blocks.unit_of(base);
+        outcome.damage.push(format!(
+            "block at unit {} (offset {:#x}): no whole record at offset {:#x}, {} bytes are unreadable; wanted a record with a \
+             checksum from generation {:#x}",
+            unit.0,
+            self.blocks.offset(unit),
+            base + from,
+            until - from,
+            self.blocks.at(unit).generation().0
+        ));
+        outcome.claims.extend(claims_in(bytes, base, from, until));
+    }
+
+    /// Reads on behind damage, from `next`: whoever salvages wants what follows, whoever opens stops anyway. `seal` is where the
+    /// records end, if that is known.
     #[expect(
         clippy::too_many_arguments,
         reason = "the end of `judge_end`, which the parts behind holes need too"
@@ -291,6 +321,7 @@ impl<M: Medium> Scan<'_, M> {
         bytes: &[u8],
         base: u64,
         seed: u32,
+        seal: Option<u64>,
         mut next: Option<u64>,
         vouches: impl Fn(&Header) -> bool,
         outcome: &mut Outcome,
@@ -308,6 +339,9 @@ impl<M: Medium> Scan<'_, M> {
                 }
             };
             next = walk.find_after(broke, &vouches);
+            if let Some(until) = next.or(seal).filter(|&until| until > broke) {
+                self.tell(bytes, base, broke, until, outcome);
+            }
         }
     }
 
@@ -335,7 +369,10 @@ impl<M: Medium> Scan<'_, M> {
                     self.meet(entry, bytes, base, at + member, &header, entries, outcome);
                 }
             }
-            Err(why) => outcome.damage.push(format!("batch at offset {:#x}: {why}", base + at)),
+            Err(why) => {
+                outcome.damage.push(format!("batch at offset {:#x}: {why}", base + at));
+                outcome.claims.extend(claims_in(bytes, base, at, at + header.record_bytes()));
+            }
         }
     }
 

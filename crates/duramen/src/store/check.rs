@@ -3,7 +3,7 @@
 use super::StoreOn;
 use crate::format::superblock::{Found, Superblock};
 use crate::options::Options;
-use crate::recovery::{self, Recovered, headless};
+use crate::recovery::{self, Claim, Recovered, Said, headless};
 use crate::{Durability, Error, ErrorKind, Meta, Result};
 use duramen_media::{Create, Mapped, Medium};
 use std::path::Path;
@@ -14,6 +14,8 @@ use std::path::Path;
 pub struct Report {
     /// Damage, each with its place, what was found and what was wanted. Empty for a sound store.
     pub damage: Vec<String>,
+    /// The records that are damaged, as far as they can be made out, with the keys that they may be of.
+    pub damaged_records: Vec<DamagedRecord>,
     /// Where what recovery counted is not what the blocks hold: an error of the engine's, which costs space or, at worst, brings back
     /// deleted keys. Empty where anything is damaged.
     pub differences: Vec<String>,
@@ -27,6 +29,90 @@ pub struct Report {
     pub blocks: u64,
     /// Bytes that the store takes on the medium.
     pub bytes: u64,
+}
+
+/// A damaged record, or bytes in which no record can be made out.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct DamagedRecord {
+    /// Where it lies on the medium.
+    pub at: u64,
+    /// How long it seems to be.
+    pub bytes: u64,
+    /// The key that it **may** be of: a checksum covers header, key and value together, so nobody knows which of them is wrong.
+    /// `None`: no key can be made out.
+    pub key: Option<Vec<u8>>,
+    /// What is left of that key.
+    pub remains: Remains,
+}
+
+/// What is left of a key of which a record is damaged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Remains {
+    /// Not known: no key can be made out.
+    Unknown,
+    /// A newer whole version, or a copy of this one: nothing is lost.
+    Newer,
+    /// An older value, which salvage saves: the newest is lost.
+    OlderValue,
+    /// The damaged record says that the key was deleted, and an older value is whole: salvage brings it back.
+    Undeleted,
+    /// An older deletion, so salvage leaves the key out: its value is lost.
+    OlderDelete,
+    /// No other version: its value is lost.
+    Nothing,
+    /// No other version, and the damaged record says that the key was deleted: nothing is lost.
+    Deleted,
+}
+
+impl Remains {
+    /// A word for programs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::Newer => "newer",
+            Self::OlderValue => "older-value",
+            Self::Undeleted => "undeleted",
+            Self::OlderDelete => "older-delete",
+            Self::Nothing => "nothing",
+            Self::Deleted => "deleted",
+        }
+    }
+}
+
+impl std::fmt::Display for Remains {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Self::Unknown => "what is left of it is not known",
+            Self::Newer => "a newer version is whole, or a copy: nothing is lost",
+            Self::OlderValue => "its newest value is lost; an older one is whole, which salvage saves",
+            Self::Undeleted => "it was deleted, and an older value is whole, which salvage brings back",
+            Self::OlderDelete => "its value is lost; it had been deleted before, so salvage leaves it out",
+            Self::Nothing => "its value is lost; no other version is left",
+            Self::Deleted => "it was deleted, and nothing older is left: nothing is lost",
+        })
+    }
+}
+
+/// What the claims of damaged records are worth, beside what is whole.
+fn damaged_records<M: Medium>(medium: &M, recovered: &Recovered) -> Vec<DamagedRecord> {
+    let of = |claim: &Claim| {
+        let remains = claim.said.as_ref().map_or(Remains::Unknown, |said: &Said| {
+            match (recovered.newest(medium, &said.key), said.is_tombstone) {
+                (Some((version, _)), _) if version >= said.version => Remains::Newer,
+                (Some((_, true)), false) => Remains::OlderDelete,
+                (Some((_, false)), false) => Remains::OlderValue,
+                (Some((_, false)), true) => Remains::Undeleted,
+                (Some((_, true)) | None, true) => Remains::Deleted,
+                (None, false) => Remains::Nothing,
+            }
+        });
+        let key = claim.said.as_ref().map(|said| said.key.clone());
+        DamagedRecord { at: claim.at, bytes: claim.bytes, key, remains }
+    };
+    recovered.claims.iter().map(of).collect()
 }
 
 /// Verifies every checksum and invariant of the store at `path`. Changes nothing.
@@ -57,10 +143,16 @@ fn open(path: &Path, options: &Options) -> Result<Mapped> {
 /// # Errors
 /// As [`check`].
 pub fn check_on<M: Medium>(medium: &M, options: &Options) -> Result<Report> {
+    Ok(read(medium, options)?.1)
+}
+
+/// All that is valid, and what is wrong with the rest.
+fn read<M: Medium>(medium: &M, options: &Options) -> Result<(Recovered, Report)> {
     let (mut report, superblock) = look(medium, options)?;
     let recovered = recovery::read(medium, superblock, options)?;
     let summary = &recovered.summary;
     report.differences = recovered.accounts(medium).differences();
+    report.damaged_records = damaged_records(medium, &recovered);
     report.damage.extend(summary.damage.iter().cloned());
     report.keys = recovered.keys;
     report.records = summary.records;
@@ -81,33 +173,29 @@ pub fn check_on<M: Medium>(medium: &M, options: &Options) -> Result<Report> {
             .notes
             .push(format!("{} records belong to epochs that were not committed", summary.uncommitted));
     }
-    Ok(report)
+    Ok((recovered, report))
 }
 
 /// Saves what is valid of the store at `path`, of each key the newest valid version, into a new store at
-/// `into`. Leaves the old one as it is. Returns the number of keys saved and the damage found.
+/// `into`. Leaves the old one as it is. Returns the number of keys saved and what [`check`] says of the old store.
 ///
 /// # Errors
 /// As [`check`], and when `into` exists or cannot be written.
-pub fn salvage(
-    path: impl AsRef<Path>,
-    into: impl AsRef<Path>,
-    options: &Options,
-) -> Result<(u64, Vec<String>)> {
+pub fn salvage(path: impl AsRef<Path>, into: impl AsRef<Path>, options: &Options) -> Result<(u64, Report)> {
     salvage_at(path.as_ref(), into.as_ref(), options)
 }
 
 // As `Options::open_at`.
-fn salvage_at(path: &Path, into: &Path, options: &Options) -> Result<(u64, Vec<String>)> {
+fn salvage_at(path: &Path, into: &Path, options: &Options) -> Result<(u64, Report)> {
     let medium = open(path, options)?;
     let target = Options { create: Create::CreateNew, durability: Durability::Manual, ..options.clone() };
     // Before the new store is made: what cannot be read at all leaves nothing behind.
-    let (recovered, damage) =
+    let (recovered, report) =
         read(&medium, options).map_err(|e| e.context(&format!("cannot read store {}", path.display())))?;
     let target = target.open(into)?;
     let saved = copy(&medium, &recovered, &target)?;
     target.close()?;
-    Ok((saved, damage))
+    Ok((saved, report))
 }
 
 /// [`salvage`] from a medium that is open into a store that is.
@@ -118,19 +206,9 @@ pub fn salvage_on<M: Medium, N: Medium>(
     medium: &M,
     target: &StoreOn<N>,
     options: &Options,
-) -> Result<(u64, Vec<String>)> {
-    let (recovered, damage) = read(medium, options)?;
-    Ok((copy(medium, &recovered, target)?, damage))
-}
-
-/// All that is valid, and all damage.
-fn read<M: Medium>(medium: &M, options: &Options) -> Result<(Recovered, Vec<String>)> {
-    let (report, superblock) = look(medium, options)?;
-    let recovered = recovery::read(medium, superblock, options)?;
-    let mut damage = report.damage;
-    damage.extend(report.notes);
-    damage.extend(recovered.summary.damage.iter().cloned());
-    Ok((recovered, damage))
+) -> Result<(u64, Report)> {
+    let (recovered, report) = read(medium, options)?;
+    Ok((copy(medium, &recovered, target)?, report))
 }
 
 fn look<M: Medium>(medium: &M, options: &Options) -> Result<(Report, Superblock)> {

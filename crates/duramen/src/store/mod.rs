@@ -28,7 +28,7 @@ use duramen_media::{Mapped, Medium};
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-pub use check::{Report, check, check_on, salvage, salvage_on};
+pub use check::{DamagedRecord, Remains, Report, check, check_on, salvage, salvage_on};
 pub use erase::{STORE_HEAD_BYTES, begins_store, erase};
 pub use parts::Visited;
 pub use stats::Stats;
@@ -264,7 +264,8 @@ impl<M: Medium> StoreOn<M> {
         self.with_pen(|pen, site| pen.put(site, key, value, meta))
     }
 
-    /// Removes `key`; whether it was there.
+    /// Removes `key`; whether it was there. It is gone for good, also where its record is damaged or may be ([`StoreOn::get`] answers
+    /// `Corrupt`): then nobody knows whether it was there, and the answer is true. So false always means that it was not.
     ///
     /// # Errors
     /// As [`StoreOn::put`].
@@ -475,7 +476,9 @@ impl<M: Medium> StoreOn<M> {
         &self.core().recovered
     }
 
-    /// Closes the store, when this is its last handle, and tells what went wrong.
+    /// Closes the store, when this is its last handle, and tells what went wrong. Damage that is known is no error of the close:
+    /// [`Stats::damaged_blocks`](crate::Stats::damaged_blocks) tells of it before, and the next open does as
+    /// [`Options::on_damage`](crate::Options::on_damage) says.
     ///
     /// # Errors
     /// `InvalidInput` when other handles or writers are left: the store stays open with them. Otherwise as

@@ -14,6 +14,7 @@ use crate::options::{Durability, Options, Residence};
 use crate::read::Records;
 use crate::recovery::{self, Recovered, headless};
 use crate::sync::Arc;
+use crate::sync::atomic::Ordering::Relaxed;
 use crate::tuning::Phase;
 use crate::{Error, ErrorKind, Result};
 use duramen_media::{Medium, Offset};
@@ -146,11 +147,15 @@ impl<M: Medium> StoreOn<M> {
         let images = Images::new(options, recovered.image, keeps_image, recovered.summary.estimated);
         let core = Arc::new(Core::new(Keeper::new(records, compaction, images), recovered.summary));
         let keeper = &core.keeper;
+        keeper.compaction.damaged.store(recovered.damaged, Relaxed);
+        // Of what an image knew, some may not be needed any more.
+        keeper.records.mends.store(recovered.damaged > 0, Relaxed);
         if keeper.records.index.pages_left() == 0 {
             keeper.leave_image(&|| false)?;
         }
         if core.recovered.imaged > 0 {
-            keeper.begin();
+            // What a dead process left in the CPU's caches is flushed on the same way.
+            keeper.begin(!recovered.verified || recovered.cells_unflushed);
         }
         if options.read_only {
             keeper.records.log.epochs().read_only();

@@ -74,7 +74,7 @@ impl<M: Medium> WriterOn<M> {
         self.pen.pen.put(self.store.core().site(), key, value, meta)
     }
 
-    /// Removes `key`; whether it was there.
+    /// Removes `key`; whether it was there, as for [`StoreOn::delete`].
     ///
     /// # Errors
     /// As [`StoreOn::put`]; deletes have space kept back for them.

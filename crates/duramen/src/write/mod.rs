@@ -37,6 +37,7 @@ use crate::index::Slot;
 use crate::index::either::Locked;
 use crate::log::appender::{Appender, Fields, STAGE_BYTES_MIN, member};
 use crate::log::open_block::Purpose;
+use crate::log::read::Unknown;
 use crate::log::supply::Supply;
 use crate::mutants::{Mutant, planted};
 use crate::read::Records;
@@ -81,9 +82,10 @@ struct Ready {
 
 /// What a write found and did.
 enum Wrote {
-    /// Written; what went with the live value that was replaced.
+    /// Written; whether there was, or may have been, a value, and what went with the live one that was replaced.
     Done {
         epoch: Epoch,
+        was: bool,
         replaced: Option<Meta>,
     },
     /// Not written, and the epoch of what says so: the answer must not be told before that is durable.
@@ -183,7 +185,7 @@ impl Pen {
     }
 
     pub(crate) fn delete<M: Medium>(&mut self, site: Site<'_, M>, key: &[u8]) -> Result<bool> {
-        Ok(matches!(self.write(site, key, None, Want::Present)?, Wrote::Done { .. }))
+        Ok(matches!(self.write(site, key, None, Want::Present)?, Wrote::Done { was: true, .. }))
     }
 
     pub(crate) fn replace<M: Medium>(
@@ -293,26 +295,26 @@ impl Pen {
         } else {
             None
         };
-        let mut damaged = Offset(0);
+        let mut met = Unknown::default();
         let found = locked.find_with(key, |slot| {
             records.log.fetch_old(slot.location(), key.len());
-            Some((slot, records.meet(slot, key, &mut damaged)?))
+            Some((slot, records.meet(slot, key, &mut met)?))
         });
         let old = found.as_ref().map(|&(_, (slot, met))| Old::new(records, slot, met.whole()));
         // A slot that may be the key's, and is not known to be, stays: see `damage`.
-        let unknown = damaged.0 != 0 && found.is_none();
-        let present = old.as_ref().is_some_and(|old| old.present) || unknown;
+        let unknown = met.is_some() && found.is_none();
+        let present = old.as_ref().is_some_and(|old| old.present) || (unknown && met.may_be_live);
         let changed = match want {
             Want::Stamp(_) if unknown || old.as_ref().is_some_and(|old| old.record.is_none()) => {
                 self.appender.unstage();
-                return (Wrote::Damaged { at: damaged }, false, None);
+                return (Wrote::Damaged { at: met.at }, false, None);
             }
             Want::Stamp(stamp) => {
                 stamp != records.stamp_of(old.as_ref().and_then(|old| old.record.as_ref()), hash)
             }
             Want::Anything | Want::Present => false,
         };
-        if changed || (new.is_none() && !present) {
+        if changed || (new.is_none() && !present && !unknown) {
             match ahead {
                 Some(appended) => self.appender.take_back(appended),
                 None => self.appender.unstage(),
@@ -369,7 +371,7 @@ impl Pen {
             group.pending.push((hash, appended.at));
         }
         let replaced = old.filter(|old| old.present).and_then(|old| Some(old.record?.meta()));
-        (Wrote::Done { epoch, replaced }, crowded, Some(appended))
+        (Wrote::Done { epoch, was: present, replaced }, crowded, Some(appended))
     }
 
     /// Step 3, but for the drain. Always inlined: what it returns would go through memory, behind all that was just stored there.
@@ -724,10 +726,10 @@ impl<'a> Old<'a> {
 
     /// What is there of `key`, which is locked, and the place of what is damaged and may be the key's.
     fn find<M: Medium>(records: &'a Records<M>, locked: &Locked<'_>, key: &[u8]) -> (Option<Self>, Offset) {
-        let mut damaged = Offset(0);
-        let found = locked.find_with(key, |slot| Some((slot, records.meet(slot, key, &mut damaged)?)));
+        let mut unknown = Unknown::default();
+        let found = locked.find_with(key, |slot| Some((slot, records.meet(slot, key, &mut unknown)?)));
         let old = found.map(|(_, (slot, met))| Self::new(records, slot, met.whole()));
-        let damaged = if old.is_some_and(|old| old.record.is_some()) { Offset(0) } else { damaged };
+        let damaged = if old.is_some_and(|old| old.record.is_some()) { Offset(0) } else { unknown.at };
         (old, damaged)
     }
 

@@ -112,6 +112,8 @@ impl From<duramen::Error> for CommandError {
             // Redis's code for "writes are refused because earlier ones could not be kept".
             ErrorKind::Poisoned => ("MISCONF", Some(StoreFailure::Earlier)),
             ErrorKind::Io => ("MISCONF", Some(StoreFailure::Now)),
+            // Redis has none: what it cannot trust it does not load.
+            ErrorKind::Corrupt => ("CORRUPT", None),
             _ => ("ERR", None),
         };
         Self { store, ..Self::with(format!("{code} {}", one_line(&error.to_string()))) }

@@ -367,6 +367,30 @@ pub const DIRECTIVES: &[Directive] = &[
             Ok(())
         }
     ),
+    directive!(
+        "duramen-on-damage",
+        false,
+        "What a start does when it finds damage in the store, or when the server before had found some: refuse (it ends \
+         with code 3 and changes nothing), or serve (the rest; a key whose record is damaged answers -CORRUPT until it is \
+         set or deleted; see Check and salvage for what a start after a crash does not know).",
+        |c| c.on_damage.to_string(),
+        |c, v| {
+            c.on_damage = value::word(v[0])?;
+            Ok(())
+        }
+    ),
+    directive!(
+        "duramen-verify-at-start",
+        false,
+        "Verify all records before the first client is served, also those that the index image of a clean shutdown spares \
+         the start to read: it then takes as long as to read the whole store. What it finds is met as duramen-on-damage \
+         says. Without it they are verified in the background.",
+        |c| value::yes_no_text(c.verify_at_start),
+        |c, v| {
+            c.verify_at_start = value::yes_no(v[0])?;
+            Ok(())
+        }
+    ),
     // --- process
     directive!(
         "pidfile",

@@ -14,7 +14,7 @@ pub use load::help;
 pub use rewrite::rewrite;
 
 use crate::log::Level;
-use duramen::{Durability, IndexKind, MediumKind, PersistStep, Residence};
+use duramen::{Durability, IndexKind, MediumKind, OnDamage, PersistStep, Residence};
 use std::path::PathBuf;
 
 /// A complete configuration.
@@ -53,6 +53,8 @@ pub struct Config {
     pub recovery_threads: usize,
     pub compaction_rate: u64,
     pub compaction_dead_percent: u32,
+    pub on_damage: OnDamage,
+    pub verify_at_start: bool,
     /// The file it came from; nothing for `-` and for none.
     pub file: Option<PathBuf>,
     /// What whoever starts the server should know about the configuration.
@@ -138,6 +140,8 @@ impl Default for Config {
             recovery_threads: 0,
             compaction_rate: 0,
             compaction_dead_percent: 25,
+            on_damage: OnDamage::Refuse,
+            verify_at_start: false,
             file: None,
             notices: Vec::new(),
         }

@@ -270,9 +270,14 @@ impl<'w> Txn<'w> {
         }
     }
 
-    /// Deletes `key`; whether it was there. What this transaction put itself and deletes again counts as written.
+    /// Deletes `key`; whether it was there, which it counts as where a damaged record lets nobody know. What this transaction put itself
+    /// and deletes again counts as written.
     pub fn delete(&mut self, db: u8, key: &[u8]) -> Result<bool> {
-        let there = self.exists(db, key)?;
+        let there = match self.exists(db, key) {
+            // It is to be gone, whatever it was: that makes it whole.
+            Err(error) if is_damaged(&error) => true,
+            there => there?,
+        };
         if there && let Some(at) = self.entry(db, key) {
             let write = &mut self.worker.scratch.entries[at].write;
             *write = if matches!(write, Write::None) { Write::Delete } else { Write::Expired };
@@ -561,15 +566,21 @@ impl<'w> Txn<'w> {
         let Scratch { arena, entries, batch, .. } = scratch;
         for entry in entries.iter_mut() {
             let key = &arena[entry.key.clone()];
-            let seen = match entry.seen {
-                Some(seen) => seen,
-                None => Seen::look(writer, key)?,
-            };
-            entry.seen = Some(seen);
-            batch.expect(key, seen.stamp);
+            if entry.seen.is_none() {
+                entry.seen = match Seen::look(writer, key) {
+                    // What is written without a look at it makes a damaged key whole, as when it is written alone.
+                    Err(error) if is_damaged(&error) && !matches!(entry.write, Write::None) => None,
+                    seen => Some(seen?),
+                };
+            }
+            if let Some(seen) = entry.seen {
+                batch.expect(key, seen.stamp);
+            }
             match &entry.write {
                 Write::None => {}
-                Write::Delete if seen.life == Life::Absent => entry.write = Write::None,
+                Write::Delete if entry.seen.is_some_and(|seen| seen.life == Life::Absent) => {
+                    entry.write = Write::None;
+                }
                 Write::Delete => {
                     batch.delete(key);
                 }
@@ -605,6 +616,11 @@ impl Drop for Txn<'_> {
     fn drop(&mut self) {
         self.worker.scratch.clear();
     }
+}
+
+/// Whether a key's record is damaged, or one that may be the key's.
+fn is_damaged(error: &Error) -> bool {
+    matches!(error, Error::Engine(error) if error.kind() == duramen::ErrorKind::Corrupt)
 }
 
 /// Whether a write to the key is counted by who wrote it: otherwise its visit is still to come. See [`crate::counting`].

@@ -1,0 +1,71 @@
+//! What the bytes of damaged records say: whose they may be.
+//!
+//! Nothing here is verified: a record's checksum covers header, key and value together, so of one that is not whole nobody knows which
+//! part is wrong. Names are for people who ask what they lost. No lookup and no recovery depends on them.
+
+use crate::format::Version;
+use crate::format::record::{Header, Kind};
+
+/// A record that is not whole, or bytes in which none can be made out.
+#[derive(Clone, Debug)]
+pub(crate) struct Claim {
+    /// Where it lies on the medium, and how long it seems to be.
+    pub at: u64,
+    pub bytes: u64,
+    /// What its header says; `None`: nothing that makes sense.
+    pub said: Option<Said>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Said {
+    pub key: Vec<u8>,
+    pub version: Version,
+    pub is_tombstone: bool,
+}
+
+/// What the bytes `from..until` of `bytes`, which lie at `base`, claim to be: records in a row, as far as one header leads to the next.
+pub(crate) fn claims_in(bytes: &[u8], base: u64, from: u64, until: u64) -> Vec<Claim> {
+    let until = until.min(bytes.len() as u64);
+    let (mut at, mut claims) = (from, Vec::new());
+    while at < until {
+        let rest = &bytes[at as usize..];
+        // Its length may be what is damaged: the next whole record bounds it.
+        let Some(header) = Header::decode(rest).filter(|header| at + header.value_at() <= until) else {
+            claims.push(Claim { at: base + at, bytes: until - at, said: None });
+            break;
+        };
+        let end = (at + header.record_bytes()).min(until);
+        if header.kind == Kind::Batch {
+            // Without its frame none of the members counts.
+            claims.extend(claims_in(bytes, base, at + header.value_at(), end));
+        } else {
+            let said = Said {
+                key: header.key(rest).to_vec(),
+                version: header.version,
+                is_tombstone: header.kind == Kind::Tombstone,
+            };
+            claims.push(Claim { at: base + at, bytes: end - at, said: Some(said) });
+        }
+        at = end;
+    }
+    claims
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_bytes_claim_something_and_cover_what_they_were_asked_for(
+            bytes in prop::collection::vec(prop_oneof![Just(0), Just(1), Just(0x11), any::<u8>()], 0..600),
+            from in 0..75usize,
+        ) {
+            let from = (from * 8).min(bytes.len() / 8 * 8) as u64;
+            let claims = claims_in(&bytes, 1 << 20, from, bytes.len() as u64);
+            prop_assert!(claims.iter().all(|claim| claim.at >= (1 << 20) + from));
+            prop_assert!(claims.iter().all(|claim| claim.at + claim.bytes <= (1 << 20) + bytes.len() as u64));
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Verifies the blocks that an index image spared an open to read, before it returns, where the options ask for that.
+//!
+//! Reads only, like all of recovery before it adopts: a refused open has changed nothing. What is whole has no doubts any more; what is
+//! not is a damaged block whose slots the image knows.
+
+use crate::format::block;
+use crate::format::holes::Holes;
+use crate::format::image::{Harm, Kept};
+use crate::format::record::{Kind, Step, Walk, members};
+use crate::log::blocks::Blocks;
+use crate::log::read;
+use crate::sync::each_on_threads;
+use duramen_media::{Medium, Offset};
+
+/// What is damaged of the kept blocks that nobody knows to be, in words.
+pub(super) fn verify_kept<M: Medium>(
+    medium: &M,
+    blocks: &Blocks,
+    kept: &[Kept],
+    holes: &Holes<'_>,
+    threads: usize,
+) -> Vec<String> {
+    let look = |at: usize| {
+        let kept = kept.get(at).filter(|kept| kept.harm == Harm::None)?;
+        let at = blocks.offset(kept.unit);
+        let entry = blocks.at(kept.unit);
+        match wrong(medium, Offset(at), kept, holes) {
+            None => entry.set_doubtful(false),
+            Some(why) => {
+                entry.set_aside();
+                return Some(format!("block at unit {} (offset {at:#x}): {why}", kept.unit.0));
+            }
+        }
+        None
+    };
+    each_on_threads(threads, 0..kept.len(), look).into_iter().flatten().collect()
+}
+
+/// What is wrong with a block of which all is known.
+fn wrong<M: Medium>(medium: &M, at: Offset, kept: &Kept, holes: &Holes<'_>) -> Option<String> {
+    if holes.touch(at.0, kept.tail) {
+        return Some("it cannot be read".into());
+    }
+    let header = match read::header(medium, kept.unit, at) {
+        Ok(header) => header,
+        Err(why) => return Some(why),
+    };
+    let found = (header.units, header.generation, header.seal.map(|(tail, _)| tail));
+    if found != (kept.units, kept.generation, Some(kept.tail)) {
+        return Some(format!(
+            "its header tells of {} units, generation {:#x} and an end at {:?}, wanted {}, {:#x} and {}",
+            found.0, found.1.0, found.2, kept.units, kept.generation.0, kept.tail
+        ));
+    }
+    let (bytes, seed) = (read::block(medium, at, kept.tail), kept.generation.seed());
+    let mut walk = Walk::new(bytes, block::HEADER_BYTES, kept.tail, seed);
+    loop {
+        match walk.step() {
+            Step::Record { at: from, header } if header.kind == Kind::Batch => {
+                if let Err(why) = members(&bytes[from as usize..], &header, seed) {
+                    return Some(format!("batch at offset {:#x}: {why}", at.0 + from));
+                }
+            }
+            Step::Record { .. } => {}
+            Step::End { at: end } if end == kept.tail => return None,
+            Step::End { at: end } => return Some(format!("no whole record at offset {:#x}", at.0 + end)),
+        }
+    }
+}
