@@ -72,5 +72,5 @@ pub use error::{Error, ErrorKind, Result};
 pub use mapped::Mapped;
 pub use medium::{Granularity, LINE_BYTES, Medium, Offset, PAGE_BYTES, lines_of};
 pub use options::{Create, MediaOptions, MediumKind};
-pub use persist::PersistStep;
 pub use persist::page::Syncs;
+pub use persist::{PersistStep, prefetch as prefetch_line};

@@ -4,9 +4,6 @@
 //! another file of the same crate. A parent is made of its modules: that it names a file below it (`mod x;`,
 //! `pub use x::X`, a call) is no import. A file below that names what its parent defines imports the parent, and with
 //! it all that the parent imports from elsewhere.
-//!
-//! [`KNOWN`] lists crates that have circles still. It is a ratchet: more files in circles than it says fail, and
-//! fewer ask to lower the number.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,46 +11,66 @@ use super::modules::{self, Import};
 use super::tree::Tree;
 use super::violation::Violation;
 
-/// Crates with circles, and how many of their files stand in one. To be emptied.
-const KNOWN: &[(&str, usize)] = &[];
+/// The rooms of the engine, from the ground up: a file imports from its own room and from those before it. What is set from
+/// outside (`options`, `tuning`) stands in none: its defaults are constants of the rooms that use them.
+const ROOMS: &[&str] = &[
+    "mutants",
+    "models",
+    "sync",
+    "error",
+    "format",
+    "durability",
+    "log",
+    "index",
+    "read",
+    "write",
+    "background",
+    "recovery",
+    "store",
+];
+const ENGINE: &str = "crates/duramen/src/";
+
+/// Which of the engine's rooms a file stands in.
+fn room_of(file: &str) -> Option<usize> {
+    let path = file.strip_prefix(ENGINE)?;
+    let name = path.split('/').next()?.trim_end_matches(".rs");
+    ROOMS.iter().position(|room| *room == name)
+}
+
+/// Whether the import leads to a room that stands above the file's own. Models may use all that they check.
+fn leads_up(import: &Import) -> bool {
+    match (room_of(&import.from), room_of(&import.to)) {
+        (Some(from), Some(to)) => to > from && ROOMS[from] != "models",
+        _ => false,
+    }
+}
 
 /// Checks each crate of the tree.
 pub fn check(tree: &Tree, violations: &mut Vec<Violation>) {
-    check_beside(tree, KNOWN, violations);
-}
-
-fn check_beside(tree: &Tree, known: &[(&str, usize)], violations: &mut Vec<Violation>) {
     for (manifest, _) in tree.texts(|path| path.ends_with("/Cargo.toml")) {
         let Some(krate) = manifest.strip_suffix("/Cargo.toml") else { continue };
         let mut pairs = BTreeSet::new();
         for (root, _) in tree.texts(|path| super::sources::is_crate_root(krate, path)) {
             let imports = modules::imports(tree, root);
+            violations.extend(imports.iter().filter(|import| leads_up(import)).map(|import| Violation {
+                file: import.from.clone(),
+                line: import.line,
+                found: format!("an import of {}, which stands in a room above", import.to),
+                wanted: format!(
+                    "imports from the file's own room and from those before it in {}",
+                    ROOMS.join(", ")
+                ),
+                action: "move what both need into a room below, or hand it over as an argument".to_owned(),
+            }));
             pairs.extend(in_circles(imports.into_iter().filter(|i| !is_above(&i.from, &i.to)).collect()));
         }
-        let files = pairs.iter().map(|pair| &pair.from).collect::<BTreeSet<_>>().len();
-        let allowed = known.iter().find(|(known, _)| *known == krate).map_or(0, |(_, files)| *files);
-        if files > allowed {
-            let count = match allowed {
-                0 => "no circle of imports".to_owned(),
-                _ => format!("at most {allowed} files of {krate} in circles, not {files}"),
-            };
-            violations.extend(pairs.into_iter().map(|Import { from, to, line }| Violation {
-                found: format!("an import of {to}, which imports this file, by itself or by way of others"),
-                wanted: count.clone(),
-                action:
-                    "move what both need into a file below them, or hand it over as an argument".to_owned(),
-                file: from,
-                line,
-            }));
-        } else if files < allowed {
-            violations.push(Violation {
-                file: "xtask/src/tidy/circles.rs".to_owned(),
-                line: 1,
-                found: format!("{allowed} files in circles said of {krate}, which has {files}"),
-                wanted: "the number of today".to_owned(),
-                action: "lower it in KNOWN, or take the crate out there".to_owned(),
-            });
-        }
+        violations.extend(pairs.into_iter().map(|Import { from, to, line }| Violation {
+            found: format!("an import of {to}, which imports this file, by itself or by way of others"),
+            wanted: "no circle of imports".to_owned(),
+            action: "move what both need into a file below them, or hand it over as an argument".to_owned(),
+            file: from,
+            line,
+        }));
     }
 }
 
@@ -106,29 +123,30 @@ mod tests {
         ("crates/kv/src/plan.rs", "//! Plans.\nuse crate::words::Word;\npub struct Plan(Word);\n");
     const RUN: (&str, &str) = ("crates/kv/src/run.rs", "use crate::plan::Plan;\npub struct Run(Plan);\n");
 
-    fn found(known: &[(&str, usize)], words: &str) -> Vec<(String, usize)> {
-        let (_keep, tree) = fabricated::tree(&[CRATE, ROOT, PLAN, RUN, ("crates/kv/src/words.rs", words)]);
-        let mut violations = Vec::new();
-        check_beside(&tree, known, &mut violations);
-        violations.into_iter().map(|violation| (violation.file, violation.line)).collect()
+    fn found(words: &str) -> Vec<(String, usize)> {
+        let files = [CRATE, ROOT, PLAN, RUN, ("crates/kv/src/words.rs", words)];
+        fabricated::found(check, &files).into_iter().map(|(file, line, _)| (file, line)).collect()
     }
 
     #[test]
     fn circle_is_reported_at_each_of_its_imports() {
-        assert_eq!(found(&[], "pub struct Word;\n"), []);
-        let circle = "pub struct Word;\nfn f() -> crate::Run {}\n";
+        assert_eq!(found("pub struct Word;\n"), []);
         let places = [("plan.rs", 2), ("run.rs", 1), ("words.rs", 2)];
         let expected = places.map(|(file, line)| (format!("crates/kv/src/{file}"), line));
-        assert_eq!(found(&[], circle), expected);
-        // One file more than is known of fails, as many pass.
-        assert_eq!(found(&[("crates/kv", 2)], circle), expected);
-        assert_eq!(found(&[("crates/kv", 3)], circle), []);
+        assert_eq!(found("pub struct Word;\nfn f() -> crate::Run {}\n"), expected);
     }
 
     #[test]
-    fn known_circle_that_became_smaller_must_be_entered() {
-        let list = [("xtask/src/tidy/circles.rs".to_owned(), 1)];
-        assert_eq!(found(&[("crates/kv", 3)], "pub struct Word;\n"), list);
+    fn a_room_that_imports_from_one_above_it_is_reported() {
+        let files = [
+            ("crates/duramen/Cargo.toml", ""),
+            ("crates/duramen/src/lib.rs", "mod log;\nmod write;\n"),
+            ("crates/duramen/src/log.rs", "use crate::write::Pen;\npub struct Log(Pen);\n"),
+            ("crates/duramen/src/write.rs", "pub struct Pen;\n"),
+        ];
+        let found = fabricated::found(check, &files);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!((found[0].0.as_str(), found[0].1), ("crates/duramen/src/log.rs", 1));
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub(crate) mod stripes;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-use duramen_media::Offset;
+use duramen_media::{Offset, prefetch_line};
 
 pub(crate) use attached::Counts;
 
@@ -170,19 +170,6 @@ impl Loaded {
 #[inline]
 pub(crate) fn prefetch<T>(what: &T) {
     prefetch_line(std::ptr::from_ref(what).cast());
-}
-
-/// Hints that the line at this address, whatever it is, is read or changed soon.
-#[inline]
-fn prefetch_line(line: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch reads nothing and cannot fault.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = line;
 }
 
 /// What the index asks of the log: the hash of the key of the record at a location; `None` when it is damaged. Then nobody knows

@@ -326,7 +326,8 @@ impl Blocks {
     /// Hints that the entry of the byte at `offset` is changed soon.
     #[inline]
     pub(crate) fn prefetch(&self, offset: u64) {
-        crate::index::prefetch(self.entry(Unit((offset / self.unit_bytes) as u32)));
+        let entry = self.entry(Unit((offset / self.unit_bytes) as u32));
+        duramen_media::prefetch_line(std::ptr::from_ref(entry).cast());
     }
 
     /// An appender opens a block of free units. It holds no cell yet.

@@ -123,7 +123,7 @@ pub(crate) fn drain() {
 
 /// Hints that the line at `pointer` is read soon. Any address may be given.
 #[inline]
-pub(crate) fn prefetch(pointer: *const u8) {
+pub fn prefetch(pointer: *const u8) {
     // SAFETY: a prefetch never faults and changes nothing.
     unsafe { asm!("prfm pldl1keep, [{}]", in(reg) pointer, options(readonly, nostack, preserves_flags)) };
 }

@@ -26,7 +26,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::atomic::{Ordering, fence};
 
-pub(crate) use arch::prefetch;
+pub use arch::prefetch;
 
 // Where the step was not forced, `write` stores lines past the cache from this many bytes on.
 //

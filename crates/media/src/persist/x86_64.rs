@@ -235,7 +235,7 @@ pub(crate) fn drain() {
 
 /// Hints that the line at `pointer` is read soon. Any address may be given.
 #[inline]
-pub(crate) fn prefetch(pointer: *const u8) {
+pub fn prefetch(pointer: *const u8) {
     #[allow(unused_unsafe)]
     // SAFETY: every x86-64 CPU has SSE, and a prefetch never faults.
     unsafe {

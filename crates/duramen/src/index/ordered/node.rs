@@ -10,12 +10,13 @@
 
 use super::key::{Sought, shared_bytes, word_at};
 use crate::index::memory::Piece;
-use crate::index::{Slot, prefetch, prefetch_line};
+use crate::index::{Slot, prefetch};
 use crate::mutants::{Mutant, planted};
 use crate::sync::Backoff;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64};
 use crate::sync::reclaim::{self, Guard};
+use duramen_media::prefetch_line;
 use std::ptr::{NonNull, null_mut};
 
 /// Bytes of a lowest key that lie in the node itself.
