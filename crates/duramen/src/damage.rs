@@ -29,6 +29,7 @@
 
 use crate::Error;
 use crate::index::Slot;
+use crate::log::blocks::Use;
 use crate::log::read::{self, Unknown, Wrong};
 use crate::reader::{Record, is_same};
 use crate::store::Core;
@@ -78,7 +79,12 @@ impl<M: Medium> Core<M> {
         if !block.is_doubtful() || crate::mutants::planted(crate::mutants::Mutant::UsedUnverified) {
             return Ok(());
         }
-        read::verify(&self.medium, at, self.end_of_records(at), block.generation().seed())
+        let end = self.end_of_records(at);
+        // A page that cannot be read would end the process. Of blocks that are not verified yet it is not asked: a system call for each read.
+        if block.state() == Use::Damaged && read::is_unreadable(&self.medium, at, end) {
+            return Err(Wrong::Unreadable);
+        }
+        read::verify(&self.medium, at, end, block.generation().seed())
     }
 
     /// Where the records of the block end that the byte at `at` is in.
@@ -120,14 +126,14 @@ impl<M: Medium> Core<M> {
     #[inline(never)]
     fn meet_damaged(&self, slot: Slot, key: &[u8], unknown: &mut Unknown) -> Option<Met<'_>> {
         let at = slot.location();
-        if self.verify_record(at).is_ok() {
-            return None;
-        }
+        let wrong = self.verify_record(at).err()?;
         // Also a tombstone: what it hides is not known to be somebody else's.
         unknown.at = at;
         unknown.may_be_live |= !slot.is_tombstone();
         let seed = self.blocks.of(at.0).generation().seed();
-        read::was_of(&self.medium, at, self.end_of_records(at), seed, key).then_some(Met::Damaged)
+        let is_own =
+            wrong != Wrong::Unreadable && read::was_of(&self.medium, at, self.end_of_records(at), seed, key);
+        is_own.then_some(Met::Damaged)
     }
 
     /// Whether a slot is that of `key`, damaged or not.

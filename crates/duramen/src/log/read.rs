@@ -87,11 +87,16 @@ pub(crate) enum Wrong {
         found: u32,
         wanted: u32,
     },
+    /// It must not be touched.
+    Unreadable,
 }
 
 impl std::fmt::Display for Wrong {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
+            Self::Unreadable => {
+                f.write_str("it cannot be read: the device or the kernel reports an error there")
+            }
             Self::Header => f.write_str("no record begins there that ends before the block does"),
             Self::Checksum { found, wanted } => {
                 write!(f, "it has checksum {found:#010x}, wanted {wanted:#010x}")
@@ -147,6 +152,14 @@ pub(crate) fn verify<M: Medium>(medium: &M, at: Offset, end: u64, seed: u32) -> 
     let body = sum_pieces(medium, at.plus(header.head_bytes()), header.summed_bytes(), seed);
     let wanted = header.crc_with(body, &head);
     if wanted == header.crc { Ok(()) } else { Err(Wrong::Checksum { found: header.crc, wanted }) }
+}
+
+/// Whether any part of the record at `at`, which ends by `end`, cannot be read, as far as its header tells how long it is. Asks the
+/// kernel.
+pub(crate) fn is_unreadable<M: Medium>(medium: &M, at: Offset, end: u64) -> bool {
+    let touches = |bytes: u64| !medium.unreadable(at, bytes.min(end.saturating_sub(at.0))).is_empty();
+    touches(HEAD_BYTES_MAX as u64)
+        || claimed(medium, at, end).is_some_and(|(_, header)| touches(header.record_bytes()))
 }
 
 /// Whether `key` lies at `at`, before `end`.

@@ -8,7 +8,8 @@ use crate::format::Version;
 use crate::format::record::Header;
 use crate::index::Slot;
 use crate::index::either::Index;
-use crate::log::read;
+use crate::log::blocks::Use;
+use crate::log::read::{self, Wrong};
 use crate::mutants::{Mutant, planted};
 use crate::sync::reclaim::Guard;
 use duramen_media::{Medium, Offset};
@@ -77,7 +78,11 @@ impl<M: Medium> Scan<'_, M> {
         let block = self.blocks.at(unit);
         if block.is_doubtful() {
             let (end, seed) = (self.blocks.offset(unit) + block.tail(), block.generation().seed());
-            if let Err(wrong) = read::verify(self.medium, at, end, seed) {
+            let verified = match block.state() == Use::Damaged && read::is_unreadable(self.medium, at, end) {
+                true => Err(Wrong::Unreadable),
+                false => read::verify(self.medium, at, end, seed),
+            };
+            if let Err(wrong) = verified {
                 let mut damaged = lock(&self.damaged);
                 damaged.get_or_insert_with(|| {
                     format!("it leads to a record at offset {at} that is damaged: {wrong}")
