@@ -408,8 +408,8 @@ fn salvage_saves_batches_that_lie_behind_damage() {
     let image = image_of(Model::CacheLine, &lines, LEN_MAX, medium.len());
     image.memory().flip_bit(at as u64 * 8);
     let target = StoreOn::open_on(SimMedium::resume(Log::empty(Model::Byte, LEN_MAX)), &options).unwrap();
-    let (_, damage) = duramen::salvage_on(&image, &target, &options).unwrap();
-    assert_eq!(damage.len(), 1, "{damage:?}");
+    let (_, report) = duramen::salvage_on(&image, &target, &options).unwrap();
+    assert_eq!(report.damage.len(), 1, "{report:?}");
     let get = |key: &[u8]| target.get(key).unwrap().map(|value| String::from_utf8(value.to_vec()).unwrap());
     assert_eq!(get(b"alone").as_deref(), Some("value"), "what lies behind the batch");
     assert_eq!((get(b"member").as_deref(), get(b"before").as_deref()), (Some("value"), Some("new")));

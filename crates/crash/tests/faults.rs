@@ -4,7 +4,7 @@
 
 mod support;
 
-use duramen::{Batch, ErrorKind, Meta, StoreOn, check_on, salvage_on};
+use duramen::{Batch, ErrorKind, Meta, OnDamage, Options, StoreOn, check_on, salvage_on};
 use duramen_media::sim::{Log, Model, Rng, SimMedium};
 use duramen_media::{LINE_BYTES, Medium, Offset};
 use std::collections::BTreeMap;
@@ -61,8 +61,8 @@ fn content_of(store: &StoreOn<SimMedium>) -> Content {
 fn salvaged(medium: &SimMedium, content: &Content) -> usize {
     let target = SimMedium::resume(Log::empty(Model::Byte, 1 << 20));
     let target = StoreOn::open_on(target, &options(1)).unwrap();
-    let (saved, damage) = salvage_on(medium, &target, &options(2)).unwrap();
-    assert!(!damage.is_empty());
+    let (saved, report) = salvage_on(medium, &target, &options(2)).unwrap();
+    assert!(!report.damage.is_empty());
     let found = content_of(&target);
     assert_eq!(saved as usize, found.len());
     for (key, value) in &found {
@@ -71,6 +71,39 @@ fn salvaged(medium: &SimMedium, content: &Content) -> usize {
         assert!(content.get(key) == Some(value) || older, "key {:?} is not what was written", &key[..1]);
     }
     found.len()
+}
+
+/// The rest is served, without a touch of what cannot be read, and the damage stays known.
+fn rest_is_served(medium: &SimMedium, at: u64) {
+    let serve = |boot| Options { on_damage: OnDamage::Serve, ..options(boot) };
+    let whole_head = match StoreOn::open_on(medium.clone(), &serve(3)) {
+        Ok(store) => {
+            assert!(store.stats().damaged_blocks > 0 || !store.recovery().damage.is_empty(), "{at:#x}");
+            for i in 0..20u8 {
+                let found = store.get(&[i; 9]).unwrap_or_else(|error| panic!("{at:#x}: {error}"));
+                let is_one = |value: &[u8]| *value == [9; 30] || *value == [i; 60];
+                assert!(found.is_none_or(|value| is_one(value.bytes())), "{at:#x}");
+            }
+            store.put(b"new", b"value").unwrap();
+            store.maintain().unwrap();
+            store.close().unwrap();
+            true
+        }
+        // With a hole in a superblock nothing is known.
+        Err(error) => {
+            assert!(error.kind() == ErrorKind::Corrupt && at < 16 << 10, "{at:#x}: {error}");
+            false
+        }
+    };
+    assert_eq!(
+        StoreOn::open_on(medium.clone(), &options(3)).unwrap_err().kind(),
+        ErrorKind::Corrupt,
+        "{at:#x}"
+    );
+    if whole_head {
+        let store = StoreOn::open_on(medium.clone(), &serve(4)).unwrap();
+        assert_eq!(store.get(b"new").unwrap().as_deref(), Some(&b"value"[..]), "{at:#x}");
+    }
 }
 
 #[test]
@@ -93,6 +126,7 @@ fn a_range_that_cannot_be_read_is_told_with_its_place_and_the_rest_saved() {
                 let report = check_on(&medium, &options(2)).unwrap();
                 assert!(report.damage.iter().any(|damage| damage.contains(&format!("{at:#x}"))));
                 least = least.min(salvaged(&medium, &content));
+                rest_is_served(&medium, at);
             }
             if bytes == LINE_BYTES {
                 assert!(
@@ -135,6 +169,35 @@ fn compaction_leaves_a_block_alone_that_cannot_be_read() {
     for i in 0..20u8 {
         assert_eq!(store.get(&[i]).unwrap().as_deref(), Some(&[3; 60][..]));
     }
+}
+
+#[test]
+fn a_key_in_a_block_that_cannot_be_read_is_told_and_made_whole() {
+    let _alone = alone();
+    let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
+    let mut options = options(1);
+    options.tuning.compaction_bytes_min = Some(64);
+    options.compaction_dead_percent = 5;
+    let store = StoreOn::open_on(medium.clone(), &options).unwrap();
+    for round in 0..4u8 {
+        // In each block one is written once.
+        for i in (0..20u8).filter(|i| round == 0 || i % 5 != 0) {
+            store.put(&[i], &[round; 60]).unwrap();
+        }
+    }
+    medium.poison(Offset(32 * 512 + 64), 128);
+    for _ in 0..8 {
+        store.maintain().unwrap();
+    }
+    assert_eq!(store.stats().damaged_blocks, 1, "{:?}", store.stats());
+    let told: Vec<u8> = (0..20u8).filter(|&i| store.get(&[i]).is_err()).collect();
+    assert_eq!(told, [0]);
+    let error = store.get(&[0]).unwrap_err();
+    assert!(error.kind() == ErrorKind::Corrupt && error.to_string().contains("cannot be read"), "{error}");
+    assert!(store.delete(&[0]).unwrap());
+    assert!(store.get(&[0]).unwrap().is_none());
+    store.put(&[0], b"whole").unwrap();
+    assert_eq!(store.get(&[0]).unwrap().as_deref(), Some(&b"whole"[..]));
 }
 
 /// Opens a damaged image: told, or nothing changed. Whether it was told.

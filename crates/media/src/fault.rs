@@ -116,13 +116,13 @@ extern "C" fn faulted(signal: c_int, info: *mut libc::siginfo_t, _context: *mut 
         }
     }
     // SAFETY: the kernel passes a valid one with SA_SIGINFO.
-    let code = unsafe { (*info).si_code };
+    let info = unsafe { &*info };
     // Sent by somebody: there is no address.
-    let is_access = code > 0;
+    let is_access = info.si_code > 0;
     if is_access {
-        // SAFETY: as above; for SIGBUS of an access the address is set.
-        let address = unsafe { (*info).si_addr() } as u64;
-        tell(address);
+        // SAFETY: for SIGBUS of an access the address is set.
+        let address = unsafe { info.si_addr() };
+        tell(address as u64);
     }
     // SAFETY: to set the default action is always allowed (invariant 4).
     unsafe { libc::signal(signal, libc::SIG_DFL) };

@@ -317,6 +317,12 @@ impl Blocks {
         Unit(self.entry(Unit((offset / self.unit_bytes) as u32)).head.load(Acquire))
     }
 
+    /// Where the records of the block end that holds the byte at `offset`.
+    pub(crate) fn end_of_records(&self, offset: u64) -> u64 {
+        let unit = self.unit_of(offset);
+        self.offset(unit) + self.at(unit).tail()
+    }
+
     /// The block that holds the byte at `offset`.
     #[inline]
     pub(crate) fn of(&self, offset: u64) -> &Block {

@@ -9,15 +9,16 @@
 //! 3. [`whole_record`] and [`block`]: recovery, while nothing writes to the medium; [`block`] also the compacting thread, up to the
 //!    tail of a sealed block that holds no cell: nobody stores there any more, and that thread frees it.
 
+use super::blocks::{Blocks, Use};
 use crate::format::record::{HEAD_BYTES_MAX, HEADER_BYTES, Head, Header, Kind, body_crc};
-use crate::format::{Unit, block as blocks};
+use crate::format::{Unit, block};
 use duramen_media::{Medium, Offset};
 
 /// The header of the block at `unit`, which lies at `at`; `Err` says what was found and wanted.
-pub(crate) fn header<M: Medium>(medium: &M, unit: Unit, at: Offset) -> Result<blocks::Header, String> {
+pub(crate) fn header<M: Medium>(medium: &M, unit: Unit, at: Offset) -> Result<block::Header, String> {
     // SAFETY: the caller alone writes this header (1).
-    let bytes = unsafe { medium.bytes(at, blocks::HEADER_BYTES) };
-    blocks::Header::decode(unit, bytes)
+    let bytes = unsafe { medium.bytes(at, block::HEADER_BYTES) };
+    block::Header::decode(unit, bytes)
 }
 
 /// The fixed part of a reachable record's header.
@@ -87,11 +88,16 @@ pub(crate) enum Wrong {
         found: u32,
         wanted: u32,
     },
+    /// It must not be touched.
+    Unreadable,
 }
 
 impl std::fmt::Display for Wrong {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
+            Self::Unreadable => {
+                f.write_str("it cannot be read: the device or the kernel reports an error there")
+            }
             Self::Header => f.write_str("no record begins there that ends before the block does"),
             Self::Checksum { found, wanted } => {
                 write!(f, "it has checksum {found:#010x}, wanted {wanted:#010x}")
@@ -147,6 +153,28 @@ pub(crate) fn verify<M: Medium>(medium: &M, at: Offset, end: u64, seed: u32) -> 
     let body = sum_pieces(medium, at.plus(header.head_bytes()), header.summed_bytes(), seed);
     let wanted = header.crc_with(body, &head);
     if wanted == header.crc { Ok(()) } else { Err(Wrong::Checksum { found: header.crc, wanted }) }
+}
+
+/// Whether any part of the record at `at`, which ends by `end`, cannot be read, as far as its header tells how long it is. Asks the
+/// kernel.
+fn is_unreadable<M: Medium>(medium: &M, at: Offset, end: u64) -> bool {
+    let touches = |bytes: u64| !medium.unreadable(at, bytes.min(end.saturating_sub(at.0))).is_empty();
+    touches(HEAD_BYTES_MAX as u64)
+        || claimed(medium, at, end).is_some_and(|(_, header)| touches(header.record_bytes()))
+}
+
+/// [`verify`], where the record's block is in doubt; others were verified.
+pub(crate) fn verify_in_doubt<M: Medium>(medium: &M, blocks: &Blocks, at: Offset) -> Result<(), Wrong> {
+    let block = blocks.of(at.0);
+    if !block.is_doubtful() {
+        return Ok(());
+    }
+    let end = blocks.end_of_records(at.0);
+    // A page that cannot be read would end the process. Of blocks that are not verified yet it is not asked: a system call for each read.
+    if block.state() == Use::Damaged && is_unreadable(medium, at, end) {
+        return Err(Wrong::Unreadable);
+    }
+    verify(medium, at, end, block.generation().seed())
 }
 
 /// Whether `key` lies at `at`, before `end`.

@@ -74,17 +74,15 @@ impl<M: Medium> Records<M> {
     #[cold]
     #[inline(never)]
     fn verify_record(&self, at: Offset) -> Result<(), Wrong> {
-        let block = self.log.blocks.of(at.0);
-        if !block.is_doubtful() || crate::mutants::planted(crate::mutants::Mutant::UsedUnverified) {
+        if crate::mutants::planted(crate::mutants::Mutant::UsedUnverified) {
             return Ok(());
         }
-        read::verify(&self.log.medium, at, self.end_of_records(at), block.generation().seed())
+        read::verify_in_doubt(&self.log.medium, &self.log.blocks, at)
     }
 
     /// Where the records of the block end that the byte at `at` is in.
     fn end_of_records(&self, at: Offset) -> u64 {
-        let unit = self.log.blocks.unit_of(at.0);
-        self.log.blocks.offset(unit) + self.log.blocks.at(unit).tail()
+        self.log.blocks.end_of_records(at.0)
     }
 
     /// The record that a slot leads to, if it is what was written.
@@ -120,14 +118,14 @@ impl<M: Medium> Records<M> {
     #[inline(never)]
     fn meet_damaged(&self, slot: Slot, key: &[u8], unknown: &mut Unknown) -> Option<Met<'_>> {
         let at = slot.location();
-        if self.verify_record(at).is_ok() {
-            return None;
-        }
+        let wrong = self.verify_record(at).err()?;
         // Also a tombstone: what it hides is not known to be somebody else's.
         unknown.at = at;
         unknown.may_be_live |= !slot.is_tombstone();
         let seed = self.log.blocks.of(at.0).generation().seed();
-        read::was_of(&self.log.medium, at, self.end_of_records(at), seed, key).then_some(Met::Damaged)
+        let is_own = wrong != Wrong::Unreadable
+            && read::was_of(&self.log.medium, at, self.end_of_records(at), seed, key);
+        is_own.then_some(Met::Damaged)
     }
 
     /// Whether a slot is that of `key`, damaged or not.

@@ -79,17 +79,12 @@ impl<M: Medium> Scan<'_, M> {
     /// The same of a record that a slot leads to, which may be an image's and never verified. `None`: it is damaged, which is
     /// noted. Then it is not known which of two records is the newer one, and all must be read.
     pub(super) fn record_met(&self, at: Offset) -> Option<(Header, &[u8])> {
-        let unit = self.blocks.unit_of(at.0);
-        let block = self.blocks.at(unit);
-        if block.is_doubtful() {
-            let (end, seed) = (self.blocks.offset(unit) + block.tail(), block.generation().seed());
-            if let Err(wrong) = read::verify(self.medium, at, end, seed) {
-                let mut damaged = lock(&self.damaged);
-                damaged.get_or_insert_with(|| {
-                    format!("it leads to a record at offset {at} that is damaged: {wrong}")
-                });
-                return None;
-            }
+        if let Err(wrong) = read::verify_in_doubt(self.medium, self.blocks, at) {
+            let mut damaged = lock(&self.damaged);
+            damaged.get_or_insert_with(|| {
+                format!("it leads to a record at offset {at} that is damaged: {wrong}")
+            });
+            return None;
         }
         Some(self.record_at(at))
     }

@@ -187,6 +187,7 @@ impl<'m> Image<'m> {
     pub(crate) fn plan_at_close<M: Medium>(
         &self,
         medium: &M,
+        holes: &Holes<'_>,
         unit_bytes: u64,
         must_read: impl Fn(&Kept) -> bool,
     ) -> Result<Plan, String> {
@@ -194,7 +195,11 @@ impl<'m> Image<'m> {
             return Err("it was not written when the store was closed".into());
         }
         let header = |unit: Unit| {
-            let header = read::header(medium, unit, Offset(u64::from(unit.0) * unit_bytes))?;
+            let at = u64::from(unit.0) * unit_bytes;
+            if holes.touch(at, block::HEADER_BYTES) {
+                return Err(format!("the header of the block at offset {at:#x} cannot be read"));
+            }
+            let header = read::header(medium, unit, Offset(at))?;
             match header.state {
                 block::State::Data => Ok(DataBlock { unit, header }),
                 block::State::Free => Err(format!("unit {} is free, but it says otherwise", unit.0)),

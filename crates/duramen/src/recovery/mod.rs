@@ -173,9 +173,10 @@ pub(crate) fn recover<M: Medium>(medium: &M, superblock: Superblock, options: &O
         recovered => recovered?,
     };
     let damage = &recovered.summary.damage;
-    if options.on_damage == OnDamage::Refuse
-        && let Some(first) = damage.first()
-    {
+    // A head that cannot be read cannot be written either, which is how a store begins.
+    let is_served = options.on_damage == OnDamage::Serve
+        && (damage.is_empty() || medium.unreadable(Offset(0), HEAD_BYTES).is_empty());
+    if let Some(first) = damage.first().filter(|_| !is_served) {
         return Err(Error::corrupt(format!(
             "the medium is damaged in {} place{}: {first}; nothing was changed; run \"duramen check\" for all of them, and \
              \"duramen check --salvage NEW\" to save what is valid into a new store",
@@ -249,14 +250,10 @@ fn read_from<M: Medium>(
     }
     // After a clean close the image says it all.
     let known = image.as_ref().filter(|_| superblock.clean);
-    // To say what is wrong, or with what cannot be touched, it takes the words of a scan.
-    let must_read = |kept: &Kept| {
-        kept.harm != Harm::None
-            && (options.on_damage == OnDamage::Refuse
-                || holes.touch(u64::from(kept.unit.0) * unit_bytes, kept.tail))
-    };
+    // To say what is wrong with it.
+    let must_read = |kept: &Kept| kept.harm != Harm::None && options.on_damage == OnDamage::Refuse;
     let known = known
-        .map(|image| image.plan_at_close(medium, unit_bytes, must_read))
+        .map(|image| image.plan_at_close(medium, &holes, unit_bytes, must_read))
         .transpose()
         .map_err(Stop::Image)?;
     let mut headers = match known {
@@ -339,6 +336,15 @@ fn read_from<M: Medium>(
     let mut space = Space::new(superblock.units, unit_bytes, incarnation);
     let mut freed = Vec::new();
     for &(unit, header) in &headers.free {
+        // Free, and not to be written.
+        if options.on_damage == OnDamage::Serve
+            && holes.touch(u64::from(unit.0) * unit_bytes, u64::from(header.units) * unit_bytes)
+        {
+            let block = blocks.found(unit, header.units, Generation(0), Use::Damaged);
+            block.set_tail(block::HEADER_BYTES);
+            block.set_unknown();
+            continue;
+        }
         space.give(unit, header.units);
         if header.units > 1 {
             freed.push((unit, header));
