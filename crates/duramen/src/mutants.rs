@@ -38,6 +38,12 @@ pub enum Mutant {
     FreedBeforeCommit,
     /// A block is freed while readers may still see it.
     FreedBeforeReadersLeave,
+    /// A block is freed though a value that was read in it is kept.
+    HoldNotLookedAt,
+    /// A value that is kept holds back all blocks that are retired later.
+    KeptHoldsBackAll,
+    /// The records of a block that stays because of a value are not counted again.
+    KeptNotCounted,
     /// A block that tombstones were dropped from is freed together with those that hold what they hid.
     FreedWithoutOrder,
     /// Compaction lets slots lead to copies, and frees the originals, before the copies are durable.

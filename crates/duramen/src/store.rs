@@ -901,7 +901,7 @@ impl<M: Medium> StoreOn<M> {
     #[must_use]
     pub fn audit(&self) -> Vec<String> {
         let core = self.core();
-        let _paused = core.compaction.pause();
+        let (_paused, kept) = core.compaction.pause();
         let (units, free) = {
             let space = core.space();
             (space.units(), space.runs())
@@ -914,6 +914,7 @@ impl<M: Medium> StoreOn<M> {
             unit_bytes: core.unit_bytes,
             units,
             free,
+            kept,
             estimated: core.recovered.estimated,
         };
         accounts.differences()

@@ -59,12 +59,12 @@ pub(crate) mod statics {
 pub(crate) mod reclaim {
     #[cfg(not(loom))]
     pub(crate) use crate::index::reclaim::{
-        Atomic, Guard, Owned, collect, is_pinned, pin, pin_to_write, published,
+        Atomic, Guard, Hold, Moment, Owned, Turns, collect, held, is_pinned, pin, pin_to_write, published,
     };
 
     #[cfg(loom)]
     pub(crate) use crate::models::primitives::reclaim::{
-        Atomic, Guard, Owned, collect, is_pinned, pin, pin_to_write, published,
+        Atomic, Guard, Hold, Moment, Owned, Turns, collect, held, is_pinned, pin, pin_to_write, published,
     };
 }
 

@@ -21,8 +21,8 @@
 //! Invariants:
 //! 1. A slot leads to a record that is durable, or is marked pending, or whose epoch is not committed.
 //! 2. Every superseded record is counted in the `stale` of its key's slot until its block is freed.
-//! 3. While a group is open its guard stays pinned, so that a block whose records the group
-//!    superseded is not freed before the group is durable.
+//! 3. While a group is open its turn lasts ([`Epochs::groups`](crate::epoch::Epochs::groups)), so that a block of its store whose
+//!    records the group superseded is not freed before the group is durable.
 
 mod update;
 
@@ -39,11 +39,12 @@ use crate::log::space::Purpose;
 use crate::mutants::{Mutant, planted};
 use crate::reader::{Looked, Meta, Owed, Record, Stamp, Value};
 use crate::store::{Core, StoreOn};
-use crate::sync::reclaim::{self, Guard};
+use crate::sync::reclaim::{self, Guard, Turns};
 use crate::sync::{Arc, Weak};
 use crate::{Error, KEY_BYTES_MAX, Result, VALUE_BYTES_MAX};
 use duramen_media::{Mapped, Medium, Offset};
 use std::collections::HashMap;
+use std::marker::PhantomData;
 
 /// A writer on the media of this machine.
 pub type Writer = WriterOn<Mapped>;
@@ -111,10 +112,26 @@ impl Wrote {
 /// A group in progress.
 struct Group {
     /// See invariant 3. `None` only while nothing is pending.
-    guard: Option<Guard>,
+    turn: Option<Turn>,
     /// Slots to be cleared of their pending mark: hash and location.
     pending: Vec<(u64, Offset)>,
     owed: Owed,
+}
+
+/// Keeps what the group superseded.
+struct Turn(Arc<Turns>);
+
+impl Turn {
+    fn begin(activity: &Activity) -> Self {
+        activity.group.begin();
+        Self(Arc::clone(&activity.group))
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.end();
+    }
 }
 
 /// What a thread needs to write: its block, and what others must know of it.
@@ -581,11 +598,11 @@ impl<M: Medium> Pen<M> {
         self.appender.settle(core);
         if let Some(group) = &mut self.group {
             clear_pending(core, group.pending.drain(..));
-            group.guard = None;
+            group.turn = None;
         }
         let reserved = self.appender.reserve(core, bytes, purpose);
         if let Some(group) = &mut self.group {
-            group.guard = Some(reclaim::pin_to_write());
+            group.turn = Some(Turn::begin(&self.activity));
         }
         reserved
     }
@@ -601,7 +618,7 @@ impl<M: Medium> Pen<M> {
     fn begin_group(&mut self) {
         if self.group.is_none() {
             self.group = Some(Group {
-                guard: Some(reclaim::pin_to_write()),
+                turn: Some(Turn::begin(&self.activity)),
                 pending: Vec::new(),
                 owed: Owed::default(),
             });
@@ -650,7 +667,7 @@ fn stamp_unlocked<M: Medium>(core: &Core<M>, key: &[u8], hash: u64, guard: &Guar
 fn clear_pending<M: Medium>(core: &Core<M>, pending: impl Iterator<Item = (u64, Offset)>) {
     let guard = reclaim::pin_to_write();
     for (hash, at) in pending {
-        // The group's guard keeps the record. A hash index does without the key, and so without the record's line.
+        // The group's turn keeps the record. A hash index does without the key, and so without the record's line.
         let key = if core.index.ordered().is_some() { core.record(at).key() } else { &[] };
         let locked = core.index.lock(hash, &guard);
         // Not found: overwritten meanwhile, or moved by the compactor, which drained it.
@@ -711,15 +728,16 @@ impl<'a> Old<'a> {
 /// Appends to blocks of its own; one for each thread (Viper's client). `&mut self` to write, `&self` to
 /// read. Other writers of the same store meet it only on the bucket of a key.
 ///
-/// Make it in the thread that uses it: a group pins what its thread may read, so a writer stays there.
+/// Make it in the thread that uses it: it stays there, since what it published its thread's own reads must see.
 pub struct WriterOn<M: Medium = Mapped> {
     pen: Pen<M>,
     store: StoreOn<M>,
+    _not_send: PhantomData<*const ()>,
 }
 
 impl<M: Medium> WriterOn<M> {
     pub(crate) fn new(store: StoreOn<M>) -> Self {
-        Self { pen: Pen::new(store.core_arc()), store }
+        Self { pen: Pen::new(store.core_arc()), store, _not_send: PhantomData }
     }
 
     /// The store that it writes to.
@@ -748,8 +766,7 @@ impl<M: Medium> WriterOn<M> {
     pub fn get_stamped(&self, key: &[u8]) -> Result<(Stamp, Option<Value<'_>>)> {
         let core = self.store.core();
         core.epochs.check_process()?;
-        let guard = reclaim::pin();
-        Ok(match core.look_up(key, core.hasher.hash(key), guard, self.owed())? {
+        Ok(match core.look_up(key, core.hasher.hash(key), &reclaim::pin(), self.owed())? {
             Looked::Absent(stamp) => (stamp, None),
             Looked::Present(value) => (value.stamp(), Some(value)),
         })

@@ -10,7 +10,7 @@
 //!    records of a key; recovery takes either.
 //! 2. the slots lead to the copies. (DRAM.)
 //! 3. the block is *retired*: none of its records counts as a stale record of its key any more. (DRAM.)
-//! 4. when no reader and no open group can need the old block, and every epoch that superseded one of its
+//! 4. when no reader and no open group can need the old block ([`leaving`]), and every epoch that superseded one of its
 //!    records is committed: its header says "free". A crash before: the old block is found again, with dead records.
 //!
 //! A tombstone may go when its key's count of stale records is 0: then all older records of the key that are left on the
@@ -19,8 +19,9 @@
 //!
 //! Invariants:
 //! 1. One thread compacts at a time; it takes blocks only when they are sealed.
-//! 2. Blocks are freed in the order in which they were retired, each with its own publish. A block that tombstones were
-//!    dropped from is freed only when those retired before it are free durably.
+//! 2. Blocks are freed in the order in which they were retired, each with its own publish, but for those that stay because a value
+//!    that lies in them is kept ([`leaving`]). A block that tombstones were dropped from is freed only when those retired before it are
+//!    free durably, or their records count again as stale ones of their keys and did so when it was retired.
 //! 3. A cell is moved under its key's lock, with the next version: the old one could still change. Other copies
 //!    keep their version, and are what they were copied from: recovery may take either.
 //! 4. Reads do not wait for the epoch of a copy, which is the epoch it was made in (`Core::epoch_of`), since what it says was
@@ -30,6 +31,7 @@
 //!    in which it was retired, which was after the copy. A copy of a copy is made of a committed one, too.
 
 mod forgotten;
+mod leaving;
 mod mend;
 mod pack;
 mod recount;
@@ -38,7 +40,6 @@ mod run;
 use crate::Result;
 use crate::epoch::{Activity, Epochs, lock};
 use crate::format::record::{self, Header, Kind, Step, Walk, body_crc};
-use crate::format::superblock::Regime;
 use crate::format::{Epoch, Unit, block};
 use crate::index::Slot;
 use crate::log::appender::{Appended, Appender, Fields};
@@ -56,6 +57,7 @@ use crate::sync::{Arc, Mutex, MutexGuard};
 use crate::tuning::Phase;
 use duramen_media::{Granularity, Medium, Offset};
 use forgotten::Forgotten;
+use leaving::{Leaving, Retired};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
@@ -93,17 +95,6 @@ const GRACE_MIN: Duration = Duration::from_millis(1);
 /// Longest time between two looks at what is to be done.
 const TICK: Duration = Duration::from_millis(100);
 
-/// A block that was moved out of, on its way to be freed.
-struct Retired {
-    unit: Unit,
-    /// Tombstones were dropped from it (invariant 2).
-    dropped: bool,
-    /// Bytes of all its records that are gone, and of room that was counted as dead.
-    bytes: u64,
-    /// The epoch in which it was retired.
-    epoch: u64,
-}
-
 /// What the compacting thread owns.
 struct Mover {
     appender: Appender,
@@ -124,13 +115,12 @@ struct Mover {
     unknown_bytes: u64,
     /// Packing gained nothing since something was last freed.
     packed_in_vain: bool,
+    leaving: Leaving,
     scratch: Vec<u8>,
 }
 
 pub(crate) struct Compaction {
     mover: Mutex<Mover>,
-    /// Retired blocks that no reader can see any more.
-    unseen: Arc<Mutex<Vec<Retired>>>,
     /// Blocks retired and not freed yet ...
     retired: AtomicU64,
     /// ... their units, and what of them was counted as dead: what is to come back by itself.
@@ -168,9 +158,9 @@ impl Compaction {
                 shrink_at: None,
                 unknown_bytes: 0,
                 packed_in_vain: false,
+                leaving: Leaving::default(),
                 scratch: Vec::new(),
             }),
-            unseen: Arc::default(),
             retired: AtomicU64::new(0),
             retired_units: AtomicU64::new(0),
             retired_bytes: AtomicU64::new(0),
@@ -187,9 +177,12 @@ impl Compaction {
         }
     }
 
-    /// Nothing is compacted until the result is dropped.
-    pub(crate) fn pause(&self) -> MutexGuard<'_, impl Sized> {
-        lock(&self.mover)
+    /// Nothing is compacted until the result is dropped. Given is also the hash of the key of each stale record that lies in a retired
+    /// block and counts again.
+    pub(crate) fn pause(&self) -> (MutexGuard<'_, impl Sized>, Vec<u64>) {
+        let mover = lock(&self.mover);
+        let kept = mover.leaving.kept().map(|stale| stale.hash).collect();
+        (mover, kept)
     }
 
     /// Begins with what recovery does when it reads all records, and did not: to make absent what has expired, and to verify.
@@ -268,16 +261,23 @@ impl<M: Medium> Core<M> {
     /// One round: the best victims, [`ROUND_BYTES`] or one block of them. False when nothing is worth it.
     fn compact_round(&self, mover: &mut Mover, dead_percent_min: u64) -> Result<bool> {
         self.epochs.check_writable()?;
+        // To move out of a block that stays takes room and frees none. Where there is room enough it is done all the same: most values are
+        // gone before the block's moment is past.
+        let held = if self.is_low(&self.space()) { self.held() } else { HashSet::new() };
         if !self.has_victim(mover, dead_percent_min) {
-            mover.victims = self.choose(dead_percent_min, &mover.unmovable);
+            mover.victims = self.choose(dead_percent_min, &mover.unmovable, &held);
         }
         if mover.victims.is_empty() {
             mover.unmovable.clear();
-            mover.victims = self.choose(dead_percent_min, &[]);
+            mover.victims = self.choose(dead_percent_min, &[], &held);
         }
         let mut total = 0;
         while self.has_victim(mover, dead_percent_min) {
             let Some(&unit) = mover.victims.last() else { break };
+            if held.contains(&unit) {
+                mover.victims.pop();
+                continue;
+            }
             let bytes = self.blocks.at(unit).tail();
             if total > 0 && total + bytes > ROUND_BYTES {
                 break;
@@ -329,13 +329,14 @@ impl<M: Medium> Core<M> {
 
     /// The sealed blocks with the highest benefit for their cost, the best one last. As many as one round may move if each is
     /// half full and, in a large store, for many rounds: each choice looks at every block.
-    fn choose(&self, dead_percent_min: u64, unmovable: &[Unit]) -> Vec<Unit> {
+    fn choose(&self, dead_percent_min: u64, unmovable: &[Unit], held: &HashSet<Unit>) -> Vec<Unit> {
         let newest = self.space().generation_now();
         let units = self.space().units();
         let mut candidates = Vec::new();
         for (unit, block, _) in self.blocks.walk(0..units) {
             if let Some((bytes, live)) = self.dead_of(unit, dead_percent_min)
                 && !unmovable.contains(&unit)
+                && !held.contains(&unit)
             {
                 // Rosenblum and Ousterhout's (1 - u) × age / (1 + u), in integers.
                 let age = newest.0.saturating_sub(block.generation().0).min(1 << 32) + 1;
@@ -601,18 +602,13 @@ impl<M: Medium> Core<M> {
             let framed = records.iter().map(|(_, header)| header.record_bytes()).sum::<u64>();
             let framing = block.tail() - block::HEADER_BYTES - framed;
             let gone = gone + framing + room_won(self.blocks.bytes(block), block.tail());
-            let retired = Retired { unit, dropped, bytes: gone, epoch: self.epochs.current().0 };
-            let unseen = Arc::clone(&self.compaction.unseen);
             self.compaction.retired.fetch_add(1, Relaxed);
             self.compaction.retired_units.fetch_add(self.blocks.at(unit).units().into(), Relaxed);
             self.compaction.retired_bytes.fetch_add(gone, Relaxed);
-            // Release: pairs with the Acquire in `Range::step`, by way of the fence of `reclaim::collect`.
-            self.compaction.retirements.fetch_add(1, Release);
-            if planted(Mutant::FreedBeforeReadersLeave) {
-                lock(&unseen).push(retired);
-            } else {
-                reclaim::pin().defer(move || lock(&unseen).push(retired));
-            }
+            // Release: pairs with the Acquire in `Range::step`, by way of the fence of `Moment::now`.
+            let number = self.compaction.retirements.fetch_add(1, Release);
+            let epoch = self.epochs.current().0;
+            mover.leaving.add(Retired { unit, number, dropped, bytes: gone, epoch, again: None });
         }
         Ok(complete)
     }
@@ -745,19 +741,24 @@ impl<M: Medium> Core<M> {
     fn keep_originals<'a>(&self, mover: &Mover, moved: impl Iterator<Item = (u64, &'a [u8], u64)>) {
         let guard = reclaim::pin();
         for (hash, key, bytes) in moved {
-            let locked = self.index.lock(hash, &guard);
-            if let Some(found) = locked.find(key, |slot| self.is_key_at(slot, key)) {
-                let slot = found.get();
-                found.set(slot.with_stale(slot.stale() + 1));
-                if slot.is_tombstone() && slot.stale() == 0 {
-                    // It hid nothing, and does again.
-                    let bytes = self.record(slot.location()).head.record_bytes();
-                    self.blocks.of(slot.location().0).live_add(bytes);
-                    mover.activity.dead_add(-(bytes as i64));
-                }
-            }
+            self.count_stale(mover, hash, key, &guard);
             mover.activity.dead_add(bytes as i64);
         }
+    }
+
+    /// A record of this key lies on the medium that its slot did not count; whether the key has a slot.
+    fn count_stale(&self, mover: &Mover, hash: u64, key: &[u8], guard: &Guard) -> bool {
+        let locked = self.index.lock(hash, guard);
+        let Some(found) = locked.find(key, |slot| self.is_key_at(slot, key)) else { return false };
+        let slot = found.get();
+        found.set(slot.with_stale(slot.stale() + 1));
+        if slot.is_tombstone() && slot.stale() == 0 {
+            // It hid nothing, and does again.
+            let bytes = self.record(slot.location()).head.record_bytes();
+            self.blocks.of(slot.location().0).live_add(bytes);
+            mover.activity.dead_add(-(bytes as i64));
+        }
+        true
     }
 
     /// Moves a cell, under its key's lock (invariant 3).
@@ -790,55 +791,6 @@ impl<M: Medium> Core<M> {
         self.blocks.of(place.0).live_sub(old.record_bytes());
         self.blocks.of(appended.at.0).live_add(appended.bytes);
         true
-    }
-
-    /// Frees the retired blocks that nobody can see any more. `urgent`: a writer waits for it.
-    fn reclaim(&self, mover: &mut Mover, urgent: bool) {
-        // Readers that came after the blocks were retired do not see them.
-        let begun = Instant::now();
-        for round in 0.. {
-            reclaim::collect();
-            let (retired, unseen) =
-                (self.compaction.retired.load(Relaxed), lock(&self.compaction.unseen).len() as u64);
-            if retired <= unseen {
-                // Nothing is waited for: a busy machine would not soon give back the CPU that is yielded.
-                break;
-            }
-            let waiting = unseen == 0;
-            // A thread that keeps a value itself would wait for nobody else.
-            let patient = urgent && waiting && !reclaim::is_pinned();
-            if round >= 3 && !(patient && begun.elapsed() < GRACE_MAX) {
-                break;
-            }
-            if round >= 64 {
-                // Whoever is pinned is not on a CPU, or keeps a value.
-                crate::sync::thread::sleep(Duration::from_micros(200));
-            } else if urgent {
-                crate::sync::thread::yield_now();
-            }
-        }
-        let mut ready = std::mem::take(&mut *lock(&self.compaction.unseen));
-        if ready.is_empty() {
-            return;
-        }
-        let last = ready.iter().map(|r| r.epoch).max().unwrap_or(0);
-        while self.epochs.in_use() && self.epochs.committed().0 <= last && !planted(Mutant::FreedBeforeCommit)
-        {
-            // With `Manual` only the caller commits.
-            if self.epochs.regime() == Regime::Manual || self.commit().is_err() {
-                let committed = self.epochs.committed().0;
-                let (now, later): (Vec<_>, Vec<_>) =
-                    ready.into_iter().partition(|r: &Retired| committed > r.epoch);
-                ready = now;
-                // In front: blocks are freed in the order in which they were retired.
-                lock(&self.compaction.unseen).splice(0..0, later);
-                break;
-            }
-        }
-        if let Err(error) = self.free(mover, &ready) {
-            // The medium failed: the store is poisoned, and the blocks stay as they are.
-            drop(error);
-        }
     }
 
     /// Frees blocks: see invariant 2, and [`crate::log::space`] for the order of each.

@@ -66,11 +66,12 @@ impl<M: Medium> Core<M> {
             let space = self.space();
             (space.units(), space.free_units())
         };
+        let held = self.held();
         let mut roomy = Vec::new();
         for (unit, block, state) in self.blocks.walk(0..units) {
             let bytes = u64::from(block.units()) * self.unit_bytes;
             let room = bytes.saturating_sub(block::HEADER_BYTES + u64::from(block.live_settled()));
-            if state == Use::Sealed && room >= bytes / PACK_SHARE {
+            if state == Use::Sealed && room >= bytes / PACK_SHARE && !held.contains(&unit) {
                 roomy.push((room, bytes, unit));
             }
         }
@@ -115,7 +116,7 @@ impl<M: Medium> Core<M> {
         if self.space().has_spare() {
             return true;
         }
-        if self.compaction.retired.load(Relaxed) > 0 {
+        if mover.leaving.is_awaited() {
             return false;
         }
         mover.appender.seal(self);
@@ -159,6 +160,7 @@ impl<M: Medium> Core<M> {
             let space = self.space();
             (space.runs(), space.units(), space.free_units(), space.ample_units_max())
         };
+        let held = self.held();
         let mut by_length = runs.clone();
         by_length.sort_unstable_by_key(|&(_, length)| std::cmp::Reverse(length));
         let mut parts: Vec<Part> = runs
@@ -167,7 +169,7 @@ impl<M: Medium> Core<M> {
             .collect();
         for (unit, block, state) in self.blocks.walk(0..all) {
             let live = u64::from(block.live_settled());
-            if state == Use::Sealed && (block.units() <= most || live == 0) {
+            if state == Use::Sealed && (block.units() <= most || live == 0) && !held.contains(&unit) {
                 let cost = if live == 0 { 0 } else { self.units_for(live) };
                 parts.push(Part { from: unit.0, to: unit.0 + block.units(), cost, free: 0 });
             }

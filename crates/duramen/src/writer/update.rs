@@ -111,7 +111,7 @@ impl<M: Medium> Pen<M> {
     /// Writes a new version of the whole value; refused when somebody else writes it meanwhile.
     fn update_anew(&mut self, core: &Core<M>, edit: Edit<'_>) -> Result<Tried> {
         let Edit { key, hash, seen, at, bytes } = edit;
-        let (stamp, value) = match core.look_up(key, hash, reclaim::pin(), self.owed())? {
+        let (stamp, value) = match core.look_up(key, hash, &reclaim::pin(), self.owed())? {
             Looked::Absent(stamp) => (stamp, None),
             Looked::Present(value) => (value.stamp(), Some(value)),
         };
