@@ -150,6 +150,8 @@ pub enum Mutant {
     LostHeadIsEmpty,
     /// Puts take the units, and the room in open blocks, that are kept for deletes and the compactor.
     ReserveTakenByPuts,
+    /// Blocks that the compactor moves to count as kept for deletes.
+    MovedIntoReserve,
     /// The compactor does not make the spare whole again that it moved to.
     SpareNotRestored,
     /// Counting stale records anew reads on behind the end of a sealed block, where records lie that do not count.
@@ -216,8 +218,11 @@ mod planting {
         Mutant::NextNotWoken,
     ];
 
+    /// Those that the crash driver finds when it wears stores out.
+    pub const SOAKED: [Mutant; 2] = [Mutant::KeptHoldsBackAll, Mutant::MovedIntoReserve];
+
     /// Those that the crash driver finds.
-    pub const ALL: [Mutant; 38] = [
+    pub const ALL: [Mutant; 40] = [
         Mutant::RecordNotFlushed,
         Mutant::AcknowledgedWithoutDrain,
         Mutant::CellOpenedBeforeDurable,
@@ -234,6 +239,8 @@ mod planting {
         Mutant::SealOfOldEpoch,
         Mutant::FreedBeforeCommit,
         Mutant::FreedBeforeReadersLeave,
+        Mutant::HoldNotLookedAt,
+        Mutant::KeptNotCounted,
         Mutant::FreedWithoutOrder,
         Mutant::CopiesNotDrained,
         Mutant::ExpiryNotCopied,

@@ -179,14 +179,21 @@ impl Space {
     }
 
     /// Takes `units` adjoining units: the shortest run that is long enough, its beginning. Returns also what they may be used
-    /// for: the most that could have been taken for.
+    /// for: the most that could have been taken for. But nothing that the compactor takes is kept for deletes: it would hold what is
+    /// live, and there would be ever more of it.
     pub(crate) fn take(&mut self, units: u32, purpose: Purpose) -> Option<(Unit, Purpose)> {
         let free = self.free.checked_sub(units)?;
         let &(length, start) = self.by_units.range((units, 0)..).next()?;
         let other = self.by_units.iter().rev().find(|&&run| run != (length, start));
         let run_max = other.map_or(0, |&(length, _)| length).max(length - units);
         let allows = |&as_for: &Purpose| self.leaves(free, run_max, as_for);
-        let as_for = [Purpose::Write, Purpose::Delete, Purpose::Compaction].into_iter().find(allows)?;
+        let as_for = match purpose {
+            Purpose::Compaction if !planted(Mutant::MovedIntoReserve) => {
+                [Purpose::Write, Purpose::Compaction]
+            }
+            _ => [Purpose::Write, Purpose::Delete],
+        };
+        let as_for = as_for.into_iter().find(allows)?;
         if as_for > purpose {
             return None;
         }
@@ -291,9 +298,16 @@ impl Space {
         Some(self.partial.swap_remove(fullest))
     }
 
-    /// Those that are not kept for what is more urgent than this.
+    /// Those that are not kept for what is more urgent than this. For deletes no more than `D` units are kept.
     pub(crate) fn drain_partial(&mut self, purpose: Purpose) -> Vec<OpenBlock> {
-        let goes = |block: &mut OpenBlock| block.purpose <= purpose || !block.is_roomy_for_deletes();
+        let unit_bytes = self.unit_bytes;
+        let mut left = self.reserve() - self.left_by(Purpose::Delete);
+        let goes = |block: &mut OpenBlock| {
+            let units = (block.bytes / unit_bytes) as u32;
+            let stays = block.purpose > purpose && block.is_roomy_for_deletes() && units <= left;
+            left -= if stays { units } else { 0 };
+            !stays
+        };
         self.partial.extract_if(.., goes).collect()
     }
 
