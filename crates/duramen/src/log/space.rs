@@ -187,13 +187,9 @@ impl Space {
         let other = self.by_units.iter().rev().find(|&&run| run != (length, start));
         let run_max = other.map_or(0, |&(length, _)| length).max(length - units);
         let allows = |&as_for: &Purpose| self.leaves(free, run_max, as_for);
-        let as_for = match purpose {
-            Purpose::Compaction if !planted(Mutant::MovedIntoReserve) => {
-                [Purpose::Write, Purpose::Compaction]
-            }
-            _ => [Purpose::Write, Purpose::Delete],
-        };
-        let as_for = as_for.into_iter().find(allows)?;
+        let as_for = [Purpose::Write, Purpose::Delete, Purpose::Compaction].into_iter().find(allows)?;
+        let is_kept = purpose == Purpose::Compaction && as_for == Purpose::Delete;
+        let as_for = if is_kept && !planted(Mutant::MovedIntoReserve) { Purpose::Compaction } else { as_for };
         if as_for > purpose {
             return None;
         }
