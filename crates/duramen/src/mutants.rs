@@ -38,6 +38,12 @@ pub enum Mutant {
     FreedBeforeCommit,
     /// A block is freed while readers may still see it.
     FreedBeforeReadersLeave,
+    /// A block is freed though a value that was read in it is kept.
+    HoldNotLookedAt,
+    /// A value that is kept holds back all blocks that are retired later.
+    KeptHoldsBackAll,
+    /// The records of a block that stays because of a value are not counted again.
+    KeptNotCounted,
     /// A block that tombstones were dropped from is freed together with those that hold what they hid.
     FreedWithoutOrder,
     /// Compaction lets slots lead to copies, and frees the originals, before the copies are durable.
@@ -146,6 +152,8 @@ pub enum Mutant {
     DamageForgotten,
     /// Puts take the units, and the room in open blocks, that are kept for deletes and the compactor.
     ReserveTakenByPuts,
+    /// Blocks that the compactor moves to count as kept for deletes.
+    MovedIntoReserve,
     /// The compactor does not make the spare whole again that it moved to.
     SpareNotRestored,
     /// Counting stale records anew reads on behind the end of a sealed block, where records lie that do not count.
@@ -212,8 +220,11 @@ mod planting {
         Mutant::NextNotWoken,
     ];
 
+    /// Those that the crash driver finds when it wears stores out.
+    pub const SOAKED: [Mutant; 2] = [Mutant::KeptHoldsBackAll, Mutant::MovedIntoReserve];
+
     /// Those that the crash driver finds.
-    pub const ALL: [Mutant; 38] = [
+    pub const ALL: [Mutant; 40] = [
         Mutant::RecordNotFlushed,
         Mutant::AcknowledgedWithoutDrain,
         Mutant::CellOpenedBeforeDurable,
@@ -230,6 +241,8 @@ mod planting {
         Mutant::SealOfOldEpoch,
         Mutant::FreedBeforeCommit,
         Mutant::FreedBeforeReadersLeave,
+        Mutant::HoldNotLookedAt,
+        Mutant::KeptNotCounted,
         Mutant::FreedWithoutOrder,
         Mutant::CopiesNotDrained,
         Mutant::ExpiryNotCopied,

@@ -1,13 +1,15 @@
 //! The one door to shared memory between threads: atomics, locks, threads, waiting and reclamation.
 //!
 //! Nothing else in this crate names `std::sync` or `std::thread`, so that a build for checking may put other
-//! primitives here. In a shipped build every item is the standard library's own, or of `index::reclaim`. With
+//! primitives here. In a shipped build every item is the standard library's own, or of `sync::reclamation`. With
 //! `--cfg loom` they are loom's, and a small stand-in for reclamation: see `models::primitives`.
 //! With the feature `schedule` (the crash driver's) they are the standard library's with points at which a schedule
 //! may let another thread go on: see `scheduled`.
 
 pub(crate) use std::sync::{Arc, PoisonError, Weak};
 
+#[cfg(not(loom))]
+mod reclamation;
 #[cfg(all(feature = "schedule", not(loom)))]
 mod scheduled;
 
@@ -58,13 +60,13 @@ pub(crate) mod statics {
 /// Memory that readers may still see is freed when they are gone.
 pub(crate) mod reclaim {
     #[cfg(not(loom))]
-    pub(crate) use crate::index::reclaim::{
-        Atomic, Guard, Owned, collect, is_pinned, pin, pin_to_write, published,
+    pub(crate) use super::reclamation::{
+        Atomic, Guard, Hold, Moment, Owned, Turns, collect, held, is_pinned, pin, pin_to_write, published,
     };
 
     #[cfg(loom)]
     pub(crate) use crate::models::primitives::reclaim::{
-        Atomic, Guard, Owned, collect, is_pinned, pin, pin_to_write, published,
+        Atomic, Guard, Hold, Moment, Owned, Turns, collect, held, is_pinned, pin, pin_to_write, published,
     };
 }
 

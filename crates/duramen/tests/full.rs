@@ -4,6 +4,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
 
+#[path = "full/kept.rs"]
+mod kept;
+
 use duramen::{Durability, ErrorKind, IndexKind, MediumKind, Options, Store, Writer};
 use std::collections::VecDeque;
 use std::path::Path;
@@ -166,6 +169,35 @@ impl<'c> Full<'c> {
         }
         self.bytes -= len as u64;
         len
+    }
+
+    /// A batch of two values of half the size and a delete, or, where it is refused, deletes.
+    fn batch(&mut self) {
+        let mut batch = duramen::Batch::new();
+        let mut put = Vec::new();
+        for _ in 0..2 {
+            self.next += 1;
+            let (key, len) = (self.next.to_le_bytes().to_vec(), self.case.sizes.draw(&mut self.random) / 2);
+            batch.put(&key, &vec![self.next as u8; len]);
+            put.push((key, len));
+        }
+        let any = self.random.below(self.keys.len() as u64) as usize;
+        let gone = self.keys.swap_remove_back(any).unwrap();
+        batch.delete(&gone.0);
+        match self.writer.as_mut().unwrap().apply(&batch) {
+            Ok(_) => {
+                self.bytes += put.iter().map(|(_, len)| *len as u64).sum::<u64>();
+                self.bytes -= gone.1 as u64;
+                self.keys.extend(put);
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::OutOfSpace, "{error}");
+                self.keys.push_back(gone);
+                for _ in 0..=self.random.below(3) {
+                    self.delete("a batch was refused");
+                }
+            }
+        }
     }
 
     fn fill(&mut self) {
@@ -370,4 +402,26 @@ fn records_that_were_not_committed_keep_no_tombstone() {
     }
     assert!(store.stats().recounts > 0, "{:?}", store.stats());
     assert_eq!(store.audit(), [""; 0]);
+}
+
+/// The compactor moves halves of batches into blocks of its own, of which half is left.
+#[test]
+fn space_of_batches_of_large_values_comes_back() {
+    for seed in 1..=3 {
+        let mut case = case(MediumKind::Volatile, Durability::EveryWrite, Sizes::Between(10 << 10, 20 << 10));
+        (case.seed, case.unit_bytes, case.len_max, case.background) = (seed, 1 << 10, 800 << 10, false);
+        let mut full = Full::open(&case, Path::new("none"));
+        full.fill();
+        let first = full.bytes;
+        for round in 0..3 {
+            for _ in 0..500 {
+                full.batch();
+            }
+            full.delete_all("after batches");
+            full.store.maintain().unwrap();
+            full.fill();
+            let now = full.bytes;
+            assert!(now * 10 >= first * 8, "seed {seed}, round {round}: {first} bytes fitted, now {now}");
+        }
+    }
 }

@@ -13,7 +13,7 @@ use super::violation::Violation;
 const UNSAFE_IN: &[(&str, &[&str])] = &[
     ("crates/media", &[]),
     // `models` is compiled with `--cfg loom` alone: raw memory for the model checker.
-    ("crates/duramen", &["format", "index", "log", "durability", "models"]),
+    ("crates/duramen", &["format", "index", "log", "durability", "sync", "models"]),
     ("crates/stream", &["compile"]),
     // The inner loops that are measured: raw accesses by instruction.
     ("crates/bench/memory", &["kernel"]),

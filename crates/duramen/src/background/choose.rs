@@ -2,11 +2,13 @@
 
 use super::Keeper;
 use super::compaction::{Mover, ROUND_BYTES};
+use super::grow::Growth;
 use crate::Result;
 use crate::format::{Unit, block};
 use crate::log::blocks::{Use, room_won};
 use crate::sync::atomic::Ordering::Relaxed;
 use duramen_media::Medium;
+use std::collections::HashSet;
 
 /// Of the units of a store, one in this many is chosen at once.
 const CHOOSE_SHARE: u32 = 64;
@@ -15,16 +17,24 @@ impl<M: Medium> Keeper<M> {
     /// One round: the best victims, [`ROUND_BYTES`] or one block of them. False when nothing is worth it.
     pub(super) fn compact_round(&self, mover: &mut Mover, dead_percent_min: u64) -> Result<bool> {
         self.log().epochs().check_writable()?;
+        // To move out of a block that stays takes room and frees none. Where there is room enough it is done all the same: most values are
+        // gone before the block's moment is past.
+        let is_low = Growth::is_low(self.log(), &self.log().space());
+        let held = if is_low { self.held() } else { HashSet::new() };
         if !self.has_victim(mover, dead_percent_min) {
-            mover.victims = self.choose(dead_percent_min, &mover.unmovable);
+            mover.victims = self.choose(dead_percent_min, &mover.unmovable, &held);
         }
         if mover.victims.is_empty() {
             mover.unmovable.clear();
-            mover.victims = self.choose(dead_percent_min, &[]);
+            mover.victims = self.choose(dead_percent_min, &[], &held);
         }
         let mut total = 0;
         while self.has_victim(mover, dead_percent_min) {
             let Some(&unit) = mover.victims.last() else { break };
+            if held.contains(&unit) {
+                mover.victims.pop();
+                continue;
+            }
             let bytes = self.log().blocks.at(unit).tail();
             if total > 0 && total + bytes > ROUND_BYTES {
                 break;
@@ -76,13 +86,14 @@ impl<M: Medium> Keeper<M> {
 
     /// The sealed blocks with the highest benefit for their cost, the best one last. As many as one round may move if each is
     /// half full and, in a large store, for many rounds: each choice looks at every block.
-    fn choose(&self, dead_percent_min: u64, unmovable: &[Unit]) -> Vec<Unit> {
+    fn choose(&self, dead_percent_min: u64, unmovable: &[Unit], held: &HashSet<Unit>) -> Vec<Unit> {
         let newest = self.log().space().generation_now();
         let units = self.log().space().units();
         let mut candidates = Vec::new();
         for (unit, block, _) in self.log().blocks.walk(0..units) {
             if let Some((bytes, live)) = self.dead_of(unit, dead_percent_min)
                 && !unmovable.contains(&unit)
+                && !held.contains(&unit)
             {
                 // Rosenblum and Ousterhout's (1 - u) × age / (1 + u), in integers.
                 let age = newest.0.saturating_sub(block.generation().0).min(1 << 32) + 1;

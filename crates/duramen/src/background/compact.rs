@@ -10,7 +10,7 @@
 //!    records of a key; recovery takes either.
 //! 2. the slots lead to the copies. (DRAM.)
 //! 3. the block is *retired*: none of its records counts as a stale record of its key any more. (DRAM.)
-//! 4. when no reader and no open group can need the old block, and every epoch that superseded one of its
+//! 4. when no reader and no open group can need the old block ([`super::leaving`]), and every epoch that superseded one of its
 //!    records is committed: its header says "free". A crash before: the old block is found again, with dead records.
 //!
 //! A tombstone may go when its key's count of stale records is 0: then all older records of the key that are left on the
@@ -19,8 +19,9 @@
 //!
 //! Invariants:
 //! 1. One thread compacts at a time; it takes blocks only when they are sealed.
-//! 2. Blocks are freed in the order in which they were retired, each with its own publish. A block that tombstones were
-//!    dropped from is freed only when those retired before it are free durably.
+//! 2. Blocks are freed in the order in which they were retired, each with its own publish, but for those that stay because a value
+//!    that lies in them is kept ([`super::leaving`]). A block that tombstones were dropped from is freed only when those retired
+//!    before it are free durably, or their records count again as stale ones of their keys and did so when it was retired.
 //! 3. A cell is moved under its key's lock, with the next version: the old one could still change. Other copies
 //!    keep their version, and are what they were copied from: recovery may take either.
 //! 4. Reads do not wait for the epoch of a copy, which is the epoch it was made in (`Records::epoch_of`), since what it says was
@@ -31,7 +32,8 @@
 
 use super::Keeper;
 use super::blocks::Found;
-use super::compaction::{Mover, ROUND_BYTES, Retired};
+use super::compaction::{Mover, ROUND_BYTES};
+use super::retired::Retired;
 use crate::Result;
 use crate::format::record::{Appended, Header, Kind, body_crc};
 use crate::format::{Epoch, Unit, block};
@@ -39,9 +41,7 @@ use crate::index::Slot;
 use crate::log::appender::Fields;
 use crate::log::blocks::{Use, room_won};
 use crate::mutants::{Mutant, planted};
-use crate::sync::Arc;
 use crate::sync::atomic::Ordering::{Relaxed, Release};
-use crate::sync::lock;
 use crate::sync::reclaim::{self, Guard};
 use crate::tuning::Phase;
 use duramen_media::{Medium, Offset};
@@ -217,18 +217,13 @@ impl<M: Medium> Keeper<M> {
             let framed = records.iter().map(|(_, header)| header.record_bytes()).sum::<u64>();
             let framing = block.tail() - block::HEADER_BYTES - framed;
             let gone = gone + framing + room_won(self.log().blocks.bytes(block), block.tail());
-            let retired = Retired { unit, dropped, bytes: gone, epoch: self.log().epochs().current().0 };
-            let unseen = Arc::clone(&self.compaction.unseen);
             self.compaction.retired.fetch_add(1, Relaxed);
             self.compaction.retired_units.fetch_add(self.log().blocks.at(unit).units().into(), Relaxed);
             self.compaction.retired_bytes.fetch_add(gone, Relaxed);
-            // Release: pairs with the Acquire in `Range::step`, by way of the fence of `reclaim::collect`.
-            self.log().retirements.fetch_add(1, Release);
-            if planted(Mutant::FreedBeforeReadersLeave) {
-                lock(&unseen).push(retired);
-            } else {
-                reclaim::pin().defer(move || lock(&unseen).push(retired));
-            }
+            // Release: pairs with the Acquire in `Range::step`, by way of the fence of `Moment::now`.
+            let number = self.log().retirements.fetch_add(1, Release);
+            let epoch = self.log().epochs().current().0;
+            mover.leaving.add(Retired { unit, number, dropped, bytes: gone, epoch, again: None });
         }
         Ok(complete)
     }
@@ -346,19 +341,24 @@ impl<M: Medium> Keeper<M> {
     fn keep_originals<'a>(&self, mover: &Mover, moved: impl Iterator<Item = (u64, &'a [u8], u64)>) {
         let guard = reclaim::pin();
         for (hash, key, bytes) in moved {
-            let locked = self.records.index.lock(hash, &guard);
-            if let Some(found) = locked.find(key, |slot| self.records.is_key_at(slot, key)) {
-                let slot = found.get();
-                found.set(slot.with_stale(slot.stale() + 1));
-                if slot.is_tombstone() && slot.stale() == 0 {
-                    // It hid nothing, and does again.
-                    let bytes = self.records.record(slot.location()).head.record_bytes();
-                    self.log().blocks.of(slot.location().0).live_add(bytes);
-                    mover.activity.dead_add(-(bytes as i64));
-                }
-            }
+            self.count_stale(mover, hash, key, &guard);
             mover.activity.dead_add(bytes as i64);
         }
+    }
+
+    /// A record of this key lies on the medium that its slot did not count; whether the key has a slot.
+    pub(super) fn count_stale(&self, mover: &Mover, hash: u64, key: &[u8], guard: &Guard) -> bool {
+        let locked = self.records.index.lock(hash, guard);
+        let Some(found) = locked.find(key, |slot| self.records.is_key_at(slot, key)) else { return false };
+        let slot = found.get();
+        found.set(slot.with_stale(slot.stale() + 1));
+        if slot.is_tombstone() && slot.stale() == 0 {
+            // It hid nothing, and does again.
+            let bytes = self.records.record(slot.location()).head.record_bytes();
+            self.log().blocks.of(slot.location().0).live_add(bytes);
+            mover.activity.dead_add(-(bytes as i64));
+        }
+        true
     }
 
     /// Moves a cell, under its key's lock (invariant 3).
@@ -396,7 +396,7 @@ impl<M: Medium> Keeper<M> {
     /// The dead records of a block that is retired no longer count as stale records of their keys (step 3). Each of these keys
     /// has a slot, since its count keeps it, so mostly no record need be looked at to find it: a miss that would take as long
     /// as all the rest.
-    fn forget_dead(&self, mover: &Mover, dead: &[(&[u8], u64)]) {
+    pub(super) fn forget_dead(&self, mover: &Mover, dead: &[(&[u8], u64)]) {
         let guard = reclaim::pin();
         for &(key, hash) in dead {
             let locked = self.records.index.lock(hash, &guard);

@@ -1,5 +1,6 @@
 //! What the compactor knows: how far it has come, and what it counts.
 
+use super::retired::Leaving;
 use crate::durability::{Activity, Epochs};
 use crate::format::Unit;
 use crate::log::appender::Appender;
@@ -9,17 +10,6 @@ use crate::sync::{Arc, Mutex, MutexGuard, lock};
 
 /// Bytes that one round moves out of at most.
 pub(super) const ROUND_BYTES: u64 = 1 << 20;
-
-/// A block that was moved out of, on its way to be freed.
-pub(super) struct Retired {
-    pub(super) unit: Unit,
-    /// Tombstones were dropped from it (invariant 2).
-    pub(super) dropped: bool,
-    /// Bytes of all its records that are gone, and of room that was counted as dead.
-    pub(super) bytes: u64,
-    /// The epoch in which it was retired.
-    pub(super) epoch: u64,
-}
 
 /// What the compacting thread owns.
 pub(super) struct Mover {
@@ -41,14 +31,13 @@ pub(super) struct Mover {
     pub(super) unknown_bytes: u64,
     /// Packing gained nothing since something was last freed.
     pub(super) packed_in_vain: bool,
+    pub(super) leaving: Leaving,
     pub(super) scratch: Vec<u8>,
 }
 
 /// The state of compaction that threads share.
 pub(crate) struct Compaction {
     pub(super) mover: Mutex<Mover>,
-    /// Retired blocks that no reader can see any more.
-    pub(super) unseen: Arc<Mutex<Vec<Retired>>>,
     /// Blocks retired and not freed yet ...
     pub(super) retired: AtomicU64,
     /// ... their units, and what of them was counted as dead: what is to come back by itself.
@@ -82,9 +71,9 @@ impl Compaction {
                 shrink_at: None,
                 unknown_bytes: 0,
                 packed_in_vain: false,
+                leaving: Leaving::default(),
                 scratch: Vec::new(),
             }),
-            unseen: Arc::default(),
             retired: AtomicU64::new(0),
             retired_units: AtomicU64::new(0),
             retired_bytes: AtomicU64::new(0),
@@ -99,8 +88,11 @@ impl Compaction {
         }
     }
 
-    /// Nothing is compacted until the result is dropped.
-    pub(crate) fn pause(&self) -> MutexGuard<'_, impl Sized> {
-        lock(&self.mover)
+    /// Nothing is compacted until the result is dropped. Given is also the hash of the key of each stale record that lies in a retired
+    /// block and counts again.
+    pub(crate) fn pause(&self) -> (MutexGuard<'_, impl Sized>, Vec<u64>) {
+        let mover = lock(&self.mover);
+        let kept = mover.leaving.kept().map(|stale| stale.hash).collect();
+        (mover, kept)
     }
 }

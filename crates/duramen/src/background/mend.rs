@@ -23,7 +23,7 @@ use duramen_media::Medium;
 use std::collections::HashSet;
 
 /// All whole records of a block, also behind what is damaged.
-fn whole_records_of(bytes: &[u8], seed: u32) -> Vec<Found> {
+pub(super) fn whole_records_of(bytes: &[u8], seed: u32) -> Vec<Found> {
     let mut walk = Walk::new(bytes, block::HEADER_BYTES, bytes.len() as u64, seed);
     let mut found = Vec::new();
     loop {

@@ -66,11 +66,12 @@ impl<M: Medium> Keeper<M> {
             let space = self.log().space();
             (space.units(), space.free_units())
         };
+        let held = self.held();
         let mut roomy = Vec::new();
         for (unit, block, state) in self.log().blocks.walk(0..units) {
             let bytes = u64::from(block.units()) * self.log().unit_bytes;
             let room = bytes.saturating_sub(block::HEADER_BYTES + u64::from(block.live_settled()));
-            if state == Use::Sealed && room >= bytes / PACK_SHARE {
+            if state == Use::Sealed && room >= bytes / PACK_SHARE && !held.contains(&unit) {
                 roomy.push((room, bytes, unit));
             }
         }
@@ -115,7 +116,7 @@ impl<M: Medium> Keeper<M> {
         if self.log().space().has_spare() {
             return true;
         }
-        if self.compaction.retired.load(Relaxed) > 0 {
+        if mover.leaving.is_awaited() {
             return false;
         }
         mover.appender.seal(self.log());
@@ -158,6 +159,7 @@ impl<M: Medium> Keeper<M> {
             let space = self.log().space();
             (space.runs(), space.units(), space.free_units(), space.ample_units_max())
         };
+        let held = self.held();
         let mut by_length = runs.clone();
         by_length.sort_unstable_by_key(|&(_, length)| std::cmp::Reverse(length));
         let mut parts: Vec<Part> = runs
@@ -166,7 +168,7 @@ impl<M: Medium> Keeper<M> {
             .collect();
         for (unit, block, state) in self.log().blocks.walk(0..all) {
             let live = u64::from(block.live_settled());
-            if state == Use::Sealed && (block.units() <= most || live == 0) {
+            if state == Use::Sealed && (block.units() <= most || live == 0) && !held.contains(&unit) {
                 let cost = if live == 0 { 0 } else { self.log().units_for(live) };
                 parts.push(Part { from: unit.0, to: unit.0 + block.units(), cost, free: 0 });
             }

@@ -8,7 +8,8 @@
 //! Why the count is right although others write meanwhile: the compacting thread counts, so nothing is freed or
 //! copied. And whoever writes such a key makes its slot lead elsewhere, under its lock: a slot that still
 //! leads to the tombstone at the end stood for the same stale records all the time. All of them were appended before the
-//! tombstone, so a block that is being written to is read at least up to them. Records of retired blocks count for nobody.
+//! tombstone, so a block that is being written to is read at least up to them. Records of retired blocks count for nobody, but
+//! those that were counted again ([`super::leaving`]).
 
 use super::Keeper;
 use super::blocks::records_of_open;
@@ -90,6 +91,11 @@ impl<M: Medium> Keeper<M> {
             }
         }
         mover.scratch = scratch;
+        for stale in mover.leaving.kept() {
+            if let Some(found) = unknown.get_mut(self.records.record(stale.at).key()) {
+                found.stale += 1;
+            }
+        }
         let mut fewer = false;
         for (key, found) in unknown {
             fewer |= self.settle_count(mover, &key, &found);

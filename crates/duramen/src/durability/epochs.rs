@@ -33,6 +33,7 @@ use crate::mutants::{Mutant, planted};
 use crate::sync::Backoff;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
+use crate::sync::reclaim::Turns;
 use crate::sync::time::Instant;
 use crate::sync::{Arc, Mutex, lock};
 use crate::{Error, ErrorKind, Result};
@@ -55,6 +56,8 @@ pub(crate) struct Activity {
     active: AtomicU64,
     /// Records and their sum, by the epoch's lowest bit.
     sums: [[AtomicU64; 2]; 2],
+    /// The writer's groups: see [`Epochs::groups`].
+    pub group: Arc<Turns>,
 }
 
 impl Activity {
@@ -270,6 +273,11 @@ impl Epochs {
         let activity = Arc::new(Activity::default());
         lock(&self.activities).push(Arc::clone(&activity));
         activity
+    }
+
+    /// The groups of all writers, for who must wait until those end that are open.
+    pub(crate) fn groups(&self) -> Vec<Arc<Turns>> {
+        lock(&self.activities).iter().map(|activity| Arc::clone(&activity.group)).collect()
     }
 
     /// Takes a writer out; what it counted stays counted.

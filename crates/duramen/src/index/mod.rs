@@ -12,8 +12,6 @@ pub(crate) mod hash;
 mod heap;
 mod memory;
 pub(crate) mod ordered;
-#[cfg(not(loom))]
-pub(crate) mod reclaim;
 pub(crate) mod stripes;
 #[cfg(all(test, not(loom)))]
 mod tests;

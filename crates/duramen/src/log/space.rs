@@ -16,7 +16,7 @@
 //!    `D` more for deletes, of which blocks count that are open for deletes and at most half full. What deletes take leaves `A + C`
 //!    units. Only the compactor takes all.
 //! 3. An open block knows for whom its units were taken ([`OpenBlock::purpose`]). Puts get no room in a unit that was
-//!    taken below their mark, but when the reserve is whole again without it.
+//!    taken below their mark, but when the reserve is whole again without it. At most `D` units are kept open for deletes.
 //!
 //! # Why a delete always finds room
 //!
@@ -39,7 +39,11 @@
 //!   had been moved is in place of a block that is free. So the compactor finds as much room as before the crash, and what is
 //!   live of those blocks is packed.
 //!
-//! What can keep a delete out after all: a reader, a group, or (with `Manual`) a commit that the space of a block waits for;
+//! * *What the compactor takes it keeps.* A block that it moves to is never counted as one for deletes, whatever was free when it was
+//!   taken: half full of what is live, it would be room for deletes by name alone, and open, so that nobody could move it.
+//!
+//! What can keep a delete out after all: a group, or (with `Manual`) a commit that the space of a block waits for; blocks in which values
+//! are held, if nothing else is dead;
 //! a tombstone, of a key that is longer than a unit, or a batch of more than `A` units, for which no run is long enough; more writers that
 //! keep blocks of small records open, without writing, than `D` has units; damaged blocks.
 
@@ -175,7 +179,7 @@ impl Space {
     }
 
     /// Takes `units` adjoining units: the shortest run that is long enough, its beginning. Returns also what they may be used
-    /// for: the most that could have been taken for.
+    /// for: the most that could have been taken for. But nothing that the compactor takes is kept for deletes.
     pub(crate) fn take(&mut self, units: u32, purpose: Purpose) -> Option<(Unit, Purpose)> {
         let free = self.free.checked_sub(units)?;
         let &(length, start) = self.by_units.range((units, 0)..).next()?;
@@ -183,6 +187,8 @@ impl Space {
         let run_max = other.map_or(0, |&(length, _)| length).max(length - units);
         let allows = |&as_for: &Purpose| self.leaves(free, run_max, as_for);
         let as_for = [Purpose::Write, Purpose::Delete, Purpose::Compaction].into_iter().find(allows)?;
+        let is_kept = purpose == Purpose::Compaction && as_for == Purpose::Delete;
+        let as_for = if is_kept && !planted(Mutant::MovedIntoReserve) { Purpose::Compaction } else { as_for };
         if as_for > purpose {
             return None;
         }
@@ -287,9 +293,16 @@ impl Space {
         Some(self.partial.swap_remove(fullest))
     }
 
-    /// Those that are not kept for what is more urgent than this.
+    /// Those that are not kept for what is more urgent than this. For deletes no more than `D` units are kept.
     pub(crate) fn drain_partial(&mut self, purpose: Purpose) -> Vec<OpenBlock> {
-        let goes = |block: &mut OpenBlock| block.purpose <= purpose || !block.is_roomy_for_deletes();
+        let unit_bytes = self.unit_bytes;
+        let mut left = self.reserve() - self.left_by(Purpose::Delete);
+        let goes = |block: &mut OpenBlock| {
+            let units = (block.bytes / unit_bytes) as u32;
+            let stays = block.purpose > purpose && block.is_roomy_for_deletes() && units <= left;
+            left -= if stays { units } else { 0 };
+            !stays
+        };
         self.partial.extract_if(.., goes).collect()
     }
 

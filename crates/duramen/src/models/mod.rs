@@ -84,7 +84,7 @@ fn check(preemptions: usize, planted: &[Planted], program: impl Fn() + Sync + Se
     builder.check(move || {
         counted.fetch_add(1, Relaxed);
         program();
-        assert_eq!(primitives::reclaim::left(), (0, 0), "guards left, and what waits for them");
+        assert_eq!(primitives::reclaim::left(), (0, 0, 0), "guards left, what waits for them, and holds");
     });
     let executions = executions.load(Relaxed);
     println!("{name}: {executions} executions in {:.1} s", begun.elapsed().as_secs_f64());

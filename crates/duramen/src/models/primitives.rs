@@ -1,5 +1,5 @@
 //! What stands behind [`crate::sync`] in a model: loom's primitives, each told where it is called from, so that
-//! a model can weaken one call and show that it would notice; and a stand-in for `index::reclaim`.
+//! a model can weaken one call and show that it would notice; and a stand-in for `sync::reclamation`.
 //!
 //! Where this differs from what ships:
 //!
@@ -270,7 +270,7 @@ pub(crate) mod thread {
     }
 }
 
-/// A stand-in for `index::reclaim`, of which it keeps the promise and nothing else: what was deferred runs when every
+/// A stand-in for `sync::reclamation`, of which it keeps the promise and nothing else: what was deferred runs when every
 /// guard is gone that was pinned before; it happens after all that was done under guards that are gone, and
 /// guards that are pinned later happen after it was deferred.
 ///
@@ -284,7 +284,7 @@ pub(crate) mod reclaim {
     use loom::thread::ThreadId;
     use std::collections::BTreeMap;
     use std::marker::PhantomData;
-    use std::sync::{Mutex, PoisonError};
+    use std::sync::{Arc, Mutex, PoisonError};
 
     /// Loom has five threads at most.
     const THREADS_MAX: usize = 5;
@@ -304,6 +304,9 @@ pub(crate) mod reclaim {
         /// Which threads published something and have not fenced since.
         published: [bool; THREADS_MAX],
         deferred: Vec<Deferred>,
+        holds_made: u64,
+        /// Addresses that are held.
+        holds: BTreeMap<u64, usize>,
     }
 
     /// Who pins, unpins or defers says so to loom: a word for each thread, which it exchanges when it pins or unpins,
@@ -341,6 +344,78 @@ pub(crate) mod reclaim {
         _thread: PhantomData<*mut ()>,
     }
 
+    /// Odd while a group is open.
+    #[derive(Debug, Default)]
+    pub(crate) struct Turns(AtomicU64);
+
+    impl Turns {
+        pub(crate) fn begin(&self) {
+            // Acquire: after all that moments noted before had out of reach.
+            self.0.fetch_add(1, Ordering::AcqRel);
+        }
+
+        pub(crate) fn end(&self) {
+            self.0.fetch_add(1, Release);
+        }
+    }
+
+    /// What was done before it was noted is seen by all guards pinned and groups begun later; it is past when all guards are gone
+    /// and all groups over that were there.
+    pub(crate) struct Moment {
+        guards: Vec<u64>,
+        groups: Vec<(Arc<Turns>, u64)>,
+    }
+
+    impl Moment {
+        pub(crate) fn now(groups: Vec<Arc<Turns>>) -> Option<Self> {
+            for pins in &COLLECTOR.pins {
+                pins.fetch_add(0, Ordering::AcqRel);
+            }
+            let groups = groups.into_iter().map(|group| (group.0.fetch_add(0, Ordering::AcqRel), group));
+            let groups =
+                groups.filter(|(turn, _)| turn % 2 == 1).map(|(turn, group)| (group, turn)).collect();
+            let guards = state().guards.keys().copied().collect();
+            Some(Self { guards, groups })
+        }
+
+        pub(crate) fn is_past(&mut self) -> bool {
+            self.groups.retain(|(group, turn)| group.0.fetch_add(0, Ordering::AcqRel) == *turn);
+            let left = {
+                let state = state();
+                let before = self.guards.len();
+                self.guards.retain(|guard| state.guards.contains_key(guard));
+                before > self.guards.len()
+            };
+            if left {
+                acquire_pins();
+            }
+            self.guards.is_empty() && self.groups.is_empty()
+        }
+    }
+
+    /// After all that was done under guards and holds that are gone.
+    fn acquire_pins() {
+        for pins in &COLLECTOR.pins {
+            pins.fetch_add(0, Acquire);
+        }
+    }
+
+    pub(crate) fn held() -> Vec<usize> {
+        let mut held: Vec<usize> = state().holds.values().copied().collect();
+        acquire_pins();
+        held.sort_unstable();
+        held
+    }
+
+    pub(crate) struct Hold(u64);
+
+    impl Drop for Hold {
+        fn drop(&mut self) {
+            COLLECTOR.pins[here()].fetch_add(1, Release);
+            state().holds.remove(&self.0);
+        }
+    }
+
     pub(crate) fn pin() -> Guard {
         let guard = pin_to_write();
         if std::mem::take(&mut state().published[guard.thread]) {
@@ -374,6 +449,14 @@ pub(crate) mod reclaim {
     }
 
     impl Guard {
+        pub(crate) fn hold(&self, place: *const u8) -> Hold {
+            let mut state = state();
+            state.holds_made += 1;
+            let id = state.holds_made;
+            state.holds.insert(id, place.addr());
+            Hold(id)
+        }
+
         pub(crate) fn defer<R>(&self, run: impl FnOnce() -> R + Send + 'static) {
             for pins in &COLLECTOR.pins {
                 pins.fetch_add(0, Release);
@@ -395,12 +478,6 @@ pub(crate) mod reclaim {
         }
     }
 
-    impl Clone for Guard {
-        fn clone(&self) -> Self {
-            pin_to_write()
-        }
-    }
-
     impl Drop for Guard {
         fn drop(&mut self) {
             COLLECTOR.pins[self.thread].fetch_add(1, Release);
@@ -416,10 +493,7 @@ pub(crate) mod reclaim {
                 ready
             };
             for deferred in ready {
-                for pins in &COLLECTOR.pins {
-                    // Acquire: after all that guards now gone were held for.
-                    pins.fetch_add(0, Acquire);
-                }
+                acquire_pins();
                 (deferred.run)();
             }
         }
@@ -506,10 +580,10 @@ pub(crate) mod reclaim {
         }
     }
 
-    /// Guards and what waits for them, for the end of a model: both are to be 0.
+    /// Guards, what waits for them, and holds, for the end of a model: all are to be 0.
     #[cfg(test)]
-    pub(crate) fn left() -> (usize, usize) {
+    pub(crate) fn left() -> (usize, usize, usize) {
         let state = state();
-        (state.guards.len(), state.deferred.len())
+        (state.guards.len(), state.deferred.len(), state.holds.len())
     }
 }

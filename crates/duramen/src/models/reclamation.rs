@@ -21,7 +21,7 @@ fn with_a_full_block() -> Store {
 
 #[test]
 fn block_is_not_used_again_while_a_reader_is_in_it() {
-    let planted = [Bug(Mutant::FreedBeforeReadersLeave)];
+    let planted = [Bug(Mutant::FreedBeforeReadersLeave), Bug(Mutant::HoldNotLookedAt)];
     check(2, &planted, || {
         let store = with_a_full_block();
         let writer = {

@@ -21,7 +21,7 @@ use crate::log::read;
 use crate::mutants::{Mutant, planted};
 use crate::sync::Backoff;
 use crate::sync::atomic::Ordering::Acquire;
-use crate::sync::reclaim::{self, Guard};
+use crate::sync::reclaim::{self, Guard, Hold};
 use crate::{Error, ErrorKind, Result};
 use duramen_media::{Medium, Offset};
 use std::cell::Cell;
@@ -61,11 +61,12 @@ impl Meta {
     pub const UPDATABLE: Self = Self { tag: 0, expires_at: None, updatable: true };
 }
 
-/// A value read from the store, usually without a copy. It pins the space it lies in: while it lives, space
-/// that is compacted meanwhile is not reused. So do not keep it long.
+/// A value read from the store, usually without a copy. While it lives, the block that it lies in is not reused, though all
+/// else that is in the block may be dead; nothing else is held back, neither in its store nor in another. It may be sent to
+/// another thread.
 pub struct Value<'a> {
     /// Keeps what `record` points to.
-    _guard: Guard,
+    _hold: Hold,
     record: Record<'a>,
     /// Of a cell, whose value may change in place.
     copy: Option<CellCopy>,
@@ -120,7 +121,13 @@ impl std::ops::Deref for CellCopy {
     }
 }
 
-impl Value<'_> {
+impl<'a> Value<'a> {
+    /// Of a record that `guard` keeps.
+    #[inline]
+    fn new(guard: &Guard, record: Record<'a>, copy: Option<CellCopy>) -> Self {
+        Self { _hold: guard.hold(record.bytes.as_ptr()), record, copy }
+    }
+
     /// The key.
     #[must_use]
     pub fn key(&self) -> &[u8] {
@@ -419,7 +426,7 @@ impl<M: Medium> Records<M> {
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Value<'_>>> {
         let guard = reclaim::pin();
         let hash = self.hasher.hash(key);
-        Ok(self.look_up(key, hash, guard, None)?.value())
+        Ok(self.look_up(key, hash, &guard, None)?.value())
     }
 
     /// What is there for a key; `owed` when the caller is in a group.
@@ -428,11 +435,11 @@ impl<M: Medium> Records<M> {
         &self,
         key: &[u8],
         hash: u64,
-        guard: Guard,
+        guard: &Guard,
         owed: Option<&Owed>,
     ) -> Result<Looked<Value<'_>>> {
         let mut damaged = Offset(0);
-        let found = self.index.find_with(hash, key, &guard, |slot| {
+        let found = self.index.find_with(hash, key, guard, |slot| {
             self.log.fetch_ahead(slot.location());
             self.record_or(slot, key, &mut damaged)
         });
@@ -449,19 +456,19 @@ impl<M: Medium> Records<M> {
         &'a self,
         key: &[u8],
         hash: u64,
-        guard: Guard,
+        guard: &Guard,
         owed: Option<&Owed>,
         (slot, record): (Slot, Record<'a>),
     ) -> Result<Looked<Value<'a>>> {
         if self.is_plain(slot, &record) {
-            return Ok(Looked::Present(Value { _guard: guard, record, copy: None }));
+            return Ok(Looked::Present(Value::new(guard, record, None)));
         }
         Ok(
             match self
-                .settle_found(key, hash, &guard, owed, (slot, record), |record| self.copied(hash, record))?
+                .settle_found(key, hash, guard, owed, (slot, record), |record| self.copied(hash, record))?
             {
                 Looked::Absent(stamp) => Looked::Absent(stamp),
-                Looked::Present((record, copy)) => Looked::Present(Value { _guard: guard, record, copy }),
+                Looked::Present((record, copy)) => Looked::Present(Value::new(guard, record, copy)),
             },
         )
     }
@@ -590,13 +597,10 @@ impl<M: Medium> Records<M> {
                 let key = key.as_ref();
                 // What was fetched is nearly always what is looked for.
                 let record = if slot.is_empty() { None } else { self.record_of(slot, key) };
-                let guard = guard.clone();
                 values.push(match record {
-                    Some(record) if self.is_plain(slot, &record) => {
-                        Some(Value { _guard: guard, record, copy: None })
-                    }
-                    Some(record) => self.look_at(key, hash, guard, None, (slot, record))?.value(),
-                    None => self.look_up(key, hash, guard, None)?.value(),
+                    Some(record) if self.is_plain(slot, &record) => Some(Value::new(&guard, record, None)),
+                    Some(record) => self.look_at(key, hash, &guard, None, (slot, record))?.value(),
+                    None => self.look_up(key, hash, &guard, None)?.value(),
                 });
             }
         }
@@ -628,10 +632,10 @@ impl<M: Medium> Records<M> {
         }
     }
 
-    /// What a slot that a walk found leads to, if it may be shown; `owed` as in `look_up`. The caller has been pinned since
-    /// before it read the slot.
+    /// What a slot that a walk found leads to, if it may be shown; `owed` as in `look_up`. The guard is from before the slot
+    /// was read.
     #[inline]
-    pub(crate) fn show(&self, slot: Slot, owed: Option<&Owed>) -> Result<Option<Value<'_>>> {
+    pub(crate) fn show(&self, slot: Slot, guard: &Guard, owed: Option<&Owed>) -> Result<Option<Value<'_>>> {
         let Some(record) = self.whole_record(slot.location()) else {
             // That a key is absent is in the slot.
             return if slot.is_tombstone() { Ok(None) } else { Err(self.corrupt(slot.location())) };
@@ -647,19 +651,18 @@ impl<M: Medium> Records<M> {
         }
         if !settled {
             let key = record.key();
-            return Ok(self.look_up(key, self.hasher.hash(key), reclaim::pin(), owed)?.value());
+            return Ok(self.look_up(key, self.hasher.hash(key), guard, owed)?.value());
         }
         if self.is_expired(record.expires_at()) {
             return Ok(None);
         }
-        let guard = reclaim::pin();
         if !record.head.is_cell() {
-            return Ok(Some(Value { _guard: guard, record, copy: None }));
+            return Ok(Some(Value::new(guard, record, None)));
         }
         let hash = self.hasher.hash(record.key());
         let copy = Some(self.cell(hash, &record));
         self.settle_cell(hash, &record, owed.is_none());
-        Ok(Some(Value { _guard: guard, record, copy }))
+        Ok(Some(Value::new(guard, record, copy)))
     }
 
     /// See [`StoreOn::pick`](crate::StoreOn::pick).
@@ -668,7 +671,6 @@ impl<M: Medium> Records<M> {
         seed: u64,
         wanted: &mut dyn FnMut(&Value<'_>) -> bool,
     ) -> Result<Option<Value<'_>>> {
-        let guard = reclaim::pin();
         // SplitMix64.
         let mut state = seed;
         let mut random = || {
@@ -679,9 +681,16 @@ impl<M: Medium> Records<M> {
         };
         let mut unwanted = 0;
         for _ in 0..DRAWS_MAX {
-            let slot = self.index.draw([random(), random()], &guard);
-            let Some(slot) = slot.filter(|slot| slot.is_pending() || !slot.is_tombstone()) else { continue };
-            match self.show(slot, None) {
+            let drawn = [random(), random()];
+            let shown = {
+                let guard = reclaim::pin();
+                let slot = self.index.draw(drawn, &guard);
+                let Some(slot) = slot.filter(|slot| slot.is_pending() || !slot.is_tombstone()) else {
+                    continue;
+                };
+                self.show(slot, &guard, None)
+            };
+            match shown {
                 Ok(Some(value)) if wanted(&value) => return Ok(Some(value)),
                 Err(error) if error.kind() != ErrorKind::Corrupt => return Err(error),
                 // Whatever is damaged is nobody's choice.
@@ -777,14 +786,17 @@ impl<M: Medium> Records<M> {
             }
         }
         let mut damaged = None;
+        let mut values = Vec::with_capacity(slots.len());
         for &slot in &*slots {
-            match self.show(slot, None) {
-                Ok(None) => {}
-                Ok(Some(value)) => visit(&value),
+            match self.show(slot, &guard, None) {
+                Ok(value) => values.extend(value),
                 Err(error) if error.kind() == ErrorKind::Corrupt => damaged = damaged.or(Some(error)),
                 Err(error) => return Err(error),
             }
         }
+        // What the caller does with them takes as long as it likes.
+        drop(guard);
+        values.iter().for_each(visit);
         Ok((cursor, damaged))
     }
 }

@@ -232,7 +232,7 @@ impl<'a, M: Medium> Range<'a, M> {
                 side.end();
                 return None;
             }
-            let shown = self.records.show(slot, self.owed);
+            let shown = self.records.show(slot, &guard, self.owed);
             match shown {
                 Ok(None) => {}
                 Ok(Some(value)) => {

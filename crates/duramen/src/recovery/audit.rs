@@ -33,6 +33,8 @@ pub(crate) struct Accounts<'a, M: Medium> {
     pub units: u32,
     /// Runs of free units.
     pub free: Vec<(u32, u32)>,
+    /// The hash of the key of each record in a retired block that counts again.
+    pub kept: Vec<u64>,
     /// Live bytes are not exact: an image told of part of the records only.
     pub estimated: bool,
 }
@@ -94,6 +96,9 @@ impl<M: Medium> Accounts<'_, M> {
                     unit.0
                 ));
             }
+        }
+        for &hash in &self.kept {
+            keys.entry(hash).or_default().records += 1;
         }
         for (hash, of) in keys {
             if !(of.records - of.doubtful..=of.records).contains(&of.counted) && !of.unknown {

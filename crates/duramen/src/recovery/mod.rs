@@ -652,6 +652,7 @@ impl Recovered {
             unit_bytes: self.superblock.unit_bytes.into(),
             units: self.superblock.units,
             free: self.space.runs(),
+            kept: Vec::new(),
             estimated: self.summary.estimated,
         }
     }

@@ -423,7 +423,7 @@ impl<M: Medium> StoreOn<M> {
     pub fn audit(&self) -> Vec<String> {
         let core = self.core();
         let (records, log) = (self.records(), self.log());
-        let _paused = core.keeper.compaction.pause();
+        let (_paused, kept) = core.keeper.compaction.pause();
         let (units, free) = {
             let space = log.space();
             (space.units(), space.runs())
@@ -436,6 +436,7 @@ impl<M: Medium> StoreOn<M> {
             unit_bytes: log.unit_bytes,
             units,
             free,
+            kept,
             estimated: core.recovered.estimated,
         };
         accounts.differences()

@@ -7,6 +7,7 @@ use crate::sync::reclaim;
 use crate::write::{Batch, Modified, Swap, Update};
 use crate::{Meta, Result, Stamp, Value};
 use duramen_media::{Mapped, Medium};
+use std::marker::PhantomData;
 
 /// A writer on the media of this machine.
 pub type Writer = WriterOn<Mapped>;
@@ -14,15 +15,16 @@ pub type Writer = WriterOn<Mapped>;
 /// Appends to blocks of its own; one for each thread (Viper's client). `&mut self` to write, `&self` to
 /// read. Other writers of the same store meet it only on the bucket of a key.
 ///
-/// Make it in the thread that uses it: a group pins what its thread may read, so a writer stays there.
+/// Make it in the thread that uses it: it stays there, since what it published its thread's own reads must see.
 pub struct WriterOn<M: Medium = Mapped> {
     pen: Held<M>,
     store: StoreOn<M>,
+    _not_send: PhantomData<*const ()>,
 }
 
 impl<M: Medium> WriterOn<M> {
     pub(crate) fn new(store: StoreOn<M>) -> Self {
-        Self { pen: Held::new(&store.shared.core), store }
+        Self { pen: Held::new(&store.shared.core), store, _not_send: PhantomData }
     }
 
     /// The store that it writes to.
@@ -51,8 +53,7 @@ impl<M: Medium> WriterOn<M> {
     pub fn get_stamped(&self, key: &[u8]) -> Result<(Stamp, Option<Value<'_>>)> {
         let records = self.store.records();
         records.log.epochs().check_process()?;
-        let guard = reclaim::pin();
-        Ok(match records.look_up(key, records.hasher.hash(key), guard, self.owed())? {
+        Ok(match records.look_up(key, records.hasher.hash(key), &reclaim::pin(), self.owed())? {
             Looked::Absent(stamp) => (stamp, None),
             Looked::Present(value) => (value.stamp(), Some(value)),
         })

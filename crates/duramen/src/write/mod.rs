@@ -21,8 +21,8 @@
 //! Invariants:
 //! 1. A slot leads to a record that is durable, or is marked pending, or whose epoch is not committed.
 //! 2. Every superseded record is counted in the `stale` of its key's slot until its block is freed.
-//! 3. While a group is open its guard stays pinned, so that a block whose records the group
-//!    superseded is not freed before the group is durable.
+//! 3. While a group is open its turn lasts ([`Epochs::groups`](crate::epoch::Epochs::groups)), so that a block of its store whose
+//!    records the group superseded is not freed before the group is durable.
 
 pub(crate) mod batch;
 mod update;
@@ -43,7 +43,7 @@ use crate::mutants::{Mutant, planted};
 use crate::read::Records;
 use crate::read::lookup::{Meta, Owed, Record, Stamp};
 use crate::sync::Arc;
-use crate::sync::reclaim::{self, Guard};
+use crate::sync::reclaim::{self, Guard, Turns};
 use crate::{Error, KEY_BYTES_MAX, Result, VALUE_BYTES_MAX};
 use batch::Op;
 use duramen_media::{Medium, Offset};
@@ -113,10 +113,26 @@ impl Wrote {
 /// A group in progress.
 struct Group {
     /// See invariant 3. `None` only while nothing is pending.
-    guard: Option<Guard>,
+    turn: Option<Turn>,
     /// Slots to be cleared of their pending mark: hash and location.
     pending: Vec<(u64, Offset)>,
     owed: Owed,
+}
+
+/// Keeps what the group superseded.
+struct Turn(Arc<Turns>);
+
+impl Turn {
+    fn begin(activity: &Activity) -> Self {
+        activity.group.begin();
+        Self(Arc::clone(&activity.group))
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.end();
+    }
 }
 
 /// What writers work on, and who has room for what they append.
@@ -629,11 +645,11 @@ impl Pen {
         self.appender.settle(&records.log);
         if let Some(group) = &mut self.group {
             clear_pending(records, group.pending.drain(..));
-            group.guard = None;
+            group.turn = None;
         }
         let reserved = self.appender.reserve(&site.records.log, site.supply, bytes, purpose);
         if let Some(group) = &mut self.group {
-            group.guard = Some(reclaim::pin_to_write());
+            group.turn = Some(Turn::begin(&self.activity));
         }
         reserved
     }
@@ -649,7 +665,7 @@ impl Pen {
     pub(crate) fn begin_group(&mut self) {
         if self.group.is_none() {
             self.group = Some(Group {
-                guard: Some(reclaim::pin_to_write()),
+                turn: Some(Turn::begin(&self.activity)),
                 pending: Vec::new(),
                 owed: Owed::default(),
             });
@@ -685,7 +701,7 @@ fn stamp_unlocked<M: Medium>(records: &Records<M>, key: &[u8], hash: u64, guard:
 fn clear_pending<M: Medium>(records: &Records<M>, pending: impl Iterator<Item = (u64, Offset)>) {
     let guard = reclaim::pin_to_write();
     for (hash, at) in pending {
-        // The group's guard keeps the record. A hash index does without the key, and so without the record's line.
+        // The group's turn keeps the record. A hash index does without the key, and so without the record's line.
         let key = if records.index.ordered().is_some() { records.record(at).key() } else { &[] };
         let locked = records.index.lock(hash, &guard);
         // Not found: overwritten meanwhile, or moved by the compactor, which drained it.

@@ -114,7 +114,7 @@ impl Pen {
     fn update_anew<M: Medium>(&mut self, site: Site<'_, M>, edit: Edit<'_>) -> Result<Tried> {
         let records = site.records;
         let Edit { key, hash, seen, at, bytes } = edit;
-        let (stamp, value) = match records.look_up(key, hash, reclaim::pin(), self.owed())? {
+        let (stamp, value) = match records.look_up(key, hash, &reclaim::pin(), self.owed())? {
             Looked::Absent(stamp) => (stamp, None),
             Looked::Present(value) => (value.stamp(), Some(value)),
         };

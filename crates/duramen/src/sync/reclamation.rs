@@ -1,37 +1,147 @@
 //! Memory and blocks that readers may still see are given back when those readers have left.
 //!
 //! A reader *pins* itself: it makes its own counter odd, reads, and makes it even again when its last guard goes.
-//! Whoever takes something out of reach defers its release; [`collect`] then notes which counters are odd, and
-//! runs the release when each of those has changed since.
+//! Whoever took something out of reach notes the [`Moment`]: which counters are odd. It is past when each of those has
+//! changed since.
 //!
-//! A pin must be seen by `collect` before the reader reads anything: an order of a store before later loads, which
+//! A pin must be seen by [`Moment::now`] before the reader reads anything: an order of a store before later loads, which
 //! costs a full fence on every CPU. A fence in each get would keep the CPU from overlapping the cache misses of
 //! one get with those of the next, which is most of its speed. So the reader only keeps the compiler from
-//! reordering, and `collect`, which is rare, asks the kernel to run a full fence on every CPU that runs a thread of
+//! reordering, and `Moment::now`, which is rare, asks the kernel to run a full fence on every CPU that runs a thread of
 //! this process (`membarrier`). Where the kernel has no such call, readers fence.
+//!
+//! Pins are of threads, not of stores. So they are short: an operation ends its pin before it returns, and none is held while
+//! the caller's code runs (but that of `modify_in_place`, which runs under a lock). What outlives an operation is of one store:
+//!
+//! * A value that was read [holds](Guard::hold) the place where it lies, and nothing else. Its thread stores the address in
+//!   a slot of its own while it is pinned, and gives up the pin. Whoever reuses a place looks, when the moment at which it was taken
+//!   out of reach is past, whether an address in it is [held](held). Addresses are unique in the process: stores have nothing to do
+//!   with each other. A hold may be given up by any thread.
+//! * An open group of a writer keeps all that is taken out of reach in its store meanwhile: it has a counter like that of a thread
+//!   ([`Turns`]), and the store names those of its writers when it notes a moment.
+//!
+//! Why a hold is seen: it is stored while its thread is pinned. If that pin is one of those that the moment waits for, its end, which
+//! is stored after the hold, was loaded before the slots are looked at. If it had ended before, the moment loaded
+//! that or a later count. If it began after the fence, it found nothing of what was out of reach by then. And whoever reuses a slot
+//! loaded first that it was given up, so what is read of a slot happens after all reads under its earlier holds.
 //!
 //! For the same reason a writer fences nothing behind what it published by a plain store, and its own later loads may pass that store.
 //! Two threads that each put a key and then look for the other's must not both miss it. So whoever publishes so [notes](published)
 //! it, and the next pin that is [to read](pin) fences; puts in a row need not, whose locks do.
 //!
 //! Invariants:
-//! 1. What is deferred was taken out of reach before: who pins itself after the fence of `collect` cannot find it.
+//! 1. What is released was taken out of reach before its moment was noted: who pins itself after the fence cannot find it.
 //! 2. A counter that is odd and unchanged since then belongs to a reader that may still see it.
-//! 3. A `Local` is never freed, and is used by at most one thread at a time.
+//! 3. A `Local` is never freed, and is used by at most one thread at a time. Nor are its slots; those of holds that outlive
+//!    the thread stay taken for the thread that uses it next.
+//! 4. Only the thread of a `Local` takes a slot of it, and only one that is 0; who holds it stores 0.
 
 use rustix::thread::{MembarrierCommand, membarrier};
-use std::cell::Cell;
+use std::cell::{Cell, UnsafeCell};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence, fence,
+};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// Slots of a thread to begin with: as many as lie on one line.
+const SLOTS_FIRST: usize = 8;
+
+/// Odd while its owner may see what others take out of reach. Only the owner changes it.
+#[derive(Debug, Default)]
+pub(crate) struct Turns(AtomicU64);
+
+impl Turns {
+    /// From now on the owner keeps what it can reach.
+    pub(crate) fn begin(&self) {
+        self.begin_with(!kernel_fences());
+    }
+
+    #[inline]
+    fn begin_with(&self, fences: bool) {
+        // Release: `Moment::now` may read this instead of the count that the last turn left.
+        self.0.store(self.0.load(Relaxed) + 1, Release);
+        // SeqCst: pairs with the fence in `Moment::now`: either that sees the odd count, or we see what was unlinked.
+        if fences {
+            fence(SeqCst);
+        } else {
+            compiler_fence(SeqCst);
+        }
+    }
+
+    /// It keeps nothing any more.
+    #[inline]
+    pub(crate) fn end(&self) {
+        // Release: pairs with the Acquire in `now`; what was read was read before.
+        self.0.store(self.0.load(Relaxed) + 1, Release);
+    }
+
+    fn now(&self) -> u64 {
+        // Acquire: pairs with the Release in `begin_with` and `end`.
+        self.0.load(Acquire)
+    }
+}
+
+/// Where a held place begins, or 0.
+type Slot = AtomicUsize;
+
+/// The holds of a thread.
+struct Slots {
+    /// The one that was taken last: the next hold takes it again if it was given up, as most are before the next read.
+    last: AtomicPtr<Slot>,
+    /// Others that nobody holds. Only the thread uses this.
+    free: UnsafeCell<Vec<&'static Slot>>,
+    /// All slots, each part as long as all before it.
+    parts: Mutex<Vec<&'static [Slot]>>,
+}
+
+// SAFETY: `free` is used by one thread at a time: invariant 3.
+unsafe impl Sync for Slots {}
+
+impl Slots {
+    fn new() -> Self {
+        let first = new_slots(SLOTS_FIRST);
+        Self {
+            last: AtomicPtr::new(std::ptr::from_ref(&first[0]).cast_mut()),
+            free: UnsafeCell::new(first[1..].iter().collect()),
+            parts: Mutex::new(vec![first]),
+        }
+    }
+
+    /// Any slot that nobody holds, when the last one is held. Once in a while all are looked at: as many as there are at most for
+    /// half as many holds.
+    #[inline(never)]
+    fn other(&self) -> &'static Slot {
+        // SAFETY: only the thread whose `Local` this is comes here, and nothing below calls anything of this module.
+        let free = unsafe { &mut *self.free.get() };
+        let slot = free.pop().unwrap_or_else(|| {
+            let mut parts = lock(&self.parts);
+            // Acquire: see `Guard::hold`.
+            free.extend(parts.iter().copied().flatten().filter(|slot| slot.load(Acquire) == 0));
+            let all = parts.iter().map(|part| part.len()).sum::<usize>();
+            if free.len() < all / 2 {
+                let more = new_slots(all);
+                parts.push(more);
+                free.extend(more);
+            }
+            free.swap_remove(0)
+        });
+        self.last.store(std::ptr::from_ref(slot).cast_mut(), Relaxed);
+        slot
+    }
+}
+
+fn new_slots(count: usize) -> &'static [Slot] {
+    Box::leak((0..count).map(|_| Slot::new(0)).collect())
+}
 
 /// One thread's pins. Two lines apart from its neighbours, since the CPU fetches lines in pairs.
 #[repr(align(128))]
 struct Local {
-    /// Odd while the thread is pinned.
-    turns: AtomicU64,
+    turns: Turns,
+    slots: Slots,
     /// How many guards the thread holds. Only that thread uses it.
     guards: AtomicU32,
     /// Whether the thread must fence by itself.
@@ -55,9 +165,60 @@ impl Local {
 
 type Deferred = Box<dyn FnOnce() + Send>;
 
+/// Who may see what was out of reach at some moment: see the module.
+pub(crate) struct Moment {
+    threads: Vec<(&'static Turns, u64)>,
+    groups: Vec<(Arc<Turns>, u64)>,
+}
+
+impl Moment {
+    /// Those that are pinned now, and those of `groups` that have begun a turn. `None` when the kernel refused to fence.
+    pub(crate) fn now(groups: Vec<Arc<Turns>>) -> Option<Self> {
+        if !fence_all() {
+            return None;
+        }
+        let locals = lock(&LOCALS).clone();
+        let threads = locals.into_iter().map(|local| (&local.turns, local.turns.now()));
+        let threads = threads.filter(|(_, turn)| turn % 2 == 1).collect();
+        let groups = groups.into_iter().map(|group| (group.now(), group));
+        let groups = groups.filter(|(turn, _)| turn % 2 == 1).map(|(turn, group)| (group, turn)).collect();
+        Some(Self { threads, groups })
+    }
+
+    /// Whether all of them have left.
+    pub(crate) fn is_past(&mut self) -> bool {
+        self.threads.retain(|(thread, turn)| thread.now() == *turn);
+        self.groups.retain(|(group, turn)| group.now() == *turn);
+        self.threads.is_empty() && self.groups.is_empty()
+    }
+}
+
+/// The addresses that are held, in order.
+pub(crate) fn held() -> Vec<usize> {
+    let mut held = Vec::new();
+    for local in &*lock(&LOCALS) {
+        // Acquire: pairs with the Release in `Guard::hold` and when a hold is dropped.
+        let slots = lock(&local.slots.parts);
+        held.extend(slots.iter().copied().flatten().map(|slot| slot.load(Acquire)).filter(|&at| at != 0));
+    }
+    held.sort_unstable();
+    held
+}
+
+/// Keeps a place from being used again.
+pub(crate) struct Hold(&'static Slot);
+
+impl Drop for Hold {
+    #[inline]
+    fn drop(&mut self) {
+        // Release: pairs with the Acquire in `held` and `Guard::hold`; what was read was read before.
+        self.0.store(0, Release);
+    }
+}
+
 /// Releases that wait for the same readers.
 struct Bag {
-    seen: Vec<(&'static Local, u64)>,
+    moment: Moment,
     releases: Vec<Deferred>,
 }
 
@@ -118,7 +279,8 @@ fn take_local() -> &'static Local {
     let unused = locals.iter().find(|l| l.taken.compare_exchange(false, true, Acquire, Relaxed).is_ok());
     let local = unused.copied().unwrap_or_else(|| {
         let local: &'static Local = Box::leak(Box::new(Local {
-            turns: AtomicU64::new(0),
+            turns: Turns::default(),
+            slots: Slots::new(),
             guards: AtomicU32::new(0),
             fences,
             published: AtomicBool::new(false),
@@ -167,14 +329,7 @@ pub(crate) fn pin_to_write() -> Guard {
     let guards = local.guards.load(Relaxed);
     local.guards.store(guards + 1, Relaxed);
     if guards == 0 {
-        // Release: `collect` may read this instead of the count that the last guard left.
-        local.turns.store(local.turns.load(Relaxed) + 1, Release);
-        // SeqCst: pairs with the fence in `collect`: either it sees the odd count, or we see what was unlinked.
-        if local.fences {
-            fence(SeqCst);
-        } else {
-            compiler_fence(SeqCst);
-        }
+        local.turns.begin_with(local.fences);
     }
     Guard { local, _not_send: PhantomData }
 }
@@ -184,22 +339,13 @@ pub(crate) fn is_pinned() -> bool {
     MINE.get().is_some_and(|local| local.guards.load(Relaxed) > 0)
 }
 
-impl Clone for Guard {
-    #[inline]
-    fn clone(&self) -> Self {
-        self.local.guards.store(self.local.guards.load(Relaxed) + 1, Relaxed);
-        Self { local: self.local, _not_send: PhantomData }
-    }
-}
-
 impl Drop for Guard {
     #[inline]
     fn drop(&mut self) {
         let guards = self.local.guards.load(Relaxed) - 1;
         self.local.guards.store(guards, Relaxed);
         if guards == 0 {
-            // Release: pairs with the Acquire in `collect`; what was read was read before.
-            self.local.turns.store(self.local.turns.load(Relaxed) + 1, Release);
+            self.local.turns.end();
             if self.local.ending.load(Relaxed) {
                 self.local.give_back();
             }
@@ -208,6 +354,19 @@ impl Drop for Guard {
 }
 
 impl Guard {
+    /// Keeps what begins at `place`, which this guard keeps, also when the guard is gone.
+    #[inline]
+    pub(crate) fn hold(&self, place: *const u8) -> Hold {
+        let slots = &self.local.slots;
+        // SAFETY: a slot of this thread's, which is never freed.
+        let last = unsafe { &*slots.last.load(Relaxed) };
+        // Acquire: pairs with the Release when a hold is dropped, maybe by another thread.
+        let slot = if last.load(Acquire) == 0 { last } else { slots.other() };
+        // Release: pairs with the Acquire in `held`.
+        slot.store(place.addr(), Release);
+        Hold(slot)
+    }
+
     /// Runs `release` when everybody who is pinned now has left. What it releases is out of reach already.
     pub(crate) fn defer(&self, release: impl FnOnce() + Send + 'static) {
         lock(&GARBAGE).fresh.push(Box::new(release));
@@ -231,18 +390,14 @@ pub(crate) fn collect() {
     let mut ready = Vec::new();
     {
         let mut garbage = lock(&GARBAGE);
-        if !garbage.fresh.is_empty() && fence_all() {
-            let locals = lock(&LOCALS);
-            let seen =
-                locals.iter().map(|l| (*l, l.turns.load(Acquire))).filter(|(_, t)| t % 2 == 1).collect();
-            drop(locals);
+        if !garbage.fresh.is_empty()
+            && let Some(moment) = Moment::now(Vec::new())
+        {
             let releases = std::mem::take(&mut garbage.fresh);
-            garbage.bags.push(Bag { seen, releases });
+            garbage.bags.push(Bag { moment, releases });
         }
         while let Some(bag) = garbage.bags.first_mut() {
-            // Acquire: pairs with the Release in `Guard::drop`.
-            bag.seen.retain(|(local, turns)| local.turns.load(Acquire) == *turns);
-            if !bag.seen.is_empty() {
+            if !bag.moment.is_past() {
                 break;
             }
             ready.push(garbage.bags.remove(0).releases);

@@ -1,0 +1,176 @@
+//! The way of a retired block until it is freed.
+//!
+//! ```text
+//!  retired ──(readers and groups leave)──▶ unseen ──(epoch after next committed)──▶ freed
+//!                                            │ ▲
+//!                          a value is kept   ▼ │   the value is gone
+//!                                            kept
+//! ```
+//!
+//! Nobody finds a retired block any more. Who was in it when it was retired has left when its moment is past ([`reclaim::Moment`]), but for
+//! values that were read and are kept: they hold the place where they lie, and a block that is held stays for as long as they do, which may be
+//! for ever. Others are freed meanwhile, each by itself.
+//!
+//! Blocks are freed in the order in which they were retired, because of tombstones: one may be dropped when all older records of its key
+//! lie in blocks that were retired before (see [`super`]). What keeps this true where one block stays:
+//!
+//! * *A block that stays is counted again.* Each of its records is a stale record of its key once more, as before the block was retired: also those
+//!   that were moved out of it, since they are older than what came after the copy. So no tombstone of these keys is dropped
+//!   from then on, and blocks that are retired later need not wait for it. A key without a slot is left out: its tombstone was dropped
+//!   already, and lies in a block that has to wait (next), or in this one, where it goes with what it hides.
+//! * *A block that was retired before that, and that tombstones were dropped from, waits for it.* These are few: the blocks retired
+//!   between a block's retirement and the end of its moment. While such a one waits it stays too, and all of this is true of it.
+//! * *When it need not stay any more* what was counted again is forgotten, no more and no less, and it is freed before whatever is retired
+//!   later: its epoch is older than theirs.
+//!
+//! So a value that is kept costs the block that it lies in and, in other blocks, one tombstone at most for each key in it that was deleted
+//! meanwhile. Where room is short the compactor leaves blocks alone that are held when it chooses: to move out of them frees nothing.
+//!
+//! A crash at any point: the blocks that stay are found again, sealed, with records that are older than others of their keys, or are hidden
+//! by tombstones that were not dropped, or lie in a block that waited.
+
+use super::Keeper;
+use super::compaction::Mover;
+use super::mend::whole_records_of;
+use super::retired::{Again, Retired, Stale};
+use crate::format::Unit;
+use crate::format::superblock::Regime;
+use crate::mutants::{Mutant, planted};
+use crate::sync::atomic::Ordering::Relaxed;
+use crate::sync::reclaim::{self, Moment};
+use crate::sync::time::Instant;
+use duramen_media::{Medium, Offset};
+use std::collections::HashSet;
+use std::time::Duration;
+
+/// How long a writer without space waits for readers to let go of what was compacted.
+const GRACE_MAX: Duration = Duration::from_millis(if cfg!(loom) { 0 } else { 500 });
+
+impl<M: Medium> Keeper<M> {
+    /// The blocks of this store in which values lie that somebody keeps.
+    pub(super) fn held(&self) -> HashSet<Unit> {
+        if planted(Mutant::HoldNotLookedAt) {
+            return HashSet::new();
+        }
+        let from = self.log().medium.pointer(Offset(0), 0).addr();
+        let held = reclaim::held();
+        let held = &held[held.partition_point(|&at| at < from)..];
+        let bytes = self.log().medium.len();
+        let offsets = held.iter().map(|&at| (at - from) as u64).take_while(|&at| at < bytes);
+        offsets.map(|at| self.log().blocks.unit_of(at)).collect()
+    }
+
+    /// Sorts the blocks whose moment is past by whether they stay.
+    fn let_go(&self, mover: &mut Mover) {
+        let past = mover.leaving.take_past(|| Moment::now(self.log().epochs().groups()));
+        if past.is_empty() && mover.leaving.kept.is_empty() {
+            return;
+        }
+        // After their moment is past.
+        let held = self.held();
+        let mut stay: Vec<Retired> = Vec::new();
+        let before = std::mem::take(&mut mover.leaving.kept);
+        for mut retired in before.into_iter().chain(past) {
+            let is_behind = |other: &Retired| {
+                other.again.as_ref().is_some_and(|again| retired.number < again.since)
+                    || planted(Mutant::KeptHoldsBackAll)
+            };
+            let stays = held.contains(&retired.unit)
+                || (retired.dropped || planted(Mutant::KeptHoldsBackAll)) && stay.iter().any(is_behind);
+            if !stays {
+                if let Some(again) = retired.again.take() {
+                    self.forget_again(mover, &again);
+                }
+                mover.leaving.unseen.push(retired);
+                continue;
+            }
+            if retired.again.is_none() {
+                let since = self.log().retirements.load(Relaxed);
+                let stale = if planted(Mutant::KeptNotCounted) {
+                    Vec::new()
+                } else {
+                    self.count_again(mover, retired.unit)
+                };
+                retired.again = Some(Again { since, stale });
+            }
+            stay.push(retired);
+        }
+        mover.leaving.kept = stay;
+        // What stayed longer may have been retired before.
+        mover.leaving.unseen.sort_by_key(|retired| retired.number);
+    }
+
+    /// Counts each record of a block that stays for the slot of its key.
+    fn count_again(&self, mover: &mut Mover, unit: Unit) -> Vec<Stale> {
+        let block = self.log().blocks.at(unit);
+        let base = self.log().blocks.offset(unit);
+        let mut scratch = std::mem::take(&mut mover.scratch);
+        self.copy_block(unit, block.tail(), &mut scratch);
+        let mut stale = Vec::new();
+        for (at, header) in whole_records_of(&scratch, block.generation().seed()) {
+            let guard = reclaim::pin();
+            let key = header.key(&scratch[at as usize..]);
+            let hash = self.records.hasher.hash(key);
+            if self.count_stale(mover, hash, key, &guard) {
+                stale.push(Stale { hash, at: Offset(base + at) });
+            }
+        }
+        mover.scratch = scratch;
+        stale
+    }
+
+    /// Takes that back.
+    fn forget_again(&self, mover: &Mover, again: &Again) {
+        // The block is as it was.
+        let keys: Vec<(&[u8], u64)> =
+            again.stale.iter().map(|stale| (self.records.record(stale.at).key(), stale.hash)).collect();
+        self.forget_dead(mover, &keys);
+    }
+
+    /// Frees the retired blocks that nobody can see any more. `urgent`: a writer waits for it.
+    pub(super) fn reclaim(&self, mover: &mut Mover, urgent: bool) {
+        // Readers that came after the blocks were retired do not see them.
+        let begun = Instant::now();
+        for round in 0.. {
+            reclaim::collect();
+            self.let_go(mover);
+            if !mover.leaving.waits_for_readers() {
+                // Nothing is waited for: a busy machine would not soon give back the CPU that is yielded.
+                break;
+            }
+            let waiting = mover.leaving.unseen.is_empty();
+            // A thread that is pinned itself would wait for nobody else.
+            let patient = urgent && waiting && !reclaim::is_pinned();
+            if round >= 3 && !(patient && begun.elapsed() < GRACE_MAX) {
+                break;
+            }
+            if round >= 64 {
+                // Whoever is pinned is not on a CPU, or a group is open.
+                crate::sync::thread::sleep(Duration::from_micros(200));
+            } else if urgent {
+                crate::sync::thread::yield_now();
+            }
+        }
+        let mut ready = std::mem::take(&mut mover.leaving.unseen);
+        if ready.is_empty() {
+            return;
+        }
+        let last = ready.iter().map(|r| r.epoch).max().unwrap_or(0);
+        while self.log().epochs().in_use()
+            && self.log().epochs().committed().0 <= last
+            && !planted(Mutant::FreedBeforeCommit)
+        {
+            // With `Manual` only the caller commits.
+            if self.log().epochs().regime() == Regime::Manual || self.log().commit().is_err() {
+                let committed = self.log().epochs().committed().0;
+                (ready, mover.leaving.unseen) =
+                    ready.into_iter().partition(|r: &Retired| committed > r.epoch);
+                break;
+            }
+        }
+        if let Err(error) = self.free(mover, &ready) {
+            // The medium failed: the store is poisoned, and the blocks stay as they are.
+            drop(error);
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Retired blocks, and how far each is on its way: see [`super::leaving`].
+
+use crate::format::Unit;
+use crate::mutants::{Mutant, planted};
+use crate::sync::reclaim::Moment;
+use duramen_media::Offset;
+
+/// A block that was moved out of, on its way to be freed.
+pub(super) struct Retired {
+    pub unit: Unit,
+    /// How many were retired before it.
+    pub number: u64,
+    /// Tombstones were dropped from it.
+    pub dropped: bool,
+    /// Bytes of all its records that are gone, and of room that was counted as dead.
+    pub bytes: u64,
+    /// The epoch in which it was retired.
+    pub epoch: u64,
+    pub again: Option<Again>,
+}
+
+/// Of a block that stays.
+pub(super) struct Again {
+    /// How many had been retired when its records were counted again.
+    pub(super) since: u64,
+    pub(super) stale: Vec<Stale>,
+}
+
+/// A record that counts as a stale one of its key again.
+pub(super) struct Stale {
+    pub hash: u64,
+    pub at: Offset,
+}
+
+/// Retired blocks, each part in the order in which they were retired.
+#[derive(Default)]
+pub(super) struct Leaving {
+    /// Their moment was not noted yet.
+    fresh: Vec<Retired>,
+    /// Readers may be in them. Of a later moment is waited for whoever an earlier one still waits for.
+    seen: Vec<(Moment, Vec<Retired>)>,
+    /// They stay.
+    pub(super) kept: Vec<Retired>,
+    /// Nobody is in them, nor will be.
+    pub(super) unseen: Vec<Retired>,
+}
+
+impl Leaving {
+    pub(super) fn add(&mut self, retired: Retired) {
+        let to = if planted(Mutant::FreedBeforeReadersLeave) { &mut self.unseen } else { &mut self.fresh };
+        to.push(retired);
+    }
+
+    /// Whether blocks will be free that are not, without anybody giving up a value.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.waits_for_readers() || !self.unseen.is_empty()
+    }
+
+    pub(super) fn waits_for_readers(&self) -> bool {
+        !self.fresh.is_empty() || !self.seen.is_empty()
+    }
+
+    /// The records in blocks that stay which count again.
+    pub(super) fn kept(&self) -> impl Iterator<Item = &Stale> {
+        self.kept.iter().filter_map(|retired| retired.again.as_ref()).flat_map(|again| &again.stale)
+    }
+
+    /// The blocks whose moment is past.
+    pub(super) fn take_past(&mut self, groups: impl FnOnce() -> Option<Moment>) -> Vec<Retired> {
+        if !self.fresh.is_empty()
+            && let Some(moment) = groups()
+        {
+            self.seen.push((moment, std::mem::take(&mut self.fresh)));
+        }
+        let mut past = Vec::new();
+        while let Some((moment, _)) = self.seen.first_mut()
+            && moment.is_past()
+        {
+            past.append(&mut self.seen.remove(0).1);
+        }
+        past
+    }
+}
