@@ -54,6 +54,8 @@ pub struct Tuning {
     pub image_bytes_min: u64,
     /// The least that is written between two checkpoints of the index, in bytes.
     pub checkpoint_bytes_min: u64,
+    /// What a batch may take, in bytes and a KiB for each member, while it holds all of its locks.
+    pub short_batch_max: u64,
     /// Told of phases.
     pub on_phase: Option<OnPhase>,
 }
@@ -69,6 +71,7 @@ impl Default for Tuning {
             compaction_bytes_min: None,
             image_bytes_min: crate::image::STORE_BYTES_MIN,
             checkpoint_bytes_min: crate::image::CHECKPOINT_BYTES_MIN,
+            short_batch_max: crate::writer::SHORT_BATCH_MAX,
             on_phase: None,
         }
     }

@@ -24,6 +24,7 @@
 //! 3. While a group is open its guard stays pinned, so that a block whose records the group
 //!    superseded is not freed before the group is durable.
 
+mod long_batch;
 mod update;
 
 pub use update::{Modified, Update, padding_before_field};
@@ -47,6 +48,11 @@ use std::collections::HashMap;
 
 /// A writer on the media of this machine.
 pub type Writer = WriterOn<Mapped>;
+
+/// What a batch may take, in bytes and [`MEMBER_COST`] for each member, while it holds all of its locks: some 150 µs.
+pub(crate) const SHORT_BATCH_MAX: u64 = 512 << 10;
+/// A member's lookups and its slot cost as much as the copy and write-back of so many bytes.
+const MEMBER_COST: u64 = 1 << 10;
 
 /// Outcome of a conditional write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,13 +103,15 @@ enum Wrote {
     Damaged {
         at: Offset,
     },
+    /// Nothing: a long batch has claimed the key.
+    Claimed,
 }
 
 impl Wrote {
     fn epoch(&self) -> Epoch {
         match self {
             Self::Done { epoch, .. } | Self::Changed { epoch } | Self::Absent { epoch } => *epoch,
-            Self::Damaged { .. } => Epoch(0),
+            Self::Damaged { .. } | Self::Claimed => Epoch(0),
         }
     }
 }
@@ -169,7 +177,7 @@ impl<M: Medium> Pen<M> {
     fn replace(&mut self, core: &Core<M>, key: &[u8], new: Option<(&[u8], Meta)>) -> Result<Option<Meta>> {
         Ok(match self.write(core, key, new, Want::Anything)? {
             Wrote::Done { replaced, .. } => replaced,
-            Wrote::Changed { .. } | Wrote::Absent { .. } | Wrote::Damaged { .. } => None,
+            Wrote::Changed { .. } | Wrote::Absent { .. } | Wrote::Damaged { .. } | Wrote::Claimed => None,
         })
     }
 
@@ -182,7 +190,7 @@ impl<M: Medium> Pen<M> {
     ) -> Result<Swap> {
         Ok(match self.write(core, key, value, Want::Stamp(seen))? {
             Wrote::Done { .. } | Wrote::Absent { .. } => Swap::Done,
-            Wrote::Changed { .. } | Wrote::Damaged { .. } => Swap::Changed,
+            Wrote::Changed { .. } | Wrote::Damaged { .. } | Wrote::Claimed => Swap::Changed,
         })
     }
 
@@ -206,11 +214,18 @@ impl<M: Medium> Pen<M> {
         }
         let want =
             if planted(Mutant::SwapNotRechecked) { compared(core, key, hash, want, &guard) } else { want };
-        let unwinding = core.epochs.unwinding(&self.activity);
-        let epoch = core.epochs.enter(&self.activity);
-        let (wrote, crowded, appended) = self.write_locked(core, key, new, want, hash, ready, epoch, &guard);
-        core.epochs.leave(&self.activity, epoch, appended);
-        unwinding.over();
+        let (wrote, crowded) = loop {
+            let unwinding = core.epochs.unwinding(&self.activity);
+            let epoch = core.epochs.enter(&self.activity);
+            let (wrote, crowded, appended) =
+                self.write_locked(core, key, new, want, hash, ready, epoch, &guard);
+            core.epochs.leave(&self.activity, epoch, appended);
+            unwinding.over();
+            if !matches!(wrote, Wrote::Claimed) {
+                break (wrote, crowded);
+            }
+            core.index.wait_for_claims(hash);
+        };
         if crowded {
             core.index.split(hash, core, &guard);
         }
@@ -239,6 +254,9 @@ impl<M: Medium> Pen<M> {
     ) -> (Wrote, bool, Option<Appended>) {
         let (value, meta) = new.unwrap_or_default();
         let locked = core.index.lock(hash, guard);
+        if core.index.is_claimed(&locked, hash) && !planted(Mutant::ClaimNotLookedAt) {
+            return (Wrote::Claimed, false, None);
+        }
         let kind = match new {
             None => Kind::Tombstone,
             Some(_) if meta.updatable && !core.epochs.in_use() => Kind::CellSealed,
@@ -414,19 +432,28 @@ impl<M: Medium> Pen<M> {
         }
         let deletes_only = last.values().all(|op| matches!(op, Op::Delete));
         self.reserve(core, bytes, if deletes_only { Purpose::Delete } else { Purpose::Write })?;
-        let guard = reclaim::pin_to_write();
         let hashes: Vec<u64> = order
             .iter()
             .copied()
             .chain(batch.expects.iter().map(|(key, _)| &key[..]))
             .map(|key| core.hasher.hash(key))
             .collect();
+        if is_long(core, hashes.len(), bytes) {
+            return self.apply_long(core, batch, &order, &last, &hashes, bytes);
+        }
+        let guard = reclaim::pin_to_write();
         core.index.make_room(&hashes[..order.len()], core, &guard);
-        let unwinding = core.epochs.unwinding(&self.activity);
-        let epoch = core.epochs.enter(&self.activity);
-        let applied = self.apply_locked(core, batch, &order, &last, &hashes, bytes, epoch, &guard);
-        core.epochs.leave(&self.activity, epoch, applied.appended);
-        unwinding.over();
+        let applied = loop {
+            let unwinding = core.epochs.unwinding(&self.activity);
+            let epoch = core.epochs.enter(&self.activity);
+            let applied = self.apply_locked(core, batch, &order, &last, &hashes, bytes, epoch, &guard);
+            core.epochs.leave(&self.activity, epoch, applied.appended);
+            unwinding.over();
+            match applied.claimed {
+                Some(hash) => core.index.wait_for_claims(hash),
+                None => break applied,
+            }
+        };
         for i in applied.crowded {
             core.index.split(hashes[i], core, &guard);
         }
@@ -456,7 +483,15 @@ impl<M: Medium> Pen<M> {
             told: Epoch(0),
             crowded: Vec::new(),
             damaged: Offset(0),
+            claimed: None,
         };
+        let claimed = |(lock, hash): &(&Locked<'_>, &u64)| core.index.is_claimed(lock, **hash);
+        if let Some((_, &hash)) = locks.iter().zip(hashes).find(claimed)
+            && !planted(Mutant::ClaimNotLookedAt)
+        {
+            applied.claimed = Some(hash);
+            return applied;
+        }
         let expected = locks[order.len()..].iter().zip(&hashes[order.len()..]);
         for ((key, stamp), (lock, &hash)) in batch.expects.iter().zip(expected) {
             let (old, damaged) = Old::find(core, lock, key);
@@ -631,6 +666,11 @@ impl<M: Medium> Drop for Pen<M> {
     }
 }
 
+/// Whether a batch of `keys`, conditions included, and `bytes` is applied without all of its locks held.
+fn is_long<M: Medium>(core: &Core<M>, keys: usize, bytes: u64) -> bool {
+    bytes + keys as u64 * MEMBER_COST > core.tuning.short_batch_max
+}
+
 /// What is wanted once the stamp was compared, as [`Mutant::SwapNotRechecked`] does it.
 #[cold]
 fn compared<M: Medium>(core: &Core<M>, key: &[u8], hash: u64, want: Want, guard: &Guard) -> Want {
@@ -671,6 +711,8 @@ struct Applied {
     crowded: Vec<usize>,
     /// Where a damaged record lies that it depends on, if it does; then nothing was written.
     damaged: Offset,
+    /// The hash of a key that a long batch has claimed: nothing was done.
+    claimed: Option<u64>,
 }
 
 /// What a key's slot led to before a write.

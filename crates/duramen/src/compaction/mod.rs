@@ -34,6 +34,8 @@ mod mend;
 mod pack;
 mod recount;
 mod run;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 use crate::Result;
 use crate::epoch::{Activity, Epochs, lock};
@@ -763,9 +765,19 @@ impl<M: Medium> Core<M> {
     /// Moves a cell, under its key's lock (invariant 3).
     /// False when it was superseded meanwhile.
     fn move_cell(&self, mover: &mut Mover, hash: u64, key: &[u8], place: Offset, guard: &Guard) -> bool {
-        let unwinding = self.epochs.unwinding(&mover.activity);
-        let epoch = self.epochs.enter(&mover.activity);
-        let locked = self.index.lock(hash, guard);
+        let (unwinding, epoch, locked) = loop {
+            let unwinding = self.epochs.unwinding(&mover.activity);
+            let epoch = self.epochs.enter(&mover.activity);
+            let locked = self.index.lock(hash, guard);
+            if !self.index.is_claimed(&locked, hash) || planted(Mutant::CellMovedBesideClaim) {
+                break (unwinding, epoch, locked);
+            }
+            // The copy would have a version above that of what the batch writes, which has one already.
+            drop(locked);
+            self.epochs.leave(&mover.activity, epoch, None);
+            unwinding.over();
+            self.index.wait_for_claims(hash);
+        };
         let Some(found) = locked.find(key, |slot| slot.location() == place) else {
             drop(locked);
             self.epochs.leave(&mover.activity, epoch, None);

@@ -33,7 +33,7 @@
 use super::blocks::{Use, room_won};
 use super::space::Purpose;
 use crate::epoch::lock;
-use crate::format::record::{self, Header, Kind};
+use crate::format::record::{self, Encoded, HEADER_BYTES, Header, Kind};
 use crate::format::{Unit, block};
 use crate::mutants::{Mutant, planted};
 use crate::store::Core;
@@ -361,7 +361,15 @@ impl Appender {
         }
     }
 
-    /// Appends members that were built by [`member`] as one record. Only after [`Appender::reserve`].
+    /// Writes `bytes`, `from` bytes behind the beginning of the next record's body, of which the rest was staged.
+    pub(crate) fn restage<M: Medium>(&self, core: &Core<M>, from: u64, bytes: &[u8]) {
+        if let Some(block) = &self.block {
+            self.write(core, Offset(block.offset + block.tail + HEADER_BYTES + from), &[bytes]);
+        }
+    }
+
+    /// Appends members that were built by [`member`] as one record, of which a staged body is written already. Only after
+    /// [`Appender::reserve`].
     pub(crate) fn append_batch<M: Medium>(
         &mut self,
         core: &Core<M>,
@@ -370,7 +378,6 @@ impl Appender {
     ) -> Appended {
         let fields =
             Fields { kind: Kind::Batch, tag: 0, expires_at: None, version: crate::format::Version(0), epoch };
-        self.staged = false;
         let body = record::body_crc(self.seed(), &[members]);
         self.append(core, fields, &[], members, body)
     }
@@ -407,13 +414,27 @@ impl Appender {
 
 /// Builds one member of a batch behind `out`; returns where it begins.
 pub(crate) fn member(out: &mut Vec<u8>, fields: Fields, key: &[u8], value: &[u8], seed: u32) -> u64 {
-    let header = Header { member: true, ..Appender::header(fields, key.len(), value.len(), false) };
+    let at = member_body(out, fields.expires_at.is_some(), key, value);
+    let head = member_head(fields, key.len(), value.len(), record::body_crc(seed, &[key, value]));
+    out[at as usize..][..head.bytes().len()].copy_from_slice(head.bytes());
+    at
+}
+
+/// The same, with zeros for the header, whose place is returned.
+pub(crate) fn member_body(out: &mut Vec<u8>, expires: bool, key: &[u8], value: &[u8]) -> u64 {
     let at = out.len();
-    out.extend_from_slice(header.encode(record::body_crc(seed, &[key, value])).bytes());
+    let bytes = record::record_bytes(key.len(), value.len(), expires) as usize;
+    out.reserve(bytes);
+    out.resize(at + if expires { record::HEAD_BYTES_MAX } else { HEADER_BYTES as usize }, 0);
     out.extend_from_slice(key);
     out.extend_from_slice(value);
-    out.resize(at + header.record_bytes() as usize, 0);
+    out.resize(at + bytes, 0);
     at as u64
+}
+
+/// The header of a member whose key and value have this checksum.
+pub(crate) fn member_head(fields: Fields, key_bytes: usize, value_bytes: usize, body: u32) -> Encoded {
+    Header { member: true, ..Appender::header(fields, key_bytes, value_bytes, false) }.encode(body)
 }
 
 impl<M: Medium> Core<M> {

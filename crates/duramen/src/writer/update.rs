@@ -149,6 +149,10 @@ impl<M: Medium> Pen<M> {
     fn update_found(&mut self, core: &Core<M>, edit: Edit<'_>, guard: &Guard) -> Result<Tried> {
         let Edit { key, hash, seen, at, bytes } = edit;
         let locked = core.index.lock(hash, guard);
+        if core.index.is_claimed(&locked, hash) {
+            // What writes a new version waits.
+            return Ok(Tried::Refused);
+        }
         let mut damaged = Offset(0);
         let found = locked.find_with(key, |slot| Some((slot, core.record_or(slot, key, &mut damaged)?)));
         let Some((_, (slot, record))) = found else {
@@ -186,6 +190,9 @@ impl<M: Medium> Pen<M> {
         let guard = reclaim::pin_to_write();
         core.index.prefetch_write(hash, false, &guard);
         let locked = core.index.lock(hash, &guard);
+        if core.index.is_claimed(&locked, hash) {
+            return Ok(Modified::NotInPlace);
+        }
         let mut damaged = Offset(0);
         let found = locked.find_with(key, |slot| Some((slot, core.record_or(slot, key, &mut damaged)?)));
         let Some((_, (slot, record))) = found else {
@@ -213,7 +220,10 @@ fn update_likeliest<M: Medium>(core: &Core<M>, edit: Edit<'_>, guard: &Guard) ->
     if !core.index.candidates_are_current() || core.has_doubts() {
         return false;
     }
-    let _held = core.index.hold(hash);
+    let held = core.index.hold(hash);
+    if core.index.is_claimed_beside(&held, hash) {
+        return false;
+    }
     let Some(slot) = core.index.candidate(hash, || key, guard).filter(|slot| slot.is_settled_value()) else {
         return false;
     };
