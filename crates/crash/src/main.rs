@@ -184,8 +184,14 @@ fn soak(arguments: &Arguments) -> ExitCode {
 fn report(totals: &Totals, counts: &Counts, violations: u64, seconds: f64) -> bool {
     if counts.schedules > 0 {
         println!(
-            "{} schedules of threads, {} points of choice, {} switches, {} calls in histories, {} persist points, {} images",
-            counts.schedules, counts.steps, counts.switches, counts.calls, counts.points, counts.images
+            "{} schedules of threads, {} points of choice, {} switches, {} calls in histories, {} merged segments, {} persist points, {} images",
+            counts.schedules,
+            counts.steps,
+            counts.switches,
+            counts.calls,
+            counts.merges,
+            counts.points,
+            counts.images
         );
     }
     if totals.seeds == 0 {

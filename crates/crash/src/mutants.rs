@@ -1,6 +1,7 @@
 //! Plants one bug after the other, to see that each is caught: the proof that the checks can fail.
 
 use crate::measure::busy;
+use crate::soak;
 use crate::threads::plan::{Kind, Plan};
 use crate::threads::{IMAGES_MAX, run_plan};
 use crate::{Case, Effort, Setup, Violation, explore::run_setup};
@@ -14,6 +15,8 @@ pub struct Prey {
     mutant: Option<Mutant>,
     /// Where several threads meet: what they do.
     threads: Option<Kind>,
+    /// Worn-out stores show it: see [`crate::soak`].
+    soak: bool,
     /// The medium and durability where it shows, if it cannot on others.
     case: Option<&'static str>,
 }
@@ -28,11 +31,10 @@ pub struct Caught {
 }
 
 /// Bugs that show where several threads meet, most of them only there.
-const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 26] = [
+const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 27] = [
     (Mutant::FreedBeforeReadersLeave, Kind::Churn, None),
     (Mutant::UndurableShown, Kind::Mixed, None),
     (Mutant::CellNotLookedAtAgain, Kind::Cells, Some("line/every-write")),
-    (Mutant::UncommittedCopied, Kind::Churn, Some("page/every-write")),
     (Mutant::CellCopyNotChecked, Kind::Cells, Some("line/every-write")),
     (Mutant::SwapNotRechecked, Kind::Mixed, None),
     (Mutant::UpdateNotRechecked, Kind::Cells, Some("byte/every-write")),
@@ -54,6 +56,8 @@ const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 26] = [
     (Mutant::SealedTooEarly, Kind::Churn, Some("byte/every-write")),
     (Mutant::GrownTwice, Kind::Growth, None),
     (Mutant::SpaceNotLookedForAgain, Kind::Growth, None),
+    (Mutant::ClaimNotLookedAt, Kind::Batches, None),
+    (Mutant::LongBatchShownInParts, Kind::Batches, None),
     (Mutant::ImageOfPending, Kind::Mixed, Some("line/every-write")),
 ];
 
@@ -61,19 +65,27 @@ const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 26] = [
 const ON_ONE_MEDIUM: [(Mutant, &str); 2] =
     [(Mutant::CopiesNotDrained, "line/every-write"), (Mutant::ImageBeforeCommit, "page/interval")];
 
+/// Bugs that stores show which are full, and emptied, and filled again.
+const BY_SOAK: [Mutant; 1] = [Mutant::ReserveTakenByPuts];
+
 /// All planted bugs.
 #[must_use]
 pub fn all() -> Vec<Prey> {
-    let among =
-        AMONG_THREADS.map(|(mutant, kind, case)| Prey { mutant: Some(mutant), threads: Some(kind), case });
+    let among = AMONG_THREADS.map(|(mutant, kind, case)| Prey {
+        mutant: Some(mutant),
+        threads: Some(kind),
+        soak: false,
+        case,
+    });
     let shows_alone = |mutant: &Mutant| {
         *mutant == Mutant::FreedBeforeReadersLeave || AMONG_THREADS.iter().all(|(other, ..)| other != mutant)
     };
     let alone = ALL.into_iter().filter(shows_alone).map(Some);
     let case = |mutant| ON_ONE_MEDIUM.iter().find(|(other, _)| mutant == Some(*other)).map(|(_, case)| *case);
     let alone = std::iter::once(None).chain(alone);
-    let alone = alone.map(|mutant| Prey { mutant, threads: None, case: case(mutant) });
-    alone.chain(among).collect()
+    let alone = alone.map(|mutant| Prey { mutant, threads: None, soak: false, case: case(mutant) });
+    let soaked = BY_SOAK.map(|mutant| Prey { mutant: Some(mutant), threads: None, soak: true, case: None });
+    alone.chain(among).chain(soaked).collect()
 }
 
 impl Prey {
@@ -90,6 +102,11 @@ impl Prey {
     }
 
     fn look(&self, seed: u64) -> Result<(), Box<Violation>> {
+        if self.soak {
+            let command = format!("cargo xtask crash --mutants -- --mutant {} --seed {seed}", self.name());
+            let violation = |what| Box::new(Violation { setup: "soak".into(), what, command });
+            return soak::run_seed(seed, &std::env::temp_dir(), false).map(|_| ()).map_err(violation);
+        }
         let case = self.case.and_then(Case::named);
         if let Some(kind) = self.threads {
             return run_plan(&Plan::new(seed, Some(kind), case, None), IMAGES_MAX).map(|_| ());
@@ -105,6 +122,7 @@ impl Prey {
         let (begun, on_cpu) = (Instant::now(), busy());
         let took = || match self.threads {
             Some(_) => begun.elapsed(),
+            None if self.soak => begun.elapsed(),
             None => busy().saturating_sub(on_cpu),
         };
         let mut by = None;
@@ -113,8 +131,13 @@ impl Prey {
                 break;
             }
             if let Err(violation) = self.look(seed) {
-                by = Some((seed, violation));
-                break;
+                // What the seed shows without the bug does not count.
+                plant(None);
+                if self.mutant.is_none() || self.look(seed).is_ok() {
+                    by = Some((seed, violation));
+                    break;
+                }
+                plant(self.mutant);
             }
         }
         plant(None);

@@ -12,6 +12,7 @@
 //! 4. Each read answers what was last written, or, where the store was damaged, `Corrupt` (P10): never another value,
 //!    never an older one, never absence, and never a panic.
 //! 5. A store whose head is lost is refused, and no byte of it changes.
+//! 6. Between its phases, what a store counts is what its blocks hold ([`StoreOn::audit`]).
 
 use crate::explore::caught;
 use duramen::tuning::Tuning;
@@ -394,6 +395,15 @@ impl<G: Ground> Run<'_, G> {
         Ok(self.content.values().map(|&(_, bytes)| bytes + 64).sum())
     }
 
+    /// What the store counts is what its blocks hold.
+    fn audit(&self, store: &StoreOn<G::Medium>) -> Result<(), String> {
+        let differences = if self.damaged { Vec::new() } else { store.audit() };
+        if differences.is_empty() {
+            return Ok(());
+        }
+        Err(format!("counts differ from the blocks: {}", differences.join("; ")))
+    }
+
     /// Deletes and puts by turns, in a store that is full.
     fn churn(&mut self, store: &StoreOn<G::Medium>) -> Result<(), String> {
         let turns = 200 + self.rng.below(800);
@@ -541,6 +551,7 @@ impl<G: Ground> Run<'_, G> {
     /// Fills a store that everything was deleted from: about as much must fit as at first.
     fn refill(&mut self, store: &StoreOn<G::Medium>, first: usize) -> Result<(), String> {
         let begun = Instant::now();
+        self.audit(store)?;
         loop {
             self.maintain(store)?;
             let now = self.fill(store)?;
@@ -593,6 +604,7 @@ impl<G: Ground> Run<'_, G> {
         let first = self.fill(&store)?;
         for _ in 0..self.plan.rounds {
             self.churn(&store)?;
+            self.audit(&store)?;
             if self.plan.keeps {
                 self.keep(&store)?;
             }

@@ -901,7 +901,10 @@ impl<M: Medium> StoreOn<M> {
     #[must_use]
     pub fn audit(&self) -> Vec<String> {
         let core = self.core();
+        // In the order in which a checkpoint takes them: the background thread takes no units meanwhile, nor gives any back.
+        let _image = lock(&core.image);
         let _paused = core.compaction.pause();
+        let _growing = lock(&core.growing);
         let (units, free) = {
             let space = core.space();
             (space.units(), space.runs())
