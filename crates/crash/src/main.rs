@@ -193,8 +193,14 @@ fn soak(arguments: &Arguments) -> ExitCode {
 fn report(totals: &Totals, counts: &Counts, violations: u64, seconds: f64) -> bool {
     if counts.schedules > 0 {
         println!(
-            "{} schedules of threads, {} points of choice, {} switches, {} calls in histories, {} persist points, {} images",
-            counts.schedules, counts.steps, counts.switches, counts.calls, counts.points, counts.images
+            "{} schedules of threads, {} points of choice, {} switches, {} calls in histories, {} merged segments, {} persist points, {} images",
+            counts.schedules,
+            counts.steps,
+            counts.switches,
+            counts.calls,
+            counts.merges,
+            counts.points,
+            counts.images
         );
     }
     if totals.seeds == 0 {
@@ -228,54 +234,10 @@ fn hunt_mutants(_arguments: &Arguments) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// One line for each planted bug that a soak must notice.
-#[cfg(feature = "mutants")]
-fn hunt_by_soak(arguments: &Arguments, patience: Duration) -> ExitCode {
-    let folder = arguments.folder.clone().unwrap_or_else(std::env::temp_dir);
-    let mut missed = 0;
-    for mutant in duramen::mutants::SOAKED {
-        let name = format!("{mutant:?}");
-        if arguments.mutant.as_ref().is_some_and(|wanted| *wanted != name) {
-            continue;
-        }
-        let begun = Instant::now();
-        duramen::mutants::plant(Some(mutant));
-        let mut seeds = arguments.seed..;
-        let found = loop {
-            match seeds.next() {
-                Some(seed) if begun.elapsed() < patience => {
-                    if let Err(violation) = duramen_crash::soak::run_seed(seed, &folder, true) {
-                        break Some((seed, violation));
-                    }
-                }
-                _ => break None,
-            }
-        };
-        duramen::mutants::plant(None);
-        let seconds = begun.elapsed().as_secs_f64();
-        match found {
-            Some((seed, violation)) => {
-                println!("{name:28} caught by seed {seed:4} in {seconds:5.1} s");
-                if arguments.mutant.is_some() {
-                    println!("{violation}");
-                }
-            }
-            None => {
-                missed += 1;
-                println!("{name:28} NOT CAUGHT in {seconds:5.1} s");
-            }
-        }
-    }
-    if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
 /// One line for each planted bug.
 #[cfg(feature = "mutants")]
 fn hunt_mutants(arguments: &Arguments) -> ExitCode {
     let patience = Duration::from_secs_f64(arguments.minutes * 60.0);
-    if arguments.soak {
-        return hunt_by_soak(arguments, patience);
-    }
     let (mut caught, mut total) = (0, 0);
     for prey in duramen_crash::mutants::all() {
         let name = prey.name();

@@ -15,8 +15,8 @@ pub struct Prey {
     mutant: Option<Mutant>,
     /// Where several threads meet: what they do.
     threads: Option<Kind>,
-    /// Only damage while a store is closed shows it: see [`crate::soak`].
-    damage: bool,
+    /// What a soak must do to show it, if that does.
+    soak: Option<What>,
     /// The medium and durability where it shows, if it cannot on others.
     case: Option<&'static str>,
 }
@@ -31,11 +31,10 @@ pub struct Caught {
 }
 
 /// Bugs that show where several threads meet, most of them only there.
-const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 26] = [
+const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 27] = [
     (Mutant::FreedBeforeReadersLeave, Kind::Churn, None),
     (Mutant::UndurableShown, Kind::Mixed, None),
     (Mutant::CellNotLookedAtAgain, Kind::Cells, Some("line/every-write")),
-    (Mutant::UncommittedCopied, Kind::Churn, Some("page/every-write")),
     (Mutant::CellCopyNotChecked, Kind::Cells, Some("line/every-write")),
     (Mutant::SwapNotRechecked, Kind::Mixed, None),
     (Mutant::UpdateNotRechecked, Kind::Cells, Some("byte/every-write")),
@@ -57,6 +56,8 @@ const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 26] = [
     (Mutant::SealedTooEarly, Kind::Churn, Some("byte/every-write")),
     (Mutant::GrownTwice, Kind::Growth, None),
     (Mutant::SpaceNotLookedForAgain, Kind::Growth, None),
+    (Mutant::ClaimNotLookedAt, Kind::Batches, None),
+    (Mutant::LongBatchShownInParts, Kind::Batches, None),
     (Mutant::ImageOfPending, Kind::Mixed, Some("line/every-write")),
 ];
 
@@ -64,8 +65,15 @@ const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 26] = [
 const ON_ONE_MEDIUM: [(Mutant, &str); 2] =
     [(Mutant::CopiesNotDrained, "line/every-write"), (Mutant::ImageBeforeCommit, "page/interval")];
 
-/// Bugs that damage of a closed store shows.
-const BY_DAMAGE: [Mutant; 3] = [Mutant::UsedUnverified, Mutant::LostHeadIsEmpty, Mutant::DamageForgotten];
+/// Bugs that a soak shows: stores that are damaged while they are closed, or full, emptied, and filled again.
+const SOAKED: [(Mutant, What); 6] = [
+    (Mutant::UsedUnverified, What::Damage),
+    (Mutant::LostHeadIsEmpty, What::Damage),
+    (Mutant::DamageForgotten, What::Damage),
+    (Mutant::ReserveTakenByPuts, What::NoKept),
+    (Mutant::KeptHoldsBackAll, What::All),
+    (Mutant::MovedIntoReserve, What::NoKept),
+];
 
 /// All planted bugs.
 #[must_use]
@@ -73,7 +81,7 @@ pub fn all() -> Vec<Prey> {
     let among = AMONG_THREADS.map(|(mutant, kind, case)| Prey {
         mutant: Some(mutant),
         threads: Some(kind),
-        damage: false,
+        soak: None,
         case,
     });
     let shows_alone = |mutant: &Mutant| {
@@ -82,10 +90,14 @@ pub fn all() -> Vec<Prey> {
     let alone = ALL.into_iter().filter(shows_alone).map(Some);
     let case = |mutant| ON_ONE_MEDIUM.iter().find(|(other, _)| mutant == Some(*other)).map(|(_, case)| *case);
     let alone = std::iter::once(None).chain(alone);
-    let alone = alone.map(|mutant| Prey { mutant, threads: None, damage: false, case: case(mutant) });
-    let by_damage =
-        BY_DAMAGE.map(|mutant| Prey { mutant: Some(mutant), threads: None, damage: true, case: None });
-    alone.chain(by_damage).chain(among).collect()
+    let alone = alone.map(|mutant| Prey { mutant, threads: None, soak: None, case: case(mutant) });
+    let soaked = SOAKED.map(|(mutant, what)| Prey {
+        mutant: Some(mutant),
+        threads: None,
+        soak: Some(what),
+        case: None,
+    });
+    alone.chain(among).chain(soaked).collect()
 }
 
 impl Prey {
@@ -102,11 +114,11 @@ impl Prey {
     }
 
     fn look(&self, seed: u64) -> Result<(), Box<Violation>> {
-        if self.damage {
-            return soak::run_seed(seed, &std::env::temp_dir(), What::Damage).map(|_| ()).map_err(|what| {
+        if let Some(what) = self.soak {
+            return soak::run_seed(seed, &std::env::temp_dir(), what).map(|_| ()).map_err(|found| {
                 let command =
                     format!("cargo xtask crash --mutants -- --mutant {} --seed {seed}", self.name());
-                Box::new(Violation { setup: "damage while closed".into(), what, command })
+                Box::new(Violation { setup: "soak".into(), what: found, command })
             });
         }
         let case = self.case.and_then(Case::named);
@@ -124,6 +136,7 @@ impl Prey {
         let (begun, on_cpu) = (Instant::now(), busy());
         let took = || match self.threads {
             Some(_) => begun.elapsed(),
+            None if self.soak.is_some() => begun.elapsed(),
             None => busy().saturating_sub(on_cpu),
         };
         let mut by = None;
@@ -132,8 +145,13 @@ impl Prey {
                 break;
             }
             if let Err(violation) = self.look(seed) {
-                by = Some((seed, violation));
-                break;
+                // What the seed shows without the bug does not count.
+                plant(None);
+                if self.mutant.is_none() || self.look(seed).is_ok() {
+                    by = Some((seed, violation));
+                    break;
+                }
+                plant(self.mutant);
             }
         }
         plant(None);

@@ -15,6 +15,7 @@
 //! 5. A store whose head is lost is refused, and no byte of it changes.
 //! 6. Damage that is known stays known: each later open that refuses damage refuses the store, until all that was damaged was
 //!    written anew. One that serves the rest has 4 hold on, if it opened by an image; else what is written to it holds.
+//! 7. Between its phases, what a store counts is what its blocks hold ([`StoreOn::audit`]).
 
 use crate::explore::caught;
 use duramen::tuning::Tuning;
@@ -445,6 +446,15 @@ impl<G: Ground> Run<'_, G> {
         Ok(self.content.values().map(|&(_, bytes)| bytes + 64).sum())
     }
 
+    /// What the store counts is what its blocks hold.
+    fn audit(&self, store: &StoreOn<G::Medium>) -> Result<(), String> {
+        let differences = if self.damaged { Vec::new() } else { store.audit() };
+        if differences.is_empty() {
+            return Ok(());
+        }
+        Err(format!("counts differ from the blocks: {}", differences.join("; ")))
+    }
+
     /// Deletes and puts by turns, in a store that is full.
     fn churn(&mut self, store: &StoreOn<G::Medium>) -> Result<(), String> {
         let turns = 200 + self.rng.below(800);
@@ -592,6 +602,7 @@ impl<G: Ground> Run<'_, G> {
     /// Fills a store that everything was deleted from: about as much must fit as at first.
     fn refill(&mut self, store: &StoreOn<G::Medium>, first: usize) -> Result<(), String> {
         let begun = Instant::now();
+        self.audit(store)?;
         loop {
             self.maintain(store)?;
             let now = self.fill(store)?;
@@ -644,6 +655,7 @@ impl<G: Ground> Run<'_, G> {
         let first = self.fill(&store)?;
         for _ in 0..self.plan.rounds {
             self.churn(&store)?;
+            self.audit(&store)?;
             if self.plan.what == What::All {
                 self.keep(&store)?;
             }

@@ -3,14 +3,14 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
 
 use duramen::tuning::Tuning;
-use duramen::{Durability, ErrorKind, Options, StoreOn};
+use duramen::{Batch, Durability, ErrorKind, Options, StoreOn, Swap};
 use duramen_crash::threads::plan::{Kind, Op};
 use duramen_crash::threads::{Counts, Plan, run_plan, scheduled};
 use duramen_crash::{Case, setup::CASES};
 use duramen_media::sim::schedule::{self, Point, Report, Settings, Strategy};
 use duramen_media::sim::{Log, Model, SimMedium};
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -240,5 +240,45 @@ fn threads_take_turns_in_every_case() {
                 .unwrap_or_else(|v| panic!("{v}"));
             assert!(counts.switches > 0 && counts.images > 0, "{}: {counts:?}", case.name);
         }
+    }
+}
+
+/// Applied with all locks held, a batch kept every other writer waiting until all of it was written.
+#[test]
+fn puts_go_on_beside_a_long_batch() {
+    const KEYS: u64 = 300;
+    let _alone = alone();
+    for seed in 1..=6 {
+        let puts = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&puts);
+        let settings = Settings { steps_max: 1_000_000, ..settings(seed, WALK) };
+        let report = schedule::run(&settings, move || {
+            let medium = SimMedium::resume(Log::empty(Model::CacheLine, 1 << 20));
+            let options = Options { background: false, unit_bytes: Some(4096), ..Options::default() };
+            let store = StoreOn::open_on(medium, &options).unwrap();
+            let mut batch = Batch::new();
+            (0..KEYS).for_each(|key| {
+                batch.put(&key.to_le_bytes(), &[1; 16]);
+            });
+            let over = Arc::new(AtomicBool::new(false));
+            let putting = {
+                let (store, over, counted) = (store.clone(), Arc::clone(&over), Arc::clone(&counted));
+                schedule::spawn("puts", move || {
+                    while !over.load(Relaxed) {
+                        let key = counted.fetch_add(1, Relaxed) % 40 + KEYS;
+                        store.put(&key.to_le_bytes(), b"value").unwrap();
+                    }
+                })
+                .unwrap_or_else(|_| panic!("no schedule"))
+            };
+            assert_eq!(store.apply(&batch).unwrap(), Swap::Done);
+            over.store(true, Relaxed);
+            putting.join();
+            assert_eq!(store.audit(), Vec::<String>::new());
+        });
+        assert_eq!(report.failure, None);
+        let puts = puts.load(Relaxed);
+        eprintln!("seed {seed}: {puts} puts beside a batch of {KEYS}");
+        assert!(puts > KEYS, "seed {seed}: {puts} puts beside a batch of {KEYS}");
     }
 }

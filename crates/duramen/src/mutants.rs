@@ -160,6 +160,12 @@ pub enum Mutant {
     CountedBehindTail,
     /// A move that was cut short counts the original of what was overwritten meanwhile, as the overwriter has done.
     OriginalCountedTwice,
+    /// A writer writes a key that a long batch has claimed.
+    ClaimNotLookedAt,
+    /// A cell is moved, with a new version, though a long batch has claimed its key.
+    CellMovedBesideClaim,
+    /// A long batch shows its members before all of its slots are set.
+    LongBatchShownInParts,
 }
 
 /// Whether `mutant` is to misbehave.
@@ -219,9 +225,6 @@ mod planting {
         Mutant::NodeLeftLinked,
         Mutant::NextNotWoken,
     ];
-
-    /// Those that the crash driver finds when it wears stores out.
-    pub const SOAKED: [Mutant; 2] = [Mutant::KeptHoldsBackAll, Mutant::MovedIntoReserve];
 
     /// Those that the crash driver finds.
     pub const ALL: [Mutant; 40] = [

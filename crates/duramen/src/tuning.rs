@@ -54,6 +54,8 @@ pub struct Tuning {
     pub image_bytes_min: u64,
     /// The least that is written between two checkpoints of the index, in bytes.
     pub checkpoint_bytes_min: u64,
+    /// What a batch may take, in bytes and a KiB for each member, while it holds all of its locks.
+    pub short_batch_max: u64,
     /// Told of phases.
     pub on_phase: Option<OnPhase>,
 }
@@ -71,6 +73,7 @@ impl Default for Tuning {
             // Less than this is read, and verified by that, in a tenth of a second.
             image_bytes_min: 64 << 20,
             checkpoint_bytes_min: 64 << 20,
+            short_batch_max: crate::write::SHORT_BATCH_MAX,
             on_phase: None,
         }
     }

@@ -92,6 +92,11 @@ pub fn run(settings: &Settings) -> Result<bool> {
             Err(_) => Err(Failure::new("a writer panicked")),
         })
     })?;
+    // As long as nobody writes: what several writers and the compactor counted together.
+    let differences = store.audit();
+    if !differences.is_empty() {
+        return Err(Failure::new(format!("counts differ from the blocks: {}", differences.join("; "))));
+    }
     store.close().attempt(|| "close the store".to_owned())?;
     Ok(true)
 }

@@ -90,6 +90,8 @@ pub enum Fault {
     Hole,
     /// A write that should succeed was refused or answered wrongly.
     Refused,
+    /// What the store counts is not what its blocks hold.
+    Miscounted,
 }
 
 /// A fault, and where.

@@ -130,6 +130,8 @@ impl<'a> Arena<'a> {
             tally.violations.push(told("the child ended by itself"));
         } else if end_cleanly {
             tally.clean_stops += 1;
+            // By the child, which would end with an error.
+            tally.audits += 1;
             drop(child.stdin.take());
             let status = wait_for_end(&mut child, PATIENCE).attempt(|| "wait for the child".to_owned())?;
             if !status.is_some_and(|status| status.success()) {
@@ -215,6 +217,7 @@ impl<'a> Arena<'a> {
             }
         }
         super::check_scan(&self.histories, &keys, Window { from, to: now_ms() }, &mut tally.violations);
+        tally.audit(&store);
         store.close().attempt(|| "close the store".to_owned())
     }
 }

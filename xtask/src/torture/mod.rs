@@ -129,6 +129,19 @@ impl Settings {
         (0..self.writers).map(history).collect()
     }
 
+    /// Opens a store that nobody has open, says what its counts say that its blocks do not, and closes it.
+    fn audit(&self, path: &Path, tally: &mut Tally) -> Result<()> {
+        let store = match child::open(path, self.medium, self.durability, self.index, self.residence) {
+            Ok(store) => store,
+            Err(failure) => {
+                tally.violations.push(Violation { fault: Fault::Refused, what: failure.to_string() });
+                return Ok(());
+            }
+        };
+        tally.audit(&store);
+        store.close().attempt(|| "close the store".to_owned())
+    }
+
     /// Longest time between two kills: ten kills and more in the shortest run.
     fn working_ms_max(&self) -> u64 {
         (self.seconds * 1000 / 20).clamp(100, 1500)
@@ -145,6 +158,8 @@ struct Tally {
     stores: u64,
     acknowledged: u64,
     reads: u64,
+    /// Stores whose counts were compared with their blocks.
+    audits: u64,
     violations: Vec<Violation>,
     /// The directory of the store in which something was found.
     kept: Option<PathBuf>,
@@ -156,6 +171,13 @@ impl Tally {
             self.acknowledged += acknowledged;
             self.reads += reads;
         }
+    }
+
+    /// Compares the counts of a store that nobody writes to with its blocks.
+    fn audit(&mut self, store: &duramen::Store) {
+        self.audits += 1;
+        let violation = |what| Violation { fault: Fault::Miscounted, what };
+        self.violations.extend(store.audit().into_iter().map(violation));
     }
 
     fn print(&self, part: &str) {
@@ -173,19 +195,22 @@ impl Tally {
         let count = |fault| self.violations.iter().filter(|violation| violation.fault == fault).count();
         println!(
             "{part}: {} kills ({} while starting), {} clean stops, {} stores, {} acknowledged operations, \
-             {} reads checked: {} lost, {} resurrected, {} torn, {} broken batches, {} holes, {} refused",
+             {} reads checked, {} audits: {} lost, {} resurrected, {} torn, {} broken batches, {} holes, {} refused, \
+             {} miscounted",
             self.kills,
             self.kills_starting,
             self.clean_stops,
             self.stores,
             self.acknowledged,
             self.reads,
+            self.audits,
             count(Fault::Lost),
             count(Fault::Resurrected),
             count(Fault::Torn),
             count(Fault::BrokenBatch),
             count(Fault::Hole),
             count(Fault::Refused),
+            count(Fault::Miscounted),
         );
     }
 }

@@ -11,12 +11,16 @@ use crate::failure::Result;
 use crate::random::Random;
 use crate::server::{Readiness, Server};
 
+/// Longest time between two audits.
+const AUDIT_TIME_MAX: Duration = Duration::from_secs(60);
+
 /// A store, the server on it while one runs, and all that was written there.
 struct Arena<'a> {
     settings: &'a Settings,
     program: &'a PathBuf,
     directory: StoreDirectory,
     witness: Witness,
+    audited: Instant,
 }
 
 /// Runs until the time is over or something is found.
@@ -51,6 +55,7 @@ impl<'a> Arena<'a> {
             program,
             directory: StoreDirectory::new(settings.medium)?,
             witness: Witness::new(settings.promise(), settings.writers),
+            audited: Instant::now(),
         })
     }
 
@@ -135,6 +140,11 @@ impl<'a> Arena<'a> {
             server.kill()
         })?;
         tally.violations.append(&mut self.witness.take_violations());
+        // A clean end leaves in the index image what the server had counted; a kill, what recovery counts.
+        if end_cleanly || self.audited.elapsed() >= AUDIT_TIME_MAX {
+            self.audited = Instant::now();
+            self.settings.audit(&self.directory.store(), tally)?;
+        }
         Ok(())
     }
 }

@@ -52,6 +52,8 @@ pub struct Counts {
     pub points: u64,
     /// Images opened.
     pub images: u64,
+    /// Segments of the index that were merged.
+    pub merges: u64,
 }
 
 impl Counts {
@@ -63,6 +65,7 @@ impl Counts {
         self.calls += other.calls;
         self.points += other.points;
         self.images += other.images;
+        self.merges += other.merges;
     }
 }
 
@@ -111,6 +114,7 @@ pub fn scheduled(plan: &Plan) -> (Report, Result<Ended, String>, Log) {
         history: std::mem::take(&mut notes.history),
         values: std::mem::take(&mut notes.values),
         reopened: None,
+        merges: notes.merges,
     });
     if let Some(what) = report.failure.clone().or(notes.wrong) {
         ended = Err(what);
@@ -148,7 +152,7 @@ fn judge(
             .map_err(|what| format!("after a clean close, {what}"))?;
     }
     let mut rng = Rng::new(plan.setup.seed ^ 0x0069_6d61_6765);
-    let calls = ended.history.calls.len() as u64;
+    let (calls, merges) = (ended.history.calls.len() as u64, ended.merges);
     let Looked { points, images } = crash::crash(plan, log, &mut ended, images_max, &mut rng)?;
-    Ok(Counts { schedules: 1, steps: report.steps, switches: report.switches, calls, points, images })
+    Ok(Counts { schedules: 1, steps: report.steps, switches: report.switches, calls, points, images, merges })
 }

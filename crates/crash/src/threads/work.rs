@@ -20,6 +20,8 @@ pub struct Notes {
     pub values: Values,
     /// What is wrong already.
     pub wrong: Option<String>,
+    /// Segments of the index that were merged, where the first thread closed the store.
+    pub merges: u64,
 }
 
 /// The notes, and the medium whose log they refer to.
@@ -108,6 +110,8 @@ pub struct Ended {
     pub values: Values,
     /// What the reopened store held, and the log's position when it had been closed; `None` if nobody looked.
     pub reopened: Option<(Vec<Id>, usize)>,
+    /// Segments of the index that were merged, where the first thread closed the store.
+    pub merges: u64,
 }
 
 /// The first thread: opens, starts the others, waits, reads everything, closes, and opens again.
@@ -150,6 +154,12 @@ pub fn lead(plan: &Arc<Plan>, recorder: &Recorder) -> Result<(), String> {
     hand.run(&Op::Scan)?;
     let store = hand.store;
     drop(hand.writer);
+    // What several writers and the compactor counted together.
+    let differences = store.audit();
+    if !differences.is_empty() {
+        return Err(format!("when all had done, counts differ from the blocks: {}", differences.join("; ")));
+    }
+    recorder.notes().merges = store.stats().index_merges;
     schedule::say("close");
     store.close().map_err(|e| format!("close: {e}"))
 }

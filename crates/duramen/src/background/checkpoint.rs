@@ -14,11 +14,11 @@ use crate::log::read;
 use crate::log::space::free_blocks;
 use crate::mutants::{Mutant, planted};
 use crate::options::{Options, Residence};
-use crate::sync::Mutex;
 use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::lock;
 use crate::sync::time::Instant;
+use crate::sync::{Mutex, MutexGuard};
 use crate::tuning::Phase;
 use duramen_media::{Granularity, LINE_BYTES, Medium, Offset};
 
@@ -134,6 +134,11 @@ impl Images {
             checkpoints: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
         }
+    }
+
+    /// No checkpoint is begun or given up until the result is dropped.
+    pub(crate) fn pause(&self) -> MutexGuard<'_, impl Sized> {
+        lock(&self.current)
     }
 }
 

@@ -364,9 +364,20 @@ impl<M: Medium> Keeper<M> {
     /// Moves a cell, under its key's lock (invariant 3).
     /// False when it was superseded meanwhile.
     fn move_cell(&self, mover: &mut Mover, hash: u64, key: &[u8], place: Offset, guard: &Guard) -> bool {
-        let unwinding = self.log().epochs().unwinding(&mover.activity);
-        let epoch = self.log().epochs().enter(&mover.activity);
-        let locked = self.records.index.lock(hash, guard);
+        let (index, epochs) = (&self.records.index, self.log().epochs());
+        let (unwinding, epoch, locked) = loop {
+            let unwinding = epochs.unwinding(&mover.activity);
+            let epoch = epochs.enter(&mover.activity);
+            let locked = index.lock(hash, guard);
+            if !index.is_claimed(&locked, hash) || planted(Mutant::CellMovedBesideClaim) {
+                break (unwinding, epoch, locked);
+            }
+            // The copy would have a version above that of what the batch writes, which has one already.
+            drop(locked);
+            epochs.leave(&mover.activity, epoch, None);
+            unwinding.over();
+            index.wait_for_claims(hash);
+        };
         let Some(found) = locked.find(key, |slot| slot.location() == place) else {
             drop(locked);
             self.log().epochs().leave(&mover.activity, epoch, None);

@@ -10,7 +10,7 @@ use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::atomic::{AtomicBool, AtomicU64};
 use crate::sync::lock;
 use crate::sync::time::Instant;
-use crate::sync::{Mutex, statics};
+use crate::sync::{Mutex, MutexGuard, statics};
 use crate::tuning::Phase;
 use duramen_media::Medium;
 
@@ -56,6 +56,11 @@ impl Default for Growth {
 }
 
 impl Growth {
+    /// The store does not grow until the result is dropped.
+    pub(crate) fn pause(&self) -> MutexGuard<'_, impl Sized> {
+        lock(&self.growing)
+    }
+
     /// `least` units more, for a writer that waits for them: see [`Growth::grow`].
     pub(crate) fn grow_for_writer<M: Medium>(&self, log: &Log<M>, least: u32) -> Result<bool> {
         self.growers.fetch_add(1, Relaxed);

@@ -5,7 +5,7 @@
 
 use super::hash::{self, HashIndex};
 use super::ordered::{self, OrderedIndex};
-use super::stripes::{Held, Stripes};
+use super::stripes::{Claims, Held, Stripes};
 use super::{Counts, KeyBytes, Loaded, PagesOf, Slot};
 use crate::Result;
 use crate::format::Version;
@@ -207,6 +207,35 @@ impl Index {
         }
     }
 
+    /// Whether the keys of two hashes have the same lock.
+    pub(crate) fn is_same_stripe(&self, a: u64, b: u64) -> bool {
+        self.stripes().is_same(a, b)
+    }
+
+    /// Keeps all others from writing the keys of `hashes`, without their stripes. No lock may be held, and no epoch entered.
+    pub(crate) fn claim(&self, hashes: &[u64]) -> Claims<'_> {
+        self.stripes().claim(hashes)
+    }
+
+    /// Whether somebody else has claimed the key of `hash`, which the caller locked to write it. Then it unlocks, leaves its
+    /// epoch, and [waits](Self::wait_for_claims).
+    #[inline(always)]
+    pub(crate) fn is_claimed(&self, locked: &Locked<'_>, hash: u64) -> bool {
+        locked.is_marked() && self.stripes().is_claimed(hash)
+    }
+
+    /// The same, of a key that is [held](Self::hold) alone.
+    #[inline(always)]
+    pub(crate) fn is_claimed_beside(&self, held: &Held<'_>, hash: u64) -> bool {
+        held.is_marked() && self.stripes().is_claimed(hash)
+    }
+
+    /// Waits until nobody has claimed the key of `hash`. No lock may be held, and no epoch entered.
+    #[inline]
+    pub(crate) fn wait_for_claims(&self, hash: u64) {
+        self.stripes().wait_for_claims(hash);
+    }
+
     /// What [`Locked::insert`] asked for. No lock may be held.
     pub(crate) fn split(&self, hash: u64, keys: &impl KeyBytes, guard: &Guard) {
         if let Self::Hash(index) = self {
@@ -363,6 +392,14 @@ impl Index {
 }
 
 impl<'a> Locked<'a> {
+    #[inline(always)]
+    fn is_marked(&self) -> bool {
+        match self {
+            Self::Hash(locked) => locked.is_marked(),
+            Self::Ordered(locked) => locked.is_marked(),
+        }
+    }
+
     /// The version of the key's next record.
     #[inline]
     pub(crate) fn next_version(&self) -> Version {

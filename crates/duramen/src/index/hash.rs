@@ -518,6 +518,12 @@ impl<'a> Locked<'a> {
         Place { slot, change: self.change }
     }
 
+    /// Whether some keys of its stripe are claimed.
+    #[inline]
+    pub(crate) fn is_marked(&self) -> bool {
+        self.held.is_marked()
+    }
+
     /// The version of the key's next record.
     #[inline]
     pub(crate) fn next_version(&self) -> Version {

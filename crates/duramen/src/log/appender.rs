@@ -33,7 +33,7 @@
 use super::Log;
 use super::open_block::{OpenBlock, Purpose};
 use super::supply::Supply;
-use crate::format::record::{self, Appended, Header, Kind};
+use crate::format::record::{self, Appended, Encoded, HEADER_BYTES, Header, Kind};
 use crate::mutants::{Mutant, planted};
 use crate::sync::lock;
 use crate::sync::thread::yield_now;
@@ -329,7 +329,15 @@ impl Appender {
         }
     }
 
-    /// Appends members that were built by [`member`] as one record. Only after [`Appender::reserve`].
+    /// Writes `bytes`, `from` bytes behind the beginning of the next record's body, of which the rest was staged.
+    pub(crate) fn restage<M: Medium>(&self, log: &Log<M>, from: u64, bytes: &[u8]) {
+        if let Some(block) = &self.block {
+            self.write(log, Offset(block.offset + block.tail + HEADER_BYTES + from), &[bytes]);
+        }
+    }
+
+    /// Appends members that were built by [`member`] as one record, of which a staged body is written already. Only after
+    /// [`Appender::reserve`].
     pub(crate) fn append_batch<M: Medium>(
         &mut self,
         log: &Log<M>,
@@ -338,7 +346,6 @@ impl Appender {
     ) -> Appended {
         let fields =
             Fields { kind: Kind::Batch, tag: 0, expires_at: None, version: crate::format::Version(0), epoch };
-        self.staged = false;
         let body = record::body_crc(self.seed(), &[members]);
         self.append(log, fields, &[], members, body)
     }
@@ -375,11 +382,25 @@ impl Appender {
 
 /// Builds one member of a batch behind `out`; returns where it begins.
 pub(crate) fn member(out: &mut Vec<u8>, fields: Fields, key: &[u8], value: &[u8], seed: u32) -> u64 {
-    let header = Header { member: true, ..Appender::header(fields, key.len(), value.len(), false) };
+    let at = member_body(out, fields.expires_at.is_some(), key, value);
+    let head = member_head(fields, key.len(), value.len(), record::body_crc(seed, &[key, value]));
+    out[at as usize..][..head.bytes().len()].copy_from_slice(head.bytes());
+    at
+}
+
+/// The same, with zeros for the header, whose place is returned.
+pub(crate) fn member_body(out: &mut Vec<u8>, expires: bool, key: &[u8], value: &[u8]) -> u64 {
     let at = out.len();
-    out.extend_from_slice(header.encode(record::body_crc(seed, &[key, value])).bytes());
+    let bytes = record::record_bytes(key.len(), value.len(), expires) as usize;
+    out.reserve(bytes);
+    out.resize(at + if expires { record::HEAD_BYTES_MAX } else { HEADER_BYTES as usize }, 0);
     out.extend_from_slice(key);
     out.extend_from_slice(value);
-    out.resize(at + header.record_bytes() as usize, 0);
+    out.resize(at + bytes, 0);
     at as u64
+}
+
+/// The header of a member whose key and value have this checksum.
+pub(crate) fn member_head(fields: Fields, key_bytes: usize, value_bytes: usize, body: u32) -> Encoded {
+    Header { member: true, ..Appender::header(fields, key_bytes, value_bytes, false) }.encode(body)
 }

@@ -30,7 +30,7 @@ fn block_is_not_used_again_while_a_reader_is_in_it() {
                 let mut writer = store.writer().unwrap();
                 // What the reader may hold is dead; its block is emptied and freed ...
                 writer.put(b"key", &[8; 400]).unwrap();
-                store.compact_now();
+                store.keeper().compact_now();
                 // ... and, after the shorter run behind it, written to.
                 writer.put(b"other", &[9; 400]).unwrap();
                 writer.put(b"other", &[10; 400]).unwrap();
@@ -59,7 +59,7 @@ fn compaction_and_a_writer_of_the_same_key_lose_nothing() {
         let compactor = {
             let store = store.clone();
             thread::spawn(move || {
-                store.compact_now();
+                store.keeper().compact_now();
             })
         };
         let mut writer = store.writer().unwrap();

@@ -11,6 +11,8 @@ mod typed;
 mod writer;
 
 use self::core::{Core, Held};
+#[cfg(test)]
+use crate::background::Keeper;
 use crate::format::superblock::Regime;
 use crate::index::either::Index;
 use crate::log::Log;
@@ -121,9 +123,9 @@ impl<M: Medium> StoreOn<M> {
         &self.records().log
     }
 
-    #[cfg(all(loom, test))]
-    pub(crate) fn compact_now(&self) -> bool {
-        self.core().keeper.compact_now()
+    #[cfg(test)]
+    pub(crate) fn keeper(&self) -> &Keeper<M> {
+        &self.core().keeper
     }
 
     /// Runs `work` with this thread's pen.
@@ -423,6 +425,9 @@ impl<M: Medium> StoreOn<M> {
     pub fn audit(&self) -> Vec<String> {
         let core = self.core();
         let (records, log) = (self.records(), self.log());
+        // In the order in which a checkpoint takes them: the background thread takes no units meanwhile, nor gives any back.
+        let _image = core.keeper.images.pause();
+        let _growing = core.keeper.growth.pause();
         let (_paused, kept) = core.keeper.compaction.pause();
         let (units, free) = {
             let space = log.space();

@@ -25,6 +25,7 @@
 //!    records the group superseded is not freed before the group is durable.
 
 pub(crate) mod batch;
+mod long_batch;
 mod update;
 
 pub use batch::Batch;
@@ -48,6 +49,11 @@ use crate::{Error, KEY_BYTES_MAX, Result, VALUE_BYTES_MAX};
 use batch::Op;
 use duramen_media::{Medium, Offset};
 use std::collections::HashMap;
+
+/// What a batch may take, in bytes and [`MEMBER_COST`] for each member, while it holds all of its locks: some 150 µs.
+pub(crate) const SHORT_BATCH_MAX: u64 = 512 << 10;
+/// A member's lookups and its slot cost as much as the copy and write-back of so many bytes.
+const MEMBER_COST: u64 = 1 << 10;
 
 /// Outcome of a conditional write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,13 +105,15 @@ enum Wrote {
     Damaged {
         at: Offset,
     },
+    /// Nothing: a long batch has claimed the key.
+    Claimed,
 }
 
 impl Wrote {
     fn epoch(&self) -> Epoch {
         match self {
             Self::Done { epoch, .. } | Self::Changed { epoch } | Self::Absent { epoch } => *epoch,
-            Self::Damaged { .. } => Epoch(0),
+            Self::Damaged { .. } | Self::Claimed => Epoch(0),
         }
     }
 }
@@ -212,7 +220,7 @@ impl Pen {
     ) -> Result<Option<Meta>> {
         Ok(match self.write(site, key, new, Want::Anything)? {
             Wrote::Done { replaced, .. } => replaced,
-            Wrote::Changed { .. } | Wrote::Absent { .. } | Wrote::Damaged { .. } => None,
+            Wrote::Changed { .. } | Wrote::Absent { .. } | Wrote::Damaged { .. } | Wrote::Claimed => None,
         })
     }
 
@@ -225,7 +233,7 @@ impl Pen {
     ) -> Result<Swap> {
         Ok(match self.write(site, key, value, Want::Stamp(seen))? {
             Wrote::Done { .. } | Wrote::Absent { .. } => Swap::Done,
-            Wrote::Changed { .. } | Wrote::Damaged { .. } => Swap::Changed,
+            Wrote::Changed { .. } | Wrote::Damaged { .. } | Wrote::Claimed => Swap::Changed,
         })
     }
 
@@ -256,12 +264,19 @@ impl Pen {
         }
         let want =
             if planted(Mutant::SwapNotRechecked) { compared(records, key, hash, want, &guard) } else { want };
-        let unwinding = records.log.epochs().unwinding(&self.activity);
-        let epoch = records.log.epochs().enter(&self.activity);
-        let (wrote, crowded, appended) =
-            self.write_locked(records, key, new, want, hash, ready, epoch, &guard);
-        records.log.epochs().leave(&self.activity, epoch, appended);
-        unwinding.over();
+        let epochs = records.log.epochs();
+        let (wrote, crowded) = loop {
+            let unwinding = epochs.unwinding(&self.activity);
+            let epoch = epochs.enter(&self.activity);
+            let (wrote, crowded, appended) =
+                self.write_locked(records, key, new, want, hash, ready, epoch, &guard);
+            epochs.leave(&self.activity, epoch, appended);
+            unwinding.over();
+            if !matches!(wrote, Wrote::Claimed) {
+                break (wrote, crowded);
+            }
+            records.index.wait_for_claims(hash);
+        };
         if crowded {
             records.index.split(hash, records, &guard);
         }
@@ -290,6 +305,9 @@ impl Pen {
     ) -> (Wrote, bool, Option<Appended>) {
         let (value, meta) = new.unwrap_or_default();
         let locked = records.index.lock(hash, guard);
+        if records.index.is_claimed(&locked, hash) && !planted(Mutant::ClaimNotLookedAt) {
+            return (Wrote::Claimed, false, None);
+        }
         let kind = match new {
             None => Kind::Tombstone,
             Some(_) if meta.updatable && !records.log.epochs().in_use() => Kind::CellSealed,
@@ -476,19 +494,29 @@ impl Pen {
         }
         let deletes_only = last.values().all(|op| matches!(op, Op::Delete));
         self.reserve(site, bytes, if deletes_only { Purpose::Delete } else { Purpose::Write })?;
-        let guard = reclaim::pin_to_write();
         let hashes: Vec<u64> = order
             .iter()
             .copied()
             .chain(batch.expects.iter().map(|(key, _)| &key[..]))
             .map(|key| records.hasher.hash(key))
             .collect();
+        if is_long(records, hashes.len(), bytes) {
+            return self.apply_long(records, batch, &order, &last, &hashes, bytes);
+        }
+        let guard = reclaim::pin_to_write();
         records.index.make_room(&hashes[..order.len()], records, &guard);
-        let unwinding = records.log.epochs().unwinding(&self.activity);
-        let epoch = records.log.epochs().enter(&self.activity);
-        let applied = self.apply_locked(records, batch, &order, &last, &hashes, bytes, epoch, &guard);
-        records.log.epochs().leave(&self.activity, epoch, applied.appended);
-        unwinding.over();
+        let epochs = records.log.epochs();
+        let applied = loop {
+            let unwinding = epochs.unwinding(&self.activity);
+            let epoch = epochs.enter(&self.activity);
+            let applied = self.apply_locked(records, batch, &order, &last, &hashes, bytes, epoch, &guard);
+            epochs.leave(&self.activity, epoch, applied.appended);
+            unwinding.over();
+            match applied.claimed {
+                Some(hash) => records.index.wait_for_claims(hash),
+                None => break applied,
+            }
+        };
         for i in applied.crowded {
             records.index.split(hashes[i], records, &guard);
         }
@@ -518,7 +546,15 @@ impl Pen {
             told: Epoch(0),
             crowded: Vec::new(),
             damaged: Offset(0),
+            claimed: None,
         };
+        let claimed = |(lock, hash): &(&Locked<'_>, &u64)| records.index.is_claimed(lock, **hash);
+        if let Some((_, &hash)) = locks.iter().zip(hashes).find(claimed)
+            && !planted(Mutant::ClaimNotLookedAt)
+        {
+            applied.claimed = Some(hash);
+            return applied;
+        }
         let expected = locks[order.len()..].iter().zip(&hashes[order.len()..]);
         for ((key, stamp), (lock, &hash)) in batch.expects.iter().zip(expected) {
             let (old, damaged) = Old::find(records, lock, key);
@@ -682,6 +718,11 @@ impl Pen {
     }
 }
 
+/// Whether a batch of `keys`, conditions included, and `bytes` is applied without all of its locks held.
+fn is_long<M: Medium>(records: &Records<M>, keys: usize, bytes: u64) -> bool {
+    bytes + keys as u64 * MEMBER_COST > records.log.tuning.short_batch_max
+}
+
 /// What is wanted once the stamp was compared, as [`Mutant::SwapNotRechecked`] does it.
 #[cold]
 fn compared<M: Medium>(records: &Records<M>, key: &[u8], hash: u64, want: Want, guard: &Guard) -> Want {
@@ -722,6 +763,8 @@ struct Applied {
     crowded: Vec<usize>,
     /// Where a damaged record lies that it depends on, if it does; then nothing was written.
     damaged: Offset,
+    /// The hash of a key that a long batch has claimed: nothing was done.
+    claimed: Option<u64>,
 }
 
 /// What a key's slot led to before a write.

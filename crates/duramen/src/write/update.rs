@@ -158,6 +158,10 @@ impl Pen {
     ) -> Result<Tried> {
         let Edit { key, hash, seen, at, bytes } = edit;
         let locked = records.index.lock(hash, guard);
+        if records.index.is_claimed(&locked, hash) {
+            // What writes a new version waits.
+            return Ok(Tried::Refused);
+        }
         let mut damaged = Offset(0);
         let found = locked.find_with(key, |slot| Some((slot, records.record_or(slot, key, &mut damaged)?)));
         let Some((_, (slot, record))) = found else {
@@ -195,6 +199,9 @@ impl Pen {
         let guard = reclaim::pin_to_write();
         records.index.prefetch_write(hash, false, &guard);
         let locked = records.index.lock(hash, &guard);
+        if records.index.is_claimed(&locked, hash) {
+            return Ok(Modified::NotInPlace);
+        }
         let mut damaged = Offset(0);
         let found = locked.find_with(key, |slot| Some((slot, records.record_or(slot, key, &mut damaged)?)));
         let Some((_, (slot, record))) = found else {
@@ -222,7 +229,10 @@ fn update_likeliest<M: Medium>(records: &Records<M>, edit: Edit<'_>, guard: &Gua
     if !records.index.candidates_are_current() || records.has_doubts() {
         return false;
     }
-    let _held = records.index.hold(hash);
+    let held = records.index.hold(hash);
+    if records.index.is_claimed_beside(&held, hash) {
+        return false;
+    }
     let Some(slot) = records.index.candidate(hash, || key, guard).filter(|slot| slot.is_settled_value())
     else {
         return false;

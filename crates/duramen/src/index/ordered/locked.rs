@@ -44,6 +44,12 @@ impl OrderedIndex {
 }
 
 impl<'a> Locked<'a> {
+    /// Whether some keys of its stripe are claimed.
+    #[inline]
+    pub(crate) fn is_marked(&self) -> bool {
+        self.stripe.is_marked()
+    }
+
     pub(crate) fn next_version(&self) -> Version {
         self.stripe.next_version()
     }

@@ -1,0 +1,314 @@
+//! A batch of so many keys or bytes that it must not hold the locks of all while it writes: other writers wait for some
+//! microseconds at a time, and for the whole only if they write one of its own keys.
+//!
+//! In order, and what a crash leaves:
+//!
+//! 1. The members are built, without headers; large ones are written to the block at once, behind the place of the batch's
+//!    header ([`Appender::stage`](crate::log::appender::Appender::stage)). No lock is held, no epoch entered. A crash: bytes behind the end of the block, which count for nothing.
+//! 2. The keys are claimed ([`crate::index::stripes`]): from here to 7 nobody else writes them, nor those of conditions.
+//! 3. Conditions are compared, what is there is looked up, and each member gets its key's next version. Stripes are held one at
+//!    a time, for a few keys. Nobody else gets a version for these keys until the claims are given up, so of each key the
+//!    order of versions is the order in which writes become visible. (Of a cell that it moves the compactor waits for that too.)
+//! 4. The epoch is entered, headers are written, with the batch's the record is whole, and drained; the epoch is left. A crash before: the record is torn, none
+//!    of its members counts. After: all of them do, with higher versions than what readers still see, and nothing was told.
+//! 5. All slots are made to lead to members, marked pending, a few at a time (in DRAM). A reader that meets one waits for 6.
+//! 6. The marks are cleared, a few at a time. The first one that is cleared is the moment of the batch: by then all slots are set.
+//! 7. The claims are given up.
+//!
+//! Between 3 and 5 slots may change all the same: the compactor moves what they lead to, an expired value becomes a tombstone, and
+//! a tombstone that hides nothing goes. So what is superseded is looked up anew in 5. A slot of an image never leads to half of a
+//! batch: the block with the batch is open, and only records of sealed ones are taken from an image.
+
+use super::{Batch, Old, Op, Pen, Swap};
+use crate::Result;
+use crate::format::record::Appended;
+use crate::format::record::{HEADER_BYTES, Kind, body_crc};
+use crate::format::{Epoch, Version};
+use crate::index::Slot;
+use crate::log::appender::{Fields, member_body, member_head};
+use crate::mutants::{Mutant, planted};
+use crate::read::Records;
+use crate::read::lookup::Meta;
+use crate::sync::reclaim::{self, Guard};
+use duramen_media::{Medium, Offset};
+use std::collections::HashMap;
+
+/// Members of this many bytes, on average, are written before their headers are known. Of smaller ones a header is much of the record,
+/// and most lines would be written twice.
+const STAGED_MEMBER_BYTES_MIN: u64 = if cfg!(feature = "schedule") { 1 << 7 } else { 1 << 10 };
+/// Keys whose stripe is held at once: at a cache miss or three for each, some 10 µs. Schedules have few keys.
+const RUN: usize = if cfg!(feature = "schedule") { 1 } else { 16 };
+
+/// A write of the batch.
+struct Member<'b> {
+    key: &'b [u8],
+    hash: u64,
+    kind: Kind,
+    value: &'b [u8],
+    meta: Meta,
+    /// Where it begins among the members.
+    at: u64,
+    /// The checksum of key and value.
+    body: u32,
+    version: Version,
+}
+
+/// What was decided under the claims.
+#[derive(Default)]
+struct Applied {
+    changed: bool,
+    /// What must be durable before the outcome is told.
+    told: Epoch,
+    /// Where a damaged record lies that it depends on, if it does.
+    damaged: Offset,
+}
+
+impl Pen {
+    /// Applies a batch for which `room` was reserved. `order`: its keys; `last`: what it does to each; `hashes`: of these, then of
+    /// the conditions' keys.
+    pub(super) fn apply_long<M: Medium>(
+        &mut self,
+        records: &Records<M>,
+        batch: &Batch,
+        order: &[&[u8]],
+        last: &HashMap<&[u8], &Op>,
+        hashes: &[u64],
+        room: u64,
+    ) -> Result<Swap> {
+        let mut bytes = std::mem::take(&mut self.members);
+        bytes.clear();
+        bytes.reserve(room as usize);
+        let mut writes = self.build(order, last, hashes, &mut bytes);
+        let staged = bytes.len() as u64 >= writes.len() as u64 * STAGED_MEMBER_BYTES_MIN;
+        if staged {
+            self.appender.stage(&records.log, HEADER_BYTES, &[], &bytes);
+        }
+        records.index.make_room(&hashes[..order.len()], records, &reclaim::pin_to_write());
+        let claims = records.index.claim(hashes);
+        let guard = reclaim::pin_to_write();
+        let unwinding = records.log.epochs().unwinding(&self.activity);
+        let mut applied = Applied::default();
+        self.compare(records, batch, &hashes[order.len()..], &guard, &mut applied);
+        if !applied.changed && applied.damaged.0 == 0 {
+            self.decide(records, &mut writes, &guard, &mut applied);
+        }
+        if applied.changed || applied.damaged.0 != 0 || writes.is_empty() {
+            self.appender.unstage();
+        } else {
+            let (appended, epoch) = self.append_members(records, &mut writes, &mut bytes, staged);
+            applied.told = applied.told.max(epoch);
+            self.publish(records, &mut writes, appended, &guard);
+        }
+        unwinding.over();
+        drop(claims);
+        bytes.shrink_to(1 << 20);
+        self.members = bytes;
+        records.told(applied.damaged)?;
+        drop(guard);
+        self.give_back(records);
+        self.finish(records, applied.told)?;
+        Ok(if applied.changed { Swap::Changed } else { Swap::Done })
+    }
+
+    /// Step 1: the batch's writes in the order of their hashes, and the members of those that are values, without headers, in `bytes`.
+    fn build<'b>(
+        &self,
+        order: &[&'b [u8]],
+        last: &HashMap<&[u8], &'b Op>,
+        hashes: &[u64],
+        bytes: &mut Vec<u8>,
+    ) -> Vec<Member<'b>> {
+        let write = |(&key, &hash): (&&'b [u8], &u64)| {
+            let (kind, value, meta): (_, &[u8], _) = match last[key] {
+                Op::Put { value, meta } => (Kind::Value, value, *meta),
+                Op::Delete => (Kind::Tombstone, &[], Meta::default()),
+            };
+            Member { key, hash, kind, value, meta, at: 0, body: 0, version: Version(0) }
+        };
+        let mut writes: Vec<_> = order.iter().zip(hashes).map(write).collect();
+        writes.sort_unstable_by_key(|member| member.hash);
+        for member in writes.iter_mut().filter(|member| member.kind == Kind::Value) {
+            self.build_member(member, bytes);
+        }
+        writes
+    }
+
+    fn build_member(&self, member: &mut Member<'_>, bytes: &mut Vec<u8>) {
+        member.at = member_body(bytes, member.meta.expires_at.is_some(), member.key, member.value);
+        member.body = body_crc(self.appender.seed(), &[member.key, member.value]);
+    }
+
+    /// Step 3: whether all is as it is expected.
+    fn compare<M: Medium>(
+        &self,
+        records: &Records<M>,
+        batch: &Batch,
+        hashes: &[u64],
+        guard: &Guard,
+        applied: &mut Applied,
+    ) {
+        for ((key, stamp), &hash) in batch.expects.iter().zip(hashes) {
+            let lock = records.index.lock(hash, guard);
+            let (old, damaged) = Old::find(records, &lock, key);
+            if damaged.0 != 0 {
+                applied.damaged = damaged;
+                return;
+            }
+            applied.told = applied.told.max(self.told_of(records, old.as_ref()));
+            if records.stamp_of(old.as_ref().and_then(|old| old.record.as_ref()), hash) != *stamp {
+                applied.changed = true;
+                return;
+            }
+        }
+    }
+
+    /// Step 3: leaves out deletes of what is not there, and gives versions to the others.
+    fn decide<M: Medium>(
+        &self,
+        records: &Records<M>,
+        writes: &mut Vec<Member<'_>>,
+        guard: &Guard,
+        applied: &mut Applied,
+    ) {
+        let told = &mut applied.told;
+        each_run(records, writes, |run, hashes| {
+            // What must come from memory, or from the device, comes before the stripe is held.
+            for member in &*run {
+                let _ = records
+                    .index
+                    .find(member.hash, member.key, guard, |slot| records.is_key_at(slot, member.key));
+            }
+            let locks = records.index.lock_all(hashes, guard);
+            for (member, lock) in run.iter_mut().zip(&locks) {
+                if member.kind == Kind::Tombstone {
+                    let (old, damaged) = Old::find(records, lock, member.key);
+                    if !old.as_ref().is_some_and(|old| old.present) && (old.is_some() || damaged.0 == 0) {
+                        *told = (*told).max(self.told_of(records, old.as_ref()));
+                        continue;
+                    }
+                }
+                member.version = lock.next_version();
+            }
+        });
+        writes.retain(|member| member.version.0 > 0);
+    }
+
+    /// Step 4.
+    fn append_members<M: Medium>(
+        &mut self,
+        records: &Records<M>,
+        writes: &mut [Member<'_>],
+        bytes: &mut Vec<u8>,
+        staged: bool,
+    ) -> (Appended, Epoch) {
+        let values = bytes.len();
+        for member in writes.iter_mut().filter(|member| member.kind == Kind::Tombstone) {
+            self.build_member(member, bytes);
+        }
+        let epoch = records.log.epochs().enter(&self.activity);
+        let mut expiry = u64::MAX;
+        for member in &*writes {
+            let Meta { tag, expires_at, .. } = member.meta;
+            let fields = Fields { kind: member.kind, tag, expires_at, version: member.version, epoch };
+            let head = member_head(fields, member.key.len(), member.value.len(), member.body);
+            bytes[member.at as usize..][..head.bytes().len()].copy_from_slice(head.bytes());
+            if staged && member.kind == Kind::Value {
+                self.appender.restage(&records.log, member.at, head.bytes());
+            }
+            expiry = expiry.min(expires_at.unwrap_or(u64::MAX));
+        }
+        if staged {
+            self.appender.restage(&records.log, values as u64, &bytes[values..]);
+        }
+        let appended = self.appender.append_batch(&records.log, bytes, epoch);
+        if expiry < u64::MAX {
+            // After the append: the sweeper forgets first and looks then.
+            self.appender.note_expiry(&records.log, expiry);
+        }
+        if !records.log.epochs().in_use() {
+            // Also in a group: readers cannot help with part of a batch.
+            self.appender.drain(&records.log);
+        }
+        records.log.epochs().leave(&self.activity, epoch, Some(appended));
+        (appended, epoch)
+    }
+
+    /// Steps 5 and 6.
+    fn publish<M: Medium>(
+        &mut self,
+        records: &Records<M>,
+        writes: &mut [Member<'_>],
+        appended: Appended,
+        guard: &Guard,
+    ) {
+        let place_of = |member: &Member<'_>| appended.at.plus(HEADER_BYTES + member.at);
+        each_run(records, writes, |run, hashes| {
+            let mut crowded = Vec::new();
+            let locks = records.index.lock_all(hashes, guard);
+            for (member, lock) in run.iter().zip(&locks) {
+                let (old, damaged) = Old::find(records, lock, member.key);
+                let slot = Slot::new(place_of(member))
+                    .with_tombstone(member.kind == Kind::Tombstone)
+                    .with_pending(!planted(Mutant::LongBatchShownInParts));
+                let slot = match lock.find(member.key, |slot| records.is_slot_of(slot, member.key)) {
+                    Some(place) => {
+                        let slot = slot.with_stale(place.get().stale() + 1);
+                        place.set(slot);
+                        slot
+                    }
+                    None => {
+                        let unknown = old.is_none() && damaged.0 != 0;
+                        let slot = if unknown { slot.with_stale(Slot::STALE_MANY) } else { slot };
+                        if lock.insert(member.key, slot, records) {
+                            crowded.push(member.hash);
+                        }
+                        slot
+                    }
+                };
+                let bytes = records.record(slot.location()).head.record_bytes();
+                if slot.is_tombstone() && slot.stale() == 0 {
+                    // What it was to hide has expired meanwhile, and is gone: it is dead itself.
+                    self.activity.dead_add(bytes as i64);
+                } else {
+                    self.appender.count_live(bytes);
+                }
+                if let Some(old) = &old {
+                    old.uncount(records, &self.activity);
+                }
+                self.count_key(old.as_ref(), member.kind == Kind::Value);
+            }
+            drop(locks);
+            for hash in crowded {
+                records.index.split(hash, records, guard);
+            }
+        });
+        each_run(records, writes, |run, hashes| {
+            let locks = records.index.lock_all(hashes, guard);
+            for (member, lock) in run.iter().zip(&locks) {
+                let location = place_of(member);
+                if let Some(place) = lock.find(member.key, |slot| slot.location() == location) {
+                    place.set(place.get().with_pending(false));
+                }
+            }
+        });
+        // What frames the members is dead from the beginning.
+        self.activity.dead_add(HEADER_BYTES as i64);
+        self.activity.written_add(appended.bytes);
+    }
+}
+
+/// Calls `work` for a few members at a time, all of one stripe, with their hashes.
+fn each_run<'b, M: Medium>(
+    records: &Records<M>,
+    writes: &mut [Member<'b>],
+    mut work: impl FnMut(&mut [Member<'b>], &[u64]),
+) {
+    let mut hashes = Vec::with_capacity(RUN);
+    for of_stripe in writes.chunk_by_mut(|a, b| records.index.is_same_stripe(a.hash, b.hash)) {
+        for run in of_stripe.chunks_mut(RUN) {
+            hashes.clear();
+            hashes.extend(run.iter().map(|member| member.hash));
+            work(run, &hashes);
+        }
+    }
+}
