@@ -35,8 +35,10 @@ impl<M: Medium> Log<M> {
         let least = self.units_for(bytes);
         let most = self.space().ample_units_max();
         // Room for some eight records of this size, so that the space behind the last that fits is
-        // little, but no more than 1 MiB, nor than compaction can move.
-        let ample = self.units_for((bytes * 8).min(AMPLE_BYTES_MAX)).min(most).max(least);
+        // little, but no more than 1 MiB, nor than compaction can move: of larger records, for as many as fit into that.
+        let room =
+            (u64::from(most) * self.unit_bytes).min(AMPLE_BYTES_MAX).saturating_sub(block::HEADER_BYTES);
+        let ample = self.units_for(bytes * (room / bytes).clamp(1, 8)).min(most).max(least);
         let wants = match purpose {
             Purpose::Compaction => {
                 let rest = self.units_for(rest).min(most).max(least);
