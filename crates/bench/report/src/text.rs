@@ -401,7 +401,9 @@ mod tests {
         }
         let text = run(&Run { measurements, complete: true, ..Run::default() });
         assert!(
-            text.starts_with("In million operations a second duramen does at its best: 2 get, 2 put.\n"),
+            text.starts_with(
+                "duramen, in million operations a second, each at its best point: get 2, put 2.\n"
+            ),
             "{text}"
         );
         assert!(text.lines().all(|line| line.chars().count() <= CHARACTERS_MAX), "{text}");

@@ -157,3 +157,18 @@ fn resetstat(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     call.reply.ok();
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_ends_at_a_zero_byte_and_a_plain_name_is_all_of_it() {
+        let timeout = DIRECTIVES.iter().find(|directive| directive.name == "timeout").unwrap();
+        assert_eq!(shown(b"timeou?\0x", timeout), Some(&b"timeout"[..]));
+        assert_eq!(shown(b"TimeOut", timeout), Some(&b"TimeOut"[..]));
+        for other in [&b"timeout\0x"[..], b"timeout\0*", b"timeou", b""] {
+            assert_eq!(shown(other, timeout), None, "{}", other.escape_ascii());
+        }
+    }
+}
