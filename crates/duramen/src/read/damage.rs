@@ -28,7 +28,7 @@
 //! superseded, or deleted, by one of them, so none may be served as if it were current.
 
 use super::Records;
-use super::lookup::{Record, is_same};
+use super::value::{Record, is_same};
 use crate::Error;
 use crate::index::Slot;
 use crate::log::read::{self, Unknown, Wrong};

@@ -7,7 +7,7 @@
 //! Invariant: a drop is counted before the slot is gone, under the key's lock. So who finds no slot and then reads the count reads
 //! that of every drop before.
 
-use super::lookup::Stamp;
+use super::value::Stamp;
 use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::Ordering::{Acquire, Release};
 

@@ -2,8 +2,12 @@
 
 pub(crate) mod damage;
 mod forgotten;
+pub(crate) mod judge;
 pub(crate) mod lookup;
+mod many;
 pub(crate) mod range;
+pub(crate) mod scan;
+pub(crate) mod value;
 
 use crate::index::either::Index;
 use crate::index::{Hasher, KeyBytes, Keys};
@@ -12,8 +16,8 @@ use crate::sync::atomic::{AtomicBool, AtomicU64};
 use duramen_media::{Medium, Offset};
 use forgotten::Forgotten;
 
-pub use lookup::{Cursor, Meta, Stamp, Value};
 pub use range::Range;
+pub use value::{Cursor, Meta, Stamp, Value};
 
 /// The records of a store, and the index that leads to them.
 pub(crate) struct Records<M: Medium> {

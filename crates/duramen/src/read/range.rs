@@ -6,7 +6,8 @@
 //! its key.
 
 use super::Records;
-use super::lookup::{Owed, Value};
+use super::judge::Owed;
+use super::value::Value;
 use crate::index::ordered::{Chunk, OrderedIndex};
 use crate::index::{KeyBytes, Keys};
 use crate::sync::atomic::Ordering::Acquire;

@@ -7,7 +7,7 @@
 use super::StoreOn;
 use crate::index::either::Index;
 use crate::index::hash::HashIndex;
-use crate::read::lookup::SCAN_AHEAD;
+use crate::read::scan::SCAN_AHEAD;
 use crate::read::{Records, Value};
 use crate::sync::reclaim;
 use crate::{ErrorKind, Result};

@@ -2,7 +2,8 @@
 
 use super::StoreOn;
 use super::core::Held;
-use crate::read::lookup::{Looked, Owed};
+use crate::read::judge::Owed;
+use crate::read::lookup::Looked;
 use crate::sync::reclaim;
 use crate::write::{Batch, Modified, Swap, Update};
 use crate::{Meta, Result, Stamp, Value};

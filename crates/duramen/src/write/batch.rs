@@ -1,6 +1,6 @@
 //! Several writes, all or nothing.
 
-use crate::read::lookup::{Meta, Stamp};
+use crate::read::value::{Meta, Stamp};
 
 /// What a batch does to one key.
 pub(crate) enum Op {

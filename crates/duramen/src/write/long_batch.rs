@@ -28,7 +28,7 @@ use crate::index::Slot;
 use crate::log::appender::{Fields, member_body, member_head};
 use crate::mutants::{Mutant, planted};
 use crate::read::Records;
-use crate::read::lookup::Meta;
+use crate::read::value::Meta;
 use crate::sync::reclaim::{self, Guard};
 use duramen_media::{Medium, Offset};
 use std::collections::HashMap;

@@ -17,7 +17,9 @@ use crate::format::record::{HEAD_BYTES_MAX, HEADER_BYTES};
 use crate::log::read;
 use crate::mutants::{Mutant, planted};
 use crate::read::Records;
-use crate::read::lookup::{Looked, Meta, Stamp, is_same};
+use crate::read::judge::Verdict;
+use crate::read::lookup::Looked;
+use crate::read::value::{Meta, Stamp, is_same};
 use crate::sync::reclaim::{self, Guard};
 use crate::{Error, Result};
 use duramen_media::{Medium, Offset};
@@ -208,7 +210,7 @@ impl Pen {
             records.told(damaged)?;
             return Ok(Modified::NotInPlace);
         };
-        if !slot.is_settled_value() || !record.head.is_cell() || records.is_expired(record.expires_at()) {
+        if records.judge(slot, &record, None) != Verdict::Copied {
             return Ok(Modified::NotInPlace);
         }
         let Some((at, field)) = change(record.meta(), &records.cell_locked(&record)) else {

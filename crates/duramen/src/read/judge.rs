@@ -1,0 +1,153 @@
+//! May the record that a slot leads to be shown? Every reader asks here, and nowhere else.
+//!
+//! Four things can stand between a slot and an answer (promise P7: nothing is shown that a crash could undo). [`Records::judge`]
+//! names the first of them; whoever has dealt with it asks again:
+//!
+//! | verdict | because | dealt with by |
+//! |---|---|---|
+//! | [`Unpublished`](Verdict::Unpublished) | the slot is pending, since a batch is being published | looking again, until all slots of the batch are set (a few stores, no medium) |
+//! | [`Undrained`](Verdict::Undrained) | the slot is pending, since its writer is in a group and has not drained yet | [`Records::help`]: the reader flushes the record itself, from where its block is settled, and drains |
+//! | [`Uncommitted`](Verdict::Uncommitted) | its epoch is not committed, and writes are to be durable one by one, or the reader is in a group. Not so for a copy that compaction made of a committed record | [`Records::owe`]: it waits for the commit, or notes the epoch |
+//! | [`Copied`](Verdict::Copied) | the value is updated in place, and may just be | [`Records::settle_cell`]: it is copied, and flushed while a writer holds the key's lock |
+
+use super::Records;
+use super::value::Record;
+use crate::Result;
+use crate::format::Epoch;
+use crate::index::Slot;
+use crate::mutants::{Mutant, planted};
+use crate::sync::atomic::Ordering::Acquire;
+use duramen_media::{Medium, Offset};
+use std::cell::Cell;
+
+/// What a reader within a group owes before its results may be shown.
+#[derive(Default)]
+pub(crate) struct Owed {
+    /// The newest epoch read.
+    pub epoch: Cell<u64>,
+}
+
+/// See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// A value: it is shown as it lies.
+    Shown,
+    /// A value that is updated in place: a copy is shown.
+    Copied,
+    /// The key is absent, and that may be told.
+    Absent,
+    Unpublished,
+    Undrained,
+    Uncommitted(Epoch),
+}
+
+impl<M: Medium> Records<M> {
+    /// What is to be done with the record that `slot` leads to; `owed` when the reader is in a group.
+    #[inline(always)]
+    pub(crate) fn judge(&self, slot: Slot, record: &Record<'_>, owed: Option<&Owed>) -> Verdict {
+        if slot.is_settled_value() && record.head.is_plain_value() && !self.log.epochs().in_use() {
+            return Verdict::Shown;
+        }
+        self.judge_otherwise(slot, record, owed)
+    }
+
+    /// The rest of `judge`. Apart, so that the code of nearly all lookups is short.
+    #[inline(never)]
+    fn judge_otherwise(&self, slot: Slot, record: &Record<'_>, owed: Option<&Owed>) -> Verdict {
+        if slot.is_pending() {
+            return if record.head.is_member() { Verdict::Unpublished } else { Verdict::Undrained };
+        }
+        if self.log.epochs().in_use() {
+            let epoch = self.epoch_of(record);
+            let stands = match owed {
+                None => self.log.epochs().must_wait(epoch) && !planted(Mutant::UndurableShown),
+                Some(owed) => epoch.0 > owed.epoch.get(),
+            };
+            if stands {
+                return Verdict::Uncommitted(epoch);
+            }
+        }
+        if slot.is_tombstone() || self.is_expired(record.expires_at()) {
+            return Verdict::Absent;
+        }
+        if record.head.is_cell() { Verdict::Copied } else { Verdict::Shown }
+    }
+
+    /// Whether what expires then has expired now.
+    #[inline]
+    pub(crate) fn is_expired(&self, expires_at: Option<u64>) -> bool {
+        expires_at.is_some_and(|at| {
+            let expired = at <= self.log.clock().now() && !planted(Mutant::ExpiredShown);
+            if expired {
+                self.log.clock().reached(at);
+            }
+            expired
+        })
+    }
+
+    /// Makes what was copied of a cell durable, if it may be of an update that is not: whoever updates holds the key's lock
+    /// from before the store until it is durable. Or it was killed between: see [`Records::cells_unflushed`].
+    #[inline]
+    pub(super) fn settle_cell(&self, hash: u64, record: &Record<'_>, drain: bool) {
+        if self.log.shows_before_durable()
+            && !planted(Mutant::CellNotLookedAtAgain)
+            // Acquire: pairs with the Release in `verify`.
+            && (self.cells_unflushed.load(Acquire) || self.index.is_locked(hash))
+        {
+            // The rest of the record was durable before a slot that is not pending led to it.
+            self.log.medium.flush(record.value_offset(), record.head.value_bytes());
+            if drain {
+                self.log.medium.drain();
+            }
+        }
+    }
+
+    /// Makes a record durable that its writer has not drained yet.
+    ///
+    /// Recovery reads a block from its beginning, so everything between what is settled and the end of this record
+    /// must be durable with it. A caller in a group drains when it settles.
+    #[cold]
+    pub(crate) fn help(&self, record: &Record<'_>, drain: bool) {
+        if planted(Mutant::UndurableShown) {
+            return;
+        }
+        let unit = self.log.blocks.unit_of(record.at.0);
+        let from = self.log.blocks.offset(unit) + self.log.blocks.at(unit).settled();
+        let to = record.at.0 + record.head.record_bytes();
+        if from < to {
+            self.log.medium.flush(Offset(from), to - from);
+        }
+        // A cell may lie below what is settled.
+        self.log.medium.flush(record.at, record.head.record_bytes());
+        if drain {
+            self.log.medium.drain();
+        }
+    }
+
+    /// The epoch that must be durable before the record is shown. None (0) for a copy by the compactor of a committed record:
+    /// until the copy is committed too, what a crash leaves is the original (`background::compact`, invariant 4).
+    #[inline]
+    pub(crate) fn epoch_of(&self, record: &Record<'_>) -> Epoch {
+        let epoch = record.head.epoch();
+        if self.log.epochs().in_use() && epoch > self.log.epochs().committed() && self.is_copy(record.at) {
+            return Epoch(0);
+        }
+        epoch
+    }
+
+    #[cold]
+    fn is_copy(&self, at: Offset) -> bool {
+        let unit = self.log.blocks.unit_of(at.0);
+        self.log.blocks.at(unit).is_copy(at.0 - self.log.blocks.offset(unit))
+    }
+
+    /// Waits until `epoch` is durable, or notes it.
+    #[inline]
+    pub(super) fn owe(&self, epoch: Epoch, owed: Option<&Owed>) -> Result<()> {
+        match owed {
+            Some(owed) => owed.epoch.set(owed.epoch.get().max(epoch.0)),
+            None => self.log.wait_for(epoch)?,
+        }
+        Ok(())
+    }
+}

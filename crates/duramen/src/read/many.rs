@@ -1,0 +1,77 @@
+//! Looking many keys up at once: the cache misses of all of them overlap.
+
+use super::Records;
+use super::judge::Verdict;
+use super::value::Value;
+use crate::Result;
+use crate::index::Slot;
+use crate::sync::reclaim::{self, Guard};
+use duramen_media::Medium;
+
+impl<M: Medium> Records<M> {
+    /// Fetches what lookups of all `keys` need.
+    pub(crate) fn prefetch(&self, keys: &[impl AsRef<[u8]>]) {
+        // Misses of more keys than this are more than a core has under way at once.
+        const TOGETHER: usize = 16;
+        let guard = reclaim::pin();
+        for keys in keys.chunks(TOGETHER) {
+            let mut hashes = [0; TOGETHER];
+            self.fetch_together(keys, &mut hashes, &guard, |_, slot| self.log.fetch_key(slot.location()));
+        }
+    }
+
+    pub(crate) fn get_many<'a>(&'a self, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Value<'a>>>> {
+        /// What is fetched waits in the first cache until it is read.
+        const TOGETHER: usize = 32;
+        let guard = reclaim::pin();
+        let current = self.index.candidates_are_current();
+        let mut values = Vec::with_capacity(keys.len());
+        for keys in keys.chunks(TOGETHER) {
+            let (mut hashes, mut slots) = ([0; TOGETHER], [Slot::default(); TOGETHER]);
+            self.fetch_together(keys, &mut hashes, &guard, |i, slot| {
+                self.log.fetch_ahead(slot.location());
+                if current {
+                    slots[i] = slot;
+                }
+            });
+            for ((key, &hash), &slot) in keys.iter().zip(&hashes).zip(&slots) {
+                let key = key.as_ref();
+                // What was fetched is nearly always what is looked for.
+                let record = if slot.is_empty() { None } else { self.record_of(slot, key) };
+                values.push(match record {
+                    Some(record) if self.judge(slot, &record, None) == Verdict::Shown => {
+                        Some(Value::new(&guard, record, None))
+                    }
+                    Some(record) => self.look_at(key, hash, &guard, None, (slot, record))?.value(),
+                    None => self.look_up(key, hash, &guard, None)?.value(),
+                });
+            }
+        }
+        Ok(values)
+    }
+
+    /// Three passes, so that the misses of all keys overlap: their hashes and buckets, what the buckets lead to in an ordered
+    /// index, then `fetch` of their likeliest slots, by the keys' numbers.
+    #[inline]
+    fn fetch_together(
+        &self,
+        keys: &[impl AsRef<[u8]>],
+        hashes: &mut [u64],
+        guard: &Guard,
+        mut fetch: impl FnMut(usize, Slot),
+    ) {
+        for (key, hash) in keys.iter().zip(hashes.iter_mut()) {
+            *hash = self.hasher.hash(key.as_ref());
+            self.index.prefetch(*hash, guard);
+        }
+        let hashes = &hashes[..keys.len()];
+        for &hash in hashes {
+            self.index.prefetch_more(hash, guard);
+        }
+        for (i, (key, &hash)) in keys.iter().zip(hashes).enumerate() {
+            if let Some(slot) = self.index.candidate(hash, || key.as_ref(), guard) {
+                fetch(i, slot);
+            }
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Walking over all entries, and picking one.
+
+use super::Records;
+use super::judge::{Owed, Verdict};
+use super::value::{Cursor, Value};
+use crate::index::Slot;
+use crate::sync::reclaim::{self, Guard};
+use crate::{Error, ErrorKind, Result};
+use duramen_media::Medium;
+
+/// Buckets that a scan may look at, however few entries are asked for: those of the smallest index, which takes some microseconds.
+const SCAN_BUCKETS_MIN: usize = 512;
+/// Places of the index that are drawn for [`StoreOn::pick`](crate::StoreOn::pick) at most: in the smallest index, enough to meet one of ten keys ...
+const DRAWS_MAX: u32 = 4096;
+/// ... and entries that are not wanted ...
+const UNWANTED_MAX: u32 = 64;
+/// ... and buckets or leaves that are walked over where nothing was met.
+const WALKED_MAX: u32 = 1 << 16;
+/// Records that a scan fetches together.
+pub(crate) const SCAN_AHEAD: usize = 32;
+
+impl<M: Medium> Records<M> {
+    /// What a slot that a walk found leads to, if it may be shown; `owed` as in `look_up`. The guard is from before the slot
+    /// was read.
+    #[inline]
+    pub(crate) fn show(&self, slot: Slot, guard: &Guard, owed: Option<&Owed>) -> Result<Option<Value<'_>>> {
+        let Some(record) = self.whole_record(slot.location()) else {
+            // That a key is absent is in the slot.
+            return if slot.is_tombstone() { Ok(None) } else { Err(self.corrupt(slot.location())) };
+        };
+        match self.judge(slot, &record, owed) {
+            Verdict::Shown => Ok(Some(Value::new(guard, record, None))),
+            Verdict::Copied => {
+                let hash = self.hasher.hash(record.key());
+                let copy = self.cell(hash, &record);
+                self.settle_cell(hash, &record, owed.is_none());
+                Ok(Some(Value::new(guard, record, Some(copy))))
+            }
+            Verdict::Absent => Ok(None),
+            // What is not yet settled takes the ordinary way, also what is absent: that too is an answer.
+            Verdict::Unpublished | Verdict::Undrained | Verdict::Uncommitted(_) => {
+                let key = record.key();
+                Ok(self.look_up(key, self.hasher.hash(key), guard, owed)?.value())
+            }
+        }
+    }
+
+    /// See [`StoreOn::pick`](crate::StoreOn::pick).
+    pub(crate) fn pick(
+        &self,
+        seed: u64,
+        wanted: &mut dyn FnMut(&Value<'_>) -> bool,
+    ) -> Result<Option<Value<'_>>> {
+        // SplitMix64.
+        let mut state = seed;
+        let mut random = || {
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let z = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            z ^ z >> 31
+        };
+        let mut unwanted = 0;
+        for _ in 0..DRAWS_MAX {
+            let drawn = [random(), random()];
+            let shown = {
+                let guard = reclaim::pin();
+                let slot = self.index.draw(drawn, &guard);
+                let Some(slot) = slot.filter(|slot| slot.is_pending() || !slot.is_tombstone()) else {
+                    continue;
+                };
+                self.show(slot, &guard, None)
+            };
+            match shown {
+                Ok(Some(value)) if wanted(&value) => return Ok(Some(value)),
+                Err(error) if error.kind() != ErrorKind::Corrupt => return Err(error),
+                // Whatever is damaged is nobody's choice.
+                _ => {}
+            }
+            unwanted += 1;
+            if unwanted == UNWANTED_MAX {
+                break;
+            }
+        }
+        if unwanted > 0 { Ok(None) } else { self.pick_by_walk(&mut random, wanted) }
+    }
+
+    /// The same where nearly all places of the index are empty: by a walk, of as many of them as take some milliseconds.
+    #[cold]
+    fn pick_by_walk(
+        &self,
+        random: &mut dyn FnMut() -> u64,
+        wanted: &mut dyn FnMut(&Value<'_>) -> bool,
+    ) -> Result<Option<Value<'_>>> {
+        let (mut cursor, mut left, mut met) = (0, WALKED_MAX, 0);
+        let (mut slots, mut chosen) = (Vec::new(), None);
+        while left > 0 {
+            let visit = &mut |value: &Value<'_>| {
+                if wanted(value) {
+                    met += 1;
+                    if random().is_multiple_of(met) {
+                        chosen = Some(value.key().to_vec());
+                    }
+                }
+            };
+            (cursor, _) = self.scan_together(cursor, SCAN_AHEAD, &mut slots, visit, |_| {
+                left -= 1;
+                left == 0
+            })?;
+            if cursor == 0 {
+                break;
+            }
+        }
+        chosen.map_or(Ok(None), |key| self.get(&key))
+    }
+
+    pub(crate) fn scan(
+        &self,
+        mut cursor: Cursor,
+        count: usize,
+        visit: &mut dyn FnMut(&Value<'_>),
+    ) -> Result<Cursor> {
+        let mut visited = 0;
+        let mut slots = Vec::new();
+        // A scan of an almost empty index must end too: look at no more than this many buckets.
+        let mut buckets = count.saturating_mul(10).max(SCAN_BUCKETS_MIN);
+        loop {
+            let counted = &mut |value: &Value<'_>| {
+                visit(value);
+                visited += 1;
+            };
+            let (next, damaged) =
+                self.scan_together(cursor, count.min(SCAN_AHEAD), &mut slots, counted, |_| {
+                    buckets -= 1;
+                    buckets == 0
+                })?;
+            cursor = next;
+            if let Some(damaged) = damaged {
+                return Err(damaged.with_cursor(cursor));
+            }
+            if cursor == 0 || visited >= count || buckets == 0 {
+                return Ok(cursor);
+            }
+        }
+    }
+
+    /// Visits the live entries of some buckets from `cursor` on, their records fetched together so that the misses overlap: until
+    /// `count` were met, the index ends, or `ends` says so of the next cursor, which is asked of each. `slots` is room that the caller keeps.
+    /// What is damaged is passed over, and the first of it told beside the cursor.
+    pub(crate) fn scan_together(
+        &self,
+        mut cursor: Cursor,
+        count: usize,
+        slots: &mut Vec<Slot>,
+        visit: &mut dyn FnMut(&Value<'_>),
+        mut ends: impl FnMut(Cursor) -> bool,
+    ) -> Result<(Cursor, Option<Error>)> {
+        let guard = reclaim::pin();
+        slots.clear();
+        loop {
+            cursor = self.index.scan(cursor, &guard, &mut |slot| {
+                self.log.medium.prefetch(slot.location());
+                slots.push(slot);
+            });
+            if ends(cursor) || cursor == 0 || slots.len() >= count {
+                break;
+            }
+        }
+        let mut damaged = None;
+        let mut values = Vec::with_capacity(slots.len());
+        for &slot in &*slots {
+            match self.show(slot, &guard, None) {
+                Ok(value) => values.extend(value),
+                Err(error) if error.kind() == ErrorKind::Corrupt => damaged = damaged.or(Some(error)),
+                Err(error) => return Err(error),
+            }
+        }
+        // What the caller does with them takes as long as it likes.
+        drop(guard);
+        values.iter().for_each(visit);
+        Ok((cursor, damaged))
+    }
+}

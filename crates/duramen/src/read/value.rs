@@ -1,0 +1,220 @@
+//! What readers are given: values, and what goes with them.
+
+use crate::format::record::{HEADER_BYTES, Head};
+use crate::format::u64_at;
+use crate::sync::reclaim::{Guard, Hold};
+use duramen_media::Offset;
+
+/// Position in a scan; 0 begins, and a returned 0 means the end.
+pub type Cursor = u64;
+
+/// What a key's state was when it was read. It changes whenever the key is written or deleted; an
+/// absent key has one too, so that "was absent and still is" can be demanded. Seldom it changes although nothing happened to
+/// the key, when what is left of a deleted one is cleared away; a condition then fails in vain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Stamp(pub(crate) u64);
+
+impl Stamp {
+    /// Of a key that has no slot, when so many of its stripe were forgotten.
+    pub(crate) fn absent(forgotten: u64) -> Self {
+        // No version has this bit, and no cell's stamp is without the highest.
+        Self(forgotten & !(3 << 62) | 1 << 62)
+    }
+}
+
+/// What goes with a value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Meta {
+    /// The caller's; kept as is.
+    pub tag: u8,
+    /// When the value expires, in Unix milliseconds; from then on the key is absent.
+    pub expires_at: Option<u64>,
+    /// Whether [`Writer::update`](crate::Writer::update) may change the value in place. It is then read
+    /// by copy, of any length as it was at one moment, and after the first update its checksum no longer covers it. Without this an
+    /// update writes a new version of the whole value, which stays as it was put.
+    pub updatable: bool,
+}
+
+impl Meta {
+    /// Of a value that may be changed in place, and nothing else.
+    pub const UPDATABLE: Self = Self { tag: 0, expires_at: None, updatable: true };
+}
+
+/// A value read from the store, usually without a copy. While it lives, the block that it lies in is not reused, though all
+/// else that is in the block may be dead; nothing else is held back, neither in its store nor in another. It may be sent to
+/// another thread.
+pub struct Value<'a> {
+    /// Keeps what `record` points to.
+    _hold: Hold,
+    record: Record<'a>,
+    /// Of a cell, whose value may change in place.
+    copy: Option<CellCopy>,
+}
+
+/// A cell's value at one moment; a small one needs no memory of its own.
+pub(crate) enum CellCopy {
+    Short { bytes: [u8; CELL_SHORT_BYTES], len: u8 },
+    Long(Vec<u8>),
+}
+
+/// A number with what aligns it. More would make every [`Value`] longer, which all reads pay for.
+const CELL_SHORT_BYTES: usize = 15;
+const _: () = assert!(size_of::<Option<CellCopy>>() == size_of::<Vec<u8>>());
+
+impl CellCopy {
+    pub(super) fn new(len: usize) -> Self {
+        if len <= CELL_SHORT_BYTES {
+            Self::Short { bytes: [0; CELL_SHORT_BYTES], len: len as u8 }
+        } else {
+            Self::Long(vec![0; len])
+        }
+    }
+
+    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Short { bytes, len } => &mut bytes[..usize::from(*len)],
+            Self::Long(bytes) => bytes,
+        }
+    }
+}
+
+impl std::ops::Deref for CellCopy {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Short { bytes, len } => &bytes[..usize::from(*len)],
+            Self::Long(bytes) => bytes,
+        }
+    }
+}
+
+impl<'a> Value<'a> {
+    /// Of a record that `guard` keeps.
+    #[inline]
+    pub(super) fn new(guard: &Guard, record: Record<'a>, copy: Option<CellCopy>) -> Self {
+        Self { _hold: guard.hold(record.bytes.as_ptr()), record, copy }
+    }
+
+    /// The key.
+    #[must_use]
+    pub fn key(&self) -> &[u8] {
+        self.record.key()
+    }
+
+    /// The value.
+    #[must_use]
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        match &self.copy {
+            None => self.record.value(),
+            Some(copy) => copy,
+        }
+    }
+
+    /// The tag it was put with.
+    #[must_use]
+    pub fn tag(&self) -> u8 {
+        self.record.head.tag()
+    }
+
+    /// When it expires, in Unix milliseconds.
+    #[must_use]
+    pub fn expires_at(&self) -> Option<u64> {
+        self.record.expires_at()
+    }
+
+    /// All that goes with it.
+    #[must_use]
+    pub fn meta(&self) -> Meta {
+        self.record.meta()
+    }
+
+    /// The key's state, for conditional writes.
+    #[must_use]
+    pub fn stamp(&self) -> Stamp {
+        self.record.stamp(self.copy.as_deref())
+    }
+
+    /// Bytes that the record takes on the medium.
+    #[must_use]
+    pub fn footprint(&self) -> u64 {
+        self.record.head.record_bytes()
+    }
+}
+
+impl std::ops::Deref for Value<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        self.bytes()
+    }
+}
+
+impl std::fmt::Debug for Value<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Value")
+            .field("key", &self.key())
+            .field("bytes", &self.bytes().len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A record that an index slot led to.
+#[derive(Clone, Copy)]
+pub(crate) struct Record<'a> {
+    pub at: Offset,
+    pub head: Head,
+    pub(super) bytes: &'a [u8],
+}
+
+impl<'a> Record<'a> {
+    #[inline]
+    pub(crate) fn key(&self) -> &'a [u8] {
+        let from = self.head.key_at() as usize;
+        &self.bytes[from..from + self.head.key_bytes() as usize]
+    }
+
+    /// The value of a record that is not a cell: nobody stores to it.
+    #[inline]
+    pub(crate) fn value(&self) -> &'a [u8] {
+        let from = self.head.value_at() as usize;
+        &self.bytes[from..from + self.head.value_bytes() as usize]
+    }
+
+    pub(crate) fn value_offset(&self) -> Offset {
+        self.at.plus(self.head.value_at())
+    }
+
+    #[inline]
+    pub(crate) fn expires_at(&self) -> Option<u64> {
+        self.head.expires().then(|| u64_at(self.bytes, HEADER_BYTES as usize))
+    }
+
+    pub(crate) fn meta(&self) -> Meta {
+        Meta { tag: self.head.tag(), expires_at: self.expires_at(), updatable: self.head.is_updatable() }
+    }
+
+    /// What a conditional write compares: the version or, where the value changes in place, its content.
+    pub(crate) fn stamp(&self, cell: Option<&[u8]>) -> Stamp {
+        let Some(cell) = cell else { return Stamp(self.head.version().0) };
+        // Not the version: compaction gives a cell that it moves the next one. The highest bit keeps
+        // it apart from every version.
+        let meta = u64::from(self.head.tag()) ^ self.expires_at().unwrap_or(0) << 8;
+        Stamp((rapidhash::v3::rapidhash_v3(cell) ^ meta) | 1 << 63)
+    }
+}
+
+/// Compares keys; those of usual size without a call.
+#[inline]
+pub(crate) fn is_same(a: &[u8], b: &[u8]) -> bool {
+    let n = a.len();
+    let at = |at: usize| u64_at(a, at) ^ u64_at(b, at);
+    match n {
+        8..=16 if n == b.len() => at(0) | at(n - 8) == 0,
+        17..=32 if n == b.len() => at(0) | at(8) | at(n - 16) | at(n - 8) == 0,
+        _ => a == b,
+    }
+}
