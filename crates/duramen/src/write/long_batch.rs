@@ -19,10 +19,12 @@
 //! a tombstone that hides nothing goes. So what is superseded is looked up anew in 5. A slot of an image never leads to half of a
 //! batch: the block with the batch is open, and only records of sealed ones are taken from an image.
 
-use super::{Batch, Old, Op, Pen, Swap};
+use super::apply::Plan;
+use super::batch::{Batch, Op};
+use super::old::Old;
+use super::{Pen, Swap};
 use crate::Result;
-use crate::format::record::Appended;
-use crate::format::record::{HEADER_BYTES, Kind, body_crc};
+use crate::format::record::{Appended, HEADER_BYTES, Kind, body_crc};
 use crate::format::{Epoch, Version};
 use crate::index::Slot;
 use crate::log::appender::{Fields, member_body, member_head};
@@ -64,17 +66,13 @@ struct Applied {
 }
 
 impl Pen {
-    /// Applies a batch for which `room` was reserved. `order`: its keys; `last`: what it does to each; `hashes`: of these, then of
-    /// the conditions' keys.
+    /// Applies a batch for which room was reserved.
     pub(super) fn apply_long<M: Medium>(
         &mut self,
         records: &Records<M>,
-        batch: &Batch,
-        order: &[&[u8]],
-        last: &HashMap<&[u8], &Op>,
-        hashes: &[u64],
-        room: u64,
+        plan: &Plan<'_, '_>,
     ) -> Result<Swap> {
+        let Plan { batch, order, last, hashes, bytes: room } = *plan;
         let mut bytes = std::mem::take(&mut self.members);
         bytes.clear();
         bytes.reserve(room as usize);

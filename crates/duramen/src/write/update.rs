@@ -12,7 +12,9 @@
 //! 4. Each update is one store that readers of the cell load as one piece, counted in the key's stripe before it
 //!    (`index::stripes`): so what a reader copies is the value at one moment, however long it is.
 
-use super::{Pen, Site, Want, Wrote, stamp_unlocked};
+use super::old::stamp_unlocked;
+use super::put::{Want, Wrote};
+use super::{Pen, Site};
 use crate::format::record::{HEAD_BYTES_MAX, HEADER_BYTES};
 use crate::log::read;
 use crate::mutants::{Mutant, planted};

@@ -1,0 +1,77 @@
+//! What a key's slot led to before a write, and what is counted of it.
+
+use super::Pen;
+use crate::durability::Activity;
+use crate::format::Epoch;
+use crate::index::Slot;
+use crate::index::either::Locked;
+use crate::log::read::Unknown;
+use crate::read::Records;
+use crate::read::value::{Record, Stamp};
+use crate::sync::reclaim::Guard;
+use duramen_media::{Medium, Offset};
+
+/// What a key's slot led to before a write.
+#[derive(Clone, Copy)]
+pub(super) struct Old<'a> {
+    pub(super) slot: Slot,
+    /// `None`: it is damaged.
+    pub(super) record: Option<Record<'a>>,
+    pub(super) present: bool,
+}
+
+impl<'a> Old<'a> {
+    #[inline]
+    pub(super) fn new<M: Medium>(records: &Records<M>, slot: Slot, record: Option<Record<'a>>) -> Self {
+        let is_expired = record.is_some_and(|record| records.is_expired(record.expires_at()));
+        Self { slot, record, present: !slot.is_tombstone() && !is_expired }
+    }
+
+    /// What is there of `key`, which is locked, and the place of what is damaged and may be the key's.
+    pub(super) fn find<M: Medium>(
+        records: &'a Records<M>,
+        locked: &Locked<'_>,
+        key: &[u8],
+    ) -> (Option<Self>, Offset) {
+        let mut unknown = Unknown::default();
+        let found = locked.find_with(key, |slot| Some((slot, records.meet(slot, key, &mut unknown)?)));
+        let old = found.map(|(_, (slot, met))| Self::new(records, slot, met.whole()));
+        let damaged = if old.is_some_and(|old| old.record.is_some()) { Offset(0) } else { unknown.at };
+        (old, damaged)
+    }
+
+    /// The record is superseded: its block has fewer live bytes. A tombstone that hides nothing any more
+    /// was taken off when that became known.
+    pub(super) fn uncount<M: Medium>(&self, records: &Records<M>, activity: &Activity) {
+        let Some(record) = &self.record else { return records.mended() };
+        if !(self.slot.is_tombstone() && self.slot.stale() == 0) {
+            records.log.uncount(record.at, record.head.record_bytes(), activity);
+        }
+    }
+}
+
+impl Pen {
+    /// Makes sure that what was found may be told of: flushes what its writer has not drained yet, and
+    /// returns the epoch to wait for.
+    pub(super) fn told_of<M: Medium>(&self, records: &Records<M>, old: Option<&Old<'_>>) -> Epoch {
+        let Some((slot, record)) = old.and_then(|old| Some((old.slot, old.record?))) else { return Epoch(0) };
+        if slot.is_pending() {
+            records.help(&record, self.group.is_none());
+        }
+        records.epoch_of(&record)
+    }
+
+    /// Counts a key that came or went. An expired one counts until it is swept.
+    pub(super) fn count_key(&self, old: Option<&Old<'_>>, now: bool) {
+        let before = old.is_some_and(|old| !old.slot.is_tombstone());
+        if before != now {
+            self.activity.keys_add(if before { -1 } else { 1 });
+        }
+    }
+}
+
+/// The key's stamp, which may be another at once.
+pub(super) fn stamp_unlocked<M: Medium>(records: &Records<M>, key: &[u8], hash: u64, guard: &Guard) -> Stamp {
+    let found = records.index.find(hash, key, guard, |slot| records.is_key_at(slot, key));
+    records.stamp_of(found.map(|slot| records.record(slot.location())).as_ref(), hash)
+}

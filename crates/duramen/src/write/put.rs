@@ -1,0 +1,319 @@
+//! Puts and deletes of one key: the steps that the head of [`super`] numbers.
+
+use super::old::{Old, stamp_unlocked};
+use super::{Pen, Site, Swap};
+use crate::Result;
+use crate::format::Epoch;
+use crate::format::record::{Appended, HEADER_BYTES, Kind, body_crc, record_bytes};
+use crate::index::Slot;
+use crate::log::appender::{Fields, STAGE_BYTES_MIN};
+use crate::log::open_block::Purpose;
+use crate::log::read::Unknown;
+use crate::mutants::{Mutant, planted};
+use crate::read::Records;
+use crate::read::value::{Meta, Stamp};
+use crate::sync::reclaim::{self, Guard};
+use duramen_media::{Medium, Offset};
+
+/// What a write wants of the key it finds.
+#[derive(Clone, Copy)]
+pub(super) enum Want {
+    Anything,
+    Stamp(Stamp),
+    /// A delete: without a live value there is nothing to write.
+    Present,
+}
+
+/// What a write works out before it locks anything.
+#[derive(Clone, Copy)]
+struct Ready<'a> {
+    key: &'a [u8],
+    hash: u64,
+    /// Nothing: the key is deleted.
+    new: Option<(&'a [u8], Meta)>,
+    want: Want,
+    /// Bytes of the record.
+    bytes: u64,
+    /// It goes to the block that writers share.
+    shared: bool,
+    /// The checksum of key and value, for a block with this seed.
+    body: u32,
+    seed: u32,
+}
+
+/// What a write found and did.
+pub(super) enum Wrote {
+    /// Written; whether there was, or may have been, a value, and what went with the live one that was replaced.
+    Done {
+        epoch: Epoch,
+        was: bool,
+        replaced: Option<Meta>,
+    },
+    /// Not written, and the epoch of what says so: the answer must not be told before that is durable.
+    Changed {
+        epoch: Epoch,
+    },
+    Absent {
+        epoch: Epoch,
+    },
+    /// Not written: the record at this place is damaged, and what is to be written depends on it.
+    Damaged {
+        at: Offset,
+    },
+    /// Nothing: a long batch has claimed the key.
+    Claimed,
+}
+
+impl Wrote {
+    fn epoch(&self) -> Epoch {
+        match self {
+            Self::Done { epoch, .. } | Self::Changed { epoch } | Self::Absent { epoch } => *epoch,
+            Self::Damaged { .. } | Self::Claimed => Epoch(0),
+        }
+    }
+}
+
+impl Pen {
+    #[inline]
+    pub(crate) fn put<M: Medium>(
+        &mut self,
+        site: Site<'_, M>,
+        key: &[u8],
+        value: &[u8],
+        meta: Meta,
+    ) -> Result<()> {
+        self.write(site, key, Some((value, meta)), Want::Anything).map(|_| ())
+    }
+
+    pub(crate) fn delete<M: Medium>(&mut self, site: Site<'_, M>, key: &[u8]) -> Result<bool> {
+        Ok(matches!(self.write(site, key, None, Want::Present)?, Wrote::Done { was: true, .. }))
+    }
+
+    pub(crate) fn replace<M: Medium>(
+        &mut self,
+        site: Site<'_, M>,
+        key: &[u8],
+        new: Option<(&[u8], Meta)>,
+    ) -> Result<Option<Meta>> {
+        Ok(match self.write(site, key, new, Want::Anything)? {
+            Wrote::Done { replaced, .. } => replaced,
+            Wrote::Changed { .. } | Wrote::Absent { .. } | Wrote::Damaged { .. } | Wrote::Claimed => None,
+        })
+    }
+
+    pub(crate) fn compare_and_swap<M: Medium>(
+        &mut self,
+        site: Site<'_, M>,
+        key: &[u8],
+        seen: Stamp,
+        value: Option<(&[u8], Meta)>,
+    ) -> Result<Swap> {
+        Ok(match self.write(site, key, value, Want::Stamp(seen))? {
+            Wrote::Done { .. } | Wrote::Absent { .. } => Swap::Done,
+            Wrote::Changed { .. } | Wrote::Damaged { .. } | Wrote::Claimed => Swap::Changed,
+        })
+    }
+
+    #[inline(always)]
+    pub(super) fn write<M: Medium>(
+        &mut self,
+        site: Site<'_, M>,
+        key: &[u8],
+        new: Option<(&[u8], Meta)>,
+        want: Want,
+    ) -> Result<Wrote> {
+        let records = site.records;
+        let (value, meta) = new.unwrap_or_default();
+        Self::check(records, key, value.len())?;
+        let bytes = record_bytes(key.len(), value.len(), meta.expires_at.is_some());
+        // Before the pin: compaction that makes room must not wait for this very guard.
+        self.reserve(site, bytes, if new.is_some() { Purpose::Write } else { Purpose::Delete })?;
+        let guard = reclaim::pin_to_write();
+        let hash = records.hasher.hash(key);
+        records.index.prefetch_write(hash, new.is_some(), &guard);
+        // What is kept for deletes stays with them: it is not shared with puts.
+        let shared = records.log.shares(bytes) && !self.appender.is_kept();
+        let seed = if shared { self.appender.shared_seed } else { self.appender.seed() };
+        if bytes >= STAGE_BYTES_MIN && !shared {
+            let head = HEADER_BYTES + if meta.expires_at.is_some() { 8 } else { 0 };
+            self.appender.stage(&records.log, head, key, value);
+        }
+        let want =
+            if planted(Mutant::SwapNotRechecked) { compared(records, key, hash, want, &guard) } else { want };
+        let body = body_crc(seed, &[key, value]);
+        let ready = Ready { key, hash, new, want, bytes, shared, body, seed };
+        let epochs = records.log.epochs();
+        let (wrote, crowded) = loop {
+            let unwinding = epochs.unwinding(&self.activity);
+            let epoch = epochs.enter(&self.activity);
+            let (wrote, crowded, appended) = self.write_locked(records, ready, epoch, &guard);
+            epochs.leave(&self.activity, epoch, appended);
+            unwinding.over();
+            if !matches!(wrote, Wrote::Claimed) {
+                break (wrote, crowded);
+            }
+            records.index.wait_for_claims(hash);
+        };
+        if crowded {
+            records.index.split(hash, records, &guard);
+        }
+        if let Wrote::Damaged { at } = wrote {
+            return Err(records.corrupt(at));
+        }
+        drop(guard);
+        self.give_back(records);
+        self.finish(records, wrote.epoch())?;
+        Ok(wrote)
+    }
+
+    /// Steps 2 to 4. Returns also whether the index is crowded, and the record.
+    #[inline(always)]
+    fn write_locked<M: Medium>(
+        &mut self,
+        records: &Records<M>,
+        ready: Ready<'_>,
+        epoch: Epoch,
+        guard: &Guard,
+    ) -> (Wrote, bool, Option<Appended>) {
+        let Ready { key, hash, new, want, .. } = ready;
+        let (value, meta) = new.unwrap_or_default();
+        let locked = records.index.lock(hash, guard);
+        if records.index.is_claimed(&locked, hash) && !planted(Mutant::ClaimNotLookedAt) {
+            return (Wrote::Claimed, false, None);
+        }
+        let kind = match new {
+            None => Kind::Tombstone,
+            Some(_) if meta.updatable && !records.log.epochs().in_use() => Kind::CellSealed,
+            Some(_) => Kind::Value,
+        };
+        let fields = |version| Fields { kind, tag: meta.tag, expires_at: meta.expires_at, version, epoch };
+        // Before it is looked at what is there, if that does not matter: the new record is written while the index's lines
+        // come from memory, and its write-back and the miss of the old one overlap. Not in a turn, which others wait for.
+        let ahead = match want {
+            Want::Anything => new.is_some() && !ready.shared && !planted(Mutant::VersionNotAdvanced),
+            Want::Present if records.log.epochs().in_use() => false,
+            Want::Present => {
+                locked.candidate(key).inspect(|&at| records.log.fetch_old(at, key.len())).is_some()
+            }
+            Want::Stamp(_) => false,
+        };
+        let ahead = if ahead {
+            Some(self.append(records, fields(locked.next_version()), key, value, ready))
+        } else {
+            None
+        };
+        let mut met = Unknown::default();
+        let found = locked.find_with(key, |slot| {
+            records.log.fetch_old(slot.location(), key.len());
+            Some((slot, records.meet(slot, key, &mut met)?))
+        });
+        let old = found.as_ref().map(|&(_, (slot, met))| Old::new(records, slot, met.whole()));
+        // A slot that may be the key's, and is not known to be, stays: see `damage`.
+        let unknown = met.is_some() && found.is_none();
+        let present = old.as_ref().is_some_and(|old| old.present) || (unknown && met.may_be_live);
+        let changed = match want {
+            Want::Stamp(_) if unknown || old.as_ref().is_some_and(|old| old.record.is_none()) => {
+                self.appender.unstage();
+                return (Wrote::Damaged { at: met.at }, false, None);
+            }
+            Want::Stamp(stamp) => {
+                stamp != records.stamp_of(old.as_ref().and_then(|old| old.record.as_ref()), hash)
+            }
+            Want::Anything | Want::Present => false,
+        };
+        if changed || (new.is_none() && !present && !unknown) {
+            match ahead {
+                Some(appended) => self.appender.take_back(appended),
+                None => self.appender.unstage(),
+            }
+            let epoch = self.told_of(records, old.as_ref());
+            return (if changed { Wrote::Changed { epoch } } else { Wrote::Absent { epoch } }, false, None);
+        }
+        let turn = ready.shared.then(|| self.appender.begin_turn(&records.log, ready.bytes));
+        let appended = if let Some(appended) = ahead {
+            appended
+        } else {
+            let version = match &old {
+                Some(Old { record: Some(record), .. }) if planted(Mutant::VersionNotAdvanced) => {
+                    record.head.version()
+                }
+                _ => locked.next_version(),
+            };
+            self.append(records, fields(version), key, value, ready)
+        };
+        let grouped = self.group.is_some() && records.log.shows_before_durable();
+        let early = planted(Mutant::CellOpenedBeforeDurable) && kind == Kind::CellSealed;
+        if !grouped && !records.log.epochs().in_use() && !planted(Mutant::AcknowledgedWithoutDrain) && !early
+        {
+            self.appender.drain(&records.log);
+        }
+        if kind == Kind::CellSealed {
+            if !early {
+                self.appender.drain(&records.log);
+            }
+            self.appender.open_cell(&records.log, appended, key);
+        }
+        self.appender.count_live(appended.bytes);
+        self.activity.written_add(appended.bytes);
+        let slot = Slot::new(appended.at).with_tombstone(new.is_none()).with_pending(grouped);
+        let crowded = match found {
+            Some((place, _)) => {
+                let more = u64::from(!planted(Mutant::StaleNotCounted));
+                place.set(slot.with_stale(place.get().stale() + more));
+                false
+            }
+            // How many records of the key are in what is damaged is not known.
+            None if unknown => locked.insert(key, slot.with_stale(Slot::STALE_MANY), records),
+            None => locked.insert(key, slot, records),
+        };
+        if let Some(turn) = turn {
+            self.appender.end_turn(turn);
+        }
+        drop(locked);
+        if let Some(old) = &old {
+            old.uncount(records, &self.activity);
+        }
+        self.count_key(old.as_ref(), new.is_some());
+        if grouped && let Some(group) = &mut self.group {
+            group.pending.push((hash, appended.at));
+        }
+        let replaced = old.filter(|old| old.present).and_then(|old| Some(old.record?.meta()));
+        (Wrote::Done { epoch, was: present, replaced }, crowded, Some(appended))
+    }
+
+    /// Step 3, but for the drain. Always inlined: what it returns would go through memory, behind all that was just stored there.
+    #[inline(always)]
+    fn append<M: Medium>(
+        &mut self,
+        records: &Records<M>,
+        fields: Fields,
+        key: &[u8],
+        value: &[u8],
+        ready: Ready<'_>,
+    ) -> Appended {
+        // The block may have become another one meanwhile, where writers share it.
+        let seed = self.appender.seed();
+        let body = if seed == ready.seed { ready.body } else { body_crc(seed, &[key, value]) };
+        self.appender.append(&records.log, fields, key, value, body)
+    }
+
+    /// As `write` to the moment in which it holds the lock.
+    #[cold]
+    #[expect(clippy::panic, reason = "what it is for")]
+    pub(crate) fn panic_within_a_write<M: Medium>(&mut self, records: &Records<M>) {
+        let guard = reclaim::pin_to_write();
+        let _unwinding = records.log.epochs().unwinding(&self.activity);
+        records.log.epochs().enter(&self.activity);
+        let _locked = records.index.lock(0, &guard);
+        std::panic::panic_any("within a write, on purpose");
+    }
+}
+
+/// What is wanted once the stamp was compared, as [`Mutant::SwapNotRechecked`] does it.
+#[cold]
+fn compared<M: Medium>(records: &Records<M>, key: &[u8], hash: u64, want: Want, guard: &Guard) -> Want {
+    match want {
+        Want::Stamp(stamp) if stamp == stamp_unlocked(records, key, hash, guard) => Want::Anything,
+        want => want,
+    }
+}
