@@ -73,7 +73,8 @@ impl Default for Tuning {
             // Less than this is read, and verified by that, in a tenth of a second.
             image_bytes_min: 64 << 20,
             checkpoint_bytes_min: 64 << 20,
-            short_batch_max: crate::write::SHORT_BATCH_MAX,
+            // Some 150 µs.
+            short_batch_max: 512 << 10,
             on_phase: None,
         }
     }

@@ -18,8 +18,6 @@ use crate::{Error, Result};
 use duramen_media::{Medium, Offset};
 use std::collections::HashMap;
 
-/// What a batch may take, in bytes and [`MEMBER_COST`] for each member, while it holds all of its locks: some 150 µs.
-pub(crate) const SHORT_BATCH_MAX: u64 = 512 << 10;
 /// A member's lookups and its slot cost as much as the copy and write-back of so many bytes.
 const MEMBER_COST: u64 = 1 << 10;
 

@@ -31,7 +31,6 @@ mod old;
 mod put;
 mod update;
 
-pub(crate) use apply::SHORT_BATCH_MAX;
 pub use batch::Batch;
 pub use update::{Modified, Update, padding_before_field};
 
