@@ -4,7 +4,7 @@
 
 use crc32c::{crc32c, crc32c_append};
 use duramen_media::sim::SimMedium;
-use duramen_media::{Medium, Offset};
+use duramen_media::{Bytes, Offset};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 

@@ -119,7 +119,7 @@ pub fn accounts(store: &Sim) -> Result<(), String> {
 
 /// The same medium for a new process.
 fn again(setup: &Setup, medium: &SimMedium) -> SimMedium {
-    use duramen_media::Medium;
+    use duramen_media::Bytes;
     let memory: Arc<Memory> = medium.memory();
     SimMedium::from_image(setup.case.model, setup.len_max, memory, medium.len())
 }

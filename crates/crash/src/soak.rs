@@ -23,7 +23,7 @@ use duramen::{
     Batch, Create, Durability, ErrorKind, IndexKind, MediumKind, OnDamage, Options, Residence, StoreOn,
 };
 use duramen_media::sim::{Log, Memory, Model, Rng, SimMedium};
-use duramen_media::{Mapped, Medium};
+use duramen_media::{Bytes, Mapped, Medium};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -11,7 +11,7 @@ use duramen_crash::phases::Inside;
 use duramen_crash::session::Session;
 use duramen_crash::setup::{CASES, Op, TIME_BEGIN};
 use duramen_crash::{Effort, Setup, check};
-use duramen_media::Medium;
+use duramen_media::Bytes;
 use duramen_media::sim::{Log, Rng, SimMedium, Walker};
 use std::sync::atomic::Ordering::Relaxed;
 use support::{alone, crash, crash_at_every_point, crashed, put, small};

@@ -6,7 +6,7 @@ mod support;
 
 use duramen::{Meta, Options, Residence, StoreOn};
 use duramen_media::sim::{Log, Memory, Model, Rng, SimMedium, Walker};
-use duramen_media::{Error, Granularity, Medium, Offset, PAGE_BYTES, Syncs};
+use duramen_media::{Bytes, Device, Error, Granularity, Offset, PAGE_BYTES, Persistent, Syncs};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
@@ -164,52 +164,72 @@ impl Kernel {
     }
 }
 
-impl Medium for Kernel {
-    fn granularity(&self) -> Granularity {
-        Granularity::Page
-    }
+impl Bytes for Kernel {
     fn len(&self) -> u64 {
         self.cache.len()
     }
-    fn len_max(&self) -> u64 {
-        self.cache.len_max()
-    }
-    fn grow(&self, len: u64) -> duramen_media::Result<()> {
-        self.cache.grow(len)
-    }
+
     fn pointer(&self, at: Offset, bytes: u64) -> *const u8 {
         self.cache.pointer(at, bytes)
     }
+
     fn load_u64(&self, at: Offset) -> u64 {
         self.cache.load_u64(at)
     }
+
+    fn prefetch(&self, _at: Offset) {}
+}
+
+impl Persistent for Kernel {
+    fn granularity(&self) -> Granularity {
+        Granularity::Page
+    }
+
     fn store_u64(&self, at: Offset, word: u64) {
         self.dirty(at, 8);
         self.cache.store_u64(at, word);
     }
+
     fn store(&self, at: Offset, parts: &[&[u8]]) {
         self.dirty(at, parts.iter().map(|part| part.len()).sum());
         self.cache.store(at, parts);
     }
+
     fn write(&self, at: Offset, parts: &[&[u8]]) {
         self.dirty(at, parts.iter().map(|part| part.len()).sum());
         self.cache.write(at, parts);
     }
+
     fn flush(&self, _at: Offset, _bytes: u64) {}
+
     fn drain(&self) {}
+
     fn sync(&self) -> duramen_media::Result<()> {
         self.syncs.run(|| self.fdatasync())
     }
-    fn prefetch(&self, _at: Offset) {}
+}
+
+impl Device for Kernel {
+    fn len_max(&self) -> u64 {
+        self.cache.len_max()
+    }
+
+    fn grow(&self, len: u64) -> duramen_media::Result<()> {
+        self.cache.grow(len)
+    }
+
     fn interleave(&self) -> (u64, u32) {
         (PAGE_BYTES, 1)
     }
+
     fn survives_process(&self) -> bool {
         true
     }
+
     fn survives_power(&self) -> bool {
         true
     }
+
     fn describe(&self) -> String {
         "a file".into()
     }

@@ -6,7 +6,7 @@ mod support;
 
 use duramen::{Batch, ErrorKind, Meta, OnDamage, Options, StoreOn, check_on, salvage_on};
 use duramen_media::sim::{Log, Model, Rng, SimMedium};
-use duramen_media::{LINE_BYTES, Medium, Offset};
+use duramen_media::{Bytes, LINE_BYTES, Offset};
 use std::collections::BTreeMap;
 use support::{alone, image_of, options};
 

@@ -9,7 +9,7 @@ use duramen_crash::oracle::Allowed;
 use duramen_crash::setup::{CASES, Op, TIME_BEGIN};
 use duramen_crash::{Effort, Setup, Totals, check, explore::run_setup, run_seed};
 use duramen_media::sim::{Log, Model, Rng, SimMedium, Walker};
-use duramen_media::{Medium, Offset};
+use duramen_media::{Bytes, Offset, Persistent};
 use std::sync::atomic::Ordering::Relaxed;
 use support::{alone, case, crashed, put};
 

@@ -7,7 +7,9 @@
 //!
 //! Run: `cargo run --release -p duramen-media --example persist_steps [PATH [MEBIBYTES [ROUNDS]]]`
 
-use duramen_media::{Create, LINE_BYTES, Mapped, MediaOptions, Medium, Offset, PersistStep};
+use duramen_media::{
+    Bytes, Create, Device, LINE_BYTES, Mapped, MediaOptions, Offset, PersistStep, Persistent,
+};
 use std::error::Error;
 use std::path::PathBuf;
 use std::time::Instant;

@@ -10,7 +10,7 @@
 //! * `publish` persists the one aligned 8-byte word that makes earlier bytes reachable.
 //!
 //! On [`Granularity::Page`] media neither `flush` nor `drain` reaches the device: only
-//! [`Medium::sync`] does.
+//! [`Persistent::sync`] does.
 //!
 //! [`Mapped`] is every medium of this machine; [`MediaOptions`] says how to open one:
 //!
@@ -23,7 +23,7 @@
 //! | `volatile` | anonymous memory | byte | no | no |
 //!
 //! ```
-//! use duramen_media::{MediaOptions, Mapped, Medium, Offset};
+//! use duramen_media::{Bytes, Mapped, MediaOptions, Offset, Persistent};
 //!
 //! # let directory = tempfile::tempdir()?;
 //! # let path = directory.path();
@@ -42,7 +42,7 @@
 //! 2. A mapping never moves and never shrinks while the medium is open; `grow` only adds.
 //! 3. Space below `len()` is backed: touching it never raises SIGBUS for want of space.
 //!    Whoever truncates the file of an open medium takes that away: see [`fault`].
-//! 4. The words that commit something are written by [`Medium::store_u64`] only, which is one
+//! 4. The words that commit something are written by [`Persistent::store_u64`] only, which is one
 //!    aligned 8-byte atomic store; no compiler or CPU tears it.
 
 #[cfg(not(all(target_os = "linux", target_endian = "little", target_pointer_width = "64")))]
@@ -70,7 +70,7 @@ mod volatile;
 
 pub use error::{Error, ErrorKind, Result};
 pub use mapped::Mapped;
-pub use medium::{Granularity, LINE_BYTES, Medium, Offset, PAGE_BYTES, lines_of};
+pub use medium::{Bytes, Device, Granularity, LINE_BYTES, Medium, Offset, PAGE_BYTES, Persistent, lines_of};
 pub use options::{Create, MediaOptions, MediumKind};
 pub use persist::page::Syncs;
 pub use persist::{PersistStep, prefetch as prefetch_line};

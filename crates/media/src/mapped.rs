@@ -6,7 +6,7 @@
 //! 2. `len` is stored (release) only after the region behind it is backed and mapped, and only grows.
 //! 3. `growth` is held by whoever changes the file's length or the region's mappings.
 //! 4. Memory is read and written by plain copies and by atomics of aligned words, through pointers;
-//!    no reference to it is made outside [`Medium::bytes`].
+//!    no reference to it is made outside [`Bytes::bytes`].
 
 use crate::error::bytes_text;
 use crate::fault::Named;
@@ -18,7 +18,9 @@ use crate::persist::page::{self, Syncs};
 use crate::persist::{self, Persist, PersistStep};
 use crate::region::{HUGE_PAGE_BYTES, Region};
 use crate::topology::{self, NdRegion, PersistenceDomain, Sysfs};
-use crate::{Error, ErrorKind, Granularity, LINE_BYTES, Medium, Offset, PAGE_BYTES, Result};
+use crate::{
+    Bytes, Device, Error, ErrorKind, Granularity, LINE_BYTES, Offset, PAGE_BYTES, Persistent, Result,
+};
 use crate::{devdax, file, fsdax, process, shm, volatile};
 use rustix::fd::AsFd;
 use rustix::mm::Advice;
@@ -339,7 +341,7 @@ impl Mapped {
         &self.path
     }
 
-    /// How stores are made durable. On `File` this is `OrderOnly`, and [`Medium::sync`] does the rest.
+    /// How stores are made durable. On `File` this is `OrderOnly`, and [`Persistent::sync`] does the rest.
     #[must_use]
     pub fn persist_step(&self) -> PersistStep {
         self.persist.step()
@@ -511,7 +513,54 @@ fn unaligned(at: Offset, bytes: usize) -> ! {
     panic!("{bytes} bytes at {at} are not aligned to {bytes}")
 }
 
-impl Medium for Mapped {
+impl Bytes for Mapped {
+    #[inline]
+    fn len(&self) -> u64 {
+        self.len.load(Ordering::Acquire)
+    }
+
+    #[inline]
+    fn pointer(&self, at: Offset, bytes: u64) -> *const u8 {
+        self.place(at, bytes)
+    }
+
+    #[inline]
+    fn load_u64(&self, at: Offset) -> u64 {
+        self.word(at).load(Ordering::Acquire)
+    }
+
+    #[inline]
+    fn load_pieces(&self, at: Offset, into: &mut [u8]) {
+        let before = (at.0.next_multiple_of(16) - at.0).min(into.len() as u64);
+        let (head, rest) = into.split_at_mut(before as usize);
+        load_words(self, at, head);
+        let (middle, tail) = rest.split_at_mut(rest.len() & !15);
+        let from = at.plus(before);
+        let place = self.place(from, middle.len() as u64);
+        // SAFETY: inside the mapping (`place`), and aligned when it is not empty.
+        if !unsafe { self.persist.load_vectors(place, middle) } {
+            load_words(self, from, middle);
+        }
+        load_words(self, from.plus(middle.len() as u64), tail);
+    }
+
+    fn unreadable(&self, at: Offset, bytes: u64) -> Vec<Range<u64>> {
+        let pages = self.pages_of(at, bytes);
+        let mut found = Vec::new();
+        if !pages.is_empty() {
+            self.probe(pages, &mut found);
+        }
+        found
+    }
+
+    #[inline]
+    fn prefetch(&self, at: Offset) {
+        // A hint may be wrong: unlike every access it is not checked, and never faults.
+        persist::prefetch(self.region.base().wrapping_add(at.0 as usize));
+    }
+}
+
+impl Persistent for Mapped {
     fn granularity(&self) -> Granularity {
         match self.backing {
             Backing::File { .. } | Backing::Private { kind: MediumKind::File, .. } => Granularity::Page,
@@ -521,10 +570,73 @@ impl Medium for Mapped {
     }
 
     #[inline]
-    fn len(&self) -> u64 {
-        self.len.load(Ordering::Acquire)
+    fn store_u64(&self, at: Offset, word: u64) {
+        self.word(at).store(word, Ordering::Release);
     }
 
+    #[inline]
+    fn store(&self, at: Offset, parts: &[&[u8]]) {
+        let total: usize = parts.iter().map(|p| p.len()).sum();
+        let to = self.place(at, total as u64);
+        // SAFETY: `place` checked room for all parts (invariant 1); a part overlaps what is stored to
+        // only if the caller broke the promise of `bytes` (invariant 4).
+        unsafe { self.persist.store(to, parts) };
+    }
+
+    #[inline(always)]
+    fn write(&self, at: Offset, parts: &[&[u8]]) {
+        let total: usize = parts.iter().map(|p| p.len()).sum();
+        let to = self.place(at, total as u64);
+        // SAFETY: as in `store`.
+        unsafe { self.persist.write(to, parts, total as u64) };
+    }
+
+    #[inline]
+    fn store_atomic(&self, at: Offset, bytes: &[u8]) -> bool {
+        match *bytes {
+            [a] => self.word_u8(at).store(a, Ordering::Release),
+            [a, b] => self.word_u16(at).store(u16::from_le_bytes([a, b]), Ordering::Release),
+            [a, b, c, d] => self.word_u32(at).store(u32::from_le_bytes([a, b, c, d]), Ordering::Release),
+            [a, b, c, d, e, f, g, h] => {
+                self.word(at).store(u64::from_le_bytes([a, b, c, d, e, f, g, h]), Ordering::Release);
+            }
+            _ => {
+                let to = self.place_aligned(at, bytes.len());
+                // SAFETY: inside the mapping and aligned (`place_aligned`).
+                return unsafe { self.persist.store_vector(to, bytes) };
+            }
+        }
+        true
+    }
+
+    fn atomic_bytes_max(&self) -> u64 {
+        self.persist.atomic_bytes_max()
+    }
+
+    #[inline]
+    fn flush(&self, at: Offset, bytes: u64) {
+        let pointer = self.place(at, bytes);
+        // SAFETY: `place` checked the range (invariant 1).
+        unsafe { self.persist.flush(pointer, bytes) };
+    }
+
+    #[inline]
+    fn drain(&self) {
+        self.persist.drain();
+    }
+
+    fn sync(&self) -> Result<()> {
+        match &self.backing {
+            Backing::File { file, syncs } => syncs.run(|| page::sync(file.as_fd(), &self.path)),
+            _ => {
+                self.persist.drain();
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Device for Mapped {
     fn len_max(&self) -> u64 {
         self.region.reserved()
     }
@@ -578,71 +690,6 @@ impl Medium for Mapped {
         }
     }
 
-    #[inline]
-    fn pointer(&self, at: Offset, bytes: u64) -> *const u8 {
-        self.place(at, bytes)
-    }
-
-    #[inline]
-    fn load_u64(&self, at: Offset) -> u64 {
-        self.word(at).load(Ordering::Acquire)
-    }
-
-    #[inline]
-    fn store_u64(&self, at: Offset, word: u64) {
-        self.word(at).store(word, Ordering::Release);
-    }
-
-    #[inline]
-    fn store(&self, at: Offset, parts: &[&[u8]]) {
-        let total: usize = parts.iter().map(|p| p.len()).sum();
-        let to = self.place(at, total as u64);
-        // SAFETY: `place` checked room for all parts (invariant 1); a part overlaps what is stored to
-        // only if the caller broke the promise of `bytes` (invariant 4).
-        unsafe { self.persist.store(to, parts) };
-    }
-
-    #[inline(always)]
-    fn write(&self, at: Offset, parts: &[&[u8]]) {
-        let total: usize = parts.iter().map(|p| p.len()).sum();
-        let to = self.place(at, total as u64);
-        // SAFETY: as in `store`.
-        unsafe { self.persist.write(to, parts, total as u64) };
-    }
-
-    #[inline]
-    fn store_atomic(&self, at: Offset, bytes: &[u8]) -> bool {
-        match *bytes {
-            [a] => self.word_u8(at).store(a, Ordering::Release),
-            [a, b] => self.word_u16(at).store(u16::from_le_bytes([a, b]), Ordering::Release),
-            [a, b, c, d] => self.word_u32(at).store(u32::from_le_bytes([a, b, c, d]), Ordering::Release),
-            [a, b, c, d, e, f, g, h] => {
-                self.word(at).store(u64::from_le_bytes([a, b, c, d, e, f, g, h]), Ordering::Release);
-            }
-            _ => {
-                let to = self.place_aligned(at, bytes.len());
-                // SAFETY: inside the mapping and aligned (`place_aligned`).
-                return unsafe { self.persist.store_vector(to, bytes) };
-            }
-        }
-        true
-    }
-
-    #[inline]
-    fn load_pieces(&self, at: Offset, into: &mut [u8]) {
-        let before = (at.0.next_multiple_of(16) - at.0).min(into.len() as u64);
-        let (head, rest) = into.split_at_mut(before as usize);
-        load_words(self, at, head);
-        let (middle, tail) = rest.split_at_mut(rest.len() & !15);
-        let from = at.plus(before);
-        let place = self.place(from, middle.len() as u64);
-        // SAFETY: inside the mapping (`place`), and aligned when it is not empty.
-        if !unsafe { self.persist.load_vectors(place, middle) } {
-            load_words(self, from, middle);
-        }
-        load_words(self, from.plus(middle.len() as u64), tail);
-    }
-
     fn fault_in(&self, at: Offset, bytes: u64) {
         // A page of tmpfs that was mapped to be read may be stored to without another fault: nothing waits to hear which
         // are dirty. Of a file the kernel wants to hear that, page by page, and to tell it of all would make all dirty.
@@ -655,49 +702,8 @@ impl Medium for Mapped {
         }
     }
 
-    fn unreadable(&self, at: Offset, bytes: u64) -> Vec<Range<u64>> {
-        let pages = self.pages_of(at, bytes);
-        let mut found = Vec::new();
-        if !pages.is_empty() {
-            self.probe(pages, &mut found);
-        }
-        found
-    }
-
     fn unwritten_is_zero(&self) -> bool {
         !matches!(self.backing, Backing::Devdax { .. })
-    }
-
-    fn atomic_bytes_max(&self) -> u64 {
-        self.persist.atomic_bytes_max()
-    }
-
-    #[inline]
-    fn flush(&self, at: Offset, bytes: u64) {
-        let pointer = self.place(at, bytes);
-        // SAFETY: `place` checked the range (invariant 1).
-        unsafe { self.persist.flush(pointer, bytes) };
-    }
-
-    #[inline]
-    fn drain(&self) {
-        self.persist.drain();
-    }
-
-    fn sync(&self) -> Result<()> {
-        match &self.backing {
-            Backing::File { file, syncs } => syncs.run(|| page::sync(file.as_fd(), &self.path)),
-            _ => {
-                self.persist.drain();
-                Ok(())
-            }
-        }
-    }
-
-    #[inline]
-    fn prefetch(&self, at: Offset) {
-        // A hint may be wrong: unlike every access it is not checked, and never faults.
-        persist::prefetch(self.region.base().wrapping_add(at.0 as usize));
     }
 
     fn interleave(&self) -> (u64, u32) {

@@ -45,7 +45,7 @@ pub enum Granularity {
     Byte,
     /// Flush each line, then drain.
     CacheLine,
-    /// Write back pages, then wait for the device: [`Medium::sync`].
+    /// Write back pages, then wait for the device: [`Persistent::sync`].
     Page,
 }
 
@@ -74,14 +74,11 @@ pub const fn lines_of(at: u64, bytes: u64) -> Range<u64> {
     first..end
 }
 
-/// One range of bytes that outlives the process.
+/// Reading bytes that outlive the process.
 ///
 /// All methods may be called from any thread. Concurrency is the caller's matter, as for memory:
-/// a range that is being stored to must not be read through [`Medium::bytes`] at the same time.
-pub trait Medium: Send + Sync + 'static {
-    /// What makes a store durable here.
-    fn granularity(&self) -> Granularity;
-
+/// a range that is being stored to must not be read through [`Bytes::bytes`] at the same time.
+pub trait Bytes {
     /// Bytes that may be used now. Grows, never shrinks.
     fn len(&self) -> u64;
 
@@ -90,36 +87,10 @@ pub trait Medium: Send + Sync + 'static {
         self.len() == 0
     }
 
-    /// The most bytes this medium can grow to.
-    fn len_max(&self) -> u64;
-
-    /// Makes at least `len` bytes usable, backed and zeroed, without moving what is mapped.
-    ///
-    /// # Errors
-    /// `OutOfSpace` when the device or file system has no room, or `len` is above
-    /// [`Medium::len_max`]; what was usable before stays so.
-    fn grow(&self, len: u64) -> Result<()>;
-
-    /// Makes `bytes` bytes at `at`, which hold nothing that counts, cheap to store to a little at a time with a
-    /// [`Medium::sync`] after each. Their content is as it was, or zero, or a mixture. For media of `Page` granularity
-    /// whose space is new; does nothing on the others. Takes as long as writing so much.
-    ///
-    /// # Errors
-    /// As [`Medium::sync`].
-    fn prepare(&self, _at: Offset, _bytes: u64) -> Result<()> {
-        Ok(())
-    }
-
-    /// Hints that the `bytes` bytes at `at`, which [`Medium::unreadable`] was asked about, are stored to soon: maps them for
-    /// that now instead of at first touch, where that was asked for
-    /// ([`MediaOptions::prefault`](crate::MediaOptions::prefault)) and asking has not done so. What it fails to bring in
-    /// comes at first touch.
-    fn fault_in(&self, _at: Offset, _bytes: u64) {}
-
     /// A pointer to `bytes` bytes at `at`, valid for reads for as long as the medium is open.
     ///
     /// # Panics
-    /// When the range is not below [`Medium::len`]: offsets read from the medium must be checked
+    /// When the range is not below [`Bytes::len`]: offsets read from the medium must be checked
     /// before they come here.
     fn pointer(&self, at: Offset, bytes: u64) -> *const u8;
 
@@ -129,7 +100,7 @@ pub trait Medium: Send + Sync + 'static {
     /// Nothing may store to the range while the slice lives.
     ///
     /// # Panics
-    /// As [`Medium::pointer`].
+    /// As [`Bytes::pointer`].
     #[inline]
     unsafe fn bytes(&self, at: Offset, bytes: u64) -> &[u8] {
         let pointer = self.pointer(at, bytes);
@@ -139,7 +110,7 @@ pub trait Medium: Send + Sync + 'static {
     }
 
     /// Parts of the `bytes` bytes at `at` that cannot be read now: a page that the device does not give back, memory
-    /// with an error that the kernel knows of. Reading them through [`Medium::pointer`] would end the process (SIGBUS),
+    /// with an error that the kernel knows of. Reading them through [`Bytes::pointer`] would end the process (SIGBUS),
     /// so whoever reads what others left asks before. To ask maps what can be read.
     ///
     /// What is not promised: that an error nobody knows of yet is found. A machine check while the memory is being
@@ -150,6 +121,24 @@ pub trait Medium: Send + Sync + 'static {
 
     /// Reads the aligned word at `at` (acquire).
     fn load_u64(&self, at: Offset) -> u64;
+
+    /// Copies bytes that others may update meanwhile: every aligned piece of [`Persistent::atomic_bytes_max`] that lies within is
+    /// one atomic load (acquire), and so is what lies within of every aligned word. As it is here it suits media where that is 8.
+    ///
+    /// # Panics
+    /// As [`Bytes::pointer`].
+    fn load_pieces(&self, at: Offset, into: &mut [u8]) {
+        load_words(self, at, into);
+    }
+
+    /// Hints that the line at `at` is read soon.
+    fn prefetch(&self, at: Offset);
+}
+
+/// Storing bytes, and making them durable.
+pub trait Persistent: Bytes {
+    /// What makes a store durable here.
+    fn granularity(&self) -> Granularity;
 
     /// Stores the aligned word at `at` (release): the only way to write a word that commits
     /// something or that other threads may read meanwhile.
@@ -162,35 +151,20 @@ pub trait Medium: Send + Sync + 'static {
     /// vector stores as atomic (x86-64 with AVX, AArch64 with LSE2), and 64 where it has `movdir64b`.
     /// 32 never: no CPU documents it. 64 bytes are old or new after a crash, but no CPU documents a
     /// load of 64 as atomic, so a concurrent reader may see a mixture: see
-    /// [`Medium::atomic_bytes_max`].
+    /// [`Persistent::atomic_bytes_max`].
     ///
     /// # Panics
-    /// When `at` is not a multiple of `bytes.len()`, or as [`Medium::pointer`].
+    /// When `at` is not a multiple of `bytes.len()`, or as [`Bytes::pointer`].
     fn store_atomic(&self, at: Offset, bytes: &[u8]) -> bool {
         let Ok(word) = bytes.try_into() else { return false };
         self.store_u64(at, u64::from_le_bytes(word));
         true
     }
 
-    /// Copies bytes that others may update meanwhile: every aligned piece of [`Medium::atomic_bytes_max`] that lies within is
-    /// one atomic load (acquire), and so is what lies within of every aligned word. As it is here it suits media where that is 8.
-    ///
-    /// # Panics
-    /// As [`Medium::pointer`].
-    fn load_pieces(&self, at: Offset, into: &mut [u8]) {
-        load_words(self, at, into);
-    }
-
-    /// The most bytes that both [`Medium::store_atomic`] takes and [`Medium::load_pieces`] loads as one: what may
+    /// The most bytes that both [`Persistent::store_atomic`] takes and [`Bytes::load_pieces`] loads as one: what may
     /// be updated in place while others read it. 8 or 16.
     fn atomic_bytes_max(&self) -> u64 {
         8
-    }
-
-    /// Whether bytes that were never stored to read as zero, as [`Medium::grow`] says. False on a raw
-    /// device, which shows whatever its last user left.
-    fn unwritten_is_zero(&self) -> bool {
-        true
     }
 
     /// Stores `parts` one behind the other from `at`, without starting their write-back. May be torn by
@@ -199,7 +173,7 @@ pub trait Medium: Send + Sync + 'static {
 
     /// Stores `parts` one behind the other from `at` and starts their write-back, by whichever of
     /// non-temporal stores or store and flush is quicker here: `store` and `flush` in one. Other
-    /// threads may be shown the bytes only after [`Medium::drain`].
+    /// threads may be shown the bytes only after [`Persistent::drain`].
     fn write(&self, at: Offset, parts: &[&[u8]]);
 
     /// Starts the write-back of a range.
@@ -230,9 +204,41 @@ pub trait Medium: Send + Sync + 'static {
     /// store since the last successful `sync`. Every later call fails too, and one that ran at the same time: see
     /// [`Syncs`](crate::Syncs).
     fn sync(&self) -> Result<()>;
+}
 
-    /// Hints that the line at `at` is read soon.
-    fn prefetch(&self, at: Offset);
+/// What a medium is, and how it gets its space.
+pub trait Device {
+    /// The most bytes this medium can grow to.
+    fn len_max(&self) -> u64;
+
+    /// Makes at least `len` bytes usable, backed and zeroed, without moving what is mapped.
+    ///
+    /// # Errors
+    /// `OutOfSpace` when the device or file system has no room, or `len` is above
+    /// [`Device::len_max`]; what was usable before stays so.
+    fn grow(&self, len: u64) -> Result<()>;
+
+    /// Makes `bytes` bytes at `at`, which hold nothing that counts, cheap to store to a little at a time with a
+    /// [`Persistent::sync`] after each. Their content is as it was, or zero, or a mixture. For media of `Page` granularity
+    /// whose space is new; does nothing on the others. Takes as long as writing so much.
+    ///
+    /// # Errors
+    /// As [`Persistent::sync`].
+    fn prepare(&self, _at: Offset, _bytes: u64) -> Result<()> {
+        Ok(())
+    }
+
+    /// Hints that the `bytes` bytes at `at`, which [`Bytes::unreadable`] was asked about, are stored to soon: maps them for
+    /// that now instead of at first touch, where that was asked for
+    /// ([`MediaOptions::prefault`](crate::MediaOptions::prefault)) and asking has not done so. What it fails to bring in
+    /// comes at first touch.
+    fn fault_in(&self, _at: Offset, _bytes: u64) {}
+
+    /// Whether bytes that were never stored to read as zero, as [`Device::grow`] says. False on a raw
+    /// device, which shows whatever its last user left.
+    fn unwritten_is_zero(&self) -> bool {
+        true
+    }
 
     /// Bytes in one interleave stripe of the device, and how many stripes it has side by side.
     fn interleave(&self) -> (u64, u32);
@@ -252,9 +258,14 @@ pub trait Medium: Send + Sync + 'static {
     fn describe(&self) -> String;
 }
 
+/// One range of bytes that outlives the process: all that a store needs of it.
+pub trait Medium: Bytes + Persistent + Device + Send + Sync + 'static {}
+
+impl<M: Bytes + Persistent + Device + Send + Sync + 'static> Medium for M {}
+
 /// Copies bytes by atomic loads of the words that they lie in.
 #[inline]
-pub(crate) fn load_words<M: Medium + ?Sized>(medium: &M, at: Offset, mut into: &mut [u8]) {
+pub(crate) fn load_words<M: Bytes + ?Sized>(medium: &M, at: Offset, mut into: &mut [u8]) {
     let mut at = at.0;
     while !into.is_empty() {
         let skipped = (at % 8) as usize;

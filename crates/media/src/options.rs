@@ -19,7 +19,7 @@ pub enum MediumKind {
     /// A file on tmpfs (`/dev/shm`): survives the process, not the power.
     Shm,
     /// A file on any file system, through the page cache: survives the process, and the power after
-    /// [`crate::Medium::sync`].
+    /// [`crate::Persistent::sync`].
     File,
     /// Anonymous memory: survives nothing. The path is only a name.
     Volatile,
@@ -107,7 +107,7 @@ pub struct MediaOptions {
     pub prefault: bool,
 
     /// Whether `prefault` leaves alone what the medium holds already, so that an open takes no time in proportion to
-    /// it: whoever opens calls [`Medium::fault_in`](crate::Medium::fault_in). Default: false.
+    /// it: whoever opens calls [`Device::fault_in`](crate::Device::fault_in). Default: false.
     pub fault_later: bool,
 
     /// Whether to ask for huge pages where the medium can have them (`Shm`, `Volatile`); the others

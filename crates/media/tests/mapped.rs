@@ -4,7 +4,8 @@
 #![allow(clippy::unwrap_used)]
 
 use duramen_media::{
-    Create, ErrorKind, Granularity, Mapped, MediaOptions, Medium, MediumKind, Offset, PAGE_BYTES, PersistStep,
+    Bytes, Create, Device, ErrorKind, Granularity, Mapped, MediaOptions, MediumKind, Offset, PAGE_BYTES,
+    PersistStep, Persistent,
 };
 use std::fs::{self, File};
 use std::io::Write;

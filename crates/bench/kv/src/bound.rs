@@ -16,7 +16,7 @@ use crate::clock::thread_cpu;
 use crate::random::{Random, mix};
 use crate::{Clock, Op, Result, Shape};
 use duramen::{MediumKind, Options};
-use duramen_media::{LINE_BYTES, Mapped, MediaOptions, Medium, Offset};
+use duramen_media::{Bytes, Device, LINE_BYTES, Mapped, MediaOptions, Offset, Persistent};
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
 use std::sync::Barrier;

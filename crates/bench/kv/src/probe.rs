@@ -2,7 +2,7 @@
 //!
 //! The engine does not know of it: it is opened over this medium as over any other. All else is passed on.
 
-use duramen_media::{Granularity, Medium, Offset, Result, lines_of};
+use duramen_media::{Bytes, Device, Granularity, Medium, Offset, Persistent, Result, lines_of};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -147,21 +147,9 @@ fn bytes_of(parts: &[&[u8]]) -> u64 {
     parts.iter().map(|part| part.len() as u64).sum()
 }
 
-impl<M: Medium> Medium for Probe<M> {
-    fn granularity(&self) -> Granularity {
-        self.medium.granularity()
-    }
-
+impl<M: Medium> Bytes for Probe<M> {
     fn len(&self) -> u64 {
         self.medium.len()
-    }
-
-    fn len_max(&self) -> u64 {
-        self.medium.len_max()
-    }
-
-    fn grow(&self, len: u64) -> Result<()> {
-        self.medium.grow(len)
     }
 
     #[inline]
@@ -172,6 +160,22 @@ impl<M: Medium> Medium for Probe<M> {
     #[inline]
     fn load_u64(&self, at: Offset) -> u64 {
         self.medium.load_u64(at)
+    }
+
+    #[inline]
+    fn load_pieces(&self, at: Offset, into: &mut [u8]) {
+        self.medium.load_pieces(at, into);
+    }
+
+    #[inline]
+    fn prefetch(&self, at: Offset) {
+        self.medium.prefetch(at);
+    }
+}
+
+impl<M: Medium> Persistent for Probe<M> {
+    fn granularity(&self) -> Granularity {
+        self.medium.granularity()
     }
 
     #[inline]
@@ -186,17 +190,8 @@ impl<M: Medium> Medium for Probe<M> {
         self.observed(&self.meter.word, || self.medium.store_atomic(at, bytes))
     }
 
-    #[inline]
-    fn load_pieces(&self, at: Offset, into: &mut [u8]) {
-        self.medium.load_pieces(at, into);
-    }
-
     fn atomic_bytes_max(&self) -> u64 {
         self.medium.atomic_bytes_max()
-    }
-
-    fn unwritten_is_zero(&self) -> bool {
-        self.medium.unwritten_is_zero()
     }
 
     #[inline]
@@ -249,10 +244,19 @@ impl<M: Medium> Medium for Probe<M> {
             self.observed(&self.meter.sync, || self.medium.sync())
         }
     }
+}
 
-    #[inline]
-    fn prefetch(&self, at: Offset) {
-        self.medium.prefetch(at);
+impl<M: Medium> Device for Probe<M> {
+    fn len_max(&self) -> u64 {
+        self.medium.len_max()
+    }
+
+    fn grow(&self, len: u64) -> Result<()> {
+        self.medium.grow(len)
+    }
+
+    fn unwritten_is_zero(&self) -> bool {
+        self.medium.unwritten_is_zero()
     }
 
     fn interleave(&self) -> (u64, u32) {

@@ -9,7 +9,7 @@ use duramen_bench_report::{
     Better, Bound, Finding, Latency as ReportLatency, Machine, Measurement, Medium, Metric, Run, Series,
     Unit, Verdict,
 };
-use duramen_media::{Mapped, MediaOptions, Medium as _};
+use duramen_media::{Device as _, Mapped, MediaOptions, Persistent as _};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 

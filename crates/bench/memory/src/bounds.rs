@@ -10,7 +10,7 @@
 
 use crate::address::{Random, Slots};
 use crate::kernel::{Memory, Persist, Width};
-use duramen_media::{Granularity, LINE_BYTES, Mapped, Medium};
+use duramen_media::{Granularity, LINE_BYTES, Mapped, Persistent};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 

@@ -9,7 +9,7 @@
 use crate::error::{Error, Result, bytes_text};
 use crate::tier::{Placing, node_of_device};
 use crate::workload::Workload;
-use duramen_media::{Create, Mapped, MediaOptions, Medium, MediumKind, PersistStep};
+use duramen_media::{Bytes, Create, Device, Mapped, MediaOptions, MediumKind, PersistStep};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 

@@ -6,7 +6,7 @@ use crate::plan::{Benchmark, Part};
 use crate::run::Outcome;
 use crate::workload::{Mode, Workload};
 use duramen_bench_report::{Argument, Better, Latency, Measurement, Medium, Metric, Unit};
-use duramen_media::{Mapped, Medium as _, MediumKind};
+use duramen_media::{Mapped, MediumKind, Persistent as _};
 
 /// A measurement for each workload of a benchmark, from `repeats` outcomes of each.
 pub fn measurements(benchmark: &Benchmark, repeats: &[Vec<Outcome>]) -> Result<Vec<Measurement>> {

@@ -12,7 +12,7 @@ use crate::place::{Target, open_dram};
 use crate::plan::Benchmark;
 use crate::tier::{Bucket, Placing};
 use crate::workload::{CustomStep, Distribution, Mode, Operation, StepKind, Workload};
-use duramen_media::{Granularity, Mapped, Medium, PAGE_BYTES};
+use duramen_media::{Bytes, Granularity, Mapped, PAGE_BYTES, Persistent};
 use hdrhistogram::Histogram;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -200,7 +200,7 @@ impl Bench {
 
     /// What makes a store durable on the medium, once something ran.
     pub fn granularity(&self) -> Option<Granularity> {
-        self.medium().map(Medium::granularity)
+        self.medium().map(Persistent::granularity)
     }
 
     /// What the operator could do for speed, if anything.

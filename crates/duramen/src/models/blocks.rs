@@ -8,7 +8,7 @@ use crate::log::blocks::Use;
 use crate::mutants::Mutant;
 use crate::store::StoreOn;
 use crate::{Durability, Options};
-use duramen_media::{Granularity, Medium, Offset};
+use duramen_media::{Bytes, Granularity, Offset};
 use loom::thread;
 
 pub(super) type Store = StoreOn<ModelMedium>;
@@ -136,7 +136,7 @@ fn sealed_block_is_read_up_to_its_tail() {
                 if block.state() == Use::Sealed {
                     // What the compactor reads: everything below the tail.
                     let (at, tail) = (store.log().blocks.offset(unit), block.tail());
-                    let read = Medium::pointer(&store.log().medium, Offset(at), tail);
+                    let read = duramen_media::Bytes::pointer(&store.log().medium, Offset(at), tail);
                     assert!(!read.is_null() && tail > bytes - 440, "tail {tail} of {bytes}");
                 }
             })

@@ -10,12 +10,12 @@ use crate::format::record::Appended;
 use crate::format::superblock::Regime;
 use crate::format::{Epoch, Generation, HEAD_BYTES, Unit, block};
 use crate::log::Told;
-use crate::log::blocks::{Blocks, Use};
+use crate::log::blocks::Blocks;
 use crate::log::open_block::OpenBlock;
 use crate::log::open_block::Purpose;
 use crate::mutants::Mutant;
 use crate::sync::Arc;
-use duramen_media::{Granularity, Medium, Offset};
+use duramen_media::{Device, Granularity, Offset, Persistent};
 use loom::thread;
 
 const UNIT_BYTES: u64 = 512;

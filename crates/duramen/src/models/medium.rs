@@ -1,12 +1,12 @@
 //! A medium for models: plain memory, and loom's eye on who stores to which range and who reads it.
 //!
 //! What it tells: a plain store that is not ordered against another access of the same bytes, by whatever
-//! release and acquire the engine has between them. A word that is stored by [`Medium::store_u64`] is an atomic of
+//! release and acquire the engine has between them. A word that is stored by [`Persistent::store_u64`] is an atomic of
 //! loom's from then on, so that a load of it may return any value that the memory model allows. Not told: a
 //! plain read of a word that another thread stores atomically. `flush` reads what it flushes, and nothing more:
 //! what a power failure leaves is the crash driver's matter.
 
-use duramen_media::{Granularity, Medium, Offset, Result};
+use duramen_media::{Bytes, Device, Granularity, Offset, Persistent, Result};
 use loom::sync::atomic::AtomicU64 as Word;
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
@@ -87,28 +87,9 @@ impl ModelMedium {
     }
 }
 
-impl Medium for ModelMedium {
-    fn granularity(&self) -> Granularity {
-        self.granularity
-    }
-
+impl Bytes for ModelMedium {
     fn len(&self) -> u64 {
         self.len.load(SeqCst)
-    }
-
-    fn len_max(&self) -> u64 {
-        self.memory.len() as u64 * 8
-    }
-
-    fn grow(&self, len: u64) -> Result<()> {
-        if len > self.len_max() {
-            return Err(duramen_media::Error::new(
-                duramen_media::ErrorKind::OutOfSpace,
-                format!("the model's medium has {} bytes, wanted {len}", self.len_max()),
-            ));
-        }
-        self.len.fetch_max(len, SeqCst);
-        Ok(())
     }
 
     fn pointer(&self, at: Offset, bytes: u64) -> *const u8 {
@@ -124,6 +105,14 @@ impl Medium for ModelMedium {
             // SAFETY: `place` checked the range; one thread of the system.
             None => unsafe { self.place(at, 8).cast::<u64>().read() },
         }
+    }
+
+    fn prefetch(&self, _at: Offset) {}
+}
+
+impl Persistent for ModelMedium {
+    fn granularity(&self) -> Granularity {
+        self.granularity
     }
 
     fn store_u64(&self, at: Offset, word: u64) {
@@ -160,8 +149,23 @@ impl Medium for ModelMedium {
     fn sync(&self) -> Result<()> {
         Ok(())
     }
+}
 
-    fn prefetch(&self, _at: Offset) {}
+impl Device for ModelMedium {
+    fn len_max(&self) -> u64 {
+        self.memory.len() as u64 * 8
+    }
+
+    fn grow(&self, len: u64) -> Result<()> {
+        if len > self.len_max() {
+            return Err(duramen_media::Error::new(
+                duramen_media::ErrorKind::OutOfSpace,
+                format!("the model's medium has {} bytes, wanted {len}", self.len_max()),
+            ));
+        }
+        self.len.fetch_max(len, SeqCst);
+        Ok(())
+    }
 
     fn interleave(&self) -> (u64, u32) {
         (512, 1)

@@ -7,7 +7,7 @@
 use crate::format::{HEAD_BYTES, superblock};
 use crate::options::Options;
 use crate::{Error, Result};
-use duramen_media::{Create, Medium, Offset, PAGE_BYTES};
+use duramen_media::{Bytes, Create, Offset, PAGE_BYTES, Persistent};
 use std::path::Path;
 
 /// As much as has to be zero for a device to count as empty.

@@ -407,7 +407,7 @@ impl<'l> Walker<'l> {
 mod tests {
     use super::super::SimMedium;
     use super::*;
-    use crate::{Medium, Offset};
+    use crate::{Bytes, Device, Offset, Persistent};
 
     fn word(memory: &Memory, at: u64) -> u64 {
         memory.line((at / 64) as u32)[(at / 8 % 8) as usize]

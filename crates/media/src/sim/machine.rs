@@ -4,7 +4,10 @@ use super::Model;
 use super::log::{Event, Kind, Log};
 use super::memory::{LINE_WORDS, Memory};
 use super::schedule::{Point, point};
-use crate::{Error, ErrorKind, Granularity, LINE_BYTES, Medium, Offset, PAGE_BYTES, Result, lines_of};
+use crate::{
+    Bytes, Device, Error, ErrorKind, Granularity, LINE_BYTES, Offset, PAGE_BYTES, Persistent, Result,
+    lines_of,
+};
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
@@ -241,44 +244,9 @@ impl SimMedium {
     }
 }
 
-impl Medium for SimMedium {
-    fn granularity(&self) -> Granularity {
-        match self.machine.model {
-            Model::CacheLine => Granularity::CacheLine,
-            Model::Byte => Granularity::Byte,
-            Model::Page => Granularity::Page,
-        }
-    }
-
+impl Bytes for SimMedium {
     fn len(&self) -> u64 {
         self.machine.len.load(Acquire)
-    }
-
-    fn len_max(&self) -> u64 {
-        self.machine.len_max
-    }
-
-    fn grow(&self, len: u64) -> Result<()> {
-        point(Point::Grow, len);
-        if self.is_off() {
-            return Err(power_is_off());
-        }
-        // Mapped media grow by pages.
-        let len = len.next_multiple_of(PAGE_BYTES);
-        if len > self.len_max() || (len > self.len() && self.machine.growth_refused.load(Relaxed)) {
-            return Err(Error::new(
-                ErrorKind::OutOfSpace,
-                format!("cannot grow the simulated medium to {len} of {} bytes", self.len_max()),
-            ));
-        }
-        if len > self.len() && Self::is_due(&self.machine.growth_fails_in) {
-            return Err(Error::new(ErrorKind::Io, "cannot grow the simulated medium: it was told to fail"));
-        }
-        if len > self.len() {
-            self.note(Kind::Grow, 0, len);
-            self.machine.len.store(len, Release);
-        }
-        Ok(())
     }
 
     fn pointer(&self, at: Offset, bytes: u64) -> *const u8 {
@@ -298,6 +266,18 @@ impl Medium for SimMedium {
         assert!(at.0.is_multiple_of(8), "word at {at}");
         self.check(at, 8);
         self.machine.memory.load_word(at.0)
+    }
+
+    fn prefetch(&self, _at: Offset) {}
+}
+
+impl Persistent for SimMedium {
+    fn granularity(&self) -> Granularity {
+        match self.machine.model {
+            Model::CacheLine => Granularity::CacheLine,
+            Model::Byte => Granularity::Byte,
+            Model::Page => Granularity::Page,
+        }
     }
 
     fn store_u64(&self, at: Offset, word: u64) {
@@ -366,8 +346,35 @@ impl Medium for SimMedium {
         self.note(Kind::Sync, 0, 0);
         Ok(())
     }
+}
 
-    fn prefetch(&self, _at: Offset) {}
+impl Device for SimMedium {
+    fn len_max(&self) -> u64 {
+        self.machine.len_max
+    }
+
+    fn grow(&self, len: u64) -> Result<()> {
+        point(Point::Grow, len);
+        if self.is_off() {
+            return Err(power_is_off());
+        }
+        // Mapped media grow by pages.
+        let len = len.next_multiple_of(PAGE_BYTES);
+        if len > self.len_max() || (len > self.len() && self.machine.growth_refused.load(Relaxed)) {
+            return Err(Error::new(
+                ErrorKind::OutOfSpace,
+                format!("cannot grow the simulated medium to {len} of {} bytes", self.len_max()),
+            ));
+        }
+        if len > self.len() && Self::is_due(&self.machine.growth_fails_in) {
+            return Err(Error::new(ErrorKind::Io, "cannot grow the simulated medium: it was told to fail"));
+        }
+        if len > self.len() {
+            self.note(Kind::Grow, 0, len);
+            self.machine.len.store(len, Release);
+        }
+        Ok(())
+    }
 
     fn prepare(&self, at: Offset, bytes: u64) -> Result<()> {
         if self.machine.model == Model::Page {

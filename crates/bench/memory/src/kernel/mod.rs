@@ -27,7 +27,7 @@ mod arch;
 #[cfg(not(any(target_arch = "aarch64", target_arch = "x86_64")))]
 compile_error!("the inner loops are written for x86-64 and AArch64");
 
-use duramen_media::{LINE_BYTES, Mapped, Medium, Offset};
+use duramen_media::{Bytes, LINE_BYTES, Mapped, Offset};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Range;

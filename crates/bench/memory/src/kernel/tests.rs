@@ -1,6 +1,7 @@
 //! What the loops store and read, and how many instructions they take.
 
 use super::*;
+use duramen_media::Persistent as _;
 use duramen_media::{MediaOptions, MediumKind};
 use std::path::Path;
 use std::process::Command;
