@@ -35,7 +35,7 @@ use crate::durability::{Activity, Epochs};
 use crate::format::Epoch;
 use crate::format::record::{Appended, BATCH_BYTES_MAX, HEADER_BYTES, Kind, body_crc, record_bytes};
 use crate::index::Slot;
-use crate::index::either::Locked;
+use crate::index::either::{Locked, Place};
 use crate::log::appender::{Appender, Fields, STAGE_BYTES_MIN, member};
 use crate::log::open_block::Purpose;
 use crate::log::read::Unknown;
@@ -386,7 +386,7 @@ impl Pen {
         let crowded = match found {
             Some((place, _)) => {
                 let more = u64::from(!planted(Mutant::StaleNotCounted));
-                place.set(slot.with_stale(place.get().stale() + more));
+                Old::supersede(old.as_ref(), &place, slot.with_stale(place.get().stale() + more), records);
                 false
             }
             // How many records of the key are in what is damaged is not known.
@@ -635,7 +635,9 @@ impl Pen {
                 .with_tombstone(*kind == Kind::Tombstone)
                 .with_pending(!planted(Mutant::BatchShownInParts));
             match locks[*i].find(order[*i], |slot| records.is_slot_of(slot, order[*i])) {
-                Some(place) => place.set(slot.with_stale(place.get().stale() + 1)),
+                Some(place) => {
+                    Old::supersede(old.as_ref(), &place, slot.with_stale(place.get().stale() + 1), records);
+                }
                 None => {
                     let slot = if *unknown { slot.with_stale(Slot::STALE_MANY) } else { slot };
                     if locks[*i].insert(order[*i], slot, records) {
@@ -790,6 +792,16 @@ impl<'a> Old<'a> {
         let old = found.map(|(_, (slot, met))| Self::new(records, slot, met.whole()));
         let damaged = if old.is_some_and(|old| old.record.is_some()) { Offset(0) } else { unknown.at };
         (old, damaged)
+    }
+
+    /// The key's slot, which led to what is `old`, leads to what supersedes it.
+    #[inline]
+    fn supersede<M: Medium>(old: Option<&Self>, place: &Place<'_>, slot: Slot, records: &Records<M>) {
+        match old {
+            // How many records of the key are in what is damaged is not known.
+            Some(Self { record: None, .. }) => place.heal(slot.with_stale(Slot::STALE_MANY), records),
+            _ => place.set(slot),
+        }
     }
 
     /// The record is superseded: its block has fewer live bytes. A tombstone that hides nothing any more

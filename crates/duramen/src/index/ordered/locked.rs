@@ -147,6 +147,23 @@ impl<'p> Place<'p> {
         self.slot.set(slot);
     }
 
+    /// The same of a slot whose record is damaged, and was of this key: its place in the leaf was a guess until now.
+    #[cold]
+    pub(crate) fn heal(&self, slot: Slot, keys: &impl KeyBytes) {
+        let skip = self.held(|held, rank| {
+            held.change();
+            let order = held.node.order();
+            let position = order.at(rank);
+            held.set_order(order.without(rank));
+            let rank = OrderedIndex::rank(held, self.key, keys);
+            held.set_slot(position, slot);
+            held.set_order(held.node.order().with(rank, position));
+            held.node.skip()
+        });
+        let was = self.slot.replace(slot);
+        self.index.forget_copies(was.location(), self.key, skip, self.guard);
+    }
+
     /// Works on the slot, wherever it is now, under its leaf's lock.
     fn held<T>(&self, work: impl FnOnce(&mut super::node::Held<'p>, usize) -> T) -> T {
         let mut node = self.node;
