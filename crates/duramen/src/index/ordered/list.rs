@@ -304,7 +304,10 @@ impl OrderedIndex {
             let shared = left.low(&mut buffer, guard).get(..skip)?;
             Some([shared, &above[..=shared_bytes(&below, &above)]].concat())
         };
-        let is_whole = |word| entries.iter().all(|entry| entry.0 != word || key_of(entry).is_some());
+        let is_whole = |word| {
+            planted(Mutant::DamagedPlacedByGuess)
+                || entries.iter().all(|entry| entry.0 != word || key_of(entry).is_some())
+        };
         let between = |stay: usize| {
             let (last, first) = (&entries[stay - 1], &entries[stay]);
             if last.0 < first.0 {

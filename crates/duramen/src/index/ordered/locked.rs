@@ -7,6 +7,7 @@ use super::node::{Node, Seen};
 use crate::format::Version;
 use crate::index::stripes::Held;
 use crate::index::{KeyBytes, Slot};
+use crate::mutants::{Mutant, planted};
 use crate::sync::reclaim::Guard;
 use duramen_media::Offset;
 use std::cell::Cell;
@@ -150,6 +151,9 @@ impl<'p> Place<'p> {
     /// The same of a slot whose record is damaged, and was of this key: its place in the leaf was a guess until now.
     #[cold]
     pub(crate) fn heal(&self, slot: Slot, keys: &impl KeyBytes) {
+        if planted(Mutant::DamagedPlacedByGuess) {
+            return self.set(slot);
+        }
         let skip = self.held(|held, rank| {
             held.change();
             let order = held.node.order();
