@@ -80,15 +80,21 @@ fn an_original_is_counted_once_though_its_move_is_cut_short() {
 /// led to retired: it is to be verified all the same.
 #[test]
 fn records_are_verified_until_the_readers_have_left_who_may_have_a_slot_of_a_damaged_one() {
-    let options = Options { medium: MediumKind::Volatile, background: false, ..Options::default() };
+    let options = Options {
+        medium: MediumKind::Volatile,
+        unit_bytes: Some(4096),
+        len_max: 4 << 20,
+        background: false,
+        ..Options::default()
+    };
     let store = options.open("none").unwrap();
     let mut writer = store.writer().unwrap();
-    writer.put(b"key", b"value").unwrap();
-    drop(writer);
+    for key in 0..200u8 {
+        writer.put(&[key], &[key; 1900]).unwrap();
+    }
     let (keeper, log) = (store.keeper(), store.log());
     let records = &keeper.records;
     let units = log.space().units();
-    store.put(b"other", &[0; 2 << 20]).unwrap();
     let (unit, ..) = log.blocks.walk(0..units).find(|(_, _, state)| *state == Use::Sealed).unwrap();
     keeper.set_aside(unit);
     assert!(records.has_doubts());
@@ -102,5 +108,7 @@ fn records_are_verified_until_the_readers_have_left_who_may_have_a_slot_of_a_dam
         keeper.maintain().unwrap();
     }
     assert!(!records.has_doubts());
-    assert_eq!(store.get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
+    for key in 0..200u8 {
+        assert_eq!(store.get(&[key]).unwrap().as_deref(), Some(&[key; 1900][..]));
+    }
 }
