@@ -1,6 +1,7 @@
 //! A store that is damaged while it is closed, from outside: what is refused, what is served, and what everybody is told.
 #![allow(clippy::unwrap_used)] // A panic here is a failed test.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -77,12 +78,16 @@ impl Server {
 }
 
 /// A closed store with an index image, so that an open reads no record, in which three values are damaged.
-fn damaged_store(dir: &Path) {
+fn damaged_store(dir: &Path, index: &str) {
     let value = "v".repeat(100_000);
     // As a server keeps strings in its database 0.
     let line = |i| format!("{{\"key\":\"\\u0000key{i}\",\"value\":\"{value}\",\"tag\":1}}\n");
     fs::write(dir.join("lines"), (0..800).map(line).collect::<String>()).unwrap();
     ends(dir, 0, &["load", "lines"]);
+    if index == "ordered" {
+        // Its image is that of another index, which this makes anew.
+        Server::start(dir, &["--duramen-index", index]).shut_down();
+    }
     let path = dir.join("duramen-data");
     let mut bytes = fs::read(&path).unwrap();
     for key in [b"\0key123v", b"\0key400v", b"\0key700v"] {
@@ -96,7 +101,7 @@ fn damaged_store(dir: &Path) {
 fn a_damaged_store_is_refused_or_its_rest_is_served_and_everybody_is_told() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let dir = dir.path();
-    damaged_store(dir);
+    damaged_store(dir, "hash");
     let path = dir.join("duramen-data");
 
     // Nobody knows yet, and says so; asked for it, it is verified.
@@ -173,6 +178,73 @@ fn a_damaged_store_is_refused_or_its_rest_is_served_and_everybody_is_told() {
     let log = server.shut_down();
     assert!(!log.contains("closed with damage"), "{log}");
     assert!(ends(dir, 0, &["check"]).contains("sound"));
+}
+
+/// All that SCAN returns, over as many calls as it takes.
+fn scan(server: &Server) -> Vec<String> {
+    let (mut cursor, mut keys) = ("0".to_owned(), Vec::new());
+    loop {
+        let said = server.ask(&format!("SCAN {cursor} COUNT 20"));
+        assert!(said.starts_with("*2\r\n"), "{said}");
+        let mut lines = said.lines().skip(2);
+        cursor = lines.next().unwrap().to_owned();
+        keys.extend(lines.filter(|line| !line.starts_with(['*', '$'])).map(str::to_owned));
+        if cursor == "0" {
+            return keys;
+        }
+    }
+}
+
+/// What is damaged stands in nobody's way: whoever goes over all keys passes it, and who deletes all deletes it too.
+#[test]
+fn a_server_scans_past_damaged_keys_and_flushes_them() {
+    for index in ["hash", "ordered"] {
+        for flush in ["FLUSHALL", "FLUSHDB", "MULTI\r\nFLUSHDB\r\nEXEC"] {
+            let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+            let dir = dir.path();
+            damaged_store(dir, index);
+            let server = Server::start(dir, &["--duramen-on-damage", "serve", "--duramen-index", index]);
+            server.await_line("the store is damaged in 3 blocks");
+            let keys = |number: usize| format!("key{number}");
+            let whole: BTreeSet<String> =
+                (0..800).filter(|number| ![123, 400, 700].contains(number)).map(keys).collect();
+            let scanned: BTreeSet<String> = scan(&server).into_iter().collect();
+            assert_eq!(scanned, whole, "{index}");
+            for pattern in ["*", "key*"] {
+                let said = server.ask(&format!("KEYS {pattern}"));
+                assert!(said.starts_with("*797\r\n"), "{index}: {}", &said[..80.min(said.len())]);
+            }
+            for _ in 0..20 {
+                let said = server.ask("RANDOMKEY");
+                assert!(whole.contains(said.lines().nth(1).unwrap_or_default()), "{said}");
+            }
+            // All but one whole key goes.
+            let rest: Vec<&String> = whole.iter().skip(1).collect();
+            for keys in rest.chunks(100) {
+                let keys: Vec<&str> = keys.iter().map(|key| key.as_str()).collect();
+                assert_eq!(server.ask(&format!("DEL {}", keys.join(" "))), format!(":{}\r\n", keys.len()));
+            }
+            for _ in 0..20 {
+                assert!(server.ask("RANDOMKEY").contains(whole.first().unwrap()));
+            }
+            let said = server.ask("GET key123");
+            assert!(said.starts_with("-CORRUPT "), "{index} {flush}: {said}");
+            assert!(server.ask(flush).ends_with("+OK\r\n"), "{flush}");
+            for key in [123, 400, 700] {
+                assert_eq!(server.ask(&format!("GET key{key}")), "$-1\r\n");
+            }
+            assert_eq!(server.ask("KEYS *"), "*0\r\n");
+            assert_eq!(server.ask("RANDOMKEY"), "$-1\r\n");
+            server.await_line("the store is not damaged any more");
+            assert_eq!(server.ask("DBSIZE"), ":0\r\n", "{index} {flush}");
+            assert_eq!(server.ask("SET key123 new"), "+OK\r\n");
+            assert_eq!(server.ask("DBSIZE"), ":1\r\n", "{index} {flush}");
+            server.shut_down();
+            assert!(ends(dir, 0, &["check"]).contains("sound"));
+            let server = Server::start(dir, &["--duramen-index", index]);
+            assert_eq!(scan(&server), ["key123"]);
+        }
+    }
 }
 
 /// What is mapped ends with the file: a page that is not there any more ends the process, which says which one that was.

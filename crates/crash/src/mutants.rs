@@ -66,8 +66,9 @@ const ON_ONE_MEDIUM: [(Mutant, &str); 2] =
     [(Mutant::CopiesNotDrained, "line/every-write"), (Mutant::ImageBeforeCommit, "page/interval")];
 
 /// Bugs that a soak shows: stores that are damaged while they are closed, or full, emptied, and filled again.
-const SOAKED: [(Mutant, What); 5] = [
+const SOAKED: [(Mutant, What); 6] = [
     (Mutant::UsedUnverified, What::Damage),
+    (Mutant::DamagedPlacedByGuess, What::Damage),
     (Mutant::LostHeadIsEmpty, What::Damage),
     (Mutant::DamageForgotten, What::Damage),
     (Mutant::ReserveTakenByPuts, What::NoKept),

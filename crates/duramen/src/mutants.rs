@@ -166,6 +166,8 @@ pub enum Mutant {
     CellMovedBesideClaim,
     /// A long batch shows its members before all of its slots are set.
     LongBatchShownInParts,
+    /// The slot of a damaged record stays where it is among keys that its leaf cannot tell apart, and splits cut there.
+    DamagedPlacedByGuess,
 }
 
 /// Whether `mutant` is to misbehave.

@@ -411,6 +411,68 @@ fn settle(store: &Store) {
     }
 }
 
+/// An ordered index knows of a damaged record where it lies among those of the keys beside it, and of its key what the leaf keeps, which
+/// others may have too. Whatever comes between and is written anew meanwhile, each key is found, and in order.
+#[test]
+fn keys_written_around_damaged_ones_are_found_and_stay_in_order() {
+    let seeds = std::env::var("DURAMEN_DAMAGE_SEEDS").map_or(60, |seeds| seeds.parse().unwrap());
+    let from: u64 = std::env::var("DURAMEN_DAMAGE_SEED").map_or(1, |seed| seed.parse().unwrap());
+    // The leaf keeps nothing of them by which they differ, or something.
+    let key = |number: u64, width: usize| format!("{number:0width$}").into_bytes();
+    for seed in from..from + seeds {
+        eprintln!("DURAMEN_DAMAGE_SEED={seed} DURAMEN_DAMAGE_SEEDS=1");
+        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut options = options(MediumKind::Shm, IndexKind::Ordered);
+        // Nothing but the order leads to a key.
+        options.index_cache_slots = 0;
+        options.tuning.units_initial = 8;
+        options.tuning.growth_bytes_min = 4096;
+        options.tuning.leaf_slots = [2, 4, 14][random.below(3) as usize];
+        let width = [30, 12][random.below(2) as usize];
+        let numbers = [20, 60, 200][random.below(3) as usize];
+        let dir = directory(&options);
+        let path = dir.path().join("store");
+        let store = options.open(&path).unwrap();
+        let mut model: Model = (0..numbers).map(|number| (key(number, width), None)).collect();
+        for _ in 0..numbers / 2 {
+            let key = key(random.below(numbers), width);
+            store.put(&key, &value(1, 1)).unwrap();
+            model.insert(key, Some(value(1, 1)));
+        }
+        store.close().unwrap();
+        let there = model.iter().filter(|(_, value)| value.is_some());
+        let hurt: Vec<_> =
+            there.filter(|_| random.below(3) == 0).map(|(key, _)| [&key[..], b"1 1;"].concat()).collect();
+        // Not where the image's leaves begin with a key.
+        damage_values_of(&path, &hurt.iter().map(|record| &record[..]).collect::<Vec<_>>());
+        options.on_damage = OnDamage::Serve;
+        let mut store = options.open(&path).unwrap();
+        assert!(store.recovery().imaged > 0, "{:?}", store.recovery());
+        for step in 0..numbers * 3 {
+            let key = key(random.below(numbers), width);
+            match random.below(40) {
+                0 => {
+                    store.close().unwrap();
+                    store = options.open(&path).unwrap();
+                }
+                1..4 => store.maintain().unwrap(),
+                4 => walk(&store, &model),
+                5..12 => drop(delete(&store, &key)),
+                _ => write(&store, &key, 0, step, &mut model),
+            }
+            if matches!(store.get(&key), Ok(None)) {
+                model.insert(key, None);
+            }
+        }
+        settle(&store);
+        for key in model.keys() {
+            read(&store, key, 0, &model);
+        }
+        walk(&store, &model);
+        assert_eq!(store.audit(), Vec::<String>::new());
+    }
+}
+
 /// Damage that was found is known to each later open, which refuses or serves the rest, until what was damaged is written anew.
 #[test]
 fn known_damage_is_refused_or_the_rest_is_served_over_closes_until_it_is_mended() {

@@ -3,6 +3,7 @@
 use duramen::ErrorKind;
 
 use crate::error::{Error, Result};
+use crate::txn::whole;
 use crate::worker::Worker;
 
 // Entries looked at per call of the engine's scan when all keys are wanted.
@@ -13,7 +14,8 @@ const FLUSH_KEYS_ATOMIC: u64 = 1 << 16;
 impl Worker {
     /// Deletes every key of `db`, for FLUSHDB and FLUSHALL outside of MULTI (inside, see
     /// [`Txn::flush`]). All or nothing up to 65,536 keys; a larger database is emptied in steps, so
-    /// that memory stays bounded: others see it shrink, and a crash leaves the rest.
+    /// that memory stays bounded: others see it shrink, and a crash leaves the rest. Damaged keys go too, as far as their
+    /// records still say whose they are ([`duramen::StoreOn::claimed_keys`]).
     pub fn flush(&mut self, db: u8, now: u64) -> Result<()> {
         if self.keyspace.count(db, now).keys <= FLUSH_KEYS_ATOMIC {
             let flushed = self.retry(|worker| {
@@ -30,17 +32,18 @@ impl Worker {
         }
         self.settle_for_scan()?;
         let store = self.keyspace.store().clone();
+        self.delete_each(db, self.keyspace.claimed_keys(db).iter().map(|key| &key[..]), now)?;
         let mut cursor = 0;
         let mut keys = Vec::new();
         loop {
             keys.clear();
-            cursor = store.scan(cursor, SCAN_ENTRIES, &mut |value| {
+            cursor = whole(store.scan(cursor, SCAN_ENTRIES, &mut |value| {
                 if let Some((&first, key)) = value.key().split_first()
                     && first == db
                 {
                     keys.push(key.to_vec());
                 }
-            })?;
+            }))?;
             self.delete_each(db, keys.iter().map(|key| &key[..]), now)?;
             if cursor == 0 {
                 return Ok(());

@@ -1,11 +1,13 @@
 //! Numbered databases over one store, shared by all threads, and how many keys they have.
 
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use duramen::Store;
 
 use crate::counting::{Counter, Counting};
-use crate::counts::{Counts, Sum};
+use crate::counts::{Counts, Life, Sum};
 use crate::error::Result;
 use crate::turns::Turns;
 
@@ -38,6 +40,8 @@ pub(crate) struct Shared {
     // goes, and when somebody asks for a count.
     pub(crate) counts: Mutex<Vec<Arc<Counts>>>,
     pub(crate) turns: Turns,
+    // See `Keyspace::doubt_counts`.
+    doubted: AtomicBool,
 }
 
 /// Keys of one database.
@@ -76,6 +80,7 @@ impl Keyspace {
                 counting,
                 counts: Mutex::new(counts),
                 turns: Turns::default(),
+                doubted: AtomicBool::new(false),
             }),
         })
     }
@@ -91,10 +96,11 @@ impl Keyspace {
         Ok(if is_last { Counts::decode(counts, databases) } else { None })
     }
 
-    /// Keeps the counts in the store, if they are known, so that the next open need not count. The last thing to do before
+    /// Keeps the counts in the store, if they are known and no damage is, so that the next open need not count. The last thing to do before
     /// the store is closed: whatever is written later is not counted then.
     pub fn keep_counts(&self) -> Result<()> {
-        if !self.is_counted() {
+        let doubted = self.shared.doubted.load(Relaxed) || self.shared.store.stats().damaged_blocks > 0;
+        if !self.is_counted() || doubted {
             return Ok(());
         }
         let all = Counts::new(self.shared.databases);
@@ -139,6 +145,27 @@ impl Keyspace {
     /// How many databases there are.
     pub fn databases(&self) -> u8 {
         self.shared.databases
+    }
+
+    /// How a key counts whose record is damaged: visits pass it over, and counts that were kept were of a whole store. With them
+    /// it is taken for one without expiry time.
+    pub(crate) fn life_of_damaged(&self) -> Life {
+        if self.shared.counting.is_some() { Life::Absent } else { Life::Persistent }
+    }
+
+    /// The counts may be wrong, since damage is known of: they are not kept, and the next open counts anew.
+    pub fn doubt_counts(&self) {
+        self.shared.doubted.store(true, Relaxed);
+    }
+
+    /// What damaged records say they were, of the keys of `db`.
+    pub(crate) fn claimed_keys(&self, db: u8) -> Vec<Vec<u8>> {
+        let claimed = self.shared.store.claimed_keys().into_iter();
+        claimed
+            .filter_map(|key| {
+                key.split_first().filter(|(first, _)| **first == db).map(|(_, key)| key.to_vec())
+            })
+            .collect()
     }
 
     /// The store below, for its statistics and settings. Keys written past the keyspace are not counted.

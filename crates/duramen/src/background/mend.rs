@@ -11,6 +11,7 @@
 use super::Keeper;
 use super::blocks::Found;
 use super::compaction::Mover;
+use super::retired::Retired;
 use crate::Result;
 use crate::format::record::{Kind, Step, Walk, members};
 use crate::format::{Unit, block};
@@ -82,10 +83,20 @@ impl<M: Medium> Keeper<M> {
                 moved?;
             }
         }
-        if mover.verify_at.is_none() && self.compaction.damaged.load(Relaxed) == 0 {
+        Ok(())
+    }
+
+    /// From now on records are used as they are, if all were verified and none is damaged: also none of those to which a slot led that a
+    /// reader may still have in hand. So not before the readers have left who came before the last damaged block was retired.
+    pub(super) fn settle_doubts(&self, mover: &Mover) {
+        let is_doubtful = |retired: &Retired| self.log().blocks.at(retired.unit).is_doubtful();
+        if self.records.has_doubts()
+            && mover.verify_at.is_none()
+            && self.compaction.damaged.load(Relaxed) == 0
+            && !mover.leaving.in_sight().any(is_doubtful)
+        {
             self.records.set_doubts(false);
         }
-        Ok(())
     }
 
     /// The damaged blocks to whose damaged records slots lead.

@@ -60,6 +60,11 @@ impl Leaving {
         !self.fresh.is_empty() || !self.seen.is_empty()
     }
 
+    /// Blocks that readers may be in who came before they were retired.
+    pub(super) fn in_sight(&self) -> impl Iterator<Item = &Retired> {
+        self.fresh.iter().chain(self.seen.iter().flat_map(|(_, retired)| retired))
+    }
+
     /// The records in blocks that stay which count again.
     pub(super) fn kept(&self) -> impl Iterator<Item = &Stale> {
         self.kept.iter().filter_map(|retired| retired.again.as_ref()).flat_map(|again| &again.stale)

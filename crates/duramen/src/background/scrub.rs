@@ -14,7 +14,10 @@ const VERIFY_BYTES: u64 = 8 << 20;
 impl<M: Medium> Keeper<M> {
     /// Verifies blocks that recovery did not read, and flushes them where that may be due; whether there are more.
     pub(super) fn verify(&self, mover: &mut Mover) -> bool {
-        let Some(from) = mover.verify_at.take() else { return false };
+        let Some(from) = mover.verify_at.take() else {
+            self.settle_doubts(mover);
+            return false;
+        };
         let (units, incarnation) = {
             let space = self.log().space();
             (space.units(), space.generation_now().incarnation())
@@ -43,9 +46,7 @@ impl<M: Medium> Keeper<M> {
             // Release: pairs with the Acquire in `settle_cell`. What is retired was copied.
             self.records.cells_unflushed.store(mover.verify_at.is_some(), Release);
         }
-        if mover.verify_at.is_none() && self.compaction.damaged.load(Relaxed) == 0 {
-            self.records.set_doubts(false);
-        }
+        self.settle_doubts(mover);
         scratch.shrink_to(ROUND_BYTES as usize);
         mover.scratch = scratch;
         let left = mover.verify_at.map_or(0, |at| units - at);

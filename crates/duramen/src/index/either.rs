@@ -505,4 +505,13 @@ impl Place<'_> {
             Self::Ordered(place) => place.set(slot),
         }
     }
+
+    /// Sets the slot of a damaged record that was the key's.
+    #[cold]
+    pub(crate) fn heal(&self, slot: Slot, keys: &impl KeyBytes) {
+        match self {
+            Self::Hash(place) => place.set(slot),
+            Self::Ordered(place) => place.heal(slot, keys),
+        }
+    }
 }

@@ -10,6 +10,7 @@
 //!    tail of a sealed block that holds no cell: nobody stores there any more, and that thread frees it.
 
 use super::blocks::{Blocks, Use};
+use crate::KEY_BYTES_MAX;
 use crate::format::record::{HEAD_BYTES_MAX, HEADER_BYTES, Head, Header, Kind, body_crc};
 use crate::format::{Unit, block};
 use duramen_media::{Medium, Offset};
@@ -207,6 +208,25 @@ pub(crate) fn was_of<M: Medium>(medium: &M, at: Offset, end: u64, seed: u32, key
         header.crc_with(sum_pieces(medium, behind, header.summed_bytes() - key_bytes, body), &head)
             == header.crc
     }
+}
+
+/// The keys that the bytes of a damaged record may say it was of: one for each place where a key begins. Nothing of it is verified.
+pub(crate) fn claimed_keys<M: Medium>(medium: &M, at: Offset, end: u64) -> Vec<Vec<u8>> {
+    if is_unreadable(medium, at, end) || at.0 + HEAD_BYTES_MAX as u64 > end {
+        return Vec::new();
+    }
+    let mut head = [0; HEAD_BYTES_MAX];
+    medium.load_pieces(at, &mut head);
+    let bytes = Head::new(&head).key_bytes();
+    let key = |from: u64| {
+        let fits = bytes <= KEY_BYTES_MAX as u64 && at.0 + from + bytes <= end;
+        fits.then(|| {
+            let mut key = vec![0; bytes as usize];
+            medium.load_pieces(at.plus(from), &mut key);
+            key
+        })
+    };
+    [HEADER_BYTES, HEAD_BYTES_MAX as u64].into_iter().filter_map(key).collect()
 }
 
 /// The first `bytes` bytes of a block.

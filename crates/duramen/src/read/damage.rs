@@ -33,6 +33,7 @@ use crate::Error;
 use crate::index::Slot;
 use crate::log::read::{self, Unknown, Wrong};
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use crate::sync::reclaim;
 use duramen_media::{Medium, Offset};
 
 /// What a slot that is looked at by a writer leads to: a record of the key.
@@ -132,6 +133,24 @@ impl<M: Medium> Records<M> {
     #[inline]
     pub(crate) fn is_slot_of(&self, slot: Slot, key: &[u8]) -> bool {
         self.meet(slot, key, &mut Unknown::default()).is_some()
+    }
+
+    /// What the damaged records that slots lead to say of whose they were.
+    pub(crate) fn claimed_keys(&self) -> Vec<Vec<u8>> {
+        let (mut claimed, mut cursor) = (Vec::new(), 0);
+        while self.has_doubts() {
+            let guard = reclaim::pin();
+            cursor = self.index.scan(cursor, &guard, &mut |slot| {
+                let at = slot.location();
+                if !self.is_whole(at) {
+                    claimed.extend(read::claimed_keys(&self.log.medium, at, self.end_of_records(at)));
+                }
+            });
+            if cursor == 0 {
+                break;
+            }
+        }
+        claimed
     }
 
     /// Nothing leads to the damaged record at `at` any more: maybe its block can go.

@@ -247,6 +247,14 @@ impl<M: Medium> StoreOn<M> {
         }
     }
 
+    /// The keys that damaged records say they were of, for who clears the store: to delete such a key makes it whole
+    /// ([`StoreOn::delete`]). A guess: nothing of a damaged record is verified, so a key may be none of the store's, and one whose bytes
+    /// are damaged themselves is not among them. Empty at once where nothing is in doubt; else all of the index is looked through.
+    #[must_use]
+    pub fn claimed_keys(&self) -> Vec<Vec<u8>> {
+        self.records().claimed_keys()
+    }
+
     /// Sets `key` to `value`. When it returns, the write survives what the durability and the
     /// medium promise. Reads of this thread that follow come after it for every other thread too; loads of atomics of the
     /// caller's own do only behind a `fence(SeqCst)`.

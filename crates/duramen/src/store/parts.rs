@@ -63,7 +63,7 @@ impl<M: Medium> StoreOn<M> {
                 };
                 let mut last = None;
                 let mut entries = 0;
-                for value in self.range((from, Bound::Unbounded))?.take(PART_ENTRIES) {
+                for value in self.range((from, Bound::Unbounded))? {
                     let value = match value {
                         Err(error) if error.kind() == ErrorKind::Corrupt => continue,
                         value => value?,
@@ -72,6 +72,7 @@ impl<M: Medium> StoreOn<M> {
                     entries += 1;
                     if entries == PART_ENTRIES {
                         last = Some(value.key().to_vec());
+                        break;
                     }
                 }
                 last.map_or(Place::All, Place::Keys)

@@ -217,7 +217,9 @@ impl Pen {
                 .with_tombstone(*kind == Kind::Tombstone)
                 .with_pending(!planted(Mutant::BatchShownInParts));
             match locks[*i].find(order[*i], |slot| records.is_slot_of(slot, order[*i])) {
-                Some(place) => place.set(slot.with_stale(place.get().stale() + 1)),
+                Some(place) => {
+                    Old::supersede(old.as_ref(), &place, slot.with_stale(place.get().stale() + 1), records);
+                }
                 None => {
                     let slot = if *unknown { slot.with_stale(Slot::STALE_MANY) } else { slot };
                     if locks[*i].insert(order[*i], slot, records) {

@@ -251,7 +251,7 @@ impl Pen {
                 let slot = match lock.find(member.key, |slot| records.is_slot_of(slot, member.key)) {
                     Some(place) => {
                         let slot = slot.with_stale(place.get().stale() + 1);
-                        place.set(slot);
+                        Old::supersede(old.as_ref(), &place, slot, records);
                         slot
                     }
                     None => {

@@ -4,7 +4,7 @@ use super::Pen;
 use crate::durability::Activity;
 use crate::format::Epoch;
 use crate::index::Slot;
-use crate::index::either::Locked;
+use crate::index::either::{Locked, Place};
 use crate::log::read::Unknown;
 use crate::read::Records;
 use crate::read::value::{Record, Stamp};
@@ -38,6 +38,21 @@ impl<'a> Old<'a> {
         let old = found.map(|(_, (slot, met))| Self::new(records, slot, met.whole()));
         let damaged = if old.is_some_and(|old| old.record.is_some()) { Offset(0) } else { unknown.at };
         (old, damaged)
+    }
+
+    /// The key's slot, which led to what is `old`, leads to what supersedes it.
+    #[inline]
+    pub(super) fn supersede<M: Medium>(
+        old: Option<&Self>,
+        place: &Place<'_>,
+        slot: Slot,
+        records: &Records<M>,
+    ) {
+        match old {
+            // How many records of the key are in what is damaged is not known.
+            Some(Self { record: None, .. }) => place.heal(slot.with_stale(Slot::STALE_MANY), records),
+            _ => place.set(slot),
+        }
     }
 
     /// The record is superseded: its block has fewer live bytes. A tombstone that hides nothing any more

@@ -259,7 +259,7 @@ impl Pen {
         let crowded = match found {
             Some((place, _)) => {
                 let more = u64::from(!planted(Mutant::StaleNotCounted));
-                place.set(slot.with_stale(place.get().stale() + more));
+                Old::supersede(old.as_ref(), &place, slot.with_stale(place.get().stale() + more), records);
                 false
             }
             // How many records of the key are in what is damaged is not known.

@@ -40,7 +40,7 @@ mod found;
 mod number;
 mod scratch;
 
-use duramen::{IndexKind, Meta, Modified, Stamp, Swap, Update, Value, Visited, Writer};
+use duramen::{ErrorKind, IndexKind, Meta, Modified, Stamp, Swap, Update, Value, Visited, Writer};
 
 use crate::counting::Counting;
 use crate::counts::{Change, Life};
@@ -342,7 +342,7 @@ impl<'w> Txn<'w> {
     /// Deletes every key of `db`, each as by [`delete`](Self::delete): for FLUSHDB and FLUSHALL
     /// inside of MULTI. Takes memory in proportion to the keys.
     pub fn flush(&mut self, db: u8) -> Result<()> {
-        let mut keys = Vec::new();
+        let mut keys = self.worker.keyspace.claimed_keys(db);
         let mut cursor = 0;
         loop {
             cursor = self.scan(db, cursor, SCAN_ENTRIES, |key, _| keys.push(key.to_vec()))?;
@@ -362,7 +362,7 @@ impl<'w> Txn<'w> {
     /// those of `db`;
     /// returns the cursor to go on from, 0 at the end. Pending writes are seen, new keys first. A key
     /// that is there during the whole scan is visited at least once; what is visited is not part of
-    /// what commit checks.
+    /// what commit checks. What is damaged is passed over: whoever asks for the key is told.
     pub fn scan(
         &mut self,
         db: u8,
@@ -376,7 +376,7 @@ impl<'w> Txn<'w> {
         }
         let store = self.worker.keyspace.store();
         let pending = self.is_pending();
-        Ok(store.scan(cursor, count, &mut |value| self.visit_stored(db, value, pending, &mut visit))?)
+        whole(store.scan(cursor, count, &mut |value| self.visit_stored(db, value, pending, &mut visit)))
     }
 
     /// Visits every key of `db` that begins with `prefix`, and maybe others, each with its type tag. On a store with an
@@ -389,11 +389,21 @@ impl<'w> Txn<'w> {
         if store.index_kind() == IndexKind::Ordered {
             let prefix: Vec<u8> = std::iter::once(db).chain(prefix.iter().copied()).collect();
             for value in store.prefix(&prefix)? {
-                self.visit_stored(db, &value?, pending, &mut visit);
+                match value {
+                    Err(error) if error.kind() == ErrorKind::Corrupt => {}
+                    value => self.visit_stored(db, &value?, pending, &mut visit),
+                }
             }
             return Ok(());
         }
-        Ok(store.for_each(|value| self.visit_stored(db, value, pending, &mut visit))?)
+        let mut cursor = 0;
+        loop {
+            let visit = &mut |value: &Value<'_>| self.visit_stored(db, value, pending, &mut visit);
+            cursor = whole(store.scan(cursor, SCAN_ENTRIES, visit))?;
+            if cursor == 0 {
+                return Ok(());
+            }
+        }
     }
 
     fn is_pending(&self) -> bool {
@@ -528,7 +538,7 @@ impl<'w> Txn<'w> {
     }
 
     fn commit_single(self, visited: Option<&Visited>) -> Result<Outcome> {
-        let Worker { writer, scratch, .. } = &mut *self.worker;
+        let Worker { writer, scratch, keyspace, .. } = &mut *self.worker;
         let Scratch { arena, entries, .. } = scratch;
         let Some(entry) = entries.first() else { return Ok(Outcome::Committed) };
         let key = &arena[entry.key.clone()];
@@ -552,7 +562,13 @@ impl<'w> Txn<'w> {
                 Swap::Changed => return Ok(Outcome::Conflict),
             },
             // A write that read nothing holds over whatever is there now.
-            None => writer.replace(key, value)?.map_or(Life::Absent, |meta| Life::of(meta.expires_at)),
+            None => {
+                let replaced = writer.replace(key, value)?.map(|meta| Life::of(meta.expires_at));
+                // A delete looks first, and goes on where it met damage.
+                let is_damaged = replaced.is_none() && matches!(entry.write, Write::Delete);
+                let otherwise = || if is_damaged { keyspace.life_of_damaged() } else { Life::Absent };
+                replaced.unwrap_or_else(otherwise)
+            }
         };
         let change = Change { db: key[0], before, after: entry.write.life() };
         if is_counted(writer, visited, key) {
@@ -595,10 +611,11 @@ impl<'w> Txn<'w> {
             return Ok(Outcome::Conflict);
         }
         for at in 0..self.worker.scratch.entries.len() {
-            let Worker { writer, scratch, .. } = &*self.worker;
+            let Worker { writer, scratch, keyspace, .. } = &*self.worker;
             let key = &scratch.arena[scratch.entries[at].key.clone()];
             let counts = is_counted(writer, visited, key);
-            if let Some(change) = scratch.change(at).filter(|_| counts) {
+            let damaged = || keyspace.life_of_damaged();
+            if let Some(change) = scratch.change(at, damaged).filter(|_| counts) {
                 self.worker.count(change, self.now);
             }
         }
@@ -618,9 +635,19 @@ impl Drop for Txn<'_> {
     }
 }
 
+/// The cursor that a scan goes on with, also where it met what is damaged.
+pub(crate) fn whole(scanned: duramen::Result<u64>) -> Result<u64> {
+    match scanned {
+        Err(error) if error.kind() == ErrorKind::Corrupt && error.cursor().is_some() => {
+            Ok(error.cursor().unwrap_or_default())
+        }
+        scanned => Ok(scanned?),
+    }
+}
+
 /// Whether a key's record is damaged, or one that may be the key's.
 fn is_damaged(error: &Error) -> bool {
-    matches!(error, Error::Engine(error) if error.kind() == duramen::ErrorKind::Corrupt)
+    matches!(error, Error::Engine(error) if error.kind() == ErrorKind::Corrupt)
 }
 
 /// Whether a write to the key is counted by who wrote it: otherwise its visit is still to come. See [`crate::counting`].

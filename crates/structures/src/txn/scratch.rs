@@ -130,13 +130,12 @@ impl Scratch {
         self.find(engine_key).is_some_and(|at| !matches!(self.entries[at].write, Write::None))
     }
 
-    /// What the entry's write changed, once it is applied.
-    pub(super) fn change(&self, at: usize) -> Option<Change> {
+    /// What the entry's write changed, once it is applied; what could not be seen had the life `damaged`.
+    pub(super) fn change(&self, at: usize, damaged: impl FnOnce() -> Life) -> Option<Change> {
         let entry = &self.entries[at];
-        let before = entry.seen?.life;
         (!matches!(entry.write, Write::None)).then(|| Change {
             db: self.arena[entry.key.start],
-            before,
+            before: entry.seen.map_or_else(damaged, |seen| seen.life),
             after: entry.write.life(),
         })
     }

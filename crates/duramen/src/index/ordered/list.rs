@@ -6,6 +6,11 @@
 //!
 //! *Taking away*: under the locks of a leaf and of the next, the next one's slots move to the first, and level 0 leads past
 //! it. Then it is unlinked on its other levels. Whoever comes to a node that is gone on the level it works at helps.
+//!
+//! *Damaged records* have slots and no key. The leaf keeps eight bytes of it, and so knows where the slot belongs among those that have
+//! others there; among those that have the same, its *run*, it may lie anywhere. So a run with damaged records is parted only where
+//! nothing else can be, with their slots on both sides ([`OrderedIndex::split_run`]); and when such a record is superseded, its slot gets
+//! its right place ([`super::locked::Place::heal`]). Whole records of a run are in order always.
 
 use super::key::{Sought, shared_bytes, word_at};
 use super::node::{Held, LEAF_SLOTS, Node, Order, skip_between};
@@ -16,6 +21,7 @@ use crate::mutants::{Mutant, planted};
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::reclaim::Guard;
+use duramen_media::Offset;
 use std::ptr::NonNull;
 
 /// Labels are cursors, which clients keep in doubles. In tests they run out.
@@ -147,7 +153,7 @@ impl OrderedIndex {
     }
 
     /// Where `key` belongs in a leaf: before the first that is not below it.
-    fn rank(held: &Held<'_>, key: &[u8], keys: &impl KeyBytes) -> usize {
+    pub(super) fn rank(held: &Held<'_>, key: &[u8], keys: &impl KeyBytes) -> usize {
         let node = held.node;
         let (order, want) = (node.order(), word_at(key, node.skip()));
         let (mut low, mut high) = (0, order.len());
@@ -224,7 +230,10 @@ impl OrderedIndex {
         let key_of = |entry: &(u64, Slot)| keys.key_at(entry.1.location());
         let is_damaged = keys.may_be_damaged() && entries.iter().any(|entry| key_of(entry).is_none());
         let (stay, low) = match is_damaged {
-            true => Self::parted(left, entries, (rank, key), keys, guard),
+            true => match Self::parted(left, entries, key, keys, guard) {
+                Some(parted) => parted,
+                None => return self.split_run(held, key, slot, keys, guard),
+            },
             false => {
                 let stay = if appended { count } else { count / 2 };
                 let first = if appended { key } else { key_of(&entries[stay]).unwrap_or_default() };
@@ -234,12 +243,6 @@ impl OrderedIndex {
             }
         };
         let low = &low[..];
-        let mut own = [0; 16];
-        if left.low(&mut own, guard) == low {
-            // Nothing parts what is damaged here from the key: it takes the place of one of them.
-            held.set(held.node.order().at(0), word_at(key, left.skip()), slot);
-            return left;
-        }
         let node = self.memory.take();
         // SAFETY: `Memory` gives memory of a node, which it keeps (invariant 6).
         let node: &'g Node = unsafe { node.as_ref() };
@@ -282,40 +285,149 @@ impl OrderedIndex {
         target
     }
 
-    /// How many slots of a full leaf stay when `key` is added at `rank`, and where the others begin, if keys of some are not
-    /// known: where what the leaf has of its keys tells them apart, or whole records do.
+    /// How many slots of a full leaf stay when `key` is added, and where the others begin, if keys of some are not known: where what the
+    /// leaf has of its keys tells them apart, or whole records do. `None`: the leaf has the same of all, and of the new key.
     #[cold]
     fn parted(
         left: &Node,
         entries: &[(u64, Slot)],
-        (rank, key): (usize, &[u8]),
+        key: &[u8],
         keys: &impl KeyBytes,
         guard: &Guard,
-    ) -> (usize, Vec<u8>) {
+    ) -> Option<(usize, Vec<u8>)> {
         let (count, skip) = (entries.len(), left.skip());
         let key_of = |entry: &(u64, Slot)| keys.key_at(entry.1.location());
+        let by_words = |below: u64, above: u64| {
+            // The byte that tells them apart is above another one, so it is of the key and not a zero behind its end.
+            let (below, above) = (below.to_be_bytes(), above.to_be_bytes());
+            let mut buffer = [0; 16];
+            let shared = left.low(&mut buffer, guard).get(..skip)?;
+            Some([shared, &above[..=shared_bytes(&below, &above)]].concat())
+        };
+        let is_whole = |word| {
+            planted(Mutant::DamagedPlacedByGuess)
+                || entries.iter().all(|entry| entry.0 != word || key_of(entry).is_some())
+        };
         let between = |stay: usize| {
             let (last, first) = (&entries[stay - 1], &entries[stay]);
             if last.0 < first.0 {
-                // The byte that tells them apart is above another one, so it is of the key and not a zero behind its end.
-                let (below, above) = (last.0.to_be_bytes(), first.0.to_be_bytes());
-                let mut buffer = [0; 16];
-                let shared = left.low(&mut buffer, guard).get(..skip)?;
-                return Some([shared, &above[..=shared_bytes(&below, &above)]].concat());
+                return by_words(last.0, first.0);
             }
+            // One that is damaged may be of a key on either side.
             let (below, above) = (key_of(last)?, key_of(first)?);
-            Some(above[..=shared_bytes(below, above)].to_vec())
+            is_whole(first.0).then(|| above[..=shared_bytes(below, above)].to_vec())
         };
         let mut middles: Vec<usize> = (1..count).collect();
         middles.sort_by_key(|middle| middle.abs_diff(count / 2));
         if let Some(found) = middles.into_iter().find_map(|stay| Some((stay, between(stay)?))) {
-            return found;
+            return Some(found);
         }
-        // All agree in what the leaf has of them, and of each two neighbours one is damaged. Those go where the key does.
-        let whole = (rank..count).find_map(|stay| Some((stay, key_of(&entries[stay])?)));
-        match whole {
-            Some((stay, above)) => (stay, above[..above.len().min(shared_bytes(key, above) + 1)].to_vec()),
-            None => (count, key.to_vec()),
+        let (want, word) = (word_at(key, skip), entries[0].0);
+        match want.cmp(&word) {
+            std::cmp::Ordering::Less => Some((0, by_words(want, word)?)),
+            std::cmp::Ordering::Equal => None,
+            std::cmp::Ordering::Greater => Some((count, by_words(word, want)?)),
+        }
+    }
+
+    /// Splits a full leaf that has the same of all its keys and of the new one, some of which are not known. Each of these may belong on
+    /// either side, and a lookup of its key must come to its slot, or it would be absent without a word: so its slot goes to both. When it
+    /// turns out whose it is, the others go ([`OrderedIndex::forget_copies`]).
+    #[cold]
+    fn split_run<'g>(
+        &self,
+        mut held: Held<'g>,
+        key: &[u8],
+        slot: Slot,
+        keys: &impl KeyBytes,
+        guard: &'g Guard,
+    ) -> &'g Node {
+        let left = held.node;
+        let (skip, word) = (left.skip(), word_at(key, left.skip()));
+        let (mut whole, mut damaged) = (vec![(key, slot)], Vec::new());
+        for (_, slot) in held.entries() {
+            match keys.key_at(slot.location()) {
+                Some(its) => whole.push((its, slot)),
+                None => damaged.push(slot),
+            }
+        }
+        whole.sort_unstable_by_key(|&(its, _)| its);
+        let with_damaged = |whole: &[(&[u8], Slot)]| {
+            whole.iter().map(|&(_, slot)| slot).chain(damaged.iter().copied()).collect::<Vec<Slot>>()
+        };
+        let next = left.next(0, guard);
+        let (mut buffer, mut next_buffer) = ([0; 16], [0; 16]);
+        let low = left.low(&mut buffer, guard);
+        let mut parts: Vec<(Vec<u8>, Vec<Slot>)> = Vec::with_capacity(3);
+        if let [.., _, _] = whole[..] {
+            let (below, above) = whole.split_at(whole.len() / 2);
+            let first = above[0].0;
+            let shared = shared_bytes(below[below.len() - 1].0, first);
+            parts.push((low.to_vec(), with_damaged(below)));
+            parts.push((first[..first.len().min(shared + 1)].to_vec(), with_damaged(above)));
+        } else {
+            // They leave no room beside them. Of the new key it is known what it has.
+            let behind = [key, &[0]].concat();
+            if low != key {
+                parts.push((low.to_vec(), with_damaged(&[])));
+            }
+            parts.push((key.to_vec(), vec![slot]));
+            if next.is_none_or(|next| next.low(&mut next_buffer, guard) != &behind[..]) {
+                parts.push((behind, with_damaged(&[])));
+            }
+        }
+        let fill = |held: &Held<'_>, slots: &[Slot]| {
+            slots.iter().enumerate().for_each(|(position, &slot)| held.set(position, word, slot));
+            held.set_skip(skip);
+            held.set_order(Order::of(slots.len()));
+        };
+        // From right to left: each leads to the one behind it before it can be found.
+        let (mut behind, mut added) = (next, Vec::with_capacity(2));
+        for (low, slots) in parts[1..].iter().rev() {
+            // SAFETY: `Memory` gives memory of a node, which it keeps (invariant 6).
+            let node: &'g Node = unsafe { self.memory.take().as_ref() };
+            let new = node.dress(low, self.height_of(low), label_between(left, behind, false));
+            fill(&new, slots);
+            node.set_next(0, behind);
+            behind = Some(node);
+            added.push(new);
+        }
+        held.change();
+        fill(&held, &parts[0].1);
+        left.set_next(0, behind);
+        let nodes: Vec<&Node> = added.iter().map(|new| new.node).collect();
+        drop((held, added));
+        self.splits.fetch_add(nodes.len() as u64, Relaxed);
+        nodes.iter().for_each(|node| self.link(node, guard));
+        // The leaf where the key is, unless it moved on.
+        self.seek(&Sought::new(key), guard).node
+    }
+
+    /// Takes away what slots still lead to the damaged record at `at`, which turned out to be of `key` and is superseded: copies that
+    /// [`OrderedIndex::split_run`] made, in leaves that have `skip` bytes less of keys. The caller has the key's lock.
+    #[cold]
+    pub(super) fn forget_copies(&self, at: Offset, key: &[u8], skip: usize, guard: &Guard) {
+        // All of those keys begin so, but for zeros that are none.
+        let mut run = &key[..key.len().min(skip + 8)];
+        while let [before @ .., 0] = run {
+            run = before;
+        }
+        let mut from = run.to_vec();
+        loop {
+            let node = self.seek(&Sought::new(&from), guard).node;
+            let mut held = node.hold(&self.waits);
+            if !held.is_alive() {
+                continue;
+            }
+            if let Some(rank) = held.rank_of(Slot::new(at)) {
+                held.change();
+                held.set_order(node.order().without(rank));
+            }
+            let mut buffer = [0; 16];
+            match node.next(0, guard).map(|next| next.low(&mut buffer, guard)) {
+                Some(low) if low.starts_with(run) => low.clone_into(&mut from),
+                _ => return,
+            }
         }
     }
 

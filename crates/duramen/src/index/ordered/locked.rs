@@ -7,6 +7,7 @@ use super::node::{Node, Seen};
 use crate::format::Version;
 use crate::index::stripes::Held;
 use crate::index::{KeyBytes, Slot};
+use crate::mutants::{Mutant, planted};
 use crate::sync::reclaim::Guard;
 use duramen_media::Offset;
 use std::cell::Cell;
@@ -145,6 +146,26 @@ impl<'p> Place<'p> {
     pub(crate) fn set(&self, slot: Slot) {
         self.held(|held, rank| held.set_slot(held.node.order().at(rank), slot));
         self.slot.set(slot);
+    }
+
+    /// The same of a slot whose record is damaged, and was of this key: its place in the leaf was a guess until now.
+    #[cold]
+    pub(crate) fn heal(&self, slot: Slot, keys: &impl KeyBytes) {
+        if planted(Mutant::DamagedPlacedByGuess) {
+            return self.set(slot);
+        }
+        let skip = self.held(|held, rank| {
+            held.change();
+            let order = held.node.order();
+            let position = order.at(rank);
+            held.set_order(order.without(rank));
+            let rank = OrderedIndex::rank(held, self.key, keys);
+            held.set_slot(position, slot);
+            held.set_order(held.node.order().with(rank, position));
+            held.node.skip()
+        });
+        let was = self.slot.replace(slot);
+        self.index.forget_copies(was.location(), self.key, skip, self.guard);
     }
 
     /// Works on the slot, wherever it is now, under its leaf's lock.
