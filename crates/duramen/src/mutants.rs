@@ -197,7 +197,7 @@ mod planting {
     }
 
     /// Those that the models of `cargo xtask loom` find.
-    pub const MODELLED: [Mutant; 26] = [
+    pub const MODELLED: [Mutant; 27] = [
         Mutant::PageReadTwice,
         Mutant::StripeNotLocked,
         Mutant::SharedSegmentAlone,
@@ -224,6 +224,7 @@ mod planting {
         Mutant::LeafChangedUnmarked,
         Mutant::NodeLeftLinked,
         Mutant::NextNotWoken,
+        Mutant::ClaimNotLookedAt,
     ];
 
     /// Those that the crash driver finds.

@@ -280,11 +280,11 @@ impl Pen {
         if crowded {
             records.index.split(hash, records, &guard);
         }
+        drop(guard);
+        self.give_back(records);
         if let Wrote::Damaged { at } = wrote {
             return Err(records.corrupt(at));
         }
-        drop(guard);
-        self.give_back(records);
         self.finish(records, wrote.epoch())?;
         Ok(wrote)
     }
@@ -440,6 +440,9 @@ impl Pen {
         if before != now {
             self.activity.keys_add(if before { -1 } else { 1 });
         }
+        if now && !old.is_some_and(|old| old.present) {
+            self.activity.came_add(1);
+        }
     }
 
     /// Step 5, or its debt.
@@ -520,9 +523,9 @@ impl Pen {
         for i in applied.crowded {
             records.index.split(hashes[i], records, &guard);
         }
-        records.told(applied.damaged)?;
         drop(guard);
         self.give_back(records);
+        records.told(applied.damaged)?;
         self.finish(records, applied.told)?;
         Ok(applied.swap)
     }
