@@ -20,6 +20,7 @@
 
 pub mod audit;
 pub mod check;
+pub mod directed;
 pub mod explore;
 pub mod measure;
 #[cfg(feature = "mutants")]

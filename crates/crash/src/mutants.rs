@@ -1,10 +1,12 @@
 //! Plants one bug after the other, to see that each is caught: the proof that the checks can fail.
 
+use crate::directed::{self, Scenario};
+use crate::explore::{caught, run_setup};
 use crate::measure::busy;
 use crate::soak::{self, What};
 use crate::threads::plan::{Kind, Plan};
 use crate::threads::{IMAGES_MAX, run_plan};
-use crate::{Case, Effort, Setup, Violation, explore::run_setup};
+use crate::{Case, Effort, Setup, Violation};
 use duramen::mutants::{ALL, Mutant, plant};
 use std::time::{Duration, Instant};
 
@@ -17,6 +19,8 @@ pub struct Prey {
     threads: Option<Kind>,
     /// What a soak must do to show it, if that does.
     soak: Option<What>,
+    /// The scenario that is for it.
+    scenario: Option<Scenario>,
     /// The medium and durability where it shows, if it cannot on others.
     case: Option<&'static str>,
 }
@@ -31,7 +35,7 @@ pub struct Caught {
 }
 
 /// Bugs that show where several threads meet, most of them only there.
-const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 27] = [
+const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 28] = [
     (Mutant::FreedBeforeReadersLeave, Kind::Churn, None),
     (Mutant::UndurableShown, Kind::Mixed, None),
     (Mutant::CellNotLookedAtAgain, Kind::Cells, Some("line/every-write")),
@@ -59,6 +63,7 @@ const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 27] = [
     (Mutant::ClaimNotLookedAt, Kind::Batches, None),
     (Mutant::LongBatchShownInParts, Kind::Batches, None),
     (Mutant::ImageOfPending, Kind::Mixed, Some("line/every-write")),
+    (Mutant::MovedIntoReserve, Kind::Churn, Some("line/manual")),
 ];
 
 /// Bugs that one thread shows, but only on one medium.
@@ -75,6 +80,15 @@ const SOAKED: [(Mutant, What); 6] = [
     (Mutant::KeptHoldsBackAll, What::All),
 ];
 
+/// Bugs that a few steps show, in an order that seeds do not meet in minutes.
+const DIRECTED: [(Mutant, Scenario); 5] = [
+    (Mutant::OriginalCountedTwice, directed::cut_short),
+    (Mutant::CountedBehindTail, directed::behind_the_tail),
+    (Mutant::UncommittedCopied, directed::copied_and_shown),
+    (Mutant::KeptNotCounted, directed::kept_and_deleted),
+    (Mutant::CellMovedBesideClaim, directed::moved_beside_a_batch),
+];
+
 /// All planted bugs.
 #[must_use]
 pub fn all() -> Vec<Prey> {
@@ -82,6 +96,7 @@ pub fn all() -> Vec<Prey> {
         mutant: Some(mutant),
         threads: Some(kind),
         soak: None,
+        scenario: None,
         case,
     });
     let shows_alone = |mutant: &Mutant| {
@@ -90,14 +105,23 @@ pub fn all() -> Vec<Prey> {
     let alone = ALL.into_iter().filter(shows_alone).map(Some);
     let case = |mutant| ON_ONE_MEDIUM.iter().find(|(other, _)| mutant == Some(*other)).map(|(_, case)| *case);
     let alone = std::iter::once(None).chain(alone);
-    let alone = alone.map(|mutant| Prey { mutant, threads: None, soak: None, case: case(mutant) });
+    let alone =
+        alone.map(|mutant| Prey { mutant, threads: None, soak: None, scenario: None, case: case(mutant) });
     let soaked = SOAKED.map(|(mutant, what)| Prey {
         mutant: Some(mutant),
         threads: None,
         soak: Some(what),
+        scenario: None,
         case: None,
     });
-    alone.chain(among).chain(soaked).collect()
+    let directed = DIRECTED.map(|(mutant, scenario)| Prey {
+        mutant: Some(mutant),
+        threads: None,
+        soak: None,
+        scenario: Some(scenario),
+        case: None,
+    });
+    alone.chain(among).chain(soaked).chain(directed).collect()
 }
 
 impl Prey {
@@ -121,6 +145,12 @@ impl Prey {
                 Box::new(Violation { setup: "soak".into(), what: found, command })
             });
         }
+        if let Some(scenario) = self.scenario {
+            return caught(scenario).map_err(|what| {
+                let command = format!("cargo xtask crash --mutants -- --mutant {}", self.name());
+                Box::new(Violation { setup: "scenario".into(), what, command })
+            });
+        }
         let case = self.case.and_then(Case::named);
         if let Some(kind) = self.threads {
             return run_plan(&Plan::new(seed, Some(kind), case, None), IMAGES_MAX).map(|_| ());
@@ -136,7 +166,7 @@ impl Prey {
         let (begun, on_cpu) = (Instant::now(), busy());
         let took = || match self.threads {
             Some(_) => begun.elapsed(),
-            None if self.soak.is_some() => begun.elapsed(),
+            None if self.soak.is_some() || self.scenario.is_some() => begun.elapsed(),
             None => busy().saturating_sub(on_cpu),
         };
         let mut by = None;

@@ -199,7 +199,7 @@ mod planting {
     }
 
     /// Those that the models of `cargo xtask loom` find.
-    pub const MODELLED: [Mutant; 26] = [
+    pub const MODELLED: [Mutant; 27] = [
         Mutant::PageReadTwice,
         Mutant::StripeNotLocked,
         Mutant::SharedSegmentAlone,
@@ -226,6 +226,7 @@ mod planting {
         Mutant::LeafChangedUnmarked,
         Mutant::NodeLeftLinked,
         Mutant::NextNotWoken,
+        Mutant::ClaimNotLookedAt,
     ];
 
     /// Those that the crash driver finds.

@@ -6,6 +6,8 @@
 mod batches;
 #[path = "store/long.rs"]
 mod long;
+#[path = "store/pick.rs"]
+mod pick;
 
 use duramen::{
     Batch, Durability, ErrorKind, IndexKind, MediumKind, Meta, Modified, Options, Store, Swap, Update,

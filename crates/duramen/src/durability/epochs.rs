@@ -45,9 +45,11 @@ use std::time::Duration;
 #[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct Activity {
-    /// Keys added less keys removed. This and the next two are stored to by their owner alone, in plain steps: three
+    /// Keys added less keys removed. This and the next three are stored to by their owner alone, in plain steps: three
     /// atomic additions less in a write.
     keys: AtomicI64,
+    /// Writes of keys that were absent.
+    came: AtomicU64,
     /// Bytes of records appended.
     written: AtomicU64,
     /// Bytes of records superseded and of room that compaction wins, less those reclaimed.
@@ -69,6 +71,13 @@ impl Activity {
     #[inline]
     pub(crate) fn keys_add(&self, keys: i64) {
         self.keys.store(self.keys.load(Relaxed) + keys, Relaxed);
+    }
+
+    /// A key came that was absent: its slot is set.
+    #[inline]
+    pub(crate) fn came_add(&self, keys: u64) {
+        // Release: pairs with the Acquire in `Epochs::came`.
+        self.came.store(self.came.load(Relaxed) + keys, Release);
     }
 
     #[inline]
@@ -288,6 +297,7 @@ impl Epochs {
         activities.retain(|a| !Arc::ptr_eq(a, activity));
         // Nobody's, so whoever holds the list adds.
         activities[0].keys_add(activity.keys.load(SeqCst));
+        activities[0].came_add(activity.came.load(SeqCst));
         activities[0].written_add(activity.written.load(SeqCst));
         activities[0].dead_add(activity.dead.load(SeqCst));
         for parity in 0..if planted(Mutant::SumsNotKept) { 0 } else { 2 } {
@@ -313,6 +323,12 @@ impl Epochs {
             dead_bytes: activities.iter().map(|a| a.dead.load(Relaxed)).sum::<i64>().max(0) as u64,
             writers: activities.len() as u64,
         }
+    }
+
+    /// Writes of keys that were absent, since the store was opened. Never less than before.
+    pub(crate) fn came(&self) -> u64 {
+        // Acquire: pairs with the Release in `Activity::came_add`; whoever looks from here on finds the slots of those counted.
+        lock(&self.activities).iter().map(|a| a.came.load(Acquire)).sum()
     }
 
     /// What the background thread holds, and who commits, for the case of a panic: what an interval promises, nobody else would keep.

@@ -21,6 +21,8 @@ mod bucket;
 #[cfg(test)]
 mod cell;
 #[cfg(test)]
+mod claims;
+#[cfg(test)]
 mod epochs;
 #[cfg(test)]
 mod growth;

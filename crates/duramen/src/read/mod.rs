@@ -1,6 +1,7 @@
 //! Reading: from a key to what may be shown of it.
 
 pub(crate) mod damage;
+mod few;
 mod forgotten;
 pub(crate) mod judge;
 pub(crate) mod lookup;
@@ -14,6 +15,7 @@ use crate::index::{Hasher, KeyBytes, Keys};
 use crate::log::Log;
 use crate::sync::atomic::{AtomicBool, AtomicU64};
 use duramen_media::{Medium, Offset};
+use few::Few;
 use forgotten::Forgotten;
 
 pub use range::Range;
@@ -25,6 +27,7 @@ pub(crate) struct Records<M: Medium> {
     pub hasher: Hasher,
     pub index: Index,
     pub forgotten: Forgotten,
+    few: Few,
     /// Keys that were swept because they had expired.
     pub expired: AtomicU64,
     /// The process before was killed, and the medium keeps what it had not flushed in the CPU's caches. Recovery flushes what it
@@ -50,6 +53,7 @@ impl<M: Medium> Records<M> {
             hasher,
             index,
             forgotten: Forgotten::default(),
+            few: Few::default(),
             expired: AtomicU64::new(0),
             cells_unflushed: AtomicBool::new(cells_unflushed),
             doubts: AtomicBool::new(doubts),

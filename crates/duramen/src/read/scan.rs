@@ -1,6 +1,7 @@
 //! Walking over all entries, and picking one.
 
 use super::Records;
+use super::few::List;
 use super::judge::{Owed, Verdict};
 use super::value::{Cursor, Value};
 use crate::index::Slot;
@@ -60,6 +61,21 @@ impl<M: Medium> Records<M> {
             z ^ z >> 31
         };
         let mut unwanted = 0;
+        while let Some(picked) = self.few.pick(|| self.log.epochs().came(), random()) {
+            let Some((came, key)) = picked else { return Ok(None) };
+            match self.get(&key) {
+                Ok(Some(value)) if wanted(&value) => return Ok(Some(value)),
+                Ok(None) => {
+                    self.few.remove(came, &key);
+                    continue;
+                }
+                Err(error) if error.kind() != ErrorKind::Corrupt => return Err(error),
+                _ => unwanted += 1,
+            }
+            if unwanted == UNWANTED_MAX {
+                return Ok(None);
+            }
+        }
         for _ in 0..DRAWS_MAX {
             let drawn = [random(), random()];
             let shown = {
@@ -84,7 +100,8 @@ impl<M: Medium> Records<M> {
         if unwanted > 0 { Ok(None) } else { self.pick_by_walk(&mut random, wanted) }
     }
 
-    /// The same where nearly all places of the index are empty: by a walk, of as many of them as take some milliseconds.
+    /// The same where nearly all places of the index are empty: by a walk, of as many of them as take some milliseconds. If these are
+    /// all, it leaves the keys that it met for the next pick.
     #[cold]
     fn pick_by_walk(
         &self,
@@ -93,8 +110,11 @@ impl<M: Medium> Records<M> {
     ) -> Result<Option<Value<'_>>> {
         let (mut cursor, mut left, mut met) = (0, WALKED_MAX, 0);
         let (mut slots, mut chosen) = (Vec::new(), None);
+        let mut is_whole = true;
+        let mut all = List::begin(self.log.epochs().came());
         while left > 0 {
             let visit = &mut |value: &Value<'_>| {
+                all.add(value.key());
                 if wanted(value) {
                     met += 1;
                     if random().is_multiple_of(met) {
@@ -102,11 +122,16 @@ impl<M: Medium> Records<M> {
                     }
                 }
             };
-            (cursor, _) = self.scan_together(cursor, SCAN_AHEAD, &mut slots, visit, |_| {
+            let damaged;
+            (cursor, damaged) = self.scan_together(cursor, SCAN_AHEAD, &mut slots, visit, |_| {
                 left -= 1;
                 left == 0
             })?;
+            is_whole &= damaged.is_none();
             if cursor == 0 {
+                if is_whole {
+                    self.few.keep(all);
+                }
                 break;
             }
         }

@@ -107,9 +107,9 @@ impl Pen {
         for i in applied.crowded {
             records.index.split(hashes[i], records, &guard);
         }
-        records.told(applied.damaged)?;
         drop(guard);
         self.give_back(records);
+        records.told(applied.damaged)?;
         self.finish(records, applied.told)?;
         Ok(applied.swap)
     }

@@ -101,9 +101,9 @@ impl Pen {
         drop(claims);
         bytes.shrink_to(1 << 20);
         self.members = bytes;
-        records.told(applied.damaged)?;
         drop(guard);
         self.give_back(records);
+        records.told(applied.damaged)?;
         self.finish(records, applied.told)?;
         Ok(if applied.changed { Swap::Changed } else { Swap::Done })
     }

@@ -82,6 +82,9 @@ impl Pen {
         if before != now {
             self.activity.keys_add(if before { -1 } else { 1 });
         }
+        if now && !old.is_some_and(|old| old.present) {
+            self.activity.came_add(1);
+        }
     }
 }
 

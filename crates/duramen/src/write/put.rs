@@ -157,11 +157,11 @@ impl Pen {
         if crowded {
             records.index.split(hash, records, &guard);
         }
+        drop(guard);
+        self.give_back(records);
         if let Wrote::Damaged { at } = wrote {
             return Err(records.corrupt(at));
         }
-        drop(guard);
-        self.give_back(records);
         self.finish(records, wrote.epoch())?;
         Ok(wrote)
     }

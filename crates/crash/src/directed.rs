@@ -1,0 +1,310 @@
+//! Scenarios of a few lines for bugs that seeds do not find in minutes: the order of a handful of steps decides, and it
+//! is written down here. Each tells what is wrong: nothing, but with the planted bug that it is for.
+
+use crate::threads::IMAGES_MAX;
+use duramen::tuning::{Phase, Tuning};
+use duramen::{Batch, Durability, Meta, Options, StoreOn};
+use duramen_media::MediumKind;
+use duramen_media::sim::schedule::{self, Settings, Strategy};
+use duramen_media::sim::{Log, Model, SimMedium, Walker};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Tells what is wrong.
+pub type Scenario = fn() -> Result<(), String>;
+
+/// All of them, with what must hold.
+pub const SCENARIOS: [(&str, Scenario); 5] = [
+    ("an original is counted once though its move is cut short", cut_short),
+    ("records that were not committed keep no tombstone", behind_the_tail),
+    ("what a reader is shown of a copy survives", copied_and_shown),
+    ("a key stays deleted whose older record lies in a block that a value keeps", kept_and_deleted),
+    ("the value of a batch is not followed by what it replaced", moved_beside_a_batch),
+];
+
+const LEN_MAX: u64 = 256 << 10;
+// Records of 40 bytes fill a block of 512 so that less than an eighth of it is left: it is sealed, not kept for more.
+
+fn options(boot: u8, durability: Durability) -> Options {
+    Options {
+        durability,
+        unit_bytes: Some(512),
+        len_max: LEN_MAX,
+        recovery_threads: 1,
+        background: false,
+        compaction_dead_percent: 5,
+        index_image: false,
+        clock: Some(Arc::new(|| 1_000)),
+        boot_id: Some([boot; 16]),
+        tuning: Tuning { compaction_bytes_min: Some(32), ..Tuning::default() },
+        ..Options::default()
+    }
+}
+
+fn told(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+/// What a power failure leaves at least: all that is guaranteed, and nothing else.
+fn after_power_failure(medium: &SimMedium, model: Model) -> SimMedium {
+    let log = medium.log();
+    let mut walker = Walker::new(&log);
+    walker.advance(log.events.len());
+    let none = walker.none();
+    let (memory, len) = walker.form(&none);
+    SimMedium::from_image(model, LEN_MAX, memory, len)
+}
+
+fn audited(store: &StoreOn<SimMedium>) -> Result<(), String> {
+    let differences = store.audit();
+    if differences.is_empty() { Ok(()) } else { Err(differences.join("; ")) }
+}
+
+/// A long batch is moved, record by record. When the first two are copied, one of them is overwritten, and others take
+/// the room for the rest. The original of the one that was overwritten is stale once.
+///
+/// # Errors
+/// What is wrong.
+pub fn cut_short() -> Result<(), String> {
+    const UNIT: u64 = 4096;
+    /// Two records fill a unit.
+    const VALUE: [u8; 1900] = [1; 1900];
+    const UNITS: u32 = 31;
+    type Hook = Arc<Mutex<Option<Box<dyn FnMut() + Send>>>>;
+    let hook: Hook = Arc::default();
+    let hooked = Arc::clone(&hook);
+    let on_phase = move |phase, begins| {
+        // Not in what the hook itself does.
+        if let (Phase::OpenBlock, true, Ok(mut hook)) = (phase, begins, hooked.try_lock())
+            && let Some(hook) = &mut *hook
+        {
+            hook();
+        }
+    };
+    let options = Options {
+        medium: MediumKind::Volatile,
+        unit_bytes: Some(UNIT as u32),
+        len_max: UNIT * u64::from(UNITS),
+        tuning: Tuning {
+            compaction_bytes_min: Some(32),
+            units_initial: UNITS,
+            on_phase: Some(Arc::new(on_phase)),
+            ..Tuning::default()
+        },
+        ..options(1, Durability::EveryWrite)
+    };
+    let store = options.open("none").map_err(told)?;
+    let mut batch = Batch::new();
+    (0..24u8).for_each(|key| {
+        batch.put(&[key], &VALUE);
+    });
+    let _ = store.apply(&batch).map_err(told)?;
+    for key in 20..24u8 {
+        store.put(&[key], b"").map_err(told)?;
+    }
+    let (other, mut opened, failed) = (store.clone(), 0, Arc::new(Mutex::new(None)));
+    let tell = Arc::clone(&failed);
+    *hook.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(move || {
+        opened += 1;
+        if opened == 2 {
+            let mut done = other.put(&[0], b"");
+            for key in 100..107u8 {
+                done = done.and_then(|()| other.put(&[key], &[2; 3000]));
+            }
+            *tell.lock().unwrap_or_else(PoisonError::into_inner) = Some(done.map_err(told));
+        }
+    }));
+    store.maintain().map_err(told)?;
+    *hook.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    match failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        Some(done) => done?,
+        None => return Err("the batch was not moved".into()),
+    }
+    let differences = store.audit();
+    if differences.is_empty() { Ok(()) } else { Err(differences.join("; ")) }
+}
+
+/// A key is overwritten more often than a slot counts, and deleted; what follows is not committed.
+///
+/// # Errors
+/// What is wrong.
+pub fn behind_the_tail() -> Result<(), String> {
+    let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
+    let options = Options { unit_bytes: Some(4096), ..options(1, Durability::Manual) };
+    let store = StoreOn::open_on(medium.clone(), &options).map_err(told)?;
+    let mut writer = store.writer().map_err(told)?;
+    (0..60u64).try_for_each(|round| writer.put(b"key", &round.to_le_bytes())).map_err(told)?;
+    writer.delete(b"key").map_err(told)?;
+    // That fills a block. The next one is nearly all live, so it stays.
+    writer.put(b"other", &[0; 1500]).map_err(told)?;
+    writer.put(b"another", &[0; 3000]).map_err(told)?;
+    store.commit().map_err(told)?;
+    // Behind what was committed: these do not count, and lie there for as long as their block is not freed.
+    (0..3u64).try_for_each(|round| writer.put(b"key", &round.to_le_bytes())).map_err(told)?;
+    drop(writer);
+    drop(store);
+    let store = StoreOn::open_on(medium, &options).map_err(told)?;
+    audited(&store)?;
+    for round in 0..40 {
+        store.put(b"third", &[round; 500]).map_err(told)?;
+        store.commit().map_err(told)?;
+        store.maintain().map_err(told)?;
+    }
+    if store.stats().recounts == 0 {
+        return Err("nothing was counted again".into());
+    }
+    audited(&store)
+}
+
+/// Compaction beside a group whose writes are not committed. The group is open, so nothing is freed, which would commit.
+///
+/// # Errors
+/// What is wrong.
+pub fn copied_and_shown() -> Result<(), String> {
+    let medium = SimMedium::resume(Log::empty(Model::Page, LEN_MAX));
+    let store = StoreOn::open_on(medium.clone(), &options(1, Durability::EveryWrite)).map_err(told)?;
+    let mut writer = store.writer().map_err(told)?;
+    writer.group();
+    writer.put(b"key", b"not committed").map_err(told)?;
+    for round in 0..20 {
+        writer.put(b"filler", &[round; 40]).map_err(told)?;
+    }
+    let before = store.stats().compacted_bytes;
+    store.maintain().map_err(told)?;
+    if store.stats().compacted_bytes == before {
+        return Err("nothing was moved".into());
+    }
+    let shown = store.get(b"key").map_err(told)?.map(|value| value.to_vec());
+    let found =
+        StoreOn::open_on(after_power_failure(&medium, Model::Page), &options(2, Durability::EveryWrite))
+            .map_err(told)?
+            .get(b"key")
+            .map_err(told)?
+            .map(|value| value.to_vec());
+    writer.settle().map_err(told)?;
+    match shown {
+        None => Err("a reader does not wait for the commit, and is shown nothing".into()),
+        shown if shown != found => Err("a reader was shown what a power failure undid".into()),
+        _ => Ok(()),
+    }
+}
+
+/// The first record of a key is in a block that stays because somebody reads it; all others go, and then the tombstone.
+///
+/// # Errors
+/// What is wrong.
+pub fn kept_and_deleted() -> Result<(), String> {
+    let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
+    let mut first = options(1, Durability::EveryWrite);
+    // Where room is short nothing is moved out of blocks that stay.
+    first.tuning.units_initial = 256;
+    let store = StoreOn::open_on(medium.clone(), &first).map_err(told)?;
+    // More than fill a block, so that what was before is sealed, and nearly all of it is dead: but for what fills the compactor's
+    // block, so that what was moved there is moved on.
+    let fill = |round: u8| {
+        store.put(&[round], &[round; 40])?;
+        (0..12).try_for_each(|_| store.put(b"filler", &[round; 40]))
+    };
+    store.put(b"key", &[1; 40]).map_err(told)?;
+    let kept = store.get(b"key").map_err(told)?;
+    fill(0).map_err(told)?;
+    store.put(b"key", &[2; 40]).map_err(told)?;
+    for round in 1..8 {
+        fill(round).map_err(told)?;
+        store.maintain().map_err(told)?;
+    }
+    audited(&store)?;
+    store.delete(b"key").map_err(told)?;
+    for round in 8..80 {
+        fill(round).map_err(told)?;
+        store.maintain().map_err(told)?;
+        let medium = after_power_failure(&medium, Model::CacheLine);
+        let again = StoreOn::open_on(medium, &options(2, Durability::EveryWrite)).map_err(told)?;
+        if again.get(b"key").map_err(told)?.is_some() {
+            return Err(format!("round {round}: a deleted key came back in a crash"));
+        }
+    }
+    if kept.as_deref() != Some(&[1; 40][..]) {
+        return Err("the value that was kept changed".into());
+    }
+    drop(kept);
+    audited(&store)
+}
+
+/// A batch that claims its keys replaces a cell while compaction moves what is in the cell's block: by many schedules.
+///
+/// # Errors
+/// What is wrong.
+pub fn moved_beside_a_batch() -> Result<(), String> {
+    (1..=IMAGES_MAX * 8).try_for_each(moved_beside_a_batch_by)
+}
+
+fn moved_beside_a_batch_by(seed: u64) -> Result<(), String> {
+    const KEY: &[u8] = b"cell 001";
+    duramen::schedule::settle_reclamation();
+    let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
+    let moves = Arc::new(AtomicBool::new(false));
+    let mut options = options(1, Durability::EveryWrite);
+    options.unit_bytes = Some(4096);
+    // Each batch is a long one.
+    options.tuning.short_batch_max = 0;
+    let begins = Arc::clone(&moves);
+    options.tuning.on_phase =
+        Some(Arc::new(move |phase, _| begins.store(begins.load(SeqCst) || phase == Phase::Move, SeqCst)));
+    let (options, wrong) = (Arc::new(options), Arc::new(Mutex::new(None::<String>)));
+    let (to, tell, how) = (medium.clone(), Arc::clone(&wrong), Arc::clone(&options));
+    let work = move || -> Result<(), String> {
+        let store = StoreOn::open_on(to, &how).map_err(told)?;
+        store.put_with(KEY, &[1; 24], Meta { updatable: true, ..Meta::default() }).map_err(told)?;
+        // No other block is sealed.
+        for round in 0..60 {
+            store.put(b"filler", &[round; 40]).map_err(told)?;
+        }
+        let both = [true, false].map(|batches| {
+            let (store, tell, moves) = (store.clone(), Arc::clone(&tell), Arc::clone(&moves));
+            schedule::spawn(if batches { "batch" } else { "maintain" }, move || {
+                let done = if batches {
+                    let mut batch = Batch::new();
+                    batch.put(KEY, &[2; 24]);
+                    store.writer().and_then(|mut writer| {
+                        // It has a block then.
+                        writer.put(b"other", b"")?;
+                        while !moves.load(SeqCst) && schedule::relax() {}
+                        for _ in 0..seed % 32 {
+                            let _ = schedule::relax();
+                        }
+                        writer.apply(&batch).map(|_| ())
+                    })
+                } else {
+                    store.maintain()
+                };
+                if let Err(error) = done {
+                    tell.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(told(error));
+                }
+            })
+        });
+        both.into_iter().flatten().for_each(|thread| thread.join());
+        match store.get(KEY).map_err(told)?.as_deref() {
+            Some([2, ..]) => Ok(()),
+            other => Err(format!("after the batch the key is {other:?}")),
+        }
+    };
+    let tell = Arc::clone(&wrong);
+    let settings = Settings { seed, strategy: Strategy::Walk { one_in: 2 }, steps_max: 100_000 };
+    let report = schedule::run(&settings, move || {
+        if let Err(what) = work() {
+            tell.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(what);
+        }
+    });
+    if let Some(what) = report.failure.or(wrong.lock().unwrap_or_else(PoisonError::into_inner).take()) {
+        return Err(format!("schedule {seed}: {what}"));
+    }
+    let mut options = (*options).clone();
+    options.boot_id = Some([2; 16]);
+    let store = StoreOn::open_on(after_power_failure(&medium, Model::CacheLine), &options).map_err(told)?;
+    match store.get(KEY).map_err(told)?.as_deref() {
+        Some([2, ..]) => Ok(()),
+        other => Err(format!("schedule {seed}: after the batch and a power failure the key is {other:?}")),
+    }
+}
