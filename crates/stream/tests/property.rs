@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod support;
+
 use duramen_stream::Session;
 use duramen_stream::plan::rules;
 use duramen_stream::reference::{Arrival, Input, final_rows, run_plans};
@@ -110,6 +112,26 @@ proptest! {
             let after = run_plans(&[rules::optimise(&bound)], &input);
             let after = after.unwrap_or_else(|error| panic!("rules make it fail: {error}\n{query}"));
             prop_assert_eq!(final_rows(&before[0]), final_rows(&after[0]), "{}", query);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn machine_code_gives_what_the_reference_gives(query in query(), rows in rows()) {
+        let mut session = Session::default();
+        session.run(TABLE).unwrap();
+        let bound = session.plan(&query).unwrap_or_else(|error| panic!("{error}\n{query}"));
+        let arrivals = rows.into_iter().enumerate().map(|(clock, row)| Arrival {
+            table: "t".to_owned(),
+            row,
+            clock: clock as i64 * 1_000_000,
+        });
+        let input = Input { arrivals: arrivals.collect(), ..Input::default() };
+        if let Some(Err(difference)) = support::compare(&bound, &input) {
+            prop_assert!(false, "{}\n{}", query, difference);
         }
     }
 }
