@@ -39,6 +39,8 @@ enum Command {
     Dump(command::dump::Args),
     Load(command::load::Args),
     Erase(command::erase::Args),
+    #[cfg(feature = "sql")]
+    Sql(command::sql::Args),
     Version(command::version::Args),
 }
 
@@ -65,6 +67,8 @@ fn main() -> ExitCode {
         Command::Dump(args) => command::dump::run(&args),
         Command::Load(args) => command::load::run(&args),
         Command::Erase(args) => command::erase::run(&args),
+        #[cfg(feature = "sql")]
+        Command::Sql(args) => command::sql::run(&args),
         Command::Version(args) => command::version::run(&args),
     };
     match answer {

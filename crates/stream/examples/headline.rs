@@ -44,18 +44,16 @@ impl Generator {
         Generator { keys, random: 1, time: 1_577_836_800_000_000, step: SIZE * 1024 / per_window as i64 }
     }
 
-    fn fill(&mut self, columns: &mut [Vec<i64>; 4], first: u64) {
-        for (row, (((ts, key), value), extra)) in {
-            let [ts, key, value, extra] = columns;
-            ts.iter_mut().zip(key).zip(value).zip(extra).enumerate()
-        } {
-            // Two steps of a linear congruence: the high bits choose the key.
+    fn fill(&mut self, [times, keys, values, extras]: &mut [Vec<i64>; 4], first: u64) {
+        for row in 0..BATCH {
+            // A linear congruence: the high bits choose the key.
             self.random =
                 self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            *ts = self.time + ((first as i64 + row as i64) * self.step >> 10) / 1000 * 1000;
-            *key = ((self.random >> 32) * self.keys >> 32) as i64;
-            *value = (self.random & 0xff) as i64;
-            *extra = self.random as i64;
+            let passed = ((first as i64 + row as i64) * self.step) >> 10;
+            times[row] = self.time + passed / 1000 * 1000;
+            keys[row] = (((self.random >> 32) * self.keys) >> 32) as i64;
+            values[row] = (self.random & 0xff) as i64;
+            extras[row] = self.random as i64;
         }
     }
 }

@@ -39,6 +39,9 @@ pub fn register(shape: Shape) -> ir::Type {
     }
 }
 
+/// Functions that code calls, by name.
+pub type Imports = HashMap<&'static str, (FuncId, Callee)>;
+
 /// What is compiled into.
 pub struct Unit {
     /// Cranelift's module.
@@ -46,7 +49,7 @@ pub struct Unit {
     /// What code works on.
     pub machine: Box<Machine>,
     /// Functions that code calls.
-    pub imports: HashMap<&'static str, (FuncId, Callee)>,
+    pub imports: Imports,
 }
 
 /// Whether loads and stores may fault: never, all addresses are the machine's.
@@ -294,7 +297,7 @@ impl<'f, 'u> Gen<'f, 'u> {
     }
 
     /// The value of words.
-    pub fn from_words(&mut self, shape: Shape, words: &[ir::Value]) -> Val {
+    pub fn of_words(&mut self, shape: Shape, words: &[ir::Value]) -> Val {
         let a = match shape {
             Shape::Boolean => self.b.ins().ireduce(types::I8, words[0]),
             Shape::Int | Shape::Text => words[0],
@@ -319,7 +322,7 @@ impl<'f, 'u> Gen<'f, 'u> {
     pub fn get(&mut self, shape: Shape, address: ir::Value, word: usize) -> Val {
         let words: Vec<ir::Value> =
             (0..shape.words()).map(|index| self.load(address, (word + index) * 8)).collect();
-        self.from_words(shape, &words)
+        self.of_words(shape, &words)
     }
 
     /// Loads a text whose place counts from `bytes`.

@@ -386,7 +386,7 @@ impl Gen<'_, '_> {
                 _ if x.shape == Shape::Double => {
                     let (x, y) = (self.words(x)[0], self.words(y)[0]);
                     let rest = self.ask("fmod", &[x, y]);
-                    self.from_words(Shape::Double, &[rest]).a
+                    self.of_words(Shape::Double, &[rest]).a
                 }
                 _ => return Ok(None),
             },

@@ -368,6 +368,7 @@ impl Breaker {
 }
 
 /// Everything that the code of a job works on.
+#[expect(clippy::vec_box, reason = "code knows the addresses of parts: they must not move")]
 pub struct Machine {
     /// Scans.
     pub scans: Vec<Box<ScanSlot>>,

@@ -30,7 +30,7 @@ use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use cranelift_jit::{JITBuilder, JITModule};
 use cranelift_module::{FuncId, Linkage, Module, default_libcall_names};
 
-use self::emit::{Gen, Unit, broken, declare};
+use self::emit::{Gen, Imports, Unit, broken, declare};
 use self::graph::Graph;
 use self::machine::{CloseCode, Kind, Machine, MergeCode, Pane, advance, tick};
 pub use self::machine::{Output, Rows};
@@ -94,6 +94,21 @@ impl Drop for Program {
             unsafe { module.free_memory() }
         }
     }
+}
+
+/// Takes rows of a job that does not run.
+struct Nobody;
+
+impl Output for Nobody {
+    fn take(&mut self, _: &Rows<'_>) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// The code of a job, readable: what EXPLAIN CODEGEN shows.
+pub fn listing(plans: &[Arc<Node>]) -> Result<String> {
+    let outputs = plans.iter().map(|_| Box::new(Nobody) as Box<dyn Output>).collect();
+    Ok(Program::compile(plans, outputs)?.text.clone())
 }
 
 /// What a function of the job is.
@@ -429,7 +444,7 @@ fn fits(source: &Source, batch: &Batch) -> Result<()> {
     Err(Error::evaluation(format!("a batch of other columns than `{}` has", source.table)))
 }
 
-fn module() -> Result<(JITModule, HashMap<&'static str, (FuncId, calls::Callee)>)> {
+fn module() -> Result<(JITModule, Imports)> {
     let mut flags = settings::builder();
     for (name, value) in [
         ("opt_level", "speed"),

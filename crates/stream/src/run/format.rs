@@ -1,5 +1,7 @@
 //! Formats: CSV and JSON lines, to values and back.
 
+use std::path::{Path, PathBuf};
+
 use crate::catalog::Table;
 use crate::compile::Source;
 use crate::error::{Error, Result};
@@ -42,6 +44,14 @@ impl Format {
             .hint("there are csv and json")),
         }
     }
+}
+
+/// The path of a table of files.
+pub fn path(table: &Table, directory: &Path) -> Result<PathBuf> {
+    let path = table.options.get("path").ok_or_else(|| {
+        Error::invalid(format!("no option 'path' for `{}`", table.name), "'path' = '...' in WITH (...)")
+    })?;
+    Ok(directory.join(path.strip_prefix("file://").unwrap_or(path)))
 }
 
 /// Reads records of a table.

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::source::Fill;
+use super::fill::{Fill, now};
 use crate::batch::Batch;
 use crate::catalog::Table;
 use crate::compile::Source;
@@ -132,7 +132,7 @@ impl Fill for Datagen {
             }
             wanted = wanted.min(due.saturating_sub(self.made));
         }
-        let now = super::now();
+        let now = now();
         for _ in 0..wanted {
             let mut row = Row::new();
             for column in 0..self.columns.len() {

@@ -1,5 +1,6 @@
 //! Runs a compiled job: batches from sources, through code, to sinks, until the input ends or somebody stops it.
 
+mod fill;
 mod format;
 mod generate;
 mod sink;
@@ -8,10 +9,12 @@ mod source;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
+pub use self::fill::Fill;
+use self::fill::now;
 pub use self::sink::open as open_sink;
-pub use self::source::{Fill, open as open_source};
+pub use self::source::open as open_source;
 use crate::batch::Batch;
 use crate::catalog::Table;
 use crate::compile::{Held, Output, Program, Source};
@@ -62,12 +65,6 @@ fn tables(node: &Arc<Node>, found: &mut Vec<Arc<Table>>) {
         found.push(scan.table.clone());
     }
     node.inputs().into_iter().for_each(|input| tables(input, found));
-}
-
-/// The machine's clock, in microseconds since 1970.
-fn now() -> i64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
 impl Running {

@@ -4,8 +4,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use super::format::{self, Format};
-use super::source::path;
+use super::format::{self, Format, path};
 use crate::compile::{Output, Rows};
 use crate::error::{Error, Result};
 use crate::plan::Sink;

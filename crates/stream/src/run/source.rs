@@ -4,23 +4,13 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
-use super::format::{Format, Reading};
+use super::fill::Fill;
+use super::format::{Format, Reading, path};
 use super::generate;
 use crate::batch::Batch;
 use crate::catalog::Table;
 use crate::compile::Source;
 use crate::error::{Error, Result};
-
-/// What fills batches with rows.
-pub trait Fill {
-    /// Appends at most `rows` rows; whether there may be more.
-    fn fill(&mut self, batch: &mut Batch, rows: usize) -> Result<bool>;
-
-    /// Records that were left out because they could not be read.
-    fn skipped(&self) -> u64 {
-        0
-    }
-}
 
 /// Opens the source that a table is connected to. `source` says which of its columns are wanted.
 pub fn open(table: &Table, source: &Source, directory: &Path) -> Result<Box<dyn Fill>> {
@@ -31,14 +21,6 @@ pub fn open(table: &Table, source: &Source, directory: &Path) -> Result<Box<dyn 
         other => Err(Error::unsupported(format!("reading from the connector '{other}'"))
             .hint("there are filesystem, datagen, nexmark")),
     }
-}
-
-/// The path of a table of files.
-pub(super) fn path(table: &Table, directory: &Path) -> Result<PathBuf> {
-    let path = table.options.get("path").ok_or_else(|| {
-        Error::invalid(format!("no option 'path' for `{}`", table.name), "'path' = '...' in WITH (...)")
-    })?;
-    Ok(directory.join(path.strip_prefix("file://").unwrap_or(path)))
 }
 
 /// Lines of a file, or of all files of a directory, in the order of their names.

@@ -11,6 +11,7 @@ const KEPT: usize = 2;
 
 /// State of one breaker in memory.
 #[derive(Debug)]
+#[expect(clippy::vec_box, reason = "a table goes in and out as the box that it is in the map")]
 pub struct Memory {
     layout: Layout,
     open: BTreeMap<Window, Box<Table>>,

@@ -83,6 +83,7 @@ pub fn home_of_key(tag: u64) -> u64 {
 /// Entries by key. `head` comes first: compiled code knows nothing of the rest.
 #[derive(Debug, Default)]
 #[repr(C)]
+#[expect(clippy::vec_box, reason = "code knows the addresses of children: they must not move")]
 pub struct Table {
     /// For compiled code.
     pub head: Head,
