@@ -18,7 +18,7 @@ fn file(name: &str) -> PathBuf {
 }
 
 /// Queries of Nexmark that are not compiled yet, by what they are refused for.
-const REFUSED: &[(u32, &str)] = &[(11, "SESSION")];
+const REFUSED: &[(u32, &str)] = &[];
 
 #[test]
 fn nexmark_is_the_same_as_the_reference() {

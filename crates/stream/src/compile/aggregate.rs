@@ -39,12 +39,14 @@ pub struct Group {
     parts: Vec<Part>,
     /// The word of a number of the record, by which sets know it.
     number: Option<usize>,
+    /// The word that names a group's list of sessions.
+    pub list: Option<usize>,
     sets: Vec<Entries>,
 }
 
 impl Group {
-    /// Records for these aggregates.
-    pub fn new(input: &Node, keys: &[usize], aggregates: &[Aggregate]) -> Result<Group> {
+    /// Records for these aggregates, with a word more if groups have `lists`.
+    pub fn new(input: &Node, keys: &[usize], aggregates: &[Aggregate], lists: bool) -> Result<Group> {
         let column = |column: usize| -> Result<(Shape, bool)> {
             let ty = &input.schema[column].ty;
             Ok((Shape::of(&ty.data)?, ty.nullable))
@@ -99,6 +101,8 @@ impl Group {
         }
         let number = (!sets.is_empty()).then_some(words);
         words += usize::from(number.is_some());
+        let list = lists.then_some(words);
+        words += usize::from(lists);
         let mut entries = Entries::new(&key, bits, words)?;
         entries.layout.children = sets.iter().map(|set| set.layout.clone()).collect();
         for part in &mut parts {
@@ -106,7 +110,8 @@ impl Group {
             part.flag = part.flag.map(|bit| bit + key.len());
         }
         let number = number.map(|word| word + entries.value);
-        Ok(Group { entries, keys: keys.to_vec(), parts, number, sets })
+        let list = list.map(|word| word + entries.value);
+        Ok(Group { entries, keys: keys.to_vec(), parts, number, list, sets })
     }
 
     /// Whether records of parts of the rows can be put together to that of all.

@@ -1,6 +1,6 @@
 //! The functions that compiled code calls by address. Each takes and returns words; a text is an address and a length.
 
-use super::machine::{Machine, advance, with};
+use super::machine::{Machine, advance, session, with};
 use crate::error::Error;
 use crate::state::{Table, hash_bytes};
 use crate::types::{PRECISION_MAX, decimal};
@@ -27,6 +27,7 @@ pub fn all() -> Vec<Callee> {
     vec![
         callee("slice", slice as *const u8, 3, true),
         callee("window", window as *const u8, 5, true),
+        callee("session", session_ as *const u8, 4, true),
         callee("advance", advance_ as *const u8, 1, true),
         callee("grow", grow as *const u8, 1, false),
         callee("spare", spare as *const u8, 1, true),
@@ -72,6 +73,10 @@ extern "C" fn slice(machine: *mut Machine, breaker: usize, moment: i64) -> usize
 
 extern "C" fn window(machine: *mut Machine, breaker: usize, side: usize, start: i64, end: i64) -> usize {
     with(machine, |machine| machine.breakers[breaker].whole(side, start, end))
+}
+
+extern "C" fn session_(machine: *mut Machine, breaker: usize, entry: usize, moment: i64) -> usize {
+    session(machine, breaker, entry, moment)
 }
 
 extern "C" fn advance_(machine: *mut Machine) -> i64 {

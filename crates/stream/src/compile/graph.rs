@@ -10,7 +10,7 @@ use crate::batch::Shape;
 use crate::error::{Error, Result};
 use crate::expr::Expr;
 use crate::plan::{self, JoinKind, Node, NodeOp, RankKind, WindowSource};
-use crate::state::{Layout, Memory};
+use crate::state::{Layout, Memory, Sessions};
 use crate::types::{DataType, Type};
 
 /// Who takes a node's rows.
@@ -146,10 +146,18 @@ fn breaker(node: &Arc<Node>) -> Result<Option<(Kept, Breaker, Vec<Layout>)>> {
     let name = plan::explain::line(node);
     Ok(Some(match &node.op {
         NodeOp::WindowAggregate { input, window, proctime, source, keys, aggregates } => {
-            let group = Group::new(input, keys, aggregates)?;
+            let sessions = window.slice().is_none() && matches!(source, WindowSource::Assigned { .. });
+            let group = Group::new(input, keys, aggregates, sessions)?;
             let kind = match source {
-                _ if window.slice().is_none() => {
-                    return Err(Error::unsupported("compiling SESSION windows"));
+                WindowSource::Assigned { .. } if sessions && !group.is_mergeable() => {
+                    return Err(Error::unsupported(
+                        "compiling DISTINCT, FIRST_VALUE and LAST_VALUE in SESSION windows",
+                    ));
+                }
+                WindowSource::Assigned { .. } if sessions => {
+                    let gap = if let plan::Window::Session { gap } = window { *gap } else { 0 };
+                    let word = group.list.unwrap_or(0);
+                    Kind::Sessions { gap, word, sessions: Sessions::default() }
                 }
                 WindowSource::Assigned { slice: Some(width), .. } if group.is_mergeable() => {
                     Kind::Slices { width: *width }
@@ -163,7 +171,7 @@ fn breaker(node: &Arc<Node>) -> Result<Option<(Kept, Breaker, Vec<Layout>)>> {
             (Kept::Group(group), breaker, vec![layout])
         }
         NodeOp::Aggregate { input, keys, aggregates } => {
-            let group = Group::new(input, keys, aggregates)?;
+            let group = Group::new(input, keys, aggregates, false)?;
             let layout = group.entries.layout.clone();
             (Kept::Group(group), Breaker::new(name, Kind::Always), vec![layout])
         }

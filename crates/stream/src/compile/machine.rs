@@ -17,7 +17,7 @@ use crate::expr::{Expr, eval};
 use crate::function::Clock;
 use crate::plan::changelog::RowKind;
 use crate::plan::{self, window_time};
-use crate::state::{State, Table, Window};
+use crate::state::{Sessions, State, Table, Window};
 use crate::types::{DataType, Value};
 
 /// A scan's event time.
@@ -242,6 +242,8 @@ pub enum Kind {
     Windows,
     /// Rows of two sides by whole windows.
     Sides,
+    /// Records of sessions: the gap, the word of a group's entry that names its list.
+    Sessions { gap: i64, word: usize, sessions: Sessions },
 }
 
 /// One breaker.
@@ -325,7 +327,7 @@ impl Breaker {
     }
 
     /// What it knows beside its states.
-    pub(super) fn progress(&self) -> [i64; 3] {
+    fn progress(&self) -> [i64; 3] {
         [self.watermark, self.slices_closed, self.late as i64]
     }
 
@@ -337,14 +339,34 @@ impl Breaker {
         self.watermark = word(0);
         self.slices_closed = word(1);
         self.late = word(2) as u64;
+        let is_one_table = self.is_one_table();
         for (side, state) in self.states.iter_mut().enumerate() {
             rest = state.restore(rest)?;
             self.panes[side] = Pane::default();
-            if matches!(self.kind, Kind::Always) {
+            if is_one_table {
                 self.panes[side].table = std::ptr::from_mut(state.table(Window::ALWAYS)) as usize;
             }
         }
+        if let Kind::Sessions { sessions, .. } = &mut self.kind {
+            rest = sessions.restore(rest)?;
+        }
         Ok(rest)
+    }
+
+    /// Writes its states to `out`.
+    pub(super) fn snapshot(&self, out: &mut Vec<u8>) {
+        for word in self.progress() {
+            out.extend_from_slice(&word.to_le_bytes());
+        }
+        self.states.iter().for_each(|state| state.snapshot(out));
+        if let Kind::Sessions { sessions, .. } = &self.kind {
+            sessions.snapshot(out);
+        }
+    }
+
+    /// Whether it keeps all its groups in one table for as long as it runs.
+    pub(super) fn is_one_table(&self) -> bool {
+        matches!(self.kind, Kind::Always | Kind::Sessions { .. })
     }
 
     /// When the watermark of one of its scans reaches this, something may close.
@@ -352,6 +374,7 @@ impl Breaker {
         match (&self.kind, self.window) {
             _ if self.proctime => i64::MAX,
             (Kind::Always, _) => i64::MAX,
+            (Kind::Sessions { sessions, .. }, _) => sessions.first_end().map_or(i64::MAX, window_time),
             _ if watermark == i64::MIN => i64::MIN,
             (_, Some(window)) => match window.slice() {
                 Some(width) => {
@@ -455,6 +478,11 @@ impl Machine {
                     state.table(window).release();
                 }
             }
+            if let Kind::Sessions { word, sessions, .. } = &mut breaker.kind
+                && sessions.is_sparse()
+            {
+                breaker.states[0].table(Window::ALWAYS).retain(|entry| sessions.keeps(entry, *word));
+            }
         }
         Ok(())
     }
@@ -508,7 +536,7 @@ impl Machine {
         let bound = breaker.bound();
         let mut ripe = Vec::new();
         match &breaker.kind {
-            Kind::Always => {}
+            Kind::Always | Kind::Sessions { .. } => {}
             Kind::Windows | Kind::Sides => {
                 breaker.panes = [Pane::default(); 2];
                 let mut windows: BTreeSet<Window> = BTreeSet::new();
@@ -614,6 +642,9 @@ fn close(machine: *mut Machine, place: usize) -> i64 {
         (breaker.close, breaker.merge)
     });
     let Some(code) = code else { return 0 };
+    if with(machine, |machine| matches!(machine.breakers[place].kind, Kind::Sessions { .. })) {
+        return close_sessions(machine, place, code);
+    }
     let steps = with(machine, |machine| machine.ripe(place));
     for step in steps {
         let failed = match step {
@@ -663,4 +694,73 @@ fn close(machine: *mut Machine, place: usize) -> i64 {
         }
     }
     0
+}
+
+/// Gives the sessions of one breaker that have closed.
+fn close_sessions(machine: *mut Machine, place: usize, code: CloseCode) -> i64 {
+    loop {
+        let closed = with(machine, |machine| {
+            let breaker = &mut machine.breakers[place];
+            let bound = breaker.bound();
+            match &mut breaker.kind {
+                Kind::Sessions { sessions, .. } => sessions.take_closed(bound),
+                _ => None,
+            }
+        });
+        let Some(session) = closed else { return 0 };
+        let record = session.record.as_ptr() as usize;
+        if code(machine, record, session.start, session.end) != 0 {
+            return 1;
+        }
+    }
+}
+
+/// The record of the session that a row of a group belongs to, at this moment; zero if it is late. Sessions that have
+/// closed are given before, those that the row links are put together. Lowest bit: a failure is told.
+pub(super) fn session(machine: *mut Machine, place: usize, entry: usize, moment: i64) -> usize {
+    // Code looked at the watermark's deadline only: what has closed since must not be lengthened.
+    let due = with(machine, |machine| {
+        let watermarks = machine.breakers[place].scans.iter().map(|scan| machine.scans[*scan].watermark);
+        let least = watermarks.min().unwrap_or(i64::MIN);
+        let breaker = &mut machine.breakers[place];
+        if !breaker.proctime && least > breaker.watermark {
+            breaker.watermark = least;
+            return breaker.close;
+        }
+        None
+    });
+    if due.is_some_and(|code| close_sessions(machine, place, code) != 0) {
+        return 1;
+    }
+    let placed = with(machine, |machine| {
+        let Machine { breakers, scans, .. } = machine;
+        let breaker = &mut breakers[place];
+        let bound = breaker.bound();
+        let Kind::Sessions { gap, word, sessions } = &mut breaker.kind else { return None };
+        let moment = moment.clamp(-(1 << 60), 1 << 60);
+        let end = moment + *gap;
+        let entry = breaker.states[0].table(Window::ALWAYS).entry(entry);
+        let placed = sessions.place(entry, *word, moment, end);
+        let session = sessions.get(placed.session);
+        // One that is closed already when its first row comes; open ones end later than that.
+        if session.end <= bound {
+            breaker.late += 1;
+            sessions.take_closed(bound);
+            return None;
+        }
+        let close_at = window_time(session.end);
+        if !breaker.proctime {
+            for scan in &breaker.scans {
+                scans[*scan].deadline = scans[*scan].deadline.min(close_at);
+            }
+        }
+        Some((session.record.as_mut_ptr() as usize, placed.linked, breaker.merge))
+    });
+    let Some((record, linked, merge)) = placed else { return 0 };
+    for other in &linked {
+        if merge.is_none_or(|merge| merge(machine, other.as_ptr() as usize, record) != 0) {
+            return 1;
+        }
+    }
+    record
 }

@@ -128,7 +128,7 @@ impl Program {
         machine.outputs = outputs;
         let graph = Graph::new(plans, &mut machine)?;
         for breaker in &mut machine.breakers {
-            if matches!(breaker.kind, Kind::Always) {
+            if breaker.is_one_table() {
                 for (pane, state) in breaker.panes.iter_mut().zip(&mut breaker.states) {
                     let table = std::ptr::from_mut(state.table(Window::ALWAYS)) as usize;
                     *pane = Pane { start: i64::MIN, end: i64::MAX, table };
@@ -173,7 +173,8 @@ impl Program {
         for place in &graph.places {
             let line = explain::line(&place.node);
             let breaker = &unit.machine.breakers[place.number];
-            let (closes, merges) = (nodes::closes(breaker), matches!(breaker.kind, Kind::Slices { .. }));
+            let closes = nodes::closes(breaker);
+            let merges = matches!(breaker.kind, Kind::Slices { .. } | Kind::Sessions { .. });
             if let NodeOp::Lookup { .. } = &place.node.op {
                 let id = function(
                     &mut unit,
@@ -201,7 +202,7 @@ impl Program {
                     &mut unit,
                     &mut context,
                     &mut text,
-                    (&format!("merge{}", place.number), &format!("slices of {line}")),
+                    (&format!("merge{}", place.number), &format!("records to put together of {line}")),
                     &["machine", "from", "to"],
                     |g, args| g.merge(&graph, &place.node, [args[1], args[2]]),
                 )?;
@@ -389,10 +390,7 @@ impl Program {
         word(i64::from(self.begun));
         self.machine.scans.iter().for_each(|scan| word(scan.watermark));
         for breaker in &self.machine.breakers {
-            for word in breaker.progress() {
-                out.extend_from_slice(&word.to_le_bytes());
-            }
-            breaker.states.iter().for_each(|state| state.snapshot(&mut out));
+            breaker.snapshot(&mut out);
         }
         out
     }

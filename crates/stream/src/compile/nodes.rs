@@ -261,8 +261,21 @@ impl Gen<'_, '_> {
                 self.unless_null(both, |g| g.with_window(breaker, 0, [start.a, end.a], add))
             }
             WindowSource::Assigned { time, .. } => {
-                let slices = matches!(self.unit.machine.breakers[breaker].kind, Kind::Slices { .. });
+                let kind = &self.unit.machine.breakers[breaker].kind;
+                let slices = matches!(kind, Kind::Slices { .. });
+                let sessions = matches!(kind, Kind::Sessions { .. });
                 self.unless_null(row[*time], |g| {
+                    if sessions {
+                        let table = g.always(breaker, 0);
+                        let (entry, _) = g.group(table, group, row);
+                        let (machine, number) = (g.machine, g.int(breaker as i64));
+                        let record = g.ask("session", &[machine, number, entry, row[*time].a]);
+                        // An address is even; one is a failure, zero a late row.
+                        let failed = g.b.ins().icmp_imm_s(IntCC::Equal, record, 1);
+                        g.fail_if(failed, 0);
+                        let there = g.b.ins().icmp_imm_s(IntCC::NotEqual, record, 0);
+                        return g.when(there, |g| g.accumulate(table, group, record, row));
+                    }
                     if !slices {
                         let moment = g.moment_of(row[*time]);
                         return g.each_window(*window, moment, |g, start, end| {
@@ -640,6 +653,14 @@ impl Gen<'_, '_> {
         let place = graph.place(node)?;
         let insert = self.kind(RowKind::Insert);
         match (&place.kept, &node.op) {
+            // One record, whose texts are in the table of groups.
+            (Kept::Group(group), _) if group.list.is_some() => {
+                let table = self.always(place.number, 0);
+                let mut row = self.key(table, &group.entries, tables);
+                row.extend(self.results(table, group, tables));
+                row.extend(self.bounds(start, end));
+                self.push(graph, node, &row, insert)
+            }
             (Kept::Group(group), _) => self.each_entry(tables, &group.entries, |g, at| {
                 let mut row = g.key(tables, &group.entries, at);
                 row.extend(g.results(tables, group, at));
@@ -678,6 +699,10 @@ impl Gen<'_, '_> {
     pub fn merge(&mut self, graph: &Graph, node: &Arc<Node>, [from, to]: [ir::Value; 2]) -> Result<()> {
         let place = graph.place(node)?;
         let Kept::Group(group) = &place.kept else { return Ok(()) };
+        if group.list.is_some() {
+            let table = self.always(place.number, 0);
+            return self.combine([table, table], group, from, to);
+        }
         self.each_entry(from, &group.entries, |g, at| {
             let key = g.key(from, &group.entries, at);
             let (mine, _) = g.probe(to, &group.entries, &key, true);

@@ -13,9 +13,11 @@
 //! 4. A table's own address never changes while a window is open, and its `Head` says where its vectors are now.
 
 mod memory;
+mod sessions;
 mod table;
 
 pub use memory::Memory;
+pub use sessions::{Placed, Session, Sessions};
 pub use table::{Head, Layout, MULTIPLIER, Table, hash_bytes, hash_seed};
 
 use crate::error::Result;

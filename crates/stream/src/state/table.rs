@@ -169,6 +169,33 @@ impl Table {
         }
     }
 
+    /// Keeps only entries for which `keep` is true. Texts stay.
+    pub fn retain(&mut self, mut keep: impl FnMut(&[u64]) -> bool) {
+        let stride = self.layout.stride;
+        let places = self.head.mask as usize + 1;
+        let old = std::mem::take(&mut self.entries);
+        self.place(places);
+        self.head.count = 0;
+        for (place, entry) in old.chunks_exact(stride).enumerate() {
+            if place == places {
+                if self.head.spare_used != 0 && keep(entry) {
+                    self.entries[places * stride..].copy_from_slice(entry);
+                } else {
+                    self.head.spare_used = 0;
+                }
+            } else if entry[0] != 0 && keep(entry) {
+                self.settle(entry);
+                self.head.count += 1;
+            }
+        }
+    }
+
+    /// The words of the entry at an address of this table.
+    pub fn entry(&mut self, address: usize) -> &mut [u64] {
+        let first = (address - self.head.entries) / 8;
+        &mut self.entries[first..first + self.layout.stride]
+    }
+
     /// Copies an entry to its first free place.
     fn settle(&mut self, entry: &[u64]) {
         let stride = self.layout.stride;
