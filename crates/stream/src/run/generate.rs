@@ -7,7 +7,7 @@ use crate::batch::Batch;
 use crate::catalog::Table;
 use crate::compile::Source;
 use crate::error::{Error, Result};
-use crate::nexmark::Generator;
+use crate::nexmark::{self, Generator};
 use crate::types::{DataType, Row, Value, decimal};
 
 fn option<T: std::str::FromStr>(table: &Table, name: &str) -> Result<Option<T>> {
@@ -182,16 +182,23 @@ pub struct Nexmark {
 impl Nexmark {
     /// The columns that `source` wants.
     pub fn new(table: &Table, source: &Source) -> Result<Nexmark> {
-        if !["person", "auction", "bid"].contains(&table.name.as_str()) {
+        let Some(columns) = nexmark::columns(&table.name) else {
             return Err(Error::invalid(
                 format!("the table `{}` of connector 'nexmark'", table.name),
                 "person, auction or bid",
             ));
-        }
+        };
+        let place = |read: &usize| {
+            let name = &table.columns[table.physical[*read]].name;
+            columns.iter().position(|column| column == name).ok_or_else(|| {
+                Error::invalid(format!("column `{name}` of `{}`", table.name), columns.join(", "))
+            })
+        };
+        let reads: Result<Vec<usize>> = source.reads.iter().map(place).collect();
         Ok(Nexmark {
             generator: Generator::new(option(table, "seed")?.unwrap_or(1)),
             table: table.name.clone(),
-            reads: source.reads.clone(),
+            reads: reads?,
             next: 0,
             events: option(table, "events")?.unwrap_or(u64::MAX),
         })
