@@ -140,7 +140,7 @@ fn explain_codegen_shows_the_code() {
         CREATE TABLE p (k BIGINT, v BIGINT) WITH ('connector' = 'blackhole');
         EXPLAIN CODEGEN INSERT INTO p SELECT k, v + 1 AS more FROM t WHERE k > 5";
     let text = Session::default().explain(script).unwrap();
-    for part in ["; scan of t", "bytes of machine code", "icmp sgt", "; k", "; v"] {
+    for part in ["; scan of t", "bytes of machine code", "icmp sgt", "; deliver", "; k", "; v"] {
         assert!(text.contains(part), "{part} is not in\n{text}");
     }
 }

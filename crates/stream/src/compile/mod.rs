@@ -499,7 +499,16 @@ fn function(
         names.into_iter().map(|(value, name)| (value.to_string(), name)).collect();
     let _ = writeln!(listing, "; {title}\n; {name}: {bytes} bytes of machine code");
     for line in written.lines() {
-        // Values that stand for columns and places have their names beside.
+        // Functions that are called have their names beside,
+        let called = line.trim_start().strip_prefix("fn").and_then(|line| line.split_once(" = u0:"));
+        let callee = called.and_then(|(_, called)| called.split(' ').next()?.parse::<u32>().ok());
+        if let Some((_, callee)) =
+            callee.and_then(|callee| unit.imports.values().find(|(id, _)| id.as_u32() == callee))
+        {
+            let _ = writeln!(listing, "{line}  ; {}", callee.name);
+            continue;
+        }
+        // and so have values that stand for columns and places.
         let defined = line.trim_start().split_once(" = ").map(|(value, _)| value);
         match defined.and_then(|value| names.get(value)) {
             Some(name) => {
