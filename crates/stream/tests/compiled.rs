@@ -7,8 +7,8 @@ mod support;
 use std::path::PathBuf;
 
 use duramen_stream::nexmark::{Generator, TABLES};
-use duramen_stream::reference::{Input, final_rows, run_plans};
-use duramen_stream::types::Value;
+use duramen_stream::reference::{Arrival, Changes, Input, final_rows, run_plans};
+use duramen_stream::types::{OrderedValue, Value};
 use duramen_stream::{ErrorKind, Outcome, Session};
 
 const EVENTS: u64 = 10_000;
@@ -49,4 +49,44 @@ fn nexmark_is_the_same_as_the_reference() {
             }
         }
     }
+}
+
+#[test]
+fn a_join_by_interval_keeps_only_rows_that_may_meet_others() {
+    let mut session = Session::default();
+    session
+        .run(
+            "CREATE TABLE l (k STRING, a INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('connector' = 'datagen');
+             CREATE TABLE r (k STRING, b INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('connector' = 'datagen');",
+        )
+        .unwrap();
+    let query = "SELECT l.k, a, b FROM l JOIN r ON l.k = r.k AND l.ts BETWEEN r.ts - INTERVAL '1' SECOND AND r.ts + INTERVAL '3' SECOND";
+    let plans = support::job(&[session.plan(query).unwrap()]);
+    // In order, so that nothing is late: four rows a second, the sides in turn.
+    let row = |number: i64| {
+        let key = Value::string(format!("key {}", number / 2 % 3 + number / 400));
+        vec![key, Value::Int(number), Value::Int(number * 250_000)]
+    };
+    let arrivals = (0..40_000).map(|number| Arrival {
+        table: if number % 2 == 0 { "l" } else { "r" }.to_owned(),
+        row: row(number),
+        clock: number * 250_000,
+    });
+    let input = Input { arrivals: arrivals.collect(), ..Input::default() };
+    let wanted = run_plans(&plans, &input).unwrap();
+    let (mut program, kept) = support::compile(&plans, &input).unwrap();
+    support::push(&mut program, &input.arrivals, 4096, false).unwrap();
+    // 40,000 rows of more than 40 bytes each.
+    let bytes: usize = program.held().iter().map(|held| held.bytes).sum();
+    assert!(bytes < 500_000, "{bytes} bytes are held");
+    program.finish().unwrap();
+    assert!(wanted[0].len() > 20_000, "{} pairs", wanted[0].len());
+    assert!(sorted(kept[0].borrow().clone()) == sorted(wanted[0].clone()), "the pairs differ");
+}
+
+/// Changes without updates in an order of their own: `final_rows` takes the square of their number.
+fn sorted(changes: Changes) -> Vec<Vec<Value>> {
+    let mut rows: Vec<Vec<Value>> = changes.into_iter().map(|(_, row)| row).collect();
+    rows.sort_by_cached_key(|row| OrderedValue(row.clone()));
+    rows
 }

@@ -48,7 +48,8 @@ fn run_job(job: &Job, stop: &AtomicBool) -> Result<(), Failure> {
     let bar = ProgressBar::new_spinner();
     let progress = running.run(stop, |progress| bar.set_message(line(progress)))?;
     bar.finish_and_clear();
-    eprintln!("{}", line(&progress));
+    let compiled = running.program().compiled_in().as_secs_f64() * 1e3;
+    eprintln!("compiled in {compiled:.1} ms; {}", line(&progress));
     Ok(())
 }
 

@@ -40,6 +40,9 @@ impl Lists {
         let fields: Result<Vec<(Shape, bool)>> =
             columns.map(|ty| Ok((Shape::of(&ty.data)?, ty.nullable))).collect();
         let row = RowLayout::new(0, &fields?);
+        let texts = entries.key.iter().filter(|(shape, ..)| *shape == Shape::Text);
+        entries.layout.key_texts = texts.map(|(.., word)| *word).collect();
+        entries.layout.list = entries.value;
         entries.layout.row = row.words;
         entries.layout.row_texts = row.texts();
         Ok(Lists { entries, row })
@@ -183,7 +186,15 @@ fn breaker(node: &Arc<Node>) -> Result<Option<(Kept, Breaker, Vec<Layout>)>> {
             let left_side = side(left, keys.iter().map(|(left, _)| left).collect())?;
             let right_side = side(right, keys.iter().map(|(_, right)| right).collect())?;
             let mut breaker = match kind {
-                JoinKind::Regular | JoinKind::Interval { .. } => Breaker::new(name, Kind::Always),
+                JoinKind::Regular | JoinKind::Interval { proctime: true, .. } => {
+                    Breaker::new(name, Kind::Always)
+                }
+                // right + lower <= left <= right + upper: a row of the left meets rows of the right up to left - lower.
+                JoinKind::Interval { left: a, right: b, lower, upper, .. } => {
+                    let time = |side: &Lists, column: usize| (side.row.clone(), column);
+                    let times = [time(&left_side, *a), time(&right_side, *b)];
+                    Breaker::new(name, Kind::Interval { times, keep: [-*lower, *upper], kept: 0 })
+                }
                 JoinKind::Window { .. } => Breaker::new(name, Kind::Sides),
             };
             if let JoinKind::Window { proctime, .. } = kind {

@@ -242,6 +242,9 @@ pub enum Kind {
     Windows,
     /// Rows of two sides by whole windows.
     Sides,
+    /// Rows of two sides, for as long as one of the other side may meet them: for each side where its time is, and how
+    /// far beyond it the watermark must be; and how many rows were kept when that was seen to last.
+    Interval { times: [(RowLayout, usize); 2], keep: [i64; 2], kept: usize },
     /// Records of sessions: the gap, the word of a group's entry that names its list.
     Sessions { gap: i64, word: usize, sessions: Sessions },
 }
@@ -326,6 +329,27 @@ impl Breaker {
         table
     }
 
+    /// Lets go of rows of a join by interval that no row will meet, once there are twice as many as were kept last.
+    fn sweep(&mut self) {
+        // 1,024: less is not worth the walk.
+        const LEAST: usize = 1024;
+        let Kind::Interval { times, keep, kept } = &mut self.kind else { return };
+        let rows = |states: &mut Vec<Box<dyn State>>| -> usize {
+            states.iter_mut().map(|state| state.table(Window::ALWAYS).rows()).sum()
+        };
+        if rows(&mut self.states) < (*kept * 2).max(LEAST) {
+            return;
+        }
+        for (side, state) in self.states.iter_mut().enumerate() {
+            let (layout, column) = &times[side];
+            let (word, watermark, keep) = (layout.fields[*column].2, self.watermark, keep[side]);
+            state.table(Window::ALWAYS).keep_rows(|row| {
+                !layout.is_null(row, *column) && (row[word] as i64).saturating_add(keep) >= watermark
+            });
+        }
+        *kept = rows(&mut self.states);
+    }
+
     /// What it knows beside its states.
     fn progress(&self) -> [i64; 3] {
         [self.watermark, self.slices_closed, self.late as i64]
@@ -366,7 +390,7 @@ impl Breaker {
 
     /// Whether it keeps all its groups in one table for as long as it runs.
     pub(super) fn is_one_table(&self) -> bool {
-        matches!(self.kind, Kind::Always | Kind::Sessions { .. })
+        matches!(self.kind, Kind::Always | Kind::Interval { .. } | Kind::Sessions { .. })
     }
 
     /// When the watermark of one of its scans reaches this, something may close.
@@ -374,6 +398,11 @@ impl Breaker {
         match (&self.kind, self.window) {
             _ if self.proctime => i64::MAX,
             (Kind::Always, _) => i64::MAX,
+            // Not asked for by results: now and then is enough.
+            (Kind::Interval { keep, .. }, _) => {
+                let most = keep[0].max(keep[1]).max(0);
+                watermark.saturating_add(most / 8).saturating_add(1_000_000)
+            }
             (Kind::Sessions { sessions, .. }, _) => sessions.first_end().map_or(i64::MAX, window_time),
             _ if watermark == i64::MIN => i64::MIN,
             (_, Some(window)) => match window.slice() {
@@ -536,7 +565,7 @@ impl Machine {
         let bound = breaker.bound();
         let mut ripe = Vec::new();
         match &breaker.kind {
-            Kind::Always | Kind::Sessions { .. } => {}
+            Kind::Always | Kind::Interval { .. } | Kind::Sessions { .. } => {}
             Kind::Windows | Kind::Sides => {
                 breaker.panes = [Pane::default(); 2];
                 let mut windows: BTreeSet<Window> = BTreeSet::new();
@@ -606,6 +635,7 @@ pub(super) fn advance(machine: *mut Machine) -> i64 {
             let moved = !breaker.proctime && least > breaker.watermark;
             if moved {
                 breaker.watermark = least;
+                breaker.sweep();
             }
             moved
         });

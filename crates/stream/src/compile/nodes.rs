@@ -713,5 +713,5 @@ impl Gen<'_, '_> {
 
 /// Whether a breaker has windows that close.
 pub fn closes(breaker: &Breaker) -> bool {
-    !matches!(breaker.kind, Kind::Always)
+    !matches!(breaker.kind, Kind::Always | Kind::Interval { .. })
 }

@@ -31,6 +31,10 @@ pub struct Layout {
     pub stride: usize,
     /// Whether the first word is the key itself, exclusive-or'd with [`Layout::EMPTY`], and not a hash.
     pub direct: bool,
+    /// Words of an entry at which texts of the key begin (place, length).
+    pub key_texts: Vec<usize>,
+    /// The word of an entry that names the first row of its list; the last row's is behind it.
+    pub list: usize,
     /// Words of a row in a list, without the link.
     pub row: usize,
     /// Words of a row at which a text begins (place, length).
@@ -155,6 +159,37 @@ impl Table {
 
     /// Twice as many places.
     pub fn grow(&mut self) {
+        match self.layout.stride {
+            1 => self.grow_by::<1>(),
+            2 => self.grow_by::<2>(),
+            3 => self.grow_by::<3>(),
+            4 => self.grow_by::<4>(),
+            5 => self.grow_by::<5>(),
+            6 => self.grow_by::<6>(),
+            _ => self.grow_any(),
+        }
+    }
+
+    /// The same for a length that is known when compiling: copies of a few words, where a call takes longer than they.
+    fn grow_by<const STRIDE: usize>(&mut self) {
+        let places = self.head.mask as usize + 1;
+        let old = std::mem::take(&mut self.entries);
+        self.place(places * 2);
+        let (mask, direct) = (self.head.mask, self.layout.direct);
+        let (from, _) = old.as_chunks::<STRIDE>();
+        let (to, _) = self.entries.as_chunks_mut::<STRIDE>();
+        for found in from[..places].iter().filter(|entry| entry[0] != 0) {
+            let home = if direct { home_of_key(found[0]) } else { home(found[0]) };
+            let mut place = (home & mask) as usize;
+            while to[place][0] != 0 {
+                place = (place + 1) & mask as usize;
+            }
+            to[place] = *found;
+        }
+        to[places * 2] = from[places];
+    }
+
+    fn grow_any(&mut self) {
         let stride = self.layout.stride;
         let places = self.head.mask as usize + 1;
         let old = std::mem::take(&mut self.entries);
@@ -188,6 +223,63 @@ impl Table {
                 self.head.count += 1;
             }
         }
+    }
+
+    /// Rows that were appended.
+    pub fn rows(&self) -> usize {
+        self.rows.len() / (self.layout.row + 1)
+    }
+
+    /// Keeps only rows of lists for which `keep` is true, and keys that have such. What went leaves no space behind.
+    pub fn keep_rows(&mut self, keep: impl Fn(&[u64]) -> bool) {
+        let (stride, list, row) = (self.layout.stride, self.layout.list, self.layout.row);
+        let places = self.head.mask as usize + 1;
+        let entries = std::mem::take(&mut self.entries);
+        let rows = std::mem::take(&mut self.rows);
+        let bytes = std::mem::take(&mut self.bytes);
+        let spare = self.head.spare_used != 0;
+        self.place(places);
+        (self.head.count, self.head.spare_used) = (0, 0);
+        let text = |words: &[u64], at: usize| bytes[words[at] as usize..][..words[at + 1] as usize].to_vec();
+        for (place, entry) in entries.chunks_exact(stride).enumerate() {
+            if if place == places { !spare } else { entry[0] == 0 } {
+                continue;
+            }
+            let (mut first, mut last, mut link) = (0, 0, entry[list]);
+            while link != 0 {
+                let at = link as usize - 1;
+                let mut words = rows[at + 1..=at + row].to_vec();
+                link = rows[at];
+                if !keep(&words) {
+                    continue;
+                }
+                for field in 0..self.layout.row_texts.len() {
+                    let field = self.layout.row_texts[field];
+                    words[field] = self.intern(&text(&words, field)) as u64;
+                }
+                last = self.append(&words, last);
+                first = if first == 0 { last } else { first };
+            }
+            if first == 0 {
+                continue;
+            }
+            let mut kept = entry.to_vec();
+            (kept[list], kept[list + 1]) = (first, last);
+            for field in 0..self.layout.key_texts.len() {
+                let field = self.layout.key_texts[field];
+                kept[field] = self.intern(&text(entry, field)) as u64;
+            }
+            if place == places {
+                self.entries[places * stride..].copy_from_slice(&kept);
+                self.head.spare_used = 1;
+            } else {
+                self.settle(&kept);
+                self.head.count += 1;
+            }
+        }
+        // Somebody may still read texts where they were.
+        self.retired.push(bytes);
+        self.aim();
     }
 
     /// The words of the entry at an address of this table.
