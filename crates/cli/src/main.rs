@@ -88,6 +88,10 @@ fn code(error: &(dyn std::error::Error + 'static)) -> u8 {
     if let Some(error) = error.downcast_ref::<duramen_bench_memory::Error>() {
         return if error.kind() == duramen_bench_memory::ErrorKind::InvalidInput { 2 } else { 3 };
     }
+    #[cfg(feature = "sql")]
+    if error.is::<command::sql::Refused>() {
+        return 2;
+    }
     let usage = error.downcast_ref().is_some_and(duramen_bench_kv::Failure::is_usage)
         || error.downcast_ref().is_some_and(duramen_bench_server::Failure::is_usage);
     if usage {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use duramen_stream::run::{Progress, Running};
-use duramen_stream::{Job, Outcome, Session};
+use duramen_stream::{Error, ErrorKind, Job, Outcome, Session};
 use indicatif::ProgressBar;
 
 use crate::{Answer, Failure};
@@ -24,8 +24,8 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
         std::fs::read_to_string(&args.script)
     };
     let script = script.map_err(|error| format!("cannot read {}: {error}", args.script.display()))?;
-    let outcomes = Session::default().run(&script);
-    let outcomes = outcomes.map_err(|error| format!("{}: {error}", args.script.display()))?;
+    let refused = |error| told(&args.script, error);
+    let outcomes = Session::default().run(&script).map_err(refused)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         // The second one ends the program at once.
@@ -36,13 +36,34 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
         match outcome {
             Outcome::Done => {}
             Outcome::Text(text) => println!("{}", text.trim_end()),
-            Outcome::Job(job) => run_job(&job, &stop)?,
+            Outcome::Job(job) => run_job(&job, &stop).map_err(refused)?,
         }
     }
     Ok(Answer::Yes)
 }
 
-fn run_job(job: &Job, stop: &AtomicBool) -> Result<(), Failure> {
+/// A script that is wrong, or asks for what is not there.
+#[derive(Debug)]
+pub struct Refused(String);
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Refused {}
+
+fn told(script: &Path, error: Error) -> Failure {
+    let text = format!("{}: {error}", script.display());
+    match error.kind() {
+        ErrorKind::Syntax | ErrorKind::Invalid | ErrorKind::Unsupported => Box::new(Refused(text)),
+        // Its files, or its records.
+        ErrorKind::Evaluation | ErrorKind::Connector => text.into(),
+    }
+}
+
+fn run_job(job: &Job, stop: &AtomicBool) -> Result<(), Error> {
     let mut running = Running::start(&job.optimised, Path::new("."))?;
     // Drawn on standard error, when that is a terminal.
     let bar = ProgressBar::new_spinner();
