@@ -678,10 +678,10 @@ fn close(machine: *mut Machine, place: usize) -> i64 {
     let steps = with(machine, |machine| machine.ripe(place));
     for step in steps {
         let failed = match step {
-            Ripe::Tables(window, tables) => {
+            Ripe::Tables(window, mut tables) => {
                 let addresses: Vec<usize> = tables
-                    .iter()
-                    .map(|table| table.as_deref().map_or(0, |table| std::ptr::from_ref(table) as usize))
+                    .iter_mut()
+                    .map(|table| table.as_deref_mut().map_or(0, |table| std::ptr::from_mut(table) as usize))
                     .collect();
                 let given = if addresses.len() == 1 { addresses[0] } else { addresses.as_ptr() as usize };
                 let failed = code(machine, given, window.start, window.end);
@@ -704,8 +704,8 @@ fn close(machine: *mut Machine, place: usize) -> i64 {
                     ([one], _) => code(machine, address(*one), window.start, window.end),
                     (_, None) => 1,
                     (parts, Some(merge)) => {
-                        let whole = with(machine, |machine| machine.breakers[place].states[0].scratch());
-                        let to = std::ptr::from_ref(&*whole) as usize;
+                        let mut whole = with(machine, |machine| machine.breakers[place].states[0].scratch());
+                        let to = std::ptr::from_mut(&mut *whole) as usize;
                         let failed = parts.iter().any(|part| merge(machine, address(*part), to) != 0);
                         let failed = i64::from(failed) | code(machine, to, window.start, window.end);
                         with(machine, |machine| machine.closed.push((place, 0, whole)));

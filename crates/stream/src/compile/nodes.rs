@@ -37,7 +37,7 @@ impl Gen<'_, '_> {
 
     /// Appends a row to a sink's buffer.
     fn emit(&mut self, sink: usize, row: &[Val], kind: ir::Value) {
-        let slot = std::ptr::from_ref(&*self.unit.machine.sinks[sink]) as i64;
+        let slot = std::ptr::from_mut(&mut *self.unit.machine.sinks[sink]) as i64;
         let layout = self.unit.machine.sinks[sink].layout().clone();
         let slot = self.int(slot);
         self.name(slot, format!("sink {sink}"));
@@ -556,7 +556,7 @@ impl Gen<'_, '_> {
         number: usize,
         [columns, rows]: [ir::Value; 2],
     ) -> Result<()> {
-        let slot = std::ptr::from_ref(&*self.unit.machine.scans[number]) as i64;
+        let slot = std::ptr::from_mut(&mut *self.unit.machine.scans[number]) as i64;
         let shapes: Result<Vec<(Shape, bool, String)>> = scan
             .reads
             .iter()

@@ -109,7 +109,8 @@ impl Table {
     pub fn new(layout: &Layout) -> Box<Table> {
         let mut table = Box::new(Table { layout: layout.clone(), ..Table::default() });
         table.children = layout.children.iter().map(Table::new).collect();
-        table.addresses = table.children.iter().map(|child| std::ptr::from_ref(&**child) as usize).collect();
+        table.addresses =
+            table.children.iter_mut().map(|child| std::ptr::from_mut(&mut **child) as usize).collect();
         table.place(PLACES);
         table
     }
