@@ -39,6 +39,8 @@ enum Command {
     Dump(command::dump::Args),
     Load(command::load::Args),
     Erase(command::erase::Args),
+    #[cfg(feature = "sql")]
+    Sql(command::sql::Args),
     Version(command::version::Args),
 }
 
@@ -67,6 +69,8 @@ fn main() -> ExitCode {
         Command::Dump(args) => command::dump::run(&args),
         Command::Load(args) => command::load::run(&args),
         Command::Erase(args) => command::erase::run(&args),
+        #[cfg(feature = "sql")]
+        Command::Sql(args) => command::sql::run(&args),
         Command::Version(args) => command::version::run(&args),
     };
     match answer {
@@ -85,6 +89,10 @@ fn main() -> ExitCode {
 fn code(error: &(dyn std::error::Error + 'static)) -> u8 {
     if let Some(error) = error.downcast_ref::<duramen_bench_memory::Error>() {
         return if error.kind() == duramen_bench_memory::ErrorKind::InvalidInput { 2 } else { 3 };
+    }
+    #[cfg(feature = "sql")]
+    if error.is::<command::sql::Refused>() {
+        return 2;
     }
     let usage = error.downcast_ref().is_some_and(duramen_bench_kv::Failure::is_usage)
         || error.downcast_ref().is_some_and(duramen_bench_server::Failure::is_usage);

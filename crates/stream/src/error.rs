@@ -22,6 +22,8 @@ pub enum ErrorKind {
     Unsupported,
     /// An expression met a value that it is not defined for: division by zero, a cast that fails.
     Evaluation,
+    /// A source or a sink failed: a file is not there, a record cannot be read.
+    Connector,
 }
 
 /// Why a script was refused, or an expression failed.
@@ -59,6 +61,11 @@ impl Error {
     /// An expression failed on a value.
     pub fn evaluation(what: impl fmt::Display) -> Self {
         Self::new(ErrorKind::Evaluation, what.to_string())
+    }
+
+    /// A source or a sink failed: what was attempted, and on what.
+    pub fn connector(what: impl fmt::Display) -> Self {
+        Self::new(ErrorKind::Connector, what.to_string())
     }
 
     /// The same with its place in the text, unless it has one already.

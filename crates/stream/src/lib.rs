@@ -8,13 +8,16 @@
 //! 3. [`catalog`]: tables, views and what connectors can do.
 //! 4. [`plan`]: statements to a typed logical plan, its changelog, and the rules that improve it.
 //! 5. [`physical`]: the plan as pipelines and the breakers between them, with the layout of their state.
-//! 6. [`reference`](mod@reference): runs a logical plan over finite input, slowly and plainly. It is the oracle for everything that runs fast.
+//! 6. [`compile`]: the plan as machine code over [`batch`]es and [`state`].
+//! 7. [`reference`](mod@reference): runs a logical plan over finite input, slowly and plainly. It is the oracle for everything that runs fast.
 //!
 //! [`Session`] is the door.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
+pub mod batch;
 pub mod catalog;
+pub mod compile;
 pub mod error;
 pub mod expr;
 pub mod function;
@@ -22,8 +25,10 @@ pub mod nexmark;
 pub mod physical;
 pub mod plan;
 pub mod reference;
+pub mod run;
 mod session;
 pub mod sql;
+pub mod state;
 pub mod types;
 
 pub use error::{Error, ErrorKind, Position, Result};

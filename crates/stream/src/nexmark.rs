@@ -33,6 +33,27 @@ CREATE TABLE bid (
 ) WITH ('connector' = 'nexmark');
 ";
 
+/// The columns of a table's rows, in order; none for a table that is not there.
+pub fn columns(table: &str) -> Option<&'static [&'static str]> {
+    Some(match table {
+        "person" => &["id", "name", "emailAddress", "creditCard", "city", "state", "dateTime", "extra"],
+        "auction" => &[
+            "id",
+            "itemName",
+            "description",
+            "initialBid",
+            "reserve",
+            "dateTime",
+            "expires",
+            "seller",
+            "category",
+            "extra",
+        ],
+        "bid" => &["auction", "bidder", "price", "channel", "url", "dateTime", "extra"],
+        _ => return None,
+    })
+}
+
 /// A generator of the stream of one seed.
 #[derive(Debug, Clone, Copy)]
 pub struct Generator {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use sqlparser::ast::Query;
 
 use crate::catalog::{Catalog, Relation, Table};
+use crate::compile;
 use crate::error::{Error, Result};
 use crate::physical::Graph;
 use crate::plan::bind::{self, Binder};
@@ -97,6 +98,18 @@ impl Session {
                     Statement::Query(query) => self.explain_query(&query)?,
                     _ => return Err(Error::syntax("another statement", "a query or an INSERT")),
                 }));
+            }
+            Statement::ExplainCode(inner) => {
+                let plans: Vec<Arc<Node>> = match *inner {
+                    Statement::Job(inserts) => {
+                        self.job(&inserts)?.optimised.into_iter().map(|sink| sink.input).collect()
+                    }
+                    Statement::Query(query) => {
+                        vec![rules::optimise(&Binder::new(&self.catalog).query(&query)?)]
+                    }
+                    _ => return Err(Error::syntax("another statement", "a query or an INSERT")),
+                };
+                return Ok(Outcome::Text(compile::listing(&plans)?));
             }
         }
         Ok(Outcome::Done)

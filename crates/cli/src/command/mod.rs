@@ -10,6 +10,8 @@ pub mod load;
 pub mod put;
 pub mod scan;
 pub mod serve;
+#[cfg(feature = "sql")]
+pub mod sql;
 pub mod stats;
 pub mod version;
 

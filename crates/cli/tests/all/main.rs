@@ -5,4 +5,7 @@
 mod bench;
 mod bench_mem;
 mod cli;
+mod damage;
 mod log;
+#[cfg(feature = "sql")]
+mod sql;

@@ -101,6 +101,8 @@ pub enum Statement {
     Query(Box<Query>),
     /// EXPLAIN of inserts or a query.
     Explain(Box<Statement>),
+    /// EXPLAIN CODEGEN of inserts or a query.
+    ExplainCode(Box<Statement>),
     /// SET 'key' = 'value'.
     Set(Name, String),
 }

@@ -32,12 +32,18 @@ pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Statement> {
         "INSERT" => Ok(Statement::Job(vec![insert(parser)?])),
         "EXPLAIN" => {
             parser.next_token();
-            if is_next(parser, "PLAN") {
+            let code = is_next(parser, "CODEGEN");
+            if code {
+                parser.next_token();
+            } else if is_next(parser, "PLAN") {
                 parser.next_token();
                 expect(parser, "FOR")?;
             }
             let next = position(parser.peek_token_ref().span.start);
             match parse(parser)? {
+                body @ (Statement::Query(_) | Statement::Job(_)) if code => {
+                    Ok(Statement::ExplainCode(Box::new(body)))
+                }
                 body @ (Statement::Query(_) | Statement::Job(_)) => Ok(Statement::Explain(Box::new(body))),
                 _ => {
                     Err(Error::syntax("another statement", "a query, an INSERT or a statement set").at(next))

@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
 
+mod compiled;
 mod nexmark;
 mod property;
+mod run;
 mod slt;
+mod support;

@@ -5,8 +5,10 @@
 //! - `query`, a query, `----`, and the rows that are there at the end, sorted;
 //! - `error`, a script, `----`, and what is said.
 //!
-//! `DURAMEN_BLESS=1` records what is found instead. Every query is run as it is bound and after all rules; both must give the rows.
+//! `DURAMEN_BLESS=1` records what is found instead. Every query is run as it is bound, after all rules, and as machine
+//! code; all must give the rows.
 
+use super::support;
 use std::path::PathBuf;
 
 use duramen_stream::Session;
@@ -19,6 +21,8 @@ struct File {
     session: Session,
     input: Input,
     clock: i64,
+    /// Queries that were run as machine code too.
+    compiled: std::cell::Cell<usize>,
 }
 
 impl File {
@@ -48,6 +52,11 @@ impl File {
     fn query(&self, query: &str) -> Result<Vec<String>, String> {
         let bound = self.session.plan(query).map_err(|error| error.to_string())?;
         let schema = bound.schema.clone();
+        match support::compare(&bound, &self.input) {
+            Some(Ok(())) => self.compiled.set(self.compiled.get() + 1),
+            Some(Err(difference)) => panic!("machine code differs: {query}\n{difference}"),
+            None => {}
+        }
         let optimised = rules::optimise(&bound);
         let run = |plan| run_plans(&[plan], &self.input).map_err(|error| error.to_string());
         let rows = final_rows(&run(optimised)?[0]);
@@ -61,9 +70,14 @@ impl File {
     }
 }
 
-fn run_file(path: &PathBuf) -> usize {
+fn run_file(path: &PathBuf) -> (usize, usize) {
     let text = std::fs::read_to_string(path).unwrap();
-    let mut file = File { session: Session::default(), input: Input::default(), clock: BEGIN_MICROS };
+    let mut file = File {
+        session: Session::default(),
+        input: Input::default(),
+        clock: BEGIN_MICROS,
+        compiled: Default::default(),
+    };
     let mut count = 0;
     let bless = std::env::var_os("DURAMEN_BLESS").is_some();
     let mut blessed: Vec<(String, String)> = Vec::new();
@@ -116,18 +130,21 @@ fn run_file(path: &PathBuf) -> usize {
         }
         std::fs::write(path, text).unwrap();
     }
-    count
+    (count, file.compiled.get())
 }
 
 #[test]
 fn every_file_gives_what_it_says() {
     let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/stream");
-    let mut count = 0;
+    let (mut count, mut compiled) = (0, 0);
     for entry in std::fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
         if path.extension().is_some_and(|extension| extension == "slt") {
-            count += run_file(&path);
+            let (blocks, machine) = run_file(&path);
+            count += blocks;
+            compiled += machine;
         }
     }
     assert!(count > 30, "only {count} blocks were run");
+    assert!(compiled > 30, "only {compiled} queries were run as machine code");
 }

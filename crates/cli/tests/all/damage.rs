@@ -1,5 +1,4 @@
 //! A store that is damaged while it is closed, from outside: what is refused, what is served, and what everybody is told.
-#![allow(clippy::unwrap_used)] // A panic here is a failed test.
 
 use std::collections::BTreeSet;
 use std::fs;

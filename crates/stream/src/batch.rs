@@ -1,0 +1,238 @@
+//! Rows of a source by columns, as compiled code reads them.
+//!
+//! | types | in a column |
+//! |---|---|
+//! | BOOLEAN | a byte, 0 or 1 |
+//! | integers, DATE, TIME, timestamps, intervals | 8 bytes, widened |
+//! | FLOAT, DOUBLE | 4, 8 bytes |
+//! | DECIMAL | 16 bytes |
+//! | CHAR, VARCHAR, STRING, BYTES | place and length, 8 bytes each, in the column's bytes |
+//!
+//! A column whose type has NULL has a byte for each row beside, 1 for NULL; the value is zero then.
+
+use crate::error::{Error, Result};
+use crate::types::{DataType, Type, Value};
+
+/// How a value lies in columns, registers and records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum Shape {
+    Boolean,
+    Int,
+    Float,
+    Double,
+    Decimal,
+    Text,
+}
+
+impl Shape {
+    /// The shape of a type; those that nest have none yet.
+    pub fn of(ty: &DataType) -> Result<Shape> {
+        Ok(match ty {
+            DataType::Boolean => Shape::Boolean,
+            DataType::Float => Shape::Float,
+            DataType::Double => Shape::Double,
+            DataType::Decimal { .. } => Shape::Decimal,
+            DataType::Char(_) | DataType::Varchar(_) | DataType::Bytes => Shape::Text,
+            DataType::Array(_) | DataType::Row(_) => {
+                return Err(Error::unsupported(format!("compiling values of type {ty}")));
+            }
+            // A bare NULL is an integer that never is.
+            _ => Shape::Int,
+        })
+    }
+
+    /// Words of 8 bytes in a record.
+    pub fn words(self) -> usize {
+        match self {
+            Shape::Decimal | Shape::Text => 2,
+            _ => 1,
+        }
+    }
+}
+
+/// Values of one column.
+#[derive(Debug, Clone)]
+#[allow(missing_docs)]
+pub enum Values {
+    Boolean(Vec<u8>),
+    Int(Vec<i64>),
+    Float(Vec<f32>),
+    Double(Vec<f64>),
+    Decimal(Vec<i128>),
+    /// Places and lengths, and the bytes.
+    Text(Vec<[u64; 2]>, Vec<u8>),
+}
+
+/// A column of a batch.
+#[derive(Debug, Clone)]
+pub struct Column {
+    /// Its values.
+    pub values: Values,
+    /// For each row 1 if it is NULL; empty if the type has no NULL.
+    pub nulls: Vec<u8>,
+    nullable: bool,
+}
+
+impl Column {
+    /// An empty column of this type.
+    pub fn new(ty: &Type) -> Result<Column> {
+        let values = match Shape::of(&ty.data)? {
+            Shape::Boolean => Values::Boolean(Vec::new()),
+            Shape::Int => Values::Int(Vec::new()),
+            Shape::Float => Values::Float(Vec::new()),
+            Shape::Double => Values::Double(Vec::new()),
+            Shape::Decimal => Values::Decimal(Vec::new()),
+            Shape::Text => Values::Text(Vec::new(), Vec::new()),
+        };
+        Ok(Column { values, nulls: Vec::new(), nullable: ty.nullable })
+    }
+
+    /// Appends a value of the column's type.
+    pub fn push(&mut self, value: &Value) -> Result<()> {
+        if value.is_null() && !self.nullable {
+            return Err(Error::evaluation("NULL in a column that is NOT NULL"));
+        }
+        if self.nullable {
+            self.nulls.push(u8::from(value.is_null()));
+        }
+        match (&mut self.values, value) {
+            (Values::Boolean(values), Value::Boolean(value)) => values.push(u8::from(*value)),
+            (Values::Boolean(values), Value::Null) => values.push(0),
+            (Values::Int(values), Value::Int(value)) => values.push(*value),
+            (Values::Int(values), Value::Null) => values.push(0),
+            (Values::Float(values), Value::Float(value)) => values.push(*value),
+            (Values::Float(values), Value::Null) => values.push(0.0),
+            (Values::Double(values), Value::Double(value)) => values.push(*value),
+            (Values::Double(values), Value::Null) => values.push(0.0),
+            (Values::Decimal(values), Value::Decimal(value)) => values.push(*value),
+            (Values::Decimal(values), Value::Null) => values.push(0),
+            (Values::Text(places, bytes), value) => {
+                let text: &[u8] = match value {
+                    Value::String(text) => text.as_bytes(),
+                    Value::Bytes(text) => text,
+                    Value::Null => &[],
+                    _ => return Err(Error::evaluation(format!("{value:?} in a column of texts"))),
+                };
+                places.push([bytes.len() as u64, text.len() as u64]);
+                bytes.extend_from_slice(text);
+            }
+            (_, value) => return Err(Error::evaluation(format!("{value:?} in a column of another type"))),
+        }
+        Ok(())
+    }
+
+    /// Appends a text without a [`Value`] around it.
+    pub fn push_text(&mut self, text: &[u8]) {
+        if let Values::Text(places, bytes) = &mut self.values {
+            places.push([bytes.len() as u64, text.len() as u64]);
+            bytes.extend_from_slice(text);
+            if self.nullable {
+                self.nulls.push(0);
+            }
+        }
+    }
+
+    /// Appends an integer, a date or a time without a [`Value`] around it.
+    pub fn push_int(&mut self, value: i64) {
+        if let Values::Int(values) = &mut self.values {
+            values.push(value);
+            if self.nullable {
+                self.nulls.push(0);
+            }
+        }
+    }
+
+    /// How many values it has.
+    pub fn len(&self) -> usize {
+        match &self.values {
+            Values::Boolean(values) => values.len(),
+            Values::Int(values) => values.len(),
+            Values::Float(values) => values.len(),
+            Values::Double(values) => values.len(),
+            Values::Decimal(values) => values.len(),
+            Values::Text(values, _) => values.len(),
+        }
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The shape of its values.
+    pub fn shape(&self) -> Shape {
+        match &self.values {
+            Values::Boolean(_) => Shape::Boolean,
+            Values::Int(_) => Shape::Int,
+            Values::Float(_) => Shape::Float,
+            Values::Double(_) => Shape::Double,
+            Values::Decimal(_) => Shape::Decimal,
+            Values::Text(..) => Shape::Text,
+        }
+    }
+
+    /// Whether the type has NULL.
+    pub fn nullable(&self) -> bool {
+        self.nullable
+    }
+
+    fn clear(&mut self) {
+        self.nulls.clear();
+        match &mut self.values {
+            Values::Boolean(values) => values.clear(),
+            Values::Int(values) => values.clear(),
+            Values::Float(values) => values.clear(),
+            Values::Double(values) => values.clear(),
+            Values::Decimal(values) => values.clear(),
+            Values::Text(values, bytes) => {
+                values.clear();
+                bytes.clear();
+            }
+        }
+    }
+}
+
+/// Rows that arrived together.
+#[derive(Debug, Clone)]
+pub struct Batch {
+    /// Columns, all of one length.
+    pub columns: Vec<Column>,
+    /// How many rows there are: a batch without columns has rows too.
+    rows: usize,
+    /// The moment of processing of all of them, in microseconds.
+    pub clock: i64,
+}
+
+impl Batch {
+    /// An empty batch of these columns.
+    pub fn new<'t>(types: impl IntoIterator<Item = &'t Type>) -> Result<Batch> {
+        let columns: Result<Vec<Column>> = types.into_iter().map(Column::new).collect();
+        Ok(Batch { columns: columns?, rows: 0, clock: 0 })
+    }
+
+    /// Appends a row.
+    pub fn push(&mut self, row: &[Value]) -> Result<()> {
+        for (column, value) in self.columns.iter_mut().zip(row) {
+            column.push(value)?;
+        }
+        self.rows += 1;
+        Ok(())
+    }
+
+    /// How many rows it has.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Says how many rows there are, for columns that were filled by themselves.
+    pub fn set_rows(&mut self, rows: usize) {
+        self.rows = rows;
+    }
+
+    /// Takes all rows out and keeps the memory.
+    pub fn clear(&mut self) {
+        self.columns.iter_mut().for_each(Column::clear);
+        self.rows = 0;
+    }
+}

@@ -1,0 +1,221 @@
+//! The functions that compiled code calls by address. Each takes and returns words; a text is an address and a length.
+
+use super::machine::{Machine, advance, session, with};
+use crate::error::Error;
+use crate::state::{Table, hash_bytes};
+use crate::types::{PRECISION_MAX, decimal};
+
+/// One of them.
+#[derive(Debug, Clone, Copy)]
+pub struct Callee {
+    /// Its name in the code that EXPLAIN CODEGEN shows.
+    pub name: &'static str,
+    /// Its address.
+    pub address: *const u8,
+    /// How many words it takes.
+    pub params: usize,
+    /// Whether it returns a word.
+    pub returns: bool,
+}
+
+/// Code of errors that compiled code finds itself.
+pub const DIVISION_BY_ZERO: i64 = 1;
+
+/// All of them.
+pub fn all() -> Vec<Callee> {
+    let callee = |name, address: *const u8, params, returns| Callee { name, address, params, returns };
+    vec![
+        callee("slice", slice as *const u8, 3, true),
+        callee("window", window as *const u8, 5, true),
+        callee("session", session_ as *const u8, 4, true),
+        callee("advance", advance_ as *const u8, 1, true),
+        callee("grow", grow as *const u8, 1, false),
+        callee("spare", spare as *const u8, 1, true),
+        callee("spare_filled", spare_filled as *const u8, 1, true),
+        callee("intern", intern as *const u8, 3, true),
+        callee("append", append as *const u8, 3, true),
+        callee("place_row", place_row as *const u8, 3, true),
+        callee("hash_text", hash_text as *const u8, 2, true),
+        callee("equal_text", equal_text as *const u8, 4, true),
+        callee("compare_text", compare_text as *const u8, 4, true),
+        callee("concat", concat as *const u8, 6, true),
+        callee("generic", generic as *const u8, 4, true),
+        callee("decimal_add", decimal_add as *const u8, 3, false),
+        callee("decimal_mean", decimal_mean as *const u8, 5, true),
+        callee("deliver", deliver as *const u8, 2, true),
+        callee("fail", fail as *const u8, 2, false),
+        callee("fmod", fmod as *const u8, 2, true),
+    ]
+}
+
+fn table<'t>(address: usize) -> &'t mut Table {
+    // SAFETY: compiled code passes addresses of tables that it was given and whose windows are open (machine's
+    // invariant 1); no other reference to the table is held while compiled code runs (invariant 2).
+    unsafe { &mut *(address as *mut Table) }
+}
+
+fn text<'t>(address: usize, bytes: usize) -> &'t [u8] {
+    if bytes == 0 {
+        return &[];
+    }
+    // SAFETY: a text of compiled code lives until the batch's end (machine's invariant 3).
+    unsafe { std::slice::from_raw_parts(address as *const u8, bytes) }
+}
+
+fn words<'t>(address: usize, count: usize) -> &'t mut [u64] {
+    // SAFETY: compiled code passes the address of so many words of its own stack, aligned to 8 bytes.
+    unsafe { std::slice::from_raw_parts_mut(address as *mut u64, count) }
+}
+
+extern "C" fn slice(machine: *mut Machine, breaker: usize, moment: i64) -> usize {
+    with(machine, |machine| machine.breakers[breaker].slice(moment))
+}
+
+extern "C" fn window(machine: *mut Machine, breaker: usize, side: usize, start: i64, end: i64) -> usize {
+    with(machine, |machine| machine.breakers[breaker].whole(side, start, end))
+}
+
+extern "C" fn session_(machine: *mut Machine, breaker: usize, entry: usize, moment: i64) -> usize {
+    session(machine, breaker, entry, moment)
+}
+
+extern "C" fn advance_(machine: *mut Machine) -> i64 {
+    advance(machine)
+}
+
+extern "C" fn grow(address: usize) {
+    table(address).grow();
+}
+
+/// The entry of the key that looks empty; the lowest bit says that it is new.
+extern "C" fn spare(address: usize) -> usize {
+    let (entry, new) = table(address).spare();
+    entry | usize::from(new)
+}
+
+/// The same, zero if it is not filled.
+extern "C" fn spare_filled(address: usize) -> usize {
+    let table = table(address);
+    if table.head.spare_used == 0 { 0 } else { table.spare().0 }
+}
+
+extern "C" fn intern(address: usize, at: usize, bytes: usize) -> usize {
+    table(address).intern(text(at, bytes))
+}
+
+/// Appends a row to a list; its texts are kept in the table. Takes and returns the place plus one of the last row.
+extern "C" fn append(address: usize, row: usize, last: u64) -> u64 {
+    let table = table(address);
+    let row = words(row, table.layout().row);
+    for at in 0..table.layout().row_texts.len() {
+        let word = table.layout().row_texts[at];
+        row[word] = table.intern(text(row[word] as usize, row[word + 1] as usize)) as u64;
+    }
+    table.append(row, last)
+}
+
+/// Puts a row into a space that is free, or a new one for zero; its texts are kept in the table. Returns the place plus
+/// one.
+extern "C" fn place_row(address: usize, row: usize, free: u64) -> u64 {
+    let table = table(address);
+    let row = words(row, table.layout().row);
+    for at in 0..table.layout().row_texts.len() {
+        let word = table.layout().row_texts[at];
+        row[word] = table.intern(text(row[word] as usize, row[word + 1] as usize)) as u64;
+    }
+    if free == 0 { table.append(row, 0) } else { table.replace(row, free) }
+}
+
+extern "C" fn hash_text(at: usize, bytes: usize) -> u64 {
+    hash_bytes(text(at, bytes))
+}
+
+extern "C" fn equal_text(a: usize, a_bytes: usize, b: usize, b_bytes: usize) -> i64 {
+    i64::from(text(a, a_bytes) == text(b, b_bytes))
+}
+
+extern "C" fn compare_text(a: usize, a_bytes: usize, b: usize, b_bytes: usize) -> i64 {
+    text(a, a_bytes).cmp(text(b, b_bytes)) as i64
+}
+
+/// Two texts as one; its address.
+extern "C" fn concat(
+    machine: *mut Machine,
+    a: usize,
+    a_bytes: usize,
+    b: usize,
+    b_bytes: usize,
+    out: usize,
+) -> u64 {
+    let both = [text(a, a_bytes), text(b, b_bytes)].concat();
+    words(out, 1)[0] = both.len() as u64;
+    with(machine, |machine| machine.keep(&both))
+}
+
+/// Computes what is not generated. 0: a value, 1: NULL, 2: failed.
+extern "C" fn generic(machine: *mut Machine, number: usize, args: usize, out: usize) -> i64 {
+    with(machine, |machine| {
+        let args = words(args, machine.generic_words(number));
+        let mut value = [0; 2];
+        match machine.call(number, args, &mut value) {
+            Ok(null) => {
+                words(out, 2).copy_from_slice(&value);
+                i64::from(null)
+            }
+            Err(error) => {
+                machine.error = Some(error);
+                2
+            }
+        }
+    })
+}
+
+/// Adds to a sum of 38 digits in place; it stops at the ends of 128 bits.
+extern "C" fn decimal_add(sum: usize, low: u64, high: u64) {
+    let sum = words(sum, 2);
+    let total = value([sum[0], sum[1]]).saturating_add(value([low, high]));
+    sum.copy_from_slice(&[total as u64, (total >> 64) as u64]);
+}
+
+fn value(words: [u64; 2]) -> i128 {
+    (u128::from(words[0]) | u128::from(words[1]) << 64) as i128
+}
+
+/// A sum by a count. `scales`: that of the sum, and that of the result in the next byte. Returns 1 for NULL.
+extern "C" fn decimal_mean(low: u64, high: u64, count: u64, scales: u64, out: usize) -> i64 {
+    let out = words(out, 2);
+    let mean = decimal::divide(value([low, high]), scales as u8, count.into(), 0, (scales >> 8) as u8);
+    match mean {
+        Some(mean) if decimal::fits(mean, PRECISION_MAX) => {
+            out.copy_from_slice(&[mean as u64, (mean >> 64) as u64]);
+            0
+        }
+        _ => {
+            out.fill(0);
+            1
+        }
+    }
+}
+
+extern "C" fn deliver(machine: *mut Machine, sink: usize) -> i64 {
+    with(machine, |machine| match machine.deliver(sink) {
+        Ok(()) => 0,
+        Err(error) => {
+            machine.error = Some(error);
+            1
+        }
+    })
+}
+
+extern "C" fn fail(machine: *mut Machine, code: i64) {
+    with(machine, |machine| {
+        if code == DIVISION_BY_ZERO {
+            machine.error = Some(Error::evaluation("division by zero"));
+        }
+    });
+}
+
+/// The rest of a division of doubles, by their bits.
+extern "C" fn fmod(a: u64, b: u64) -> u64 {
+    (f64::from_bits(a) % f64::from_bits(b)).to_bits()
+}

@@ -1,0 +1,796 @@
+//! What compiled code works on, and the functions that it calls by address.
+//!
+//! # Invariants
+//!
+//! 1. Slots, breakers, sinks and tables lie in boxes that live as long as the machine, or, for tables, as long as their
+//!    window: the addresses that code was compiled with, or was given, stay good.
+//! 2. No reference into the machine is held while compiled code runs. Code and the functions here reach it by the one
+//!    pointer that each of them is given, one after the other, on one thread.
+//! 3. A text that compiled code has in registers lies in the batch, in the arena, in a constant, or in a table; none of
+//!    these lets go of bytes before [`Machine::settle`], which runs between two batches.
+
+use std::collections::BTreeSet;
+
+use crate::batch::Shape;
+use crate::error::{Error, Result};
+use crate::expr::{Expr, eval};
+use crate::function::Clock;
+use crate::plan::changelog::RowKind;
+use crate::plan::{self, window_time};
+use crate::state::{Sessions, State, Table, Window};
+use crate::types::{DataType, Value};
+
+/// A scan's event time.
+#[derive(Debug)]
+#[repr(C)]
+pub struct ScanSlot {
+    /// The greatest bound that was seen.
+    pub watermark: i64,
+    /// At this watermark something may close: `duramen_advance` is called.
+    pub deadline: i64,
+}
+
+/// The window that a breaker used last, for compiled code. An empty one, `start >= end`, is none.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub struct Pane {
+    /// Its first moment.
+    pub start: i64,
+    /// The moment after its last.
+    pub end: i64,
+    /// Its table's address.
+    pub table: usize,
+}
+
+/// The words of a row: header words, then fields.
+///
+/// The header's first word is the kind of change in a sink's rows; then come words with a bit for each NULL.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RowLayout {
+    /// Shape, whether it may be NULL, word.
+    pub fields: Vec<(Shape, bool, usize)>,
+    /// Words before those of NULLs.
+    pub head: usize,
+    /// Words of a row.
+    pub words: usize,
+}
+
+impl RowLayout {
+    /// The layout of these fields behind `head` words.
+    pub fn new(head: usize, fields: &[(Shape, bool)]) -> RowLayout {
+        let mut word = head + fields.len().div_ceil(64);
+        let mut placed = Vec::new();
+        for (shape, nullable) in fields {
+            placed.push((*shape, *nullable, word));
+            word += shape.words();
+        }
+        RowLayout { fields: placed, head, words: word }
+    }
+
+    /// Words at which texts begin.
+    pub fn texts(&self) -> Vec<usize> {
+        self.fields.iter().filter(|(shape, ..)| *shape == Shape::Text).map(|(.., word)| *word).collect()
+    }
+
+    /// Whether a field of a row is NULL.
+    pub fn is_null(&self, row: &[u64], field: usize) -> bool {
+        self.fields[field].1 && row[self.head + field / 64] >> (field % 64) & 1 != 0
+    }
+}
+
+/// What a sink gets.
+pub trait Output {
+    /// Takes rows; texts in them are gone afterwards.
+    fn take(&mut self, rows: &Rows<'_>) -> Result<()>;
+}
+
+/// Rows on their way to a sink.
+#[derive(Debug)]
+pub struct Rows<'r> {
+    words: &'r [u64],
+    layout: &'r RowLayout,
+    types: &'r [DataType],
+}
+
+impl<'r> Rows<'r> {
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.words.len() / self.layout.words
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.words.is_empty()
+    }
+
+    /// Types of the columns.
+    pub fn types(&self) -> &'r [DataType] {
+        self.types
+    }
+
+    /// Runs `each` for the fields of each row, if all are integers or times that are never NULL; else for none.
+    pub fn each_ints(&self, each: &mut dyn FnMut(&[i64])) {
+        let Some((.., first)) = self.layout.fields.first() else { return };
+        if self.layout.fields.iter().any(|(shape, nullable, _)| *shape != Shape::Int || *nullable) {
+            return;
+        }
+        let mut fields = vec![0; self.layout.fields.len()];
+        for row in self.words.chunks_exact(self.layout.words) {
+            for (field, word) in fields.iter_mut().zip(&row[*first..]) {
+                *field = *word as i64;
+            }
+            each(&fields);
+        }
+    }
+
+    /// Each row with its kind.
+    pub fn iter(&self) -> impl Iterator<Item = (RowKind, Vec<Value>)> + '_ {
+        self.words.chunks_exact(self.layout.words).map(|row| {
+            let kind = match row[0] {
+                0 => RowKind::Insert,
+                1 => RowKind::UpdateBefore,
+                2 => RowKind::UpdateAfter,
+                _ => RowKind::Delete,
+            };
+            let field = |field: usize| {
+                let (shape, _, word) = self.layout.fields[field];
+                if self.layout.is_null(row, field) {
+                    Value::Null
+                } else {
+                    value_of(shape, &self.types[field], &row[word..])
+                }
+            };
+            (kind, (0..self.types.len()).map(field).collect())
+        })
+    }
+}
+
+/// The word of a kind of change.
+pub fn kind_word(kind: RowKind) -> i64 {
+    match kind {
+        RowKind::Insert => 0,
+        RowKind::UpdateBefore => 1,
+        RowKind::UpdateAfter => 2,
+        RowKind::Delete => 3,
+    }
+}
+
+fn value_of(shape: Shape, ty: &DataType, words: &[u64]) -> Value {
+    match shape {
+        Shape::Boolean => Value::Boolean(words[0] & 1 != 0),
+        Shape::Int => Value::Int(words[0] as i64),
+        Shape::Float => Value::Float(f32::from_bits(words[0] as u32)),
+        Shape::Double => Value::Double(f64::from_bits(words[0])),
+        Shape::Decimal => Value::Decimal((u128::from(words[0]) | u128::from(words[1]) << 64) as i128),
+        Shape::Text => {
+            let bytes = text_at(words[0], words[1]);
+            match ty {
+                DataType::Bytes => Value::Bytes(bytes.into()),
+                _ => Value::string(String::from_utf8_lossy(bytes)),
+            }
+        }
+    }
+}
+
+fn text_at<'t>(address: u64, bytes: u64) -> &'t [u8] {
+    if bytes == 0 {
+        return &[];
+    }
+    // SAFETY: compiled code gives the address and length of a text that lives until the batch's end (invariant 3); the
+    // slice is used before the function that was given it returns.
+    unsafe { std::slice::from_raw_parts(address as usize as *const u8, bytes as usize) }
+}
+
+/// Rows that compiled code wrote for a sink and that the sink has not taken.
+#[derive(Debug)]
+#[repr(C)]
+pub struct SinkSlot {
+    /// Address of the next row.
+    pub next: usize,
+    /// Address behind the last word.
+    pub end: usize,
+    buffer: Vec<u64>,
+    layout: RowLayout,
+    types: Vec<DataType>,
+}
+
+impl SinkSlot {
+    /// A buffer for rows of this layout.
+    pub fn new(layout: RowLayout, types: Vec<DataType>) -> SinkSlot {
+        // 512 rows: 16 KiB for rows of four fields, half of the nearest cache.
+        let mut buffer = vec![0; layout.words * 512];
+        let next = buffer.as_mut_ptr() as usize;
+        SinkSlot { next, end: next + buffer.len() * 8, buffer, layout, types }
+    }
+
+    /// Its rows' layout.
+    pub fn layout(&self) -> &RowLayout {
+        &self.layout
+    }
+
+    fn rows(&self) -> Rows<'_> {
+        let words = (self.next - self.buffer.as_ptr() as usize) / 8;
+        Rows { words: &self.buffer[..words], layout: &self.layout, types: &self.types }
+    }
+}
+
+/// An expression whose arguments compiled code has computed.
+#[derive(Debug)]
+pub struct Generic {
+    /// The function over its arguments as columns.
+    pub expr: Expr,
+    /// Shapes, types and words of the arguments.
+    pub args: Vec<(Shape, DataType, usize)>,
+    /// The result's shape.
+    pub shape: Shape,
+}
+
+/// Code that gives the rows of a closed window: machine, table or tables, start, end; not zero if it failed.
+pub type CloseCode = extern "C" fn(*mut Machine, usize, i64, i64) -> i64;
+/// Code that adds the entries of one table to those of another.
+pub type MergeCode = extern "C" fn(*mut Machine, usize, usize) -> i64;
+
+/// How a breaker keeps windows and closes them.
+#[derive(Debug)]
+#[allow(missing_docs)]
+pub enum Kind {
+    /// Never closes.
+    Always,
+    /// Records of slices, from which windows are put together.
+    Slices { width: i64 },
+    /// Records, or rows, of whole windows.
+    Windows,
+    /// Rows of two sides by whole windows.
+    Sides,
+    /// Rows of two sides, for as long as one of the other side may meet them: for each side where its time is, and how
+    /// far beyond it the watermark must be; and how many rows were kept when that was seen to last.
+    Interval { times: [(RowLayout, usize); 2], keep: [i64; 2], kept: usize },
+    /// Records of sessions: the gap, the word of a group's entry that names its list.
+    Sessions { gap: i64, word: usize, sessions: Sessions },
+}
+
+/// One breaker.
+pub struct Breaker {
+    /// For compiled code; of each side.
+    pub panes: [Pane; 2],
+    /// Its name, for errors and progress.
+    pub name: String,
+    /// How it closes.
+    pub kind: Kind,
+    /// The windows, if it has such.
+    pub window: Option<plan::Window>,
+    /// Whether they go by processing time.
+    pub proctime: bool,
+    /// State, for joins of each side.
+    pub states: Vec<Box<dyn State>>,
+    /// Scans whose rows come here.
+    pub scans: BTreeSet<usize>,
+    /// The least of their watermarks, as of the last time something could close.
+    pub watermark: i64,
+    /// Rows that came when their windows had closed.
+    pub late: u64,
+    /// Code of a closing window.
+    pub close: Option<CloseCode>,
+    /// Code that puts slices together.
+    pub merge: Option<MergeCode>,
+    /// Windows of slices that end here or before have given their rows.
+    slices_closed: i64,
+}
+
+impl Breaker {
+    /// A breaker without state and code yet.
+    pub fn new(name: String, kind: Kind) -> Breaker {
+        Breaker {
+            panes: [Pane::default(); 2],
+            name,
+            kind,
+            window: None,
+            proctime: false,
+            states: Vec::new(),
+            scans: BTreeSet::new(),
+            watermark: i64::MIN,
+            late: 0,
+            close: None,
+            merge: None,
+            slices_closed: i64::MIN,
+        }
+    }
+
+    /// Windows that end here or before are closed.
+    fn bound(&self) -> i64 {
+        if self.proctime { self.watermark } else { self.watermark.saturating_add(-window_time(0)) }
+    }
+
+    pub(super) fn slice(&mut self, moment: i64) -> usize {
+        let (Kind::Slices { width }, Some(window)) = (&self.kind, self.window) else { return 0 };
+        // As in `plan::Window::assign`.
+        let moment = moment.clamp(-(1 << 60), 1 << 60);
+        let start = (moment - window.offset()).div_euclid(*width) * *width + window.offset();
+        let slice = Window { start, end: start + *width };
+        let last = window.assign(start).iter().map(|(_, end)| *end).max();
+        if last.is_none_or(|last| last <= self.bound()) {
+            self.late += 1;
+            return 0;
+        }
+        self.open(0, slice)
+    }
+
+    pub(super) fn whole(&mut self, side: usize, start: i64, end: i64) -> usize {
+        if end <= self.bound() {
+            self.late += 1;
+            return 0;
+        }
+        self.open(side, Window { start, end })
+    }
+
+    fn open(&mut self, side: usize, window: Window) -> usize {
+        let table = std::ptr::from_mut(self.states[side].table(window)) as usize;
+        self.panes[side] = Pane { start: window.start, end: window.end, table };
+        table
+    }
+
+    /// Lets go of rows of a join by interval that no row will meet, once there are twice as many as were kept last.
+    fn sweep(&mut self) {
+        // 1,024: less is not worth the walk.
+        const LEAST: usize = 1024;
+        let Kind::Interval { times, keep, kept } = &mut self.kind else { return };
+        let rows = |states: &mut Vec<Box<dyn State>>| -> usize {
+            states.iter_mut().map(|state| state.table(Window::ALWAYS).rows()).sum()
+        };
+        if rows(&mut self.states) < (*kept * 2).max(LEAST) {
+            return;
+        }
+        for (side, state) in self.states.iter_mut().enumerate() {
+            let (layout, column) = &times[side];
+            let (word, watermark, keep) = (layout.fields[*column].2, self.watermark, keep[side]);
+            state.table(Window::ALWAYS).keep_rows(|row| {
+                !layout.is_null(row, *column) && (row[word] as i64).saturating_add(keep) >= watermark
+            });
+        }
+        *kept = rows(&mut self.states);
+    }
+
+    /// What it knows beside its states.
+    fn progress(&self) -> [i64; 3] {
+        [self.watermark, self.slices_closed, self.late as i64]
+    }
+
+    /// Goes back to what was written of it; returns what stands behind.
+    pub(super) fn restore<'b>(&mut self, bytes: &'b [u8]) -> Result<&'b [u8]> {
+        let short = || Error::evaluation("the snapshot ends too early; it is damaged");
+        let (words, mut rest) = bytes.split_first_chunk::<24>().ok_or_else(short)?;
+        let word = |index: usize| words[index * 8..][..8].try_into().map_or(0, i64::from_le_bytes);
+        self.watermark = word(0);
+        self.slices_closed = word(1);
+        self.late = word(2) as u64;
+        let is_one_table = self.is_one_table();
+        for (side, state) in self.states.iter_mut().enumerate() {
+            rest = state.restore(rest)?;
+            self.panes[side] = Pane::default();
+            if is_one_table {
+                self.panes[side].table = std::ptr::from_mut(state.table(Window::ALWAYS)) as usize;
+            }
+        }
+        if let Kind::Sessions { sessions, .. } = &mut self.kind {
+            rest = sessions.restore(rest)?;
+        }
+        Ok(rest)
+    }
+
+    /// Writes its states to `out`.
+    pub(super) fn snapshot(&self, out: &mut Vec<u8>) {
+        for word in self.progress() {
+            out.extend_from_slice(&word.to_le_bytes());
+        }
+        self.states.iter().for_each(|state| state.snapshot(out));
+        if let Kind::Sessions { sessions, .. } = &self.kind {
+            sessions.snapshot(out);
+        }
+    }
+
+    /// Whether it keeps all its groups in one table for as long as it runs.
+    pub(super) fn is_one_table(&self) -> bool {
+        matches!(self.kind, Kind::Always | Kind::Interval { .. } | Kind::Sessions { .. })
+    }
+
+    /// When the watermark of one of its scans reaches this, something may close.
+    fn deadline(&self, watermark: i64) -> i64 {
+        match (&self.kind, self.window) {
+            _ if self.proctime => i64::MAX,
+            (Kind::Always, _) => i64::MAX,
+            // Not asked for by results: now and then is enough.
+            (Kind::Interval { keep, .. }, _) => {
+                let most = keep[0].max(keep[1]).max(0);
+                watermark.saturating_add(most / 8).saturating_add(1_000_000)
+            }
+            (Kind::Sessions { sessions, .. }, _) => sessions.first_end().map_or(i64::MAX, window_time),
+            _ if watermark == i64::MIN => i64::MIN,
+            (_, Some(window)) => match window.slice() {
+                Some(width) => {
+                    let width = if let Kind::Slices { width } = &self.kind { *width } else { width };
+                    let closed = watermark.saturating_add(-window_time(0));
+                    let next = closed.saturating_sub(window.offset()).div_euclid(width).saturating_add(1);
+                    window_time(next.saturating_mul(width).saturating_add(window.offset()))
+                }
+                None => i64::MIN,
+            },
+            (_, None) => i64::MIN,
+        }
+    }
+}
+
+/// Everything that the code of a job works on.
+#[expect(clippy::vec_box, reason = "code knows the addresses of parts: they must not move")]
+pub struct Machine {
+    /// Scans.
+    pub scans: Vec<Box<ScanSlot>>,
+    /// Breakers, those nearer to the sources first.
+    pub breakers: Vec<Box<Breaker>>,
+    /// Sinks.
+    pub sinks: Vec<Box<SinkSlot>>,
+    /// Their takers.
+    pub outputs: Vec<Box<dyn Output>>,
+    /// Calls of functions that are not generated.
+    pub generics: Vec<Generic>,
+    /// Texts that code refers to.
+    pub constants: Vec<Box<[u8]>>,
+    /// The moment of processing.
+    pub clock: Box<i64>,
+    /// What failed.
+    pub error: Option<Error>,
+    arena: Vec<Vec<u8>>,
+    /// Tables that closed and whose texts may still be on their way to a sink.
+    closed: Vec<(usize, usize, Box<Table>)>,
+}
+
+impl std::fmt::Debug for Machine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Machine({} scans, {} breakers)", self.scans.len(), self.breakers.len())
+    }
+}
+
+impl Machine {
+    /// A machine without parts.
+    pub fn new() -> Box<Machine> {
+        Box::new(Machine {
+            scans: Vec::new(),
+            breakers: Vec::new(),
+            sinks: Vec::new(),
+            outputs: Vec::new(),
+            generics: Vec::new(),
+            constants: Vec::new(),
+            clock: Box::new(0),
+            error: None,
+            arena: Vec::new(),
+            closed: Vec::new(),
+        })
+    }
+
+    /// Keeps bytes until the end of the batch; returns their address.
+    pub(super) fn keep(&mut self, bytes: &[u8]) -> u64 {
+        // 64 KiB: some batches' texts in few pieces.
+        const CHUNK: usize = 1 << 16;
+        if self.arena.last().is_none_or(|chunk| chunk.capacity() - chunk.len() < bytes.len()) {
+            self.arena.push(Vec::with_capacity(bytes.len().max(CHUNK)));
+        }
+        let Some(chunk) = self.arena.last_mut() else { return 0 };
+        let place = chunk.len();
+        // Within the capacity: the chunk does not move.
+        chunk.extend_from_slice(bytes);
+        chunk[place..].as_ptr() as u64
+    }
+
+    /// Gives a sink what is in its buffer.
+    pub(super) fn deliver(&mut self, sink: usize) -> Result<()> {
+        let slot = &mut self.sinks[sink];
+        if slot.next != slot.buffer.as_ptr() as usize {
+            let taken = self.outputs[sink].take(&slot.rows());
+            slot.next = slot.buffer.as_mut_ptr() as usize;
+            taken?;
+        }
+        Ok(())
+    }
+
+    /// Ends a batch: sinks take what is there, and what was kept for it goes.
+    pub fn settle(&mut self) -> Result<()> {
+        for sink in 0..self.sinks.len() {
+            self.deliver(sink)?;
+        }
+        self.arena.truncate(1);
+        self.arena.iter_mut().for_each(Vec::clear);
+        for (breaker, side, table) in self.closed.drain(..) {
+            self.breakers[breaker].states[side].give_back(table);
+        }
+        for breaker in &mut self.breakers {
+            for state in &mut breaker.states {
+                for window in state.windows() {
+                    state.table(window).release();
+                }
+            }
+            if let Kind::Sessions { word, sessions, .. } = &mut breaker.kind
+                && sessions.is_sparse()
+            {
+                breaker.states[0].table(Window::ALWAYS).retain(|entry| sessions.keeps(entry, *word));
+            }
+        }
+        Ok(())
+    }
+
+    /// Words of the arguments of a call.
+    pub(super) fn generic_words(&self, generic: usize) -> usize {
+        let args = &self.generics[generic].args;
+        args.len().div_ceil(64) + args.iter().map(|(shape, ..)| shape.words()).sum::<usize>()
+    }
+
+    pub(super) fn call(&mut self, generic: usize, args: &[u64], out: &mut [u64; 2]) -> Result<bool> {
+        let Generic { expr, args: places, shape } = &self.generics[generic];
+        let row: Vec<Value> = places
+            .iter()
+            .enumerate()
+            .map(|(field, (shape, ty, word))| {
+                if args[field / 64] >> (field % 64) & 1 != 0 {
+                    Value::Null
+                } else {
+                    value_of(*shape, ty, &args[*word..])
+                }
+            })
+            .collect();
+        let (value, shape) = (eval(expr, &row, Clock { now: *self.clock })?, *shape);
+        *out = match (shape, &value) {
+            (_, Value::Null) => return Ok(true),
+            (_, Value::Boolean(value)) => [u64::from(*value), 0],
+            (_, Value::Int(value)) => [*value as u64, 0],
+            (_, Value::Float(value)) => [u64::from(value.to_bits()), 0],
+            (_, Value::Double(value)) => [value.to_bits(), 0],
+            (_, Value::Decimal(value)) => [*value as u64, (*value >> 64) as u64],
+            (_, Value::String(text)) => [self.keep(text.as_bytes()), text.len() as u64],
+            (_, Value::Bytes(text)) => [self.keep(text), text.len() as u64],
+            (_, other) => return Err(Error::evaluation(format!("{other:?} cannot be kept in registers"))),
+        };
+        Ok(false)
+    }
+
+    /// Sets each scan's deadline by its watermark.
+    fn aim(&mut self) {
+        for (scan, slot) in self.scans.iter_mut().enumerate() {
+            let breakers = self.breakers.iter().filter(|breaker| breaker.scans.contains(&scan));
+            slot.deadline =
+                breakers.map(|breaker| breaker.deadline(slot.watermark)).min().unwrap_or(i64::MAX);
+        }
+    }
+
+    /// The tables of closed windows of a breaker, in the order in which they close.
+    fn ripe(&mut self, place: usize) -> Vec<Ripe> {
+        let breaker = &mut self.breakers[place];
+        let bound = breaker.bound();
+        let mut ripe = Vec::new();
+        match &breaker.kind {
+            Kind::Always | Kind::Interval { .. } | Kind::Sessions { .. } => {}
+            Kind::Windows | Kind::Sides => {
+                breaker.panes = [Pane::default(); 2];
+                let mut windows: BTreeSet<Window> = BTreeSet::new();
+                for state in &breaker.states {
+                    windows.extend(state.windows().into_iter().filter(|window| window.end <= bound));
+                }
+                for window in windows {
+                    let tables = breaker.states.iter_mut().map(|state| state.take(window)).collect();
+                    ripe.push(Ripe::Tables(window, tables));
+                }
+            }
+            Kind::Slices { .. } => {
+                breaker.panes = [Pane::default(); 2];
+                let Some(window) = breaker.window else { return ripe };
+                let slices = breaker.states[0].windows();
+                let mut windows: BTreeSet<Window> = BTreeSet::new();
+                for slice in &slices {
+                    for (start, end) in window.assign(slice.start) {
+                        windows.insert(Window { start, end });
+                    }
+                }
+                // Windows that closed before had rows of these slices then; the bound tells which are new.
+                let before = breaker.slices_closed;
+                windows.retain(|window| window.end <= bound && window.end > before);
+                breaker.slices_closed = before.max(bound);
+                for window in &windows {
+                    let parts =
+                        slices.iter().filter(|slice| slice.start >= window.start && slice.end <= window.end);
+                    ripe.push(Ripe::Slices(*window, parts.copied().collect()));
+                }
+                for slice in slices {
+                    let last = window.assign(slice.start).iter().map(|(_, end)| *end).max();
+                    if last.is_none_or(|last| last <= bound) {
+                        ripe.push(Ripe::Drop(slice));
+                    }
+                }
+            }
+        }
+        ripe
+    }
+}
+
+/// What is to be done with a closed window.
+enum Ripe {
+    /// Give the rows of these tables.
+    Tables(Window, Vec<Option<Box<Table>>>),
+    /// Put these slices together and give the rows.
+    Slices(Window, Vec<Window>),
+    /// This slice is in no open window any more.
+    Drop(Window),
+}
+
+/// The machine behind the pointer that compiled code was given, for as long as `run` takes.
+pub(super) fn with<R>(machine: *mut Machine, run: impl FnOnce(&mut Machine) -> R) -> R {
+    // SAFETY: the pointer is that of the boxed machine whose program runs (invariant 1), and nobody else holds a
+    // reference into it meanwhile (invariant 2): `run` is never given code to run.
+    run(unsafe { &mut *machine })
+}
+
+/// Closes what the watermarks of scans allow. Not zero if it failed.
+pub(super) fn advance(machine: *mut Machine) -> i64 {
+    for place in 0..with(machine, |machine| machine.breakers.len()) {
+        let moved = with(machine, |machine| {
+            let watermarks = machine.breakers[place].scans.iter().map(|scan| machine.scans[*scan].watermark);
+            let least = watermarks.min().unwrap_or(i64::MIN);
+            let breaker = &mut machine.breakers[place];
+            let moved = !breaker.proctime && least > breaker.watermark;
+            if moved {
+                breaker.watermark = least;
+                breaker.sweep();
+            }
+            moved
+        });
+        if moved && close(machine, place) != 0 {
+            return 1;
+        }
+    }
+    with(machine, Machine::aim);
+    0
+}
+
+/// Closes what the time of processing allows. Not zero if it failed.
+pub(super) fn tick(machine: *mut Machine, now: i64) -> i64 {
+    for place in 0..with(machine, |machine| machine.breakers.len()) {
+        let moved = with(machine, |machine| {
+            let breaker = &mut machine.breakers[place];
+            let moved = breaker.proctime && now > breaker.watermark;
+            if moved {
+                breaker.watermark = now;
+            }
+            moved
+        });
+        if moved && close(machine, place) != 0 {
+            return 1;
+        }
+    }
+    0
+}
+
+/// Gives the rows of closed windows of one breaker.
+fn close(machine: *mut Machine, place: usize) -> i64 {
+    let (code, merge) = with(machine, |machine| {
+        let breaker = &machine.breakers[place];
+        (breaker.close, breaker.merge)
+    });
+    let Some(code) = code else { return 0 };
+    if with(machine, |machine| matches!(machine.breakers[place].kind, Kind::Sessions { .. })) {
+        return close_sessions(machine, place, code);
+    }
+    let steps = with(machine, |machine| machine.ripe(place));
+    for step in steps {
+        let failed = match step {
+            Ripe::Tables(window, mut tables) => {
+                let addresses: Vec<usize> = tables
+                    .iter_mut()
+                    .map(|table| table.as_deref_mut().map_or(0, |table| std::ptr::from_mut(table) as usize))
+                    .collect();
+                let given = if addresses.len() == 1 { addresses[0] } else { addresses.as_ptr() as usize };
+                let failed = code(machine, given, window.start, window.end);
+                with(machine, |machine| {
+                    for (side, table) in tables.into_iter().enumerate() {
+                        machine.closed.extend(table.map(|table| (place, side, table)));
+                    }
+                });
+                failed
+            }
+            Ripe::Slices(window, parts) => {
+                let address = |part: Window| {
+                    with(machine, |machine| {
+                        machine.breakers[place].states[0]
+                            .get(part)
+                            .map_or(0, |table| std::ptr::from_ref(table) as usize)
+                    })
+                };
+                match (parts.as_slice(), merge) {
+                    ([one], _) => code(machine, address(*one), window.start, window.end),
+                    (_, None) => 1,
+                    (parts, Some(merge)) => {
+                        let mut whole = with(machine, |machine| machine.breakers[place].states[0].scratch());
+                        let to = std::ptr::from_mut(&mut *whole) as usize;
+                        let failed = parts.iter().any(|part| merge(machine, address(*part), to) != 0);
+                        let failed = i64::from(failed) | code(machine, to, window.start, window.end);
+                        with(machine, |machine| machine.closed.push((place, 0, whole)));
+                        failed
+                    }
+                }
+            }
+            Ripe::Drop(slice) => with(machine, |machine| {
+                let table = machine.breakers[place].states[0].take(slice);
+                machine.closed.extend(table.map(|table| (place, 0, table)));
+                0
+            }),
+        };
+        if failed != 0 {
+            return 1;
+        }
+    }
+    0
+}
+
+/// Gives the sessions of one breaker that have closed.
+fn close_sessions(machine: *mut Machine, place: usize, code: CloseCode) -> i64 {
+    loop {
+        let closed = with(machine, |machine| {
+            let breaker = &mut machine.breakers[place];
+            let bound = breaker.bound();
+            match &mut breaker.kind {
+                Kind::Sessions { sessions, .. } => sessions.take_closed(bound),
+                _ => None,
+            }
+        });
+        let Some(session) = closed else { return 0 };
+        let record = session.record.as_ptr() as usize;
+        if code(machine, record, session.start, session.end) != 0 {
+            return 1;
+        }
+    }
+}
+
+/// The record of the session that a row of a group belongs to, at this moment; zero if it is late. Sessions that have
+/// closed are given before, those that the row links are put together. Lowest bit: a failure is told.
+pub(super) fn session(machine: *mut Machine, place: usize, entry: usize, moment: i64) -> usize {
+    // Code looked at the watermark's deadline only: what has closed since must not be lengthened.
+    let due = with(machine, |machine| {
+        let watermarks = machine.breakers[place].scans.iter().map(|scan| machine.scans[*scan].watermark);
+        let least = watermarks.min().unwrap_or(i64::MIN);
+        let breaker = &mut machine.breakers[place];
+        if !breaker.proctime && least > breaker.watermark {
+            breaker.watermark = least;
+            return breaker.close;
+        }
+        None
+    });
+    if due.is_some_and(|code| close_sessions(machine, place, code) != 0) {
+        return 1;
+    }
+    let placed = with(machine, |machine| {
+        let Machine { breakers, scans, .. } = machine;
+        let breaker = &mut breakers[place];
+        let bound = breaker.bound();
+        let Kind::Sessions { gap, word, sessions } = &mut breaker.kind else { return None };
+        let moment = moment.clamp(-(1 << 60), 1 << 60);
+        let end = moment + *gap;
+        let entry = breaker.states[0].table(Window::ALWAYS).entry(entry);
+        let placed = sessions.place(entry, *word, moment, end);
+        let session = sessions.get(placed.session);
+        // One that is closed already when its first row comes; open ones end later than that.
+        if session.end <= bound {
+            breaker.late += 1;
+            sessions.take_closed(bound);
+            return None;
+        }
+        let close_at = window_time(session.end);
+        if !breaker.proctime {
+            for scan in &breaker.scans {
+                scans[*scan].deadline = scans[*scan].deadline.min(close_at);
+            }
+        }
+        Some((session.record.as_mut_ptr() as usize, placed.linked, breaker.merge))
+    });
+    let Some((record, linked, merge)) = placed else { return 0 };
+    for other in &linked {
+        if merge.is_none_or(|merge| merge(machine, other.as_ptr() as usize, record) != 0) {
+            return 1;
+        }
+    }
+    record
+}

@@ -1,0 +1,524 @@
+//! A job as machine code for this CPU, and what it runs on.
+//!
+//! [`Program::compile`] makes of each source one function with one loop, through which a row is pushed in registers to
+//! every breaker and sink; of each breaker with windows one function that gives the rows of a closed window, and one
+//! that puts slices together. What is not compiled yet is refused by its name.
+
+// Machine code and the memory that it works on: the one part of the crate that needs it.
+#![allow(unsafe_code)]
+// Compiled code passes the machine's address on and knows nothing of what is there.
+#![allow(improper_ctypes_definitions)]
+
+mod aggregate;
+mod calls;
+mod emit;
+mod expr;
+mod graph;
+mod machine;
+mod nodes;
+mod rank;
+mod table;
+
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cranelift_codegen::ir::{self, AbiParam, UserFuncName, types};
+use cranelift_codegen::settings::{self, Configurable};
+use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
+use cranelift_jit::{JITBuilder, JITModule};
+use cranelift_module::{FuncId, Linkage, Module, default_libcall_names};
+
+use self::emit::{Gen, Imports, Unit, broken, declare};
+use self::graph::Graph;
+use self::machine::{CloseCode, Kind, Machine, MergeCode, Pane, advance, tick};
+pub use self::machine::{Output, Rows};
+use crate::batch::{Batch, Values};
+use crate::error::{Error, Result};
+use crate::plan::{Node, NodeOp, explain};
+use crate::state::Window;
+use crate::types::Type;
+
+/// The end of time; sums with lengths of windows stay within 64 bits. As in the reference.
+const END: i64 = i64::MAX / 4;
+
+/// Code of a source: machine, columns, rows; not zero if it failed.
+type SourceCode = extern "C" fn(*mut Machine, *const usize, u64) -> i64;
+
+/// A table that a job reads.
+#[derive(Debug, Clone)]
+pub struct Source {
+    /// Its name.
+    pub table: String,
+    /// Places among its physical columns that batches must have, in this order.
+    pub reads: Vec<usize>,
+    /// Their types.
+    pub types: Vec<Type>,
+}
+
+/// What a breaker holds now.
+#[derive(Debug, Clone)]
+pub struct Held {
+    /// The operator.
+    pub name: String,
+    /// Bytes of its state.
+    pub bytes: usize,
+    /// Rows that came too late.
+    pub late: u64,
+}
+
+/// A compiled job.
+pub struct Program {
+    machine: Box<Machine>,
+    scans: Vec<(Source, usize, SourceCode)>,
+    lookups: Vec<(Source, SourceCode)>,
+    constants: Vec<SourceCode>,
+    text: String,
+    compiled_in: Duration,
+    begun: bool,
+    /// The code's memory; it lives as long as its addresses are called.
+    module: Option<JITModule>,
+}
+
+impl std::fmt::Debug for Program {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Program({} scans, {:?})", self.scans.len(), self.machine)
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        if let Some(module) = self.module.take() {
+            // SAFETY: the program is the only one that calls the code, and it is going.
+            unsafe { module.free_memory() }
+        }
+    }
+}
+
+/// Takes rows of a job that does not run.
+struct Nobody;
+
+impl Output for Nobody {
+    fn take(&mut self, _: &Rows<'_>) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// The code of a job, readable: what EXPLAIN CODEGEN shows.
+pub fn listing(plans: &[Arc<Node>]) -> Result<String> {
+    let outputs = plans.iter().map(|_| Box::new(Nobody) as Box<dyn Output>).collect();
+    Ok(Program::compile(plans, outputs)?.text.clone())
+}
+
+/// What a function of the job is.
+enum Part {
+    Scan(usize),
+    Lookup(usize),
+    Constants,
+    Close(usize),
+    Merge(usize),
+}
+
+impl Program {
+    /// Compiles the plans of a job for this CPU: each gives its rows to the output with the same number.
+    pub fn compile(plans: &[Arc<Node>], outputs: Vec<Box<dyn Output>>) -> Result<Program> {
+        let began = Instant::now();
+        let mut machine = Machine::new();
+        machine.outputs = outputs;
+        let graph = Graph::new(plans, &mut machine)?;
+        for breaker in &mut machine.breakers {
+            if breaker.is_one_table() {
+                for (pane, state) in breaker.panes.iter_mut().zip(&mut breaker.states) {
+                    let table = std::ptr::from_mut(state.table(Window::ALWAYS)) as usize;
+                    *pane = Pane { start: i64::MIN, end: i64::MAX, table };
+                }
+            }
+        }
+        let (module, imports) = module()?;
+        let mut unit = Unit { module, machine, imports };
+        let mut text = String::new();
+        let mut parts = Vec::new();
+        let mut context = FunctionBuilderContext::new();
+        for (number, node) in graph.sources.iter().enumerate() {
+            match &node.op {
+                NodeOp::Scan(scan) => {
+                    let title = format!("scan of {}: machine, columns, rows", scan.table.name);
+                    let names = ["machine", "columns", "rows"];
+                    let id = function(
+                        &mut unit,
+                        &mut context,
+                        &mut text,
+                        (&format!("scan{number}"), &title),
+                        &names,
+                        |g, args| g.scan(&graph, node, scan, number, [args[1], args[2]]),
+                    )?;
+                    parts.push((Part::Scan(number), id));
+                }
+                NodeOp::Values(_, rows) => {
+                    let names = ["machine", "columns", "rows"];
+                    let id = function(
+                        &mut unit,
+                        &mut context,
+                        &mut text,
+                        (&format!("constants{number}"), "constants"),
+                        &names,
+                        |g, _| g.values(&graph, node, rows),
+                    )?;
+                    parts.push((Part::Constants, id));
+                }
+                _ => {}
+            }
+        }
+        for place in &graph.places {
+            let line = explain::line(&place.node);
+            let breaker = &unit.machine.breakers[place.number];
+            let closes = nodes::closes(breaker);
+            let merges = matches!(breaker.kind, Kind::Slices { .. } | Kind::Sessions { .. });
+            if let NodeOp::Lookup { .. } = &place.node.op {
+                let id = function(
+                    &mut unit,
+                    &mut context,
+                    &mut text,
+                    (&format!("table{}", place.number), &format!("rows for {line}")),
+                    &["machine", "columns", "rows"],
+                    |g, args| g.load_table(&graph, &place.node, [args[1], args[2]]),
+                )?;
+                parts.push((Part::Lookup(place.number), id));
+            }
+            if closes {
+                let id = function(
+                    &mut unit,
+                    &mut context,
+                    &mut text,
+                    (&format!("close{}", place.number), &format!("a closed window of {line}")),
+                    &["machine", "table", "start", "end"],
+                    |g, args| g.close(&graph, &place.node, [args[1], args[2], args[3]]),
+                )?;
+                parts.push((Part::Close(place.number), id));
+            }
+            if merges {
+                let id = function(
+                    &mut unit,
+                    &mut context,
+                    &mut text,
+                    (&format!("merge{}", place.number), &format!("records to put together of {line}")),
+                    &["machine", "from", "to"],
+                    |g, args| g.merge(&graph, &place.node, [args[1], args[2]]),
+                )?;
+                parts.push((Part::Merge(place.number), id));
+            }
+        }
+        let Unit { mut module, mut machine, .. } = unit;
+        module.finalize_definitions().map_err(broken)?;
+        let (mut scans, mut lookups, mut constants) = (Vec::new(), Vec::new(), Vec::new());
+        for (part, id) in parts {
+            let code = module.get_finalized_function(id);
+            match part {
+                Part::Scan(number) => {
+                    let NodeOp::Scan(scan) = &graph.sources[number].op else { continue };
+                    let column = |read: &usize| &scan.table.columns[scan.table.physical[*read]];
+                    let source = Source {
+                        table: scan.table.name.clone(),
+                        reads: scan.reads.clone(),
+                        types: scan.reads.iter().map(|read| column(read).ty.clone()).collect(),
+                    };
+                    scans.push((source, number, source_code(code)));
+                }
+                Part::Lookup(number) => {
+                    let NodeOp::Lookup { table, .. } = &graph.places[number].node.op else { continue };
+                    let source = Source {
+                        table: table.name.clone(),
+                        reads: (0..table.columns.len()).collect(),
+                        types: table.columns.iter().map(|column| column.ty.clone()).collect(),
+                    };
+                    lookups.push((source, source_code(code)));
+                }
+                Part::Constants => constants.push(source_code(code)),
+                Part::Close(number) => {
+                    // SAFETY: the function was declared with four words in and one out, as `CloseCode` has.
+                    let code = unsafe { std::mem::transmute::<*const u8, CloseCode>(code) };
+                    machine.breakers[number].close = Some(code);
+                }
+                Part::Merge(number) => {
+                    // SAFETY: the function was declared with three words in and one out, as `MergeCode` has.
+                    let code = unsafe { std::mem::transmute::<*const u8, MergeCode>(code) };
+                    machine.breakers[number].merge = Some(code);
+                }
+            }
+        }
+        Ok(Program {
+            machine,
+            scans,
+            lookups,
+            constants,
+            text,
+            compiled_in: began.elapsed(),
+            begun: false,
+            module: Some(module),
+        })
+    }
+
+    /// What it reads, in the order of [`Program::run`]'s numbers.
+    pub fn sources(&self) -> Vec<Source> {
+        self.scans.iter().map(|(source, ..)| source.clone()).collect()
+    }
+
+    /// What it looks up, in the order of [`Program::load`]'s numbers.
+    pub fn lookups(&self) -> Vec<Source> {
+        self.lookups.iter().map(|(source, _)| source.clone()).collect()
+    }
+
+    /// The code of all functions, readable.
+    pub fn listing(&self) -> &str {
+        &self.text
+    }
+
+    /// How long compiling took.
+    pub fn compiled_in(&self) -> Duration {
+        self.compiled_in
+    }
+
+    /// The least watermark of all scans.
+    pub fn watermark(&self) -> i64 {
+        self.machine.scans.iter().map(|scan| scan.watermark).min().unwrap_or(i64::MIN)
+    }
+
+    /// What each breaker holds.
+    pub fn held(&self) -> Vec<Held> {
+        let held = |breaker: &machine::Breaker| Held {
+            name: breaker.name.clone(),
+            bytes: breaker.states.iter().map(|state| state.bytes()).sum(),
+            late: breaker.late,
+        };
+        self.machine.breakers.iter().map(|breaker| held(breaker)).collect()
+    }
+
+    /// Gives the rows of a table that is looked up: all its columns.
+    pub fn load(&mut self, lookup: usize, batch: &Batch) -> Result<()> {
+        let (source, code) = &self.lookups[lookup];
+        let code = *code;
+        fits(source, batch)?;
+        self.call(code, batch)
+    }
+
+    /// Pushes a batch of a source through the job. After an error the job is over.
+    pub fn run(&mut self, source: usize, batch: &Batch) -> Result<()> {
+        let (wanted, _, code) = &self.scans[source];
+        let code = *code;
+        fits(wanted, batch)?;
+        self.begin()?;
+        self.at(batch.clock)?;
+        self.call(code, batch)
+    }
+
+    /// Moves the time of processing.
+    fn at(&mut self, clock: i64) -> Result<()> {
+        if clock > *self.machine.clock {
+            // Whole milliseconds, as `PROCTIME()` has them.
+            *self.machine.clock = clock.div_euclid(1000) * 1000;
+            let machine = &raw mut *self.machine;
+            let failed = tick(machine, clock);
+            self.told(failed)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the input: every window closes.
+    pub fn finish(&mut self) -> Result<()> {
+        self.begin()?;
+        let machine = &raw mut *self.machine;
+        let failed = tick(machine, END);
+        self.told(failed)?;
+        // One source after the other, as the reference does.
+        for scan in 0..self.machine.scans.len() {
+            self.machine.scans[scan].watermark = END;
+            let machine = &raw mut *self.machine;
+            let failed = advance(machine);
+            self.told(failed)?;
+        }
+        self.machine.settle()
+    }
+
+    /// Gives what is constant, before anything else.
+    fn begin(&mut self) -> Result<()> {
+        if !std::mem::replace(&mut self.begun, true) {
+            for code in self.constants.clone() {
+                let machine = &raw mut *self.machine;
+                let failed = code(machine, std::ptr::null(), 0);
+                self.told(failed)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn call(&mut self, code: SourceCode, batch: &Batch) -> Result<()> {
+        let columns: Vec<usize> = batch
+            .columns
+            .iter()
+            .flat_map(|column| {
+                let (values, bytes) = match &column.values {
+                    Values::Boolean(values) => (values.as_ptr() as usize, 0),
+                    Values::Int(values) => (values.as_ptr() as usize, 0),
+                    Values::Float(values) => (values.as_ptr() as usize, 0),
+                    Values::Double(values) => (values.as_ptr() as usize, 0),
+                    Values::Decimal(values) => (values.as_ptr() as usize, 0),
+                    Values::Text(places, bytes) => (places.as_ptr() as usize, bytes.as_ptr() as usize),
+                };
+                [values, column.nulls.as_ptr() as usize, bytes]
+            })
+            .collect();
+        let machine = &raw mut *self.machine;
+        let failed = code(machine, columns.as_ptr(), batch.rows() as u64);
+        self.told(failed)?;
+        self.machine.settle()
+    }
+
+    fn told(&mut self, failed: i64) -> Result<()> {
+        match (failed, self.machine.error.take()) {
+            (_, Some(error)) => Err(error),
+            (0, None) => Ok(()),
+            (_, None) => Err(Error::evaluation("a compiled function failed without saying why")),
+        }
+    }
+
+    /// Everything that the job keeps between two batches.
+    pub fn snapshot(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut word = |word: i64| out.extend_from_slice(&word.to_le_bytes());
+        word(*self.machine.clock);
+        word(i64::from(self.begun));
+        self.machine.scans.iter().for_each(|scan| word(scan.watermark));
+        for breaker in &self.machine.breakers {
+            breaker.snapshot(&mut out);
+        }
+        out
+    }
+
+    /// Goes back to what [`Program::snapshot`] of the same job wrote.
+    pub fn restore(&mut self, bytes: &[u8]) -> Result<()> {
+        let mut rest = bytes;
+        let mut word = || -> Result<i64> {
+            let short = || Error::evaluation("the snapshot ends too early; it is damaged");
+            let (word, behind) = rest.split_first_chunk::<8>().ok_or_else(short)?;
+            rest = behind;
+            Ok(i64::from_le_bytes(*word))
+        };
+        *self.machine.clock = word()?;
+        self.begun = word()? != 0;
+        for scan in &mut self.machine.scans {
+            scan.watermark = word()?;
+            scan.deadline = i64::MIN;
+        }
+        for breaker in &mut self.machine.breakers {
+            rest = breaker.restore(rest)?;
+        }
+        if !rest.is_empty() {
+            return Err(Error::evaluation("the snapshot has more than this job keeps; it is another job's"));
+        }
+        Ok(())
+    }
+}
+
+fn source_code(code: *const u8) -> SourceCode {
+    // SAFETY: the function was declared with three words in and one out, as `SourceCode` has.
+    unsafe { std::mem::transmute::<*const u8, SourceCode>(code) }
+}
+
+/// Whether a batch has the columns that code was made for: nothing else is looked at by it.
+fn fits(source: &Source, batch: &Batch) -> Result<()> {
+    let rows = batch.rows();
+    let mut columns = batch.columns.iter().zip(&source.types);
+    let fit = batch.columns.len() == source.types.len()
+        && columns.all(|(column, ty)| {
+            crate::batch::Shape::of(&ty.data).is_ok_and(|shape| shape == column.shape())
+                && column.nullable() == ty.nullable
+                && column.len() == rows
+                && (!ty.nullable || column.nulls.len() == rows)
+        });
+    if fit {
+        return Ok(());
+    }
+    Err(Error::evaluation(format!("a batch of other columns than `{}` has", source.table)))
+}
+
+fn module() -> Result<(JITModule, Imports)> {
+    let mut flags = settings::builder();
+    for (name, value) in [
+        ("opt_level", "speed"),
+        ("is_pic", "false"),
+        ("use_colocated_libcalls", "false"),
+        ("enable_verifier", if cfg!(debug_assertions) { "true" } else { "false" }),
+    ] {
+        flags.set(name, value).map_err(broken)?;
+    }
+    let isa = cranelift_native::builder().map_err(broken)?;
+    let isa = isa.finish(settings::Flags::new(flags)).map_err(broken)?;
+    let mut builder = JITBuilder::with_isa(isa, default_libcall_names());
+    let callees = calls::all();
+    for callee in &callees {
+        builder.symbol(callee.name, callee.address);
+    }
+    let mut module = JITModule::new(builder);
+    let mut imports = HashMap::new();
+    for callee in callees {
+        let mut signature = module.make_signature();
+        signature.params.extend(std::iter::repeat_n(AbiParam::new(types::I64), callee.params));
+        if callee.returns {
+            signature.returns.push(AbiParam::new(types::I64));
+        }
+        let id = module.declare_function(callee.name, Linkage::Import, &signature).map_err(broken)?;
+        imports.insert(callee.name, (id, callee));
+    }
+    Ok((module, imports))
+}
+
+/// Compiles one function and adds it to the listing.
+fn function(
+    unit: &mut Unit,
+    context: &mut FunctionBuilderContext,
+    listing: &mut String,
+    (name, title): (&str, &str),
+    params: &[&str],
+    body: impl FnOnce(&mut Gen<'_, '_>, &[ir::Value]) -> Result<()>,
+) -> Result<FuncId> {
+    let (id, signature) = declare(&mut unit.module, name, params.len())?;
+    let mut code = unit.module.make_context();
+    code.func.signature = signature;
+    code.func.name = UserFuncName::user(0, id.as_u32());
+    let builder = FunctionBuilder::new(&mut code.func, context);
+    let (mut r#gen, args) = Gen::new(builder, unit, params);
+    body(&mut r#gen, &args)?;
+    let names = r#gen.finish();
+    let written = code.func.display().to_string();
+    unit.module.define_function(id, &mut code).map_err(|error| {
+        if cfg!(debug_assertions) { broken(format!("{error:?}\n{written}")) } else { broken(error) }
+    })?;
+    let bytes = code.compiled_code().map_or(0, |code| code.code_buffer().len());
+    let names: HashMap<String, String> =
+        names.into_iter().map(|(value, name)| (value.to_string(), name)).collect();
+    let _ = writeln!(listing, "; {title}\n; {name}: {bytes} bytes of machine code");
+    for line in written.lines() {
+        // Functions that are called have their names beside,
+        let called = line.trim_start().strip_prefix("fn").and_then(|line| line.split_once(" = u0:"));
+        let callee = called.and_then(|(_, called)| called.split(' ').next()?.parse::<u32>().ok());
+        if let Some((_, callee)) =
+            callee.and_then(|callee| unit.imports.values().find(|(id, _)| id.as_u32() == callee))
+        {
+            let _ = writeln!(listing, "{line}  ; {}", callee.name);
+            continue;
+        }
+        // and so have values that stand for columns and places.
+        let defined = line.trim_start().split_once(" = ").map(|(value, _)| value);
+        match defined.and_then(|value| names.get(value)) {
+            Some(name) => {
+                let _ = writeln!(listing, "{line}  ; {name}");
+            }
+            None => {
+                let _ = writeln!(listing, "{line}");
+            }
+        }
+    }
+    listing.push('\n');
+    Ok(id)
+}

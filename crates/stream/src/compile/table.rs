@@ -1,0 +1,349 @@
+//! Code that finds records by key: hash, walk, compare, in line. Calls are made for texts and for a full table.
+
+use std::mem::offset_of;
+
+use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
+use cranelift_codegen::ir::{self, InstBuilder, types};
+
+use super::emit::{Gen, Val};
+use crate::batch::Shape;
+use crate::error::{Error, Result};
+use crate::state::{Head, Layout, MULTIPLIER, hash_seed};
+
+/// How a table's entries look to code: the first word, a word of bits, the key, and what is kept for it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entries {
+    /// Shape of each field of the key, whether it may be NULL, word.
+    pub key: Vec<(Shape, bool, usize)>,
+    /// The word of bits: those of the key's NULLs first, then those of values that are there.
+    pub bits: Option<usize>,
+    /// The first word behind the key.
+    pub value: usize,
+    /// As the table has it.
+    pub layout: Layout,
+}
+
+impl Entries {
+    /// Entries with this key, `bits` bits and `words` words of value.
+    pub fn new(key: &[(Shape, bool)], bits: usize, words: usize) -> Result<Entries> {
+        let nullable = key.iter().any(|(_, nullable)| *nullable);
+        if key.len() + bits > 64 {
+            return Err(Error::unsupported("compiling a group of more than 64 keys and aggregates"));
+        }
+        // One integer that is never NULL is its own first word.
+        let direct = matches!(key, [(Shape::Int, false)]);
+        let mut next = usize::from(!direct);
+        if direct {
+            next = 1;
+        }
+        let place = (nullable || bits > 0).then_some(next);
+        next += usize::from(place.is_some());
+        let mut placed = Vec::new();
+        for (shape, nullable) in key {
+            if direct {
+                placed.push((*shape, *nullable, 0));
+            } else {
+                placed.push((*shape, *nullable, next));
+                next += shape.words();
+            }
+        }
+        let layout = Layout { stride: next + words, direct, ..Layout::default() };
+        Ok(Entries { key: placed, bits: place, value: next, layout })
+    }
+}
+
+macro_rules! head {
+    ($field:ident) => {
+        offset_of!(Head, $field)
+    };
+}
+
+impl Gen<'_, '_> {
+    /// A field of a table's head.
+    pub fn bytes_of(&mut self, table: ir::Value) -> ir::Value {
+        self.load(table, head!(bytes))
+    }
+
+    /// Where the rows of lists are.
+    pub fn rows_of(&mut self, table: ir::Value) -> ir::Value {
+        self.load(table, head!(rows))
+    }
+
+    /// The table with this number that belongs to another.
+    pub fn child(&mut self, table: ir::Value, number: usize) -> ir::Value {
+        let children = self.load(table, head!(children));
+        self.load(children, number * 8)
+    }
+
+    fn mix(&mut self, hash: ir::Value, word: ir::Value) -> ir::Value {
+        let mixed = self.b.ins().bxor(hash, word);
+        let multiplier = self.int(MULTIPLIER as i64);
+        let low = self.b.ins().imul(mixed, multiplier);
+        let high = self.b.ins().umulhi(mixed, multiplier);
+        self.b.ins().bxor(low, high)
+    }
+
+    /// The key as it is compared: no difference between zeros, or between kinds of NaN, and zeros for NULL.
+    fn normal(&mut self, key: &[Val]) -> Vec<Val> {
+        key.iter()
+            .map(|val| {
+                let mut val = *val;
+                if matches!(val.shape, Shape::Float | Shape::Double) {
+                    let zero = self.zero(val.shape).a;
+                    let sum = self.b.ins().fadd(val.a, zero);
+                    let nan = self.b.ins().fcmp(FloatCC::Unordered, sum, sum);
+                    let canonical = if val.shape == Shape::Float {
+                        self.b.ins().f32const(f32::NAN)
+                    } else {
+                        self.b.ins().f64const(f64::NAN)
+                    };
+                    val.a = self.b.ins().select(nan, canonical, sum);
+                }
+                match val.null {
+                    Some(null) => {
+                        let zero = self.zero(val.shape);
+                        let valued = self.choose(null, zero, Val { null: None, ..val });
+                        Val { null: Some(null), ..valued }
+                    }
+                    None => val,
+                }
+            })
+            .collect()
+    }
+
+    fn hash(&mut self, key: &[Val], bits: ir::Value) -> ir::Value {
+        let seed = self.int(hash_seed() as i64);
+        let mut hash = self.b.ins().bxor(seed, bits);
+        for val in key {
+            if val.shape == Shape::Text {
+                let word = self.ask("hash_text", &[val.a, val.b.unwrap_or(val.a)]);
+                hash = self.mix(hash, word);
+            } else {
+                for word in self.words(*val) {
+                    hash = self.mix(hash, word);
+                }
+            }
+        }
+        hash
+    }
+
+    /// The entry of a key. With `insert` it is made if it is not there; the second value says whether it was. Without,
+    /// the second value says whether it is there.
+    pub fn probe(
+        &mut self,
+        table: ir::Value,
+        entries: &Entries,
+        key: &[Val],
+        insert: bool,
+    ) -> (ir::Value, ir::Value) {
+        let key = self.normal(key);
+        let nullable: Vec<bool> = entries.key.iter().map(|(_, nullable, _)| *nullable).collect();
+        let bits = self.null_bits(&key, &nullable);
+        let done = self.b.create_block();
+        let entry = self.b.append_block_param(done, types::I64);
+        let flag = self.b.append_block_param(done, types::I8);
+        let direct = entries.layout.direct;
+        let (tag, home) = if direct {
+            let tag = self.b.ins().bxor_imm_s(key[0].a, Layout::EMPTY);
+            let (odd, usual) = (self.b.create_block(), self.b.create_block());
+            self.b.set_cold_block(odd);
+            self.b.ins().brif(tag, usual, &[], odd, &[]);
+            self.b.switch_to_block(odd);
+            if insert {
+                let told = self.ask("spare", &[table]);
+                let new = self.bit(told, 0);
+                let place = self.b.ins().band_imm_s(told, -8);
+                self.b.ins().jump(done, &[place.into(), new.into()]);
+            } else {
+                let place = self.ask("spare_filled", &[table]);
+                let there = self.b.ins().icmp_imm_s(IntCC::NotEqual, place, 0);
+                self.b.ins().jump(done, &[place.into(), there.into()]);
+            }
+            self.b.switch_to_block(usual);
+            let zero = self.int(0);
+            (tag, self.mix(zero, tag))
+        } else {
+            let hash = self.hash(&key, bits);
+            (self.b.ins().bor_imm_s(hash, 1), self.b.ins().ushr_imm_s(hash, 1))
+        };
+        let walk = self.b.create_block();
+        let again = self.b.create_block();
+        let place = self.b.append_block_param(walk, types::I64);
+        self.b.ins().jump(again, &[]);
+        self.b.switch_to_block(again);
+        let base = self.load(table, head!(entries));
+        let mask = self.load(table, head!(mask));
+        let first = self.b.ins().band(home, mask);
+        self.b.ins().jump(walk, &[first.into()]);
+
+        self.b.switch_to_block(walk);
+        let offset = self.b.ins().imul_imm_s(place, (entries.layout.stride * 8) as i64);
+        let at = self.b.ins().iadd(base, offset);
+        let found = self.load(at, 0);
+        let (check, other, next) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
+        let equal = self.icmp(IntCC::Equal, found, tag);
+        self.b.ins().brif(equal, check, &[], other, &[]);
+        self.b.switch_to_block(check);
+        if !direct {
+            self.check(table, entries, &key, bits, at, next);
+        }
+        let there = self.truth(!insert);
+        self.b.ins().jump(done, &[at.into(), there.into()]);
+
+        let absent = self.b.create_block();
+        self.b.switch_to_block(other);
+        self.b.ins().brif(found, next, &[], absent, &[]);
+        self.b.switch_to_block(next);
+        let place = self.b.ins().iadd_imm_s(place, 1);
+        let place = self.b.ins().band(place, mask);
+        self.b.ins().jump(walk, &[place.into()]);
+
+        self.b.switch_to_block(absent);
+        if insert {
+            let count = self.load(table, head!(count));
+            let limit = self.load(table, head!(limit));
+            let (full, room) = (self.b.create_block(), self.b.create_block());
+            self.b.set_cold_block(full);
+            let over = self.icmp(IntCC::UnsignedGreaterThanOrEqual, count, limit);
+            self.b.ins().brif(over, full, &[], room, &[]);
+            self.b.switch_to_block(full);
+            self.call("grow", &[table]);
+            self.b.ins().jump(again, &[]);
+            self.b.switch_to_block(room);
+            let more = self.b.ins().iadd_imm_s(count, 1);
+            self.store(more, table, head!(count));
+            self.store(tag, at, 0);
+            if let Some(word) = entries.bits {
+                self.store(bits, at, word * 8);
+            }
+            if !direct {
+                for (val, (.., word)) in key.iter().zip(&entries.key) {
+                    let val = self.interned(table, *val);
+                    self.put(val, at, *word);
+                }
+            }
+            let new = self.truth(true);
+            self.b.ins().jump(done, &[at.into(), new.into()]);
+        } else {
+            let there = self.truth(false);
+            self.b.ins().jump(done, &[at.into(), there.into()]);
+        }
+        self.b.switch_to_block(done);
+        (entry, flag)
+    }
+
+    /// A value as a table keeps it: a text is a place in the table's bytes.
+    pub fn interned(&mut self, table: ir::Value, val: Val) -> Val {
+        match (val.shape, val.b) {
+            (Shape::Text, Some(length)) => {
+                let a = self.ask("intern", &[table, val.a, length]);
+                Val { a, ..val }
+            }
+            _ => val,
+        }
+    }
+
+    /// Goes to `next` unless the entry has this key.
+    fn check(
+        &mut self,
+        table: ir::Value,
+        entries: &Entries,
+        key: &[Val],
+        bits: ir::Value,
+        at: ir::Value,
+        next: ir::Block,
+    ) {
+        if let (Some(word), true) = (entries.bits, entries.key.iter().any(|(_, nullable, _)| *nullable)) {
+            let theirs = self.load(at, word * 8);
+            let mask = (1u64 << entries.key.len()).wrapping_sub(1);
+            let theirs = self.b.ins().band_imm_s(theirs, mask as i64);
+            let equal = self.icmp(IntCC::Equal, theirs, bits);
+            self.go_on_if(equal, next);
+        }
+        for (val, (shape, _, word)) in key.iter().zip(&entries.key) {
+            if *shape == Shape::Text {
+                let bytes = self.bytes_of(table);
+                let theirs = self.get_in(*shape, at, *word, bytes);
+                let equal = self.compare(IntCC::Equal, *val, theirs);
+                self.go_on_if(equal, next);
+            } else {
+                for (index, mine) in self.words(*val).into_iter().enumerate() {
+                    let theirs = self.load(at, (*word + index) * 8);
+                    let equal = self.icmp(IntCC::Equal, mine, theirs);
+                    self.go_on_if(equal, next);
+                }
+            }
+        }
+    }
+
+    fn go_on_if(&mut self, condition: ir::Value, otherwise: ir::Block) {
+        let on = self.b.create_block();
+        self.b.ins().brif(condition, on, &[], otherwise, &[]);
+        self.b.switch_to_block(on);
+    }
+
+    /// The key of an entry.
+    pub fn key(&mut self, table: ir::Value, entries: &Entries, at: ir::Value) -> Vec<Val> {
+        let bits = entries.bits.map(|word| self.load(at, word * 8));
+        let bytes = self.bytes_of(table);
+        entries
+            .key
+            .iter()
+            .enumerate()
+            .map(|(bit, (shape, nullable, word))| {
+                let mut val = self.get_in(*shape, at, *word, bytes);
+                if entries.layout.direct {
+                    val.a = self.b.ins().bxor_imm_s(val.a, Layout::EMPTY);
+                }
+                if let (true, Some(bits)) = (*nullable, bits) {
+                    val.null = Some(self.bit(bits, bit));
+                }
+                val
+            })
+            .collect()
+    }
+
+    /// Runs `each` for the address of each entry in use.
+    pub fn each_entry(
+        &mut self,
+        table: ir::Value,
+        entries: &Entries,
+        each: impl FnOnce(&mut Self, ir::Value) -> Result<()>,
+    ) -> Result<()> {
+        let base = self.load(table, head!(entries));
+        let mask = self.load(table, head!(mask));
+        let spare = self.load(table, head!(spare_used));
+        // The entry of the key that looks empty stands behind the last place, and counts if it is used.
+        let places = self.b.ins().iadd_imm_s(mask, 1);
+        let end = self.b.ins().iadd(places, spare);
+        let (head, body, filled, next, after) = (
+            self.b.create_block(),
+            self.b.create_block(),
+            self.b.create_block(),
+            self.b.create_block(),
+            self.b.create_block(),
+        );
+        let place = self.b.append_block_param(head, types::I64);
+        let zero = self.int(0);
+        self.b.ins().jump(head, &[zero.into()]);
+        self.b.switch_to_block(head);
+        let more = self.icmp(IntCC::UnsignedLessThan, place, end);
+        self.b.ins().brif(more, body, &[], after, &[]);
+        self.b.switch_to_block(body);
+        let offset = self.b.ins().imul_imm_s(place, (entries.layout.stride * 8) as i64);
+        let at = self.b.ins().iadd(base, offset);
+        let tag = self.load(at, 0);
+        let last = self.icmp(IntCC::Equal, place, places);
+        let last = self.b.ins().uextend(types::I64, last);
+        let used = self.b.ins().bor(tag, last);
+        self.b.ins().brif(used, filled, &[], next, &[]);
+        self.b.switch_to_block(filled);
+        each(self, at)?;
+        self.b.ins().jump(next, &[]);
+        self.b.switch_to_block(next);
+        let place = self.b.ins().iadd_imm_s(place, 1);
+        self.b.ins().jump(head, &[place.into()]);
+        self.b.switch_to_block(after);
+        Ok(())
+    }
+}

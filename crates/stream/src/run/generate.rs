@@ -1,0 +1,222 @@
+//! Sources that make their rows: `datagen` and `nexmark`.
+
+use std::time::Instant;
+
+use super::fill::{Fill, now};
+use crate::batch::Batch;
+use crate::catalog::Table;
+use crate::compile::Source;
+use crate::error::{Error, Result};
+use crate::nexmark::{self, Generator};
+use crate::types::{DataType, Row, Value, decimal};
+
+fn option<T: std::str::FromStr>(table: &Table, name: &str) -> Result<Option<T>> {
+    match table.options.get(name) {
+        None => Ok(None),
+        Some(text) => match text.parse() {
+            Ok(value) => Ok(Some(value)),
+            Err(_) => Err(Error::invalid(format!("'{name}' = '{text}' of `{}`", table.name), "a number")),
+        },
+    }
+}
+
+/// How the values of a column are made.
+enum Kind {
+    Random {
+        min: i64,
+        max: i64,
+    },
+    Sequence {
+        start: i64,
+        end: i64,
+    },
+    Text {
+        length: usize,
+    },
+    /// The moment at which the row is made.
+    Now,
+}
+
+/// Random rows and sequences, with Flink's options: `number-of-rows`, `rows-per-second`, `fields.f.kind`, `.min`,
+/// `.max`, `.start`, `.end`, `.length`; and `seed`.
+pub struct Datagen {
+    columns: Vec<(Kind, DataType)>,
+    rows: Option<u64>,
+    made: u64,
+    per_second: Option<u64>,
+    began: Instant,
+    random: u64,
+}
+
+impl Datagen {
+    /// Makes the columns that `source` wants.
+    pub fn new(table: &Table, source: &Source) -> Result<Datagen> {
+        let mut columns = Vec::new();
+        let mut rows: Option<u64> = option(table, "number-of-rows")?;
+        for (read, ty) in source.reads.iter().zip(&source.types) {
+            let name = &table.columns[table.physical[*read]].name;
+            let field = |what: &str| format!("fields.{name}.{what}");
+            let kind = match table.options.get(&field("kind")).map_or("random", String::as_str) {
+                "sequence" => {
+                    let start = option(table, &field("start"))?.unwrap_or(0);
+                    let end = option(table, &field("end"))?.unwrap_or(i64::MAX);
+                    // A sequence ends the source.
+                    let count = u64::try_from(i128::from(end) - i128::from(start) + 1).unwrap_or(u64::MAX);
+                    rows = Some(rows.map_or(count, |rows| rows.min(count)));
+                    Kind::Sequence { start, end }
+                }
+                "random" => match &ty.data {
+                    data if data.is_character() => {
+                        Kind::Text { length: option(table, &field("length"))?.unwrap_or(100) }
+                    }
+                    data if data.is_timestamp() => Kind::Now,
+                    DataType::TinyInt => bounds(table, &field, i64::from(i8::MAX))?,
+                    DataType::SmallInt => bounds(table, &field, i64::from(i16::MAX))?,
+                    DataType::Int => bounds(table, &field, i64::from(i32::MAX))?,
+                    DataType::Boolean => Kind::Random { min: 0, max: 1 },
+                    DataType::Decimal { precision, .. } => {
+                        let most = decimal::power_of_ten(u32::from(*precision).min(18)).unwrap_or(1) - 1;
+                        bounds(table, &field, most as i64)?
+                    }
+                    DataType::BigInt | DataType::Float | DataType::Double => bounds(table, &field, i64::MAX)?,
+                    other => {
+                        return Err(Error::unsupported(format!("making random values of type {other}")));
+                    }
+                },
+                other => {
+                    return Err(Error::invalid(
+                        format!("'{}' = '{other}'", field("kind")),
+                        "'random' or 'sequence'",
+                    ));
+                }
+            };
+            columns.push((kind, ty.data.clone()));
+        }
+        let per_second = option(table, "rows-per-second")?;
+        let random = option(table, "seed")?.unwrap_or(1);
+        Ok(Datagen { columns, rows, made: 0, per_second, began: Instant::now(), random })
+    }
+
+    // SplitMix64.
+    fn next(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+fn bounds(table: &Table, field: &dyn Fn(&str) -> String, most: i64) -> Result<Kind> {
+    let min = option(table, &field("min"))?.unwrap_or(-most);
+    let max = option(table, &field("max"))?.unwrap_or(most);
+    if min > max {
+        return Err(Error::invalid(
+            format!("'{}' = {min} above {max}", field("min")),
+            "a least below the greatest",
+        ));
+    }
+    Ok(Kind::Random { min, max })
+}
+
+impl Fill for Datagen {
+    fn fill(&mut self, batch: &mut Batch, rows: usize) -> Result<bool> {
+        let mut wanted = rows as u64;
+        if let Some(rows) = self.rows {
+            wanted = wanted.min(rows - self.made);
+        }
+        if let Some(per_second) = self.per_second {
+            let due = (self.began.elapsed().as_secs_f64() * per_second as f64) as u64;
+            if due <= self.made {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+            wanted = wanted.min(due.saturating_sub(self.made));
+        }
+        let now = now();
+        for _ in 0..wanted {
+            let mut row = Row::new();
+            for column in 0..self.columns.len() {
+                let random = self.next();
+                let (kind, ty) = &self.columns[column];
+                let number = match kind {
+                    Kind::Random { min, max } => {
+                        let count = max.wrapping_sub(*min).wrapping_add(1) as u64;
+                        if count == 0 { random as i64 } else { min.wrapping_add((random % count) as i64) }
+                    }
+                    Kind::Sequence { start, end } => start.wrapping_add(self.made as i64).min(*end),
+                    Kind::Now => now / 1000 * 1000,
+                    Kind::Text { length } => {
+                        let length = *length;
+                        let digit = |place: usize| {
+                            char::from(b"0123456789abcdef"[(random >> (place % 16 * 4)) as usize % 16])
+                        };
+                        row.push(Value::string((0..length).map(digit).collect::<String>()));
+                        continue;
+                    }
+                };
+                row.push(match ty {
+                    DataType::Boolean => Value::Boolean(number & 1 != 0),
+                    DataType::Float => Value::Float(number as f32),
+                    DataType::Double => Value::Double(number as f64),
+                    DataType::Decimal { .. } => Value::Decimal(number.into()),
+                    data if data.is_character() => Value::string(number.to_string()),
+                    _ => Value::Int(number),
+                });
+            }
+            batch.push(&row)?;
+            self.made += 1;
+        }
+        Ok(self.rows.is_none_or(|rows| self.made < rows))
+    }
+}
+
+/// One of Nexmark's tables: `events` says how many events the whole stream has, of which this table's are taken.
+pub struct Nexmark {
+    generator: Generator,
+    table: String,
+    reads: Vec<usize>,
+    next: u64,
+    events: u64,
+}
+
+impl Nexmark {
+    /// The columns that `source` wants.
+    pub fn new(table: &Table, source: &Source) -> Result<Nexmark> {
+        let Some(columns) = nexmark::columns(&table.name) else {
+            return Err(Error::invalid(
+                format!("the table `{}` of connector 'nexmark'", table.name),
+                "person, auction or bid",
+            ));
+        };
+        let place = |read: &usize| {
+            let name = &table.columns[table.physical[*read]].name;
+            columns.iter().position(|column| column == name).ok_or_else(|| {
+                Error::invalid(format!("column `{name}` of `{}`", table.name), columns.join(", "))
+            })
+        };
+        let reads: Result<Vec<usize>> = source.reads.iter().map(place).collect();
+        Ok(Nexmark {
+            generator: Generator::new(option(table, "seed")?.unwrap_or(1)),
+            table: table.name.clone(),
+            reads: reads?,
+            next: 0,
+            events: option(table, "events")?.unwrap_or(u64::MAX),
+        })
+    }
+}
+
+impl Fill for Nexmark {
+    fn fill(&mut self, batch: &mut Batch, rows: usize) -> Result<bool> {
+        // So many events, not rows: the tables' times advance together.
+        let end = self.events.min(self.next + rows as u64);
+        for number in self.next..end {
+            let event = self.generator.event(number);
+            if event.table == self.table {
+                let row: Row = self.reads.iter().map(|read| event.row[*read].clone()).collect();
+                batch.push(&row)?;
+            }
+        }
+        self.next = end;
+        Ok(self.next < self.events)
+    }
+}

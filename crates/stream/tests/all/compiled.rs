@@ -1,0 +1,137 @@
+//! Machine code gives what the reference gives.
+
+use super::support;
+use std::path::PathBuf;
+
+use duramen_stream::nexmark::{Generator, TABLES};
+use duramen_stream::plan::changelog::RowKind;
+use duramen_stream::reference::{Arrival, Changes, Input, final_rows, run_plans};
+use duramen_stream::state::Layout;
+use duramen_stream::types::{OrderedValue, Value};
+use duramen_stream::{ErrorKind, Outcome, Session};
+
+const EVENTS: u64 = 10_000;
+
+fn file(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/stream/nexmark").join(name)
+}
+
+/// Queries of Nexmark that are not compiled yet, by what they are refused for.
+const REFUSED: &[(u32, &str)] = &[];
+
+#[test]
+fn nexmark_is_the_same_as_the_reference() {
+    let generator = Generator::new(1);
+    let mut input =
+        Input { arrivals: (0..EVENTS).map(|event| generator.event(event)).collect(), ..Input::default() };
+    let side = (0..10_000).step_by(3).map(|key| vec![Value::Int(key), Value::string(format!("side {key}"))]);
+    input.tables.insert("side_input".to_owned(), side.collect());
+    for number in (0..=22).filter(|number| ![4, 6].contains(number)) {
+        let mut session = Session::default();
+        session.run(TABLES).unwrap();
+        let script = std::fs::read_to_string(file(&format!("q{number}.sql"))).unwrap();
+        let Some(Outcome::Job(job)) = session.run(&script).unwrap().pop() else { panic!("q{number}") };
+        let plans: Vec<_> = job.optimised.iter().map(|sink| sink.input.clone()).collect();
+        // Processing time is that of each event.
+        let compiled = support::run(&plans, &input, 4096, number == 12);
+        match (compiled, REFUSED.iter().find(|(refused, _)| *refused == number)) {
+            (Err(error), Some((_, why))) => {
+                assert_eq!(error.kind(), ErrorKind::Unsupported, "q{number}: {error}");
+                assert!(error.to_string().contains(why), "q{number}: {error}");
+            }
+            (Err(error), None) => panic!("q{number}: {error}"),
+            (Ok(_), Some(_)) => panic!("q{number} is compiled after all"),
+            (Ok(changes), None) => {
+                let wanted = run_plans(&plans, &input).unwrap();
+                assert!(!wanted[0].is_empty(), "q{number} gives no rows");
+                assert!(final_rows(&changes[0]) == final_rows(&wanted[0]), "q{number} differs");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_key_that_looks_empty_is_a_key_like_others() {
+    let mut session = Session::default();
+    session
+        .run(
+            "CREATE TABLE t (k BIGINT NOT NULL, v BIGINT, ts TIMESTAMP(3) NOT NULL, WATERMARK FOR ts AS ts)
+             WITH ('connector' = 'datagen');",
+        )
+        .unwrap();
+    // Enough keys for the table to grow several times, with the odd one before and after.
+    let odd = Layout::EMPTY;
+    let row = |number: i64| {
+        let key = if number % 7 == 3 { odd } else { odd ^ (number % 1000) };
+        vec![Value::Int(key), Value::Int(number), Value::Int(number * 1000)]
+    };
+    let arrivals = (0..3000).map(|number| Arrival { table: "t".to_owned(), row: row(number), clock: number });
+    let input = Input { arrivals: arrivals.collect(), ..Input::default() };
+    for query in [
+        "SELECT k, COUNT(*), SUM(v) FROM t GROUP BY k",
+        "SELECT k, COUNT(DISTINCT v) FROM t GROUP BY k",
+        "SELECT k, window_end, SUM(v) FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' SECOND)) \
+         GROUP BY k, window_start, window_end",
+        "SELECT k, window_end, SUM(v) FROM TABLE(HOP(TABLE t, DESCRIPTOR(ts), INTERVAL '1' SECOND, INTERVAL '2' SECOND)) \
+         GROUP BY k, window_start, window_end",
+        "SELECT k, window_end, SUM(v) FROM TABLE(SESSION(TABLE t PARTITION BY k, DESCRIPTOR(ts), INTERVAL '1' SECOND)) \
+         GROUP BY k, window_start, window_end",
+        "SELECT l.k, l.v, r.v FROM t AS l JOIN t AS r ON l.k = r.k WHERE l.v < 30",
+        "SELECT k, v FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY v DESC) AS n FROM t) WHERE n <= 2",
+    ] {
+        let plans = support::job(&[session.plan(query).unwrap()]);
+        let wanted = run_plans(&plans, &input).unwrap();
+        let (mut program, kept) = support::compile(&plans, &input).unwrap();
+        support::push(&mut program, &input.arrivals[..2000], 256, false).unwrap();
+        // And so it is in a snapshot.
+        let snapshot = program.snapshot();
+        let (mut second, more) = support::compile(&plans, &input).unwrap();
+        second.restore(&snapshot).unwrap();
+        support::push(&mut second, &input.arrivals[2000..], 256, false).unwrap();
+        second.finish().unwrap();
+        let found = [kept[0].borrow().clone(), more[0].borrow().clone()].concat();
+        assert!(sorted(found) == sorted(wanted[0].clone()), "{query}");
+    }
+}
+
+#[test]
+fn a_join_by_interval_keeps_only_rows_that_may_meet_others() {
+    let mut session = Session::default();
+    session
+        .run(
+            "CREATE TABLE l (k STRING, a INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('connector' = 'datagen');
+             CREATE TABLE r (k STRING, b INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('connector' = 'datagen');",
+        )
+        .unwrap();
+    let query = "SELECT l.k, a, b FROM l JOIN r ON l.k = r.k AND l.ts BETWEEN r.ts - INTERVAL '1' SECOND AND r.ts + INTERVAL '3' SECOND";
+    let plans = support::job(&[session.plan(query).unwrap()]);
+    // In order, so that nothing is late: four rows a second, the sides in turn.
+    let row = |number: i64| {
+        let key = Value::string(format!("key {}", number / 2 % 3 + number / 400));
+        vec![key, Value::Int(number), Value::Int(number * 250_000)]
+    };
+    let arrivals = (0..40_000).map(|number| Arrival {
+        table: if number % 2 == 0 { "l" } else { "r" }.to_owned(),
+        row: row(number),
+        clock: number * 250_000,
+    });
+    let input = Input { arrivals: arrivals.collect(), ..Input::default() };
+    let wanted = run_plans(&plans, &input).unwrap();
+    let (mut program, kept) = support::compile(&plans, &input).unwrap();
+    support::push(&mut program, &input.arrivals, 4096, false).unwrap();
+    // 40,000 rows of more than 40 bytes each.
+    let bytes: usize = program.held().iter().map(|held| held.bytes).sum();
+    assert!(bytes < 500_000, "{bytes} bytes are held");
+    program.finish().unwrap();
+    assert!(wanted[0].len() > 20_000, "{} pairs", wanted[0].len());
+    assert!(sorted(kept[0].borrow().clone()) == sorted(wanted[0].clone()), "the pairs differ");
+}
+
+/// All changes in an order of their own: `final_rows` takes the square of their number.
+fn sorted(changes: Changes) -> Vec<Vec<Value>> {
+    let kind = |kind: RowKind| Value::string(kind.to_string());
+    let mut rows: Vec<Vec<Value>> =
+        changes.into_iter().map(|(change, row)| [vec![kind(change)], row].concat()).collect();
+    rows.sort_by_cached_key(|row| OrderedValue(row.clone()));
+    rows
+}

@@ -1,0 +1,144 @@
+//! Jobs from files to files.
+
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use duramen_stream::run::{Progress, Running};
+use duramen_stream::{Error, ErrorKind, Outcome, Session};
+
+fn run(script: &str, directory: &Path) -> Result<Progress, Error> {
+    let Some(Outcome::Job(job)) = Session::default().run(script)?.pop() else { panic!("{script}") };
+    Running::start(&job.optimised, directory)?.run(&AtomicBool::new(false), |_| ())
+}
+
+const ORDERS: &str = "
+1,2020-01-01 00:00:01,12.50,\"a, b\"
+2,2020-01-01 00:00:40,1.00,
+1,2020-01-01 00:01:10,2.25,\"\"
+";
+
+fn script(source: &str, sink: &str) -> String {
+    format!(
+        "CREATE TABLE o (id BIGINT, ts TIMESTAMP(3), price DECIMAL(10, 2), note STRING, WATERMARK FOR ts AS ts)
+           WITH ('connector' = 'filesystem', {source});
+         CREATE TABLE s (id BIGINT, wend TIMESTAMP(3), total DECIMAL(38, 2), note STRING)
+           WITH ('connector' = 'filesystem', {sink});
+         INSERT INTO s SELECT id, window_end, SUM(price), MAX(note)
+           FROM TABLE(TUMBLE(TABLE o, DESCRIPTOR(ts), INTERVAL '1' MINUTE)) GROUP BY id, window_start, window_end;"
+    )
+}
+
+fn sorted(path: &Path) -> Vec<String> {
+    let mut lines: Vec<String> = std::fs::read_to_string(path).unwrap().lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+#[test]
+fn csv_goes_to_csv_and_to_json() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("in.csv"), ORDERS).unwrap();
+    let source = "'path' = 'in.csv', 'format' = 'csv'";
+    let progress = run(&script(source, "'path' = 'out.csv', 'format' = 'csv'"), directory.path()).unwrap();
+    assert_eq!(progress.records, 3);
+    assert_eq!(
+        sorted(&directory.path().join("out.csv")),
+        [
+            "1,2020-01-01 00:01:00.000,12.50,\"a, b\"",
+            "1,2020-01-01 00:02:00.000,2.25,\"\"",
+            "2,2020-01-01 00:01:00.000,1.00,",
+        ]
+    );
+    run(&script(source, "'path' = 'out.json', 'format' = 'json'"), directory.path()).unwrap();
+    let lines = sorted(&directory.path().join("out.json"));
+    let wanted = r#"{"id":1,"wend":"2020-01-01 00:01:00.000","total":12.50,"note":"a, b"}"#;
+    let parse = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+    assert!(lines.iter().any(|line| parse(line) == parse(wanted)), "{lines:?}");
+    // What was written is read again.
+    let again = "CREATE TABLE s (id BIGINT, total DECIMAL(38, 2)) WITH ('connector' = 'filesystem', 'path' = 'out.json', 'format' = 'json');
+        CREATE TABLE t (id BIGINT, total DECIMAL(38, 2)) WITH ('connector' = 'filesystem', 'path' = 'again.csv', 'format' = 'csv');
+        INSERT INTO t SELECT id, total FROM s";
+    run(again, directory.path()).unwrap();
+    assert_eq!(sorted(&directory.path().join("again.csv")), ["1,12.50", "1,2.25", "2,1.00"]);
+}
+
+#[test]
+fn a_record_that_cannot_be_read_is_told_or_counted() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(
+        directory.path().join("in.csv"),
+        format!("{}x,2020-01-01 00:02:00,1,\n1,2\n", ORDERS.trim_start()),
+    )
+    .unwrap();
+    let sink = "'path' = 'out.csv', 'format' = 'csv'";
+    let error = run(&script("'path' = 'in.csv', 'format' = 'csv'", sink), directory.path()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Connector);
+    let text = error.to_string();
+    assert!(text.contains("in.csv, line 4: found 'x' for `id`, wanted BIGINT"), "{text}");
+    let lenient = "'path' = 'in.csv', 'format' = 'csv', 'csv.ignore-parse-errors' = 'true'";
+    let progress = run(&script(lenient, sink), directory.path()).unwrap();
+    assert_eq!((progress.records, progress.skipped), (3, 2));
+}
+
+#[test]
+fn what_is_not_there_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let sink = "'path' = 'out.csv', 'format' = 'csv'";
+    let error = run(&script("'path' = 'no.csv', 'format' = 'csv'", sink), directory.path()).unwrap_err();
+    assert!(error.to_string().contains("cannot read `o`"), "{error}");
+    let error = run(&script("'format' = 'csv'", sink), directory.path()).unwrap_err();
+    assert!(error.to_string().contains("no option 'path' for `o`"), "{error}");
+    let kafka = "CREATE TABLE k (a INT) WITH ('connector' = 'kafka', 'format' = 'json');
+        CREATE TABLE p (a INT) WITH ('connector' = 'blackhole'); INSERT INTO p SELECT a FROM k";
+    let error = run(kafka, directory.path()).unwrap_err();
+    assert!(error.to_string().contains("not supported yet: reading from the connector 'kafka'"), "{error}");
+}
+
+#[test]
+fn generated_rows_are_as_many_as_asked_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let rows = "CREATE TABLE g (i BIGINT, k INT, s STRING) WITH ('connector' = 'datagen', 'number-of-rows' = '10000',
+          'fields.i.kind' = 'sequence', 'fields.i.start' = '1', 'fields.k.min' = '3', 'fields.k.max' = '5', 'fields.s.length' = '4');
+        CREATE TABLE c (i BIGINT, k INT, s STRING) WITH ('connector' = 'filesystem', 'path' = 'rows.csv', 'format' = 'csv');
+        INSERT INTO c SELECT i, k, s FROM g";
+    run(rows, directory.path()).unwrap();
+    let lines: Vec<String> = std::fs::read_to_string(directory.path().join("rows.csv"))
+        .unwrap()
+        .lines()
+        .map(str::to_owned)
+        .collect();
+    assert_eq!(lines.len(), 10_000);
+    for (number, line) in lines.iter().enumerate() {
+        let fields: Vec<&str> = line.split(',').collect();
+        assert_eq!(fields[0], (number + 1).to_string());
+        assert!(["3", "4", "5"].contains(&fields[1]) && fields[2].len() == 4, "{line}");
+    }
+}
+
+#[test]
+fn nexmark_runs_as_a_source_of_its_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let script = "CREATE TABLE bid (auction BIGINT, price BIGINT, dateTime TIMESTAMP(3), WATERMARK FOR dateTime AS dateTime)
+          WITH ('connector' = 'nexmark', 'events' = '5000');
+        CREATE TABLE c (n BIGINT) WITH ('connector' = 'filesystem', 'path' = 'n.csv', 'format' = 'csv');
+        INSERT INTO c SELECT COUNT(*) FROM TABLE(TUMBLE(TABLE bid, DESCRIPTOR(dateTime), INTERVAL '1' HOUR))
+        GROUP BY window_start, window_end";
+    match run(script, directory.path()) {
+        Ok(progress) => {
+            assert_eq!(progress.records, 4600);
+            assert_eq!(sorted(&directory.path().join("n.csv")), ["4600"]);
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn explain_codegen_shows_the_code() {
+    let script = "CREATE TABLE t (k BIGINT NOT NULL, v BIGINT) WITH ('connector' = 'datagen');
+        CREATE TABLE p (k BIGINT, v BIGINT) WITH ('connector' = 'blackhole');
+        EXPLAIN CODEGEN INSERT INTO p SELECT k, v + 1 AS more FROM t WHERE k > 5";
+    let text = Session::default().explain(script).unwrap();
+    for part in ["; scan of t", "bytes of machine code", "icmp sgt", "; deliver", "; k", "; v"] {
+        assert!(text.contains(part), "{part} is not in\n{text}");
+    }
+}
