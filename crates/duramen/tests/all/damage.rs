@@ -1,7 +1,5 @@
 //! Damage of a closed store: what an open by image did not read is verified before it is used, at once and later.
 
-#![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
-
 use duramen::{
     Batch, Durability, Error, ErrorKind, IndexKind, MediumKind, Meta, OnDamage, Options, Remains, Store,
 };

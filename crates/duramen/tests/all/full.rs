@@ -2,9 +2,6 @@
 //!
 //! `DURAMEN_CASES` says how many cases the property test runs, and `DURAMEN_SEED` where it begins.
 
-#![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
-
-#[path = "full/kept.rs"]
 mod kept;
 
 use duramen::{Durability, ErrorKind, IndexKind, MediumKind, Options, Store, Writer};

@@ -1,7 +1,5 @@
 //! The index image: what an open takes from it instead of reading all records, and when it does not.
 
-#![allow(clippy::unwrap_used)] // A panic here is a failed test.
-
 use duramen::tuning::Phase;
 use duramen::{Batch, Durability, IndexKind, MediumKind, Meta, Options, Residence, Store};
 use std::collections::BTreeMap;

@@ -1,11 +1,9 @@
 //! The examples run.
-#![allow(clippy::unwrap_used)] // A panic here is a failed test.
-
-#[path = "../examples/batch.rs"]
+#[path = "../../examples/batch.rs"]
 mod batch;
-#[path = "../examples/embed.rs"]
+#[path = "../../examples/embed.rs"]
 mod embed;
-#[path = "../examples/typed.rs"]
+#[path = "../../examples/typed.rs"]
 mod typed;
 
 #[test]

@@ -1,8 +1,6 @@
 //! Batches at the limits. In a program of its own: while a batch of many keys is applied, no store of the
 //! process gets space back.
 
-#![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
-
 use duramen::{Batch, ErrorKind, Options, Swap};
 
 #[test]

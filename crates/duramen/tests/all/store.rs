@@ -1,12 +1,7 @@
 //! The store's promises through its public door, over media and durabilities.
 
-#![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
-
-#[path = "store/batches.rs"]
 mod batches;
-#[path = "store/long.rs"]
 mod long;
-#[path = "store/pick.rs"]
 mod pick;
 
 use duramen::{

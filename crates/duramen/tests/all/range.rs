@@ -1,7 +1,5 @@
 //! The ordered index through the public door: ranges against a sorted map, among writers, and after reopening.
 
-#![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
-
 use duramen::{Durability, ErrorKind, IndexKind, MediumKind, Meta, Options, Store};
 use std::collections::BTreeMap;
 use std::ops::Bound::{self, Excluded, Included, Unbounded};

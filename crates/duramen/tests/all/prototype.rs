@@ -1,9 +1,7 @@
 //! What went wrong in the published prototype of this design, one test each: the failures were seen by running it.
 //!
-//! The full sizes take minutes: `DURAMEN_FULL=1 cargo test --release -p duramen --test prototype`. Without it each test
+//! The full sizes take minutes: `DURAMEN_FULL=1 cargo test --release -p duramen --test all prototype::`. Without it each test
 //! does a tenth or less of what it names, which it says where it matters.
-
-#![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
 
 use duramen::{Durability, ErrorKind, MediumKind, Options, Store};
 use std::path::Path;
@@ -225,7 +223,7 @@ fn a_kill_inside_a_critical_section_leaves_nobody_waiting() {
     let path = dir.path().join("store");
     for round in 0..rounds {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "child_that_holds_locks_until_it_is_killed", "--nocapture"])
+            .args(["--exact", "prototype::child_that_holds_locks_until_it_is_killed", "--nocapture"])
             .env(CHILD, &path)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -331,7 +329,7 @@ fn a_second_process_cannot_open_the_store() {
     assert_eq!(Options::default().open(&path).unwrap_err().kind(), ErrorKind::InUse);
     // Another process, too: it fails before it is ready.
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "child_that_holds_locks_until_it_is_killed", "--nocapture"])
+        .args(["--exact", "prototype::child_that_holds_locks_until_it_is_killed", "--nocapture"])
         .env(CHILD, &path)
         .output()
         .unwrap();

@@ -1,9 +1,7 @@
 //! Promise P11: every build opens what an earlier one wrote. `testdata/format/` holds an image of each version,
 //! and this test opens it. After a change of the format, add a version: never write an image anew.
 //!
-//! An image was made by `DURAMEN_WRITE_IMAGE=1 cargo test -p duramen --test format`, which refuses to overwrite.
-#![allow(clippy::unwrap_used)] // A panic here is a failed test.
-
+//! An image was made by `DURAMEN_WRITE_IMAGE=1 cargo test -p duramen --test all format::`, which refuses to overwrite.
 use duramen::{Batch, MediumKind, Meta, Options, Swap, Update};
 use std::path::PathBuf;
 use std::sync::Arc;

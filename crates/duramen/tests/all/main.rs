@@ -1,0 +1,14 @@
+//! The engine through its public door, in one program: each is linked with all of it. What needs a process of its own stands
+//! beside it.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
+
+mod damage;
+mod examples;
+mod format;
+mod full;
+mod image;
+mod limits;
+mod prototype;
+mod range;
+mod store;
