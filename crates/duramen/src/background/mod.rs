@@ -16,8 +16,6 @@ mod room;
 mod run;
 mod scrub;
 mod sweep;
-#[cfg(all(test, not(loom)))]
-mod tests;
 mod wake;
 
 use crate::log::Log;

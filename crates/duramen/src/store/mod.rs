@@ -11,7 +11,7 @@ mod typed;
 mod writer;
 
 use self::core::{Core, Held};
-#[cfg(test)]
+#[cfg(all(test, loom))]
 use crate::background::Keeper;
 use crate::format::superblock::Regime;
 use crate::index::either::Index;
@@ -123,7 +123,7 @@ impl<M: Medium> StoreOn<M> {
         &self.records().log
     }
 
-    #[cfg(test)]
+    #[cfg(all(test, loom))]
     pub(crate) fn keeper(&self) -> &Keeper<M> {
         &self.core().keeper
     }
