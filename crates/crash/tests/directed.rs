@@ -1,6 +1,6 @@
 //! What must hold in scenarios that are written down step by step; `cargo xtask crash --mutants` shows that each can fail.
 
-#![allow(clippy::unwrap_used)] // A panic here is a failed test.
+#![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
 
 mod support;
 

@@ -27,7 +27,7 @@ impl<M: Medium> Supply for Keeper<M> {
                 let mut space = log.space();
                 for want in wants {
                     if let Some((unit, as_for)) = space.take(want, purpose) {
-                        let low = Growth::is_low(&log, &space);
+                        let low = Growth::is_low(log, &space);
                         drop(space);
                         if low && !self.wake.in_vain.load(Relaxed) {
                             self.wake.hurry();
@@ -51,7 +51,7 @@ impl<M: Medium> Supply for Keeper<M> {
                 self.compact_now();
                 continue;
             }
-            if self.growth.grow_for_writer(&log, least)? {
+            if self.growth.grow_for_writer(log, least)? {
                 continue;
             }
             // With less than a unit dead, sealing would only cost the room that is left in open blocks.
