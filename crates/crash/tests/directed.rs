@@ -4,13 +4,35 @@
 
 mod support;
 
-use duramen_crash::directed::SCENARIOS;
+use duramen_crash::directed;
 use support::alone;
 
 #[test]
-fn nothing_is_wrong_in_any_scenario() {
+fn an_original_is_counted_once_though_its_move_is_cut_short() {
     let _alone = alone();
-    for (claim, scenario) in SCENARIOS {
-        scenario().unwrap_or_else(|what| panic!("{claim}: {what}"));
-    }
+    directed::cut_short().unwrap();
+}
+
+#[test]
+fn records_that_were_not_committed_keep_no_tombstone() {
+    let _alone = alone();
+    directed::behind_the_tail().unwrap();
+}
+
+#[test]
+fn what_a_reader_is_shown_of_a_copy_survives_a_power_failure() {
+    let _alone = alone();
+    directed::copied_and_shown().unwrap();
+}
+
+#[test]
+fn a_key_stays_deleted_whose_older_record_lies_in_a_block_that_a_kept_value_holds_back() {
+    let _alone = alone();
+    directed::kept_and_deleted().unwrap();
+}
+
+#[test]
+fn a_cell_that_a_long_batch_replaces_is_not_moved_above_it() {
+    let _alone = alone();
+    directed::moved_beside_a_batch().unwrap();
 }

@@ -363,44 +363,6 @@ fn deletes_go_on_and_space_comes_back_whatever_the_sizes_and_the_order() {
     }
 }
 
-#[test]
-fn records_that_were_not_committed_keep_no_tombstone() {
-    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-    let path = dir.path().join("store");
-    let mut options = Options {
-        durability: Durability::Manual,
-        unit_bytes: Some(4096),
-        len_max: 4 << 20,
-        background: false,
-        compaction_dead_percent: 5,
-        index_image: false,
-        ..Options::default()
-    };
-    options.tuning.compaction_bytes_min = Some(32);
-    let store = options.open(&path).unwrap();
-    let mut writer = store.writer().unwrap();
-    // More than a slot counts.
-    (0..60u64).for_each(|round| writer.put(b"key", &round.to_le_bytes()).unwrap());
-    assert!(writer.delete(b"key").unwrap());
-    // That fills a block. The next one is nearly all live, so it stays.
-    writer.put(b"other", &[0; 1500]).unwrap();
-    writer.put(b"another", &[0; 3000]).unwrap();
-    store.commit().unwrap();
-    // Behind what was committed: these do not count, and lie there for as long as their block is not freed.
-    (0..3u64).for_each(|round| writer.put(b"key", &round.to_le_bytes()).unwrap());
-    drop(writer);
-    drop(store);
-    let store = options.open(&path).unwrap();
-    assert_eq!(store.audit(), [""; 0]);
-    for round in 0..40 {
-        store.put(b"third", &[round; 500]).unwrap();
-        store.commit().unwrap();
-        store.maintain().unwrap();
-    }
-    assert!(store.stats().recounts > 0, "{:?}", store.stats());
-    assert_eq!(store.audit(), [""; 0]);
-}
-
 /// The compactor moves halves of batches into blocks of its own, of which half is left.
 #[test]
 fn space_of_batches_of_large_values_comes_back() {
