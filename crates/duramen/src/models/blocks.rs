@@ -113,8 +113,10 @@ fn reader_of_a_group_helps_it_and_sees_it_whole() {
 
 #[test]
 fn sealed_block_is_read_up_to_its_tail() {
-    let planted =
-        [Bug(Mutant::SealedTooEarly), Relaxed("log/blocks.rs", "self.state.store(state as u8, Release)")];
+    let planted = [
+        Bug(Mutant::SealedTooEarly),
+        Relaxed("log/blocks.rs", "self.state.compare_exchange(from as u8, to as u8, AcqRel"),
+    ];
     check(2, &planted, || {
         let store = open(Granularity::CacheLine, Durability::EveryWrite);
         let mut writer = store.writer().unwrap();

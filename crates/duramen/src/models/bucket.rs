@@ -186,7 +186,7 @@ fn a_page_of_an_image_is_read_once_whoever_touches_it() {
 #[test]
 fn two_writers_of_one_bucket_lose_nothing() {
     let planted = [
-        Relaxed("index/stripes.rs", "self.stripe.locked.store(false, Release)"),
+        Relaxed("index/stripes.rs", "self.stripe.state.store(if self.claimed.get()"),
         Bug(Mutant::StripeNotLocked),
     ];
     check(2, &planted, || {
