@@ -82,7 +82,7 @@ pub fn miri(repository: &Path, quick: bool) -> Result<bool> {
     let mut command = cargo(repository);
     command
         .args(["+nightly", "miri", "test", "--package", "duramen", "--lib", "--"])
-        .args(["format::", "index::", "log::"]);
+        .args(["format::", "index::", "log::", "sync::"]);
     if quick {
         command.args([
             "--skip",
