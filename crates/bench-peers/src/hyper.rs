@@ -3,7 +3,7 @@
 use crate::engine::Directory;
 use duramen_bench_kv::{Engine, PersistStep, Result, Session};
 use duramen_hyperkv::{Options, Store};
-use duramen_media::{Create, Mapped, MediaOptions, Medium, Persistent};
+use duramen_media::{Create, Mapped, MediaOptions, Medium};
 use std::path::Path;
 
 fn failed<T>(result: duramen_hyperkv::Result<T>) -> Result<T> {
