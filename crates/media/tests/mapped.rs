@@ -244,6 +244,19 @@ impl Mounted {
     fn path(&self, name: &str) -> PathBuf {
         self.point.path().join(name)
     }
+
+    /// Waits until an empty tmpfs has all its space: a child that another test forks has the file that was removed, too, until it runs
+    /// its program.
+    fn wait_until_free(&self) {
+        let begun = std::time::Instant::now();
+        while begun.elapsed() < std::time::Duration::from_secs(10) {
+            let space = rustix::fs::statvfs(self.point.path()).unwrap();
+            if space.f_bfree == space.f_blocks {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
 }
 
 impl Drop for Mounted {
@@ -302,6 +315,7 @@ fn a_full_file_system_is_out_of_space_and_stays_usable() {
             medium.store(Offset(medium.len() - 8), &[b"at end"]);
             drop(medium);
             fs::remove_file(&path).unwrap();
+            tmpfs.wait_until_free();
         }
         // A new store that does not fit leaves nothing behind.
         let path = tmpfs.path("large");
