@@ -85,6 +85,9 @@ impl<M: Medium> Keeper<M> {
                 (moved, gain) = (moved + bytes - room, gain + room);
             }
         }
+        if gain < 4 * self.log().unit_bytes {
+            moved += self.fill_own(mover)?;
+        }
         self.reclaim(mover, true);
         let gained = self.log().space().free_units() > free;
         mover.packed_in_vain = !gained;
@@ -93,6 +96,31 @@ impl<M: Medium> Keeper<M> {
             (false, 0) => Packed::Nothing,
             (false, _) => Packed::InVain,
         })
+    }
+
+    /// Fills the compactor's own block with what lives in others as a whole, which frees their units and takes none; the bytes
+    /// moved. That block is open, so nobody else would have its room.
+    fn fill_own(&self, mover: &mut Mover) -> Result<u64> {
+        let held = self.held();
+        let room = mover.appender.room();
+        let mut fitting = Vec::new();
+        for (unit, block, state) in self.log().blocks.walk(0..self.log().space().units()) {
+            let live = u64::from(block.live_settled());
+            if state == Use::Sealed && live <= room && !held.contains(&unit) {
+                fitting.push((live, unit));
+            }
+        }
+        fitting.sort_unstable_by_key(|&(live, _)| std::cmp::Reverse(live));
+        let mut moved = 0;
+        for (live, unit) in fitting {
+            if live <= mover.appender.room()
+                && self.log().blocks.at(unit).retire()
+                && self.move_out(mover, unit)?
+            {
+                moved += live;
+            }
+        }
+        Ok(moved)
     }
 
     /// Makes so many units adjoin, by moving what lies between them elsewhere; whether they do.

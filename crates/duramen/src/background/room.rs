@@ -22,6 +22,8 @@ impl<M: Medium> Supply for Keeper<M> {
         // several times before what it frees adjoins.
         let mut rounds = 0;
         let mut dead_least = u64::MAX;
+        // The least that was dead, and the most that was free, so far.
+        let mut best = (u64::MAX, 0);
         loop {
             let (dead, units, free, reserve, scattered, has_spare) = {
                 let mut space = log.space();
@@ -40,6 +42,8 @@ impl<M: Medium> Supply for Keeper<M> {
                 (dead, space.units(), space.free_units(), space.reserve(), scattered, space.has_spare())
             };
             rounds += 1;
+            let gained = dead < best.0 || free > best.1;
+            best = (best.0.min(dead), best.1.max(free));
             if purpose == Purpose::Delete && dead < dead_least {
                 // A delete goes on for as long as there is less that is dead: see `log::space`.
                 dead_least = dead;
@@ -60,7 +64,9 @@ impl<M: Medium> Supply for Keeper<M> {
                 if scattered && self.make_adjoin(least, purpose) {
                     continue;
                 }
-                if self.compact_now() || worth_sealing && log.seal_partial(purpose) {
+                // What is freed may be no more than what the moves take: then what is dead lies in blocks that are open.
+                let sealed = !gained && worth_sealing && log.seal_partial(purpose);
+                if sealed || self.compact_now() || worth_sealing && log.seal_partial(purpose) {
                     continue;
                 }
                 let spare = log.space().ample_units_max();

@@ -38,6 +38,10 @@
 //!   and `C`, and the spare. What was being moved is then dead in the copy, so that is free without a copy; what
 //!   had been moved is in place of a block that is free. So the compactor finds as much room as before the crash, and what is
 //!   live of those blocks is packed.
+//! * *What is left in the compactor's own block is used.* It is open, so nobody moves it. Where little else gains, blocks whose live
+//!   fits are moved into it as a whole, which frees their units and takes none (`Keeper::fill_own`).
+//! * *What is dead in open blocks is got at.* Where a round of compaction gains nothing, those that writers left are sealed
+//!   (`Supply::take_units`), even if the compactor freed as much as it took.
 //! * *What the compactor takes it keeps.* A block that it moves to is never counted as one for deletes, whatever was free when it was
 //!   taken: half full of what is live, it would be room for deletes by name alone, and open, so that nobody could move it.
 //!
