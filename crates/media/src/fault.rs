@@ -8,7 +8,7 @@
 //!
 //! 1. The handler calls what is async-signal-safe only (`write`, `open`, `close`, `signal`, `raise`, `pause`), allocates nothing, and reads
 //!    statics of atomics only: the thread may be anywhere.
-//! 2. A slot of [`PLACES`] is found by its addresses, which are stored last when it is taken and zeroed first when it is given up.
+//! 2. A slot of `PLACES` is found by its addresses, which are stored last when it is taken and zeroed first when it is given up.
 //! 3. One thread tells. Others that fault meanwhile wait for the end, so that nobody ends the process before.
 //! 4. Afterwards the signal has its default action and the handler returns: the access is tried again, and ends the process with the signal
 //!    and the core dump that it would have had.

@@ -15,17 +15,24 @@ const FOUND_MAX: u64 = 1 << 10;
 /// A record of a block, and where it lies in it.
 pub(super) type Found = (u64, Header);
 
-/// All records of a block, members of batches one by one; `None` when it is damaged before `tail`.
+/// Adds a record that was met at `at`: of a batch its members, one by one. False when a batch is not whole.
+fn add(found: &mut Vec<Found>, bytes: &[u8], (at, header): Found, seed: u32) -> bool {
+    if header.kind != Kind::Batch {
+        found.push((at, header));
+        return true;
+    }
+    let Ok(members) = record::members(&bytes[at as usize..], &header, seed) else { return false };
+    found.extend(members.into_iter().map(|(member, header)| (at + member, header)));
+    true
+}
+
+/// All records of a block; `None` when it is damaged before `tail`.
 fn records_of(bytes: &[u8], tail: u64, seed: u32) -> Option<Vec<Found>> {
     let mut walk = Walk::new(bytes, block::HEADER_BYTES, tail, seed);
     let mut found = Vec::with_capacity((tail / RECORD_BYTES_USUAL).min(FOUND_MAX) as usize);
     loop {
         match walk.step() {
-            Step::Record { at, header } if header.kind == Kind::Batch => {
-                let members = record::members(&bytes[at as usize..], &header, seed).ok()?;
-                found.extend(members.into_iter().map(|(member, header)| (at + member, header)));
-            }
-            Step::Record { at, header } => found.push((at, header)),
+            Step::Record { at, header } => add(&mut found, bytes, (at, header), seed).then_some(())?,
             Step::End { at } if at == tail => return Some(found),
             Step::End { .. } => return None,
         }
@@ -37,15 +44,26 @@ pub(super) fn records_of_open(bytes: &[u8], seed: u32) -> Vec<Found> {
     let mut walk = Walk::new(bytes, block::HEADER_BYTES, bytes.len() as u64, seed);
     let mut found = Vec::new();
     while let Step::Record { at, header } = walk.step() {
-        match header.kind {
-            Kind::Batch => {
-                let members = record::members(&bytes[at as usize..], &header, seed).unwrap_or_default();
-                found.extend(members.into_iter().map(|(member, header)| (at + member, header)));
-            }
-            _ => found.push((at, header)),
-        }
+        add(&mut found, bytes, (at, header), seed);
     }
     found
+}
+
+/// All whole records of a block, also behind what is damaged.
+pub(super) fn whole_records_of(bytes: &[u8], seed: u32) -> Vec<Found> {
+    let mut walk = Walk::new(bytes, block::HEADER_BYTES, bytes.len() as u64, seed);
+    let mut found = Vec::new();
+    loop {
+        match walk.step() {
+            Step::Record { at, header } => {
+                add(&mut found, bytes, (at, header), seed);
+            }
+            Step::End { at } => match walk.find_after(at, |_| true) {
+                Some(next) => walk.resume(next),
+                None => return found,
+            },
+        }
+    }
 }
 
 impl<M: Medium> Keeper<M> {

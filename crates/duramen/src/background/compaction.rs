@@ -27,7 +27,7 @@ pub(super) struct Mover {
     pub(super) unmovable: Vec<Unit>,
     /// The hash from which on the index is still to be looked through for what it can give back.
     pub(super) shrink_at: Option<u64>,
-    /// Bytes of tombstones that were moved because their count is not known: see [`recount`].
+    /// Bytes of tombstones that were moved because their count is not known: see [`super::recount`].
     pub(super) unknown_bytes: u64,
     /// Packing gained nothing since something was last freed.
     pub(super) packed_in_vain: bool,

@@ -12,7 +12,7 @@ use crate::tuning::Phase;
 use duramen_media::Medium;
 
 impl<M: Medium> Keeper<M> {
-    /// Frees blocks: see invariant 2, and [`crate::log::space`] for the order of each.
+    /// Frees blocks: see invariant 2 of [`super::compact`], and [`crate::log::space`] for the order of each.
     pub(super) fn free(&self, mover: &mut Mover, retired: &[Retired]) -> Result<()> {
         let together = |_: &Retired, next: &Retired| !next.dropped || planted(Mutant::FreedWithoutOrder);
         for retired in retired.chunk_by(together) {

@@ -12,7 +12,7 @@
 //! for ever. Others are freed meanwhile, each by itself.
 //!
 //! Blocks are freed in the order in which they were retired, because of tombstones: one may be dropped when all older records of its key
-//! lie in blocks that were retired before (see [`super`]). What keeps this true where one block stays:
+//! lie in blocks that were retired before (see [`super::compact`]). What keeps this true where one block stays:
 //!
 //! * *A block that stays is counted again.* Each of its records is a stale record of its key once more, as before the block was retired: also those
 //!   that were moved out of it, since they are older than what came after the copy. So no tombstone of these keys is dropped
@@ -30,8 +30,8 @@
 //! by tombstones that were not dropped, or lie in a block that waited.
 
 use super::Keeper;
+use super::blocks::whole_records_of;
 use super::compaction::Mover;
-use super::mend::whole_records_of;
 use super::retired::{Again, Retired, Stale};
 use crate::format::Unit;
 use crate::format::superblock::Regime;

@@ -9,11 +9,10 @@
 //! something is one whose count is not known, and [`super::recount`] counts it anew.
 
 use super::Keeper;
-use super::blocks::Found;
+use super::blocks::whole_records_of;
 use super::compaction::Mover;
 use super::retired::Retired;
 use crate::Result;
-use crate::format::record::{Kind, Step, Walk, members};
 use crate::format::{Unit, block};
 use crate::index::Slot;
 use crate::log::blocks::Use;
@@ -22,25 +21,6 @@ use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::reclaim;
 use duramen_media::Medium;
 use std::collections::HashSet;
-
-/// All whole records of a block, also behind what is damaged.
-pub(super) fn whole_records_of(bytes: &[u8], seed: u32) -> Vec<Found> {
-    let mut walk = Walk::new(bytes, block::HEADER_BYTES, bytes.len() as u64, seed);
-    let mut found = Vec::new();
-    loop {
-        match walk.step() {
-            Step::Record { at, header } if header.kind == Kind::Batch => {
-                let members = members(&bytes[at as usize..], &header, seed).unwrap_or_default();
-                found.extend(members.into_iter().map(|(member, header)| (at + member, header)));
-            }
-            Step::Record { at, header } => found.push((at, header)),
-            Step::End { at } => match walk.find_after(at, |_| true) {
-                Some(next) => walk.resume(next),
-                None => return found,
-            },
-        }
-    }
-}
 
 impl<M: Medium> Keeper<M> {
     /// Frees the damaged blocks in which no slot leads to a damaged record, if any may have become such a one.

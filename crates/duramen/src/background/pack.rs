@@ -4,12 +4,13 @@
 use super::Keeper;
 use super::compaction::{Mover, ROUND_BYTES};
 use crate::Result;
-use crate::format::block;
+use crate::format::{Unit, block};
 use crate::log::blocks::Use;
 use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::lock;
 use duramen_media::Medium;
+use std::collections::HashSet;
 
 /// Blocks of which at least this part is room are packed when there is no space: twice what a full block leaves.
 const PACK_SHARE: u64 = 4;
@@ -86,7 +87,7 @@ impl<M: Medium> Keeper<M> {
             }
         }
         if gain < 4 * self.log().unit_bytes {
-            moved += self.fill_own(mover)?;
+            moved += self.fill_own(mover, &held)?;
         }
         self.reclaim(mover, true);
         let gained = self.log().space().free_units() > free;
@@ -100,8 +101,7 @@ impl<M: Medium> Keeper<M> {
 
     /// Fills the compactor's own block with what lives in others as a whole, which frees their units and takes none; the bytes
     /// moved. That block is open, so nobody else would have its room.
-    fn fill_own(&self, mover: &mut Mover) -> Result<u64> {
-        let held = self.held();
+    fn fill_own(&self, mover: &mut Mover, held: &HashSet<Unit>) -> Result<u64> {
         let room = mover.appender.room();
         let mut fitting = Vec::new();
         for (unit, block, state) in self.log().blocks.walk(0..self.log().space().units()) {

@@ -37,10 +37,7 @@ struct Unknown {
 impl<M: Medium> Keeper<M> {
     /// Counts if it is worth it.
     pub(super) fn recount(&self, mover: &mut Mover) {
-        let used = {
-            let space = self.log().space();
-            u64::from(space.units() - space.free_units()) * self.log().unit_bytes
-        };
+        let used = self.log().used_bytes();
         // Reading everything must be paid by what it may free.
         let least = self.log().tuning.compaction_bytes_min.unwrap_or(UNKNOWN_BYTES_MIN.max(used / 64));
         if mover.unknown_bytes >= least {

@@ -21,7 +21,6 @@ impl<M: Medium> Supply for Keeper<M> {
         // Each round either finds units, or makes some, or gives up; compaction may have to run
         // several times before what it frees adjoins.
         let mut rounds = 0;
-        let mut dead_least = u64::MAX;
         // The least that was dead, and the most that was free, so far.
         let mut best = (u64::MAX, 0);
         loop {
@@ -42,11 +41,11 @@ impl<M: Medium> Supply for Keeper<M> {
                 (dead, space.units(), space.free_units(), space.reserve(), scattered, space.has_spare())
             };
             rounds += 1;
-            let gained = dead < best.0 || free > best.1;
+            let less_dead = dead < best.0;
+            let gained = less_dead || free > best.1;
             best = (best.0.min(dead), best.1.max(free));
-            if purpose == Purpose::Delete && dead < dead_least {
+            if purpose == Purpose::Delete && less_dead {
                 // A delete goes on for as long as there is less that is dead: see `log::space`.
-                dead_least = dead;
                 rounds = rounds.min(2);
             }
             // Half the space dead: growing on would only feed the garbage. Compact first, once.

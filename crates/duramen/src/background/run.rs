@@ -50,10 +50,7 @@ impl<M: Medium> Keeper<M> {
         // Without what was compacted already, and waits for whoever may still read it.
         let dead = self.log().epochs().totals().dead_bytes;
         let dead = dead.saturating_sub(self.compaction.retired_bytes.load(Relaxed));
-        let used = {
-            let space = self.log().space();
-            u64::from(space.units() - space.free_units()) * self.log().unit_bytes
-        };
+        let used = self.log().used_bytes();
         let used = used.saturating_sub(self.compaction.retired_units.load(Relaxed) * self.log().unit_bytes);
         let least = match self.log().tuning.compaction_bytes_min {
             Some(least) => least,

@@ -48,7 +48,7 @@ pub(crate) struct Log<M: Medium> {
     told: Told,
     /// Lines that a record of this store takes, about: what a lookup fetches ahead.
     record_lines: AtomicU64,
-    /// Blocks ever retired. Raised before a block is deferred: who pins itself and finds it as it was may still read whatever
+    /// Blocks ever retired. Raised before the moment of a block is noted: who pins itself and finds it as it was may still read whatever
     /// slots led to then.
     pub retirements: AtomicU64,
     pub tuning: Tuning,

@@ -20,7 +20,7 @@
 //!   there then: "true" says that something may have gone, "false" that nothing has. It is no error, since the key is gone for good, as
 //!   asked: who had to try again would learn no more.
 //!
-//! A damaged block is freed when no slot leads to a damaged record in it any more ([`Records::mend`] of the compactor): what is whole
+//! A damaged block is freed when no slot leads to a damaged record in it any more (`Keeper::mend` of the compactor): what is whole
 //! is moved first. Until then it is neither written nor reused.
 //!
 //! What a restart may say. An open reads blocks that were known to be damaged at the close, and refuses the store.

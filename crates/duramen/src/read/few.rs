@@ -2,7 +2,7 @@
 //! compaction has dropped their tombstones and the index shrinks. To draw places then finds a key once in thousands of times.
 //!
 //! A walk that meets all keys leaves them here for the picks that follow. Every key that comes is counted after its slot is
-//! set ([`Epochs::came`](crate::durability::epochs::Epochs::came)), and a list carries the count from before its walk. So:
+//! set ([`Epochs::came`](crate::durability::Epochs::came)), and a list carries the count from before its walk. So:
 //!
 //! Invariant: while the count is the same, all keys that are there, of writes that have returned, are in the list. Some of the
 //! list may be gone: whoever picks one looks.

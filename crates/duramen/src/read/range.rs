@@ -25,7 +25,7 @@ const CHUNK_MAX: usize = 128;
 ///
 /// Others may write meanwhile. Each key that is present from the first call to the last is given exactly once; a key that is
 /// written or deleted meanwhile may be given or not, and with a value that it had at some moment since the iterator was made.
-/// No value is torn, none is given that a crash could undo (as with [`StoreOn::get`]), and none that had expired
+/// No value is torn, none is given that a crash could undo (as with [`Store::get`](crate::Store::get)), and none that had expired
 /// when it was reached. The keys that come from one end are strictly ascending, those from the other strictly descending, and
 /// the two meet.
 ///
@@ -89,7 +89,7 @@ impl Side {
     }
 }
 
-/// Fetches records whole, as [`Records::fetch_ahead`].
+/// Fetches records whole, as [`Log::fetch_ahead`](crate::log::Log::fetch_ahead).
 struct Ahead<'a, M: Medium>(&'a Records<M>);
 
 impl<M: Medium> Keys for Ahead<'_, M> {

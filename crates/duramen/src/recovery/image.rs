@@ -31,7 +31,7 @@
 //!
 //! What is less exact afterwards. *Stale counts*: a count in the image may be of records that are gone, and what is read
 //! is counted by nobody. So after a crash a count is 0 where the image says so and nothing of the key was read, and else
-//! "many" ([`Slot::STALE_MANY`]), which compaction counts anew when it must. 0 is right: blocks with records that no slot
+//! "many" ([`STALE_MANY`](crate::index::Slot::STALE_MANY)), which compaction counts anew when it must. 0 is right: blocks with records that no slot
 //! counts are retired, and not kept. *Live bytes* of a kept block are of the moment of 3, and what was superseded between a
 //! page and 3 is taken off again when it is read: too few, never too many, so compaction comes too early at most.
 //! After a clean close with nothing left to read both are exact.

@@ -16,12 +16,12 @@
 //! finds it finds a write that was never acknowledged, of an absent key.
 //!
 //! A crash before the end of 3 leaves the old value; after it, the new one. In a group, 3 does not
-//! drain: the slot is marked pending, and [`Writer::settle`] drains once and clears the marks.
+//! drain: the slot is marked pending, and [`Pen::settle`] drains once and clears the marks.
 //!
 //! Invariants:
 //! 1. A slot leads to a record that is durable, or is marked pending, or whose epoch is not committed.
 //! 2. Every superseded record is counted in the `stale` of its key's slot until its block is freed.
-//! 3. While a group is open its turn lasts ([`Epochs::groups`](crate::epoch::Epochs::groups)), so that a block of its store whose
+//! 3. While a group is open its turn lasts ([`Epochs::groups`](crate::durability::Epochs::groups)), so that a block of its store whose
 //!    records the group superseded is not freed before the group is durable.
 
 mod apply;

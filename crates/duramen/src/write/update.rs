@@ -40,7 +40,7 @@ pub enum Update {
     Absent,
 }
 
-/// What [`modify_in_place`](super::WriterOn::modify_in_place) did.
+/// What [`modify_in_place`](crate::WriterOn::modify_in_place) did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Modified {
@@ -188,7 +188,7 @@ impl Pen {
         Ok(if stored { Tried::Done(Update::InPlace) } else { Tried::Refused })
     }
 
-    /// See [`super::WriterOn::modify_in_place`].
+    /// See [`crate::WriterOn::modify_in_place`].
     pub(crate) fn modify_in_place<M: Medium>(
         &mut self,
         records: &Records<M>,
