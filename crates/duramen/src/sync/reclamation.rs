@@ -89,47 +89,56 @@ type Slot = AtomicUsize;
 
 /// The holds of a thread.
 struct Slots {
-    /// The one that was taken last: the next hold takes it again if it was given up, as most are before the next read.
-    last: AtomicPtr<Slot>,
-    /// Others that nobody holds. Only the thread uses this.
-    free: UnsafeCell<Vec<&'static Slot>>,
+    /// The part that holds are taken from: the longest one. Only the thread uses this and `at`.
+    part: UnsafeCell<&'static [Slot]>,
+    /// The slot of it that was taken last: the next hold takes it again if it was given up, as most are before the next read, and
+    /// else the one behind it, so that many holds at once lie side by side.
+    at: AtomicUsize,
     /// All slots, each part as long as all before it.
     parts: Mutex<Vec<&'static [Slot]>>,
 }
 
-// SAFETY: `free` is used by one thread at a time: invariant 3.
+// SAFETY: `part` is used by one thread at a time: invariant 3.
 unsafe impl Sync for Slots {}
 
 impl Slots {
     fn new() -> Self {
         let first = new_slots(SLOTS_FIRST);
-        Self {
-            last: AtomicPtr::new(std::ptr::from_ref(&first[0]).cast_mut()),
-            free: UnsafeCell::new(first[1..].iter().collect()),
-            parts: Mutex::new(vec![first]),
-        }
+        Self { part: UnsafeCell::new(first), at: AtomicUsize::new(0), parts: Mutex::new(vec![first]) }
     }
 
-    /// Any slot that nobody holds, when the last one is held. Once in a while all are looked at: as many as there are at most for
-    /// half as many holds.
+    /// A slot that nobody holds. Only the thread whose `Local` this is may ask.
+    #[inline]
+    fn take(&self) -> &'static Slot {
+        // SAFETY: one thread uses it, and nothing below calls anything of this module.
+        let part = unsafe { *self.part.get() };
+        let last = self.at.load(Relaxed);
+        for at in [last, last + 1] {
+            // Acquire: see `Guard::hold`. At the end of the part nothing is there, and it is looked for at its beginning.
+            if let Some(slot) = part.get(at).filter(|slot| slot.load(Acquire) == 0) {
+                self.at.store(at, Relaxed);
+                return slot;
+            }
+        }
+        self.other()
+    }
+
+    /// Any slot of the longest part that nobody holds; if half of it is held, of a new part.
     #[inline(never)]
     fn other(&self) -> &'static Slot {
-        // SAFETY: only the thread whose `Local` this is comes here, and nothing below calls anything of this module.
-        let free = unsafe { &mut *self.free.get() };
-        let slot = free.pop().unwrap_or_else(|| {
+        // SAFETY: as in `take`.
+        let part = unsafe { &mut *self.part.get() };
+        // Acquire: see `Guard::hold`.
+        let is_free = |slot: &&Slot| slot.load(Acquire) == 0;
+        if part.iter().filter(is_free).count() < part.len() / 2 {
             let mut parts = lock(&self.parts);
-            // Acquire: see `Guard::hold`.
-            free.extend(parts.iter().copied().flatten().filter(|slot| slot.load(Acquire) == 0));
             let all = parts.iter().map(|part| part.len()).sum::<usize>();
-            if free.len() < all / 2 {
-                let more = new_slots(all);
-                parts.push(more);
-                free.extend(more);
-            }
-            free.swap_remove(0)
-        });
-        self.last.store(std::ptr::from_ref(slot).cast_mut(), Relaxed);
-        slot
+            *part = new_slots(all);
+            parts.push(part);
+        }
+        let at = part.iter().position(|slot| is_free(&slot)).unwrap_or(0);
+        self.at.store(at, Relaxed);
+        &part[at]
     }
 }
 
@@ -357,11 +366,8 @@ impl Guard {
     /// Keeps what begins at `place`, which this guard keeps, also when the guard is gone.
     #[inline]
     pub(crate) fn hold(&self, place: *const u8) -> Hold {
-        let slots = &self.local.slots;
-        // SAFETY: a slot of this thread's, which is never freed.
-        let last = unsafe { &*slots.last.load(Relaxed) };
-        // Acquire: pairs with the Release when a hold is dropped, maybe by another thread.
-        let slot = if last.load(Acquire) == 0 { last } else { slots.other() };
+        // Its load of the slot, Acquire, pairs with the Release when a hold is dropped, maybe by another thread.
+        let slot = self.local.slots.take();
         // Release: pairs with the Acquire in `held`.
         slot.store(place.addr(), Release);
         Hold(slot)

@@ -57,6 +57,7 @@ impl<'a> Old<'a> {
 
     /// The record is superseded: its block has fewer live bytes. A tombstone that hides nothing any more
     /// was taken off when that became known.
+    #[inline]
     pub(super) fn uncount<M: Medium>(&self, records: &Records<M>, activity: &Activity) {
         let Some(record) = &self.record else { return records.mended() };
         if !(self.slot.is_tombstone() && self.slot.stale() == 0) {
@@ -77,6 +78,7 @@ impl Pen {
     }
 
     /// Counts a key that came or went. An expired one counts until it is swept.
+    #[inline]
     pub(super) fn count_key(&self, old: Option<&Old<'_>>, now: bool) {
         let before = old.is_some_and(|old| !old.slot.is_tombstone());
         if before != now {
