@@ -258,12 +258,11 @@ impl Pen {
         let slot = Slot::new(appended.at).with_tombstone(new.is_none()).with_pending(grouped);
         let crowded = match found {
             Some((place, _)) => {
-                let more = u64::from(!planted(Mutant::StaleNotCounted));
-                Old::supersede(old.as_ref(), &place, slot.with_stale(place.get().stale() + more), records);
+                Old::supersede(old.as_ref(), &place, slot, records);
                 false
             }
             // How many records of the key are in what is damaged is not known.
-            None if unknown => locked.insert(key, slot.with_stale(Slot::STALE_MANY), records),
+            None if unknown => locked.insert(key, slot.hiding_unknown(), records),
             None => locked.insert(key, slot, records),
         };
         if let Some(turn) = turn {
