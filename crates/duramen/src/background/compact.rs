@@ -40,6 +40,7 @@ use crate::format::{Epoch, Unit, block};
 use crate::index::Slot;
 use crate::log::appender::Fields;
 use crate::log::blocks::{Use, room_won};
+use crate::log::cell;
 use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::Ordering::{Relaxed, Release};
 use crate::sync::reclaim::{self, Guard};
@@ -170,7 +171,7 @@ impl<M: Medium> Keeper<M> {
             }
             rest = rest.saturating_sub(header.record_bytes());
             let guard = reclaim::pin();
-            if header.kind == Kind::CellOpen && !hidden {
+            if header.kind.is_cell() && !hidden {
                 if self.move_cell(mover, hash, key, place, &guard) {
                     cells.push((hash, key, header.record_bytes()));
                 } else {
@@ -369,15 +370,17 @@ impl<M: Medium> Keeper<M> {
             return false;
         };
         let record = self.records.record(place);
-        let (value, old) = (self.records.cell_locked(&record), record.head);
-        let kind = if self.log().epochs().in_use() { Kind::Value } else { Kind::CellSealed };
+        let Some(cell) = record.cell() else { unreachable!("a cell stays one while a slot leads to it") };
+        let (value, old) = (self.records.copy_cell_locked(cell), record.head);
+        let kind = cell::kind_to_append(self.log(), true);
         let version = locked.next_version();
         let fields = Fields { kind, tag: old.tag(), expires_at: record.expires_at(), version, epoch };
         let body = body_crc(mover.appender.seed(), &[key, &value]);
         let appended = mover.appender.append(self.log(), fields, key, &value, body);
-        mover.appender.drain(self.log());
         if kind == Kind::CellSealed {
             mover.appender.open_cell(self.log(), appended, key);
+        } else {
+            mover.appender.drain(self.log());
         }
         found.set(found.get().at(appended.at).with_pending(false));
         drop(locked);

@@ -7,6 +7,7 @@ use crate::format::Epoch;
 use crate::format::record::{Appended, HEADER_BYTES, Kind, body_crc, record_bytes};
 use crate::index::Slot;
 use crate::log::appender::{Fields, STAGE_BYTES_MIN};
+use crate::log::cell;
 use crate::log::open_block::Purpose;
 use crate::log::read::Unknown;
 use crate::mutants::{Mutant, planted};
@@ -183,8 +184,7 @@ impl Pen {
         }
         let kind = match new {
             None => Kind::Tombstone,
-            Some(_) if meta.updatable && !records.log.epochs().in_use() => Kind::CellSealed,
-            Some(_) => Kind::Value,
+            Some(_) => cell::kind_to_append(&records.log, meta.updatable),
         };
         let fields = |version| Fields { kind, tag: meta.tag, expires_at: meta.expires_at, version, epoch };
         // Before it is looked at what is there, if that does not matter: the new record is written while the index's lines
@@ -242,16 +242,10 @@ impl Pen {
             self.append(records, fields(version), key, value, ready)
         };
         let grouped = self.group.is_some() && records.log.shows_before_durable();
-        let early = planted(Mutant::CellOpenedBeforeDurable) && kind == Kind::CellSealed;
-        if !grouped && !records.log.epochs().in_use() && !planted(Mutant::AcknowledgedWithoutDrain) && !early
-        {
-            self.appender.drain(&records.log);
-        }
         if kind == Kind::CellSealed {
-            if !early {
-                self.appender.drain(&records.log);
-            }
             self.appender.open_cell(&records.log, appended, key);
+        } else if !grouped && !records.log.epochs().in_use() && !planted(Mutant::AcknowledgedWithoutDrain) {
+            self.appender.drain(&records.log);
         }
         self.appender.count_live(appended.bytes);
         self.activity.written_add(appended.bytes);
