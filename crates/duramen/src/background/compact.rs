@@ -40,6 +40,7 @@ use crate::format::{Epoch, Unit, block};
 use crate::index::Slot;
 use crate::log::appender::Fields;
 use crate::log::blocks::{Use, room_won};
+use crate::log::cell;
 use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::Ordering::{Relaxed, Release};
 use crate::sync::reclaim::{self, Guard};
@@ -156,7 +157,7 @@ impl<M: Medium> Keeper<M> {
                     drops.push((hash, *at, *header));
                     continue;
                 }
-                if slot.stale() == Slot::STALE_MANY {
+                if slot.stale_known().is_none() {
                     mover.unknown_bytes += header.record_bytes();
                 }
             }
@@ -170,7 +171,7 @@ impl<M: Medium> Keeper<M> {
             }
             rest = rest.saturating_sub(header.record_bytes());
             let guard = reclaim::pin();
-            if header.kind == Kind::CellOpen && !hidden {
+            if header.kind.is_cell() && !hidden {
                 if self.move_cell(mover, hash, key, place, &guard) {
                     cells.push((hash, key, header.record_bytes()));
                 } else {
@@ -211,7 +212,7 @@ impl<M: Medium> Keeper<M> {
                     dead.push((key, hash));
                 }
             }
-            self.forget_dead(mover, &dead);
+            self.forget_stale(mover, &dead);
             let block = self.log().blocks.at(unit);
             // What frames the members of batches was dead from the beginning.
             let framed = records.iter().map(|(_, header)| header.record_bytes()).sum::<u64>();
@@ -232,8 +233,7 @@ impl<M: Medium> Keeper<M> {
     fn hides_nothing(&self, slot: Slot, header: &Header, dead_here: Option<u64>) -> bool {
         let settled = !slot.is_pending()
             && (!self.log().epochs().in_use() || header.epoch <= self.log().epochs().committed());
-        planted(Mutant::TombstoneDroppedEarly)
-            || settled && slot.stale() != Slot::STALE_MANY && slot.stale() <= dead_here.unwrap_or(0)
+        planted(Mutant::TombstoneDroppedEarly) || settled && slot.hides_at_most(dead_here.unwrap_or(0))
     }
 
     /// Removes a tombstone that hides nothing from the index; false when it was superseded meanwhile.
@@ -244,7 +244,7 @@ impl<M: Medium> Keeper<M> {
         let guard = reclaim::pin();
         let locked = self.records.index.lock(hash, &guard);
         let Some(found) = locked.find(key, |slot| slot.location() == place) else { return false };
-        if found.get().stale() > 0 {
+        if !found.get().hides_nothing() {
             self.log().uncount(place, header.record_bytes(), &mover.activity);
         }
         self.records.forgotten.add(hash);
@@ -317,7 +317,7 @@ impl<M: Medium> Keeper<M> {
             if let Some(found) = locked.find(moved.key, |slot| slot.location() == place) {
                 let slot = found.get();
                 found.set(slot.at(moved.to).with_pending(false));
-                if slot.is_tombstone() && slot.stale() == 0 {
+                if slot.hides_nothing() {
                     // It hides nothing, so it was taken off already; the copy is dead in its place.
                     mover.activity.dead_add(moved.to_bytes as i64 - moved.from_bytes as i64);
                 } else {
@@ -327,7 +327,7 @@ impl<M: Medium> Keeper<M> {
             } else {
                 // The copy is one stale record more.
                 if let Some(found) = locked.find(moved.key, |slot| self.records.is_key_at(slot, moved.key)) {
-                    found.set(found.get().with_stale(found.get().stale() + 1));
+                    self.account(mover, &found, found.count_stale());
                 }
                 mover.activity.dead_add(moved.to_bytes as i64);
                 superseded.push(moved);
@@ -344,21 +344,6 @@ impl<M: Medium> Keeper<M> {
             self.count_stale(mover, hash, key, &guard);
             mover.activity.dead_add(bytes as i64);
         }
-    }
-
-    /// A record of this key lies on the medium that its slot did not count; whether the key has a slot.
-    pub(super) fn count_stale(&self, mover: &Mover, hash: u64, key: &[u8], guard: &Guard) -> bool {
-        let locked = self.records.index.lock(hash, guard);
-        let Some(found) = locked.find(key, |slot| self.records.is_key_at(slot, key)) else { return false };
-        let slot = found.get();
-        found.set(slot.with_stale(slot.stale() + 1));
-        if slot.is_tombstone() && slot.stale() == 0 {
-            // It hid nothing, and does again.
-            let bytes = self.records.record(slot.location()).head.record_bytes();
-            self.log().blocks.of(slot.location().0).live_add(bytes);
-            mover.activity.dead_add(-(bytes as i64));
-        }
-        true
     }
 
     /// Moves a cell, under its key's lock (invariant 3).
@@ -385,15 +370,17 @@ impl<M: Medium> Keeper<M> {
             return false;
         };
         let record = self.records.record(place);
-        let (value, old) = (self.records.cell_locked(&record), record.head);
-        let kind = if self.log().epochs().in_use() { Kind::Value } else { Kind::CellSealed };
+        let Some(cell) = record.cell() else { unreachable!("a cell stays one while a slot leads to it") };
+        let (value, old) = (self.records.copy_cell_locked(cell), record.head);
+        let kind = cell::kind_to_append(self.log(), true);
         let version = locked.next_version();
         let fields = Fields { kind, tag: old.tag(), expires_at: record.expires_at(), version, epoch };
         let body = body_crc(mover.appender.seed(), &[key, &value]);
         let appended = mover.appender.append(self.log(), fields, key, &value, body);
-        mover.appender.drain(self.log());
         if kind == Kind::CellSealed {
             mover.appender.open_cell(self.log(), appended, key);
+        } else {
+            mover.appender.drain(self.log());
         }
         found.set(found.get().at(appended.at).with_pending(false));
         drop(locked);
@@ -402,27 +389,5 @@ impl<M: Medium> Keeper<M> {
         self.log().blocks.of(place.0).live_sub(old.record_bytes());
         self.log().blocks.of(appended.at.0).live_add(appended.bytes);
         true
-    }
-
-    /// The dead records of a block that is retired no longer count as stale records of their keys (step 3). Each of these keys
-    /// has a slot, since its count keeps it, so mostly no record need be looked at to find it: a miss that would take as long
-    /// as all the rest.
-    pub(super) fn forget_dead(&self, mover: &Mover, dead: &[(&[u8], u64)]) {
-        let guard = reclaim::pin();
-        for &(key, hash) in dead {
-            let locked = self.records.index.lock(hash, &guard);
-            let found =
-                locked.find_sole().or_else(|| locked.find(key, |slot| self.records.is_key_at(slot, key)));
-            if let Some(found) = found {
-                let slot = found.get();
-                found.set(slot.stale_less());
-                if slot.is_tombstone() && slot.stale() == 1 {
-                    // It hides nothing any more: it is dead itself.
-                    if let Some(record) = self.records.whole_record(slot.location()) {
-                        self.log().uncount(slot.location(), record.head.record_bytes(), &mover.activity);
-                    }
-                }
-            }
-        }
     }
 }

@@ -124,7 +124,7 @@ impl<M: Medium> Keeper<M> {
         // The block is as it was.
         let keys: Vec<(&[u8], u64)> =
             again.stale.iter().map(|stale| (self.records.record(stale.at).key(), stale.hash)).collect();
-        self.forget_dead(mover, &keys);
+        self.forget_stale(mover, &keys);
     }
 
     /// Frees the retired blocks that nobody can see any more. `urgent`: a writer waits for it.

@@ -14,7 +14,6 @@ use super::compaction::Mover;
 use super::retired::Retired;
 use crate::Result;
 use crate::format::{Unit, block};
-use crate::index::Slot;
 use crate::log::blocks::Use;
 use crate::log::read;
 use crate::sync::atomic::Ordering::Relaxed;
@@ -105,7 +104,7 @@ impl<M: Medium> Keeper<M> {
         loop {
             let guard = reclaim::pin();
             cursor = self.records.index.scan(cursor, &guard, &mut |slot| {
-                if slot.is_tombstone() && slot.stale() > 0 {
+                if slot.is_tombstone() && !slot.hides_nothing() {
                     tombstones.push(slot.location());
                 }
             });
@@ -114,9 +113,9 @@ impl<M: Medium> Keeper<M> {
                 let locked = self.records.index.lock(self.records.hasher.hash(record.key()), &guard);
                 if let Some(place) = locked.find(record.key(), |slot| slot.location() == at)
                     && place.get().is_tombstone()
-                    && place.get().stale() > 0
+                    && !place.get().hides_nothing()
                 {
-                    place.set(place.get().with_stale(Slot::STALE_MANY));
+                    place.set(place.get().count_doubted());
                     mover.unknown_bytes += record.head.record_bytes();
                 }
             }

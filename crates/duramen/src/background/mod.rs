@@ -15,6 +15,7 @@ mod retired;
 mod room;
 mod run;
 mod scrub;
+mod stale;
 mod sweep;
 #[cfg(all(test, not(loom)))]
 mod tests;

@@ -15,7 +15,6 @@ use super::Keeper;
 use super::blocks::records_of_open;
 use super::compaction::Mover;
 use crate::format::Version;
-use crate::index::Slot;
 use crate::log::blocks::Use;
 use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::Ordering::Relaxed;
@@ -29,7 +28,6 @@ const UNKNOWN_BYTES_MIN: u64 = 256 << 10;
 struct Unknown {
     hash: u64,
     place: Offset,
-    bytes: u64,
     version: Version,
     stale: u64,
 }
@@ -95,7 +93,7 @@ impl<M: Medium> Keeper<M> {
         }
         let mut fewer = false;
         for (key, found) in unknown {
-            fewer |= self.settle_count(mover, &key, &found);
+            fewer |= self.learn_count(mover, &key, &found);
         }
         self.compaction.recounts.fetch_add(1, Relaxed);
         fewer
@@ -109,13 +107,13 @@ impl<M: Medium> Keeper<M> {
             let guard = crate::sync::reclaim::pin();
             cursor = self.records.index.scan(cursor, &guard, &mut |slot| {
                 if slot.is_tombstone()
-                    && slot.stale() == Slot::STALE_MANY
+                    && slot.stale_known().is_none()
                     && let Some(record) = self.records.whole_record(slot.location())
                 {
                     let key = record.key().to_vec();
-                    let (hash, bytes) = (self.records.hasher.hash(&key), record.head.record_bytes());
+                    let hash = self.records.hasher.hash(&key);
                     let (place, version) = (slot.location(), record.head.version());
-                    unknown.insert(key, Unknown { hash, place, bytes, version, stale: 0 });
+                    unknown.insert(key, Unknown { hash, place, version, stale: 0 });
                 }
             });
             if cursor == 0 {
@@ -125,19 +123,14 @@ impl<M: Medium> Keeper<M> {
     }
 
     /// Tells the slot, if it still leads to the same tombstone; whether its count is known now.
-    fn settle_count(&self, mover: &Mover, key: &[u8], found: &Unknown) -> bool {
+    fn learn_count(&self, mover: &Mover, key: &[u8], found: &Unknown) -> bool {
         let guard = crate::sync::reclaim::pin();
         let locked = self.records.index.lock(found.hash, &guard);
         let Some(place) = locked.find(key, |slot| slot.location() == found.place) else { return false };
-        let slot = place.get();
-        if !slot.is_tombstone() || slot.stale() != Slot::STALE_MANY {
+        if !place.get().is_tombstone() || place.get().stale_known().is_some() {
             return false;
         }
-        place.set(slot.with_stale(found.stale));
-        if found.stale == 0 {
-            // It hides nothing: it is dead itself.
-            self.log().uncount(found.place, found.bytes, &mover.activity);
-        }
-        found.stale < Slot::STALE_MANY
+        self.account(mover, &place, place.learn_stale(found.stale));
+        place.get().stale_known().is_some()
     }
 }

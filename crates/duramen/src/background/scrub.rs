@@ -4,7 +4,7 @@ use super::Keeper;
 use super::compaction::{Mover, ROUND_BYTES};
 use crate::format::Unit;
 use crate::log::blocks::Use;
-use crate::sync::atomic::Ordering::{Relaxed, Release};
+use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::lock;
 use duramen_media::Medium;
 
@@ -31,7 +31,7 @@ impl<M: Medium> Keeper<M> {
             }
             if state == Use::Sealed && block.generation().incarnation() < incarnation {
                 read += block.tail();
-                if self.records.cells_unflushed.load(Relaxed) {
+                if self.records.has_unflushed_cells() {
                     self.log().medium.flush(self.log().offset_of(unit), block.tail());
                 }
                 if self.has_seal(unit) {
@@ -41,10 +41,9 @@ impl<M: Medium> Keeper<M> {
                 }
             }
         }
-        if self.records.cells_unflushed.load(Relaxed) {
+        if self.records.has_unflushed_cells() {
             self.log().medium.drain();
-            // Release: pairs with the Acquire in `settle_cell`. What is retired was copied.
-            self.records.cells_unflushed.store(mover.verify_at.is_some(), Release);
+            self.records.flushed_cells(mover.verify_at.is_some());
         }
         self.settle_doubts(mover);
         scratch.shrink_to(ROUND_BYTES as usize);

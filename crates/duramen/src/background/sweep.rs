@@ -87,7 +87,7 @@ impl<M: Medium> Keeper<M> {
             found.set(found.get().with_tombstone(true));
             mover.activity.keys_add(-1);
             self.records.expired.fetch_add(1, Relaxed);
-            if found.get().stale() == 0 {
+            if found.get().hides_nothing() {
                 self.log().uncount(place, header.record_bytes(), &mover.activity);
             }
         }

@@ -37,8 +37,7 @@ impl Counts {
         let Self::Kept { units, unit_bytes } = self else { return Some(slot) };
         let unit = slot.location().0 / unit_bytes;
         let is_kept = units.get(unit as usize / 64).is_some_and(|bits| bits >> (unit % 64) & 1 != 0);
-        let slot = if slot.stale() == 0 { slot } else { slot.with_stale(Slot::STALE_MANY) };
-        (is_kept || planted(Mutant::ImageSlotsAllKept)).then_some(slot)
+        (is_kept || planted(Mutant::ImageSlotsAllKept)).then_some(slot.count_doubted())
     }
 
     /// How many of these slots count.

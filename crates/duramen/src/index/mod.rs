@@ -12,6 +12,7 @@ pub(crate) mod hash;
 mod heap;
 mod memory;
 pub(crate) mod ordered;
+pub(crate) mod stale;
 pub(crate) mod stripes;
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -61,7 +62,7 @@ pub(crate) const MEDIUM_BYTES_MAX: u64 = 8 << LOCATION_BITS;
 /// |---|---|
 /// | 0 to 39 | location: the record's offset / 8; 0 means empty |
 /// | 40 to 55 | fingerprint: hash bits, set by the bucket it lies in |
-/// | 56 to 60 | stale: how many other valid records of this key the medium holds; 31 means "31 or more" |
+/// | 56 to 60 | stale: how many other valid records of this key the medium holds; 31 means that nobody knows: see [`stale`] |
 /// | 61 | pending: not yet durable, or part of a batch that is being published |
 /// | 62 | tombstone: the key is absent; the record keeps older ones from coming back |
 /// | 63 | the bucket's |
@@ -70,8 +71,6 @@ pub(crate) const MEDIUM_BYTES_MAX: u64 = 8 << LOCATION_BITS;
 pub(crate) struct Slot(u64);
 
 impl Slot {
-    pub(crate) const STALE_MANY: u64 = (1 << STALE_BITS) - 1;
-
     /// A slot for the record at `at`, which is 8-byte aligned and below [`MEDIUM_BYTES_MAX`].
     #[inline]
     pub(crate) fn new(at: Offset) -> Self {
@@ -87,11 +86,6 @@ impl Slot {
     #[inline]
     pub(crate) fn is_empty(self) -> bool {
         self.0 & LOCATION_MASK == 0
-    }
-
-    #[inline]
-    pub(crate) fn stale(self) -> u64 {
-        (self.0 & STALE_MASK) >> STALE_SHIFT
     }
 
     #[inline]
@@ -111,11 +105,6 @@ impl Slot {
     }
 
     #[inline]
-    pub(crate) fn with_stale(self, stale: u64) -> Self {
-        Self(self.0 & !STALE_MASK | stale.min(Self::STALE_MANY) << STALE_SHIFT)
-    }
-
-    #[inline]
     pub(crate) fn with_pending(self, pending: bool) -> Self {
         Self(if pending { self.0 | PENDING } else { self.0 & !PENDING })
     }
@@ -129,15 +118,6 @@ impl Slot {
     #[inline]
     pub(crate) fn at(self, at: Offset) -> Self {
         Self(self.0 & !LOCATION_MASK | (at.0 / 8))
-    }
-
-    /// One stale record fewer; a count that overflowed stays "many".
-    #[inline]
-    pub(crate) fn stale_less(self) -> Self {
-        match self.stale() {
-            0 | Self::STALE_MANY => self,
-            stale => self.with_stale(stale - 1),
-        }
     }
 }
 

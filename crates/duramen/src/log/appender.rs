@@ -239,17 +239,6 @@ impl Appender {
         }
     }
 
-    /// Makes a cell of the record last appended, which is whole and durable: from now on its checksum
-    /// leaves the value out. One word, which holds kind and checksum.
-    pub(crate) fn open_cell<M: Medium>(&mut self, log: &Log<M>, appended: Appended, key: &[u8]) {
-        let at = appended.at;
-        // SAFETY: the record was just appended by this thread, and nobody else can reach it yet.
-        let record = unsafe { log.medium.bytes(at, appended.bytes) };
-        let header = Header { kind: Kind::CellOpen, ..Header::decode_head(record) };
-        let head = header.encode(record::body_crc(self.seed(), &[key]));
-        log.medium.publish(at, head.first_word());
-    }
-
     #[inline]
     fn header(fields: Fields, key_bytes: usize, value_bytes: usize, drained: bool) -> Header {
         Header {

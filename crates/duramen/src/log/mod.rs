@@ -2,9 +2,11 @@
 //!
 //! [`blocks`] is what DRAM knows of each block, [`space`] hands out units and takes them back, [`supply`] opens blocks, and
 //! [`appender`] writes records into an [open block](open_block) of its own, or one that writers share. [`read`] reads them where they lie.
+//! [`cell`] is a record whose value is updated in place.
 
 pub(crate) mod appender;
 pub(crate) mod blocks;
+pub(crate) mod cell;
 pub(crate) mod open_block;
 pub(crate) mod read;
 pub(crate) mod space;

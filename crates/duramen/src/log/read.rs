@@ -3,7 +3,7 @@
 //! Who may call what:
 //!
 //! 1. [`header`]: whoever owns the block's space: its opener, the compacting thread, recovery.
-//! 2. [`record`], [`plain_value`], [`lasting_cell`]: whoever got the location from an index slot and still holds the guard that it read the slot
+//! 2. [`record`], [`plain_value`], [`Cell`](super::cell::Cell): whoever got the location from an index slot and still holds the guard that it read the slot
 //!    under. Such a record is whole, and nobody stores to it but to the value of a cell, which is left out.
 //!    In a block that is not verified it is whole only when [`verify`] said so under that guard.
 //! 3. [`whole_record`] and [`block`]: recovery, while nothing writes to the medium; [`block`] also the compacting thread, up to the
@@ -24,7 +24,7 @@ pub(crate) fn header<M: Medium>(medium: &M, unit: Unit, at: Offset) -> Result<bl
 
 /// The fixed part of a reachable record's header.
 #[inline(always)]
-fn head_at<M: Medium>(medium: &M, at: Offset) -> Head {
+pub(super) fn head_at<M: Medium>(medium: &M, at: Offset) -> Head {
     // SAFETY: the header of a reachable record is never stored to (2).
     Head::new(unsafe { medium.bytes(at, HEADER_BYTES) })
 }
@@ -48,17 +48,6 @@ pub(crate) fn plain_value<M: Medium>(medium: &M, at: Offset, key_bytes: usize) -
     // SAFETY: it is no cell (2).
     let bytes = unsafe { medium.bytes(at.plus(HEADER_BYTES), head.key_bytes() + head.value_bytes()) };
     Some(bytes.split_at(key_bytes))
-}
-
-/// Key and length of the value of a reachable record, if that is a cell that does not expire, of a key of `key_bytes`.
-#[inline(always)]
-pub(crate) fn lasting_cell<M: Medium>(medium: &M, at: Offset, key_bytes: usize) -> Option<(&[u8], u64)> {
-    let head = head_at(medium, at);
-    if !head.is_lasting_cell() || head.key_bytes() != key_bytes as u64 {
-        return None;
-    }
-    // SAFETY: the key of a reachable record is never stored to (2).
-    Some((unsafe { medium.bytes(at.plus(HEADER_BYTES), head.key_bytes()) }, head.value_bytes()))
 }
 
 /// The bytes before the key of a reachable record.

@@ -8,7 +8,7 @@
 //! | [`Unpublished`](Verdict::Unpublished) | the slot is pending, since a batch is being published | looking again, until all slots of the batch are set (a few stores, no medium) |
 //! | [`Undrained`](Verdict::Undrained) | the slot is pending, since its writer is in a group and has not drained yet | [`Records::help`]: the reader flushes the record itself, from where its block is settled, and drains |
 //! | [`Uncommitted`](Verdict::Uncommitted) | its epoch is not committed, and writes are to be durable one by one, or the reader is in a group. Not so for a copy that compaction made of a committed record | [`Records::owe`]: it waits for the commit, or notes the epoch |
-//! | [`Copied`](Verdict::Copied) | the value is updated in place, and may just be | [`Records::settle_cell`]: it is copied, and flushed while a writer holds the key's lock |
+//! | [`Copied`](Verdict::Copied) | the value is updated in place, and may just be | [`Records::flush_shown`]: it is copied, and flushed while a writer holds the key's lock |
 
 use super::Records;
 use super::value::Record;
@@ -16,7 +16,6 @@ use crate::Result;
 use crate::format::Epoch;
 use crate::index::Slot;
 use crate::mutants::{Mutant, planted};
-use crate::sync::atomic::Ordering::Acquire;
 use duramen_media::{Medium, Offset};
 use std::cell::Cell;
 
@@ -83,23 +82,6 @@ impl<M: Medium> Records<M> {
             }
             expired
         })
-    }
-
-    /// Makes what was copied of a cell durable, if it may be of an update that is not: whoever updates holds the key's lock
-    /// from before the store until it is durable. Or it was killed between: see [`Records::cells_unflushed`].
-    #[inline]
-    pub(super) fn settle_cell(&self, hash: u64, record: &Record<'_>, drain: bool) {
-        if self.log.shows_before_durable()
-            && !planted(Mutant::CellNotLookedAtAgain)
-            // Acquire: pairs with the Release in `verify`.
-            && (self.cells_unflushed.load(Acquire) || self.index.is_locked(hash))
-        {
-            // The rest of the record was durable before a slot that is not pending led to it.
-            self.log.medium.flush(record.value_offset(), record.head.value_bytes());
-            if drain {
-                self.log.medium.drain();
-            }
-        }
     }
 
     /// Makes a record durable that its writer has not drained yet.

@@ -1,8 +1,9 @@
 //! Looking one key up: no lock, no wait for growth or compaction. What may be shown, [`super::judge`] says.
 
 use super::Records;
+use super::cell::CellCopy;
 use super::judge::{Owed, Verdict};
-use super::value::{CellCopy, Record, Stamp, Value, is_same};
+use super::value::{Record, Stamp, Value, is_same};
 use crate::Result;
 use crate::index::Slot;
 use crate::log::read;
@@ -58,33 +59,7 @@ impl<M: Medium> Records<M> {
 
     /// The same, for who holds the key's lock.
     pub(crate) fn stamp_locked(&self, record: &Record<'_>) -> Stamp {
-        record.stamp(record.head.is_cell().then(|| self.cell_locked(record)).as_deref())
-    }
-
-    /// A copy of the value of a cell of a key of `hash`, as it was at one moment.
-    pub(super) fn cell(&self, hash: u64, record: &Record<'_>) -> CellCopy {
-        let mut copy = CellCopy::new(record.head.value_bytes() as usize);
-        self.copy_cell(hash, record, copy.bytes_mut());
-        copy
-    }
-
-    /// The same into `into`, which is as long as the cell's value.
-    fn copy_cell(&self, hash: u64, record: &Record<'_>, into: &mut [u8]) {
-        let from = record.value_offset();
-        if from.0 % 8 + into.len() as u64 <= 8 {
-            // One load.
-            self.log.medium.load_pieces(from, into);
-        } else {
-            self.index.read_cell(hash, || self.log.medium.load_pieces(from, into));
-        }
-    }
-
-    /// The same, for who holds the lock of the key: then nobody stores to it.
-    #[inline]
-    pub(crate) fn cell_locked(&self, record: &Record<'_>) -> CellCopy {
-        let mut copy = CellCopy::new(record.head.value_bytes() as usize);
-        self.log.medium.load_pieces(record.value_offset(), copy.bytes_mut());
-        copy
+        record.stamp(record.cell().map(|cell| self.copy_cell_locked(cell)).as_deref())
     }
 
     /// Copies the value of `key` behind `into`; whether there is one.
@@ -129,10 +104,10 @@ impl<M: Medium> Records<M> {
             return Ok(true);
         }
         let copied = self.settle_found(key, hash, guard, None, (slot, record), |record| {
-            if record.head.is_cell() {
+            if let Some(cell) = record.cell() {
                 let from = into.len();
-                into.resize(from + record.head.value_bytes() as usize, 0);
-                self.copy_cell(hash, record, &mut into[from..]);
+                into.resize(from + cell.bytes(), 0);
+                self.copy_cell_into(hash, cell, &mut into[from..]);
             } else {
                 into.extend_from_slice(record.value());
             }
@@ -222,16 +197,16 @@ impl<M: Medium> Records<M> {
                 Verdict::Shown => return Ok(Looked::Present((record, take(&record)))),
                 Verdict::Copied => {
                     let taken = take(&record);
-                    self.settle_cell(hash, &record, owed.is_none());
+                    self.flush_shown(hash, record.cell(), owed.is_none());
                     return Ok(Looked::Present((record, taken)));
                 }
             }
         }
     }
 
-    /// The value of a record that is a cell.
+    /// A copy of the value of a record that is a cell.
     #[inline]
     fn copied(&self, hash: u64, record: &Record<'_>) -> Option<CellCopy> {
-        record.head.is_cell().then(|| self.cell(hash, record))
+        record.cell().map(|cell| self.copy_cell(hash, cell))
     }
 }

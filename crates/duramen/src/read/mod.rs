@@ -1,5 +1,6 @@
 //! Reading: from a key to what may be shown of it.
 
+pub(crate) mod cell;
 pub(crate) mod damage;
 mod few;
 mod forgotten;

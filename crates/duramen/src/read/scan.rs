@@ -33,9 +33,9 @@ impl<M: Medium> Records<M> {
             Verdict::Shown => Ok(Some(Value::new(guard, record, None))),
             Verdict::Copied => {
                 let hash = self.hasher.hash(record.key());
-                let copy = self.cell(hash, &record);
-                self.settle_cell(hash, &record, owed.is_none());
-                Ok(Some(Value::new(guard, record, Some(copy))))
+                let copy = record.cell().map(|cell| self.copy_cell(hash, cell));
+                self.flush_shown(hash, record.cell(), owed.is_none());
+                Ok(Some(Value::new(guard, record, copy)))
             }
             Verdict::Absent => Ok(None),
             // What is not yet settled takes the ordinary way, also what is absent: that too is an answer.

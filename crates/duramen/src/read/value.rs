@@ -1,7 +1,9 @@
 //! What readers are given: values, and what goes with them.
 
+use super::cell::CellCopy;
 use crate::format::record::{HEADER_BYTES, Head};
 use crate::format::u64_at;
+use crate::log::cell::Cell;
 use crate::sync::reclaim::{Guard, Hold};
 use duramen_media::Offset;
 
@@ -49,45 +51,6 @@ pub struct Value<'a> {
     record: Record<'a>,
     /// Of a cell, whose value may change in place.
     copy: Option<CellCopy>,
-}
-
-/// A cell's value at one moment; a small one needs no memory of its own.
-pub(crate) enum CellCopy {
-    Short { bytes: [u8; CELL_SHORT_BYTES], len: u8 },
-    Long(Vec<u8>),
-}
-
-/// A number with what aligns it. More would make every [`Value`] longer, which all reads pay for.
-const CELL_SHORT_BYTES: usize = 15;
-const _: () = assert!(size_of::<Option<CellCopy>>() == size_of::<Vec<u8>>());
-
-impl CellCopy {
-    pub(super) fn new(len: usize) -> Self {
-        if len <= CELL_SHORT_BYTES {
-            Self::Short { bytes: [0; CELL_SHORT_BYTES], len: len as u8 }
-        } else {
-            Self::Long(vec![0; len])
-        }
-    }
-
-    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
-        match self {
-            Self::Short { bytes, len } => &mut bytes[..usize::from(*len)],
-            Self::Long(bytes) => bytes,
-        }
-    }
-}
-
-impl std::ops::Deref for CellCopy {
-    type Target = [u8];
-
-    #[inline]
-    fn deref(&self) -> &[u8] {
-        match self {
-            Self::Short { bytes, len } => &bytes[..usize::from(*len)],
-            Self::Long(bytes) => bytes,
-        }
-    }
 }
 
 impl<'a> Value<'a> {
@@ -184,8 +147,10 @@ impl<'a> Record<'a> {
         &self.bytes[from..from + self.head.value_bytes() as usize]
     }
 
-    pub(crate) fn value_offset(&self) -> Offset {
-        self.at.plus(self.head.value_at())
+    /// The record as a cell, if it is one now.
+    #[inline]
+    pub(crate) fn cell(&self) -> Option<Cell> {
+        Cell::of(self.at, self.head)
     }
 
     #[inline]

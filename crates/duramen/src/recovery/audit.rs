@@ -1,7 +1,7 @@
 //! Counts anew, from the blocks, what DRAM says of them: what must agree whenever nobody writes.
 //!
 //! 1. *Stale counts.* A slot's count is that of the valid records of its key, other than the one that it leads to, in blocks that
-//!    were not retired; [`Slot::STALE_MANY`] says nothing. A record of a key without a slot lies in a retired block.
+//!    were not retired; one that is not known says nothing. A record of a key without a slot lies in a retired block.
 //! 2. *Live bytes* of a sealed block are those of the records that slots lead to, without tombstones that hide nothing. What an image
 //!    told of may be too few.
 //! 3. *Space.* Each unit belongs to the head, or to one block, or is free.
@@ -66,9 +66,9 @@ impl<M: Medium> Accounts<'_, M> {
                 let from = head.key_at() as usize;
                 let of =
                     keys.entry(self.hasher.hash(&bytes[from..from + head.key_bytes() as usize])).or_default();
-                of.counted += 1 + slot.stale();
-                of.unknown |= slot.stale() == Slot::STALE_MANY;
-                if !slot.is_tombstone() || slot.stale() > 0 {
+                of.counted += 1 + slot.stale_known().unwrap_or(0);
+                of.unknown |= slot.stale_known().is_none();
+                if !slot.hides_nothing() {
                     *live.entry(self.blocks.unit_of(slot.location().0)).or_default() += head.record_bytes();
                 }
             });

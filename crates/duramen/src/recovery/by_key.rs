@@ -64,7 +64,7 @@ impl<M: Medium> Scan<'_, M> {
         for slot in entries.iter().map(|entry| entry.slot) {
             if !slot.is_tombstone() {
                 keys += 1;
-            } else if slot.stale() == 0 && self.counts_all {
+            } else if slot.hides_nothing() && self.counts_all {
                 self.uncount_tombstone(slot);
             }
         }
@@ -109,9 +109,8 @@ impl<M: Medium> Scan<'_, M> {
         }
         self.decide(rivals);
         for (entry, winner) in entries.iter_mut().zip(&*rivals) {
-            let slot = winner.entry.slot;
             *entry = winner.entry;
-            entry.slot = slot.with_stale(slot.stale().max(winner.beaten));
+            entry.slot = winner.entry.slot.met_beside_stale(winner.beaten);
         }
         rivals.len()
     }

@@ -84,14 +84,13 @@ impl<M: Medium> Scan<'_, M> {
         let other = found.get();
         let (at, other_at) = (entry.slot.location(), other.location());
         let other_header = self.record_at(other_at).0;
-        let stale = (other.stale() + 1).max(entry.slot.stale());
         if self.is_newer((entry.version, at), (other_header.version, other_at)) {
             self.blocks.of(other_at.0).live_sub(other_header.record_bytes());
-            found.set(entry.slot.with_stale(stale));
+            found.set(entry.slot.met_beside(other));
             i64::from(!absent) - i64::from(!other.is_tombstone())
         } else {
             self.blocks.of(at.0).live_sub(self.record_at(at).0.record_bytes());
-            found.set(other.with_stale(stale));
+            found.set(other.met_beside(entry.slot));
             0
         }
     }

@@ -401,8 +401,8 @@ impl<M: Medium> Scan<'_, M> {
         }
         let absent = header.kind == Kind::Tombstone || expired;
         // What an image does not tell, nobody counted.
-        let unknown = if self.counts_all { 0 } else { Slot::STALE_MANY };
-        let slot = Slot::new(Offset(base + at)).with_tombstone(absent).with_stale(unknown);
+        let slot = Slot::new(Offset(base + at)).with_tombstone(absent);
+        let slot = if self.counts_all { slot } else { slot.hiding_unknown() };
         self.push(header.key(&bytes[at as usize..]), slot, header.version, entries);
     }
 
@@ -412,7 +412,7 @@ impl<M: Medium> Scan<'_, M> {
         let mut cursor = 0;
         loop {
             cursor = self.index.scan(cursor, &guard, &mut |slot| {
-                if slot.is_tombstone() && slot.stale() == 0 {
+                if slot.hides_nothing() {
                     self.uncount_tombstone(slot);
                 }
             });

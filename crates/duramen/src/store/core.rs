@@ -66,7 +66,7 @@ impl<M: Medium> Core<M> {
             log.commit()?;
             place = keeper.image_at_close()?;
         }
-        if keeper.records.cells_unflushed.load(Relaxed) {
+        if keeper.records.has_unflushed_cells() {
             // The next open will flush nothing.
             let units = log.space().units();
             for (unit, block, _) in log.blocks.walk(0..units) {

@@ -218,10 +218,10 @@ impl Pen {
                 .with_pending(!planted(Mutant::BatchShownInParts));
             match locks[*i].find(order[*i], |slot| records.is_slot_of(slot, order[*i])) {
                 Some(place) => {
-                    Old::supersede(old.as_ref(), &place, slot.with_stale(place.get().stale() + 1), records);
+                    Old::supersede(old.as_ref(), &place, slot, records);
                 }
                 None => {
-                    let slot = if *unknown { slot.with_stale(Slot::STALE_MANY) } else { slot };
+                    let slot = if *unknown { slot.hiding_unknown() } else { slot };
                     if locks[*i].insert(order[*i], slot, records) {
                         applied.crowded.push(*i);
                     }

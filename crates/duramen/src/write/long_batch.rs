@@ -249,14 +249,10 @@ impl Pen {
                     .with_tombstone(member.kind == Kind::Tombstone)
                     .with_pending(!planted(Mutant::LongBatchShownInParts));
                 let slot = match lock.find(member.key, |slot| records.is_slot_of(slot, member.key)) {
-                    Some(place) => {
-                        let slot = slot.with_stale(place.get().stale() + 1);
-                        Old::supersede(old.as_ref(), &place, slot, records);
-                        slot
-                    }
+                    Some(place) => Old::supersede(old.as_ref(), &place, slot, records),
                     None => {
                         let unknown = old.is_none() && damaged.0 != 0;
-                        let slot = if unknown { slot.with_stale(Slot::STALE_MANY) } else { slot };
+                        let slot = if unknown { slot.hiding_unknown() } else { slot };
                         if lock.insert(member.key, slot, records) {
                             crowded.push(member.hash);
                         }
@@ -264,7 +260,7 @@ impl Pen {
                     }
                 };
                 let bytes = records.record(slot.location()).head.record_bytes();
-                if slot.is_tombstone() && slot.stale() == 0 {
+                if slot.hides_nothing() {
                     // What it was to hide has expired meanwhile, and is gone: it is dead itself.
                     self.activity.dead_add(bytes as i64);
                 } else {

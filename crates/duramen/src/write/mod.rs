@@ -20,7 +20,7 @@
 //!
 //! Invariants:
 //! 1. A slot leads to a record that is durable, or is marked pending, or whose epoch is not committed.
-//! 2. Every superseded record is counted in the `stale` of its key's slot until its block is freed.
+//! 2. Every superseded record is counted by its key's slot until its block is retired (`index::stale`).
 //! 3. While a group is open its turn lasts ([`Epochs::groups`](crate::durability::Epochs::groups)), so that a block of its store whose
 //!    records the group superseded is not freed before the group is durable.
 

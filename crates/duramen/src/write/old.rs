@@ -40,19 +40,22 @@ impl<'a> Old<'a> {
         (old, damaged)
     }
 
-    /// The key's slot, which led to what is `old`, leads to what supersedes it.
+    /// The key's slot, which led to what is `old`, leads to what supersedes it: to the record of `new`. Returns the slot.
     #[inline]
     pub(super) fn supersede<M: Medium>(
         old: Option<&Self>,
         place: &Place<'_>,
-        slot: Slot,
+        new: Slot,
         records: &Records<M>,
-    ) {
-        match old {
-            // How many records of the key are in what is damaged is not known.
-            Some(Self { record: None, .. }) => place.heal(slot.with_stale(Slot::STALE_MANY), records),
-            _ => place.set(slot),
+    ) -> Slot {
+        let is_damaged = old.is_some_and(|old| old.record.is_none());
+        let slot = if is_damaged { new.hiding_unknown() } else { new.superseding(place.get()) };
+        if is_damaged {
+            place.heal(slot, records);
+        } else {
+            place.set(slot);
         }
+        slot
     }
 
     /// The record is superseded: its block has fewer live bytes. A tombstone that hides nothing any more
@@ -60,7 +63,7 @@ impl<'a> Old<'a> {
     #[inline]
     pub(super) fn uncount<M: Medium>(&self, records: &Records<M>, activity: &Activity) {
         let Some(record) = &self.record else { return records.mended() };
-        if !(self.slot.is_tombstone() && self.slot.stale() == 0) {
+        if !self.slot.hides_nothing() {
             records.log.uncount(record.at, record.head.record_bytes(), activity);
         }
     }

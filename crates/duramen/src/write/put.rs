@@ -7,6 +7,7 @@ use crate::format::Epoch;
 use crate::format::record::{Appended, HEADER_BYTES, Kind, body_crc, record_bytes};
 use crate::index::Slot;
 use crate::log::appender::{Fields, STAGE_BYTES_MIN};
+use crate::log::cell;
 use crate::log::open_block::Purpose;
 use crate::log::read::Unknown;
 use crate::mutants::{Mutant, planted};
@@ -183,8 +184,7 @@ impl Pen {
         }
         let kind = match new {
             None => Kind::Tombstone,
-            Some(_) if meta.updatable && !records.log.epochs().in_use() => Kind::CellSealed,
-            Some(_) => Kind::Value,
+            Some(_) => cell::kind_to_append(&records.log, meta.updatable),
         };
         let fields = |version| Fields { kind, tag: meta.tag, expires_at: meta.expires_at, version, epoch };
         // Before it is looked at what is there, if that does not matter: the new record is written while the index's lines
@@ -242,28 +242,21 @@ impl Pen {
             self.append(records, fields(version), key, value, ready)
         };
         let grouped = self.group.is_some() && records.log.shows_before_durable();
-        let early = planted(Mutant::CellOpenedBeforeDurable) && kind == Kind::CellSealed;
-        if !grouped && !records.log.epochs().in_use() && !planted(Mutant::AcknowledgedWithoutDrain) && !early
-        {
-            self.appender.drain(&records.log);
-        }
         if kind == Kind::CellSealed {
-            if !early {
-                self.appender.drain(&records.log);
-            }
             self.appender.open_cell(&records.log, appended, key);
+        } else if !grouped && !records.log.epochs().in_use() && !planted(Mutant::AcknowledgedWithoutDrain) {
+            self.appender.drain(&records.log);
         }
         self.appender.count_live(appended.bytes);
         self.activity.written_add(appended.bytes);
         let slot = Slot::new(appended.at).with_tombstone(new.is_none()).with_pending(grouped);
         let crowded = match found {
             Some((place, _)) => {
-                let more = u64::from(!planted(Mutant::StaleNotCounted));
-                Old::supersede(old.as_ref(), &place, slot.with_stale(place.get().stale() + more), records);
+                Old::supersede(old.as_ref(), &place, slot, records);
                 false
             }
             // How many records of the key are in what is damaged is not known.
-            None if unknown => locked.insert(key, slot.with_stale(Slot::STALE_MANY), records),
+            None if unknown => locked.insert(key, slot.hiding_unknown(), records),
             None => locked.insert(key, slot, records),
         };
         if let Some(turn) = turn {

@@ -7,16 +7,15 @@
 //!
 //! Invariants:
 //! 1. Nothing is updated in place while its slot is pending: a crash could undo the record itself.
-//! 2. Nothing is updated in place where epochs are in use: a crash must be able to undo the update alone.
-//! 3. While an update is stored and not durable the key's lock is held, where readers look for it.
-//! 4. Each update is one store that readers of the cell load as one piece, counted in the key's stripe before it
-//!    (`index::stripes`): so what a reader copies is the value at one moment, however long it is.
+//! 2. While an update is stored and not durable the key's lock is held, where readers look for it.
+//!
+//! How the bytes of a cell may change, and when, stands in [`crate::log::cell`].
 
 use super::old::stamp_unlocked;
 use super::put::{Want, Wrote};
 use super::{Pen, Site};
 use crate::format::record::{HEAD_BYTES_MAX, HEADER_BYTES};
-use crate::log::read;
+use crate::log::cell::Cell;
 use crate::mutants::{Mutant, planted};
 use crate::read::Records;
 use crate::read::judge::Verdict;
@@ -180,11 +179,9 @@ impl Pen {
             }
             return Ok(if changed { Tried::Changed } else { Tried::Done(Update::Absent) });
         }
-        if !record.head.is_cell() || slot.is_pending() {
-            return Ok(Tried::Refused);
-        }
-        let (value_at, value_bytes) = (record.value_offset(), record.head.value_bytes());
-        let stored = store_in_place(records, hash, value_at, value_bytes, at, bytes)?;
+        let Some(cell) = record.cell().filter(|_| !slot.is_pending()) else { return Ok(Tried::Refused) };
+        check_range(at, bytes.len(), cell.bytes())?;
+        let stored = records.store_in_cell(hash, cell, at, bytes);
         Ok(if stored { Tried::Done(Update::InPlace) } else { Tried::Refused })
     }
 
@@ -212,14 +209,13 @@ impl Pen {
             records.told(damaged)?;
             return Ok(Modified::NotInPlace);
         };
-        if records.judge(slot, &record, None) != Verdict::Copied {
-            return Ok(Modified::NotInPlace);
-        }
-        let Some((at, field)) = change(record.meta(), &records.cell_locked(&record)) else {
+        let is_shown = records.judge(slot, &record, None) == Verdict::Copied;
+        let Some(cell) = record.cell().filter(|_| is_shown) else { return Ok(Modified::NotInPlace) };
+        let Some((at, field)) = change(record.meta(), &records.copy_cell_locked(cell)) else {
             return Ok(Modified::Declined);
         };
-        let (value_at, value_bytes) = (record.value_offset(), record.head.value_bytes());
-        let stored = store_in_place(records, hash, value_at, value_bytes, at, &field)?;
+        check_range(at, field.len(), cell.bytes())?;
+        let stored = records.store_in_cell(hash, cell, at, &field);
         Ok(if stored { Modified::InPlace } else { Modified::NotInPlace })
     }
 }
@@ -242,47 +238,12 @@ fn update_likeliest<M: Medium>(records: &Records<M>, edit: Edit<'_>, guard: &Gua
         return false;
     };
     let location = slot.location();
-    let Some((its, value_bytes)) = read::lasting_cell(&records.log.medium, location, key.len()) else {
+    let Some((its, cell)) = Cell::lasting(&records.log.medium, location, key.len()) else {
         return false;
     };
-    let value_at = location.plus(HEADER_BYTES + key.len() as u64);
     is_same(its, key)
-        && store_in_place(records, hash, value_at, value_bytes, at, bytes).is_ok_and(|stored| stored)
-}
-
-/// Stores into a cell whose key is locked and whose slot is not pending; false where one atomic store cannot.
-#[inline(always)]
-fn store_in_place<M: Medium>(
-    records: &Records<M>,
-    hash: u64,
-    value_at: Offset,
-    value_bytes: u64,
-    at: usize,
-    bytes: &[u8],
-) -> Result<bool> {
-    check_range(at, bytes.len(), value_bytes as usize)?;
-    let to = value_at.plus(at as u64);
-    if planted(Mutant::UpdateTorn) {
-        records.log.medium.store(to, &[bytes]);
-        records.log.medium.persist(to, bytes.len() as u64);
-        return Ok(true);
-    }
-    if !fits_one_store(records, to, bytes) {
-        return Ok(false);
-    }
-    records.index.count_update(hash);
-    // Release: a reader that sees it and finds the key's lock free afterwards (`Records::settle_cell`) sees it durable.
-    let stored = records.log.medium.store_atomic(to, bytes);
-    if stored {
-        reclaim::published();
-        records.log.medium.persist(to, bytes.len() as u64);
-    }
-    Ok(stored)
-}
-
-fn fits_one_store<M: Medium>(records: &Records<M>, to: Offset, bytes: &[u8]) -> bool {
-    let count = bytes.len() as u64;
-    count.is_power_of_two() && count <= records.log.medium.atomic_bytes_max() && to.0.is_multiple_of(count)
+        && check_range(at, bytes.len(), cell.bytes()).is_ok()
+        && records.store_in_cell(hash, cell, at, bytes)
 }
 
 #[inline]

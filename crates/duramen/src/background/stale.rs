@@ -1,0 +1,49 @@
+//! Changes of stale counts that compaction brings, and what becomes of the bytes of tombstones: see [`crate::index::stale`].
+
+use super::Keeper;
+use super::compaction::Mover;
+use crate::index::either::Place;
+use crate::index::stale::Fate;
+use crate::sync::reclaim::{self, Guard};
+use duramen_media::Medium;
+
+impl<M: Medium> Keeper<M> {
+    /// A record of this key lies on the medium that its slot did not count; whether the key has a slot.
+    pub(super) fn count_stale(&self, mover: &Mover, hash: u64, key: &[u8], guard: &Guard) -> bool {
+        let locked = self.records.index.lock(hash, guard);
+        let Some(found) = locked.find(key, |slot| self.records.is_key_at(slot, key)) else { return false };
+        self.account(mover, &found, found.count_stale());
+        true
+    }
+
+    /// The dead records of a block that is retired no longer count as stale records of their keys. Each of these keys
+    /// has a slot, since its count keeps it, so mostly no record need be looked at to find it: a miss that would take as long
+    /// as all the rest.
+    pub(super) fn forget_stale(&self, mover: &Mover, dead: &[(&[u8], u64)]) {
+        let guard = reclaim::pin();
+        for &(key, hash) in dead {
+            let locked = self.records.index.lock(hash, &guard);
+            let found =
+                locked.find_sole().or_else(|| locked.find(key, |slot| self.records.is_key_at(slot, key)));
+            if let Some(found) = found {
+                self.account(mover, &found, found.forget_stale());
+            }
+        }
+    }
+
+    /// Keeps the accounts of a tombstone that died or lives again.
+    pub(super) fn account(&self, mover: &Mover, place: &Place<'_>, fate: Fate) {
+        if fate == Fate::Unchanged {
+            return;
+        }
+        let at = place.get().location();
+        let Some(record) = self.records.whole_record(at) else { return };
+        let bytes = record.head.record_bytes();
+        if fate == Fate::Died {
+            self.log().uncount(at, bytes, &mover.activity);
+        } else {
+            self.log().blocks.of(at.0).live_add(bytes);
+            mover.activity.dead_add(-(bytes as i64));
+        }
+    }
+}

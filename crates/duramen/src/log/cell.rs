@@ -1,0 +1,177 @@
+//! Cells: records whose values are updated in place.
+//!
+//! | part of a cell | changes |
+//! |---|---|
+//! | header, key, padding | never, once a slot leads to it. The checksum covers them and not the value |
+//! | value | by one atomic store at a time ([`Cell::store`]), of up to 8 or 16 bytes that are aligned |
+//!
+//! Order in which the bytes of one become durable, and what a crash at each point leaves:
+//!
+//! 1. *Sealed*: it is appended like any value, with a checksum over all of it, as [`Kind::CellSealed`]; drained. A crash before: a
+//!    torn record. After: recovery finds a value like any other, which stays as it is: an update writes a new version.
+//! 2. *Opened*: one store of its first word, which holds kind and checksum, makes it a [`Kind::CellOpen`] ([`Appender::open_cell`]);
+//!    persisted. Both words are right for the bytes behind them, so a crash leaves it sealed or opened.
+//! 3. Only then a slot leads to it.
+//! 4. *Updated*: one store into the value, persisted before the lock of its key is given back. A crash leaves the bytes before or
+//!    after each store.
+//!
+//! Invariants:
+//! 1. Who stores to a cell holds the lock of its key, its slot is not pending, and the store was counted before, in the key's stripe
+//!    (`index::stripes`).
+//! 2. Who copies a cell without that lock copies until no store was counted meanwhile, or by one load: what it has is the cell
+//!    at one moment.
+//! 3. No cell is appended where epochs are in use, nor updated: a crash must be able to undo the update alone.
+//! 4. Compaction moves a cell under the lock of its key, with the key's next version, as a new one: sealed, opened, then led to.
+//! 5. No reference is made to the bytes of an open cell's value: they are loaded in pieces, each by one load.
+
+use super::Log;
+use super::appender::Appender;
+use super::read::head_at;
+use crate::format::record::{self, Appended, HEADER_BYTES, Head, Header, Kind};
+use crate::mutants::{Mutant, planted};
+use crate::sync::reclaim;
+use duramen_media::{Medium, Offset};
+
+/// The value of a cell that a slot leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cell {
+    value_at: Offset,
+    value_bytes: u64,
+}
+
+impl Cell {
+    /// Of the reachable record at `at`, if it is an open cell.
+    #[inline]
+    pub(crate) fn of(at: Offset, head: Head) -> Option<Self> {
+        head.is_cell().then(|| Self { value_at: at.plus(head.value_at()), value_bytes: head.value_bytes() })
+    }
+
+    /// Key and cell of the reachable record at `at`, if that is an open cell that does not expire, of a key of `key_bytes`.
+    #[inline(always)]
+    pub(crate) fn lasting<M: Medium>(medium: &M, at: Offset, key_bytes: usize) -> Option<(&[u8], Self)> {
+        let head = head_at(medium, at);
+        if !head.is_lasting_cell() || head.key_bytes() != key_bytes as u64 {
+            return None;
+        }
+        let key_at = at.plus(HEADER_BYTES);
+        // SAFETY: the key of a reachable record is never stored to (`log::read`, 2).
+        let key = unsafe { medium.bytes(key_at, head.key_bytes()) };
+        Some((key, Self { value_at: key_at.plus(key_bytes as u64), value_bytes: head.value_bytes() }))
+    }
+
+    /// How long its value is, which never changes.
+    #[inline]
+    pub(crate) fn bytes(self) -> usize {
+        self.value_bytes as usize
+    }
+
+    /// Whether its value is one piece, which one load copies as it is at one moment.
+    #[inline]
+    pub(crate) fn is_one_piece(self) -> bool {
+        self.value_at.0 % 8 + self.value_bytes <= 8
+    }
+
+    /// Copies its value, piece by piece: of one moment if nobody stores meanwhile (2). `into` is as long as the value.
+    #[inline]
+    pub(crate) fn load<M: Medium>(self, medium: &M, into: &mut [u8]) {
+        assert_eq!(into.len(), self.bytes(), "a copy of a cell is as long as the cell");
+        medium.load_pieces(self.value_at, into);
+    }
+
+    /// Stores into its value, `at` bytes behind its beginning, and makes that durable; `count` counts the store for readers (1).
+    /// False where one atomic store cannot: then nothing was counted nor stored. The caller has looked that the bytes are within the value.
+    #[inline(always)]
+    pub(crate) fn store<M: Medium>(self, medium: &M, at: usize, bytes: &[u8], count: impl FnOnce()) -> bool {
+        assert!(at + bytes.len() <= self.bytes(), "a store of {} bytes at {at} into {self:?}", bytes.len());
+        let to = self.value_at.plus(at as u64);
+        let len = bytes.len() as u64;
+        if planted(Mutant::UpdateTorn) {
+            medium.store(to, &[bytes]);
+            medium.persist(to, len);
+            return true;
+        }
+        if !len.is_power_of_two() || len > medium.atomic_bytes_max() || !to.0.is_multiple_of(len) {
+            return false;
+        }
+        count();
+        // Release: a reader that sees it and finds the key's lock free afterwards (`Records::flush_shown`) sees it durable.
+        let stored = medium.store_atomic(to, bytes);
+        if stored {
+            reclaim::published();
+            medium.persist(to, len);
+        }
+        stored
+    }
+
+    /// Begins the write-back of its value. The rest of the record was durable before a slot led to it.
+    pub(crate) fn flush<M: Medium>(self, medium: &M) {
+        medium.flush(self.value_at, self.value_bytes);
+    }
+}
+
+impl Kind {
+    /// Whether a record of this kind is an open cell.
+    pub(crate) fn is_cell(self) -> bool {
+        self == Self::CellOpen
+    }
+}
+
+/// The kind of a value that is appended now, which the caller wants to update in place or not (3).
+#[inline]
+pub(crate) fn kind_to_append<M: Medium>(log: &Log<M>, updatable: bool) -> Kind {
+    if updatable && !log.epochs().in_use() { Kind::CellSealed } else { Kind::Value }
+}
+
+impl Appender {
+    /// Makes a cell of the record last appended, a sealed one to which no slot leads yet: drains it and opens it.
+    pub(crate) fn open_cell<M: Medium>(&mut self, log: &Log<M>, appended: Appended, key: &[u8]) {
+        if !planted(Mutant::CellOpenedBeforeDurable) {
+            self.drain(log);
+        }
+        // SAFETY: the record was just appended by this thread, and nobody else can reach it yet.
+        let record = unsafe { log.medium.bytes(appended.at, appended.bytes) };
+        let sealed = Header::decode_head(record);
+        assert!(
+            sealed.kind == Kind::CellSealed && sealed.crc == appended.crc,
+            "what is opened is the sealed cell that was appended; found {sealed:?}, wanted checksum {:#010x}",
+            appended.crc
+        );
+        let open = Header { kind: Kind::CellOpen, ..sealed };
+        let head = open.encode(record::body_crc(self.seed(), &[key]));
+        log.medium.publish(appended.at, head.first_word());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::{Epoch, Version};
+
+    #[test]
+    fn a_cell_of_one_piece_lies_in_one_aligned_word() {
+        let cell = |value_at, value_bytes| Cell { value_at: Offset(value_at), value_bytes };
+        assert!(cell(64, 8).is_one_piece() && cell(67, 5).is_one_piece() && cell(64, 0).is_one_piece());
+        assert!(!cell(67, 6).is_one_piece() && !cell(64, 9).is_one_piece());
+    }
+
+    #[test]
+    fn only_an_open_cell_has_a_value_that_changes() {
+        for kind in [Kind::Value, Kind::Tombstone, Kind::CellSealed, Kind::CellOpen] {
+            let header = Header {
+                crc: 0,
+                kind,
+                tag: 0,
+                member: false,
+                drained: true,
+                key_bytes: 3,
+                value_bytes: 5,
+                epoch: Epoch(1),
+                version: Version(1),
+                expires_at: None,
+            };
+            let head = Head::new(header.encode(0).bytes());
+            let wanted = Cell { value_at: Offset(64 + HEADER_BYTES + 3), value_bytes: 5 };
+            assert_eq!(Cell::of(Offset(64), head), (kind == Kind::CellOpen).then_some(wanted));
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Cells as readers and updates meet them: a copy at one moment, and one store. What a cell is, [`crate::log::cell`] says.
+
+use super::Records;
+use crate::log::cell::Cell;
+use crate::mutants::{Mutant, planted};
+use crate::sync::atomic::Ordering::{Acquire, Release};
+use duramen_media::Medium;
+
+/// A cell's value at one moment; a small one needs no memory of its own.
+pub(crate) enum CellCopy {
+    Short { bytes: [u8; CELL_SHORT_BYTES], len: u8 },
+    Long(Vec<u8>),
+}
+
+/// A number with what aligns it. More would make every [`Value`](crate::Value) longer, which all reads pay for.
+const CELL_SHORT_BYTES: usize = 15;
+const _: () = assert!(size_of::<Option<CellCopy>>() == size_of::<Vec<u8>>());
+
+impl CellCopy {
+    fn new(len: usize) -> Self {
+        if len <= CELL_SHORT_BYTES {
+            Self::Short { bytes: [0; CELL_SHORT_BYTES], len: len as u8 }
+        } else {
+            Self::Long(vec![0; len])
+        }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Short { bytes, len } => &mut bytes[..usize::from(*len)],
+            Self::Long(bytes) => bytes,
+        }
+    }
+}
+
+impl std::ops::Deref for CellCopy {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Short { bytes, len } => &bytes[..usize::from(*len)],
+            Self::Long(bytes) => bytes,
+        }
+    }
+}
+
+impl<M: Medium> Records<M> {
+    /// A copy of a cell of a key of `hash`, as it was at one moment.
+    pub(super) fn copy_cell(&self, hash: u64, cell: Cell) -> CellCopy {
+        let mut copy = CellCopy::new(cell.bytes());
+        self.copy_cell_into(hash, cell, copy.bytes_mut());
+        copy
+    }
+
+    /// The same into `into`, which is as long as the cell.
+    pub(super) fn copy_cell_into(&self, hash: u64, cell: Cell, into: &mut [u8]) {
+        if cell.is_one_piece() {
+            cell.load(&self.log.medium, into);
+        } else {
+            self.index.read_cell(hash, || cell.load(&self.log.medium, into));
+        }
+    }
+
+    /// The same, for who holds the lock of the key: then nobody stores to it.
+    #[inline]
+    pub(crate) fn copy_cell_locked(&self, cell: Cell) -> CellCopy {
+        let mut copy = CellCopy::new(cell.bytes());
+        cell.load(&self.log.medium, copy.bytes_mut());
+        copy
+    }
+
+    /// Makes what was copied of a cell durable, if it may be of an update that is not: whoever updates holds the key's lock
+    /// from before the store until it is durable. Or it was killed between: see [`Records::cells_unflushed`].
+    #[inline]
+    pub(super) fn flush_shown(&self, hash: u64, cell: Option<Cell>, drain: bool) {
+        if self.log.shows_before_durable()
+            && !planted(Mutant::CellNotLookedAtAgain)
+            && (self.has_unflushed_cells() || self.index.is_locked(hash))
+            && let Some(cell) = cell
+        {
+            cell.flush(&self.log.medium);
+            if drain {
+                self.log.medium.drain();
+            }
+        }
+    }
+
+    /// Stores into a cell whose key, of `hash`, is locked and whose slot is not pending, within its value; false where one atomic
+    /// store cannot.
+    #[inline(always)]
+    pub(crate) fn store_in_cell(&self, hash: u64, cell: Cell, at: usize, bytes: &[u8]) -> bool {
+        cell.store(&self.log.medium, at, bytes, || self.index.count_update(hash))
+    }
+
+    /// Whether cells may hold updates of the process before that nobody has flushed.
+    #[inline]
+    pub(crate) fn has_unflushed_cells(&self) -> bool {
+        // Acquire: pairs with the Release in `flushed_cells`.
+        self.cells_unflushed.load(Acquire)
+    }
+
+    /// Blocks were flushed and drained that recovery did not read; `left`: there are more.
+    pub(crate) fn flushed_cells(&self, left: bool) {
+        // Release: pairs with the Acquire in `has_unflushed_cells`. What is retired was copied.
+        self.cells_unflushed.store(left, Release);
+    }
+}
