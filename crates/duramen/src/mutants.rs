@@ -138,6 +138,16 @@ pub enum Mutant {
     ImageKeepsFreed,
     /// Slots of an image count that do not lead into kept blocks.
     ImageSlotsAllKept,
+    /// A table that nothing names is given up though something is damaged.
+    NamelessBuried,
+    /// A table is seen as made, cleared or swapped before that is durable.
+    TableShownEarly,
+    /// A dead table is buried while writers may still put something into it.
+    BuriedBeforeWritersLeave,
+    /// An image is written while dead tables wait to be buried.
+    ImageBesideDying,
+    /// The copy that compaction makes belongs to the store's own table.
+    OwnerNotCopied,
     /// The versions in an image are forgotten.
     ImageVersionsForgotten,
     /// Two threads that touch a page of an image at once both make a part of the index of it.

@@ -1,9 +1,10 @@
 //! Checkpoints of the index: writing an image. See [`crate::recovery::image`] for the order.
 
 use super::Keeper;
+use super::bury::Until;
 use super::grow::Growth;
 use crate::Result;
-use crate::format::image::{Extent, Harm, Kept, Page, Root};
+use crate::format::image::{Extent, Harm, Kept, Page, Root, TablePages};
 use crate::format::superblock::{ImagePlace, Regime};
 use crate::format::{Unit, block};
 use crate::index::{Loaded, Slot};
@@ -181,9 +182,9 @@ impl<M: Medium> Keeper<M> {
 
     /// Reads what of the index is still in the image, until `stops`, and gives that up if no crash could begin with it.
     pub(crate) fn leave_image(&self, stops: &dyn Fn() -> bool) -> Result<()> {
-        self.records.index.read_pages(stops);
+        self.records.tables.read_pages(stops);
         let mut current = lock(&self.images.current);
-        if current.counts || self.records.index.pages_left() > 0 {
+        if current.counts || self.records.tables.pages_left() > 0 {
             return Ok(());
         }
         self.free_image(&std::mem::take(&mut current.extents))
@@ -200,7 +201,7 @@ impl<M: Medium> Keeper<M> {
         if current.extents.is_empty() {
             return Ok(false);
         }
-        self.records.index.read_pages(&|| false);
+        self.records.tables.read_pages(&|| false);
         if current.counts {
             self.log().update_superblock(|superblock| superblock.image = None)?;
         }
@@ -230,9 +231,15 @@ impl<M: Medium> Keeper<M> {
     /// Writes an image, but for the superblock: everything else of it is durable then. `None` when there is no room for it.
     /// `old`, at a close: extents of the image before.
     fn write_image(&self, old: Option<&[Extent]>) -> Result<Option<Written>> {
-        self.records.index.read_pages(&|| false);
+        self.records.tables.read_pages(&|| false);
+        // Before dead ones are buried: one that dies from here on is in the image, and recovery buries it.
+        let tables = self.records.tables.living();
         let before = {
-            let _paused = self.compaction.pause();
+            let mut mover = lock(&self.compaction.mover);
+            if old.is_none() && self.bury(&mut mover, Until::Now) && !planted(Mutant::ImageBesideDying) {
+                // Live bytes would have what is dead, and no table would tell. Another time.
+                return Ok(None);
+            }
             self.blocks_where(|state| matches!(state, Use::Sealed | Use::Damaged))
         };
         let mut extents = Extents {
@@ -243,7 +250,7 @@ impl<M: Medium> Keeper<M> {
             pages: Vec::new(),
             next: 0,
             end: 0,
-            expected: self.log().epochs().totals().keys * BYTES_PER_KEY,
+            expected: self.records.tables.keys() * BYTES_PER_KEY,
         };
         let mut committed = Instant::now();
         let pending = |slot: Slot| {
@@ -253,18 +260,34 @@ impl<M: Medium> Keeper<M> {
                 self.records.help(&record, false);
             }
         };
-        let counted = self.records.index.dump(&self.records, &pending, &mut |first, bytes| {
-            // The thread that writes checkpoints is the one that commits intervals.
-            if self.log().epochs().wrote()
-                && self.log().durable.interval().is_some_and(|interval| committed.elapsed() * 2 >= interval)
-            {
-                self.log().commit()?;
-                committed = Instant::now();
+        let mut written = Some(Vec::new());
+        for table in tables {
+            let from = extents.pages.len();
+            let counted = table.index.dump(&self.records, &pending, &mut |first, bytes| {
+                // The thread that writes checkpoints is the one that commits intervals.
+                if self.log().epochs().wrote()
+                    && self
+                        .log()
+                        .durable
+                        .interval()
+                        .is_some_and(|interval| committed.elapsed() * 2 >= interval)
+                {
+                    self.log().commit()?;
+                    committed = Instant::now();
+                }
+                extents.page(first, bytes)
+            })?;
+            let pages = (extents.pages.len() - from) as u32;
+            written = written.zip(counted).map(|(mut written, Loaded { slots, keys })| {
+                written.push(TablePages { owner: table.owner, slots, keys, pages });
+                written
+            });
+            if written.is_none() {
+                break;
             }
-            extents.page(first, bytes)
-        })?;
-        let place = match counted {
-            Some(counted) => self.write_root(&mut extents, counted, before, old)?,
+        }
+        let place = match written {
+            Some(written) => self.write_root(&mut extents, written, before, old)?,
             None => None,
         };
         let taken = extents.taken;
@@ -280,7 +303,7 @@ impl<M: Medium> Keeper<M> {
     fn write_root(
         &self,
         extents: &mut Extents<'_, M>,
-        counted: Loaded,
+        tables: Vec<TablePages>,
         before: Vec<Kept>,
         old: Option<&[Extent]>,
     ) -> Result<Option<ImagePlace>> {
@@ -288,17 +311,16 @@ impl<M: Medium> Keeper<M> {
         // Before the root is made, which lists its own extent: it gets one for itself.
         (extents.next, extents.end) = (0, 0);
         let mut root = Root {
-            kind: self.records.index.kind(),
+            kind: self.records.tables.store.index.kind(),
             at_close: old.is_some(),
             estimated: self.images.estimated,
             store_id: self.log().durable.superblock().store_id,
             epoch: self.log().epochs().current(),
-            slots: counted.slots,
-            keys: counted.keys,
-            version: self.records.index.version(),
+            version: self.records.stripes().version(),
             extents: Vec::new(),
             blocks: self.kept_blocks(before, old.is_some()),
             pages: std::mem::take(&mut extents.pages),
+            tables,
         };
         let old = old.unwrap_or_default();
         root.extents = vec![(Unit(0), 0); old.len() + extents.taken.len() + 1];

@@ -34,14 +34,16 @@ use super::Keeper;
 use super::blocks::Found;
 use super::compaction::{Mover, ROUND_BYTES};
 use super::retired::Retired;
+use super::stale::KeyOf;
 use crate::Result;
 use crate::format::record::{Appended, Header, Kind, body_crc};
-use crate::format::{Epoch, Unit, block};
+use crate::format::{Epoch, Owner, Unit, block};
 use crate::index::Slot;
 use crate::log::appender::Fields;
 use crate::log::blocks::{Use, room_won};
 use crate::log::cell;
 use crate::mutants::{Mutant, planted};
+use crate::read::table::Table;
 use crate::sync::atomic::Ordering::{Relaxed, Release};
 use crate::sync::reclaim::{self, Guard};
 use crate::tuning::Phase;
@@ -53,6 +55,7 @@ const AHEAD: usize = 8;
 
 /// A live record that was copied; its key's slot leads to the original until the copy is durable.
 struct Move<'a> {
+    owner: Owner,
     hash: u64,
     key: &'a [u8],
     /// Position in the block, and bytes, of the original.
@@ -63,12 +66,18 @@ struct Move<'a> {
 }
 
 /// How many of these records each key has.
-fn count_keys<'a>(dead: &[(&'a [u8], u64)]) -> HashMap<&'a [u8], u64> {
+fn count_keys<'a>(dead: &[KeyOf<'a>]) -> HashMap<(Owner, &'a [u8]), u64> {
     let mut counts = HashMap::new();
-    for &(key, ..) in dead {
-        *counts.entry(key).or_default() += 1;
+    for dead in dead {
+        *counts.entry((dead.owner, dead.key)).or_default() += 1;
     }
     counts
+}
+
+impl<'a> Move<'a> {
+    fn key_of(&self) -> KeyOf<'a> {
+        KeyOf { owner: self.owner, key: self.key, hash: self.hash }
+    }
 }
 
 impl<M: Medium> Keeper<M> {
@@ -118,12 +127,13 @@ impl<M: Medium> Keeper<M> {
     ) -> Result<bool> {
         let base = self.log().blocks.offset(unit);
         // By key: keys that share a hash do not share their dead.
-        let mut dead: Vec<(&[u8], u64)> = Vec::with_capacity(records.len());
+        let mut dead: Vec<KeyOf<'_>> = Vec::with_capacity(records.len());
         // How many of each key, made when a tombstone asks.
-        let mut dead_here: Option<HashMap<&[u8], u64>> = None;
+        let mut dead_here: Option<HashMap<(Owner, &[u8]), u64>> = None;
         let mut moves: Vec<Move<'_>> = Vec::with_capacity(records.len());
-        // Cells were moved already: hash, key, bytes.
-        let mut cells: Vec<(u64, &[u8], u64)> = Vec::new();
+        // Cells were moved already, of so many bytes.
+        let mut cells: Vec<(KeyOf<'_>, u64)> = Vec::new();
+        let mut last = None;
         let mut drops: Vec<(u64, u64, Header)> = Vec::new();
         let mut gone = 0;
         let mut complete = true;
@@ -135,25 +145,30 @@ impl<M: Medium> Keeper<M> {
             let key = header.key(record);
             let hash = hashes[i];
             let place = Offset(base + at);
+            let Some(table) = self.records.tables.find(header.owner, &mut last) else {
+                // Its table is buried: it is dead, and nobody counts it.
+                gone += header.record_bytes();
+                continue;
+            };
+            let of = KeyOf { owner: header.owner, key, hash };
             let guard = reclaim::pin();
             if let Some(&ahead) = hashes.get(i + AHEAD) {
-                // Both buckets: the search for a record that is dead goes through both.
-                self.records.index.prefetch_write(ahead, true, &guard);
+                // Both buckets: the search for a record that is dead goes through both. Most records that follow are of this table.
+                table.index.prefetch_write(ahead, true, &guard);
             }
-            let Some(slot) = self.records.index.find(hash, key, &guard, |slot| slot.location() == place)
-            else {
-                dead.push((key, hash));
+            let Some(slot) = table.index.find(hash, key, &guard, |slot| slot.location() == place) else {
+                dead.push(of);
                 if let Some(dead_here) = &mut dead_here {
-                    *dead_here.entry(key).or_default() += 1;
+                    *dead_here.entry((of.owner, key)).or_default() += 1;
                 }
                 gone += header.record_bytes();
                 continue;
             };
             let hidden = slot.is_tombstone() || self.records.is_expired(header.expires_at);
             if hidden {
-                self.hide(mover, hash, key, place, header, &guard);
+                self.hide(mover, table, of, place, header, &guard);
                 let dead_here = dead_here.get_or_insert_with(|| count_keys(&dead));
-                if self.hides_nothing(slot, header, dead_here.get(key).copied()) {
+                if self.hides_nothing(slot, header, dead_here.get(&(of.owner, key)).copied()) {
                     drops.push((hash, *at, *header));
                     continue;
                 }
@@ -172,20 +187,21 @@ impl<M: Medium> Keeper<M> {
             rest = rest.saturating_sub(header.record_bytes());
             let guard = reclaim::pin();
             if header.kind.is_cell() && !hidden {
-                if self.move_cell(mover, hash, key, place, &guard) {
-                    cells.push((hash, key, header.record_bytes()));
+                if self.move_cell(mover, table, of, place, &guard) {
+                    cells.push((of, header.record_bytes()));
                 } else {
-                    dead.push((key, hash));
+                    dead.push(of);
                     gone += header.record_bytes();
                 }
             } else {
                 let (to, to_bytes) = self.copy_record(mover, record, header, hidden)?;
-                moves.push(Move { hash, key, from: *at, from_bytes: header.record_bytes(), to, to_bytes });
+                let from_bytes = header.record_bytes();
+                moves.push(Move { owner: of.owner, hash, key, from: *at, from_bytes, to, to_bytes });
             }
         }
         let mut superseded = HashSet::new();
         for moved in self.swap_slots(mover, base, &moves) {
-            dead.push((moved.key, moved.hash));
+            dead.push(moved.key_of());
             gone += moved.from_bytes;
             superseded.insert(moved.from);
         }
@@ -193,8 +209,7 @@ impl<M: Medium> Keeper<M> {
             // What was superseded meanwhile is counted, by whoever did it.
             let is_counted =
                 |moved: &Move<'_>| superseded.contains(&moved.from) && !planted(Mutant::OriginalCountedTwice);
-            let moved =
-                moves.iter().filter(|moved| !is_counted(moved)).map(|m| (m.hash, m.key, m.from_bytes));
+            let moved = moves.iter().filter(|moved| !is_counted(moved)).map(|m| (m.key_of(), m.from_bytes));
             self.keep_originals(mover, moved.chain(cells));
         }
         self.compaction.moved_bytes.fetch_add(moves.iter().map(|m| m.to_bytes).sum(), Relaxed);
@@ -204,12 +219,14 @@ impl<M: Medium> Keeper<M> {
             for (hash, at, header) in drops {
                 gone += header.record_bytes();
                 let key = header.key(&bytes[at as usize..]);
-                if self.drop_tombstone(mover, hash, key, Offset(base + at), &header) {
-                    self.records.index.shrink(hash, &reclaim::pin());
+                let of = KeyOf { owner: header.owner, key, hash };
+                let Some(table) = self.records.tables.find(of.owner, &mut last) else { continue };
+                if self.drop_tombstone(mover, table, of, Offset(base + at), &header) {
+                    table.index.shrink(hash, &reclaim::pin());
                     // They were counted for the slot that is gone now.
-                    dead.retain(|&(other, ..)| other != key);
+                    dead.retain(|other| (other.owner, other.key) != (of.owner, key));
                 } else {
-                    dead.push((key, hash));
+                    dead.push(of);
                 }
             }
             self.forget_stale(mover, &dead);
@@ -240,14 +257,21 @@ impl<M: Medium> Keeper<M> {
     ///
     /// Its record stays on the medium until the block is freed, and after a crash must not win over a new one: of that the
     /// versions of stripes take care (`index::stripes`).
-    fn drop_tombstone(&self, mover: &Mover, hash: u64, key: &[u8], place: Offset, header: &Header) -> bool {
+    fn drop_tombstone(
+        &self,
+        mover: &Mover,
+        table: &Table,
+        of: KeyOf<'_>,
+        place: Offset,
+        header: &Header,
+    ) -> bool {
         let guard = reclaim::pin();
-        let locked = self.records.index.lock(hash, &guard);
-        let Some(found) = locked.find(key, |slot| slot.location() == place) else { return false };
+        let locked = table.index.lock(of.hash, &guard);
+        let Some(found) = locked.find(of.key, |slot| slot.location() == place) else { return false };
         if !found.get().hides_nothing() {
             self.log().uncount(place, header.record_bytes(), &mover.activity);
         }
-        self.records.forgotten.add(hash);
+        self.records.forgotten.add(of.hash);
         locked.remove(&found, &self.records);
         true
     }
@@ -271,6 +295,7 @@ impl<M: Medium> Keeper<M> {
             expires_at: header.expires_at.filter(|_| !planted(Mutant::ExpiryNotCopied)),
             version: header.version,
             epoch,
+            owner: if planted(Mutant::OwnerNotCopied) { Owner::STORE } else { header.owner },
         };
         if hidden && header.kind != Kind::Tombstone {
             // The same version: what it replaces has expired, so whichever of the two recovery takes, the key is
@@ -310,10 +335,13 @@ impl<M: Medium> Keeper<M> {
             mover.appender.drain(self.log());
         }
         let guard = reclaim::pin();
-        let mut superseded = Vec::new();
+        let (mut superseded, mut last) = (Vec::new(), None);
         for moved in moves {
             let place = Offset(base + moved.from);
-            let locked = self.records.index.lock(moved.hash, &guard);
+            let Some(table) = self.records.tables.find(moved.owner, &mut last) else {
+                unreachable!("only who has the mover buries a table")
+            };
+            let locked = table.index.lock(moved.hash, &guard);
             if let Some(found) = locked.find(moved.key, |slot| slot.location() == place) {
                 let slot = found.get();
                 found.set(slot.at(moved.to).with_pending(false));
@@ -326,7 +354,10 @@ impl<M: Medium> Keeper<M> {
                 }
             } else {
                 // The copy is one stale record more.
-                if let Some(found) = locked.find(moved.key, |slot| self.records.is_key_at(slot, moved.key)) {
+                if !table.is_dead()
+                    && let Some(found) =
+                        locked.find(moved.key, |slot| self.records.is_key_at(slot, moved.key))
+                {
                     self.account(mover, &found, found.count_stale());
                 }
                 mover.activity.dead_add(moved.to_bytes as i64);
@@ -337,19 +368,27 @@ impl<M: Medium> Keeper<M> {
     }
 
     /// A block could not be emptied and stays: the originals of what was moved out of it are stale records like
-    /// any other, and dead bytes. `moved`: hash, key and bytes of each.
-    fn keep_originals<'a>(&self, mover: &Mover, moved: impl Iterator<Item = (u64, &'a [u8], u64)>) {
+    /// any other, and dead bytes. `moved`: each, and its bytes.
+    fn keep_originals<'a>(&self, mover: &Mover, moved: impl Iterator<Item = (KeyOf<'a>, u64)>) {
         let guard = reclaim::pin();
-        for (hash, key, bytes) in moved {
-            self.count_stale(mover, hash, key, &guard);
+        for (of, bytes) in moved {
+            self.count_stale(mover, of, &guard);
             mover.activity.dead_add(bytes as i64);
         }
     }
 
     /// Moves a cell, under its key's lock (invariant 3).
     /// False when it was superseded meanwhile.
-    fn move_cell(&self, mover: &mut Mover, hash: u64, key: &[u8], place: Offset, guard: &Guard) -> bool {
-        let (index, epochs) = (&self.records.index, self.log().epochs());
+    fn move_cell(
+        &self,
+        mover: &mut Mover,
+        table: &Table,
+        of: KeyOf<'_>,
+        place: Offset,
+        guard: &Guard,
+    ) -> bool {
+        let KeyOf { owner, key, hash } = of;
+        let (index, epochs) = (&table.index, self.log().epochs());
         let (unwinding, epoch, locked) = loop {
             let unwinding = epochs.unwinding(&mover.activity);
             let epoch = epochs.enter(&mover.activity);
@@ -361,7 +400,7 @@ impl<M: Medium> Keeper<M> {
             drop(locked);
             epochs.leave(&mover.activity, epoch, None);
             unwinding.over();
-            index.wait_for_claims(hash);
+            self.records.stripes().wait_for_claims(hash);
         };
         let Some(found) = locked.find(key, |slot| slot.location() == place) else {
             drop(locked);
@@ -374,7 +413,7 @@ impl<M: Medium> Keeper<M> {
         let (value, old) = (self.records.copy_cell_locked(cell), record.head);
         let kind = cell::kind_to_append(self.log(), true);
         let version = locked.next_version();
-        let fields = Fields { kind, tag: old.tag(), expires_at: record.expires_at(), version, epoch };
+        let fields = Fields { kind, tag: old.tag(), expires_at: record.expires_at(), version, epoch, owner };
         let body = body_crc(mover.appender.seed(), &[key, &value]);
         let appended = mover.appender.append(self.log(), fields, key, &value, body);
         if kind == Kind::CellSealed {

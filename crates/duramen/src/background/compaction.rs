@@ -1,12 +1,14 @@
 //! What the compactor knows: how far it has come, and what it counts.
 
+use super::bury::Dying;
 use super::retired::Leaving;
 use crate::durability::{Activity, Epochs};
-use crate::format::Unit;
+use crate::format::{Owner, Unit};
 use crate::log::appender::Appender;
 use crate::options::Options;
 use crate::sync::atomic::AtomicU64;
 use crate::sync::{Arc, Mutex, MutexGuard, lock};
+use std::collections::HashMap;
 
 /// Bytes that one round moves out of at most.
 pub(super) const ROUND_BYTES: u64 = 1 << 20;
@@ -25,8 +27,10 @@ pub(super) struct Mover {
     pub(super) victims: Vec<Unit>,
     /// Blocks that there was no room to move out of, since something was last freed.
     pub(super) unmovable: Vec<Unit>,
-    /// The hash from which on the index is still to be looked through for what it can give back.
-    pub(super) shrink_at: Option<u64>,
+    /// The hashes from which on indexes are still to be looked through for what they can give back.
+    pub(super) shrink_at: HashMap<Owner, u64>,
+    /// Dead tables, and how far each is on its way: see [`super::bury`].
+    pub(super) dying: Vec<Dying>,
     /// Bytes of tombstones that were moved because their count is not known: see [`super::recount`].
     pub(super) unknown_bytes: u64,
     /// Packing gained nothing since something was last freed.
@@ -68,7 +72,8 @@ impl Compaction {
                 verify_at: None,
                 victims: Vec::new(),
                 unmovable: Vec::new(),
-                shrink_at: None,
+                shrink_at: HashMap::new(),
+                dying: Vec::new(),
                 unknown_bytes: 0,
                 packed_in_vain: false,
                 leaving: Leaving::default(),
@@ -88,11 +93,11 @@ impl Compaction {
         }
     }
 
-    /// Nothing is compacted until the result is dropped. Given is also the hash of the key of each stale record that lies in a retired
-    /// block and counts again.
-    pub(crate) fn pause(&self) -> (MutexGuard<'_, impl Sized>, Vec<u64>) {
+    /// Nothing is compacted until the result is dropped. Given are also owner and hash of the key of each stale record that lies in a
+    /// retired block and counts again.
+    pub(crate) fn pause(&self) -> (MutexGuard<'_, impl Sized>, Vec<(Owner, u64)>) {
         let mover = lock(&self.mover);
-        let kept = mover.leaving.kept().map(|stale| stale.hash).collect();
+        let kept = mover.leaving.kept().map(|stale| (stale.owner, stale.hash)).collect();
         (mover, kept)
     }
 }

@@ -33,6 +33,7 @@ use super::Keeper;
 use super::blocks::whole_records_of;
 use super::compaction::Mover;
 use super::retired::{Again, Retired, Stale};
+use super::stale::KeyOf;
 use crate::format::Unit;
 use crate::format::superblock::Regime;
 use crate::mutants::{Mutant, planted};
@@ -111,8 +112,9 @@ impl<M: Medium> Keeper<M> {
             let guard = reclaim::pin();
             let key = header.key(&scratch[at as usize..]);
             let hash = self.records.hasher.hash(key);
-            if self.count_stale(mover, hash, key, &guard) {
-                stale.push(Stale { hash, at: Offset(base + at) });
+            let of = KeyOf { owner: header.owner, key, hash };
+            if self.count_stale(mover, of, &guard) {
+                stale.push(Stale { owner: header.owner, hash, at: Offset(base + at) });
             }
         }
         mover.scratch = scratch;
@@ -122,8 +124,11 @@ impl<M: Medium> Keeper<M> {
     /// Takes that back.
     fn forget_again(&self, mover: &Mover, again: &Again) {
         // The block is as it was.
-        let keys: Vec<(&[u8], u64)> =
-            again.stale.iter().map(|stale| (self.records.record(stale.at).key(), stale.hash)).collect();
+        let key = |stale: &Stale| {
+            let key = self.records.record(stale.at).key();
+            KeyOf { owner: stale.owner, key, hash: stale.hash }
+        };
+        let keys: Vec<KeyOf<'_>> = again.stale.iter().map(key).collect();
         self.forget_stale(mover, &keys);
     }
 

@@ -16,6 +16,7 @@ use crate::Result;
 use crate::format::{Unit, block};
 use crate::log::blocks::Use;
 use crate::log::read;
+use crate::read::table::Table;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::reclaim;
 use duramen_media::Medium;
@@ -81,10 +82,17 @@ impl<M: Medium> Keeper<M> {
     /// The damaged blocks to whose damaged records slots lead.
     fn needed(&self) -> HashSet<Unit> {
         let mut needed = HashSet::new();
+        for table in self.records.tables.living() {
+            self.needed_by(&table, &mut needed);
+        }
+        needed
+    }
+
+    fn needed_by(&self, table: &Table, needed: &mut HashSet<Unit>) {
         let mut cursor = 0;
         loop {
             let guard = reclaim::pin();
-            cursor = self.records.index.scan(cursor, &guard, &mut |slot| {
+            cursor = table.index.scan(cursor, &guard, &mut |slot| {
                 let at = slot.location();
                 let unit = self.log().blocks.unit_of(at.0);
                 if self.log().blocks.at(unit).state() == Use::Damaged && !self.records.is_whole(at) {
@@ -92,25 +100,31 @@ impl<M: Medium> Keeper<M> {
                 }
             });
             if cursor == 0 {
-                return needed;
+                return;
             }
         }
     }
 
     /// What tombstones hide is not known any more.
     fn forget_counts(&self, mover: &mut Mover) {
+        for table in self.records.tables.living() {
+            self.forget_counts_of(&table, mover);
+        }
+    }
+
+    fn forget_counts_of(&self, table: &Table, mover: &mut Mover) {
         let mut cursor = 0;
         let mut tombstones = Vec::new();
         loop {
             let guard = reclaim::pin();
-            cursor = self.records.index.scan(cursor, &guard, &mut |slot| {
+            cursor = table.index.scan(cursor, &guard, &mut |slot| {
                 if slot.is_tombstone() && !slot.hides_nothing() {
                     tombstones.push(slot.location());
                 }
             });
             for at in tombstones.drain(..) {
                 let Some(record) = self.records.whole_record(at) else { continue };
-                let locked = self.records.index.lock(self.records.hasher.hash(record.key()), &guard);
+                let locked = table.index.lock(self.records.hasher.hash(record.key()), &guard);
                 if let Some(place) = locked.find(record.key(), |slot| slot.location() == at)
                     && place.get().is_tombstone()
                     && !place.get().hides_nothing()

@@ -1,6 +1,7 @@
 //! What goes on behind the writers: compaction, growth, checkpoints of the index, verifying, and the thread that calls them.
 
 mod blocks;
+mod bury;
 pub(crate) mod checkpoint;
 mod choose;
 mod compact;

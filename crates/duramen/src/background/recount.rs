@@ -14,9 +14,10 @@
 use super::Keeper;
 use super::blocks::records_of_open;
 use super::compaction::Mover;
-use crate::format::Version;
+use crate::format::{Owner, Version};
 use crate::log::blocks::Use;
 use crate::mutants::{Mutant, planted};
+use crate::read::table::Table;
 use crate::sync::atomic::Ordering::Relaxed;
 use duramen_media::{Medium, Offset};
 use std::collections::HashMap;
@@ -77,7 +78,7 @@ impl<M: Medium> Keeper<M> {
             for (place, header) in records_of_open(&scratch, block.generation().seed()) {
                 let key = header.key(&scratch[place as usize..]);
                 // What is newer is a delete's that was taken back, behind the end of an open block.
-                if let Some(found) = unknown.get_mut(key)
+                if let Some(found) = unknown.get_mut(&header.owner).and_then(|of| of.get_mut(key))
                     && found.place != Offset(base + place)
                     && (header.version <= found.version || planted(Mutant::CountedBehindTail))
                 {
@@ -87,25 +88,35 @@ impl<M: Medium> Keeper<M> {
         }
         mover.scratch = scratch;
         for stale in mover.leaving.kept() {
-            if let Some(found) = unknown.get_mut(self.records.record(stale.at).key()) {
+            let key = self.records.record(stale.at).key();
+            if let Some(found) = unknown.get_mut(&stale.owner).and_then(|of| of.get_mut(key)) {
                 found.stale += 1;
             }
         }
         let mut fewer = false;
-        for (key, found) in unknown {
-            fewer |= self.learn_count(mover, &key, &found);
+        for (owner, unknown) in unknown {
+            let Some(table) = self.records.tables.of(owner) else { continue };
+            for (key, found) in unknown {
+                fewer |= self.learn_count(mover, &table, &key, &found);
+            }
         }
         self.compaction.recounts.fetch_add(1, Relaxed);
         fewer
     }
 
-    /// All tombstones whose count is not known, by key.
-    fn unknown(&self) -> HashMap<Vec<u8>, Unknown> {
+    /// All tombstones whose count is not known, by table and key.
+    fn unknown(&self) -> HashMap<Owner, HashMap<Vec<u8>, Unknown>> {
+        let living = self.records.tables.living();
+        let unknown = living.iter().map(|table| (table.owner, self.unknown_of(table)));
+        unknown.filter(|(_, unknown)| !unknown.is_empty()).collect()
+    }
+
+    fn unknown_of(&self, table: &Table) -> HashMap<Vec<u8>, Unknown> {
         let mut unknown = HashMap::new();
         let mut cursor = 0;
         loop {
             let guard = crate::sync::reclaim::pin();
-            cursor = self.records.index.scan(cursor, &guard, &mut |slot| {
+            cursor = table.index.scan(cursor, &guard, &mut |slot| {
                 if slot.is_tombstone()
                     && slot.stale_known().is_none()
                     && let Some(record) = self.records.whole_record(slot.location())
@@ -123,9 +134,9 @@ impl<M: Medium> Keeper<M> {
     }
 
     /// Tells the slot, if it still leads to the same tombstone; whether its count is known now.
-    fn learn_count(&self, mover: &Mover, key: &[u8], found: &Unknown) -> bool {
+    fn learn_count(&self, mover: &Mover, table: &Table, key: &[u8], found: &Unknown) -> bool {
         let guard = crate::sync::reclaim::pin();
-        let locked = self.records.index.lock(found.hash, &guard);
+        let locked = table.index.lock(found.hash, &guard);
         let Some(place) = locked.find(key, |slot| slot.location() == found.place) else { return false };
         if !place.get().is_tombstone() || place.get().stale_known().is_some() {
             return false;

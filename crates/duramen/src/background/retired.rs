@@ -1,6 +1,6 @@
 //! Retired blocks, and how far each is on its way: see [`super::leaving`].
 
-use crate::format::Unit;
+use crate::format::{Owner, Unit};
 use crate::mutants::{Mutant, planted};
 use crate::sync::reclaim::Moment;
 use duramen_media::Offset;
@@ -28,6 +28,7 @@ pub(super) struct Again {
 
 /// A record that counts as a stale one of its key again.
 pub(super) struct Stale {
+    pub owner: Owner,
     pub hash: u64,
     pub at: Offset,
 }

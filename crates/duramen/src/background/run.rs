@@ -1,6 +1,8 @@
 //! When the store's own thread does what: compacts, sweeps, verifies, grows, commits, writes checkpoints.
 
 use super::Keeper;
+use super::bury::Until;
+use super::compaction::Mover;
 use super::grow::Growth;
 use crate::Result;
 use crate::options::DEAD_PERCENT;
@@ -41,6 +43,8 @@ impl<M: Medium> Keeper<M> {
     /// Gives up the compactor's own block and frees what can be freed, at close.
     pub(crate) fn end(&self) {
         let mut mover = lock(&self.compaction.mover);
+        // An image that is written after this has nothing of what is dead.
+        self.bury(&mut mover, Until::Closed);
         mover.appender.put_aside(self.log());
         self.reclaim(&mut mover, false);
     }
@@ -90,11 +94,11 @@ impl<M: Medium> Keeper<M> {
         if sweep || mover.sweeping {
             mover.sweeping = self.sweep(&mut mover, Duration::ZERO);
         }
-        let mut more = false;
+        let mut more = self.bury(&mut mover, Until::Part);
         if self.wants_compaction() {
             // Where nothing could be moved there is nothing more to do, until space comes from elsewhere.
             let retired = self.compaction.retired.load(Relaxed);
-            more = self.compact_round(&mut mover, DEAD_PERCENT_MIN)?
+            more |= self.compact_round(&mut mover, DEAD_PERCENT_MIN)?
                 && self.compaction.retired.load(Relaxed) > retired;
         } else {
             // Better ones will have come by the time that it is wanted again.
@@ -102,11 +106,21 @@ impl<M: Medium> Keeper<M> {
         }
         self.mend(&mut mover)?;
         self.recount(&mut mover);
-        mover.shrink_at = self.records.index.shrink_from(mover.shrink_at);
+        self.shrink(&mut mover);
         self.reclaim(&mut mover, false);
         // Where it takes the device's time, a little in each tick.
         more |= self.verify(&mut mover) && self.log().medium.granularity() != Granularity::Page;
         Ok(more)
+    }
+
+    /// Gives back what indexes do not need any more, a part of it at a time.
+    fn shrink(&self, mover: &mut Mover) {
+        for table in self.records.tables.all() {
+            let from = mover.shrink_at.remove(&table.owner);
+            if let Some(next) = table.index.shrink_from(from) {
+                mover.shrink_at.insert(table.owner, next);
+            }
+        }
     }
 
     /// Grows ahead of the writers, so that they seldom wait for it.
@@ -149,7 +163,7 @@ impl<M: Medium> Keeper<M> {
                 let is_due = || interval.is_some_and(|interval| committed.elapsed() >= interval);
                 // A failure poisons the store.
                 let _ = self.leave_image(&|| stopped() || is_due());
-                unread = self.records.index.pages_left() > 0;
+                unread = self.records.tables.pages_left() > 0;
             }
             let begun = Instant::now();
             let moved = self.compaction.moved_bytes.load(Relaxed);

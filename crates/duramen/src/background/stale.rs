@@ -2,16 +2,31 @@
 
 use super::Keeper;
 use super::compaction::Mover;
+use crate::format::Owner;
 use crate::index::either::Place;
 use crate::index::stale::Fate;
 use crate::sync::reclaim::{self, Guard};
 use duramen_media::Medium;
 
+/// A key of a record that the compactor has met.
+#[derive(Clone, Copy)]
+pub(super) struct KeyOf<'a> {
+    pub owner: Owner,
+    pub key: &'a [u8],
+    pub hash: u64,
+}
+
 impl<M: Medium> Keeper<M> {
     /// A record of this key lies on the medium that its slot did not count; whether the key has a slot.
-    pub(super) fn count_stale(&self, mover: &Mover, hash: u64, key: &[u8], guard: &Guard) -> bool {
-        let locked = self.records.index.lock(hash, guard);
-        let Some(found) = locked.find(key, |slot| self.records.is_key_at(slot, key)) else { return false };
+    pub(super) fn count_stale(&self, mover: &Mover, of: KeyOf<'_>, guard: &Guard) -> bool {
+        // What a dead table has is dead, however much of it there is.
+        let Some(table) = self.records.tables.of(of.owner).filter(|table| !table.is_dead()) else {
+            return false;
+        };
+        let locked = table.index.lock(of.hash, guard);
+        let Some(found) = locked.find(of.key, |slot| self.records.is_key_at(slot, of.key)) else {
+            return false;
+        };
         self.account(mover, &found, found.count_stale());
         true
     }
@@ -19,10 +34,13 @@ impl<M: Medium> Keeper<M> {
     /// The dead records of a block that is retired no longer count as stale records of their keys. Each of these keys
     /// has a slot, since its count keeps it, so mostly no record need be looked at to find it: a miss that would take as long
     /// as all the rest.
-    pub(super) fn forget_stale(&self, mover: &Mover, dead: &[(&[u8], u64)]) {
+    pub(super) fn forget_stale(&self, mover: &Mover, dead: &[KeyOf<'_>]) {
         let guard = reclaim::pin();
-        for &(key, hash) in dead {
-            let locked = self.records.index.lock(hash, &guard);
+        let mut last = None;
+        for &KeyOf { owner, key, hash } in dead {
+            let table = self.records.tables.find(owner, &mut last);
+            let Some(table) = table.filter(|table| !table.is_dead()) else { continue };
+            let locked = table.index.lock(hash, &guard);
             let found =
                 locked.find_sole().or_else(|| locked.find(key, |slot| self.records.is_key_at(slot, key)));
             if let Some(found) = found {

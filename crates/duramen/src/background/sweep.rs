@@ -3,9 +3,11 @@
 use super::Keeper;
 use super::blocks::records_of_open;
 use super::compaction::{Mover, ROUND_BYTES};
+use super::stale::KeyOf;
 use crate::format::Unit;
 use crate::format::record::Header;
 use crate::log::blocks::Use;
+use crate::read::table::Table;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::reclaim::{self, Guard};
 use duramen_media::{Medium, Offset};
@@ -57,16 +59,18 @@ impl<M: Medium> Keeper<M> {
         let block = self.log().blocks.at(unit);
         let seed = block.generation().seed();
         let base = self.log().blocks.offset(unit);
+        let mut last = None;
         for (at, header) in records_of_open(bytes, seed) {
             let Some(expires_at) = header.expires_at else { continue };
             if !self.records.is_expired(header.expires_at) {
                 block.expiry_add(expires_at);
                 continue;
             }
+            let Some(table) = self.records.tables.find(header.owner, &mut last) else { continue };
             let guard = reclaim::pin();
             let key = header.key(&bytes[at as usize..]);
-            let hash = self.records.hasher.hash(key);
-            self.hide(mover, hash, key, Offset(base + at), &header, &guard);
+            let of = KeyOf { owner: header.owner, key, hash: self.records.hasher.hash(key) };
+            self.hide(mover, table, of, Offset(base + at), &header, &guard);
         }
     }
 
@@ -74,18 +78,18 @@ impl<M: Medium> Keeper<M> {
     pub(super) fn hide(
         &self,
         mover: &Mover,
-        hash: u64,
-        key: &[u8],
+        table: &Table,
+        of: KeyOf<'_>,
         place: Offset,
         header: &Header,
         guard: &Guard,
     ) {
-        let locked = self.records.index.lock(hash, guard);
-        if let Some(found) = locked.find(key, |slot| slot.location() == place)
+        let locked = table.index.lock(of.hash, guard);
+        if let Some(found) = locked.find(of.key, |slot| slot.location() == place)
             && !found.get().is_tombstone()
         {
             found.set(found.get().with_tombstone(true));
-            mover.activity.keys_add(-1);
+            table.count_keys(mover.activity.shard, -1);
             self.records.expired.fetch_add(1, Relaxed);
             if found.get().hides_nothing() {
                 self.log().uncount(place, header.record_bytes(), &mover.activity);

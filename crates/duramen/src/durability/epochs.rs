@@ -45,10 +45,10 @@ use std::time::Duration;
 #[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct Activity {
-    /// Keys added less keys removed. This and the next three are stored to by their owner alone, in plain steps: three
+    /// Which of a table's counts the writer adds to.
+    pub shard: usize,
+    /// Writes of keys that were absent. This and the next two are stored to by their owner alone, in plain steps: as many
     /// atomic additions less in a write.
-    keys: AtomicI64,
-    /// Writes of keys that were absent.
     came: AtomicU64,
     /// Bytes of records appended.
     written: AtomicU64,
@@ -64,13 +64,8 @@ pub(crate) struct Activity {
 
 impl Activity {
     /// What recovery counted.
-    pub(crate) fn recovered(keys: u64, dead_bytes: u64) -> Self {
-        Self { keys: AtomicI64::new(keys as i64), dead: AtomicI64::new(dead_bytes as i64), ..Self::default() }
-    }
-
-    #[inline]
-    pub(crate) fn keys_add(&self, keys: i64) {
-        self.keys.store(self.keys.load(Relaxed) + keys, Relaxed);
+    pub(crate) fn recovered(dead_bytes: u64) -> Self {
+        Self { dead: AtomicI64::new(dead_bytes as i64), ..Self::default() }
     }
 
     /// A key came that was absent: its slot is set.
@@ -139,7 +134,6 @@ impl Drop for Poisoning<'_> {
 
 /// See [`Epochs::totals`].
 pub(crate) struct Totals {
-    pub keys: u64,
     pub written_bytes: u64,
     pub dead_bytes: u64,
     pub writers: u64,
@@ -160,6 +154,8 @@ pub(crate) struct Epochs {
     wrote: AtomicBool,
     /// The first is nobody's: it has what recovery counted, and what writers counted that are gone.
     activities: Mutex<Vec<Arc<Activity>>>,
+    /// Writers there ever were.
+    registered: AtomicU64,
     /// The slot of the next mark.
     commit: Mutex<usize>,
     gate: Gate,
@@ -187,6 +183,7 @@ impl Epochs {
             read_only: AtomicBool::new(false),
             wrote: AtomicBool::new(false),
             activities: Mutex::new(vec![Arc::new(counted)]),
+            registered: AtomicU64::new(0),
             commit: Mutex::new(next_slot),
             gate: Gate::default(),
             incarnation,
@@ -279,7 +276,8 @@ impl Epochs {
     }
 
     pub(crate) fn register(&self) -> Arc<Activity> {
-        let activity = Arc::new(Activity::default());
+        let shard = self.registered.fetch_add(1, Relaxed) as usize;
+        let activity = Arc::new(Activity { shard, ..Activity::default() });
         lock(&self.activities).push(Arc::clone(&activity));
         activity
     }
@@ -296,7 +294,6 @@ impl Epochs {
         let mut activities = lock(&self.activities);
         activities.retain(|a| !Arc::ptr_eq(a, activity));
         // Nobody's, so whoever holds the list adds.
-        activities[0].keys_add(activity.keys.load(SeqCst));
         activities[0].came_add(activity.came.load(SeqCst));
         activities[0].written_add(activity.written.load(SeqCst));
         activities[0].dead_add(activity.dead.load(SeqCst));
@@ -318,7 +315,6 @@ impl Epochs {
     pub(crate) fn totals(&self) -> Totals {
         let activities = lock(&self.activities);
         Totals {
-            keys: activities.iter().map(|a| a.keys.load(Relaxed)).sum::<i64>().max(0) as u64,
             written_bytes: activities.iter().map(|a| a.written.load(Relaxed)).sum(),
             dead_bytes: activities.iter().map(|a| a.dead.load(Relaxed)).sum::<i64>().max(0) as u64,
             writers: activities.len() as u64,

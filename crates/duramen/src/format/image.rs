@@ -9,8 +9,8 @@
 //! | offset | bytes | meaning |
 //! |---|---|---|
 //! | 0 | 8 | magic, `DURIMAGE` |
-//! | 8 | 4 | version of the image: 4 |
-//! | 12 | 1 | kind of index (0 hash, 1 ordered) |
+//! | 8 | 4 | version of the image: 5 |
+//! | 12 | 1 | kind of index of the store's own table (0 hash, 1 ordered) |
 //! | 13 | 1 | 1: written at a clean close, and what is not kept is in the list of blocks |
 //! | 14 | 1 | 1: counts in it are estimates, since an image before it was used after a crash |
 //! | 15 | 1 | zero |
@@ -19,27 +19,27 @@
 //! | 32 | 4 | extents |
 //! | 36 | 4 | blocks |
 //! | 40 | 4 | pages |
-//! | 44 | 4 | zero |
-//! | 48 | 8 | slots in the pages |
-//! | 56 | 8 | those of them that are no tombstones |
-//! | 64 | 8 | the greatest version of a record that was given out |
-//! | 72 | | extents, 8 bytes each: first unit (4), units (4) |
+//! | 44 | 4 | tables |
+//! | 48 | 8 | the greatest version of a record that was given out |
+//! | 56 | | extents, 8 bytes each: first unit (4), units (4) |
 //! | | | blocks, 32 bytes each: see [`Kept`] |
 //! | | | pages, 24 bytes each: where its keys begin (8), place (8), bytes (4), CRC-32C (4) |
+//! | | | tables, 32 bytes each, whose pages follow each other in this order: see [`TablePages`] |
 //!
 //! What a page holds is the business of the index: see `index::hash::image` and `index::ordered::image`.
 //!
 //! The image is a hint. Builds that do not know it ignore it, and their first update of the superblock forgets it; so it
 //! takes no version of the format.
 
-use super::{Epoch, Generation, Unit, Version, block, u32_at, u64_at};
+use super::{Epoch, Generation, Owner, Unit, Version, block, u32_at, u64_at};
 
 const MAGIC: [u8; 8] = *b"DURIMAGE";
-const VERSION: u32 = 4;
-const FIXED_BYTES: usize = 72;
+const VERSION: u32 = 5;
+const FIXED_BYTES: usize = 56;
 const EXTENT_BYTES: usize = 8;
 const KEPT_BYTES: usize = 32;
 const PAGE_BYTES: usize = 24;
+const TABLE_BYTES: usize = 32;
 
 /// A block of which the image knows all that recovery would find in it.
 ///
@@ -103,6 +103,23 @@ pub(crate) struct Page {
     pub crc: u32,
 }
 
+/// What of an image is of one table.
+///
+/// | offset | bytes | meaning |
+/// |---|---|---|
+/// | 0 | 8 | its owner |
+/// | 8 | 8 | slots in its pages |
+/// | 16 | 8 | those of them that are no tombstones |
+/// | 24 | 4 | pages |
+/// | 28 | 4 | zero |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TablePages {
+    pub owner: Owner,
+    pub slots: u64,
+    pub keys: u64,
+    pub pages: u32,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Root {
     pub kind: u8,
@@ -110,14 +127,13 @@ pub(crate) struct Root {
     pub estimated: bool,
     pub store_id: u64,
     pub epoch: Epoch,
-    pub slots: u64,
-    pub keys: u64,
     /// No record has a higher one.
     pub version: Version,
     /// That of the root is among them, and at a close those of the image before.
     pub extents: Vec<Extent>,
     pub blocks: Vec<Kept>,
     pub pages: Vec<Page>,
+    pub tables: Vec<TablePages>,
 }
 
 impl Root {
@@ -126,6 +142,7 @@ impl Root {
             + self.extents.len() * EXTENT_BYTES
             + self.blocks.len() * KEPT_BYTES
             + self.pages.len() * PAGE_BYTES
+            + self.tables.len() * TABLE_BYTES
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -135,11 +152,9 @@ impl Root {
         bytes.extend_from_slice(&[self.kind, u8::from(self.at_close), u8::from(self.estimated), 0]);
         bytes.extend_from_slice(&self.store_id.to_le_bytes());
         bytes.extend_from_slice(&self.epoch.0.to_le_bytes());
-        for count in [self.extents.len(), self.blocks.len(), self.pages.len(), 0] {
+        for count in [self.extents.len(), self.blocks.len(), self.pages.len(), self.tables.len()] {
             bytes.extend_from_slice(&(count as u32).to_le_bytes());
         }
-        bytes.extend_from_slice(&self.slots.to_le_bytes());
-        bytes.extend_from_slice(&self.keys.to_le_bytes());
         bytes.extend_from_slice(&self.version.0.to_le_bytes());
         for (unit, units) in &self.extents {
             bytes.extend_from_slice(&unit.0.to_le_bytes());
@@ -159,6 +174,11 @@ impl Root {
             bytes.extend_from_slice(&page.bytes.to_le_bytes());
             bytes.extend_from_slice(&page.crc.to_le_bytes());
         }
+        for table in &self.tables {
+            for word in [table.owner.0, table.slots, table.keys, table.pages.into()] {
+                bytes.extend_from_slice(&word.to_le_bytes());
+            }
+        }
         bytes
     }
 
@@ -170,8 +190,8 @@ impl Root {
         if u32_at(bytes, 8) != VERSION {
             return Err(format!("its version is {}, this build reads {VERSION}", u32_at(bytes, 8)));
         }
-        let counts = [32, 36, 40].map(|at| u32_at(bytes, at) as usize);
-        let sizes = [EXTENT_BYTES, KEPT_BYTES, PAGE_BYTES];
+        let counts = [32, 36, 40, 44].map(|at| u32_at(bytes, at) as usize);
+        let sizes = [EXTENT_BYTES, KEPT_BYTES, PAGE_BYTES, TABLE_BYTES];
         let wanted = FIXED_BYTES + counts.iter().zip(sizes).map(|(count, size)| count * size).sum::<usize>();
         if bytes.len() != wanted {
             return Err(format!("it has {} bytes, its counts say {wanted}", bytes.len()));
@@ -198,6 +218,18 @@ impl Root {
         let pages: Vec<_> = part(2)
             .map(|b| Page { first: u64_at(b, 0), at: u64_at(b, 8), bytes: u32_at(b, 16), crc: u32_at(b, 20) })
             .collect();
+        let tables: Vec<_> = part(3)
+            .map(|b| TablePages {
+                owner: Owner(u64_at(b, 0)),
+                slots: u64_at(b, 8),
+                keys: u64_at(b, 16),
+                pages: u32_at(b, 24),
+            })
+            .collect();
+        let of_tables = tables.iter().map(|table| u64::from(table.pages)).sum::<u64>();
+        if of_tables != pages.len() as u64 {
+            return Err(format!("it has {} pages, its tables say {of_tables}", pages.len()));
+        }
         let wrong_block = blocks.iter().find(|kept| {
             let bytes = u64::from(kept.units) * unit_bytes;
             let is_tail = kept.is_unknown() || (block::HEADER_BYTES..=bytes).contains(&kept.tail);
@@ -221,12 +253,11 @@ impl Root {
             estimated: bytes[14] != 0,
             store_id: u64_at(bytes, 16),
             epoch: Epoch(u64_at(bytes, 24)),
-            slots: u64_at(bytes, 48),
-            keys: u64_at(bytes, 56),
-            version: Version(u64_at(bytes, 64)),
+            version: Version(u64_at(bytes, 48)),
             extents,
             blocks,
             pages,
+            tables,
         })
     }
 }
@@ -251,12 +282,11 @@ mod tests {
             estimated: true,
             store_id: 5,
             epoch: Epoch(9),
-            slots: 5,
-            keys: 4,
             version: Version(6),
             extents: vec![(Unit(3), 1), (Unit(4), 2)],
             blocks: vec![kept(6, 128), kept(8, 0)],
             pages: vec![Page { first: 0, at: 4096 * 3 + 64, bytes: 100, crc: 1 }],
+            tables: vec![TablePages { owner: Owner::STORE, slots: 5, keys: 4, pages: 1 }],
         }
     }
 
@@ -277,7 +307,7 @@ mod tests {
         assert!(Root::decode(&behind.encode(), 10, 4096).unwrap_err().contains("extent at unit 9"));
         let far = Root { pages: vec![Page { at: u64::MAX, ..sample().pages[0] }], ..sample() };
         assert!(Root::decode(&far.encode(), 10, 4096).unwrap_err().contains("behind the end"));
-        for cut in [0, 71, bytes.len() - 1] {
+        for cut in [0, 55, bytes.len() - 1] {
             assert!(Root::decode(&bytes[..cut], 10, 4096).is_err(), "{cut}");
         }
     }

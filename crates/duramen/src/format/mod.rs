@@ -1,4 +1,4 @@
-//! The bytes on the medium, version 1. `docs/format.md` is the same for people; they change together.
+//! The bytes on the medium, version 2. `docs/format.md` is the same for people; they change together.
 //!
 //! ```text
 //! offset 0       superblock 0   (128 bytes used of 4 KiB)
@@ -26,7 +26,7 @@ mod sum;
 pub(crate) mod superblock;
 
 /// The version written by this build, and the newest that it opens.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 
 /// Bytes before the first block.
 pub(crate) const HEAD_BYTES: u64 = 16 << 10;
@@ -77,6 +77,33 @@ impl Generation {
     /// Where a record checksum starts.
     pub(crate) fn seed(self) -> u32 {
         crc32c::crc32c(&self.0.to_le_bytes())
+    }
+}
+
+/// Whose a record is: the table that it belongs to. Never used twice, so what belongs to an owner that nothing names is dead for ever.
+///
+/// | bits | meaning |
+/// |---|---|
+/// | 0 | kind of the table's index: 0 hash, 1 ordered |
+/// | 1 to 39 | a counter within the incarnation |
+/// | 40 to 63 | the incarnation of the store, as in [`Generation`] |
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[repr(transparent)]
+pub(crate) struct Owner(pub(crate) u64);
+
+impl Owner {
+    /// The store's own table. Its index is of the kind that the store is opened with, and its records name no owner.
+    pub(crate) const STORE: Self = Self(0);
+    /// The catalog, which names the owners of all other tables. A hash table.
+    pub(crate) const CATALOG: Self = Self(2);
+
+    pub(crate) fn new(incarnation: u32, counter: u64, is_ordered: bool) -> Self {
+        debug_assert!(incarnation > 0 && incarnation <= Generation::INCARNATION_MAX && counter < 1 << 39);
+        Self(u64::from(incarnation) << 40 | counter << 1 | u64::from(is_ordered))
+    }
+
+    pub(crate) fn is_ordered(self) -> bool {
+        self.0 & 1 != 0
     }
 }
 

@@ -9,34 +9,49 @@
 //! | 8 | 8 | bits 0 to 29 value bytes, bit 30 key bytes' bit 16, bit 31 zero, bits 32 to 63 epoch's low 32 bits |
 //! | 16 | 8 | bits 0 to 51 version, bits 52 to 63 epoch's high 12 bits |
 //! | 24 | 8 | expiry, Unix milliseconds: only with flag 1 |
-//! | 24 or 32 | | key, then value, then zeros up to a multiple of 8 |
+//! | | 8 | owner ([`Owner`]): only with flag 8, behind the expiry if there is one |
+//! | 24, 32 or 40 | | key, then value, then zeros up to a multiple of 8 |
 //!
 //! Kinds: 1 value; 2 tombstone; 3 cell being appended; 4 cell; 5 batch, whose value is a run of
 //! records of kinds 1 and 2 (members), all valid or none. A cell is appended as kind 3, whole and durable,
 //! and then made kind 4 by one store of its first 8 bytes, before the index leads to it.
 //! Flags: 1 expires; 2 member of a batch; 4 everything before this record in its block was durable
-//! when it was written (so a broken record before it is damage and not a torn write).
+//! when it was written (so a broken record before it is damage and not a torn write); 8 belongs to the table of the owner that
+//! is named, without it to the store's own.
 //!
 //! The checksum starts from the block's generation ([`super::Generation::seed`]) and covers, in this
-//! order, key and value as stored, bytes 4 to 23, and the expiry. The body comes first so that it
+//! order, key and value as stored, bytes 4 to 23, the expiry, and the owner. The body comes first so that it
 //! can be summed before the version is known. For kind 4 the value is left out: it changes in
 //! place.
 
-use super::{Epoch, Version, sum, u64_at};
+use super::{Epoch, Owner, Version, sum, u64_at};
 use crate::mutants::{Mutant, planted};
 use crate::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use duramen_media::Offset;
 
 pub(crate) const HEADER_BYTES: u64 = 24;
 const EXPIRY_BYTES: u64 = 8;
+const OWNER_BYTES: u64 = 8;
 /// The largest header.
-pub(crate) const HEAD_BYTES_MAX: usize = 32;
+pub(crate) const HEAD_BYTES_MAX: usize = 40;
 /// The largest body of a batch record: its members, headers included.
 pub(crate) const BATCH_BYTES_MAX: u64 = (1 << 30) - 1;
 
 const FLAG_EXPIRES: u8 = 1;
 const FLAG_MEMBER: u8 = 2;
 const FLAG_DRAINED: u8 = 4;
+const FLAG_OWNED: u8 = 8;
+
+/// Bytes before the key.
+#[inline(always)]
+pub(crate) const fn head_bytes(expires: bool, owned: bool) -> u64 {
+    HEADER_BYTES + EXPIRY_BYTES * expires as u64 + OWNER_BYTES * owned as u64
+}
+
+/// Where a key of a record that names an owner, or does not, may begin.
+pub(crate) const fn key_places(owned: bool) -> [u64; 2] {
+    [head_bytes(false, owned), head_bytes(true, owned)]
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -78,6 +93,7 @@ pub(crate) struct Header {
     pub epoch: Epoch,
     pub version: Version,
     pub expires_at: Option<u64>,
+    pub owner: Owner,
 }
 
 /// The fixed part of the header of a record that is known to be whole, taken apart only as far as it is asked:
@@ -154,6 +170,12 @@ impl Head {
         self.flags() & FLAG_EXPIRES != 0
     }
 
+    /// Whether it belongs to another table than the store's own.
+    #[inline]
+    pub(crate) fn is_owned(self) -> bool {
+        self.flags() & FLAG_OWNED != 0
+    }
+
     #[inline]
     pub(crate) fn tag(self) -> u8 {
         (self.first >> 40) as u8
@@ -182,7 +204,17 @@ impl Head {
     /// Bytes before the key.
     #[inline]
     pub(crate) fn key_at(self) -> u64 {
-        HEADER_BYTES + if self.expires() { EXPIRY_BYTES } else { 0 }
+        head_bytes(self.expires(), self.is_owned())
+    }
+
+    /// The owner of the record whose head this is, and that begins with `bytes`.
+    #[inline]
+    pub(crate) fn owner(self, bytes: &[u8]) -> Owner {
+        if self.is_owned() {
+            Owner(u64_at(bytes, (self.key_at() - OWNER_BYTES) as usize))
+        } else {
+            Owner::STORE
+        }
     }
 
     /// Where the value begins in the record.
@@ -202,13 +234,13 @@ impl Header {
     /// Bytes before the key.
     #[inline]
     pub(crate) fn head_bytes(&self) -> u64 {
-        HEADER_BYTES + if self.expires_at.is_some() { EXPIRY_BYTES } else { 0 }
+        head_bytes(self.expires_at.is_some(), self.owner != Owner::STORE)
     }
 
     /// Bytes of the whole record, padding included.
     #[inline]
     pub(crate) fn record_bytes(&self) -> u64 {
-        record_bytes(self.key_bytes as usize, self.value_bytes as usize, self.expires_at.is_some())
+        (self.value_at() + u64::from(self.value_bytes) + 7) & !7
     }
 
     /// Where the value begins in the record.
@@ -220,20 +252,22 @@ impl Header {
     /// The header as bytes, for a body with this checksum ([`body_crc`]).
     #[inline(always)]
     pub(crate) fn encode(&self, body: u32) -> Encoded {
+        let owner = (self.owner != Owner::STORE).then_some(self.owner.0);
         let flags = if self.expires_at.is_some() { FLAG_EXPIRES } else { 0 }
             | if self.member { FLAG_MEMBER } else { 0 }
-            | if self.drained { FLAG_DRAINED } else { 0 };
+            | if self.drained { FLAG_DRAINED } else { 0 }
+            | if owner.is_some() { FLAG_OWNED } else { 0 };
         let first = u32::from(self.kind as u8 | flags << 4)
             | u32::from(self.tag) << 8
             | u32::from(self.key_bytes as u16) << 16;
         let sizes = u64::from(self.value_bytes) | u64::from(self.key_bytes >> 16) << 30;
         let words = [sizes | self.epoch.0 << 32, self.version.0 | (self.epoch.0 >> 32) << 52];
-        let crc = sum::append_words(body, first, words, self.expires_at);
+        let crc = sum::append_words(body, first, words, [self.expires_at, owner]);
         let mut bytes = [0; HEAD_BYTES_MAX];
         let word = u64::from(crc) | u64::from(first) << 32;
-        for (word, at) in
-            [word, words[0], words[1], self.expires_at.unwrap_or(0)].into_iter().zip((0..).step_by(8))
-        {
+        let fourth = self.expires_at.or(owner).unwrap_or(0);
+        let words = [word, words[0], words[1], fourth, owner.unwrap_or(0)];
+        for (word, at) in words.into_iter().zip((0..).step_by(8)) {
             bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
         }
         Encoded { bytes, len: self.head_bytes() as usize, crc }
@@ -255,11 +289,16 @@ impl Header {
         }
         let sizes = u64_at(bytes, 8) as u32;
         let (kind, flags) = (bytes[4] & 15, bytes[4] >> 4);
-        let known = (1..=5).contains(&kind) && flags <= 7 && sizes >> 31 == 0;
-        if !known || (flags & FLAG_EXPIRES != 0 && bytes.len() < HEAD_BYTES_MAX) {
+        let known = (1..=5).contains(&kind) && sizes >> 31 == 0;
+        let head_bytes = head_bytes(flags & FLAG_EXPIRES != 0, flags & FLAG_OWNED != 0);
+        if !known || (bytes.len() as u64) < head_bytes {
             return None;
         }
         let header = Self::decode_head(bytes);
+        // No record names the owner of those that name none.
+        if flags & FLAG_OWNED != 0 && header.owner == Owner::STORE {
+            return None;
+        }
         let value_bytes_max =
             if header.kind == Kind::Batch { BATCH_BYTES_MAX } else { VALUE_BYTES_MAX as u64 };
         if header.key_bytes as usize > KEY_BYTES_MAX || u64::from(header.value_bytes) > value_bytes_max {
@@ -286,6 +325,7 @@ impl Header {
             epoch: fixed.epoch(),
             version: fixed.version(),
             expires_at: fixed.expires().then(|| u64_at(head, 24)),
+            owner: fixed.owner(head),
         }
     }
 
@@ -340,11 +380,10 @@ impl Encoded {
     }
 }
 
-/// Bytes of a whole record.
+/// Bytes of a whole record with so many before its key.
 #[inline]
-pub(crate) fn record_bytes(key_bytes: usize, value_bytes: usize, expires: bool) -> u64 {
-    let head = HEADER_BYTES + if expires { EXPIRY_BYTES } else { 0 };
-    (head + key_bytes as u64 + value_bytes as u64 + 7) & !7
+pub(crate) fn record_bytes(head_bytes: u64, key_bytes: usize, value_bytes: usize) -> u64 {
+    (head_bytes + key_bytes as u64 + value_bytes as u64 + 7) & !7
 }
 
 /// Checksum of a body given in parts, from the seed of its block's generation.
@@ -464,12 +503,14 @@ mod tests {
             key in prop::collection::vec(any::<u8>(), 0..80),
             value in prop::collection::vec(any::<u8>(), 0..300),
             tag: u8, epoch in 0..=Epoch::MAX, version in 0..=Version::MAX,
-            expires_at: Option<u64>, member: bool, drained: bool, flip: prop::sample::Index,
+            expires_at: Option<u64>, owner: u64, member: bool, drained: bool, flip: prop::sample::Index,
         ) {
             let header = Header {
                 crc: 0, kind: Kind::Value, tag, member, drained,
                 key_bytes: key.len() as u32, value_bytes: value.len() as u32,
                 epoch: Epoch(epoch), version: Version(version), expires_at,
+                // One in two is the store's own.
+                owner: Owner(if owner % 2 == 0 { 0 } else { owner }),
             };
             let seed = Generation::new(1, 2).seed();
             let bytes = whole(header, &key, &value, seed);
@@ -508,6 +549,7 @@ mod tests {
             epoch: Epoch(1),
             version: Version(1),
             expires_at: None,
+            owner: Owner::STORE,
         };
         let bytes = whole(header, &key, b"", 5);
         assert_eq!(Header::decode(&bytes).unwrap().key_bytes, 65_536);

@@ -29,14 +29,14 @@ pub(crate) fn append(crc: u32, bytes: &[u8]) -> u32 {
 /// The same over the bytes of `first`, of `words` and of `last`, little-endian as everywhere on the medium: for who has them in
 /// registers, since to sum what was just stored in smaller pieces waits until all of them have left the CPU.
 #[inline]
-pub(crate) fn append_words(crc: u32, first: u32, words: [u64; 2], last: Option<u64>) -> u32 {
+pub(crate) fn append_words(crc: u32, first: u32, words: [u64; 2], last: [Option<u64>; 2]) -> u32 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if HAS_STEPS.load(Relaxed) {
         // SAFETY: the CPU has what it takes.
         return unsafe { words_by_cpu(crc, first, words, last) };
     }
     let crc = ask(crc, &first.to_le_bytes());
-    words.into_iter().chain(last).fold(crc, |crc, word| ask(crc, &word.to_le_bytes()))
+    words.into_iter().chain(last.into_iter().flatten()).fold(crc, |crc, word| ask(crc, &word.to_le_bytes()))
 }
 
 /// Asks the CPU.
@@ -50,12 +50,13 @@ fn ask(crc: u32, bytes: &[u8]) -> u32 {
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
 #[target_feature(enable = "sse4.2")]
-fn words_by_cpu(crc: u32, first: u32, words: [u64; 2], last: Option<u64>) -> u32 {
+fn words_by_cpu(crc: u32, first: u32, words: [u64; 2], last: [Option<u64>; 2]) -> u32 {
     use std::arch::x86_64::{_mm_crc32_u32, _mm_crc32_u64};
 
     let crc = u64::from(_mm_crc32_u32(!crc, first));
     let crc = _mm_crc32_u64(_mm_crc32_u64(crc, words[0]), words[1]);
-    !last.map_or(crc, |last| _mm_crc32_u64(crc, last)) as u32
+    let crc = last[0].map_or(crc, |last| _mm_crc32_u64(crc, last));
+    !last[1].map_or(crc, |last| _mm_crc32_u64(crc, last)) as u32
 }
 
 /// Bytes of one lane, in ranges of two lengths.
@@ -176,10 +177,14 @@ mod tests {
                 }
             }
         }
-        for last in [None, Some(0), Some(0x0123_4567_89AB_CDEF)] {
+        let some = Some(0x0123_4567_89AB_CDEF);
+        for last in [[None, None], [Some(0), None], [some, None], [None, some], [some, Some(5)]] {
             let (crc, first, words) = (0x1234_5678, 0x9ABC_DEF0_u32, [u64::MAX - 7, 1 << 63]);
             let mut bytes = first.to_le_bytes().to_vec();
-            words.into_iter().chain(last).for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
+            words
+                .into_iter()
+                .chain(last.into_iter().flatten())
+                .for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
             assert_eq!(append_words(crc, first, words, last), crc32c::crc32c_append(crc, &bytes));
         }
         // RFC 3720, B.4.

@@ -5,11 +5,10 @@
 
 use super::hash::{self, HashIndex};
 use super::ordered::{self, OrderedIndex};
-use super::stripes::{Claims, Held, Stripes};
+use super::stripes::{Held, Stripes};
 use super::{Counts, KeyBytes, Loaded, PagesOf, Slot};
 use crate::Result;
 use crate::format::Version;
-use crate::mutants::{Mutant, planted};
 use crate::sync;
 use crate::sync::reclaim::Guard;
 use duramen_media::Offset;
@@ -41,8 +40,22 @@ pub(crate) struct Numbers {
     pub merges: u64,
     pub cache_hits: u64,
     pub cache_misses: u64,
-    pub key_waits: u64,
     pub leaf_waits: u64,
+}
+
+impl Numbers {
+    /// Those of two indexes together.
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes + other.bytes,
+            splits: self.splits + other.splits,
+            doublings: self.doublings + other.doublings,
+            merges: self.merges + other.merges,
+            cache_hits: self.cache_hits + other.cache_hits,
+            cache_misses: self.cache_misses + other.cache_misses,
+            leaf_waits: self.leaf_waits + other.leaf_waits,
+        }
+    }
 }
 
 impl Index {
@@ -56,27 +69,17 @@ impl Index {
     }
 
     pub(crate) fn numbers(&self, guard: &Guard) -> Numbers {
-        let key_waits = self.stripes().waits();
         match self {
             Self::Hash(index) => {
                 let (splits, doublings) = index.grown(guard);
                 let (bytes, doublings) = (index.bytes(guard), u64::from(doublings));
-                Numbers { bytes, splits, merges: index.merged(), doublings, key_waits, ..Numbers::default() }
+                Numbers { bytes, splits, merges: index.merged(), doublings, ..Numbers::default() }
             }
             Self::Ordered(index) => {
                 let ((splits, merges), (cache_hits, cache_misses)) = (index.grown(), index.cached());
                 let leaf_waits = index.waits();
                 let bytes = index.bytes();
-                Numbers {
-                    bytes,
-                    splits,
-                    merges,
-                    cache_hits,
-                    cache_misses,
-                    key_waits,
-                    leaf_waits,
-                    doublings: 0,
-                }
+                Numbers { bytes, splits, merges, cache_hits, cache_misses, leaf_waits, doublings: 0 }
             }
         }
     }
@@ -180,41 +183,22 @@ impl Index {
         }
     }
 
-    /// Whether a writer may hold the lock of the key of `hash`. If nobody does, what any writer of the key stored while it held
-    /// the lock, and the caller has seen, is behind that writer.
-    #[inline]
-    pub(crate) fn is_locked(&self, hash: u64) -> bool {
-        self.stripes().is_locked(hash)
+    /// Locks the keys of several indexes that have the same stripes, each given with its hash. The result is in their order.
+    pub(crate) fn lock_all<'g>(keys: &[(&'g Self, u64)], guard: &'g Guard) -> Vec<Locked<'g>> {
+        let Some((first, _)) = keys.first() else { return Vec::new() };
+        let early: Vec<_> = keys.iter().map(|(index, hash)| index.early(*hash, guard)).collect();
+        let hashes: Vec<u64> = keys.iter().map(|&(_, hash)| hash).collect();
+        let held = first.stripes().lock_all(&hashes);
+        let each = keys.iter().zip(held).zip(early);
+        each.map(|((&(index, hash), held), early)| match index {
+            Self::Hash(index) => Locked::Hash(index.locked(held, hash, early, guard)),
+            Self::Ordered(index) => Locked::Ordered(index.locked(held, hash, guard)),
+        })
+        .collect()
     }
 
-    /// An update in place of a cell of `hash` follows, by one store; the caller holds the key's lock.
-    #[inline]
-    pub(crate) fn count_update(&self, hash: u64) {
-        self.stripes().count_update(hash);
-    }
-
-    /// Has `copy` copy a cell of a key of `hash` until the copy is of one moment.
-    #[inline]
-    pub(crate) fn read_cell(&self, hash: u64, copy: impl FnMut()) {
-        self.stripes().read_cell(hash, copy);
-    }
-
-    /// Locks the keys of all `hashes`. The result is in their order.
-    pub(crate) fn lock_all<'g>(&'g self, hashes: &[u64], guard: &'g Guard) -> Vec<Locked<'g>> {
-        match self {
-            Self::Hash(index) => index.lock_all(hashes, guard).into_iter().map(Locked::Hash).collect(),
-            Self::Ordered(index) => index.lock_all(hashes, guard).into_iter().map(Locked::Ordered).collect(),
-        }
-    }
-
-    /// Whether the keys of two hashes have the same lock.
-    pub(crate) fn is_same_stripe(&self, a: u64, b: u64) -> bool {
-        self.stripes().is_same(a, b)
-    }
-
-    /// Keeps all others from writing the keys of `hashes`, without their stripes. No lock may be held, and no epoch entered.
-    pub(crate) fn claim(&self, hashes: &[u64]) -> Claims<'_> {
-        self.stripes().claim(hashes)
+    fn early(&self, hash: u64, guard: &Guard) -> Option<hash::Entry> {
+        if let Self::Hash(index) = self { index.early(hash, guard) } else { None }
     }
 
     /// Whether somebody else has claimed the key of `hash`, which the caller locked to write it. Then it unlocks, leaves its
@@ -228,12 +212,6 @@ impl Index {
     #[inline(always)]
     pub(crate) fn is_claimed_beside(&self, held: &Held<'_>, hash: u64) -> bool {
         held.is_marked() && self.stripes().is_claimed(hash)
-    }
-
-    /// Waits until nobody has claimed the key of `hash`. No lock may be held, and no epoch entered.
-    #[inline]
-    pub(crate) fn wait_for_claims(&self, hash: u64) {
-        self.stripes().wait_for_claims(hash);
     }
 
     /// What [`Locked::insert`] asked for. No lock may be held.
@@ -305,11 +283,6 @@ impl Index {
         }
     }
 
-    /// The greatest version that was given out, which an image keeps beside the pages.
-    pub(crate) fn version(&self) -> Version {
-        self.stripes().version()
-    }
-
     /// How many slots of an image's pages count.
     pub(crate) fn count(kind: u8, pages: &PagesOf<'_>, counts: &Counts, threads: usize) -> Loaded {
         let count = |&(_, page): &(u64, &[u8])| match kind {
@@ -325,13 +298,9 @@ impl Index {
     pub(crate) fn attach(
         &mut self,
         pages: &PagesOf<'_>,
-        version: Version,
         counts: Counts,
         threads: usize,
     ) -> std::result::Result<(), String> {
-        if !planted(Mutant::ImageVersionsForgotten) {
-            self.stripes().meet_all(version);
-        }
         match self {
             // SAFETY: a store's medium goes after its index, and nobody stores to extents that are not freed.
             Self::Hash(index) => unsafe { index.attach(pages, counts) },

@@ -112,7 +112,7 @@ const _: () = assert!(cfg!(loom) || size_of::<Stash>() == 64);
 /// the time, not a number, so that Miri can tell what it may reach. With no known bit the segment is still a page of an
 /// image, and its number stands in the segment's place.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Entry(*mut Segment);
+pub(super) struct Entry(*mut Segment);
 
 impl Entry {
     fn new(segment: NonNull<Segment>, depth: u32, known: u32) -> Self {
@@ -561,7 +561,7 @@ pub(crate) struct HashIndex {
     /// Held while the directory changes.
     growing: Mutex<()>,
     memory: Arc<Memory<Segment>>,
-    stripes: Stripes,
+    stripes: Arc<Stripes>,
     split_count_min: u32,
     merge_count_max: u32,
     splits: AtomicU64,
@@ -575,7 +575,14 @@ pub(crate) struct HashIndex {
 }
 
 impl HashIndex {
+    /// An index by itself.
+    #[cfg(any(test, loom))]
     pub(crate) fn new() -> Self {
+        Self::on(Arc::default())
+    }
+
+    /// One whose keys are locked by `stripes`.
+    pub(crate) fn on(stripes: Arc<Stripes>) -> Self {
         let memory = Arc::new(Memory::default());
         let entries = (0..1 << DEPTH_INITIAL)
             .map(|_| AtomicPtr::new(Entry::new(memory.take(), DEPTH_INITIAL, FINGERPRINT_BITS).0))
@@ -584,7 +591,7 @@ impl HashIndex {
             directory: Atomic::new(Directory::new(DEPTH_INITIAL, entries)),
             growing: Mutex::new(()),
             memory,
-            stripes: Stripes::default(),
+            stripes,
             split_count_min: SPLIT_COUNT_MIN,
             merge_count_max: SPLIT_COUNT_MIN * MERGE_SHARE.0 / MERGE_SHARE.1,
             splits: AtomicU64::new(0),
@@ -607,12 +614,6 @@ impl HashIndex {
     #[cfg(loom)]
     pub(crate) fn merging_at(mut self, merge_count_max: u32) -> Self {
         self.merge_count_max = merge_count_max;
-        self
-    }
-
-    /// The same, with so many bits of a hash for its stripe.
-    pub(crate) fn striped(mut self, bits: u32) -> Self {
-        self.stripes = Stripes::new(bits);
         self
     }
 
@@ -646,7 +647,7 @@ impl HashIndex {
 
     /// Bytes of DRAM that the index takes.
     pub(crate) fn bytes(&self, guard: &Guard) -> u64 {
-        self.memory.bytes() + self.directory(guard).entries.len() as u64 * 8 + self.stripes.bytes()
+        self.memory.bytes() + self.directory(guard).entries.len() as u64 * 8
     }
 
     pub(super) fn stripes(&self) -> &Stripes {
@@ -726,12 +727,19 @@ impl HashIndex {
     /// Locks the stripe of `hash`.
     #[inline(always)]
     pub(crate) fn lock<'g>(&'g self, hash: u64, guard: &'g Guard) -> Locked<'g> {
-        let early = planted(Mutant::SegmentBeforeLock).then(|| self.entry(hash, guard));
+        let early = self.early(hash, guard);
         self.locked(self.stripes.lock(hash), hash, early, guard)
     }
 
+    /// The key of `hash`, whose stripe is held.
     #[inline(always)]
-    fn locked<'g>(&self, held: Held<'g>, hash: u64, early: Option<Entry>, guard: &'g Guard) -> Locked<'g> {
+    pub(super) fn locked<'g>(
+        &self,
+        held: Held<'g>,
+        hash: u64,
+        early: Option<Entry>,
+        guard: &'g Guard,
+    ) -> Locked<'g> {
         let entry = early.unwrap_or_else(|| self.entry(hash, guard));
         Locked {
             held,
@@ -742,13 +750,10 @@ impl HashIndex {
         }
     }
 
-    /// Locks the stripes of all `hashes`. The result is in their order.
-    pub(crate) fn lock_all<'g>(&'g self, hashes: &[u64], guard: &'g Guard) -> Vec<Locked<'g>> {
-        let early = |&hash| planted(Mutant::SegmentBeforeLock).then(|| self.entry(hash, guard));
-        let early: Vec<_> = hashes.iter().map(early).collect();
-        let held = self.stripes.lock_all(hashes);
-        let each = held.into_iter().zip(hashes).zip(early);
-        each.map(|((held, &hash), early)| self.locked(held, hash, early, guard)).collect()
+    /// The segment of `hash` before its lock is held, which a planted bug goes by.
+    #[inline]
+    pub(super) fn early(&self, hash: u64, guard: &Guard) -> Option<Entry> {
+        planted(Mutant::SegmentBeforeLock).then(|| self.entry(hash, guard))
     }
 
     /// Whether the segment has enough keys to be split when this many more come, and a hash bit to be split by.

@@ -139,7 +139,7 @@ impl Loaded {
         self.keys += u64::from(!slot.is_tombstone());
     }
 
-    fn plus(self, other: Self) -> Self {
+    pub(crate) fn plus(self, other: Self) -> Self {
         Self { slots: self.slots + other.slots, keys: self.keys + other.keys }
     }
 }

@@ -98,6 +98,11 @@ impl Slot {
         self.with_stale(UNKNOWN)
     }
 
+    /// The slot of a key whose table is dead: what it leads to is dead, and it hides nothing.
+    pub(crate) fn of_dead_table(self) -> Self {
+        self.with_tombstone(true).with_stale(0)
+    }
+
     /// The same slot, some of whose key's stale records may be gone, and none can have come: what it counted says nothing any more,
     /// but for 0.
     #[inline]

@@ -56,7 +56,7 @@ struct Stripe {
 /// How often a cell is copied while others update it, before its reader takes the lock.
 const COPIES_MAX: u32 = if cfg!(loom) { 2 } else { 16 };
 
-pub(super) struct Stripes {
+pub(crate) struct Stripes {
     bits: u32,
     each: Box<[Stripe]>,
     /// Held by who has claims.
@@ -89,7 +89,7 @@ impl Default for Stripes {
 
 impl Stripes {
     /// With so many bits of a hash, 1 to 16.
-    pub(super) fn new(bits: u32) -> Self {
+    pub(crate) fn new(bits: u32) -> Self {
         let bits = bits.clamp(1, 16);
         let each = (0..1 << bits).map(|_| Stripe::default()).collect();
         Self { bits, each, turn: Mutex::default(), claimed: Mutex::new(Arc::from([])) }
@@ -97,7 +97,7 @@ impl Stripes {
 
     /// How many bits of a hash tell its stripe.
     #[inline]
-    pub(super) fn bits(&self) -> u32 {
+    pub(crate) fn bits(&self) -> u32 {
         self.bits
     }
 
@@ -108,7 +108,7 @@ impl Stripes {
     }
 
     /// Whether two hashes belong to one stripe.
-    pub(super) fn is_same(&self, a: u64, b: u64) -> bool {
+    pub(crate) fn is_same(&self, a: u64, b: u64) -> bool {
         self.number(a) == self.number(b)
     }
 
@@ -118,17 +118,17 @@ impl Stripes {
     }
 
     #[inline]
-    pub(super) fn fetch(&self, hash: u64) {
+    pub(crate) fn fetch(&self, hash: u64) {
         prefetch(self.of(hash));
     }
 
     #[inline]
-    pub(super) fn lock(&self, hash: u64) -> Held<'_> {
+    pub(crate) fn lock(&self, hash: u64) -> Held<'_> {
         Held::new(self.of(hash))
     }
 
     /// Locks the stripes of all `hashes`; two of one stripe share its lock. The result is in the order of `hashes`.
-    pub(super) fn lock_all(&self, hashes: &[u64]) -> Vec<Held<'_>> {
+    pub(crate) fn lock_all(&self, hashes: &[u64]) -> Vec<Held<'_>> {
         let mut held: Vec<_> = hashes
             .iter()
             .map(|&hash| Held { stripe: self.of(hash), owned: false, claimed: Cell::new(false) })
@@ -147,7 +147,7 @@ impl Stripes {
     }
 
     /// Claims the keys of `hashes`, when nobody else has claims. No stripe may be held, and no epoch entered.
-    pub(super) fn claim(&self, hashes: &[u64]) -> Claims<'_> {
+    pub(crate) fn claim(&self, hashes: &[u64]) -> Claims<'_> {
         let mut hashes = hashes.to_vec();
         hashes.sort_unstable();
         let hashes: Arc<[u64]> = hashes.into();
@@ -160,14 +160,14 @@ impl Stripes {
 
     /// Whether a key of `hash` is claimed, for who found its stripe marked.
     #[cold]
-    pub(super) fn is_claimed(&self, hash: u64) -> bool {
+    pub(crate) fn is_claimed(&self, hash: u64) -> bool {
         let claimed = Arc::clone(&lock(&self.claimed));
         claimed.binary_search(&hash).is_ok()
     }
 
     /// Waits until the key of `hash` is not claimed. No stripe may be held, and no epoch entered.
     #[inline]
-    pub(super) fn wait_for_claims(&self, hash: u64) {
+    pub(crate) fn wait_for_claims(&self, hash: u64) {
         if self.of(hash).state.load(Relaxed) & CLAIMED != 0 {
             self.wait_for_end_of(hash);
         }
@@ -181,7 +181,7 @@ impl Stripes {
     }
 
     /// Locks the stripes of all hashes that begin with the top `depth` bits of `hash`.
-    pub(super) fn lock_prefix(&self, hash: u64, depth: u32) -> Vec<Held<'_>> {
+    pub(crate) fn lock_prefix(&self, hash: u64, depth: u32) -> Vec<Held<'_>> {
         let more = self.bits.saturating_sub(depth);
         let first = self.number(hash) >> more << more;
         self.each[first..][..1 << more].iter().map(Held::new).collect()
@@ -189,14 +189,14 @@ impl Stripes {
 
     /// Whether somebody holds the stripe of `hash`.
     #[inline]
-    pub(super) fn is_locked(&self, hash: u64) -> bool {
+    pub(crate) fn is_locked(&self, hash: u64) -> bool {
         // Acquire: pairs with the Release in `drop`.
         self.of(hash).state.load(Acquire) & LOCKED != 0
     }
 
     /// An update in place of a cell of `hash` follows, by one store; the caller holds its stripe.
     #[inline]
-    pub(super) fn count_update(&self, hash: u64) {
+    pub(crate) fn count_update(&self, hash: u64) {
         if planted(Mutant::UpdateNotCounted) {
             return;
         }
@@ -210,7 +210,7 @@ impl Stripes {
     /// Has `copy` copy a cell of a key of `hash` until the copy is of one moment. Under many updates of the stripe's keys, by
     /// taking its lock; the caller may hold it already, and then nobody counts.
     #[inline]
-    pub(super) fn read_cell(&self, hash: u64, mut copy: impl FnMut()) {
+    pub(crate) fn read_cell(&self, hash: u64, mut copy: impl FnMut()) {
         let updates = &self.of(hash).updates;
         for _ in 0..COPIES_MAX {
             // Acquire: pairs with the Release in `count_update`: all updates but the last one counted are seen.
@@ -232,21 +232,21 @@ impl Stripes {
     }
 
     /// The greatest version of all.
-    pub(super) fn version(&self) -> Version {
+    pub(crate) fn version(&self) -> Version {
         Version(self.each.iter().map(|stripe| stripe.version.load(Relaxed)).max().unwrap_or(0))
     }
 
     /// No record has a higher version.
-    pub(super) fn meet_all(&self, version: Version) {
+    pub(crate) fn meet_all(&self, version: Version) {
         self.each.iter().for_each(|stripe| stripe.met_version(version));
     }
 
     /// How often a stripe was waited for.
-    pub(super) fn waits(&self) -> u64 {
+    pub(crate) fn waits(&self) -> u64 {
         self.each.iter().map(|stripe| stripe.waits.load(Relaxed)).sum()
     }
 
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         size_of_val(&*self.each) as u64
     }
 }
@@ -282,12 +282,12 @@ impl<'a> Held<'a> {
 
     /// Whether some of the stripe's keys are claimed.
     #[inline]
-    pub(super) fn is_marked(&self) -> bool {
+    pub(crate) fn is_marked(&self) -> bool {
         self.claimed.get()
     }
 
     #[inline]
-    pub(super) fn next_version(&self) -> Version {
+    pub(crate) fn next_version(&self) -> Version {
         // Relaxed, and not one step: two versions of one stripe are given out under the same lock.
         let version = Version(self.stripe.version.load(Relaxed)).next();
         self.stripe.version.store(version.0, Relaxed);
@@ -296,7 +296,7 @@ impl<'a> Held<'a> {
 
     /// Recovery has met a record of a key of this stripe.
     #[inline]
-    pub(super) fn met_version(&self, version: Version) {
+    pub(crate) fn met_version(&self, version: Version) {
         self.stripe.met_version(version);
     }
 }

@@ -33,6 +33,7 @@
 use super::Log;
 use super::open_block::{OpenBlock, Purpose};
 use super::supply::Supply;
+use crate::format::Owner;
 use crate::format::record::{self, Appended, Encoded, HEADER_BYTES, Header, Kind};
 use crate::mutants::{Mutant, planted};
 use crate::sync::lock;
@@ -64,6 +65,7 @@ pub(crate) struct Fields {
     pub expires_at: Option<u64>,
     pub version: crate::format::Version,
     pub epoch: crate::format::Epoch,
+    pub owner: Owner,
 }
 
 #[derive(Default)]
@@ -252,6 +254,7 @@ impl Appender {
             epoch: fields.epoch,
             version: fields.version,
             expires_at: fields.expires_at,
+            owner: fields.owner,
         }
     }
 
@@ -333,8 +336,8 @@ impl Appender {
         members: &[u8],
         epoch: crate::format::Epoch,
     ) -> Appended {
-        let fields =
-            Fields { kind: Kind::Batch, tag: 0, expires_at: None, version: crate::format::Version(0), epoch };
+        let (version, owner) = (crate::format::Version(0), Owner::STORE);
+        let fields = Fields { kind: Kind::Batch, tag: 0, expires_at: None, version, epoch, owner };
         let body = record::body_crc(self.seed(), &[members]);
         self.append(log, fields, &[], members, body)
     }
@@ -371,18 +374,19 @@ impl Appender {
 
 /// Builds one member of a batch behind `out`; returns where it begins.
 pub(crate) fn member(out: &mut Vec<u8>, fields: Fields, key: &[u8], value: &[u8], seed: u32) -> u64 {
-    let at = member_body(out, fields.expires_at.is_some(), key, value);
+    let head_bytes = record::head_bytes(fields.expires_at.is_some(), fields.owner != Owner::STORE);
+    let at = member_body(out, head_bytes, key, value);
     let head = member_head(fields, key.len(), value.len(), record::body_crc(seed, &[key, value]));
     out[at as usize..][..head.bytes().len()].copy_from_slice(head.bytes());
     at
 }
 
 /// The same, with zeros for the header, whose place is returned.
-pub(crate) fn member_body(out: &mut Vec<u8>, expires: bool, key: &[u8], value: &[u8]) -> u64 {
+pub(crate) fn member_body(out: &mut Vec<u8>, head_bytes: u64, key: &[u8], value: &[u8]) -> u64 {
     let at = out.len();
-    let bytes = record::record_bytes(key.len(), value.len(), expires) as usize;
+    let bytes = record::record_bytes(head_bytes, key.len(), value.len()) as usize;
     out.reserve(bytes);
-    out.resize(at + if expires { record::HEAD_BYTES_MAX } else { HEADER_BYTES as usize }, 0);
+    out.resize(at + head_bytes as usize, 0);
     out.extend_from_slice(key);
     out.extend_from_slice(value);
     out.resize(at + bytes, 0);

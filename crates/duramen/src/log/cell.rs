@@ -27,7 +27,7 @@
 use super::Log;
 use super::appender::Appender;
 use super::read::head_at;
-use crate::format::record::{self, Appended, HEADER_BYTES, Head, Header, Kind};
+use crate::format::record::{self, Appended, Head, Header, Kind};
 use crate::mutants::{Mutant, planted};
 use crate::sync::reclaim;
 use duramen_media::{Medium, Offset};
@@ -53,7 +53,7 @@ impl Cell {
         if !head.is_lasting_cell() || head.key_bytes() != key_bytes as u64 {
             return None;
         }
-        let key_at = at.plus(HEADER_BYTES);
+        let key_at = at.plus(head.key_at());
         // SAFETY: the key of a reachable record is never stored to (`log::read`, 2).
         let key = unsafe { medium.bytes(key_at, head.key_bytes()) };
         Some((key, Self { value_at: key_at.plus(key_bytes as u64), value_bytes: head.value_bytes() }))
@@ -145,7 +145,7 @@ impl Appender {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::{Epoch, Version};
+    use crate::format::{Epoch, Owner, Version};
 
     #[test]
     fn a_cell_of_one_piece_lies_in_one_aligned_word() {
@@ -168,9 +168,10 @@ mod tests {
                 epoch: Epoch(1),
                 version: Version(1),
                 expires_at: None,
+                owner: Owner(8),
             };
             let head = Head::new(header.encode(0).bytes());
-            let wanted = Cell { value_at: Offset(64 + HEADER_BYTES + 3), value_bytes: 5 };
+            let wanted = Cell { value_at: Offset(64 + record::head_bytes(false, true) + 3), value_bytes: 5 };
             assert_eq!(Cell::of(Offset(64), head), (kind == Kind::CellOpen).then_some(wanted));
         }
     }

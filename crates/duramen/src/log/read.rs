@@ -11,7 +11,7 @@
 
 use super::blocks::{Blocks, Use};
 use crate::KEY_BYTES_MAX;
-use crate::format::record::{HEAD_BYTES_MAX, HEADER_BYTES, Head, Header, Kind, body_crc};
+use crate::format::record::{HEAD_BYTES_MAX, HEADER_BYTES, Head, Header, Kind, body_crc, key_places};
 use crate::format::{Unit, block};
 use duramen_media::{Medium, Offset};
 
@@ -46,7 +46,7 @@ pub(crate) fn plain_value<M: Medium>(medium: &M, at: Offset, key_bytes: usize) -
         return None;
     }
     // SAFETY: it is no cell (2).
-    let bytes = unsafe { medium.bytes(at.plus(HEADER_BYTES), head.key_bytes() + head.value_bytes()) };
+    let bytes = unsafe { medium.bytes(at.plus(head.key_at()), head.key_bytes() + head.value_bytes()) };
     Some(bytes.split_at(key_bytes))
 }
 
@@ -180,12 +180,18 @@ fn holds<M: Medium>(medium: &M, at: Offset, end: u64, key: &[u8]) -> bool {
 
 /// Whether a record that is not whole was of `key`: its bytes lie where a key does, or they are all that is missing for the
 /// checksum to be right. Else nobody knows whose it was.
-pub(crate) fn was_of<M: Medium>(medium: &M, at: Offset, end: u64, seed: u32, key: &[u8]) -> bool {
+pub(crate) fn was_of<M: Medium>(
+    medium: &M,
+    at: Offset,
+    end: u64,
+    seed: u32,
+    (owned, key): (bool, &[u8]),
+) -> bool {
     let claimed = claimed(medium, at, end);
     let is_long = claimed.is_some_and(|(_, header)| header.key_bytes as usize == key.len());
     // A short key may lie at the beginning of another one.
     if (is_long || key.len() >= SURE_KEY_BYTES_MIN)
-        && [HEADER_BYTES, HEAD_BYTES_MAX as u64].iter().any(|&from| holds(medium, at.plus(from), end, key))
+        && key_places(owned).iter().any(|&from| holds(medium, at.plus(from), end, key))
     {
         return true;
     }
@@ -200,11 +206,11 @@ pub(crate) fn was_of<M: Medium>(medium: &M, at: Offset, end: u64, seed: u32, key
 }
 
 /// The keys that the bytes of a damaged record may say it was of: one for each place where a key begins. Nothing of it is verified.
-pub(crate) fn claimed_keys<M: Medium>(medium: &M, at: Offset, end: u64) -> Vec<Vec<u8>> {
-    if is_unreadable(medium, at, end) || at.0 + HEAD_BYTES_MAX as u64 > end {
+pub(crate) fn claimed_keys<M: Medium>(medium: &M, at: Offset, end: u64, owned: bool) -> Vec<Vec<u8>> {
+    if is_unreadable(medium, at, end) || at.0 + HEADER_BYTES > end {
         return Vec::new();
     }
-    let mut head = [0; HEAD_BYTES_MAX];
+    let mut head = [0; HEADER_BYTES as usize];
     medium.load_pieces(at, &mut head);
     let bytes = Head::new(&head).key_bytes();
     let key = |from: u64| {
@@ -215,7 +221,7 @@ pub(crate) fn claimed_keys<M: Medium>(medium: &M, at: Offset, end: u64) -> Vec<V
             key
         })
     };
-    [HEADER_BYTES, HEAD_BYTES_MAX as u64].into_iter().filter_map(key).collect()
+    key_places(owned).into_iter().filter_map(key).collect()
 }
 
 /// The first `bytes` bytes of a block.

@@ -58,7 +58,7 @@ impl<M: Medium> Records<M> {
         if cell.is_one_piece() {
             cell.load(&self.log.medium, into);
         } else {
-            self.index.read_cell(hash, || cell.load(&self.log.medium, into));
+            self.stripes().read_cell(hash, || cell.load(&self.log.medium, into));
         }
     }
 
@@ -76,7 +76,7 @@ impl<M: Medium> Records<M> {
     pub(super) fn flush_shown(&self, hash: u64, cell: Option<Cell>, drain: bool) {
         if self.log.shows_before_durable()
             && !planted(Mutant::CellNotLookedAtAgain)
-            && (self.has_unflushed_cells() || self.index.is_locked(hash))
+            && (self.has_unflushed_cells() || self.stripes().is_locked(hash))
             && let Some(cell) = cell
         {
             cell.flush(&self.log.medium);
@@ -90,7 +90,7 @@ impl<M: Medium> Records<M> {
     /// store cannot.
     #[inline(always)]
     pub(crate) fn store_in_cell(&self, hash: u64, cell: Cell, at: usize, bytes: &[u8]) -> bool {
-        cell.store(&self.log.medium, at, bytes, || self.index.count_update(hash))
+        cell.store(&self.log.medium, at, bytes, || self.stripes().count_update(hash))
     }
 
     /// Whether cells may hold updates of the process before that nobody has flushed.

@@ -28,6 +28,7 @@
 //! superseded, or deleted, by one of them, so none may be served as if it were current.
 
 use super::Records;
+use super::table::{Table, Target};
 use super::value::{Record, is_same};
 use crate::Error;
 use crate::index::Slot;
@@ -107,17 +108,23 @@ impl<M: Medium> Records<M> {
 
     /// The same for who writes the key: what is known to be its own is its own, though it is damaged.
     #[inline(always)]
-    pub(crate) fn meet(&self, slot: Slot, key: &[u8], unknown: &mut Unknown) -> Option<Met<'_>> {
+    pub(crate) fn meet(
+        &self,
+        table: &Table,
+        slot: Slot,
+        key: &[u8],
+        unknown: &mut Unknown,
+    ) -> Option<Met<'_>> {
         match self.record_or(slot, key, &mut unknown.at) {
             Some(record) => Some(Met::Whole(record)),
             None if !self.has_doubts() => None,
-            None => self.meet_damaged(slot, key, unknown),
+            None => self.meet_damaged(table, slot, key, unknown),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn meet_damaged(&self, slot: Slot, key: &[u8], unknown: &mut Unknown) -> Option<Met<'_>> {
+    fn meet_damaged(&self, table: &Table, slot: Slot, key: &[u8], unknown: &mut Unknown) -> Option<Met<'_>> {
         let at = slot.location();
         let wrong = self.verify_record(at).err()?;
         // Also a tombstone: what it hides is not known to be somebody else's.
@@ -125,25 +132,27 @@ impl<M: Medium> Records<M> {
         unknown.may_be_live |= !slot.is_tombstone();
         let seed = self.log.blocks.of(at.0).generation().seed();
         let is_own = wrong != Wrong::Unreadable
-            && read::was_of(&self.log.medium, at, self.end_of_records(at), seed, key);
+            && read::was_of(&self.log.medium, at, self.end_of_records(at), seed, (table.is_owned(), key));
         is_own.then_some(Met::Damaged)
     }
 
-    /// Whether a slot is that of `key`, damaged or not.
+    /// Whether a slot of `table` is that of `key`, damaged or not.
     #[inline]
-    pub(crate) fn is_slot_of(&self, slot: Slot, key: &[u8]) -> bool {
-        self.meet(slot, key, &mut Unknown::default()).is_some()
+    pub(crate) fn is_slot_of(&self, table: &Table, slot: Slot, key: &[u8]) -> bool {
+        self.meet(table, slot, key, &mut Unknown::default()).is_some()
     }
 
-    /// What the damaged records that slots lead to say of whose they were.
-    pub(crate) fn claimed_keys(&self) -> Vec<Vec<u8>> {
+    /// What the damaged records that slots of a table lead to say of whose they were.
+    pub(crate) fn claimed_keys(&self, target: Target<'_>) -> Vec<Vec<u8>> {
         let (mut claimed, mut cursor) = (Vec::new(), 0);
         while self.has_doubts() {
             let guard = reclaim::pin();
-            cursor = self.index.scan(cursor, &guard, &mut |slot| {
+            let Ok(table) = self.tables.at(target, &guard) else { break };
+            cursor = table.index.scan(cursor, &guard, &mut |slot| {
                 let at = slot.location();
                 if !self.is_whole(at) {
-                    claimed.extend(read::claimed_keys(&self.log.medium, at, self.end_of_records(at)));
+                    let (medium, end) = (&self.log.medium, self.end_of_records(at));
+                    claimed.extend(read::claimed_keys(medium, at, end, table.is_owned()));
                 }
             });
             if cursor == 0 {

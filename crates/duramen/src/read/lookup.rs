@@ -3,6 +3,7 @@
 use super::Records;
 use super::cell::CellCopy;
 use super::judge::{Owed, Verdict};
+use super::table::{Table, Target};
 use super::value::{Record, Stamp, Value, is_same};
 use crate::Result;
 use crate::index::Slot;
@@ -64,24 +65,25 @@ impl<M: Medium> Records<M> {
 
     /// Copies the value of `key` behind `into`; whether there is one.
     #[inline]
-    pub(crate) fn get_into(&self, key: &[u8], into: &mut Vec<u8>) -> Result<bool> {
+    pub(crate) fn get_into(&self, target: Target<'_>, key: &[u8], into: &mut Vec<u8>) -> Result<bool> {
         let guard = reclaim::pin();
+        let table = self.tables.at(target, &guard)?;
         let hash = self.hasher.hash(key);
         // Short, so that meanwhile the CPU goes on to the cache misses of the next lookup.
-        if let Some(value) = self.likeliest(key, hash, &guard) {
+        if let Some(value) = self.likeliest(table, key, hash, &guard) {
             into.extend_from_slice(value);
             return Ok(true);
         }
-        self.get_into_otherwise(key, hash, &guard, into)
+        self.get_into_otherwise(table, key, hash, &guard, into)
     }
 
     /// The value of `key`, if it is where it is most likely, and nothing stands between it and an answer.
     #[inline(always)]
-    fn likeliest(&self, key: &[u8], hash: u64, guard: &Guard) -> Option<&[u8]> {
-        if !self.index.candidates_are_current() || self.has_doubts() {
+    fn likeliest(&self, table: &Table, key: &[u8], hash: u64, guard: &Guard) -> Option<&[u8]> {
+        if !table.index.candidates_are_current() || self.has_doubts() {
             return None;
         }
-        let slot = self.index.candidate(hash, || key, guard)?;
+        let slot = table.index.candidate(hash, || key, guard)?;
         self.log.fetch_ahead(slot.location());
         if !slot.is_settled_value() || self.log.epochs().in_use() {
             return None;
@@ -92,9 +94,16 @@ impl<M: Medium> Records<M> {
 
     /// The rest of `get_into`.
     #[inline(never)]
-    fn get_into_otherwise(&self, key: &[u8], hash: u64, guard: &Guard, into: &mut Vec<u8>) -> Result<bool> {
+    fn get_into_otherwise(
+        &self,
+        table: &Table,
+        key: &[u8],
+        hash: u64,
+        guard: &Guard,
+        into: &mut Vec<u8>,
+    ) -> Result<bool> {
         let mut damaged = Offset(0);
-        let found = self.index.find_with(hash, key, guard, |slot| {
+        let found = table.index.find_with(hash, key, guard, |slot| {
             self.log.fetch_ahead(slot.location());
             self.record_or(slot, key, &mut damaged)
         });
@@ -103,7 +112,7 @@ impl<M: Medium> Records<M> {
             into.extend_from_slice(record.value());
             return Ok(true);
         }
-        let copied = self.settle_found(key, hash, guard, None, (slot, record), |record| {
+        let copied = self.settle_found(table, key, hash, guard, None, (slot, record), |record| {
             if let Some(cell) = record.cell() {
                 let from = into.len();
                 into.resize(from + cell.bytes(), 0);
@@ -116,23 +125,25 @@ impl<M: Medium> Records<M> {
     }
 
     #[inline]
-    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Value<'_>>> {
+    pub(crate) fn get(&self, target: Target<'_>, key: &[u8]) -> Result<Option<Value<'_>>> {
         let guard = reclaim::pin();
+        let table = self.tables.at(target, &guard)?;
         let hash = self.hasher.hash(key);
-        Ok(self.look_up(key, hash, &guard, None)?.value())
+        Ok(self.look_up(table, key, hash, &guard, None)?.value())
     }
 
     /// What is there for a key; `owed` when the caller is in a group.
     #[inline]
     pub(crate) fn look_up(
         &self,
+        table: &Table,
         key: &[u8],
         hash: u64,
         guard: &Guard,
         owed: Option<&Owed>,
     ) -> Result<Looked<Value<'_>>> {
         let mut damaged = Offset(0);
-        let found = self.index.find_with(hash, key, guard, |slot| {
+        let found = table.index.find_with(hash, key, guard, |slot| {
             self.log.fetch_ahead(slot.location());
             self.record_or(slot, key, &mut damaged)
         });
@@ -140,13 +151,14 @@ impl<M: Medium> Records<M> {
             self.told(damaged)?;
             return Ok(Looked::Absent(self.stamp_of(None, hash)));
         };
-        self.look_at(key, hash, guard, owed, found)
+        self.look_at(table, key, hash, guard, owed, found)
     }
 
     /// The same, when it is known where the key was found.
     #[inline]
     pub(super) fn look_at<'a>(
         &'a self,
+        table: &Table,
         key: &[u8],
         hash: u64,
         guard: &Guard,
@@ -157,9 +169,9 @@ impl<M: Medium> Records<M> {
             return Ok(Looked::Present(Value::new(guard, record, None)));
         }
         Ok(
-            match self
-                .settle_found(key, hash, guard, owed, (slot, record), |record| self.copied(hash, record))?
-            {
+            match self.settle_found(table, key, hash, guard, owed, (slot, record), |record| {
+                self.copied(hash, record)
+            })? {
                 Looked::Absent(stamp) => Looked::Absent(stamp),
                 Looked::Present((record, copy)) => Looked::Present(Value::new(guard, record, copy)),
             },
@@ -169,8 +181,13 @@ impl<M: Medium> Records<M> {
     /// Goes on with what a lookup found, until nothing stands between it and an answer; `take` copies what it needs of the record.
     /// Apart, so that the code of nearly all lookups is short.
     #[inline(never)]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the end of `look_at` and `get_into`, which have them in registers"
+    )]
     fn settle_found<'a, T>(
         &'a self,
+        table: &Table,
         key: &[u8],
         hash: u64,
         guard: &Guard,
@@ -184,7 +201,7 @@ impl<M: Medium> Records<M> {
             match self.judge(slot, &record, owed) {
                 Verdict::Unpublished => {
                     backoff.wait();
-                    let again = self.index.find_with(hash, key, guard, |slot| self.record_of(slot, key));
+                    let again = table.index.find_with(hash, key, guard, |slot| self.record_of(slot, key));
                     let Some(again) = again else { return Ok(Looked::Absent(self.stamp_of(None, hash))) };
                     found = again;
                 }

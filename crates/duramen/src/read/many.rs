@@ -2,6 +2,7 @@
 
 use super::Records;
 use super::judge::Verdict;
+use super::table::{Table, Target};
 use super::value::Value;
 use crate::Result;
 use crate::index::Slot;
@@ -10,25 +11,33 @@ use duramen_media::Medium;
 
 impl<M: Medium> Records<M> {
     /// Fetches what lookups of all `keys` need.
-    pub(crate) fn prefetch(&self, keys: &[impl AsRef<[u8]>]) {
+    pub(crate) fn prefetch(&self, target: Target<'_>, keys: &[impl AsRef<[u8]>]) {
         // Misses of more keys than this are more than a core has under way at once.
         const TOGETHER: usize = 16;
         let guard = reclaim::pin();
+        let Ok(table) = self.tables.at(target, &guard) else { return };
         for keys in keys.chunks(TOGETHER) {
             let mut hashes = [0; TOGETHER];
-            self.fetch_together(keys, &mut hashes, &guard, |_, slot| self.log.fetch_key(slot.location()));
+            self.fetch_together(table, keys, &mut hashes, &guard, |_, slot| {
+                self.log.fetch_key(slot.location())
+            });
         }
     }
 
-    pub(crate) fn get_many<'a>(&'a self, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Value<'a>>>> {
+    pub(crate) fn get_many<'a>(
+        &'a self,
+        target: Target<'_>,
+        keys: &[impl AsRef<[u8]>],
+    ) -> Result<Vec<Option<Value<'a>>>> {
         /// What is fetched waits in the first cache until it is read.
         const TOGETHER: usize = 32;
         let guard = reclaim::pin();
-        let current = self.index.candidates_are_current();
+        let table = self.tables.at(target, &guard)?;
+        let current = table.index.candidates_are_current();
         let mut values = Vec::with_capacity(keys.len());
         for keys in keys.chunks(TOGETHER) {
             let (mut hashes, mut slots) = ([0; TOGETHER], [Slot::default(); TOGETHER]);
-            self.fetch_together(keys, &mut hashes, &guard, |i, slot| {
+            self.fetch_together(table, keys, &mut hashes, &guard, |i, slot| {
                 self.log.fetch_ahead(slot.location());
                 if current {
                     slots[i] = slot;
@@ -42,8 +51,8 @@ impl<M: Medium> Records<M> {
                     Some(record) if self.judge(slot, &record, None) == Verdict::Shown => {
                         Some(Value::new(&guard, record, None))
                     }
-                    Some(record) => self.look_at(key, hash, &guard, None, (slot, record))?.value(),
-                    None => self.look_up(key, hash, &guard, None)?.value(),
+                    Some(record) => self.look_at(table, key, hash, &guard, None, (slot, record))?.value(),
+                    None => self.look_up(table, key, hash, &guard, None)?.value(),
                 });
             }
         }
@@ -55,6 +64,7 @@ impl<M: Medium> Records<M> {
     #[inline]
     fn fetch_together(
         &self,
+        table: &Table,
         keys: &[impl AsRef<[u8]>],
         hashes: &mut [u64],
         guard: &Guard,
@@ -62,14 +72,14 @@ impl<M: Medium> Records<M> {
     ) {
         for (key, hash) in keys.iter().zip(hashes.iter_mut()) {
             *hash = self.hasher.hash(key.as_ref());
-            self.index.prefetch(*hash, guard);
+            table.index.prefetch(*hash, guard);
         }
         let hashes = &hashes[..keys.len()];
         for &hash in hashes {
-            self.index.prefetch_more(hash, guard);
+            table.index.prefetch_more(hash, guard);
         }
         for (i, (key, &hash)) in keys.iter().zip(hashes).enumerate() {
-            if let Some(slot) = self.index.candidate(hash, || key.as_ref(), guard) {
+            if let Some(slot) = table.index.candidate(hash, || key.as_ref(), guard) {
                 fetch(i, slot);
             }
         }

@@ -9,26 +9,26 @@ pub(crate) mod lookup;
 mod many;
 pub(crate) mod range;
 pub(crate) mod scan;
+pub(crate) mod table;
 pub(crate) mod value;
 
-use crate::index::either::Index;
+use crate::index::stripes::Stripes;
 use crate::index::{Hasher, KeyBytes, Keys};
 use crate::log::Log;
 use crate::sync::atomic::{AtomicBool, AtomicU64};
 use duramen_media::{Medium, Offset};
-use few::Few;
 use forgotten::Forgotten;
+use table::Tables;
 
 pub use range::Range;
 pub use value::{Cursor, Meta, Stamp, Value};
 
-/// The records of a store, and the index that leads to them.
+/// The records of a store, and the tables whose indexes lead to them.
 pub(crate) struct Records<M: Medium> {
     pub log: Log<M>,
     pub hasher: Hasher,
-    pub index: Index,
+    pub tables: Tables,
     pub forgotten: Forgotten,
-    few: Few,
     /// Keys that were swept because they had expired.
     pub expired: AtomicU64,
     /// The process before was killed, and the medium keeps what it had not flushed in the CPU's caches. Recovery flushes what it
@@ -45,21 +45,26 @@ impl<M: Medium> Records<M> {
     pub(crate) fn new(
         log: Log<M>,
         hasher: Hasher,
-        index: Index,
+        tables: Tables,
         cells_unflushed: bool,
         doubts: bool,
     ) -> Self {
         Self {
             log,
             hasher,
-            index,
+            tables,
             forgotten: Forgotten::default(),
-            few: Few::default(),
             expired: AtomicU64::new(0),
             cells_unflushed: AtomicBool::new(cells_unflushed),
             doubts: AtomicBool::new(doubts),
             mends: AtomicBool::new(false),
         }
+    }
+
+    /// The locks of the keys of all tables.
+    #[inline]
+    pub(crate) fn stripes(&self) -> &Stripes {
+        self.tables.stripes()
     }
 }
 

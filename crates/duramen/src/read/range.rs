@@ -7,9 +7,11 @@
 
 use super::Records;
 use super::judge::Owed;
+use super::table::{Table, Target};
 use super::value::Value;
-use crate::index::ordered::{Chunk, OrderedIndex};
+use crate::index::ordered::Chunk;
 use crate::index::{KeyBytes, Keys};
+use crate::sync::Arc;
 use crate::sync::atomic::Ordering::Acquire;
 use crate::sync::reclaim::{self, Guard};
 use crate::{Error, ErrorKind, Result};
@@ -32,7 +34,7 @@ const CHUNK_MAX: usize = 128;
 /// Between two calls it holds up nothing: however long it lives, space that is compacted meanwhile is reused.
 pub struct Range<'a, M: Medium = Mapped> {
     records: &'a Records<M>,
-    index: &'a OrderedIndex,
+    table: Held<'a>,
     /// Of a writer in a group.
     owed: Option<&'a Owed>,
     /// The bounds asked for.
@@ -41,6 +43,23 @@ pub struct Range<'a, M: Medium = Mapped> {
     left: (Bound<Vec<u8>>, Bound<Vec<u8>>),
     front: Side,
     back: Side,
+}
+
+/// The table that an iterator is of, which may die or be dropped meanwhile: then what it had is given.
+enum Held<'a> {
+    Store(&'a Table),
+    Named(Arc<Table>),
+}
+
+impl std::ops::Deref for Held<'_> {
+    type Target = Table;
+
+    fn deref(&self) -> &Table {
+        match self {
+            Self::Store(table) => table,
+            Self::Named(table) => table,
+        }
+    }
 }
 
 /// One end of an iterator.
@@ -146,18 +165,25 @@ fn exclude(bound: &mut Bound<Vec<u8>>, key: &[u8]) {
 impl<'a, M: Medium> Range<'a, M> {
     fn new(
         records: &'a Records<M>,
+        target: Target<'_>,
         owed: Option<&'a Owed>,
         start: Bound<&[u8]>,
         end: Bound<&[u8]>,
     ) -> Result<Self> {
-        let Some(index) = records.index.ordered() else {
+        let guard = reclaim::pin();
+        let table = match target {
+            Target::Store => Held::Store(&records.tables.store),
+            Target::Catalog => Held::Store(&records.tables.catalog),
+            Target::Named(named) => Held::Named(Arc::clone(named.table(&guard)?)),
+        };
+        if table.index.ordered().is_none() {
             return Err(Error::new(
                 ErrorKind::Unsupported,
-                "the store was opened with index hash, which has no order of keys: open it with index ordered",
+                "the index is a hash, which has no order of keys: open it with index ordered",
             ));
-        };
+        }
         let bounds = (start.map(<[u8]>::to_vec), end.map(<[u8]>::to_vec));
-        Ok(Self { records, index, owed, left: bounds.clone(), bounds, front: Side::new(), back: Side::new() })
+        Ok(Self { records, table, owed, left: bounds.clone(), bounds, front: Side::new(), back: Side::new() })
     }
 
     /// Goes on, at the front, with the first key that is not below `key`, be it behind what was given or before it, but
@@ -191,10 +217,11 @@ impl<'a, M: Medium> Range<'a, M> {
             State::Fresh | State::Last => bytes(begin),
         };
         let keys = &Ahead(self.records);
+        let Some(index) = self.table.index.ordered() else { return };
         let more = if reverse {
-            self.index.backward((bytes(until), from), side.count, keys, guard, &mut side.chunk)
+            index.backward((bytes(until), from), side.count, keys, guard, &mut side.chunk)
         } else {
-            self.index.forward((from, bytes(until)), side.count, keys, guard, &mut side.chunk)
+            index.forward((from, bytes(until)), side.count, keys, guard, &mut side.chunk)
         };
         side.chunk.slots.reverse();
         std::mem::swap(&mut side.from, &mut side.chunk.onward);
@@ -205,6 +232,11 @@ impl<'a, M: Medium> Range<'a, M> {
 
     fn step(&mut self, reverse: bool) -> Option<Result<Value<'a>>> {
         let guard = reclaim::pin();
+        if self.table.is_dead() {
+            // What its slots lead to may be gone. Asked under the guard: who buries it waits for that.
+            (self.front.end(), self.back.end());
+            return None;
+        }
         // Acquire: pairs with the Release where a block is retired. Pinned, so what it says of this moment stays true.
         let retirements = self.records.log.retirements.load(Acquire);
         let side = if reverse { &mut self.back } else { &mut self.front };
@@ -233,7 +265,7 @@ impl<'a, M: Medium> Range<'a, M> {
                 side.end();
                 return None;
             }
-            let shown = self.records.show(slot, &guard, self.owed);
+            let shown = self.records.show(&self.table, slot, &guard, self.owed);
             match shown {
                 Ok(None) => {}
                 Ok(Some(value)) => {
@@ -281,22 +313,24 @@ fn behind(prefix: &[u8]) -> Option<Vec<u8>> {
 
 pub(crate) fn range_of<'a, 'k, M: Medium>(
     records: &'a Records<M>,
+    target: Target<'_>,
     owed: Option<&'a Owed>,
     keys: &impl RangeBounds<&'k [u8]>,
 ) -> Result<Range<'a, M>> {
     records.log.epochs().check_process()?;
-    Range::new(records, owed, keys.start_bound().map(|key| *key), keys.end_bound().map(|key| *key))
+    Range::new(records, target, owed, keys.start_bound().map(|key| *key), keys.end_bound().map(|key| *key))
 }
 
 pub(crate) fn prefix_of<'a, M: Medium>(
     records: &'a Records<M>,
+    target: Target<'_>,
     owed: Option<&'a Owed>,
     prefix: &[u8],
 ) -> Result<Range<'a, M>> {
     records.log.epochs().check_process()?;
     let end = behind(prefix);
     let end = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-    Range::new(records, owed, Bound::Included(prefix), end)
+    Range::new(records, target, owed, Bound::Included(prefix), end)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use super::Records;
 use super::few::List;
 use super::judge::{Owed, Verdict};
+use super::table::{Table, Target};
 use super::value::{Cursor, Value};
 use crate::index::Slot;
 use crate::sync::reclaim::{self, Guard};
@@ -24,7 +25,13 @@ impl<M: Medium> Records<M> {
     /// What a slot that a walk found leads to, if it may be shown; `owed` as in `look_up`. The guard is from before the slot
     /// was read.
     #[inline]
-    pub(crate) fn show(&self, slot: Slot, guard: &Guard, owed: Option<&Owed>) -> Result<Option<Value<'_>>> {
+    pub(crate) fn show(
+        &self,
+        table: &Table,
+        slot: Slot,
+        guard: &Guard,
+        owed: Option<&Owed>,
+    ) -> Result<Option<Value<'_>>> {
         let Some(record) = self.whole_record(slot.location()) else {
             // That a key is absent is in the slot.
             return if slot.is_tombstone() { Ok(None) } else { Err(self.corrupt(slot.location())) };
@@ -41,7 +48,7 @@ impl<M: Medium> Records<M> {
             // What is not yet settled takes the ordinary way, also what is absent: that too is an answer.
             Verdict::Unpublished | Verdict::Undrained | Verdict::Uncommitted(_) => {
                 let key = record.key();
-                Ok(self.look_up(key, self.hasher.hash(key), guard, owed)?.value())
+                Ok(self.look_up(table, key, self.hasher.hash(key), guard, owed)?.value())
             }
         }
     }
@@ -49,6 +56,7 @@ impl<M: Medium> Records<M> {
     /// See [`StoreOn::pick`](crate::StoreOn::pick).
     pub(crate) fn pick(
         &self,
+        target: Target<'_>,
         seed: u64,
         wanted: &mut dyn FnMut(&Value<'_>) -> bool,
     ) -> Result<Option<Value<'_>>> {
@@ -61,12 +69,16 @@ impl<M: Medium> Records<M> {
             z ^ z >> 31
         };
         let mut unwanted = 0;
-        while let Some(picked) = self.few.pick(|| self.log.epochs().came(), random()) {
+        let few = |random| -> Result<_> {
+            let guard = reclaim::pin();
+            Ok(self.tables.at(target, &guard)?.few.pick(|| self.log.epochs().came(), random))
+        };
+        while let Some(picked) = few(random())? {
             let Some((came, key)) = picked else { return Ok(None) };
-            match self.get(&key) {
+            match self.get(target, &key) {
                 Ok(Some(value)) if wanted(&value) => return Ok(Some(value)),
                 Ok(None) => {
-                    self.few.remove(came, &key);
+                    self.tables.at(target, &reclaim::pin())?.few.remove(came, &key);
                     continue;
                 }
                 Err(error) if error.kind() != ErrorKind::Corrupt => return Err(error),
@@ -80,11 +92,12 @@ impl<M: Medium> Records<M> {
             let drawn = [random(), random()];
             let shown = {
                 let guard = reclaim::pin();
-                let slot = self.index.draw(drawn, &guard);
+                let table = self.tables.at(target, &guard)?;
+                let slot = table.index.draw(drawn, &guard);
                 let Some(slot) = slot.filter(|slot| slot.is_pending() || !slot.is_tombstone()) else {
                     continue;
                 };
-                self.show(slot, &guard, None)
+                self.show(table, slot, &guard, None)
             };
             match shown {
                 Ok(Some(value)) if wanted(&value) => return Ok(Some(value)),
@@ -97,7 +110,7 @@ impl<M: Medium> Records<M> {
                 break;
             }
         }
-        if unwanted > 0 { Ok(None) } else { self.pick_by_walk(&mut random, wanted) }
+        if unwanted > 0 { Ok(None) } else { self.pick_by_walk(target, &mut random, wanted) }
     }
 
     /// The same where nearly all places of the index are empty: by a walk, of as many of them as take some milliseconds. If these are
@@ -105,6 +118,7 @@ impl<M: Medium> Records<M> {
     #[cold]
     fn pick_by_walk(
         &self,
+        target: Target<'_>,
         random: &mut dyn FnMut() -> u64,
         wanted: &mut dyn FnMut(&Value<'_>) -> bool,
     ) -> Result<Option<Value<'_>>> {
@@ -123,23 +137,24 @@ impl<M: Medium> Records<M> {
                 }
             };
             let damaged;
-            (cursor, damaged) = self.scan_together(cursor, SCAN_AHEAD, &mut slots, visit, |_| {
+            (cursor, damaged) = self.scan_together(target, cursor, SCAN_AHEAD, &mut slots, visit, |_| {
                 left -= 1;
                 left == 0
             })?;
             is_whole &= damaged.is_none();
             if cursor == 0 {
                 if is_whole {
-                    self.few.keep(all);
+                    self.tables.at(target, &reclaim::pin())?.few.keep(all);
                 }
                 break;
             }
         }
-        chosen.map_or(Ok(None), |key| self.get(&key))
+        chosen.map_or(Ok(None), |key| self.get(target, &key))
     }
 
     pub(crate) fn scan(
         &self,
+        target: Target<'_>,
         mut cursor: Cursor,
         count: usize,
         visit: &mut dyn FnMut(&Value<'_>),
@@ -154,7 +169,7 @@ impl<M: Medium> Records<M> {
                 visited += 1;
             };
             let (next, damaged) =
-                self.scan_together(cursor, count.min(SCAN_AHEAD), &mut slots, counted, |_| {
+                self.scan_together(target, cursor, count.min(SCAN_AHEAD), &mut slots, counted, |_| {
                     buckets -= 1;
                     buckets == 0
                 })?;
@@ -173,6 +188,7 @@ impl<M: Medium> Records<M> {
     /// What is damaged is passed over, and the first of it told beside the cursor.
     pub(crate) fn scan_together(
         &self,
+        target: Target<'_>,
         mut cursor: Cursor,
         count: usize,
         slots: &mut Vec<Slot>,
@@ -180,9 +196,10 @@ impl<M: Medium> Records<M> {
         mut ends: impl FnMut(Cursor) -> bool,
     ) -> Result<(Cursor, Option<Error>)> {
         let guard = reclaim::pin();
+        let table = self.tables.at(target, &guard)?;
         slots.clear();
         loop {
-            cursor = self.index.scan(cursor, &guard, &mut |slot| {
+            cursor = table.index.scan(cursor, &guard, &mut |slot| {
                 self.log.medium.prefetch(slot.location());
                 slots.push(slot);
             });
@@ -193,7 +210,7 @@ impl<M: Medium> Records<M> {
         let mut damaged = None;
         let mut values = Vec::with_capacity(slots.len());
         for &slot in &*slots {
-            match self.show(slot, &guard, None) {
+            match self.show(table, slot, &guard, None) {
                 Ok(value) => values.extend(value),
                 Err(error) if error.kind() == ErrorKind::Corrupt => damaged = damaged.or(Some(error)),
                 Err(error) => return Err(error),

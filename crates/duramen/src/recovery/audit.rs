@@ -10,11 +10,11 @@
 //! shows in what a store answers. Counts are compared by the hash of the key, so that an audit takes little memory.
 
 use crate::format::record::{self, Kind, Step, Walk};
-use crate::format::{HEAD_BYTES, Unit, block};
-use crate::index::either::Index;
+use crate::format::{HEAD_BYTES, Owner, Unit, block};
 use crate::index::{Hasher, Slot};
 use crate::log::blocks::{Blocks, Use};
 use crate::log::read;
+use crate::read::table::Tables;
 use crate::sync::reclaim;
 use duramen_media::{Medium, Offset};
 use std::collections::HashMap;
@@ -26,15 +26,15 @@ const TOLD_MAX: usize = 20;
 pub(crate) struct Accounts<'a, M: Medium> {
     pub medium: &'a M,
     pub hasher: &'a Hasher,
-    pub index: &'a Index,
+    pub tables: &'a Tables,
     pub blocks: &'a Blocks,
     pub unit_bytes: u64,
     /// Units of the store, head included.
     pub units: u32,
     /// Runs of free units.
     pub free: Vec<(u32, u32)>,
-    /// The hash of the key of each record in a retired block that counts again.
-    pub kept: Vec<u64>,
+    /// Owner and hash of the key of each record in a retired block that counts again.
+    pub kept: Vec<(Owner, u64)>,
     /// Live bytes are not exact: an image told of part of the records only.
     pub estimated: bool,
 }
@@ -56,16 +56,23 @@ impl<M: Medium> Accounts<'_, M> {
     /// What differs, in words. Nothing where something is damaged or cannot be read: then nobody knows.
     pub(crate) fn differences(&self) -> Vec<String> {
         let mut differences = self.space();
-        let mut keys: HashMap<u64, Keys> = HashMap::new();
+        let mut keys: HashMap<(Owner, u64), Keys> = HashMap::new();
         let mut live: HashMap<Unit, u64> = HashMap::new();
         let guard = reclaim::pin();
+        let tables = self.tables.all();
+        let mut walk = tables.iter();
+        let mut table = walk.next();
         let mut cursor = 0;
-        loop {
-            cursor = self.index.scan(cursor, &guard, &mut |slot| {
+        while let Some(now) = table {
+            cursor = now.index.scan(cursor, &guard, &mut |slot| {
+                if now.is_dead() && slot.hides_nothing() {
+                    // Buried: its block may be another one by now.
+                    return;
+                }
                 let (head, bytes) = read::record(self.medium, slot.location());
                 let from = head.key_at() as usize;
-                let of =
-                    keys.entry(self.hasher.hash(&bytes[from..from + head.key_bytes() as usize])).or_default();
+                let hash = self.hasher.hash(&bytes[from..from + head.key_bytes() as usize]);
+                let of = keys.entry((now.owner, hash)).or_default();
                 of.counted += 1 + slot.stale_known().unwrap_or(0);
                 of.unknown |= slot.stale_known().is_none();
                 if !slot.hides_nothing() {
@@ -73,9 +80,10 @@ impl<M: Medium> Accounts<'_, M> {
                 }
             });
             if cursor == 0 {
-                break;
+                table = walk.next();
             }
         }
+        let of_dead = |owner: Owner| tables.iter().all(|table| table.owner != owner || table.is_dead());
         for (unit, block, state) in self.blocks.walk(0..self.units) {
             let bytes = match state {
                 Use::Damaged => return Vec::new(),
@@ -97,14 +105,15 @@ impl<M: Medium> Accounts<'_, M> {
                 ));
             }
         }
-        for &hash in &self.kept {
-            keys.entry(hash).or_default().records += 1;
+        for &key in &self.kept {
+            keys.entry(key).or_default().records += 1;
         }
-        for (hash, of) in keys {
+        // What nothing names is dead, and nobody counts it.
+        for ((owner, hash), of) in keys.into_iter().filter(|&((owner, _), _)| !of_dead(owner)) {
             if !(of.records - of.doubtful..=of.records).contains(&of.counted) && !of.unknown {
                 differences.push(format!(
-                    "the keys of hash {hash:#x} have {} records, their slots count {}",
-                    of.records, of.counted
+                    "the keys of hash {hash:#x} of owner {:#x} have {} records, their slots count {}",
+                    owner.0, of.records, of.counted
                 ));
             }
         }
@@ -117,7 +126,7 @@ impl<M: Medium> Accounts<'_, M> {
     }
 
     /// Counts the records of a block by the hashes of their keys.
-    fn count(&self, at: Offset, bytes: u64, seed: u32, state: Use, keys: &mut HashMap<u64, Keys>) {
+    fn count(&self, at: Offset, bytes: u64, seed: u32, state: Use, keys: &mut HashMap<(Owner, u64), Keys>) {
         // As words, since cells in it may change.
         let words = (0..bytes / 8).map(|word| self.medium.load_u64(at.plus(word * 8)).to_le_bytes());
         let block: Vec<u8> = words.flatten().collect();
@@ -130,24 +139,26 @@ impl<M: Medium> Accounts<'_, M> {
                 let members = record::members(record, &header, seed).unwrap_or_default();
                 for (member, header) in members {
                     let key = header.key(&record[member as usize..]);
-                    keys.entry(self.hasher.hash(key)).or_default().records += 1;
+                    keys.entry((header.owner, self.hasher.hash(key))).or_default().records += 1;
                 }
                 continue;
             }
             let key = header.key(record);
             let hash = self.hasher.hash(key);
-            keys.entry(hash).or_default().records += 1;
+            keys.entry((header.owner, hash)).or_default().records += 1;
             if state == Use::Open && header.kind == Kind::Tombstone {
-                last = Some((hash, key, at.plus(from)));
+                last = Some((header.owner, hash, key, at.plus(from)));
             }
         }
         // Behind the end of an open block there may be the tombstone of a delete that found nothing, and took it back.
-        if let Some((hash, key, place)) = last {
+        if let Some((owner, hash, key, place)) = last
+            && let Some(table) = self.tables.of(owner)
+        {
             let leads = |slot: Slot| slot.location() == place;
             let guard = reclaim::pin();
-            if self.index.find(hash, key, &guard, leads).is_none() {
+            if table.index.find(hash, key, &guard, leads).is_none() {
                 // Nobody but its block's writer knows whether it counts.
-                keys.entry(hash).or_default().doubtful += 1;
+                keys.entry((owner, hash)).or_default().doubtful += 1;
             }
         }
     }

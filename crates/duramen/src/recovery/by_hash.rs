@@ -12,6 +12,7 @@ use crate::index::Slot;
 use crate::index::either::Index;
 use crate::index::hash::HashIndex;
 use crate::log::KEY_BYTES_USUAL;
+use crate::read::table::Table;
 use crate::sync::reclaim::{self, Guard};
 use duramen_media::Medium;
 
@@ -72,45 +73,45 @@ impl ByHash {
 impl<M: Medium> Scan<'_, M> {
     /// Enters a record in the index, soon.
     #[inline]
-    pub(super) fn push_by_hash(&self, entry: Entry, entries: &mut ByHash) {
+    pub(super) fn push_by_hash(&self, table: &Table, entry: Entry, entries: &mut ByHash) {
         entries.absent |= entry.slot.is_tombstone();
         let part = entries.part(entry.hash);
         let count = entries.counts[part];
         entries.waiting[part * PART_RECORDS + count] = entry;
         entries.counts[part] = count + 1;
         if count + 1 == PART_RECORDS {
-            self.enter_part(part, entries);
+            self.enter_part(table, part, entries);
         }
     }
 
     /// Enters what is left.
-    pub(super) fn enter_all(&self, entries: &mut ByHash) {
+    pub(super) fn enter_all(&self, table: &Table, entries: &mut ByHash) {
         for part in 0..entries.counts.len() {
-            self.enter_part(part, entries);
+            self.enter_part(table, part, entries);
         }
     }
 
-    fn enter_part(&self, part: usize, entries: &mut ByHash) {
+    fn enter_part(&self, table: &Table, part: usize, entries: &mut ByHash) {
         let guard = reclaim::pin();
         let count = std::mem::take(&mut entries.counts[part]);
         let waiting = &entries.waiting[part * PART_RECORDS..][..count];
         for step in 0..count + AHEAD {
             if let Some(entry) = waiting.get(step) {
-                self.index.prefetch_write(entry.hash, true, &guard);
+                table.index.prefetch_write(entry.hash, true, &guard);
             }
             if let Some(entry) = step.checked_sub(AHEAD - NEAR).and_then(|i| waiting.get(i)) {
-                self.prefetch_records(entry, &guard);
+                self.prefetch_records(table, entry, &guard);
             }
             if let Some(entry) = step.checked_sub(AHEAD).and_then(|i| waiting.get(i)) {
-                entries.added += self.enter(self.index, entry, &guard);
+                entries.added += self.enter(&table.index, entry, &guard);
             }
         }
     }
 
     /// Hints that the record is compared with the one that the index has of its key, if there is one.
     #[inline]
-    fn prefetch_records(&self, entry: &Entry, guard: &Guard) {
-        let Index::Hash(index) = self.index else { return };
+    fn prefetch_records(&self, table: &Table, entry: &Entry, guard: &Guard) {
+        let Index::Hash(index) = &table.index else { return };
         let Some(other_at) = index.candidate(entry.hash, guard).map(Slot::location) else { return };
         for at in [entry.slot.location(), other_at] {
             self.medium.prefetch(at);

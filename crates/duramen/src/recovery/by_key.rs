@@ -10,6 +10,7 @@ use crate::format::Version;
 use crate::index::ordered::{Entry, Gathered, Parting};
 use crate::index::{Keys as _, Slot};
 use crate::mutants::{Mutant, planted};
+use crate::read::table::Table;
 use crate::sync;
 use crate::sync::atomic::AtomicI64;
 use crate::sync::atomic::Ordering::Relaxed;
@@ -132,24 +133,25 @@ impl<M: Medium> Scan<'_, M> {
         });
     }
 
-    /// Fills an ordered index, which is empty. Says how many keys it has then.
-    pub(super) fn build(&self, gathered: &[ByKey], threads: usize) -> i64 {
-        let Some(index) = self.index.ordered() else { return 0 };
+    /// Fills the index of an ordered table, which is empty, and counts the keys that it has then.
+    pub(super) fn build(&self, table: &Table, gathered: &[ByKey], threads: usize) {
+        let Some(index) = table.index.ordered() else { return };
         let version = gathered.iter().map(|gathered| gathered.version).max().unwrap_or_default();
-        let entries: Vec<usize> = (0..self.parting.parts()).map(|part| len(gathered, part)).collect();
+        let parting = self.parting_of(table);
+        let entries: Vec<usize> = (0..parting.parts()).map(|part| len(gathered, part)).collect();
         let keys = AtomicI64::new(0);
-        index.build(self.parting, &entries, version, self, threads, |part| {
+        index.build(parting, &entries, version, self, threads, |part| {
             let (entries, more) = self.in_order(gathered, part);
             keys.fetch_add(more, Relaxed);
             entries
         });
-        keys.into_inner()
+        table.count_keys(0, keys.into_inner());
     }
 
-    /// Brings what was gathered into an ordered index. Says how many keys that adds.
+    /// Brings what was gathered into the index of an ordered table, and counts the keys that this adds.
     ///
     /// A descent of a large list is a miss for each level. In the order of the keys, each ends next to where the last one did.
-    pub(super) fn enter_in_order(&self, gathered: &[ByKey], threads: usize) -> i64 {
+    pub(super) fn enter_in_order(&self, table: &Table, gathered: &[ByKey], threads: usize) {
         let enter = |part| {
             let guard = reclaim::pin();
             let (entries, _) = self.in_order(gathered, part);
@@ -160,11 +162,12 @@ impl<M: Medium> Scan<'_, M> {
                 }
                 let (header, key) = self.record_at(slot.location());
                 let entry = by_hash::Entry { hash: self.hasher.hash(key), slot, version: header.version };
-                added += self.enter(self.index, &entry, &guard);
+                added += self.enter(&table.index, &entry, &guard);
             }
             added
         };
-        sync::each_on_threads(threads, 0..self.parting.parts(), enter).into_iter().sum()
+        let parts = 0..self.parting_of(table).parts();
+        table.count_keys(0, sync::each_on_threads(threads, parts, enter).into_iter().sum());
     }
 }
 

@@ -3,8 +3,8 @@
 //! Nothing here is verified: a record's checksum covers header, key and value together, so of one that is not whole nobody knows which
 //! part is wrong. Names are for people who ask what they lost. No lookup and no recovery depends on them.
 
-use crate::format::Version;
 use crate::format::record::{Header, Kind};
+use crate::format::{Owner, Version};
 
 /// A record that is not whole, or bytes in which none can be made out.
 #[derive(Clone, Debug)]
@@ -18,6 +18,7 @@ pub(crate) struct Claim {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Said {
+    pub owner: Owner,
     pub key: Vec<u8>,
     pub version: Version,
     pub is_tombstone: bool,
@@ -40,6 +41,7 @@ pub(crate) fn claims_in(bytes: &[u8], base: u64, from: u64, until: u64) -> Vec<C
             claims.extend(claims_in(bytes, base, at + header.value_at(), end));
         } else {
             let said = Said {
+                owner: header.owner,
                 key: header.key(rest).to_vec(),
                 version: header.version,
                 is_tombstone: header.kind == Kind::Tombstone,

@@ -3,61 +3,94 @@
 use super::by_hash::{self, ByHash};
 use super::by_key::ByKey;
 use super::given::Scan;
-use crate::format::Version;
+use crate::format::{Owner, Version};
 use crate::index::Slot;
 use crate::index::either::Index;
+use crate::index::ordered::Parting;
 use crate::mutants::{Mutant, planted};
+use crate::read::table::Table;
+use crate::sync::Arc;
 use crate::sync::reclaim::Guard;
 use duramen_media::Medium;
+use std::collections::HashMap;
 
-/// What one thread has gathered.
-pub(super) enum Entries {
+/// What one thread has gathered of a table.
+enum Gathered {
     ByHash(ByHash),
     ByKey(ByKey),
+}
+
+/// What one thread has gathered.
+pub(super) struct Entries {
+    store: Gathered,
+    others: HashMap<Owner, (Arc<Table>, Gathered)>,
 }
 
 /// What is left to do when a thread has read all its records.
 #[derive(Default)]
 pub(super) struct Left {
-    /// Keys that the index did not have.
-    pub added: i64,
-    /// The index got tombstones.
-    pub absent: bool,
+    /// Tables whose indexes got tombstones.
+    pub absent: Vec<Owner>,
     /// What has to be put in order yet.
-    pub by_key: Option<ByKey>,
+    pub by_key: Vec<(Owner, ByKey)>,
+}
+
+impl Gathered {
+    fn new(index: &Index, parting: &Parting<'_>) -> Self {
+        match index {
+            Index::Hash(index) => Self::ByHash(ByHash::new(index)),
+            Index::Ordered(_) => Self::ByKey(ByKey::new(parting)),
+        }
+    }
 }
 
 impl Entries {
     pub(super) fn new<M: Medium>(scan: &Scan<'_, M>) -> Self {
-        match scan.index {
-            Index::Hash(index) => Self::ByHash(ByHash::new(index)),
-            Index::Ordered(_) => Self::ByKey(ByKey::new(scan.parting)),
-        }
+        Self { store: Gathered::new(&scan.tables.store.index, scan.parting), others: HashMap::new() }
     }
 }
 
 impl<M: Medium> Scan<'_, M> {
-    /// Enters a record of `key` in the index, soon.
+    /// Enters a record of `key` in the index of its owner's table, soon.
     #[inline]
-    pub(super) fn push(&self, key: &[u8], slot: Slot, version: Version, entries: &mut Entries) {
-        match entries {
-            Entries::ByHash(gathered) => {
+    pub(super) fn push(&self, owner: Owner, key: &[u8], slot: Slot, version: Version, entries: &mut Entries) {
+        if owner == Owner::STORE {
+            return self.push_to(&self.tables.store, &mut entries.store, key, slot, version);
+        }
+        let (table, gathered) = entries.others.entry(owner).or_insert_with(|| {
+            let table = self.table_of(owner);
+            let gathered = Gathered::new(&table.index, self.parting_of(&table));
+            (table, gathered)
+        });
+        self.push_to(table, gathered, key, slot, version);
+    }
+
+    #[inline]
+    fn push_to(&self, table: &Table, gathered: &mut Gathered, key: &[u8], slot: Slot, version: Version) {
+        match gathered {
+            Gathered::ByHash(gathered) => {
                 let hash = self.hasher.hash(key);
-                self.push_by_hash(by_hash::Entry { hash, slot, version }, gathered);
+                self.push_by_hash(table, by_hash::Entry { hash, slot, version }, gathered);
             }
-            Entries::ByKey(gathered) => gathered.push(self.parting, key, slot, version),
+            Gathered::ByKey(gathered) => gathered.push(self.parting_of(table), key, slot, version),
         }
     }
 
-    /// Enters what is left, if that can be done already.
+    /// Enters what is left, as far as that can be done already.
     pub(super) fn finish(&self, entries: Entries) -> Left {
-        match entries {
-            Entries::ByHash(mut gathered) => {
-                self.enter_all(&mut gathered);
-                Left { added: gathered.added, absent: gathered.absent, by_key: None }
+        let mut left = Left::default();
+        let store = (Arc::clone(&self.tables.store), entries.store);
+        for (table, gathered) in std::iter::once(store).chain(entries.others.into_values()) {
+            match gathered {
+                Gathered::ByHash(mut gathered) => {
+                    self.enter_all(&table, &mut gathered);
+                    table.count_keys(0, gathered.added);
+                    left.absent.extend(gathered.absent.then_some(table.owner));
+                }
+                Gathered::ByKey(gathered) => left.by_key.push((table.owner, gathered)),
             }
-            Entries::ByKey(gathered) => Left { by_key: Some(gathered), ..Left::default() },
         }
+        left
     }
 
     /// Enters a record in `index`, if it is the newest of its key so far. Says how many keys that adds.

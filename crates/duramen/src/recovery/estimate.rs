@@ -10,6 +10,7 @@
 //! have more records than others there are more pairs, and the guess is too low.
 
 use super::scan::bytes_of;
+use crate::format::Owner;
 use crate::format::block;
 use crate::format::block::DataBlock;
 use crate::format::holes::Holes;
@@ -26,7 +27,7 @@ const TAKEN_MIN: usize = 1 << 16;
 /// Some records of a log.
 #[derive(Default)]
 pub(super) struct Sample<'m> {
-    keys: Vec<&'m [u8]>,
+    keys: Vec<(Owner, &'m [u8])>,
     /// Records whose headers were read, and their bytes.
     records: u64,
     bytes: u64,
@@ -73,7 +74,7 @@ impl<'m> Sample<'m> {
                 continue;
             }
             if at >= block::HEADER_BYTES + from {
-                self.keys.push(header.key(bytes));
+                self.keys.push((header.owner, header.key(bytes)));
             }
             at += header.record_bytes();
             self.records += 1;
@@ -86,23 +87,30 @@ impl<'m> Sample<'m> {
         self.log_bytes as f64 * self.records as f64 / self.bytes.max(1) as f64
     }
 
-    /// About how many keys.
-    pub(super) fn keys_of_log(&self, hasher: &Hasher) -> u64 {
-        if self.keys.is_empty() {
+    /// Of the records that were looked at, those of `owner`.
+    fn keys_of(&self, owner: Owner) -> impl Iterator<Item = &'m [u8]> {
+        self.keys.iter().filter(move |(of, _)| *of == owner).map(|&(_, key)| key)
+    }
+
+    /// About how many keys an owner has.
+    pub(super) fn keys_of_log(&self, owner: Owner, hasher: &Hasher) -> u64 {
+        let mut hashes: Vec<u64> = self.keys_of(owner).map(|key| hasher.hash(key)).collect();
+        if hashes.is_empty() {
             return 0;
         }
-        let taken = self.keys.len() as f64;
-        let records = self.records_of_log();
-        let mut hashes: Vec<u64> = self.keys.iter().map(|key| hasher.hash(key)).collect();
+        let taken = hashes.len() as f64;
+        let records = self.records_of_log() * taken / self.keys.len() as f64;
         hashes.sort_unstable();
         let runs = hashes.chunk_by(|a, b| a == b).map(|run| run.len() as f64);
         let pairs: f64 = runs.map(|keys| keys * (keys - 1.0) / 2.0).sum();
         (records / (1.0 + pairs * 2.0 * records / (taken * taken))) as u64
     }
 
-    /// Parts for the keys of the log.
+    /// Parts for the keys of the store's own table.
     pub(super) fn parting(&self) -> Parting<'m> {
-        Parting::new(&self.keys, self.records_of_log() as u64)
+        let keys: Vec<_> = self.keys_of(Owner::STORE).collect();
+        let share = keys.len() as f64 / self.keys.len().max(1) as f64;
+        Parting::new(&keys, (self.records_of_log() * share) as u64)
     }
 }
 
@@ -121,9 +129,11 @@ mod tests {
         };
         let taken: Vec<[u8; 8]> =
             (0..copies).flat_map(in_some_order).step_by(step).map(u64::to_le_bytes).collect();
-        let (keys_taken, records) = (taken.iter().map(|key| &key[..]).collect(), taken.len() as u64);
+        let keys_taken = taken.iter().map(|key| (Owner::STORE, &key[..])).collect();
+        let records = taken.len() as u64;
         let log_bytes = keys * copies * 100;
-        Sample { keys: keys_taken, records, bytes: records * 100, log_bytes }.keys_of_log(&hasher)
+        Sample { keys: keys_taken, records, bytes: records * 100, log_bytes }
+            .keys_of_log(Owner::STORE, &hasher)
     }
 
     #[test]
@@ -146,6 +156,6 @@ mod tests {
     #[test]
     fn nothing_in_a_log_is_no_key() {
         let sample = Sample { log_bytes: 1 << 30, ..Sample::default() };
-        assert_eq!(sample.keys_of_log(&Hasher::new(7, u64::MAX)), 0);
+        assert_eq!(sample.keys_of_log(Owner::STORE, &Hasher::new(7, u64::MAX)), 0);
     }
 }

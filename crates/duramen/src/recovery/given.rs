@@ -1,9 +1,10 @@
 //! What the threads of recovery work on together.
 
 use super::Cut;
-use crate::format::Version;
+use super::estimate::Sample;
 use crate::format::holes::Holes;
 use crate::format::record::Header;
+use crate::format::{Owner, Version};
 use crate::index::either::Index;
 use crate::index::ordered::Parting;
 use crate::index::{Hasher, KeyBytes, Keys, Slot};
@@ -11,7 +12,9 @@ use crate::log::blocks::Blocks;
 use crate::log::read;
 use crate::mutants::{Mutant, planted};
 use crate::options::OnProgress;
-use crate::sync::{Mutex, lock};
+use crate::read::table::{Table, Tables};
+use crate::sync::reclaim;
+use crate::sync::{Arc, Mutex, lock};
 use duramen_media::{Medium, Offset};
 use std::cmp::Reverse;
 use std::ops::RangeInclusive;
@@ -28,9 +31,13 @@ pub(super) struct Scan<'a, M: Medium> {
     pub medium: &'a M,
     pub holes: &'a Holes<'a>,
     pub hasher: &'a Hasher,
-    pub index: &'a Index,
-    /// Of the keys for an ordered index.
+    pub tables: &'a Tables,
+    /// What the log holds, as far as it was looked into.
+    pub sample: &'a Sample<'a>,
+    /// Of the keys of the store's own table, if its index is ordered.
     pub parting: &'a Parting<'a>,
+    /// Of those of all others.
+    pub parting_whole: &'a Parting<'a>,
     pub blocks: &'a Blocks,
     pub unit_bytes: u64,
     pub cut: Cut,
@@ -89,6 +96,20 @@ impl<M: Medium> Scan<'_, M> {
         Some(self.record_at(at))
     }
 
+    /// The parts that the keys of a table are gathered in.
+    pub(super) fn parting_of(&self, table: &Table) -> &Parting<'_> {
+        if table.owner == Owner::STORE { self.parting } else { self.parting_whole }
+    }
+
+    /// The table of `owner`, with room for as many keys as it seems to have.
+    pub(super) fn table_of(&self, owner: Owner) -> Arc<Table> {
+        self.tables.met(owner, |index| {
+            if let Index::Hash(index) = index {
+                index.reserve(self.sample.keys_of_log(owner, self.hasher));
+            }
+        })
+    }
+
     /// Which of two records of a key counts.
     ///
     /// Records of one version are copies of one record, or an expired value and its tombstone: either will do. The
@@ -103,6 +124,24 @@ impl<M: Medium> Scan<'_, M> {
         let order = |at: Offset| (Reverse(self.blocks.of(at.0).generation()), at);
         version.cmp(&other).then_with(|| order(at).cmp(&order(other_at))).is_gt()
             || planted(Mutant::LastScannedWins)
+    }
+
+    /// Takes what a table has that nothing names off the live bytes of its blocks.
+    pub(super) fn bury(&self, table: &Table) {
+        table.index.read_pages(&|| false);
+        let (guard, mut cursor) = (reclaim::pin(), 0);
+        loop {
+            cursor = table.index.scan(cursor, &guard, &mut |slot| {
+                if !slot.hides_nothing()
+                    && let Some((header, _)) = self.record_met(slot.location())
+                {
+                    self.blocks.of(slot.location().0).live_sub(header.record_bytes());
+                }
+            });
+            if cursor == 0 {
+                return;
+            }
+        }
     }
 
     pub(super) fn uncount_tombstone(&self, slot: Slot) {

@@ -50,9 +50,9 @@
 
 use crate::format::block::DataBlock;
 use crate::format::holes::Holes;
-use crate::format::image::{Harm, Kept, Page, Root};
+use crate::format::image::{Harm, Kept, Page, Root, TablePages};
 use crate::format::superblock::Superblock;
-use crate::format::{Epoch, Unit, block};
+use crate::format::{Epoch, Owner, Unit, block};
 use crate::index::either::Index;
 use crate::index::{Counts, PagesOf};
 use crate::log::read;
@@ -153,13 +153,27 @@ impl<'m> Image<'m> {
         }
     }
 
-    pub(crate) fn pages(&self) -> &PagesOf<'m> {
-        &self.pages
+    /// What it has of each table: how much, and the pages.
+    pub(crate) fn tables(&self) -> impl Iterator<Item = (TablePages, &PagesOf<'m>)> {
+        let mut rest = &self.pages[..];
+        self.root.tables.iter().map(move |&table| {
+            let (pages, behind) = rest.split_at(table.pages as usize);
+            rest = behind;
+            (table, pages)
+        })
+    }
+
+    /// The kind of index of a table.
+    pub(crate) fn kind_of(&self, owner: Owner) -> u8 {
+        if owner == Owner::STORE { self.root.kind } else { u8::from(owner.is_ordered()) }
     }
 
     /// What is wrong with a page.
     fn find_damage(&self, holes: &Holes<'_>, threads: usize) -> Option<String> {
         let turn = AtomicUsize::new(0);
+        let of_table =
+            |table: &TablePages| std::iter::repeat_n(self.kind_of(table.owner), table.pages as usize);
+        let kinds: Vec<u8> = self.root.tables.iter().flat_map(of_table).collect();
         let work = || {
             loop {
                 let at = turn.fetch_add(1, Relaxed);
@@ -175,7 +189,7 @@ impl<'m> Image<'m> {
                     ));
                 }
                 // Now: it is in the cache.
-                if !Index::is_page(self.root.kind, bytes) {
+                if !Index::is_page(kinds[at], bytes) {
                     return Some(format!("its page at offset {:#x} is not one of such an index", page.at));
                 }
             }

@@ -42,22 +42,25 @@ use crate::format::holes::Holes;
 use crate::format::image::{Extent, Harm, Kept};
 use crate::format::mark::Mark;
 use crate::format::superblock::{BOOT_UNKNOWN, Regime, Superblock};
-use crate::format::{Epoch, Generation, HEAD_BYTES, Unit, Version, block};
+use crate::format::{Epoch, Generation, HEAD_BYTES, Owner, Unit, Version, block};
 use crate::index::either::Index;
-use crate::index::hash::HashIndex;
-use crate::index::ordered::{OrderedIndex, Parting};
+use crate::index::ordered::Parting;
+use crate::index::stripes::Stripes;
 use crate::index::{Counts, Hasher, Loaded, MEDIUM_BYTES_MAX};
 use crate::log::blocks::{Blocks, Use, room_won};
 use crate::log::read;
 use crate::log::space::{Space, free_blocks};
 use crate::mutants::{Mutant, planted};
 use crate::options::{IndexKind, OnDamage, Options};
+use crate::read::table::{self, Maker, Tables};
 use crate::sync::lock;
-use crate::sync::{Mutex, reclaim};
+use crate::sync::{Arc, Mutex, reclaim};
 use crate::{Error, ErrorKind, Result};
 use audit::Accounts;
+use by_key::ByKey;
 use duramen_media::{Granularity, Medium, Offset, PAGE_BYTES};
 use image::{Image, Plan};
+use std::collections::HashMap;
 use std::time::Instant;
 
 pub(crate) use claims::{Claim, Said};
@@ -133,13 +136,16 @@ pub(crate) struct Recovered {
     pub epoch_base: Epoch,
     pub mark_slot: usize,
     pub time_floor: u64,
-    pub keys: u64,
     /// Bytes of records.
     pub used_bytes: u64,
     /// Those of them that are dead, and room that compaction wins.
     pub dead_bytes: u64,
     pub hasher: Hasher,
-    pub index: Index,
+    pub tables: Tables,
+    /// The names of tables, and their owners.
+    pub names: Vec<(Vec<u8>, Owner)>,
+    /// Owners that nothing names, though a name of theirs may lie in what is damaged.
+    pub nameless: Vec<Owner>,
     pub blocks: Blocks,
     pub space: Space,
     pub summary: Summary,
@@ -235,10 +241,12 @@ fn read_from<M: Medium>(
         threads => threads,
     };
     let hasher = Hasher::new(superblock.store_id, options.hash_mask);
-    let mut index = empty_index(&superblock, options);
     let mut holes = Holes::of_what_is_read(medium);
     let image = match with_image {
-        true => Image::find(medium, &superblock, index.kind(), &holes, threads).map_err(Stop::Image)?,
+        true => {
+            let kind = u8::from(options.index == IndexKind::Ordered);
+            Image::find(medium, &superblock, kind, &holes, threads).map_err(Stop::Image)?
+        }
         false => None,
     };
     // With memory for a medium, to ask for each header takes longer than to ask for all of it.
@@ -262,6 +270,7 @@ fn read_from<M: Medium>(
     };
     let marks = Mark::find(medium, &holes);
     let incarnation = next_incarnation(&superblock, &headers, &marks)?;
+    let mut tables = empty_tables(&superblock, options, incarnation);
     let rebooted = superblock.boot_id == BOOT_UNKNOWN || superblock.boot_id != options.boot_id_now();
     let cut = decide_cut(medium, &superblock, &headers, &marks, rebooted, &holes);
     let time_floor =
@@ -276,16 +285,18 @@ fn read_from<M: Medium>(
         (None, None) => Plan { data, ..Plan::default() },
     };
     let loaded = match &image {
-        Some(image) => attach(&mut index, &blocks, unit_bytes, image, &plan, threads).map_err(Stop::Image)?,
+        Some(image) => {
+            attach(&mut tables, &blocks, unit_bytes, image, &plan, threads).map_err(Stop::Image)?
+        }
         None => Loaded::default(),
     };
-    let sample = || estimate::Sample::of(medium, unit_bytes, &plan.data, &holes);
+    let sample = estimate::Sample::of(medium, unit_bytes, &plan.data, &holes);
     let mut parting = Parting::default();
-    match &mut index {
-        Index::Ordered(_) => parting = sample().parting(),
-        Index::Hash(empty) if image.is_none() => empty.reserve(sample().keys_of_log(&hasher)),
+    tables.fill(Owner::STORE, |index| match index {
+        Index::Ordered(_) => parting = sample.parting(),
+        Index::Hash(empty) if image.is_none() => empty.reserve(sample.keys_of_log(Owner::STORE, &hasher)),
         Index::Hash(_) => {}
-    }
+    });
     let clock = crate::durability::StoreClock::new(options.clock.clone(), time_floor);
     let flushes = flushes_for(medium.granularity(), superblock.clean, rebooted);
     // Each commit writes a mark, so the last epoch of the store is at most one above the newest.
@@ -296,8 +307,10 @@ fn read_from<M: Medium>(
         medium,
         holes: &holes,
         hasher: &hasher,
-        index: &index,
+        tables: &tables,
+        sample: &sample,
         parting: &parting,
+        parting_whole: &Parting::new(&[], 0),
         blocks: &blocks,
         unit_bytes,
         cut,
@@ -311,19 +324,40 @@ fn read_from<M: Medium>(
         on_progress: options.on_progress.as_ref(),
     };
     let mut scanned = scan.run(&plan.data, threads);
-    let by_key = std::mem::take(&mut scanned.by_key);
-    let keys_in_order = match image {
-        None => scan.build(&by_key, threads),
-        Some(_) => scan.enter_in_order(&by_key, threads),
-    };
-    drop(by_key);
+    let mut by_owner: HashMap<Owner, Vec<ByKey>> = HashMap::new();
+    for (owner, gathered) in std::mem::take(&mut scanned.by_key) {
+        by_owner.entry(owner).or_default().push(gathered);
+    }
+    for (owner, gathered) in by_owner {
+        let Some(table) = tables.of(owner) else { continue };
+        match image {
+            // What the image does not know has an index that is empty, but is entered all the same.
+            None => scan.build(&table, &gathered, threads),
+            Some(_) => scan.enter_in_order(&table, &gathered, threads),
+        }
+    }
+    let names = names_in(&scan);
+    let named = names.iter().map(|&(_, owner)| owner).collect();
+    let has_damage = !headers.damage.is_empty()
+        || holes.damage().next().is_some()
+        || scanned.outcomes.iter().any(|(_, outcome)| !outcome.damage.is_empty())
+        || plan.kept.iter().any(|kept| kept.harm != Harm::None);
+    let mut nameless = Vec::new();
+    for table in tables.unnamed(&named) {
+        if has_damage && !planted(Mutant::NamelessBuried) {
+            // What names it may be what is damaged.
+            nameless.push(table.owner);
+        } else {
+            scan.bury(&table);
+            tables.bury(table.owner);
+        }
+    }
     if let Some(why) = lock(&scan.damaged).take() {
         return Err(Stop::Image(why));
     }
-    let keys = loaded.keys as i64 + scanned.keys_added + keys_in_order;
     if plan.extents.is_empty() {
         // What is left of the image's own blocks is free from now on.
-        index.read_pages(&|| false);
+        tables.read_pages(&|| false);
     }
     if medium.granularity() == Granularity::CacheLine {
         medium.flush(Offset(0), HEAD_BYTES);
@@ -429,11 +463,12 @@ fn read_from<M: Medium>(
         epoch_base: Epoch(epoch_max + 2),
         mark_slot: marks.first().map_or(0, |(slot, _)| slot ^ 1),
         time_floor,
-        keys: keys as u64,
         used_bytes: used,
         dead_bytes: used.saturating_sub(live) + room,
         hasher,
-        index,
+        tables,
+        names,
+        nameless,
         blocks,
         space,
         summary,
@@ -490,22 +525,46 @@ fn next_incarnation(superblock: &Superblock, headers: &Headers, marks: &[(usize,
     Ok(incarnation)
 }
 
-fn empty_index(superblock: &Superblock, options: &Options) -> Index {
+fn empty_tables(superblock: &Superblock, options: &Options, incarnation: u32) -> Tables {
     let tuning = &options.tuning;
-    match options.index {
-        IndexKind::Hash => {
-            Index::Hash(HashIndex::new().splitting_at(tuning.split_count_min).striped(tuning.stripe_bits))
-        }
-        IndexKind::Ordered => {
-            let index = OrderedIndex::new(superblock.store_id, options.index_cache_slots, tuning.leaf_slots);
-            Index::Ordered(Box::new(index.striped(tuning.stripe_bits)))
+    let maker = Maker {
+        stripes: Arc::new(Stripes::new(tuning.stripe_bits)),
+        seed: superblock.store_id,
+        cache_slots: options.index_cache_slots,
+        split_count_min: tuning.split_count_min,
+        leaf_slots: tuning.leaf_slots,
+    };
+    Tables::new(maker, options.index == IndexKind::Ordered, incarnation)
+}
+
+/// The names of tables, and the owners that they lead to. A record of the catalog that is not whole is noted as damage of the image
+/// that leads to it; one that was written by nobody we know is passed over.
+fn names_in<M: Medium>(scan: &given::Scan<'_, M>) -> Vec<(Vec<u8>, Owner)> {
+    let mut names = Vec::new();
+    let (guard, mut cursor) = (reclaim::pin(), 0);
+    loop {
+        cursor = scan.tables.catalog.index.scan(cursor, &guard, &mut |slot| {
+            if slot.is_tombstone() || scan.record_met(slot.location()).is_none() {
+                return;
+            }
+            let (header, bytes) = read::whole_record(scan.medium, slot.location());
+            let from = header.value_at() as usize;
+            if let Some(owner) = table::owner_in(&bytes[from..from + header.value_bytes as usize]) {
+                names.push((header.key(bytes).to_vec(), owner));
+            }
+        });
+        if cursor == 0 {
+            names.sort_unstable();
+            // A scan may meet a slot twice.
+            names.dedup();
+            return names;
         }
     }
 }
 
-/// Enters the kept blocks, and attaches the index to the image, whose slots that lead into them it gets.
+/// Enters the kept blocks, and attaches the indexes to the image, whose slots that lead into them they get.
 fn attach(
-    index: &mut Index,
+    tables: &mut Tables,
     blocks: &Blocks,
     unit_bytes: u64,
     image: &Image<'_>,
@@ -527,13 +586,25 @@ fn attach(
     for extent in &plan.extents {
         blocks.found(extent.unit, extent.header.units, extent.header.generation, Use::Image);
     }
-    let counts = plan.counts(unit_bytes);
-    let loaded = match counts {
-        Counts::All => Loaded { slots: image.root.slots, keys: image.root.keys },
-        Counts::Kept { .. } => Index::count(image.root.kind, image.pages(), &counts, threads),
-    };
-    index.attach(image.pages(), image.root.version, counts, threads)?;
-    Ok(loaded)
+    let mut all = Loaded::default();
+    for (of, pages) in image.tables() {
+        let counts = plan.counts(unit_bytes);
+        let loaded = match counts {
+            Counts::All => Loaded { slots: of.slots, keys: of.keys },
+            Counts::Kept { .. } => Index::count(image.kind_of(of.owner), pages, &counts, threads),
+        };
+        if let Some(attached) = tables.fill(of.owner, |index| index.attach(pages, counts, threads)) {
+            attached?;
+        }
+        if let Some(table) = tables.of(of.owner) {
+            table.count_keys(0, loaded.keys as i64);
+        }
+        all = all.plus(loaded);
+    }
+    if !planted(Mutant::ImageVersionsForgotten) {
+        tables.stripes().meet_all(image.root.version);
+    }
+    Ok(all)
 }
 
 /// Visits every unit once, by the headers (format invariant 3).
@@ -647,7 +718,7 @@ impl Recovered {
         Accounts {
             medium,
             hasher: &self.hasher,
-            index: &self.index,
+            tables: &self.tables,
             blocks: &self.blocks,
             unit_bytes: self.superblock.unit_bytes.into(),
             units: self.superblock.units,
@@ -657,11 +728,12 @@ impl Recovered {
         }
     }
 
-    /// The newest whole record of `key`: its version, and whether it is a tombstone, or expired.
-    pub(crate) fn newest<M: Medium>(&self, medium: &M, key: &[u8]) -> Option<(Version, bool)> {
+    /// The newest whole record of `key` in the table of `owner`: its version, and whether it is a tombstone, or expired.
+    pub(crate) fn newest<M: Medium>(&self, medium: &M, owner: Owner, key: &[u8]) -> Option<(Version, bool)> {
         let guard = reclaim::pin();
         let mut version = Version(0);
-        let slot = self.index.find(self.hasher.hash(key), key, &guard, |slot| {
+        let table = self.tables.of(owner)?;
+        let slot = table.index.find(self.hasher.hash(key), key, &guard, |slot| {
             let (header, bytes) = read::whole_record(medium, slot.location());
             version = header.version;
             header.key(bytes) == key
@@ -669,12 +741,18 @@ impl Recovered {
         slot.map(|slot| (version, slot.is_tombstone()))
     }
 
-    /// Calls `visit` with key and value of every live key.
-    pub(crate) fn for_each<M: Medium>(&self, medium: &M, mut visit: impl FnMut(&[u8], &[u8], crate::Meta)) {
+    /// Calls `visit` with key and value of every live key of the table of `owner`.
+    pub(crate) fn for_each<M: Medium>(
+        &self,
+        medium: &M,
+        owner: Owner,
+        mut visit: impl FnMut(&[u8], &[u8], crate::Meta),
+    ) {
+        let Some(table) = self.tables.of(owner) else { return };
         let guard = reclaim::pin();
         let mut cursor = 0;
         loop {
-            cursor = self.index.scan(cursor, &guard, &mut |slot| {
+            cursor = table.index.scan(cursor, &guard, &mut |slot| {
                 if !slot.is_tombstone() {
                     let (header, bytes) = read::whole_record(medium, slot.location());
                     let from = header.value_at() as usize;

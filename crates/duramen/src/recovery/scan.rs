@@ -3,23 +3,25 @@
 use super::Cut;
 use super::by_key::ByKey;
 use super::claims::{Claim, claims_in};
-use super::entries::Entries;
+use super::entries::{Entries, Left};
 use super::given::{Flushes, Scan};
 use crate::format::block::DataBlock;
 use crate::format::holes::Holes;
 use crate::format::mark::record_sum;
 use crate::format::record::{self, Header, Kind, Step, Walk};
 use crate::format::superblock::Superblock;
-use crate::format::{Epoch, block};
+use crate::format::{Epoch, Owner, block};
 use crate::index::Slot;
 use crate::log::blocks::{Block, Use};
 use crate::log::read;
 use crate::mutants::{Mutant, planted};
 use crate::options::Progress;
+use crate::read::table::Table;
 use crate::sync::atomic::Ordering::Relaxed;
-use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize};
+use crate::sync::atomic::{AtomicU64, AtomicUsize};
 use crate::sync::reclaim;
 use duramen_media::{Medium, Offset};
+use std::collections::HashSet;
 
 /// Blocks that a thread takes at a time.
 const BLOCKS_PER_TURN: usize = 16;
@@ -46,10 +48,8 @@ pub(super) struct Scanned {
     pub outcomes: Vec<(DataBlock, Outcome)>,
     pub records: u64,
     pub uncommitted: u64,
-    /// May be less than nothing where an image knew of keys that are gone.
-    pub keys_added: i64,
-    /// What was read for an ordered index, which has none of it yet.
-    pub by_key: Vec<ByKey>,
+    /// What was read for ordered indexes, which have none of it yet.
+    pub by_key: Vec<(Owner, ByKey)>,
 }
 
 /// The bytes of a block, up to what cannot be read, and the parts behind that can be: where they begin in
@@ -104,7 +104,7 @@ impl<M: Medium> Scan<'_, M> {
         }
         let threads = if data.len() < 2 * BLOCKS_PER_TURN { 1 } else { threads };
         let next = AtomicUsize::new(0);
-        let (records, keys, absent) = (AtomicU64::new(0), AtomicI64::new(0), AtomicBool::new(false));
+        let records = AtomicU64::new(0);
         let work = || {
             let mut outcomes = Vec::new();
             let mut entries = Entries::new(self);
@@ -128,28 +128,28 @@ impl<M: Medium> Scan<'_, M> {
                 }
             }
             let left = self.finish(entries);
-            keys.fetch_add(left.added, Relaxed);
-            if left.absent {
-                absent.store(true, Relaxed);
-            }
             if self.flushes != Flushes::Nothing {
                 self.medium.drain();
             }
-            (outcomes, left.by_key)
+            (outcomes, left)
         };
-        let (outcomes, by_key): (Vec<_>, Vec<_>) = crate::sync::on_threads(threads, work).into_iter().unzip();
+        let (outcomes, left): (Vec<_>, Vec<Left>) =
+            crate::sync::on_threads(threads, work).into_iter().unzip();
         let mut outcomes: Vec<(DataBlock, Outcome)> = outcomes.into_iter().flatten().collect();
         outcomes.sort_by_key(|(block, _)| block.unit);
         let uncommitted = outcomes.iter().map(|(_, outcome)| outcome.uncommitted).sum();
-        if self.counts_all && absent.into_inner() {
-            self.uncount_tombstones();
+        if self.counts_all {
+            let absent: HashSet<Owner> = left.iter().flat_map(|left| left.absent.iter().copied()).collect();
+            absent
+                .into_iter()
+                .filter_map(|owner| self.tables.of(owner))
+                .for_each(|table| self.uncount_tombstones(&table));
         }
         Scanned {
             outcomes,
             records: records.into_inner(),
             uncommitted,
-            keys_added: keys.into_inner(),
-            by_key: by_key.into_iter().flatten().collect(),
+            by_key: left.into_iter().flat_map(|left| left.by_key).collect(),
         }
     }
 
@@ -403,15 +403,15 @@ impl<M: Medium> Scan<'_, M> {
         // What an image does not tell, nobody counted.
         let slot = Slot::new(Offset(base + at)).with_tombstone(absent);
         let slot = if self.counts_all { slot } else { slot.hiding_unknown() };
-        self.push(header.key(&bytes[at as usize..]), slot, header.version, entries);
+        self.push(header.owner, header.key(&bytes[at as usize..]), slot, header.version, entries);
     }
 
     /// Tombstones that hide nothing are dead themselves.
-    fn uncount_tombstones(&self) {
+    fn uncount_tombstones(&self, table: &Table) {
         let guard = reclaim::pin();
         let mut cursor = 0;
         loop {
-            cursor = self.index.scan(cursor, &guard, &mut |slot| {
+            cursor = table.index.scan(cursor, &guard, &mut |slot| {
                 if slot.hides_nothing() {
                     self.uncount_tombstone(slot);
                 }

@@ -1,8 +1,9 @@
 //! Verifying a store that nobody has open, and saving what is valid of a damaged one.
 
 use super::StoreOn;
+use crate::format::Owner;
 use crate::format::superblock::{Found, Superblock};
-use crate::options::Options;
+use crate::options::{IndexKind, Options};
 use crate::recovery::{self, Claim, Recovered, Said, headless};
 use crate::{Durability, Error, ErrorKind, Meta, Result};
 use duramen_media::{Create, Mapped, Medium};
@@ -21,8 +22,10 @@ pub struct Report {
     pub differences: Vec<String>,
     /// What is not damage but worth knowing.
     pub notes: Vec<String>,
-    /// Live keys.
+    /// Live keys of all tables.
     pub keys: u64,
+    /// The named tables, and live keys of each. One whose name is lost with what is damaged has none.
+    pub tables: Vec<(Option<Vec<u8>>, u64)>,
     /// Valid records, superseded ones included.
     pub records: u64,
     /// Blocks that hold records.
@@ -100,7 +103,7 @@ impl std::fmt::Display for Remains {
 fn damaged_records<M: Medium>(medium: &M, recovered: &Recovered) -> Vec<DamagedRecord> {
     let of = |claim: &Claim| {
         let remains = claim.said.as_ref().map_or(Remains::Unknown, |said: &Said| {
-            match (recovered.newest(medium, &said.key), said.is_tombstone) {
+            match (recovered.newest(medium, said.owner, &said.key), said.is_tombstone) {
                 (Some((version, _)), _) if version >= said.version => Remains::Newer,
                 (Some((_, true)), false) => Remains::OlderDelete,
                 (Some((_, false)), false) => Remains::OlderValue,
@@ -154,7 +157,8 @@ fn read<M: Medium>(medium: &M, options: &Options) -> Result<(Recovered, Report)>
     report.differences = recovered.accounts(medium).differences();
     report.damaged_records = damaged_records(medium, &recovered);
     report.damage.extend(summary.damage.iter().cloned());
-    report.keys = recovered.keys;
+    report.keys = recovered.tables.keys();
+    report.tables = tables_of(&recovered);
     report.records = summary.records;
     report.blocks = summary.blocks;
     report.bytes = u64::from(superblock.units) * u64::from(superblock.unit_bytes);
@@ -243,7 +247,7 @@ fn copy<M: Medium, N: Medium>(medium: &M, recovered: &Recovered, target: &StoreO
     let mut writer = target.writer()?;
     let mut saved = 0;
     let mut failed = None;
-    recovered.for_each(medium, |key, value, meta: Meta| {
+    recovered.for_each(medium, Owner::STORE, |key, value, meta: Meta| {
         if failed.is_none() {
             match writer.put_with(key, value, meta) {
                 Ok(()) => saved += 1,
@@ -251,6 +255,31 @@ fn copy<M: Medium, N: Medium>(medium: &M, recovered: &Recovered, target: &StoreO
             }
         }
     });
+    let nameless = recovered.nameless.iter().map(|&owner| (lost_name(owner), owner));
+    for (name, owner) in recovered.names.iter().cloned().chain(nameless) {
+        let kind = if owner.is_ordered() { IndexKind::Ordered } else { IndexKind::Hash };
+        let table = target.table(&name, kind)?;
+        let mut writer = writer.table(&table);
+        recovered.for_each(medium, owner, |key, value, meta: Meta| {
+            if failed.is_none() {
+                match writer.put_with(key, value, meta) {
+                    Ok(()) => saved += 1,
+                    Err(error) => failed = Some(error),
+                }
+            }
+        });
+    }
     drop(writer);
     failed.map_or_else(|| target.commit().map(|()| saved), Err)
+}
+
+/// What a table is called whose name is lost.
+fn lost_name(owner: Owner) -> Vec<u8> {
+    format!("lost-{:x}", owner.0).into_bytes()
+}
+
+fn tables_of(recovered: &Recovered) -> Vec<(Option<Vec<u8>>, u64)> {
+    let keys = |owner| recovered.tables.of(owner).map_or(0, |table| table.keys());
+    let named = recovered.names.iter().map(|(name, owner)| (Some(name.clone()), keys(*owner)));
+    named.chain(recovered.nameless.iter().map(|&owner| (None, keys(owner)))).collect()
 }

@@ -1,5 +1,6 @@
 //! What all handles of a store share, and how it is closed.
 
+use super::tables::Catalog;
 use crate::ErrorKind;
 use crate::Result;
 use crate::background::Keeper;
@@ -17,13 +18,14 @@ use duramen_media::Medium;
 /// See the module.
 pub(crate) struct Core<M: Medium> {
     pub keeper: Keeper<M>,
+    pub(super) catalog: Catalog,
     pub recovered: Summary,
     closed: AtomicBool,
 }
 
 impl<M: Medium> Core<M> {
-    pub(super) fn new(keeper: Keeper<M>, recovered: Summary) -> Self {
-        Self { keeper, recovered, closed: AtomicBool::new(false) }
+    pub(super) fn new(keeper: Keeper<M>, catalog: Catalog, recovered: Summary) -> Self {
+        Self { keeper, catalog, recovered, closed: AtomicBool::new(false) }
     }
 
     #[inline]
@@ -59,6 +61,7 @@ impl<M: Medium> Core<M> {
         // With `Manual`, what was not committed is dropped, as the caller asked; so it is not sealed as
         // if it counted: recovery judges it by its epoch.
         let manual = log.epochs().regime() == Regime::Manual && log.epochs().wrote();
+        self.catalog.end(&keeper.records);
         keeper.end();
         let mut place = None;
         if !manual {

@@ -7,6 +7,7 @@ mod open;
 mod parts;
 mod range;
 mod stats;
+mod tables;
 mod typed;
 mod writer;
 
@@ -14,9 +15,9 @@ use self::core::{Core, Held};
 #[cfg(test)]
 use crate::background::Keeper;
 use crate::format::superblock::Regime;
-use crate::index::either::Index;
 use crate::log::Log;
 use crate::options::{Durability, IndexKind};
+use crate::read::table::Target;
 use crate::read::{Cursor, Records, Value};
 use crate::recovery;
 use crate::recovery::audit::Accounts;
@@ -34,6 +35,7 @@ pub use check::{DamagedRecord, Remains, Report, check, check_on, salvage, salvag
 pub use erase::{STORE_HEAD_BYTES, begins_store, erase};
 pub use parts::Visited;
 pub use stats::Stats;
+pub use tables::{Table, TableOn, TableStats, TableWriter};
 pub use typed::TypedStore;
 pub use writer::{Writer, WriterOn};
 
@@ -150,7 +152,7 @@ impl<M: Medium> StoreOn<M> {
     /// fails, its error.
     pub fn get(&self, key: &[u8]) -> Result<Option<Value<'_>>> {
         self.log().epochs().check_process()?;
-        self.records().get(key)
+        self.records().get(Target::Store, key)
     }
 
     /// Copies the value of `key` into `into`, which is cleared before; false when the key is absent.
@@ -160,7 +162,7 @@ impl<M: Medium> StoreOn<M> {
     pub fn get_into(&self, key: &[u8], into: &mut Vec<u8>) -> Result<bool> {
         into.clear();
         self.log().epochs().check_process()?;
-        self.records().get_into(key, into)
+        self.records().get_into(Target::Store, key, into)
     }
 
     /// Whether `key` is there.
@@ -174,7 +176,7 @@ impl<M: Medium> StoreOn<M> {
     /// Hints that these keys are read or written soon: their lines are fetched meanwhile, the misses of all keys
     /// overlapped. Changes nothing, waits for nothing, and may be wrong.
     pub fn prefetch(&self, keys: &[impl AsRef<[u8]>]) {
-        self.records().prefetch(keys);
+        self.records().prefetch(Target::Store, keys);
     }
 
     /// The values of several keys, their cache misses overlapped. Each is the key's value at some moment
@@ -194,7 +196,7 @@ impl<M: Medium> StoreOn<M> {
     /// As [`StoreOn::get`].
     pub fn get_many<'a>(&'a self, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Value<'a>>>> {
         self.log().epochs().check_process()?;
-        self.records().get_many(keys)
+        self.records().get_many(Target::Store, keys)
     }
 
     /// Visits about `count` live entries from `cursor` on; returns the cursor to go on from, 0 at the end. A
@@ -204,12 +206,26 @@ impl<M: Medium> StoreOn<M> {
     /// As [`StoreOn::get`]. `Corrupt` when some of the entries are damaged: the others up to [`Error::cursor`] were visited, and the
     /// scan can go on there.
     pub fn scan(&self, cursor: Cursor, count: usize, visit: &mut dyn FnMut(&Value<'_>)) -> Result<Cursor> {
+        self.scan_in(Target::Store, cursor, count, visit)
+    }
+
+    fn scan_in(
+        &self,
+        target: Target<'_>,
+        cursor: Cursor,
+        count: usize,
+        visit: &mut dyn FnMut(&Value<'_>),
+    ) -> Result<Cursor> {
         let records = self.records();
         records.log.epochs().check_process()?;
-        match records.scan(records.index.cursor_meant(cursor), count, visit) {
-            Ok(cursor) => Ok(records.index.cursor_shown(cursor)),
+        let cursor = records.tables.at(target, &reclaim::pin())?.index.cursor_meant(cursor);
+        let scanned = records.scan(target, cursor, count, visit);
+        let guard = reclaim::pin();
+        let index = &records.tables.at(target, &guard)?.index;
+        match scanned {
+            Ok(cursor) => Ok(index.cursor_shown(cursor)),
             Err(error) => Err(match error.cursor() {
-                Some(cursor) => error.with_cursor(records.index.cursor_shown(cursor)),
+                Some(cursor) => error.with_cursor(index.cursor_shown(cursor)),
                 None => error,
             }),
         }
@@ -222,13 +238,13 @@ impl<M: Medium> StoreOn<M> {
     /// # Errors
     /// As [`StoreOn::get`].
     pub fn pick(&self, seed: u64, wanted: &mut dyn FnMut(&Value<'_>) -> bool) -> Result<Option<Value<'_>>> {
-        self.records().pick(seed, wanted)
+        self.records().pick(Target::Store, seed, wanted)
     }
 
     /// A cursor at a place that `random` picks, for [`StoreOn::scan`].
     #[must_use]
     pub fn cursor_at(&self, random: u64) -> Cursor {
-        let index = &self.records().index;
+        let index = &self.records().tables.store.index;
         index.cursor_shown(index.cursor_at(random, &reclaim::pin()))
     }
 
@@ -252,7 +268,7 @@ impl<M: Medium> StoreOn<M> {
     /// are damaged themselves is not among them. Empty at once where nothing is in doubt; else all of the index is looked through.
     #[must_use]
     pub fn claimed_keys(&self) -> Vec<Vec<u8>> {
-        self.records().claimed_keys()
+        self.records().claimed_keys(Target::Store)
     }
 
     /// Sets `key` to `value`. When it returns, the write survives what the durability and the
@@ -263,7 +279,7 @@ impl<M: Medium> StoreOn<M> {
     /// `InvalidInput` for a key above [`KEY_BYTES_MAX`](crate::KEY_BYTES_MAX) or a value above
     /// [`VALUE_BYTES_MAX`](crate::VALUE_BYTES_MAX); `OutOfSpace`; `Poisoned`; `Io`.
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.with_pen(|pen, site| pen.put(site, key, value, Meta::default()))
+        self.with_pen(|pen, site| pen.put(site, Target::Store, key, value, Meta::default()))
     }
 
     /// Sets `key` to `value`, with what goes with it.
@@ -271,7 +287,7 @@ impl<M: Medium> StoreOn<M> {
     /// # Errors
     /// As [`StoreOn::put`].
     pub fn put_with(&self, key: &[u8], value: &[u8], meta: Meta) -> Result<()> {
-        self.with_pen(|pen, site| pen.put(site, key, value, meta))
+        self.with_pen(|pen, site| pen.put(site, Target::Store, key, value, meta))
     }
 
     /// Removes `key`; whether it was there. It is gone for good, also where its record is damaged or may be ([`StoreOn::get`] answers
@@ -280,7 +296,7 @@ impl<M: Medium> StoreOn<M> {
     /// # Errors
     /// As [`StoreOn::put`].
     pub fn delete(&self, key: &[u8]) -> Result<bool> {
-        self.with_pen(|pen, site| pen.delete(site, key))
+        self.with_pen(|pen, site| pen.delete(site, Target::Store, key))
     }
 
     /// Overwrites part of a value: in place where it was put with [`Meta::UPDATABLE`] and the rest allows it, else by a new version of
@@ -290,7 +306,7 @@ impl<M: Medium> StoreOn<M> {
     /// As [`Writer::update`](crate::Writer::update).
     pub fn update(&self, key: &[u8], at: usize, bytes: &[u8]) -> Result<crate::Update> {
         self.with_pen(|pen, site| {
-            Ok(pen.update(site, key, None, at, bytes)?.unwrap_or(crate::Update::Absent))
+            Ok(pen.update(site, Target::Store, key, None, at, bytes)?.unwrap_or(crate::Update::Absent))
         })
     }
 
@@ -311,13 +327,13 @@ impl<M: Medium> StoreOn<M> {
         Ok(WriterOn::new(self.clone()))
     }
 
-    /// Live keys; expired ones count until they are swept.
+    /// Live keys of the store's own table; expired ones count until they are swept. Of all: [`Stats::keys`].
     #[must_use]
     pub fn len(&self) -> u64 {
-        self.log().epochs().totals().keys
+        self.records().tables.store.keys()
     }
 
-    /// Whether there is no key.
+    /// Whether there is no key in the store's own table.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -326,10 +342,7 @@ impl<M: Medium> StoreOn<M> {
     /// How keys are found.
     #[must_use]
     pub fn index_kind(&self) -> IndexKind {
-        match self.records().index {
-            Index::Hash(_) => IndexKind::Hash,
-            Index::Ordered(_) => IndexKind::Ordered,
-        }
+        tables::kind_of(&self.records().tables.store)
     }
 
     /// The durability asked for.
@@ -444,7 +457,7 @@ impl<M: Medium> StoreOn<M> {
         let accounts = Accounts {
             medium: &log.medium,
             hasher: &records.hasher,
-            index: &records.index,
+            tables: &records.tables,
             blocks: &log.blocks,
             unit_bytes: log.unit_bytes,
             units,

@@ -1,5 +1,6 @@
 //! How a store is made and opened.
 
+use super::tables::Catalog;
 use super::{Core, Shared, Store, StoreOn};
 use crate::background::Keeper;
 use crate::background::checkpoint::Images;
@@ -134,7 +135,7 @@ impl<M: Medium> StoreOn<M> {
             recovered.epoch_base,
             recovered.mark_slot,
             superblock.incarnation,
-            Activity::recovered(recovered.keys, recovered.dead_bytes),
+            Activity::recovered(recovered.dead_bytes),
         );
         let clock = StoreClock::new(options.clock.clone(), recovered.time_floor);
         let compaction = Compaction::new(&epochs, options);
@@ -142,15 +143,21 @@ impl<M: Medium> StoreOn<M> {
         let space = recovered.space.with_incarnation(superblock.incarnation);
         let log = Log::new(medium, recovered.blocks, durable, space, options.tuning.clone());
         log.note_records(recovered.used_bytes, recovered.summary.records);
-        let records =
-            Records::new(log, recovered.hasher, recovered.index, recovered.cells_unflushed, recovered.doubts);
+        let records = Records::new(
+            log,
+            recovered.hasher,
+            recovered.tables,
+            recovered.cells_unflushed,
+            recovered.doubts,
+        );
         let images = Images::new(options, recovered.image, keeps_image, recovered.summary.estimated);
-        let core = Arc::new(Core::new(Keeper::new(records, compaction, images), recovered.summary));
+        let catalog = Catalog::new(&records, recovered.names)?;
+        let core = Arc::new(Core::new(Keeper::new(records, compaction, images), catalog, recovered.summary));
         let keeper = &core.keeper;
         keeper.compaction.damaged.store(recovered.damaged, Relaxed);
         // Of what an image knew, some may not be needed any more.
         keeper.records.mends.store(recovered.damaged > 0, Relaxed);
-        if keeper.records.index.pages_left() == 0 {
+        if keeper.records.tables.pages_left() == 0 {
             keeper.leave_image(&|| false)?;
         }
         if core.recovered.imaged > 0 {

@@ -8,6 +8,7 @@ use super::StoreOn;
 use crate::index::either::Index;
 use crate::index::hash::HashIndex;
 use crate::read::scan::SCAN_AHEAD;
+use crate::read::table::Target;
 use crate::read::{Records, Value};
 use crate::sync::reclaim;
 use crate::{ErrorKind, Result};
@@ -47,7 +48,7 @@ impl<M: Medium> StoreOn<M> {
     /// # Errors
     /// As [`StoreOn::get`]; `visited` stays where it was then.
     pub fn visit_part(&self, visited: &mut Visited, visit: &mut dyn FnMut(&Value<'_>)) -> Result<()> {
-        let next = match (&self.records().index, &visited.0) {
+        let next = match (&self.records().tables.store.index, &visited.0) {
             (_, Place::All) => Place::All,
             (Index::Hash(_), place) => {
                 let from = if let Place::Hashes(from) = place { *from } else { 0 };
@@ -97,7 +98,7 @@ impl<M: Medium> StoreOn<M> {
 impl<M: Medium> Records<M> {
     /// Visits the live entries of the segment of the hash `from`, and returns where the next begins, 0 at the end.
     fn scan_segment(&self, from: u64, visit: &mut dyn FnMut(&Value<'_>)) -> Result<u64> {
-        let Index::Hash(index) = &self.index else { return Ok(0) };
+        let Index::Hash(index) = &self.tables.store.index else { return Ok(0) };
         // The segment may be merged with another before or while it is visited: of that one's keys none belongs here.
         let end = index.segment_end(from, &reclaim::pin());
         let belongs = |hash: u64| hash >= from && (end == 0 || hash < end);
@@ -109,8 +110,14 @@ impl<M: Medium> Records<M> {
         let mut cursor = from;
         let mut slots = Vec::new();
         loop {
-            (cursor, _) =
-                self.scan_together(cursor, SCAN_AHEAD, &mut slots, &mut only, HashIndex::begins_segment)?;
+            (cursor, _) = self.scan_together(
+                Target::Store,
+                cursor,
+                SCAN_AHEAD,
+                &mut slots,
+                &mut only,
+                HashIndex::begins_segment,
+            )?;
             if cursor == 0 || HashIndex::begins_segment(cursor) && cursor >= end && end != 0 {
                 return Ok(end);
             }

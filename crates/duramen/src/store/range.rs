@@ -2,6 +2,7 @@
 
 use super::{StoreOn, WriterOn};
 use crate::read::range::{prefix_of, range_of};
+use crate::read::table::Target;
 use crate::{Range, Result, Value};
 use duramen_media::Medium;
 use std::ops::RangeBounds;
@@ -29,7 +30,7 @@ impl<M: Medium> StoreOn<M> {
     /// `Unsupported` on a store that was opened with index hash. What the iterator gives: as [`StoreOn::get`]; after
     /// an error it ends, but for `Corrupt`, which stands in the place of a damaged record: the next ones follow.
     pub fn range<'k>(&self, keys: impl RangeBounds<&'k [u8]>) -> Result<Range<'_, M>> {
-        range_of(self.records(), None, &keys)
+        range_of(self.records(), Target::Store, None, &keys)
     }
 
     /// Keys that begin with `prefix`; as [`StoreOn::range`].
@@ -37,7 +38,7 @@ impl<M: Medium> StoreOn<M> {
     /// # Errors
     /// As [`StoreOn::range`].
     pub fn prefix(&self, prefix: &[u8]) -> Result<Range<'_, M>> {
-        prefix_of(self.records(), None, prefix)
+        prefix_of(self.records(), Target::Store, None, prefix)
     }
 
     /// The lowest key and its value.
@@ -63,7 +64,7 @@ impl<M: Medium> WriterOn<M> {
     /// # Errors
     /// As [`StoreOn::range`].
     pub fn range<'k>(&self, keys: impl RangeBounds<&'k [u8]>) -> Result<Range<'_, M>> {
-        range_of(self.store().records(), self.owed(), &keys)
+        range_of(self.store().records(), Target::Store, self.owed(), &keys)
     }
 
     /// Keys that begin with `prefix`; as [`WriterOn::range`].
@@ -71,6 +72,6 @@ impl<M: Medium> WriterOn<M> {
     /// # Errors
     /// As [`StoreOn::range`].
     pub fn prefix(&self, prefix: &[u8]) -> Result<Range<'_, M>> {
-        prefix_of(self.store().records(), self.owed(), prefix)
+        prefix_of(self.store().records(), Target::Store, self.owed(), prefix)
     }
 }

@@ -1,6 +1,7 @@
 //! Numbers of a store.
 
 use super::Core;
+use crate::index::either::Numbers;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::reclaim;
 use duramen_media::Medium;
@@ -9,7 +10,7 @@ use duramen_media::Medium;
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Live keys; expired ones count until they are swept.
+    /// Live keys of all tables; expired ones count until they are swept.
     pub keys: u64,
     /// Bytes that the medium has.
     pub medium_bytes: u64,
@@ -24,7 +25,7 @@ pub struct Stats {
     pub free_bytes: u64,
     /// Bytes of one unit of space.
     pub unit_bytes: u64,
-    /// DRAM that the index takes.
+    /// DRAM that the indexes of all tables take, the locks of keys included.
     pub index_bytes: u64,
     /// Pages of the image that the store was opened with, which the index has not read yet; each is read when it is first touched.
     pub index_pages_left: u64,
@@ -87,23 +88,27 @@ impl Stats {
         let used_bytes = (units - free) * log.unit_bytes;
         let compaction = &keeper.compaction;
         let guard = reclaim::pin();
-        let index = records.index.numbers(&guard);
+        let mut index = Numbers::default();
+        for table in records.tables.all() {
+            index = index.plus(table.index.numbers(&guard));
+        }
+        let stripes = records.stripes();
         Self {
-            keys: totals.keys,
+            keys: records.tables.keys(),
             medium_bytes: log.medium.len(),
             used_bytes,
             live_bytes: used_bytes.saturating_sub(totals.dead_bytes),
             dead_bytes: totals.dead_bytes,
             free_bytes: free * log.unit_bytes,
             unit_bytes: log.unit_bytes,
-            index_bytes: index.bytes,
-            index_pages_left: records.index.pages_left(),
+            index_bytes: index.bytes + stripes.bytes(),
+            index_pages_left: records.tables.pages_left(),
             index_splits: index.splits,
             index_doublings: index.doublings,
             index_merges: index.merges,
             index_cache_hits: index.cache_hits,
             index_cache_misses: index.cache_misses,
-            index_key_waits: index.key_waits,
+            index_key_waits: stripes.waits(),
             index_leaf_waits: index.leaf_waits,
             writers: totals.writers,
             written_bytes: totals.written_bytes,

@@ -4,8 +4,9 @@ use super::StoreOn;
 use super::core::Held;
 use crate::read::judge::Owed;
 use crate::read::lookup::Looked;
+use crate::read::table::Target;
 use crate::sync::reclaim;
-use crate::write::{Batch, Modified, Swap, Update};
+use crate::write::{Batch, Modified, Pen, Site, Swap, Update};
 use crate::{Meta, Result, Stamp, Value};
 use duramen_media::{Mapped, Medium};
 use std::marker::PhantomData;
@@ -52,12 +53,23 @@ impl<M: Medium> WriterOn<M> {
     /// # Errors
     /// As [`StoreOn::get`].
     pub fn get_stamped(&self, key: &[u8]) -> Result<(Stamp, Option<Value<'_>>)> {
+        self.get_in(Target::Store, key)
+    }
+
+    pub(super) fn get_in<'a>(&'a self, target: Target<'_>, key: &[u8]) -> Result<(Stamp, Option<Value<'a>>)> {
         let records = self.store.records();
         records.log.epochs().check_process()?;
-        Ok(match records.look_up(key, records.hasher.hash(key), &reclaim::pin(), self.owed())? {
+        let guard = reclaim::pin();
+        let table = records.tables.at(target, &guard)?;
+        Ok(match records.look_up(table, key, records.hasher.hash(key), &guard, self.owed())? {
             Looked::Absent(stamp) => (stamp, None),
             Looked::Present(value) => (value.stamp(), Some(value)),
         })
+    }
+
+    /// Its pen, and what it writes on.
+    pub(super) fn parts(&mut self) -> (&mut Pen, Site<'_, M>) {
+        (&mut self.pen.pen, self.store.core().site())
     }
 
     /// Sets `key` to `value`.
@@ -65,7 +77,7 @@ impl<M: Medium> WriterOn<M> {
     /// # Errors
     /// As [`StoreOn::put`].
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.pen.pen.put(self.store.core().site(), key, value, Meta::default())
+        self.pen.pen.put(self.store.core().site(), Target::Store, key, value, Meta::default())
     }
 
     /// Sets `key` to `value`, with what goes with it.
@@ -73,7 +85,7 @@ impl<M: Medium> WriterOn<M> {
     /// # Errors
     /// As [`StoreOn::put`].
     pub fn put_with(&mut self, key: &[u8], value: &[u8], meta: Meta) -> Result<()> {
-        self.pen.pen.put(self.store.core().site(), key, value, meta)
+        self.pen.pen.put(self.store.core().site(), Target::Store, key, value, meta)
     }
 
     /// Removes `key`; whether it was there, as for [`StoreOn::delete`].
@@ -81,7 +93,7 @@ impl<M: Medium> WriterOn<M> {
     /// # Errors
     /// As [`StoreOn::put`]; deletes have space kept back for them.
     pub fn delete(&mut self, key: &[u8]) -> Result<bool> {
-        self.pen.pen.delete(self.store.core().site(), key)
+        self.pen.pen.delete(self.store.core().site(), Target::Store, key)
     }
 
     /// Sets `key` to a value, or deletes it for `None`; returns what went with the live value that was there.
@@ -89,7 +101,7 @@ impl<M: Medium> WriterOn<M> {
     /// # Errors
     /// As [`StoreOn::put`].
     pub fn replace(&mut self, key: &[u8], value: Option<(&[u8], Meta)>) -> Result<Option<Meta>> {
-        self.pen.pen.replace(self.store.core().site(), key, value)
+        self.pen.pen.replace(self.store.core().site(), Target::Store, key, value)
     }
 
     /// Writes only if the key's stamp still is `seen`; `None` deletes.
@@ -102,7 +114,7 @@ impl<M: Medium> WriterOn<M> {
         seen: Stamp,
         value: Option<(&[u8], Meta)>,
     ) -> Result<Swap> {
-        self.pen.pen.compare_and_swap(self.store.core().site(), key, seen, value)
+        self.pen.pen.compare_and_swap(self.store.core().site(), Target::Store, key, seen, value)
     }
 
     /// Overwrites `bytes` of the value, from byte `at` on, and says how: [`Update::InPlace`] costs a fraction of
@@ -114,7 +126,8 @@ impl<M: Medium> WriterOn<M> {
     /// # Errors
     /// `InvalidInput` when the range is not within the value; otherwise as [`StoreOn::put`].
     pub fn update(&mut self, key: &[u8], at: usize, bytes: &[u8]) -> Result<Update> {
-        Ok(self.pen.pen.update(self.store.core().site(), key, None, at, bytes)?.unwrap_or(Update::Absent))
+        let updated = self.pen.pen.update(self.store.core().site(), Target::Store, key, None, at, bytes)?;
+        Ok(updated.unwrap_or(Update::Absent))
     }
 
     /// As [`WriterOn::update`], but only if the key's stamp still is `seen`; `None` (and nothing written) when it is not.
@@ -132,7 +145,7 @@ impl<M: Medium> WriterOn<M> {
         at: usize,
         bytes: &[u8],
     ) -> Result<Option<Update>> {
-        self.pen.pen.update(self.store.core().site(), key, Some(seen), at, bytes)
+        self.pen.pen.update(self.store.core().site(), Target::Store, key, Some(seen), at, bytes)
     }
 
     /// Reads a value and updates 8 bytes of it in place, both as one step to everybody else. `change` is given the value
@@ -149,7 +162,7 @@ impl<M: Medium> WriterOn<M> {
         key: &[u8],
         change: impl FnOnce(Meta, &[u8]) -> Option<(usize, [u8; 8])>,
     ) -> Result<Modified> {
-        self.pen.pen.modify_in_place(self.store.records(), key, change)
+        self.pen.pen.modify_in_place(self.store.records(), Target::Store, key, change)
     }
 
     /// All or nothing, after a crash and to readers; [`Swap::Changed`] (nothing written) when an

@@ -1,17 +1,18 @@
 //! Batches: several keys, all or nothing, on conditions. One that is short holds all of its locks while it writes; for others
 //! see [`super::long_batch`].
 
-use super::batch::{Batch, Op};
+use super::batch::{Batch, BatchKey, Op};
 use super::old::Old;
 use super::{Pen, Site, Swap};
 use crate::format::Epoch;
-use crate::format::record::{Appended, BATCH_BYTES_MAX, HEADER_BYTES, Kind, record_bytes};
+use crate::format::record::{Appended, BATCH_BYTES_MAX, HEADER_BYTES, Kind, head_bytes, record_bytes};
 use crate::index::Slot;
-use crate::index::either::Locked;
+use crate::index::either::{Index, Locked};
 use crate::log::appender::{Fields, member};
 use crate::log::open_block::Purpose;
 use crate::mutants::{Mutant, planted};
 use crate::read::Records;
+use crate::read::table::Table;
 use crate::read::value::Meta;
 use crate::sync::reclaim::{self, Guard};
 use crate::{Error, Result};
@@ -26,9 +27,9 @@ const MEMBER_COST: u64 = 1 << 10;
 pub(super) struct Plan<'a, 'b> {
     pub batch: &'b Batch,
     /// Its keys.
-    pub order: &'a [&'b [u8]],
+    pub order: &'a [BatchKey<'b>],
     /// What it does to each.
-    pub last: &'a HashMap<&'b [u8], &'b Op>,
+    pub last: &'a HashMap<(usize, &'b [u8]), &'b Op>,
     /// The hashes of its keys, then of the conditions' keys.
     pub hashes: &'a [u64],
     /// Bytes of its record.
@@ -54,21 +55,22 @@ impl Pen {
     pub(crate) fn apply<M: Medium>(&mut self, site: Site<'_, M>, batch: &Batch) -> Result<Swap> {
         let records = site.records;
         // The last write of a key counts.
-        let mut last: HashMap<&[u8], &Op> = HashMap::with_capacity(batch.writes.len());
-        let mut order: Vec<&[u8]> = Vec::with_capacity(batch.writes.len());
+        let mut last: HashMap<(usize, &[u8]), &Op> = HashMap::with_capacity(batch.writes.len());
+        let mut order: Vec<BatchKey<'_>> = Vec::with_capacity(batch.writes.len());
         let mut bytes = HEADER_BYTES;
-        for (key, op) in &batch.writes {
-            if last.insert(key, op).is_none() {
+        for (table, key, op) in &batch.writes {
+            let key = BatchKey::new(table, key);
+            if last.insert(key.id(), op).is_none() {
                 order.push(key);
             }
         }
-        for (&key, op) in &last {
-            let (value, expires) = match op {
+        for key in &order {
+            let (value, expires) = match last[&key.id()] {
                 Op::Put { value, meta } => (value.len(), meta.expires_at.is_some()),
                 Op::Delete => (0, false),
             };
-            Self::check(records, key, value)?;
-            bytes += record_bytes(key.len(), value, expires);
+            Self::check(records, key.key, value)?;
+            bytes += record_bytes(head_bytes(expires, key.target().is_owned()), key.key.len(), value);
         }
         if bytes > BATCH_BYTES_MAX {
             return Err(Error::invalid(format!(
@@ -82,8 +84,8 @@ impl Pen {
         self.reserve(site, bytes, if deletes_only { Purpose::Delete } else { Purpose::Write })?;
         let hashes: Vec<u64> = order
             .iter()
-            .copied()
-            .chain(batch.expects.iter().map(|(key, _)| &key[..]))
+            .map(|key| key.key)
+            .chain(batch.expects.iter().map(|(_, key, _)| &key[..]))
             .map(|key| records.hasher.hash(key))
             .collect();
         let plan = Plan { batch, order: &order, last: &last, hashes: &hashes, bytes };
@@ -91,21 +93,22 @@ impl Pen {
             return self.apply_long(records, &plan);
         }
         let guard = reclaim::pin_to_write();
-        records.index.make_room(&hashes[..order.len()], records, &guard);
+        let tables = plan.tables(records, &guard)?;
+        make_room(records, &tables[..order.len()], &hashes, &guard);
         let epochs = records.log.epochs();
         let applied = loop {
             let unwinding = epochs.unwinding(&self.activity);
             let epoch = epochs.enter(&self.activity);
-            let applied = self.apply_locked(records, &plan, epoch, &guard);
+            let applied = self.apply_locked(records, &plan, &tables, epoch, &guard);
             epochs.leave(&self.activity, epoch, applied.appended);
             unwinding.over();
             match applied.claimed {
-                Some(hash) => records.index.wait_for_claims(hash),
+                Some(hash) => records.stripes().wait_for_claims(hash),
                 None => break applied,
             }
         };
         for i in applied.crowded {
-            records.index.split(hashes[i], records, &guard);
+            tables[i].index.split(hashes[i], records, &guard);
         }
         drop(guard);
         self.give_back(records);
@@ -118,11 +121,13 @@ impl Pen {
         &mut self,
         records: &Records<M>,
         plan: &Plan<'_, '_>,
+        tables: &[&Table],
         epoch: Epoch,
         guard: &Guard,
     ) -> Applied {
         let Plan { batch, order, hashes, bytes, .. } = *plan;
-        let locks = records.index.lock_all(hashes, guard);
+        let keys: Vec<_> = tables.iter().zip(hashes).map(|(table, &hash)| (&table.index, hash)).collect();
+        let locks = Index::lock_all(&keys, guard);
         let mut applied = Applied {
             swap: Swap::Done,
             appended: None,
@@ -131,16 +136,16 @@ impl Pen {
             damaged: Offset(0),
             claimed: None,
         };
-        let claimed = |(lock, hash): &(&Locked<'_>, &u64)| records.index.is_claimed(lock, **hash);
+        let claimed = |(lock, hash): &(&Locked<'_>, &u64)| tables[0].index.is_claimed(lock, **hash);
         if let Some((_, &hash)) = locks.iter().zip(hashes).find(claimed)
             && !planted(Mutant::ClaimNotLookedAt)
         {
             applied.claimed = Some(hash);
             return applied;
         }
-        let expected = locks[order.len()..].iter().zip(&hashes[order.len()..]);
-        for ((key, stamp), (lock, &hash)) in batch.expects.iter().zip(expected) {
-            let (old, damaged) = Old::find(records, lock, key);
+        let expected = locks.iter().zip(hashes).zip(tables).skip(order.len());
+        for ((_, key, stamp), ((lock, &hash), table)) in batch.expects.iter().zip(expected) {
+            let (old, damaged) = Old::find(records, table, lock, key);
             if damaged.0 != 0 {
                 applied.damaged = damaged;
                 return applied;
@@ -152,11 +157,12 @@ impl Pen {
             }
         }
         // Before a turn, which others wait for: what is there may have to come from the device.
+        let olds = order.iter().zip(&locks).zip(tables);
         let olds: Vec<_> =
-            order.iter().zip(&locks).map(|(key, lock)| Old::find(records, lock, key)).collect();
+            olds.map(|((key, lock), table)| Old::find(records, table, lock, key.key)).collect();
         let shares = records.log.shares(bytes) && !self.appender.is_kept();
         let turn = shares.then(|| self.appender.begin_turn(&records.log, bytes));
-        self.append_locked(records, plan, &locks, olds, epoch, &mut applied);
+        self.append_locked(records, plan, tables, &locks, olds, epoch, &mut applied);
         if let Some(turn) = turn {
             self.appender.end_turn(turn);
         }
@@ -164,10 +170,12 @@ impl Pen {
     }
 
     /// Appends the writes of a batch as one record, and lets slots lead to its members.
+    #[expect(clippy::too_many_arguments, reason = "the middle of `apply_locked`, cut out where a turn ends")]
     fn append_locked<M: Medium>(
         &mut self,
         records: &Records<M>,
         plan: &Plan<'_, '_>,
+        tables: &[&Table],
         locks: &[Locked<'_>],
         olds: Vec<(Option<Old<'_>>, Offset)>,
         epoch: Epoch,
@@ -183,7 +191,7 @@ impl Pen {
         for (i, (&key, (old, damaged))) in order.iter().zip(olds).enumerate() {
             let unknown = old.is_none() && damaged.0 != 0;
             let present = old.as_ref().is_some_and(|old| old.present) || unknown;
-            let (kind, value, meta): (_, &[u8], _) = match last[key] {
+            let (kind, value, meta): (_, &[u8], _) = match last[&key.id()] {
                 Op::Put { value, meta } => (Kind::Value, value, *meta),
                 Op::Delete if !present => {
                     applied.told = applied.told.max(self.told_of(records, old.as_ref()));
@@ -192,8 +200,9 @@ impl Pen {
                 Op::Delete => (Kind::Tombstone, &[], Meta::default()),
             };
             let version = locks[i].next_version();
-            let fields = Fields { kind, tag: meta.tag, expires_at: meta.expires_at, version, epoch };
-            let at = member(&mut members, fields, key, value, seed);
+            let owner = tables[i].owner;
+            let fields = Fields { kind, tag: meta.tag, expires_at: meta.expires_at, version, epoch, owner };
+            let at = member(&mut members, fields, key.key, value, seed);
             expiry = expiry.min(meta.expires_at.unwrap_or(u64::MAX));
             writes.push((i, at, kind, old, unknown));
         }
@@ -216,22 +225,23 @@ impl Pen {
             let slot = Slot::new(appended.at.plus(HEADER_BYTES + at))
                 .with_tombstone(*kind == Kind::Tombstone)
                 .with_pending(!planted(Mutant::BatchShownInParts));
-            match locks[*i].find(order[*i], |slot| records.is_slot_of(slot, order[*i])) {
+            let key = order[*i].key;
+            match locks[*i].find(key, |slot| records.is_slot_of(tables[*i], slot, key)) {
                 Some(place) => {
                     Old::supersede(old.as_ref(), &place, slot, records);
                 }
                 None => {
                     let slot = if *unknown { slot.hiding_unknown() } else { slot };
-                    if locks[*i].insert(order[*i], slot, records) {
+                    if locks[*i].insert(key, slot, records) {
                         applied.crowded.push(*i);
                     }
                 }
             }
-            self.count_key(old.as_ref(), *kind == Kind::Value);
+            self.count_key(tables[*i], old.as_ref(), *kind == Kind::Value);
         }
         for (i, at, _, old, _) in &writes {
             let location = appended.at.plus(HEADER_BYTES + at);
-            if let Some(place) = locks[*i].find(order[*i], |slot| slot.location() == location) {
+            if let Some(place) = locks[*i].find(order[*i].key, |slot| slot.location() == location) {
                 place.set(place.get().with_pending(false));
             }
             self.appender.count_live(records.record(location).head.record_bytes());
@@ -247,6 +257,36 @@ impl Pen {
         applied.told = epoch.max(applied.told);
         applied.appended = Some(appended);
     }
+}
+
+impl Plan<'_, '_> {
+    /// The tables of its keys, then of the conditions' keys.
+    pub(super) fn tables<'g, M: Medium>(
+        &self,
+        records: &'g Records<M>,
+        guard: &'g Guard,
+    ) -> Result<Vec<&'g Table>> {
+        let expects = self.batch.expects.iter().map(|(table, key, _)| BatchKey::new(table, key));
+        let keys = self.order.iter().copied().chain(expects);
+        keys.map(|key| records.tables.at(key.target(), guard)).collect()
+    }
+}
+
+/// Makes room in the indexes of `tables` for keys of `hashes`, one of each.
+pub(super) fn make_room<M: Medium>(records: &Records<M>, tables: &[&Table], hashes: &[u64], guard: &Guard) {
+    for (keys, hashes) in runs(tables, hashes) {
+        keys.index.make_room(hashes, records, guard);
+    }
+}
+
+/// Runs of keys of one table.
+fn runs<'t, 'h>(tables: &'t [&'t Table], hashes: &'h [u64]) -> impl Iterator<Item = (&'t Table, &'h [u64])> {
+    let mut from = 0;
+    tables.chunk_by(|a, b| a.owner == b.owner).map(move |run| {
+        let hashes = &hashes[from..from + run.len()];
+        from += run.len();
+        (run[0], hashes)
+    })
 }
 
 /// Whether a batch of `keys`, conditions included, and `bytes` is applied without all of its locks held.

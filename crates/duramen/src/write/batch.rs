@@ -1,6 +1,54 @@
 //! Several writes, all or nothing.
 
+use crate::read::table::{Named, Target};
 use crate::read::value::{Meta, Stamp};
+use crate::sync::Arc;
+
+/// Which table a key is of.
+#[derive(Clone, Default)]
+pub(crate) enum In {
+    #[default]
+    Store,
+    Catalog,
+    Named(Arc<Named>),
+}
+
+impl In {
+    fn target(&self) -> Target<'_> {
+        match self {
+            Self::Store => Target::Store,
+            Self::Catalog => Target::Catalog,
+            Self::Named(named) => Target::Named(named),
+        }
+    }
+}
+
+/// A key of a batch.
+#[derive(Clone, Copy)]
+pub(super) struct BatchKey<'b> {
+    target: Target<'b>,
+    pub key: &'b [u8],
+}
+
+impl<'b> BatchKey<'b> {
+    pub(super) fn new(table: &'b In, key: &'b [u8]) -> Self {
+        Self { target: table.target(), key }
+    }
+
+    pub(super) fn target(self) -> Target<'b> {
+        self.target
+    }
+
+    /// The same for the same key of the same table.
+    pub(super) fn id(self) -> (usize, &'b [u8]) {
+        let table = match self.target {
+            Target::Store => 0,
+            Target::Catalog => 1,
+            Target::Named(named) => std::ptr::from_ref(named).addr(),
+        };
+        (table, self.key)
+    }
+}
 
 /// What a batch does to one key.
 pub(crate) enum Op {
@@ -23,8 +71,10 @@ pub(crate) enum Op {
 /// ```
 #[derive(Default)]
 pub struct Batch {
-    pub(crate) writes: Vec<(Vec<u8>, Op)>,
-    pub(crate) expects: Vec<(Vec<u8>, Stamp)>,
+    pub(crate) writes: Vec<(In, Vec<u8>, Op)>,
+    pub(crate) expects: Vec<(In, Vec<u8>, Stamp)>,
+    /// The table of what comes next.
+    pub(crate) now: In,
 }
 
 impl Batch {
@@ -42,20 +92,26 @@ impl Batch {
     /// Sets `key` to `value`, with what goes with it. `meta.updatable` is ignored: members of a batch are
     /// never updated in place.
     pub fn put_with(&mut self, key: &[u8], value: &[u8], meta: Meta) -> &mut Self {
-        self.writes.push((key.to_vec(), Op::Put { value: value.to_vec(), meta }));
+        self.writes.push((self.now.clone(), key.to_vec(), Op::Put { value: value.to_vec(), meta }));
         self
     }
 
     /// Removes `key`.
     pub fn delete(&mut self, key: &[u8]) -> &mut Self {
-        self.writes.push((key.to_vec(), Op::Delete));
+        self.writes.push((self.now.clone(), key.to_vec(), Op::Delete));
         self
     }
 
     /// The whole batch applies only if `key`'s stamp still is `stamp`.
     pub fn expect(&mut self, key: &[u8], stamp: Stamp) -> &mut Self {
-        self.expects.push((key.to_vec(), stamp));
+        self.expects.push((self.now.clone(), key.to_vec(), stamp));
         self
+    }
+
+    /// Sets an entry of the catalog.
+    pub(crate) fn put_name(&mut self, name: &[u8], entry: &[u8]) {
+        let op = Op::Put { value: entry.to_vec(), meta: Meta::default() };
+        self.writes.push((In::Catalog, name.to_vec(), op));
     }
 
     /// Whether it does nothing and demands nothing.
@@ -68,6 +124,7 @@ impl Batch {
     pub fn clear(&mut self) {
         self.writes.clear();
         self.expects.clear();
+        self.now = In::Store;
     }
 }
 

@@ -19,17 +19,19 @@
 //! a tombstone that hides nothing goes. So what is superseded is looked up anew in 5. A slot of an image never leads to half of a
 //! batch: the block with the batch is open, and only records of sealed ones are taken from an image.
 
-use super::apply::Plan;
-use super::batch::{Batch, Op};
+use super::apply::{Plan, make_room};
+use super::batch::{Batch, BatchKey, Op};
 use super::old::Old;
 use super::{Pen, Swap};
 use crate::Result;
-use crate::format::record::{Appended, HEADER_BYTES, Kind, body_crc};
+use crate::format::record::{Appended, HEADER_BYTES, Kind, body_crc, head_bytes};
 use crate::format::{Epoch, Version};
 use crate::index::Slot;
+use crate::index::either::Index;
 use crate::log::appender::{Fields, member_body, member_head};
 use crate::mutants::{Mutant, planted};
 use crate::read::Records;
+use crate::read::table::Table;
 use crate::read::value::Meta;
 use crate::sync::reclaim::{self, Guard};
 use duramen_media::{Medium, Offset};
@@ -42,8 +44,11 @@ const STAGED_MEMBER_BYTES_MIN: u64 = if cfg!(feature = "schedule") { 1 << 7 } el
 const RUN: usize = if cfg!(feature = "schedule") { 1 } else { 16 };
 
 /// A write of the batch.
-struct Member<'b> {
+struct Draft<'b> {
+    /// Which of the batch's keys.
+    number: usize,
     key: &'b [u8],
+    is_owned: bool,
     hash: u64,
     kind: Kind,
     value: &'b [u8],
@@ -52,7 +57,21 @@ struct Member<'b> {
     at: u64,
     /// The checksum of key and value.
     body: u32,
+}
+
+/// The same, when it is known which table its key is in now.
+struct Member<'b> {
+    draft: Draft<'b>,
+    table: &'b Table,
     version: Version,
+}
+
+impl<'b> std::ops::Deref for Member<'b> {
+    type Target = Draft<'b>;
+
+    fn deref(&self) -> &Draft<'b> {
+        &self.draft
+    }
 }
 
 /// What was decided under the claims.
@@ -76,17 +95,25 @@ impl Pen {
         let mut bytes = std::mem::take(&mut self.members);
         bytes.clear();
         bytes.reserve(room as usize);
-        let mut writes = self.build(order, last, hashes, &mut bytes);
-        let staged = bytes.len() as u64 >= writes.len() as u64 * STAGED_MEMBER_BYTES_MIN;
+        let drafts = self.build(order, last, hashes, &mut bytes);
+        let staged = bytes.len() as u64 >= drafts.len() as u64 * STAGED_MEMBER_BYTES_MIN;
         if staged {
             self.appender.stage(&records.log, HEADER_BYTES, &[], &bytes);
         }
-        records.index.make_room(&hashes[..order.len()], records, &reclaim::pin_to_write());
-        let claims = records.index.claim(hashes);
+        {
+            let guard = reclaim::pin_to_write();
+            make_room(records, &plan.tables(records, &guard)?[..order.len()], hashes, &guard);
+        }
+        let claims = records.stripes().claim(hashes);
         let guard = reclaim::pin_to_write();
+        let tables = plan.tables(records, &guard)?;
+        let mut writes: Vec<Member<'_>> = drafts
+            .into_iter()
+            .map(|draft| Member { table: tables[draft.number], draft, version: Version(0) })
+            .collect();
         let unwinding = records.log.epochs().unwinding(&self.activity);
         let mut applied = Applied::default();
-        self.compare(records, batch, &hashes[order.len()..], &guard, &mut applied);
+        self.compare(records, batch, &tables[order.len()..], &hashes[order.len()..], &guard, &mut applied);
         if !applied.changed && applied.damaged.0 == 0 {
             self.decide(records, &mut writes, &guard, &mut applied);
         }
@@ -111,19 +138,20 @@ impl Pen {
     /// Step 1: the batch's writes in the order of their hashes, and the members of those that are values, without headers, in `bytes`.
     fn build<'b>(
         &self,
-        order: &[&'b [u8]],
-        last: &HashMap<&[u8], &'b Op>,
+        order: &[BatchKey<'b>],
+        last: &HashMap<(usize, &'b [u8]), &'b Op>,
         hashes: &[u64],
         bytes: &mut Vec<u8>,
-    ) -> Vec<Member<'b>> {
-        let write = |(&key, &hash): (&&'b [u8], &u64)| {
-            let (kind, value, meta): (_, &[u8], _) = match last[key] {
+    ) -> Vec<Draft<'b>> {
+        let write = |(number, (key, &hash)): (usize, (&BatchKey<'b>, &u64))| {
+            let (kind, value, meta): (_, &[u8], _) = match last[&key.id()] {
                 Op::Put { value, meta } => (Kind::Value, value, *meta),
                 Op::Delete => (Kind::Tombstone, &[], Meta::default()),
             };
-            Member { key, hash, kind, value, meta, at: 0, body: 0, version: Version(0) }
+            let is_owned = key.target().is_owned();
+            Draft { number, key: key.key, is_owned, hash, kind, value, meta, at: 0, body: 0 }
         };
-        let mut writes: Vec<_> = order.iter().zip(hashes).map(write).collect();
+        let mut writes: Vec<_> = order.iter().zip(hashes).enumerate().map(write).collect();
         writes.sort_unstable_by_key(|member| member.hash);
         for member in writes.iter_mut().filter(|member| member.kind == Kind::Value) {
             self.build_member(member, bytes);
@@ -131,8 +159,9 @@ impl Pen {
         writes
     }
 
-    fn build_member(&self, member: &mut Member<'_>, bytes: &mut Vec<u8>) {
-        member.at = member_body(bytes, member.meta.expires_at.is_some(), member.key, member.value);
+    fn build_member(&self, member: &mut Draft<'_>, bytes: &mut Vec<u8>) {
+        let head_bytes = head_bytes(member.meta.expires_at.is_some(), member.is_owned);
+        member.at = member_body(bytes, head_bytes, member.key, member.value);
         member.body = body_crc(self.appender.seed(), &[member.key, member.value]);
     }
 
@@ -141,13 +170,14 @@ impl Pen {
         &self,
         records: &Records<M>,
         batch: &Batch,
+        tables: &[&Table],
         hashes: &[u64],
         guard: &Guard,
         applied: &mut Applied,
     ) {
-        for ((key, stamp), &hash) in batch.expects.iter().zip(hashes) {
-            let lock = records.index.lock(hash, guard);
-            let (old, damaged) = Old::find(records, &lock, key);
+        for (((_, key, stamp), &hash), table) in batch.expects.iter().zip(hashes).zip(tables) {
+            let lock = table.index.lock(hash, guard);
+            let (old, damaged) = Old::find(records, table, &lock, key);
             if damaged.0 != 0 {
                 applied.damaged = damaged;
                 return;
@@ -169,17 +199,18 @@ impl Pen {
         applied: &mut Applied,
     ) {
         let told = &mut applied.told;
-        each_run(records, writes, |run, hashes| {
+        each_run(records, writes, |run, keys| {
             // What must come from memory, or from the device, comes before the stripe is held.
             for member in &*run {
-                let _ = records
+                let _ = member
+                    .table
                     .index
                     .find(member.hash, member.key, guard, |slot| records.is_key_at(slot, member.key));
             }
-            let locks = records.index.lock_all(hashes, guard);
+            let locks = Index::lock_all(keys, guard);
             for (member, lock) in run.iter_mut().zip(&locks) {
                 if member.kind == Kind::Tombstone {
-                    let (old, damaged) = Old::find(records, lock, member.key);
+                    let (old, damaged) = Old::find(records, member.table, lock, member.key);
                     if !old.as_ref().is_some_and(|old| old.present) && (old.is_some() || damaged.0 == 0) {
                         *told = (*told).max(self.told_of(records, old.as_ref()));
                         continue;
@@ -201,13 +232,14 @@ impl Pen {
     ) -> (Appended, Epoch) {
         let values = bytes.len();
         for member in writes.iter_mut().filter(|member| member.kind == Kind::Tombstone) {
-            self.build_member(member, bytes);
+            self.build_member(&mut member.draft, bytes);
         }
         let epoch = records.log.epochs().enter(&self.activity);
         let mut expiry = u64::MAX;
         for member in &*writes {
             let Meta { tag, expires_at, .. } = member.meta;
-            let fields = Fields { kind: member.kind, tag, expires_at, version: member.version, epoch };
+            let (kind, version, owner) = (member.kind, member.version, member.table.owner);
+            let fields = Fields { kind, tag, expires_at, version, epoch, owner };
             let head = member_head(fields, member.key.len(), member.value.len(), member.body);
             bytes[member.at as usize..][..head.bytes().len()].copy_from_slice(head.bytes());
             if staged && member.kind == Kind::Value {
@@ -240,25 +272,26 @@ impl Pen {
         guard: &Guard,
     ) {
         let place_of = |member: &Member<'_>| appended.at.plus(HEADER_BYTES + member.at);
-        each_run(records, writes, |run, hashes| {
+        each_run(records, writes, |run, keys| {
             let mut crowded = Vec::new();
-            let locks = records.index.lock_all(hashes, guard);
+            let locks = Index::lock_all(keys, guard);
             for (member, lock) in run.iter().zip(&locks) {
-                let (old, damaged) = Old::find(records, lock, member.key);
+                let (old, damaged) = Old::find(records, member.table, lock, member.key);
                 let slot = Slot::new(place_of(member))
                     .with_tombstone(member.kind == Kind::Tombstone)
                     .with_pending(!planted(Mutant::LongBatchShownInParts));
-                let slot = match lock.find(member.key, |slot| records.is_slot_of(slot, member.key)) {
-                    Some(place) => Old::supersede(old.as_ref(), &place, slot, records),
-                    None => {
-                        let unknown = old.is_none() && damaged.0 != 0;
-                        let slot = if unknown { slot.hiding_unknown() } else { slot };
-                        if lock.insert(member.key, slot, records) {
-                            crowded.push(member.hash);
+                let slot =
+                    match lock.find(member.key, |slot| records.is_slot_of(member.table, slot, member.key)) {
+                        Some(place) => Old::supersede(old.as_ref(), &place, slot, records),
+                        None => {
+                            let unknown = old.is_none() && damaged.0 != 0;
+                            let slot = if unknown { slot.hiding_unknown() } else { slot };
+                            if lock.insert(member.key, slot, records) {
+                                crowded.push((member.table, member.hash));
+                            }
+                            slot
                         }
-                        slot
-                    }
-                };
+                    };
                 let bytes = records.record(slot.location()).head.record_bytes();
                 if slot.hides_nothing() {
                     // What it was to hide has expired meanwhile, and is gone: it is dead itself.
@@ -269,15 +302,15 @@ impl Pen {
                 if let Some(old) = &old {
                     old.uncount(records, &self.activity);
                 }
-                self.count_key(old.as_ref(), member.kind == Kind::Value);
+                self.count_key(member.table, old.as_ref(), member.kind == Kind::Value);
             }
             drop(locks);
-            for hash in crowded {
-                records.index.split(hash, records, guard);
+            for (table, hash) in crowded {
+                table.index.split(hash, records, guard);
             }
         });
-        each_run(records, writes, |run, hashes| {
-            let locks = records.index.lock_all(hashes, guard);
+        each_run(records, writes, |run, keys| {
+            let locks = Index::lock_all(keys, guard);
             for (member, lock) in run.iter().zip(&locks) {
                 let location = place_of(member);
                 if let Some(place) = lock.find(member.key, |slot| slot.location() == location) {
@@ -291,18 +324,18 @@ impl Pen {
     }
 }
 
-/// Calls `work` for a few members at a time, all of one stripe, with their hashes.
+/// Calls `work` for a few members at a time, all of one stripe, with their indexes and hashes.
 fn each_run<'b, M: Medium>(
     records: &Records<M>,
     writes: &mut [Member<'b>],
-    mut work: impl FnMut(&mut [Member<'b>], &[u64]),
+    mut work: impl FnMut(&mut [Member<'b>], &[(&'b Index, u64)]),
 ) {
-    let mut hashes = Vec::with_capacity(RUN);
-    for of_stripe in writes.chunk_by_mut(|a, b| records.index.is_same_stripe(a.hash, b.hash)) {
+    let mut keys = Vec::with_capacity(RUN);
+    for of_stripe in writes.chunk_by_mut(|a, b| records.stripes().is_same(a.hash, b.hash)) {
         for run in of_stripe.chunks_mut(RUN) {
-            hashes.clear();
-            hashes.extend(run.iter().map(|member| member.hash));
-            work(run, &hashes);
+            keys.clear();
+            keys.extend(run.iter().map(|member| (&member.table.index, member.hash)));
+            work(run, &keys);
         }
     }
 }

@@ -35,7 +35,7 @@ pub use batch::Batch;
 pub use update::{Modified, Update, padding_before_field};
 
 use crate::durability::{Activity, Epochs};
-use crate::format::Epoch;
+use crate::format::{Epoch, Owner};
 use crate::log::appender::Appender;
 use crate::log::open_block::Purpose;
 use crate::log::supply::Supply;
@@ -60,8 +60,8 @@ pub enum Swap {
 struct Group {
     /// See invariant 3. `None` only while nothing is pending.
     turn: Option<Turn>,
-    /// Slots to be cleared of their pending mark: hash and location.
-    pending: Vec<(u64, Offset)>,
+    /// Slots to be cleared of their pending mark: table, hash and location.
+    pending: Vec<(Owner, u64, Offset)>,
     owed: Owed,
 }
 
@@ -202,12 +202,15 @@ impl Pen {
 }
 
 /// Clears the marks of records that are durable now.
-fn clear_pending<M: Medium>(records: &Records<M>, pending: impl Iterator<Item = (u64, Offset)>) {
+fn clear_pending<M: Medium>(records: &Records<M>, pending: impl Iterator<Item = (Owner, u64, Offset)>) {
     let guard = reclaim::pin_to_write();
-    for (hash, at) in pending {
+    let mut last = None;
+    for (owner, hash, at) in pending {
+        // A table that died meanwhile may be buried.
+        let Some(table) = records.tables.find(owner, &mut last) else { continue };
         // The group's turn keeps the record. A hash index does without the key, and so without the record's line.
-        let key = if records.index.ordered().is_some() { records.record(at).key() } else { &[] };
-        let locked = records.index.lock(hash, &guard);
+        let key = if table.index.ordered().is_some() { records.record(at).key() } else { &[] };
+        let locked = table.index.lock(hash, &guard);
         // Not found: overwritten meanwhile, or moved by the compactor, which drained it.
         if let Some(place) = locked.find(key, |slot| slot.location() == at) {
             place.set(place.get().with_pending(false));

@@ -7,6 +7,7 @@ use crate::index::Slot;
 use crate::index::either::{Locked, Place};
 use crate::log::read::Unknown;
 use crate::read::Records;
+use crate::read::table::Table;
 use crate::read::value::{Record, Stamp};
 use crate::sync::reclaim::Guard;
 use duramen_media::{Medium, Offset};
@@ -30,11 +31,12 @@ impl<'a> Old<'a> {
     /// What is there of `key`, which is locked, and the place of what is damaged and may be the key's.
     pub(super) fn find<M: Medium>(
         records: &'a Records<M>,
+        table: &Table,
         locked: &Locked<'_>,
         key: &[u8],
     ) -> (Option<Self>, Offset) {
         let mut unknown = Unknown::default();
-        let found = locked.find_with(key, |slot| Some((slot, records.meet(slot, key, &mut unknown)?)));
+        let found = locked.find_with(key, |slot| Some((slot, records.meet(table, slot, key, &mut unknown)?)));
         let old = found.map(|(_, (slot, met))| Self::new(records, slot, met.whole()));
         let damaged = if old.is_some_and(|old| old.record.is_some()) { Offset(0) } else { unknown.at };
         (old, damaged)
@@ -82,10 +84,10 @@ impl Pen {
 
     /// Counts a key that came or went. An expired one counts until it is swept.
     #[inline]
-    pub(super) fn count_key(&self, old: Option<&Old<'_>>, now: bool) {
+    pub(super) fn count_key(&self, table: &Table, old: Option<&Old<'_>>, now: bool) {
         let before = old.is_some_and(|old| !old.slot.is_tombstone());
         if before != now {
-            self.activity.keys_add(if before { -1 } else { 1 });
+            table.count_keys(self.activity.shard, if before { -1 } else { 1 });
         }
         if now && !old.is_some_and(|old| old.present) {
             self.activity.came_add(1);
@@ -94,7 +96,13 @@ impl Pen {
 }
 
 /// The key's stamp, which may be another at once.
-pub(super) fn stamp_unlocked<M: Medium>(records: &Records<M>, key: &[u8], hash: u64, guard: &Guard) -> Stamp {
-    let found = records.index.find(hash, key, guard, |slot| records.is_key_at(slot, key));
+pub(super) fn stamp_unlocked<M: Medium>(
+    records: &Records<M>,
+    table: &Table,
+    key: &[u8],
+    hash: u64,
+    guard: &Guard,
+) -> Stamp {
+    let found = table.index.find(hash, key, guard, |slot| records.is_key_at(slot, key));
     records.stamp_of(found.map(|slot| records.record(slot.location())).as_ref(), hash)
 }

@@ -4,7 +4,7 @@ use super::old::{Old, stamp_unlocked};
 use super::{Pen, Site, Swap};
 use crate::Result;
 use crate::format::Epoch;
-use crate::format::record::{Appended, HEADER_BYTES, Kind, body_crc, record_bytes};
+use crate::format::record::{Appended, Kind, body_crc, head_bytes, record_bytes};
 use crate::index::Slot;
 use crate::log::appender::{Fields, STAGE_BYTES_MIN};
 use crate::log::cell;
@@ -12,6 +12,7 @@ use crate::log::open_block::Purpose;
 use crate::log::read::Unknown;
 use crate::mutants::{Mutant, planted};
 use crate::read::Records;
+use crate::read::table::{Table, Target};
 use crate::read::value::{Meta, Stamp};
 use crate::sync::reclaim::{self, Guard};
 use duramen_media::{Medium, Offset};
@@ -79,24 +80,31 @@ impl Pen {
     pub(crate) fn put<M: Medium>(
         &mut self,
         site: Site<'_, M>,
+        target: Target<'_>,
         key: &[u8],
         value: &[u8],
         meta: Meta,
     ) -> Result<()> {
-        self.write(site, key, Some((value, meta)), Want::Anything).map(|_| ())
+        self.write(site, target, key, Some((value, meta)), Want::Anything).map(|_| ())
     }
 
-    pub(crate) fn delete<M: Medium>(&mut self, site: Site<'_, M>, key: &[u8]) -> Result<bool> {
-        Ok(matches!(self.write(site, key, None, Want::Present)?, Wrote::Done { was: true, .. }))
+    pub(crate) fn delete<M: Medium>(
+        &mut self,
+        site: Site<'_, M>,
+        target: Target<'_>,
+        key: &[u8],
+    ) -> Result<bool> {
+        Ok(matches!(self.write(site, target, key, None, Want::Present)?, Wrote::Done { was: true, .. }))
     }
 
     pub(crate) fn replace<M: Medium>(
         &mut self,
         site: Site<'_, M>,
+        target: Target<'_>,
         key: &[u8],
         new: Option<(&[u8], Meta)>,
     ) -> Result<Option<Meta>> {
-        Ok(match self.write(site, key, new, Want::Anything)? {
+        Ok(match self.write(site, target, key, new, Want::Anything)? {
             Wrote::Done { replaced, .. } => replaced,
             Wrote::Changed { .. } | Wrote::Absent { .. } | Wrote::Damaged { .. } | Wrote::Claimed => None,
         })
@@ -105,11 +113,12 @@ impl Pen {
     pub(crate) fn compare_and_swap<M: Medium>(
         &mut self,
         site: Site<'_, M>,
+        target: Target<'_>,
         key: &[u8],
         seen: Stamp,
         value: Option<(&[u8], Meta)>,
     ) -> Result<Swap> {
-        Ok(match self.write(site, key, value, Want::Stamp(seen))? {
+        Ok(match self.write(site, target, key, value, Want::Stamp(seen))? {
             Wrote::Done { .. } | Wrote::Absent { .. } => Swap::Done,
             Wrote::Changed { .. } | Wrote::Damaged { .. } | Wrote::Claimed => Swap::Changed,
         })
@@ -119,6 +128,7 @@ impl Pen {
     pub(super) fn write<M: Medium>(
         &mut self,
         site: Site<'_, M>,
+        target: Target<'_>,
         key: &[u8],
         new: Option<(&[u8], Meta)>,
         want: Want,
@@ -126,37 +136,43 @@ impl Pen {
         let records = site.records;
         let (value, meta) = new.unwrap_or_default();
         Self::check(records, key, value.len())?;
-        let bytes = record_bytes(key.len(), value.len(), meta.expires_at.is_some());
+        let head_bytes = head_bytes(meta.expires_at.is_some(), target.is_owned());
+        let bytes = record_bytes(head_bytes, key.len(), value.len());
+        // What clears a table takes the place of what made it.
+        let is_new = new.is_some() && !matches!(target, Target::Catalog);
         // Before the pin: compaction that makes room must not wait for this very guard.
-        self.reserve(site, bytes, if new.is_some() { Purpose::Write } else { Purpose::Delete })?;
+        self.reserve(site, bytes, if is_new { Purpose::Write } else { Purpose::Delete })?;
         let guard = reclaim::pin_to_write();
+        let table = records.tables.at(target, &guard)?;
         let hash = records.hasher.hash(key);
-        records.index.prefetch_write(hash, new.is_some(), &guard);
+        table.index.prefetch_write(hash, new.is_some(), &guard);
         // What is kept for deletes stays with them: it is not shared with puts.
         let shared = records.log.shares(bytes) && !self.appender.is_kept();
         let seed = if shared { self.appender.shared_seed } else { self.appender.seed() };
         if bytes >= STAGE_BYTES_MIN && !shared {
-            let head = HEADER_BYTES + if meta.expires_at.is_some() { 8 } else { 0 };
-            self.appender.stage(&records.log, head, key, value);
+            self.appender.stage(&records.log, head_bytes, key, value);
         }
-        let want =
-            if planted(Mutant::SwapNotRechecked) { compared(records, key, hash, want, &guard) } else { want };
+        let want = if planted(Mutant::SwapNotRechecked) {
+            compared(records, table, key, hash, want, &guard)
+        } else {
+            want
+        };
         let body = body_crc(seed, &[key, value]);
         let ready = Ready { key, hash, new, want, bytes, shared, body, seed };
         let epochs = records.log.epochs();
         let (wrote, crowded) = loop {
             let unwinding = epochs.unwinding(&self.activity);
             let epoch = epochs.enter(&self.activity);
-            let (wrote, crowded, appended) = self.write_locked(records, ready, epoch, &guard);
+            let (wrote, crowded, appended) = self.write_locked(records, table, ready, epoch, &guard);
             epochs.leave(&self.activity, epoch, appended);
             unwinding.over();
             if !matches!(wrote, Wrote::Claimed) {
                 break (wrote, crowded);
             }
-            records.index.wait_for_claims(hash);
+            records.stripes().wait_for_claims(hash);
         };
         if crowded {
-            records.index.split(hash, records, &guard);
+            table.index.split(hash, records, &guard);
         }
         drop(guard);
         self.give_back(records);
@@ -172,21 +188,24 @@ impl Pen {
     fn write_locked<M: Medium>(
         &mut self,
         records: &Records<M>,
+        table: &Table,
         ready: Ready<'_>,
         epoch: Epoch,
         guard: &Guard,
     ) -> (Wrote, bool, Option<Appended>) {
         let Ready { key, hash, new, want, .. } = ready;
         let (value, meta) = new.unwrap_or_default();
-        let locked = records.index.lock(hash, guard);
-        if records.index.is_claimed(&locked, hash) && !planted(Mutant::ClaimNotLookedAt) {
+        let locked = table.index.lock(hash, guard);
+        if table.index.is_claimed(&locked, hash) && !planted(Mutant::ClaimNotLookedAt) {
             return (Wrote::Claimed, false, None);
         }
         let kind = match new {
             None => Kind::Tombstone,
             Some(_) => cell::kind_to_append(&records.log, meta.updatable),
         };
-        let fields = |version| Fields { kind, tag: meta.tag, expires_at: meta.expires_at, version, epoch };
+        let owner = table.owner;
+        let fields =
+            |version| Fields { kind, tag: meta.tag, expires_at: meta.expires_at, version, epoch, owner };
         // Before it is looked at what is there, if that does not matter: the new record is written while the index's lines
         // come from memory, and its write-back and the miss of the old one overlap. Not in a turn, which others wait for.
         let ahead = match want {
@@ -205,7 +224,7 @@ impl Pen {
         let mut met = Unknown::default();
         let found = locked.find_with(key, |slot| {
             records.log.fetch_old(slot.location(), key.len());
-            Some((slot, records.meet(slot, key, &mut met)?))
+            Some((slot, records.meet(table, slot, key, &mut met)?))
         });
         let old = found.as_ref().map(|&(_, (slot, met))| Old::new(records, slot, met.whole()));
         // A slot that may be the key's, and is not known to be, stays: see `damage`.
@@ -266,9 +285,9 @@ impl Pen {
         if let Some(old) = &old {
             old.uncount(records, &self.activity);
         }
-        self.count_key(old.as_ref(), new.is_some());
+        self.count_key(table, old.as_ref(), new.is_some());
         if grouped && let Some(group) = &mut self.group {
-            group.pending.push((hash, appended.at));
+            group.pending.push((table.owner, hash, appended.at));
         }
         let replaced = old.filter(|old| old.present).and_then(|old| Some(old.record?.meta()));
         (Wrote::Done { epoch, was: present, replaced }, crowded, Some(appended))
@@ -297,16 +316,23 @@ impl Pen {
         let guard = reclaim::pin_to_write();
         let _unwinding = records.log.epochs().unwinding(&self.activity);
         records.log.epochs().enter(&self.activity);
-        let _locked = records.index.lock(0, &guard);
+        let _locked = records.tables.store.index.lock(0, &guard);
         std::panic::panic_any("within a write, on purpose");
     }
 }
 
 /// What is wanted once the stamp was compared, as [`Mutant::SwapNotRechecked`] does it.
 #[cold]
-fn compared<M: Medium>(records: &Records<M>, key: &[u8], hash: u64, want: Want, guard: &Guard) -> Want {
+fn compared<M: Medium>(
+    records: &Records<M>,
+    table: &Table,
+    key: &[u8],
+    hash: u64,
+    want: Want,
+    guard: &Guard,
+) -> Want {
     match want {
-        Want::Stamp(stamp) if stamp == stamp_unlocked(records, key, hash, guard) => Want::Anything,
+        Want::Stamp(stamp) if stamp == stamp_unlocked(records, table, key, hash, guard) => Want::Anything,
         want => want,
     }
 }

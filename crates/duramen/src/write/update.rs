@@ -20,6 +20,7 @@ use crate::mutants::{Mutant, planted};
 use crate::read::Records;
 use crate::read::judge::Verdict;
 use crate::read::lookup::Looked;
+use crate::read::table::{Table, Target};
 use crate::read::value::{Meta, Stamp, is_same};
 use crate::sync::reclaim::{self, Guard};
 use crate::{Error, Result};
@@ -72,6 +73,7 @@ enum Tried {
 /// What is to be updated, and how.
 #[derive(Clone, Copy)]
 struct Edit<'a> {
+    target: Target<'a>,
     key: &'a [u8],
     hash: u64,
     /// The stamp that the key must have, if it matters.
@@ -86,6 +88,7 @@ impl Pen {
     pub(crate) fn update<M: Medium>(
         &mut self,
         site: Site<'_, M>,
+        target: Target<'_>,
         key: &[u8],
         seen: Option<Stamp>,
         at: usize,
@@ -94,7 +97,7 @@ impl Pen {
         let records = site.records;
         Self::check(records, key, bytes.len())?;
         let hash = records.hasher.hash(key);
-        let edit = Edit { key, hash, seen, at, bytes };
+        let edit = Edit { target, key, hash, seen, at, bytes };
         let mut tried = self.update_in_place(records, edit)?;
         while let Tried::Refused = tried {
             tried = self.update_otherwise(site, edit)?;
@@ -116,10 +119,14 @@ impl Pen {
     /// Writes a new version of the whole value; refused when somebody else writes it meanwhile.
     fn update_anew<M: Medium>(&mut self, site: Site<'_, M>, edit: Edit<'_>) -> Result<Tried> {
         let records = site.records;
-        let Edit { key, hash, seen, at, bytes } = edit;
-        let (stamp, value) = match records.look_up(key, hash, &reclaim::pin(), self.owed())? {
-            Looked::Absent(stamp) => (stamp, None),
-            Looked::Present(value) => (value.stamp(), Some(value)),
+        let Edit { target, key, hash, seen, at, bytes } = edit;
+        let (stamp, value) = {
+            let guard = reclaim::pin();
+            let table = records.tables.at(target, &guard)?;
+            match records.look_up(table, key, hash, &guard, self.owed())? {
+                Looked::Absent(stamp) => (stamp, None),
+                Looked::Present(value) => (value.stamp(), Some(value)),
+            }
         };
         if seen.is_some_and(|seen| seen != stamp) {
             return Ok(Tried::Changed);
@@ -130,7 +137,7 @@ impl Pen {
         copy[at..at + bytes.len()].copy_from_slice(bytes);
         let meta = value.meta();
         drop(value);
-        let wrote = self.write(site, key, Some((&copy, meta)), Want::Stamp(stamp))?;
+        let wrote = self.write(site, target, key, Some((&copy, meta)), Want::Stamp(stamp))?;
         Ok(if let Wrote::Done { .. } = wrote { Tried::Done(Update::NewVersion) } else { Tried::Refused })
     }
 
@@ -140,15 +147,16 @@ impl Pen {
             return Ok(Tried::Refused);
         }
         let guard = &reclaim::pin_to_write();
-        records.index.prefetch_write(edit.hash, false, guard);
+        let table = records.tables.at(edit.target, guard)?;
+        table.index.prefetch_write(edit.hash, false, guard);
         edit.seen = edit.seen.filter(|seen| {
             !planted(Mutant::UpdateNotRechecked)
-                || *seen != stamp_unlocked(records, edit.key, edit.hash, guard)
+                || *seen != stamp_unlocked(records, table, edit.key, edit.hash, guard)
         });
-        if edit.seen.is_none() && update_likeliest(records, edit, guard) {
+        if edit.seen.is_none() && update_likeliest(records, table, edit, guard) {
             return Ok(Tried::Done(Update::InPlace));
         }
-        self.update_found(records, edit, guard)
+        self.update_found(records, table, edit, guard)
     }
 
     /// The rest of `update_in_place`.
@@ -156,12 +164,13 @@ impl Pen {
     fn update_found<M: Medium>(
         &mut self,
         records: &Records<M>,
+        table: &Table,
         edit: Edit<'_>,
         guard: &Guard,
     ) -> Result<Tried> {
-        let Edit { key, hash, seen, at, bytes } = edit;
-        let locked = records.index.lock(hash, guard);
-        if records.index.is_claimed(&locked, hash) {
+        let Edit { key, hash, seen, at, bytes, .. } = edit;
+        let locked = table.index.lock(hash, guard);
+        if table.index.is_claimed(&locked, hash) {
             // What writes a new version waits.
             return Ok(Tried::Refused);
         }
@@ -189,6 +198,7 @@ impl Pen {
     pub(crate) fn modify_in_place<M: Medium>(
         &mut self,
         records: &Records<M>,
+        target: Target<'_>,
         key: &[u8],
         change: impl FnOnce(Meta, &[u8]) -> Option<(usize, [u8; 8])>,
     ) -> Result<Modified> {
@@ -198,9 +208,10 @@ impl Pen {
         }
         let hash = records.hasher.hash(key);
         let guard = reclaim::pin_to_write();
-        records.index.prefetch_write(hash, false, &guard);
-        let locked = records.index.lock(hash, &guard);
-        if records.index.is_claimed(&locked, hash) {
+        let table = records.tables.at(target, &guard)?;
+        table.index.prefetch_write(hash, false, &guard);
+        let locked = table.index.lock(hash, &guard);
+        if table.index.is_claimed(&locked, hash) {
             return Ok(Modified::NotInPlace);
         }
         let mut damaged = Offset(0);
@@ -224,17 +235,16 @@ impl Pen {
 /// nearly without stores of its own, which would wait behind the one that is made durable: so that the CPU gets to the cache
 /// misses of the next update meanwhile.
 #[inline(always)]
-fn update_likeliest<M: Medium>(records: &Records<M>, edit: Edit<'_>, guard: &Guard) -> bool {
+fn update_likeliest<M: Medium>(records: &Records<M>, table: &Table, edit: Edit<'_>, guard: &Guard) -> bool {
     let Edit { key, hash, at, bytes, .. } = edit;
-    if !records.index.candidates_are_current() || records.has_doubts() {
+    if !table.index.candidates_are_current() || records.has_doubts() {
         return false;
     }
-    let held = records.index.hold(hash);
-    if records.index.is_claimed_beside(&held, hash) {
+    let held = table.index.hold(hash);
+    if table.index.is_claimed_beside(&held, hash) {
         return false;
     }
-    let Some(slot) = records.index.candidate(hash, || key, guard).filter(|slot| slot.is_settled_value())
-    else {
+    let Some(slot) = table.index.candidate(hash, || key, guard).filter(|slot| slot.is_settled_value()) else {
         return false;
     };
     let location = slot.location();

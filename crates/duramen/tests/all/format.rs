@@ -2,7 +2,7 @@
 //! and this test opens it. After a change of the format, add a version: never write an image anew.
 //!
 //! An image was made by `DURAMEN_WRITE_IMAGE=1 cargo test -p duramen --test all format::`, which refuses to overwrite.
-use duramen::{Batch, MediumKind, Meta, Options, Swap, Update};
+use duramen::{Batch, IndexKind, MediumKind, Meta, Options, Swap, Update};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ fn image(version: u32) -> PathBuf {
     root.join(format!("version-{version}.duramen"))
 }
 
-/// Every kind of record: value, tombstone, cell, batch, expiry, tags, and a block of several units; as a
+/// Every kind of record: value, tombstone, cell, batch, expiry, tags, owners, and a block of several units; as a
 /// process leaves it that is killed.
 fn write(path: &std::path::Path) {
     let store = options(1_000_000).open(path).unwrap();
@@ -40,6 +40,15 @@ fn write(path: &std::path::Path) {
     batch.put(b"batch 1", b"one").put(b"batch 2", b"two").delete(b"nothing");
     assert_eq!(writer.apply(&batch).unwrap(), Swap::Done);
     writer.put(b"long", &[9; 3000]).unwrap();
+    let table = store.table(b"a table", IndexKind::Ordered).unwrap();
+    let gone = store.table(b"cleared", IndexKind::Hash).unwrap();
+    gone.put(b"plain", b"gone").unwrap();
+    gone.clear().unwrap();
+    let meta = Meta { expires_at: Some(EXPIRES_AT), ..Meta::default() };
+    writer.table(&table).put_with(b"plain", b"of the table", meta).unwrap();
+    let mut batch = Batch::new();
+    batch.put(b"batch 1", b"one again").table(Some(&table)).put(b"batch 1", b"three");
+    assert_eq!(writer.apply(&batch).unwrap(), Swap::Done);
     let bytes = std::fs::read(path).unwrap();
     let end = bytes.iter().rposition(|&b| b != 0).unwrap() + 1;
     std::fs::write(path.with_extension("image"), &bytes[..end.next_multiple_of(512)]).unwrap();
@@ -66,11 +75,19 @@ fn images_of_all_versions_open() {
         assert_eq!(value(b"expires").unwrap(), b"soon");
         assert_eq!(value(b"deleted"), None);
         assert_eq!(value(b"updated").unwrap(), [[0; 8], [1; 8]].concat());
-        assert_eq!(value(b"batch 1").unwrap(), b"one");
+        let has_tables = version >= 2;
+        assert_eq!(value(b"batch 1").unwrap(), if has_tables { &b"one again"[..] } else { b"one" });
         assert_eq!(value(b"batch 2").unwrap(), b"two");
         assert_eq!(value(b"long").unwrap(), [9; 3000]);
         assert_eq!(store.get(b"tagged").unwrap().unwrap().tag(), 200);
         assert_eq!(store.len(), 7);
+        assert_eq!(store.tables().len(), if has_tables { 2 } else { 0 });
+        if has_tables {
+            let table = store.table(b"a table", IndexKind::Ordered).unwrap();
+            assert_eq!(table.get(b"batch 1").unwrap().as_deref(), Some(&b"three"[..]));
+            assert_eq!(table.get(b"plain").unwrap().as_deref(), Some(&b"of the table"[..]));
+            assert_eq!(store.find_table(b"cleared").unwrap().unwrap().len(), 0);
+        }
         store.close().unwrap();
         let store = options(EXPIRES_AT).open(&path).unwrap();
         assert!(store.get(b"expires").unwrap().is_none());

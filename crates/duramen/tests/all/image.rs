@@ -373,8 +373,8 @@ fn a_damaged_image_is_refused_and_all_records_are_read() {
         let root = word(96);
         assert_eq!(&bytes[root..root + 8], b"DURIMAGE");
         let count = |at: usize| word(root + at) & 0xffff_ffff;
-        let page = word(root + 72 + 8 * count(32) + 32 * count(36) + 8);
-        for (at, part) in [(root + 20, "root"), (page + 10, "page")] {
+        let page = word(root + 56 + 8 * count(32) + 32 * count(36) + 8);
+        for (at, part) in [(root + 17, "root"), (page + 10, "page")] {
             let mut damaged = bytes.clone();
             damaged[at] ^= 4;
             std::fs::write(path, damaged).unwrap();

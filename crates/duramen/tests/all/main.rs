@@ -12,3 +12,4 @@ mod limits;
 mod prototype;
 mod range;
 mod store;
+mod tables;

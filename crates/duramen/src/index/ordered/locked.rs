@@ -34,13 +34,17 @@ pub(crate) struct Place<'p> {
 impl OrderedIndex {
     /// Locks the stripe of `hash`.
     pub(crate) fn lock<'a>(&'a self, hash: u64, guard: &'a Guard) -> Locked<'a> {
-        Locked { index: self, guard, hash, stripe: self.stripes.lock(hash), at: Cell::new(None) }
+        self.locked(self.stripes.lock(hash), hash, guard)
     }
 
-    /// Locks the stripes of all `hashes`. The result is in their order.
-    pub(crate) fn lock_all<'a>(&'a self, hashes: &[u64], guard: &'a Guard) -> Vec<Locked<'a>> {
-        let held = self.stripes.lock_all(hashes).into_iter().zip(hashes);
-        held.map(|(stripe, &hash)| Locked { index: self, guard, hash, stripe, at: Cell::new(None) }).collect()
+    /// The key of `hash`, whose stripe is held.
+    pub(in crate::index) fn locked<'a>(
+        &'a self,
+        stripe: Held<'a>,
+        hash: u64,
+        guard: &'a Guard,
+    ) -> Locked<'a> {
+        Locked { index: self, guard, hash, stripe, at: Cell::new(None) }
     }
 }
 

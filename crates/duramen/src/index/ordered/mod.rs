@@ -82,7 +82,7 @@ pub(crate) struct OrderedIndex {
     memory: Arc<Memory<Node>>,
     /// Chooses heights: seeded, so that nobody can ask for a list without levels.
     heights: Hasher,
-    stripes: Stripes,
+    stripes: Arc<Stripes>,
     cache: Cache,
     splits: AtomicU64,
     merges: AtomicU64,
@@ -100,7 +100,14 @@ unsafe impl Send for OrderedIndex {}
 unsafe impl Sync for OrderedIndex {}
 
 impl OrderedIndex {
+    /// An index by itself.
+    #[cfg(any(test, loom))]
     pub(crate) fn new(seed: u64, cache_slots: usize, leaf_slots: usize) -> Self {
+        Self::on(Arc::default(), seed, cache_slots, leaf_slots)
+    }
+
+    /// One whose keys are locked by `stripes`.
+    pub(crate) fn on(stripes: Arc<Stripes>, seed: u64, cache_slots: usize, leaf_slots: usize) -> Self {
         let memory = Arc::new(Memory::<Node>::default());
         let head = memory.take();
         // SAFETY: `Memory` gives memory of a node, which it keeps (invariant 6).
@@ -110,7 +117,7 @@ impl OrderedIndex {
             height: AtomicU64::new(1),
             memory,
             heights: Hasher::new(seed, u64::MAX),
-            stripes: Stripes::default(),
+            stripes,
             cache: Cache::new(cache_slots),
             splits: AtomicU64::new(0),
             merges: AtomicU64::new(0),
@@ -118,12 +125,6 @@ impl OrderedIndex {
             leaf_slots: leaf_slots.clamp(2, LEAF_SLOTS),
             attached: None,
         }
-    }
-
-    /// The same, with so many bits of a hash for its stripe.
-    pub(crate) fn striped(mut self, bits: u32) -> Self {
-        self.stripes = Stripes::new(bits);
-        self
     }
 
     fn head<'g>(&self, _guard: &'g Guard) -> &'g Node {
@@ -159,7 +160,7 @@ impl OrderedIndex {
 
     /// Bytes of DRAM that the index takes.
     pub(crate) fn bytes(&self) -> u64 {
-        self.memory.bytes() + self.cache.bytes() + self.stripes.bytes()
+        self.memory.bytes() + self.cache.bytes()
     }
 
     pub(super) fn stripes(&self) -> &Stripes {

@@ -1,0 +1,343 @@
+//! Tables: sets of keys, each with an index of its own.
+//!
+//! Every record belongs to a table by its [`Owner`], and each table has one. The store's own table is always there, and so is the
+//! *catalog*, a table whose keys are the names of all others, and whose values are their owners (`store::tables`). What an
+//! owner wrote counts as long as a live record of the catalog names it.
+//!
+//! A table that is named can be cleared: its name leads to a new owner then, with an index that is empty, and the old one is
+//! *dead*. So whoever uses it by its name looks up which owner it has now ([`Named::table`]), under the same guard under which it
+//! uses that; and who takes a dead table's index apart (`background::bury`) waits until all have left who came before it died.
+//! Whatever a writer still puts into a table that dies meanwhile was put before that.
+//!
+//! Keys of all tables share the stripes of one store: what is locked in order of its stripes cannot wait in a circle.
+
+use super::few::Few;
+use crate::format::Owner;
+use crate::index::either::Index;
+use crate::index::hash::HashIndex;
+use crate::index::ordered::OrderedIndex;
+use crate::index::stripes::Stripes;
+use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
+use crate::sync::reclaim::{self, Atomic, Guard, Owned};
+use crate::sync::{Arc, Mutex, lock};
+use crate::{Error, ErrorKind, Result};
+use std::collections::{HashMap, HashSet};
+use std::sync::PoisonError;
+
+/// Counts of keys, so that writers do not meet at one.
+const COUNTS: usize = if cfg!(loom) { 1 } else { 16 };
+
+#[derive(Default)]
+#[repr(align(64))]
+struct Count(AtomicI64);
+
+/// See the module.
+pub(crate) struct Table {
+    pub owner: Owner,
+    pub index: Index,
+    pub(super) few: Few,
+    /// Keys added less keys removed, by the writers' shards.
+    keys: [Count; COUNTS],
+    /// Nothing names it any more.
+    dead: AtomicBool,
+}
+
+impl Table {
+    fn new(owner: Owner, index: Index) -> Self {
+        Self { owner, index, few: Few::default(), keys: Default::default(), dead: AtomicBool::new(false) }
+    }
+
+    /// Its live keys; expired ones count until they are swept. Exact while nobody writes.
+    pub(crate) fn keys(&self) -> u64 {
+        self.keys.iter().map(|count| count.0.load(Relaxed)).sum::<i64>().max(0) as u64
+    }
+
+    /// Counts keys that came, or went, for a writer of this shard.
+    #[inline]
+    pub(crate) fn count_keys(&self, shard: usize, more: i64) {
+        self.keys[shard % COUNTS].0.fetch_add(more, Relaxed);
+    }
+
+    /// Whether its records name it.
+    #[inline]
+    pub(crate) fn is_owned(&self) -> bool {
+        self.owner != Owner::STORE
+    }
+
+    /// Whether nothing names it any more: its records are dead, whatever slots say.
+    pub(crate) fn is_dead(&self) -> bool {
+        // Acquire: pairs with the Release in `Tables::die`.
+        self.dead.load(Acquire)
+    }
+}
+
+/// How indexes are made.
+#[derive(Clone)]
+pub(crate) struct Maker {
+    pub stripes: Arc<Stripes>,
+    /// Chooses the heights of ordered indexes.
+    pub seed: u64,
+    pub cache_slots: usize,
+    pub split_count_min: u32,
+    pub leaf_slots: usize,
+}
+
+impl Maker {
+    pub(crate) fn make(&self, is_ordered: bool) -> Index {
+        let stripes = Arc::clone(&self.stripes);
+        if is_ordered {
+            let index = OrderedIndex::on(stripes, self.seed, self.cache_slots, self.leaf_slots);
+            Index::Ordered(Box::new(index))
+        } else {
+            Index::Hash(HashIndex::on(stripes).splitting_at(self.split_count_min))
+        }
+    }
+}
+
+/// All tables of a store that have an index.
+pub(crate) struct Tables {
+    pub store: Arc<Table>,
+    pub catalog: Arc<Table>,
+    /// Dead ones included, until they are buried.
+    others: Mutex<HashMap<Owner, Arc<Table>>>,
+    /// Dead ones, in the order in which they died.
+    dying: Mutex<Vec<Arc<Table>>>,
+    maker: Maker,
+    /// The counter of the next owner, and the incarnation in which it is given out.
+    next: AtomicU64,
+    incarnation: u32,
+}
+
+/// The table that was found last: records of one table often follow each other.
+pub(crate) type Last = Option<Arc<Table>>;
+
+impl Tables {
+    pub(crate) fn new(maker: Maker, is_ordered: bool, incarnation: u32) -> Self {
+        Self {
+            store: Arc::new(Table::new(Owner::STORE, maker.make(is_ordered))),
+            catalog: Arc::new(Table::new(Owner::CATALOG, maker.make(false))),
+            others: Mutex::default(),
+            dying: Mutex::default(),
+            maker,
+            next: AtomicU64::new(0),
+            incarnation,
+        }
+    }
+
+    pub(crate) fn stripes(&self) -> &Arc<Stripes> {
+        &self.maker.stripes
+    }
+
+    /// The table of `owner`; `None`: it was buried.
+    pub(crate) fn of(&self, owner: Owner) -> Option<Arc<Table>> {
+        match owner {
+            Owner::STORE => Some(Arc::clone(&self.store)),
+            Owner::CATALOG => Some(Arc::clone(&self.catalog)),
+            _ => lock(&self.others).get(&owner).cloned(),
+        }
+    }
+
+    /// The same, kept in `last`.
+    #[inline]
+    pub(crate) fn find<'a>(&'a self, owner: Owner, last: &'a mut Last) -> Option<&'a Table> {
+        if owner == Owner::STORE {
+            return Some(&self.store);
+        }
+        if last.as_ref().is_none_or(|last| last.owner != owner) {
+            *last = Some(self.of(owner)?);
+        }
+        last.as_deref()
+    }
+
+    /// The table of an owner of which recovery has met something, made if there is none yet; `fresh` is called with an index that was made.
+    pub(crate) fn met(&self, owner: Owner, fresh: impl FnOnce(&mut Index)) -> Arc<Table> {
+        match owner {
+            Owner::STORE => Arc::clone(&self.store),
+            Owner::CATALOG => Arc::clone(&self.catalog),
+            _ => {
+                let mut others = lock(&self.others);
+                let make = || {
+                    let mut index = self.maker.make(owner.is_ordered());
+                    fresh(&mut index);
+                    Arc::new(Table::new(owner, index))
+                };
+                Arc::clone(others.entry(owner).or_insert_with(make))
+            }
+        }
+    }
+
+    /// Has `fill` fill the index of a table, which is empty. For recovery, which has the tables to itself: else nothing is done.
+    pub(crate) fn fill<T>(&mut self, owner: Owner, fill: impl FnOnce(&mut Index) -> T) -> Option<T> {
+        let table = match owner {
+            Owner::STORE => &mut self.store,
+            Owner::CATALOG => &mut self.catalog,
+            _ => {
+                self.met(owner, |_| {});
+                let others = self.others.get_mut().unwrap_or_else(PoisonError::into_inner);
+                return Arc::get_mut(others.get_mut(&owner)?).map(|table| fill(&mut table.index));
+            }
+        };
+        Arc::get_mut(table).map(|table| fill(&mut table.index))
+    }
+
+    /// A table that has nothing, of an owner that there never was.
+    pub(crate) fn fresh(&self, is_ordered: bool) -> Arc<Table> {
+        let owner = Owner::new(self.incarnation, self.next.fetch_add(1, Relaxed), is_ordered);
+        self.met(owner, |_| {})
+    }
+
+    /// All of them, dead ones too.
+    pub(crate) fn all(&self) -> Vec<Arc<Table>> {
+        let mut all = vec![Arc::clone(&self.store), Arc::clone(&self.catalog)];
+        let others = lock(&self.others);
+        all.extend(others.values().cloned());
+        all[2..].sort_unstable_by_key(|table| table.owner);
+        all
+    }
+
+    /// All that are alive.
+    pub(crate) fn living(&self) -> Vec<Arc<Table>> {
+        let mut all = self.all();
+        all.retain(|table| !table.is_dead());
+        all
+    }
+
+    /// Live keys of all tables; the catalog's are none.
+    pub(crate) fn keys(&self) -> u64 {
+        let living = self.living();
+        living.iter().filter(|table| table.owner != Owner::CATALOG).map(|table| table.keys()).sum()
+    }
+
+    /// Nothing names this table any more.
+    pub(crate) fn die(&self, table: &Arc<Table>) {
+        // Release: pairs with the Acquire in `is_dead`.
+        table.dead.store(true, Release);
+        lock(&self.dying).push(Arc::clone(table));
+    }
+
+    /// Dead tables that are to be buried.
+    pub(crate) fn take_dying(&self) -> Vec<Arc<Table>> {
+        std::mem::take(&mut lock(&self.dying))
+    }
+
+    /// A dead table has no slots any more that matter.
+    pub(crate) fn bury(&self, owner: Owner) {
+        lock(&self.others).remove(&owner);
+    }
+
+    /// Owners that are not among `named`, and have a table.
+    pub(crate) fn unnamed(&self, named: &HashSet<Owner>) -> Vec<Arc<Table>> {
+        let others = lock(&self.others);
+        let mut unnamed: Vec<_> =
+            others.values().filter(|table| !named.contains(&table.owner)).cloned().collect();
+        unnamed.sort_unstable_by_key(|table| table.owner);
+        unnamed
+    }
+
+    /// Pages of an image that indexes have not read yet.
+    pub(crate) fn pages_left(&self) -> u64 {
+        self.all().iter().map(|table| table.index.pages_left()).sum()
+    }
+
+    /// Reads them, until `stops`.
+    pub(crate) fn read_pages(&self, stops: &dyn Fn() -> bool) {
+        self.all().iter().for_each(|table| table.index.read_pages(stops));
+    }
+}
+
+/// What the catalog keeps of a table under its name.
+pub(crate) fn entry_of(owner: Owner) -> [u8; 8] {
+    owner.0.to_le_bytes()
+}
+
+/// The owner in an entry of the catalog; `None`: it is not one that this build writes.
+pub(crate) fn owner_in(entry: &[u8]) -> Option<Owner> {
+    let owner = Owner(u64::from_le_bytes(entry.try_into().ok()?));
+    (owner > Owner::CATALOG).then_some(owner)
+}
+
+/// A name, and the table that it leads to now.
+pub(crate) struct Named {
+    pub name: Vec<u8>,
+    /// `None`: it was dropped.
+    current: Atomic<Option<Arc<Table>>>,
+}
+
+impl Named {
+    pub(crate) fn new(name: Vec<u8>, table: Option<Arc<Table>>) -> Self {
+        Self { name, current: Atomic::new(table) }
+    }
+
+    /// The table, for as long as the guard lives.
+    #[inline]
+    pub(crate) fn table<'g>(&self, guard: &'g Guard) -> Result<&'g Arc<Table>> {
+        // SAFETY: never null, and dropped only when all guards have gone that may see it.
+        let current = unsafe { self.current.load(Acquire, guard).deref() };
+        current.as_ref().ok_or_else(|| self.dropped())
+    }
+
+    #[cold]
+    fn dropped(&self) -> Error {
+        let name = String::from_utf8_lossy(&self.name);
+        Error::new(
+            ErrorKind::NotFound,
+            format!("table \"{name}\" was dropped: open it again to make a new one"),
+        )
+    }
+
+    /// From now on the name leads to `table`. Returns what it led to.
+    pub(crate) fn lead(&self, table: Option<Arc<Table>>) -> Option<Arc<Table>> {
+        let guard = reclaim::pin_to_write();
+        let before = self.current.swap(Some(Owned::new(table)), AcqRel, &guard);
+        // SAFETY: as in `table`.
+        let led = unsafe { before.deref() }.clone();
+        // SAFETY: it cannot be reached any more, but by guards pinned before.
+        unsafe { guard.defer_destroy(before) };
+        led
+    }
+}
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        let guard = reclaim::pin_to_write();
+        let last = self.current.swap(None, AcqRel, &guard);
+        // SAFETY: nobody else has the name any more; a guard that used it through a handle is gone before the handle.
+        drop(unsafe { last.into_owned() });
+    }
+}
+
+impl std::fmt::Debug for Named {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Named").field(&String::from_utf8_lossy(&self.name)).finish()
+    }
+}
+
+/// Which table an operation is about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Target<'a> {
+    /// The store's own.
+    Store,
+    Catalog,
+    Named(&'a Named),
+}
+
+impl Target<'_> {
+    /// Whether its records name an owner.
+    #[inline]
+    pub(crate) fn is_owned(self) -> bool {
+        !matches!(self, Self::Store)
+    }
+}
+
+impl Tables {
+    /// The table of `target`, for as long as the guard lives.
+    #[inline(always)]
+    pub(crate) fn at<'g>(&'g self, target: Target<'_>, guard: &'g Guard) -> Result<&'g Table> {
+        match target {
+            Target::Store => Ok(&self.store),
+            Target::Catalog => Ok(&self.catalog),
+            Target::Named(named) => named.table(guard).map(|table| &**table),
+        }
+    }
+}

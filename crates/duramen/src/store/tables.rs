@@ -1,0 +1,624 @@
+//! Tables by name: the catalog, and the handles that users hold.
+//!
+//! The catalog is a table of the store whose keys are names and whose values are owners. Each change is one write to it, of one
+//! record or of a batch, so a crash leaves what was or what was asked for:
+//!
+//! | operation | writes | then |
+//! |---|---|---|
+//! | make | name → a new owner | the name leads to its index |
+//! | clear | name → a new owner | the name leads to that one's index; the old table is dead |
+//! | drop | name deleted | handles say so; the table is dead |
+//! | swap | both names → each other's owner, in one batch | both names lead there |
+//!
+//! Order: what is written to the catalog is durable (with `manual` it is as durable as any write) before anybody can see it in DRAM, so
+//! no record of a new owner is ever acknowledged whose owner a crash would forget, and nobody sees a table empty that a crash would
+//! fill again. In between, writers still write to the old owner: those writes came before the clearing.
+//!
+//! One change at a time: they hold the catalog's lock. Reads and writes of keys never do.
+
+use super::StoreOn;
+use super::core::Core;
+use super::writer::WriterOn;
+use crate::format::Owner;
+use crate::format::superblock::Regime;
+use crate::index::either::Index;
+use crate::mutants::{Mutant, planted};
+use crate::options::IndexKind;
+use crate::read::range::{prefix_of, range_of};
+use crate::read::table::{self, Named, Target};
+use crate::read::{Cursor, Records, Value};
+use crate::sync::reclaim;
+use crate::sync::{Arc, Mutex, lock};
+use crate::write::batch::In;
+use crate::write::{Modified, Pen, Swap, Update};
+use crate::{Batch, Error, ErrorKind, Meta, Range, Result, Stamp};
+use duramen_media::{Mapped, Medium};
+use std::collections::BTreeMap;
+use std::ops::RangeBounds;
+
+/// The longest name of a table, in bytes.
+const NAME_BYTES_MAX: usize = 1 << 10;
+
+/// The names of a store's tables.
+pub(super) struct Catalog(Mutex<Names>);
+
+struct Names {
+    tables: BTreeMap<Vec<u8>, Arc<Named>>,
+    /// Writes to the catalog.
+    pen: Pen,
+}
+
+impl Catalog {
+    /// Of the names that recovery found.
+    pub(super) fn new<M: Medium>(records: &Records<M>, names: Vec<(Vec<u8>, Owner)>) -> Result<Self> {
+        let mut tables = BTreeMap::new();
+        for (name, owner) in names {
+            // One that had no record yet has no index.
+            let table = records.tables.met(owner, |_| {});
+            tables.insert(name.clone(), Arc::new(Named::new(name, Some(table))));
+        }
+        Ok(Self(Mutex::new(Names { tables, pen: Pen::new(records.log.epochs()) })))
+    }
+
+    /// Gives up what it writes with, at close.
+    pub(super) fn end<M: Medium>(&self, records: &Records<M>) {
+        lock(&self.0).pen.end(records);
+    }
+}
+
+pub(super) fn kind_of(table: &table::Table) -> IndexKind {
+    match table.index {
+        Index::Hash(_) => IndexKind::Hash,
+        Index::Ordered(_) => IndexKind::Ordered,
+    }
+}
+
+/// A table on the media of this machine.
+pub type Table = TableOn<Mapped>;
+
+/// A named table of a store: a set of keys of its own, with an index of its own. Cheap to clone; made by [`StoreOn::table`].
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// use duramen::{IndexKind, Options};
+///
+/// let store = Options::default().open(dir.path().join("store"))?;
+/// let users = store.table(b"users", IndexKind::Ordered)?;
+/// let sessions = store.table(b"sessions", IndexKind::Hash)?;
+/// users.put(b"7", b"Ada")?;
+/// sessions.put(b"7", b"token")?;
+/// assert_eq!(users.get(b"7")?.as_deref(), Some(&b"Ada"[..]));
+/// sessions.clear()?; // one small write, however many there are
+/// assert_eq!((users.len(), sessions.len()), (1, 0));
+/// # Ok::<(), duramen::Error>(())
+/// ```
+pub struct TableOn<M: Medium = Mapped> {
+    store: StoreOn<M>,
+    pub(super) named: Arc<Named>,
+}
+
+/// Numbers of a table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TableStats {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// Whether its index is ordered.
+    pub is_ordered: bool,
+    /// Live keys; expired ones count until they are swept. Exact while nobody writes.
+    pub keys: u64,
+    /// DRAM that its index takes.
+    pub index_bytes: u64,
+}
+
+impl<M: Medium> Clone for TableOn<M> {
+    fn clone(&self) -> Self {
+        Self { store: self.store.clone(), named: Arc::clone(&self.named) }
+    }
+}
+
+impl<M: Medium> std::fmt::Debug for TableOn<M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Table").field("name", &self.named).finish_non_exhaustive()
+    }
+}
+
+impl<M: Medium> Core<M> {
+    /// Writes one entry of the catalog, or deletes it, and makes it as durable as the store does.
+    fn write_name(&self, names: &mut Names, name: &[u8], owner: Option<Owner>) -> Result<()> {
+        let entry = owner.map(table::entry_of);
+        match &entry {
+            Some(entry) => names.pen.put(self.site(), Target::Catalog, name, entry, Meta::default())?,
+            None => names.pen.delete(self.site(), Target::Catalog, name).map(|_| ())?,
+        }
+        self.settle_names()
+    }
+
+    fn settle_names(&self) -> Result<()> {
+        let log = &self.keeper.records.log;
+        if log.epochs().regime() == Regime::Epochs && !planted(Mutant::TableShownEarly) {
+            // Also with an interval.
+            log.commit()?;
+        }
+        Ok(())
+    }
+}
+
+impl<M: Medium> StoreOn<M> {
+    /// The table of this name, which is made if there is none, with an index of this kind. One small write when it is made, and a
+    /// search among the names; keep the handle.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a name above 1,024 bytes, or when the table is there with an index of the other kind; otherwise as
+    /// [`StoreOn::put`].
+    pub fn table(&self, name: &[u8], kind: IndexKind) -> Result<TableOn<M>> {
+        let core = self.core();
+        let records = self.records();
+        let names = &mut *lock(&core.catalog.0);
+        if let Some(named) = names.tables.get(name) {
+            let guard = reclaim::pin();
+            let found = kind_of(named.table(&guard)?);
+            if found != kind {
+                return Err(Error::invalid(format!(
+                    "table \"{}\" has an index of kind {found:?}, wanted {kind:?}: open it with the kind it has, or drop it",
+                    String::from_utf8_lossy(name)
+                )));
+            }
+            return Ok(TableOn { store: self.clone(), named: Arc::clone(named) });
+        }
+        if name.len() > NAME_BYTES_MAX {
+            return Err(Error::invalid(format!(
+                "the name of the table has {} bytes; at most {NAME_BYTES_MAX} are allowed",
+                name.len()
+            )));
+        }
+        records.log.epochs().check_writable()?;
+        let table = records.tables.fresh(kind == IndexKind::Ordered);
+        if let Err(error) = core.write_name(names, name, Some(table.owner)) {
+            records.tables.bury(table.owner);
+            return Err(error);
+        }
+        let named = Arc::new(Named::new(name.to_vec(), Some(table)));
+        names.tables.insert(name.to_vec(), Arc::clone(&named));
+        Ok(TableOn { store: self.clone(), named })
+    }
+
+    /// The table of this name, if there is one, whatever its kind.
+    ///
+    /// # Errors
+    /// `InUse` in a child that was forked.
+    pub fn find_table(&self, name: &[u8]) -> Result<Option<TableOn<M>>> {
+        self.log().epochs().check_process()?;
+        let names = lock(&self.core().catalog.0);
+        let named = names.tables.get(name).cloned();
+        Ok(named.map(|named| TableOn { store: self.clone(), named }))
+    }
+
+    /// The named tables, by name.
+    #[must_use]
+    pub fn tables(&self) -> Vec<TableStats> {
+        let names = lock(&self.core().catalog.0);
+        let guard = reclaim::pin();
+        let stats = |named: &Arc<Named>| {
+            let table = named.table(&guard).ok()?;
+            Some(TableStats {
+                name: named.name.clone(),
+                is_ordered: kind_of(table) == IndexKind::Ordered,
+                keys: table.keys(),
+                index_bytes: table.index.numbers(&guard).bytes,
+            })
+        };
+        names.tables.values().filter_map(stats).collect()
+    }
+
+    /// Drops the table of this name: one small write, whatever is in it. Whether there was one. Handles of it say `NotFound` from then on.
+    ///
+    /// # Errors
+    /// As [`StoreOn::delete`].
+    pub fn drop_table(&self, name: &[u8]) -> Result<bool> {
+        let core = self.core();
+        let names = &mut *lock(&core.catalog.0);
+        if !names.tables.contains_key(name) {
+            return Ok(false);
+        }
+        core.write_name(names, name, None)?;
+        if let Some(named) = names.tables.remove(name)
+            && let Some(table) = named.lead(None)
+        {
+            self.records().tables.die(&table);
+            core.keeper.wake.hurry();
+        }
+        Ok(true)
+    }
+
+    /// Swaps what two names lead to: one small write, whatever is in the tables. Handles go by their names. Each of the two is swapped
+    /// at one moment for everybody, one just before the other.
+    ///
+    /// # Errors
+    /// `NotFound` when there is no table of one of the names; otherwise as [`StoreOn::put`].
+    pub fn swap_tables(&self, a: &[u8], b: &[u8]) -> Result<()> {
+        let core = self.core();
+        let names = &mut *lock(&core.catalog.0);
+        let find = |name: &[u8]| {
+            names.tables.get(name).cloned().ok_or_else(|| {
+                let name = String::from_utf8_lossy(name);
+                Error::new(ErrorKind::NotFound, format!("there is no table \"{name}\""))
+            })
+        };
+        let (first, second) = (find(a)?, find(b)?);
+        if a == b {
+            return Ok(());
+        }
+        let owners = {
+            let guard = reclaim::pin();
+            [first.table(&guard)?.clone(), second.table(&guard)?.clone()]
+        };
+        let mut batch = Batch::new();
+        batch.put_name(a, &table::entry_of(owners[1].owner));
+        batch.put_name(b, &table::entry_of(owners[0].owner));
+        let _ = names.pen.apply(core.site(), &batch)?;
+        core.settle_names()?;
+        let [a, b] = owners;
+        first.lead(Some(b));
+        second.lead(Some(a));
+        Ok(())
+    }
+}
+
+impl Batch {
+    /// What follows is about keys of `table`, until this is called again; `None`: of the store's own, as at first.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # use duramen::{Batch, IndexKind, Options, Swap};
+    /// let store = Options::default().open(dir.path().join("store"))?;
+    /// let orders = store.table(b"orders", IndexKind::Ordered)?;
+    /// let mut batch = Batch::new();
+    /// batch.put(b"orders", b"1").table(Some(&orders)).put(b"2026-1", b"paid");
+    /// assert_eq!(store.apply(&batch)?, Swap::Done);
+    /// assert_eq!(orders.len(), 1);
+    /// # Ok::<(), duramen::Error>(())
+    /// ```
+    pub fn table<M: Medium>(&mut self, table: Option<&TableOn<M>>) -> &mut Self {
+        self.now = table.map_or(In::Store, |table| In::Named(Arc::clone(&table.named)));
+        self
+    }
+}
+
+impl<M: Medium> TableOn<M> {
+    #[inline]
+    fn target(&self) -> Target<'_> {
+        Target::Named(&self.named)
+    }
+
+    fn records(&self) -> &Records<M> {
+        self.store.records()
+    }
+
+    /// The store that it belongs to.
+    #[must_use]
+    pub fn store(&self) -> &StoreOn<M> {
+        &self.store
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &[u8] {
+        &self.named.name
+    }
+
+    /// How its keys are found.
+    ///
+    /// # Errors
+    /// `NotFound` when it was dropped.
+    pub fn index_kind(&self) -> Result<IndexKind> {
+        Ok(kind_of(self.named.table(&reclaim::pin())?))
+    }
+
+    /// Live keys, 0 when it was dropped; expired ones count until they are swept. Exact while nobody writes.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.named.table(&reclaim::pin()).map_or(0, |table| table.keys())
+    }
+
+    /// Whether there is no key in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The value of `key`, as [`StoreOn::get`].
+    ///
+    /// # Errors
+    /// As [`StoreOn::get`]; `NotFound` when the table was dropped, as of every other call.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Value<'_>>> {
+        self.records().log.epochs().check_process()?;
+        self.records().get(self.target(), key)
+    }
+
+    /// Copies the value of `key` into `into`, as [`StoreOn::get_into`].
+    ///
+    /// # Errors
+    /// As [`TableOn::get`].
+    pub fn get_into(&self, key: &[u8], into: &mut Vec<u8>) -> Result<bool> {
+        into.clear();
+        self.records().log.epochs().check_process()?;
+        self.records().get_into(self.target(), key, into)
+    }
+
+    /// Whether `key` is there.
+    ///
+    /// # Errors
+    /// As [`TableOn::get`].
+    pub fn contains(&self, key: &[u8]) -> Result<bool> {
+        Ok(self.get(key)?.is_some())
+    }
+
+    /// Hints that these keys are read or written soon, as [`StoreOn::prefetch`].
+    pub fn prefetch(&self, keys: &[impl AsRef<[u8]>]) {
+        self.records().prefetch(self.target(), keys);
+    }
+
+    /// The values of several keys, their cache misses overlapped, as [`StoreOn::get_many`].
+    ///
+    /// # Errors
+    /// As [`TableOn::get`].
+    pub fn get_many<'a>(&'a self, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Value<'a>>>> {
+        self.records().log.epochs().check_process()?;
+        self.records().get_many(self.target(), keys)
+    }
+
+    /// Visits about `count` live entries of this table from `cursor` on, as [`StoreOn::scan`].
+    ///
+    /// # Errors
+    /// As [`StoreOn::scan`].
+    pub fn scan(&self, cursor: Cursor, count: usize, visit: &mut dyn FnMut(&Value<'_>)) -> Result<Cursor> {
+        self.store.scan_in(self.target(), cursor, count, visit)
+    }
+
+    /// Calls `visit` for every live entry of this table, as [`StoreOn::for_each`].
+    ///
+    /// # Errors
+    /// As [`TableOn::get`].
+    pub fn for_each(&self, mut visit: impl FnMut(&Value<'_>)) -> Result<()> {
+        let mut cursor = 0;
+        loop {
+            cursor = self.scan(cursor, 1024, &mut visit)?;
+            if cursor == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Some live entry that `wanted` accepts, as [`StoreOn::pick`].
+    ///
+    /// # Errors
+    /// As [`TableOn::get`].
+    pub fn pick(&self, seed: u64, wanted: &mut dyn FnMut(&Value<'_>) -> bool) -> Result<Option<Value<'_>>> {
+        self.records().pick(self.target(), seed, wanted)
+    }
+
+    /// A cursor at a place that `random` picks, for [`TableOn::scan`].
+    ///
+    /// # Errors
+    /// `NotFound` when it was dropped.
+    pub fn cursor_at(&self, random: u64) -> Result<Cursor> {
+        let guard = reclaim::pin();
+        let index = &self.named.table(&guard)?.index;
+        Ok(index.cursor_shown(index.cursor_at(random, &guard)))
+    }
+
+    /// The keys that damaged records of this table say they were of, as [`StoreOn::claimed_keys`].
+    #[must_use]
+    pub fn claimed_keys(&self) -> Vec<Vec<u8>> {
+        self.records().claimed_keys(self.target())
+    }
+
+    /// Keys within bounds, in their order, as [`StoreOn::range`]. When the table is cleared or dropped meanwhile it ends.
+    ///
+    /// # Errors
+    /// `Unsupported` when its index is a hash; otherwise as [`StoreOn::range`].
+    pub fn range<'k>(&self, keys: impl RangeBounds<&'k [u8]>) -> Result<Range<'_, M>> {
+        range_of(self.records(), self.target(), None, &keys)
+    }
+
+    /// Keys that begin with `prefix`; as [`TableOn::range`].
+    ///
+    /// # Errors
+    /// As [`TableOn::range`].
+    pub fn prefix(&self, prefix: &[u8]) -> Result<Range<'_, M>> {
+        prefix_of(self.records(), self.target(), None, prefix)
+    }
+
+    /// Sets `key` to `value`, as [`StoreOn::put`].
+    ///
+    /// # Errors
+    /// As [`StoreOn::put`].
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.put_with(key, value, Meta::default())
+    }
+
+    /// Sets `key` to `value`, with what goes with it.
+    ///
+    /// # Errors
+    /// As [`StoreOn::put`].
+    pub fn put_with(&self, key: &[u8], value: &[u8], meta: Meta) -> Result<()> {
+        self.store.with_pen(|pen, site| pen.put(site, self.target(), key, value, meta))
+    }
+
+    /// Removes `key`; whether it was there, as [`StoreOn::delete`].
+    ///
+    /// # Errors
+    /// As [`StoreOn::put`].
+    pub fn delete(&self, key: &[u8]) -> Result<bool> {
+        self.store.with_pen(|pen, site| pen.delete(site, self.target(), key))
+    }
+
+    /// Overwrites part of a value, as [`StoreOn::update`].
+    ///
+    /// # Errors
+    /// As [`StoreOn::update`].
+    pub fn update(&self, key: &[u8], at: usize, bytes: &[u8]) -> Result<Update> {
+        self.store.with_pen(|pen, site| {
+            Ok(pen.update(site, self.target(), key, None, at, bytes)?.unwrap_or(Update::Absent))
+        })
+    }
+
+    /// Empties the table: one small write, however much is in it. Its space and its DRAM come back in the background. Whoever
+    /// writes meanwhile writes before or after it.
+    ///
+    /// # Errors
+    /// As [`StoreOn::delete`]: it has the space that is kept for deletes.
+    pub fn clear(&self) -> Result<()> {
+        let core = self.store.core();
+        let records = self.records();
+        records.log.epochs().check_writable()?;
+        let names = &mut *lock(&core.catalog.0);
+        let kind = self.index_kind()?;
+        let fresh = records.tables.fresh(kind == IndexKind::Ordered);
+        if let Err(error) = core.write_name(names, &self.named.name, Some(fresh.owner)) {
+            records.tables.bury(fresh.owner);
+            return Err(error);
+        }
+        if let Some(before) = self.named.lead(Some(fresh)) {
+            records.tables.die(&before);
+            core.keeper.wake.hurry();
+        }
+        Ok(())
+    }
+}
+
+/// A writer of one table: see [`WriterOn::table`].
+pub struct TableWriter<'w, M: Medium = Mapped> {
+    writer: &'w mut WriterOn<M>,
+    table: &'w TableOn<M>,
+}
+
+impl<M: Medium> std::fmt::Debug for TableWriter<'_, M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TableWriter").field("table", self.table).finish_non_exhaustive()
+    }
+}
+
+impl<M: Medium> WriterOn<M> {
+    /// This writer, for keys of `table`, which is one of its store. Costs nothing: make it for each call.
+    pub fn table<'w>(&'w mut self, table: &'w TableOn<M>) -> TableWriter<'w, M> {
+        debug_assert!(
+            std::ptr::eq(self.store().core(), table.store.core()),
+            "the table is one of another store"
+        );
+        TableWriter { writer: self, table }
+    }
+}
+
+impl<M: Medium> TableWriter<'_, M> {
+    /// The value of `key`, as [`WriterOn::get`].
+    ///
+    /// # Errors
+    /// As [`TableOn::get`].
+    pub fn get(&self, key: &[u8]) -> Result<Option<Value<'_>>> {
+        Ok(self.get_stamped(key)?.1)
+    }
+
+    /// As `get`, and the key's stamp, also when it is absent or expired.
+    ///
+    /// # Errors
+    /// As [`TableOn::get`].
+    pub fn get_stamped(&self, key: &[u8]) -> Result<(Stamp, Option<Value<'_>>)> {
+        self.writer.get_in(self.table.target(), key)
+    }
+
+    /// Keys within bounds, as [`WriterOn::range`].
+    ///
+    /// # Errors
+    /// As [`TableOn::range`].
+    pub fn range<'k>(&self, keys: impl RangeBounds<&'k [u8]>) -> Result<Range<'_, M>> {
+        range_of(self.writer.store().records(), self.table.target(), self.writer.owed(), &keys)
+    }
+
+    /// Sets `key` to `value`.
+    ///
+    /// # Errors
+    /// As [`StoreOn::put`].
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.put_with(key, value, Meta::default())
+    }
+
+    /// Sets `key` to `value`, with what goes with it.
+    ///
+    /// # Errors
+    /// As [`StoreOn::put`].
+    pub fn put_with(&mut self, key: &[u8], value: &[u8], meta: Meta) -> Result<()> {
+        let (pen, site) = self.writer.parts();
+        pen.put(site, self.table.target(), key, value, meta)
+    }
+
+    /// Removes `key`; whether it was there, as [`WriterOn::delete`].
+    ///
+    /// # Errors
+    /// As [`WriterOn::delete`].
+    pub fn delete(&mut self, key: &[u8]) -> Result<bool> {
+        let (pen, site) = self.writer.parts();
+        pen.delete(site, self.table.target(), key)
+    }
+
+    /// Sets `key` to a value, or deletes it for `None`, as [`WriterOn::replace`].
+    ///
+    /// # Errors
+    /// As [`StoreOn::put`].
+    pub fn replace(&mut self, key: &[u8], value: Option<(&[u8], Meta)>) -> Result<Option<Meta>> {
+        let (pen, site) = self.writer.parts();
+        pen.replace(site, self.table.target(), key, value)
+    }
+
+    /// Writes only if the key's stamp still is `seen`, as [`WriterOn::compare_and_swap`].
+    ///
+    /// # Errors
+    /// As [`StoreOn::put`].
+    pub fn compare_and_swap(
+        &mut self,
+        key: &[u8],
+        seen: Stamp,
+        value: Option<(&[u8], Meta)>,
+    ) -> Result<Swap> {
+        let (pen, site) = self.writer.parts();
+        pen.compare_and_swap(site, self.table.target(), key, seen, value)
+    }
+
+    /// Overwrites part of a value, as [`WriterOn::update`].
+    ///
+    /// # Errors
+    /// As [`WriterOn::update`].
+    pub fn update(&mut self, key: &[u8], at: usize, bytes: &[u8]) -> Result<Update> {
+        let (pen, site) = self.writer.parts();
+        Ok(pen.update(site, self.table.target(), key, None, at, bytes)?.unwrap_or(Update::Absent))
+    }
+
+    /// The same if the key's stamp still is `seen`, as [`WriterOn::compare_and_update`].
+    ///
+    /// # Errors
+    /// As [`WriterOn::update`].
+    pub fn compare_and_update(
+        &mut self,
+        key: &[u8],
+        seen: Stamp,
+        at: usize,
+        bytes: &[u8],
+    ) -> Result<Option<Update>> {
+        let (pen, site) = self.writer.parts();
+        pen.update(site, self.table.target(), key, Some(seen), at, bytes)
+    }
+
+    /// Reads a value and updates 8 bytes of it in place, as [`WriterOn::modify_in_place`].
+    ///
+    /// # Errors
+    /// As [`WriterOn::modify_in_place`].
+    pub fn modify_in_place(
+        &mut self,
+        key: &[u8],
+        change: impl FnOnce(Meta, &[u8]) -> Option<(usize, [u8; 8])>,
+    ) -> Result<Modified> {
+        let (pen, site) = self.writer.parts();
+        pen.modify_in_place(site.records, self.table.target(), key, change)
+    }
+}
