@@ -70,7 +70,7 @@ const _: () = assert!(DEPTH_MAX + PAGE_BITS_MAX + FINGERPRINT_BITS <= 64);
 /// hashes, the other way round along the positions: with c = 11/32 a ratio of 2.05.
 #[inline]
 fn spread(hash: u64) -> u64 {
-    let bend = (u128::from(hash) * u128::from(!hash) >> 64) as u64;
+    let bend = ((u128::from(hash) * u128::from(!hash)) >> 64) as u64;
     hash + (bend >> 5) * 11
 }
 
@@ -147,8 +147,8 @@ impl Map {
     }
 
     #[cfg(test)]
-    pub(super) fn pages_bytes(&self) -> u64 {
-        self.pages.bytes()
+    pub(super) fn pages(&self) -> &Pages {
+        &self.pages
     }
 
     /// The slot of the element that `is` recognises.
@@ -169,12 +169,7 @@ impl Map {
     }
 
     #[inline]
-    fn place(
-        &self,
-        position: u64,
-        entry: Entry,
-        mut is: impl FnMut(Slot) -> bool,
-    ) -> Option<(Place, Slot)> {
+    fn place(&self, position: u64, entry: Entry, mut is: impl FnMut(Slot) -> bool) -> Option<(Place, Slot)> {
         if entry.is_page() {
             let behind = position << entry.depth();
             let home = top(behind, entry.bits());
@@ -243,9 +238,14 @@ impl Map {
         let word = word & !(FINGERPRINT_MASK | BUCKET_BIT) | fingerprint(behind, bits);
         for away in 0..1 << bits {
             let line = self.line(entry.page(), bits, home + away);
-            let empty = line.iter().find(|word| word.load(Relaxed) & LOCATION_MASK == 0);
-            if let Some(empty) = empty {
-                return empty.store(empty.load(Relaxed) & BUCKET_BIT | word | away_field(away), Relaxed);
+            // An empty slot has nothing but the bucket's bit; in the high half few others have nothing.
+            let mut which = High::of(line).matching(0, !BUCKET_BIT & u64::from(u32::MAX) << 32);
+            while let Some(empty) = line.get(which.trailing_zeros() as usize) {
+                let now = empty.load(Relaxed);
+                if now & LOCATION_MASK == 0 {
+                    return empty.store(now | word | away_field(away), Relaxed);
+                }
+                which &= which - 1;
             }
             // One more that this bucket had no room for.
             if let Some(unmarked) = line.iter().find(|word| word.load(Relaxed) & BUCKET_BIT == 0) {
@@ -321,7 +321,8 @@ impl Map {
             if !anew && away < AWAY_MANY {
                 let home = u64::from(bucket.wrapping_sub(away) & ((1 << bits) - 1));
                 let print = word << (64 - AWAY_SHIFT) >> (64 - FINGERPRINT_BITS);
-                return all.push(((home << FINGERPRINT_BITS | print) << (64 - FINGERPRINT_BITS - bits), word));
+                return all
+                    .push(((home << FINGERPRINT_BITS | print) << (64 - FINGERPRINT_BITS - bits), word));
             }
             match keys.hash_at(Slot(word).location()) {
                 Some(hash) => all.push((spread(hash) << entry.depth(), word)),
@@ -373,7 +374,8 @@ impl Map {
             return true;
         }
         self.pages.clear(page, class);
-        let halves = [page, self.pages.take(class)].map(|page| Entry::of_page(page, bits, depth + 1, known, 0));
+        let halves =
+            [page, self.pages.take(class)].map(|page| Entry::of_page(page, bits, depth + 1, known, 0));
         let of_half = |half: u64| {
             let theirs = all.iter().filter(move |&&(behind, _)| behind >> 63 == half);
             theirs.map(|&(behind, word)| (behind << 1, word))
@@ -437,7 +439,9 @@ impl Map {
         let mut all = Vec::new();
         for (position, entry) in [(position, entry), (position ^ bit, sibling)] {
             let half = position << (depth - 1) & 1 << 63;
-            all.extend(self.gather(position, entry, false, keys).iter().map(|&(b, word)| (half | b >> 1, word)));
+            all.extend(
+                self.gather(position, entry, false, keys).iter().map(|&(b, word)| (half | b >> 1, word)),
+            );
         }
         self.pages.clear(page, class);
         let merged = self.fill(Entry::of_page(page, bits, depth - 1, known, 0), all.into_iter());

@@ -41,9 +41,9 @@ use std::cmp::Ordering;
 const LEAF: Class = Class::doubled(5);
 const INNER: Class = Class::doubled(4);
 const INNER_MIN: Class = Class::doubled(2);
-/// Each level above the leaves has a twentieth of the nodes below, however entries came and went: a node of a level is made when one of
-/// it is full.
-const LEVELS_MAX: usize = 12;
+/// A node is made when one of its level is full, which was half empty before: of 21 nodes that are made, one at most is of the
+/// level above. So no number of insertions makes more.
+const LEVELS_MAX: usize = 16;
 
 pub(crate) struct Tree {
     pages: Pages,
@@ -97,8 +97,8 @@ impl Tree {
     }
 
     #[cfg(test)]
-    pub(super) fn pages_bytes(&self) -> u64 {
-        self.pages.bytes()
+    pub(super) fn pages(&self) -> &Pages {
+        &self.pages
     }
 
     fn class_of(&self, level: u32) -> Class {
@@ -224,7 +224,7 @@ impl Tree {
 
     /// An entry that a random word picks, each as likely as any other.
     pub(crate) fn random(&self, random: u64) -> Option<(u64, Slot)> {
-        self.nth((u128::from(random) * u128::from(self.len) >> 64) as u64)
+        self.nth(((u128::from(random) * u128::from(self.len)) >> 64) as u64)
     }
 
     /// A cursor in front of the entry of this rank, or at the end.

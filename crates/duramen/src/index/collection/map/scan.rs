@@ -77,7 +77,8 @@ impl Map {
         let is_live = |slot: &Slot| !slot.is_empty() && !slot.is_tombstone();
         let deepest = (self.depths.len() as u32).saturating_sub(1);
         // Each slot of a page is drawn with the chance of one in this many, and so must those of the rest be.
-        let in_pages = u64::from(slots(if deepest == 0 { self.root.bits() } else { PAGE_BITS_MAX })) << deepest;
+        let in_pages =
+            u64::from(slots(if deepest == 0 { self.root.bits() } else { PAGE_BITS_MAX })) << deepest;
         for _ in 0..DRAWS {
             let at = below(random(), in_pages + self.rest.len() as u64);
             let slot = match at.checked_sub(in_pages).and_then(|at| self.rest.get(at as usize)) {
@@ -114,5 +115,5 @@ impl Map {
 
 /// A number below `most`, of a random word.
 fn below(random: u64, most: u64) -> u64 {
-    (u128::from(random) * u128::from(most) >> 64) as u64
+    ((u128::from(random) * u128::from(most)) >> 64) as u64
 }

@@ -268,7 +268,7 @@ fn a_map_grows_and_shrinks_through_all_sizes() {
         }
     }
     tested.check();
-    assert_eq!(tested.map.pages_bytes(), 0);
+    assert_eq!(tested.map.pages().bytes(), 0);
 }
 
 #[test]

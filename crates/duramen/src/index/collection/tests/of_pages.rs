@@ -81,7 +81,8 @@ fn threads_with_pages_of_their_own_do_not_meet() {
             let mut pages = Pages::new(Arc::clone(&arena), Arc::default());
             scope.spawn(move || {
                 for round in 0..if cfg!(miri) { 2 } else { 50 } {
-                    let classes = (0..if cfg!(miri) { 20 } else { 500 }).map(|at| Class::doubled((at * 5 + round) % 7));
+                    let classes =
+                        (0..if cfg!(miri) { 20 } else { 500 }).map(|at| Class::doubled((at * 5 + round) % 7));
                     let taken: Vec<_> = classes.map(|class| (pages.take(class), class)).collect();
                     taken.iter().for_each(|&(page, class)| mark(&pages, page, class, thread));
                     for &(page, class) in &taken {

@@ -171,8 +171,12 @@ fn run(orders: Orders, steps: &[Step], keys: u64) {
             }
             Step::Walk(key, behind, turns) => tested.walk(orders.element(key).0, behind, turns),
             Step::PutMany(from, count, true) => (from..from + count).for_each(|key| tested.put(key, key)),
-            Step::PutMany(from, count, false) => (from..from + count).rev().for_each(|key| tested.put(key, key)),
-            Step::Scatter(from, count) => (from..from + count).for_each(|key| tested.put(mix(key) % keys, key)),
+            Step::PutMany(from, count, false) => {
+                (from..from + count).rev().for_each(|key| tested.put(key, key))
+            }
+            Step::Scatter(from, count) => {
+                (from..from + count).for_each(|key| tested.put(mix(key) % keys, key))
+            }
             Step::RemoveMany(from, count) => (from..from + count).for_each(|key| tested.remove(key)),
             Step::RemoveScattered(from, count) => {
                 (from..from + count).for_each(|key| tested.remove(mix(key) % keys));
@@ -202,7 +206,7 @@ fn run(orders: Orders, steps: &[Step], keys: u64) {
         tested.model.remove(&(order, number));
     }
     tested.check();
-    assert_eq!(tested.tree.pages_bytes(), 0, "an empty tree has pages");
+    assert_eq!(tested.tree.pages().bytes(), 0, "an empty tree has pages");
 }
 
 proptest! {
@@ -252,7 +256,7 @@ proptest! {
 
 /// Bytes an entry, without those of `Tree` itself.
 fn bytes_each(tree: &Tree) -> f64 {
-    tree.pages_bytes() as f64 / tree.len() as f64
+    tree.pages().bytes() as f64 / tree.len() as f64
 }
 
 #[test]
@@ -293,7 +297,7 @@ fn leaves_stay_half_full_when_entries_go() {
             assert!(bytes_each(&tree) < 45.0, "{} bytes an entry of {}", bytes_each(&tree), tree.len());
         }
     }
-    assert_eq!(tree.pages_bytes(), 0);
+    assert_eq!(tree.pages().bytes(), 0);
 }
 
 #[test]
@@ -307,7 +311,7 @@ fn a_queue_takes_no_more_than_its_entries() {
             assert_eq!(order, key - 5_000);
             tree.remove(order, |_| Ordering::Equal);
         }
-        assert!(tree.pages_bytes() < 5_200 * 17 + 4_096, "{} bytes", tree.pages_bytes());
+        assert!(tree.pages().bytes() < 5_200 * 17 + 4_096, "{} bytes", tree.pages().bytes());
     }
     tree.check(&|_, _| Ordering::Equal);
 }

@@ -168,7 +168,12 @@ impl Tree {
         } else {
             let first = at.min(last - 1);
             let both = count(first) + count(first + 1);
-            self.share(page, first, 2, &[both / 3, (both - both / 3) / 2, both - both / 3 - (both - both / 3) / 2]);
+            self.share(
+                page,
+                first,
+                2,
+                &[both / 3, (both - both / 3) / 2, both - both / 3 - (both - both / 3) / 2],
+            );
         }
     }
 
@@ -308,14 +313,17 @@ impl Tree {
             let is_little = self.size(parent, level, at) <= self.room(level) / 2;
             let both = |first: &usize| self.size(parent, level, *first) + self.size(parent, level, first + 1);
             let mut firsts = neighbours.into_iter().flatten().filter(|_| is_little);
-            let Some(first) = firsts.find(|first| both(first) <= merged_most(self.room(level))) else { continue };
+            let Some(first) = firsts.find(|first| both(first) <= merged_most(self.room(level))) else {
+                continue;
+            };
             if level == 0 {
                 let both = both(&first);
                 self.share(above, first, 2, &[both]);
                 continue;
             }
             let [left, right] = [parent.child(first), parent.child(first + 1)];
-            let children = [left, right].map(|child| self.inner(child.page(), level).all().collect::<Vec<_>>());
+            let children =
+                [left, right].map(|child| self.inner(child.page(), level).all().collect::<Vec<_>>());
             self.inner(left.page(), level).fill(children.concat().into_iter());
             let merged = Child::new((left.order, left.location), left.page(), left.count() + right.count());
             parent.set(first, merged);
