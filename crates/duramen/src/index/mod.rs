@@ -5,6 +5,10 @@
 //! rebuilt from the log on open.
 
 mod attached;
+// No model has collections: nothing in one is concurrent.
+#[cfg(not(loom))]
+#[expect(dead_code, unused_imports, reason = "the commands over collections come next")]
+mod collection;
 pub(crate) mod either;
 mod fingerprints;
 pub(crate) mod hash;

@@ -1,0 +1,522 @@
+//! A collection's map: from the hash of a subkey to the place of its element, by extendible hashing.
+//!
+//! ```text
+//! position (the hash, spread): | node | node ... to the page's depth | home bucket: 6 | fingerprint: 14 | ...
+//! root → node of 8 to 512 entries → ... → page of 64 buckets → bucket of 8 slots, one line
+//! ```
+//!
+//! All is ordered by *position*: a page has the elements whose positions begin with its prefix of `depth` bits, and a
+//! bucket those of the next bits. An element lies in its *home* bucket, or, where that is full, in one of the buckets
+//! behind it in the same page, round its end. Two bits of the slot's fingerprint field say how many buckets behind, 3 for
+//! three or more, and 14 hold the bits of the position that follow the home bucket's. Bit 63 of a bucket's slots is a count
+//! in unary: how many elements were put further behind because this bucket was full; 8 means 8 or more, and stays. A lookup
+//! goes on to the next bucket as long as that is not 0.
+//!
+//! *Growth* is one operation at all sizes: all buckets are parted by the first bit of the fingerprints. While the map is
+//! one page of fewer than 64 buckets, that page becomes twice as large; later a page becomes two. No record is read, but for
+//! elements three or more buckets from home, and when few bits of the fingerprints are left ([`KNOWN_MIN`]): then all of
+//! the page, once in seven times. *Shrinking* is the reverse, and reads nothing else.
+//!
+//! *Spread*: pages of hashes that are spread evenly would fill, and split, all at the same time, and be half empty
+//! afterwards. So hashes are bent ([`spread`]): there are twice as many elements about one end of the positions as about
+//! the other, and pages split one after the other while the map doubles. Pages are then 60 to 63 % full at any size.
+//!
+//! *Nodes* are the directory, a trie of pages: an entry leads to a page, as do all others of the page's prefix, or to a node
+//! for the next bits. A node doubles up to 512 entries; then a page that needs more bits gets a node of its own. So no
+//! insertion does more than part one page and double one node of 4 KiB.
+//!
+//! *The rest* is a list of the elements that no page has: of a page that is full of equal positions, which no split would
+//! part, and those whose records are damaged, so that nobody knows their positions.
+//!
+//! Costs: at most 14 bytes of DRAM an element from some thousand on. A lookup loads an entry of one or two nodes, most of
+//! which are in the CPU's caches, and one line of a page, seldom another next to it.
+//!
+//! Invariants:
+//! 1. An element is in one slot of the page of its position, between its home and the first bucket behind with a count of 0,
+//!    or in the rest.
+//! 2. All entries of a page's prefix in a node are equal but for the count, which the first of them has.
+//! 3. A page at a depth above 0 has 64 buckets. A node with entries for nodes has 512, each of one entry.
+//! 4. Nobody moves elements out of the rest, so a scan that comes to it last misses none.
+
+mod node;
+mod scan;
+
+use super::pages::{Class, LINE_WORDS, Pages};
+use crate::index::fingerprints::High;
+use crate::index::{BUCKET_BIT, FINGERPRINT_MASK, FINGERPRINT_SHIFT, Keys, LOCATION_MASK, Slot};
+use crate::sync::atomic::AtomicU64;
+use crate::sync::atomic::Ordering::Relaxed;
+use node::Entry;
+
+const PAGE_BITS_MAX: u32 = Class::LARGEST.doublings();
+/// Bits of the position in a slot, and how many of them must be known at least: 8 slots are then taken for another in one
+/// probe of 32.
+const FINGERPRINT_BITS: u32 = 14;
+const KNOWN_MIN: u32 = 8;
+const AWAY_SHIFT: u32 = FINGERPRINT_SHIFT + FINGERPRINT_BITS;
+/// As many buckets from home as a slot can say, or more.
+const AWAY_MANY: u32 = 3;
+const DEPTH_MAX: u32 = 40;
+/// The most of a page that is taken before it grows or splits. Just before, one element in eight is away from home.
+const FULL_SHARE: (u32, u32) = (29, 32);
+/// A page that has this share becomes half as large; two with the same share of both become one.
+const SHRINK_SHARE: u32 = 4;
+/// A split that leaves fewer than this part on one side does not help: positions are equal.
+const HALF_LEAST: u32 = 16;
+
+const _: () = assert!(DEPTH_MAX + PAGE_BITS_MAX + FINGERPRINT_BITS <= 64);
+
+/// The position of a hash: x + c·x·(1 - x) with x in 0..1, whose density falls from 1 / (1 - c) to 1 / (1 + c) along the
+/// hashes, the other way round along the positions: with c = 11/32 a ratio of 2.05.
+#[inline]
+fn spread(hash: u64) -> u64 {
+    let bend = ((u128::from(hash) * u128::from(!hash)) >> 64) as u64;
+    hash + (bend >> 5) * 11
+}
+
+/// The top `bits` of a word; 0 of none.
+#[inline]
+fn top(word: u64, bits: u32) -> u32 {
+    (word >> 1 >> (63 - bits)) as u32
+}
+
+/// An element in no page.
+#[derive(Clone, Copy)]
+struct Rest {
+    position: u64,
+    /// How many bits of the position are known.
+    known: u32,
+    slot: Slot,
+}
+
+impl Rest {
+    fn is_at(&self, position: u64) -> bool {
+        (self.position ^ position).leading_zeros() >= self.known
+    }
+}
+
+/// What is known of the position of an element: the bits behind the page's prefix.
+type Partial = (u64, u64);
+
+pub(crate) struct Map {
+    pages: Pages,
+    root: Entry,
+    /// Elements, with those that are tombstones.
+    slots: u64,
+    tombstones: u64,
+    rest: Vec<Rest>,
+    /// How many pages there are of each depth above 0.
+    depths: Vec<u32>,
+    /// What [`Map::clear_some`] has yet to free.
+    leaving: Vec<Entry>,
+}
+
+/// Where an element is.
+enum Place {
+    /// Page, home bucket, how many buckets from there, slot in the bucket.
+    Page(u32, u32, u32, u32),
+    Rest(usize),
+}
+
+impl Map {
+    pub(crate) fn new(pages: Pages) -> Self {
+        Self {
+            pages,
+            root: Entry::NONE,
+            slots: 0,
+            tombstones: 0,
+            rest: Vec::new(),
+            depths: Vec::new(),
+            leaving: Vec::new(),
+        }
+    }
+
+    /// Elements that are no tombstones.
+    pub(crate) fn len(&self) -> u64 {
+        self.slots - self.tombstones
+    }
+
+    pub(crate) fn tombstones(&self) -> u64 {
+        self.tombstones
+    }
+
+    /// Bytes of DRAM.
+    pub(crate) fn bytes(&self) -> u64 {
+        let beside = self.rest.capacity() * size_of::<Rest>() + self.depths.capacity() * size_of::<u32>();
+        self.pages.bytes() + (size_of::<Self>() + beside) as u64
+    }
+
+    #[cfg(test)]
+    pub(super) fn pages(&self) -> &Pages {
+        &self.pages
+    }
+
+    /// The slot of the element that `is` recognises.
+    #[inline]
+    pub(crate) fn find(&self, hash: u64, is: impl FnMut(Slot) -> bool) -> Option<Slot> {
+        let position = spread(hash);
+        self.place(position, self.entry(position), is).map(|(_, slot)| slot)
+    }
+
+    /// Hints that an element of this hash is looked for soon.
+    #[inline]
+    pub(crate) fn prefetch(&self, hash: u64) {
+        let position = spread(hash);
+        let entry = self.entry(position);
+        if entry.is_page() {
+            self.pages.prefetch(entry.page() + top(position << entry.depth(), entry.bits()), 1);
+        }
+    }
+
+    #[inline]
+    fn place(&self, position: u64, entry: Entry, mut is: impl FnMut(Slot) -> bool) -> Option<(Place, Slot)> {
+        if entry.is_page() {
+            let behind = position << entry.depth();
+            let home = top(behind, entry.bits());
+            let (want, mask) = (fingerprint(behind, entry.bits()), known_mask(entry.known()));
+            for away in 0..1 << entry.bits() {
+                let line = self.line(entry.page(), entry.bits(), home + away);
+                let words = High::of(line);
+                let mut which = words.matching(want | away_field(away), mask);
+                while let Some(word) = line.get(which.trailing_zeros() as usize) {
+                    let slot = Slot(word.load(Relaxed) & !(FINGERPRINT_MASK | BUCKET_BIT));
+                    if !slot.is_empty() && is(slot) {
+                        return Some((Place::Page(entry.page(), home, away, which.trailing_zeros()), slot));
+                    }
+                    which &= which - 1;
+                }
+                if words.matching(BUCKET_BIT, BUCKET_BIT) == 0 {
+                    break;
+                }
+            }
+        }
+        if self.rest.is_empty() { None } else { self.place_in_rest(position, is) }
+    }
+
+    #[cold]
+    fn place_in_rest(&self, position: u64, mut is: impl FnMut(Slot) -> bool) -> Option<(Place, Slot)> {
+        let at = self.rest.iter().position(|rest| rest.is_at(position) && is(rest.slot))?;
+        Some((Place::Rest(at), self.rest[at].slot))
+    }
+
+    /// Bucket `at`, counted round the end, of a page of `1 << bits`.
+    #[inline]
+    fn line(&self, page: u32, bits: u32, at: u32) -> &[AtomicU64; LINE_WORDS] {
+        let words = self.pages.words(page + (at & ((1 << bits) - 1)), LINE_WORDS);
+        match words.first_chunk() {
+            Some(line) => line,
+            None => unreachable!("a line has {LINE_WORDS} words"),
+        }
+    }
+
+    /// Adds an element that is not there.
+    pub(crate) fn insert(&mut self, hash: u64, slot: Slot, keys: &impl Keys) {
+        let position = spread(hash);
+        self.slots += 1;
+        self.tombstones += u64::from(slot.is_tombstone());
+        if self.root.is_none() {
+            self.root = Entry::of_page(self.pages.take(Class::SMALLEST), 0, 0, FINGERPRINT_BITS, 0);
+        }
+        let mut found = self.locate(position);
+        while found.entry.count() >= full(found.entry.bits()) {
+            if !self.part(position, found, keys) {
+                if found.entry.count() == slots(found.entry.bits()) {
+                    return self.rest.push(Rest { position, known: 64, slot });
+                }
+                break;
+            }
+            found = self.locate(position);
+        }
+        let entry = found.entry;
+        self.put(entry, position << entry.depth(), slot.0);
+        self.write(found.at, entry.with_count(entry.count() + 1));
+    }
+
+    /// Puts a slot into a page that has room; `behind` is what follows the page's prefix in the position.
+    fn put(&self, entry: Entry, behind: u64, word: u64) {
+        let (bits, home) = (entry.bits(), top(behind, entry.bits()));
+        let word = word & !(FINGERPRINT_MASK | BUCKET_BIT) | fingerprint(behind, bits);
+        for away in 0..1 << bits {
+            let line = self.line(entry.page(), bits, home + away);
+            // An empty slot has nothing but the bucket's bit; in the high half few others have nothing.
+            let mut which = High::of(line).matching(0, !BUCKET_BIT & u64::from(u32::MAX) << 32);
+            while let Some(empty) = line.get(which.trailing_zeros() as usize) {
+                let now = empty.load(Relaxed);
+                if now & LOCATION_MASK == 0 {
+                    return empty.store(now | word | away_field(away), Relaxed);
+                }
+                which &= which - 1;
+            }
+            // One more that this bucket had no room for.
+            if let Some(unmarked) = line.iter().find(|word| word.load(Relaxed) & BUCKET_BIT == 0) {
+                unmarked.store(unmarked.load(Relaxed) | BUCKET_BIT, Relaxed);
+            }
+        }
+        unreachable!("a page has no room for what its count has room for");
+    }
+
+    /// Changes the slot of the element that `is` recognises, and returns what it was.
+    pub(crate) fn set(&mut self, hash: u64, slot: Slot, is: impl FnMut(Slot) -> bool) -> Option<Slot> {
+        let position = spread(hash);
+        let entry = self.entry(position);
+        let (place, old) = self.place(position, entry, is)?;
+        match place {
+            Place::Page(page, home, away, at) => {
+                let word = &self.line(page, entry.bits(), home + away)[at as usize];
+                const KEPT: u64 = FINGERPRINT_MASK | BUCKET_BIT;
+                word.store(slot.0 & !KEPT | word.load(Relaxed) & KEPT, Relaxed);
+            }
+            Place::Rest(at) => self.rest[at].slot = slot,
+        }
+        self.tombstones += u64::from(slot.is_tombstone());
+        self.tombstones -= u64::from(old.is_tombstone());
+        Some(old)
+    }
+
+    /// Removes the element that `is` recognises.
+    pub(crate) fn remove(
+        &mut self,
+        hash: u64,
+        is: impl FnMut(Slot) -> bool,
+        keys: &impl Keys,
+    ) -> Option<Slot> {
+        let position = spread(hash);
+        let found = self.locate(position);
+        let entry = found.entry;
+        let (place, old) = self.place(position, entry, is)?;
+        self.slots -= 1;
+        self.tombstones -= u64::from(old.is_tombstone());
+        match place {
+            Place::Rest(at) => {
+                self.rest.swap_remove(at);
+            }
+            Place::Page(page, home, away, at) => {
+                let word = &self.line(page, entry.bits(), home + away)[at as usize];
+                word.store(word.load(Relaxed) & BUCKET_BIT, Relaxed);
+                for passed in 0..away {
+                    let line = self.line(page, entry.bits(), home + passed);
+                    let mut marked = line.iter().filter(|word| word.load(Relaxed) & BUCKET_BIT != 0);
+                    if let (Some(word), true) = (marked.next(), marked.count() + 1 < LINE_WORDS) {
+                        word.store(word.load(Relaxed) & !BUCKET_BIT, Relaxed);
+                    }
+                }
+                self.write(found.at, entry.with_count(entry.count() - 1));
+                self.shrink(position, keys);
+            }
+        }
+        Some(old)
+    }
+
+    /// The elements of a page with what is known of their positions behind its prefix, which is read anew if that is asked for.
+    /// Those whose records would have to be read and are damaged go to the rest.
+    fn gather(&mut self, position: u64, entry: Entry, anew: bool, keys: &impl Keys) -> Vec<Partial> {
+        let mut all = Vec::with_capacity(entry.count() as usize);
+        let bits = entry.bits();
+        if anew {
+            self.each_word(entry, |_, word| keys.prefetch_at(Slot(word).location()));
+        }
+        let mut damaged = Vec::new();
+        self.each_word(entry, |bucket, word| {
+            let away = (word >> AWAY_SHIFT) as u32 & AWAY_MANY;
+            if !anew && away < AWAY_MANY {
+                let home = u64::from(bucket.wrapping_sub(away) & ((1 << bits) - 1));
+                let print = word << (64 - AWAY_SHIFT) >> (64 - FINGERPRINT_BITS);
+                return all
+                    .push(((home << FINGERPRINT_BITS | print) << (64 - FINGERPRINT_BITS - bits), word));
+            }
+            match keys.hash_at(Slot(word).location()) {
+                Some(hash) => all.push((spread(hash) << entry.depth(), word)),
+                None => damaged.push(Slot(word & !(FINGERPRINT_MASK | BUCKET_BIT))),
+            }
+        });
+        let known = entry.depth();
+        self.rest.extend(damaged.into_iter().map(|slot| Rest { position, known, slot }));
+        all
+    }
+
+    fn each_word(&self, entry: Entry, mut visit: impl FnMut(u32, u64)) {
+        for bucket in 0..1 << entry.bits() {
+            for word in self.line(entry.page(), entry.bits(), bucket) {
+                let word = word.load(Relaxed);
+                if word & LOCATION_MASK != 0 {
+                    visit(bucket, word);
+                }
+            }
+        }
+    }
+
+    /// Fills a page that is all zeros.
+    fn fill(&self, entry: Entry, all: impl Iterator<Item = Partial>) -> Entry {
+        let mut count = 0;
+        for (behind, word) in all {
+            self.put(entry, behind, word);
+            count += 1;
+        }
+        entry.with_count(count)
+    }
+
+    /// Makes a page larger, or parts it into two. Says whether that was of any use.
+    fn part(&mut self, position: u64, found: node::Found, keys: &impl Keys) -> bool {
+        let entry = found.entry;
+        let (page, bits, depth) = (entry.page(), entry.bits(), entry.depth());
+        if bits == PAGE_BITS_MAX && !self.would_part(entry, keys) {
+            return false;
+        }
+        let anew = entry.known() <= KNOWN_MIN;
+        let known = if anew { FINGERPRINT_BITS } else { entry.known() - 1 };
+        let all = self.gather(position, entry, anew, keys);
+        let class = Class::doubled(bits);
+        if bits < PAGE_BITS_MAX {
+            let larger = self.pages.take(class.larger());
+            let larger = self.fill(Entry::of_page(larger, bits + 1, depth, known, 0), all.into_iter());
+            self.pages.give(page, class);
+            self.write(found.at, larger);
+            return true;
+        }
+        self.pages.clear(page, class);
+        let halves =
+            [page, self.pages.take(class)].map(|page| Entry::of_page(page, bits, depth + 1, known, 0));
+        let of_half = |half: u64| {
+            let theirs = all.iter().filter(move |&&(behind, _)| behind >> 63 == half);
+            theirs.map(|&(behind, word)| (behind << 1, word))
+        };
+        let halves = [self.fill(halves[0], of_half(0)), self.fill(halves[1], of_half(1))];
+        self.count_depth(depth, -1);
+        self.count_depth(depth + 1, 2);
+        self.lead_to_halves(position, found, halves);
+        true
+    }
+
+    /// Whether a split of the page would leave something on both sides.
+    fn would_part(&self, entry: Entry, keys: &impl Keys) -> bool {
+        let (mut all, mut ones) = (0, 0);
+        self.each_word(entry, |bucket, word| {
+            let away = (word >> AWAY_SHIFT) as u32 & AWAY_MANY;
+            let first = if away < AWAY_MANY {
+                let buckets = 1 << entry.bits();
+                Some(bucket.wrapping_sub(away) & (buckets - 1) >= buckets / 2)
+            } else {
+                let hash = keys.hash_at(Slot(word).location());
+                hash.map(|hash| spread(hash) << entry.depth() >> 63 == 1)
+            };
+            if let Some(first) = first {
+                all += 1;
+                ones += u32::from(first);
+            }
+        });
+        entry.depth() < DEPTH_MAX && ones.min(all - ones) * HALF_LEAST >= all
+    }
+
+    /// Makes a page from which an element was removed smaller, or one with its sibling, if both have little.
+    fn shrink(&mut self, position: u64, keys: &impl Keys) {
+        let found = self.locate(position);
+        let entry = found.entry;
+        let (page, bits, depth) = (entry.page(), entry.bits(), entry.depth());
+        let class = Class::doubled(bits);
+        if depth == 0 && entry.count() == 0 {
+            self.pages.give(page, class);
+            self.root = Entry::NONE;
+            return;
+        }
+        if entry.count() > slots(bits) / SHRINK_SHARE * if depth == 0 { 1 } else { 2 } {
+            return;
+        }
+        if depth == 0 {
+            let Some(smaller) = class.smaller() else { return };
+            let all = self.gather(position, entry, false, keys);
+            let known = (entry.known() + 1).min(FINGERPRINT_BITS);
+            let smaller = Entry::of_page(self.pages.take(smaller), bits - 1, 0, known, 0);
+            self.root = self.fill(smaller, all.into_iter());
+            return self.pages.give(page, class);
+        }
+        let bit = 1 << (64 - depth);
+        let sibling = self.locate(position ^ bit).entry;
+        let most = slots(bits) * 2 / SHRINK_SHARE;
+        if sibling.depth() != depth || !sibling.is_page() || entry.count() + sibling.count() > most {
+            return;
+        }
+        let known = (entry.known().min(sibling.known()) + 1).min(FINGERPRINT_BITS);
+        let mut all = Vec::new();
+        for (position, entry) in [(position, entry), (position ^ bit, sibling)] {
+            let half = position << (depth - 1) & 1 << 63;
+            all.extend(
+                self.gather(position, entry, false, keys).iter().map(|&(b, word)| (half | b >> 1, word)),
+            );
+        }
+        self.pages.clear(page, class);
+        let merged = self.fill(Entry::of_page(page, bits, depth - 1, known, 0), all.into_iter());
+        self.pages.give(sibling.page(), class);
+        self.count_depth(depth, -2);
+        self.count_depth(depth - 1, 1);
+        self.lead_to_merged(position, merged);
+    }
+
+    fn count_depth(&mut self, depth: u32, more: i32) {
+        if depth == 0 {
+            return;
+        }
+        let depth = depth as usize;
+        if self.depths.len() <= depth {
+            self.depths.resize(depth + 1, 0);
+        }
+        self.depths[depth] = self.depths[depth].wrapping_add_signed(more);
+        while self.depths.last() == Some(&0) {
+            self.depths.pop();
+        }
+    }
+
+    /// Removes all elements, which `visit` is told, page by page, at most so many pages at a call. Says whether that was all. From the
+    /// first call on the map is empty, and may be used as such.
+    pub(crate) fn clear_some(&mut self, pages_max: usize, visit: &mut dyn FnMut(Slot)) -> bool {
+        if !self.root.is_none() {
+            self.leaving.push(std::mem::replace(&mut self.root, Entry::NONE));
+        }
+        self.depths = Vec::new();
+        (self.slots, self.tombstones) = (0, 0);
+        // The rest has been told when it is empty; it is short.
+        std::mem::take(&mut self.rest).iter().for_each(|rest| visit(rest.slot));
+        for _ in 0..pages_max {
+            let Some(entry) = self.leaving.pop() else { break };
+            if entry.is_page() {
+                self.each_word(entry, |_, word| visit(Slot(word & !(FINGERPRINT_MASK | BUCKET_BIT))));
+                self.pages.give(entry.page(), Class::doubled(entry.bits()));
+            } else {
+                self.leave_node(entry);
+            }
+        }
+        self.leaving.is_empty()
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        self.clear_some(usize::MAX, &mut |_| ());
+    }
+}
+
+/// Slots of a page of `1 << bits` buckets.
+fn slots(bits: u32) -> u32 {
+    (LINE_WORDS as u32) << bits
+}
+
+fn full(bits: u32) -> u32 {
+    slots(bits) * FULL_SHARE.0 / FULL_SHARE.1
+}
+
+/// The fingerprint, where a slot holds it, of what follows the page's prefix.
+#[inline]
+fn fingerprint(behind: u64, bits: u32) -> u64 {
+    behind << bits >> (64 - FINGERPRINT_BITS) << FINGERPRINT_SHIFT
+}
+
+#[inline]
+fn away_field(away: u32) -> u64 {
+    u64::from(away.min(AWAY_MANY)) << AWAY_SHIFT
+}
+
+/// The bits of a slot that a lookup compares.
+#[inline]
+fn known_mask(known: u32) -> u64 {
+    const PRINT_MASK: u64 = (1 << FINGERPRINT_BITS) - 1;
+    FINGERPRINT_MASK & !((PRINT_MASK >> known) << FINGERPRINT_SHIFT)
+}

@@ -1,0 +1,119 @@
+//! Scans of a map, and elements drawn at random.
+
+use super::*;
+
+/// How often a slot is drawn before one is looked for in order: with one slot in a hundred taken, all are empty in one call of
+/// 20,000.
+const DRAWS: u32 = 1000;
+
+impl Map {
+    /// Visits the elements at `cursor`, those of a bucket and maybe others, and returns the cursor of the next; 0 at the end.
+    ///
+    /// A cursor is a position, its bits in reverse, so that it is as small as the map: all elements of lower positions have been
+    /// visited. An element's position never changes, so none that stays is missed, whatever splits and merges meanwhile. Some may be
+    /// visited twice.
+    pub(crate) fn scan(&self, cursor: u64, visit: &mut dyn FnMut(Slot)) -> u64 {
+        let position = cursor.reverse_bits();
+        let entry = self.entry(position);
+        let mut next = None;
+        if entry.is_page() {
+            let (bits, depth) = (entry.bits(), entry.depth());
+            self.each_of_bucket(entry, top(position << depth, bits), visit);
+            let step = 1u64.checked_shl(64 - depth - bits);
+            next = step.and_then(|step| (position & !(step - 1)).checked_add(step));
+        }
+        match next {
+            Some(next) => next.reverse_bits(),
+            None => {
+                self.rest.iter().for_each(|rest| visit(rest.slot));
+                0
+            }
+        }
+    }
+
+    /// Visits the elements of a home bucket, and some of others: slots three or more buckets from home do not say which.
+    fn each_of_bucket(&self, entry: Entry, home: u32, visit: &mut dyn FnMut(Slot)) {
+        for away in 0..1 << entry.bits() {
+            let line = self.line(entry.page(), entry.bits(), home + away);
+            let mut is_passed = false;
+            for word in line {
+                let word = word.load(Relaxed);
+                is_passed |= word & BUCKET_BIT != 0;
+                if word & LOCATION_MASK != 0 && word & (3 << AWAY_SHIFT) == away_field(away) {
+                    visit(Slot(word & !(FINGERPRINT_MASK | BUCKET_BIT)));
+                }
+            }
+            if !is_passed {
+                return;
+            }
+        }
+    }
+
+    /// Visits all elements once, with tombstones.
+    pub(crate) fn each(&self, visit: &mut dyn FnMut(Slot)) {
+        let mut position = 0u64;
+        loop {
+            let entry = self.entry(position);
+            if entry.is_page() {
+                self.each_word(entry, |_, word| visit(Slot(word & !(FINGERPRINT_MASK | BUCKET_BIT))));
+            }
+            let step = 1u64.checked_shl(64 - entry.depth());
+            match step.and_then(|step| (position & !(step - 1)).checked_add(step)) {
+                Some(next) if entry.is_page() => position = next,
+                _ => return self.rest.iter().for_each(|rest| visit(rest.slot)),
+            }
+        }
+    }
+
+    /// An element that is no tombstone, each as likely as any other; `random` gives random words.
+    ///
+    /// A page is drawn by a random position, and passed over as often as makes all pages equally likely; of its slots one is drawn, until
+    /// one is taken. Where hardly any is, because nearly all are tombstones, the next one behind a random position is
+    /// taken, which is not as even.
+    pub(crate) fn random(&self, mut random: impl FnMut() -> u64) -> Option<Slot> {
+        if self.len() == 0 {
+            return None;
+        }
+        let is_live = |slot: &Slot| !slot.is_empty() && !slot.is_tombstone();
+        let deepest = (self.depths.len() as u32).saturating_sub(1);
+        // Each slot of a page is drawn with the chance of one in this many, and so must those of the rest be.
+        let in_pages =
+            u64::from(slots(if deepest == 0 { self.root.bits() } else { PAGE_BITS_MAX })) << deepest;
+        for _ in 0..DRAWS {
+            let at = below(random(), in_pages + self.rest.len() as u64);
+            let slot = match at.checked_sub(in_pages).and_then(|at| self.rest.get(at as usize)) {
+                Some(rest) => rest.slot,
+                None => self.draw(deepest, random(), random()),
+            };
+            if is_live(&slot) {
+                return Some(slot);
+            }
+        }
+        let mut cursor = random().reverse_bits();
+        let mut live = None;
+        // From the end it goes on at the beginning, and there is one somewhere.
+        while live.is_none() {
+            cursor = self.scan(cursor, &mut |slot| live = live.or(Some(slot).filter(is_live)));
+        }
+        live
+    }
+
+    /// A slot of the page that `position` draws, or an empty one.
+    fn draw(&self, deepest: u32, position: u64, draw: u64) -> Slot {
+        let entry = self.entry(position);
+        // A page is hit as often as it has positions. One with twice as many has no more slots: it is passed over every other time.
+        let more = deepest.saturating_sub(entry.depth());
+        if !entry.is_page() || top(draw, more) != 0 {
+            return Slot::default();
+        }
+        let at = below(draw << more, slots(entry.bits()).into()) as u32;
+        let line = self.line(entry.page(), entry.bits(), at / LINE_WORDS as u32);
+        let word = line[at as usize % LINE_WORDS].load(Relaxed);
+        Slot(word & !(FINGERPRINT_MASK | BUCKET_BIT))
+    }
+}
+
+/// A number below `most`, of a random word.
+fn below(random: u64, most: u64) -> u64 {
+    ((u128::from(random) * u128::from(most)) >> 64) as u64
+}

@@ -1,0 +1,345 @@
+//! The map. Its keys are numbers below `KEYS`; the record of a key lies at any of some places, which tell the key.
+
+use super::of_pages::pages;
+use crate::index::collection::map::Map;
+use crate::index::{Keys, Slot};
+use duramen_media::Offset;
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+const KEYS: u64 = 1 << 32;
+const CASES: u32 = if cfg!(miri) { 2 } else { 48 };
+
+/// Hashes numbers, in various ways.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Hashes {
+    /// As good ones are.
+    Even,
+    /// Few different ones, all over.
+    Few(u64),
+    /// All with the same beginning.
+    Close(u32),
+    /// In order.
+    Ordered,
+}
+
+pub(super) fn mix(key: u64) -> u64 {
+    let bits = key.wrapping_add(0x1234_5678).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let bits = (bits ^ bits >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    bits ^ bits >> 29
+}
+
+impl Hashes {
+    pub(super) fn hash(self, key: u64) -> u64 {
+        match self {
+            Self::Even => mix(key),
+            Self::Few(count) => mix(mix(key) % count),
+            Self::Close(bits) => mix(key) >> bits,
+            Self::Ordered => key << 48,
+        }
+    }
+}
+
+/// The log's part: the keys that are damaged cannot be read.
+pub(super) struct Log {
+    pub hashes: Hashes,
+    pub damaged: BTreeSet<u64>,
+}
+
+fn key_of(slot: Slot) -> u64 {
+    slot.location().0 / 8 % KEYS - 1
+}
+
+/// A slot for the record of a key, one of many.
+pub(super) fn slot_of(key: u64, place: u64) -> Slot {
+    Slot::new(Offset((key + 1 + place % 16 * KEYS) * 8))
+}
+
+impl Keys for Log {
+    fn hash_at(&self, at: Offset) -> Option<u64> {
+        let key = key_of(Slot::new(at));
+        (!self.damaged.contains(&key)).then(|| self.hashes.hash(key))
+    }
+
+    fn prefetch_at(&self, _at: Offset) {}
+}
+
+struct Tested {
+    map: Map,
+    model: BTreeMap<u64, Slot>,
+    log: Log,
+}
+
+impl Tested {
+    fn new(hashes: Hashes) -> Self {
+        Self { map: Map::new(pages()), model: BTreeMap::new(), log: Log { hashes, damaged: BTreeSet::new() } }
+    }
+
+    fn hash(&self, key: u64) -> u64 {
+        self.log.hashes.hash(key)
+    }
+
+    fn find(&self, key: u64) -> Option<Slot> {
+        self.map.find(self.hash(key), |slot| key_of(slot) == key)
+    }
+
+    fn put(&mut self, key: u64, slot: Slot) {
+        let hash = self.hash(key);
+        let old = self.map.set(hash, slot, |slot| key_of(slot) == key);
+        assert_eq!(old, self.model.insert(key, slot), "what was there of {key}");
+        if old.is_none() {
+            self.map.insert(hash, slot, &self.log);
+        }
+    }
+
+    fn remove(&mut self, key: u64) {
+        let old = self.map.remove(self.hash(key), |slot| key_of(slot) == key, &self.log);
+        assert_eq!(old, self.model.remove(&key), "what was there of {key}");
+    }
+
+    fn check(&self) {
+        self.map.check(&|slot| self.hash(key_of(slot)));
+        let live = self.model.values().filter(|slot| !slot.is_tombstone()).count() as u64;
+        assert_eq!(self.map.len(), live);
+        assert_eq!(self.map.tombstones(), self.model.len() as u64 - live);
+        let mut all = BTreeMap::new();
+        self.map.each(&mut |slot| assert_eq!(all.insert(key_of(slot), slot), None, "a key is there twice"));
+        assert_eq!(all, self.model);
+        assert!(self.model.iter().all(|(&key, &slot)| self.find(key) == Some(slot)), "a key is not found");
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Put(u64, u64),
+    Bury(u64, u64),
+    Remove(u64),
+    Find(u64),
+    /// So many keys in a row.
+    PutMany(u64, u64),
+    RemoveMany(u64, u64),
+    Damage(u64),
+    Clear(usize),
+}
+
+fn steps(keys: u64, many: u64) -> impl Strategy<Value = Vec<Step>> {
+    let key = 0..keys;
+    let step = prop_oneof![
+        8 => (key.clone(), any::<u64>()).prop_map(|(key, place)| Step::Put(key, place)),
+        2 => (key.clone(), any::<u64>()).prop_map(|(key, place)| Step::Bury(key, place)),
+        6 => key.clone().prop_map(Step::Remove),
+        2 => key.clone().prop_map(Step::Find),
+        4 => (key.clone(), 1..many).prop_map(|(key, count)| Step::PutMany(key, count)),
+        3 => (key.clone(), 1..many).prop_map(|(key, count)| Step::RemoveMany(key, count)),
+        1 => key.prop_map(Step::Damage),
+        1 => (1..20usize).prop_map(Step::Clear),
+    ];
+    prop::collection::vec(step, 1..if cfg!(miri) { 20 } else { 250 })
+}
+
+fn hashes() -> impl Strategy<Value = Hashes> {
+    prop_oneof![
+        Just(Hashes::Even),
+        (1..2_000u64).prop_map(Hashes::Few),
+        (1..50u32).prop_map(Hashes::Close),
+        Just(Hashes::Ordered),
+    ]
+}
+
+fn run(hashes: Hashes, steps: &[Step], damages: bool) {
+    let mut tested = Tested::new(hashes);
+    for (number, &step) in steps.iter().enumerate() {
+        match step {
+            Step::Put(key, place) => tested.put(key, slot_of(key, place).with_stale(place % 32)),
+            Step::Bury(key, place) => tested.put(key, slot_of(key, place).with_tombstone(true).with_stale(3)),
+            Step::Remove(key) => tested.remove(key),
+            Step::Find(key) => assert_eq!(tested.find(key), tested.model.get(&key).copied()),
+            Step::PutMany(from, count) => {
+                (from..from + count).for_each(|key| tested.put(key, slot_of(key, key)));
+            }
+            Step::RemoveMany(from, count) => (from..from + count).for_each(|key| tested.remove(key)),
+            Step::Damage(key) if damages => {
+                tested.log.damaged.insert(key);
+            }
+            Step::Damage(_) => {}
+            Step::Clear(pages) if number % 16 == 0 => {
+                let (mut told, mut calls) = (Vec::new(), 0);
+                while !tested.map.clear_some(pages, &mut |slot| told.push(key_of(slot))) {
+                    assert_eq!(tested.map.len(), 0);
+                    assert!(told.first().is_none_or(|&key| tested.find(key).is_none()));
+                    calls += 1;
+                    assert!(calls < 10_000);
+                }
+                told.sort_unstable();
+                assert_eq!(told, tested.model.keys().copied().collect::<Vec<_>>());
+                tested.model.clear();
+            }
+            Step::Clear(_) => {}
+        }
+        if number % 8 == 0 {
+            tested.check();
+        }
+    }
+    tested.check();
+    let keys: Vec<u64> = tested.model.keys().copied().collect();
+    keys.into_iter().for_each(|key| tested.remove(key));
+    tested.check();
+    assert_eq!(tested.map.check(&|_| 0), 0, "an empty map has pages");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(CASES))]
+
+    #[test]
+    fn a_map_holds_what_a_model_holds(hashes in hashes(), steps in steps(3_000, if cfg!(miri) { 100 } else { 2_500 })) {
+        run(hashes, &steps, false);
+    }
+
+    #[test]
+    fn damaged_records_stay_where_lookups_come(hashes in hashes(), steps in steps(3_000, if cfg!(miri) { 100 } else { 2_500 })) {
+        run(hashes, &steps, true);
+    }
+
+    #[test]
+    fn a_small_map_holds_what_a_model_holds(hashes in hashes(), steps in steps(60, 20)) {
+        run(hashes, &steps, true);
+    }
+
+    /// A scan in which between any two steps others change the map.
+    #[test]
+    fn a_scan_visits_all_that_stay(
+        hashes in hashes(),
+        before in 0..4_000u64,
+        changes in prop::collection::vec((any::<u64>(), 0..if cfg!(miri) { 40 } else { 1_500u64 }, any::<bool>()), 1..12),
+        every in 1..40usize,
+    ) {
+        let mut tested = Tested::new(hashes);
+        (0..before).for_each(|key| tested.put(key, slot_of(key, 0)));
+        // Every third key stays.
+        let (mut cursor, mut seen, mut scans) = (0, BTreeSet::new(), 0usize);
+        let mut changes = changes.into_iter().cycle();
+        loop {
+            cursor = tested.map.scan(cursor, &mut |slot| {
+                seen.insert(key_of(slot));
+            });
+            if cursor == 0 {
+                break;
+            }
+            scans += 1;
+            if scans.is_multiple_of(every) && scans < 40 * every {
+                let (from, count, puts) = changes.next().unwrap();
+                for key in (from % 6_000..).take(count as usize).filter(|key| key % 3 != 0) {
+                    if puts {
+                        tested.put(key, slot_of(key, from));
+                    } else {
+                        tested.remove(key);
+                    }
+                }
+            }
+        }
+        let missed = (0..before).step_by(3).find(|key| !seen.contains(key));
+        prop_assert_eq!(missed, None);
+    }
+}
+
+/// A generator of random words.
+pub(super) fn words(mut seed: u64) -> impl FnMut() -> u64 {
+    move || {
+        seed += 1;
+        mix(seed)
+    }
+}
+
+#[test]
+fn a_map_grows_and_shrinks_through_all_sizes() {
+    let count = if cfg!(miri) { 700 } else { 200_000 };
+    let mut tested = Tested::new(Hashes::Even);
+    for key in 0..count {
+        tested.put(key, slot_of(key, 0));
+        if key.is_power_of_two() {
+            tested.check();
+        }
+    }
+    tested.check();
+    for key in 0..count {
+        tested.remove(key);
+        if (count - key).is_power_of_two() {
+            tested.check();
+        }
+    }
+    tested.check();
+    assert_eq!(tested.map.pages().bytes(), 0);
+}
+
+#[test]
+fn equal_hashes_are_not_parted_for_ever() {
+    let mut tested = Tested::new(Hashes::Few(1));
+    let count = if cfg!(miri) { 530 } else { 2_000 };
+    (0..count).for_each(|key| tested.put(key, slot_of(key, 0)));
+    tested.check();
+    assert!(tested.map.bytes() < 4096 + 200 + count * 64, "{} bytes", tested.map.bytes());
+    (0..count).for_each(|key| tested.remove(key));
+    tested.check();
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "100,000 elements")]
+fn pages_are_well_filled_at_every_size() {
+    let mut tested = Tested::new(Hashes::Even);
+    let mut worst: f64 = 0.0;
+    for key in 0..400_000u64 {
+        tested.map.insert(tested.hash(key), slot_of(key, 0), &tested.log);
+        if key > 10_000 && key % 1_000 == 0 {
+            worst = worst.max(tested.map.bytes() as f64 / tested.map.len() as f64);
+        }
+    }
+    assert!(worst < 13.8, "{worst} bytes an element");
+}
+
+/// Chi square of draws against even chances, as standard deviations from its mean.
+fn unevenness(map: &Map, draws: u64, keys: &BTreeSet<u64>) -> f64 {
+    let mut counts: BTreeMap<u64, u64> = keys.iter().map(|&key| (key, 0)).collect();
+    let mut random = words(draws);
+    for _ in 0..draws {
+        let key = key_of(map.random(&mut random).unwrap());
+        *counts.get_mut(&key).expect("a key that is not there") += 1;
+    }
+    let mean = draws as f64 / keys.len() as f64;
+    let chi: f64 = counts.values().map(|&count| (count as f64 - mean).powi(2) / mean).sum();
+    let freedom = keys.len() as f64 - 1.0;
+    (chi - freedom) / (2.0 * freedom).sqrt()
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "millions of draws")]
+fn random_elements_are_evenly_drawn() {
+    for (hashes, count, step) in [
+        (Hashes::Even, 10, 1),
+        (Hashes::Even, 700, 1),
+        (Hashes::Even, 6_000, 1),
+        (Hashes::Even, 6_000, 7),
+        (Hashes::Close(3), 6_000, 1),
+        (Hashes::Few(3), 2_400, 1),
+    ] {
+        let mut tested = Tested::new(hashes);
+        (0..count).for_each(|key| tested.put(key, slot_of(key, 0)));
+        // Others are tombstones.
+        for key in (0..count).filter(|key| key % step != 0) {
+            tested.put(key, slot_of(key, 1).with_tombstone(true));
+        }
+        let keys = (0..count).step_by(step as usize).collect();
+        let unevenness = unevenness(&tested.map, count * 200, &keys);
+        assert!(unevenness.abs() < 5.0, "{hashes:?}, {count} by {step}: {unevenness} standard deviations");
+    }
+}
+
+#[test]
+fn a_random_element_is_found_among_tombstones() {
+    let count = if cfg!(miri) { 500 } else { 20_000 };
+    let mut tested = Tested::new(Hashes::Even);
+    assert_eq!(tested.map.random(words(1)), None);
+    (0..count).for_each(|key| tested.put(key, slot_of(key, 0).with_tombstone(true)));
+    assert_eq!(tested.map.random(words(1)), None);
+    tested.put(77, slot_of(77, 1));
+    assert_eq!(tested.map.random(words(1)).map(key_of), Some(77));
+}
