@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
 const KEYS: u64 = 1 << 32;
-const CASES: u32 = if cfg!(miri) { 2 } else { 48 };
+const CASES: u32 = if cfg!(miri) { 2 } else { 24 };
 
 /// Hashes numbers, in various ways.
 #[derive(Clone, Copy, Debug)]
