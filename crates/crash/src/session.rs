@@ -131,7 +131,7 @@ impl<'s> Session<'s> {
                 let expires_at = ttl.map(|ttl| self.setup.now() + ttl);
                 let value = self.value(*bytes);
                 let entry = Entry { value, tag: *tag, expires_at, updatable: *updatable };
-                let meta = Meta { tag: *tag, expires_at, updatable: *updatable };
+                let meta = Meta { tag: *tag, expires_at, updatable: *updatable, ..Meta::default() };
                 let done = self.writer()?.put_with(&setup.keys[*key], &entry.value, meta);
                 effects.push((*key, Some(Arc::new(entry))));
                 self.outcome(done)?.0
@@ -329,7 +329,7 @@ impl<'s> Session<'s> {
     ) -> Result<Outcome, String> {
         let (setup, mut shown) = (self.setup, None);
         let done = self.writer()?.modify_in_place(&setup.keys[key], |meta, value| {
-            let Meta { tag, expires_at, updatable } = meta;
+            let Meta { tag, expires_at, updatable, .. } = meta;
             shown = Some(Entry { value: value.to_vec(), tag, expires_at, updatable });
             Some((at, field))
         });
@@ -415,7 +415,7 @@ impl<'s> Session<'s> {
                 Some(bytes) => {
                     let expires_at = ttl.map(|ttl| self.setup.now() + ttl);
                     let value = self.value(*bytes);
-                    batch.put_with(name, &value, Meta { tag: 9, expires_at, updatable: false });
+                    batch.put_with(name, &value, Meta { tag: 9, expires_at, ..Meta::default() });
                     let entry = Entry { value, tag: 9, expires_at, updatable: false };
                     effects.push((*key, Some(Arc::new(entry))));
                 }

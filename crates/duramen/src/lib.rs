@@ -93,11 +93,12 @@ pub use duramen_media::{Create, MediumKind, PersistStep};
 pub use error::{Error, ErrorKind, Result};
 pub use format::FORMAT_VERSION;
 pub use options::{Clock, Durability, IndexKind, OnDamage, OnProgress, Options, Progress, Residence};
-pub use read::{Cursor, Meta, Range, Stamp, Value};
+pub use read::{CollectionId, Cursor, Meta, Range, Stamp, Value};
 pub use recovery::Summary;
 pub use store::{
-    DamagedRecord, Remains, Report, STORE_HEAD_BYTES, Stats, Store, StoreOn, Table, TableOn, TableStats,
-    TableWriter, TypedStore, Visited, Writer, WriterOn, begins_store, check, erase, salvage,
+    Collection, CollectionOn, CollectionWriter, DamagedRecord, ElementOrder, Remains, Report,
+    STORE_HEAD_BYTES, Stats, Store, StoreOn, Table, TableOn, TableStats, TableWriter, TypedStore, Visited,
+    Writer, WriterOn, begins_store, check, erase, salvage,
 };
 #[doc(hidden)]
 pub use store::{check_on, salvage_on};

@@ -148,6 +148,10 @@ pub enum Mutant {
     ImageBesideDying,
     /// The copy that compaction makes belongs to the store's own table.
     OwnerNotCopied,
+    /// Recovery takes every root for one that lives.
+    EveryRootLives,
+    /// The elements of a root that was overwritten or deleted stay until the next start.
+    RootNotDied,
     /// The versions in an image are forgotten.
     ImageVersionsForgotten,
     /// Two threads that touch a page of an image at once both make a part of the index of it.

@@ -19,6 +19,7 @@
 
 use super::Keeper;
 use super::compaction::Mover;
+use super::leaving::GRACE_MAX;
 use crate::mutants::{Mutant, planted};
 use crate::read::table::Table;
 use crate::sync::Arc;
@@ -49,6 +50,8 @@ pub(super) enum Until {
     Part,
     /// As far as it can be done now.
     Now,
+    /// To the end, for a writer without room: waits a while for those who came before.
+    Room,
     /// To the end: the store is closed.
     Closed,
 }
@@ -64,6 +67,8 @@ impl<M: Medium> Keeper<M> {
             cursor: 0,
         }));
         let begun = Instant::now();
+        // A thread that is pinned itself would wait for nobody else.
+        let waits = until == Until::Room && !reclaim::is_pinned();
         let is_part = until == Until::Part;
         let mut at = 0;
         while at < mover.dying.len() && (!is_part || begun.elapsed() < PART) {
@@ -72,7 +77,12 @@ impl<M: Medium> Keeper<M> {
                 // Nobody has the store any more.
                 dying.has_left = true;
             }
-            if self.bury_part(mover, &mut dying, &|| is_part && begun.elapsed() >= PART) {
+            let mut is_buried = self.bury_part(mover, &mut dying, &|| is_part && begun.elapsed() >= PART);
+            while !is_buried && waits && begun.elapsed() < GRACE_MAX {
+                crate::sync::thread::sleep(Duration::from_micros(200));
+                is_buried = self.bury_part(mover, &mut dying, &|| false);
+            }
+            if is_buried {
                 self.records.tables.bury(dying.table.owner);
                 mover.shrink_at.remove(&dying.table.owner);
             } else {

@@ -170,6 +170,10 @@ impl<M: Medium> Keeper<M> {
         }
         self.log().epochs().check_writable()?;
         let _inside = self.log().tuning.phase(Phase::Image);
+        if self.bury(&mut lock(&self.compaction.mover), Until::Now) {
+            // See `write_image`; at the next look.
+            return Ok(());
+        }
         // Also where there is no room: it is not tried again at once.
         current.written = written;
         let Some(Written { place, extents }) = self.write_image(None)? else { return Ok(()) };
@@ -389,7 +393,8 @@ impl<M: Medium> Keeper<M> {
             before.into_iter().map(|kept| (kept.unit, kept.generation)).collect();
         for kept in &mut now {
             let is_settled = matches!(self.log().blocks.at(kept.unit).state(), Use::Sealed | Use::Damaged);
-            if !is_settled || before.get(&kept.unit) != Some(&kept.generation) {
+            let may_hold_elements = self.log().blocks.at(kept.unit).may_hold_elements();
+            if !is_settled || may_hold_elements || before.get(&kept.unit) != Some(&kept.generation) {
                 kept.tail = 0;
             }
         }

@@ -344,7 +344,7 @@ impl<M: Medium> Keeper<M> {
             let locked = table.index.lock(moved.hash, &guard);
             if let Some(found) = locked.find(moved.key, |slot| slot.location() == place) {
                 let slot = found.get();
-                found.set(slot.at(moved.to).with_pending(false));
+                found.lead(moved.key, slot.at(moved.to).with_pending(false), &self.records);
                 if slot.hides_nothing() {
                     // It hides nothing, so it was taken off already; the copy is dead in its place.
                     mover.activity.dead_add(moved.to_bytes as i64 - moved.from_bytes as i64);
@@ -421,7 +421,7 @@ impl<M: Medium> Keeper<M> {
         } else {
             mover.appender.drain(self.log());
         }
-        found.set(found.get().at(appended.at).with_pending(false));
+        found.lead(key, found.get().at(appended.at).with_pending(false), &self.records);
         drop(locked);
         self.log().epochs().leave(&mover.activity, epoch, Some(appended));
         unwinding.over();

@@ -82,7 +82,7 @@ impl<M: Medium> Keeper<M> {
     /// The damaged blocks to whose damaged records slots lead.
     fn needed(&self) -> HashSet<Unit> {
         let mut needed = HashSet::new();
-        for table in self.records.tables.living() {
+        for table in self.records.tables.all_owners().into_iter().filter(|table| !table.is_dead()) {
             self.needed_by(&table, &mut needed);
         }
         needed
@@ -107,7 +107,7 @@ impl<M: Medium> Keeper<M> {
 
     /// What tombstones hide is not known any more.
     fn forget_counts(&self, mover: &mut Mover) {
-        for table in self.records.tables.living() {
+        for table in self.records.tables.all_owners().into_iter().filter(|table| !table.is_dead()) {
             self.forget_counts_of(&table, mover);
         }
     }

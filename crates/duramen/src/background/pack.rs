@@ -34,7 +34,7 @@ impl<M: Medium> Keeper<M> {
         let mut mover = lock(&self.compaction.mover);
         let before = self.compaction.freed_units.load(Relaxed);
         for _ in 0..4 {
-            self.bury(&mut mover, Until::Now);
+            self.bury(&mut mover, Until::Room);
             // What is worth it first, then whatever is dead at all.
             let worked = self.compact_round(&mut mover, 1).unwrap_or(false)
                 || self.compact_round(&mut mover, 0).unwrap_or(false);

@@ -106,7 +106,8 @@ impl<M: Medium> Keeper<M> {
 
     /// All tombstones whose count is not known, by table and key.
     fn unknown(&self) -> HashMap<Owner, HashMap<Vec<u8>, Unknown>> {
-        let living = self.records.tables.living();
+        let mut living = self.records.tables.all_owners();
+        living.retain(|table| !table.is_dead());
         let unknown = living.iter().map(|table| (table.owner, self.unknown_of(table)));
         unknown.filter(|(_, unknown)| !unknown.is_empty()).collect()
     }

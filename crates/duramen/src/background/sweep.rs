@@ -88,7 +88,11 @@ impl<M: Medium> Keeper<M> {
         if let Some(found) = locked.find(of.key, |slot| slot.location() == place)
             && !found.get().is_tombstone()
         {
+            let names = self.records.whole_record(place).and_then(|record| record.names());
             found.set(found.get().with_tombstone(true));
+            if let Some(names) = names {
+                self.records.tables.die_collection(names);
+            }
             table.count_keys(mover.activity.shard, -1);
             self.records.expired.fetch_add(1, Relaxed);
             if found.get().hides_nothing() {

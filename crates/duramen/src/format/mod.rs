@@ -80,12 +80,12 @@ impl Generation {
     }
 }
 
-/// Whose a record is: the table that it belongs to. Never used twice, so what belongs to an owner that nothing names is dead for ever.
+/// Whose a record is: the table or collection that it belongs to. Never used twice, so what belongs to an owner that nothing names is dead for ever.
 ///
 /// | bits | meaning |
 /// |---|---|
-/// | 0 | kind of the table's index: 0 hash, 1 ordered |
-/// | 1 to 39 | a counter within the incarnation |
+/// | 0 to 2 | [`OwnerKind`] |
+/// | 3 to 39 | a counter within the incarnation |
 /// | 40 to 63 | the incarnation of the store, as in [`Generation`] |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]
@@ -95,16 +95,49 @@ impl Owner {
     /// The store's own table. Its index is of the kind that the store is opened with, and its records name no owner.
     pub(crate) const STORE: Self = Self(0);
     /// The catalog, which names the owners of all other tables. A hash table.
-    pub(crate) const CATALOG: Self = Self(2);
+    pub(crate) const CATALOG: Self = Self(8);
 
-    pub(crate) fn new(incarnation: u32, counter: u64, is_ordered: bool) -> Self {
-        debug_assert!(incarnation > 0 && incarnation <= Generation::INCARNATION_MAX && counter < 1 << 39);
-        Self(u64::from(incarnation) << 40 | counter << 1 | u64::from(is_ordered))
+    pub(crate) fn new(incarnation: u32, counter: u64, kind: OwnerKind) -> Self {
+        debug_assert!(incarnation > 0 && incarnation <= Generation::INCARNATION_MAX && counter < 1 << 37);
+        Self(u64::from(incarnation) << 40 | counter << 3 | kind as u64)
+    }
+
+    /// `None`: there is no such kind.
+    pub(crate) fn kind(self) -> Option<OwnerKind> {
+        Some(match self.0 & 7 {
+            0 => OwnerKind::Hash,
+            1 => OwnerKind::Ordered,
+            2 => OwnerKind::Map,
+            3 => OwnerKind::ByValue,
+            4 => OwnerKind::ByKey,
+            _ => return None,
+        })
     }
 
     pub(crate) fn is_ordered(self) -> bool {
-        self.0 & 1 != 0
+        self.kind() == Some(OwnerKind::Ordered)
     }
+
+    /// Whether it is a collection, which a root names, and no table.
+    #[inline]
+    pub(crate) fn is_collection(self) -> bool {
+        self.0 & 7 > 1
+    }
+}
+
+/// What an owner is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OwnerKind {
+    /// A table with a hash index.
+    Hash = 0,
+    /// One with an ordered index.
+    Ordered = 1,
+    /// A collection without an order of elements.
+    Map = 2,
+    /// One whose elements are ordered by the first 8 bytes of their values.
+    ByValue = 3,
+    /// One whose elements are ordered by the first 8 bytes of their keys.
+    ByKey = 4,
 }
 
 /// A unit of space, counted from the beginning of the medium.

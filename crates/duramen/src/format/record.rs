@@ -13,7 +13,8 @@
 //! | 24, 32 or 40 | | key, then value, then zeros up to a multiple of 8 |
 //!
 //! Kinds: 1 value; 2 tombstone; 3 cell being appended; 4 cell; 5 batch, whose value is a run of
-//! records of kinds 1 and 2 (members), all valid or none. A cell is appended as kind 3, whole and durable,
+//! records of kinds 1, 2 and 6 (members), all valid or none; 6 root of a collection, whose value begins with the owner of the
+//! elements (8 bytes). A cell is appended as kind 3, whole and durable,
 //! and then made kind 4 by one store of its first 8 bytes, before the index leads to it.
 //! Flags: 1 expires; 2 member of a batch; 4 everything before this record in its block was durable
 //! when it was written (so a broken record before it is damage and not a torn write); 8 belongs to the table of the owner that
@@ -61,6 +62,7 @@ pub(crate) enum Kind {
     CellSealed = 3,
     CellOpen = 4,
     Batch = 5,
+    Root = 6,
 }
 
 impl Kind {
@@ -132,6 +134,7 @@ impl Head {
             3 => Kind::CellSealed,
             4 => Kind::CellOpen,
             5 => Kind::Batch,
+            6 => Kind::Root,
             other => unreachable!("the index leads to a record of kind {other}"),
         }
     }
@@ -140,6 +143,12 @@ impl Head {
     #[inline]
     pub(crate) fn is_plain_value(self) -> bool {
         self.kind_bits() == Kind::Value as u8 && !self.expires()
+    }
+
+    /// Whether it is the root of a collection.
+    #[inline]
+    pub(crate) fn is_root(self) -> bool {
+        self.kind_bits() == Kind::Root as u8
     }
 
     /// Whether the value may change in place, now, and does not expire.
@@ -289,14 +298,16 @@ impl Header {
         }
         let sizes = u64_at(bytes, 8) as u32;
         let (kind, flags) = (bytes[4] & 15, bytes[4] >> 4);
-        let known = (1..=5).contains(&kind) && sizes >> 31 == 0;
+        let known = (1..=6).contains(&kind) && sizes >> 31 == 0;
         let head_bytes = head_bytes(flags & FLAG_EXPIRES != 0, flags & FLAG_OWNED != 0);
         if !known || (bytes.len() as u64) < head_bytes {
             return None;
         }
         let header = Self::decode_head(bytes);
         // No record names the owner of those that name none.
-        if flags & FLAG_OWNED != 0 && header.owner == Owner::STORE {
+        if flags & FLAG_OWNED != 0 && (header.owner == Owner::STORE || header.owner.kind().is_none())
+            || header.kind == Kind::Root && u64::from(header.value_bytes) < OWNER_BYTES
+        {
             return None;
         }
         let value_bytes_max =
@@ -392,6 +403,11 @@ pub(crate) fn body_crc(seed: u32, parts: &[&[u8]]) -> u32 {
     parts.iter().fold(seed, |crc, part| sum::append(crc, part))
 }
 
+/// The owner that a root names, by its value.
+pub(crate) fn owner_of_root(value: &[u8]) -> Owner {
+    Owner(u64_at(value, 0))
+}
+
 /// One step of reading a block.
 #[derive(Debug)]
 pub(crate) enum Step {
@@ -471,7 +487,7 @@ pub(crate) fn members(record: &[u8], batch: &Header, seed: u32) -> Result<Vec<(u
     loop {
         match walk.step() {
             Step::Record { at, header }
-                if header.member && matches!(header.kind, Kind::Value | Kind::Tombstone) =>
+                if header.member && matches!(header.kind, Kind::Value | Kind::Tombstone | Kind::Root) =>
             {
                 found.push((at, header));
             }
@@ -510,7 +526,7 @@ mod tests {
                 key_bytes: key.len() as u32, value_bytes: value.len() as u32,
                 epoch: Epoch(epoch), version: Version(version), expires_at,
                 // One in two is the store's own.
-                owner: Owner(if owner % 2 == 0 { 0 } else { owner }),
+                owner: Owner(if owner % 2 == 0 { 0 } else { owner & !6 }),
             };
             let seed = Generation::new(1, 2).seed();
             let bytes = whole(header, &key, &value, seed);

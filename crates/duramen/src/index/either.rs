@@ -3,6 +3,7 @@
 //! A hash index needs only a key's hash: whoever looks something up has the key, and passes both. What differs otherwise: only a hash index is ever crowded and has to be split by
 //! its users, and only an ordered one can walk in the order of the keys.
 
+use super::collection::{self, CollectionIndex};
 use super::hash::{self, HashIndex};
 use super::ordered::{self, OrderedIndex};
 use super::stripes::{Held, Stripes};
@@ -17,18 +18,22 @@ pub(crate) enum Index {
     Hash(HashIndex),
     /// Boxed: it brings its counters along, and a hash index should not be moved by their size.
     Ordered(Box<OrderedIndex>),
+    /// Of a collection's elements.
+    Collection(Box<CollectionIndex>),
 }
 
 /// A locked key.
 pub(crate) enum Locked<'a> {
     Hash(hash::Locked<'a>),
     Ordered(ordered::Locked<'a>),
+    Collection(collection::Locked<'a>),
 }
 
 /// The slot of a locked key.
 pub(crate) enum Place<'a> {
     Hash(hash::Place<'a>),
     Ordered(ordered::Place<'a>),
+    Collection(collection::Place<'a>),
 }
 
 /// Numbers of an index.
@@ -63,9 +68,15 @@ impl Index {
     #[inline]
     pub(crate) fn ordered(&self) -> Option<&OrderedIndex> {
         match self {
-            Self::Hash(_) => None,
+            Self::Hash(_) | Self::Collection(_) => None,
             Self::Ordered(index) => Some(index),
         }
+    }
+
+    /// The index of a collection, if it is one.
+    #[inline]
+    pub(crate) fn collection(&self) -> Option<&CollectionIndex> {
+        if let Self::Collection(index) = self { Some(index) } else { None }
     }
 
     pub(crate) fn numbers(&self, guard: &Guard) -> Numbers {
@@ -81,6 +92,7 @@ impl Index {
                 let bytes = index.bytes();
                 Numbers { bytes, splits, merges, cache_hits, cache_misses, leaf_waits, doublings: 0 }
             }
+            Self::Collection(index) => Numbers { bytes: index.bytes(), ..Numbers::default() },
         }
     }
 
@@ -90,6 +102,7 @@ impl Index {
         match self {
             Self::Hash(index) => index.prefetch(hash, guard),
             Self::Ordered(index) => index.prefetch(hash),
+            Self::Collection(index) => index.prefetch(hash),
         }
     }
 
@@ -122,6 +135,7 @@ impl Index {
         match self {
             Self::Hash(index) => index.candidate(hash, guard),
             Self::Ordered(index) => index.candidate(hash, key(), guard),
+            Self::Collection(_) => None,
         }
     }
 
@@ -145,6 +159,7 @@ impl Index {
         match self {
             Self::Hash(index) => index.find_with(hash, guard, look),
             Self::Ordered(index) => index.find_with(hash, key, guard, look),
+            Self::Collection(index) => index.find_with(hash, look),
         }
     }
 
@@ -166,6 +181,7 @@ impl Index {
         match self {
             Self::Hash(index) => Locked::Hash(index.lock(hash, guard)),
             Self::Ordered(index) => Locked::Ordered(index.lock(hash, guard)),
+            Self::Collection(index) => Locked::Collection(index.lock(hash)),
         }
     }
 
@@ -180,6 +196,7 @@ impl Index {
         match self {
             Self::Hash(index) => index.stripes(),
             Self::Ordered(index) => index.stripes(),
+            Self::Collection(index) => index.stripes(),
         }
     }
 
@@ -193,6 +210,7 @@ impl Index {
         each.map(|((&(index, hash), held), early)| match index {
             Self::Hash(index) => Locked::Hash(index.locked(held, hash, early, guard)),
             Self::Ordered(index) => Locked::Ordered(index.locked(held, hash, guard)),
+            Self::Collection(index) => Locked::Collection(index.locked(held, hash)),
         })
         .collect()
     }
@@ -233,7 +251,7 @@ impl Index {
     pub(crate) fn shrink_from(&self, from: Option<u64>) -> Option<u64> {
         match self {
             Self::Hash(index) => index.merge_from(from),
-            Self::Ordered(_) => None,
+            Self::Ordered(_) | Self::Collection(_) => None,
         }
     }
 
@@ -245,11 +263,26 @@ impl Index {
     }
 
     /// Visits some slots from `cursor` on, and returns the cursor to go on from, 0 at the end. A key that stays is visited
-    /// at least once; exactly once if nobody changes the index meanwhile.
+    /// at least once.
     pub(crate) fn scan(&self, cursor: u64, guard: &Guard, visit: &mut dyn FnMut(Slot)) -> u64 {
         match self {
             Self::Hash(index) => index.scan(cursor, guard, visit),
             Self::Ordered(index) => index.scan(cursor, guard, visit),
+            Self::Collection(index) => index.scan(cursor, visit),
+        }
+    }
+
+    /// Visits each slot once, while nobody changes the index.
+    pub(crate) fn each(&self, guard: &Guard, visit: &mut dyn FnMut(Slot)) {
+        if let Self::Collection(index) = self {
+            return index.each(visit);
+        }
+        let mut cursor = 0;
+        loop {
+            cursor = self.scan(cursor, guard, visit);
+            if cursor == 0 {
+                return;
+            }
         }
     }
 
@@ -258,6 +291,7 @@ impl Index {
         match self {
             Self::Hash(_) => 0,
             Self::Ordered(_) => 1,
+            Self::Collection(_) => 2,
         }
     }
 
@@ -280,6 +314,8 @@ impl Index {
         match self {
             Self::Hash(index) => index.dump(pending, emit),
             Self::Ordered(index) => index.dump(keys, pending, emit),
+            // Recovery reads the blocks of its elements.
+            Self::Collection(_) => Ok(Some(Loaded::default())),
         }
     }
 
@@ -306,6 +342,7 @@ impl Index {
             Self::Hash(index) => unsafe { index.attach(pages, counts) },
             // SAFETY: as above.
             Self::Ordered(index) => unsafe { index.attach(pages, counts, threads) },
+            Self::Collection(_) => Err("it has pages of a collection".into()),
         }
     }
 
@@ -314,6 +351,7 @@ impl Index {
         match self {
             Self::Hash(index) => index.pages_left(),
             Self::Ordered(index) => index.pages_left(),
+            Self::Collection(_) => 0,
         }
     }
 
@@ -323,6 +361,7 @@ impl Index {
             _ if self.pages_left() == 0 => {}
             Self::Hash(index) => index.read_pages(stops),
             Self::Ordered(index) => index.read_pages(stops),
+            Self::Collection(_) => {}
         }
     }
 
@@ -330,7 +369,7 @@ impl Index {
     pub(crate) fn cursor_shown(&self, cursor: u64) -> u64 {
         match self {
             Self::Hash(_) => HashIndex::cursor_shown(cursor),
-            Self::Ordered(_) => cursor,
+            Self::Ordered(_) | Self::Collection(_) => cursor,
         }
     }
 
@@ -338,7 +377,7 @@ impl Index {
     pub(crate) fn cursor_meant(&self, shown: u64) -> u64 {
         match self {
             Self::Hash(_) => HashIndex::cursor_meant(shown),
-            Self::Ordered(_) => shown,
+            Self::Ordered(_) | Self::Collection(_) => shown,
         }
     }
 
@@ -348,6 +387,10 @@ impl Index {
         match self {
             Self::Hash(index) => index.draw(random, guard),
             Self::Ordered(index) => index.draw(random, guard),
+            Self::Collection(index) => {
+                let mut random = random.into_iter().cycle();
+                index.random(|| random.next().unwrap_or(0))
+            }
         }
     }
 
@@ -356,6 +399,7 @@ impl Index {
         match self {
             Self::Hash(_) => HashIndex::cursor_at(random),
             Self::Ordered(index) => index.cursor_at(random, guard),
+            Self::Collection(_) => random,
         }
     }
 }
@@ -366,6 +410,7 @@ impl<'a> Locked<'a> {
         match self {
             Self::Hash(locked) => locked.is_marked(),
             Self::Ordered(locked) => locked.is_marked(),
+            Self::Collection(locked) => locked.is_marked(),
         }
     }
 
@@ -375,6 +420,7 @@ impl<'a> Locked<'a> {
         match self {
             Self::Hash(locked) => locked.next_version(),
             Self::Ordered(locked) => locked.next_version(),
+            Self::Collection(locked) => locked.next_version(),
         }
     }
 
@@ -384,6 +430,7 @@ impl<'a> Locked<'a> {
         match self {
             Self::Hash(locked) => locked.met_version(version),
             Self::Ordered(locked) => locked.met_version(version),
+            Self::Collection(locked) => locked.met_version(version),
         }
     }
 
@@ -393,6 +440,7 @@ impl<'a> Locked<'a> {
         match self {
             Self::Hash(locked) => locked.candidate(),
             Self::Ordered(locked) => locked.candidate(key),
+            Self::Collection(_) => None,
         }
     }
 
@@ -410,6 +458,9 @@ impl<'a> Locked<'a> {
             Self::Hash(locked) => locked.find_with(look).map(|(place, found)| (Place::Hash(place), found)),
             Self::Ordered(locked) => {
                 locked.find_with(key, look).map(|(place, found)| (Place::Ordered(place), found))
+            }
+            Self::Collection(locked) => {
+                locked.find_with(look).map(|(place, found)| (Place::Collection(place), found))
             }
         }
     }
@@ -431,7 +482,7 @@ impl<'a> Locked<'a> {
     {
         match self {
             Self::Hash(locked) => locked.find_sole().map(Place::Hash),
-            Self::Ordered(_) => None,
+            Self::Ordered(_) | Self::Collection(_) => None,
         }
     }
 
@@ -446,6 +497,10 @@ impl<'a> Locked<'a> {
                 locked.insert(key, slot, keys);
                 false
             }
+            Self::Collection(locked) => {
+                locked.insert(key, slot, keys);
+                false
+            }
         }
     }
 
@@ -453,6 +508,7 @@ impl<'a> Locked<'a> {
         match (self, place) {
             (Self::Hash(locked), Place::Hash(place)) => locked.remove(*place),
             (Self::Ordered(locked), Place::Ordered(place)) => locked.remove(place, keys),
+            (Self::Collection(locked), Place::Collection(place)) => locked.remove(place, keys),
             _ => debug_assert!(false, "a place of another kind of index"),
         }
     }
@@ -464,23 +520,37 @@ impl Place<'_> {
         match self {
             Self::Hash(place) => place.get(),
             Self::Ordered(place) => place.get(),
+            Self::Collection(place) => place.get(),
         }
     }
 
+    /// Changes marks of the slot, which leads where it did.
     #[inline]
     pub(crate) fn set(&self, slot: Slot) {
         match self {
             Self::Hash(place) => place.set(slot),
             Self::Ordered(place) => place.set(slot),
+            Self::Collection(place) => place.set(slot),
+        }
+    }
+
+    /// The slot leads elsewhere from now on: to another record of its key.
+    #[inline]
+    pub(crate) fn lead(&self, key: &[u8], slot: Slot, keys: &impl KeyBytes) {
+        match self {
+            Self::Hash(place) => place.set(slot),
+            Self::Ordered(place) => place.set(slot),
+            Self::Collection(place) => place.lead(key, slot, keys),
         }
     }
 
     /// Sets the slot of a damaged record that was the key's.
     #[cold]
-    pub(crate) fn heal(&self, slot: Slot, keys: &impl KeyBytes) {
+    pub(crate) fn heal(&self, key: &[u8], slot: Slot, keys: &impl KeyBytes) {
         match self {
             Self::Hash(place) => place.set(slot),
             Self::Ordered(place) => place.heal(slot, keys),
+            Self::Collection(place) => place.lead(key, slot, keys),
         }
     }
 }

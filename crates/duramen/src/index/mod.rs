@@ -5,10 +5,7 @@
 //! rebuilt from the log on open.
 
 mod attached;
-// No model has collections: nothing in one is concurrent.
-#[cfg(not(loom))]
-#[expect(dead_code, unused_imports, reason = "the commands over collections come next")]
-mod collection;
+pub(crate) mod collection;
 pub(crate) mod either;
 mod fingerprints;
 pub(crate) mod hash;
@@ -171,4 +168,7 @@ pub(crate) trait Keys {
 /// ... and the key itself, where order matters.
 pub(crate) trait KeyBytes: Keys {
     fn key_at(&self, at: Offset) -> Option<&[u8]>;
+
+    /// The value of the record at `at`, where that orders elements.
+    fn value_at(&self, at: Offset) -> Option<&[u8]>;
 }

@@ -304,6 +304,9 @@ impl Appender {
             if let Some(at) = fields.expires_at {
                 log.blocks.at(block.unit).expiry_add(at);
             }
+            if fields.owner.is_collection() || fields.kind == Kind::Root {
+                log.blocks.at(block.unit).set_elements(true);
+            }
             if fields.kind.is_updatable() {
                 log.blocks.at(block.unit).set_cells(true);
             }

@@ -71,6 +71,8 @@ pub(crate) struct Block {
     state: AtomicU8,
     /// May hold cells.
     cells: AtomicBool,
+    /// May hold elements or roots of collections, which no image knows.
+    elements: AtomicBool,
     /// See [`Block::is_copy`]: where they begin, in bytes from the block's beginning, and in the low half where they end.
     copies: AtomicU64,
     /// Not verified, or known to be damaged: each record is verified whenever it is used.
@@ -179,6 +181,14 @@ impl Block {
     /// Whether it may hold a cell, which changes after it was appended.
     pub(crate) fn may_hold_cells(&self) -> bool {
         self.cells.load(Acquire)
+    }
+
+    pub(crate) fn may_hold_elements(&self) -> bool {
+        self.elements.load(Relaxed)
+    }
+
+    pub(crate) fn set_elements(&self, elements: bool) {
+        self.elements.store(elements, Relaxed);
     }
 
     pub(crate) fn set_cells(&self, cells: bool) {
@@ -342,6 +352,7 @@ impl Blocks {
         block.set_tail(HEADER_BYTES);
         block.set_settled(HEADER_BYTES);
         block.set_cells(false);
+        block.set_elements(false);
         block
     }
 

@@ -57,6 +57,10 @@ impl KeyBytes for Log {
     fn key_at(&self, at: Offset) -> Option<&[u8]> {
         Some(self.read(at).0)
     }
+
+    fn value_at(&self, _: Offset) -> Option<&[u8]> {
+        None
+    }
 }
 
 struct Store {

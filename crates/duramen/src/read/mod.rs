@@ -21,7 +21,7 @@ use forgotten::Forgotten;
 use table::Tables;
 
 pub use range::Range;
-pub use value::{Cursor, Meta, Stamp, Value};
+pub use value::{CollectionId, Cursor, Meta, Stamp, Value};
 
 /// The records of a store, and the tables whose indexes lead to them.
 pub(crate) struct Records<M: Medium> {
@@ -85,5 +85,9 @@ impl<M: Medium> Keys for Records<M> {
 impl<M: Medium> KeyBytes for Records<M> {
     fn key_at(&self, at: Offset) -> Option<&[u8]> {
         self.whole_record(at).map(|record| record.key())
+    }
+
+    fn value_at(&self, at: Offset) -> Option<&[u8]> {
+        self.whole_record(at).filter(|record| !record.head.is_cell()).map(|record| record.value())
     }
 }

@@ -129,6 +129,10 @@ impl<M: Medium> KeyBytes for Ahead<'_, M> {
     fn key_at(&self, at: Offset) -> Option<&[u8]> {
         self.0.key_at(at)
     }
+
+    fn value_at(&self, at: Offset) -> Option<&[u8]> {
+        self.0.value_at(at)
+    }
 }
 
 fn bytes(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
@@ -175,6 +179,12 @@ impl<'a, M: Medium> Range<'a, M> {
             Target::Store => Held::Store(&records.tables.store),
             Target::Catalog => Held::Store(&records.tables.catalog),
             Target::Named(named) => Held::Named(Arc::clone(named.table(&guard)?)),
+            Target::Collection(_) => {
+                return Err(Error::new(
+                    ErrorKind::Unsupported,
+                    "elements of a collection are walked by their ranks",
+                ));
+            }
         };
         if table.index.ordered().is_none() {
             return Err(Error::new(

@@ -12,12 +12,14 @@
 //! Keys of all tables share the stripes of one store: what is locked in order of its stripes cannot wait in a circle.
 
 use super::few::Few;
-use crate::format::Owner;
+use crate::format::{Owner, OwnerKind};
+use crate::index::collection::{Arena, CollectionIndex, Order};
 use crate::index::either::Index;
 use crate::index::hash::HashIndex;
 use crate::index::ordered::OrderedIndex;
 use crate::index::stripes::Stripes;
-use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use crate::mutants::{Mutant, planted};
+use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use crate::sync::reclaim::{self, Atomic, Guard, Owned};
 use crate::sync::{Arc, Mutex, lock};
@@ -27,6 +29,8 @@ use std::sync::PoisonError;
 
 /// Counts of keys, so that writers do not meet at one.
 const COUNTS: usize = if cfg!(loom) { 1 } else { 16 };
+/// Parts of the list of collections.
+const PARTS: usize = if cfg!(loom) { 1 } else { 64 };
 
 #[derive(Default)]
 #[repr(align(64))]
@@ -37,26 +41,33 @@ pub(crate) struct Table {
     pub owner: Owner,
     pub index: Index,
     pub(super) few: Few,
-    /// Keys added less keys removed, by the writers' shards.
-    keys: [Count; COUNTS],
+    /// Keys added less keys removed, by the writers' shards. None of a collection, whose index knows how many it has.
+    keys: Box<[Count]>,
     /// Nothing names it any more.
     dead: AtomicBool,
 }
 
 impl Table {
     fn new(owner: Owner, index: Index) -> Self {
-        Self { owner, index, few: Few::default(), keys: Default::default(), dead: AtomicBool::new(false) }
+        let counts = if owner.is_collection() { 0 } else { COUNTS };
+        let keys = (0..counts).map(|_| Count::default()).collect();
+        Self { owner, index, few: Few::default(), keys, dead: AtomicBool::new(false) }
     }
 
     /// Its live keys; expired ones count until they are swept. Exact while nobody writes.
     pub(crate) fn keys(&self) -> u64 {
+        if let Some(index) = self.index.collection() {
+            return index.len();
+        }
         self.keys.iter().map(|count| count.0.load(Relaxed)).sum::<i64>().max(0) as u64
     }
 
     /// Counts keys that came, or went, for a writer of this shard.
     #[inline]
     pub(crate) fn count_keys(&self, shard: usize, more: i64) {
-        self.keys[shard % COUNTS].0.fetch_add(more, Relaxed);
+        if let Some(count) = self.keys.get(shard % COUNTS) {
+            count.0.fetch_add(more, Relaxed);
+        }
     }
 
     /// Whether its records name it.
@@ -81,17 +92,24 @@ pub(crate) struct Maker {
     pub cache_slots: usize,
     pub split_count_min: u32,
     pub leaf_slots: usize,
+    /// Where indexes of collections lie.
+    pub arena: Arc<Arena>,
 }
 
 impl Maker {
-    pub(crate) fn make(&self, is_ordered: bool) -> Index {
+    pub(crate) fn make(&self, kind: OwnerKind) -> Index {
         let stripes = Arc::clone(&self.stripes);
-        if is_ordered {
-            let index = OrderedIndex::on(stripes, self.seed, self.cache_slots, self.leaf_slots);
-            Index::Ordered(Box::new(index))
-        } else {
-            Index::Hash(HashIndex::on(stripes).splitting_at(self.split_count_min))
-        }
+        let order = match kind {
+            OwnerKind::Hash => return Index::Hash(HashIndex::on(stripes).splitting_at(self.split_count_min)),
+            OwnerKind::Ordered => {
+                let index = OrderedIndex::on(stripes, self.seed, self.cache_slots, self.leaf_slots);
+                return Index::Ordered(Box::new(index));
+            }
+            OwnerKind::Map => Order::None,
+            OwnerKind::ByValue => Order::Value,
+            OwnerKind::ByKey => Order::Key,
+        };
+        Index::Collection(Box::new(CollectionIndex::new(stripes, &self.arena, order)))
     }
 }
 
@@ -101,6 +119,8 @@ pub(crate) struct Tables {
     pub catalog: Arc<Table>,
     /// Dead ones included, until they are buried.
     others: Mutex<HashMap<Owner, Arc<Table>>>,
+    /// The collections, in parts by their numbers, so that threads that use different ones seldom meet.
+    collections: [Mutex<HashMap<Owner, Arc<Table>>>; PARTS],
     /// Dead ones, in the order in which they died.
     dying: Mutex<Vec<Arc<Table>>>,
     maker: Maker,
@@ -113,11 +133,12 @@ pub(crate) struct Tables {
 pub(crate) type Last = Option<Arc<Table>>;
 
 impl Tables {
-    pub(crate) fn new(maker: Maker, is_ordered: bool, incarnation: u32) -> Self {
+    pub(crate) fn new(maker: Maker, kind: OwnerKind, incarnation: u32) -> Self {
         Self {
-            store: Arc::new(Table::new(Owner::STORE, maker.make(is_ordered))),
-            catalog: Arc::new(Table::new(Owner::CATALOG, maker.make(false))),
+            store: Arc::new(Table::new(Owner::STORE, maker.make(kind))),
+            catalog: Arc::new(Table::new(Owner::CATALOG, maker.make(OwnerKind::Hash))),
             others: Mutex::default(),
+            collections: std::array::from_fn(|_| Mutex::default()),
             dying: Mutex::default(),
             maker,
             next: AtomicU64::new(0),
@@ -134,8 +155,13 @@ impl Tables {
         match owner {
             Owner::STORE => Some(Arc::clone(&self.store)),
             Owner::CATALOG => Some(Arc::clone(&self.catalog)),
-            _ => lock(&self.others).get(&owner).cloned(),
+            _ => lock(self.list_of(owner)).get(&owner).cloned(),
         }
+    }
+
+    /// Where the table of `owner` is listed.
+    fn list_of(&self, owner: Owner) -> &Mutex<HashMap<Owner, Arc<Table>>> {
+        if owner.is_collection() { &self.collections[(owner.0 >> 3) as usize % PARTS] } else { &self.others }
     }
 
     /// The same, kept in `last`.
@@ -156,9 +182,9 @@ impl Tables {
             Owner::STORE => Arc::clone(&self.store),
             Owner::CATALOG => Arc::clone(&self.catalog),
             _ => {
-                let mut others = lock(&self.others);
+                let mut others = lock(self.list_of(owner));
                 let make = || {
-                    let mut index = self.maker.make(owner.is_ordered());
+                    let mut index = self.maker.make(owner.kind().unwrap_or(OwnerKind::Hash));
                     fresh(&mut index);
                     Arc::new(Table::new(owner, index))
                 };
@@ -182,12 +208,21 @@ impl Tables {
     }
 
     /// A table that has nothing, of an owner that there never was.
-    pub(crate) fn fresh(&self, is_ordered: bool) -> Arc<Table> {
-        let owner = Owner::new(self.incarnation, self.next.fetch_add(1, Relaxed), is_ordered);
+    pub(crate) fn fresh(&self, kind: OwnerKind) -> Arc<Table> {
+        let owner = Owner::new(self.incarnation, self.next.fetch_add(1, Relaxed), kind);
         self.met(owner, |_| {})
     }
 
-    /// All of them, dead ones too.
+    /// All that may be alive or not: tables, then collections.
+    pub(crate) fn all_owners(&self) -> Vec<Arc<Table>> {
+        let mut all = self.all();
+        for part in &self.collections {
+            all.extend(lock(part).values().cloned());
+        }
+        all
+    }
+
+    /// All tables, dead ones too; no collections.
     pub(crate) fn all(&self) -> Vec<Arc<Table>> {
         let mut all = vec![Arc::clone(&self.store), Arc::clone(&self.catalog)];
         let others = lock(&self.others);
@@ -196,7 +231,7 @@ impl Tables {
         all
     }
 
-    /// All that are alive.
+    /// All tables that are alive.
     pub(crate) fn living(&self) -> Vec<Arc<Table>> {
         let mut all = self.all();
         all.retain(|table| !table.is_dead());
@@ -209,11 +244,21 @@ impl Tables {
         living.iter().filter(|table| table.owner != Owner::CATALOG).map(|table| table.keys()).sum()
     }
 
+    /// No root names this collection any more.
+    pub(crate) fn die_collection(&self, owner: Owner) {
+        if let Some(table) =
+            self.of(owner).filter(|table| table.owner.is_collection() && !planted(Mutant::RootNotDied))
+        {
+            self.die(&table);
+        }
+    }
+
     /// Nothing names this table any more.
     pub(crate) fn die(&self, table: &Arc<Table>) {
-        // Release: pairs with the Acquire in `is_dead`.
-        table.dead.store(true, Release);
-        lock(&self.dying).push(Arc::clone(table));
+        // AcqRel: pairs with the Acquire in `is_dead`.
+        if !table.dead.swap(true, AcqRel) {
+            lock(&self.dying).push(Arc::clone(table));
+        }
     }
 
     /// Dead tables that are to be buried.
@@ -223,16 +268,15 @@ impl Tables {
 
     /// A dead table has no slots any more that matter.
     pub(crate) fn bury(&self, owner: Owner) {
-        lock(&self.others).remove(&owner);
+        lock(self.list_of(owner)).remove(&owner);
     }
 
     /// Owners that are not among `named`, and have a table.
     pub(crate) fn unnamed(&self, named: &HashSet<Owner>) -> Vec<Arc<Table>> {
-        let others = lock(&self.others);
-        let mut unnamed: Vec<_> =
-            others.values().filter(|table| !named.contains(&table.owner)).cloned().collect();
-        unnamed.sort_unstable_by_key(|table| table.owner);
-        unnamed
+        let mut all = self.all_owners();
+        all.retain(|table| table.owner > Owner::CATALOG && !named.contains(&table.owner));
+        all.sort_unstable_by_key(|table| table.owner);
+        all
     }
 
     /// Pages of an image that indexes have not read yet.
@@ -314,12 +358,13 @@ impl std::fmt::Debug for Named {
 }
 
 /// Which table an operation is about.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) enum Target<'a> {
     /// The store's own.
     Store,
     Catalog,
     Named(&'a Named),
+    Collection(&'a Table),
 }
 
 impl Target<'_> {
@@ -333,11 +378,12 @@ impl Target<'_> {
 impl Tables {
     /// The table of `target`, for as long as the guard lives.
     #[inline(always)]
-    pub(crate) fn at<'g>(&'g self, target: Target<'_>, guard: &'g Guard) -> Result<&'g Table> {
+    pub(crate) fn at<'g>(&'g self, target: Target<'g>, guard: &'g Guard) -> Result<&'g Table> {
         match target {
             Target::Store => Ok(&self.store),
             Target::Catalog => Ok(&self.catalog),
             Target::Named(named) => named.table(guard).map(|table| &**table),
+            Target::Collection(table) => Ok(table),
         }
     }
 }

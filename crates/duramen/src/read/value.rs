@@ -1,8 +1,8 @@
 //! What readers are given: values, and what goes with them.
 
 use super::cell::CellCopy;
-use crate::format::record::{HEADER_BYTES, Head};
-use crate::format::u64_at;
+use crate::format::record::{self, HEADER_BYTES, Head};
+use crate::format::{Owner, u64_at};
 use crate::log::cell::Cell;
 use crate::sync::reclaim::{Guard, Hold};
 use duramen_media::Offset;
@@ -35,11 +35,18 @@ pub struct Meta {
     /// by copy, of any length as it was at one moment, and after the first update its checksum no longer covers it. Without this an
     /// update writes a new version of the whole value, which stays as it was put.
     pub updatable: bool,
+    /// The value is the root of a collection: the collection lives as long as the newest value of some key names it. When the last
+    /// one is overwritten, deleted or expires, all its elements are gone with it, by that one small write.
+    pub collection: Option<CollectionId>,
 }
+
+/// Names a collection for as long as its store lives; see [`Meta::collection`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CollectionId(pub(crate) Owner);
 
 impl Meta {
     /// Of a value that may be changed in place, and nothing else.
-    pub const UPDATABLE: Self = Self { tag: 0, expires_at: None, updatable: true };
+    pub const UPDATABLE: Self = Self { tag: 0, expires_at: None, updatable: true, collection: None };
 }
 
 /// A value read from the store, usually without a copy. While it lives, the block that it lies in is not reused, though all
@@ -144,7 +151,15 @@ impl<'a> Record<'a> {
     #[inline]
     pub(crate) fn value(&self) -> &'a [u8] {
         let from = self.head.value_at() as usize;
-        &self.bytes[from..from + self.head.value_bytes() as usize]
+        let value = &self.bytes[from..from + self.head.value_bytes() as usize];
+        // What it names is told by `meta`.
+        if self.head.is_root() { &value[8..] } else { value }
+    }
+
+    /// The owner of the elements, if it is the root of a collection.
+    #[inline]
+    pub(crate) fn names(&self) -> Option<Owner> {
+        self.head.is_root().then(|| record::owner_of_root(&self.bytes[self.head.value_at() as usize..]))
     }
 
     /// The record as a cell, if it is one now.
@@ -159,7 +174,12 @@ impl<'a> Record<'a> {
     }
 
     pub(crate) fn meta(&self) -> Meta {
-        Meta { tag: self.head.tag(), expires_at: self.expires_at(), updatable: self.head.is_updatable() }
+        Meta {
+            tag: self.head.tag(),
+            expires_at: self.expires_at(),
+            updatable: self.head.is_updatable(),
+            collection: self.names().map(CollectionId),
+        }
     }
 
     /// What a conditional write compares: the version or, where the value changes in place, its content.

@@ -59,12 +59,9 @@ impl<M: Medium> Accounts<'_, M> {
         let mut keys: HashMap<(Owner, u64), Keys> = HashMap::new();
         let mut live: HashMap<Unit, u64> = HashMap::new();
         let guard = reclaim::pin();
-        let tables = self.tables.all();
-        let mut walk = tables.iter();
-        let mut table = walk.next();
-        let mut cursor = 0;
-        while let Some(now) = table {
-            cursor = now.index.scan(cursor, &guard, &mut |slot| {
+        let tables = self.tables.all_owners();
+        for now in &tables {
+            now.index.each(&guard, &mut |slot| {
                 if now.is_dead() && slot.hides_nothing() {
                     // Buried: its block may be another one by now.
                     return;
@@ -79,9 +76,6 @@ impl<M: Medium> Accounts<'_, M> {
                     *live.entry(self.blocks.unit_of(slot.location().0)).or_default() += head.record_bytes();
                 }
             });
-            if cursor == 0 {
-                table = walk.next();
-            }
         }
         let of_dead = |owner: Owner| tables.iter().all(|table| table.owner != owner || table.is_dead());
         for (unit, block, state) in self.blocks.walk(0..self.units) {

@@ -10,20 +10,35 @@ use crate::index::ordered::Parting;
 use crate::mutants::{Mutant, planted};
 use crate::read::table::Table;
 use crate::sync::Arc;
-use crate::sync::reclaim::Guard;
-use duramen_media::Medium;
+use crate::sync::reclaim::{self, Guard};
+use duramen_media::{Medium, Offset};
 use std::collections::HashMap;
 
 /// What one thread has gathered of a table.
 enum Gathered {
     ByHash(ByHash),
     ByKey(ByKey),
+    /// Entered at once: whether any was a tombstone.
+    Entered {
+        absent: bool,
+    },
 }
 
 /// What one thread has gathered.
 pub(super) struct Entries {
     store: Gathered,
     others: HashMap<Owner, (Arc<Table>, Gathered)>,
+    pub(super) roots: Vec<MetRoot>,
+}
+
+/// A root that was met: it may be the newest record of its key.
+pub(super) struct MetRoot {
+    /// Of its table, and of its key.
+    pub owner: Owner,
+    pub hash: u64,
+    pub at: Offset,
+    /// Of its elements.
+    pub names: Owner,
 }
 
 /// What is left to do when a thread has read all its records.
@@ -33,6 +48,7 @@ pub(super) struct Left {
     pub absent: Vec<Owner>,
     /// What has to be put in order yet.
     pub by_key: Vec<(Owner, ByKey)>,
+    pub roots: Vec<MetRoot>,
 }
 
 impl Gathered {
@@ -40,13 +56,15 @@ impl Gathered {
         match index {
             Index::Hash(index) => Self::ByHash(ByHash::new(index)),
             Index::Ordered(_) => Self::ByKey(ByKey::new(parting)),
+            Index::Collection(_) => Self::Entered { absent: false },
         }
     }
 }
 
 impl Entries {
     pub(super) fn new<M: Medium>(scan: &Scan<'_, M>) -> Self {
-        Self { store: Gathered::new(&scan.tables.store.index, scan.parting), others: HashMap::new() }
+        let store = Gathered::new(&scan.tables.store.index, scan.parting);
+        Self { store, others: HashMap::new(), roots: Vec::new() }
     }
 }
 
@@ -73,12 +91,17 @@ impl<M: Medium> Scan<'_, M> {
                 self.push_by_hash(table, by_hash::Entry { hash, slot, version }, gathered);
             }
             Gathered::ByKey(gathered) => gathered.push(self.parting_of(table), key, slot, version),
+            Gathered::Entered { absent } => {
+                *absent |= slot.is_tombstone();
+                let entry = by_hash::Entry { hash: self.hasher.hash(key), slot, version };
+                table.count_keys(0, self.enter(&table.index, &entry, &reclaim::pin()));
+            }
         }
     }
 
     /// Enters what is left, as far as that can be done already.
     pub(super) fn finish(&self, entries: Entries) -> Left {
-        let mut left = Left::default();
+        let mut left = Left { roots: entries.roots, ..Left::default() };
         let store = (Arc::clone(&self.tables.store), entries.store);
         for (table, gathered) in std::iter::once(store).chain(entries.others.into_values()) {
             match gathered {
@@ -88,6 +111,7 @@ impl<M: Medium> Scan<'_, M> {
                     left.absent.extend(gathered.absent.then_some(table.owner));
                 }
                 Gathered::ByKey(gathered) => left.by_key.push((table.owner, gathered)),
+                Gathered::Entered { absent } => left.absent.extend(absent.then_some(table.owner)),
             }
         }
         left
@@ -98,7 +122,7 @@ impl<M: Medium> Scan<'_, M> {
     pub(super) fn enter(&self, index: &Index, entry: &by_hash::Entry, guard: &Guard) -> i64 {
         let key = || self.record_at(entry.slot.location()).1;
         // A hash index does not ask for it.
-        let key_of_order = if index.ordered().is_some() { key() } else { &[] };
+        let key_of_order = if matches!(index, Index::Hash(_)) { &[] } else { key() };
         let locked = index.lock(entry.hash, guard);
         if !planted(Mutant::VersionNotRecovered) {
             locked.met_version(entry.version);
@@ -119,7 +143,7 @@ impl<M: Medium> Scan<'_, M> {
         let other_header = self.record_at(other_at).0;
         if self.is_newer((entry.version, at), (other_header.version, other_at)) {
             self.blocks.of(other_at.0).live_sub(other_header.record_bytes());
-            found.set(entry.slot.met_beside(other));
+            found.lead(key(), entry.slot.met_beside(other), self);
             i64::from(!absent) - i64::from(!other.is_tombstone())
         } else {
             self.blocks.of(at.0).live_sub(self.record_at(at).0.record_bytes());

@@ -1,6 +1,7 @@
 //! What the threads of recovery work on together.
 
 use super::Cut;
+use super::entries::MetRoot;
 use super::estimate::Sample;
 use crate::format::holes::Holes;
 use crate::format::record::Header;
@@ -74,6 +75,13 @@ impl<M: Medium> KeyBytes for Scan<'_, M> {
     fn key_at(&self, at: Offset) -> Option<&[u8]> {
         self.record_met(at).map(|(_, key)| key)
     }
+
+    fn value_at(&self, at: Offset) -> Option<&[u8]> {
+        let (header, _) = self.record_met(at)?;
+        let (_, bytes) = read::whole_record(self.medium, at);
+        let from = header.value_at() as usize;
+        Some(&bytes[from..from + header.value_bytes as usize])
+    }
 }
 
 impl<M: Medium> Scan<'_, M> {
@@ -126,22 +134,25 @@ impl<M: Medium> Scan<'_, M> {
             || planted(Mutant::LastScannedWins)
     }
 
+    /// Whether a root is the newest record of its key, and no tombstone.
+    pub(super) fn is_live_root(&self, root: &MetRoot) -> bool {
+        let Some(table) = self.tables.of(root.owner) else { return false };
+        let key = self.record_at(root.at).1;
+        let leads = |slot: Slot| slot.location() == root.at;
+        let slot = table.index.find(root.hash, key, &reclaim::pin(), leads);
+        slot.is_some_and(|slot| !slot.is_tombstone()) || planted(Mutant::EveryRootLives)
+    }
+
     /// Takes what a table has that nothing names off the live bytes of its blocks.
     pub(super) fn bury(&self, table: &Table) {
         table.index.read_pages(&|| false);
-        let (guard, mut cursor) = (reclaim::pin(), 0);
-        loop {
-            cursor = table.index.scan(cursor, &guard, &mut |slot| {
-                if !slot.hides_nothing()
-                    && let Some((header, _)) = self.record_met(slot.location())
-                {
-                    self.blocks.of(slot.location().0).live_sub(header.record_bytes());
-                }
-            });
-            if cursor == 0 {
-                return;
+        table.index.each(&reclaim::pin(), &mut |slot| {
+            if !slot.hides_nothing()
+                && let Some((header, _)) = self.record_met(slot.location())
+            {
+                self.blocks.of(slot.location().0).live_sub(header.record_bytes());
             }
-        }
+        });
     }
 
     pub(super) fn uncount_tombstone(&self, slot: Slot) {

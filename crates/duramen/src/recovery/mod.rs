@@ -41,8 +41,9 @@ use crate::format::block::DataBlock;
 use crate::format::holes::Holes;
 use crate::format::image::{Extent, Harm, Kept};
 use crate::format::mark::Mark;
+use crate::format::record::{self, Kind};
 use crate::format::superblock::{BOOT_UNKNOWN, Regime, Superblock};
-use crate::format::{Epoch, Generation, HEAD_BYTES, Owner, Unit, Version, block};
+use crate::format::{Epoch, Generation, HEAD_BYTES, Owner, OwnerKind, Unit, Version, block};
 use crate::index::either::Index;
 use crate::index::ordered::Parting;
 use crate::index::stripes::Stripes;
@@ -52,6 +53,7 @@ use crate::log::read;
 use crate::log::space::{Space, free_blocks};
 use crate::mutants::{Mutant, planted};
 use crate::options::{IndexKind, OnDamage, Options};
+use crate::read::CollectionId;
 use crate::read::table::{self, Maker, Tables};
 use crate::sync::lock;
 use crate::sync::{Arc, Mutex, reclaim};
@@ -60,7 +62,7 @@ use audit::Accounts;
 use by_key::ByKey;
 use duramen_media::{Granularity, Medium, Offset, PAGE_BYTES};
 use image::{Image, Plan};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
 pub(crate) use claims::{Claim, Said};
@@ -295,7 +297,7 @@ fn read_from<M: Medium>(
     tables.fill(Owner::STORE, |index| match index {
         Index::Ordered(_) => parting = sample.parting(),
         Index::Hash(empty) if image.is_none() => empty.reserve(sample.keys_of_log(Owner::STORE, &hasher)),
-        Index::Hash(_) => {}
+        Index::Hash(_) | Index::Collection(_) => {}
     });
     let clock = crate::durability::StoreClock::new(options.clock.clone(), time_floor);
     let flushes = flushes_for(medium.granularity(), superblock.clean, rebooted);
@@ -337,7 +339,9 @@ fn read_from<M: Medium>(
         }
     }
     let names = names_in(&scan);
-    let named = names.iter().map(|&(_, owner)| owner).collect();
+    let mut named: HashSet<Owner> = names.iter().map(|&(_, owner)| owner).collect();
+    // Roots are elements of no collection, so one look tells which are alive.
+    named.extend(scanned.roots.iter().filter(|root| scan.is_live_root(root)).map(|root| root.names));
     let has_damage = !headers.damage.is_empty()
         || holes.damage().next().is_some()
         || scanned.outcomes.iter().any(|(_, outcome)| !outcome.damage.is_empty())
@@ -533,8 +537,13 @@ fn empty_tables(superblock: &Superblock, options: &Options, incarnation: u32) ->
         cache_slots: options.index_cache_slots,
         split_count_min: tuning.split_count_min,
         leaf_slots: tuning.leaf_slots,
+        arena: Arc::default(),
     };
-    Tables::new(maker, options.index == IndexKind::Ordered, incarnation)
+    let kind = match options.index {
+        IndexKind::Hash => OwnerKind::Hash,
+        IndexKind::Ordered => OwnerKind::Ordered,
+    };
+    Tables::new(maker, kind, incarnation)
 }
 
 /// The names of tables, and the owners that they lead to. A record of the catalog that is not whole is noted as damage of the image
@@ -756,12 +765,17 @@ impl Recovered {
                 if !slot.is_tombstone() {
                     let (header, bytes) = read::whole_record(medium, slot.location());
                     let from = header.value_at() as usize;
+                    let value = &bytes[from..from + header.value_bytes as usize];
+                    let is_root = header.kind == Kind::Root;
+                    let names = is_root.then(|| CollectionId(record::owner_of_root(value)));
+                    let value = if is_root { &value[8..] } else { value };
                     let meta = crate::Meta {
+                        collection: names,
                         tag: header.tag,
                         expires_at: header.expires_at,
                         updatable: header.kind.is_updatable(),
                     };
-                    visit(header.key(bytes), &bytes[from..from + header.value_bytes as usize], meta);
+                    visit(header.key(bytes), value, meta);
                 }
             });
             if cursor == 0 {

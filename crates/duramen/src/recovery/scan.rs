@@ -3,7 +3,7 @@
 use super::Cut;
 use super::by_key::ByKey;
 use super::claims::{Claim, claims_in};
-use super::entries::{Entries, Left};
+use super::entries::{Entries, Left, MetRoot};
 use super::given::{Flushes, Scan};
 use crate::format::block::DataBlock;
 use crate::format::holes::Holes;
@@ -50,6 +50,7 @@ pub(super) struct Scanned {
     pub uncommitted: u64,
     /// What was read for ordered indexes, which have none of it yet.
     pub by_key: Vec<(Owner, ByKey)>,
+    pub roots: Vec<MetRoot>,
 }
 
 /// The bytes of a block, up to what cannot be read, and the parts behind that can be: where they begin in
@@ -133,7 +134,7 @@ impl<M: Medium> Scan<'_, M> {
             }
             (outcomes, left)
         };
-        let (outcomes, left): (Vec<_>, Vec<Left>) =
+        let (outcomes, mut left): (Vec<_>, Vec<Left>) =
             crate::sync::on_threads(threads, work).into_iter().unzip();
         let mut outcomes: Vec<(DataBlock, Outcome)> = outcomes.into_iter().flatten().collect();
         outcomes.sort_by_key(|(block, _)| block.unit);
@@ -149,6 +150,7 @@ impl<M: Medium> Scan<'_, M> {
             outcomes,
             records: records.into_inner(),
             uncommitted,
+            roots: left.iter_mut().flat_map(|left| std::mem::take(&mut left.roots)).collect(),
             by_key: left.into_iter().flat_map(|left| left.by_key).collect(),
         }
     }
@@ -391,6 +393,9 @@ impl<M: Medium> Scan<'_, M> {
         outcome: &mut Outcome,
     ) {
         outcome.records += 1;
+        if header.kind == Kind::Root || header.owner.is_collection() {
+            self.meet_of_collection(entry, bytes, base + at, at, header, entries);
+        }
         // Until it turns out that there is a newer one.
         outcome.entered += header.record_bytes();
         let expired = header.expires_at.is_some_and(|at| at <= self.now) && !planted(Mutant::ExpiredShown);
@@ -406,19 +411,32 @@ impl<M: Medium> Scan<'_, M> {
         self.push(header.owner, header.key(&bytes[at as usize..]), slot, header.version, entries);
     }
 
+    /// A root, or an element.
+    #[cold]
+    fn meet_of_collection(
+        &self,
+        entry: &Block,
+        bytes: &[u8],
+        place: u64,
+        at: u64,
+        header: &Header,
+        entries: &mut Entries,
+    ) {
+        entry.set_elements(true);
+        if header.kind == Kind::Root {
+            let record = &bytes[at as usize..];
+            let names = record::owner_of_root(&record[header.value_at() as usize..]);
+            let hash = self.hasher.hash(header.key(record));
+            entries.roots.push(MetRoot { owner: header.owner, hash, at: Offset(place), names });
+        }
+    }
+
     /// Tombstones that hide nothing are dead themselves.
     fn uncount_tombstones(&self, table: &Table) {
-        let guard = reclaim::pin();
-        let mut cursor = 0;
-        loop {
-            cursor = table.index.scan(cursor, &guard, &mut |slot| {
-                if slot.hides_nothing() {
-                    self.uncount_tombstone(slot);
-                }
-            });
-            if cursor == 0 {
-                return;
+        table.index.each(&reclaim::pin(), &mut |slot| {
+            if slot.hides_nothing() {
+                self.uncount_tombstone(slot);
             }
-        }
+        });
     }
 }

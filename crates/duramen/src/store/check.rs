@@ -1,12 +1,15 @@
 //! Verifying a store that nobody has open, and saving what is valid of a damaged one.
 
 use super::StoreOn;
-use crate::format::Owner;
+use super::collections::ElementOrder;
 use crate::format::superblock::{Found, Superblock};
+use crate::format::{Owner, OwnerKind};
 use crate::options::{IndexKind, Options};
+use crate::read::CollectionId;
 use crate::recovery::{self, Claim, Recovered, Said, headless};
 use crate::{Durability, Error, ErrorKind, Meta, Result};
 use duramen_media::{Create, Mapped, Medium};
+use std::collections::HashMap;
 use std::path::Path;
 
 /// What [`check`] found.
@@ -247,9 +250,10 @@ fn copy<M: Medium, N: Medium>(medium: &M, recovered: &Recovered, target: &StoreO
     let mut writer = target.writer()?;
     let mut saved = 0;
     let mut failed = None;
+    let mut collections = Collections { medium, recovered, target, copied: HashMap::new() };
     recovered.for_each(medium, Owner::STORE, |key, value, meta: Meta| {
         if failed.is_none() {
-            match writer.put_with(key, value, meta) {
+            match collections.copy(meta).and_then(|meta| writer.put_with(key, value, meta)) {
                 Ok(()) => saved += 1,
                 Err(error) => failed = Some(error),
             }
@@ -262,7 +266,7 @@ fn copy<M: Medium, N: Medium>(medium: &M, recovered: &Recovered, target: &StoreO
         let mut writer = writer.table(&table);
         recovered.for_each(medium, owner, |key, value, meta: Meta| {
             if failed.is_none() {
-                match writer.put_with(key, value, meta) {
+                match collections.copy(meta).and_then(|meta| writer.put_with(key, value, meta)) {
                     Ok(()) => saved += 1,
                     Err(error) => failed = Some(error),
                 }
@@ -271,6 +275,38 @@ fn copy<M: Medium, N: Medium>(medium: &M, recovered: &Recovered, target: &StoreO
     }
     drop(writer);
     failed.map_or_else(|| target.commit().map(|()| saved), Err)
+}
+
+/// Copies collections, each once, however many roots name it.
+struct Collections<'a, M: Medium, N: Medium> {
+    medium: &'a M,
+    recovered: &'a Recovered,
+    target: &'a StoreOn<N>,
+    copied: HashMap<Owner, CollectionId>,
+}
+
+impl<M: Medium, N: Medium> Collections<'_, M, N> {
+    /// What goes with a value, where it is a root with the copy of what it names.
+    fn copy(&mut self, meta: Meta) -> Result<Meta> {
+        let Some(CollectionId(owner)) = meta.collection else { return Ok(meta) };
+        if let Some(&copied) = self.copied.get(&owner) {
+            return Ok(Meta { collection: Some(copied), ..meta });
+        }
+        let order = match owner.kind() {
+            Some(OwnerKind::ByValue) => ElementOrder::ByValue,
+            Some(OwnerKind::ByKey) => ElementOrder::ByKey,
+            _ => ElementOrder::Unordered,
+        };
+        let copy = self.target.new_collection(order);
+        let mut failed = None;
+        self.recovered.for_each(self.medium, owner, |key, value, _| {
+            if failed.is_none() {
+                failed = copy.put(key, value).err();
+            }
+        });
+        self.copied.insert(owner, copy.id());
+        failed.map_or(Ok(Meta { collection: Some(copy.id()), ..meta }), Err)
+    }
 }
 
 /// What a table is called whose name is lost.

@@ -1,6 +1,7 @@
 //! The handles that programs hold, and what they share.
 
 mod check;
+mod collections;
 mod core;
 mod erase;
 mod open;
@@ -32,6 +33,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 
 pub use check::{DamagedRecord, Remains, Report, check, check_on, salvage, salvage_on};
+pub use collections::{Collection, CollectionOn, CollectionWriter, ElementOrder};
 pub use erase::{STORE_HEAD_BYTES, begins_store, erase};
 pub use parts::Visited;
 pub use stats::Stats;

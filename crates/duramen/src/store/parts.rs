@@ -49,7 +49,7 @@ impl<M: Medium> StoreOn<M> {
     /// As [`StoreOn::get`]; `visited` stays where it was then.
     pub fn visit_part(&self, visited: &mut Visited, visit: &mut dyn FnMut(&Value<'_>)) -> Result<()> {
         let next = match (&self.records().tables.store.index, &visited.0) {
-            (_, Place::All) => Place::All,
+            (_, Place::All) | (Index::Collection(_), _) => Place::All,
             (Index::Hash(_), place) => {
                 let from = if let Place::Hashes(from) = place { *from } else { 0 };
                 match self.records().scan_segment(from, visit)? {

@@ -89,7 +89,7 @@ impl Stats {
         let compaction = &keeper.compaction;
         let guard = reclaim::pin();
         let mut index = Numbers::default();
-        for table in records.tables.all() {
+        for table in records.tables.all_owners() {
             index = index.plus(table.index.numbers(&guard));
         }
         let stripes = records.stripes();

@@ -19,8 +19,8 @@
 use super::StoreOn;
 use super::core::Core;
 use super::writer::WriterOn;
-use crate::format::Owner;
 use crate::format::superblock::Regime;
+use crate::format::{Owner, OwnerKind};
 use crate::index::either::Index;
 use crate::mutants::{Mutant, planted};
 use crate::options::IndexKind;
@@ -68,8 +68,15 @@ impl Catalog {
 
 pub(super) fn kind_of(table: &table::Table) -> IndexKind {
     match table.index {
-        Index::Hash(_) => IndexKind::Hash,
+        Index::Hash(_) | Index::Collection(_) => IndexKind::Hash,
         Index::Ordered(_) => IndexKind::Ordered,
+    }
+}
+
+fn kind_to_make(kind: IndexKind) -> OwnerKind {
+    match kind {
+        IndexKind::Hash => OwnerKind::Hash,
+        IndexKind::Ordered => OwnerKind::Ordered,
     }
 }
 
@@ -173,7 +180,7 @@ impl<M: Medium> StoreOn<M> {
             )));
         }
         records.log.epochs().check_writable()?;
-        let table = records.tables.fresh(kind == IndexKind::Ordered);
+        let table = records.tables.fresh(kind_to_make(kind));
         if let Err(error) = core.write_name(names, name, Some(table.owner)) {
             records.tables.bury(table.owner);
             return Err(error);
@@ -475,7 +482,7 @@ impl<M: Medium> TableOn<M> {
         records.log.epochs().check_writable()?;
         let names = &mut *lock(&core.catalog.0);
         let kind = self.index_kind()?;
-        let fresh = records.tables.fresh(kind == IndexKind::Ordered);
+        let fresh = records.tables.fresh(kind_to_make(kind));
         if let Err(error) = core.write_name(names, &self.named.name, Some(fresh.owner)) {
             records.tables.bury(fresh.owner);
             return Err(error);

@@ -1,16 +1,17 @@
 //! Batches: several keys, all or nothing, on conditions. One that is short holds all of its locks while it writes; for others
 //! see [`super::long_batch`].
 
-use super::batch::{Batch, BatchKey, Op};
+use super::batch::{Batch, BatchKey, Op, kind_of};
 use super::old::Old;
 use super::{Pen, Site, Swap};
-use crate::format::Epoch;
 use crate::format::record::{Appended, BATCH_BYTES_MAX, HEADER_BYTES, Kind, head_bytes, record_bytes};
+use crate::format::{Epoch, Owner};
 use crate::index::Slot;
 use crate::index::either::{Index, Locked};
 use crate::log::appender::{Fields, member};
 use crate::log::open_block::Purpose;
 use crate::mutants::{Mutant, planted};
+use crate::read::CollectionId;
 use crate::read::Records;
 use crate::read::table::Table;
 use crate::read::value::Meta;
@@ -192,7 +193,7 @@ impl Pen {
             let unknown = old.is_none() && damaged.0 != 0;
             let present = old.as_ref().is_some_and(|old| old.present) || unknown;
             let (kind, value, meta): (_, &[u8], _) = match last[&key.id()] {
-                Op::Put { value, meta } => (Kind::Value, value, *meta),
+                Op::Put { value, meta } => (kind_of(*meta), value, *meta),
                 Op::Delete if !present => {
                     applied.told = applied.told.max(self.told_of(records, old.as_ref()));
                     continue;
@@ -228,7 +229,7 @@ impl Pen {
             let key = order[*i].key;
             match locks[*i].find(key, |slot| records.is_slot_of(tables[*i], slot, key)) {
                 Some(place) => {
-                    Old::supersede(old.as_ref(), &place, slot, records);
+                    Old::supersede(old.as_ref(), key, &place, slot, records);
                 }
                 None => {
                     let slot = if *unknown { slot.hiding_unknown() } else { slot };
@@ -237,7 +238,7 @@ impl Pen {
                     }
                 }
             }
-            self.count_key(tables[*i], old.as_ref(), *kind == Kind::Value);
+            self.count_key(tables[*i], old.as_ref(), *kind != Kind::Tombstone);
         }
         for (i, at, _, old, _) in &writes {
             let location = appended.at.plus(HEADER_BYTES + at);
@@ -249,6 +250,8 @@ impl Pen {
                 old.uncount(records, &self.activity);
             }
         }
+        let named = writes.iter().filter_map(|(.., old, _)| old.as_ref()?.record?.names());
+        self.die_unnamed(records, named, plan);
         // What frames the members is dead from the beginning.
         self.activity.dead_add(HEADER_BYTES as i64);
         self.activity.written_add(appended.bytes);
@@ -259,13 +262,34 @@ impl Pen {
     }
 }
 
-impl Plan<'_, '_> {
+impl Pen {
+    /// Of the collections that were named by what a batch superseded, those die that it names nowhere.
+    pub(super) fn die_unnamed<M: Medium>(
+        &self,
+        records: &Records<M>,
+        named: impl Iterator<Item = Owner>,
+        plan: &Plan<'_, '_>,
+    ) {
+        for owner in named {
+            let names =
+                |op: &&Op| matches!(op, Op::Put { meta, .. } if meta.collection == Some(CollectionId(owner)));
+            if !plan.last.values().any(names) {
+                records.tables.die_collection(owner);
+            }
+        }
+    }
+}
+
+impl<'b> Plan<'_, 'b> {
     /// The tables of its keys, then of the conditions' keys.
     pub(super) fn tables<'g, M: Medium>(
         &self,
         records: &'g Records<M>,
         guard: &'g Guard,
-    ) -> Result<Vec<&'g Table>> {
+    ) -> Result<Vec<&'g Table>>
+    where
+        'b: 'g,
+    {
         let expects = self.batch.expects.iter().map(|(table, key, _)| BatchKey::new(table, key));
         let keys = self.order.iter().copied().chain(expects);
         keys.map(|key| records.tables.at(key.target(), guard)).collect()

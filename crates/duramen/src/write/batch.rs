@@ -1,6 +1,8 @@
 //! Several writes, all or nothing.
 
-use crate::read::table::{Named, Target};
+use crate::format::record::Kind;
+use crate::read::CollectionId;
+use crate::read::table::{Named, Table, Target};
 use crate::read::value::{Meta, Stamp};
 use crate::sync::Arc;
 
@@ -11,6 +13,7 @@ pub(crate) enum In {
     Store,
     Catalog,
     Named(Arc<Named>),
+    Collection(Arc<Table>),
 }
 
 impl In {
@@ -19,6 +22,7 @@ impl In {
             Self::Store => Target::Store,
             Self::Catalog => Target::Catalog,
             Self::Named(named) => Target::Named(named),
+            Self::Collection(table) => Target::Collection(table),
         }
     }
 }
@@ -45,6 +49,7 @@ impl<'b> BatchKey<'b> {
             Target::Store => 0,
             Target::Catalog => 1,
             Target::Named(named) => std::ptr::from_ref(named).addr(),
+            Target::Collection(table) => std::ptr::from_ref(table).addr(),
         };
         (table, self.key)
     }
@@ -54,6 +59,17 @@ impl<'b> BatchKey<'b> {
 pub(crate) enum Op {
     Put { value: Vec<u8>, meta: Meta },
     Delete,
+}
+
+/// The kind of a record of a batch.
+pub(super) fn kind_of(meta: Meta) -> Kind {
+    if meta.collection.is_some() { Kind::Root } else { Kind::Value }
+}
+
+/// The value of a root: what it names, then what goes with that.
+pub(super) fn root_value(value: &[u8], meta: Meta) -> Vec<u8> {
+    let names = meta.collection.map_or(0, |CollectionId(owner)| owner.0);
+    [&names.to_le_bytes(), value].concat()
 }
 
 /// Several writes, all or nothing, with conditions. A key may be written more than once; its last
@@ -92,7 +108,8 @@ impl Batch {
     /// Sets `key` to `value`, with what goes with it. `meta.updatable` is ignored: members of a batch are
     /// never updated in place.
     pub fn put_with(&mut self, key: &[u8], value: &[u8], meta: Meta) -> &mut Self {
-        self.writes.push((self.now.clone(), key.to_vec(), Op::Put { value: value.to_vec(), meta }));
+        let value = if meta.collection.is_some() { root_value(value, meta) } else { value.to_vec() };
+        self.writes.push((self.now.clone(), key.to_vec(), Op::Put { value, meta }));
         self
     }
 

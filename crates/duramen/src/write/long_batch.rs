@@ -20,12 +20,12 @@
 //! batch: the block with the batch is open, and only records of sealed ones are taken from an image.
 
 use super::apply::{Plan, make_room};
-use super::batch::{Batch, BatchKey, Op};
+use super::batch::{Batch, BatchKey, Op, kind_of};
 use super::old::Old;
 use super::{Pen, Swap};
 use crate::Result;
 use crate::format::record::{Appended, HEADER_BYTES, Kind, body_crc, head_bytes};
-use crate::format::{Epoch, Version};
+use crate::format::{Epoch, Owner, Version};
 use crate::index::Slot;
 use crate::index::either::Index;
 use crate::log::appender::{Fields, member_body, member_head};
@@ -122,7 +122,8 @@ impl Pen {
         } else {
             let (appended, epoch) = self.append_members(records, &mut writes, &mut bytes, staged);
             applied.told = applied.told.max(epoch);
-            self.publish(records, &mut writes, appended, &guard);
+            let named = self.publish(records, &mut writes, appended, &guard);
+            self.die_unnamed(records, named.into_iter(), plan);
         }
         unwinding.over();
         drop(claims);
@@ -145,7 +146,7 @@ impl Pen {
     ) -> Vec<Draft<'b>> {
         let write = |(number, (key, &hash)): (usize, (&BatchKey<'b>, &u64))| {
             let (kind, value, meta): (_, &[u8], _) = match last[&key.id()] {
-                Op::Put { value, meta } => (Kind::Value, value, *meta),
+                Op::Put { value, meta } => (kind_of(*meta), value, *meta),
                 Op::Delete => (Kind::Tombstone, &[], Meta::default()),
             };
             let is_owned = key.target().is_owned();
@@ -153,7 +154,7 @@ impl Pen {
         };
         let mut writes: Vec<_> = order.iter().zip(hashes).enumerate().map(write).collect();
         writes.sort_unstable_by_key(|member| member.hash);
-        for member in writes.iter_mut().filter(|member| member.kind == Kind::Value) {
+        for member in writes.iter_mut().filter(|member| member.kind != Kind::Tombstone) {
             self.build_member(member, bytes);
         }
         writes
@@ -242,7 +243,7 @@ impl Pen {
             let fields = Fields { kind, tag, expires_at, version, epoch, owner };
             let head = member_head(fields, member.key.len(), member.value.len(), member.body);
             bytes[member.at as usize..][..head.bytes().len()].copy_from_slice(head.bytes());
-            if staged && member.kind == Kind::Value {
+            if staged && member.kind != Kind::Tombstone {
                 self.appender.restage(&records.log, member.at, head.bytes());
             }
             expiry = expiry.min(expires_at.unwrap_or(u64::MAX));
@@ -270,7 +271,8 @@ impl Pen {
         writes: &mut [Member<'_>],
         appended: Appended,
         guard: &Guard,
-    ) {
+    ) -> Vec<Owner> {
+        let mut named = Vec::new();
         let place_of = |member: &Member<'_>| appended.at.plus(HEADER_BYTES + member.at);
         each_run(records, writes, |run, keys| {
             let mut crowded = Vec::new();
@@ -282,7 +284,7 @@ impl Pen {
                     .with_pending(!planted(Mutant::LongBatchShownInParts));
                 let slot =
                     match lock.find(member.key, |slot| records.is_slot_of(member.table, slot, member.key)) {
-                        Some(place) => Old::supersede(old.as_ref(), &place, slot, records),
+                        Some(place) => Old::supersede(old.as_ref(), member.key, &place, slot, records),
                         None => {
                             let unknown = old.is_none() && damaged.0 != 0;
                             let slot = if unknown { slot.hiding_unknown() } else { slot };
@@ -301,8 +303,9 @@ impl Pen {
                 }
                 if let Some(old) = &old {
                     old.uncount(records, &self.activity);
+                    named.extend(old.record.and_then(|record| record.names()));
                 }
-                self.count_key(member.table, old.as_ref(), member.kind == Kind::Value);
+                self.count_key(member.table, old.as_ref(), member.kind != Kind::Tombstone);
             }
             drop(locks);
             for (table, hash) in crowded {
@@ -321,6 +324,7 @@ impl Pen {
         // What frames the members is dead from the beginning.
         self.activity.dead_add(HEADER_BYTES as i64);
         self.activity.written_add(appended.bytes);
+        named
     }
 }
 

@@ -46,6 +46,7 @@ impl<'a> Old<'a> {
     #[inline]
     pub(super) fn supersede<M: Medium>(
         old: Option<&Self>,
+        key: &[u8],
         place: &Place<'_>,
         new: Slot,
         records: &Records<M>,
@@ -53,9 +54,9 @@ impl<'a> Old<'a> {
         let is_damaged = old.is_some_and(|old| old.record.is_none());
         let slot = if is_damaged { new.hiding_unknown() } else { new.superseding(place.get()) };
         if is_damaged {
-            place.heal(slot, records);
+            place.heal(key, slot, records);
         } else {
-            place.set(slot);
+            place.lead(key, slot, records);
         }
         slot
     }

@@ -1,16 +1,18 @@
 //! Puts and deletes of one key: the steps that the head of [`super`] numbers.
 
+use super::batch::root_value;
 use super::old::{Old, stamp_unlocked};
 use super::{Pen, Site, Swap};
 use crate::Result;
-use crate::format::Epoch;
 use crate::format::record::{Appended, Kind, body_crc, head_bytes, record_bytes};
+use crate::format::{Epoch, Owner};
 use crate::index::Slot;
 use crate::log::appender::{Fields, STAGE_BYTES_MIN};
 use crate::log::cell;
 use crate::log::open_block::Purpose;
 use crate::log::read::Unknown;
 use crate::mutants::{Mutant, planted};
+use crate::read::CollectionId;
 use crate::read::Records;
 use crate::read::table::{Table, Target};
 use crate::read::value::{Meta, Stamp};
@@ -124,8 +126,37 @@ impl Pen {
         })
     }
 
+    /// Writes a root: its value begins with what it names.
+    #[cold]
+    fn write_root<M: Medium>(
+        &mut self,
+        site: Site<'_, M>,
+        target: Target<'_>,
+        key: &[u8],
+        new: (&[u8], Meta),
+        want: Want,
+    ) -> Result<Wrote> {
+        let value = root_value(new.0, new.1);
+        self.write_value(site, target, key, Some((&value, new.1)), want)
+    }
+
     #[inline(always)]
     pub(super) fn write<M: Medium>(
+        &mut self,
+        site: Site<'_, M>,
+        target: Target<'_>,
+        key: &[u8],
+        new: Option<(&[u8], Meta)>,
+        want: Want,
+    ) -> Result<Wrote> {
+        match new {
+            Some(new) if new.1.collection.is_some() => self.write_root(site, target, key, new, want),
+            _ => self.write_value(site, target, key, new, want),
+        }
+    }
+
+    #[inline(always)]
+    fn write_value<M: Medium>(
         &mut self,
         site: Site<'_, M>,
         target: Target<'_>,
@@ -201,6 +232,7 @@ impl Pen {
         }
         let kind = match new {
             None => Kind::Tombstone,
+            Some(_) if meta.collection.is_some() => Kind::Root,
             Some(_) => cell::kind_to_append(&records.log, meta.updatable),
         };
         let owner = table.owner;
@@ -271,7 +303,7 @@ impl Pen {
         let slot = Slot::new(appended.at).with_tombstone(new.is_none()).with_pending(grouped);
         let crowded = match found {
             Some((place, _)) => {
-                Old::supersede(old.as_ref(), &place, slot, records);
+                Old::supersede(old.as_ref(), key, &place, slot, records);
                 false
             }
             // How many records of the key are in what is damaged is not known.
@@ -286,6 +318,9 @@ impl Pen {
             old.uncount(records, &self.activity);
         }
         self.count_key(table, old.as_ref(), new.is_some());
+        if let Some(names) = old.as_ref().and_then(|old| old.record?.names()) {
+            died(records, names, meta.collection);
+        }
         if grouped && let Some(group) = &mut self.group {
             group.pending.push((table.owner, hash, appended.at));
         }
@@ -318,6 +353,14 @@ impl Pen {
         records.log.epochs().enter(&self.activity);
         let _locked = records.tables.store.index.lock(0, &guard);
         std::panic::panic_any("within a write, on purpose");
+    }
+}
+
+/// A root that named a collection is superseded, by one that names `now`.
+#[cold]
+fn died<M: Medium>(records: &Records<M>, named: Owner, now: Option<CollectionId>) {
+    if now != Some(CollectionId(named)) {
+        records.tables.die_collection(named);
     }
 }
 

@@ -96,7 +96,7 @@ impl Number {
 
     /// What goes with a number that lives until `expires_at`.
     pub(crate) fn meta(expires_at: Option<u64>) -> Meta {
-        Meta { tag: TAG, expires_at, updatable: true }
+        Meta { tag: TAG, expires_at, updatable: true, ..Meta::default() }
     }
 }
 

@@ -14,9 +14,8 @@
 //! entries come in any order. At an end of the tree a new leaf is begun instead: what comes in order fills leaves. A leaf that is half
 //! empty becomes one with a neighbour, if both fit into three quarters. A root is as small as what is in it: 64 bytes for 4 entries.
 //!
-//! *Tombstones* do not lie in the tree: those who need some have a second one for them ([`super::Ordered`]). Counts and positions
-//! in leaves are then the same, so an n-th entry is read where it is; a list from whose end much was taken has no leaves of tombstones to
-//! step over; and a sorted set, whose tombstones are in its map, pays nothing.
+//! *Tombstones* do not lie in the tree, but in the map beside it. Counts and positions in leaves are then the same, so an n-th entry is
+//! read where it is, and a list from whose end much was taken has no leaves of tombstones to step over.
 //!
 //! There are no links between leaves. A cursor knows its rank: at the end of a leaf it descends to that.
 //!

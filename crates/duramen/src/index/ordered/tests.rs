@@ -45,6 +45,10 @@ impl KeyBytes for Log {
     fn key_at(&self, at: Offset) -> Option<&[u8]> {
         Some(self.key_at(at))
     }
+
+    fn value_at(&self, _: Offset) -> Option<&[u8]> {
+        None
+    }
 }
 
 struct Random(u64);

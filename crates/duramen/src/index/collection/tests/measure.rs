@@ -8,7 +8,8 @@
 
 use super::of_map::{Hashes, Log, mix, slot_of};
 use super::of_pages::pages;
-use crate::index::collection::{Map, Tree};
+use crate::index::collection::map::Map;
+use crate::index::collection::tree::Tree;
 use crate::index::hash::HashIndex;
 use crate::sync::reclaim;
 use std::cmp::Ordering;

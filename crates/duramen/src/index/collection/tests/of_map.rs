@@ -150,8 +150,10 @@ fn run(hashes: Hashes, steps: &[Step], damages: bool) {
     let mut tested = Tested::new(hashes);
     for (number, &step) in steps.iter().enumerate() {
         match step {
-            Step::Put(key, place) => tested.put(key, slot_of(key, place).with_stale(place % 32)),
-            Step::Bury(key, place) => tested.put(key, slot_of(key, place).with_tombstone(true).with_stale(3)),
+            Step::Put(key, place) => tested.put(key, slot_of(key, place).met_beside_stale(place % 32)),
+            Step::Bury(key, place) => {
+                tested.put(key, slot_of(key, place).with_tombstone(true).met_beside_stale(3))
+            }
             Step::Remove(key) => tested.remove(key),
             Step::Find(key) => assert_eq!(tested.find(key), tested.model.get(&key).copied()),
             Step::PutMany(from, count) => {

@@ -1,0 +1,265 @@
+//! The index of a collection behind the door of [`Index`](crate::index::either::Index), for who comes to an element by its record: writers of
+//! elements, recovery, the compactor.
+//!
+//! A map has all elements, with tombstones, by the hashes of their keys. Where they have an order ([`Order`]), a tree has those that are
+//! no tombstones besides; its entries lead to the same records, but say nothing of what is pending or stale. Who changes which
+//! record an element leads to changes both ([`Place::lead`]); who changes but a mark changes the map alone ([`Place::set`]).
+//!
+//! As in the other indexes who writes an element holds the stripe of its key. The mutex here is held for one step at a time, and
+//! nothing is waited for meanwhile, so it may be taken by whoever holds whatever. What has to see several elements at one moment holds
+//! the lock of the collection's key, which all others who write the collection hold.
+
+use super::map::Map;
+use super::pages::{Account, Arena, Pages};
+use super::tree::Tree;
+use crate::format::Version;
+use crate::index::stripes::{Held, Stripes};
+use crate::index::{KeyBytes, Slot};
+use crate::sync::{Arc, Mutex, MutexGuard, lock};
+use std::cell::Cell;
+use std::cmp::Ordering;
+
+/// What orders the elements of a collection, by 8 bytes as a big-endian number; equal ones are ordered by their keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Nothing.
+    None,
+    /// The beginning of the value.
+    Value,
+    /// The beginning of the key.
+    Key,
+}
+
+struct Indexes {
+    map: Map,
+    tree: Option<Tree>,
+}
+
+pub(crate) struct CollectionIndex {
+    stripes: Arc<Stripes>,
+    order: Order,
+    indexes: Mutex<Indexes>,
+}
+
+/// The number that bytes begin with.
+fn number(bytes: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    let len = bytes.len().min(8);
+    word[..len].copy_from_slice(&bytes[..len]);
+    u64::from_be_bytes(word)
+}
+
+impl CollectionIndex {
+    pub(crate) fn new(stripes: Arc<Stripes>, arena: &Arc<Arena>, order: Order) -> Self {
+        let pages = Pages::new(Arc::clone(arena), Arc::<Account>::default());
+        let tree = (order != Order::None).then(|| Tree::new(pages.another()));
+        Self { stripes, order, indexes: Mutex::new(Indexes { map: Map::new(pages), tree }) }
+    }
+
+    #[inline]
+    pub(in crate::index) fn stripes(&self) -> &Stripes {
+        &self.stripes
+    }
+
+    pub(crate) fn order(&self) -> Order {
+        self.order
+    }
+
+    fn indexes(&self) -> MutexGuard<'_, Indexes> {
+        lock(&self.indexes)
+    }
+
+    /// Bytes of DRAM.
+    pub(crate) fn bytes(&self) -> u64 {
+        let indexes = self.indexes();
+        indexes.map.bytes() + indexes.tree.as_ref().map_or(0, Tree::bytes)
+    }
+
+    /// Elements that are no tombstones.
+    pub(crate) fn len(&self) -> u64 {
+        self.indexes().map.len()
+    }
+
+    pub(crate) fn prefetch(&self, hash: u64) {
+        self.indexes().map.prefetch(hash);
+    }
+
+    pub(crate) fn find_with<T>(
+        &self,
+        hash: u64,
+        mut look: impl FnMut(Slot) -> Option<T>,
+    ) -> Option<(Slot, T)> {
+        let mut found = None;
+        let slot = self.indexes().map.find(hash, |slot| {
+            found = look(slot);
+            found.is_some()
+        })?;
+        Some((slot, found?))
+    }
+
+    pub(in crate::index) fn lock(&self, hash: u64) -> Locked<'_> {
+        Locked { index: self, held: self.stripes.lock(hash), hash }
+    }
+
+    /// The key of `hash`, whose stripe is held.
+    pub(in crate::index) fn locked<'a>(&'a self, held: Held<'a>, hash: u64) -> Locked<'a> {
+        Locked { index: self, held, hash }
+    }
+
+    pub(crate) fn scan(&self, cursor: u64, visit: &mut dyn FnMut(Slot)) -> u64 {
+        self.indexes().map.scan(cursor, visit)
+    }
+
+    pub(crate) fn each(&self, visit: &mut dyn FnMut(Slot)) {
+        self.indexes().map.each(visit);
+    }
+
+    /// An element that is no tombstone, each as likely.
+    pub(crate) fn random(&self, random: impl FnMut() -> u64) -> Option<Slot> {
+        self.indexes().map.random(random)
+    }
+
+    /// The order of the record at `at`; a damaged one comes first, by chance or not: then nobody knows where it was.
+    fn order_at(&self, at: Slot, keys: &impl KeyBytes) -> u64 {
+        match self.order {
+            Order::None => 0,
+            Order::Value => keys.value_at(at.location()).map_or(0, number),
+            Order::Key => keys.key_at(at.location()).map_or(0, number),
+        }
+    }
+
+    /// How many elements come before the one with this order and key; those without an order say `None`.
+    pub(crate) fn rank(&self, order: u64, key: &[u8], keys: &impl KeyBytes) -> Option<u64> {
+        let indexes = self.indexes();
+        Some(indexes.tree.as_ref()?.rank(order, compared(key, keys)))
+    }
+
+    /// How many elements have an order below this one, or, if `behind`, not above it.
+    pub(crate) fn rank_of_order(&self, order: u64, behind: bool) -> Option<u64> {
+        let indexes = self.indexes();
+        let side = if behind { Ordering::Less } else { Ordering::Greater };
+        Some(indexes.tree.as_ref()?.rank(order, |_| side))
+    }
+
+    /// The slots of up to `count` elements from the one of this rank on, or before it in reverse.
+    pub(crate) fn ranked(&self, rank: u64, reverse: bool, count: usize, into: &mut Vec<Slot>) {
+        let indexes = self.indexes();
+        let Some(tree) = &indexes.tree else { return };
+        let mut cursor = tree.cursor_at(rank);
+        for _ in 0..count {
+            let Some((_, slot)) = (if reverse { cursor.back() } else { cursor.forward() }) else { break };
+            into.push(slot);
+        }
+    }
+}
+
+/// Compares what a slot leads to with `key`.
+fn compared<'k>(key: &'k [u8], keys: &'k impl KeyBytes) -> impl FnMut(Slot) -> Ordering + 'k {
+    move |slot| keys.key_at(slot.location()).unwrap_or(&[]).cmp(key)
+}
+
+/// A locked element.
+pub(crate) struct Locked<'a> {
+    index: &'a CollectionIndex,
+    held: Held<'a>,
+    hash: u64,
+}
+
+/// The slot of a locked element.
+pub(crate) struct Place<'a> {
+    index: &'a CollectionIndex,
+    hash: u64,
+    slot: Cell<Slot>,
+}
+
+impl<'a> Locked<'a> {
+    #[inline]
+    pub(in crate::index) fn is_marked(&self) -> bool {
+        self.held.is_marked()
+    }
+
+    pub(crate) fn next_version(&self) -> Version {
+        self.held.next_version()
+    }
+
+    pub(crate) fn met_version(&self, version: Version) {
+        self.held.met_version(version);
+    }
+
+    pub(crate) fn find_with<T>(&self, look: impl FnMut(Slot) -> Option<T>) -> Option<(Place<'a>, T)> {
+        let (slot, found) = self.index.find_with(self.hash, look)?;
+        Some((Place { index: self.index, hash: self.hash, slot: Cell::new(slot) }, found))
+    }
+
+    /// Adds an element that is not there.
+    pub(crate) fn insert(&self, key: &[u8], slot: Slot, keys: &impl KeyBytes) {
+        let mut indexes = self.index.indexes();
+        indexes.map.insert(self.hash, slot, keys);
+        if let Some(tree) = &mut indexes.tree
+            && !slot.is_tombstone()
+        {
+            tree.insert(self.index.order_at(slot, keys), slot, compared(key, keys));
+        }
+    }
+
+    pub(crate) fn remove(&self, place: &Place<'_>, keys: &impl KeyBytes) {
+        let slot = place.get();
+        let mut indexes = self.index.indexes();
+        indexes.map.remove(self.hash, |other| other.location() == slot.location(), keys);
+        indexes.leave(self.index, slot, keys);
+    }
+}
+
+impl Indexes {
+    /// What `slot` leads to is no element any more.
+    fn leave(&mut self, index: &CollectionIndex, slot: Slot, keys: &impl KeyBytes) {
+        let Some(tree) = &mut self.tree else { return };
+        if slot.is_tombstone() {
+            return;
+        }
+        let found = keys
+            .key_at(slot.location())
+            .and_then(|key| tree.remove(index.order_at(slot, keys), compared(key, keys)));
+        if found.is_none_or(|found| found.location() != slot.location()) {
+            // It is damaged, or one that is stood in the way of the search: where it was is not known.
+            forget(tree, slot);
+        }
+    }
+}
+
+/// Takes out what leads to a record, wherever it is: makes the tree anew without it.
+#[cold]
+fn forget(tree: &mut Tree, slot: Slot) {
+    let mut entries = Vec::with_capacity(tree.len() as usize);
+    tree.each(&mut |order, other| entries.push((order, other)));
+    tree.clear_some(usize::MAX, &mut |_| ());
+    for (order, other) in entries.into_iter().filter(|(_, other)| other.location() != slot.location()) {
+        tree.insert(order, other, |_| Ordering::Less);
+    }
+}
+
+impl Place<'_> {
+    pub(crate) fn get(&self) -> Slot {
+        self.slot.get()
+    }
+
+    /// Changes marks of the slot, which leads where it did.
+    pub(crate) fn set(&self, slot: Slot) {
+        let old = self.slot.replace(slot);
+        debug_assert_eq!(old.location(), slot.location(), "a slot that leads elsewhere is led there");
+        self.index.indexes().map.set(self.hash, slot, |other| other.location() == old.location());
+    }
+
+    /// The slot leads elsewhere from now on: to another record of the element, which has this key.
+    pub(crate) fn lead(&self, key: &[u8], slot: Slot, keys: &impl KeyBytes) {
+        let old = self.slot.replace(slot);
+        let mut indexes = self.index.indexes();
+        indexes.leave(self.index, old, keys);
+        indexes.map.set(self.hash, slot, |other| other.location() == old.location());
+        if let Some(tree) = &mut indexes.tree
+            && !slot.is_tombstone()
+        {
+            tree.insert(self.index.order_at(slot, keys), slot, compared(key, keys));
+        }
+    }
+}

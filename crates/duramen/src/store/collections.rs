@@ -1,0 +1,363 @@
+//! Collections: keys whose value is many records.
+//!
+//! A collection is an owner that is named by a *root*: a value that was put with [`Meta::collection`]. Its *elements* are records of their
+//! own, found by an index of the collection's own. It lives as long as the newest value of some key names it; so whatever its size,
+//! to delete, overwrite, rename or expire its key is one small write. Elements count when they and a root that names
+//! them are durable, so a collection is made by one batch that writes elements and the root; afterwards each element is
+//! written by itself.
+//!
+//! What a crash leaves: elements of an owner that no root names, of batches that did not end or roots that are gone. Recovery looks at
+//! each root that it meets whether it is the newest record of its key, and buries the other owners (`background::bury`).
+//!
+//! Elements are neither locked nor read together: whoever must see several at one moment keeps others from writing the collection
+//! meanwhile.
+
+use super::StoreOn;
+use super::writer::WriterOn;
+use crate::format::OwnerKind;
+use crate::index::Slot;
+use crate::index::collection::Order;
+use crate::read::table::{Table, Target};
+use crate::read::{CollectionId, Cursor, Records, Value};
+use crate::sync::Arc;
+use crate::sync::reclaim;
+use crate::write::Swap;
+use crate::write::batch::In;
+use crate::{Batch, Error, ErrorKind, Meta, Result, Stamp};
+use duramen_media::{Mapped, Medium};
+
+/// Elements that a walk by ranks takes from the index at a time.
+const TOGETHER: usize = 64;
+
+/// What orders the elements of a collection. The order is by 8 bytes, as a big-endian number; equal ones are ordered by their keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ElementOrder {
+    /// Nothing: a map. 14 bytes of DRAM an element.
+    Unordered,
+    /// The first 8 bytes of the value, as the score of a sorted set. 34 bytes of DRAM an element, as the next.
+    ByValue,
+    /// The first 8 bytes of the key, as the place in a list or the id in a stream.
+    ByKey,
+}
+
+/// A collection on the media of this machine.
+pub type Collection = CollectionOn<Mapped>;
+
+/// A collection of a store: see the head of this module for what it is.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// use duramen::{Batch, ElementOrder, Meta, Options, Swap};
+///
+/// let store = Options::default().open(dir.path().join("store"))?;
+/// let scores = store.new_collection(ElementOrder::ByValue);
+/// let mut batch = Batch::new();
+/// batch.put_with(b"game", b"", Meta { collection: Some(scores.id()), ..Meta::default() });
+/// batch.collection(&scores).put(b"Ada", &7u64.to_be_bytes()).put(b"Bob", &3u64.to_be_bytes());
+/// assert_eq!(store.apply(&batch)?, Swap::Done);
+///
+/// let id = store.get(b"game")?.unwrap().meta().collection.unwrap();
+/// let scores = store.collection(id)?;
+/// assert_eq!((scores.len(), scores.rank(b"Ada")?), (2, Some(1)));
+/// let mut first = Vec::new();
+/// scores.ranked(0, false, &mut |element| {
+///     first = element.key().to_vec();
+///     false
+/// })?;
+/// assert_eq!(first, b"Bob");
+/// store.delete(b"game")?; // one small write: all elements are gone
+/// # Ok::<(), duramen::Error>(())
+/// ```
+pub struct CollectionOn<M: Medium = Mapped> {
+    store: StoreOn<M>,
+    table: Arc<Table>,
+}
+
+impl<M: Medium> Clone for CollectionOn<M> {
+    fn clone(&self) -> Self {
+        Self { store: self.store.clone(), table: Arc::clone(&self.table) }
+    }
+}
+
+impl<M: Medium> std::fmt::Debug for CollectionOn<M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Collection").field("id", &self.table.owner.0).finish_non_exhaustive()
+    }
+}
+
+impl<M: Medium> StoreOn<M> {
+    /// A new collection, which nothing names yet: write a root that does, and elements, in one batch. One that nothing came to name
+    /// is gone when the store is opened again, or when [`CollectionOn::abandon`] says so.
+    #[must_use]
+    pub fn new_collection(&self, order: ElementOrder) -> CollectionOn<M> {
+        let kind = match order {
+            ElementOrder::Unordered => OwnerKind::Map,
+            ElementOrder::ByValue => OwnerKind::ByValue,
+            ElementOrder::ByKey => OwnerKind::ByKey,
+        };
+        CollectionOn { store: self.clone(), table: self.records().tables.fresh(kind) }
+    }
+
+    /// The collection that a root names.
+    ///
+    /// # Errors
+    /// `NotFound` when it is gone, since its last root was overwritten, deleted or has expired.
+    pub fn collection(&self, id: CollectionId) -> Result<CollectionOn<M>> {
+        let records = self.records();
+        records.log.epochs().check_process()?;
+        let found = records.tables.of(id.0).filter(|table| !table.is_dead() && id.0.is_collection());
+        let table = found.ok_or_else(|| {
+            Error::new(
+                ErrorKind::NotFound,
+                "the collection is gone: its key was overwritten, deleted or has expired",
+            )
+        })?;
+        Ok(CollectionOn { store: self.clone(), table })
+    }
+}
+
+impl<M: Medium> CollectionOn<M> {
+    fn target(&self) -> Target<'_> {
+        Target::Collection(&self.table)
+    }
+
+    fn records(&self) -> &Records<M> {
+        self.store.records()
+    }
+
+    /// What a root says to name it.
+    #[must_use]
+    pub fn id(&self) -> CollectionId {
+        CollectionId(self.table.owner)
+    }
+
+    /// What orders its elements.
+    #[must_use]
+    pub fn order(&self) -> ElementOrder {
+        match self.table.index.collection().map(|index| index.order()) {
+            None | Some(Order::None) => ElementOrder::Unordered,
+            Some(Order::Value) => ElementOrder::ByValue,
+            Some(Order::Key) => ElementOrder::ByKey,
+        }
+    }
+
+    /// How many elements it has: exact. O(1).
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.table.keys()
+    }
+
+    /// Whether it has no element.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Gives up a collection that no root names.
+    pub fn abandon(self) {
+        self.records().tables.die(&self.table);
+    }
+
+    /// The element of `key`, as [`StoreOn::get`].
+    ///
+    /// # Errors
+    /// As [`StoreOn::get`].
+    pub fn get(&self, key: &[u8]) -> Result<Option<Value<'_>>> {
+        self.records().log.epochs().check_process()?;
+        self.records().get(self.target(), key)
+    }
+
+    /// Visits about `count` elements from `cursor` on, in no order, as [`StoreOn::scan`].
+    ///
+    /// # Errors
+    /// As [`StoreOn::scan`].
+    pub fn scan(&self, cursor: Cursor, count: usize, visit: &mut dyn FnMut(&Value<'_>)) -> Result<Cursor> {
+        self.store.scan_in(self.target(), cursor, count, visit)
+    }
+
+    /// Some element that `wanted` accepts, each as likely, as [`StoreOn::pick`].
+    ///
+    /// # Errors
+    /// As [`StoreOn::get`].
+    pub fn pick(&self, seed: u64, wanted: &mut dyn FnMut(&Value<'_>) -> bool) -> Result<Option<Value<'_>>> {
+        self.records().pick(self.target(), seed, wanted)
+    }
+
+    /// How many elements come before that of `key`; `None` when it is not there. O(log n).
+    ///
+    /// # Errors
+    /// As [`StoreOn::get`]; `Unsupported` without an order.
+    pub fn rank(&self, key: &[u8]) -> Result<Option<u64>> {
+        let Some(value) = self.get(key)? else { return self.ordered().map(|()| None) };
+        let order = match self.order() {
+            ElementOrder::ByValue => order_of(&value),
+            _ => order_of(key),
+        };
+        self.ordered()?;
+        // Keys of records are compared on the way.
+        let _guard = reclaim::pin();
+        Ok(self.table.index.collection().and_then(|index| index.rank(order, key, self.records())))
+    }
+
+    /// How many elements have an order below this one or, if `behind`, not above it. O(log n).
+    ///
+    /// # Errors
+    /// `Unsupported` without an order.
+    pub fn rank_of_order(&self, order: [u8; 8], behind: bool) -> Result<u64> {
+        self.ordered()?;
+        let index = self.table.index.collection();
+        Ok(index.and_then(|index| index.rank_of_order(u64::from_be_bytes(order), behind)).unwrap_or(0))
+    }
+
+    /// Visits elements in order from the one of this rank on or, in `reverse`, back from it, until `visit` says false. O(log n) to begin
+    /// with, then O(1) each.
+    ///
+    /// # Errors
+    /// As [`StoreOn::get`]; `Unsupported` without an order.
+    pub fn ranked(&self, rank: u64, reverse: bool, visit: &mut dyn FnMut(&Value<'_>) -> bool) -> Result<()> {
+        self.ordered()?;
+        let records = self.records();
+        let Some(index) = self.table.index.collection() else { return Ok(()) };
+        // In reverse the cursor stands behind the element.
+        let mut at = if reverse { rank.saturating_add(1).min(self.len()) } else { rank };
+        let mut slots: Vec<Slot> = Vec::with_capacity(TOGETHER);
+        loop {
+            let mut values = Vec::with_capacity(TOGETHER);
+            {
+                let guard = reclaim::pin();
+                if self.table.is_dead() {
+                    return Ok(());
+                }
+                slots.clear();
+                index.ranked(at, reverse, TOGETHER, &mut slots);
+                slots.iter().for_each(|slot| records.log.medium.prefetch(slot.location()));
+                for slot in &slots {
+                    let Some(record) = records.whole_record(slot.location()) else {
+                        return Err(records.corrupt(slot.location()));
+                    };
+                    let (key, hash) = (record.key(), records.hasher.hash(record.key()));
+                    // The tree does not say whether it is pending.
+                    values.extend(records.look_up(&self.table, key, hash, &guard, None)?.value());
+                }
+            }
+            let taken = slots.len() as u64;
+            if !values.iter().all(&mut *visit) || slots.len() < TOGETHER {
+                return Ok(());
+            }
+            match reverse {
+                true if at <= taken => return Ok(()),
+                true => at -= taken,
+                false => at += taken,
+            }
+        }
+    }
+
+    fn ordered(&self) -> Result<()> {
+        if self.order() == ElementOrder::Unordered {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                "the elements have no order: make the collection with ElementOrder::ByValue or ByKey",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Sets an element, by the calling thread's own writer, as [`StoreOn::put`].
+    ///
+    /// # Errors
+    /// As [`StoreOn::put`].
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.store.with_pen(|pen, site| pen.put(site, self.target(), key, value, Meta::default()))
+    }
+
+    /// Removes an element; whether it was there.
+    ///
+    /// # Errors
+    /// As [`StoreOn::delete`].
+    pub fn delete(&self, key: &[u8]) -> Result<bool> {
+        self.store.with_pen(|pen, site| pen.delete(site, self.target(), key))
+    }
+}
+
+/// The number that bytes begin with, which orders them.
+fn order_of(bytes: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    let len = bytes.len().min(8);
+    word[..len].copy_from_slice(&bytes[..len]);
+    u64::from_be_bytes(word)
+}
+
+impl Batch {
+    /// What follows is about elements of `collection`, until this or [`Batch::table`] is called again.
+    pub fn collection<M: Medium>(&mut self, collection: &CollectionOn<M>) -> &mut Self {
+        self.now = In::Collection(Arc::clone(&collection.table));
+        self
+    }
+}
+
+/// A writer of one collection: see [`WriterOn::collection`].
+pub struct CollectionWriter<'w, M: Medium = Mapped> {
+    writer: &'w mut WriterOn<M>,
+    collection: &'w CollectionOn<M>,
+}
+
+impl<M: Medium> std::fmt::Debug for CollectionWriter<'_, M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CollectionWriter").field("collection", self.collection).finish_non_exhaustive()
+    }
+}
+
+impl<M: Medium> WriterOn<M> {
+    /// This writer, for elements of `collection`, which is one of its store. Costs nothing: make it for each call.
+    pub fn collection<'w>(&'w mut self, collection: &'w CollectionOn<M>) -> CollectionWriter<'w, M> {
+        CollectionWriter { writer: self, collection }
+    }
+}
+
+impl<M: Medium> CollectionWriter<'_, M> {
+    /// The element of `key` with its stamp, as [`WriterOn::get_stamped`].
+    ///
+    /// # Errors
+    /// As [`StoreOn::get`].
+    pub fn get_stamped(&self, key: &[u8]) -> Result<(Stamp, Option<Value<'_>>)> {
+        self.writer.get_in(self.collection.target(), key)
+    }
+
+    /// Sets an element.
+    ///
+    /// # Errors
+    /// As [`StoreOn::put`].
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        let (pen, site) = self.writer.parts();
+        pen.put(site, self.collection.target(), key, value, Meta::default())
+    }
+
+    /// Sets an element; whether there was one before.
+    ///
+    /// # Errors
+    /// As [`StoreOn::put`].
+    pub fn replace(&mut self, key: &[u8], value: &[u8]) -> Result<bool> {
+        let (pen, site) = self.writer.parts();
+        let new = Some((value, Meta::default()));
+        Ok(pen.replace(site, self.collection.target(), key, new)?.is_some())
+    }
+
+    /// Removes an element; whether it was there.
+    ///
+    /// # Errors
+    /// As [`WriterOn::delete`].
+    pub fn delete(&mut self, key: &[u8]) -> Result<bool> {
+        let (pen, site) = self.writer.parts();
+        pen.delete(site, self.collection.target(), key)
+    }
+
+    /// Writes an element only if its stamp still is `seen`, as [`WriterOn::compare_and_swap`].
+    ///
+    /// # Errors
+    /// As [`StoreOn::put`].
+    pub fn compare_and_swap(&mut self, key: &[u8], seen: Stamp, value: Option<&[u8]>) -> Result<Swap> {
+        let (pen, site) = self.writer.parts();
+        let value = value.map(|value| (value, Meta::default()));
+        pen.compare_and_swap(site, self.collection.target(), key, seen, value)
+    }
+}

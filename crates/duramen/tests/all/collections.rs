@@ -1,0 +1,291 @@
+//! Collections: elements as records of their own, alive as long as a root names them; over compaction, closes and crashes.
+use duramen::{
+    Batch, Collection, CollectionId, ElementOrder, ErrorKind, IndexKind, MediumKind, Meta, Options,
+    Residence, Store, Swap,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+fn options() -> Options {
+    Options { medium: MediumKind::Shm, unit_bytes: Some(4096), background: false, ..Options::default() }
+}
+
+fn after_kill(path: &Path, options: &Options) -> Store {
+    static COPIES: AtomicU64 = AtomicU64::new(0);
+    let copy = path.with_extension(format!("copy-{}", COPIES.fetch_add(1, Relaxed)));
+    std::fs::copy(path, &copy).unwrap();
+    let store = options.open(&copy).unwrap();
+    std::fs::remove_file(&copy).unwrap();
+    store
+}
+
+fn root(id: CollectionId) -> Meta {
+    Meta { tag: 2, collection: Some(id), ..Meta::default() }
+}
+
+const ORDERS: [ElementOrder; 3] = [ElementOrder::Unordered, ElementOrder::ByValue, ElementOrder::ByKey];
+
+/// Makes a collection under a key, with one element.
+fn make(store: &Store, key: &[u8], order: ElementOrder) -> Collection {
+    let made = store.new_collection(order);
+    let mut batch = Batch::new();
+    batch.put_with(key, b"state", root(made.id())).collection(&made).put(b"first one", &[0; 9]);
+    assert_eq!(store.apply(&batch).unwrap(), Swap::Done);
+    made
+}
+
+fn of(store: &Store, key: &[u8]) -> Option<Collection> {
+    let value = store.get(key).unwrap()?;
+    assert_eq!((&*value, value.tag()), (&b"state"[..], 2));
+    Some(store.collection(value.meta().collection.unwrap()).unwrap())
+}
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn number(bytes: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    let len = bytes.len().min(8);
+    word[..len].copy_from_slice(&bytes[..len]);
+    u64::from_be_bytes(word)
+}
+
+/// Everything of a collection, in every way it can be looked at.
+fn check(collection: &Collection, model: &Model) {
+    assert_eq!(collection.len(), model.len() as u64);
+    let mut seen = BTreeMap::new();
+    let mut cursor = 0;
+    loop {
+        cursor = collection
+            .scan(cursor, 10, &mut |value| {
+                seen.insert(value.key().to_vec(), value.to_vec());
+            })
+            .unwrap();
+        if cursor == 0 {
+            break;
+        }
+    }
+    assert_eq!(&seen, model);
+    if collection.order() == ElementOrder::Unordered {
+        assert_eq!(collection.rank(b"first one").unwrap_err().kind(), ErrorKind::Unsupported);
+        return;
+    }
+    let by = |key: &Vec<u8>, value: &Vec<u8>| match collection.order() {
+        ElementOrder::ByValue => (number(value), key.clone()),
+        _ => (number(key), key.clone()),
+    };
+    let sorted: BTreeSet<(u64, Vec<u8>)> = model.iter().map(|(key, value)| by(key, value)).collect();
+    let wanted: Vec<Vec<u8>> = sorted.iter().map(|(_, key)| key.clone()).collect();
+    for (reverse, from) in [(false, 0), (true, u64::MAX), (false, 3), (true, model.len() as u64 / 2)] {
+        let mut walked = Vec::new();
+        collection
+            .ranked(from.min(model.len() as u64), reverse, &mut |value| {
+                walked.push(value.key().to_vec());
+                true
+            })
+            .unwrap();
+        let from = from as usize;
+        let wanted: Vec<Vec<u8>> = if reverse {
+            wanted.iter().take(from.saturating_add(1)).rev().cloned().collect()
+        } else {
+            wanted.iter().skip(from).cloned().collect()
+        };
+        assert_eq!(walked, wanted, "{reverse} from {from}");
+    }
+    for (rank, (order, key)) in sorted.iter().enumerate().step_by(7) {
+        assert_eq!(collection.rank(key).unwrap(), Some(rank as u64));
+        let below = sorted.iter().filter(|(other, _)| other < order).count() as u64;
+        let not_above = sorted.iter().filter(|(other, _)| other <= order).count() as u64;
+        assert_eq!(collection.rank_of_order(order.to_be_bytes(), false).unwrap(), below);
+        assert_eq!(collection.rank_of_order(order.to_be_bytes(), true).unwrap(), not_above);
+    }
+    assert_eq!(collection.rank(b"nothing").unwrap(), None);
+}
+
+fn random(state: &mut u64, bound: u64) -> u64 {
+    *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+    (*state >> 33) % bound
+}
+
+#[test]
+fn collections_hold_what_models_hold() {
+    for index in [IndexKind::Hash, IndexKind::Ordered] {
+        for residence in [Residence::Dram, Residence::Persistent] {
+            let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+            let path = dir.path().join("store");
+            let options = Options {
+                index,
+                residence,
+                checkpoint_bytes: 100 << 10,
+                tuning: duramen::tuning::Tuning { image_bytes_min: 0, ..Default::default() },
+                ..options()
+            };
+            let mut store = options.open(&path).unwrap();
+            let mut models: Vec<Option<Model>> = vec![None; 6];
+            let state = &mut (index as u64 * 2 + residence as u64 + 1);
+            for round in 0..5 {
+                for _ in 0..1500 {
+                    let at = random(state, 6) as usize;
+                    let name = [b'n', at as u8];
+                    let Some(model) = &mut models[at] else {
+                        make(&store, &name, ORDERS[at % 3]);
+                        models[at] = Some(Model::from([(b"first one".to_vec(), vec![0; 9])]));
+                        continue;
+                    };
+                    let collection = of(&store, &name).unwrap();
+                    let key = [&random(state, 300).to_be_bytes()[..], &b"tail"[..random(state, 5) as usize]]
+                        .concat();
+                    match random(state, 400) {
+                        0 => {
+                            assert!(store.delete(&name).unwrap());
+                            assert_eq!(
+                                store.collection(collection.id()).unwrap_err().kind(),
+                                ErrorKind::NotFound
+                            );
+                            models[at] = None;
+                        }
+                        // Overwritten by what is none.
+                        1 => {
+                            store.put(&name, b"a string").unwrap();
+                            assert!(store.delete(&name).unwrap());
+                            models[at] = None;
+                        }
+                        // Renamed there and back.
+                        2 => {
+                            let mut batch = Batch::new();
+                            batch.delete(&name).put_with(b"elsewhere", b"state", root(collection.id()));
+                            assert_eq!(store.apply(&batch).unwrap(), Swap::Done);
+                            check(&of(&store, b"elsewhere").unwrap(), model);
+                            let mut batch = Batch::new();
+                            batch.delete(b"elsewhere").put_with(&name, b"state", root(collection.id()));
+                            assert_eq!(store.apply(&batch).unwrap(), Swap::Done);
+                        }
+                        // The same root once more.
+                        3 => store.put_with(&name, b"state", root(collection.id())).unwrap(),
+                        4..100 => {
+                            assert_eq!(collection.delete(&key).unwrap(), model.remove(&key).is_some());
+                        }
+                        _ => {
+                            let value =
+                                [&random(state, 50).to_be_bytes()[..], &vec![7; random(state, 90) as usize]]
+                                    .concat();
+                            collection.put(&key, &value).unwrap();
+                            model.insert(key, value);
+                        }
+                    }
+                    if random(state, 40) == 0 {
+                        store.put(b"filler", &[1; 3000]).unwrap();
+                        store.maintain().unwrap();
+                    }
+                }
+                let look = |store: &Store| {
+                    for (at, model) in models.iter().enumerate() {
+                        match (of(store, &[b'n', at as u8]), model) {
+                            (None, None) => {}
+                            (Some(collection), Some(model)) => check(&collection, model),
+                            (found, wanted) => panic!("{at}: {} {}", found.is_some(), wanted.is_some()),
+                        }
+                    }
+                    assert_eq!(store.audit(), [""; 0]);
+                };
+                look(&store);
+                look(&after_kill(&path, &options));
+                if round % 2 == 0 {
+                    store.close().unwrap();
+                    store = options.open(&path).unwrap();
+                    look(&store);
+                }
+            }
+            for at in 0..6 {
+                store.delete(&[b'n', at]).unwrap();
+            }
+            while store.stats().live_bytes > 150_000 {
+                store.maintain().unwrap();
+            }
+            assert_eq!(store.audit(), [""; 0]);
+        }
+    }
+}
+
+#[test]
+fn an_expired_root_takes_its_elements_with_it() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = dir.path().join("store");
+    let now = Arc::new(AtomicU64::new(1_000_000));
+    let clock = Arc::clone(&now);
+    let options = Options { clock: Some(Arc::new(move || clock.load(Relaxed))), ..options() };
+    let store = options.open(&path).unwrap();
+    let made = store.new_collection(ElementOrder::ByValue);
+    let mut batch = Batch::new();
+    batch.put_with(b"k", b"state", Meta { expires_at: Some(1_005_000), ..root(made.id()) }).collection(&made);
+    for key in 0..1000u64 {
+        batch.put(&key.to_be_bytes(), &key.to_be_bytes());
+    }
+    assert_eq!(store.apply(&batch).unwrap(), Swap::Done);
+    let live = store.stats().live_bytes;
+    now.store(1_010_000, Relaxed);
+    assert!(store.get(b"k").unwrap().is_none());
+    let killed = after_kill(&path, &options);
+    assert_eq!(killed.collection(made.id()).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(killed.audit(), [""; 0]);
+    // Other tests' readers may be under way: the dead wait for whoever came before.
+    for _ in 0..1000 {
+        store.maintain().unwrap();
+        if store.stats().live_bytes < live / 3 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    assert_eq!(store.collection(made.id()).unwrap_err().kind(), ErrorKind::NotFound);
+    assert!(store.stats().live_bytes < live / 3, "{} of {live}", store.stats().live_bytes);
+    assert_eq!(store.audit(), [""; 0]);
+}
+
+#[test]
+fn a_deleted_collection_costs_one_small_write_and_comes_back_as_space() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let store = Options { len_max: 8 << 20, ..options() }.open(dir.path().join("store")).unwrap();
+    let value = [7; 100];
+    for round in 0..5u64 {
+        let made = make(&store, b"k", ElementOrder::Unordered);
+        let mut elements = 0u64;
+        let full = loop {
+            match made.put(&elements.to_be_bytes(), &value) {
+                Ok(()) => elements += 1,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(full.kind(), ErrorKind::OutOfSpace);
+        assert!(elements > 35_000, "{elements} in round {round}");
+        let written = store.stats().written_bytes;
+        assert!(store.delete(b"k").unwrap());
+        assert!(store.stats().written_bytes - written < 200);
+    }
+    assert_eq!(store.audit(), [""; 0]);
+}
+
+#[test]
+fn salvage_and_elements_that_nothing_names() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = dir.path().join("store");
+    let store = options().open(&path).unwrap();
+    let kept = make(&store, b"kept", ElementOrder::ByKey);
+    for key in 0..500u64 {
+        kept.put(&key.to_be_bytes(), &[5; 50]).unwrap();
+    }
+    let forgotten = store.new_collection(ElementOrder::Unordered);
+    forgotten.put(b"k", b"v").unwrap();
+    let killed = after_kill(&path, &options());
+    assert_eq!(killed.collection(forgotten.id()).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(of(&killed, b"kept").unwrap().len(), 501);
+    forgotten.abandon();
+    drop(kept);
+    store.close().unwrap();
+    let (saved, report) = duramen::salvage(&path, dir.path().join("saved"), &options()).unwrap();
+    assert_eq!((saved, report.damage.len()), (1, 0));
+    let saved = options().open(dir.path().join("saved")).unwrap();
+    let kept = of(&saved, b"kept").unwrap();
+    assert_eq!((kept.len(), kept.order()), (501, ElementOrder::ByKey));
+    assert_eq!(kept.get(&7u64.to_be_bytes()).unwrap().as_deref(), Some(&[5; 50][..]));
+}
