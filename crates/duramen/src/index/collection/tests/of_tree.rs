@@ -1,4 +1,5 @@
-//! The tree. The record of an element lies at a place that tells its number; elements of one order are ordered by number.
+//! The tree. The record of an element lies at a place that tells its number; elements of one order are ordered by
+//! number.
 
 use super::of_map::{mix, words};
 use super::of_pages::pages;
