@@ -22,7 +22,7 @@ fn closed(model: Model) -> (Vec<[u64; 8]>, u64, Content) {
     for i in 0..20u8 {
         let key = vec![i; 9];
         store.put(&key, &[9; 30]).unwrap();
-        let meta = Meta { tag: i, expires_at: (i % 3 == 0).then_some(5_000), updatable: false };
+        let meta = Meta { tag: i, expires_at: (i % 3 == 0).then_some(5_000), ..Meta::default() };
         store.put_with(&key, &[i; 60], meta).unwrap();
         content.insert(key, vec![i; 60]);
     }

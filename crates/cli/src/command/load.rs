@@ -67,6 +67,6 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
 
 fn parse(line: &str) -> Result<(Vec<u8>, Vec<u8>, Meta), String> {
     let entry: Entry = serde_json::from_str(line).map_err(|e| format!("not a line of a dump: {e}"))?;
-    let meta = Meta { tag: entry.tag, expires_at: entry.expires_at, updatable: false };
+    let meta = Meta { tag: entry.tag, expires_at: entry.expires_at, ..Meta::default() };
     Ok((entry.key()?, entry.value()?, meta))
 }

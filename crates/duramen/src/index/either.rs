@@ -192,7 +192,7 @@ impl Index {
     }
 
     #[inline]
-    fn stripes(&self) -> &Stripes {
+    pub(crate) fn stripes(&self) -> &Stripes {
         match self {
             Self::Hash(index) => index.stripes(),
             Self::Ordered(index) => index.stripes(),

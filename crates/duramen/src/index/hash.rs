@@ -750,6 +750,14 @@ impl HashIndex {
         }
     }
 
+    /// Locks the stripes of all `hashes`, as [`Index::lock_all`](super::either::Index::lock_all) does.
+    #[cfg(loom)]
+    pub(crate) fn lock_all<'g>(&'g self, hashes: &[u64], guard: &'g Guard) -> Vec<Locked<'g>> {
+        let early: Vec<_> = hashes.iter().map(|&hash| self.early(hash, guard)).collect();
+        let each = self.stripes.lock_all(hashes).into_iter().zip(hashes).zip(early);
+        each.map(|((held, &hash), early)| self.locked(held, hash, early, guard)).collect()
+    }
+
     /// The segment of `hash` before its lock is held, which a planted bug goes by.
     #[inline]
     pub(super) fn early(&self, hash: u64, guard: &Guard) -> Option<Entry> {

@@ -5,6 +5,10 @@
 //! rebuilt from the log on open.
 
 mod attached;
+#[cfg(not(loom))]
+pub(crate) mod collection;
+#[cfg(loom)]
+#[path = "collection/none.rs"]
 pub(crate) mod collection;
 pub(crate) mod either;
 mod fingerprints;

@@ -24,13 +24,13 @@ fn a_cell_is_copied_as_it_was_at_one_moment_while_its_parts_are_updated() {
                 // (0,1) (1,1) (1,0) (1,1): never (0,0).
                 for (part, value) in [(0, 1), (1, 0), (1, 1)] {
                     let _held = index.hold(HASH);
-                    index.count_update(HASH);
+                    index.stripes().count_update(HASH);
                     cell[part].store(value, Release);
                 }
             })
         };
         let mut seen = [0; 2];
-        index.read_cell(HASH, || seen = [cell[0].load(Acquire), cell[1].load(Acquire)]);
+        index.stripes().read_cell(HASH, || seen = [cell[0].load(Acquire), cell[1].load(Acquire)]);
         assert_ne!(seen, [0, 0], "a state that never was");
         writer.join().unwrap();
     });

@@ -38,13 +38,13 @@ impl Store {
             }
             assert_eq!(hash, CLAIMED, "who writes a key that nobody claimed waits");
             drop(locked);
-            self.index.wait_for_claims(hash);
+            self.index.stripes().wait_for_claims(hash);
         }
     }
 
     /// As a long batch does: the stripe is held for the version, and once more when the record is whole.
     fn apply(&self) {
-        let _claims = self.index.claim(&[CLAIMED]);
+        let _claims = self.index.stripes().claim(&[CLAIMED]);
         let guard = pin_to_write();
         let version = self.index.lock(CLAIMED, &guard).next_version();
         let _locked = self.index.lock(CLAIMED, &guard);

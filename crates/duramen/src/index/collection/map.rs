@@ -7,33 +7,35 @@
 //!
 //! All is ordered by *position*: a page has the elements whose positions begin with its prefix of `depth` bits, and a
 //! bucket those of the next bits. An element lies in its *home* bucket, or, where that is full, in one of the buckets
-//! behind it in the same page, round its end. Two bits of the slot's fingerprint field say how many buckets behind, 3 for
-//! three or more, and 14 hold the bits of the position that follow the home bucket's. Bit 63 of a bucket's slots is a count
-//! in unary: how many elements were put further behind because this bucket was full; 8 means 8 or more, and stays. A lookup
-//! goes on to the next bucket as long as that is not 0.
+//! behind it in the same page, round its end. Two bits of the slot's fingerprint field say how many buckets behind, 3
+//! for three or more, and 14 hold the bits of the position that follow the home bucket's. Bit 63 of a bucket's slots
+//! is a count in unary: how many elements were put further behind because this bucket was full; 8 means 8 or more, and
+//! stays. A lookup goes on to the next bucket as long as that is not 0.
 //!
-//! *Growth* is one operation at all sizes: all buckets are parted by the first bit of the fingerprints. While the map is
-//! one page of fewer than 64 buckets, that page becomes twice as large; later a page becomes two. No record is read, but for
-//! elements three or more buckets from home, and when few bits of the fingerprints are left ([`KNOWN_MIN`]): then all of
-//! the page, once in seven times. *Shrinking* is the reverse, and reads nothing else.
+//! *Growth* is one operation at all sizes: all buckets are parted by the first bit of the fingerprints. While the map
+//! is one page of fewer than 64 buckets, that page becomes twice as large; later a page becomes two. No record is
+//! read, but for elements three or more buckets from home, and when few bits of the fingerprints are left
+//! ([`KNOWN_MIN`]): then all of the page, once in seven times. *Shrinking* is the reverse, and reads nothing else.
 //!
 //! *Spread*: pages of hashes that are spread evenly would fill, and split, all at the same time, and be half empty
-//! afterwards. So hashes are bent ([`spread`]): there are twice as many elements about one end of the positions as about
-//! the other, and pages split one after the other while the map doubles. Pages are then 60 to 63 % full at any size.
+//! afterwards. So hashes are bent ([`spread`]): there are twice as many elements about one end of the positions as
+//! about the other, and pages split one after the other while the map doubles. Pages are then about 60 % full at any
+//! size.
 //!
-//! *Nodes* are the directory, a trie of pages: an entry leads to a page, as do all others of the page's prefix, or to a node
-//! for the next bits. A node doubles up to 512 entries; then a page that needs more bits gets a node of its own. So no
-//! insertion does more than part one page and double one node of 4 KiB.
+//! *Nodes* are the directory, a trie of pages: an entry leads to a page, as do all others of the page's prefix, or to
+//! a node for the next bits. A node doubles up to 512 entries; then a page that needs more bits gets a node of its
+//! own. So no insertion does more than part one page and double one node of 4 KiB.
 //!
-//! *The rest* is a list of the elements that no page has: of a page that is full of equal positions, which no split would
-//! part, and those whose records are damaged, so that nobody knows their positions.
+//! *The rest* is a list of the elements that no page has: of a page that is full of equal positions, which no split
+//! would part, and those whose records are damaged, so that nobody knows their positions.
 //!
-//! Costs: at most 14 bytes of DRAM an element from some thousand on. A lookup loads an entry of one or two nodes, most of
-//! which are in the CPU's caches, and one line of a page, seldom another next to it.
+//! Costs: at most 14 bytes of DRAM an element from 10,000 on; below, up to 18 just after the map grew. A lookup loads
+//! an entry of one or two nodes, most of which are in the CPU's caches, and one line of a page, seldom another next to
+//! it.
 //!
 //! Invariants:
-//! 1. An element is in one slot of the page of its position, between its home and the first bucket behind with a count of 0,
-//!    or in the rest.
+//! 1. An element is in one slot of the page of its position, between its home and the first bucket behind with a count
+//!    of 0, or in the rest.
 //! 2. All entries of a page's prefix in a node are equal but for the count, which the first of them has.
 //! 3. A page at a depth above 0 has 64 buckets. A node with entries for nodes has 512, each of one entry.
 //! 4. Nobody moves elements out of the rest, so a scan that comes to it last misses none.
@@ -49,8 +51,8 @@ use crate::sync::atomic::Ordering::Relaxed;
 use node::Entry;
 
 const PAGE_BITS_MAX: u32 = Class::LARGEST.doublings();
-/// Bits of the position in a slot, and how many of them must be known at least: 8 slots are then taken for another in one
-/// probe of 32.
+/// Bits of the position in a slot, and how many of them must be known at least: 8 slots are then taken for another in
+/// one probe of 32.
 const FINGERPRINT_BITS: u32 = 14;
 const KNOWN_MIN: u32 = 8;
 const AWAY_SHIFT: u32 = FINGERPRINT_SHIFT + FINGERPRINT_BITS;
@@ -66,8 +68,8 @@ const HALF_LEAST: u32 = 16;
 
 const _: () = assert!(DEPTH_MAX + PAGE_BITS_MAX + FINGERPRINT_BITS <= 64);
 
-/// The position of a hash: x + c·x·(1 - x) with x in 0..1, whose density falls from 1 / (1 - c) to 1 / (1 + c) along the
-/// hashes, the other way round along the positions: with c = 11/32 a ratio of 2.05.
+/// The position of a hash: x + c·x·(1 - x) with x in 0..1. Along the positions the density of elements rises from
+/// 1 / (1 + c) to 1 / (1 - c): with c = 11/32 by a factor of 2.05.
 #[inline]
 fn spread(hash: u64) -> u64 {
     let bend = ((u128::from(hash) * u128::from(!hash)) >> 64) as u64;
@@ -307,8 +309,8 @@ impl Map {
         Some(old)
     }
 
-    /// The elements of a page with what is known of their positions behind its prefix, which is read anew if that is asked for.
-    /// Those whose records would have to be read and are damaged go to the rest.
+    /// The elements of a page with what is known of their positions behind its prefix, which is read anew if that is
+    /// asked for. Those whose records would have to be read and are damaged go to the rest.
     fn gather(&mut self, position: u64, entry: Entry, anew: bool, keys: &impl Keys) -> Vec<Partial> {
         let mut all = Vec::with_capacity(entry.count() as usize);
         let bits = entry.bits();
@@ -465,8 +467,8 @@ impl Map {
         }
     }
 
-    /// Removes all elements, which `visit` is told, page by page, at most so many pages at a call. Says whether that was all. From the
-    /// first call on the map is empty, and may be used as such.
+    /// Removes all elements, which `visit` is told, page by page, at most so many pages at a call. Says whether that
+    /// was all. From the first call on the map is empty, and may be used as such.
     pub(crate) fn clear_some(&mut self, pages_max: usize, visit: &mut dyn FnMut(Slot)) -> bool {
         if !self.root.is_none() {
             self.leaving.push(std::mem::replace(&mut self.root, Entry::NONE));

@@ -5,22 +5,24 @@
 //! leaf:       | order of each | slot of each |                                                       2 KiB: 128
 //! ```
 //!
-//! An entry is an order key of 8 bytes and a slot. Entries are ordered by the key, and equal keys by what is in the records,
-//! which the caller compares. An inner node has, for each child, the first entry below it (so a descent reads a record only where
-//! order keys are equal) and the number of entries below it: the rank of an entry, the n-th one, and so a random one, are
-//! descents. The number of entries of a leaf stands only in its parent.
+//! An entry is an order key of 8 bytes and a slot. Entries are ordered by the key, and equal keys by what is in the
+//! records, which the caller compares. An inner node has, for each child, the first entry below it (so a descent reads
+//! a record only where order keys are equal) and the number of entries below it: the rank of an entry, the n-th one,
+//! and so a random one, are descents. The number of entries of a leaf stands only in its parent.
 //!
-//! *Fill*: a full leaf moves entries to a neighbour that has room; two full ones become three. So leaves are some 85 % full when
-//! entries come in any order. At an end of the tree a new leaf is begun instead: what comes in order fills leaves. A leaf that is half
-//! empty becomes one with a neighbour, if both fit into three quarters. A root is as small as what is in it: 64 bytes for 4 entries.
+//! *Fill*: a full leaf moves entries to a neighbour that has room; two full ones become three. So leaves are some 85 %
+//! full when entries come in any order. At an end of the tree a new leaf is begun instead: what comes in order fills
+//! leaves. A leaf that is half empty becomes one with a neighbour, if both fit into three quarters. A root is as small
+//! as what is in it: 64 bytes for 4 entries.
 //!
-//! *Tombstones* do not lie in the tree, but in the map beside it. Counts and positions in leaves are then the same, so an n-th entry is
-//! read where it is, and a list from whose end much was taken has no leaves of tombstones to step over.
+//! *Tombstones* do not lie in the tree, but in the map beside it. Counts and positions in leaves are then the same, so an
+//! n-th entry is read where it is, and a list from whose end much was taken has no leaves of tombstones to step over.
 //!
 //! There are no links between leaves. A cursor knows its rank: at the end of a leaf it descends to that.
 //!
-//! Costs: 20 bytes of DRAM an entry at most, 16.5 of entries that came in order. An operation reads a node on each level; at 10 million
-//! entries there are four above the leaves, of which the CPU's caches hold three. A change moves half a leaf.
+//! Costs: 20 bytes of DRAM an entry at most, 16.5 of entries that came in order. An operation reads a node on each
+//! level; at 10 million entries there are four above the leaves, of which the CPU's caches hold three. A change moves
+//! half a leaf.
 //!
 //! Invariants:
 //! 1. What a node says of a child is exact: its first entry (order, and the location in its slot) and its count.
@@ -40,8 +42,8 @@ use std::cmp::Ordering;
 const LEAF: Class = Class::doubled(5);
 const INNER: Class = Class::doubled(4);
 const INNER_MIN: Class = Class::doubled(2);
-/// A node is made when one of its level is full, which was half empty before: of 21 nodes that are made, one at most is of the
-/// level above. So no number of insertions makes more.
+/// A node is made when one of its level is full, which was half empty before: of 21 nodes that are made, one at most
+/// is of the level above. So no number of insertions makes more.
 const LEVELS_MAX: usize = 16;
 
 pub(crate) struct Tree {
@@ -136,7 +138,8 @@ impl Tree {
         path
     }
 
-    /// The way to an entry, and whether it is there: `compare` says how the element of a slot with this order lies to it.
+    /// The way to an entry, and whether it is there: `compare` says how the element of a slot with this order lies to
+    /// it.
     #[inline]
     fn path(&self, order: u64, mut compare: impl FnMut(Slot) -> Ordering) -> (Path, bool) {
         let mut path = self.descend(|other, slot| match other.cmp(&order) {
@@ -167,8 +170,8 @@ impl Tree {
         is_there.then(|| self.leaf(path.steps[0].0).slot(path.at()))
     }
 
-    /// How many entries lie before this one, which need not be there. With a `compare` that says the same of all, it is a bound:
-    /// before all entries of the order (`Greater`), or behind them (`Less`).
+    /// How many entries lie before this one, which need not be there. With a `compare` that says the same of all, it
+    /// is a bound: before all entries of the order (`Greater`), or behind them (`Less`).
     #[inline]
     pub(crate) fn rank(&self, order: u64, compare: impl FnMut(Slot) -> Ordering) -> u64 {
         self.rank_at(&self.path(order, compare).0)
@@ -246,8 +249,8 @@ impl Tree {
         }
     }
 
-    /// Removes all entries, whose slots `visit` is told, at most so many pages at a call. Says whether that was all. From the first call
-    /// on the tree is empty, and may be used as such.
+    /// Removes all entries, whose slots `visit` is told, at most so many pages at a call. Says whether that was all.
+    /// From the first call on the tree is empty, and may be used as such.
     pub(crate) fn clear_some(&mut self, pages_max: usize, visit: &mut dyn FnMut(Slot)) -> bool {
         if self.len > 0 {
             let (page, class, level) = (self.root, self.class, self.height);
@@ -285,7 +288,8 @@ impl Drop for Tree {
 pub(crate) struct Cursor<'a> {
     tree: &'a Tree,
     rank: u64,
-    /// The leaf of an entry beside it, if `count` is not 0; then the place is in front of its entry `at`, or at its end.
+    /// The leaf of an entry beside it, if `count` is not 0; then the place is in front of its entry `at`, or at its
+    /// end.
     page: u32,
     at: u32,
     count: u32,

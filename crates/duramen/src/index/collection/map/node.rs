@@ -225,7 +225,8 @@ impl Map {
         self.pages.give(node.page(), class(node.bits()));
     }
 
-    /// Walks all pages and panics unless nodes and pages are as the head of the map's file says. Returns how many there are.
+    /// Walks all pages and panics unless nodes and pages are as the head of the map's file says. Returns how many
+    /// there are.
     #[cfg(test)]
     pub(in crate::index::collection) fn check(&self, hash_of: &dyn Fn(super::Slot) -> u64) -> u64 {
         use super::*;

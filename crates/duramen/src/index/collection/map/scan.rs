@@ -2,16 +2,17 @@
 
 use super::*;
 
-/// How often a slot is drawn before one is looked for in order: with one slot in a hundred taken, all are empty in one call of
-/// 20,000.
+/// How often a slot is drawn before one is looked for in order: with one slot in a hundred taken, all are empty in one
+/// call of 20,000.
 const DRAWS: u32 = 1000;
 
 impl Map {
-    /// Visits the elements at `cursor`, those of a bucket and maybe others, and returns the cursor of the next; 0 at the end.
+    /// Visits the elements at `cursor`, those of a bucket and maybe others, and returns the cursor of the next; 0 at
+    /// the end.
     ///
-    /// A cursor is a position, its bits in reverse, so that it is as small as the map: all elements of lower positions have been
-    /// visited. An element's position never changes, so none that stays is missed, whatever splits and merges meanwhile. Some may be
-    /// visited twice.
+    /// A cursor is a position, its bits in reverse, so that it is as small as the map: all elements of lower positions
+    /// have been visited. An element's position never changes, so none that stays is missed, whatever splits and
+    /// merges meanwhile. Some may be visited twice.
     pub(crate) fn scan(&self, cursor: u64, visit: &mut dyn FnMut(Slot)) -> u64 {
         let position = cursor.reverse_bits();
         let entry = self.entry(position);
@@ -31,7 +32,8 @@ impl Map {
         }
     }
 
-    /// Visits the elements of a home bucket, and some of others: slots three or more buckets from home do not say which.
+    /// Visits the elements of a home bucket, and some of others: slots three or more buckets from home do not say
+    /// which.
     fn each_of_bucket(&self, entry: Entry, home: u32, visit: &mut dyn FnMut(Slot)) {
         for away in 0..1 << entry.bits() {
             let line = self.line(entry.page(), entry.bits(), home + away);
@@ -67,9 +69,9 @@ impl Map {
 
     /// An element that is no tombstone, each as likely as any other; `random` gives random words.
     ///
-    /// A page is drawn by a random position, and passed over as often as makes all pages equally likely; of its slots one is drawn, until
-    /// one is taken. Where hardly any is, because nearly all are tombstones, the next one behind a random position is
-    /// taken, which is not as even.
+    /// A page is drawn by a random position, and passed over as often as makes all pages equally likely; of its slots
+    /// one is drawn, until one is taken. Where hardly any is, because nearly all are tombstones, the next one behind a
+    /// random position is taken, which is not as even.
     pub(crate) fn random(&self, mut random: impl FnMut() -> u64) -> Option<Slot> {
         if self.len() == 0 {
             return None;
@@ -101,7 +103,8 @@ impl Map {
     /// A slot of the page that `position` draws, or an empty one.
     fn draw(&self, deepest: u32, position: u64, draw: u64) -> Slot {
         let entry = self.entry(position);
-        // A page is hit as often as it has positions. One with twice as many has no more slots: it is passed over every other time.
+        // A page is hit as often as it has positions. One with twice as many has no more slots: it is passed over
+        // every other time.
         let more = deepest.saturating_sub(entry.depth());
         if !entry.is_page() || top(draw, more) != 0 {
             return Slot::default();

@@ -4,7 +4,8 @@
 //! cargo test --release -p duramen --lib collection::tests::measure -- --ignored --nocapture
 //! ```
 //!
-//! Bytes are those of the whole arena. No records are read: a key is recognised by its place. `one` waits for each answer before it asks for the next; `many` does not.
+//! Bytes are those of the whole arena. No records are read: a key is recognised by its place. `one` waits for each
+//! answer before it asks for the next; `many` does not.
 
 use super::of_map::{Hashes, Log, mix, slot_of};
 use super::of_pages::pages;

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
 const KEYS: u64 = 1 << 32;
-const CASES: u32 = if cfg!(miri) { 2 } else { 24 };
+const CASES: u32 = 24;
 
 /// Hashes numbers, in various ways.
 #[derive(Clone, Copy, Debug)]
@@ -134,7 +134,7 @@ fn steps(keys: u64, many: u64) -> impl Strategy<Value = Vec<Step>> {
         1 => key.prop_map(Step::Damage),
         1 => (1..20usize).prop_map(Step::Clear),
     ];
-    prop::collection::vec(step, 1..if cfg!(miri) { 20 } else { 250 })
+    prop::collection::vec(step, 1..250)
 }
 
 fn hashes() -> impl Strategy<Value = Hashes> {
@@ -193,12 +193,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(CASES))]
 
     #[test]
-    fn a_map_holds_what_a_model_holds(hashes in hashes(), steps in steps(3_000, if cfg!(miri) { 100 } else { 2_500 })) {
+    fn a_map_holds_what_a_model_holds(hashes in hashes(), steps in steps(3_000, 2_500)) {
         run(hashes, &steps, false);
     }
 
     #[test]
-    fn damaged_records_stay_where_lookups_come(hashes in hashes(), steps in steps(3_000, if cfg!(miri) { 100 } else { 2_500 })) {
+    fn damaged_records_stay_where_lookups_come(hashes in hashes(), steps in steps(3_000, 2_500)) {
         run(hashes, &steps, true);
     }
 
@@ -212,7 +212,7 @@ proptest! {
     fn a_scan_visits_all_that_stay(
         hashes in hashes(),
         before in 0..4_000u64,
-        changes in prop::collection::vec((any::<u64>(), 0..if cfg!(miri) { 40 } else { 1_500u64 }, any::<bool>()), 1..12),
+        changes in prop::collection::vec((any::<u64>(), 0..1_500u64, any::<bool>()), 1..12),
         every in 1..40usize,
     ) {
         let mut tested = Tested::new(hashes);
@@ -254,7 +254,7 @@ pub(super) fn words(mut seed: u64) -> impl FnMut() -> u64 {
 
 #[test]
 fn a_map_grows_and_shrinks_through_all_sizes() {
-    let count = if cfg!(miri) { 700 } else { 200_000 };
+    let count = 200_000;
     let mut tested = Tested::new(Hashes::Even);
     for key in 0..count {
         tested.put(key, slot_of(key, 0));
@@ -276,7 +276,7 @@ fn a_map_grows_and_shrinks_through_all_sizes() {
 #[test]
 fn equal_hashes_are_not_parted_for_ever() {
     let mut tested = Tested::new(Hashes::Few(1));
-    let count = if cfg!(miri) { 530 } else { 2_000 };
+    let count = 2_000;
     (0..count).for_each(|key| tested.put(key, slot_of(key, 0)));
     tested.check();
     assert!(tested.map.bytes() < 4096 + 200 + count * 64, "{} bytes", tested.map.bytes());
@@ -285,7 +285,6 @@ fn equal_hashes_are_not_parted_for_ever() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "100,000 elements")]
 fn pages_are_well_filled_at_every_size() {
     let mut tested = Tested::new(Hashes::Even);
     let mut worst: f64 = 0.0;
@@ -313,7 +312,6 @@ fn unevenness(map: &Map, draws: u64, keys: &BTreeSet<u64>) -> f64 {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "millions of draws")]
 fn random_elements_are_evenly_drawn() {
     for (hashes, count, step) in [
         (Hashes::Even, 10, 1),
@@ -337,7 +335,7 @@ fn random_elements_are_evenly_drawn() {
 
 #[test]
 fn a_random_element_is_found_among_tombstones() {
-    let count = if cfg!(miri) { 500 } else { 20_000 };
+    let count = 20_000;
     let mut tested = Tested::new(Hashes::Even);
     assert_eq!(tested.map.random(words(1)), None);
     (0..count).for_each(|key| tested.put(key, slot_of(key, 0).with_tombstone(true)));

@@ -58,7 +58,7 @@ proptest! {
 fn spans_go_back_to_the_system_when_their_pages_do_and_are_used_again() {
     let arena = Arc::new(Arena::default());
     let mut pages = Pages::new(Arc::clone(&arena), Arc::default());
-    let count = if cfg!(miri) { 100 } else { 10_000 };
+    let count = if cfg!(miri) { 12 } else { 10_000 };
     let mut most = 0;
     for _ in 0..3 {
         let taken: Vec<u32> = (0..count).map(|_| pages.take(Class::LARGEST)).collect();

@@ -1,4 +1,5 @@
-//! The tree. The record of an element lies at a place that tells its number; elements of one order are ordered by number.
+//! The tree. The record of an element lies at a place that tells its number; elements of one order are ordered by
+//! number.
 
 use super::of_map::{mix, words};
 use super::of_pages::pages;
@@ -10,7 +11,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 const NUMBERS: u64 = 1 << 32;
-const CASES: u32 = if cfg!(miri) { 2 } else { 24 };
+const CASES: u32 = 24;
 
 /// An element: its order and its number.
 type Element = (u64, u64);
@@ -150,7 +151,7 @@ fn steps(keys: u64, many: u64) -> impl Strategy<Value = Vec<Step>> {
         2 => (key, 1..many).prop_map(|(key, count)| Step::RemoveScattered(key, count)),
         1 => (1..20usize).prop_map(Step::Clear),
     ];
-    prop::collection::vec(step, 1..if cfg!(miri) { 20 } else { 200 })
+    prop::collection::vec(step, 1..200)
 }
 
 fn orders() -> impl Strategy<Value = Orders> {
@@ -213,7 +214,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(CASES))]
 
     #[test]
-    fn a_tree_holds_what_a_model_holds(orders in orders(), steps in steps(8_000, if cfg!(miri) { 100 } else { 2_500 })) {
+    fn a_tree_holds_what_a_model_holds(orders in orders(), steps in steps(8_000, 2_500)) {
         run(orders, &steps, 8_000);
     }
 
@@ -229,7 +230,6 @@ fn bytes_each(tree: &Tree) -> f64 {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "100,000 entries")]
 fn leaves_are_well_filled_whatever_the_order() {
     const COUNT: u64 = 200_000;
     for (name, most, order) in [
@@ -253,7 +253,6 @@ fn leaves_are_well_filled_whatever_the_order() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "100,000 entries")]
 fn leaves_stay_half_full_when_entries_go() {
     const COUNT: u64 = 100_000;
     let mut tree = Tree::new(pages());
@@ -273,7 +272,7 @@ fn leaves_stay_half_full_when_entries_go() {
 #[test]
 fn what_grew_at_an_end_goes_from_either() {
     // Three levels.
-    let count = if cfg!(miri) { 300 } else { 20_000u64 };
+    let count = 20_000u64;
     for (upwards, from_end) in [(true, true), (true, false), (false, true), (false, false)] {
         let mut tested = Tested::new(Orders::All);
         let turn = |key: u64, as_is: bool| if as_is { key } else { count - 1 - key };
@@ -293,7 +292,6 @@ fn what_grew_at_an_end_goes_from_either() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "100,000 entries")]
 fn a_queue_takes_no_more_than_its_entries() {
     let mut tree = Tree::new(pages());
     for key in 0..300_000u64 {
@@ -310,13 +308,13 @@ fn a_queue_takes_no_more_than_its_entries() {
 
 #[test]
 fn random_entries_are_evenly_drawn() {
-    let count = if cfg!(miri) { 150 } else { 5_000u64 };
+    let count = 5_000u64;
     let mut tree = Tree::new(pages());
     (0..count).for_each(|key| {
         assert_eq!(tree.insert(mix(key), slot_of(key, 0), |_| Ordering::Equal), None);
     });
     let (mut counts, mut random) = (vec![0u64; count as usize], words(count));
-    let draws = count * if cfg!(miri) { 5 } else { 200 };
+    let draws = count * 200;
     (0..draws).for_each(|_| counts[number_of(tree.random(random()).unwrap().1) as usize] += 1);
     let mean = (draws / count) as f64;
     let chi: f64 = counts.iter().map(|&drawn| (drawn as f64 - mean).powi(2) / mean).sum();

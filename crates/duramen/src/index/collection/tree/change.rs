@@ -1,7 +1,7 @@
 //! Insertion and removal, and what they do to nodes.
 //!
-//! An insertion that meets a full leaf changes one thing that brings room nearer (a larger page, a level more, a node split, entries moved
-//! to a neighbour), and descends again. So each of these steps leaves a whole tree.
+//! An insertion that meets a full leaf changes one thing that brings room nearer (a larger page, a level more, a node
+//! split, entries moved to a neighbour), and descends again. So each of these steps leaves a whole tree.
 
 use super::node::{Child, Words};
 use super::*;
@@ -298,8 +298,8 @@ impl Tree {
         level
     }
 
-    /// After a removal: nodes on the way, from this level on, that are half empty become one with a neighbour, and the root
-    /// smaller.
+    /// After a removal: nodes on the way, from this level on, that are half empty become one with a neighbour, and the
+    /// root smaller.
     fn shrink(&mut self, path: &Path, from: u32) {
         for level in from..self.height {
             // Where a node was freed, the path leads to what follows it, or behind the last.
