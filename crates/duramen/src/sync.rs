@@ -6,6 +6,8 @@
 //! With the feature `schedule` (the crash driver's) they are the standard library's with points at which a schedule
 //! may let another thread go on: see `scheduled`.
 
+pub(crate) mod current;
+
 pub(crate) use std::sync::{Arc, PoisonError, Weak};
 
 #[cfg(not(loom))]

@@ -18,11 +18,9 @@
 //! A crash at any point: recovery finds records of an owner that nothing names (`recovery`), and buries it.
 
 use super::Keeper;
-use super::compaction::Mover;
-use super::leaving::GRACE_MAX;
+use super::compaction::{GRACE_MAX, Mover};
+use super::dying::{Dying, Until};
 use crate::mutants::{Mutant, planted};
-use crate::read::table::Table;
-use crate::sync::Arc;
 use crate::sync::reclaim::{self, Moment};
 use crate::sync::time::Instant;
 use duramen_media::Medium;
@@ -32,29 +30,6 @@ use std::time::Duration;
 const PART: Duration = Duration::from_millis(1);
 /// Buckets or leaves between two looks at the clock.
 const BUCKETS: usize = 16;
-
-/// A dead table on its way.
-pub(super) struct Dying {
-    table: Arc<Table>,
-    /// Of those who may still use it.
-    moment: Option<Moment>,
-    /// They have left.
-    has_left: bool,
-    cursor: u64,
-}
-
-/// How far dead tables are taken at once.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Until {
-    /// For a part.
-    Part,
-    /// As far as it can be done now.
-    Now,
-    /// To the end, for a writer without room: waits a while for those who came before.
-    Room,
-    /// To the end: the store is closed.
-    Closed,
-}
 
 impl<M: Medium> Keeper<M> {
     /// Goes on with dead tables. Whether there is more to do.

@@ -1,7 +1,7 @@
 //! Checkpoints of the index: writing an image. See [`crate::recovery::image`] for the order.
 
 use super::Keeper;
-use super::bury::Until;
+use super::dying::Until;
 use super::grow::Growth;
 use crate::Result;
 use crate::format::image::{Extent, Harm, Kept, Page, Root, TablePages};

@@ -1,6 +1,6 @@
 //! What the compactor knows: how far it has come, and what it counts.
 
-use super::bury::Dying;
+use super::dying::Dying;
 use super::retired::Leaving;
 use crate::durability::{Activity, Epochs};
 use crate::format::{Owner, Unit};
@@ -9,9 +9,13 @@ use crate::options::Options;
 use crate::sync::atomic::AtomicU64;
 use crate::sync::{Arc, Mutex, MutexGuard, lock};
 use std::collections::HashMap;
+use std::time::Duration;
 
 /// Bytes that one round moves out of at most.
 pub(super) const ROUND_BYTES: u64 = 1 << 20;
+
+/// How long a writer without space waits for readers to let go of what was compacted.
+pub(super) const GRACE_MAX: Duration = Duration::from_millis(if cfg!(loom) { 0 } else { 500 });
 
 /// What the compacting thread owns.
 pub(super) struct Mover {

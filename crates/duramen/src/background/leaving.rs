@@ -31,7 +31,7 @@
 
 use super::Keeper;
 use super::blocks::whole_records_of;
-use super::compaction::Mover;
+use super::compaction::{GRACE_MAX, Mover};
 use super::retired::{Again, Retired, Stale};
 use super::stale::KeyOf;
 use crate::format::Unit;
@@ -43,9 +43,6 @@ use crate::sync::time::Instant;
 use duramen_media::{Medium, Offset};
 use std::collections::HashSet;
 use std::time::Duration;
-
-/// How long a writer without space waits for readers to let go of what was compacted.
-pub(super) const GRACE_MAX: Duration = Duration::from_millis(if cfg!(loom) { 0 } else { 500 });
 
 impl<M: Medium> Keeper<M> {
     /// The blocks of this store in which values lie that somebody keeps.

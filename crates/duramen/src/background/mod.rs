@@ -6,6 +6,7 @@ pub(crate) mod checkpoint;
 mod choose;
 mod compact;
 pub(crate) mod compaction;
+mod dying;
 mod free;
 pub(crate) mod grow;
 mod leaving;

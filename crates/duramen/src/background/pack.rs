@@ -2,8 +2,8 @@
 //! packed together.
 
 use super::Keeper;
-use super::bury::Until;
 use super::compaction::{Mover, ROUND_BYTES};
+use super::dying::Until;
 use crate::Result;
 use crate::format::{Unit, block};
 use crate::log::blocks::Use;

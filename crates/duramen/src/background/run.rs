@@ -1,8 +1,8 @@
 //! When the store's own thread does what: compacts, sweeps, verifies, grows, commits, writes checkpoints.
 
 use super::Keeper;
-use super::bury::Until;
 use super::compaction::Mover;
+use super::dying::Until;
 use super::grow::Growth;
 use crate::Result;
 use crate::options::DEAD_PERCENT;

@@ -21,11 +21,11 @@ use crate::index::stripes::Stripes;
 use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
-use crate::sync::reclaim::{self, Atomic, Guard, Owned};
-use crate::sync::{Arc, Mutex, lock};
+use crate::sync::current::Current;
+use crate::sync::reclaim::{self, Guard};
+use crate::sync::{Arc, Mutex, PoisonError, lock};
 use crate::{Error, ErrorKind, Result};
 use std::collections::{HashMap, HashSet};
-use std::sync::PoisonError;
 
 /// Counts of keys, so that writers do not meet at one.
 const COUNTS: usize = if cfg!(loom) { 1 } else { 16 };
@@ -305,20 +305,18 @@ pub(crate) fn owner_in(entry: &[u8]) -> Option<Owner> {
 pub(crate) struct Named {
     pub name: Vec<u8>,
     /// `None`: it was dropped.
-    current: Atomic<Option<Arc<Table>>>,
+    current: Current<Option<Arc<Table>>>,
 }
 
 impl Named {
     pub(crate) fn new(name: Vec<u8>, table: Option<Arc<Table>>) -> Self {
-        Self { name, current: Atomic::new(table) }
+        Self { name, current: Current::new(table) }
     }
 
     /// The table, for as long as the guard lives.
     #[inline]
     pub(crate) fn table<'g>(&self, guard: &'g Guard) -> Result<&'g Arc<Table>> {
-        // SAFETY: never null, and dropped only when all guards have gone that may see it.
-        let current = unsafe { self.current.load(Acquire, guard).deref() };
-        current.as_ref().ok_or_else(|| self.dropped())
+        self.current.load(guard).as_ref().ok_or_else(|| self.dropped())
     }
 
     #[cold]
@@ -332,22 +330,7 @@ impl Named {
 
     /// From now on the name leads to `table`. Returns what it led to.
     pub(crate) fn lead(&self, table: Option<Arc<Table>>) -> Option<Arc<Table>> {
-        let guard = reclaim::pin_to_write();
-        let before = self.current.swap(Some(Owned::new(table)), AcqRel, &guard);
-        // SAFETY: as in `table`.
-        let led = unsafe { before.deref() }.clone();
-        // SAFETY: it cannot be reached any more, but by guards pinned before.
-        unsafe { guard.defer_destroy(before) };
-        led
-    }
-}
-
-impl Drop for Named {
-    fn drop(&mut self) {
-        let guard = reclaim::pin_to_write();
-        let last = self.current.swap(None, AcqRel, &guard);
-        // SAFETY: nobody else has the name any more; a guard that used it through a handle is gone before the handle.
-        drop(unsafe { last.into_owned() });
+        self.current.replace(table, &reclaim::pin_to_write()).clone()
     }
 }
 

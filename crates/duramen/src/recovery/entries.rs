@@ -2,7 +2,7 @@
 
 use super::by_hash::{self, ByHash};
 use super::by_key::ByKey;
-use super::given::Scan;
+use super::given::{MetRoot, Scan};
 use crate::format::{Owner, Version};
 use crate::index::Slot;
 use crate::index::either::Index;
@@ -11,7 +11,7 @@ use crate::mutants::{Mutant, planted};
 use crate::read::table::Table;
 use crate::sync::Arc;
 use crate::sync::reclaim::{self, Guard};
-use duramen_media::{Medium, Offset};
+use duramen_media::Medium;
 use std::collections::HashMap;
 
 /// What one thread has gathered of a table.
@@ -29,16 +29,6 @@ pub(super) struct Entries {
     store: Gathered,
     others: HashMap<Owner, (Arc<Table>, Gathered)>,
     pub(super) roots: Vec<MetRoot>,
-}
-
-/// A root that was met: it may be the newest record of its key.
-pub(super) struct MetRoot {
-    /// Of its table, and of its key.
-    pub owner: Owner,
-    pub hash: u64,
-    pub at: Offset,
-    /// Of its elements.
-    pub names: Owner,
 }
 
 /// What is left to do when a thread has read all its records.

@@ -9,7 +9,7 @@
 //! as many, a sample of `taken` holds `taken`² / 2 / `records` × (`records` / `keys` - 1) pairs of one key. Where some keys
 //! have more records than others there are more pairs, and the guess is too low.
 
-use super::scan::bytes_of;
+use super::bytes::bytes_of;
 use crate::format::Owner;
 use crate::format::block;
 use crate::format::block::DataBlock;

@@ -1,7 +1,6 @@
 //! What the threads of recovery work on together.
 
 use super::Cut;
-use super::entries::MetRoot;
 use super::estimate::Sample;
 use crate::format::holes::Holes;
 use crate::format::record::Header;
@@ -26,6 +25,16 @@ pub(super) enum Flushes {
     Nothing,
     Heads,
     Records,
+}
+
+/// A root that was met: it may be the newest record of its key.
+pub(super) struct MetRoot {
+    /// Of its table, and of its key.
+    pub owner: Owner,
+    pub hash: u64,
+    pub at: Offset,
+    /// Of its elements.
+    pub names: Owner,
 }
 
 pub(super) struct Scan<'a, M: Medium> {

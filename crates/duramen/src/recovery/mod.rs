@@ -28,6 +28,7 @@
 pub(crate) mod audit;
 mod by_hash;
 mod by_key;
+mod bytes;
 mod claims;
 mod entries;
 mod estimate;

@@ -2,9 +2,10 @@
 
 use super::Cut;
 use super::by_key::ByKey;
+use super::bytes::bytes_of;
 use super::claims::{Claim, claims_in};
-use super::entries::{Entries, Left, MetRoot};
-use super::given::{Flushes, Scan};
+use super::entries::{Entries, Left};
+use super::given::{Flushes, MetRoot, Scan};
 use crate::format::block::DataBlock;
 use crate::format::holes::Holes;
 use crate::format::mark::record_sum;
@@ -13,7 +14,6 @@ use crate::format::superblock::Superblock;
 use crate::format::{Epoch, Owner, block};
 use crate::index::Slot;
 use crate::log::blocks::{Block, Use};
-use crate::log::read;
 use crate::mutants::{Mutant, planted};
 use crate::options::Progress;
 use crate::read::table::Table;
@@ -51,22 +51,6 @@ pub(super) struct Scanned {
     /// What was read for ordered indexes, which have none of it yet.
     pub by_key: Vec<(Owner, ByKey)>,
     pub roots: Vec<MetRoot>,
-}
-
-/// The bytes of a block, up to what cannot be read, and the parts behind that can be: where they begin in
-/// the block, and their bytes. (The block's header was read already.)
-pub(super) fn bytes_of<'m, M: Medium>(
-    medium: &'m M,
-    unit_bytes: u64,
-    data: &DataBlock,
-    holes: &Holes<'_>,
-) -> (&'m [u8], Vec<(u64, &'m [u8])>) {
-    let base = u64::from(data.unit.0) * unit_bytes;
-    let mut parts = holes.between(base, u64::from(data.header.units) * unit_bytes).into_iter().map(|part| {
-        let bytes = read::block(medium, Offset(part.start), part.end - part.start);
-        (part.start - base, bytes)
-    });
-    (parts.next().map_or(&[], |(_, bytes)| bytes), parts.collect())
 }
 
 /// How many records of `epoch` there are, and their sum, to compare with its mark.

@@ -1,6 +1,6 @@
 //! What all handles of a store share, and how it is closed.
 
-use super::tables::Catalog;
+use super::catalog::Catalog;
 use crate::ErrorKind;
 use crate::Result;
 use crate::background::Keeper;

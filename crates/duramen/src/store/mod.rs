@@ -1,5 +1,6 @@
 //! The handles that programs hold, and what they share.
 
+mod catalog;
 mod check;
 mod collections;
 mod core;

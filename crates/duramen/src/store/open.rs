@@ -1,6 +1,6 @@
 //! How a store is made and opened.
 
-use super::tables::Catalog;
+use super::catalog::Catalog;
 use super::{Core, Shared, Store, StoreOn};
 use crate::background::Keeper;
 use crate::background::checkpoint::Images;

@@ -17,6 +17,7 @@
 //! One change at a time: they hold the catalog's lock. Reads and writes of keys never do.
 
 use super::StoreOn;
+use super::catalog::Names;
 use super::core::Core;
 use super::writer::WriterOn;
 use crate::format::superblock::Regime;
@@ -28,43 +29,15 @@ use crate::read::range::{prefix_of, range_of};
 use crate::read::table::{self, Named, Target};
 use crate::read::{Cursor, Records, Value};
 use crate::sync::reclaim;
-use crate::sync::{Arc, Mutex, lock};
+use crate::sync::{Arc, lock};
 use crate::write::batch::In;
-use crate::write::{Modified, Pen, Swap, Update};
+use crate::write::{Modified, Swap, Update};
 use crate::{Batch, Error, ErrorKind, Meta, Range, Result, Stamp};
 use duramen_media::{Mapped, Medium};
-use std::collections::BTreeMap;
 use std::ops::RangeBounds;
 
 /// The longest name of a table, in bytes.
 const NAME_BYTES_MAX: usize = 1 << 10;
-
-/// The names of a store's tables.
-pub(super) struct Catalog(Mutex<Names>);
-
-struct Names {
-    tables: BTreeMap<Vec<u8>, Arc<Named>>,
-    /// Writes to the catalog.
-    pen: Pen,
-}
-
-impl Catalog {
-    /// Of the names that recovery found.
-    pub(super) fn new<M: Medium>(records: &Records<M>, names: Vec<(Vec<u8>, Owner)>) -> Result<Self> {
-        let mut tables = BTreeMap::new();
-        for (name, owner) in names {
-            // One that had no record yet has no index.
-            let table = records.tables.met(owner, |_| {});
-            tables.insert(name.clone(), Arc::new(Named::new(name, Some(table))));
-        }
-        Ok(Self(Mutex::new(Names { tables, pen: Pen::new(records.log.epochs()) })))
-    }
-
-    /// Gives up what it writes with, at close.
-    pub(super) fn end<M: Medium>(&self, records: &Records<M>) {
-        lock(&self.0).pen.end(records);
-    }
-}
 
 pub(super) fn kind_of(table: &table::Table) -> IndexKind {
     match table.index {

@@ -1,0 +1,28 @@
+//! Dead tables, and how far they are taken at once: see [`super::bury`].
+
+use crate::read::table::Table;
+use crate::sync::Arc;
+use crate::sync::reclaim::Moment;
+
+/// A dead table on its way.
+pub(super) struct Dying {
+    pub table: Arc<Table>,
+    /// Of those who may still use it.
+    pub moment: Option<Moment>,
+    /// They have left.
+    pub has_left: bool,
+    pub cursor: u64,
+}
+
+/// How far dead tables are taken at once.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Until {
+    /// For a part.
+    Part,
+    /// As far as it can be done now.
+    Now,
+    /// To the end, for a writer without room: waits a while for those who came before.
+    Room,
+    /// To the end: the store is closed.
+    Closed,
+}
