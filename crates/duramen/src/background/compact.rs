@@ -61,8 +61,7 @@ struct Move<'a> {
     /// Position in the block, and bytes, of the original.
     from: u64,
     from_bytes: u64,
-    to: Offset,
-    to_bytes: u64,
+    copy: Appended,
 }
 
 /// How many of these records each key has.
@@ -194,9 +193,9 @@ impl<M: Medium> Keeper<M> {
                     gone += header.record_bytes();
                 }
             } else {
-                let (to, to_bytes) = self.copy_record(mover, record, header, hidden)?;
+                let copy = self.copy_record(mover, record, header, hidden)?;
                 let from_bytes = header.record_bytes();
-                moves.push(Move { owner: of.owner, hash, key, from: *at, from_bytes, to, to_bytes });
+                moves.push(Move { owner: of.owner, hash, key, from: *at, from_bytes, copy });
             }
         }
         let mut superseded = HashSet::new();
@@ -212,7 +211,7 @@ impl<M: Medium> Keeper<M> {
             let moved = moves.iter().filter(|moved| !is_counted(moved)).map(|m| (m.key_of(), m.from_bytes));
             self.keep_originals(mover, moved.chain(cells));
         }
-        self.compaction.moved_bytes.fetch_add(moves.iter().map(|m| m.to_bytes).sum(), Relaxed);
+        self.compaction.moved_bytes.fetch_add(moves.iter().map(|m| m.copy.bytes).sum(), Relaxed);
         if complete {
             // Last, since there is no way back: were the block kept, its older records would count for nobody.
             let dropped = !drops.is_empty();
@@ -276,14 +275,14 @@ impl<M: Medium> Keeper<M> {
         true
     }
 
-    /// Appends a copy of a record; an expired value becomes a tombstone. Returns place and size.
+    /// Appends a copy of a record; an expired value becomes a tombstone.
     fn copy_record(
         &self,
         mover: &mut Mover,
         record: &[u8],
         header: &Header,
         hidden: bool,
-    ) -> Result<(Offset, u64)> {
+    ) -> Result<Appended> {
         let key = header.key(record);
         let from = header.value_at() as usize;
         let mut value = &record[from..from + header.value_bytes as usize];
@@ -310,7 +309,7 @@ impl<M: Medium> Keeper<M> {
         self.log().epochs().leave(&mover.activity, epoch, Some(appended));
         unwinding.over();
         self.note_copy(header.epoch, appended, epoch)?;
-        Ok((appended.at, appended.bytes))
+        Ok(appended)
     }
 
     /// Has readers show the copy, once a slot leads to it, without waiting for its epoch (invariant 4).
@@ -331,26 +330,24 @@ impl<M: Medium> Keeper<M> {
     /// Drains the copies and lets the slots lead to them, where they still led to the originals. Returns the
     /// originals that were superseded meanwhile.
     fn swap_slots<'a, 'b>(&self, mover: &mut Mover, base: u64, moves: &'a [Move<'b>]) -> Vec<&'a Move<'b>> {
-        if !planted(Mutant::CopiesNotDrained) {
-            mover.appender.drain(self.log());
-        }
+        let copies = mover.appender.make_all_durable(self.log(), moves.iter().map(|moved| moved.copy));
         let guard = reclaim::pin();
         let (mut superseded, mut last) = (Vec::new(), None);
-        for moved in moves {
-            let place = Offset(base + moved.from);
+        for (moved, copy) in moves.iter().zip(copies) {
+            let (place, bytes) = (Offset(base + moved.from), moved.copy.bytes);
             let Some(table) = self.records.tables.find(moved.owner, &mut last) else {
                 unreachable!("only who has the mover buries a table")
             };
             let locked = table.index.lock(moved.hash, &guard);
             if let Some(found) = locked.find(moved.key, |slot| slot.location() == place) {
                 let slot = found.get();
-                found.lead(moved.key, slot.at(moved.to).with_pending(false), &self.records);
+                found.lead(moved.key, slot.moved_to(copy), &self.records);
                 if slot.hides_nothing() {
                     // It hides nothing, so it was taken off already; the copy is dead in its place.
-                    mover.activity.dead_add(moved.to_bytes as i64 - moved.from_bytes as i64);
+                    mover.activity.dead_add(bytes as i64 - moved.from_bytes as i64);
                 } else {
                     self.log().blocks.of(place.0).live_sub(moved.from_bytes);
-                    self.log().blocks.of(moved.to.0).live_add(moved.to_bytes);
+                    self.log().blocks.of(copy.at().0).live_add(bytes);
                 }
             } else {
                 // The copy is one stale record more.
@@ -360,7 +357,7 @@ impl<M: Medium> Keeper<M> {
                 {
                     self.account(mover, &found, found.count_stale());
                 }
-                mover.activity.dead_add(moved.to_bytes as i64);
+                mover.activity.dead_add(bytes as i64);
                 superseded.push(moved);
             }
         }
@@ -416,12 +413,11 @@ impl<M: Medium> Keeper<M> {
         let fields = Fields { kind, tag: old.tag(), expires_at: record.expires_at(), version, epoch, owner };
         let body = body_crc(mover.appender.seed(), &[key, &value]);
         let appended = mover.appender.append(self.log(), fields, key, &value, body);
-        if kind == Kind::CellSealed {
-            mover.appender.open_cell(self.log(), appended, key);
-        } else {
-            mover.appender.drain(self.log());
-        }
-        found.lead(key, found.get().at(appended.at).with_pending(false), &self.records);
+        let copy = match kind {
+            Kind::CellSealed => mover.appender.open_cell(self.log(), appended, key),
+            _ => mover.appender.make_durable(self.log(), appended),
+        };
+        found.lead(key, found.get().moved_to(copy), &self.records);
         drop(locked);
         self.log().epochs().leave(&mover.activity, epoch, Some(appended));
         unwinding.over();

@@ -25,6 +25,13 @@ impl<M: Medium> Keeper<M> {
         for block in retired {
             let entry = self.log().blocks.at(block.unit);
             let units = entry.units();
+            // Nothing leads to it, says whoever moved out of it; so do those who counted what leads to it.
+            debug_assert!(
+                entry.live_settled() == 0 || entry.is_doubtful(),
+                "{} bytes are live of a block that is freed, at unit {}",
+                entry.live_settled(),
+                block.unit.0
+            );
             entry.free();
             mover.activity.dead_add(-(block.bytes as i64));
             self.log().space().give(block.unit, units);

@@ -76,7 +76,7 @@ pub(crate) const MEDIUM_BYTES_MAX: u64 = 8 << LOCATION_BITS;
 pub(crate) struct Slot(u64);
 
 impl Slot {
-    /// A slot for the record at `at`, which is 8-byte aligned and below [`MEDIUM_BYTES_MAX`].
+    /// A slot for the record at `at`, which recovery has read, or which is reachable (`read::reachable`): 8-byte aligned, below [`MEDIUM_BYTES_MAX`].
     #[inline]
     pub(crate) fn new(at: Offset) -> Self {
         debug_assert!(at.0.is_multiple_of(8) && at.0 < MEDIUM_BYTES_MAX);

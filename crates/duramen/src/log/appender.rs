@@ -291,6 +291,11 @@ impl Appender {
         assert!(bytes <= room, "record of {bytes} bytes in {room} bytes of room");
         let at = Offset(offset + tail);
         let head = header.encode(body);
+        debug_assert_eq!(
+            Header::decode_within(head.bytes(), bytes),
+            Some(Header { crc: head.crc, ..header }),
+            "recovery reads what is appended"
+        );
         if staged {
             self.write(log, at, &[head.bytes()]);
         } else {

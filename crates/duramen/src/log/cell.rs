@@ -26,6 +26,7 @@
 
 use super::Log;
 use super::appender::Appender;
+use super::reachable::Reachable;
 use super::read::head_at;
 use crate::format::record::{self, Appended, Head, Header, Kind};
 use crate::mutants::{Mutant, planted};
@@ -124,7 +125,7 @@ pub(crate) fn kind_to_append<M: Medium>(log: &Log<M>, updatable: bool) -> Kind {
 
 impl Appender {
     /// Makes a cell of the record last appended, a sealed one to which no slot leads yet: drains it and opens it.
-    pub(crate) fn open_cell<M: Medium>(&mut self, log: &Log<M>, appended: Appended, key: &[u8]) {
+    pub(crate) fn open_cell<M: Medium>(&mut self, log: &Log<M>, appended: Appended, key: &[u8]) -> Reachable {
         if !planted(Mutant::CellOpenedBeforeDurable) {
             self.drain(log);
         }
@@ -139,6 +140,7 @@ impl Appender {
         let open = Header { kind: Kind::CellOpen, ..sealed };
         let head = open.encode(record::body_crc(self.seed(), &[key]));
         log.medium.publish(appended.at, head.first_word());
+        Reachable::drained(appended)
     }
 }
 

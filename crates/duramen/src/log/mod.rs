@@ -2,12 +2,13 @@
 //!
 //! [`blocks`] is what DRAM knows of each block, [`space`] hands out units and takes them back, [`supply`] opens blocks, and
 //! [`appender`] writes records into an [open block](open_block) of its own, or one that writers share. [`read`] reads them where they lie.
-//! [`cell`] is a record whose value is updated in place.
+//! [`cell`] is a record whose value is updated in place, and [`reachable`] one that a slot may lead to.
 
 pub(crate) mod appender;
 pub(crate) mod blocks;
 pub(crate) mod cell;
 pub(crate) mod open_block;
+pub(crate) mod reachable;
 pub(crate) mod read;
 pub(crate) mod space;
 pub(crate) mod supply;
@@ -219,6 +220,18 @@ impl<M: Medium> Log<M> {
     pub(crate) fn seal(&self, block: OpenBlock) {
         let _inside = self.tuning.phase(Phase::Seal);
         let entry = self.blocks.at(block.unit);
+        // What a seal says is looked for again when the block is read: `Keeper::has_seal`, and that its records end there.
+        let (tail, end) = (block.tail, self.blocks.bytes(entry));
+        assert!(
+            (block::HEADER_BYTES..=end).contains(&tail) && tail.is_multiple_of(8) && tail >= entry.tail(),
+            "a block of {end} bytes whose records were known to reach to {} is to be sealed at {tail}",
+            entry.tail()
+        );
+        assert!(
+            block.settled == tail || self.epochs().in_use(),
+            "a block is to be sealed at {tail}, of which only {} bytes are drained",
+            block.settled
+        );
         if planted(Mutant::SealedTooEarly) {
             entry.seal();
         }

@@ -51,6 +51,8 @@ impl<M: Medium> Log<M> {
         let generation = self.space().generation();
         let offset = self.offset_of(unit);
         let before = read::header(&self.medium, unit, offset).unwrap_or(block::Header::fresh(1));
+        // Whoever gave the units made that durable before (`free_blocks`).
+        debug_assert_eq!(before.state, block::State::Free, "unit {} is opened that is not free", unit.0);
         let generation = match before.generation {
             kept if planted(Mutant::GenerationKept) && kept.0 > 0 => kept,
             _ => generation,

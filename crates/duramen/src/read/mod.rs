@@ -8,6 +8,7 @@ pub(crate) mod judge;
 pub(crate) mod lookup;
 mod many;
 pub(crate) mod range;
+mod reachable;
 pub(crate) mod scan;
 pub(crate) mod table;
 pub(crate) mod value;

@@ -216,16 +216,13 @@ impl Pen {
             // After the append: the sweeper forgets first and looks then.
             self.appender.note_expiry(&records.log, expiry);
         }
-        if !records.log.epochs().in_use() {
-            // Also in a group: readers cannot help with part of a batch.
-            self.appender.drain(&records.log);
-        }
+        // Also in a group: readers cannot help with part of a batch.
+        let whole = self.appender.make_durable(&records.log, appended);
+        let shown = if planted(Mutant::BatchShownInParts) { whole } else { whole.pending() };
         // Two rounds, so that nobody sees one part without the others: a reader that meets a pending member
         // waits until the second round, and by then all slots are set.
         for (i, at, kind, old, unknown) in &writes {
-            let slot = Slot::new(appended.at.plus(HEADER_BYTES + at))
-                .with_tombstone(*kind == Kind::Tombstone)
-                .with_pending(!planted(Mutant::BatchShownInParts));
+            let slot = Slot::to(shown.member(HEADER_BYTES + at)).with_tombstone(*kind == Kind::Tombstone);
             let key = order[*i].key;
             match locks[*i].find(key, |slot| records.is_slot_of(tables[*i], slot, key)) {
                 Some(place) => {

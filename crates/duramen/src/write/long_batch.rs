@@ -24,11 +24,12 @@ use super::batch::{Batch, BatchKey, Op, kind_of};
 use super::old::Old;
 use super::{Pen, Swap};
 use crate::Result;
-use crate::format::record::{Appended, HEADER_BYTES, Kind, body_crc, head_bytes};
+use crate::format::record::{HEADER_BYTES, Kind, body_crc, head_bytes};
 use crate::format::{Epoch, Owner, Version};
 use crate::index::Slot;
 use crate::index::either::Index;
 use crate::log::appender::{Fields, member_body, member_head};
+use crate::log::reachable::Reachable;
 use crate::mutants::{Mutant, planted};
 use crate::read::Records;
 use crate::read::table::Table;
@@ -120,9 +121,9 @@ impl Pen {
         if applied.changed || applied.damaged.0 != 0 || writes.is_empty() {
             self.appender.unstage();
         } else {
-            let (appended, epoch) = self.append_members(records, &mut writes, &mut bytes, staged);
+            let (whole, epoch) = self.append_members(records, &mut writes, &mut bytes, staged);
             applied.told = applied.told.max(epoch);
-            let named = self.publish(records, &mut writes, appended, &guard);
+            let named = self.publish(records, &mut writes, whole, &guard);
             self.die_unnamed(records, named.into_iter(), plan);
         }
         unwinding.over();
@@ -230,7 +231,7 @@ impl Pen {
         writes: &mut [Member<'_>],
         bytes: &mut Vec<u8>,
         staged: bool,
-    ) -> (Appended, Epoch) {
+    ) -> (Reachable, Epoch) {
         let values = bytes.len();
         for member in writes.iter_mut().filter(|member| member.kind == Kind::Tombstone) {
             self.build_member(&mut member.draft, bytes);
@@ -256,12 +257,11 @@ impl Pen {
             // After the append: the sweeper forgets first and looks then.
             self.appender.note_expiry(&records.log, expiry);
         }
-        if !records.log.epochs().in_use() {
-            // Also in a group: readers cannot help with part of a batch.
-            self.appender.drain(&records.log);
-        }
+        // Also in a group: readers cannot help with part of a batch.
+        let whole = self.appender.make_durable(&records.log, appended);
         records.log.epochs().leave(&self.activity, epoch, Some(appended));
-        (appended, epoch)
+        self.activity.written_add(appended.bytes);
+        (whole, epoch)
     }
 
     /// Steps 5 and 6.
@@ -269,19 +269,18 @@ impl Pen {
         &mut self,
         records: &Records<M>,
         writes: &mut [Member<'_>],
-        appended: Appended,
+        whole: Reachable,
         guard: &Guard,
     ) -> Vec<Owner> {
         let mut named = Vec::new();
-        let place_of = |member: &Member<'_>| appended.at.plus(HEADER_BYTES + member.at);
+        let shown = if planted(Mutant::LongBatchShownInParts) { whole } else { whole.pending() };
         each_run(records, writes, |run, keys| {
             let mut crowded = Vec::new();
             let locks = Index::lock_all(keys, guard);
             for (member, lock) in run.iter().zip(&locks) {
                 let (old, damaged) = Old::find(records, member.table, lock, member.key);
-                let slot = Slot::new(place_of(member))
-                    .with_tombstone(member.kind == Kind::Tombstone)
-                    .with_pending(!planted(Mutant::LongBatchShownInParts));
+                let slot = Slot::to(shown.member(HEADER_BYTES + member.at))
+                    .with_tombstone(member.kind == Kind::Tombstone);
                 let slot =
                     match lock.find(member.key, |slot| records.is_slot_of(member.table, slot, member.key)) {
                         Some(place) => Old::supersede(old.as_ref(), member.key, &place, slot, records),
@@ -315,7 +314,7 @@ impl Pen {
         each_run(records, writes, |run, keys| {
             let locks = Index::lock_all(keys, guard);
             for (member, lock) in run.iter().zip(&locks) {
-                let location = place_of(member);
+                let location = whole.member(HEADER_BYTES + member.at).at();
                 if let Some(place) = lock.find(member.key, |slot| slot.location() == location) {
                     place.set(place.get().with_pending(false));
                 }
@@ -323,7 +322,6 @@ impl Pen {
         });
         // What frames the members is dead from the beginning.
         self.activity.dead_add(HEADER_BYTES as i64);
-        self.activity.written_add(appended.bytes);
         named
     }
 }

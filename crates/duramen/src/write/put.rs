@@ -293,14 +293,17 @@ impl Pen {
             self.append(records, fields(version), key, value, ready)
         };
         let grouped = self.group.is_some() && records.log.shows_before_durable();
-        if kind == Kind::CellSealed {
-            self.appender.open_cell(&records.log, appended, key);
-        } else if !grouped && !records.log.epochs().in_use() && !planted(Mutant::AcknowledgedWithoutDrain) {
-            self.appender.drain(&records.log);
-        }
+        let reachable = match kind {
+            Kind::CellSealed => {
+                let opened = self.appender.open_cell(&records.log, appended, key);
+                if grouped { opened.pending() } else { opened }
+            }
+            _ if grouped => self.appender.leave_pending(appended),
+            _ => self.appender.make_durable(&records.log, appended),
+        };
         self.appender.count_live(appended.bytes);
         self.activity.written_add(appended.bytes);
-        let slot = Slot::new(appended.at).with_tombstone(new.is_none()).with_pending(grouped);
+        let slot = Slot::to(reachable).with_tombstone(new.is_none());
         let crowded = match found {
             Some((place, _)) => {
                 Old::supersede(old.as_ref(), key, &place, slot, records);

@@ -1,0 +1,84 @@
+//! Which records a slot may lead to: those that are durable, or are marked pending, or whose epoch is not committed. A [`Reachable`]
+//! is made only by what brings one of the three about, and the slot of a new record is made of nothing else
+//! (`Slot::to`, `Slot::moved_to`):
+//!
+//! | made by | holds | the slot |
+//! |---|---|---|
+//! | [`Appender::make_durable`], [`Appender::make_all_durable`], [`Appender::open_cell`] | drained; where epochs are in use, its epoch is not committed while its writer is in it | is not pending |
+//! | [`Appender::leave_pending`] | a group that drains later | is pending until [`Appender::settle`] |
+//! | [`Reachable::pending`] | durable, but of a batch of which not all slots are set, or of a group | is pending until they are, or it settles |
+
+use super::Log;
+use super::appender::Appender;
+use crate::format::record::Appended;
+use crate::mutants::{Mutant, planted};
+use duramen_media::{Medium, Offset};
+
+/// A record that was appended, to which a slot may lead.
+#[must_use]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reachable {
+    at: Offset,
+    is_pending: bool,
+}
+
+impl Reachable {
+    /// A record that was drained, by whoever says so: see the table.
+    #[inline]
+    pub(super) fn drained(appended: Appended) -> Self {
+        Self { at: appended.at, is_pending: false }
+    }
+
+    #[inline]
+    pub(crate) fn at(self) -> Offset {
+        self.at
+    }
+
+    /// Whether its slot must be marked pending.
+    #[inline]
+    pub(crate) fn is_pending(self) -> bool {
+        self.is_pending
+    }
+
+    /// A member of the batch that this record is, so many bytes behind its beginning.
+    #[inline]
+    pub(crate) fn member(self, at: u64) -> Self {
+        Self { at: self.at.plus(at), ..self }
+    }
+
+    /// The same, not to be told of yet: not all slots of its batch are set, or its group is not settled.
+    #[inline]
+    pub(crate) fn pending(self) -> Self {
+        Self { is_pending: true, ..self }
+    }
+}
+
+impl Appender {
+    /// Drains what was last appended. Where epochs are in use the committer flushes it, and drains.
+    #[inline(always)]
+    pub(crate) fn make_durable<M: Medium>(&mut self, log: &Log<M>, appended: Appended) -> Reachable {
+        if !log.epochs().in_use() && !planted(Mutant::AcknowledgedWithoutDrain) {
+            self.drain(log);
+        }
+        Reachable::drained(appended)
+    }
+
+    /// The same of several records, with one drain.
+    pub(crate) fn make_all_durable<M: Medium, I: Iterator<Item = Appended>>(
+        &mut self,
+        log: &Log<M>,
+        appended: I,
+    ) -> impl Iterator<Item = Reachable> + use<M, I> {
+        if !planted(Mutant::CopiesNotDrained) {
+            self.drain(log);
+        }
+        appended.map(Reachable::drained)
+    }
+
+    /// Leaves what was last appended to the end of the group.
+    #[inline(always)]
+    pub(crate) fn leave_pending(&self, appended: Appended) -> Reachable {
+        debug_assert!(self.grouped, "only a group drains what is pending");
+        Reachable { at: appended.at, is_pending: true }
+    }
+}
