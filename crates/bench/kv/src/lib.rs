@@ -20,6 +20,7 @@ mod clock;
 pub mod contender;
 mod distribution;
 mod duramen_engine;
+mod elsewhere;
 mod engine;
 mod failure;
 pub mod place;

@@ -10,18 +10,21 @@
 //! | `new-versions` | updates of 8 bytes write the whole value anew |
 //! | `hash`, `ordered` | the kind of index |
 //! | `persistent`, `ordered-persistent` | the same with residence `persistent`: checkpoints are written while it runs |
+//! | `table`, `table-ordered` | records in a named table |
+//! | `collection`, `collection-ordered` | records as elements of a collection: a map, or ordered by value besides |
 //! | `ordered-cache-N` | an ordered index with N slots in its cache: 0, 16Ki, 64Ki, 256Ki, 1Mi, 4Mi |
 //!
 //! Not among them, since the engine does not have them: the index in place on the medium, and one block
 //! that all threads append to (a writer belongs to its thread).
 
 use crate::contender::{Contender, Duramen, Held, Opened};
+use crate::elsewhere::{Elsewhere, Kind};
 use crate::engine::Engine;
 use crate::place::{Place, Remove};
 use crate::probe::{Meter, Mode, Probe};
 use crate::workload::unknown;
 use crate::{DuramenEngine, Result};
-use duramen::{Create, IndexKind, MediumKind, Options, PersistStep, Residence, StoreOn};
+use duramen::{Create, ElementOrder, IndexKind, MediumKind, Options, PersistStep, Residence, StoreOn};
 use duramen_media::{Mapped, MediaOptions};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -46,6 +49,10 @@ pub fn names() -> Vec<String> {
         "ordered",
         "persistent",
         "ordered-persistent",
+        "table",
+        "table-ordered",
+        "collection",
+        "collection-ordered",
     ];
     let steps = PersistStep::available().into_iter().map(|step| format!("step-{step}"));
     let caches = CACHES.into_iter().map(|(name, _)| format!("ordered-cache-{name}"));
@@ -75,6 +82,10 @@ pub fn named(name: &str, place: &Place) -> Result<Box<dyn Contender>> {
             let (index, residence) = (IndexKind::Ordered, Residence::Persistent);
             plain(Options { index, residence, ..options }, true)
         }
+        "table" => Ok(elsewhere(name, place, Kind::Table(IndexKind::Hash))),
+        "table-ordered" => Ok(elsewhere(name, place, Kind::Table(IndexKind::Ordered))),
+        "collection" => Ok(elsewhere(name, place, Kind::Collection(ElementOrder::Unordered))),
+        "collection-ordered" => Ok(elsewhere(name, place, Kind::Collection(ElementOrder::ByValue))),
         "no-persist" => Ok(Box::new(NoPersist { place: place.clone() })),
         _ => {
             let step = PersistStep::available().into_iter().find(|step| name == format!("step-{step}"));
@@ -89,6 +100,10 @@ pub fn named(name: &str, place: &Place) -> Result<Box<dyn Contender>> {
             }
         }
     }
+}
+
+fn elsewhere(name: &str, place: &Place, kind: Kind) -> Box<dyn Contender> {
+    Box::new(Elsewhere { name: name.into(), place: place.clone(), kind })
 }
 
 /// A path of the variant's own, so that others can be open beside it. On a device there is one place alone.
