@@ -222,6 +222,12 @@ impl Tables {
         all
     }
 
+    /// DRAM that the indexes of all collections take.
+    pub(crate) fn collections_bytes(&self) -> u64 {
+        let collections: usize = self.collections.iter().map(|part| lock(part).len()).sum();
+        self.maker.arena.bytes() + (collections * (size_of::<Table>() + size_of::<CollectionIndex>())) as u64
+    }
+
     /// All tables, dead ones too; no collections.
     pub(crate) fn all(&self) -> Vec<Arc<Table>> {
         let mut all = vec![Arc::clone(&self.store), Arc::clone(&self.catalog)];

@@ -89,7 +89,7 @@ impl Stats {
         let compaction = &keeper.compaction;
         let guard = reclaim::pin();
         let mut index = Numbers::default();
-        for table in records.tables.all_owners() {
+        for table in records.tables.all() {
             index = index.plus(table.index.numbers(&guard));
         }
         let stripes = records.stripes();
@@ -101,7 +101,7 @@ impl Stats {
             dead_bytes: totals.dead_bytes,
             free_bytes: free * log.unit_bytes,
             unit_bytes: log.unit_bytes,
-            index_bytes: index.bytes + stripes.bytes(),
+            index_bytes: index.bytes + stripes.bytes() + records.tables.collections_bytes(),
             index_pages_left: records.tables.pages_left(),
             index_splits: index.splits,
             index_doublings: index.doublings,
