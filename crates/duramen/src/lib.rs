@@ -97,7 +97,7 @@ pub use read::{Cursor, Meta, Range, Stamp, Value};
 pub use recovery::Summary;
 pub use store::{
     DamagedRecord, Remains, Report, STORE_HEAD_BYTES, Stats, Store, StoreOn, Table, TableOn, TableStats,
-    TableWriter, TypedStore, Visited, Writer, WriterOn, begins_store, check, erase, salvage,
+    TableWriter, TypedStore, Writer, WriterOn, begins_store, check, erase, salvage,
 };
 #[doc(hidden)]
 pub use store::{check_on, salvage_on};

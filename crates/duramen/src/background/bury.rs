@@ -74,6 +74,8 @@ impl<M: Medium> Keeper<M> {
             }
             if self.bury_part(mover, &mut dying, &|| is_part && begun.elapsed() >= PART) {
                 self.records.tables.bury(dying.table.owner);
+                // Its keys need what is damaged no more.
+                self.records.mended();
                 mover.shrink_at.remove(&dying.table.owner);
             } else {
                 mover.dying.insert(at, dying);

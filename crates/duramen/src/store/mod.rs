@@ -4,7 +4,6 @@ mod check;
 mod core;
 mod erase;
 mod open;
-mod parts;
 mod range;
 mod stats;
 mod tables;
@@ -33,7 +32,6 @@ use std::collections::HashMap;
 
 pub use check::{DamagedRecord, Remains, Report, check, check_on, salvage, salvage_on};
 pub use erase::{STORE_HEAD_BYTES, begins_store, erase};
-pub use parts::Visited;
 pub use stats::Stats;
 pub use tables::{Table, TableOn, TableStats, TableWriter};
 pub use typed::TypedStore;
