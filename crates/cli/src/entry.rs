@@ -1,15 +1,24 @@
 //! One key and value as a line of JSON, for `dump` and `load`.
 //!
 //! `{"key":"greeting","value":"hello"}`; bytes that are not UTF-8 as `key_base64` and `value_base64`. `tag` and
-//! `expires_at` (Unix milliseconds) when they are not 0 and not absent.
+//! `expires_at` (Unix milliseconds) when they are not 0 and not absent. `table` (or `table_base64`) when it is in a named table.
+//!
+//! A line with `index` (`hash` or `ordered`) and without a key says that there is such a table. It comes before the table's keys.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use duramen::IndexKind;
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    table: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    table_base64: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub index: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -47,9 +56,32 @@ fn join(name: &str, text: Option<&String>, base64: Option<&String>) -> Result<Ve
 }
 
 impl Entry {
-    pub fn new(key: &[u8], value: &[u8], tag: u8, expires_at: Option<u64>) -> Self {
+    pub fn new(table: Option<&[u8]>, key: &[u8], value: &[u8], tag: u8, expires_at: Option<u64>) -> Self {
         let ((key, key_base64), (value, value_base64)) = (split(key), split(value));
-        Self { key, key_base64, value, value_base64, tag, expires_at }
+        let (table, table_base64) = table.map_or((None, None), split);
+        Self { table, table_base64, index: None, key, key_base64, value, value_base64, tag, expires_at }
+    }
+
+    /// That there is a table of this name.
+    pub fn of_table(name: &[u8], index: IndexKind) -> Self {
+        let (table, table_base64) = split(name);
+        Self { table, table_base64, index: Some(index.to_string()), ..Self::default() }
+    }
+
+    /// The name of the table, if it is a named one.
+    pub fn table(&self) -> Result<Option<Vec<u8>>, String> {
+        if self.table.is_none() && self.table_base64.is_none() {
+            return Ok(None);
+        }
+        join("table", self.table.as_ref(), self.table_base64.as_ref()).map(Some)
+    }
+
+    /// Whether it says that there is a table, and nothing else.
+    pub fn is_table(&self) -> bool {
+        self.index.is_some()
+            && self.table.is_some() | self.table_base64.is_some()
+            && self.key.is_none() & self.key_base64.is_none()
+            && self.value.is_none() & self.value_base64.is_none()
     }
 
     pub fn key(&self) -> Result<Vec<u8>, String> {
@@ -68,9 +100,10 @@ mod tests {
     #[test]
     fn any_bytes_come_back_from_json() {
         for bytes in [&b""[..], b"text \"quoted\"\n", &[0, 255, 128, 10]] {
-            let line = serde_json::to_string(&Entry::new(bytes, bytes, 1, Some(5))).unwrap();
+            let line = serde_json::to_string(&Entry::new(Some(bytes), bytes, bytes, 1, Some(5))).unwrap();
             assert!(!line.contains('\n'));
             let entry: Entry = serde_json::from_str(&line).unwrap();
+            assert_eq!(entry.table().unwrap().unwrap(), bytes);
             assert_eq!(entry.key().unwrap(), bytes);
             assert_eq!(entry.value().unwrap(), bytes);
             assert_eq!((entry.tag, entry.expires_at), (1, Some(5)));

@@ -1,7 +1,7 @@
-//! Where a store is and how its keys are meant: the options that all commands on a store share.
+//! Where a store is, and which table its keys are in: the options that all commands on a store share.
 
 use clap::Args;
-use duramen::{Create, MediumKind, Options, Store};
+use duramen::{Create, MediumKind, Options, Store, Table};
 use std::path::PathBuf;
 
 #[derive(Args)]
@@ -70,37 +70,57 @@ impl Place {
     }
 }
 
-/// How keys on the command line are meant.
-#[derive(Args, Clone, Copy)]
+/// Which table keys on the command line belong to.
+#[derive(Args, Clone)]
 pub struct Keys {
-    /// The database of a server's store (0 to 127) that keys belong to; without it, keys are the engine's own
-    #[arg(long, value_parser = clap::value_parser!(u8).range(..=127))]
+    /// Keys of this table; without it and --db, of the store's own
+    #[arg(long, value_name = "NAME", conflicts_with = "db")]
+    table: Option<String>,
+    /// Keys of this database (0 to 127) of a server's store
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(..=127))]
     db: Option<u8>,
 }
 
+/// Where keys are.
+pub enum Within {
+    /// In the store's own table.
+    Store,
+    Table(Table),
+    /// In a table that there is not.
+    Nowhere,
+}
+
 impl Keys {
-    /// The engine's key.
-    pub fn engine_key(self, key: &str) -> Vec<u8> {
-        self.db.iter().copied().chain(key.bytes()).collect()
+    fn table_name(&self) -> Option<String> {
+        self.db.map(duramen_server::table_name).or_else(|| self.table.clone())
     }
 
-    /// The key as it is meant, or `None` when it belongs to another database.
-    pub fn user_key(self, key: &[u8]) -> Option<&[u8]> {
-        match self.db {
-            None => Some(key),
-            Some(db) => key.strip_prefix(&[db]),
+    pub fn find(&self, store: &Store) -> duramen::Result<Within> {
+        Ok(match self.table_name() {
+            None => Within::Store,
+            Some(name) => store.find_table(name.as_bytes())?.map_or(Within::Nowhere, Within::Table),
+        })
+    }
+
+    /// The same, but a table that there is not is made.
+    pub fn find_or_make(&self, store: &Store) -> duramen::Result<Within> {
+        match (self.find(store)?, self.table_name()) {
+            (Within::Nowhere, Some(name)) => {
+                store.table(name.as_bytes(), store.index_kind()).map(Within::Table)
+            }
+            (found, _) => Ok(found),
         }
     }
 
     /// What a server's clients see of a value, where it is kept in another form: integers that were counted.
-    pub fn text(self, value: &duramen::Value<'_>) -> Option<Vec<u8>> {
+    pub fn text(&self, value: &duramen::Value<'_>) -> Option<Vec<u8>> {
         self.db
             .and_then(|_| duramen_server::text_of_number(value.key(), value.tag(), value))
             .map(|text| text.to_vec())
     }
 
-    /// The tag of values that are put: a server's stores hold strings.
-    pub fn tag(self) -> u8 {
+    /// The tag of values that are put: a server's databases hold strings.
+    pub fn tag(&self) -> u8 {
         if self.db.is_some() { duramen_server::Type::String.tag() } else { 0 }
     }
 }

@@ -31,6 +31,6 @@ pub mod stats;
 
 pub use config::Config;
 /// Types of values, as their tags in the store tell.
-pub use duramen_structures::{Type, text_of_number};
+pub use duramen_structures::{Type, table_name, text_of_number};
 pub use error::{Error, ErrorKind};
 pub use start::{Started, serve};

@@ -173,7 +173,6 @@ impl Server {
             return;
         }
         self.damage_told.store(damaged, Ordering::Relaxed);
-        self.keyspace.doubt_counts();
         match damaged {
             0 => log::notice("the store is not damaged any more: all that was has been written anew"),
             _ => log::warning(format_args!(

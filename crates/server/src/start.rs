@@ -196,10 +196,6 @@ impl Started {
         // Nobody else has the server now, so this closes the last handle of the store.
         let store = self.server.keyspace.store().clone();
         self.server.tell_damage_at_end();
-        if failed.is_none() {
-            // Without them the next start counts the keys.
-            let _ = self.server.keyspace.keep_counts();
-        }
         drop(self.server);
         // With `manual` durability nothing else would: a clean shutdown is one of the commits that were asked for.
         let closed = store.commit().and_then(|()| store.close());
@@ -216,7 +212,7 @@ impl Started {
         log::notice(format_args!("Duramen {} starts", env!("CARGO_PKG_VERSION")));
         log::notice(format_args!("medium: {}", store.describe()));
         log::notice(format_args!("durability: {}", value::durability_text(config.durability)));
-        log::notice(opened_text(store.recovery(), store.len()));
+        log::notice(opened_text(store.recovery(), store.stats().keys));
         for what in &store.recovery().repaired {
             log::warning(format_args!(
                 "repaired at the start: {what}; nothing is lost, but look at the device (dmesg, SMART, ndctl list --media-errors)"
@@ -226,6 +222,12 @@ impl Started {
             log::warning(format_args!("damaged: {what}"));
         }
         self.server.tell_damage();
+        if !store.is_empty() {
+            log::warning(format_args!(
+                "{} keys of the store are in no database: they are in its own table, where a program that embeds the store puts them, as does                  \"duramen put\" without --db; clients do not see them. With the server stopped \"duramen dump\" writes them out",
+                store.len()
+            ));
+        }
         if let Some(why) = &store.recovery().image_refused {
             log::notice(format_args!("note: the index image was not used, all records were read: {why}"));
         }

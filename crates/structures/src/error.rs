@@ -40,6 +40,8 @@ pub enum Error {
     SameObject,
     /// A key that must exist does not.
     NoSuchKey,
+    /// There are not so many databases.
+    NoSuchDatabase,
     /// The group of transactions could not be made durable, as an earlier error said.
     Unsettled,
     /// The engine refused; `kind()` tells whose fault it is.
@@ -65,6 +67,7 @@ impl fmt::Display for Error {
             }
             Self::SameObject => "ERR source and destination objects are the same",
             Self::NoSuchKey => "ERR no such key",
+            Self::NoSuchDatabase => "ERR DB index is out of range",
             Self::Unsettled => "MISCONF earlier writes of this group could not be made durable",
             Self::Engine(error) => return write!(f, "ERR {error}"),
         })
@@ -78,6 +81,11 @@ impl std::error::Error for Error {
             _ => None,
         }
     }
+}
+
+/// Whether a key's record is damaged, or one that may be the key's.
+pub(crate) fn is_damaged(error: &duramen::Error) -> bool {
+    error.kind() == duramen::ErrorKind::Corrupt
 }
 
 impl From<duramen::Error> for Error {

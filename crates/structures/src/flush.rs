@@ -1,54 +1,52 @@
-//! Deletes that are too many for one transaction.
+//! What concerns all keys of a database: FLUSHDB, FLUSHALL, SWAPDB; and deletes of more keys than a transaction takes.
+//!
+//! They run while no other worker is in a turn: others see all of it or nothing, and what is watched changes at that moment.
+//! Each database that is emptied, and each pair that is swapped, is one write of the engine, which is durable before anybody sees
+//! it. A crash within FLUSHALL leaves some databases empty and others as they were; nothing of it was acknowledged then.
 
-use duramen::ErrorKind;
-
-use crate::error::{Error, Result};
-use crate::txn::whole;
+use crate::error::Result;
+use crate::keyspace::{Keyspace, table_name};
 use crate::worker::Worker;
 
-// Entries looked at per call of the engine's scan when all keys are wanted.
-const SCAN_ENTRIES: usize = 1024;
-// 65,536 deletes are about 4 MB of batch: small enough to hold, large enough for every test database.
-const FLUSH_KEYS_ATOMIC: u64 = 1 << 16;
+impl Keyspace {
+    /// Empties a database, while nobody is in a turn.
+    fn clear(&self, db: u8) -> Result<()> {
+        let Some(table) = self.table(db) else { return Ok(()) };
+        let kind = self.store().index_kind();
+        // What is damaged counts as no key, and goes.
+        if table.is_empty() && table.index_kind()? == kind && self.store().stats().damaged_blocks == 0 {
+            return Ok(());
+        }
+        self.shared.watchers.look(&[db], |db| self.table(db), self.store())?;
+        table.clear_as(kind)?;
+        self.shared.watchers.again(&[db], |db| self.table(db), self.store())
+    }
+}
 
 impl Worker {
-    /// Deletes every key of `db`, for FLUSHDB and FLUSHALL outside of MULTI (inside, see
-    /// [`Txn::flush`]). All or nothing up to 65,536 keys; a larger database is emptied in steps, so
-    /// that memory stays bounded: others see it shrink, and a crash leaves the rest. Damaged keys go too, as far as their
-    /// records still say whose they are ([`duramen::StoreOn::claimed_keys`]).
-    pub fn flush(&mut self, db: u8, now: u64) -> Result<()> {
-        if self.keyspace.count(db, now).keys <= FLUSH_KEYS_ATOMIC {
-            let flushed = self.retry(|worker| {
-                let mut txn = worker.begin(now);
-                txn.flush(db)?;
-                txn.commit()
-            });
-            match flushed {
-                // Very long keys, more than one batch takes; or no room for a batch, while there is for one delete at a time.
-                Err(Error::Engine(error))
-                    if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::OutOfSpace) => {}
-                flushed => return flushed,
-            }
-        }
-        self.settle_for_scan()?;
-        let store = self.keyspace.store().clone();
-        self.delete_each(db, self.keyspace.claimed_keys(db).iter().map(|key| &key[..]), now)?;
-        let mut cursor = 0;
-        let mut keys = Vec::new();
-        loop {
-            keys.clear();
-            cursor = whole(store.scan(cursor, SCAN_ENTRIES, &mut |value| {
-                if let Some((&first, key)) = value.key().split_first()
-                    && first == db
-                {
-                    keys.push(key.to_vec());
-                }
-            }))?;
-            self.delete_each(db, keys.iter().map(|key| &key[..]), now)?;
-            if cursor == 0 {
+    /// Empties `db`, for FLUSHDB outside of MULTI (inside, see [`Txn::flush`](crate::Txn::flush)): one small write, however many
+    /// keys there are, damaged ones included. It is durable on return as far as the store's durability says.
+    pub fn flush(&mut self, db: u8) -> Result<()> {
+        self.alone(|keyspace| keyspace.clear(db))
+    }
+
+    /// Empties all databases, for FLUSHALL: one small write for each that has keys.
+    pub fn flush_all(&mut self) -> Result<()> {
+        self.alone(|keyspace| (0..keyspace.databases()).try_for_each(|db| keyspace.clear(db)))
+    }
+
+    /// Swaps two databases, for SWAPDB: one small write.
+    pub fn swap(&mut self, a: u8, b: u8) -> Result<()> {
+        self.alone(|keyspace| {
+            if a == b || keyspace.table(a).is_none() && keyspace.table(b).is_none() {
                 return Ok(());
             }
-        }
+            (keyspace.make(a)?, keyspace.make(b)?);
+            let (watchers, store) = (&keyspace.shared.watchers, keyspace.store());
+            watchers.look(&[a, b], |db| keyspace.table(db), store)?;
+            store.swap_tables(table_name(a).as_bytes(), table_name(b).as_bytes())?;
+            watchers.again(&[a, b], |db| keyspace.table(db), store)
+        })
     }
 
     /// Deletes keys one after the other, for who meets a store that has no room to delete all of them at once; how many were

@@ -1,27 +1,36 @@
 //! Numbered databases over one store, shared by all threads, and how many keys they have.
+//!
+//! Database `n` is the table `redis.n` of the store, from its first write on: before, there is none, and reads find nothing.
+//! So its keys are counted by the engine, and what concerns all of them is one small write. Its index is of the kind that the
+//! store was opened with when it was made, or emptied last.
 
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use duramen::Store;
+use duramen::{Store, Table, Value};
 
-use crate::counting::{Counter, Counting};
-use crate::counts::{Counts, Life, Sum};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::turns::Turns;
+use crate::watch::Watchers;
 
 /// Databases that Redis has by default.
 pub const DATABASES_DEFAULT: u8 = 16;
-/// Most databases a keyspace can have. Engine keys that begin with a higher byte are not user keys.
+/// Most databases a keyspace can have.
 pub const DATABASES_MAX: u8 = 128;
-/// Longest user key: the engine's limit less the byte of the database.
-pub const KEY_BYTES_MAX: usize = duramen::KEY_BYTES_MAX - 1;
+/// Longest user key.
+pub const KEY_BYTES_MAX: usize = duramen::KEY_BYTES_MAX;
 
-// Where counts are kept over a close: no user key. 4 bytes of the incarnation that kept them, and the counts.
-const COUNTS_KEY: &[u8] = &[u8::MAX, b'c', b'o', b'u', b'n', b't', b's'];
-// Counted before `Keyspace::open` returns: some 100,000 keys, a hundredth of a second.
-const PARTS_AT_OPEN: usize = 64;
+// A database of no more keys is counted by looking at them, some microseconds: then what has expired does not count, though the
+// engine has not swept it yet.
+const VISITED_MAX: u64 = 128;
+// Of a larger one, so many places and entries behind each are looked at for how many of its keys expire.
+const SAMPLES: usize = 16;
+const SAMPLE_ENTRIES: usize = 64;
+
+/// The name of the table that holds the keys of this database.
+pub fn table_name(db: u8) -> String {
+    format!("redis.{db}")
+}
 
 /// Databases of keys over one store. Cheap to clone; all clones are the same keyspace.
 #[derive(Clone)]
@@ -30,18 +39,12 @@ pub struct Keyspace {
 }
 
 pub(crate) struct Shared {
-    // First: its thread has the store too, and is to end before that is closed.
-    _counter: Option<Counter>,
+    tables: Box<[OnceLock<Table>]>,
     store: Store,
-    databases: u8,
-    // The keys at open, when they are not known yet.
-    counting: Option<Arc<Counting>>,
-    // What there was at open, what counting found, and one share per worker. Locked when a worker comes or
-    // goes, and when somebody asks for a count.
-    pub(crate) counts: Mutex<Vec<Arc<Counts>>>,
+    // Held while a table is made, so that what is watched in it knows.
+    making: Mutex<()>,
     pub(crate) turns: Turns,
-    // See `Keyspace::doubt_counts`.
-    doubted: AtomicBool,
+    pub(crate) watchers: Arc<Watchers>,
 }
 
 /// Keys of one database.
@@ -54,130 +57,114 @@ pub struct KeyCount {
 }
 
 impl Keyspace {
-    /// Opens the keyspace in `store`, with `databases` (1 to [`DATABASES_MAX`]) databases. Where the counts were not kept
-    /// when it was closed ([`Keyspace::keep_counts`]), a thread visits every record once to count the keys.
+    /// Opens the keyspace in `store`, with `databases` (1 to [`DATABASES_MAX`]) databases. Keys of the store's own table, and of other
+    /// tables, are in none of them.
     pub fn open(store: Store, databases: u8) -> Result<Self> {
-        let databases = databases.clamp(1, DATABASES_MAX);
-        let kept = Self::kept_counts(&store, databases)?;
-        let counting = kept.is_none().then(|| Arc::new(Counting::new(databases)));
-        let mut counts = vec![Arc::new(kept.unwrap_or_else(|| Counts::new(databases)))];
-        counts.extend(counting.iter().map(|counting| Arc::clone(&counting.found)));
-        // In a small store nobody should see that it is being counted.
-        if let Some(counting) = &counting {
-            for _ in 0..PARTS_AT_OPEN {
-                if !counting.go_on(&store)? {
-                    break;
-                }
-            }
-        }
-        let uncounted = counting.iter().find(|counting| !counting.is_done());
-        let counter = uncounted.map(|counting| Counter::start(Arc::clone(counting), store.clone()));
-        Ok(Self {
-            shared: Arc::new(Shared {
-                _counter: counter,
-                store,
-                databases,
-                counting,
-                counts: Mutex::new(counts),
-                turns: Turns::default(),
-                doubted: AtomicBool::new(false),
-            }),
-        })
+        let find =
+            |db| Ok(store.find_table(table_name(db).as_bytes())?.map_or_else(OnceLock::new, OnceLock::from));
+        let tables = (0..databases.clamp(1, DATABASES_MAX)).map(find).collect::<Result<_>>()?;
+        let (making, turns, watchers) = Default::default();
+        Ok(Self { shared: Arc::new(Shared { tables, store, making, turns, watchers }) })
     }
 
-    /// The counts that the last close kept, if nobody has opened the store since. What was kept goes: it is true only now.
-    fn kept_counts(store: &Store, databases: u8) -> Result<Option<Counts>> {
-        let recovery = store.recovery();
-        let Some(kept) = store.get(COUNTS_KEY)?.map(|value| value.to_vec()) else { return Ok(None) };
-        store.delete(COUNTS_KEY)?;
-        let Some((incarnation, counts)) = kept.split_first_chunk() else { return Ok(None) };
-        let is_last =
-            recovery.clean && u32::from_le_bytes(*incarnation).checked_add(1) == Some(recovery.incarnation);
-        Ok(if is_last { Counts::decode(counts, databases) } else { None })
-    }
-
-    /// Keeps the counts in the store, if they are known and no damage is, so that the next open need not count. The last thing to do before
-    /// the store is closed: whatever is written later is not counted then.
-    pub fn keep_counts(&self) -> Result<()> {
-        let doubted = self.shared.doubted.load(Relaxed) || self.shared.store.stats().damaged_blocks > 0;
-        if !self.is_counted() || doubted {
-            return Ok(());
-        }
-        let all = Counts::new(self.shared.databases);
-        for share in self.shared.counts.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-            all.absorb(share);
-        }
-        let Some(counts) = all.encode() else { return Ok(()) };
-        let mut kept = self.shared.store.recovery().incarnation.to_le_bytes().to_vec();
-        kept.extend_from_slice(&counts);
-        Ok(self.shared.store.put(COUNTS_KEY, &kept)?)
-    }
-
-    /// Whether the keys have been counted that were there at open; until then [`Keyspace::count`] waits for that.
-    pub fn is_counted(&self) -> bool {
-        self.counting().is_none()
-    }
-
-    /// The counting that is still under way.
+    /// The table of `db`, if there is one yet.
     #[inline]
-    pub(crate) fn counting(&self) -> Option<&Arc<Counting>> {
-        self.shared.counting.as_ref().filter(|counting| !counting.is_done())
+    pub fn table(&self, db: u8) -> Option<&Table> {
+        self.shared.tables.get(usize::from(db))?.get()
     }
 
-    /// Keys in `db` at `now` (Unix milliseconds). Exact when no write is under way, except that where
-    /// many keys expire in the same moment some may be counted for 64 ms longer. After an open that has to count, it
-    /// returns when that is done; when the store cannot be read, with what was counted until then.
-    pub fn count(&self, db: u8, now: u64) -> KeyCount {
-        self.sum(db, now).into()
-    }
-
-    pub(crate) fn sum(&self, db: u8, now: u64) -> Sum {
-        if let Some(counting) = self.counting() {
-            while counting.go_on(&self.shared.store).unwrap_or(false) {}
+    /// The table of `db`, which is made if there is none.
+    #[inline]
+    pub(crate) fn make(&self, db: u8) -> Result<&Table> {
+        match self.table(db) {
+            Some(table) => Ok(table),
+            None => self.make_new(db),
         }
-        let counts = self.shared.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        counts.iter().fold(Sum::default(), |sum, share| {
-            let Sum { persistent, volatile } = share.read(db, now);
-            Sum { persistent: sum.persistent + persistent, volatile: sum.volatile + volatile }
-        })
+    }
+
+    #[cold]
+    fn make_new(&self, db: u8) -> Result<&Table> {
+        let _making = self.shared.making.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = self.shared.tables.get(usize::from(db)).ok_or(Error::NoSuchDatabase)?;
+        if place.get().is_none() {
+            let store = &self.shared.store;
+            let table = store.table(table_name(db).as_bytes(), store.index_kind())?;
+            // Before anybody can write to it: what is watched is still absent.
+            let made = table.clone();
+            let _ = self.shared.watchers.made(db, &table, store, || place.set(made))?;
+        }
+        place.get().ok_or(Error::NoSuchDatabase)
+    }
+
+    /// Keys in `db` at `now` (Unix milliseconds), exact when no write is under way; those that have expired count until the
+    /// engine has swept them, some seconds later, unless there are few keys in all. It may tell of
+    /// writes that are not durable yet, which [`Txn::count`](crate::Txn::count) does not.
+    ///
+    /// Of more than 128 keys, how many expire is an estimate, from looking at a thousand.
+    pub fn count(&self, db: u8, now: u64) -> KeyCount {
+        let Some(table) = self.table(db) else { return KeyCount::default() };
+        let keys = table.len();
+        if keys <= VISITED_MAX
+            && let Some(count) = visit_all(table, now)
+        {
+            return count;
+        }
+        let (mut looked, mut expires) = (0u64, 0u64);
+        for _ in 0..SAMPLES {
+            let mut visit = |value: &Value<'_>| {
+                looked += 1;
+                expires += u64::from(value.expires_at().is_some());
+            };
+            let cursor = table.cursor_at(random()).unwrap_or_default();
+            // What is damaged is passed over.
+            let _ = table.scan(cursor, SAMPLE_ENTRIES, &mut visit);
+        }
+        let expires = u128::from(keys) * u128::from(expires) / u128::from(looked.max(1));
+        KeyCount { keys, expires: u64::try_from(expires).unwrap_or(keys) }
+    }
+
+    /// The keys of [`Keyspace::count`] alone: it does not look at any, unless they are few.
+    pub fn keys(&self, db: u8, now: u64) -> u64 {
+        let Some(table) = self.table(db) else { return 0 };
+        match table.len() {
+            keys @ ..=VISITED_MAX => visit_all(table, now).map_or(keys, |count| count.keys),
+            keys => keys,
+        }
     }
 
     /// How many databases there are.
     pub fn databases(&self) -> u8 {
-        self.shared.databases
+        self.shared.tables.len() as u8
     }
 
-    /// How a key counts whose record is damaged: visits pass it over, and counts that were kept were of a whole store. With them
-    /// it is taken for one without expiry time.
-    pub(crate) fn life_of_damaged(&self) -> Life {
-        if self.shared.counting.is_some() { Life::Absent } else { Life::Persistent }
-    }
-
-    /// The counts may be wrong, since damage is known of: they are not kept, and the next open counts anew.
-    pub fn doubt_counts(&self) {
-        self.shared.doubted.store(true, Relaxed);
-    }
-
-    /// What damaged records say they were, of the keys of `db`.
-    pub(crate) fn claimed_keys(&self, db: u8) -> Vec<Vec<u8>> {
-        let claimed = self.shared.store.claimed_keys().into_iter();
-        claimed
-            .filter_map(|key| {
-                key.split_first().filter(|(first, _)| **first == db).map(|(_, key)| key.to_vec())
-            })
-            .collect()
-    }
-
-    /// The store below, for its statistics and settings. Keys written past the keyspace are not counted.
+    /// The store below, for its statistics and settings.
     pub fn store(&self) -> &Store {
         &self.shared.store
     }
 }
 
-impl From<Sum> for KeyCount {
-    fn from(sum: Sum) -> Self {
-        // Below zero only while a write that another worker has yet to count is under way.
-        let expires = u64::try_from(sum.volatile).unwrap_or(0);
-        Self { keys: u64::try_from(sum.persistent).unwrap_or(0) + expires, expires }
+/// Counts the keys of a table that has few; `None`: that takes too long, or one is damaged.
+fn visit_all(table: &Table, now: u64) -> Option<KeyCount> {
+    let mut count = KeyCount::default();
+    let mut cursor = 0;
+    // It ends also where a few keys are left in the index of many.
+    for _ in 0..8 {
+        cursor = table
+            .scan(cursor, VISITED_MAX as usize, &mut |value| {
+                if value.expires_at().is_none_or(|time| time > now) {
+                    count.keys += 1;
+                    count.expires += u64::from(value.expires_at().is_some());
+                }
+            })
+            .ok()?;
+        if cursor == 0 {
+            return Some(count);
+        }
     }
+    None
+}
+
+/// A random number: what the standard library seeds its hash tables with.
+pub(crate) fn random() -> u64 {
+    RandomState::new().hash_one(())
 }

@@ -28,20 +28,16 @@
 //! | module | holds |
 //! |---|---|
 //! | `keyspace`, `worker`, `txn` | databases, what one thread has of them, transactions |
-//! | `turns`, `counts`, `flush` | one worker alone, how many keys there are, deletes of more than a transaction takes |
+//! | `turns`, `watch`, `flush` | one worker alone, keys under WATCH, what concerns all keys of a database |
 //! | [`strings`] | integers, long doubles, ranges, longest common subsequence |
 //! | [`bits`] | bitmaps: counting, searching, combining, bit fields |
 //! | [`glob`] | the patterns of KEYS and SCAN |
 //! | [`dump`] | the payload of DUMP and RESTORE |
 //!
-//! Keys on the engine: one byte of database, then the user's key. First bytes from
-//! [`DATABASES_MAX`] up belong to no database; they are kept for the elements of large collections
-//! (one record per element under an object id), which counts and scans therefore pass over.
+//! Database `n` is the table of the engine with the name `redis.n`; its keys are the user's.
 #![forbid(unsafe_code)]
 
 pub mod bits;
-mod counting;
-mod counts;
 pub mod dump;
 mod error;
 mod flush;
@@ -50,11 +46,13 @@ mod keyspace;
 pub mod strings;
 mod turns;
 mod txn;
+mod watch;
 mod worker;
 
 pub use error::{Error, Result};
-pub use keyspace::{DATABASES_DEFAULT, DATABASES_MAX, KEY_BYTES_MAX, KeyCount, Keyspace};
-pub use txn::{Found, Txn, Watched, text_of_number};
+pub use keyspace::{DATABASES_DEFAULT, DATABASES_MAX, KEY_BYTES_MAX, KeyCount, Keyspace, table_name};
+pub use txn::{Found, Txn, text_of_number};
+pub use watch::Watched;
 pub use worker::{AHEAD_MAX, Outcome, Worker};
 
 /// Type of a value, kept in the engine's tag byte. Numbers are part of the stored format. So is tag 0x81: a string that is

@@ -8,7 +8,7 @@
 //! in no turn, so that two who want to be alone do not wait for each other.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::{AtomicBool, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The turns of a keyspace's workers.
@@ -20,10 +20,10 @@ pub(crate) struct Turns {
     workers: Mutex<Vec<Arc<Turn>>>,
 }
 
-/// Whether a worker is in a turn.
+/// How many turns a worker has begun and ended: odd while it is in one.
 #[derive(Default)]
 #[repr(align(64))]
-pub(crate) struct Turn(AtomicBool);
+pub(crate) struct Turn(AtomicU64);
 
 impl Turns {
     /// The turn of a worker that comes.
@@ -42,7 +42,7 @@ impl Turns {
     #[inline]
     pub(crate) fn begin(&self, turn: &Turn) {
         loop {
-            turn.0.store(true, Relaxed);
+            turn.enter();
             // SeqCst: pairs with the same in `alone`; one of the two sees what the other stored before.
             fence(SeqCst);
             // Acquire: pairs with the Release in `Alone::drop`, though what transactions meet is ordered by the engine.
@@ -63,15 +63,22 @@ impl Turns {
         fence(SeqCst);
         let mut tries = 0;
         // Looked at anew each time: workers come and go.
-        while self.workers().iter().any(|turn| turn.0.load(Acquire)) {
-            tries += 1;
-            if tries < 1000 {
-                std::thread::yield_now();
-            } else {
-                std::thread::sleep(std::time::Duration::from_micros(50));
-            }
+        while self.workers().iter().any(|turn| turn.is_in(turn.count())) {
+            back_off(&mut tries);
         }
         Alone { turns: self, _held: held }
+    }
+
+    /// The turns that workers other than `mine` are in. What was read before the call, and written in one of them, is settled when they
+    /// have ended.
+    pub(crate) fn others(&self, mine: &Turn) -> Others {
+        // SeqCst: see `begin`; what a turn wrote that is not seen here was not read before either.
+        fence(SeqCst);
+        let workers = self.workers();
+        let others = workers.iter().filter(|turn| !std::ptr::eq(&***turn, mine));
+        let in_turn =
+            others.map(|turn| (Arc::clone(turn), turn.count())).filter(|(turn, at)| turn.is_in(*at));
+        Others(in_turn.collect())
     }
 
     fn lock(&self) -> MutexGuard<'_, ()> {
@@ -87,14 +94,54 @@ impl Turn {
     /// Is in a turn, of who was alone until now.
     pub(crate) fn go_on(&self, _alone: &Alone<'_>) {
         // Relaxed: the lock that is given back afterwards orders it for the next who is alone.
-        self.0.store(true, Relaxed);
+        self.enter();
+    }
+
+    fn enter(&self) {
+        // Only its worker writes it.
+        self.0.store(self.0.load(Relaxed) | 1, Relaxed);
+    }
+
+    // Acquire: pairs with the Release in `end`.
+    fn count(&self) -> u64 {
+        self.0.load(Acquire)
+    }
+
+    fn is_in(&self, count: u64) -> bool {
+        count % 2 == 1
     }
 
     /// Ends the turn: what it did can be seen by who waits for that.
     #[inline]
     pub(crate) fn end(&self) {
-        // Release: pairs with the Acquire in `alone`.
-        self.0.store(false, Release);
+        // Release: pairs with the Acquire in `count`. Even, and another number than before it began.
+        self.0.store(self.0.load(Relaxed).next_multiple_of(2), Release);
+    }
+}
+
+fn back_off(tries: &mut u32) {
+    *tries += 1;
+    if *tries < 1000 {
+        std::thread::yield_now();
+    } else {
+        std::thread::sleep(std::time::Duration::from_micros(50));
+    }
+}
+
+/// Turns that some workers were in.
+pub(crate) struct Others(Vec<(Arc<Turn>, u64)>);
+
+impl Others {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Waits until all of them have ended. The caller must be in none.
+    pub(crate) fn wait(&self) {
+        let mut tries = 0;
+        while self.0.iter().any(|(turn, at)| turn.count() == *at) {
+            back_off(&mut tries);
+        }
     }
 }
 

@@ -1,16 +1,14 @@
 //! A worker: what one thread has of a keyspace to run transactions.
 //!
-//! It owns the engine's writer, its share of the key counts, and the memory that its transactions reuse, so that a
+//! It owns the engine's writer and the memory that its transactions reuse, so that a
 //! command in the steady state allocates nothing and writes no cache line that another worker writes.
 
-use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use duramen::Writer;
 
-use crate::counts::{Change, Counts};
 use crate::error::{Error, Result};
-use crate::keyspace::Keyspace;
+use crate::keyspace::{Keyspace, random};
 use crate::turns::{Alone, Turn};
 use crate::txn::Scratch;
 
@@ -35,19 +33,14 @@ impl Keyspace {
     /// A worker for the calling thread.
     pub fn worker(&self) -> Result<Worker> {
         let writer = self.store().writer()?;
-        let counts = Arc::new(Counts::new(self.databases()));
-        self.shared.counts.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&counts));
         Ok(Worker {
             keyspace: self.clone(),
             writer,
-            counts,
             turn: self.shared.turns.come(),
             alone: false,
             scratch: Scratch::default(),
             grouped: false,
             failed: false,
-            uncounted: Vec::new(),
-            ahead: Vec::new(),
             changes: random() as u16,
         })
     }
@@ -57,7 +50,6 @@ impl Keyspace {
 pub struct Worker {
     pub(crate) keyspace: Keyspace,
     pub(crate) writer: Writer,
-    pub(crate) counts: Arc<Counts>,
     pub(crate) scratch: Scratch,
     // While it is in a group.
     turn: Arc<Turn>,
@@ -66,10 +58,6 @@ pub struct Worker {
     grouped: bool,
     // The group could not be made durable, nor can it ever be.
     failed: bool,
-    // What the group changed. Others may count it only once it is durable: a count tells of writes too.
-    pub(crate) uncounted: Vec<(Change, u64)>,
-    // Engine keys of `prefetch`, end to end.
-    ahead: Vec<u8>,
     // Where the next new number's count of changes begins.
     changes: u16,
 }
@@ -77,23 +65,15 @@ pub struct Worker {
 impl Worker {
     /// Hints that these keys of `db` are used soon, at most [`AHEAD_MAX`] of them: the engine fetches their lines
     /// meanwhile. Changes nothing.
-    pub fn prefetch<'k>(&mut self, db: u8, keys: impl Iterator<Item = &'k [u8]>) {
-        self.ahead.clear();
-        let mut ends = [0; AHEAD_MAX];
+    pub fn prefetch<'k>(&self, db: u8, keys: impl Iterator<Item = &'k [u8]>) {
+        let Some(table) = self.keyspace.table(db) else { return };
+        let mut ahead: [&[u8]; AHEAD_MAX] = [&[]; AHEAD_MAX];
         let mut count = 0;
-        for (key, end) in keys.zip(&mut ends) {
-            self.ahead.push(db);
-            self.ahead.extend_from_slice(key);
-            *end = self.ahead.len();
+        for (key, place) in keys.zip(&mut ahead) {
+            *place = key;
             count += 1;
         }
-        let mut engine_keys: [&[u8]; AHEAD_MAX] = [&[]; AHEAD_MAX];
-        let mut start = 0;
-        for (engine_key, end) in engine_keys.iter_mut().zip(ends).take(count) {
-            *engine_key = &self.ahead[start..end];
-            start = end;
-        }
-        self.keyspace.store().prefetch(&engine_keys[..count]);
+        table.prefetch(&ahead[..count]);
     }
 
     /// Begins a group of transactions that become durable together at [`settle`](Self::settle).
@@ -126,9 +106,6 @@ impl Worker {
             drop(ending);
             settled?;
             self.failed = false;
-            for (change, now) in self.uncounted.drain(..) {
-                self.counts.change(change, now);
-            }
         }
         Ok(())
     }
@@ -181,15 +158,36 @@ impl Worker {
         self.changes
     }
 
-    /// Counts a change that was applied.
-    pub(crate) fn count(&mut self, change: Change, now: u64) {
-        if change.before == change.after {
-            // Most writes: an overwrite.
-        } else if self.grouped {
-            self.uncounted.push((change, now));
-        } else {
-            self.counts.change(change, now);
+    /// Waits until what other workers wrote so far is durable, or failed to be. A group ends, and another one begins, if there is
+    /// anything to wait for.
+    pub(crate) fn settle_others(&mut self) -> Result<()> {
+        let keyspace = self.keyspace.clone();
+        let others = keyspace.shared.turns.others(&self.turn);
+        if !others.is_empty() {
+            let grouped = self.grouped;
+            // Who waits is in no turn: two of them would wait for each other.
+            self.settle()?;
+            others.wait();
+            if grouped {
+                self.group();
+            }
         }
+        Ok(())
+    }
+
+    /// Does what concerns all keys of a database, while no other worker is in a turn. The group ends before, and another one
+    /// begins.
+    pub(crate) fn alone<T>(&mut self, work: impl FnOnce(&Keyspace) -> Result<T>) -> Result<T> {
+        let grouped = self.grouped;
+        self.settle()?;
+        let keyspace = self.keyspace.clone();
+        let alone = keyspace.shared.turns.alone();
+        let done = work(&keyspace);
+        drop(alone);
+        if grouped {
+            self.group();
+        }
+        done
     }
 
     /// Makes what this worker wrote visible to scans, which read past its group.
@@ -205,11 +203,6 @@ impl Worker {
     pub fn keyspace(&self) -> &Keyspace {
         &self.keyspace
     }
-}
-
-/// A random number: what the standard library seeds its hash tables with.
-pub(crate) fn random() -> u64 {
-    RandomState::new().hash_one(())
 }
 
 /// The end of a worker's turn, also by a panic: whoever wants to be alone waits for it.
@@ -237,20 +230,9 @@ impl Drop for HeldAlone<'_, '_> {
 }
 
 impl Drop for Worker {
-    /// Hands the worker's counts to the share that was found at open, so that shares do not pile up.
     fn drop(&mut self) {
         self.turn.end();
         self.keyspace.shared.turns.go(&self.turn);
-        for (change, now) in self.uncounted.drain(..) {
-            self.counts.change(change, now);
-        }
-        let mut counts = self.keyspace.shared.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(at) = counts.iter().position(|share| Arc::ptr_eq(share, &self.counts)) {
-            counts.swap_remove(at);
-            if let Some(base) = counts.first() {
-                base.absorb(&self.counts);
-            }
-        }
     }
 }
 

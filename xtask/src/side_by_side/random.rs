@@ -82,6 +82,7 @@ const FORMS: &[Form] = &[
     exact(&["COPY", "k", "k"], &["REPLACE", "DB b", "DB 0"]),
     exact(&["MOVE", "k", "b"], &[]),
     exact(&["SELECT", "b"], &[]),
+    exact(&["FLUSHDB"], &[]),
     // The reference counts an expired key until it sweeps it, some time within a second; there are six keys.
     near(&["DBSIZE"], 6),
     exact(&["EXPIRE", "k", "t"], &["NX", "XX"]),

@@ -61,6 +61,12 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
     }
     report.differences.iter().try_for_each(|wrong| writeln!(out, "difference: {wrong}"))?;
     report.notes.iter().try_for_each(|note| writeln!(out, "note: {note}"))?;
+    for (name, keys) in &report.tables {
+        match name {
+            Some(name) => writeln!(out, "table \"{}\": {keys} keys", name.escape_ascii())?,
+            None => writeln!(out, "table whose name is lost: {keys} keys")?,
+        }
+    }
     if let (Some(saved), Some(into)) = (saved, &args.salvage) {
         writeln!(out, "saved {saved} keys into {}; {} is as it was", into.display(), path.display())?;
         return Ok(Answer::Yes);
@@ -86,6 +92,7 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
 struct Found<'r> {
     path: String,
     keys: u64,
+    tables: Vec<Table>,
     records: u64,
     blocks: u64,
     bytes: u64,
@@ -96,6 +103,16 @@ struct Found<'r> {
     damaged_records: Vec<Record>,
     differences: &'r [String],
     notes: &'r [String],
+}
+
+/// A named table; one whose name is lost has none.
+#[derive(Serialize)]
+struct Table {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    table: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    table_base64: Option<String>,
+    keys: u64,
 }
 
 #[derive(Serialize)]
@@ -121,9 +138,14 @@ impl<'r> Found<'r> {
                 remains: record.remains.name(),
             }
         };
+        let table = |(name, keys): &(Option<Vec<u8>>, u64)| {
+            let (table, table_base64) = name.as_deref().map_or((None, None), split);
+            Table { table, table_base64, keys: *keys }
+        };
         Self {
             path,
             keys: report.keys,
+            tables: report.tables.iter().map(table).collect(),
             records: report.records,
             blocks: report.blocks,
             bytes: report.bytes,

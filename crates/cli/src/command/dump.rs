@@ -5,11 +5,12 @@ use crate::entry::Entry;
 use crate::output::{self, Output};
 use crate::place::Place;
 use crate::{Answer, Failure};
-use duramen::Store;
+use duramen::{Store, TableStats, Value};
+use indicatif::ProgressBar;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 
-/// Write all keys and values as lines of JSON, with tags and expiry times, for `load`
+/// Write all keys and values of all tables as lines of JSON, with tags and expiry times, for `load`
 ///
 /// Nothing is written of a store with damage: see `check`.
 #[derive(clap::Args)]
@@ -35,17 +36,36 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
 }
 
 fn write<W: Write>(store: &Store, mut out: W) -> Result<W, Failure> {
-    let bar = progress_bar(store.len(), "keys");
-    let mut failed: Option<Failure> = None;
-    store.for_each(|value| {
-        if failed.is_none() {
-            let entry = Entry::new(value.key(), value, value.tag(), value.expires_at());
-            let line = serde_json::to_string(&entry).map_err(Failure::from);
-            failed = line.and_then(|line| writeln!(out, "{line}").map_err(Failure::from)).err();
-            bar.inc(1);
-        }
-    })?;
+    let bar = progress_bar(store.stats().keys, "keys");
+    let mut failed = None;
+    store.for_each(|value| write_value(&mut out, None, value, &mut failed, &bar))?;
+    for TableStats { name, .. } in store.tables() {
+        // Nobody else has the store: they are all there still.
+        let Some(table) = store.find_table(&name)? else { continue };
+        write_line(&mut out, &Entry::of_table(&name, table.index_kind()?))?;
+        table.for_each(|value| write_value(&mut out, Some(&name), value, &mut failed, &bar))?;
+    }
     failed.map_or(Ok(()), Err)?;
     bar.finish_and_clear();
     Ok(out)
+}
+
+/// Unless an earlier one failed.
+fn write_value(
+    out: &mut impl Write,
+    table: Option<&[u8]>,
+    value: &Value<'_>,
+    failed: &mut Option<Failure>,
+    bar: &ProgressBar,
+) {
+    if failed.is_none() {
+        let entry = Entry::new(table, value.key(), value, value.tag(), value.expires_at());
+        *failed = write_line(out, &entry).err();
+        bar.inc(1);
+    }
+}
+
+fn write_line(out: &mut impl Write, entry: &Entry) -> Result<(), Failure> {
+    let line = serde_json::to_string(entry)?;
+    Ok(writeln!(out, "{line}")?)
 }

@@ -1,6 +1,6 @@
 //! `duramen get`: prints a value.
 
-use crate::place::{Keys, Place};
+use crate::place::{Keys, Place, Within};
 use crate::{Answer, Failure};
 use std::io::{IsTerminal, Write};
 
@@ -16,9 +16,13 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<Answer, Failure> {
     let store = args.place.open_to_read()?;
-    let Some(value) = store.get(&args.keys.engine_key(&args.key))? else {
-        return Ok(Answer::No);
+    let within = args.keys.find(&store)?;
+    let found = match &within {
+        Within::Store => store.get(args.key.as_bytes())?,
+        Within::Table(table) => table.get(args.key.as_bytes())?,
+        Within::Nowhere => None,
     };
+    let Some(value) = found else { return Ok(Answer::No) };
     let mut out = std::io::stdout().lock();
     out.write_all(args.keys.text(&value).as_deref().unwrap_or(&value))?;
     // A line's end where a person reads it; elsewhere the value is all there is.

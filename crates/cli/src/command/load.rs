@@ -4,14 +4,16 @@ use super::progress_bar;
 use crate::entry::Entry;
 use crate::place::Place;
 use crate::{Answer, Failure};
-use duramen::Meta;
+use duramen::{IndexKind, Meta, Store, Table, Writer};
+use std::collections::{HashMap, hash_map};
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 
 /// Lines between two waits for durability.
 const GROUP_LINES: u64 = 256;
 
-/// Put what `dump` wrote into a store, which is made when there is none; keys that exist are overwritten
+/// Put what `dump` wrote into a store, which is made when there is none; keys that exist are overwritten,
+/// tables that do not exist are made
 ///
 /// Stops at the first line that is wrong, and says which; the lines before it are stored.
 #[derive(clap::Args)]
@@ -35,7 +37,9 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
     let store = args.place.open_or_create()?;
     let bar = progress_bar(bytes, "bytes");
     let mut writer = store.writer()?;
-    let mut loaded = 0;
+    // By name.
+    let mut tables = HashMap::new();
+    let (mut stored, mut loaded) = (0, 0);
     writer.group();
     for (number, line) in input.lines().enumerate() {
         let line = line.map_err(|e| format!("cannot read {name}: {e}"))?;
@@ -43,30 +47,80 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
         if line.is_empty() {
             continue;
         }
-        let put = parse(&line)
-            .and_then(|(key, value, meta)| writer.put_with(&key, &value, meta).map_err(|e| e.to_string()));
-        if let Err(why) = put {
-            writer.settle()?;
-            return Err(
-                format!("{name} line {}: {why}; {loaded} lines before it are stored", number + 1).into()
-            );
+        let put =
+            parse(&line).and_then(|entry| put(&mut writer, &mut tables, entry).map_err(|e| e.to_string()));
+        match put {
+            Err(why) => {
+                writer.settle()?;
+                return Err(format!(
+                    "{name} line {}: {why}; {stored} lines before it are stored",
+                    number + 1
+                )
+                .into());
+            }
+            Ok(keys) => (stored, loaded) = (stored + 1, loaded + keys),
         }
-        loaded += 1;
-        if loaded % GROUP_LINES == 0 {
+        if stored % GROUP_LINES == 0 {
             writer.settle()?;
             writer.group();
         }
     }
     writer.settle()?;
-    drop(writer);
+    // They hold the store.
+    drop((writer, tables));
     store.close()?;
     bar.finish_and_clear();
     eprintln!("loaded {loaded} keys");
     Ok(Answer::Yes)
 }
 
-fn parse(line: &str) -> Result<(Vec<u8>, Vec<u8>, Meta), String> {
+/// A line of a dump.
+enum Line {
+    Table(Vec<u8>, IndexKind),
+    Key { table: Option<Vec<u8>>, key: Vec<u8>, value: Vec<u8>, meta: Meta },
+}
+
+fn parse(line: &str) -> Result<Line, String> {
     let entry: Entry = serde_json::from_str(line).map_err(|e| format!("not a line of a dump: {e}"))?;
-    let meta = Meta { tag: entry.tag, expires_at: entry.expires_at, ..Meta::default() };
-    Ok((entry.key()?, entry.value()?, meta))
+    let table = entry.table()?;
+    match (&entry.index, table) {
+        (Some(index), Some(table)) if entry.is_table() => {
+            let index = index.parse().map_err(|e| format!("index: {e}"))?;
+            Ok(Line::Table(table, index))
+        }
+        (Some(_), _) => Err("index is given, which is for a line with table and nothing else".to_owned()),
+        (None, table) => {
+            let meta = Meta { tag: entry.tag, expires_at: entry.expires_at, ..Meta::default() };
+            Ok(Line::Key { table, key: entry.key()?, value: entry.value()?, meta })
+        }
+    }
+}
+
+/// Stores what the line says; how many keys.
+fn put(writer: &mut Writer, tables: &mut HashMap<Vec<u8>, Table>, line: Line) -> duramen::Result<u64> {
+    match line {
+        Line::Table(name, index) => {
+            let table = find_or_make(writer.store(), &name, index)?;
+            tables.insert(name, table);
+            return Ok(0);
+        }
+        Line::Key { table: None, key, value, meta } => writer.put_with(&key, &value, meta)?,
+        Line::Key { table: Some(name), key, value, meta } => {
+            let table = match tables.entry(name) {
+                hash_map::Entry::Occupied(table) => table.into_mut(),
+                // As the store's own table.
+                hash_map::Entry::Vacant(none) => {
+                    let table = find_or_make(writer.store(), none.key(), writer.store().index_kind())?;
+                    none.insert(table)
+                }
+            };
+            writer.table(table).put_with(&key, &value, meta)?;
+        }
+    }
+    Ok(1)
+}
+
+/// A table that is there keeps the index that it has.
+fn find_or_make(store: &Store, name: &[u8], index: IndexKind) -> duramen::Result<Table> {
+    store.find_table(name)?.map_or_else(|| store.table(name, index), Ok)
 }

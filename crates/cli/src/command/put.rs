@@ -1,11 +1,11 @@
 //! `duramen put`: sets a key.
 
-use crate::place::{Keys, Place};
+use crate::place::{Keys, Place, Within};
 use crate::{Answer, Failure};
 use duramen::Meta;
 use std::io::Read;
 
-/// Set a key to a value, durably
+/// Set a key to a value, durably; a store, and a table in it, is made when there is none
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -27,7 +27,10 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
     };
     let store = args.place.open_or_create()?;
     let meta = Meta { tag: args.keys.tag(), ..Meta::default() };
-    store.put_with(&args.keys.engine_key(&args.key), &value, meta)?;
+    match args.keys.find_or_make(&store)? {
+        Within::Table(table) => table.put_with(args.key.as_bytes(), &value, meta)?,
+        Within::Store | Within::Nowhere => store.put_with(args.key.as_bytes(), &value, meta)?,
+    }
     store.close()?;
     Ok(Answer::Yes)
 }

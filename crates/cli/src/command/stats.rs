@@ -1,11 +1,15 @@
-//! `duramen stats`: numbers of a store.
+//! `duramen stats`: numbers of a store and of its tables.
 
+use crate::entry::split;
+use crate::output::Output;
 use crate::place::Place;
 use crate::{Answer, Failure};
-use duramen::{OnDamage, Options};
+use duramen::{IndexKind, OnDamage, Options, TableStats};
+use serde::Serialize;
 use std::io::Write;
+use std::path::PathBuf;
 
-/// Print the numbers of a store that nobody has open (for a running server: redis-cli INFO)
+/// Print the numbers of a store that nobody has open, and of its tables (for a running server: redis-cli INFO)
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -13,16 +17,19 @@ pub struct Args {
     /// Verify all records before, so that damaged_blocks tells of all of them; takes as long as to read the store
     #[arg(long)]
     verify: bool,
+    /// Write the numbers as JSON here
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
 }
 
 pub fn run(args: &Args) -> Result<Answer, Failure> {
+    // Before what may take long.
+    let json = args.json.as_deref().map(Output::create).transpose()?;
     // Also of a store that others would refuse.
     let options = Options { on_damage: OnDamage::Serve, verify_at_open: args.verify, ..args.place.options() };
     let store = args.place.open_to_read_with(&options)?;
     let stats = store.stats();
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{}", store.describe())?;
-    for (name, number) in [
+    let numbers = [
         ("keys", stats.keys),
         ("medium_bytes", stats.medium_bytes),
         ("used_bytes", stats.used_bytes),
@@ -38,8 +45,25 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
         ("checkpoint_bytes", stats.checkpoint_bytes),
         ("recovered_records", stats.recovered_records),
         ("recovery_microseconds", stats.recovery_nanos / 1000),
-    ] {
-        writeln!(out, "{name} {number}")?;
+    ];
+    let tables = store.tables();
+    if let Some(mut file) = json {
+        let mut found = serde_json::Map::new();
+        found.insert("store".into(), store.describe().into());
+        found.extend(numbers.map(|(name, number)| (name.to_owned(), number.into())));
+        found
+            .insert("tables".into(), serde_json::to_value(tables.iter().map(Line::new).collect::<Vec<_>>())?);
+        found.insert("damage".into(), store.recovery().damage.clone().into());
+        serde_json::to_writer_pretty(&mut file, &found)?;
+        writeln!(file)?;
+        file.keep()?;
+    }
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{}", store.describe())?;
+    numbers.iter().try_for_each(|(name, number)| writeln!(out, "{name} {number}"))?;
+    for table in &tables {
+        let (name, kind) = (table.name.escape_ascii(), kind_of(table));
+        writeln!(out, "table \"{name}\": {kind}, {} keys, {} index bytes", table.keys, table.index_bytes)?;
     }
     if stats.unverified_bytes > 0 {
         writeln!(
@@ -53,4 +77,28 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
     }
     store.close()?;
     Ok(Answer::Yes)
+}
+
+/// A table as JSON.
+#[derive(Serialize)]
+struct Line {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    table: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    table_base64: Option<String>,
+    index: String,
+    keys: u64,
+    index_bytes: u64,
+}
+
+impl Line {
+    fn new(stats: &TableStats) -> Self {
+        let (table, table_base64) = split(&stats.name);
+        let index = kind_of(stats).to_string();
+        Self { table, table_base64, index, keys: stats.keys, index_bytes: stats.index_bytes }
+    }
+}
+
+fn kind_of(stats: &TableStats) -> IndexKind {
+    if stats.is_ordered { IndexKind::Ordered } else { IndexKind::Hash }
 }

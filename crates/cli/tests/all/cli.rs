@@ -143,18 +143,84 @@ fn what_would_be_lost_at_once_or_never_found_is_refused() {
     ends(dir, 0, &["put", "--db", "127", "a", "1"]);
 }
 
-/// A counter as the server keeps it, under a key of seven bytes and that of its database.
+/// A counter as the server keeps it, under a key of eight bytes.
 #[test]
 fn a_number_of_the_server_is_printed_as_text_and_dumped_as_it_is() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     // 48 bits of -42, then 0x1234 changes; 129 is the tag of such a number.
-    let line = "{\"key\":\"\\u0003counter\",\"value_base64\":\"1v//////NBI=\",\"tag\":129}\n";
+    let line = "{\"table\":\"redis.3\",\"index\":\"ordered\"}\n\
+                {\"table\":\"redis.3\",\"key\":\"counters\",\"value_base64\":\"1v//////NBI=\",\"tag\":129}\n";
     fs::write(dir.join("lines"), line).unwrap();
     ends(dir, 0, &["load", "lines"]);
-    assert_eq!(ends(dir, 0, &["get", "--db", "3", "counter"]), "-42");
+    assert_eq!(ends(dir, 0, &["get", "--db", "3", "counters"]), "-42");
     assert_eq!(ends(dir, 0, &["dump"]), line);
     assert!(ends(dir, 0, &["check"]).contains("sound"));
+}
+
+#[test]
+fn tables_are_put_into_listed_dumped_and_loaded() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    ends(dir, 0, &["put", "key", "own"]);
+    for key in ["b", "a", "c"] {
+        ends(dir, 0, &["put", "--table", "t", key, "of the table"]);
+    }
+    assert!(ends(dir, 2, &["put", "--table", "t", "--db", "1", "key", "x"]).contains("cannot be used"));
+    assert_eq!(ends(dir, 0, &["get", "--table", "t", "a"]), "of the table");
+    assert_eq!(ends(dir, 1, &["get", "--table", "t", "key"]), "");
+    assert_eq!(ends(dir, 1, &["get", "--table", "none", "key"]), "");
+    assert_eq!(ends(dir, 0, &["scan", "--table", "t"]), "a\nb\nc\n");
+    assert_eq!(ends(dir, 0, &["scan", "--table", "t", "--reverse", "--limit", "1", "--to", "c"]), "b\n");
+    assert_eq!(ends(dir, 0, &["scan", "--table", "none"]), "");
+    assert_eq!(ends(dir, 0, &["scan"]), "key\n");
+    assert_eq!(ends(dir, 0, &["del", "--table", "t", "c", "key"]), "1\n");
+    assert_eq!(ends(dir, 1, &["del", "--table", "none", "c"]), "0\n");
+
+    // An empty table, whose name is no text, and one with an ordered index; what is wrong is told.
+    let more = "{\"table_base64\":\"/wA=\",\"index\":\"ordered\"}\n\
+                {\"table\":\"o\",\"index\":\"ordered\"}\n{\"table\":\"o\",\"key\":\"1\",\"value\":\"\"}\n";
+    fs::write(dir.join("more"), more).unwrap();
+    assert!(ends(dir, 0, &["load", "more"]).contains("loaded 1 keys"));
+    for (line, why) in [
+        ("{\"table\":\"t\",\"index\":\"tree\"}", "index: "),
+        ("{\"table\":\"t\",\"index\":\"hash\",\"key\":\"k\",\"value\":\"\"}", "and nothing else"),
+        ("{\"index\":\"hash\"}", "and nothing else"),
+        ("{\"table\":\"t\"}", "neither key nor key_base64"),
+    ] {
+        fs::write(dir.join("wrong"), format!("{line}\n")).unwrap();
+        let said = ends(dir, 3, &["load", "wrong"]);
+        assert!(said.contains("line 1") && said.contains(why), "{said}");
+    }
+
+    let said = ends(dir, 0, &["stats", "--json", "stats.json"]);
+    assert!(said.contains("\nkeys 4\n") && said.contains("\ntable \"t\": hash, 2 keys, "), "{said}");
+    assert!(said.contains("\ntable \"\\xff\\x00\": ordered, 0 keys, "), "{said}");
+    let json: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(dir.join("stats.json")).unwrap()).unwrap();
+    assert_eq!(json["keys"], 4);
+    assert_eq!((&json["tables"][0]["table"], &json["tables"][0]["keys"]), (&"o".into(), &1.into()));
+    assert_eq!(json["tables"][1]["index"], "hash");
+    assert_eq!(json["tables"][2]["table_base64"], "/wA=");
+    let said = ends(dir, 0, &["check", "--json", "check.json"]);
+    assert!(said.contains("table \"t\": 2 keys\n") && said.contains("sound"), "{said}");
+    let json: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(dir.join("check.json")).unwrap()).unwrap();
+    assert_eq!((&json["tables"][1]["table"], &json["tables"][1]["keys"]), (&"t".into(), &2.into()));
+
+    // What is dumped is loaded whole, and so is what is salvaged.
+    let dumped = ends(dir, 0, &["dump"]);
+    let sorted = |text: &str| {
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(dumped.lines().count(), 4 + 3, "{dumped}");
+    fs::write(dir.join("dumped"), &dumped).unwrap();
+    assert!(ends(dir, 0, &["load", "--path", "again", "dumped"]).contains("loaded 4 keys"));
+    assert_eq!(sorted(&ends(dir, 0, &["dump", "--path", "again"])), sorted(&dumped));
+    assert!(ends(dir, 0, &["check", "--salvage", "saved"]).contains("saved 4 keys"));
+    assert_eq!(sorted(&ends(dir, 0, &["dump", "--path", "saved"])), sorted(&dumped));
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod bench;
 mod bench_mem;
 mod cli;
 mod damage;
+mod databases;
 mod log;
 #[cfg(feature = "sql")]
 mod sql;

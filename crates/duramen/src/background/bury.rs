@@ -59,6 +59,8 @@ impl<M: Medium> Keeper<M> {
             }
             if is_buried {
                 self.records.tables.bury(dying.table.owner);
+                // Its keys need what is damaged no more.
+                self.records.mended();
                 mover.shrink_at.remove(&dying.table.owner);
             } else {
                 mover.dying.insert(at, dying);

@@ -8,6 +8,7 @@
 //! that of every drop before.
 
 use super::value::Stamp;
+use crate::format::Owner;
 use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::Ordering::{Acquire, Release};
 
@@ -32,8 +33,8 @@ impl Forgotten {
         self.stripe(hash).fetch_add(1, Release);
     }
 
-    /// The stamp of a key that has no slot.
-    pub(crate) fn stamp(&self, hash: u64) -> Stamp {
-        Stamp::absent(self.stripe(hash).load(Acquire))
+    /// The stamp of a key that has no slot in the table of `owner`.
+    pub(crate) fn stamp(&self, owner: Owner, hash: u64) -> Stamp {
+        Stamp::absent(owner, self.stripe(hash).load(Acquire))
     }
 }

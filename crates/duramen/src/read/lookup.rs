@@ -48,9 +48,9 @@ impl<M: Medium> Records<M> {
         self.record_of(slot, key).is_some()
     }
 
-    /// What a conditional write compares, of a key of `hash` whose slot led to `record`, or that has none.
-    pub(crate) fn stamp_of(&self, record: Option<&Record<'_>>, hash: u64) -> Stamp {
-        record.map_or_else(|| self.forgotten.stamp(hash), |record| self.stamp(hash, record))
+    /// What a conditional write compares, of a key of `hash` whose slot led to `record`, or that has none in this table.
+    pub(crate) fn stamp_of(&self, table: &Table, record: Option<&Record<'_>>, hash: u64) -> Stamp {
+        record.map_or_else(|| self.forgotten.stamp(table.owner, hash), |record| self.stamp(hash, record))
     }
 
     /// The same, of a key that has a slot.
@@ -149,7 +149,7 @@ impl<M: Medium> Records<M> {
         });
         let Some(found) = found else {
             self.told(damaged)?;
-            return Ok(Looked::Absent(self.stamp_of(None, hash)));
+            return Ok(Looked::Absent(self.stamp_of(table, None, hash)));
         };
         self.look_at(table, key, hash, guard, owed, found)
     }
@@ -202,7 +202,9 @@ impl<M: Medium> Records<M> {
                 Verdict::Unpublished => {
                     backoff.wait();
                     let again = table.index.find_with(hash, key, guard, |slot| self.record_of(slot, key));
-                    let Some(again) = again else { return Ok(Looked::Absent(self.stamp_of(None, hash))) };
+                    let Some(again) = again else {
+                        return Ok(Looked::Absent(self.stamp_of(table, None, hash)));
+                    };
                     found = again;
                 }
                 Verdict::Undrained => {

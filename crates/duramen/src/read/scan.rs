@@ -19,7 +19,7 @@ const UNWANTED_MAX: u32 = 64;
 /// ... and buckets or leaves that are walked over where nothing was met.
 const WALKED_MAX: u32 = 1 << 16;
 /// Records that a scan fetches together.
-pub(crate) const SCAN_AHEAD: usize = 32;
+const SCAN_AHEAD: usize = 32;
 
 impl<M: Medium> Records<M> {
     /// What a slot that a walk found leads to, if it may be shown; `owed` as in `look_up`. The guard is from before the slot
@@ -137,7 +137,7 @@ impl<M: Medium> Records<M> {
                 }
             };
             let damaged;
-            (cursor, damaged) = self.scan_together(target, cursor, SCAN_AHEAD, &mut slots, visit, |_| {
+            (cursor, damaged) = self.scan_together(target, cursor, SCAN_AHEAD, &mut slots, visit, || {
                 left -= 1;
                 left == 0
             })?;
@@ -169,7 +169,7 @@ impl<M: Medium> Records<M> {
                 visited += 1;
             };
             let (next, damaged) =
-                self.scan_together(target, cursor, count.min(SCAN_AHEAD), &mut slots, counted, |_| {
+                self.scan_together(target, cursor, count.min(SCAN_AHEAD), &mut slots, counted, || {
                     buckets -= 1;
                     buckets == 0
                 })?;
@@ -184,16 +184,16 @@ impl<M: Medium> Records<M> {
     }
 
     /// Visits the live entries of some buckets from `cursor` on, their records fetched together so that the misses overlap: until
-    /// `count` were met, the index ends, or `ends` says so of the next cursor, which is asked of each. `slots` is room that the caller keeps.
+    /// `count` were met, the index ends, or `ends` says so, which is asked behind each bucket. `slots` is room that the caller keeps.
     /// What is damaged is passed over, and the first of it told beside the cursor.
-    pub(crate) fn scan_together(
+    fn scan_together(
         &self,
         target: Target<'_>,
         mut cursor: Cursor,
         count: usize,
         slots: &mut Vec<Slot>,
         visit: &mut dyn FnMut(&Value<'_>),
-        mut ends: impl FnMut(Cursor) -> bool,
+        mut ends: impl FnMut() -> bool,
     ) -> Result<(Cursor, Option<Error>)> {
         let guard = reclaim::pin();
         let table = self.tables.at(target, &guard)?;
@@ -203,7 +203,7 @@ impl<M: Medium> Records<M> {
                 self.log.medium.prefetch(slot.location());
                 slots.push(slot);
             });
-            if ends(cursor) || cursor == 0 || slots.len() >= count {
+            if ends() || cursor == 0 || slots.len() >= count {
                 break;
             }
         }

@@ -12,15 +12,18 @@ pub type Cursor = u64;
 
 /// What a key's state was when it was read. It changes whenever the key is written or deleted; an
 /// absent key has one too, so that "was absent and still is" can be demanded. Seldom it changes although nothing happened to
-/// the key, when what is left of a deleted one is cleared away; a condition then fails in vain.
+/// the key, when what is left of a deleted one is cleared away, or its table is cleared; a condition then fails in vain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Stamp(pub(crate) u64);
 
 impl Stamp {
-    /// Of a key that has no slot, when so many of its stripe were forgotten.
-    pub(crate) fn absent(forgotten: u64) -> Self {
+    /// Of a key that has no slot in the table of `owner`, when so many of its stripe were forgotten.
+    pub(crate) fn absent(owner: Owner, forgotten: u64) -> Self {
+        // When a table is cleared all of its keys are forgotten at once, and their table is another one. An odd factor, so that
+        // the counts of two owners meet only when they are very far apart.
+        let state = owner.0.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(forgotten);
         // No version has this bit, and no cell's stamp is without the highest.
-        Self(forgotten & !(3 << 62) | 1 << 62)
+        Self(state & !(3 << 62) | 1 << 62)
     }
 }
 

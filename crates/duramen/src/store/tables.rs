@@ -450,12 +450,24 @@ impl<M: Medium> TableOn<M> {
     /// # Errors
     /// As [`StoreOn::delete`]: it has the space that is kept for deletes.
     pub fn clear(&self) -> Result<()> {
+        self.clear_to(None)
+    }
+
+    /// The same, and from then on its index is of this kind.
+    ///
+    /// # Errors
+    /// As [`TableOn::clear`].
+    pub fn clear_as(&self, kind: IndexKind) -> Result<()> {
+        self.clear_to(Some(kind))
+    }
+
+    fn clear_to(&self, kind: Option<IndexKind>) -> Result<()> {
         let core = self.store.core();
         let records = self.records();
         records.log.epochs().check_writable()?;
         let names = &mut *lock(&core.catalog.0);
-        let kind = self.index_kind()?;
-        let fresh = records.tables.fresh(kind_to_make(kind));
+        let found = self.index_kind()?;
+        let fresh = records.tables.fresh(kind_to_make(kind.unwrap_or(found)));
         if let Err(error) = core.write_name(names, &self.named.name, Some(fresh.owner)) {
             records.tables.bury(fresh.owner);
             return Err(error);
@@ -488,6 +500,14 @@ impl<M: Medium> WriterOn<M> {
             "the table is one of another store"
         );
         TableWriter { writer: self, table }
+    }
+
+    /// As [`TableWriter::get_stamped`], for who only reads: the value lives as long as this writer is not written with.
+    ///
+    /// # Errors
+    /// As [`TableOn::get`].
+    pub fn get_stamped_in(&self, table: &TableOn<M>, key: &[u8]) -> Result<(Stamp, Option<Value<'_>>)> {
+        self.get_in(table.target(), key)
     }
 }
 

@@ -185,7 +185,7 @@ impl Pen {
                 return;
             }
             applied.told = applied.told.max(self.told_of(records, old.as_ref()));
-            if records.stamp_of(old.as_ref().and_then(|old| old.record.as_ref()), hash) != *stamp {
+            if records.stamp_of(table, old.as_ref().and_then(|old| old.record.as_ref()), hash) != *stamp {
                 applied.changed = true;
                 return;
             }

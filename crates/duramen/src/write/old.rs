@@ -105,5 +105,5 @@ pub(super) fn stamp_unlocked<M: Medium>(
     guard: &Guard,
 ) -> Stamp {
     let found = table.index.find(hash, key, guard, |slot| records.is_key_at(slot, key));
-    records.stamp_of(found.map(|slot| records.record(slot.location())).as_ref(), hash)
+    records.stamp_of(table, found.map(|slot| records.record(slot.location())).as_ref(), hash)
 }

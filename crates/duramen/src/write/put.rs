@@ -268,7 +268,7 @@ impl Pen {
                 return (Wrote::Damaged { at: met.at }, false, None);
             }
             Want::Stamp(stamp) => {
-                stamp != records.stamp_of(old.as_ref().and_then(|old| old.record.as_ref()), hash)
+                stamp != records.stamp_of(table, old.as_ref().and_then(|old| old.record.as_ref()), hash)
             }
             Want::Anything | Want::Present => false,
         };

@@ -178,7 +178,7 @@ impl Pen {
         let found = locked.find_with(key, |slot| Some((slot, records.record_or(slot, key, &mut damaged)?)));
         let Some((_, (slot, record))) = found else {
             records.told(damaged)?;
-            let changed = seen.is_some_and(|seen| seen != records.stamp_of(None, hash));
+            let changed = seen.is_some_and(|seen| seen != records.stamp_of(table, None, hash));
             return Ok(if changed { Tried::Changed } else { Tried::Done(Update::Absent) });
         };
         let changed = seen.is_some_and(|seen| seen != records.stamp_locked(&record));

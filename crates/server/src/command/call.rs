@@ -68,6 +68,8 @@ pub enum After {
     FlushDb(u8),
     /// Delete every key.
     FlushAll,
+    /// Swap two databases.
+    Swap(u8, u8),
     /// Make everything so far survive what the medium can survive, whatever the durability.
     Save,
 }

@@ -296,7 +296,7 @@ impl Dispatcher {
     fn finish(&mut self, after: After) -> Result<(), CommandError> {
         match after {
             After::Nothing => {}
-            After::FlushDb(db) => self.worker.flush(db, self.now)?,
+            After::FlushDb(db) => self.worker.flush(db)?,
             After::Save => {
                 // Not inside the group: the commit waits for the writes of all.
                 self.worker.settle()?;
@@ -305,11 +305,8 @@ impl Dispatcher {
                 saved?;
                 self.server.saved_at.store(self.now / 1000, Ordering::Relaxed);
             }
-            After::FlushAll => {
-                for db in 0..self.worker.keyspace().databases() {
-                    self.worker.flush(db, self.now)?;
-                }
-            }
+            After::FlushAll => self.worker.flush_all()?,
+            After::Swap(first, second) => self.worker.swap(first, second)?,
         }
         Ok(())
     }

@@ -162,6 +162,10 @@ pub const OVERFLOW: CommandError = CommandError::new("ERR increment or decrement
 pub const SAME_OBJECT: CommandError = CommandError::new("ERR source and destination objects are the same");
 /// A database number that is none.
 pub const DB_OUT_OF_RANGE: CommandError = CommandError::new("ERR DB index is out of range");
+/// The first database of SWAPDB is no number.
+pub const FIRST_DB_INVALID: CommandError = CommandError::new("ERR invalid first DB index");
+/// The second is none.
+pub const SECOND_DB_INVALID: CommandError = CommandError::new("ERR invalid second DB index");
 /// A scan position that is none.
 pub const INVALID_CURSOR: CommandError = CommandError::new("ERR invalid cursor");
 /// A key longer than the engine keeps. Redis takes keys of up to 512 MiB.

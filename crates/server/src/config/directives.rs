@@ -271,7 +271,7 @@ pub const DIRECTIVES: &[Directive] = &[
         "duramen-index",
         false,
         "How keys are found: hash, or ordered, with which SCAN goes in the order of the keys and KEYS prefix* takes time \
-         in proportion to its answer. Every start may choose anew.",
+         in proportion to its answer. A database gets it when it is first written, or flushed; until then it keeps what it has.",
         |c| c.index.to_string(),
         |c, v| {
             c.index = value::word(v[0])?;

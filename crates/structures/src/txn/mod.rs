@@ -24,12 +24,10 @@
 //!
 //! Invariants:
 //!
-//! 1. An entry per key: `scratch.entries` never holds two entries of one engine key.
+//! 1. An entry per key: `scratch.entries` never holds two entries of one key of one database.
 //! 2. Nothing is written before `commit`, except by `add_at_once` and `put_at_once`; a dropped transaction leaves no trace.
-//! 3. A key is counted (see `counts`) if and only if its write was applied, with the life it had
-//!    immediately before. This is why a write that read nothing first (SET) still looks at the key and
-//!    then swaps: `put` would not tell whether the key is new. The probe brings in the very lines
-//!    that the write needs.
+//! 3. A database gets its table by the first commit that puts something into it. What was read of it before has no stamp: if it has a
+//!    table by then, whoever made that, the transaction conflicts, and runs again with stamps.
 //! 4. A value whose time has come is absent, whether or not the engine has swept it.
 //! 5. Whoever watches a key is told of every write, also of one after which the key is absent as it was before: such a
 //!    write leaves a record that has expired, since a delete of what is not there changes no stamp.
@@ -37,23 +35,24 @@
 //!    that is read is its text.
 
 mod found;
+mod life;
 mod number;
 mod scratch;
 
-use duramen::{ErrorKind, IndexKind, Meta, Modified, Stamp, Swap, Update, Value, Visited, Writer};
+use duramen::{ErrorKind, IndexKind, Meta, Modified, Swap, Update, Value};
 
-use crate::counting::Counting;
-use crate::counts::{Change, Life};
 use crate::error::{Error, Result};
-use crate::keyspace::{KEY_BYTES_MAX, KeyCount};
+use crate::keyspace::{KEY_BYTES_MAX, KeyCount, random};
 use crate::strings::integer::{self, Text};
-use crate::worker::{Outcome, Worker, random};
+use crate::watch::{Then, Watched};
+use crate::worker::{Outcome, Worker};
 use crate::{Type, string_until};
 pub use found::Found;
+use life::Life;
 use number::Number;
 pub use number::text_of_number;
 pub(crate) use scratch::Scratch;
-use scratch::{Payload, Seen, Write, stored};
+use scratch::{Entry, Payload, Seen, Write, get, stored};
 
 // Entries looked at per call of the engine's scan when all keys are wanted.
 const SCAN_ENTRIES: usize = 1024;
@@ -65,14 +64,6 @@ pub struct Txn<'w> {
     worker: &'w mut Worker,
     now: u64,
     conflicted: bool,
-}
-
-/// A key under WATCH, as it was then.
-#[derive(Clone, Debug)]
-pub struct Watched {
-    key: Box<[u8]>,
-    stamp: Stamp,
-    expires_at: Option<u64>,
 }
 
 impl Worker {
@@ -99,12 +90,11 @@ impl<'w> Txn<'w> {
     pub fn get(&mut self, db: u8, key: &[u8]) -> Result<Option<Found<'_>>> {
         let Some(at) = self.entry(db, key) else { return Ok(None) };
         let Self { worker, now, conflicted } = self;
-        let Worker { writer, scratch, .. } = &mut **worker;
+        let Worker { keyspace, writer, scratch, .. } = &mut **worker;
         if let Write::None = scratch.entries[at].write {
             let key_bytes = scratch.entries[at].key.len();
-            return Ok(
-                stored(writer, scratch, at, *now, conflicted)?.map(|value| Found::of(value, key_bytes))
-            );
+            let value = stored(keyspace, writer, scratch, at, *now, conflicted)?;
+            return Ok(value.map(|value| Found::of(value, key_bytes)));
         }
         Ok(match &scratch.entries[at].write {
             Write::Put(payload, meta) => {
@@ -131,23 +121,40 @@ impl<'w> Txn<'w> {
         Ok(self.get(db, key)?.is_some())
     }
 
-    /// Keys in `db`, pending writes included. Not part of what commit checks.
-    pub fn count(&self, db: u8) -> KeyCount {
-        let Worker { keyspace, writer, scratch, uncounted, .. } = &*self.worker;
-        let mut sum = keyspace.sum(db, self.now);
-        for (change, _) in uncounted.iter().filter(|(change, _)| change.db == db) {
-            sum.change(change.before, change.after);
-        }
+    /// Keys in `db` as [`Keyspace::count`](crate::Keyspace::count) says, pending writes included. Of what other workers wrote it tells
+    /// once that is durable. Not part of what commit checks.
+    pub fn count(&mut self, db: u8) -> Result<KeyCount> {
+        let stored = self.worker.keyspace.count(db, self.now);
+        self.worker.settle_others()?;
+        Ok(self.with_pending(db, stored))
+    }
+
+    /// The keys of [`Txn::count`] alone: it does not look at any, unless they are few.
+    pub fn keys(&mut self, db: u8) -> Result<u64> {
+        let keys = self.worker.keyspace.keys(db, self.now);
+        self.worker.settle_others()?;
+        Ok(self.with_pending(db, KeyCount { keys, expires: 0 }).keys)
+    }
+
+    fn with_pending(&self, db: u8, stored: KeyCount) -> KeyCount {
+        let Worker { keyspace, writer, scratch, .. } = &*self.worker;
+        let (mut less, mut more) = (KeyCount::default(), stored);
         for entry in &scratch.entries {
-            let key = &scratch.arena[entry.key.clone()];
-            if key.first() != Some(&db) || matches!(entry.write, Write::None) {
+            if entry.db != db || matches!(entry.write, Write::None) {
                 continue;
             }
             // A key written without a look at it is looked at here. What cannot be read is not there.
-            let before = entry.seen.or_else(|| Seen::look(writer, key).ok());
-            sum.change(before.map_or(Life::Absent, |seen| seen.life), entry.write.life());
+            let look = || Seen::look(keyspace, writer, db, &scratch.arena[entry.key.clone()]).ok();
+            let before = entry.seen.or_else(look).map_or(Life::Absent, |seen| seen.life);
+            for (sum, life) in [(&mut less, before), (&mut more, entry.write.life())] {
+                let KeyCount { keys, expires } = life.counts();
+                (sum.keys, sum.expires) = (sum.keys + keys, sum.expires + expires);
+            }
         }
-        sum.into()
+        KeyCount {
+            keys: more.keys.saturating_sub(less.keys),
+            expires: more.expires.saturating_sub(less.expires),
+        }
     }
 
     // --- writes: pending until commit
@@ -183,17 +190,7 @@ impl<'w> Txn<'w> {
         if !scratch.entries.is_empty() || key.len() > KEY_BYTES_MAX || is_over {
             return Ok(false);
         }
-        // As in `commit`.
-        let counting = keyspace.counting().cloned();
-        let visited = counting.as_deref().map(Counting::hold);
-        let engine_key = scratch.engine_key(db, key);
-        let replaced = writer.replace(engine_key, Some((bytes, meta)))?;
-        let counts = is_counted(writer, visited.as_deref(), engine_key);
-        scratch.arena.clear();
-        if counts {
-            let before = replaced.map_or(Life::Absent, |meta| Life::of(meta.expires_at));
-            self.worker.count(Change { db, before, after: Life::of(meta.expires_at) }, self.now);
-        }
+        writer.table(keyspace.make(db)?).put_with(key, bytes, meta)?;
         Ok(true)
     }
 
@@ -227,33 +224,31 @@ impl<'w> Txn<'w> {
     /// transaction did something before or the engine cannot; [`add`](Self::add) says what the reason is, if it is an error.
     pub fn add_at_once(&mut self, db: u8, key: &[u8], increment: i64) -> Result<Option<i64>> {
         let Self { worker, now, .. } = self;
-        let Worker { writer, scratch, .. } = &mut **worker;
+        let Worker { keyspace, writer, scratch, .. } = &mut **worker;
         if !scratch.entries.is_empty() || key.len() > KEY_BYTES_MAX {
             return Ok(None);
         }
-        let engine_key = scratch.engine_key(db, key);
+        let Some(table) = keyspace.table(db) else { return Ok(None) };
         let mut sum = 0;
-        let modified = writer.modify_in_place(engine_key, |meta, bytes| {
+        let modified = writer.table(table).modify_in_place(key, |meta, bytes| {
             if meta.expires_at.is_some_and(|time| time <= *now) {
                 return None;
             }
-            let number = Number::of(meta.tag, bytes, engine_key.len())?;
+            let number = Number::of(meta.tag, bytes, key.len())?;
             sum = number.value().checked_add(increment)?;
-            Some(number.changed_to(sum)?.field(engine_key.len()))
+            Some(number.changed_to(sum)?.field(key.len()))
         })?;
-        scratch.arena.clear();
-        // Nothing to count: the key is there as it was.
         Ok((modified == Modified::InPlace).then_some(sum))
     }
 
     /// The integer that an entry's key has now.
     fn integer(&mut self, at: usize) -> Result<Integer> {
         let Self { worker, now, conflicted } = self;
-        let Worker { writer, scratch, .. } = &mut **worker;
+        let Worker { keyspace, writer, scratch, .. } = &mut **worker;
         let key_bytes = scratch.entries[at].key.len();
         match &scratch.entries[at].write {
             Write::None => {
-                let Some(value) = stored(writer, scratch, at, *now, conflicted)? else {
+                let Some(value) = stored(keyspace, writer, scratch, at, *now, conflicted)? else {
                     return Ok(Integer::default());
                 };
                 let in_place = value.meta().updatable;
@@ -310,11 +305,11 @@ impl<'w> Txn<'w> {
         let target = self.entry(to_db, to).ok_or(Error::KeyTooLong)?;
         let Some(source) = self.entry(db, from) else { return Ok(false) };
         let Self { worker, now, conflicted } = self;
-        let Worker { writer, scratch, .. } = &mut **worker;
+        let Worker { keyspace, writer, scratch, .. } = &mut **worker;
         let key_bytes = scratch.entries[source].key.len();
         let (payload, meta) = match &scratch.entries[source].write {
             Write::None => {
-                let Some(value) = stored(writer, scratch, source, *now, conflicted)? else {
+                let Some(value) = stored(keyspace, writer, scratch, source, *now, conflicted)? else {
                     return Ok(false);
                 };
                 let meta = Meta { tag: value.tag(), expires_at: value.expires_at(), ..Meta::default() };
@@ -340,9 +335,9 @@ impl<'w> Txn<'w> {
     }
 
     /// Deletes every key of `db`, each as by [`delete`](Self::delete): for FLUSHDB and FLUSHALL
-    /// inside of MULTI. Takes memory in proportion to the keys.
+    /// inside of MULTI. Takes time and memory in proportion to the keys.
     pub fn flush(&mut self, db: u8) -> Result<()> {
-        let mut keys = self.worker.keyspace.claimed_keys(db);
+        let mut keys = self.worker.keyspace.table(db).map_or_else(Vec::new, duramen::Table::claimed_keys);
         let mut cursor = 0;
         loop {
             cursor = self.scan(db, cursor, SCAN_ENTRIES, |key, _| keys.push(key.to_vec()))?;
@@ -358,9 +353,7 @@ impl<'w> Txn<'w> {
 
     // --- scanning
 
-    /// Visits about `count` keys of all databases from `cursor` and calls `visit` with key and type tag for
-    /// those of `db`;
-    /// returns the cursor to go on from, 0 at the end. Pending writes are seen, new keys first. A key
+    /// Visits about `count` keys of `db` from `cursor` and calls `visit` with key and type tag; returns the cursor to go on from, 0 at the end. Pending writes are seen, new keys first. A key
     /// that is there during the whole scan is visited at least once; what is visited is not part of
     /// what commit checks. What is damaged is passed over: whoever asks for the key is told.
     pub fn scan(
@@ -374,21 +367,20 @@ impl<'w> Txn<'w> {
         if cursor == 0 {
             self.visit_pending(db, &mut visit);
         }
-        let store = self.worker.keyspace.store();
+        let Some(table) = self.worker.keyspace.table(db) else { return Ok(0) };
         let pending = self.is_pending();
-        whole(store.scan(cursor, count, &mut |value| self.visit_stored(db, value, pending, &mut visit)))
+        whole(table.scan(cursor, count, &mut |value| self.visit_stored(db, value, pending, &mut visit)))
     }
 
-    /// Visits every key of `db` that begins with `prefix`, and maybe others, each with its type tag. On a store with an
-    /// ordered index it takes time in proportion to those keys, else to all. Otherwise as [`Txn::scan`].
+    /// Visits every key of `db` that begins with `prefix`, and maybe others, each with its type tag. In a database with an
+    /// ordered index it takes time in proportion to those keys, else to all of its keys. Otherwise as [`Txn::scan`].
     pub fn scan_prefix(&mut self, db: u8, prefix: &[u8], mut visit: impl FnMut(&[u8], u8)) -> Result<()> {
         self.worker.settle_for_scan()?;
         self.visit_pending(db, &mut visit);
-        let store = self.worker.keyspace.store();
+        let Some(table) = self.worker.keyspace.table(db) else { return Ok(()) };
         let pending = self.is_pending();
-        if store.index_kind() == IndexKind::Ordered {
-            let prefix: Vec<u8> = std::iter::once(db).chain(prefix.iter().copied()).collect();
-            for value in store.prefix(&prefix)? {
+        if table.index_kind()? == IndexKind::Ordered {
+            for value in table.prefix(prefix)? {
                 match value {
                     Err(error) if error.kind() == ErrorKind::Corrupt => {}
                     value => self.visit_stored(db, &value?, pending, &mut visit),
@@ -399,7 +391,7 @@ impl<'w> Txn<'w> {
         let mut cursor = 0;
         loop {
             let visit = &mut |value: &Value<'_>| self.visit_stored(db, value, pending, &mut visit);
-            cursor = whole(store.scan(cursor, SCAN_ENTRIES, visit))?;
+            cursor = whole(table.scan(cursor, SCAN_ENTRIES, visit))?;
             if cursor == 0 {
                 return Ok(());
             }
@@ -419,28 +411,25 @@ impl<'w> Txn<'w> {
                 Write::Number { .. } => Type::String.tag(),
                 Write::None | Write::Delete | Write::Expired => continue,
             };
-            if let Some((&first, key)) = scratch.arena[entry.key.clone()].split_first()
-                && first == db
-            {
-                visit(key, tag);
+            if entry.db == db {
+                visit(&scratch.arena[entry.key.clone()], tag);
             }
         }
     }
 
-    /// Visits what the store holds, if it is of `db`, has not expired, and is not what this transaction writes.
+    /// Visits what `db` holds, if it has not expired, and is not what this transaction writes.
     fn visit_stored(&self, db: u8, value: &Value<'_>, pending: bool, visit: &mut impl FnMut(&[u8], u8)) {
-        if let Some((&first, key)) = value.key().split_first()
-            && first == db
-            && value.expires_at().is_none_or(|time| time > self.now)
-            && !(pending && self.worker.scratch.writes(value.key()))
+        let key = value.key();
+        if value.expires_at().is_none_or(|time| time > self.now)
+            && !(pending && self.worker.scratch.writes(db, key))
         {
-            let is_number = Number::of(value.tag(), value, value.key().len()).is_some();
+            let is_number = Number::of(value.tag(), value, key.len()).is_some();
             visit(key, if is_number { Type::String.tag() } else { value.tag() });
         }
     }
 
-    /// Some key of `db`. The chances are the same for all, unless most keys belong to other databases, or this transaction
-    /// has written some: then, as in Redis, not quite, and it takes the longer the more keys the other databases have.
+    /// Some key of `db`. The chances are the same for all, unless most have expired, or this transaction has written some:
+    /// then, as in Redis, not quite.
     pub fn random_key(&mut self, db: u8) -> Result<Option<Vec<u8>>> {
         self.worker.settle_for_scan()?;
         if !self.is_pending() {
@@ -449,13 +438,16 @@ impl<'w> Txn<'w> {
                 self.visit_stored(db, value, false, &mut |_, _| is_wanted = true);
                 is_wanted
             };
-            let picked = self.worker.keyspace.store().pick(random(), &mut wanted)?;
-            if let Some((_, key)) = picked.as_ref().and_then(|value| value.key().split_first()) {
-                return Ok(Some(key.to_vec()));
+            let Some(table) = self.worker.keyspace.table(db) else { return Ok(None) };
+            if let Some(value) = table.pick(random(), &mut wanted)? {
+                return Ok(Some(value.key().to_vec()));
             }
         }
         let mut keys: Vec<Vec<u8>> = Vec::new();
-        let start = self.worker.keyspace.store().cursor_at(random());
+        let start = match self.worker.keyspace.table(db) {
+            Some(table) => table.cursor_at(random())?,
+            None => 0,
+        };
         // From a random place to the end, and if there is none, from the beginning.
         for mut cursor in [start, 0] {
             loop {
@@ -480,10 +472,13 @@ impl<'w> Txn<'w> {
         if key.len() > KEY_BYTES_MAX {
             return Ok(None);
         }
-        let key: Box<[u8]> = [&[db], key].concat().into();
-        let (stamp, value) = self.worker.writer.get_stamped(&key)?;
-        let expires_at = value.and_then(|value| value.expires_at()).filter(|&time| time > self.now);
-        Ok(Some(Watched { key, stamp, expires_at }))
+        let Worker { keyspace, writer, .. } = &*self.worker;
+        let watched = keyspace.shared.watchers.watch(db, key, || {
+            let (stamp, value) = get(keyspace, writer, db, key)?;
+            let expires_at = value.and_then(|value| value.expires_at()).filter(|&time| time > self.now);
+            Ok((stamp.map_or(Then::Nowhere, Then::Had), expires_at))
+        })?;
+        Ok(Some(watched))
     }
 
     /// Whether a watched key is still as it was. From a yes on, commit demands that it stays so.
@@ -491,10 +486,17 @@ impl<'w> Txn<'w> {
         if watched.expires_at.is_some_and(|time| time <= self.now) {
             return Ok(false);
         }
-        let Some((&db, key)) = watched.key.split_first() else { return Ok(false) };
+        let (db, key, then) = (watched.key.db, &watched.key.key, watched.key.then());
         let Some(at) = self.entry(db, key) else { return Ok(false) };
         self.get(db, key)?;
-        Ok(self.worker.scratch.entries[at].seen.is_some_and(|seen| seen.stamp == watched.stamp))
+        let stamp = self.worker.scratch.entries[at].seen.and_then(|seen| seen.stamp);
+        // The database got its table just now: the next try knows what was watched.
+        self.conflicted |= then == Then::Nowhere && stamp.is_some();
+        Ok(match (then, stamp) {
+            (Then::Nowhere, _) => true,
+            (Then::Had(then), Some(now)) => then == now,
+            (Then::Had(_), None) | (Then::Changed, _) => false,
+        })
     }
 
     /// Panics within a write of the engine, for tests of what that leaves.
@@ -509,27 +511,37 @@ impl<'w> Txn<'w> {
         if self.conflicted {
             return Ok(Outcome::Conflict);
         }
-        let entries = &self.worker.scratch.entries;
+        let Worker { keyspace, scratch, .. } = &*self.worker;
+        let entries = &scratch.entries;
         let writes = entries.iter().filter(|entry| !matches!(entry.write, Write::None)).count();
         match (writes, entries.len()) {
             (0, 0 | 1) => return Ok(Outcome::Committed),
             (0, _) => return self.commit_reads(),
             _ => {}
         }
-        // Until all that is written is counted, or left to be counted later: see `counting`.
-        let counting = self.worker.keyspace.counting().cloned();
-        let visited = counting.as_deref().map(Counting::hold);
+        for entry in entries {
+            if !matches!(entry.write, Write::None | Write::Delete) {
+                keyspace.make(entry.db)?;
+            }
+        }
+        // Invariant 3.
+        let is_new = |entry: &Entry| {
+            entry.seen.is_some_and(|seen| seen.stamp.is_none()) && keyspace.table(entry.db).is_some()
+        };
+        if entries.iter().any(is_new) {
+            return Ok(Outcome::Conflict);
+        }
         match (writes, entries.len()) {
-            (1, 1) => self.commit_single(visited.as_deref()),
-            _ => self.commit_batch(visited.as_deref()),
+            (1, 1) => self.commit_single(),
+            _ => self.commit_batch(),
         }
     }
 
     fn commit_reads(self) -> Result<Outcome> {
-        let Worker { writer, scratch, .. } = self.worker;
+        let Worker { keyspace, writer, scratch, .. } = self.worker;
         for entry in &scratch.entries {
             if let Some(seen) = entry.seen
-                && writer.get_stamped(&scratch.arena[entry.key.clone()])?.0 != seen.stamp
+                && get(keyspace, writer, entry.db, &scratch.arena[entry.key.clone()])?.0 != seen.stamp
             {
                 return Ok(Outcome::Conflict);
             }
@@ -537,17 +549,20 @@ impl<'w> Txn<'w> {
         Ok(Outcome::Committed)
     }
 
-    fn commit_single(self, visited: Option<&Visited>) -> Result<Outcome> {
-        let Worker { writer, scratch, keyspace, .. } = &mut *self.worker;
+    fn commit_single(self) -> Result<Outcome> {
+        let Worker { keyspace, writer, scratch, .. } = &mut *self.worker;
         let Scratch { arena, entries, .. } = scratch;
         let Some(entry) = entries.first() else { return Ok(Outcome::Committed) };
+        // Without a table there is nothing to delete.
+        let Some(table) = keyspace.table(entry.db) else { return Ok(Outcome::Committed) };
+        let mut writer = writer.table(table);
         let key = &arena[entry.key.clone()];
+        let seen = entry.seen.and_then(|seen| Some((seen.stamp?, seen.life)));
         if let Write::Number { number, in_place: true, .. } = entry.write
-            && let Some(seen) = entry.seen
+            && let Some((stamp, _)) = seen
         {
             let (at, field) = number.field(key.len());
-            return Ok(match writer.compare_and_update(key, seen.stamp, at, &field)? {
-                // Nothing to count: it is there as it was.
+            return Ok(match writer.compare_and_update(key, stamp, at, &field)? {
                 Some(Update::InPlace | Update::NewVersion) => Outcome::Committed,
                 // `Absent`: it expired meanwhile.
                 Some(Update::Absent) | None => Outcome::Conflict,
@@ -555,48 +570,45 @@ impl<'w> Txn<'w> {
         }
         let value = entry.write.value(arena, key.len());
         let value = value.as_ref().map(|(bytes, meta)| (&bytes[..], *meta));
-        let before = match entry.seen {
-            Some(seen) if seen.life == Life::Absent && value.is_none() => return Ok(Outcome::Committed),
-            Some(seen) => match writer.compare_and_swap(key, seen.stamp, value)? {
-                Swap::Done => seen.life,
-                Swap::Changed => return Ok(Outcome::Conflict),
-            },
-            // A write that read nothing holds over whatever is there now.
-            None => {
-                let replaced = writer.replace(key, value)?.map(|meta| Life::of(meta.expires_at));
-                // A delete looks first, and goes on where it met damage.
-                let is_damaged = replaced.is_none() && matches!(entry.write, Write::Delete);
-                let otherwise = || if is_damaged { keyspace.life_of_damaged() } else { Life::Absent };
-                replaced.unwrap_or_else(otherwise)
+        match (seen, value) {
+            (Some((_, Life::Absent)), None) => {}
+            (Some((stamp, _)), value) => {
+                if writer.compare_and_swap(key, stamp, value)? == Swap::Changed {
+                    return Ok(Outcome::Conflict);
+                }
             }
-        };
-        let change = Change { db: key[0], before, after: entry.write.life() };
-        if is_counted(writer, visited, key) {
-            self.worker.count(change, self.now);
+            // A write that read nothing holds over whatever is there now.
+            (None, Some((bytes, meta))) => writer.put_with(key, bytes, meta)?,
+            // A delete looks first, and goes on where it met damage.
+            (None, None) => drop(writer.replace(key, None)?),
         }
         Ok(Outcome::Committed)
     }
 
-    fn commit_batch(self, visited: Option<&Visited>) -> Result<Outcome> {
-        let Worker { writer, scratch, .. } = &mut *self.worker;
+    fn commit_batch(self) -> Result<Outcome> {
+        let Worker { keyspace, writer, scratch, .. } = &mut *self.worker;
         let Scratch { arena, entries, batch, .. } = scratch;
+        let mut db = None;
         for entry in entries.iter_mut() {
+            // As in `commit_single`; nothing was there, and nothing is.
+            let Some(table) = keyspace.table(entry.db) else { continue };
+            if db.replace(entry.db) != Some(entry.db) {
+                batch.table(Some(table));
+            }
             let key = &arena[entry.key.clone()];
             if entry.seen.is_none() {
-                entry.seen = match Seen::look(writer, key) {
+                entry.seen = match Seen::look(keyspace, writer, entry.db, key) {
                     // What is written without a look at it makes a damaged key whole, as when it is written alone.
                     Err(error) if is_damaged(&error) && !matches!(entry.write, Write::None) => None,
                     seen => Some(seen?),
                 };
             }
-            if let Some(seen) = entry.seen {
-                batch.expect(key, seen.stamp);
+            if let Some(stamp) = entry.seen.and_then(|seen| seen.stamp) {
+                batch.expect(key, stamp);
             }
             match &entry.write {
                 Write::None => {}
-                Write::Delete if entry.seen.is_some_and(|seen| seen.life == Life::Absent) => {
-                    entry.write = Write::None;
-                }
+                Write::Delete if entry.seen.is_some_and(|seen| seen.life == Life::Absent) => {}
                 Write::Delete => {
                     batch.delete(key);
                 }
@@ -607,19 +619,10 @@ impl<'w> Txn<'w> {
                 }
             }
         }
-        if writer.apply(batch)? == Swap::Changed {
-            return Ok(Outcome::Conflict);
-        }
-        for at in 0..self.worker.scratch.entries.len() {
-            let Worker { writer, scratch, keyspace, .. } = &*self.worker;
-            let key = &scratch.arena[scratch.entries[at].key.clone()];
-            let counts = is_counted(writer, visited, key);
-            let damaged = || keyspace.life_of_damaged();
-            if let Some(change) = scratch.change(at, damaged).filter(|_| counts) {
-                self.worker.count(change, self.now);
-            }
-        }
-        Ok(Outcome::Committed)
+        Ok(match writer.apply(batch)? {
+            Swap::Done => Outcome::Committed,
+            Swap::Changed => Outcome::Conflict,
+        })
     }
 
     /// The entry of a key, made if need be; `None` for a key that is too long to exist.
@@ -647,12 +650,7 @@ pub(crate) fn whole(scanned: duramen::Result<u64>) -> Result<u64> {
 
 /// Whether a key's record is damaged, or one that may be the key's.
 fn is_damaged(error: &Error) -> bool {
-    matches!(error, Error::Engine(error) if error.kind() == ErrorKind::Corrupt)
-}
-
-/// Whether a write to the key is counted by who wrote it: otherwise its visit is still to come. See [`crate::counting`].
-fn is_counted(writer: &Writer, visited: Option<&Visited>, key: &[u8]) -> bool {
-    visited.is_none_or(|visited| writer.store().has_visited(visited, key))
+    matches!(error, Error::Engine(error) if crate::error::is_damaged(error))
 }
 
 /// The integer that a string spells, with what INCR needs to know of the string.
@@ -675,17 +673,5 @@ impl Integer {
             None => return Err(Error::WrongType),
         };
         Ok(Self { value, expires_at: meta.expires_at, number, in_place: false })
-    }
-}
-
-impl Watched {
-    /// Whether it is `key` in `db` that is watched.
-    pub fn is(&self, db: u8, key: &[u8]) -> bool {
-        self.key.split_first() == Some((&db, key))
-    }
-
-    /// Memory that it takes.
-    pub fn bytes(&self) -> usize {
-        size_of::<Self>() + self.key.len()
     }
 }

@@ -1,6 +1,6 @@
 //! The keys that a transaction touched: what was seen of them and what is to become of them.
 //!
-//! An entry is found by its engine key, by a walk while there are few and by hashing when there are more.
+//! An entry is found by its database and key, by a walk while there are few and by hashing when there are more.
 //! Keys and small values lie end to end in one arena that is kept from transaction to transaction.
 
 use std::collections::HashMap;
@@ -8,9 +8,10 @@ use std::ops::{Deref, Range};
 
 use duramen::{Batch, Meta, Stamp, Value, Writer};
 
+use super::life::Life;
 use super::number::{self, Number};
-use crate::counts::{Change, Life};
 use crate::error::Result;
+use crate::keyspace::Keyspace;
 use crate::string_until;
 
 // Up to this many entries a linear search is faster than hashing.
@@ -26,16 +27,17 @@ const ENTRIES_KEEP: usize = 1024;
 /// The memory of a transaction, kept by the worker for the next one.
 #[derive(Default)]
 pub(crate) struct Scratch {
-    // Keys and small values of the entries, end to end.
+    // Keys, each behind the byte of its database, and small values of the entries, end to end.
     pub(super) arena: Vec<u8>,
     pub(super) entries: Vec<Entry>,
-    // By engine key; filled when there are more than LINEAR_ENTRIES.
+    // By database and key; filled when there are more than LINEAR_ENTRIES.
     by_key: HashMap<Box<[u8]>, usize>,
     pub(super) batch: Batch,
 }
 
 /// One key that the transaction touched.
 pub(super) struct Entry {
+    pub(super) db: u8,
     pub(super) key: Range<usize>,
     pub(super) seen: Option<Seen>,
     pub(super) write: Write,
@@ -44,7 +46,8 @@ pub(super) struct Entry {
 /// What the engine held when the key was first looked at.
 #[derive(Clone, Copy)]
 pub(super) struct Seen {
-    pub(super) stamp: Stamp,
+    // `None`: its database had no table.
+    pub(super) stamp: Option<Stamp>,
     pub(super) life: Life,
 }
 
@@ -90,14 +93,6 @@ impl Scratch {
         }
     }
 
-    /// The engine's key, for somebody who needs no entry; only while there is none.
-    pub(super) fn engine_key(&mut self, db: u8, key: &[u8]) -> &[u8] {
-        self.arena.clear();
-        self.arena.push(db);
-        self.arena.extend_from_slice(key);
-        &self.arena
-    }
-
     /// The entry of `key` in `db`, made if need be (invariant 1 of the transaction).
     pub(super) fn entry(&mut self, db: u8, key: &[u8]) -> usize {
         let start = self.arena.len();
@@ -108,36 +103,32 @@ impl Scratch {
             return at;
         }
         let at = self.entries.len();
-        self.entries.push(Entry { key: start..self.arena.len(), seen: None, write: Write::None });
+        self.entries.push(Entry { db, key: start + 1..self.arena.len(), seen: None, write: Write::None });
         if at == LINEAR_ENTRIES {
             let Self { arena, entries, by_key, .. } = self;
-            by_key.extend(entries.iter().enumerate().map(|(at, e)| (arena[e.key.clone()].into(), at)));
+            by_key.extend(entries.iter().enumerate().map(|(at, e)| (arena[e.id()].into(), at)));
         } else if at > LINEAR_ENTRIES {
             self.by_key.insert(self.arena[start..].into(), at);
         }
         at
     }
 
-    fn find(&self, engine_key: &[u8]) -> Option<usize> {
+    /// The entry of the key whose database and bytes these are.
+    fn find(&self, id: &[u8]) -> Option<usize> {
         if self.entries.len() > LINEAR_ENTRIES {
-            return self.by_key.get(engine_key).copied();
+            return self.by_key.get(id).copied();
         }
-        self.entries.iter().position(|entry| self.arena[entry.key.clone()] == *engine_key)
+        self.entries.iter().position(|entry| self.arena[entry.id()] == *id)
     }
 
-    /// Whether there is a pending write of this engine key.
-    pub(super) fn writes(&self, engine_key: &[u8]) -> bool {
-        self.find(engine_key).is_some_and(|at| !matches!(self.entries[at].write, Write::None))
-    }
-
-    /// What the entry's write changed, once it is applied; what could not be seen had the life `damaged`.
-    pub(super) fn change(&self, at: usize, damaged: impl FnOnce() -> Life) -> Option<Change> {
-        let entry = &self.entries[at];
-        (!matches!(entry.write, Write::None)).then(|| Change {
-            db: self.arena[entry.key.start],
-            before: entry.seen.map_or_else(damaged, |seen| seen.life),
-            after: entry.write.life(),
-        })
+    /// Whether there is a pending write of this key.
+    pub(super) fn writes(&self, db: u8, key: &[u8]) -> bool {
+        let at = if self.entries.len() > LINEAR_ENTRIES {
+            self.find(&[&[db], key].concat())
+        } else {
+            self.entries.iter().position(|entry| entry.db == db && self.arena[entry.key.clone()] == *key)
+        };
+        at.is_some_and(|at| !matches!(self.entries[at].write, Write::None))
     }
 
     pub(super) fn payload(&mut self, bytes: &[u8]) -> Payload {
@@ -156,8 +147,15 @@ impl Scratch {
     }
 }
 
+impl Entry {
+    /// Where its database and key lie.
+    fn id(&self) -> Range<usize> {
+        self.key.start - 1..self.key.end
+    }
+}
+
 impl Write {
-    /// As the engine takes it for an engine key of `key_bytes`.
+    /// As the engine takes it for a key of `key_bytes`.
     pub(super) fn value<'a>(&'a self, arena: &'a [u8], key_bytes: usize) -> Option<(Stored<'a>, Meta)> {
         match self {
             Self::Put(payload, meta) => Some((Stored::Bytes(payload.bytes(arena)), *meta)),
@@ -201,14 +199,28 @@ impl Payload {
 }
 
 impl Seen {
-    pub(super) fn look(writer: &Writer, key: &[u8]) -> Result<Self> {
-        let (stamp, value) = writer.get_stamped(key)?;
+    pub(super) fn look(keyspace: &Keyspace, writer: &Writer, db: u8, key: &[u8]) -> Result<Self> {
+        let (stamp, value) = get(keyspace, writer, db, key)?;
         Ok(Self { stamp, life: value.map_or(Life::Absent, |value| Life::of(value.expires_at())) })
     }
 }
 
+/// Reads a key from the engine; no stamp when its database has no table.
+#[inline]
+pub(super) fn get<'v>(
+    keyspace: &Keyspace,
+    writer: &'v Writer,
+    db: u8,
+    key: &[u8],
+) -> Result<(Option<Stamp>, Option<Value<'v>>)> {
+    let Some(table) = keyspace.table(db) else { return Ok((None, None)) };
+    let (stamp, value) = writer.get_stamped_in(table, key)?;
+    Ok((Some(stamp), value))
+}
+
 /// Reads an entry's key from the engine, and remembers its stamp the first time.
 pub(super) fn stored<'v>(
+    keyspace: &Keyspace,
     writer: &'v Writer,
     scratch: &mut Scratch,
     at: usize,
@@ -216,7 +228,7 @@ pub(super) fn stored<'v>(
     conflicted: &mut bool,
 ) -> Result<Option<Value<'v>>> {
     let entry = &mut scratch.entries[at];
-    let (stamp, value) = writer.get_stamped(&scratch.arena[entry.key.clone()])?;
+    let (stamp, value) = get(keyspace, writer, entry.db, &scratch.arena[entry.key.clone()])?;
     let value = value.filter(|value| value.expires_at().is_none_or(|time| time > now));
     match entry.seen {
         None => {

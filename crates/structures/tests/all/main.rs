@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
 
-mod kept_counts;
+mod databases;
 mod keyspace;
 mod numbers;
 mod redis_vectors;

@@ -47,14 +47,16 @@ fn get(worker: &mut Worker, key: &str) -> Option<String> {
 
 /// What the engine holds: tag and bytes.
 fn stored(keyspace: &Keyspace, db: u8, key: &str) -> (u8, Vec<u8>) {
-    let value = keyspace.store().get(&[&[db], key.as_bytes()].concat()).unwrap().unwrap();
+    let table = keyspace.table(db).unwrap();
+    let value = table.get(key.as_bytes()).unwrap().unwrap();
     (value.tag(), value.to_vec())
 }
 
 fn is_number(keyspace: &Keyspace, db: u8, key: &str) -> bool {
     let (tag, bytes) = stored(keyspace, db, key);
     let is_number = tag == TAG;
-    assert_eq!(is_number, bytes.len() == 8 + (8 - (key.len() + 1) % 8) % 8, "{key}: {bytes:?}");
+    // A text may be as long as a number by chance.
+    assert!(!is_number || bytes.len() == 8 + (8 - key.len() % 8) % 8, "{key}: {bytes:?}");
     is_number
 }
 
@@ -66,11 +68,10 @@ fn a_counter_is_stored_as_a_field_that_its_key_aligns() {
         assert_eq!(add(&mut worker, key, -5), -5);
         let (tag, bytes) = stored(&keyspace, 0, key);
         let (padding, field) = bytes.split_at(bytes.len() - 8);
-        assert_eq!((tag, padding.len()), (TAG, (8 - (key.len() + 1) % 8) % 8));
+        assert_eq!((tag, padding.len()), (TAG, (8 - key.len() % 8) % 8));
         assert!(padding.iter().all(|byte| *byte == 0));
-        let engine_key = [&[0], key.as_bytes()].concat();
-        assert_eq!(&*text_of_number(&engine_key, tag, &bytes).unwrap(), b"-5");
-        assert!(text_of_number(&engine_key, Type::String.tag(), &bytes).is_none());
+        assert_eq!(&*text_of_number(key.as_bytes(), tag, &bytes).unwrap(), b"-5");
+        assert!(text_of_number(key.as_bytes(), Type::String.tag(), &bytes).is_none());
         let begun = u16::from_le_bytes([field[6], field[7]]);
         assert_eq!(field[..6], (-5i64).to_le_bytes()[..6]);
         assert_eq!(add(&mut worker, key, 7), 2);
@@ -112,7 +113,7 @@ fn every_reader_sees_the_text() {
             assert_eq!(&*found, wanted.as_bytes());
             assert_eq!(text(txn.get_string(0, b"n").unwrap()).unwrap(), wanted);
             assert!(txn.exists(0, b"n").unwrap());
-            assert_eq!(txn.count(0), KeyCount { keys: 1, expires: 0 });
+            assert_eq!(txn.count(0).unwrap(), KeyCount { keys: 1, expires: 0 });
             let mut seen = vec![];
             let mut cursor = 0;
             loop {
@@ -255,7 +256,7 @@ fn a_counter_that_expires_under_way_begins_anew() {
     let found = txn.get(0, b"n").unwrap().unwrap();
     assert_eq!((&*found, found.expires_at()), (&b"1"[..], None));
     drop(found);
-    assert_eq!(txn.count(0), KeyCount { keys: 1, expires: 0 });
+    assert_eq!(txn.count(0).unwrap(), KeyCount { keys: 1, expires: 0 });
 }
 
 #[test]

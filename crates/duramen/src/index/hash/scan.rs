@@ -53,17 +53,6 @@ impl HashIndex {
         prefix.checked_add(step).unwrap_or(0)
     }
 
-    /// The first hash behind those of the segment of `hash`; 0 at the end.
-    pub(crate) fn segment_end(&self, hash: u64, guard: &Guard) -> u64 {
-        let step = 1u64 << (64 - self.entry(hash, guard).depth());
-        (hash & !(step - 1)).checked_add(step).unwrap_or(0)
-    }
-
-    /// Whether a scan that has come to `cursor` is between two segments, or at the end.
-    pub(crate) fn begins_segment(cursor: u64) -> bool {
-        cursor & 0xffff == 0
-    }
-
     /// A cursor as a number that is as small as the index: clients keep it in a double, or in 63 bits. The bits of a prefix that
     /// count are its top ones; they become the lowest but for the bucket's.
     pub(crate) fn cursor_shown(cursor: u64) -> u64 {

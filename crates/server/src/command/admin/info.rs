@@ -13,6 +13,7 @@ use crate::process;
 use crate::server::Server;
 use crate::stats::Totals;
 use duramen::{Durability, Stats};
+use duramen_structures::KeyCount;
 use std::fmt::{Display, Write as _};
 use std::sync::atomic::Ordering;
 
@@ -52,6 +53,11 @@ pub fn info(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         store: call.server.keyspace.store().stats(),
         process: process::read(),
         now: call.now,
+        databases: if all || default || asked_for("keyspace") {
+            (0..call.txn.databases()).map(|db| call.txn.count(db)).collect::<Result<_, _>>()?
+        } else {
+            Vec::new()
+        },
     };
     let mut text = Text(String::with_capacity(8192));
     for (name, by_default, write) in SECTIONS {
@@ -75,6 +81,8 @@ struct Facts<'a> {
     store: Stats,
     process: process::Process,
     now: u64,
+    // For the keyspace section.
+    databases: Vec<KeyCount>,
 }
 
 struct Text(String);
@@ -308,7 +316,6 @@ fn duramen(text: &mut Text, facts: &Facts<'_>) {
         ("index_pages_left", store.index_pages_left),
         ("damaged_blocks", store.damaged_blocks),
         ("unverified_bytes", store.unverified_bytes),
-        ("keys_counted", u64::from(facts.server.keyspace.is_counted())),
         ("index_cache_hits", store.index_cache_hits),
         ("index_cache_misses", store.index_cache_misses),
         ("index_key_waits", store.index_key_waits),
@@ -329,12 +336,7 @@ fn duramen(text: &mut Text, facts: &Facts<'_>) {
 }
 
 fn keyspace(text: &mut Text, facts: &Facts<'_>) {
-    // After a crash they are counted while others are served; INFO does not wait for that.
-    if !facts.server.keyspace.is_counted() {
-        return;
-    }
-    for db in 0..facts.server.keyspace.databases() {
-        let count = facts.server.keyspace.count(db, facts.now);
+    for (db, count) in facts.databases.iter().enumerate() {
         if count.keys > 0 {
             text.line(format_args!("db{db}:keys={},expires={},avg_ttl=0", count.keys, count.expires));
         }

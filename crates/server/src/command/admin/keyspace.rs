@@ -1,11 +1,12 @@
-//! Whole databases: DBSIZE, FLUSHDB, FLUSHALL.
+//! Whole databases: DBSIZE, FLUSHDB, FLUSHALL, SWAPDB.
 
-use crate::command::{After, Args, Call, CommandError, errors};
+use crate::command::{After, Args, Call, CommandError, errors, integer};
 
 /// DBSIZE: how many keys the selected database has.
 pub fn dbsize(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let db = call.db();
-    call.reply.integer(call.txn.count(db).keys as i64);
+    let keys = call.txn.keys(db)?;
+    call.reply.integer(keys as i64);
     Ok(())
 }
 
@@ -32,6 +33,24 @@ pub fn flushall(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     } else {
         *call.after = After::FlushAll;
     }
+    call.reply.ok();
+    Ok(())
+}
+
+/// SWAPDB index index: what is in one database is in the other from then on.
+///
+/// Not inside MULTI: what a transaction wrote before, and reads afterwards, would belong to another database each.
+pub fn swapdb(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let first = integer(call.args.at(1)).ok_or(errors::FIRST_DB_INVALID)?;
+    let second = integer(call.args.at(2)).ok_or(errors::SECOND_DB_INVALID)?;
+    let count = i64::from(call.txn.databases());
+    if !(0..count).contains(&first) || !(0..count).contains(&second) {
+        return Err(errors::DB_OUT_OF_RANGE);
+    }
+    if call.in_transaction {
+        return Err(errors::NOT_IN_TRANSACTION);
+    }
+    *call.after = After::Swap(first as u8, second as u8);
     call.reply.ok();
     Ok(())
 }

@@ -23,6 +23,7 @@ pub const COMMANDS: &[Command] = &[
     Command::new("debug", debug::debug),
     Command::new("flushdb", keyspace::flushdb),
     Command::new("flushall", keyspace::flushall),
+    Command::new("swapdb", keyspace::swapdb),
     Command::new("info", info::info),
     Command::container("memory", memory::SUBCOMMANDS),
     Command::container("object", object::SUBCOMMANDS),

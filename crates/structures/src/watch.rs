@@ -1,0 +1,175 @@
+//! Keys under WATCH.
+//!
+//! A watched key is compared by its stamp, which the engine changes with every write. When a whole database is emptied or
+//! swapped, Redis takes those keys for changed that were there before or are there then, and no others; the stamp of a key that
+//! is absent from another table says nothing of that. So who empties or swaps looks at all that is watched, while nobody else is
+//! in a turn, and gives what was and stays absent its new stamp. The same for a database that gets its table.
+//!
+//! Invariant: nothing is watched, and nothing that is watched is compared, while a database is emptied or swapped, since that is
+//! done in turns.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use duramen::{Stamp, Store, Table};
+
+use crate::error::{Result, is_damaged};
+
+/// A key under WATCH, as it was then.
+pub struct Watched {
+    pub(crate) key: Arc<Key>,
+    pub(crate) expires_at: Option<u64>,
+    number: u64,
+    watchers: Arc<Watchers>,
+}
+
+/// What is known of a key that is watched.
+pub(crate) struct Key {
+    pub(crate) db: u8,
+    pub(crate) key: Box<[u8]>,
+    then: Mutex<Then>,
+}
+
+/// What a key was when it began to be watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Then {
+    /// Its database had no table.
+    Nowhere,
+    Had(Stamp),
+    /// It has changed since, whatever its stamp says.
+    Changed,
+}
+
+/// All that is watched.
+#[derive(Default)]
+pub(crate) struct Watchers(Mutex<Keys>);
+
+#[derive(Default)]
+struct Keys {
+    next: u64,
+    keys: BTreeMap<u64, Arc<Key>>,
+}
+
+impl Key {
+    pub(crate) fn then(&self) -> Then {
+        *self.lock()
+    }
+
+    fn set(&self, then: Then) {
+        *self.lock() = then;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Then> {
+        self.then.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Watchers {
+    fn lock(&self) -> MutexGuard<'_, Keys> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Those in one of `dbs`.
+    fn of(&self, dbs: &[u8]) -> Vec<Arc<Key>> {
+        self.lock().keys.values().filter(|key| dbs.contains(&key.db)).cloned().collect()
+    }
+
+    /// Watches `key` of `db`; `look` says what it is, and when it expires.
+    pub(crate) fn watch(
+        self: &Arc<Self>,
+        db: u8,
+        key: &[u8],
+        look: impl FnOnce() -> Result<(Then, Option<u64>)>,
+    ) -> Result<Watched> {
+        let mut keys = self.lock();
+        // Under the lock: no table is made meanwhile that would not know of it.
+        let (then, expires_at) = look()?;
+        let key = Arc::new(Key { db, key: key.into(), then: Mutex::new(then) });
+        keys.next += 1;
+        let number = keys.next;
+        keys.keys.insert(number, Arc::clone(&key));
+        Ok(Watched { key, expires_at, number, watchers: Arc::clone(self) })
+    }
+
+    /// `db` is about to get `table`, which is empty.
+    pub(crate) fn made<T>(
+        &self,
+        db: u8,
+        table: &Table,
+        store: &Store,
+        publish: impl FnOnce() -> T,
+    ) -> Result<T> {
+        let keys = self.lock();
+        let writer = store.writer()?;
+        for key in keys.keys.values().filter(|key| key.db == db && key.then() == Then::Nowhere) {
+            key.set(Then::Had(writer.get_stamped_in(table, &key.key)?.0));
+        }
+        Ok(publish())
+    }
+
+    /// Before the tables of `dbs` become others: what is there in one of them has changed, by that alone.
+    pub(crate) fn look<'t>(
+        &self,
+        dbs: &[u8],
+        table: impl Fn(u8) -> Option<&'t Table>,
+        store: &Store,
+    ) -> Result<()> {
+        let keys = self.of(dbs);
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let writer = store.writer()?;
+        for key in keys {
+            let Some(table) = table(key.db) else { continue };
+            let is_same = match writer.get_stamped_in(table, &key.key) {
+                Ok((stamp, value)) => key.then() == Then::Had(stamp) && value.is_none(),
+                Err(error) if is_damaged(&error) => false,
+                Err(error) => return Err(error.into()),
+            };
+            if !is_same {
+                key.set(Then::Changed);
+            }
+        }
+        Ok(())
+    }
+
+    /// After that: what was absent and is absent is as it was.
+    pub(crate) fn again<'t>(
+        &self,
+        dbs: &[u8],
+        table: impl Fn(u8) -> Option<&'t Table>,
+        store: &Store,
+    ) -> Result<()> {
+        let keys = self.of(dbs);
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let writer = store.writer()?;
+        for key in keys.iter().filter(|key| key.then() != Then::Changed) {
+            let Some(table) = table(key.db) else { continue };
+            key.set(match writer.get_stamped_in(table, &key.key) {
+                Ok((stamp, None)) => Then::Had(stamp),
+                _ => Then::Changed,
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Watched {
+    /// Whether it is `key` in `db` that is watched.
+    pub fn is(&self, db: u8, key: &[u8]) -> bool {
+        (self.key.db, &*self.key.key) == (db, key)
+    }
+
+    /// Memory that it takes.
+    pub fn bytes(&self) -> usize {
+        size_of::<Self>() + size_of::<Key>() + self.key.key.len()
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.watchers.lock().keys.remove(&self.number);
+    }
+}
