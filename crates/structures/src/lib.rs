@@ -47,6 +47,7 @@ mod error;
 mod flush;
 pub mod glob;
 mod keyspace;
+pub mod packed;
 pub mod strings;
 mod turns;
 mod txn;
@@ -64,12 +65,23 @@ pub use worker::{AHEAD_MAX, Outcome, Worker};
 pub enum Type {
     /// Bytes; also numbers and bitmaps, as in Redis.
     String = 1,
+    /// Fields with a value each.
+    Hash = 2,
+    /// Elements in an order, from either end.
+    List = 3,
+    /// Members, each once.
+    Set = 4,
+    /// Members, each once, with a score that orders them.
+    SortedSet = 5,
+    /// Entries that are only ever put at the end, by ascending ids.
+    Stream = 6,
 }
 
 impl Type {
     /// The type a tag stands for; `None` for a tag written by something else.
     pub fn of_tag(tag: u8) -> Option<Self> {
-        (tag == Self::String as u8).then_some(Self::String)
+        let all = [Self::String, Self::Hash, Self::List, Self::Set, Self::SortedSet, Self::Stream];
+        all.into_iter().find(|type_| type_.tag() == tag)
     }
 
     /// The tag that stands for this type.
@@ -81,6 +93,11 @@ impl Type {
     pub fn name(self) -> &'static str {
         match self {
             Self::String => "string",
+            Self::Hash => "hash",
+            Self::List => "list",
+            Self::Set => "set",
+            Self::SortedSet => "zset",
+            Self::Stream => "stream",
         }
     }
 }
