@@ -29,6 +29,7 @@
 //! |---|---|
 //! | `keyspace`, `worker`, `txn` | databases, what one thread has of them, transactions |
 //! | `turns`, `counts`, `flush` | one worker alone, how many keys there are, deletes of more than a transaction takes |
+//! | `packed`, `entries` | small collections in one value; hashes and sets in that form |
 //! | [`strings`] | integers, long doubles, ranges, longest common subsequence |
 //! | [`bits`] | bitmaps: counting, searching, combining, bit fields |
 //! | [`glob`] | the patterns of KEYS and SCAN |
@@ -43,19 +44,23 @@ pub mod bits;
 mod counting;
 mod counts;
 pub mod dump;
+mod entries;
 mod error;
 mod flush;
 pub mod glob;
 mod keyspace;
-pub mod packed;
+mod packed;
+mod random;
 pub mod strings;
 mod turns;
 mod txn;
 mod worker;
 
+pub use entries::{Encoding, Names, order};
 pub use error::{Error, Result};
 pub use keyspace::{DATABASES_DEFAULT, DATABASES_MAX, KEY_BYTES_MAX, KeyCount, Keyspace};
-pub use txn::{Found, Txn, Watched, text_of_number};
+pub use packed::Malformed;
+pub use txn::{Collection, Edit, Found, Txn, Watched, text_of_number};
 pub use worker::{AHEAD_MAX, Outcome, Worker};
 
 /// Type of a value, kept in the engine's tag byte. Numbers are part of the stored format. So is tag 0x81: a string that is

@@ -90,11 +90,6 @@ impl<'a> Packed<'a> {
         self.count
     }
 
-    /// Whether there are none.
-    pub fn is_empty(self) -> bool {
-        self.count == 0
-    }
-
     /// The flags, 0 to 15.
     pub fn flags(self) -> u8 {
         self.bytes[0] >> FLAGS_SHIFT
@@ -103,11 +98,6 @@ impl<'a> Packed<'a> {
     /// The strings in their order.
     pub fn iter(self) -> Elements<'a> {
         Elements { bytes: self.bytes, at: HEAD_BYTES, left: self.count }
-    }
-
-    /// Where a string is to be put that comes last.
-    pub fn end(self) -> usize {
-        self.bytes.len()
     }
 }
 
@@ -118,11 +108,6 @@ impl<'a> Elements<'a> {
     /// When there is none.
     pub fn demand(&mut self) -> Result<Element<'a>, Malformed> {
         self.next().unwrap_or(Err(Malformed { at: self.at, why: "a field has no value" }))
-    }
-
-    /// How many strings are still to come.
-    pub fn left(&self) -> usize {
-        self.left
     }
 
     fn element(&mut self) -> Result<Element<'a>, Malformed> {
@@ -175,7 +160,7 @@ pub fn set_flags(run: &mut [u8], flags: u8) {
 }
 
 /// Puts `strings` where `removed` strings lie now, at `place`: the place of an [`Element`] of this run, from the begin
-/// of one to the end of another, or the empty one at the begin of an element or at [`Packed::end`].
+/// of one to the end of another, or the empty one at the begin of an element or at the end of the run.
 pub fn splice(run: &mut Vec<u8>, place: Range<usize>, removed: usize, strings: &[&[u8]]) {
     let added: usize = strings.iter().map(|string| length_bytes(string.len()) + string.len()).sum();
     let old_end = run.len();
@@ -285,7 +270,7 @@ mod tests {
         let run = b"\x01\x05\0\0\0\x01a\x09";
         let mut elements = Packed::open(run).unwrap().iter();
         assert!(elements.next().unwrap().is_ok() && elements.next().unwrap().is_err());
-        assert!(elements.next().is_none() && elements.left() == 0);
+        assert!(elements.next().is_none());
     }
 
     #[derive(Clone, Debug)]
@@ -342,7 +327,7 @@ mod tests {
                     Step::Replace(..) | Step::Remove(..) => {}
                 }
                 let open = Packed::open(&run).unwrap();
-                prop_assert_eq!((open.len(), open.is_empty(), open.flags()), (model.len(), model.is_empty(), flags));
+                prop_assert_eq!((open.len(), open.flags()), (model.len(), flags));
                 prop_assert_eq!(&strings(&run).unwrap(), &model);
             }
             // One encoding.

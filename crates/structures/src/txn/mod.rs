@@ -36,6 +36,7 @@
 //! 6. What INCR stores is kept in a form of its own (see `number`), which nobody outside of this module sees: a string
 //!    that is read is its text.
 
+mod collection;
 mod found;
 mod number;
 mod scratch;
@@ -49,6 +50,7 @@ use crate::keyspace::{KEY_BYTES_MAX, KeyCount};
 use crate::strings::integer::{self, Text};
 use crate::worker::{Outcome, Worker, random};
 use crate::{Type, string_until};
+pub use collection::{Collection, Edit};
 pub use found::Found;
 use number::Number;
 pub use number::text_of_number;

@@ -1,0 +1,54 @@
+//! Adds members and removes them: SADD, SREM, SMOVE.
+
+use crate::command::{Call, CommandError};
+
+/// SADD key member [member …]: how many are new.
+pub fn sadd(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let (db, args) = (call.session.db, call.args);
+    let mut set = call.txn.edit_set(db, args.at(1))?;
+    let mut added = 0;
+    for member in args.from(2) {
+        added += i64::from(set.insert(member, b"")?);
+    }
+    if added > 0 {
+        set.save()?;
+    }
+    call.reply.integer(added);
+    Ok(())
+}
+
+/// SREM key member [member …]: how many were there. Without members the key goes too.
+pub fn srem(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let (db, args) = (call.session.db, call.args);
+    let mut set = call.txn.edit_set(db, args.at(1))?;
+    let mut removed = 0;
+    for member in args.from(2) {
+        removed += i64::from(set.remove(member)?);
+    }
+    if removed > 0 {
+        set.save()?;
+    }
+    call.reply.integer(removed);
+    Ok(())
+}
+
+/// SMOVE source destination member: from one set to another; 1 or 0.
+pub fn smove(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let (db, args) = (call.session.db, call.args);
+    let (from, to, member) = (args.at(1), args.at(2), args.at(3));
+    let mut source = call.txn.edit_set(db, from)?;
+    let is_there = source.has(member)?;
+    // Without a source nobody looks at the destination, as in the reference.
+    if !source.is_empty() && from != to {
+        if is_there {
+            source.remove(member)?;
+            source.save()?;
+        }
+        let mut destination = call.txn.edit_set(db, to)?;
+        if is_there && destination.insert(member, b"")? {
+            destination.save()?;
+        }
+    }
+    call.reply.integer(i64::from(is_there));
+    Ok(())
+}
