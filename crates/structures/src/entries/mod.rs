@@ -26,7 +26,7 @@ use crate::random::Random;
 use crate::strings::integer;
 
 /// A hash of more fields is a hash table to Redis (`hash-max-listpack-entries`).
-pub const LISTPACK_ENTRIES_MAX: usize = 128;
+pub const LISTPACK_ENTRIES_MAX: usize = 512;
 /// A hash with a longer field or value is a hash table to Redis (`hash-max-listpack-value`).
 pub const LISTPACK_VALUE_BYTES_MAX: usize = 64;
 /// A set of more integers is a hash table to Redis (`set-max-intset-entries`).
