@@ -17,6 +17,8 @@
 //! Everything takes time in proportion to the collection, but for how many entries there are.
 
 mod scan;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashSet;
 use std::ops::{ControlFlow, Deref};
