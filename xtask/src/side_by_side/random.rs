@@ -171,6 +171,31 @@ const FORMS: &[Form] = &[
 ];
 
 const KEYS: &[&str] = &["a", "b", "c", "d", "e", "f"];
+// Most commands of a type meet keys of that type, or hardly any would do more than fail.
+const STRING_KEYS: &[&str] = &["a", "b"];
+const HASH_KEYS: &[&str] = &["c", "d"];
+const SET_KEYS: &[&str] = &["e", "f"];
+/// Beginnings of the names of commands that take a key of any type.
+const ANY_TYPE: &[&str] = &[
+    "DEL", "UNLINK", "EXISTS", "TYPE", "TOUCH", "RENAME", "COPY", "MOVE", "EXPIRE", "PEXPIRE", "PERSIST",
+    "TTL", "PTTL", "WATCH",
+];
+/// Beginnings of the names of commands on sets.
+const ON_SETS: &[&str] = &[
+    "SADD",
+    "SREM",
+    "SMEMBERS",
+    "SISMEMBER",
+    "SMISMEMBER",
+    "SCARD",
+    "SPOP",
+    "SRANDMEMBER",
+    "SMOVE",
+    "SUNION",
+    "SINTER",
+    "SDIFF",
+    "SSCAN",
+];
 const VALUES: &[&str] = &[
     "",
     "0",
@@ -329,7 +354,9 @@ fn command(random: &mut Random, is_long: bool) -> (Vec<Vec<u8>>, Treatment) {
         1 => words.push("v"),
         _ => {}
     }
-    let mut arguments: Vec<Vec<u8>> = words.into_iter().map(|word| argument(random, word, is_long)).collect();
+    let keys = keys_of(form.words[0]);
+    let mut arguments: Vec<Vec<u8>> =
+        words.into_iter().map(|word| argument(random, word, keys, is_long)).collect();
     if random.one_in(8)
         && let Some(name) = arguments.first_mut()
     {
@@ -347,9 +374,21 @@ fn command(random: &mut Random, is_long: bool) -> (Vec<Vec<u8>>, Treatment) {
     (arguments, treatment)
 }
 
-fn argument(random: &mut Random, word: &str, is_long: bool) -> Vec<u8> {
+/// The keys that a command mostly takes.
+fn keys_of(name: &str) -> &'static [&'static str] {
+    let is_one_of = |names: &[&str]| names.iter().any(|begin| name.starts_with(begin));
+    match name {
+        _ if is_one_of(ANY_TYPE) => KEYS,
+        _ if is_one_of(ON_SETS) => SET_KEYS,
+        _ if name.starts_with('H') => HASH_KEYS,
+        _ => STRING_KEYS,
+    }
+}
+
+fn argument(random: &mut Random, word: &str, keys: &'static [&'static str], is_long: bool) -> Vec<u8> {
     let pool = match word {
-        "k" => KEYS,
+        "k" if random.one_in(4) => KEYS,
+        "k" => keys,
         "v" | "y" => VALUES,
         "n" => NAMES,
         "m" => MEMBERS,

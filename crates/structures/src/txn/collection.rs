@@ -152,16 +152,16 @@ impl<'k, B: Deref<Target = [u8]>> Collection<'k, B> {
     }
 
     /// Calls `visit` for each entry, with name and value, until it breaks.
-    pub fn visit(&self, mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<()> {
+    pub fn visit(&self, visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<()> {
         let Form::Packed(entries) = &self.form;
-        self.told(entries.visit(|name, value| visit(name, value)))
+        self.told(entries.visit(visit))
     }
 
     /// Calls `visit` for about `count` entries from `cursor` on, 0 at the begin; the cursor to go on from, 0 at the end. An
     /// entry that is there from the first call to the last is visited.
-    pub fn scan(&self, cursor: u64, count: usize, mut visit: impl FnMut(&[u8], &[u8])) -> Result<u64> {
+    pub fn scan(&self, cursor: u64, count: usize, visit: impl FnMut(&[u8], &[u8])) -> Result<u64> {
         let Form::Packed(entries) = &self.form;
-        self.told(entries.scan(cursor, count, |name, value| visit(name, value)))
+        self.told(entries.scan(cursor, count, visit))
     }
 
     /// Calls `visit` for some entry, if there is one.
@@ -176,17 +176,17 @@ impl<'k, B: Deref<Target = [u8]>> Collection<'k, B> {
     }
 
     /// Calls `visit` for entries drawn one by one, so that one may come again, until it breaks.
-    pub fn draw(&self, mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<()> {
+    pub fn draw(&self, visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<()> {
         let Form::Packed(entries) = &self.form;
         let random = &mut Random::new(worker::random());
-        self.told(entries.draw(random, |name, value| visit(name, value)))
+        self.told(entries.draw(random, visit))
     }
 
     /// Calls `visit` for `count` entries, or all if there are fewer, each once.
-    pub fn sample(&self, count: usize, mut visit: impl FnMut(&[u8], &[u8])) -> Result<()> {
+    pub fn sample(&self, count: usize, visit: impl FnMut(&[u8], &[u8])) -> Result<()> {
         let Form::Packed(entries) = &self.form;
         let random = &mut Random::new(worker::random());
-        self.told(entries.sample(count, random, |name, value| visit(name, value)))
+        self.told(entries.sample(count, random, visit))
     }
 
     fn told<T>(&self, result: std::result::Result<T, Malformed>) -> Result<T> {
