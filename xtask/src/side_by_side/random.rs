@@ -5,8 +5,9 @@
 //! long a run takes. After a difference both are emptied, since one that kept a wrong value would answer
 //! differently from then on.
 //!
-//! A run has phases, each of which begins with empty servers. In every other one hashes and sets get long strings too, by which
-//! the reference makes hash tables of them: what is in a hash then comes in any order. In the others its order is compared.
+//! A run has phases, each of which begins with empty servers, three by turns. In the second hashes and sets get long strings
+//! too, by which the reference makes hash tables of them: what is in a hash then comes in any order. In the others its order
+//! is compared. The third speaks RESP3.
 
 use super::transcript::{Action, Step, Treatment};
 use super::{Run, Transcript};
@@ -289,17 +290,24 @@ pub fn play(run: &mut Run, count: u64, seed: u64) -> Result<bool> {
     let transcript =
         Transcript { path: format!("random {seed}"), name: "random".to_owned(), steps: Vec::new() };
     let mut random = Random::new(seed);
-    run.empty()?;
     let mut client = run.connect()?;
     let mut recent: Vec<String> = Vec::new();
-    let mut queueing = false;
+    let (mut queueing, mut must_begin) = (false, true);
     for line in 1..=count as usize {
-        let is_long = (line - 1) / PHASE % 2 == 1;
-        if line > 1 && (line - 1) % PHASE == 0 {
+        let phase = (line - 1) / PHASE % 3;
+        let (is_long, is_resp3) = (phase == 1, phase == 2);
+        if (line - 1).is_multiple_of(PHASE) {
+            must_begin = true;
+        }
+        if std::mem::take(&mut must_begin) {
             run.empty()?;
             client = run.connect()?;
             recent.clear();
             queueing = false;
+            if is_resp3 {
+                let hello = Step { line, text: "@resp3".to_owned(), action: Action::Hello(3) };
+                run.step(&transcript, &hello, &mut client);
+            }
         }
         let (arguments, treatment) = command(&mut random, is_long);
         // Inside a transaction the replies come together, and could only be compared exactly.
@@ -322,12 +330,7 @@ pub fn play(run: &mut Run, count: u64, seed: u64) -> Result<bool> {
                 break;
             }
         }
-        if run.differ > differed || !good {
-            run.empty()?;
-            client = run.connect()?;
-            recent.clear();
-            queueing = false;
-        }
+        must_begin |= run.differ > differed || !good;
         recent.push(text);
     }
     println!(
