@@ -14,13 +14,15 @@
 //! 3. A hash without the flag has at most [`LISTPACK_ENTRIES_MAX`] fields, and no field or value is longer than
 //!    [`LISTPACK_VALUE_BYTES_MAX`].
 //!
-//! Everything takes time in proportion to the collection, but for how many entries there are.
+//! Everything takes time in proportion to the collection, but for how many entries there are; also what is done to many
+//! entries at once.
 
 mod scan;
 #[cfg(test)]
 mod tests;
 
 use std::collections::HashSet;
+use std::collections::hash_map::{Entry as Slot, HashMap};
 use std::ops::{ControlFlow, Deref};
 
 use crate::packed::{self, Element, Elements, Malformed, Packed};
@@ -36,8 +38,8 @@ pub const INTSET_ENTRIES_MAX: usize = 512;
 
 /// Flag of what is a hash table to Redis.
 const CONVERTED: u8 = 1;
-// Up to so many names a walk is faster than hashing them all.
-const WALKED_ENTRIES_MAX: usize = 8;
+// Up to so many names are looked for one by one; more are hashed, so that many take no longer than the collection is.
+const FEW: usize = 8;
 
 /// What the entries are of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +103,53 @@ impl Entries<Vec<u8>> {
         }
     }
 
+    /// [`insert`](Self::insert) of each; how many names are new.
+    pub fn insert_all<'a>(
+        &mut self,
+        new: impl ExactSizeIterator<Item = Entry<'a>>,
+    ) -> Result<usize, Malformed> {
+        let before = self.len();
+        if new.len() <= FEW {
+            for (name, value) in new {
+                self.insert(name, value)?;
+            }
+            return Ok(self.len() - before);
+        }
+        let (mut places, mut all) = (HashMap::new(), Vec::new());
+        self.visit(|name, value| {
+            places.insert(name, all.len());
+            all.push((name, value));
+            ControlFlow::Continue(())
+        })?;
+        let mut is_small = !self.is_converted()?;
+        for (name, value) in new {
+            is_small &= self.shape == Shape::Set || name.len().max(value.len()) <= LISTPACK_VALUE_BYTES_MAX;
+            match places.entry(name) {
+                Slot::Occupied(place) => all[*place.get()].1 = value,
+                Slot::Vacant(place) => {
+                    place.insert(all.len());
+                    all.push((name, value));
+                }
+            }
+        }
+        let added = all.len() - before;
+        let strings: Vec<&[u8]> = match self.shape {
+            Shape::Hash => {
+                is_small &= all.len() <= LISTPACK_ENTRIES_MAX;
+                all.into_iter().flat_map(|(field, value)| [field, value]).collect()
+            }
+            Shape::Set => {
+                let mut members: Vec<&[u8]> = all.into_iter().map(|(member, _)| member).collect();
+                is_small = is_small && order(&mut members);
+                members
+            }
+        };
+        let mut run = packed::empty(if is_small { 0 } else { CONVERTED });
+        packed::push(&mut run, &strings);
+        self.run = run;
+        Ok(added)
+    }
+
     fn insert_field(&mut self, field: &[u8], value: &[u8]) -> Result<bool, Malformed> {
         if field.len().max(value.len()) > LISTPACK_VALUE_BYTES_MAX {
             self.convert();
@@ -156,6 +205,23 @@ impl Entries<Vec<u8>> {
         let width = self.shape.width();
         packed::splice(&mut self.run, place, width, &[]);
         Ok(true)
+    }
+
+    /// [`remove`](Self::remove) of each; how many were there.
+    pub fn remove_all<'a>(
+        &mut self,
+        names: impl ExactSizeIterator<Item = &'a [u8]>,
+    ) -> Result<usize, Malformed> {
+        let before = self.len();
+        if names.len() <= FEW {
+            for name in names {
+                self.remove(name)?;
+            }
+        } else {
+            let names: HashSet<&[u8]> = names.collect();
+            self.retain(|name, _| !names.contains(name))?;
+        }
+        Ok(before - self.len())
     }
 
     /// Removes the entries that `keep` does not want.
@@ -238,6 +304,27 @@ impl<B: Deref<Target = [u8]>> Entries<B> {
         Ok(self.find(name)?.map(|(_, value)| value.bytes))
     }
 
+    /// Calls `visit` with the value of each of these names, or `None`.
+    pub fn get_each<'n>(
+        &self,
+        names: impl ExactSizeIterator<Item = &'n [u8]>,
+        mut visit: impl FnMut(Option<&[u8]>),
+    ) -> Result<(), Malformed> {
+        if names.len().min(self.len()) <= FEW {
+            for name in names {
+                visit(self.get(name)?);
+            }
+            return Ok(());
+        }
+        let mut entries = HashMap::new();
+        self.visit(|name, value| {
+            entries.insert(name, value);
+            ControlFlow::Continue(())
+        })?;
+        names.for_each(|name| visit(entries.get(name).copied()));
+        Ok(())
+    }
+
     /// Calls `visit` for each entry until it breaks.
     pub fn visit<'a>(
         &'a self,
@@ -307,11 +394,7 @@ impl<B: Deref<Target = [u8]>> Entries<B> {
             names.push(name);
             ControlFlow::Continue(())
         })?;
-        Ok(if names.len() <= WALKED_ENTRIES_MAX {
-            Names::Walked(names)
-        } else {
-            Names::Hashed(names.into_iter().collect())
-        })
+        Ok(if names.len() <= FEW { Names::Walked(names) } else { Names::Hashed(names.into_iter().collect()) })
     }
 
     fn find(&self, name: &[u8]) -> Result<Option<(Element<'_>, Element<'_>)>, Malformed> {

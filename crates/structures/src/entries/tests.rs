@@ -24,6 +24,13 @@ enum Step {
     Insert(Vec<u8>, Vec<u8>),
     Remove(Vec<u8>),
     Retain(u8),
+    InsertAll(Vec<(Vec<u8>, Vec<u8>)>),
+    RemoveAll(Vec<Vec<u8>>),
+}
+
+/// For calls with many.
+fn borrowed(pairs: &[(Vec<u8>, Vec<u8>)]) -> impl ExactSizeIterator<Item = (&[u8], &[u8])> {
+    pairs.iter().map(|(name, value)| (&name[..], &value[..]))
 }
 
 /// Few names, so that they meet again; integers among them; and now and then one that Redis calls long.
@@ -43,7 +50,9 @@ fn number() -> BoxedStrategy<Vec<u8>> {
 fn steps(names: BoxedStrategy<Vec<u8>>) -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         6 => (names.clone(), name()).prop_map(|(name, value)| Step::Insert(name, value)),
-        2 => names.prop_map(Step::Remove),
+        2 => names.clone().prop_map(Step::Remove),
+        2 => prop::collection::vec((names.clone(), name()), 0..24).prop_map(Step::InsertAll),
+        1 => prop::collection::vec(names, 0..24).prop_map(Step::RemoveAll),
         1 => any::<u8>().prop_map(Step::Retain),
     ];
     prop::collection::vec(step, 0..60)
@@ -77,6 +86,22 @@ proptest! {
                     model.retain(|name, _| kept(name, by));
                     order.retain(|name| kept(name, by));
                 }
+                Step::InsertAll(pairs) => {
+                    let before = model.len();
+                    for (name, value) in pairs.clone() {
+                        was_long |= name.len().max(value.len()) > LISTPACK_VALUE_BYTES_MAX;
+                        if model.insert(name.clone(), value).is_none() {
+                            order.push(name);
+                        }
+                    }
+                    prop_assert_eq!(hash.insert_all(borrowed(&pairs)), Ok(model.len() - before));
+                }
+                Step::RemoveAll(names) => {
+                    let before = model.len();
+                    model.retain(|name, _| !names.contains(name));
+                    order.retain(|name| !names.contains(name));
+                    prop_assert_eq!(hash.remove_all(names.iter().map(Vec::as_slice)), Ok(before - model.len()));
+                }
             }
             prop_assert_eq!(hash.len(), model.len());
             let pairs: Vec<_> = order.iter().map(|name| (name.clone(), model[name].clone())).collect();
@@ -85,6 +110,11 @@ proptest! {
                 prop_assert_eq!(hash.get(name), Ok(Some(&value[..])));
             }
             prop_assert_eq!(hash.get(b"absent"), Ok(None));
+            let mut each = Vec::new();
+            let asked = order.iter().map(Vec::as_slice).chain([&b"absent"[..]]).collect::<Vec<_>>();
+            hash.get_each(asked.into_iter(), |value| each.push(value.map(<[u8]>::to_vec))).unwrap();
+            let values = pairs.iter().map(|(_, value)| Some(value.clone())).chain([None]);
+            prop_assert!(values.eq(each));
             let encoding = if was_long { Encoding::Hashtable } else { Encoding::Listpack };
             prop_assert_eq!(hash.encoding(), encoding);
         }
@@ -109,6 +139,18 @@ proptest! {
                 Step::Retain(by) => {
                     set.retain(|name, _| kept(name, by)).unwrap();
                     model.retain(|name| kept(name, by));
+                }
+                Step::InsertAll(pairs) => {
+                    let before = model.len();
+                    was_other |= pairs.iter().any(|(name, _)| integer::parse(name).is_none());
+                    model.extend(pairs.iter().map(|(name, _)| name.clone()));
+                    let new = pairs.iter().map(|(name, _)| (&name[..], &b""[..]));
+                    prop_assert_eq!(set.insert_all(new), Ok(model.len() - before));
+                }
+                Step::RemoveAll(names) => {
+                    let before = model.len();
+                    model.retain(|name| !names.contains(name));
+                    prop_assert_eq!(set.remove_all(names.iter().map(Vec::as_slice)), Ok(before - model.len()));
                 }
             }
             let mut found = names(&set);
@@ -203,6 +245,10 @@ proptest! {
             let _ = entries.names().map(|names| names.has(b"a"));
             let _ = entries.insert(b"7", b"b");
             let _ = entries.remove(b"7");
+            let names: Vec<&[u8]> = (0..20).map(|_| &b"x"[..]).collect();
+            let _ = entries.get_each(names.iter().copied(), |_| ());
+            let _ = entries.insert_all(names.iter().map(|name| (*name, &b""[..])));
+            let _ = entries.remove_all(names.iter().copied());
             let _ = entries.retain(|name, _| name.len() > 1);
             let _ = entries.renew();
         }

@@ -79,7 +79,11 @@ impl<'w> Txn<'w> {
 
     fn edit<'t>(&'t mut self, type_: Type, db: u8, key: &'t [u8]) -> Result<Edit<'t, 'w>> {
         let (expires_at, old) = match self.get_of(type_, db, key)? {
-            Some(found) => (found.expires_at(), Some(Collection::of(type_, key, found.to_vec())?)),
+            Some(found) => {
+                let mut bytes = Vec::with_capacity(found.len() + EDIT_ROOM_BYTES);
+                bytes.extend_from_slice(&found);
+                (found.expires_at(), Some(Collection::of(type_, key, bytes)?))
+            }
             None => (None, None),
         };
         let is_new = old.is_none();
@@ -149,6 +153,16 @@ impl<'k, B: Deref<Target = [u8]>> Collection<'k, B> {
     /// Whether there is such a field or member.
     pub fn has(&self, name: &[u8]) -> Result<bool> {
         Ok(self.get(name)?.is_some())
+    }
+
+    /// Calls `visit` with the value of each of these names in turn, or `None`.
+    pub fn get_each<'n>(
+        &self,
+        names: impl ExactSizeIterator<Item = &'n [u8]>,
+        visit: impl FnMut(Option<&[u8]>),
+    ) -> Result<()> {
+        let Form::Packed(entries) = &self.form;
+        self.told(entries.get_each(names, visit))
     }
 
     /// Calls `visit` for each entry, with name and value, until it breaks.
@@ -221,6 +235,23 @@ impl Edit<'_, '_> {
         self.told(inserted)
     }
 
+    /// Puts many entries; how many names are new. A set's members have empty values.
+    pub fn insert_all<'a>(
+        &mut self,
+        new: impl ExactSizeIterator<Item = (&'a [u8], &'a [u8])>,
+    ) -> Result<usize> {
+        let Form::Packed(entries) = &mut self.collection.form;
+        let inserted = entries.insert_all(new);
+        self.told(inserted)
+    }
+
+    /// Removes many entries; how many were there.
+    pub fn remove_all<'a>(&mut self, names: impl ExactSizeIterator<Item = &'a [u8]>) -> Result<usize> {
+        let Form::Packed(entries) = &mut self.collection.form;
+        let removed = entries.remove_all(names);
+        self.told(removed)
+    }
+
     /// Removes an entry; whether it was there.
     pub fn remove(&mut self, name: &[u8]) -> Result<bool> {
         let Form::Packed(entries) = &mut self.collection.form;
@@ -274,6 +305,8 @@ impl<'t> Deref for Edit<'t, '_> {
 
 // What a damaged head says must not be taken for memory.
 const NAMES_AHEAD_MAX: usize = 1 << 16;
+// So that what most commands add needs no further allocation.
+const EDIT_ROOM_BYTES: usize = 128;
 // As Redis (`SPOP_MOVE_STRATEGY_MUL`).
 const POPPED_PER_MOVED: usize = 5;
 

@@ -5,7 +5,7 @@ use crate::command::{Call, CommandError};
 /// HSET key field value [field value …]: how many fields are new.
 pub fn hset(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let added = put_pairs(call)?;
-    call.reply.integer(added);
+    call.reply.count(added);
     Ok(())
 }
 
@@ -33,27 +33,21 @@ pub fn hsetnx(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 pub fn hdel(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (db, args) = (call.session.db, call.args);
     let mut hash = call.txn.edit_hash(db, args.at(1))?;
-    let mut removed = 0;
-    for field in args.from(2) {
-        removed += i64::from(hash.remove(field)?);
-    }
+    let removed = hash.remove_all(args.from(2))?;
     if removed > 0 {
         hash.save()?;
     }
-    call.reply.integer(removed);
+    call.reply.count(removed);
     Ok(())
 }
 
-fn put_pairs(call: &mut Call<'_, '_>) -> Result<i64, CommandError> {
+fn put_pairs(call: &mut Call<'_, '_>) -> Result<usize, CommandError> {
     let (db, args) = (call.session.db, call.args);
     if !args.len().is_multiple_of(2) {
         return Err(CommandError::arity(call.entry.spec.name));
     }
     let mut hash = call.txn.edit_hash(db, args.at(1))?;
-    let mut added = 0;
-    for (field, value) in args.from(2).step_by(2).zip(args.from(3).step_by(2)) {
-        added += i64::from(hash.insert(field, value)?);
-    }
+    let added = hash.insert_all(args.from(2).step_by(2).zip(args.from(3).step_by(2)))?;
     hash.save()?;
     Ok(added)
 }

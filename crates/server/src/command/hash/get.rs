@@ -17,12 +17,14 @@ pub fn hget(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 pub fn hmget(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let hash = call.stats.read(call.txn.hash(call.session.db, call.args.at(1))?);
     call.reply.array(call.args.len() - 2);
-    for field in call.args.from(2) {
-        match hash.as_ref().map(|hash| hash.get(field)).transpose()?.flatten() {
-            Some(value) => call.reply.bulk(&value),
-            None => call.reply.null(),
-        }
-    }
+    let Some(hash) = hash else {
+        call.args.from(2).for_each(|_| call.reply.null());
+        return Ok(());
+    };
+    hash.get_each(call.args.from(2), |value| match value {
+        Some(value) => call.reply.bulk(value),
+        None => call.reply.null(),
+    })?;
     Ok(())
 }
 

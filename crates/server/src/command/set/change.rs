@@ -6,14 +6,11 @@ use crate::command::{Call, CommandError};
 pub fn sadd(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (db, args) = (call.session.db, call.args);
     let mut set = call.txn.edit_set(db, args.at(1))?;
-    let mut added = 0;
-    for member in args.from(2) {
-        added += i64::from(set.insert(member, b"")?);
-    }
+    let added = set.insert_all(args.from(2).map(|member| (member, &b""[..])))?;
     if added > 0 {
         set.save()?;
     }
-    call.reply.integer(added);
+    call.reply.count(added);
     Ok(())
 }
 
@@ -21,14 +18,11 @@ pub fn sadd(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 pub fn srem(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (db, args) = (call.session.db, call.args);
     let mut set = call.txn.edit_set(db, args.at(1))?;
-    let mut removed = 0;
-    for member in args.from(2) {
-        removed += i64::from(set.remove(member)?);
-    }
+    let removed = set.remove_all(args.from(2))?;
     if removed > 0 {
         set.save()?;
     }
-    call.reply.integer(removed);
+    call.reply.count(removed);
     Ok(())
 }
 

@@ -30,10 +30,11 @@ pub fn sismember(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 pub fn smismember(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let set = call.stats.read(call.txn.set(call.session.db, call.args.at(1))?);
     call.reply.array(call.args.len() - 2);
-    for member in call.args.from(2) {
-        let is_there = set.as_ref().map_or(Ok(false), |set| set.has(member))?;
-        call.reply.integer(i64::from(is_there));
-    }
+    let Some(set) = set else {
+        call.args.from(2).for_each(|_| call.reply.integer(0));
+        return Ok(());
+    };
+    set.get_each(call.args.from(2), |found| call.reply.integer(i64::from(found.is_some())))?;
     Ok(())
 }
 
