@@ -30,16 +30,22 @@ pub fn srem(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 pub fn smove(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (db, args) = (call.session.db, call.args);
     let (from, to, member) = (args.at(1), args.at(2), args.at(3));
-    let mut source = call.txn.edit_set(db, from)?;
-    let is_there = source.has(member)?;
+    let source = call.txn.set(db, from)?;
     // Without a source nobody looks at the destination, as in the reference.
-    if !source.is_empty() && from != to {
-        if is_there {
-            source.remove(member)?;
-            source.save()?;
+    let is_there = match source.map(|source| source.has(member)).transpose()? {
+        None => false,
+        Some(is_there) => {
+            // Before anything is removed: in MULTI an error takes back nothing.
+            call.txn.set(db, to)?;
+            is_there
         }
+    };
+    if is_there && from != to {
+        let mut source = call.txn.edit_set(db, from)?;
+        source.remove(member)?;
+        source.save()?;
         let mut destination = call.txn.edit_set(db, to)?;
-        if is_there && destination.insert(member, b"")? {
+        if destination.insert(member, b"")? {
             destination.save()?;
         }
     }
