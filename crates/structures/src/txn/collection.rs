@@ -97,9 +97,19 @@ impl<'w> Txn<'w> {
         if members.is_empty() {
             return self.delete(db, key);
         }
-        let meta = duramen::Meta { tag: Type::Set.tag(), ..duramen::Meta::default() };
-        self.put_vec(db, key, Entries::set_of(members).into_run(), meta)?;
+        self.put_vec(db, key, Entries::set_of(members).into_run(), meta(Type::Set, None))?;
         Ok(true)
+    }
+
+    /// Makes a hash of these fields and values the value of `key`, over what is there. Without fields the key is deleted.
+    pub fn put_hash(&mut self, db: u8, key: &[u8], pairs: &[(&[u8], &[u8])]) -> Result<()> {
+        let mut entries = Entries::empty(Shape::Hash);
+        let inserted = entries.insert_all(pairs.iter().copied());
+        if inserted.map_err(|malformed| error(Type::Hash, key, malformed))? == 0 {
+            self.delete(db, key)?;
+            return Ok(());
+        }
+        self.put_vec(db, key, entries.into_run(), meta(Type::Hash, None))
     }
 
     /// How Redis would keep a value with this tag; `None` for one that is no hash or set.
@@ -208,22 +218,27 @@ impl<'k, B: Deref<Target = [u8]>> Collection<'k, B> {
     }
 }
 
-impl Collection<'_, Vec<u8>> {
+impl<B: Deref<Target = [u8]>> Collection<'_, B> {
     /// All names, to look for many of them.
     pub fn names(&self) -> Result<Names<'_>> {
         let Form::Packed(entries) = &self.form;
         self.told(entries.names())
     }
 
-    /// All names, in the order of a visit.
-    pub fn list(&self) -> Result<Vec<&[u8]>> {
+    /// All entries, in the order of a visit.
+    pub fn pairs(&self) -> Result<Vec<(&[u8], &[u8])>> {
         let Form::Packed(entries) = &self.form;
-        let mut names = Vec::with_capacity(entries.len().min(NAMES_AHEAD_MAX));
-        self.told(entries.visit(|name, _| {
-            names.push(name);
+        let mut pairs = Vec::new();
+        self.told(entries.visit(|name, value| {
+            pairs.push((name, value));
             ControlFlow::Continue(())
         }))?;
-        Ok(names)
+        Ok(pairs)
+    }
+
+    /// All names, in the order of a visit.
+    pub fn list(&self) -> Result<Vec<&[u8]>> {
+        Ok(self.pairs()?.into_iter().map(|(name, _)| name).collect())
     }
 }
 
@@ -286,8 +301,7 @@ impl Edit<'_, '_> {
         let Self { txn, db, expires_at, is_new, collection } = self;
         let Collection { key, type_, form: Form::Packed(entries) } = collection;
         if !entries.is_empty() {
-            let meta = duramen::Meta { tag: type_.tag(), expires_at, ..duramen::Meta::default() };
-            txn.put_vec(db, key, entries.into_run(), meta)?;
+            txn.put_vec(db, key, entries.into_run(), meta(type_, expires_at))?;
         } else if !is_new {
             txn.delete(db, key)?;
         }
@@ -303,12 +317,14 @@ impl<'t> Deref for Edit<'t, '_> {
     }
 }
 
-// What a damaged head says must not be taken for memory.
-const NAMES_AHEAD_MAX: usize = 1 << 16;
 // So that what most commands add needs no further allocation.
 const EDIT_ROOM_BYTES: usize = 128;
 // As Redis (`SPOP_MOVE_STRATEGY_MUL`).
 const POPPED_PER_MOVED: usize = 5;
+
+fn meta(type_: Type, expires_at: Option<u64>) -> duramen::Meta {
+    duramen::Meta { tag: type_.tag(), expires_at, ..duramen::Meta::default() }
+}
 
 fn shape(type_: Type) -> Shape {
     if type_ == Type::Hash { Shape::Hash } else { Shape::Set }
