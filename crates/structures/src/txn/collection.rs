@@ -112,7 +112,7 @@ impl<'w> Txn<'w> {
         self.put_vec(db, key, entries.into_run(), meta(Type::Hash, None))
     }
 
-    /// How Redis would keep a value with this tag; `None` for one that is no hash or set.
+    /// How Redis would keep the hash or set at `key`; `None` without one.
     pub fn encoding(&mut self, db: u8, key: &[u8]) -> Result<Option<Encoding>> {
         let Some(found) = self.get(db, key)? else { return Ok(None) };
         match Type::of_tag(found.tag()) {

@@ -1,8 +1,8 @@
 //! Hashes and sets at keys: types, expiry times, the end of the last entry, transactions, damaged values.
 
-use crate::support::{keyspace, now, run};
+use crate::support::{keyspace, now, run, store};
 use duramen::{MediumKind, Meta};
-use duramen_structures::{Encoding, Error, Outcome, Txn, Type};
+use duramen_structures::{Encoding, Error, Keyspace, Outcome, Txn, Type};
 use std::ops::ControlFlow;
 
 fn pairs(txn: &mut Txn<'_>, key: &[u8]) -> Vec<(String, String)> {
@@ -51,6 +51,28 @@ fn a_hash_keeps_its_expiry_time_and_goes_with_its_last_field() {
         // What comes again is new.
         run(&mut worker, |txn| assert!(put(txn, b"h", b"a", b"1")));
         run(&mut worker, |txn| assert_eq!(txn.get(0, b"h").unwrap().unwrap().expires_at(), None));
+    }
+}
+
+#[test]
+fn collections_are_there_when_a_store_is_opened_again() {
+    let dir = tempfile::tempdir().unwrap();
+    for round in 0..3 {
+        let keyspace = Keyspace::open(store(MediumKind::File, &dir), 16).unwrap();
+        let mut worker = keyspace.worker().unwrap();
+        run(&mut worker, |txn| {
+            assert_eq!(pairs(txn, b"h").len(), round);
+            assert_eq!(txn.set(0, b"s").unwrap().map_or(0, |set| set.len()), round * 100);
+        });
+        assert_eq!(keyspace.count(0, now()).keys, if round == 0 { 0 } else { 2 });
+        run(&mut worker, |txn| assert!(put(txn, b"h", &[round as u8], b"v")));
+        let members: Vec<String> = (0..100).map(|at| format!("{round}.{at}")).collect();
+        run(&mut worker, |txn| {
+            let mut set = txn.edit_set(0, b"s").unwrap();
+            let new = members.iter().map(|member| (member.as_bytes(), &b""[..]));
+            assert_eq!(set.insert_all(new).unwrap(), 100);
+            set.save().unwrap();
+        });
     }
 }
 
