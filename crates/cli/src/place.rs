@@ -2,6 +2,7 @@
 
 use clap::Args;
 use duramen::{Create, MediumKind, Options, Store, Table};
+use duramen_server::Type;
 use std::path::PathBuf;
 
 #[derive(Args)]
@@ -119,8 +120,14 @@ impl Keys {
             .map(|text| text.to_vec())
     }
 
+    /// The type of a value of the server's that is no string.
+    pub fn collection(&self, value: &duramen::Value<'_>) -> Option<Type> {
+        let type_ = self.db.and_then(|_| Type::of_tag(value.tag()));
+        type_.filter(|type_| *type_ != Type::String)
+    }
+
     /// The tag of values that are put: a server's databases hold strings.
     pub fn tag(&self) -> u8 {
-        if self.db.is_some() { duramen_server::Type::String.tag() } else { 0 }
+        if self.db.is_some() { Type::String.tag() } else { 0 }
     }
 }

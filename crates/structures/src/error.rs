@@ -5,6 +5,12 @@
 
 use std::fmt;
 
+use crate::Type;
+use crate::packed::Malformed;
+
+// As Redis shows of what a client sent.
+const KEY_SHOWN_BYTES_MAX: usize = 128;
+
 /// Result with this crate's [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -42,6 +48,15 @@ pub enum Error {
     NoSuchKey,
     /// There are not so many databases.
     NoSuchDatabase,
+    /// What is stored at a key is no collection of the type that its tag tells.
+    Malformed {
+        /// The type.
+        type_: Type,
+        /// The key.
+        key: Box<[u8]>,
+        /// What is wrong, and where.
+        malformed: Malformed,
+    },
     /// The group of transactions could not be made durable, as an earlier error said.
     Unsettled,
     /// The engine refused; `kind()` tells whose fault it is.
@@ -68,6 +83,17 @@ impl fmt::Display for Error {
             Self::SameObject => "ERR source and destination objects are the same",
             Self::NoSuchKey => "ERR no such key",
             Self::NoSuchDatabase => "ERR DB index is out of range",
+            Self::Malformed { type_, key, malformed } => {
+                let (shown, dots) =
+                    (&key[..key.len().min(KEY_SHOWN_BYTES_MAX)], key.len() > KEY_SHOWN_BYTES_MAX);
+                return write!(
+                    f,
+                    "CORRUPT the {} at key '{}{}' cannot be read {malformed}; delete the key or put it anew",
+                    type_.name(),
+                    shown.escape_ascii(),
+                    if dots { "..." } else { "" },
+                );
+            }
             Self::Unsettled => "MISCONF earlier writes of this group could not be made durable",
             Self::Engine(error) => return write!(f, "ERR {error}"),
         })

@@ -41,7 +41,8 @@ impl Worker {
             if a == b || keyspace.table(a).is_none() && keyspace.table(b).is_none() {
                 return Ok(());
             }
-            (keyspace.make(a)?, keyspace.make(b)?);
+            keyspace.make(a)?;
+            keyspace.make(b)?;
             let (watchers, store) = (&keyspace.shared.watchers, keyspace.store());
             watchers.look(&[a, b], |db| keyspace.table(db), store)?;
             store.swap_tables(table_name(a).as_bytes(), table_name(b).as_bytes())?;

@@ -29,6 +29,7 @@
 //! |---|---|
 //! | `keyspace`, `worker`, `txn` | databases, what one thread has of them, transactions |
 //! | `turns`, `watch`, `flush` | one worker alone, keys under WATCH, what concerns all keys of a database |
+//! | `packed`, `entries` | small collections in one value; hashes and sets in that form |
 //! | [`strings`] | integers, long doubles, ranges, longest common subsequence |
 //! | [`bits`] | bitmaps: counting, searching, combining, bit fields |
 //! | [`glob`] | the patterns of KEYS and SCAN |
@@ -39,19 +40,24 @@
 
 pub mod bits;
 pub mod dump;
+mod entries;
 mod error;
 mod flush;
 pub mod glob;
 mod keyspace;
+mod packed;
+mod random;
 pub mod strings;
 mod turns;
 mod txn;
 mod watch;
 mod worker;
 
+pub use entries::{Encoding, Names, order};
 pub use error::{Error, Result};
 pub use keyspace::{DATABASES_DEFAULT, DATABASES_MAX, KEY_BYTES_MAX, KeyCount, Keyspace, table_name};
-pub use txn::{Found, Txn, text_of_number};
+pub use packed::Malformed;
+pub use txn::{Collection, Edit, Found, Txn, text_of_number};
 pub use watch::Watched;
 pub use worker::{AHEAD_MAX, Outcome, Worker};
 
@@ -62,12 +68,23 @@ pub use worker::{AHEAD_MAX, Outcome, Worker};
 pub enum Type {
     /// Bytes; also numbers and bitmaps, as in Redis.
     String = 1,
+    /// Fields with a value each.
+    Hash = 2,
+    /// Elements in an order, from either end.
+    List = 3,
+    /// Members, each once.
+    Set = 4,
+    /// Members, each once, with a score that orders them.
+    SortedSet = 5,
+    /// Entries that are only ever put at the end, by ascending ids.
+    Stream = 6,
 }
 
 impl Type {
     /// The type a tag stands for; `None` for a tag written by something else.
     pub fn of_tag(tag: u8) -> Option<Self> {
-        (tag == Self::String as u8).then_some(Self::String)
+        let all = [Self::String, Self::Hash, Self::List, Self::Set, Self::SortedSet, Self::Stream];
+        all.into_iter().find(|type_| type_.tag() == tag)
     }
 
     /// The tag that stands for this type.
@@ -79,6 +96,11 @@ impl Type {
     pub fn name(self) -> &'static str {
         match self {
             Self::String => "string",
+            Self::Hash => "hash",
+            Self::List => "list",
+            Self::Set => "set",
+            Self::SortedSet => "zset",
+            Self::Stream => "stream",
         }
     }
 }

@@ -4,6 +4,10 @@
 //! taken. Only what both servers must answer alike is said: nothing random, nothing that depends on how
 //! long a run takes. After a difference both are emptied, since one that kept a wrong value would answer
 //! differently from then on.
+//!
+//! A run has phases, each of which begins with empty servers, three by turns. In the second hashes and sets get long strings
+//! too, by which the reference makes hash tables of them: what is in a hash then comes in any order. In the others its order
+//! is compared. The third speaks RESP3.
 
 use super::transcript::{Action, Step, Treatment};
 use super::{Run, Transcript};
@@ -12,6 +16,8 @@ use crate::random::Random;
 
 /// Differences after which the run ends.
 const DIFFERENCES_MAX: u64 = 25;
+/// Commands of a phase.
+const PHASE: usize = 1000;
 /// Commands shown before the one that was answered differently.
 const SHOWN: usize = 6;
 
@@ -19,17 +25,27 @@ struct Form {
     words: &'static [&'static str],
     options: &'static [&'static str],
     treatment: Treatment,
+    /// Compared exactly where nothing is long.
+    is_ordered: bool,
 }
 
 const fn exact(words: &'static [&'static str], options: &'static [&'static str]) -> Form {
-    Form { words, options, treatment: Treatment::Exact }
+    Form { words, options, treatment: Treatment::Exact, is_ordered: false }
+}
+
+const fn sorted(words: &'static [&'static str], options: &'static [&'static str]) -> Form {
+    Form { words, options, treatment: Treatment::Sorted, is_ordered: false }
+}
+
+const fn ordered(words: &'static [&'static str], options: &'static [&'static str]) -> Form {
+    Form { words, options, treatment: Treatment::Sorted, is_ordered: true }
 }
 
 const fn near(words: &'static [&'static str], distance: i64) -> Form {
-    Form { words, options: &[], treatment: Treatment::Near(distance) }
+    Form { words, options: &[], treatment: Treatment::Near(distance), is_ordered: false }
 }
 
-/// `k` is a key, `v` a value, `i` an integer, `o` an offset, `b` a bit, `f` a float, `t` a relative and `a` an
+/// `k` is a key, `n` a field or a member, `m` an integer as a member, `y` a value of a field, `v` a value, `i` an integer, `o` an offset, `b` a bit, `f` a float, `t` a relative and `a` an
 /// absolute time, `w` a field's type; what is written large, or is longer, stands for itself.
 const FORMS: &[Form] = &[
     exact(&["GET", "k"], &[]),
@@ -94,7 +110,73 @@ const FORMS: &[Form] = &[
     near(&["PTTL", "k"], 2000),
     near(&["EXPIRETIME", "k"], 2),
     near(&["PEXPIRETIME", "k"], 2000),
-    Form { words: &["KEYS", "*"], options: &[], treatment: Treatment::Sorted },
+    sorted(&["KEYS", "*"], &[]),
+    sorted(
+        &["SCAN", "0", "COUNT", "1000"],
+        &["TYPE string", "TYPE hash", "TYPE set", "TYPE none", "MATCH [a-c]"],
+    ),
+    exact(&["TYPE", "k"], &[]),
+    exact(&["HSET", "k", "n", "y"], &[]),
+    exact(&["HSET", "k", "n", "y", "n", "y"], &[]),
+    exact(&["HSET", "k", "n", "i", "n", "f", "n", "y"], &[]),
+    exact(&["HMSET", "k", "n", "y", "n", "y"], &[]),
+    exact(
+        &[
+            "HSET", "k", "n", "y", "n", "y", "n", "y", "n", "y", "n", "y", "n", "y", "n", "y", "n", "y", "n",
+            "y",
+        ],
+        &[],
+    ),
+    exact(&["HMGET", "k", "n", "n", "n", "n", "n", "n", "n", "n", "n"], &[]),
+    exact(&["HDEL", "k", "n", "n", "n", "n", "n", "n", "n", "n", "n"], &[]),
+    exact(&["HSETNX", "k", "n", "y"], &[]),
+    exact(&["HGET", "k", "n"], &[]),
+    exact(&["HMGET", "k", "n", "n", "n"], &[]),
+    exact(&["HDEL", "k", "n"], &[]),
+    exact(&["HDEL", "k", "n", "n", "n"], &[]),
+    exact(&["HLEN", "k"], &[]),
+    exact(&["HEXISTS", "k", "n"], &[]),
+    exact(&["HSTRLEN", "k", "n"], &[]),
+    ordered(&["HKEYS", "k"], &[]),
+    ordered(&["HVALS", "k"], &[]),
+    ordered(&["HGETALL", "k"], &[]),
+    exact(&["HINCRBY", "k", "n", "i"], &[]),
+    exact(&["HINCRBYFLOAT", "k", "n", "f"], &[]),
+    ordered(&["HRANDFIELD", "k", "1000"], &["WITHVALUES"]),
+    exact(&["HRANDFIELD", "k", "0"], &["WITHVALUES"]),
+    ordered(
+        &["HSCAN", "k", "0", "COUNT", "1000"],
+        &["MATCH *", "MATCH [a-z0-9]", "MATCH 1*", "COUNT 0", "TYPE hash"],
+    ),
+    exact(&["SADD", "k", "n"], &[]),
+    exact(&["SADD", "k", "n", "n", "n"], &[]),
+    exact(&["SADD", "k", "m", "m", "m"], &[]),
+    exact(&["SADD", "k", "m", "m", "m", "m", "m", "m", "m", "m", "m", "m"], &[]),
+    exact(&["SADD", "k", "n", "n", "n", "n", "n", "n", "n", "n", "n", "n"], &[]),
+    exact(&["SREM", "k", "n", "n", "n", "n", "n", "n", "n", "n", "n", "n"], &[]),
+    exact(&["SMISMEMBER", "k", "n", "n", "n", "n", "n", "n", "n", "n", "n", "n"], &[]),
+    exact(&["SREM", "k", "n"], &[]),
+    exact(&["SREM", "k", "n", "n", "n"], &[]),
+    sorted(&["SMEMBERS", "k"], &[]),
+    exact(&["SISMEMBER", "k", "n"], &[]),
+    exact(&["SMISMEMBER", "k", "n", "n", "n"], &[]),
+    exact(&["SCARD", "k"], &[]),
+    sorted(&["SPOP", "k", "1000"], &[]),
+    exact(&["SPOP", "k", "0"], &[]),
+    sorted(&["SRANDMEMBER", "k", "1000"], &[]),
+    exact(&["SMOVE", "k", "k", "n"], &[]),
+    sorted(&["SUNION", "k", "k"], &[]),
+    sorted(&["SINTER", "k", "k"], &[]),
+    sorted(&["SDIFF", "k", "k", "k"], &[]),
+    exact(&["SUNIONSTORE", "k", "k", "k"], &[]),
+    exact(&["SINTERSTORE", "k", "k", "k"], &[]),
+    exact(&["SDIFFSTORE", "k", "k", "k"], &[]),
+    exact(&["SINTERCARD", "2", "k", "k"], &["LIMIT i"]),
+    exact(&["SINTERCARD", "i", "k", "k"], &[]),
+    sorted(
+        &["SSCAN", "k", "0", "COUNT", "1000"],
+        &["MATCH *", "MATCH [a-z0-9]", "MATCH 1*", "COUNT 0", "TYPE set"],
+    ),
     exact(&["WATCH", "k"], &[]),
     exact(&["UNWATCH"], &[]),
     exact(&["MULTI"], &[]),
@@ -104,6 +186,31 @@ const FORMS: &[Form] = &[
 ];
 
 const KEYS: &[&str] = &["a", "b", "c", "d", "e", "f"];
+// Most commands of a type meet keys of that type, or hardly any would do more than fail.
+const STRING_KEYS: &[&str] = &["a", "b"];
+const HASH_KEYS: &[&str] = &["c", "d"];
+const SET_KEYS: &[&str] = &["e", "f"];
+/// Beginnings of the names of commands that take a key of any type.
+const ANY_TYPE: &[&str] = &[
+    "DEL", "UNLINK", "EXISTS", "TYPE", "TOUCH", "RENAME", "COPY", "MOVE", "EXPIRE", "PEXPIRE", "PERSIST",
+    "TTL", "PTTL", "WATCH",
+];
+/// Beginnings of the names of commands on sets.
+const ON_SETS: &[&str] = &[
+    "SADD",
+    "SREM",
+    "SMEMBERS",
+    "SISMEMBER",
+    "SMISMEMBER",
+    "SCARD",
+    "SPOP",
+    "SRANDMEMBER",
+    "SMOVE",
+    "SUNION",
+    "SINTER",
+    "SDIFF",
+    "SSCAN",
+];
 const VALUES: &[&str] = &[
     "",
     "0",
@@ -123,6 +230,10 @@ const VALUES: &[&str] = &[
     "\u{7f}\u{0}x",
     "ééé",
 ];
+const NAMES: &[&str] =
+    &["a", "b", "c", "d", "field", "", "0", "1", "-1", "10", "11", "100", "010", "\u{0}\r\n", "ééé"];
+const MEMBERS: &[&str] =
+    &["0", "1", "2", "3", "-1", "-2", "10", "11", "9223372036854775807", "-9223372036854775808"];
 const INTEGERS: &[&str] = &[
     "0",
     "1",
@@ -193,12 +304,26 @@ pub fn play(run: &mut Run, count: u64, seed: u64) -> Result<bool> {
     let transcript =
         Transcript { path: format!("random {seed}"), name: "random".to_owned(), steps: Vec::new() };
     let mut random = Random::new(seed);
-    run.empty()?;
     let mut client = run.connect()?;
     let mut recent: Vec<String> = Vec::new();
-    let mut queueing = false;
+    let (mut queueing, mut must_begin) = (false, true);
     for line in 1..=count as usize {
-        let (arguments, treatment) = command(&mut random);
+        let phase = (line - 1) / PHASE % 3;
+        let (is_long, is_resp3) = (phase == 1, phase == 2);
+        if (line - 1).is_multiple_of(PHASE) {
+            must_begin = true;
+        }
+        if std::mem::take(&mut must_begin) {
+            run.empty()?;
+            client = run.connect()?;
+            recent.clear();
+            queueing = false;
+            if is_resp3 {
+                let hello = Step { line, text: "@resp3".to_owned(), action: Action::Hello(3) };
+                run.step(&transcript, &hello, &mut client);
+            }
+        }
+        let (arguments, treatment) = command(&mut random, is_long);
         // Inside a transaction the replies come together, and could only be compared exactly.
         if queueing && treatment != Treatment::Exact {
             continue;
@@ -219,12 +344,7 @@ pub fn play(run: &mut Run, count: u64, seed: u64) -> Result<bool> {
                 break;
             }
         }
-        if run.differ > differed || !good {
-            run.empty()?;
-            client = run.connect()?;
-            recent.clear();
-            queueing = false;
-        }
+        must_begin |= run.differ > differed || !good;
         recent.push(text);
     }
     println!(
@@ -234,7 +354,7 @@ pub fn play(run: &mut Run, count: u64, seed: u64) -> Result<bool> {
     Ok(run.differ == 0)
 }
 
-fn command(random: &mut Random) -> (Vec<Vec<u8>>, Treatment) {
+fn command(random: &mut Random, is_long: bool) -> (Vec<Vec<u8>>, Treatment) {
     let Some(form) = pick(random, FORMS) else { return (Vec::new(), Treatment::Exact) };
     let mut words: Vec<&str> = form.words.to_vec();
     for _ in 0..random.below(4) {
@@ -244,13 +364,16 @@ fn command(random: &mut Random) -> (Vec<Vec<u8>>, Treatment) {
     }
     // Now and then one word too few or too many.
     match random.below(60) {
-        0 if words.len() > 1 => {
+        // Without a count these draw one by chance.
+        0 if words.len() > 1 && !["SPOP", "SRANDMEMBER", "HRANDFIELD"].contains(&words[0]) => {
             words.pop();
         }
         1 => words.push("v"),
         _ => {}
     }
-    let mut arguments: Vec<Vec<u8>> = words.into_iter().map(|word| argument(random, word)).collect();
+    let keys = keys_of(form.words[0]);
+    let mut arguments: Vec<Vec<u8>> =
+        words.into_iter().map(|word| argument(random, word, keys, is_long)).collect();
     if random.one_in(8)
         && let Some(name) = arguments.first_mut()
     {
@@ -264,13 +387,28 @@ fn command(random: &mut Random) -> (Vec<Vec<u8>>, Treatment) {
             *name = upper;
         }
     }
-    (arguments, form.treatment.clone())
+    let treatment = if form.is_ordered && !is_long { Treatment::Exact } else { form.treatment.clone() };
+    (arguments, treatment)
 }
 
-fn argument(random: &mut Random, word: &str) -> Vec<u8> {
+/// The keys that a command mostly takes.
+fn keys_of(name: &str) -> &'static [&'static str] {
+    let is_one_of = |names: &[&str]| names.iter().any(|begin| name.starts_with(begin));
+    match name {
+        _ if is_one_of(ANY_TYPE) => KEYS,
+        _ if is_one_of(ON_SETS) => SET_KEYS,
+        _ if name.starts_with('H') => HASH_KEYS,
+        _ => STRING_KEYS,
+    }
+}
+
+fn argument(random: &mut Random, word: &str, keys: &'static [&'static str], is_long: bool) -> Vec<u8> {
     let pool = match word {
-        "k" => KEYS,
-        "v" => VALUES,
+        "k" if random.one_in(4) => KEYS,
+        "k" => keys,
+        "v" | "y" => VALUES,
+        "n" => NAMES,
+        "m" => MEMBERS,
         "i" => INTEGERS,
         "o" => OFFSETS,
         "f" => FLOATS,
@@ -284,6 +422,7 @@ fn argument(random: &mut Random, word: &str) -> Vec<u8> {
     // A value is now and then long, or of other bytes.
     match word {
         "v" if random.one_in(10) => text.repeat(1 + random.below(300) as usize),
+        "y" | "n" if is_long && random.one_in(10) => text.repeat(1 + random.below(300) as usize),
         "v" if random.one_in(6) => (0..random.below(20)).map(|_| random.any() as u8).collect(),
         _ => text.to_vec(),
     }
@@ -317,7 +456,7 @@ mod tests {
     fn commands_of_a_seed_repeat() {
         let commands = |seed| {
             let mut random = Random::new(seed);
-            (0..500).map(|_| command(&mut random).0).collect::<Vec<_>>()
+            (0..500).map(|at| command(&mut random, at % 2 == 0).0).collect::<Vec<_>>()
         };
         assert_eq!(commands(1), commands(1));
         assert_ne!(commands(1), commands(2));

@@ -23,6 +23,14 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
         Within::Nowhere => None,
     };
     let Some(value) = found else { return Ok(Answer::No) };
+    if let Some(type_) = args.keys.collection(&value) {
+        let name = type_.name();
+        return Err(format!(
+            "key {:?} holds a {name}, of which get prints nothing: ask the server, or use dump",
+            args.key
+        )
+        .into());
+    }
     let mut out = std::io::stdout().lock();
     out.write_all(args.keys.text(&value).as_deref().unwrap_or(&value))?;
     // A line's end where a person reads it; elsewhere the value is all there is.

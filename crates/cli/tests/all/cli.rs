@@ -143,6 +143,21 @@ fn what_would_be_lost_at_once_or_never_found_is_refused() {
     ends(dir, 0, &["put", "--db", "127", "a", "1"]);
 }
 
+#[test]
+fn a_hash_of_the_server_is_not_printed_as_a_string_and_dumped_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    // Field f with value v, as `crates/structures/src/packed.rs` has it; 2 is the tag of a hash.
+    let table = "{\"table\":\"redis.3\",\"index\":\"hash\"}\n";
+    let line = "{\"table\":\"redis.3\",\"key\":\"hash\",\"value\":\"\\u0001\\u0002\\u0000\\u0000\\u0000\\u0001f\\u0001v\",\"tag\":2}\n";
+    let lines = [table, line].concat();
+    fs::write(dir.join("lines"), &lines).unwrap();
+    ends(dir, 0, &["load", "lines"]);
+    assert!(ends(dir, 3, &["get", "--db", "3", "hash"]).contains("\"hash\" holds a hash"));
+    assert_eq!(ends(dir, 0, &["scan", "--db", "3"]), "hash\n");
+    assert_eq!(ends(dir, 0, &["dump"]), lines);
+}
+
 /// A counter as the server keeps it, under a key of eight bytes.
 #[test]
 fn a_number_of_the_server_is_printed_as_text_and_dumped_as_it_is() {

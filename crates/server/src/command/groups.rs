@@ -1,7 +1,7 @@
 //! The table of all commands, from the lists of their groups.
 
 use super::{Command, Table};
-use super::{admin, bitmap, connection, key, string, transaction};
+use super::{admin, bitmap, connection, hash, key, set, string, transaction};
 use std::sync::LazyLock;
 
 /// Every group of commands. Each group's module lists its own.
@@ -10,6 +10,8 @@ const GROUPS: &[&[Command]] = &[
     admin::COMMANDS,
     string::COMMANDS,
     bitmap::COMMANDS,
+    hash::COMMANDS,
+    set::COMMANDS,
     key::COMMANDS,
     transaction::COMMANDS,
 ];

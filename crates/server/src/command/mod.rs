@@ -21,13 +21,17 @@ mod flags;
 mod groups;
 mod keys;
 mod names;
+mod random;
+mod scan;
 mod spec;
 mod table;
 
 pub mod admin;
 pub mod bitmap;
 pub mod connection;
+pub mod hash;
 pub mod key;
+pub mod set;
 pub mod string;
 pub mod transaction;
 

@@ -55,6 +55,11 @@ impl<'a> Reply<'a> {
         self.out.rollback(mark);
     }
 
+    /// Whether a further value has room; when not, the reply is cut, and none need be looked for any more.
+    pub const fn takes(&mut self) -> bool {
+        self.out.takes()
+    }
+
     /// `+OK`
     #[inline]
     pub fn ok(&mut self) {

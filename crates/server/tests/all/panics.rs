@@ -41,7 +41,8 @@ fn a_command_that_panics_is_answered_and_everybody_goes_on() {
     server.stop().unwrap();
     let store = duramen::Options::default().open(directory.path().join("store")).unwrap();
     assert!(store.recovery().clean);
-    assert_eq!(store.get(b"\0a3").unwrap().as_deref(), Some(&b"19"[..]));
+    let database = store.find_table(b"redis.0").unwrap().unwrap();
+    assert_eq!(database.get(b"a3").unwrap().as_deref(), Some(&b"19"[..]));
 }
 
 #[test]
@@ -91,9 +92,10 @@ fn a_panic_within_a_write_poisons_the_store_and_nothing_unsettled_is_acknowledge
         assert!(server.stop().is_err(), "it cannot be closed cleanly");
         let store = duramen::Options::default().open(&path).unwrap();
         assert!(!store.recovery().clean);
-        assert!(store.get(b"\0kept").unwrap().is_some());
-        assert!(!acknowledged || store.get(b"\0before").unwrap().is_some(), "{medium}");
-        assert!(store.get(b"\0behind").unwrap().is_none() && store.get(b"\0k").unwrap().is_none());
+        let database = store.find_table(b"redis.0").unwrap().unwrap();
+        assert!(database.get(b"kept").unwrap().is_some());
+        assert!(!acknowledged || database.get(b"before").unwrap().is_some(), "{medium}");
+        assert!(database.get(b"behind").unwrap().is_none() && database.get(b"k").unwrap().is_none());
         store.put(b"again", b"1").unwrap();
     }
 }

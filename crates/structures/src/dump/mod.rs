@@ -10,13 +10,17 @@
 //! An RDB string is a length and bytes, or an integer of 1, 2 or 4 bytes, or an LZF block. Lengths
 //! take 6, 14, 32 or 64 bits; the two high bits of the first byte tell which, and 3 announces the other
 //! encodings. What [`string`] writes is, byte for byte, what redis-server 7.0 writes for the same
-//! value with `rdbcompression yes`.
+//! value with `rdbcompression yes`; and so is what [`hash`] and [`set`] write of what is small to Redis (of an intset, unless it held
+//! larger integers once). Of other hashes and sets the order is any.
 
+mod collection;
 mod crc64;
+mod listpack;
 mod lzf;
 
 use crate::error::{Error, Result};
 use crate::strings::integer;
+pub use collection::{hash, set};
 
 /// RDB version that payloads carry: Redis 7.0's, so that all later ones read them.
 pub const VERSION_WRITTEN: u16 = 10;
@@ -48,14 +52,30 @@ pub fn string(value: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(value.len().min(1 << 20) + 16);
     out.push(TYPE_STRING);
     encode(value, &mut out);
+    signed(out)
+}
+
+/// With version and checksum behind it.
+fn signed(mut out: Vec<u8>) -> Vec<u8> {
     out.extend_from_slice(&VERSION_WRITTEN.to_le_bytes());
     let crc = crc64::checksum(&out);
     out.extend_from_slice(&crc.to_le_bytes());
     out
 }
 
-/// The string in a payload. `bytes_max` bounds what a compressed one may claim to become.
-pub fn restore(payload: &[u8], bytes_max: u64) -> Result<Vec<u8>> {
+/// What a payload held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Restored {
+    /// A string.
+    String(Vec<u8>),
+    /// Fields and values by turns, no field twice, at least one.
+    Hash(Vec<Vec<u8>>),
+    /// Members, none twice, at least one.
+    Set(Vec<Vec<u8>>),
+}
+
+/// The value in a payload. `bytes_max` bounds what a compressed string may claim to become.
+pub fn restore(payload: &[u8], bytes_max: u64) -> Result<Restored> {
     let Some((body, footer)) = payload.len().checked_sub(FOOTER_BYTES).map(|at| payload.split_at(at)) else {
         return Err(Error::DumpChecksum);
     };
@@ -66,7 +86,12 @@ pub fn restore(payload: &[u8], bytes_max: u64) -> Result<Vec<u8>> {
         return Err(Error::DumpChecksum);
     }
     match body.split_first() {
-        Some((&TYPE_STRING, mut rest)) => decode(&mut rest, bytes_max).ok_or(Error::DumpFormat),
+        Some((&TYPE_STRING, mut rest)) => {
+            decode(&mut rest, bytes_max).map(Restored::String).ok_or(Error::DumpFormat)
+        }
+        Some((&rdb_type, rest)) if collection::TYPES.contains(&rdb_type) => {
+            collection::restore(rdb_type, rest, bytes_max).ok_or(Error::DumpFormat)
+        }
         // Types that Redis has: 1 to 7 and 9 to 21. The others are no type at all.
         Some((&other, _)) if matches!(other, 1..=7 | 9..=21) => Err(Error::DumpType(other)),
         _ => Err(Error::DumpFormat),
@@ -177,7 +202,7 @@ mod tests {
     fn the_example_of_the_manual_is_read() {
         // SET mykey 10; DUMP mykey, on Redis 2.6 (RDB version 6 in its manual).
         let payload = b"\0\xc0\n\n\0n\x9fWE\x0e\xaec\xbb";
-        assert_eq!(restore(payload, MAX).unwrap(), b"10");
+        assert_eq!(restore(payload, MAX).unwrap(), Restored::String(b"10".to_vec()));
         assert_eq!(string(b"10"), payload);
     }
 
@@ -206,11 +231,16 @@ mod tests {
             out.extend_from_slice(&crc64::checksum(&out).to_le_bytes());
             out
         };
-        assert_eq!(restore(&signed(b"\0\x05hello", 12), MAX).unwrap(), b"hello");
+        assert_eq!(restore(&signed(b"\0\x05hello", 12), MAX).unwrap(), Restored::String(b"hello".to_vec()));
         assert!(matches!(restore(&signed(b"\0\x05hello", 13), MAX), Err(Error::DumpChecksum)));
         assert!(matches!(restore(&signed(b"\0\x06hello", 10), MAX), Err(Error::DumpFormat)));
         assert!(matches!(restore(&signed(b"", 10), MAX), Err(Error::DumpFormat)));
         assert!(matches!(restore(&signed(b"\x12\x05hello", 10), MAX), Err(Error::DumpType(18))));
+        // A hash without fields, one of 2^63 fields, and a set that has a member twice.
+        assert!(matches!(restore(&signed(b"\x04\0", 10), MAX), Err(Error::DumpFormat)));
+        assert!(matches!(restore(&signed(b"\x04\x81\x80\0\0\0\0\0\0\0", 10), MAX), Err(Error::DumpFormat)));
+        assert!(matches!(restore(&signed(b"\x02\x02\x01a\x01a", 10), MAX), Err(Error::DumpFormat)));
+        assert!(matches!(restore(&signed(b"\x02\x01\x01a!", 10), MAX), Err(Error::DumpFormat)));
         // An LZF block that claims 4 GiB.
         assert!(matches!(
             restore(&signed(b"\0\xc3\x01\x80\xff\xff\xff\xff\0", 10), MAX),
@@ -221,19 +251,39 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_dumped_is_restored(value in prop::collection::vec(0u8..4, 0..2000)) {
-            prop_assert_eq!(restore(&string(&value), MAX).unwrap(), value);
+            prop_assert_eq!(restore(&string(&value), MAX).unwrap(), Restored::String(value));
+        }
+
+        #[test]
+        fn a_hash_or_a_set_that_is_dumped_is_restored(
+            pairs in prop::collection::btree_map("[a-z0-9]{0,20}", "[a-z0-9]{0,90}", 1..30), small: bool,
+        ) {
+            let pairs: Vec<(&[u8], &[u8])> = pairs.iter().map(|(f, v)| (f.as_bytes(), v.as_bytes())).collect();
+            let strings = pairs.iter().flat_map(|&(field, value)| [field.to_vec(), value.to_vec()]).collect();
+            prop_assert_eq!(restore(&hash(&pairs, small), MAX).unwrap(), Restored::Hash(strings));
+            let members: Vec<&[u8]> = pairs.iter().map(|&(field, _)| field).collect();
+            let wanted = Restored::Set(members.iter().map(|member| member.to_vec()).collect());
+            prop_assert_eq!(restore(&set(&members, false), MAX).unwrap(), wanted);
+        }
+
+        #[test]
+        fn integers_of_a_set_are_restored(numbers in prop::collection::btree_set(any::<i64>(), 1..20), shift in 0u32..64) {
+            let numbers: std::collections::BTreeSet<i64> = numbers.into_iter().map(|number| number >> shift).collect();
+            let members: Vec<Vec<u8>> = numbers.iter().map(|number| number.to_string().into_bytes()).collect();
+            let payload = set(&members.iter().map(Vec::as_slice).collect::<Vec<_>>(), true);
+            prop_assert_eq!(restore(&payload, MAX).unwrap(), Restored::Set(members));
         }
 
         #[test]
         fn integers_are_restored(value: i64, shift in 0u32..64) {
             let text = (value >> shift).to_string().into_bytes();
-            prop_assert_eq!(restore(&string(&text), MAX).unwrap(), text);
+            prop_assert_eq!(restore(&string(&text), MAX).unwrap(), Restored::String(text));
         }
 
         #[test]
-        fn any_body_is_read_without_panic(body: Vec<u8>) {
+        fn any_body_is_read_without_panic(body: Vec<u8>, rdb_type in prop::sample::select(&[0u8, 2, 4, 11, 16, 20][..])) {
             let mut body = body;
-            body.insert(0, TYPE_STRING);
+            body.insert(0, rdb_type);
             body.extend_from_slice(&VERSION_WRITTEN.to_le_bytes());
             body.extend_from_slice(&crc64::checksum(&body).to_le_bytes());
             let _ = restore(&body, 1 << 20);

@@ -34,6 +34,7 @@
 //! 6. What INCR stores is kept in a form of its own (see `number`), which nobody outside of this module sees: a string
 //!    that is read is its text.
 
+mod collection;
 mod found;
 mod life;
 mod number;
@@ -47,6 +48,7 @@ use crate::strings::integer::{self, Text};
 use crate::watch::{Then, Watched};
 use crate::worker::{Outcome, Worker};
 use crate::{Type, string_until};
+pub use collection::{Collection, Edit};
 pub use found::Found;
 use life::Life;
 use number::Number;

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
 
+mod collections;
 mod databases;
 mod keyspace;
 mod numbers;

@@ -55,6 +55,11 @@ fn with_value(
 }
 
 fn encoding(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    if let Some(encoding) = call.txn.encoding(call.session.db, call.args.at(2))? {
+        call.stats.read_key(true);
+        call.reply.bulk(encoding.name().as_bytes());
+        return Ok(());
+    }
     with_value(call, |reply, value| {
         reply.bulk(match value.len() {
             _ if integer(value).is_some() => b"int",

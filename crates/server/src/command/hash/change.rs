@@ -1,0 +1,53 @@
+//! Puts fields and removes them: HSET, HSETNX, HMSET, HDEL.
+
+use crate::command::{Call, CommandError};
+
+/// HSET key field value [field value …]: how many fields are new.
+pub fn hset(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let added = put_pairs(call)?;
+    call.reply.count(added);
+    Ok(())
+}
+
+/// HMSET key field value [field value …]: HSET that replies OK.
+pub fn hmset(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    put_pairs(call)?;
+    call.reply.ok();
+    Ok(())
+}
+
+/// HSETNX key field value: HSET if the field is not there; 1 or 0.
+pub fn hsetnx(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let (db, args) = (call.session.db, call.args);
+    let mut hash = call.txn.edit_hash(db, args.at(1))?;
+    let is_free = !hash.has(args.at(2))?;
+    if is_free {
+        hash.insert(args.at(2), args.at(3))?;
+        hash.save()?;
+    }
+    call.reply.integer(i64::from(is_free));
+    Ok(())
+}
+
+/// HDEL key field [field …]: how many were there. Without fields the key goes too.
+pub fn hdel(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let (db, args) = (call.session.db, call.args);
+    let mut hash = call.txn.edit_hash(db, args.at(1))?;
+    let removed = hash.remove_all(args.from(2))?;
+    if removed > 0 {
+        hash.save()?;
+    }
+    call.reply.count(removed);
+    Ok(())
+}
+
+fn put_pairs(call: &mut Call<'_, '_>) -> Result<usize, CommandError> {
+    let (db, args) = (call.session.db, call.args);
+    if !args.len().is_multiple_of(2) {
+        return Err(CommandError::arity(call.entry.spec.name));
+    }
+    let mut hash = call.txn.edit_hash(db, args.at(1))?;
+    let added = hash.insert_all(args.from(2).step_by(2).zip(args.from(3).step_by(2)))?;
+    hash.save()?;
+    Ok(added)
+}

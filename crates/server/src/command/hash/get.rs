@@ -1,0 +1,53 @@
+//! Fields of a hash, and how many there are: HGET, HMGET, HLEN, HEXISTS, HSTRLEN.
+
+use crate::command::{Call, CommandError};
+
+/// HGET key field: the value of a field.
+pub fn hget(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let hash = call.stats.read(call.txn.hash(call.session.db, call.args.at(1))?);
+    let field = call.args.at(2);
+    match hash.as_ref().map(|hash| hash.get(field)).transpose()?.flatten() {
+        Some(value) => call.reply.bulk(&value),
+        None => call.reply.null(),
+    }
+    Ok(())
+}
+
+/// HMGET key field [field …]: the values of several fields.
+pub fn hmget(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let hash = call.stats.read(call.txn.hash(call.session.db, call.args.at(1))?);
+    call.reply.array(call.args.len() - 2);
+    let Some(hash) = hash else {
+        call.args.from(2).for_each(|_| call.reply.null());
+        return Ok(());
+    };
+    hash.get_each(call.args.from(2), |value| match value {
+        Some(value) => call.reply.bulk(value),
+        None => call.reply.null(),
+    })?;
+    Ok(())
+}
+
+/// HLEN key: how many fields there are.
+pub fn hlen(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let hash = call.stats.read(call.txn.hash(call.session.db, call.args.at(1))?);
+    call.reply.count(hash.map_or(0, |hash| hash.len()));
+    Ok(())
+}
+
+/// HEXISTS key field: whether there is a field; 1 or 0.
+pub fn hexists(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let hash = call.stats.read(call.txn.hash(call.session.db, call.args.at(1))?);
+    let is_there = hash.map_or(Ok(false), |hash| hash.has(call.args.at(2)))?;
+    call.reply.integer(i64::from(is_there));
+    Ok(())
+}
+
+/// HSTRLEN key field: the length of a field's value, 0 without one.
+pub fn hstrlen(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let hash = call.stats.read(call.txn.hash(call.session.db, call.args.at(1))?);
+    let field = call.args.at(2);
+    let value = hash.as_ref().map(|hash| hash.get(field)).transpose()?.flatten();
+    call.reply.count(value.map_or(0, |value| value.len()));
+    Ok(())
+}

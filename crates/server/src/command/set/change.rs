@@ -1,0 +1,54 @@
+//! Adds members and removes them: SADD, SREM, SMOVE.
+
+use crate::command::{Call, CommandError};
+
+/// SADD key member [member …]: how many are new.
+pub fn sadd(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let (db, args) = (call.session.db, call.args);
+    let mut set = call.txn.edit_set(db, args.at(1))?;
+    let added = set.insert_all(args.from(2).map(|member| (member, &b""[..])))?;
+    if added > 0 {
+        set.save()?;
+    }
+    call.reply.count(added);
+    Ok(())
+}
+
+/// SREM key member [member …]: how many were there. Without members the key goes too.
+pub fn srem(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let (db, args) = (call.session.db, call.args);
+    let mut set = call.txn.edit_set(db, args.at(1))?;
+    let removed = set.remove_all(args.from(2))?;
+    if removed > 0 {
+        set.save()?;
+    }
+    call.reply.count(removed);
+    Ok(())
+}
+
+/// SMOVE source destination member: from one set to another; 1 or 0.
+pub fn smove(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let (db, args) = (call.session.db, call.args);
+    let (from, to, member) = (args.at(1), args.at(2), args.at(3));
+    let source = call.txn.set(db, from)?;
+    // Without a source nobody looks at the destination, as in the reference.
+    let is_there = match source.map(|source| source.has(member)).transpose()? {
+        None => false,
+        Some(is_there) => {
+            // Before anything is removed: in MULTI an error takes back nothing.
+            call.txn.set(db, to)?;
+            is_there
+        }
+    };
+    if is_there && from != to {
+        let mut source = call.txn.edit_set(db, from)?;
+        source.remove(member)?;
+        source.save()?;
+        let mut destination = call.txn.edit_set(db, to)?;
+        if destination.insert(member, b"")? {
+            destination.save()?;
+        }
+    }
+    call.reply.integer(i64::from(is_there));
+    Ok(())
+}

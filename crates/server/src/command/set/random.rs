@@ -1,0 +1,74 @@
+//! Members by chance: SPOP, SRANDMEMBER.
+
+use crate::command::random::draws;
+use crate::command::scan::Gathered;
+use crate::command::{Call, CommandError, errors};
+use std::ops::ControlFlow;
+
+/// SPOP key [count]: a member, which is removed; or so many.
+pub fn spop(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let (db, args) = (call.session.db, call.args);
+    if args.len() > 3 {
+        return Err(errors::SYNTAX);
+    }
+    let count = match args.get(2) {
+        None => None,
+        // Whatever is wrong with it is told so.
+        Some(_) => {
+            let count = args.integer(2).ok().filter(|count| *count >= 0).ok_or(errors::NOT_POSITIVE)?;
+            Some(usize::try_from(count).unwrap_or(usize::MAX))
+        }
+    };
+    let mut popped = Gathered::default();
+    let mut set = call.txn.edit_set(db, args.at(1))?;
+    if !set.is_empty() && count != Some(0) {
+        set.pop(count.unwrap_or(1), |member| popped.push(member))?;
+        set.save()?;
+    }
+    match count {
+        None if popped.len() == 0 => call.reply.null(),
+        None => popped.reply_bare(&mut call.reply),
+        Some(_) => {
+            call.reply.set(popped.len());
+            popped.reply_bare(&mut call.reply);
+        }
+    }
+    Ok(())
+}
+
+/// SRANDMEMBER key [count]: a member; or so many, each once; or, with a negative count, just as many, of which one may
+/// come again.
+pub fn srandmember(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let (db, args) = (call.session.db, call.args);
+    if args.len() > 3 {
+        return Err(errors::SYNTAX);
+    }
+    if args.len() == 2 {
+        match call.stats.read(call.txn.set(db, args.at(1))?) {
+            Some(set) => set.draw_one(|member, _| call.reply.bulk(member))?,
+            None => call.reply.null(),
+        }
+        return Ok(());
+    }
+    let count = draws(args, 2)?;
+    let Some(set) = call.stats.read(call.txn.set(db, args.at(1))?) else {
+        call.reply.array(0);
+        return Ok(());
+    };
+    let reply = &mut call.reply;
+    if count >= 0 {
+        let count = usize::try_from(count).map_or(set.len(), |count| count.min(set.len()));
+        reply.array(count);
+        set.sample(count, |member, _| reply.bulk(member))?;
+        return Ok(());
+    }
+    let mut left = count.unsigned_abs();
+    reply.array(left as usize);
+    set.draw(|member, _| {
+        reply.bulk(member);
+        left -= 1;
+        // What the client is not sent need not be drawn.
+        if left == 0 || !reply.takes() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    Ok(())
+}
