@@ -175,7 +175,7 @@ fn look(
         }
         match way {
             0 => check::delete_all(setup, store, &medium, boot, &state),
-            1 => check::overwrite_all(setup, store, &medium, boot, rng),
+            1 => check::overwrite_all(setup, store, &medium, boot, &state, rng),
             _ => {
                 medium.power_off();
                 drop(store);
