@@ -565,10 +565,13 @@ impl<'s> Session<'s> {
         }
         if let Some(handle) = &self.tables[table - 1] {
             let said = [handle.get(name).map(|_| ()), handle.put(name, b"never"), handle.clear()];
-            if let Some(other) =
-                said.iter().find(|said| !matches!(said, Err(error) if error.kind() == ErrorKind::NotFound))
-            {
-                return Err(format!("a handle of a dropped table says {other:?}"));
+            // A put looks for space first.
+            let is_told = |at: usize| {
+                let kind = said[at].as_ref().err().map(duramen::Error::kind);
+                kind == Some(ErrorKind::NotFound) || at == 1 && kind == Some(ErrorKind::OutOfSpace)
+            };
+            if let Some(other) = (0..said.len()).find(|&at| !is_told(at)) {
+                return Err(format!("a handle of a dropped table says {:?}", said[other]));
             }
         }
         Ok(false)
@@ -645,7 +648,13 @@ impl<'s> Session<'s> {
         if let Some((table, handle)) = made {
             self.tables[table - 1] = Some(handle);
         }
-        let changed = matches!(outcome, Outcome::Done);
+        // Nothing is written where there is nothing to do.
+        let is_idle = match *op {
+            Op::Make { .. } => effects.is_empty(),
+            Op::Exchange { tables: [a, b] } => a == b,
+            _ => false,
+        };
+        let changed = matches!(outcome, Outcome::Done) && !is_idle;
         Ok((outcome, changed))
     }
 

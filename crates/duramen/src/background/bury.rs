@@ -29,6 +29,8 @@ use std::time::Duration;
 
 /// How long one part takes, about, unless all is asked for.
 const PART: Duration = Duration::from_millis(1);
+/// Between two looks for whether those have left who may use a dead table.
+const BETWEEN_LOOKS: Duration = Duration::from_micros(200);
 /// Buckets or leaves between two looks at the clock.
 const BUCKETS: usize = 16;
 
@@ -53,9 +55,19 @@ pub(super) enum Until {
     Closed,
 }
 
+/// What is left of dead tables.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Left {
+    Nothing,
+    /// Tables that somebody may still use, whose leaving nobody tells: there is nothing to do for now.
+    Waiting,
+    /// More to do at once.
+    More,
+}
+
 impl<M: Medium> Keeper<M> {
-    /// Goes on with dead tables. Whether there is more to do.
-    pub(super) fn bury(&self, mover: &mut Mover, until: Until) -> bool {
+    /// Goes on with dead tables.
+    pub(super) fn bury(&self, mover: &mut Mover, until: Until) -> Left {
         let fresh = self.records.tables.take_dying();
         mover.dying.extend(fresh.into_iter().map(|table| Dying {
             table,
@@ -80,7 +92,26 @@ impl<M: Medium> Keeper<M> {
                 at += 1;
             }
         }
-        !mover.dying.is_empty()
+        let is_waiting = |dying: &Dying| dying.moment.is_some() && !dying.has_left;
+        match &mover.dying[..] {
+            [] => Left::Nothing,
+            dying if dying.iter().all(is_waiting) => Left::Waiting,
+            _ => Left::More,
+        }
+    }
+
+    /// Buries all dead tables, and waits for those who may still use them, but no longer than `patience`; whether none is left.
+    pub(super) fn bury_all(&self, mover: &mut Mover, patience: Duration) -> bool {
+        let begun = Instant::now();
+        loop {
+            match self.bury(mover, Until::Now) {
+                Left::Nothing => return true,
+                // A thread that is pinned itself would wait for itself.
+                _ if begun.elapsed() >= patience || reclaim::is_pinned() => return false,
+                Left::Waiting => crate::sync::thread::sleep(BETWEEN_LOOKS),
+                Left::More => {}
+            }
+        }
     }
 
     /// Marks slots until `stops`; whether all are.
@@ -118,7 +149,9 @@ impl<M: Medium> Keeper<M> {
                 let Some(place) = locked.find(record.key(), |slot| slot.location() == at) else { continue };
                 if !place.get().hides_nothing() {
                     place.set(place.get().of_dead_table());
-                    self.log().uncount(at, record.head.record_bytes(), &mover.activity);
+                    if !planted(Mutant::DeadNotUncounted) {
+                        self.log().uncount(at, record.head.record_bytes(), &mover.activity);
+                    }
                 }
             }
             if *cursor == 0 {

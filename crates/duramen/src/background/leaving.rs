@@ -45,7 +45,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 /// How long a writer without space waits for readers to let go of what was compacted.
-const GRACE_MAX: Duration = Duration::from_millis(if cfg!(loom) { 0 } else { 500 });
+pub(super) const GRACE_MAX: Duration = Duration::from_millis(if cfg!(loom) { 0 } else { 500 });
 
 impl<M: Medium> Keeper<M> {
     /// The blocks of this store in which values lie that somebody keeps.

@@ -1,7 +1,7 @@
 //! When the store's own thread does what: compacts, sweeps, verifies, grows, commits, writes checkpoints.
 
 use super::Keeper;
-use super::bury::Until;
+use super::bury::{Left, Until};
 use super::compaction::Mover;
 use super::grow::Growth;
 use crate::Result;
@@ -94,7 +94,7 @@ impl<M: Medium> Keeper<M> {
         if sweep || mover.sweeping {
             mover.sweeping = self.sweep(&mut mover, Duration::ZERO);
         }
-        let mut more = self.bury(&mut mover, Until::Part);
+        let mut more = self.bury(&mut mover, Until::Part) == Left::More;
         if self.wants_compaction() {
             // Where nothing could be moved there is nothing more to do, until space comes from elsewhere.
             let retired = self.compaction.retired.load(Relaxed);

@@ -234,7 +234,8 @@ impl<'a, M: Medium> Range<'a, M> {
         let guard = reclaim::pin();
         if self.table.is_dead() {
             // What its slots lead to may be gone. Asked under the guard: who buries it waits for that.
-            (self.front.end(), self.back.end());
+            self.front.end();
+            self.back.end();
             return None;
         }
         // Acquire: pairs with the Release where a block is retired. Pinned, so what it says of this moment stays true.

@@ -17,6 +17,7 @@ use crate::index::either::Index;
 use crate::index::hash::HashIndex;
 use crate::index::ordered::OrderedIndex;
 use crate::index::stripes::Stripes;
+use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use crate::sync::reclaim::{self, Atomic, Guard, Owned};
@@ -183,7 +184,8 @@ impl Tables {
 
     /// A table that has nothing, of an owner that there never was.
     pub(crate) fn fresh(&self, is_ordered: bool) -> Arc<Table> {
-        let owner = Owner::new(self.incarnation, self.next.fetch_add(1, Relaxed), is_ordered);
+        let more = u64::from(!planted(Mutant::OwnerReused));
+        let owner = Owner::new(self.incarnation, self.next.fetch_add(more, Relaxed), is_ordered);
         self.met(owner, |_| {})
     }
 
