@@ -9,6 +9,10 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 const HEAD_BYTES: u64 = 16 << 10;
+/// Owner of the store's own table, whose records do not say it.
+pub const STORE: u64 = 0;
+/// Owner of the catalog, whose keys are names of tables, and whose values their owners.
+const CATALOG: u64 = 2;
 
 /// A record.
 #[derive(Clone, Debug)]
@@ -36,7 +40,7 @@ pub struct Audit {
     pub record_bytes: u64,
     /// Bytes behind the records of blocks of which they take no more than half.
     pub room_bytes: u64,
-    keys: BTreeMap<Vec<u8>, Vec<Record>>,
+    keys: BTreeMap<(u64, Vec<u8>), Vec<Record>>,
 }
 
 impl Record {
@@ -50,21 +54,37 @@ impl Audit {
         records.iter().max_by_key(|record| (record.version, Reverse(record.generation), record.at))
     }
 
-    /// The value of a key.
+    /// The value of a key of an owner.
     #[must_use]
-    pub fn newest(&self, key: &[u8], now: u64) -> Option<Vec<u8>> {
-        let newest = Self::winner(self.keys.get(key)?)?;
+    pub fn newest(&self, owner: u64, key: &[u8], now: u64) -> Option<Vec<u8>> {
+        let newest = Self::winner(self.keys.get(&(owner, key.to_vec()))?)?;
         (!newest.is_absent(now)).then(|| newest.value.clone())
     }
 
-    /// Bytes of the newest record of each key, but for tombstones that hide nothing.
+    /// The owner that a name leads to.
+    #[must_use]
+    pub fn owner(&self, name: &[u8]) -> Option<u64> {
+        self.newest(CATALOG, name, 0).map(|value| u64_at(&value, 0))
+    }
+
+    /// The names of tables.
+    #[must_use]
+    pub fn names(&self) -> Vec<Vec<u8>> {
+        let names = self.keys.keys().filter(|(owner, _)| *owner == CATALOG).map(|(_, name)| name);
+        names.filter(|name| self.owner(name).is_some()).cloned().collect()
+    }
+
+    /// Bytes of the newest record of each key of an owner that is named, but for tombstones that hide nothing.
     #[must_use]
     pub fn live_bytes(&self, now: u64) -> u64 {
-        let live = |records: &Vec<Record>| {
+        let mut owners: Vec<u64> = self.names().iter().filter_map(|name| self.owner(name)).collect();
+        owners.extend([STORE, CATALOG]);
+        let live = |((owner, _), records): (&(u64, Vec<u8>), &Vec<Record>)| {
             let newest = Self::winner(records)?;
-            (records.len() > 1 || !newest.is_absent(now)).then_some(newest.bytes)
+            let counts = records.len() > 1 || !newest.is_absent(now);
+            (owners.contains(owner) && counts).then_some(newest.bytes)
         };
-        self.keys.values().filter_map(live).sum()
+        self.keys.iter().filter_map(live).sum()
     }
 }
 
@@ -152,7 +172,8 @@ fn run(audit: &mut Audit, base: u64, bytes: &[u8], from: u64, generation: u64) -
         let key_bytes =
             usize::from(u16::from_le_bytes([record[6], record[7]])) | ((sizes >> 30 & 1) as usize) << 16;
         let value_bytes = (sizes & ((1 << 30) - 1)) as usize;
-        let head = if flags & 1 != 0 { 32 } else { 24 };
+        let (expires, owned) = (flags & 1 != 0, flags & 8 != 0);
+        let head = 24 + 8 * usize::from(expires) + 8 * usize::from(owned);
         let end = (head + key_bytes + value_bytes + 7) & !7;
         if end > record.len() {
             return Err(format!("the record at {:#x} ends behind its block", base + at as u64));
@@ -167,13 +188,18 @@ fn run(audit: &mut Audit, base: u64, bytes: &[u8], from: u64, generation: u64) -
             run(audit, base, &bytes[..at + head + value_bytes], (at + head) as u64, generation)?;
         } else {
             let version = u64_at(record, 16) & ((1 << 52) - 1);
-            audit.keys.entry(record[head..head + key_bytes].to_vec()).or_default().push(Record {
+            let owner = if owned { u64_at(record, head - 8) } else { STORE };
+            let key = record[head..head + key_bytes].to_vec();
+            if owned && owner == STORE {
+                return Err(format!("the record at {:#x} names the store's own table", base + at as u64));
+            }
+            audit.keys.entry((owner, key)).or_default().push(Record {
                 version,
                 generation,
                 at: base + at as u64,
                 bytes: end as u64,
                 tombstone: kind == 2,
-                expires_at: (flags & 1 != 0).then(|| u64_at(record, 24)),
+                expires_at: expires.then(|| u64_at(record, 24)),
                 value: value.to_vec(),
             });
         }

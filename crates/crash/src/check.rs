@@ -2,8 +2,8 @@
 
 use crate::audit;
 use crate::oracle::{Allowed, Entry, State};
-use crate::setup::{Promise, Setup, value};
-use duramen::{Batch, IndexKind, Meta, StoreOn};
+use crate::setup::{Promise, Setup, table_name, value};
+use duramen::{Batch, IndexKind, Meta, Range, StoreOn, TableOn};
 use duramen_media::sim::{Memory, Rng, SimMedium};
 use std::sync::Arc;
 
@@ -20,21 +20,93 @@ fn is_entry(value: &duramen::Value<'_>, entry: &Entry) -> bool {
         && value[..] == entry.value[..]
 }
 
-/// Everything that a store holds: by a scan, by reading each key, and by its own count (`exact`: just after it
+/// The store's own table, or a named one.
+enum Place<'s> {
+    Store(&'s Sim),
+    Table(TableOn<SimMedium>),
+}
+
+impl Place<'_> {
+    fn for_each(&self, visit: impl FnMut(&duramen::Value<'_>)) -> duramen::Result<()> {
+        match self {
+            Self::Store(store) => store.for_each(visit),
+            Self::Table(table) => table.for_each(visit),
+        }
+    }
+
+    fn get(&self, key: &[u8]) -> duramen::Result<Option<duramen::Value<'_>>> {
+        match self {
+            Self::Store(store) => store.get(key),
+            Self::Table(table) => table.get(key),
+        }
+    }
+
+    fn range(&self) -> duramen::Result<Range<'_, SimMedium>> {
+        match self {
+            Self::Store(store) => store.range(..),
+            Self::Table(table) => table.range(..),
+        }
+    }
+
+    fn len(&self) -> u64 {
+        match self {
+            Self::Store(store) => store.len(),
+            Self::Table(table) => table.len(),
+        }
+    }
+}
+
+/// Everything that a store holds, of all tables: by a scan, by reading each key, and by its own count (`exact`: just after it
 /// was opened, when expired keys do not count), which must agree. `like`: what it is likely to be, which saves copies.
 ///
 /// # Errors
 /// What does not agree.
 pub fn read_all(setup: &Setup, store: &Sim, exact: bool, like: Option<&Allowed>) -> Result<State, String> {
-    let mut state: State = vec![None; setup.keys.len()];
+    let mut state: State = vec![None; setup.cells()];
+    let is_ordered = setup.index == IndexKind::Ordered;
+    read_table(setup, &Place::Store(store), 0, is_ordered, exact, like, &mut state)?;
+    let mut names = Vec::new();
+    for table in 1..=setup.tables {
+        let name = table_name(table);
+        let Some(found) = store.find_table(&name).map_err(|error| format!("find a table: {error}"))? else {
+            continue;
+        };
+        let kind = found.index_kind().map_err(|error| format!("table {table}: {error}"))?;
+        let is_ordered = kind == IndexKind::Ordered;
+        state[setup.cell_of_table(table)] = Some(Arc::new(Setup::entry_of_table(is_ordered)));
+        read_table(setup, &Place::Table(found), table, is_ordered, exact, like, &mut state)
+            .map_err(|wrong| format!("table {table}: {wrong}"))?;
+        names.push(name);
+    }
+    let listed: Vec<Vec<u8>> = store.tables().into_iter().map(|table| table.name).collect();
+    if listed != names {
+        return Err(format!("the store lists the tables {listed:?}, it finds {names:?}"));
+    }
+    let count = state[..setup.cell(setup.tables + 1, 0)].iter().flatten().count() as u64;
+    if exact && store.stats().keys != count {
+        return Err(format!("the store says it has {} keys in all, it shows {count}", store.stats().keys));
+    }
+    Ok(state)
+}
+
+fn read_table(
+    setup: &Setup,
+    place: &Place<'_>,
+    table: usize,
+    is_ordered: bool,
+    exact: bool,
+    like: Option<&Allowed>,
+    state: &mut State,
+) -> Result<(), String> {
     let mut wrong = None;
-    store
+    place
         .for_each(|value| match setup.number(value.key()) {
             None => wrong = Some(format!("a scan shows key {:02x?}, which was never written", value.key())),
             Some(key) => {
-                let likely = like.and_then(|like| like.likely(key)).filter(|likely| is_entry(value, likely));
+                let cell = setup.cell(table, key);
+                let likely = like.and_then(|like| like.likely(cell)).filter(|likely| is_entry(value, likely));
                 let found = likely.map_or_else(|| Arc::new(entry(value)), Arc::clone);
-                if state[key].replace(found).is_some() {
+                if state[cell].replace(found).is_some() {
                     wrong = Some(format!("a scan shows key {key} twice"));
                 }
             }
@@ -43,8 +115,9 @@ pub fn read_all(setup: &Setup, store: &Sim, exact: bool, like: Option<&Allowed>)
     if let Some(wrong) = wrong {
         return Err(wrong);
     }
+    let state = &state[setup.cells_of(table)];
     for (key, name) in setup.keys.iter().enumerate() {
-        let found = store.get(name).map_err(|error| format!("get: {error}"))?;
+        let found = place.get(name).map_err(|error| format!("get: {error}"))?;
         let agree = match (&found, &state[key]) {
             (None, None) => true,
             (Some(value), Some(entry)) => is_entry(value, entry),
@@ -54,22 +127,22 @@ pub fn read_all(setup: &Setup, store: &Sim, exact: bool, like: Option<&Allowed>)
             return Err(format!("key {key}: a scan and a get differ"));
         }
     }
-    if setup.index == IndexKind::Ordered {
-        check_order(setup, store, &state)?;
+    if is_ordered {
+        check_order(setup, place, state)?;
     }
     let count = state.iter().flatten().count() as u64;
-    if exact && store.len() != count {
-        return Err(format!("the store says it has {} keys, it shows {count}", store.len()));
+    if exact && place.len() != count {
+        return Err(format!("the table says it has {} keys, it shows {count}", place.len()));
     }
-    Ok(state)
+    Ok(())
 }
 
 /// Iterates from both ends, and compares with what was read otherwise.
-fn check_order(setup: &Setup, store: &Sim, state: &State) -> Result<(), String> {
+fn check_order(setup: &Setup, place: &Place<'_>, state: &[Option<Arc<Entry>>]) -> Result<(), String> {
     let mut sorted: Vec<usize> = (0..setup.keys.len()).filter(|&key| state[key].is_some()).collect();
     sorted.sort_by_key(|&key| &setup.keys[key]);
     for reverse in [false, true] {
-        let mut range = store.range(..).map_err(|error| format!("range: {error}"))?;
+        let mut range = place.range().map_err(|error| format!("range: {error}"))?;
         let mut wanted = sorted.iter();
         while let Some(value) = if reverse { range.next_back() } else { range.next() } {
             let value = value.map_err(|error| format!("range: {error}"))?;
@@ -156,11 +229,46 @@ pub fn audit(setup: &Setup, store: &Sim, medium: &SimMedium, state: &State) -> R
             found.room_bytes, stats.dead_bytes
         ));
     }
-    for (key, name) in setup.keys.iter().enumerate() {
-        let newest = found.newest(name, setup.now());
-        if newest.as_deref() != state[key].as_ref().map(|entry| &entry.value[..]) {
-            return Err(format!("key {key}: the newest record on the medium is not what the store shows"));
+    for table in 0..=setup.tables {
+        let owner = if table == 0 { Some(audit::STORE) } else { found.owner(&table_name(table)) };
+        if table > 0 && owner.is_some() != state[setup.cell_of_table(table)].is_some() {
+            return Err(format!("table {table}: the catalog on the medium has owner {owner:?} of it"));
         }
+        let Some(owner) = owner else { continue };
+        for (key, name) in setup.keys.iter().enumerate() {
+            let newest = found.newest(owner, name, setup.now());
+            let shown = state[setup.cell(table, key)].as_ref().map(|entry| &entry.value[..]);
+            if newest.as_deref() != shown {
+                return Err(format!(
+                    "key {key} of table {table}: the newest record on the medium is not what the store shows"
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Gets rid of all that named tables have: by clearing, by dropping, and key by key.
+fn empty_tables(setup: &Setup, store: &Sim, manual: bool, state: Option<&mut State>) -> Result<(), String> {
+    let mut dropped = Vec::new();
+    for table in 1..=setup.tables {
+        let name = table_name(table);
+        let Some(handle) = store.find_table(&name).map_err(told("find a table"))? else { continue };
+        match (setup.seed + table as u64) % 3 {
+            0 => {
+                retry(store, manual, || store.drop_table(&name)).map_err(told("drop a table"))?;
+                dropped.push(setup.cell_of_table(table));
+            }
+            1 => retry(store, manual, || handle.clear()).map_err(told("clear a table"))?,
+            _ => {
+                for name in &setup.keys {
+                    retry(store, manual, || handle.delete(name)).map_err(told("delete in a table"))?;
+                }
+            }
+        }
+    }
+    if let Some(state) = state {
+        dropped.into_iter().for_each(|cell| state[cell] = None);
     }
     Ok(())
 }
@@ -183,20 +291,32 @@ pub fn delete_all(
             return Err(format!("delete of key {key} said {was}, it was present: {}", state[key].is_some()));
         }
     }
+    let mut empty: State = state.clone();
+    empty[..setup.cell(setup.tables + 1, 0)].fill(None);
+    empty_tables(setup, &store, manual, Some(&mut empty))?;
     if setup.case.promise() == Promise::Uncommitted {
         store.commit().map_err(told("commit"))?;
     }
     medium.power_off();
     drop(store);
-    let empty = Allowed::exactly(vec![None; setup.keys.len()]);
     let medium = again(setup, medium);
-    let (store, _) = open_and_look(setup, &medium, boot, &empty)
+    let (store, mut state) = open_and_look(setup, &medium, boot, &Allowed::exactly(empty))
         .map_err(|what| format!("everything was deleted, then the process died: {what}"))?;
-    let mut state: State = vec![None; setup.keys.len()];
     for (key, name) in setup.keys.iter().enumerate() {
         let value = value(key as u64 + 77, 12);
         retry(&store, manual, || store.put(name, &value)).map_err(told("put"))?;
         state[key] = Some(Arc::new(Entry { value, tag: 0, expires_at: None, updatable: false }));
+    }
+    // One key in each table, of which some are made anew.
+    for table in 1..=setup.tables {
+        let kind = [IndexKind::Hash, IndexKind::Ordered]
+            [usize::from(state[setup.cell_of_table(table)].as_ref().is_some_and(|kind| kind.value == [1]))];
+        let handle = retry(&store, manual, || store.table(&table_name(table), kind)).map_err(told("make"))?;
+        let value = value(table as u64 + 770, 12);
+        retry(&store, manual, || handle.put(&setup.keys[0], &value)).map_err(told("put in a table"))?;
+        state[setup.cell_of_table(table)] = Some(Arc::new(Setup::entry_of_table(kind == IndexKind::Ordered)));
+        state[setup.cell(table, 0)] =
+            Some(Arc::new(Entry { value, tag: 0, expires_at: None, updatable: false }));
     }
     if setup.case.promise() == Promise::Uncommitted {
         store.commit().map_err(told("commit"))?;
@@ -232,15 +352,19 @@ pub fn overwrite_all(
     store: Sim,
     medium: &SimMedium,
     boot: u64,
+    before: &State,
     rng: &mut Rng,
 ) -> Result<(), String> {
     let manual = setup.case.promise() == Promise::Uncommitted;
-    let mut kept: State = vec![None; setup.keys.len()];
-    let mut state: State = vec![None; setup.keys.len()];
+    let mut state: State = vec![None; setup.cells()];
+    let tables = setup.cell(setup.tables + 1, 0)..;
+    state[tables.clone()].clone_from_slice(&before[tables]);
     // Deleting first makes room.
     for name in &setup.keys {
         retry(&store, manual, || store.delete(name)).map_err(told("delete"))?;
     }
+    empty_tables(setup, &store, manual, Some(&mut state))?;
+    let mut kept = state.clone();
     if manual {
         store.commit().map_err(told("commit"))?;
     }
@@ -270,9 +394,22 @@ pub fn overwrite_all(
     let rounds = 3 * setup.len_max / 60;
     let few = setup.keys.len().min(4);
     let mut last = vec![Vec::new(); few];
+    let make = || store.table(&table_name(1), IndexKind::Hash);
+    let table = match store.find_table(&table_name(1)).map_err(told("find a table"))? {
+        Some(table) => Some(table),
+        None if setup.tables > 0 => Some(retry(&store, manual, make).map_err(told("make a table"))?),
+        None => None,
+    };
     for round in 0..rounds {
         let key = rng.below(few as u64) as usize;
         last[key] = value(rng.bits(), 20);
+        if let Some(table) = table.as_ref().filter(|_| round % 5 == 0) {
+            retry(&store, manual, || table.put(&setup.keys[key], &last[key]))
+                .map_err(told("writing to a table"))?;
+            if round % 25 == 0 {
+                retry(&store, manual, || table.clear()).map_err(told("clearing a table again and again"))?;
+            }
+        }
         if round % 7 == 0 {
             let mut batch = Batch::new();
             batch.put(&setup.keys[key], &last[key]);
@@ -288,6 +425,7 @@ pub fn overwrite_all(
             return Err(format!("going on after recovery, key {key} is not what was written last"));
         }
     }
+    drop(table);
     next.power_off();
     drop(store);
     Ok(())

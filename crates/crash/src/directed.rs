@@ -2,10 +2,10 @@
 //! is written down here. Each tells what is wrong: nothing, but with the planted bug that it is for.
 
 use duramen::tuning::{Phase, Tuning};
-use duramen::{Batch, Durability, Meta, Options, StoreOn};
+use duramen::{Batch, Durability, IndexKind, Meta, OnDamage, Options, StoreOn, check_on, salvage_on};
 use duramen_media::MediumKind;
 use duramen_media::sim::schedule::{self, Settings, Strategy};
-use duramen_media::sim::{Log, Model, SimMedium, Walker};
+use duramen_media::sim::{Log, Memory, Model, SimMedium, Walker};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -299,4 +299,74 @@ fn moved_beside_a_batch_by(seed: u64) -> Result<(), String> {
         Some([2, ..]) => Ok(()),
         other => Err(format!("schedule {seed}: after the batch and a power failure the key is {other:?}")),
     }
+}
+
+/// The record of the catalog that names a table is damaged while the store is closed. Its table must be told of, and its records must stay,
+/// over opens that serve the rest, maintenance, and closes.
+///
+/// # Errors
+/// What is wrong.
+pub fn name_lost() -> Result<(), String> {
+    const KEYS: u64 = 30;
+    let options = |boot, on_damage| Options { on_damage, ..options(boot, Durability::EveryWrite) };
+    let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
+    let store = StoreOn::open_on(medium.clone(), &options(1, OnDamage::Refuse)).map_err(told)?;
+    let table = store.table(b"the-one-that-is-lost", IndexKind::Hash).map_err(told)?;
+    let other = store.table(b"the-other", IndexKind::Ordered).map_err(told)?;
+    for key in 0..KEYS {
+        table.put(&key.to_le_bytes(), b"lost").map_err(told)?;
+        other.put(&key.to_le_bytes(), b"kept").map_err(told)?;
+    }
+    drop((table, other));
+    store.close().map_err(told)?;
+    let mut lines = medium.memory().snapshot();
+    let mut hurt = 0;
+    let name = u64::from_le_bytes(*b"the-one-");
+    for word in lines.iter_mut().flatten().filter(|word| **word == name) {
+        *word ^= 1;
+        hurt += 1;
+    }
+    if hurt == 0 {
+        return Err("no record names the table".into());
+    }
+    let len = duramen_media::Bytes::len(&medium);
+    let again = |lines: &[[u64; 8]]| {
+        SimMedium::from_image(Model::CacheLine, LEN_MAX, Arc::new(Memory::from_lines(lines, LEN_MAX)), len)
+    };
+    for boot in 2..5 {
+        if StoreOn::open_on(again(&lines), &options(boot, OnDamage::Refuse)).is_ok() {
+            return Err(format!("boot {boot}: a store that lost the name of a table opens"));
+        }
+        let report = check_on(&again(&lines), &options(boot, OnDamage::Refuse)).map_err(told)?;
+        let wanted = [(Some(b"the-other".to_vec()), KEYS), (None, KEYS)];
+        if report.tables != wanted {
+            return Err(format!("boot {boot}: a check tells of the tables {:?}", report.tables));
+        }
+        let medium = again(&lines);
+        let store = StoreOn::open_on(medium.clone(), &options(boot, OnDamage::Serve)).map_err(told)?;
+        let names: Vec<Vec<u8>> = store.tables().into_iter().map(|table| table.name).collect();
+        if names != [b"the-other".to_vec()] {
+            return Err(format!("boot {boot}: the tables {names:?} are served"));
+        }
+        // Blocks come to be mostly dead, and are compacted.
+        for key in 0..200u64 {
+            store.put(b"filler", &key.to_le_bytes()).map_err(told)?;
+            store.maintain().map_err(told)?;
+        }
+        store.close().map_err(told)?;
+        lines = medium.memory().snapshot();
+    }
+    let target = Options { medium: MediumKind::Volatile, ..options(9, OnDamage::Refuse) };
+    let target = target.open("none").map_err(told)?;
+    let (saved, _) = salvage_on(&again(&lines), &target, &options(9, OnDamage::Refuse)).map_err(told)?;
+    let found: Vec<(String, u64)> = target
+        .tables()
+        .into_iter()
+        .map(|table| (String::from_utf8_lossy(&table.name).into_owned(), table.keys))
+        .collect();
+    match &found[..] {
+        [(lost, KEYS), (other, KEYS)] if lost.starts_with("lost-") && other == "the-other" => {}
+        _ => return Err(format!("{saved} keys were saved, in the tables {found:?}")),
+    }
+    Ok(())
 }

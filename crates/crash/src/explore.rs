@@ -128,7 +128,7 @@ fn acknowledged_is_durable(log: &Log, history: &History) -> Result<(), String> {
     for (at, step) in history.steps.iter().enumerate() {
         walker.advance(step.end);
         let from = match step.means {
-            Means::Grouped => {
+            Means::Grouped | Means::Table => {
                 group.get_or_insert(step.start);
                 continue;
             }
@@ -169,7 +169,7 @@ pub(crate) fn caught<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, S
 impl Explorer<'_> {
     fn begin(&mut self) -> Result<(), String> {
         let setup = self.setup;
-        let empty = Allowed::exactly(vec![None; setup.keys.len()]);
+        let empty = Allowed::exactly(vec![None; setup.cells()]);
         let log = Log::empty(setup.case.model, setup.len_max);
         self.session(1, log, empty.clone(), empty, &setup.ops, self.effort.depth)
     }
@@ -324,7 +324,7 @@ impl Explorer<'_> {
             }
             match way {
                 0 | 4 | 5 => check::delete_all(setup, store, &medium, boot, &state),
-                1 => check::overwrite_all(setup, store, &medium, boot, &mut rng),
+                1 => check::overwrite_all(setup, store, &medium, boot, &state, &mut rng),
                 _ => {
                     medium.power_off();
                     drop(store);

@@ -35,7 +35,7 @@ pub struct Caught {
 }
 
 /// Bugs that show where several threads meet, most of them only there.
-const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 28] = [
+const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 29] = [
     (Mutant::FreedBeforeReadersLeave, Kind::Churn, None),
     (Mutant::UndurableShown, Kind::Mixed, None),
     (Mutant::CellNotLookedAtAgain, Kind::Cells, Some("line/every-write")),
@@ -64,11 +64,15 @@ const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 28] = [
     (Mutant::LongBatchShownInParts, Kind::Batches, None),
     (Mutant::ImageOfPending, Kind::Mixed, Some("line/every-write")),
     (Mutant::MovedIntoReserve, Kind::Churn, Some("line/manual")),
+    (Mutant::NameWrittenLate, Kind::Tables, Some("line/every-write")),
 ];
 
 /// Bugs that one thread shows, but only on one medium.
-const ON_ONE_MEDIUM: [(Mutant, &str); 2] =
-    [(Mutant::CopiesNotDrained, "line/every-write"), (Mutant::ImageBeforeCommit, "page/interval")];
+const ON_ONE_MEDIUM: [(Mutant, &str); 3] = [
+    (Mutant::CopiesNotDrained, "line/every-write"),
+    (Mutant::ImageBeforeCommit, "page/interval"),
+    (Mutant::TableShownEarly, "page/interval"),
+];
 
 /// Bugs that a soak shows: stores that are damaged while they are closed, or full, emptied, and filled again.
 const SOAKED: [(Mutant, What); 6] = [
@@ -81,12 +85,13 @@ const SOAKED: [(Mutant, What); 6] = [
 ];
 
 /// Bugs that a few steps show, in an order that seeds do not meet in minutes.
-const DIRECTED: [(Mutant, Scenario); 5] = [
+const DIRECTED: [(Mutant, Scenario); 6] = [
     (Mutant::OriginalCountedTwice, directed::cut_short),
     (Mutant::CountedBehindTail, directed::behind_the_tail),
     (Mutant::UncommittedCopied, directed::copied_and_shown),
     (Mutant::KeptNotCounted, directed::kept_and_deleted),
     (Mutant::CellMovedBesideClaim, directed::moved_beside_a_batch),
+    (Mutant::NamelessBuried, directed::name_lost),
 ];
 
 /// All planted bugs.

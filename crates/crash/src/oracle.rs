@@ -53,6 +53,8 @@ pub enum Means {
     Write,
     /// A write in a group: acknowledged by the step that settles it.
     Grouped,
+    /// A change of tables within a group: durable by itself, whatever the group's writes are.
+    Table,
     /// The end of a group.
     Settle,
     /// Everything before it is durable once it returned.
@@ -261,8 +263,14 @@ impl History {
         }
         if flying.len() > 1 && !self.case.keeps_order() {
             let mut keys: Vec<Vec<_>> = floor.into_iter().map(|entry| vec![entry]).collect();
-            for (key, entry) in flying.iter().flat_map(|step| &step.effects) {
-                keys[*key].push(entry.clone());
+            for step in flying {
+                let is_certain = step.means == Means::Table && step.end <= position;
+                for (key, entry) in &step.effects {
+                    if is_certain {
+                        keys[*key].clear();
+                    }
+                    keys[*key].push(entry.clone());
+                }
             }
             return (Allowed::EachOf(keys), now);
         }
@@ -291,7 +299,7 @@ impl History {
         let mut certain = by_commit;
         for (at, step) in self.steps[..begun].iter().enumerate().skip(by_commit) {
             match step.means {
-                Means::Grouped => {}
+                Means::Grouped | Means::Table => {}
                 _ if returned(step) => certain = at + 1,
                 _ => break,
             }

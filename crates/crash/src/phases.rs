@@ -48,6 +48,8 @@ pub enum Inside {
     Update,
     /// A delete.
     Delete,
+    /// Making, clearing, dropping, or swapping tables.
+    Tables,
     /// An open of what a crash left.
     Recovery,
     /// ... that had crashed before.
@@ -79,6 +81,7 @@ pub const NAMES: [&str; COUNT] = [
     "group",
     "update",
     "delete",
+    "change of tables",
     "recovery",
     "recovery of a crashed recovery",
 ];

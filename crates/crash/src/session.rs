@@ -1,11 +1,13 @@
 //! Runs operations on a store and notes what was done, when, and what it means.
 
-use crate::check::{accounts, read_all};
+use crate::check::{accounts, audit, read_all};
 use crate::oracle::{Allowed, Effects, Entry, History, Means, State, Step, apply};
 use crate::phases::{Inside, Trace};
-use crate::setup::{Op, Promise, Setup, value};
-use duramen::{Batch, ErrorKind, Meta, Modified, Stamp, Stats, StoreOn, Swap, Update, WriterOn};
-use duramen_media::sim::{Rng, SimMedium};
+use crate::setup::{Op, Promise, Setup, table_name, value};
+use duramen::{
+    Batch, ErrorKind, IndexKind, Meta, Modified, Stamp, Stats, StoreOn, Swap, TableOn, Update, WriterOn,
+};
+use duramen_media::sim::{Model, Rng, SimMedium};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -16,6 +18,8 @@ pub struct Session<'s> {
     boot: u64,
     store: Option<StoreOn<SimMedium>>,
     writers: [Option<WriterOn<SimMedium>>; 2],
+    /// Handles of named tables, also of dropped ones.
+    tables: Vec<Option<TableOn<SimMedium>>>,
     current: usize,
     grouped: bool,
     /// A value is kept: space may not come back.
@@ -32,6 +36,12 @@ pub struct Session<'s> {
 
 /// A stamp, how often its key had been changed then, and what it held.
 type Seen = (Stamp, u64, Option<Arc<Entry>>);
+
+/// The handles of the tables that a store has.
+fn find_tables(setup: &Setup, store: &StoreOn<SimMedium>) -> Result<Vec<Option<TableOn<SimMedium>>>, String> {
+    let find = |table| store.find_table(&table_name(table)).map_err(|error| error.to_string());
+    (1..=setup.tables).map(find).collect()
+}
 
 /// What an operation came to.
 enum Outcome {
@@ -62,13 +72,15 @@ impl<'s> Session<'s> {
         opened.check(&state, setup.now())?;
         let end = medium.position();
         let history = History::new(setup.case, start..end, setup.now(), before, state.clone());
-        let keys = setup.keys.len();
+        let keys = setup.cells();
+        let tables = find_tables(setup, &store)?;
         Ok(Self {
             setup,
             medium,
             boot,
             store: Some(store),
             writers: [None, None],
+            tables,
             current: 0,
             grouped: false,
             holding: false,
@@ -94,6 +106,7 @@ impl<'s> Session<'s> {
         self.medium.power_off();
         self.history.spans = self.trace.take();
         self.writers = [None, None];
+        self.tables.clear();
         self.store = None;
         (self.medium.clone(), self.history.clone())
     }
@@ -127,18 +140,33 @@ impl<'s> Session<'s> {
         let mut effects = Effects::new();
         let mut means = if self.grouped { Means::Grouped } else { Means::Write };
         let outcome = match op {
+            Op::Put { key, .. } | Op::Delete { key } | Op::Update { key, .. } | Op::Swap { key, .. }
+                if !self.is_there(*key)? =>
+            {
+                Outcome::Refused
+            }
             Op::Put { key, bytes, tag, ttl, updatable } => {
                 let expires_at = ttl.map(|ttl| self.setup.now() + ttl);
                 let value = self.value(*bytes);
                 let entry = Entry { value, tag: *tag, expires_at, updatable: *updatable };
                 let meta = Meta { tag: *tag, expires_at, updatable: *updatable, ..Meta::default() };
-                let done = self.writer()?.put_with(&setup.keys[*key], &entry.value, meta);
+                let (table, name) = (self.table_of(*key), setup.of_cell(*key).1);
+                let writer = self.writer()?;
+                let done = match &table {
+                    None => writer.put_with(name, &entry.value, meta),
+                    Some(table) => writer.table(table).put_with(name, &entry.value, meta),
+                };
                 effects.push((*key, Some(Arc::new(entry))));
                 self.outcome(done)?.0
             }
             Op::Delete { key } => {
                 let present = self.visible(*key).is_some();
-                let done = self.writer()?.delete(&setup.keys[*key]);
+                let (table, name) = (self.table_of(*key), setup.of_cell(*key).1);
+                let writer = self.writer()?;
+                let done = match &table {
+                    None => writer.delete(name),
+                    Some(table) => writer.table(table).delete(name),
+                };
                 let (outcome, was) = self.outcome(done)?;
                 let may_refuse = self.holding || setup.case.promise() == Promise::Uncommitted;
                 if matches!(outcome, Outcome::Refused) && !may_refuse {
@@ -157,6 +185,19 @@ impl<'s> Session<'s> {
             }
             Op::Swap { key, fresh, bytes } => self.swap(*key, *fresh, *bytes, &mut effects)?,
             Op::Batch { writes, expects } => self.batch(writes, expects, &mut effects)?,
+            Op::Make { .. } | Op::Clear { .. } | Op::Drop { .. } | Op::Exchange { .. } => {
+                let (outcome, changed) = self.change_tables(op, &mut effects)?;
+                means = match setup.case.promise() {
+                    Promise::Uncommitted => means,
+                    _ if !changed => means,
+                    // Where writes wait for their epochs it commits the one that it is in.
+                    Promise::Suffix => Means::Commit,
+                    Promise::Nothing if setup.case.model == Model::Page => Means::Commit,
+                    Promise::Nothing if self.grouped => Means::Table,
+                    Promise::Nothing => Means::Write,
+                };
+                outcome
+            }
             Op::Group => {
                 self.writer()?.group();
                 self.grouped = true;
@@ -228,6 +269,9 @@ impl<'s> Session<'s> {
             Op::Batch { .. } => inside.push(Inside::Batch),
             Op::Update { .. } => inside.push(Inside::Update),
             Op::Delete { .. } => inside.push(Inside::Delete),
+            Op::Make { .. } | Op::Clear { .. } | Op::Drop { .. } | Op::Exchange { .. } => {
+                inside.push(Inside::Tables);
+            }
             Op::Put { bytes, .. } if *bytes as u64 > u64::from(self.setup.unit_bytes) => {
                 inside.push(Inside::Large);
             }
@@ -250,8 +294,16 @@ impl<'s> Session<'s> {
 
     /// Keeps a value that was read while other things are done.
     fn hold(&mut self, key: usize, then: &[Op]) -> Result<(), String> {
+        if !self.is_there(key)? {
+            return then.iter().try_for_each(|op| self.step(op));
+        }
         let store = self.store()?.clone();
-        let held = store.get(&self.setup.keys[key]).map_err(|error| error.to_string())?;
+        let (table, name) = (self.table_of(key), self.setup.of_cell(key).1);
+        let held = match &table {
+            None => store.get(name),
+            Some(table) => table.get(name),
+        };
+        let held = held.map_err(|error| error.to_string())?;
         let wanted = self.visible(key);
         self.holding = true;
         let done = then.iter().try_for_each(|op| self.step(op));
@@ -296,9 +348,13 @@ impl<'s> Session<'s> {
         }
         let stamp = fresh.map(|fresh| self.stamp(key, fresh)).transpose()?;
         let setup = self.setup;
-        let done = match stamp {
-            None => self.writer()?.update(&setup.keys[key], at, &new).map(Some),
-            Some((stamp, _)) => self.writer()?.compare_and_update(&setup.keys[key], stamp, at, &new),
+        let (table, name) = (self.table_of(key), setup.of_cell(key).1);
+        let writer = self.writer()?;
+        let done = match (stamp, &table) {
+            (None, None) => writer.update(name, at, &new).map(Some),
+            (None, Some(table)) => writer.table(table).update(name, at, &new).map(Some),
+            (Some((stamp, _)), None) => writer.compare_and_update(name, stamp, at, &new),
+            (Some((stamp, _)), Some(table)) => writer.table(table).compare_and_update(name, stamp, at, &new),
         };
         let (outcome, did) = self.outcome(done)?;
         let changed = stamp.is_some_and(|(_, changed)| changed);
@@ -328,11 +384,17 @@ impl<'s> Session<'s> {
         effects: &mut Effects,
     ) -> Result<Outcome, String> {
         let (setup, mut shown) = (self.setup, None);
-        let done = self.writer()?.modify_in_place(&setup.keys[key], |meta, value| {
+        let (table, name) = (self.table_of(key), setup.of_cell(key).1);
+        let change = |meta, value: &[u8]| {
             let Meta { tag, expires_at, updatable, .. } = meta;
             shown = Some(Entry { value: value.to_vec(), tag, expires_at, updatable });
             Some((at, field))
-        });
+        };
+        let writer = self.writer()?;
+        let done = match &table {
+            None => writer.modify_in_place(name, change),
+            Some(table) => writer.table(table).modify_in_place(name, change),
+        };
         if shown.is_some() && shown.as_ref() != self.visible(key).as_deref() {
             return Err("an update in place is shown what is not there".into());
         }
@@ -355,16 +417,18 @@ impl<'s> Session<'s> {
             return Ok((*stamp, changed));
         }
         let setup = self.setup;
-        let (stamp, value) =
-            self.writer()?.get_stamped(&setup.keys[key]).map_err(|error| error.to_string())?;
-        if value.is_some() != now.is_some() {
-            return Err(format!(
-                "a read finds the key present: {}, wanted {}",
-                value.is_some(),
-                now.is_some()
-            ));
+        let (table, name) = (self.table_of(key), setup.of_cell(key).1);
+        let writer = self.writer()?;
+        let (stamp, is_present) = match &table {
+            None => writer.get_stamped(name).map(|(stamp, value)| (stamp, value.is_some())),
+            Some(table) => {
+                writer.table(table).get_stamped(name).map(|(stamp, value)| (stamp, value.is_some()))
+            }
         }
-        drop(value);
+        .map_err(|error| error.to_string())?;
+        if is_present != now.is_some() {
+            return Err(format!("a read finds the key present: {is_present}, wanted {}", now.is_some()));
+        }
         self.seen[key] = Some((stamp, self.changes[key], now));
         Ok((stamp, false))
     }
@@ -380,7 +444,12 @@ impl<'s> Session<'s> {
         let value = bytes.map(|bytes| self.value(bytes));
         let new = value.as_deref().map(|value| (value, Meta { tag: 3, ..Meta::default() }));
         let setup = self.setup;
-        let done = self.writer()?.compare_and_swap(&setup.keys[key], stamp, new);
+        let (table, name) = (self.table_of(key), setup.of_cell(key).1);
+        let writer = self.writer()?;
+        let done = match &table {
+            None => writer.compare_and_swap(name, stamp, new),
+            Some(table) => writer.table(table).compare_and_swap(name, stamp, new),
+        };
         let (_, swap) = self.outcome(done)?;
         match swap {
             Some(Swap::Done) if changed => Err("swapped although the key was changed since".into()),
@@ -404,13 +473,20 @@ impl<'s> Session<'s> {
     ) -> Result<Outcome, String> {
         let mut batch = Batch::new();
         let mut changed = false;
+        for key in writes.iter().map(|(key, ..)| key).chain(expects.iter().map(|(key, _)| key)) {
+            if !self.is_there(*key)? {
+                return Ok(Outcome::Refused);
+            }
+        }
         for (key, fresh) in expects {
             let (stamp, now) = self.stamp(*key, *fresh)?;
             changed |= now;
-            batch.expect(&self.setup.keys[*key], stamp);
+            let name = self.setup.of_cell(*key).1;
+            batch.table(self.table_of(*key).as_ref()).expect(name, stamp);
         }
         for (key, bytes, ttl) in writes {
-            let name = &self.setup.keys[*key];
+            let name = self.setup.of_cell(*key).1;
+            batch.table(self.table_of(*key).as_ref());
             match bytes {
                 Some(bytes) => {
                     let expires_at = ttl.map(|ttl| self.setup.now() + ttl);
@@ -436,6 +512,7 @@ impl<'s> Session<'s> {
 
     fn reopen(&mut self, effects: &mut Effects) -> Result<(), String> {
         self.writers = [None, None];
+        self.tables.clear();
         self.seen.fill(None);
         let Some(store) = self.store.take() else { return Err("no store".into()) };
         store.close().map_err(|error| format!("close: {error}"))?;
@@ -453,6 +530,10 @@ impl<'s> Session<'s> {
         Allowed::exactly(wanted)
             .check(&found, self.setup.now())
             .map_err(|what| format!("after a clean close, {what}"))?;
+        // What was live when it was closed, by the image's accounts, too.
+        audit(self.setup, &store, &self.medium, &found)
+            .map_err(|what| format!("after a clean close, {what}"))?;
+        self.tables = find_tables(self.setup, &store)?;
         self.store = Some(store);
         Ok(())
     }
@@ -468,6 +549,113 @@ impl<'s> Session<'s> {
             self.writers[at] = Some(made);
         }
         self.writers[at].as_mut().ok_or_else(|| "no writer".into())
+    }
+
+    /// The handle of the table of a cell; `None`: the store's own.
+    fn table_of(&self, cell: usize) -> Option<TableOn<SimMedium>> {
+        let table = self.setup.of_cell(cell).0;
+        self.tables.get(table.checked_sub(1)?).cloned().flatten()
+    }
+
+    /// Whether the table of a cell is there; a handle of a dropped one must say so.
+    fn is_there(&self, cell: usize) -> Result<bool, String> {
+        let (table, name) = self.setup.of_cell(cell);
+        if table == 0 || self.state[self.setup.cell_of_table(table)].is_some() {
+            return Ok(true);
+        }
+        if let Some(handle) = &self.tables[table - 1] {
+            let said = [handle.get(name).map(|_| ()), handle.put(name, b"never"), handle.clear()];
+            // A put looks for space first.
+            let is_told = |at: usize| {
+                let kind = said[at].as_ref().err().map(duramen::Error::kind);
+                kind == Some(ErrorKind::NotFound) || at == 1 && kind == Some(ErrorKind::OutOfSpace)
+            };
+            if let Some(other) = (0..said.len()).find(|&at| !is_told(at)) {
+                return Err(format!("a handle of a dropped table says {:?}", said[other]));
+            }
+        }
+        Ok(false)
+    }
+
+    /// What changes whole tables; also whether it did.
+    fn change_tables(&mut self, op: &Op, effects: &mut Effects) -> Result<(Outcome, bool), String> {
+        let setup = self.setup;
+        let store = self.store()?.clone();
+        let is_there = |table: usize| self.state[setup.cell_of_table(table)].is_some();
+        let emptied = |table: usize, effects: &mut Effects| {
+            let kept = setup.cells_of(table).filter(|&cell| self.state[cell].is_some());
+            effects.extend(kept.map(|cell| (cell, None)));
+        };
+        let mut made = None;
+        let done = match *op {
+            Op::Make { table, ordered } => {
+                let kind = if ordered { IndexKind::Ordered } else { IndexKind::Hash };
+                let entry = Arc::new(Setup::entry_of_table(ordered));
+                let done = store.table(&table_name(table), kind);
+                match &self.state[setup.cell_of_table(table)] {
+                    Some(there) if *there != entry => {
+                        return match done {
+                            Err(error) if error.kind() == ErrorKind::InvalidInput => {
+                                Ok((Outcome::Refused, false))
+                            }
+                            done => Err(format!("a table of the other kind is made: {done:?}")),
+                        };
+                    }
+                    Some(_) => {}
+                    None => effects.push((setup.cell_of_table(table), Some(entry))),
+                }
+                done.map(|handle| made = Some((table, handle)))
+            }
+            Op::Clear { table } | Op::Drop { table } if !is_there(table) => {
+                return match store.drop_table(&table_name(table)) {
+                    Ok(false) => Ok((Outcome::Refused, false)),
+                    done => Err(format!("a table that is not there is dropped: {done:?}")),
+                };
+            }
+            Op::Clear { table } => {
+                emptied(table, effects);
+                let Some(handle) = &self.tables[table - 1] else { return Err("no handle".into()) };
+                handle.clear()
+            }
+            Op::Drop { table } => {
+                emptied(table, effects);
+                effects.push((setup.cell_of_table(table), None));
+                store.drop_table(&table_name(table)).map(|_| ())
+            }
+            Op::Exchange { tables: [a, b] } => {
+                let done = store.swap_tables(&table_name(a), &table_name(b));
+                if !is_there(a) || !is_there(b) {
+                    return match done {
+                        Err(error) if error.kind() == ErrorKind::NotFound => Ok((Outcome::Refused, false)),
+                        done => Err(format!("a table that is not there is swapped: {done:?}")),
+                    };
+                }
+                let own = std::iter::once((setup.cell_of_table(a), setup.cell_of_table(b)));
+                for (a, b) in setup.cells_of(a).zip(setup.cells_of(b)).chain(own) {
+                    if self.state[a] != self.state[b] {
+                        effects.extend([(a, self.state[b].clone()), (b, self.state[a].clone())]);
+                    }
+                }
+                done
+            }
+            _ => return Err("not about tables".into()),
+        };
+        let (outcome, _) = self.outcome(done)?;
+        let may_refuse = self.holding || setup.case.promise() == Promise::Uncommitted;
+        if matches!(outcome, Outcome::Refused) && !may_refuse && !matches!(op, Op::Make { .. }) {
+            return Err(format!("there is no space for it: {:?}", store.stats()));
+        }
+        if let Some((table, handle)) = made {
+            self.tables[table - 1] = Some(handle);
+        }
+        // Nothing is written where there is nothing to do.
+        let is_idle = match *op {
+            Op::Make { .. } => effects.is_empty(),
+            Op::Exchange { tables: [a, b] } => a == b,
+            _ => false,
+        };
+        let changed = matches!(outcome, Outcome::Done) && !is_idle;
+        Ok((outcome, changed))
     }
 
     fn visible(&self, key: usize) -> Option<Arc<Entry>> {

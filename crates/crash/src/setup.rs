@@ -1,5 +1,6 @@
 //! What a run is: medium, durability, sizes, keys, and the operations, all from one seed.
 
+use crate::oracle::Entry;
 use crate::phases::Trace;
 use duramen::tuning::Tuning;
 use duramen::{Durability, IndexKind, Options, Residence};
@@ -69,7 +70,7 @@ impl Case {
     }
 }
 
-/// One operation. Keys are indexes into [`Setup::keys`].
+/// One operation. Keys are cells: see [`Setup::cell`].
 #[derive(Clone, Debug)]
 #[allow(missing_docs, reason = "the fields are named after what they are")]
 pub enum Op {
@@ -86,6 +87,14 @@ pub enum Op {
     Batch { writes: Vec<(usize, Option<usize>, Option<u64>)>, expects: Vec<(usize, bool)> },
     /// Reads a value and keeps it while other writes go on: it must stay as it was read.
     Hold { key: usize, then: Vec<Op> },
+    /// Makes a table, or finds it: by its number, from 1 on.
+    Make { table: usize, ordered: bool },
+    /// Empties a table.
+    Clear { table: usize },
+    /// Drops a table.
+    Drop { table: usize },
+    /// Swaps what two tables have.
+    Exchange { tables: [usize; 2] },
     /// Begins a group.
     Group,
     /// Ends it.
@@ -123,6 +132,8 @@ pub struct Setup {
     pub hash_mask: u64,
     /// Keys that are ever written.
     pub keys: Vec<Vec<u8>>,
+    /// Named tables beside the store's own.
+    pub tables: usize,
     /// Whether puts and deletes of few keys are most of what is done.
     pub churns: bool,
     /// What is done.
@@ -192,6 +203,7 @@ impl Setup {
         if own.one_in(2) {
             tuning.short_batch_max = 0;
         }
+        let tables = own.below(4) as usize;
         let mut setup = Self {
             seed,
             case,
@@ -201,6 +213,7 @@ impl Setup {
             len_max: (units * unit_bytes).next_multiple_of(4096),
             hash_mask,
             keys,
+            tables,
             churns,
             ops: Vec::new(),
             clock: Arc::new(AtomicU64::new(TIME_BEGIN)),
@@ -208,7 +221,13 @@ impl Setup {
             flush_short: false,
             numbers: OnceLock::new(),
         };
-        setup.ops = setup.some_ops(&mut rng, count);
+        // Most runs begin with all tables, empty.
+        let make = |table| {
+            let ordered = own.one_in(2);
+            (!own.one_in(6)).then_some(Op::Make { table, ordered })
+        };
+        setup.ops = (1..=tables).filter_map(make).collect();
+        setup.ops.append(&mut setup.some_ops(&mut rng, count));
         setup
     }
 
@@ -224,9 +243,14 @@ impl Setup {
             usual * [0, 1, 1, 1, 3][rng.below(5) as usize]
         });
         let large = rng.one_in(3);
+        // In some runs, of every few operations one is about a table.
+        let about_tables = if self.tables > 0 { [0, 5, 12, 30][rng.below(4) as usize] } else { 0 };
         let mut ops = Vec::new();
         let mut group_left = 0;
         while (ops.len() as u64) < count || group_left > 0 {
+            if about_tables > 0 && rng.one_in(about_tables) {
+                ops.push(self.table_op(rng));
+            }
             if group_left > 0 {
                 group_left -= 1;
                 let which = [0, 0, 0, 1, 2, 3, 4][rng.below(7) as usize];
@@ -249,8 +273,22 @@ impl Setup {
         ops
     }
 
+    /// An operation on a whole table.
+    fn table_op(&self, rng: &mut Rng) -> Op {
+        let some = |rng: &mut Rng| 1 + rng.below(self.tables as u64) as usize;
+        match rng.below(9) {
+            0..=3 => Op::Clear { table: some(rng) },
+            4 => Op::Drop { table: some(rng) },
+            5 => Op::Exchange { tables: [some(rng), some(rng)] },
+            _ => Op::Make { table: some(rng), ordered: rng.one_in(2) },
+        }
+    }
+
     fn op(&self, rng: &mut Rng, which: usize, large: bool) -> Op {
-        let key = |rng: &mut Rng| rng.below(self.keys.len() as u64) as usize;
+        let key = |rng: &mut Rng| {
+            let key = rng.below(self.keys.len() as u64) as usize;
+            if self.tables == 0 { key } else { self.cell(rng.below(self.tables as u64 + 1) as usize, key) }
+        };
         let unit = u64::from(self.unit_bytes);
         let bytes = |rng: &mut Rng| {
             let bound = match rng.below(12) {
@@ -290,6 +328,9 @@ impl Setup {
                 let bound = if rng.one_in(4) { 60 } else { 8 };
                 let then = (0..rng.below(bound))
                     .map(|_| {
+                        if self.tables > 0 && rng.one_in(8) {
+                            return self.table_op(rng);
+                        }
                         let which = [0, 0, 1][rng.below(3) as usize];
                         self.op(rng, which, false)
                     })
@@ -348,6 +389,42 @@ impl Setup {
         options
     }
 
+    /// The cell of a [`State`](crate::oracle::State) that a key of a table has; table 0 is the store's own.
+    #[must_use]
+    pub fn cell(&self, table: usize, key: usize) -> usize {
+        table * self.keys.len() + key
+    }
+
+    /// The cells of all keys of a table.
+    #[must_use]
+    pub fn cells_of(&self, table: usize) -> std::ops::Range<usize> {
+        self.cell(table, 0)..self.cell(table + 1, 0)
+    }
+
+    /// The cell that says whether a named table is there, and of which kind.
+    #[must_use]
+    pub fn cell_of_table(&self, table: usize) -> usize {
+        self.cell(self.tables + 1, table - 1)
+    }
+
+    /// How many cells there are.
+    #[must_use]
+    pub fn cells(&self) -> usize {
+        self.cell(self.tables + 1, self.tables)
+    }
+
+    /// The table and the key of a cell.
+    #[must_use]
+    pub fn of_cell(&self, cell: usize) -> (usize, &[u8]) {
+        (cell / self.keys.len(), &self.keys[cell % self.keys.len()])
+    }
+
+    /// What a table that is there has in its cell.
+    #[must_use]
+    pub fn entry_of_table(ordered: bool) -> Entry {
+        Entry { value: vec![u8::from(ordered)], tag: 0, expires_at: None, updatable: false }
+    }
+
     /// The number of the key of this name.
     #[must_use]
     pub fn number(&self, name: &[u8]) -> Option<usize> {
@@ -365,13 +442,14 @@ impl Setup {
     #[must_use]
     pub fn describe(&self) -> String {
         format!(
-            "seed {} {}, index {}: units of {} bytes, medium of {} KiB, {} keys, {} ops, hash mask {:#x}",
+            "seed {} {}, index {}: units of {} bytes, medium of {} KiB, {} keys, {} tables, {} ops, hash mask {:#x}",
             self.seed,
             self.case.name,
             self.index,
             self.unit_bytes,
             self.len_max >> 10,
             self.keys.len(),
+            self.tables,
             self.ops.len(),
             self.hash_mask
         )
@@ -391,6 +469,12 @@ fn keys(rng: &mut Rng, count: u64) -> Vec<Vec<u8>> {
             key
         })
         .collect()
+}
+
+/// What a named table is called.
+#[must_use]
+pub fn table_name(table: usize) -> Vec<u8> {
+    format!("t{table}").into_bytes()
 }
 
 /// The value of this number.

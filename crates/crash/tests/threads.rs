@@ -283,3 +283,25 @@ fn puts_go_on_beside_a_long_batch() {
         assert!(puts > KEYS, "seed {seed}: {puts} puts beside a batch of {KEYS}");
     }
 }
+
+/// A run that failed once.
+fn repeated(seed: u64, case: &str) {
+    let plan = Plan::new(seed, Some(Kind::Swaps), Some(Case::named(case).unwrap()), Some(3));
+    run_plan(&plan, 60).unwrap_or_else(|violation| panic!("{violation}"));
+}
+
+/// Nobody tells when those leave who found a table before it died: the store's own thread looks again later, and does not turn in a
+/// circle until they have.
+#[test]
+fn a_dead_table_that_somebody_still_uses_lets_the_stores_thread_rest() {
+    let _alone = alone();
+    repeated(137, "byte/every-write");
+    repeated(128, "line/every-write");
+}
+
+/// With an interval: what was written before a change of tables was seen is of no later epoch than that.
+#[test]
+fn what_survives_with_a_change_of_tables_is_all_that_came_before_it() {
+    let _alone = alone();
+    repeated(213, "line/interval");
+}

@@ -152,6 +152,18 @@ pub enum Mutant {
     EveryRootLives,
     /// The elements of a root that was overwritten or deleted stay until the next start.
     RootNotDied,
+    /// Numbers of owners are used again.
+    OwnerReused,
+    /// Two names are swapped by two writes.
+    SwapWrittenInTwo,
+    /// A name leads elsewhere before that is written.
+    NameWrittenLate,
+    /// Recovery leaves the records of dead tables among the live bytes.
+    DeadCountedLive,
+    /// Burying a table leaves its records among the live bytes.
+    DeadNotUncounted,
+    /// Recovery passes over the newest record of the catalog.
+    NewestNameIgnored,
     /// The versions in an image are forgotten.
     ImageVersionsForgotten,
     /// Two threads that touch a page of an image at once both make a part of the index of it.
@@ -244,7 +256,7 @@ mod planting {
     ];
 
     /// Those that the crash driver finds.
-    pub const ALL: [Mutant; 39] = [
+    pub const ALL: [Mutant; 46] = [
         Mutant::RecordNotFlushed,
         Mutant::AcknowledgedWithoutDrain,
         Mutant::CellOpenedBeforeDurable,
@@ -284,5 +296,12 @@ mod planting {
         Mutant::ImageKeepsFreed,
         Mutant::ImageSlotsAllKept,
         Mutant::ImageVersionsForgotten,
+        Mutant::TableShownEarly,
+        Mutant::OwnerNotCopied,
+        Mutant::OwnerReused,
+        Mutant::SwapWrittenInTwo,
+        Mutant::DeadCountedLive,
+        Mutant::DeadNotUncounted,
+        Mutant::NewestNameIgnored,
     ];
 }

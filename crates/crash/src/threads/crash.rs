@@ -59,7 +59,7 @@ pub fn check_run(history: &History, values: &mut Values) -> Result<(), String> {
         .map(|call| Event { call, ended: call.ended.unwrap_or(u64::MAX), required: call.ended.is_some() })
         .collect();
     events.sort_by_key(|event| event.call.begun);
-    linear::check(&events, &vec![ABSENT; history.keys], Goal::Any, values)
+    linear::check(&events, history.shape, &history.shape.whole(&[]), Goal::Any, values)
 }
 
 /// Whether a store that ended at `position` may hold `found` when it is opened again.
@@ -74,13 +74,14 @@ pub fn check_found(
     found: &[Id],
     values: &mut Values,
 ) -> Result<(), String> {
+    let found = &history.shape.whole(found);
     let goal = match (case.promise(), end) {
         (Promise::Uncommitted, _) => Goal::Committed(found),
         (Promise::Suffix, End::Power) => Goal::Passes(found),
         _ => Goal::Ends(found),
     };
     let events = events_at(history, case, position, end);
-    linear::check(&events, &vec![ABSENT; history.keys], goal, values)
+    linear::check(&events, history.shape, &history.shape.whole(&[]), goal, values)
 }
 
 /// The contents of all keys.
@@ -169,13 +170,14 @@ fn look(
         // A torn store belongs to a call that had begun.
         let reached = position + usize::from(choice.is_torn());
         check_found(&ended.history, setup.case, reached, end, &found, &mut ended.values)?;
+        check::accounts(&store).map_err(|wrong| format!("after recovery: {wrong}"))?;
         let way = rng.below(12);
         if way < 4 {
             check::audit(setup, &store, &medium, &state)?;
         }
         match way {
             0 => check::delete_all(setup, store, &medium, boot, &state),
-            1 => check::overwrite_all(setup, store, &medium, boot, rng),
+            1 => check::overwrite_all(setup, store, &medium, boot, &state, rng),
             _ => {
                 medium.power_off();
                 drop(store);

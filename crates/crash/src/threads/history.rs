@@ -35,8 +35,116 @@ pub enum Act {
         writes: Vec<(usize, Id)>,
         told: Option<bool>,
     },
+    /// Whether a table was there, by its cell.
+    Look {
+        cell: usize,
+        there: bool,
+    },
+    /// One of these tables, by their cells, was not there.
+    Gone {
+        cells: Vec<usize>,
+    },
+    /// A table was made of this kind, or was there with it.
+    Make {
+        table: usize,
+        kind: Id,
+    },
+    Clear {
+        table: usize,
+    },
+    /// Told whether the table was there.
+    Drop {
+        table: usize,
+        was: Option<bool>,
+    },
+    /// The first of two names leads to what the second leads to ...
+    Lead {
+        tables: [usize; 2],
+    },
+    /// ... and then the second to what the first led to.
+    LeadBack {
+        tables: [usize; 2],
+    },
     /// Made everything durable that had been acknowledged.
     Commit,
+}
+
+/// Which cells of a state are what: as in [`Setup`](crate::Setup), and behind them, where there are tables, which two names lead to one
+/// table at the moment (0: none), and what the second of these has to lead to yet.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Shape {
+    /// Keys of each table.
+    pub keys: usize,
+    /// Named tables.
+    pub tables: usize,
+}
+
+impl Shape {
+    /// Cells of what a store shows.
+    #[must_use]
+    pub fn shown(self) -> usize {
+        (self.tables + 1) * self.keys + self.tables
+    }
+
+    /// All cells.
+    #[must_use]
+    pub fn cells(self) -> usize {
+        self.shown() + if self.tables > 0 { self.keys + 2 } else { 0 }
+    }
+
+    /// The cell of a table.
+    #[must_use]
+    pub fn of_table(self, table: usize) -> usize {
+        (self.tables + 1) * self.keys + table - 1
+    }
+
+    /// The table of the cell of a key.
+    #[must_use]
+    pub fn table_of(self, cell: usize) -> usize {
+        cell / self.keys
+    }
+
+    /// A state that a store shows, as a whole one.
+    #[must_use]
+    pub fn whole(self, shown: &[Id]) -> Vec<Id> {
+        let mut whole = shown.to_vec();
+        whole.resize(self.cells(), ABSENT);
+        whole
+    }
+
+    /// Whether a name is being swapped.
+    fn is_between(self, state: &[Id]) -> bool {
+        self.tables > 0 && state[self.shown()] != 0
+    }
+
+    /// The cells of a table: its own, and those of its keys.
+    fn all_of(self, table: usize) -> impl Iterator<Item = usize> {
+        std::iter::once(self.of_table(table)).chain(table * self.keys..(table + 1) * self.keys)
+    }
+
+    fn stash(self) -> impl Iterator<Item = usize> {
+        self.shown() + 1..self.cells()
+    }
+
+    /// Writes a cell of a key; false when its table is not there.
+    fn write(self, state: &mut [Id], cell: usize, value: Id) -> bool {
+        state[cell] = value;
+        let table = self.table_of(cell);
+        if table == 0 || cell >= self.of_table(1) {
+            return true;
+        }
+        let pair = state[self.shown()] as usize;
+        let (first, second) = (pair / 16, pair % 16);
+        if table == first || table == second {
+            let other = first + second - table;
+            state[cell % self.keys + other * self.keys] = value;
+        }
+        state[self.of_table(table)] != ABSENT
+    }
+
+    fn empty(self, state: &mut [Id], table: usize) {
+        state[table * self.keys..(table + 1) * self.keys].fill(ABSENT);
+    }
 }
 
 /// What an update told.
@@ -77,8 +185,8 @@ pub struct History {
     pub calls: Vec<Call>,
     /// Of each group the position at which it was settled.
     pub settled: Vec<Option<usize>>,
-    /// How many keys there are.
-    pub keys: usize,
+    /// What cells there are.
+    pub shape: Shape,
     /// Position at which the store had been opened.
     pub opened: usize,
 }
@@ -88,22 +196,37 @@ impl Act {
     #[must_use]
     pub fn only_reads(&self) -> bool {
         match self {
-            Self::Read { .. } => true,
+            Self::Read { .. } | Self::Look { .. } | Self::Gone { .. } => true,
+            Self::Drop { was, .. } => *was == Some(false),
             Self::Delete { was, .. } => *was == Some(false),
             Self::Update { told, .. } => told.is_some_and(|told| told != Updated::Done),
             Self::Swap { told, writes, .. } => *told == Some(false) || writes.is_empty(),
-            Self::Put { .. } | Self::Commit => false,
+            Self::Put { .. }
+            | Self::Commit
+            | Self::Make { .. }
+            | Self::Clear { .. }
+            | Self::Lead { .. }
+            | Self::LeadBack { .. } => false,
         }
+    }
+
+    /// Whether what happened before it is durable, where writes wait for their epochs or intervals.
+    #[must_use]
+    pub fn commits(&self) -> bool {
+        matches!(
+            self,
+            Self::Commit | Self::Make { .. } | Self::Clear { .. } | Self::Drop { .. } | Self::Lead { .. }
+        )
     }
 
     /// The state after it, if it can have happened in `state` and told what it told.
     #[must_use]
-    pub fn apply(&self, state: &[Id], values: &mut Values) -> Option<Vec<Id>> {
+    pub fn apply(&self, state: &[Id], shape: Shape, values: &mut Values) -> Option<Vec<Id>> {
         let with = |key: usize, value: Id| {
             let mut state = state.to_vec();
-            state[key] = value;
-            Some(state)
+            shape.write(&mut state, key, value).then_some(state)
         };
+        let is_there = |table: usize| state[shape.of_table(table)] != ABSENT;
         let same = || Some(state.to_vec());
         match self {
             Self::Read { key, found } => {
@@ -157,15 +280,82 @@ impl Act {
                     }
                     None | Some(true) if holds => {
                         let mut state = state.to_vec();
-                        for &(key, value) in writes {
-                            state[key] = value;
-                        }
-                        Some(state)
+                        let all = writes.iter().all(|&(key, value)| shape.write(&mut state, key, value));
+                        all.then_some(state)
                     }
                     None | Some(true) => None,
                 }
             }
+            Self::Look { cell, there } => {
+                if (state[*cell] != ABSENT) == *there {
+                    same()
+                } else {
+                    None
+                }
+            }
+            Self::Gone { cells } => {
+                if cells.iter().any(|&cell| state[cell] == ABSENT) {
+                    same()
+                } else {
+                    None
+                }
+            }
             Self::Commit => same(),
+            // One change of tables at a time.
+            Self::Make { .. } | Self::Clear { .. } | Self::Drop { .. } | Self::Lead { .. }
+                if shape.is_between(state) =>
+            {
+                None
+            }
+            Self::Make { table, kind } => match state[shape.of_table(*table)] {
+                ABSENT => {
+                    let mut state = state.to_vec();
+                    state[shape.of_table(*table)] = *kind;
+                    Some(state)
+                }
+                found if found == *kind => same(),
+                _ => None,
+            },
+            Self::Clear { table } => is_there(*table).then(|| {
+                let mut state = state.to_vec();
+                shape.empty(&mut state, *table);
+                state
+            }),
+            Self::Drop { table, was } => {
+                if was.is_some_and(|was| was != is_there(*table)) {
+                    return None;
+                }
+                let mut state = state.to_vec();
+                shape.empty(&mut state, *table);
+                state[shape.of_table(*table)] = ABSENT;
+                Some(state)
+            }
+            Self::Lead { tables: [a, b] } => {
+                if !is_there(*a) || !is_there(*b) {
+                    return None;
+                }
+                if a == b {
+                    return same();
+                }
+                let mut next = state.to_vec();
+                next[shape.shown()] = (a * 16 + b) as Id;
+                for ((to, from), stash) in shape.all_of(*a).zip(shape.all_of(*b)).zip(shape.stash()) {
+                    (next[stash], next[to]) = (state[to], state[from]);
+                }
+                Some(next)
+            }
+            Self::LeadBack { tables: [a, b] } if a == b => same(),
+            Self::LeadBack { tables: [a, b] } => {
+                if state[shape.shown()] as usize != a * 16 + b {
+                    return None;
+                }
+                let mut next = state.to_vec();
+                next[shape.shown()] = ABSENT;
+                for (to, stash) in shape.all_of(*b).zip(shape.stash()) {
+                    (next[to], next[stash]) = (state[stash], ABSENT);
+                }
+                Some(next)
+            }
         }
     }
 
@@ -180,7 +370,14 @@ impl Act {
                 vec![*key]
             }
             Self::Swap { expects, writes, .. } => expects.iter().chain(writes).map(|&(key, _)| key).collect(),
-            Self::Commit => Vec::new(),
+            Self::Look { cell, .. } => vec![*cell],
+            Self::Gone { cells } => cells.clone(),
+            Self::Commit
+            | Self::Make { .. }
+            | Self::Clear { .. }
+            | Self::Drop { .. }
+            | Self::Lead { .. }
+            | Self::LeadBack { .. } => Vec::new(),
         }
     }
 
@@ -208,6 +405,13 @@ impl Act {
             Self::Swap { expects, writes, told } => {
                 format!("if{} then{}: {told:?}", list(expects), list(writes))
             }
+            Self::Look { cell, there } => format!("look for the table of k{cell}: there: {there}"),
+            Self::Gone { cells } => format!("one of these tables is not there: {cells:?}"),
+            Self::Make { table, kind } => format!("make t{table} of kind {}", id(*kind)),
+            Self::Clear { table } => format!("clear t{table}"),
+            Self::Drop { table, was } => format!("drop t{table}: was there: {was:?}"),
+            Self::Lead { tables: [a, b] } => format!("swap t{a} and t{b}: t{a} is what t{b} is"),
+            Self::LeadBack { tables: [a, b] } => format!("swap t{a} and t{b}: t{b} is what t{a} was"),
             Self::Commit => "commit".into(),
         }
     }

@@ -5,7 +5,7 @@
 //! all of its keys in one moment. It stays small because few calls overlap, and because a call that only reads is
 //! taken as soon as it fits: that never hurts.
 
-use super::history::Call;
+use super::history::{Call, Shape};
 use super::values::{Id, Values};
 use std::collections::HashSet;
 
@@ -59,6 +59,9 @@ impl Config {
 struct Search<'s, 'h> {
     events: &'s [Event<'h>],
     goal: Goal<'s>,
+    shape: Shape,
+    /// Changes of tables commit what was before them.
+    tables_commit: bool,
     values: &'s mut Values,
     seen: HashSet<Config>,
     best: Option<Config>,
@@ -68,8 +71,16 @@ struct Search<'s, 'h> {
 ///
 /// # Errors
 /// How far it goes, and what does not fit then.
-pub fn check(events: &[Event<'_>], state: &[Id], goal: Goal<'_>, values: &mut Values) -> Result<(), String> {
-    let mut search = Search { events, goal, values, seen: HashSet::new(), best: None };
+pub fn check(
+    events: &[Event<'_>],
+    shape: Shape,
+    state: &[Id],
+    goal: Goal<'_>,
+    values: &mut Values,
+) -> Result<(), String> {
+    // With an interval; with `Manual` only the caller commits.
+    let tables_commit = matches!(goal, Goal::Passes(_));
+    let mut search = Search { events, goal, shape, tables_commit, values, seen: HashSet::new(), best: None };
     let mut first = Config {
         decided: vec![0; events.len().div_ceil(64)],
         state: state.to_vec(),
@@ -121,7 +132,7 @@ impl Search<'_, '_> {
             let mut more = false;
             for at in self.candidates(&config) {
                 let act = &self.events[at].call.act;
-                if act.only_reads() && act.apply(&config.state, self.values).is_some() {
+                if act.only_reads() && act.apply(&config.state, self.shape, self.values).is_some() {
                     config.decide(at);
                     more = true;
                 }
@@ -145,10 +156,12 @@ impl Search<'_, '_> {
             if event.call.act.only_reads() {
                 continue;
             }
-            if let Some(state) = event.call.act.apply(&config.state, self.values) {
+            if let Some(state) = event.call.act.apply(&config.state, self.shape, self.values) {
                 let mut next = Config { state, ..config.clone() };
                 next.decide(at);
-                if matches!(event.call.act, super::history::Act::Commit) {
+                let is_commit = matches!(event.call.act, super::history::Act::Commit);
+                let is_change = self.tables_commit && event.call.act.commits() && next.state != config.state;
+                if is_commit || is_change {
                     next.passed = false;
                     if matches!(self.goal, Goal::Committed(_)) {
                         next.committed.clone_from(&next.state);
@@ -232,7 +245,8 @@ mod tests {
             .iter()
             .map(|call| Event { call, ended: call.ended.unwrap_or(u64::MAX), required: call.ended.is_some() })
             .collect();
-        check(&events, &[ABSENT, ABSENT], goal, &mut Values::default()).is_ok()
+        let shape = Shape { keys: 2, tables: 0 };
+        check(&events, shape, &[ABSENT, ABSENT], goal, &mut Values::default()).is_ok()
     }
 
     const NEVER: u64 = u64::MAX;

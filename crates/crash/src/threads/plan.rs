@@ -8,7 +8,7 @@ use duramen_media::sim::schedule::{Settings, Strategy};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// One operation of a thread. Keys are indexes into [`Setup::keys`].
+/// One operation of a thread. Keys are cells: see [`Setup::cell`].
 #[derive(Clone, Debug)]
 #[allow(missing_docs, reason = "the fields are named after what they are")]
 pub enum Op {
@@ -48,6 +48,25 @@ pub enum Op {
     },
     /// Reads everything by a cursor or, on an ordered store, by an iterator, from one end or the other.
     Scan,
+    /// Makes a table, or finds it: by its number, from 1 on.
+    Make {
+        table: usize,
+        ordered: bool,
+    },
+    Clear {
+        table: usize,
+    },
+    Drop {
+        table: usize,
+    },
+    /// Swaps what two tables have.
+    Exchange {
+        tables: [usize; 2],
+    },
+    /// Iterates over a table, if its index is ordered.
+    Walk {
+        table: usize,
+    },
     /// Several operations, settled at once.
     Group(Vec<Op>),
     Commit,
@@ -96,24 +115,37 @@ pub enum Kind {
     Splits,
     /// Writers that need space at the same time, in a store that grows by little and has room to.
     Growth,
+    /// Tables that are made, cleared and dropped beside who uses them.
+    Tables,
+    /// The same, and swapped. Only when it is asked for: a call that found its table before a swap may act on it afterwards
+    /// ([`duramen::StoreOn::swap_tables`]), and seeds find that.
+    Swaps,
+}
+
+impl Kind {
+    fn has_tables(self) -> bool {
+        matches!(self, Self::Tables | Self::Swaps)
+    }
 }
 
 impl Plan {
     /// The run of a seed; `kind`, `case` and `threads` instead of what the seed says.
     #[must_use]
     pub fn new(seed: u64, kind: Option<Kind>, case: Option<Case>, threads: Option<usize>) -> Self {
-        let some = match Rng::new(seed ^ 0x6b69_6e64).below(9) {
+        let some = match Rng::new(seed ^ 0x6b69_6e64).below(11) {
             0 => Kind::Batches,
             1 => Kind::Cells,
             2 => Kind::Splits,
             3 => Kind::Churn,
             4 => Kind::Growth,
+            5 | 6 => Kind::Tables,
             _ => Kind::Mixed,
         };
         let kind = kind.unwrap_or(some);
         let mut rng = Rng::new(seed ^ 0x0074_6872_6561_6473);
         let mut setup = Setup::new(seed, case);
         setup.ops.clear();
+        setup.tables = if kind.has_tables() { 1 + setup.tables.min(2) } else { 0 };
         setup.unit_bytes = [512, 512, 1024][rng.below(3) as usize];
         let some = rng.below(3) as usize + 2;
         let threads = threads.unwrap_or(some);
@@ -150,6 +182,7 @@ impl Plan {
             Kind::Churn => 2 + rng.below(3) as usize,
             Kind::Splits => 26,
             Kind::Growth => 12,
+            Kind::Tables | Kind::Swaps => 1 + rng.below(4) as usize,
         };
         if kind == Kind::Splits {
             // One segment, and in it two buckets: 16 slots.
@@ -168,10 +201,15 @@ impl Plan {
             Kind::Batches | Kind::Cells | Kind::Churn => (0..keys).collect(),
             Kind::Mixed => (0..keys).filter(|_| rng.one_in(2)).collect(),
             Kind::Growth => Vec::new(),
+            Kind::Tables | Kind::Swaps => (0..keys * (setup.tables + 1)).filter(|_| rng.one_in(2)).collect(),
         };
         let per_thread = if kind == Kind::Growth { [1, 2, 10] } else { [4, 10, 24] };
         let per_thread = per_thread[rng.below(3) as usize];
-        let mut maker = Maker { kind, keys, unit: unit as usize, rng: rng.fork(), weights: [0; 12] };
+        // An iterator goes on with the table that it began with, wherever that is swapped to.
+        let swaps = setup.tables > 1 && rng.one_in(2) && kind == Kind::Swaps;
+        let tables = setup.tables;
+        let mut maker =
+            Maker { kind, keys, tables, swaps, unit: unit as usize, rng: rng.fork(), weights: [0; 13] };
         let threads = (0..threads)
             .map(|_| {
                 let mut fork = rng.fork();
@@ -219,9 +257,12 @@ impl Plan {
 struct Maker {
     kind: Kind,
     keys: usize,
+    tables: usize,
+    /// Tables are swapped, else iterated over.
+    swaps: bool,
     unit: usize,
     rng: Rng,
-    weights: [u64; 12],
+    weights: [u64; 13],
 }
 
 impl Maker {
@@ -229,18 +270,24 @@ impl Maker {
         self.rng = rng;
         // Each thread has its own preferences, so that readers meet writers.
         let usual = match self.kind {
-            Kind::Mixed => [20, 8, 10, 8, 8, 16, 3, 1, 3, 2, 3, 3],
-            Kind::Batches => [2, 1, 0, 2, 20, 20, 6, 0, 1, 0, 0, 0],
-            Kind::Cells => [1, 0, 20, 2, 0, 20, 1, 0, 1, 0, 1, 0],
-            Kind::Churn => [40, 6, 0, 4, 4, 10, 0, 0, 2, 2, 4, 8],
-            Kind::Splits => [20, 4, 3, 4, 10, 10, 4, 1, 1, 0, 2, 1],
-            Kind::Growth => [40, 1, 0, 0, 2, 4, 0, 0, 0, 0, 0, 1],
+            Kind::Mixed => [20, 8, 10, 8, 8, 16, 3, 1, 3, 2, 3, 3, 0],
+            Kind::Batches => [2, 1, 0, 2, 20, 20, 6, 0, 1, 0, 0, 0, 0],
+            Kind::Cells => [1, 0, 20, 2, 0, 20, 1, 0, 1, 0, 1, 0, 0],
+            Kind::Churn => [40, 6, 0, 4, 4, 10, 0, 0, 2, 2, 4, 8, 0],
+            Kind::Splits => [20, 4, 3, 4, 10, 10, 4, 1, 1, 0, 2, 1, 0],
+            Kind::Growth => [40, 1, 0, 0, 2, 4, 0, 0, 0, 0, 0, 1, 0],
+            Kind::Tables | Kind::Swaps => [20, 4, 4, 3, 4, 14, 0, 1, 2, 1, 6, 2, 16],
         };
         self.weights = usual.map(|weight| weight * [0, 1, 1, 4][self.rng.below(4) as usize]);
         (0..count).map(|_| self.op(false)).collect()
     }
 
     fn key(&mut self) -> usize {
+        if self.kind.has_tables() {
+            // Mostly of tables.
+            let table = self.rng.below(2 * self.tables as u64 + 1) as usize;
+            return table.div_ceil(2) * self.keys + self.rng.below(self.keys as u64) as usize;
+        }
         if matches!(self.kind, Kind::Splits | Kind::Growth) {
             return self.rng.below(self.keys as u64) as usize;
         }
@@ -259,6 +306,18 @@ impl Maker {
             1 => self.unit / 2,
             2..=5 => 64,
             _ => 8 + self.rng.below(60) as usize,
+        }
+    }
+
+    fn table_op(&mut self) -> Op {
+        let mut table = || 1 + self.rng.below(self.tables as u64) as usize;
+        let (table, other) = (table(), table());
+        match self.rng.below(9) {
+            0..=3 => Op::Clear { table },
+            4 => Op::Drop { table },
+            5 | 6 if self.swaps => Op::Exchange { tables: [table, other] },
+            5 | 6 => Op::Walk { table },
+            _ => Op::Make { table, ordered: self.rng.one_in(2) },
         }
     }
 
@@ -308,6 +367,7 @@ impl Maker {
             Some(9) if !grouped => Op::Commit,
             Some(10) if !grouped => Op::Maintain,
             Some(11) if !grouped => Op::Retire,
+            Some(12) if !grouped => self.table_op(),
             _ => Op::Put { key: self.key(), bytes: self.bytes(), updatable: self.rng.one_in(3) },
         }
     }

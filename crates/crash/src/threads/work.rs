@@ -1,10 +1,13 @@
 //! The threads of a run: they do what the plan says and note what they were told.
 
-use super::history::{Act, Call, History, Updated};
+use super::history::{Act, Call, History, Shape, Updated};
 use super::plan::{Kind, Op, Plan};
 use super::values::{ABSENT, Id, Values};
-use crate::setup::value;
-use duramen::{Batch, ErrorKind, IndexKind, Meta, Modified, Stamp, StoreOn, Swap, Update, Value, WriterOn};
+use crate::setup::{Setup, table_name, value};
+use duramen::{
+    Batch, ErrorKind, IndexKind, Meta, Modified, Range, Stamp, StoreOn, Swap, TableOn, Update, Value,
+    WriterOn,
+};
 use duramen_media::sim::SimMedium;
 use duramen_media::sim::schedule::{self, Point};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -41,7 +44,7 @@ impl Recorder {
     #[must_use]
     pub fn new(medium: SimMedium, plan: &Plan) -> Self {
         let recorder = Self { notes: Arc::default(), medium, roomy: plan.is_roomy() };
-        recorder.notes().history.keys = plan.setup.keys.len();
+        recorder.notes().history.shape = Shape { keys: plan.setup.keys.len(), tables: plan.setup.tables };
         recorder
     }
 
@@ -82,8 +85,47 @@ impl Recorder {
                 call.void = true;
                 Ok(None)
             }
+            // A table of those that it names was dropped.
+            Err(error) if error.kind() == ErrorKind::NotFound && notes.history.shape.tables > 0 => {
+                let shape = notes.history.shape;
+                let tables: Vec<usize> = match &call.act {
+                    Act::Clear { table } => vec![*table],
+                    Act::Lead { tables } => tables.to_vec(),
+                    act => act.keys().into_iter().map(|cell| shape.table_of(cell)).collect(),
+                };
+                let cells: Vec<usize> = tables
+                    .into_iter()
+                    .filter(|&table| table > 0)
+                    .map(|table| shape.of_table(table))
+                    .collect();
+                if cells.is_empty() {
+                    return Err(format!("{}: {error}", call.act.show()));
+                }
+                call.act = Act::Gone { cells };
+                Ok(None)
+            }
             Err(error) => Err(format!("{}: {error}", call.act.show())),
         }
+    }
+
+    /// Runs `work`, which swaps two tables: one of its names is swapped just before the other.
+    fn exchange(
+        &self,
+        thread: usize,
+        tables: [usize; 2],
+        work: impl FnOnce() -> duramen::Result<()>,
+    ) -> Result<(), String> {
+        let second = self.begin(thread, None, Act::LeadBack { tables });
+        let done = self.call(thread, None, Act::Lead { tables }, work, |_, (), _| {})?;
+        let notes = &mut *self.notes();
+        let first = &notes.history.calls[second + 1..];
+        let Some(first) = first.iter().find(|call| call.thread == thread) else {
+            return Err("a call is not in the history".into());
+        };
+        let (ended, to) = (first.ended, first.to);
+        let second = &mut notes.history.calls[second];
+        (second.ended, second.to, second.void) = (ended, to, done.is_none());
+        Ok(())
     }
 
     /// Notes that several keys were read within one call.
@@ -124,6 +166,9 @@ pub fn lead(plan: &Arc<Plan>, recorder: &Recorder) -> Result<(), String> {
     let store = Sim::open_on(medium.clone(), &plan.options(1)).map_err(|e| format!("open: {e}"))?;
     recorder.notes().history.opened = medium.position();
     let mut hand = Hand::new(plan, recorder, store, 0, true);
+    for table in 1..=plan.setup.tables {
+        hand.run(&Op::Make { table, ordered: table % 2 == plan.first.len() % 2 })?;
+    }
     for &key in &plan.first {
         hand.run(&Op::Put { key, bytes: 64, updatable: key % 2 == 0 })?;
     }
@@ -148,7 +193,7 @@ pub fn lead(plan: &Arc<Plan>, recorder: &Recorder) -> Result<(), String> {
         return Ok(());
     }
     workers.iter().for_each(schedule::Spawned::join);
-    for key in 0..plan.setup.keys.len() {
+    for key in 0..plan.setup.cell(plan.setup.tables + 1, 0) {
         hand.run(&Op::Get { key, hold: 0 })?;
     }
     hand.run(&Op::Scan)?;
@@ -205,13 +250,19 @@ impl<'p> Hand<'p> {
 
     fn run(&mut self, op: &Op) -> Result<(), String> {
         let plan = self.plan;
-        let key = |key: usize| &plan.setup.keys[key][..];
+        let key = |key: usize| plan.setup.of_cell(key).1;
         match op {
             Op::Put { key: k, bytes, updatable } => self.put(*k, *bytes, *updatable),
             Op::Delete { key: k } => {
                 self.ready()?;
+                let Some(table) = self.table_of(*k)? else { return Ok(()) };
                 let (store, writer) = (&self.store, &mut self.writer);
-                let work = || writer.as_mut().map_or_else(|| store.delete(key(*k)), |w| w.delete(key(*k)));
+                let work = || match (writer, &table) {
+                    (Some(writer), None) => writer.delete(key(*k)),
+                    (Some(writer), Some(table)) => writer.table(table).delete(key(*k)),
+                    (None, None) => store.delete(key(*k)),
+                    (None, Some(table)) => table.delete(key(*k)),
+                };
                 let tell = |act: &mut Act, told: &bool, _: &mut Values| {
                     if let Act::Delete { was, .. } = act {
                         *was = Some(*told);
@@ -226,6 +277,7 @@ impl<'p> Hand<'p> {
             Op::Get { key: k, hold } => self.get(*k, *hold).map(|_| ()),
             Op::GetMany { keys } => {
                 let begun = (schedule::stamp(), self.recorder.medium.position());
+                let keys: Vec<usize> = keys.iter().map(|&k| k % plan.setup.keys.len()).collect();
                 let names: Vec<&[u8]> = keys.iter().map(|&k| key(k)).collect();
                 let found = self.store.get_many(&names).map_err(|e| format!("get_many: {e}"))?;
                 let ids: Vec<Id> = found.iter().map(|value| self.recorder.id(value.as_ref())).collect();
@@ -233,6 +285,10 @@ impl<'p> Hand<'p> {
                 Ok(())
             }
             Op::Scan => self.scan(),
+            Op::Make { .. } | Op::Clear { .. } | Op::Drop { .. } | Op::Exchange { .. } => {
+                self.change_tables(op)
+            }
+            Op::Walk { table } => self.walk_table(*table),
             Op::Group(ops) => self.grouped(ops),
             Op::Commit => {
                 let store = &self.store;
@@ -252,17 +308,119 @@ impl<'p> Hand<'p> {
         }
     }
 
+    /// The handle of the table of a cell (`None`: the store's own); nothing when that is not there.
+    fn table_of(&self, cell: usize) -> Told<Option<TableOn<SimMedium>>> {
+        let setup = &self.plan.setup;
+        let table = setup.of_cell(cell).0;
+        if table == 0 {
+            return Ok(Some(None));
+        }
+        let tell = |act: &mut Act, told: &Option<TableOn<SimMedium>>, _: &mut Values| {
+            if let Act::Look { there, .. } = act {
+                *there = told.is_some();
+            }
+        };
+        let act = Act::Look { cell: setup.cell_of_table(table), there: false };
+        let find = || self.store.find_table(&table_name(table));
+        let found = self.recorder.call(self.thread, None, act, find, tell)?;
+        Ok(found.flatten().map(Some))
+    }
+
+    fn change_tables(&mut self, op: &Op) -> Result<(), String> {
+        let (store, setup) = (self.store.clone(), &self.plan.setup);
+        let nothing = |_: &mut Act, _: &(), _: &mut Values| {};
+        match *op {
+            Op::Make { table, ordered } => {
+                let kind_of = |ordered| {
+                    let entry = Setup::entry_of_table(ordered);
+                    self.recorder.notes().values.id(&entry.value, entry.tag)
+                };
+                let (kind, other) = (kind_of(ordered), kind_of(!ordered));
+                let act = Act::Make { table, kind };
+                let work = || {
+                    let kind = if ordered { IndexKind::Ordered } else { IndexKind::Hash };
+                    match store.table(&table_name(table), kind) {
+                        Ok(_) => Ok(true),
+                        Err(error) if error.kind() == ErrorKind::InvalidInput => Ok(false),
+                        Err(error) => Err(error),
+                    }
+                };
+                let cell = setup.cell_of_table(table);
+                let tell = |act: &mut Act, made: &bool, _: &mut Values| {
+                    if !made {
+                        *act = Act::Read { key: cell, found: other };
+                    }
+                };
+                self.recorder.call(self.thread, None, act, work, tell).map(|_| ())
+            }
+            Op::Clear { table } => {
+                let Some(Some(handle)) = self.table_of(setup.cell(table, 0))? else { return Ok(()) };
+                let act = Act::Clear { table };
+                self.recorder.call(self.thread, None, act, || handle.clear(), nothing).map(|_| ())
+            }
+            Op::Drop { table } => {
+                let tell = |act: &mut Act, told: &bool, _: &mut Values| {
+                    if let Act::Drop { was, .. } = act {
+                        *was = Some(*told);
+                    }
+                };
+                let act = Act::Drop { table, was: None };
+                let work = || store.drop_table(&table_name(table));
+                self.recorder.call(self.thread, None, act, work, tell).map(|_| ())
+            }
+            Op::Exchange { tables: [a, b] } => self
+                .recorder
+                .exchange(self.thread, [a, b], || store.swap_tables(&table_name(a), &table_name(b))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Iterates over a table, which may be cleared or dropped meanwhile.
+    fn walk_table(&self, table: usize) -> Result<(), String> {
+        let Some(Some(handle)) = self.table_of(self.plan.setup.cell(table, 0))? else { return Ok(()) };
+        schedule::say("iterate over a table");
+        let begun = (schedule::stamp(), self.recorder.medium.position());
+        let mut found = Vec::new();
+        let mut wrong = None;
+        let mut see = |value: &Value<'_>| match self.plan.setup.number(value.key()) {
+            Some(key) => found.push((self.plan.setup.cell(table, key), self.recorder.id(Some(value)))),
+            None => wrong = Some("an iterator shows a key that was never written"),
+        };
+        match handle.range(..) {
+            Ok(range) => walk(range, self.count % 2 == 1, &mut see)?,
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Unsupported) => {
+                return Ok(());
+            }
+            Err(error) => return Err(format!("range: {error}")),
+        }
+        if let Some(wrong) = wrong {
+            return Err(wrong.into());
+        }
+        let missing: Vec<usize> = self
+            .plan
+            .setup
+            .cells_of(table)
+            .filter(|cell| found.iter().all(|(other, _)| other != cell))
+            .collect();
+        found.extend(missing.into_iter().map(|cell| (cell, ABSENT)));
+        self.recorder.reads(self.thread, begun, found.into_iter());
+        Ok(())
+    }
+
     fn put(&mut self, key: usize, bytes: usize, updatable: bool) -> Result<(), String> {
         self.ready()?;
+        let Some(table) = self.table_of(key)? else { return Ok(()) };
         let content = self.bytes(bytes);
         let tag = (self.count % 7) as u8;
         let meta = Meta { tag, updatable, ..Meta::default() };
         let act = Act::Put { key, value: self.recorder.notes().values.id(&content, tag) };
-        let name = &self.plan.setup.keys[key];
+        let name = self.plan.setup.of_cell(key).1;
         let (store, writer) = (&self.store, &mut self.writer);
-        let work = || match writer {
-            Some(writer) => writer.put_with(name, &content, meta),
-            None => store.put_with(name, &content, meta),
+        let work = || match (writer, &table) {
+            (Some(writer), None) => writer.put_with(name, &content, meta),
+            (Some(writer), Some(table)) => writer.table(table).put_with(name, &content, meta),
+            (None, None) => store.put_with(name, &content, meta),
+            (None, Some(table)) => table.put_with(name, &content, meta),
         };
         self.recorder.call(self.thread, self.group, act, work, |_, (), _| {}).map(|_| ())
     }
@@ -284,13 +442,19 @@ impl<'p> Hand<'p> {
         if size == 3 && seen.is_some() && !self.count.is_multiple_of(2) {
             return self.modify(key, at, &bytes);
         }
-        let name = &self.plan.setup.keys[key];
+        let Some(table) = self.table_of(key)? else { return Ok(()) };
+        let name = self.plan.setup.of_cell(key).1;
         let (store, writer) = (&self.store, &mut self.writer);
         let work = || {
-            let done = match (writer, seen) {
-                (Some(writer), Some((_, stamp))) => writer.compare_and_update(name, stamp, at, &bytes),
-                (Some(writer), None) => writer.update(name, at, &bytes).map(Some),
-                (None, _) => store.update(name, at, &bytes).map(Some),
+            let done = match (writer, seen, &table) {
+                (Some(writer), Some((_, stamp)), None) => writer.compare_and_update(name, stamp, at, &bytes),
+                (Some(writer), Some((_, stamp)), Some(table)) => {
+                    writer.table(table).compare_and_update(name, stamp, at, &bytes)
+                }
+                (Some(writer), None, None) => writer.update(name, at, &bytes).map(Some),
+                (Some(writer), None, Some(table)) => writer.table(table).update(name, at, &bytes).map(Some),
+                (None, _, None) => store.update(name, at, &bytes).map(Some),
+                (None, _, Some(table)) => table.update(name, at, &bytes).map(Some),
             };
             match done {
                 Ok(None) => Ok(Updated::Changed),
@@ -312,15 +476,20 @@ impl<'p> Hand<'p> {
 
     /// Reads and updates in one step, in place or not at all.
     fn modify(&mut self, key: usize, at: usize, bytes: &[u8]) -> Result<(), String> {
-        let name = &self.plan.setup.keys[key];
+        let Some(table) = self.table_of(key)? else { return Ok(()) };
+        let name = self.plan.setup.of_cell(key).1;
         let Some(writer) = &mut self.writer else { return Err("no writer".into()) };
         let Ok(field) = bytes.try_into() else { return Err("a field has 8 bytes".into()) };
         let work = || {
             let mut found = None;
-            let done = writer.modify_in_place(name, |meta, value| {
+            let change = |meta: Meta, value: &[u8]| {
                 found = Some((value.to_vec(), meta.tag));
                 Some((at, field))
-            });
+            };
+            let done = match &table {
+                None => writer.modify_in_place(name, change),
+                Some(table) => writer.table(table).modify_in_place(name, change),
+            };
             match done {
                 Ok(Modified::InPlace) => Ok((found, Updated::Done)),
                 Ok(Modified::Declined | Modified::NotInPlace) => Ok((None, Updated::Nothing)),
@@ -340,11 +509,13 @@ impl<'p> Hand<'p> {
 
     /// Reads a key, looks whether what was read stays as it is, and returns what it was with its stamp.
     fn get(&self, key: usize, hold: u64) -> Result<(Id, Option<Stamp>), String> {
-        let name = &self.plan.setup.keys[key];
+        let Some(table) = self.table_of(key)? else { return Ok((ABSENT, None)) };
+        let name = self.plan.setup.of_cell(key).1;
         let act = Act::Read { key, found: ABSENT };
-        let work = || match &self.writer {
-            Some(writer) => writer.get_stamped(name).map(|(stamp, value)| (Some(stamp), value)),
-            None => self.store.get(name).map(|value| (value.as_ref().map(Value::stamp), value)),
+        let work = || match (&self.writer, &table) {
+            (_, Some(table)) => table.get(name).map(|value| (value.as_ref().map(Value::stamp), value)),
+            (Some(writer), None) => writer.get_stamped(name).map(|(stamp, value)| (Some(stamp), value)),
+            (None, None) => self.store.get(name).map(|value| (value.as_ref().map(Value::stamp), value)),
         };
         let tell = |act: &mut Act, (_, value): &(Option<Stamp>, Option<Value<'_>>), values: &mut Values| {
             if let Act::Read { found, .. } = act {
@@ -352,7 +523,8 @@ impl<'p> Hand<'p> {
             }
         };
         let Some((stamp, value)) = self.recorder.call(self.thread, self.group, act, work, tell)? else {
-            return Err("a read found no space".into());
+            // The table was dropped.
+            return Ok((ABSENT, None));
         };
         let copy = value.as_ref().map(|value| value.to_vec());
         for _ in 0..hold {
@@ -378,14 +550,17 @@ impl<'p> Hand<'p> {
             let (found, stamp) = self.get(key, 2)?;
             // Without a writer, only a value has a stamp.
             if let Some(stamp) = stamp {
-                batch.expect(&self.plan.setup.keys[key], stamp);
+                let Some(table) = self.table_of(key)? else { return Ok(()) };
+                batch.table(table.as_ref()).expect(self.plan.setup.of_cell(key).1, stamp);
                 seen.push((key, found, stamp));
             }
         }
         let mut new = Vec::new();
         for &(key, bytes) in writes {
-            let name = &self.plan.setup.keys[key];
+            let name = self.plan.setup.of_cell(key).1;
             let content = bytes.map(|bytes| self.bytes(bytes));
+            let Some(table) = self.table_of(key)? else { return Ok(()) };
+            batch.table(table.as_ref());
             match &content {
                 Some(content) => batch.put_with(name, content, Meta { tag: 9, ..Meta::default() }),
                 None => batch.delete(name),
@@ -403,11 +578,23 @@ impl<'p> Hand<'p> {
             writes: ids,
             told: None,
         };
-        let (store, writer, keys) = (&self.store, &mut self.writer, &self.plan.setup.keys);
+        let table = match (&new[..], single) {
+            ([(key, _)], true) => match self.table_of(*key)? {
+                Some(table) => table,
+                None => return Ok(()),
+            },
+            _ => None,
+        };
+        let setup = &self.plan.setup;
+        let (store, writer) = (&self.store, &mut self.writer);
         let work = || match (writer, &new[..], &seen[..]) {
             (Some(writer), [(key, content)], [(_, _, stamp)]) if single => {
                 let new = content.as_deref().map(|content| (content, Meta { tag: 9, ..Meta::default() }));
-                writer.compare_and_swap(&keys[*key], *stamp, new)
+                let name = setup.of_cell(*key).1;
+                match &table {
+                    None => writer.compare_and_swap(name, *stamp, new),
+                    Some(table) => writer.table(table).compare_and_swap(name, *stamp, new),
+                }
             }
             (Some(writer), ..) => writer.apply(&batch),
             (None, ..) => store.apply(&batch),
@@ -424,6 +611,7 @@ impl<'p> Hand<'p> {
     fn scan(&self) -> Result<(), String> {
         schedule::say("scan");
         let begun = (schedule::stamp(), self.recorder.medium.position());
+        // Of the store's own table.
         let keys = &self.plan.setup.keys;
         let mut found = Vec::new();
         let mut wrong = None;
@@ -432,7 +620,8 @@ impl<'p> Hand<'p> {
             None => wrong = Some("a scan shows a key that was never written"),
         };
         if self.plan.setup.index == IndexKind::Ordered && !self.count.is_multiple_of(3) {
-            self.walk(self.count % 3 == 2, &mut see)?;
+            let range = self.store.range(..).map_err(|e| format!("range: {e}"))?;
+            walk(range, self.count % 3 == 2, &mut see)?;
         } else {
             self.store.for_each(see).map_err(|e| format!("scan: {e}"))?;
         }
@@ -443,23 +632,6 @@ impl<'p> Hand<'p> {
             (0..keys.len()).filter(|key| found.iter().all(|(other, _)| other != key)).collect();
         found.extend(missing.into_iter().map(|key| (key, ABSENT)));
         self.recorder.reads(self.thread, begun, found.into_iter());
-        Ok(())
-    }
-
-    /// The same by an iterator, which shows each key once at most, and in order.
-    fn walk(&self, reverse: bool, see: &mut dyn FnMut(&Value<'_>)) -> Result<(), String> {
-        let mut range = self.store.range(..).map_err(|e| format!("range: {e}"))?;
-        let mut last: Option<Vec<u8>> = None;
-        while let Some(value) = if reverse { range.next_back() } else { range.next() } {
-            let value = value.map_err(|e| format!("range: {e}"))?;
-            let follows =
-                |last: &Vec<u8>| if reverse { value.key() < &last[..] } else { value.key() > &last[..] };
-            if last.as_ref().is_some_and(|last| !follows(last)) {
-                return Err(format!("an iterator shows key {:02x?} out of order, or twice", value.key()));
-            }
-            last = Some(value.key().to_vec());
-            see(&value);
-        }
         Ok(())
     }
 
@@ -484,4 +656,24 @@ impl<'p> Hand<'p> {
         self.recorder.notes().history.settled[group] = Some(position);
         done
     }
+}
+
+/// Goes through an iterator, which shows each key once at most, and in order.
+fn walk(
+    mut range: Range<'_, SimMedium>,
+    reverse: bool,
+    see: &mut dyn FnMut(&Value<'_>),
+) -> Result<(), String> {
+    let mut last: Option<Vec<u8>> = None;
+    while let Some(value) = if reverse { range.next_back() } else { range.next() } {
+        let value = value.map_err(|e| format!("range: {e}"))?;
+        let follows =
+            |last: &Vec<u8>| if reverse { value.key() < &last[..] } else { value.key() > &last[..] };
+        if last.as_ref().is_some_and(|last| !follows(last)) {
+            return Err(format!("an iterator shows key {:02x?} out of order, or twice", value.key()));
+        }
+        last = Some(value.key().to_vec());
+        see(&value);
+    }
+    Ok(())
 }

@@ -18,8 +18,8 @@
 //! A crash at any point: recovery finds records of an owner that nothing names (`recovery`), and buries it.
 
 use super::Keeper;
-use super::compaction::{GRACE_MAX, Mover};
-use super::dying::{Dying, Until};
+use super::compaction::Mover;
+use super::dying::{Dying, Left, Until};
 use crate::mutants::{Mutant, planted};
 use crate::sync::reclaim::{self, Moment};
 use crate::sync::time::Instant;
@@ -28,12 +28,14 @@ use std::time::Duration;
 
 /// How long one part takes, about, unless all is asked for.
 const PART: Duration = Duration::from_millis(1);
+/// Between two looks for whether those have left who may use a dead table.
+const BETWEEN_LOOKS: Duration = Duration::from_micros(200);
 /// Buckets or leaves between two looks at the clock.
 const BUCKETS: usize = 16;
 
 impl<M: Medium> Keeper<M> {
-    /// Goes on with dead tables. Whether there is more to do.
-    pub(super) fn bury(&self, mover: &mut Mover, until: Until) -> bool {
+    /// Goes on with dead tables.
+    pub(super) fn bury(&self, mover: &mut Mover, until: Until) -> Left {
         let fresh = self.records.tables.take_dying();
         mover.dying.extend(fresh.into_iter().map(|table| Dying {
             table,
@@ -42,8 +44,6 @@ impl<M: Medium> Keeper<M> {
             cursor: 0,
         }));
         let begun = Instant::now();
-        // A thread that is pinned itself would wait for nobody else.
-        let waits = until == Until::Room && !reclaim::is_pinned();
         let is_part = until == Until::Part;
         let mut at = 0;
         while at < mover.dying.len() && (!is_part || begun.elapsed() < PART) {
@@ -52,12 +52,7 @@ impl<M: Medium> Keeper<M> {
                 // Nobody has the store any more.
                 dying.has_left = true;
             }
-            let mut is_buried = self.bury_part(mover, &mut dying, &|| is_part && begun.elapsed() >= PART);
-            while !is_buried && waits && begun.elapsed() < GRACE_MAX {
-                crate::sync::thread::sleep(Duration::from_micros(200));
-                is_buried = self.bury_part(mover, &mut dying, &|| false);
-            }
-            if is_buried {
+            if self.bury_part(mover, &mut dying, &|| is_part && begun.elapsed() >= PART) {
                 self.records.tables.bury(dying.table.owner);
                 // Its keys need what is damaged no more.
                 self.records.mended();
@@ -67,7 +62,26 @@ impl<M: Medium> Keeper<M> {
                 at += 1;
             }
         }
-        !mover.dying.is_empty()
+        let is_waiting = |dying: &Dying| dying.moment.is_some() && !dying.has_left;
+        match &mover.dying[..] {
+            [] => Left::Nothing,
+            dying if dying.iter().all(is_waiting) => Left::Waiting,
+            _ => Left::More,
+        }
+    }
+
+    /// Buries all dead tables, and waits for those who may still use them, but no longer than `patience`; whether none is left.
+    pub(super) fn bury_all(&self, mover: &mut Mover, patience: Duration) -> bool {
+        let begun = Instant::now();
+        loop {
+            match self.bury(mover, Until::Now) {
+                Left::Nothing => return true,
+                // A thread that is pinned itself would wait for itself.
+                _ if begun.elapsed() >= patience || reclaim::is_pinned() => return false,
+                Left::Waiting => crate::sync::thread::sleep(BETWEEN_LOOKS),
+                Left::More => {}
+            }
+        }
     }
 
     /// Marks slots until `stops`; whether all are.
@@ -105,7 +119,9 @@ impl<M: Medium> Keeper<M> {
                 let Some(place) = locked.find(record.key(), |slot| slot.location() == at) else { continue };
                 if !place.get().hides_nothing() {
                     place.set(place.get().of_dead_table());
-                    self.log().uncount(at, record.head.record_bytes(), &mover.activity);
+                    if !planted(Mutant::DeadNotUncounted) {
+                        self.log().uncount(at, record.head.record_bytes(), &mover.activity);
+                    }
                 }
             }
             if *cursor == 0 {

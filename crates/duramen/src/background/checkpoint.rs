@@ -1,7 +1,6 @@
 //! Checkpoints of the index: writing an image. See [`crate::recovery::image`] for the order.
 
 use super::Keeper;
-use super::dying::Until;
 use super::grow::Growth;
 use crate::Result;
 use crate::format::image::{Extent, Harm, Kept, Page, Root, TablePages};
@@ -22,6 +21,7 @@ use crate::sync::time::Instant;
 use crate::sync::{Mutex, MutexGuard};
 use crate::tuning::Phase;
 use duramen_media::{Granularity, LINE_BYTES, Medium, Offset};
+use std::time::Duration;
 
 /// Extents are this long where there is room: on page media each is synced once before it is filled.
 const EXTENT_BYTES_MAX: u64 = 8 << 20;
@@ -152,6 +152,9 @@ struct Current {
     written: u64,
 }
 
+/// How long an image waits for those who may still use dead tables. Another is written soon.
+const BURY_MAX: Duration = Duration::from_millis(if cfg!(loom) { 0 } else { 10 });
+
 impl<M: Medium> Keeper<M> {
     /// Writes an image when so much was written since the last that a crash would leave much to read.
     pub(crate) fn checkpoint_if_due(&self) -> Result<()> {
@@ -169,11 +172,11 @@ impl<M: Medium> Keeper<M> {
             return Ok(());
         }
         self.log().epochs().check_writable()?;
-        let _inside = self.log().tuning.phase(Phase::Image);
-        if self.bury(&mut lock(&self.compaction.mover), Until::Now) {
-            // See `write_image`; at the next look.
+        if !planted(Mutant::ImageBesideDying) && !self.bury_all(&mut lock(&self.compaction.mover), BURY_MAX) {
+            // Soon: those who may still use a dead table leave.
             return Ok(());
         }
+        let _inside = self.log().tuning.phase(Phase::Image);
         // Also where there is no room: it is not tried again at once.
         current.written = written;
         let Some(Written { place, extents }) = self.write_image(None)? else { return Ok(()) };
@@ -240,7 +243,9 @@ impl<M: Medium> Keeper<M> {
         let tables = self.records.tables.living();
         let before = {
             let mut mover = lock(&self.compaction.mover);
-            if old.is_none() && self.bury(&mut mover, Until::Now) && !planted(Mutant::ImageBesideDying) {
+            // One may have died meanwhile. At a close all are buried.
+            let is_close = old.is_some() || planted(Mutant::ImageBesideDying);
+            if !is_close && !self.bury_all(&mut mover, Duration::ZERO) {
                 // Live bytes would have what is dead, and no table would tell. Another time.
                 return Ok(None);
             }

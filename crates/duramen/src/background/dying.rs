@@ -21,8 +21,16 @@ pub(super) enum Until {
     Part,
     /// As far as it can be done now.
     Now,
-    /// To the end, for a writer without room: waits a while for those who came before.
-    Room,
     /// To the end: the store is closed.
     Closed,
+}
+
+/// What is left of dead tables.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Left {
+    Nothing,
+    /// Tables that somebody may still use, whose leaving nobody tells: there is nothing to do for now.
+    Waiting,
+    /// More to do at once.
+    More,
 }

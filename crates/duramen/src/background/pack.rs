@@ -2,8 +2,7 @@
 //! packed together.
 
 use super::Keeper;
-use super::compaction::{Mover, ROUND_BYTES};
-use super::dying::Until;
+use super::compaction::{GRACE_MAX, Mover, ROUND_BYTES};
 use crate::Result;
 use crate::format::{Unit, block};
 use crate::log::blocks::Use;
@@ -34,7 +33,8 @@ impl<M: Medium> Keeper<M> {
         let mut mover = lock(&self.compaction.mover);
         let before = self.compaction.freed_units.load(Relaxed);
         for _ in 0..4 {
-            self.bury(&mut mover, Until::Room);
+            // What dead tables have may be all the space there is.
+            self.bury_all(&mut mover, GRACE_MAX);
             // What is worth it first, then whatever is dead at all.
             let worked = self.compact_round(&mut mover, 1).unwrap_or(false)
                 || self.compact_round(&mut mover, 0).unwrap_or(false);

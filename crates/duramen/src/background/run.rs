@@ -2,7 +2,7 @@
 
 use super::Keeper;
 use super::compaction::Mover;
-use super::dying::Until;
+use super::dying::{Left, Until};
 use super::grow::Growth;
 use crate::Result;
 use crate::options::DEAD_PERCENT;
@@ -94,7 +94,7 @@ impl<M: Medium> Keeper<M> {
         if sweep || mover.sweeping {
             mover.sweeping = self.sweep(&mut mover, Duration::ZERO);
         }
-        let mut more = self.bury(&mut mover, Until::Part);
+        let mut more = self.bury(&mut mover, Until::Part) == Left::More;
         if self.wants_compaction() {
             // Where nothing could be moved there is nothing more to do, until space comes from elsewhere.
             let retired = self.compaction.retired.load(Relaxed);

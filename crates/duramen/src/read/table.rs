@@ -209,7 +209,8 @@ impl Tables {
 
     /// A table that has nothing, of an owner that there never was.
     pub(crate) fn fresh(&self, kind: OwnerKind) -> Arc<Table> {
-        let owner = Owner::new(self.incarnation, self.next.fetch_add(1, Relaxed), kind);
+        let more = u64::from(!planted(Mutant::OwnerReused));
+        let owner = Owner::new(self.incarnation, self.next.fetch_add(more, Relaxed), kind);
         self.met(owner, |_| {})
     }
 

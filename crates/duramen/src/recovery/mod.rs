@@ -353,7 +353,9 @@ fn read_from<M: Medium>(
             // What names it may be what is damaged.
             nameless.push(table.owner);
         } else {
-            scan.bury(&table);
+            if !planted(Mutant::DeadCountedLive) {
+                scan.bury(&table);
+            }
             tables.bury(table.owner);
         }
     }
@@ -567,6 +569,11 @@ fn names_in<M: Medium>(scan: &given::Scan<'_, M>) -> Vec<(Vec<u8>, Owner)> {
             names.sort_unstable();
             // A scan may meet a slot twice.
             names.dedup();
+            if planted(Mutant::NewestNameIgnored) {
+                // Owners are numbered in the order in which they came.
+                let newest = names.iter().map(|&(_, owner)| owner).max();
+                names.retain(|&(_, owner)| Some(owner) != newest);
+            }
             return names;
         }
     }

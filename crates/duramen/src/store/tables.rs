@@ -10,9 +10,13 @@
 //! | drop | name deleted | handles say so; the table is dead |
 //! | swap | both names → each other's owner, in one batch | both names lead there |
 //!
-//! Order: what is written to the catalog is durable (with `manual` it is as durable as any write) before anybody can see it in DRAM, so
+//! Order: where each write is durable when it returns, what is written to the catalog is durable before anybody can see it in DRAM, so
 //! no record of a new owner is ever acknowledged whose owner a crash would forget, and nobody sees a table empty that a crash would
 //! fill again. In between, writers still write to the old owner: those writes came before the clearing.
+//!
+//! With an interval and with `manual` it is seen in the epoch in which it was written, before a write of a later one: what survives a
+//! crash is a prefix in time, and a clearing that was seen later than a write of a later epoch would survive without it. With an interval
+//! that epoch is committed before the call returns. In all cases the old table is dead only afterwards.
 //!
 //! One change at a time: they hold the catalog's lock. Reads and writes of keys never do.
 
@@ -104,14 +108,47 @@ impl<M: Medium> std::fmt::Debug for TableOn<M> {
 }
 
 impl<M: Medium> Core<M> {
-    /// Writes one entry of the catalog, or deletes it, and makes it as durable as the store does.
-    fn write_name(&self, names: &mut Names, name: &[u8], owner: Option<Owner>) -> Result<()> {
+    /// Writes one entry of the catalog, or deletes it, makes it as durable as the store does, and has `show` show it.
+    fn write_name(
+        &self,
+        names: &mut Names,
+        name: &[u8],
+        owner: Option<Owner>,
+        mut show: impl FnMut(),
+    ) -> Result<()> {
         let entry = owner.map(table::entry_of);
-        match &entry {
-            Some(entry) => names.pen.put(self.site(), Target::Catalog, name, entry, Meta::default())?,
-            None => names.pen.delete(self.site(), Target::Catalog, name).map(|_| ())?,
+        let entry = entry.as_ref().map(|entry| &entry[..]);
+        let is_early = self.shows_early();
+        let is_new = !names.tables.contains_key(name);
+        if planted(Mutant::NameWrittenLate) {
+            show();
+            names.pen.write_name(self.site(), name, entry, is_new, || ())?;
+            return self.settle_names();
         }
-        self.settle_names()
+        names.pen.write_name(self.site(), name, entry, is_new, || {
+            if is_early {
+                show();
+            }
+        })?;
+        self.settle_names()?;
+        if !is_early {
+            show();
+        }
+        Ok(())
+    }
+
+    /// Nothing names this table any more, durably.
+    fn die(&self, table: Option<Arc<table::Table>>) {
+        if let Some(table) = table {
+            self.keeper.records.tables.die(&table);
+            self.keeper.wake.hurry();
+        }
+    }
+
+    /// Whether what is not durable yet may be seen: it is lost then with all that came after.
+    fn shows_early(&self) -> bool {
+        let log = &self.keeper.records.log;
+        log.epochs().regime() == Regime::Manual || log.epochs().in_use() && log.durable.interval().is_some()
     }
 
     fn settle_names(&self) -> Result<()> {
@@ -154,7 +191,7 @@ impl<M: Medium> StoreOn<M> {
         }
         records.log.epochs().check_writable()?;
         let table = records.tables.fresh(kind_to_make(kind));
-        if let Err(error) = core.write_name(names, name, Some(table.owner)) {
+        if let Err(error) = core.write_name(names, name, Some(table.owner), || ()) {
             records.tables.bury(table.owner);
             return Err(error);
         }
@@ -198,21 +235,18 @@ impl<M: Medium> StoreOn<M> {
     pub fn drop_table(&self, name: &[u8]) -> Result<bool> {
         let core = self.core();
         let names = &mut *lock(&core.catalog.0);
-        if !names.tables.contains_key(name) {
-            return Ok(false);
-        }
-        core.write_name(names, name, None)?;
-        if let Some(named) = names.tables.remove(name)
-            && let Some(table) = named.lead(None)
-        {
-            self.records().tables.die(&table);
-            core.keeper.wake.hurry();
-        }
+        let Some(named) = names.tables.get(name).cloned() else { return Ok(false) };
+        let mut before = None;
+        core.write_name(names, name, None, || before = named.lead(None))?;
+        names.tables.remove(name);
+        core.die(before);
         Ok(true)
     }
 
     /// Swaps what two names lead to: one small write, whatever is in the tables. Handles go by their names. Each of the two is swapped
-    /// at one moment for everybody, one just before the other.
+    /// at one moment for whoever begins then, one just before the other. **A call that is under way may still act on what its name led
+    /// to when it began, which has the other name by then**: who cannot have that lets nobody use the two meanwhile. It needs space as a
+    /// put does.
     ///
     /// # Errors
     /// `NotFound` when there is no table of one of the names; otherwise as [`StoreOn::put`].
@@ -236,11 +270,28 @@ impl<M: Medium> StoreOn<M> {
         let mut batch = Batch::new();
         batch.put_name(a, &table::entry_of(owners[1].owner));
         batch.put_name(b, &table::entry_of(owners[0].owner));
-        let _ = names.pen.apply(core.site(), &batch)?;
+        let show = || {
+            let [a, b] = owners.clone();
+            first.lead(Some(b));
+            second.lead(Some(a));
+        };
+        let is_early = core.shows_early();
+        if planted(Mutant::SwapWrittenInTwo) {
+            core.write_name(names, a, Some(owners[1].owner), || ())?;
+        }
+        let _ = names.pen.apply_then(
+            core.site(),
+            &batch,
+            Some(&mut || {
+                if is_early {
+                    show();
+                }
+            }),
+        )?;
         core.settle_names()?;
-        let [a, b] = owners;
-        first.lead(Some(b));
-        second.lead(Some(a));
+        if !is_early {
+            show();
+        }
         Ok(())
     }
 }
@@ -468,14 +519,16 @@ impl<M: Medium> TableOn<M> {
         let names = &mut *lock(&core.catalog.0);
         let found = self.index_kind()?;
         let fresh = records.tables.fresh(kind_to_make(kind.unwrap_or(found)));
-        if let Err(error) = core.write_name(names, &self.named.name, Some(fresh.owner)) {
-            records.tables.bury(fresh.owner);
+        let owner = fresh.owner;
+        let mut before = None;
+        let mut show = || before = self.named.lead(Some(Arc::clone(&fresh)));
+        if let Err(error) = core.write_name(names, &self.named.name, Some(owner), &mut show) {
+            if before.is_none() {
+                records.tables.bury(owner);
+            }
             return Err(error);
         }
-        if let Some(before) = self.named.lead(Some(fresh)) {
-            records.tables.die(&before);
-            core.keeper.wake.hurry();
-        }
+        core.die(before);
         Ok(())
     }
 }

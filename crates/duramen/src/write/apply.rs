@@ -54,6 +54,16 @@ struct Applied {
 
 impl Pen {
     pub(crate) fn apply<M: Medium>(&mut self, site: Site<'_, M>, batch: &Batch) -> Result<Swap> {
+        self.apply_then(site, batch, None)
+    }
+
+    /// The same; `then` is called in the epoch of what was written, as by [`Pen::write_name`].
+    pub(crate) fn apply_then<M: Medium>(
+        &mut self,
+        site: Site<'_, M>,
+        batch: &Batch,
+        mut then: Option<&mut dyn FnMut()>,
+    ) -> Result<Swap> {
         let records = site.records;
         // The last write of a key counts.
         let mut last: HashMap<(usize, &[u8]), &Op> = HashMap::with_capacity(batch.writes.len());
@@ -90,7 +100,8 @@ impl Pen {
             .map(|key| records.hasher.hash(key))
             .collect();
         let plan = Plan { batch, order: &order, last: &last, hashes: &hashes, bytes };
-        if is_long(records, hashes.len(), bytes) {
+        // A long one leaves its epoch before its slots are set.
+        if then.is_none() && is_long(records, hashes.len(), bytes) {
             return self.apply_long(records, &plan);
         }
         let guard = reclaim::pin_to_write();
@@ -101,6 +112,9 @@ impl Pen {
             let unwinding = epochs.unwinding(&self.activity);
             let epoch = epochs.enter(&self.activity);
             let applied = self.apply_locked(records, &plan, &tables, epoch, &guard);
+            if let Some(then) = then.as_mut().filter(|_| applied.appended.is_some()) {
+                then();
+            }
             epochs.leave(&self.activity, epoch, applied.appended);
             unwinding.over();
             match applied.claimed {

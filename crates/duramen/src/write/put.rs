@@ -137,7 +137,25 @@ impl Pen {
         want: Want,
     ) -> Result<Wrote> {
         let value = root_value(new.0, new.1);
-        self.write_value(site, target, key, Some((&value, new.1)), want)
+        let new = Some((&value[..], new.1));
+        self.write_then(site, target, key, new, want, Purpose::Write, || ())
+    }
+
+    /// Writes a name of the catalog, or deletes it. One that is not new takes the place of what it supersedes, so it has the space that
+    /// is kept for deletes. `then` is called in the epoch of what was written: so what others write in the
+    /// next one comes after it.
+    pub(crate) fn write_name<M: Medium>(
+        &mut self,
+        site: Site<'_, M>,
+        name: &[u8],
+        entry: Option<&[u8]>,
+        is_new: bool,
+        then: impl FnMut(),
+    ) -> Result<()> {
+        let new = entry.map(|entry| (entry, Meta::default()));
+        let want = if new.is_some() { Want::Anything } else { Want::Present };
+        let purpose = if is_new { Purpose::Write } else { Purpose::Delete };
+        self.write_then(site, Target::Catalog, name, new, want, purpose, then).map(|_| ())
     }
 
     #[inline(always)]
@@ -149,30 +167,32 @@ impl Pen {
         new: Option<(&[u8], Meta)>,
         want: Want,
     ) -> Result<Wrote> {
+        let purpose = if new.is_some() { Purpose::Write } else { Purpose::Delete };
         match new {
             Some(new) if new.1.collection.is_some() => self.write_root(site, target, key, new, want),
-            _ => self.write_value(site, target, key, new, want),
+            _ => self.write_then(site, target, key, new, want, purpose, || ()),
         }
     }
 
     #[inline(always)]
-    fn write_value<M: Medium>(
+    #[expect(clippy::too_many_arguments, reason = "`write`, and what only the catalog asks for")]
+    fn write_then<M: Medium>(
         &mut self,
         site: Site<'_, M>,
         target: Target<'_>,
         key: &[u8],
         new: Option<(&[u8], Meta)>,
         want: Want,
+        purpose: Purpose,
+        mut then: impl FnMut(),
     ) -> Result<Wrote> {
         let records = site.records;
         let (value, meta) = new.unwrap_or_default();
         Self::check(records, key, value.len())?;
         let head_bytes = head_bytes(meta.expires_at.is_some(), target.is_owned());
         let bytes = record_bytes(head_bytes, key.len(), value.len());
-        // What clears a table takes the place of what made it.
-        let is_new = new.is_some() && !matches!(target, Target::Catalog);
         // Before the pin: compaction that makes room must not wait for this very guard.
-        self.reserve(site, bytes, if is_new { Purpose::Write } else { Purpose::Delete })?;
+        self.reserve(site, bytes, purpose)?;
         let guard = reclaim::pin_to_write();
         let table = records.tables.at(target, &guard)?;
         let hash = records.hasher.hash(key);
@@ -195,6 +215,9 @@ impl Pen {
             let unwinding = epochs.unwinding(&self.activity);
             let epoch = epochs.enter(&self.activity);
             let (wrote, crowded, appended) = self.write_locked(records, table, ready, epoch, &guard);
+            if matches!(wrote, Wrote::Done { .. }) {
+                then();
+            }
             epochs.leave(&self.activity, epoch, appended);
             unwinding.over();
             if !matches!(wrote, Wrote::Claimed) {

@@ -354,7 +354,7 @@ fn images_know_all_tables() {
                 );
             }
             assert_eq!(killed.audit(), [""; 0]);
-            assert!(round == 0 || killed.recovery().imaged > 0);
+            assert!(round == 0 || killed.recovery().imaged > 0, "round {round}: {:?}", killed.recovery());
         }
         assert_eq!(store.audit(), [""; 0]);
         drop(tables);
@@ -411,4 +411,91 @@ fn tables_are_cleared_beside_those_who_use_them() {
         store.maintain().unwrap();
     }
     assert_eq!(store.audit(), [""; 0]);
+}
+
+/// Room that is kept for deletes stays with them, however many tables are asked for.
+#[test]
+fn a_full_store_that_is_asked_for_tables_still_deletes_clears_and_drops() {
+    for medium in [MediumKind::Shm, MediumKind::File, MediumKind::Volatile] {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let options = Options { medium, len_max: 1 << 20, ..options(IndexKind::Hash) };
+        let store = options.open(dir.path().join("store")).unwrap();
+        let table = store.table(b"a", IndexKind::Hash).unwrap();
+        let mut keys = 0u32;
+        while table.put(&keys.to_be_bytes(), &[7; 300]).is_ok() {
+            store.put(&keys.to_be_bytes(), &[7; 300]).unwrap_or_default();
+            keys += 1;
+        }
+        let mut made = Vec::new();
+        let full = loop {
+            let name = format!("a table with a name that is rather long, number {}", made.len());
+            match store.table(name.as_bytes(), IndexKind::Ordered) {
+                Ok(_) => made.push(name),
+                Err(error) => break error,
+            }
+            assert!(made.len() < 20_000, "it is never full");
+        };
+        assert_eq!(full.kind(), ErrorKind::OutOfSpace, "{full}");
+        for key in 0..keys.min(200) {
+            store.delete(&key.to_be_bytes()).unwrap_or_else(|error| panic!("{medium:?}: {error}"));
+            table.delete(&key.to_be_bytes()).unwrap_or_else(|error| panic!("{medium:?}: {error}"));
+        }
+        for name in &made {
+            assert!(store.drop_table(name.as_bytes()).unwrap_or_else(|error| panic!("{medium:?}: {error}")));
+        }
+        table.clear().unwrap();
+        table.put(b"again", &[7; 300]).unwrap();
+        assert_eq!(store.audit(), [""; 0]);
+    }
+}
+
+/// Values of a cleared table are kept beside much that is written, and stay as they are; what they hold back is a block each.
+#[test]
+fn values_that_are_kept_outlive_their_table() {
+    for kind in KINDS {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let path = dir.path().join("store");
+        let options = Options { len_max: 2 << 20, ..shm(kind) };
+        let store = options.open(&path).unwrap();
+        let table = store.table(b"t", kind).unwrap();
+        for round in 0..6u8 {
+            for key in 0..400u32 {
+                table.put(&key.to_be_bytes(), &[round; 200]).unwrap();
+            }
+            for key in 0..40u32 {
+                assert!(table.delete(&key.to_be_bytes()).unwrap());
+            }
+            let kept: Vec<_> = (100..400u32)
+                .step_by(60)
+                .map(|key| table.get(&key.to_be_bytes()).unwrap().unwrap())
+                .collect();
+            let mut range = (kind == IndexKind::Ordered).then(|| table.range(..).unwrap());
+            assert!(range.as_mut().is_none_or(|range| range.next().unwrap().is_ok()));
+            if round % 2 == 0 {
+                table.clear().unwrap();
+            } else {
+                assert!(store.drop_table(b"t").unwrap());
+                store.table(b"t", kind).unwrap();
+            }
+            for key in 0..6000u32 {
+                store.put(&(key % 300).to_be_bytes(), &[9; 300]).unwrap();
+                if key % 500 == 0 {
+                    store.maintain().unwrap();
+                }
+            }
+            assert!(range.is_none_or(|mut range| range.next().is_none() && range.next_back().is_none()));
+            assert!(kept.iter().all(|value| **value == [round; 200]));
+            assert_eq!(store.audit(), [""; 0], "round {round}");
+            let killed = after_kill(&path, &options);
+            assert_eq!(killed.audit(), [""; 0], "round {round}");
+            assert_eq!(killed.find_table(b"t").unwrap().unwrap().len(), 0);
+            drop(killed);
+            drop(kept);
+            store.maintain().unwrap();
+            assert_eq!(store.audit(), [""; 0], "round {round}, given back");
+            if round % 2 == 1 {
+                break;
+            }
+        }
+    }
 }
