@@ -1,7 +1,8 @@
 //! Looks at a store that was opened on an image, and goes on using it.
 
 use crate::audit;
-use crate::oracle::{Allowed, Entry, State};
+use crate::entry::Entry;
+use crate::oracle::{Allowed, State};
 use crate::setup::{Promise, Setup, table_name, value};
 use duramen::{Batch, IndexKind, Meta, Range, StoreOn, TableOn};
 use duramen_media::sim::{Memory, Rng, SimMedium};

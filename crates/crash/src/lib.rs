@@ -21,6 +21,7 @@
 pub mod audit;
 pub mod check;
 pub mod directed;
+pub mod entry;
 pub mod explore;
 pub mod measure;
 #[cfg(feature = "mutants")]

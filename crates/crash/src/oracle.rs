@@ -3,33 +3,10 @@
 //! A [`History`] is what was done and when, in positions of the medium's log. From it follow the states that
 //! a crash at a position may leave ([`History::allowed`]).
 
+use crate::entry::Entry;
 use crate::phases::{Inside, Span};
 use crate::setup::{Case, Promise};
 use std::sync::Arc;
-
-/// A value and what goes with it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// The value.
-    pub value: Vec<u8>,
-    /// The caller's tag.
-    pub tag: u8,
-    /// When it expires.
-    pub expires_at: Option<u64>,
-    /// Whether it was put to be updated in place.
-    pub updatable: bool,
-}
-
-impl Entry {
-    fn is_visible(&self, now: u64) -> bool {
-        self.expires_at.is_none_or(|at| at > now)
-    }
-
-    /// The same for whoever reads it.
-    fn reads_as(&self, other: &Self) -> bool {
-        (&self.value, self.tag, self.expires_at) == (&other.value, other.tag, other.expires_at)
-    }
-}
 
 /// Of each key what it holds.
 pub type State = Vec<Option<Arc<Entry>>>;

@@ -1,7 +1,8 @@
 //! Runs operations on a store and notes what was done, when, and what it means.
 
 use crate::check::{accounts, audit, read_all};
-use crate::oracle::{Allowed, Effects, Entry, History, Means, State, Step, apply};
+use crate::entry::Entry;
+use crate::oracle::{Allowed, Effects, History, Means, State, Step, apply};
 use crate::phases::{Inside, Trace};
 use crate::setup::{Op, Promise, Setup, table_name, value};
 use duramen::{

@@ -1,6 +1,6 @@
 //! What a run is: medium, durability, sizes, keys, and the operations, all from one seed.
 
-use crate::oracle::Entry;
+use crate::entry::Entry;
 use crate::phases::Trace;
 use duramen::tuning::Tuning;
 use duramen::{Durability, IndexKind, Options, Residence};
