@@ -12,7 +12,7 @@ const HEAD_BYTES: u64 = 16 << 10;
 /// Owner of the store's own table, whose records do not say it.
 pub const STORE: u64 = 0;
 /// Owner of the catalog, whose keys are names of tables, and whose values their owners.
-const CATALOG: u64 = 2;
+const CATALOG: u64 = 8;
 
 /// A record.
 #[derive(Clone, Debug)]

@@ -37,7 +37,7 @@ fn recorded(setup: &Setup) -> (Log, duramen_crash::oracle::History) {
     setup.clock.store(TIME_BEGIN, Relaxed);
     let medium = SimMedium::resume(Log::empty(setup.case.model, setup.len_max));
     let kept = medium.clone();
-    let empty = Allowed::exactly(vec![None; setup.keys.len()]);
+    let empty = Allowed::exactly(vec![None; setup.cells()]);
     let mut session = Session::open(setup, medium, 1, empty.clone(), &empty, &mut Rng::new(1)).unwrap();
     session.run(&setup.ops).unwrap();
     let (_, history) = session.power_off();
@@ -176,7 +176,7 @@ fn a_store_opens_at_another_address() {
         let setup = small(1, case.name, &KEYS, mixed(30));
         setup.clock.store(TIME_BEGIN, Relaxed);
         let medium = SimMedium::resume(Log::empty(case.model, setup.len_max));
-        let empty = Allowed::exactly(vec![None; setup.keys.len()]);
+        let empty = Allowed::exactly(vec![None; setup.cells()]);
         let (store, _) = check::open_and_look(&setup, &medium, 1, &empty).unwrap();
         for (i, key) in setup.keys.iter().enumerate() {
             store.put(key, &[i as u8; 100]).unwrap();
