@@ -37,6 +37,7 @@
 mod collection;
 mod found;
 mod life;
+mod list;
 mod number;
 mod scratch;
 
@@ -51,6 +52,7 @@ use crate::{Type, string_until};
 pub use collection::{Collection, Edit};
 pub use found::Found;
 use life::Life;
+pub use list::{EditList, List};
 use number::Number;
 pub use number::text_of_number;
 pub(crate) use scratch::Scratch;
