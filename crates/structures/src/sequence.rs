@@ -162,6 +162,24 @@ impl<B: Deref<Target = [u8]>> Sequence<B> {
         self.len() == 0
     }
 
+    /// The position that an index of Redis's means; a negative one counts from the right end.
+    pub fn position(&self, index: i64) -> Option<usize> {
+        let len = self.len();
+        match usize::try_from(index) {
+            Ok(index) => (index < len).then_some(index),
+            Err(_) => len.checked_sub(usize::try_from(index.unsigned_abs()).ok()?),
+        }
+    }
+
+    /// The positions that Redis's inclusive `start` and `end` mean. Unlike that of a string, an end before the begin means
+    /// none.
+    pub fn part(&self, start: i64, end: i64) -> Range<usize> {
+        let len = self.len() as i64;
+        let from_end = |at: i64| if at < 0 { at.saturating_add(len) } else { at };
+        let (start, end) = (from_end(start).max(0), from_end(end).min(len - 1));
+        if start > end { 0..0 } else { start as usize..end as usize + 1 }
+    }
+
     /// The element at this position.
     pub fn get(&self, index: usize) -> Result<Option<&[u8]>, Malformed> {
         let mut found = None;
@@ -382,6 +400,38 @@ mod tests {
                 prop_assert!(list.len() <= len + 2);
             }
         }
+    }
+
+    #[test]
+    fn positions_are_those_of_redis() {
+        let mut list = Sequence::empty();
+        list.push(End::Right, [b"a", b"b", &b"c"[..]].into_iter());
+        for (index, wanted) in [
+            (0, Some(0)),
+            (2, Some(2)),
+            (3, None),
+            (-1, Some(2)),
+            (-3, Some(0)),
+            (-4, None),
+            (i64::MAX, None),
+            (i64::MIN, None),
+        ] {
+            assert_eq!(list.position(index), wanted, "{index}");
+        }
+        for (start, end, wanted) in [
+            (0, -1, 0..3),
+            (1, 1, 1..2),
+            (-2, 100, 1..3),
+            (-100, 0, 0..1),
+            (0, -100, 0..0),
+            (2, 1, 0..0),
+            (3, 9, 0..0),
+            (i64::MIN, i64::MAX, 0..3),
+            (i64::MAX, i64::MIN, 0..0),
+        ] {
+            assert_eq!(list.part(start, end), wanted, "{start} {end}");
+        }
+        assert_eq!((Sequence::empty().position(0), Sequence::empty().part(0, -1)), (None, 0..0));
     }
 
     #[test]

@@ -63,6 +63,16 @@ impl<'k, B: Deref<Target = [u8]>> List<'k, B> {
         self.sequence.is_empty()
     }
 
+    /// The position that an index of Redis's means; a negative one counts from the right end.
+    pub fn position(&self, index: i64) -> Option<usize> {
+        self.sequence.position(index)
+    }
+
+    /// The positions that Redis's inclusive `start` and `end` mean.
+    pub fn part(&self, start: i64, end: i64) -> Range<usize> {
+        self.sequence.part(start, end)
+    }
+
     /// The element at this position.
     pub fn get(&self, index: usize) -> Result<Option<&[u8]>> {
         self.told(self.sequence.get(index))
