@@ -45,6 +45,13 @@ impl<'w> Txn<'w> {
         };
         Ok(EditList { txn: self, db, expires_at, is_new, list })
     }
+
+    /// Makes a list of these elements, of which there are some, the value of `key`, over what is there.
+    pub fn put_list(&mut self, db: u8, key: &[u8], elements: &[&[u8]]) -> Result<()> {
+        let mut sequence = Sequence::empty();
+        sequence.push(End::Right, elements.iter().copied());
+        self.put_vec(db, key, sequence.into_run(), meta(Type::List, None))
+    }
 }
 
 impl<'k, B: Deref<Target = [u8]>> List<'k, B> {
@@ -97,6 +104,13 @@ impl<'k, B: Deref<Target = [u8]>> List<'k, B> {
 
     fn told<T>(&self, result: std::result::Result<T, Malformed>) -> Result<T> {
         result.map_err(|malformed| error(Type::List, self.key, malformed))
+    }
+}
+
+impl<B: Deref<Target = [u8]>> List<'_, B> {
+    /// All elements.
+    pub fn list(&self) -> Result<Vec<&[u8]>> {
+        self.told(self.sequence.list())
     }
 }
 
