@@ -45,13 +45,15 @@ pub fn lmpop(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let keys = args.positive(1).ok_or(errors::NO_KEYS)?;
     let behind = keys.saturating_add(2);
     let end = end(args, behind)?;
-    let count = match args.len() - behind {
-        1 => 1,
-        3 if args.is(behind + 1, "count") => {
-            args.positive(behind + 2).ok_or(CommandError::new("ERR count should be greater than 0"))?
+    let mut count = None;
+    for at in (behind + 1..args.len()).step_by(2) {
+        if count.is_some() || !args.is(at, "count") || at + 1 == args.len() {
+            return Err(errors::SYNTAX);
         }
-        _ => return Err(errors::SYNTAX),
-    };
+        let given = args.positive(at + 1);
+        count = Some(given.ok_or(CommandError::new("ERR count should be greater than 0"))?);
+    }
+    let count = count.unwrap_or(1);
     for key in args.from(2).take(keys) {
         let list = call.txn.edit_list(call.session.db, key)?;
         if !list.is_empty() {
