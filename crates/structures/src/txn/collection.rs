@@ -9,7 +9,7 @@
 
 use std::ops::{ControlFlow, Deref};
 
-use super::{Found, List, Txn};
+use super::{Found, Txn};
 use crate::Type;
 use crate::entries::{Encoding, Entries, Names, Shape};
 use crate::error::{Error, Result};
@@ -119,22 +119,10 @@ impl<'w> Txn<'w> {
         }
         self.put_vec(db, key, entries.into_run(), meta(Type::Hash, None))
     }
-
-    /// How Redis would keep the hash, list or set at `key`; `None` without one.
-    pub fn encoding(&mut self, db: u8, key: &[u8]) -> Result<Option<Encoding>> {
-        let Some(found) = self.get(db, key)? else { return Ok(None) };
-        match Type::of_tag(found.tag()) {
-            Some(type_ @ (Type::Hash | Type::Set)) => {
-                Collection::of(type_, key, found).map(|it| Some(it.encoding()))
-            }
-            Some(Type::List) => List::of(key, found).map(|_| Some(Encoding::Quicklist)),
-            _ => Ok(None),
-        }
-    }
 }
 
 impl<'k, B: Deref<Target = [u8]>> Collection<'k, B> {
-    fn of(type_: Type, key: &'k [u8], bytes: B) -> Result<Self> {
+    pub(super) fn of(type_: Type, key: &'k [u8], bytes: B) -> Result<Self> {
         let entries = Entries::of(shape(type_), bytes);
         let entries = entries.map_err(|malformed| error(type_, key, malformed))?;
         Ok(Self { key, type_, form: Form::Packed(entries) })

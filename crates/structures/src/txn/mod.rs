@@ -35,6 +35,7 @@
 //!    that is read is its text.
 
 mod collection;
+mod encoding;
 mod found;
 mod life;
 mod list;
