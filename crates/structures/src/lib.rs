@@ -29,7 +29,7 @@
 //! |---|---|
 //! | `keyspace`, `worker`, `txn` | databases, what one thread has of them, transactions |
 //! | `turns`, `watch`, `flush` | one worker alone, keys under WATCH, what concerns all keys of a database |
-//! | `packed`, `entries` | small collections in one value; hashes and sets in that form |
+//! | `packed`, `entries`, `sequence` | small collections in one value; hashes and sets, and lists in that form |
 //! | [`strings`] | integers, long doubles, ranges, longest common subsequence |
 //! | [`bits`] | bitmaps: counting, searching, combining, bit fields |
 //! | [`glob`] | the patterns of KEYS and SCAN |
@@ -47,6 +47,7 @@ pub mod glob;
 mod keyspace;
 mod packed;
 mod random;
+mod sequence;
 pub mod strings;
 mod turns;
 mod txn;
@@ -57,7 +58,8 @@ pub use entries::{Encoding, Names, order};
 pub use error::{Error, Result};
 pub use keyspace::{DATABASES_DEFAULT, DATABASES_MAX, KEY_BYTES_MAX, KeyCount, Keyspace, table_name};
 pub use packed::Malformed;
-pub use txn::{Collection, Edit, Found, Txn, text_of_number};
+pub use sequence::End;
+pub use txn::{Collection, Edit, EditList, Found, List, Txn, text_of_number};
 pub use watch::Watched;
 pub use worker::{AHEAD_MAX, Outcome, Worker};
 

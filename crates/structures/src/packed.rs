@@ -37,6 +37,12 @@ const LENGTH_OF_2_BYTES: u8 = 254;
 const LENGTH_OF_4_BYTES: u8 = 255;
 const LENGTH_BYTES_MAX: usize = 5;
 
+/// What is told where a head has flags that its type does not have.
+pub const UNKNOWN_FLAGS: Malformed = Malformed { at: 0, why: "it has flags that this version does not know" };
+/// What is told where something is not there that must be by the head.
+pub const BEYOND: Malformed =
+    Malformed { at: HEAD_BYTES, why: "it ends before an entry that it says it has" };
+
 /// Bytes that are no run of this form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed {

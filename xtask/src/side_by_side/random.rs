@@ -45,7 +45,7 @@ const fn near(words: &'static [&'static str], distance: i64) -> Form {
     Form { words, options: &[], treatment: Treatment::Near(distance), is_ordered: false }
 }
 
-/// `k` is a key, `n` a field or a member, `m` an integer as a member, `y` a value of a field, `v` a value, `i` an integer, `o` an offset, `b` a bit, `f` a float, `t` a relative and `a` an
+/// `k` is a key, `n` a field, a member or an element, `m` an integer as a member, `y` a value of a field, `v` a value, `i` an integer, `o` an offset, `b` a bit, `f` a float, `t` a relative and `a` an
 /// absolute time, `w` a field's type; what is written large, or is longer, stands for itself.
 const FORMS: &[Form] = &[
     exact(&["GET", "k"], &[]),
@@ -99,8 +99,8 @@ const FORMS: &[Form] = &[
     exact(&["MOVE", "k", "b"], &[]),
     exact(&["SELECT", "b"], &[]),
     exact(&["FLUSHDB"], &[]),
-    // The reference counts an expired key until it sweeps it, some time within a second; there are six keys.
-    near(&["DBSIZE"], 6),
+    // The reference counts an expired key until it sweeps it, some time within a second; there are eight keys.
+    near(&["DBSIZE"], 8),
     exact(&["EXPIRE", "k", "t"], &["NX", "XX"]),
     exact(&["PEXPIRE", "k", "t"], &["NX", "XX"]),
     exact(&["EXPIREAT", "k", "a"], &["NX", "XX", "GT", "LT"]),
@@ -113,7 +113,7 @@ const FORMS: &[Form] = &[
     sorted(&["KEYS", "*"], &[]),
     sorted(
         &["SCAN", "0", "COUNT", "1000"],
-        &["TYPE string", "TYPE hash", "TYPE set", "TYPE none", "MATCH [a-c]"],
+        &["TYPE string", "TYPE hash", "TYPE list", "TYPE set", "TYPE none", "MATCH [a-c]"],
     ),
     exact(&["TYPE", "k"], &[]),
     exact(&["HSET", "k", "n", "y"], &[]),
@@ -148,6 +148,38 @@ const FORMS: &[Form] = &[
         &["HSCAN", "k", "0", "COUNT", "1000"],
         &["MATCH *", "MATCH [a-z0-9]", "MATCH 1*", "COUNT 0", "TYPE hash"],
     ),
+    exact(&["LPUSH", "k", "n"], &[]),
+    exact(&["LPUSH", "k", "n", "n", "n"], &[]),
+    exact(&["RPUSH", "k", "n"], &[]),
+    exact(&["RPUSH", "k", "n", "n", "n", "n", "n"], &[]),
+    exact(&["LPUSHX", "k", "n"], &[]),
+    exact(&["RPUSHX", "k", "n", "n"], &[]),
+    exact(&["LPOP", "k"], &[]),
+    exact(&["RPOP", "k"], &[]),
+    exact(&["LPOP", "k", "i"], &[]),
+    exact(&["RPOP", "k", "o"], &[]),
+    exact(&["LLEN", "k"], &[]),
+    exact(&["LRANGE", "k", "0", "-1"], &[]),
+    exact(&["LRANGE", "k", "i", "o"], &[]),
+    exact(&["LRANGE", "k", "o", "o"], &[]),
+    exact(&["LINDEX", "k", "i"], &[]),
+    exact(&["LINDEX", "k", "o"], &[]),
+    exact(&["LSET", "k", "o", "n"], &[]),
+    exact(&["LSET", "k", "i", "n"], &[]),
+    exact(&["LINSERT", "k", "BEFORE", "n", "n"], &[]),
+    exact(&["LINSERT", "k", "AFTER", "n", "n"], &[]),
+    exact(&["LREM", "k", "i", "n"], &[]),
+    exact(&["LREM", "k", "o", "n"], &[]),
+    exact(&["LTRIM", "k", "o", "o"], &[]),
+    exact(&["LTRIM", "k", "i", "i"], &[]),
+    exact(&["LPOS", "k", "n"], &["RANK o", "COUNT o", "MAXLEN o"]),
+    exact(&["LMOVE", "k", "k", "LEFT", "LEFT"], &[]),
+    exact(&["LMOVE", "k", "k", "LEFT", "RIGHT"], &[]),
+    exact(&["LMOVE", "k", "k", "RIGHT", "LEFT"], &[]),
+    exact(&["LMOVE", "k", "k", "RIGHT", "RIGHT"], &[]),
+    exact(&["RPOPLPUSH", "k", "k"], &[]),
+    exact(&["LMPOP", "1", "k", "LEFT"], &["COUNT i"]),
+    exact(&["LMPOP", "2", "k", "k", "RIGHT"], &["COUNT o"]),
     exact(&["SADD", "k", "n"], &[]),
     exact(&["SADD", "k", "n", "n", "n"], &[]),
     exact(&["SADD", "k", "m", "m", "m"], &[]),
@@ -185,15 +217,21 @@ const FORMS: &[Form] = &[
     exact(&["DISCARD"], &[]),
 ];
 
-const KEYS: &[&str] = &["a", "b", "c", "d", "e", "f"];
+const KEYS: &[&str] = &["a", "b", "c", "d", "e", "f", "g", "h"];
 // Most commands of a type meet keys of that type, or hardly any would do more than fail.
 const STRING_KEYS: &[&str] = &["a", "b"];
 const HASH_KEYS: &[&str] = &["c", "d"];
 const SET_KEYS: &[&str] = &["e", "f"];
+const LIST_KEYS: &[&str] = &["g", "h"];
 /// Beginnings of the names of commands that take a key of any type.
 const ANY_TYPE: &[&str] = &[
     "DEL", "UNLINK", "EXISTS", "TYPE", "TOUCH", "RENAME", "COPY", "MOVE", "EXPIRE", "PEXPIRE", "PERSIST",
     "TTL", "PTTL", "WATCH",
+];
+/// Beginnings of the names of commands on lists.
+const ON_LISTS: &[&str] = &[
+    "LPUSH", "RPUSH", "LPOP", "RPOP", "LLEN", "LRANGE", "LINDEX", "LSET", "LINSERT", "LREM", "LTRIM", "LPOS",
+    "LMOVE", "LMPOP",
 ];
 /// Beginnings of the names of commands on sets.
 const ON_SETS: &[&str] = &[
@@ -396,6 +434,7 @@ fn keys_of(name: &str) -> &'static [&'static str] {
     let is_one_of = |names: &[&str]| names.iter().any(|begin| name.starts_with(begin));
     match name {
         _ if is_one_of(ANY_TYPE) => KEYS,
+        _ if is_one_of(ON_LISTS) => LIST_KEYS,
         _ if is_one_of(ON_SETS) => SET_KEYS,
         _ if name.starts_with('H') => HASH_KEYS,
         _ => STRING_KEYS,

@@ -79,6 +79,16 @@ impl<'a> Args<'a> {
         integer(self.at(index)).ok_or(errors::NOT_INTEGER)
     }
 
+    /// The argument at `index` as a number of things: an integer that is not negative.
+    pub fn count(&self, index: usize) -> Option<usize> {
+        integer(self.at(index)).and_then(|count| usize::try_from(count).ok())
+    }
+
+    /// The argument at `index` as an integer above zero.
+    pub fn positive(&self, index: usize) -> Option<usize> {
+        self.count(index).filter(|count| *count > 0)
+    }
+
     /// Bytes of all arguments together.
     pub fn bytes(&self) -> usize {
         self.spans.iter().map(|span| span.end - span.start).sum()
@@ -185,5 +195,21 @@ mod tests {
         let owned = args.to_owned();
         assert!(owned.args().iter().eq([&b"SET"[..], b"", b"ab"]));
         assert!(args.is(0, "set") && !args.is(1, "set") && !args.is(7, "set"));
+    }
+
+    #[test]
+    fn a_count_is_not_negative_and_a_positive_one_not_zero() {
+        for (text, count, positive) in [
+            ("7", Some(7), Some(7)),
+            ("0", Some(0), None),
+            ("-1", None, None),
+            ("x", None, None),
+            ("", None, None),
+            ("9223372036854775808", None, None),
+        ] {
+            let spans = [Span { start: 0, end: text.len() }];
+            let args = Args::new(text.as_bytes(), &spans);
+            assert_eq!((args.count(0), args.positive(0)), (count, positive), "{text:?}");
+        }
     }
 }

@@ -146,6 +146,8 @@ pub const NOT_INTEGER: CommandError = CommandError::new("ERR value is not an int
 pub const NOT_FLOAT: CommandError = CommandError::new("ERR value is not a valid float");
 /// Below zero where only a count makes sense.
 pub const NOT_POSITIVE: CommandError = CommandError::new("ERR value is out of range, must be positive");
+/// A number of keys that is none, or zero.
+pub const NO_KEYS: CommandError = CommandError::new("ERR numkeys should be greater than 0");
 /// Beyond what the command can take.
 pub const OUT_OF_RANGE: CommandError = CommandError::new("ERR value is out of range");
 /// The key holds another type.

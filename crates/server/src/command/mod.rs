@@ -31,6 +31,7 @@ pub mod bitmap;
 pub mod connection;
 pub mod hash;
 pub mod key;
+pub mod list;
 pub mod set;
 pub mod string;
 pub mod transaction;

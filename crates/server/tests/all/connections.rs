@@ -118,7 +118,7 @@ fn inside_multi_commands_wait_for_exec() {
     one.says("multi", "+OK\r\n");
     one.says("set k 1", "+QUEUED\r\n");
     one.says("incr k", "+QUEUED\r\n");
-    one.says("lpush", "-ERR unknown command 'lpush', with args beginning with: \r\n");
+    one.says("nosuch", "-ERR unknown command 'nosuch', with args beginning with: \r\n");
     one.says("exec", "-EXECABORT Transaction discarded because of previous errors.\r\n");
     one.says("multi", "+OK\r\n");
     one.says("save", "-ERR Command not allowed inside a transaction\r\n");

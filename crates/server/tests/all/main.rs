@@ -7,6 +7,7 @@ mod collections;
 mod commands;
 mod connections;
 mod limits;
+mod lists;
 mod panics;
 mod protocol;
 #[path = "../support/mod.rs"]

@@ -1,4 +1,4 @@
-//! Redis's listpack: how it keeps a small hash, and so what DUMP says of one.
+//! Redis's listpack: how it keeps a small hash and the parts of a list, and so what DUMP says of them.
 //!
 //! | bytes | meaning |
 //! |---|---|
@@ -26,22 +26,54 @@ const INTEGER_64_BITS: u8 = 0xf4;
 
 /// The listpack of these strings.
 pub fn encode<'s>(strings: impl Iterator<Item = &'s [u8]>) -> Vec<u8> {
-    let mut out = vec![0; HEAD_BYTES];
-    let mut count = 0;
-    for string in strings {
-        let start = out.len();
-        match integer::parse(string) {
-            Some(integer) => encode_integer(integer, &mut out),
-            None => encode_string(string, &mut out),
-        }
-        encode_length_back(out.len() - start, &mut out);
-        count += 1;
+    let mut builder = Builder::default();
+    strings.for_each(|string| builder.push(string));
+    builder.finish()
+}
+
+/// A listpack that is being made.
+pub struct Builder {
+    out: Vec<u8>,
+    count: usize,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self { out: vec![0; HEAD_BYTES], count: 0 }
     }
-    out.push(END);
-    let bytes = out.len() as u32;
-    out[..4].copy_from_slice(&bytes.to_le_bytes());
-    out[4..HEAD_BYTES].copy_from_slice(&(count.min(COUNT_NOT_TOLD) as u16).to_le_bytes());
-    out
+}
+
+impl Builder {
+    /// One more string.
+    pub fn push(&mut self, string: &[u8]) {
+        let start = self.out.len();
+        match integer::parse(string) {
+            Some(integer) => encode_integer(integer, &mut self.out),
+            None => encode_string(string, &mut self.out),
+        }
+        encode_length_back(self.out.len() - start, &mut self.out);
+        self.count += 1;
+    }
+
+    /// Bytes of the whole if it ended here.
+    pub fn bytes(&self) -> usize {
+        self.out.len() + 1
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The listpack.
+    pub fn finish(self) -> Vec<u8> {
+        let Self { mut out, count } = self;
+        out.push(END);
+        let bytes = out.len() as u32;
+        out[..4].copy_from_slice(&bytes.to_le_bytes());
+        out[4..HEAD_BYTES].copy_from_slice(&(count.min(COUNT_NOT_TOLD) as u16).to_le_bytes());
+        out
+    }
 }
 
 fn encode_integer(integer: i64, out: &mut Vec<u8>) {

@@ -11,16 +11,19 @@
 //! take 6, 14, 32 or 64 bits; the two high bits of the first byte tell which, and 3 announces the other
 //! encodings. What [`string`] writes is, byte for byte, what redis-server 7.0 writes for the same
 //! value with `rdbcompression yes`; and so is what [`hash`] and [`set`] write of what is small to Redis (of an intset, unless it held
-//! larger integers once). Of other hashes and sets the order is any.
+//! larger integers once), and what [`list`] writes of a list that was only ever filled at the right end. Of other hashes and
+//! sets the order is any.
 
 mod collection;
 mod crc64;
+mod list;
 mod listpack;
 mod lzf;
 
 use crate::error::{Error, Result};
 use crate::strings::integer;
 pub use collection::{hash, set};
+pub use list::list;
 
 /// RDB version that payloads carry: Redis 7.0's, so that all later ones read them.
 pub const VERSION_WRITTEN: u16 = 10;
@@ -70,6 +73,8 @@ pub enum Restored {
     String(Vec<u8>),
     /// Fields and values by turns, no field twice, at least one.
     Hash(Vec<Vec<u8>>),
+    /// Elements, at least one.
+    List(Vec<Vec<u8>>),
     /// Members, none twice, at least one.
     Set(Vec<Vec<u8>>),
 }
@@ -91,6 +96,9 @@ pub fn restore(payload: &[u8], bytes_max: u64) -> Result<Restored> {
         }
         Some((&rdb_type, rest)) if collection::TYPES.contains(&rdb_type) => {
             collection::restore(rdb_type, rest, bytes_max).ok_or(Error::DumpFormat)
+        }
+        Some((&rdb_type, rest)) if list::TYPES.contains(&rdb_type) => {
+            list::restore(rdb_type, rest, bytes_max).ok_or(Error::DumpFormat)
         }
         // Types that Redis has: 1 to 7 and 9 to 21. The others are no type at all.
         Some((&other, _)) if matches!(other, 1..=7 | 9..=21) => Err(Error::DumpType(other)),
@@ -235,12 +243,21 @@ mod tests {
         assert!(matches!(restore(&signed(b"\0\x05hello", 13), MAX), Err(Error::DumpChecksum)));
         assert!(matches!(restore(&signed(b"\0\x06hello", 10), MAX), Err(Error::DumpFormat)));
         assert!(matches!(restore(&signed(b"", 10), MAX), Err(Error::DumpFormat)));
-        assert!(matches!(restore(&signed(b"\x12\x05hello", 10), MAX), Err(Error::DumpType(18))));
+        assert!(matches!(restore(&signed(b"\x0f\x05hello", 10), MAX), Err(Error::DumpType(15))));
         // A hash without fields, one of 2^63 fields, and a set that has a member twice.
         assert!(matches!(restore(&signed(b"\x04\0", 10), MAX), Err(Error::DumpFormat)));
         assert!(matches!(restore(&signed(b"\x04\x81\x80\0\0\0\0\0\0\0", 10), MAX), Err(Error::DumpFormat)));
         assert!(matches!(restore(&signed(b"\x02\x02\x01a\x01a", 10), MAX), Err(Error::DumpFormat)));
         assert!(matches!(restore(&signed(b"\x02\x01\x01a!", 10), MAX), Err(Error::DumpFormat)));
+        // A list without nodes, with one of no kind, one cut short, and one of an element with more behind it.
+        for body in
+            [&b"\x12\0"[..], b"\x12\x01\x03\x01a", b"\x12\x02\x01\x01a", b"\x12\x01\x01\x01a!", b"\x01\0"]
+        {
+            assert!(matches!(restore(&signed(body, 10), MAX), Err(Error::DumpFormat)), "{body:?}");
+        }
+        let wanted = Restored::List(vec![b"a".to_vec(), b"a".to_vec()]);
+        assert_eq!(restore(&signed(b"\x12\x02\x01\x01a\x01\x01a", 10), MAX).unwrap(), wanted);
+        assert_eq!(restore(&signed(b"\x01\x02\x01a\x01a", 10), MAX).unwrap(), wanted);
         // An LZF block that claims 4 GiB.
         assert!(matches!(
             restore(&signed(b"\0\xc3\x01\x80\xff\xff\xff\xff\0", 10), MAX),
@@ -267,6 +284,13 @@ mod tests {
         }
 
         #[test]
+        fn a_list_that_is_dumped_is_restored(elements in prop::collection::vec("[a-z0-9]{0,20}", 1..30), times in 1usize..400) {
+            let elements: Vec<Vec<u8>> = elements.into_iter().map(|element| element.repeat(times).into_bytes()).collect();
+            let payload = list(&elements.iter().map(Vec::as_slice).collect::<Vec<_>>());
+            prop_assert_eq!(restore(&payload, MAX).unwrap(), Restored::List(elements));
+        }
+
+        #[test]
         fn integers_of_a_set_are_restored(numbers in prop::collection::btree_set(any::<i64>(), 1..20), shift in 0u32..64) {
             let numbers: std::collections::BTreeSet<i64> = numbers.into_iter().map(|number| number >> shift).collect();
             let members: Vec<Vec<u8>> = numbers.iter().map(|number| number.to_string().into_bytes()).collect();
@@ -281,7 +305,7 @@ mod tests {
         }
 
         #[test]
-        fn any_body_is_read_without_panic(body: Vec<u8>, rdb_type in prop::sample::select(&[0u8, 2, 4, 11, 16, 20][..])) {
+        fn any_body_is_read_without_panic(body: Vec<u8>, rdb_type in prop::sample::select(&[0u8, 1, 2, 4, 11, 16, 18, 20][..])) {
             let mut body = body;
             body.insert(0, rdb_type);
             body.extend_from_slice(&VERSION_WRITTEN.to_le_bytes());

@@ -57,6 +57,8 @@ pub enum Encoding {
     Listpack,
     /// A small set of integers.
     Intset,
+    /// Every list.
+    Quicklist,
     /// Everything else.
     Hashtable,
 }
@@ -267,7 +269,7 @@ impl<B: Deref<Target = [u8]>> Entries<B> {
     pub fn of(shape: Shape, run: B) -> Result<Self, Malformed> {
         let head = Packed::open(&run)?;
         if head.flags() & !CONVERTED != 0 {
-            return Err(Malformed { at: 0, why: "it has flags that this version does not know" });
+            return Err(packed::UNKNOWN_FLAGS);
         }
         if !head.len().is_multiple_of(shape.width()) {
             return Err(Malformed { at: 1, why: "a field has no value" });
@@ -346,7 +348,7 @@ impl<B: Deref<Target = [u8]>> Entries<B> {
             self.next(&mut elements)?;
         }
         let entry = self.next(&mut elements)?;
-        entry.map(|(name, value)| (name.bytes, value.bytes)).ok_or(BEYOND)
+        entry.map(|(name, value)| (name.bytes, value.bytes)).ok_or(packed::BEYOND)
     }
 
     /// Calls `visit` for `count` entries, each at most once, in their order.
@@ -426,9 +428,6 @@ impl<B: Deref<Target = [u8]>> Entries<B> {
     }
 }
 
-const BEYOND: Malformed =
-    Malformed { at: packed::HEAD_BYTES, why: "it ends before an entry that it says it has" };
-
 /// Brings members in the order in which a set of them tells them; whether Redis would make an intset of them.
 pub fn order(members: &mut [&[u8]]) -> bool {
     let are_integers =
@@ -465,6 +464,7 @@ impl Encoding {
         match self {
             Self::Listpack => "listpack",
             Self::Intset => "intset",
+            Self::Quicklist => "quicklist",
             Self::Hashtable => "hashtable",
         }
     }

@@ -79,17 +79,24 @@ impl<'w> Txn<'w> {
     }
 
     fn edit<'t>(&'t mut self, type_: Type, db: u8, key: &'t [u8]) -> Result<Edit<'t, 'w>> {
-        let (expires_at, old) = match self.get_of(type_, db, key)? {
-            Some(found) => {
-                let mut bytes = Vec::with_capacity(found.len() + EDIT_ROOM_BYTES);
-                bytes.extend_from_slice(&found);
-                (found.expires_at(), Some(Collection::of(type_, key, bytes)?))
-            }
-            None => (None, None),
-        };
+        let (expires_at, old) = self.run_to_edit(type_, db, key)?;
         let is_new = old.is_none();
         let new = || Collection { key, type_, form: Form::Packed(Entries::empty(shape(type_))) };
+        let old = old.map(|run| Collection::of(type_, key, run)).transpose()?;
         Ok(Edit { txn: self, db, expires_at, is_new, collection: old.unwrap_or_else(new) })
+    }
+
+    /// The expiry time of the value at `key`, and a copy of its bytes to be changed; an error when it is of another type.
+    pub(super) fn run_to_edit(
+        &mut self,
+        type_: Type,
+        db: u8,
+        key: &[u8],
+    ) -> Result<(Option<u64>, Option<Vec<u8>>)> {
+        let Some(found) = self.get_of(type_, db, key)? else { return Ok((None, None)) };
+        let mut run = Vec::with_capacity(found.len() + EDIT_ROOM_BYTES);
+        run.extend_from_slice(&found);
+        Ok((found.expires_at(), Some(run)))
     }
 
     /// Makes a set of these members, no two of which are equal, the value of `key`, over what is there. Without members
@@ -112,21 +119,10 @@ impl<'w> Txn<'w> {
         }
         self.put_vec(db, key, entries.into_run(), meta(Type::Hash, None))
     }
-
-    /// How Redis would keep the hash or set at `key`; `None` without one.
-    pub fn encoding(&mut self, db: u8, key: &[u8]) -> Result<Option<Encoding>> {
-        let Some(found) = self.get(db, key)? else { return Ok(None) };
-        match Type::of_tag(found.tag()) {
-            Some(type_ @ (Type::Hash | Type::Set)) => {
-                Collection::of(type_, key, found).map(|it| Some(it.encoding()))
-            }
-            _ => Ok(None),
-        }
-    }
 }
 
 impl<'k, B: Deref<Target = [u8]>> Collection<'k, B> {
-    fn of(type_: Type, key: &'k [u8], bytes: B) -> Result<Self> {
+    pub(super) fn of(type_: Type, key: &'k [u8], bytes: B) -> Result<Self> {
         let entries = Entries::of(shape(type_), bytes);
         let entries = entries.map_err(|malformed| error(type_, key, malformed))?;
         Ok(Self { key, type_, form: Form::Packed(entries) })
@@ -323,7 +319,7 @@ const EDIT_ROOM_BYTES: usize = 128;
 // As Redis (`SPOP_MOVE_STRATEGY_MUL`).
 const POPPED_PER_MOVED: usize = 5;
 
-fn meta(type_: Type, expires_at: Option<u64>) -> duramen::Meta {
+pub(super) fn meta(type_: Type, expires_at: Option<u64>) -> duramen::Meta {
     duramen::Meta { tag: type_.tag(), expires_at, ..duramen::Meta::default() }
 }
 
@@ -331,6 +327,6 @@ fn shape(type_: Type) -> Shape {
     if type_ == Type::Hash { Shape::Hash } else { Shape::Set }
 }
 
-fn error(type_: Type, key: &[u8], malformed: Malformed) -> Error {
+pub(super) fn error(type_: Type, key: &[u8], malformed: Malformed) -> Error {
     Error::Malformed { type_, key: key.into(), malformed }
 }

@@ -35,8 +35,10 @@
 //!    that is read is its text.
 
 mod collection;
+mod encoding;
 mod found;
 mod life;
+mod list;
 mod number;
 mod scratch;
 
@@ -51,6 +53,7 @@ use crate::{Type, string_until};
 pub use collection::{Collection, Edit};
 pub use found::Found;
 use life::Life;
+pub use list::{EditList, List};
 use number::Number;
 pub use number::text_of_number;
 pub(crate) use scratch::Scratch;

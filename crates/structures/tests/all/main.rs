@@ -5,6 +5,7 @@
 mod collections;
 mod databases;
 mod keyspace;
+mod lists;
 mod numbers;
 mod redis_vectors;
 mod support;

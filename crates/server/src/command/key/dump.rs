@@ -18,6 +18,10 @@ pub fn dump_command(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
             let Some(hash) = call.txn.hash(db, key)? else { return Err(errors::NO_SUCH_KEY) };
             call.reply.bulk(&dump::hash(&hash.pairs()?, hash.encoding() == Encoding::Listpack));
         }
+        Some(Type::List) => {
+            let Some(list) = call.txn.list(db, key)? else { return Err(errors::NO_SUCH_KEY) };
+            call.reply.bulk(&dump::list(&list.list()?));
+        }
         Some(Type::Set) => {
             let Some(set) = call.txn.set(db, key)? else { return Err(errors::NO_SUCH_KEY) };
             call.reply.bulk(&dump::set(&set.list()?, set.encoding() == Encoding::Intset));
@@ -60,6 +64,10 @@ fn put(call: &mut Call<'_, '_>, value: Restored, expires_at: Option<u64>) -> Res
         Restored::Hash(strings) => {
             let pairs: Vec<_> = strings.chunks_exact(2).map(|pair| (&pair[0][..], &pair[1][..])).collect();
             call.txn.put_hash(db, key, &pairs)?;
+        }
+        Restored::List(elements) => {
+            let elements: Vec<&[u8]> = elements.iter().map(Vec::as_slice).collect();
+            call.txn.put_list(db, key, &elements)?;
         }
         Restored::Set(members) => {
             call.txn.put_set(db, key, members.iter().map(Vec::as_slice).collect())?;

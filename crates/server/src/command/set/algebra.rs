@@ -3,7 +3,7 @@
 //! Every set is read before anything is made of them, as in the reference: a key of another type is an error even where
 //! the result is known without it.
 
-use crate::command::{Call, CommandError, errors, integer};
+use crate::command::{Call, CommandError, errors};
 use duramen_structures::{Collection, order};
 use std::collections::HashSet;
 use std::ops::Range;
@@ -49,8 +49,7 @@ pub fn sdiffstore(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 /// SINTERCARD numkeys key [key …] [LIMIT limit]: how many SINTER tells, or as many as the limit, unless that is 0.
 pub fn sintercard(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let args = call.args;
-    let keys = integer(args.at(1)).and_then(|keys| usize::try_from(keys).ok()).filter(|keys| *keys > 0);
-    let keys = keys.ok_or(CommandError::new("ERR numkeys should be greater than 0"))?;
+    let keys = args.positive(1).ok_or(errors::NO_KEYS)?;
     if keys > args.len() - 2 {
         return Err(CommandError::new("ERR Number of keys can't be greater than number of args"));
     }
@@ -59,8 +58,7 @@ pub fn sintercard(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         if !args.is(at, "limit") || at + 1 == args.len() {
             return Err(errors::SYNTAX);
         }
-        let given = integer(args.at(at + 1)).and_then(|limit| usize::try_from(limit).ok());
-        limit = given.ok_or(CommandError::new("ERR LIMIT can't be negative"))?;
+        limit = args.count(at + 1).ok_or(CommandError::new("ERR LIMIT can't be negative"))?;
     }
     let sets = read(call, 2..2 + keys)?;
     let count = intersect(&sets, if limit == 0 { usize::MAX } else { limit })?.len();

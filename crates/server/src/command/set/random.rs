@@ -14,10 +14,7 @@ pub fn spop(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let count = match args.get(2) {
         None => None,
         // Whatever is wrong with it is told so.
-        Some(_) => {
-            let count = args.integer(2).ok().filter(|count| *count >= 0).ok_or(errors::NOT_POSITIVE)?;
-            Some(usize::try_from(count).unwrap_or(usize::MAX))
-        }
+        Some(_) => Some(args.count(2).ok_or(errors::NOT_POSITIVE)?),
     };
     let mut popped = Gathered::default();
     let mut set = call.txn.edit_set(db, args.at(1))?;

@@ -1,0 +1,71 @@
+//! Changes elements within a list: LSET, LINSERT, LREM, LTRIM.
+
+use crate::command::{Call, CommandError, errors};
+use duramen_structures::End;
+
+/// LSET key index element: another element in the place of that one.
+pub fn lset(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let (db, args) = (call.session.db, call.args);
+    let mut list = call.txn.edit_list(db, args.at(1))?;
+    // Without a key nobody looks at the index, as in the reference.
+    if list.is_empty() {
+        return Err(errors::NO_SUCH_KEY);
+    }
+    let position = list.position(args.integer(2)?);
+    let position = position.ok_or(CommandError::new("ERR index out of range"))?;
+    list.set(position, args.at(3))?;
+    list.save()?;
+    call.reply.ok();
+    Ok(())
+}
+
+/// LINSERT key BEFORE|AFTER pivot element: beside the first that equals the pivot; how many there are then, 0 without a list
+/// and -1 without the pivot.
+pub fn linsert(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let (db, args) = (call.session.db, call.args);
+    let side = match () {
+        () if args.is(2, "before") => End::Left,
+        () if args.is(2, "after") => End::Right,
+        () => return Err(errors::SYNTAX),
+    };
+    let mut list = call.txn.edit_list(db, args.at(1))?;
+    if list.is_empty() {
+        call.reply.integer(0);
+    } else if list.insert(side, args.at(3), args.at(4))? {
+        call.reply.count(list.len());
+        list.save()?;
+    } else {
+        call.reply.integer(-1);
+    }
+    Ok(())
+}
+
+/// LREM key count element: removes so many that equal it, from the left, or from the right with a negative count, or all with
+/// 0; how many there were.
+pub fn lrem(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let (db, args) = (call.session.db, call.args);
+    let count = args.integer(2)?;
+    let from = if count < 0 { End::Right } else { End::Left };
+    let most = if count == 0 { u64::MAX } else { count.unsigned_abs() };
+    let mut list = call.txn.edit_list(db, args.at(1))?;
+    let removed = list.remove(args.at(3), from, usize::try_from(most).unwrap_or(usize::MAX))?;
+    if removed > 0 {
+        list.save()?;
+    }
+    call.reply.count(removed);
+    Ok(())
+}
+
+/// LTRIM key start stop: leaves the elements from the one to the other.
+pub fn ltrim(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let (db, args) = (call.session.db, call.args);
+    let (start, stop) = (args.integer(2)?, args.integer(3)?);
+    let mut list = call.txn.edit_list(db, args.at(1))?;
+    // Where all stay it is written too, so that whoever watches the key is told, as in the reference.
+    if !list.is_empty() {
+        list.trim(list.part(start, stop))?;
+        list.save()?;
+    }
+    call.reply.ok();
+    Ok(())
+}

@@ -1,0 +1,40 @@
+//! Commands on lists. Those that wait for an element come with clients that can wait.
+
+mod change;
+mod get;
+mod pop;
+mod push;
+mod relocate;
+
+use super::{Args, Command, CommandError, errors};
+use duramen_structures::End;
+
+/// The commands of this group.
+pub const COMMANDS: &[Command] = &[
+    Command::new("lpush", push::lpush),
+    Command::new("lpushx", push::lpushx),
+    Command::new("rpush", push::rpush),
+    Command::new("rpushx", push::rpushx),
+    Command::new("lpop", pop::lpop),
+    Command::new("rpop", pop::rpop),
+    Command::new("lmpop", pop::lmpop),
+    Command::new("lmove", relocate::lmove),
+    Command::new("rpoplpush", relocate::rpoplpush),
+    Command::new("llen", get::llen),
+    Command::new("lrange", get::lrange),
+    Command::new("lindex", get::lindex),
+    Command::new("lpos", get::lpos),
+    Command::new("lset", change::lset),
+    Command::new("linsert", change::linsert),
+    Command::new("lrem", change::lrem),
+    Command::new("ltrim", change::ltrim),
+];
+
+/// LEFT or RIGHT.
+fn end(args: Args<'_>, index: usize) -> Result<End, CommandError> {
+    match () {
+        () if args.is(index, "left") => Ok(End::Left),
+        () if args.is(index, "right") => Ok(End::Right),
+        () => Err(errors::SYNTAX),
+    }
+}

@@ -1,0 +1,38 @@
+//! Puts elements at an end: LPUSH, RPUSH, LPUSHX, RPUSHX.
+
+use crate::command::{Call, CommandError};
+use duramen_structures::End;
+
+/// LPUSH key element [element …]: each before the first; how many there are then.
+pub fn lpush(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    push(call, End::Left, false)
+}
+
+/// RPUSH key element [element …]: each behind the last; how many there are then.
+pub fn rpush(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    push(call, End::Right, false)
+}
+
+/// LPUSHX key element [element …]: LPUSH if the list is there.
+pub fn lpushx(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    push(call, End::Left, true)
+}
+
+/// RPUSHX key element [element …]: RPUSH if the list is there.
+pub fn rpushx(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    push(call, End::Right, true)
+}
+
+fn push(call: &mut Call<'_, '_>, end: End, must_exist: bool) -> Result<(), CommandError> {
+    let (db, args) = (call.session.db, call.args);
+    let mut list = call.txn.edit_list(db, args.at(1))?;
+    let is_pushed = !must_exist || !list.is_empty();
+    if is_pushed {
+        list.push(end, args.from(2));
+    }
+    call.reply.count(list.len());
+    if is_pushed {
+        list.save()?;
+    }
+    Ok(())
+}
