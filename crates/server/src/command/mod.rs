@@ -32,6 +32,7 @@ pub mod connection;
 pub mod hash;
 pub mod key;
 pub mod set;
+mod sorted_set;
 pub mod string;
 pub mod transaction;
 

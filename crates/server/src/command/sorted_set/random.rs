@@ -1,0 +1,14 @@
+//! Members by chance: ZRANDMEMBER.
+
+use super::reply_score;
+use crate::command::random::{Draw, reply_drawn};
+use crate::command::{Call, CommandError};
+use duramen_structures::score_of;
+
+/// ZRANDMEMBER key [count [WITHSCORES]]: a member; or so many, each once; or, with a negative count, just as many, of which
+/// one may come again.
+pub fn zrandmember(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let draw = Draw::parse(call.args, "withscores")?;
+    let set = call.stats.read(call.txn.sorted_set(call.session.db, call.args.at(1))?);
+    reply_drawn(&mut call.reply, set, draw, |reply, score| reply_score(reply, score_of(score)))
+}
