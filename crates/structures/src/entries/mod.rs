@@ -6,7 +6,7 @@
 //! | set | member | ascending while Redis would call it an intset, else as they were added |
 //! | sorted set | member, score | by score, and by member where scores are equal |
 //!
-//! A score is the 8 bytes of a double, little-endian, and not NaN; 0 and -0 are equal.
+//! A score is the 8 bytes of a double, little-endian, and not NaN; 0 and -0 are equal, and there is no -0 without the flag.
 //!
 //! Flag 1 ([`CONVERTED`]) says that Redis would keep the collection as a hash table or a skiplist, which it never turns
 //! back into something smaller: so OBJECT ENCODING tells what Redis tells, and what Redis tells in an order comes in that order.
@@ -162,7 +162,8 @@ impl Entries<Vec<u8>> {
             Shape::SortedSet => {
                 is_small &= all.len() <= SCORED_ENTRIES_MAX;
                 all.sort_by(|a, b| rank((a.0, score_of(a.1)), (b.0, score_of(b.1))));
-                all.into_iter().flat_map(|(member, score)| [member, score]).collect()
+                let small = |score| if is_small { scored::small_bytes(score) } else { score };
+                all.into_iter().flat_map(|(member, score)| [member, small(score)]).collect()
             }
         };
         let mut run = packed::empty(if is_small { 0 } else { CONVERTED });

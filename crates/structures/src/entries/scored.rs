@@ -20,6 +20,16 @@ pub fn score_of(value: &[u8]) -> f64 {
     value.try_into().map_or(0.0, f64::from_le_bytes)
 }
 
+/// A score as Redis keeps it in a listpack, which knows no -0.
+pub(super) fn small(score: f64) -> f64 {
+    score + 0.0
+}
+
+/// Likewise, of its bytes.
+pub(super) fn small_bytes(value: &[u8]) -> &[u8] {
+    if score_of(value) == 0.0 { &[0; 8] } else { value }
+}
+
 /// A value that was read, if it is a score.
 pub(super) fn verified(value: Element<'_>) -> Result<Element<'_>, Malformed> {
     let score = value.bytes.try_into().map(f64::from_le_bytes);
@@ -40,7 +50,8 @@ impl Entries<Vec<u8>> {
         if !is_small {
             set.convert();
         }
-        let scores: Vec<[u8; 8]> = members.iter().map(|(_, score)| score.to_le_bytes()).collect();
+        let bytes = |score: f64| if is_small { small(score) } else { score }.to_le_bytes();
+        let scores: Vec<[u8; 8]> = members.iter().map(|(_, score)| bytes(*score)).collect();
         let strings = members.iter().zip(&scores).flat_map(|(&(member, _), score)| [member, &score[..]]);
         packed::push(&mut set.run, &strings.collect::<Vec<_>>());
         set
@@ -49,6 +60,10 @@ impl Entries<Vec<u8>> {
     pub(super) fn insert_scored(&mut self, member: &[u8], value: &[u8]) -> Result<bool, Malformed> {
         let new = (member, score_of(value));
         let is_new = !self.remove(member)?;
+        if member.len() > LISTPACK_VALUE_BYTES_MAX || self.len() == SCORED_ENTRIES_MAX {
+            self.convert();
+        }
+        let kept = if self.is_converted()? { new.1 } else { small(new.1) };
         let mut place = self.run.len();
         let mut elements = self.open()?.iter();
         while let Some((found, score)) = self.next(&mut elements)? {
@@ -57,10 +72,7 @@ impl Entries<Vec<u8>> {
                 break;
             }
         }
-        packed::splice(&mut self.run, place..place, 0, &[member, value]);
-        if member.len() > LISTPACK_VALUE_BYTES_MAX || self.len() > SCORED_ENTRIES_MAX {
-            self.convert();
-        }
+        packed::splice(&mut self.run, place..place, 0, &[member, &kept.to_le_bytes()]);
         Ok(is_new)
     }
 }

@@ -6,6 +6,8 @@
 use super::long_double::{self, Format, LongDouble};
 
 const DOUBLE: Format = Format { significand_bits: 53, exponent_min: -1074, bits_max: 1024 };
+// Beyond these a double is no integer to a listpack (`double2ll`).
+const LISTPACK_INTEGER_MAX: f64 = (1u64 << 62) as f64;
 // `%.17g`: so many digits, and a power of ten where there would be more before or many zeros behind the point.
 const DIGITS: i32 = 17;
 const EXPONENT_PLAIN_MIN: i32 = -4;
@@ -73,6 +75,15 @@ fn magnitude(number: &LongDouble) -> f64 {
     }
 }
 
+/// As Redis keeps it in a listpack: integers up to 2^62 with all their digits, and no -0.
+pub fn listpack_text(number: f64) -> String {
+    if number.abs() <= LISTPACK_INTEGER_MAX && number.trunc() == number {
+        (number as i64).to_string()
+    } else {
+        text(number)
+    }
+}
+
 /// As Redis prints it.
 pub fn text(number: f64) -> String {
     if number.is_infinite() {
@@ -124,6 +135,20 @@ mod tests {
             (f64::NEG_INFINITY, "-inf"),
         ] {
             assert_eq!(text(number), wanted);
+        }
+    }
+
+    #[test]
+    fn what_is_in_a_listpack_has_all_its_digits() {
+        for (number, wanted) in [
+            (-0.0, "0"),
+            (1e17, "100000000000000000"),
+            (-4_611_686_018_427_387_904.0, "-4611686018427387904"),
+            (4_611_686_018_427_388_928.0, "4.6116860184273889e+18"),
+            (0.5, "0.5"),
+            (f64::INFINITY, "inf"),
+        ] {
+            assert_eq!(listpack_text(number), wanted);
         }
     }
 

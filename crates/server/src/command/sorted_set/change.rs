@@ -91,22 +91,30 @@ fn add(call: &mut Call<'_, '_>, options: Options) -> Result<(), CommandError> {
     set.get_each(given.iter().map(|(member, _)| *member), |score| olds.push(score.map(score_of)))?;
 
     // A member may come twice: the second time it has the score that the first gave it.
-    let mut scores: HashMap<&[u8], f64> = HashMap::new();
+    let mut changes: Vec<(&[u8], [u8; 8])> = Vec::new();
+    let mut places: HashMap<&[u8], usize> = HashMap::new();
     let (mut added, mut changed, mut score) = (0, 0, None);
     for (&(member, given), old) in given.iter().zip(olds) {
-        let old = scores.get(member).copied().or(old);
+        let place = places.get(member).copied();
+        let old = place.map_or(old, |place| Some(score_of(&changes[place].1)));
         score = options.apply(old, given)?;
-        match (old, score) {
-            (_, None) => continue,
-            (None, _) => added += 1,
-            (Some(old), Some(new)) if old == new => continue,
-            (Some(_), Some(_)) => changed += 1,
+        let Some(new) = score else { continue };
+        match old {
+            None => added += 1,
+            Some(old) if old == new => continue,
+            Some(_) => changed += 1,
         }
-        scores.insert(member, score.unwrap_or(given));
+        let change = (member, new.to_le_bytes());
+        match place {
+            Some(place) => changes[place] = change,
+            None => {
+                places.insert(member, changes.len());
+                changes.push(change);
+            }
+        }
     }
     if added + changed > 0 {
-        let new: Vec<_> = scores.into_iter().map(|(member, score)| (member, score.to_le_bytes())).collect();
-        set.insert_all(new.iter().map(|(member, score)| (*member, &score[..])))?;
+        set.insert_all(changes.iter().map(|(member, score)| (*member, &score[..])))?;
         set.save()?;
     }
     match score {

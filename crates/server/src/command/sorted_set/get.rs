@@ -4,8 +4,8 @@ use super::parse::{Bounds, By};
 use super::reply_score;
 use crate::command::scan::{self, Gathered, Options};
 use crate::command::{Call, CommandError};
-use duramen_structures::score_of;
 use duramen_structures::strings::double;
+use duramen_structures::{Encoding, score_of};
 
 /// ZSCORE key member: the score of a member.
 pub fn zscore(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
@@ -92,10 +92,13 @@ pub fn zscan(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         None => cursor = 0,
         Some(set) => {
             let options = Options::parse(call.args, 3, false)?;
+            // As the reference keeps it.
+            let text =
+                if set.encoding() == Encoding::Listpack { double::listpack_text } else { double::text };
             cursor = set.scan(cursor, options.count, |member, score| {
                 if options.wants(member) {
                     pairs.push(member);
-                    pairs.push(double::text(score_of(score)).as_bytes());
+                    pairs.push(text(score_of(score)).as_bytes());
                 }
             })?;
         }

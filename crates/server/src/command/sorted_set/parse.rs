@@ -76,7 +76,7 @@ impl<'a> Bounds<'a> {
             }
             // Not by halves: where scores are not equal the members are not ascending, and Redis begins at the first that is
             // not too small and ends at the first that is too great.
-            Self::Lex(min, max) if Lex::are_in_order(min, max) => {
+            Self::Lex(min, max) if Lex::may_hold(min, max, members) => {
                 let start = members.iter().position(|(member, _)| !min.is_above(member));
                 let start = start.unwrap_or(members.len());
                 let count = members[start..].iter().take_while(|(member, _)| !max.is_below(member)).count();
@@ -90,7 +90,7 @@ impl<'a> Bounds<'a> {
     /// [`part`](Self::part), as it is found from the end on.
     pub fn part_reversed(&self, members: &[Scored<'_>]) -> Range<usize> {
         let Self::Lex(min, max) = self else { return self.part(members) };
-        if !Lex::are_in_order(min, max) {
+        if !Lex::may_hold(min, max, members) {
             return 0..0;
         }
         let end = members.iter().rposition(|(member, _)| !max.is_below(member)).map_or(0, |at| at + 1);
@@ -133,6 +133,12 @@ impl Lex<'_> {
             Self::Member(bound) => member > bound.at || bound.is_exclusive && member == bound.at,
             Self::Greatest => false,
         }
+    }
+
+    /// Whether something of these members can be between them: the first is not too great and the last not too small.
+    fn may_hold(min: &Self, max: &Self, members: &[Scored<'_>]) -> bool {
+        let (Some((first, _)), Some((last, _))) = (members.first(), members.last()) else { return false };
+        Self::are_in_order(min, max) && !max.is_below(first) && !min.is_above(last)
     }
 
     /// Whether there can be something between them.
