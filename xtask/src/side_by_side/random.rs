@@ -224,7 +224,7 @@ const FORMS: &[Form] = &[
     exact(&["ZPOPMAX", "k"], &["o"]),
     exact(&["ZMPOP", "2", "k", "k", "MIN"], &["COUNT o"]),
     exact(&["ZMPOP", "2", "k", "k", "MAX"], &["COUNT o"]),
-    sorted(&["ZRANDMEMBER", "k", "1000"], &["WITHSCORES"]),
+    exact(&["ZRANDMEMBER", "k", "1000"], &["WITHSCORES"]),
     exact(&["ZRANDMEMBER", "k", "0"], &["WITHSCORES"]),
     ordered(
         &["ZSCAN", "k", "0", "COUNT", "1000"],
