@@ -29,8 +29,8 @@
 //! |---|---|
 //! | `keyspace`, `worker`, `txn` | databases, what one thread has of them, transactions |
 //! | `turns`, `watch`, `flush` | one worker alone, keys under WATCH, what concerns all keys of a database |
-//! | `packed`, `entries`, `sequence` | small collections in one value; hashes and sets, and lists in that form |
-//! | [`strings`] | integers, long doubles, ranges, longest common subsequence |
+//! | `packed`, `entries`, `sequence` | small collections in one value; hashes, sets and sorted sets, and lists in that form |
+//! | [`strings`] | integers, doubles and long doubles, ranges, longest common subsequence |
 //! | [`bits`] | bitmaps: counting, searching, combining, bit fields |
 //! | [`glob`] | the patterns of KEYS and SCAN |
 //! | [`dump`] | the payload of DUMP and RESTORE |
@@ -54,7 +54,7 @@ mod txn;
 mod watch;
 mod worker;
 
-pub use entries::{Encoding, Names, order};
+pub use entries::{Encoding, Names, Scored, order, rank, score_of};
 pub use error::{Error, Result};
 pub use keyspace::{DATABASES_DEFAULT, DATABASES_MAX, KEY_BYTES_MAX, KeyCount, Keyspace, table_name};
 pub use packed::Malformed;

@@ -45,7 +45,7 @@ const fn near(words: &'static [&'static str], distance: i64) -> Form {
     Form { words, options: &[], treatment: Treatment::Near(distance), is_ordered: false }
 }
 
-/// `k` is a key, `n` a field, a member or an element, `m` an integer as a member, `y` a value of a field, `v` a value, `i` an integer, `o` an offset, `b` a bit, `f` a float, `t` a relative and `a` an
+/// `k` is a key, `n` a field, a member or an element, `m` an integer as a member, `s` a score, `z` the bound of a range of scores, `x` one of a range of members, `y` a value of a field, `v` a value, `i` an integer, `o` an offset, `b` a bit, `f` a float, `t` a relative and `a` an
 /// absolute time, `w` a field's type; what is written large, or is longer, stands for itself.
 const FORMS: &[Form] = &[
     exact(&["GET", "k"], &[]),
@@ -99,8 +99,8 @@ const FORMS: &[Form] = &[
     exact(&["MOVE", "k", "b"], &[]),
     exact(&["SELECT", "b"], &[]),
     exact(&["FLUSHDB"], &[]),
-    // The reference counts an expired key until it sweeps it, some time within a second; there are eight keys.
-    near(&["DBSIZE"], 8),
+    // The reference counts an expired key until it sweeps it, some time within a second; there are ten keys.
+    near(&["DBSIZE"], 10),
     exact(&["EXPIRE", "k", "t"], &["NX", "XX"]),
     exact(&["PEXPIRE", "k", "t"], &["NX", "XX"]),
     exact(&["EXPIREAT", "k", "a"], &["NX", "XX", "GT", "LT"]),
@@ -113,7 +113,7 @@ const FORMS: &[Form] = &[
     sorted(&["KEYS", "*"], &[]),
     sorted(
         &["SCAN", "0", "COUNT", "1000"],
-        &["TYPE string", "TYPE hash", "TYPE list", "TYPE set", "TYPE none", "MATCH [a-c]"],
+        &["TYPE string", "TYPE hash", "TYPE list", "TYPE set", "TYPE zset", "TYPE none", "MATCH [a-c]"],
     ),
     exact(&["TYPE", "k"], &[]),
     exact(&["HSET", "k", "n", "y"], &[]),
@@ -209,6 +209,68 @@ const FORMS: &[Form] = &[
         &["SSCAN", "k", "0", "COUNT", "1000"],
         &["MATCH *", "MATCH [a-z0-9]", "MATCH 1*", "COUNT 0", "TYPE set"],
     ),
+    exact(&["ZADD", "k", "s", "n"], &["NX", "XX"]),
+    exact(&["ZADD", "k", "s", "n", "s", "n", "s", "n"], &[]),
+    exact(&["ZADD", "k", "0", "n", "0", "n", "0", "n"], &[]),
+    exact(&["ZADD", "k", "NX", "s", "n", "s", "n"], &[]),
+    exact(&["ZADD", "k", "XX", "CH", "s", "n", "s", "n"], &[]),
+    exact(&["ZADD", "k", "GT", "CH", "s", "n", "s", "n"], &[]),
+    exact(&["ZADD", "k", "XX", "LT", "s", "n", "s", "n"], &[]),
+    exact(&["ZADD", "k", "INCR", "s", "n"], &[]),
+    exact(&["ZADD", "k", "LT", "INCR", "s", "n"], &[]),
+    exact(
+        &[
+            "ZADD", "k", "CH", "s", "n", "s", "n", "s", "n", "s", "n", "s", "n", "s", "n", "s", "n", "s",
+            "n", "s", "n",
+        ],
+        &[],
+    ),
+    exact(&["ZINCRBY", "k", "s", "n"], &[]),
+    exact(&["ZREM", "k", "n", "n"], &[]),
+    exact(&["ZREM", "k", "n", "n", "n", "n", "n", "n", "n", "n", "n"], &[]),
+    exact(&["ZSCORE", "k", "n"], &[]),
+    exact(&["ZMSCORE", "k", "n", "n", "n"], &[]),
+    exact(&["ZCARD", "k"], &[]),
+    exact(&["ZRANK", "k", "n"], &[]),
+    exact(&["ZREVRANK", "k", "n"], &[]),
+    exact(&["ZCOUNT", "k", "z", "z"], &[]),
+    exact(&["ZRANGE", "k", "0", "-1", "WITHSCORES"], &[]),
+    exact(&["ZRANGE", "k", "o", "o"], &["WITHSCORES", "REV", "LIMIT o o"]),
+    exact(&["ZRANGE", "k", "z", "z", "BYSCORE"], &["WITHSCORES", "REV", "LIMIT o o", "BYLEX"]),
+    exact(&["ZREVRANGE", "k", "o", "o"], &["WITHSCORES", "REV"]),
+    exact(&["ZRANGEBYSCORE", "k", "z", "z"], &["WITHSCORES", "LIMIT o o"]),
+    exact(&["ZREVRANGEBYSCORE", "k", "z", "z"], &["WITHSCORES", "LIMIT o o"]),
+    exact(&["ZRANGESTORE", "k", "k", "o", "o"], &["REV", "WITHSCORES"]),
+    exact(&["ZRANGESTORE", "k", "k", "z", "z", "BYSCORE"], &["REV", "LIMIT o o"]),
+    exact(&["ZREMRANGEBYRANK", "k", "o", "o"], &[]),
+    exact(&["ZREMRANGEBYSCORE", "k", "z", "z"], &[]),
+    // Where the scores are not all equal the reference has two answers, one for each way in which it keeps the set.
+    exact(&["ZLEXCOUNT", "zero", "x", "x"], &[]),
+    exact(&["ZADD", "zero", "0", "n", "0", "n", "0", "n", "0", "n"], &[]),
+    exact(&["ZRANGE", "zero", "x", "x", "BYLEX"], &["REV", "LIMIT o o", "WITHSCORES"]),
+    exact(&["ZRANGEBYLEX", "zero", "x", "x"], &["LIMIT o o"]),
+    exact(&["ZREVRANGEBYLEX", "zero", "x", "x"], &["LIMIT o o"]),
+    exact(&["ZREMRANGEBYLEX", "zero", "x", "x"], &[]),
+    exact(&["ZRANGESTORE", "k", "zero", "x", "x", "BYLEX"], &["REV", "LIMIT o o"]),
+    exact(&["ZPOPMIN", "k"], &["o"]),
+    exact(&["ZPOPMAX", "k"], &["o"]),
+    exact(&["ZMPOP", "2", "k", "k", "MIN"], &["COUNT o"]),
+    exact(&["ZMPOP", "2", "k", "k", "MAX"], &["COUNT o"]),
+    exact(&["ZRANDMEMBER", "k", "1000"], &["WITHSCORES"]),
+    exact(&["ZRANDMEMBER", "k", "0"], &["WITHSCORES"]),
+    ordered(
+        &["ZSCAN", "k", "0", "COUNT", "1000"],
+        &["MATCH *", "MATCH [a-z0-9]", "MATCH 1*", "COUNT 0", "TYPE zset"],
+    ),
+    exact(&["ZUNION", "2", "k", "k"], &["WITHSCORES", "WEIGHTS s s", "AGGREGATE MIN", "AGGREGATE MAX"]),
+    exact(&["ZINTER", "2", "k", "k"], &["WITHSCORES", "WEIGHTS s s", "AGGREGATE MIN", "AGGREGATE MAX"]),
+    exact(&["ZDIFF", "2", "k", "k"], &["WITHSCORES", "WEIGHTS s s"]),
+    exact(&["ZUNION", "3", "k", "k", "e", "WITHSCORES"], &["WEIGHTS s s s", "AGGREGATE SUM"]),
+    exact(&["ZINTER", "3", "k", "k", "k", "WITHSCORES"], &["WEIGHTS s s s", "AGGREGATE SUM"]),
+    exact(&["ZUNIONSTORE", "k", "2", "k", "k"], &["WEIGHTS s s", "AGGREGATE MIN", "AGGREGATE MAX"]),
+    exact(&["ZINTERSTORE", "k", "2", "k", "k"], &["WEIGHTS s s", "AGGREGATE MIN", "AGGREGATE MAX"]),
+    exact(&["ZDIFFSTORE", "k", "2", "k", "k"], &["WITHSCORES"]),
+    exact(&["ZINTERCARD", "2", "k", "k"], &["LIMIT i"]),
     exact(&["WATCH", "k"], &[]),
     exact(&["UNWATCH"], &[]),
     exact(&["MULTI"], &[]),
@@ -217,12 +279,13 @@ const FORMS: &[Form] = &[
     exact(&["DISCARD"], &[]),
 ];
 
-const KEYS: &[&str] = &["a", "b", "c", "d", "e", "f", "g", "h"];
+const KEYS: &[&str] = &["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
 // Most commands of a type meet keys of that type, or hardly any would do more than fail.
 const STRING_KEYS: &[&str] = &["a", "b"];
 const HASH_KEYS: &[&str] = &["c", "d"];
 const SET_KEYS: &[&str] = &["e", "f"];
 const LIST_KEYS: &[&str] = &["g", "h"];
+const SORTED_SET_KEYS: &[&str] = &["i", "j"];
 /// Beginnings of the names of commands that take a key of any type.
 const ANY_TYPE: &[&str] = &[
     "DEL", "UNLINK", "EXISTS", "TYPE", "TOUCH", "RENAME", "COPY", "MOVE", "EXPIRE", "PEXPIRE", "PERSIST",
@@ -272,6 +335,16 @@ const NAMES: &[&str] =
     &["a", "b", "c", "d", "field", "", "0", "1", "-1", "10", "11", "100", "010", "\u{0}\r\n", "ééé"];
 const MEMBERS: &[&str] =
     &["0", "1", "2", "3", "-1", "-2", "10", "11", "9223372036854775807", "-9223372036854775808"];
+const SCORES: &[&str] = &[
+    "0", "1", "2", "3", "-1", "1.5", "0.1", "0.2", "0.3", "1e20", "1e-7", "-0", "inf", "-inf", "0x1p-2",
+    "abc", "nan",
+];
+const SCORE_BOUNDS: &[&str] = &[
+    "0", "1", "(1", "2", "(2", "-1", "1.5", "(0.1", "-inf", "+inf", "(inf", "(-inf", "-inf", "+inf", "x",
+    "nan", "",
+];
+const LEX_BOUNDS: &[&str] =
+    &["-", "+", "-", "+", "[a", "(a", "[b", "(c", "[d", "(1", "[10", "[", "(", "(field", "a", "", "\u{0}"];
 const INTEGERS: &[&str] = &[
     "0",
     "1",
@@ -403,7 +476,7 @@ fn command(random: &mut Random, is_long: bool) -> (Vec<Vec<u8>>, Treatment) {
     // Now and then one word too few or too many.
     match random.below(60) {
         // Without a count these draw one by chance.
-        0 if words.len() > 1 && !["SPOP", "SRANDMEMBER", "HRANDFIELD"].contains(&words[0]) => {
+        0 if words.len() > 1 && !["SPOP", "SRANDMEMBER", "HRANDFIELD", "ZRANDMEMBER"].contains(&words[0]) => {
             words.pop();
         }
         1 => words.push("v"),
@@ -437,6 +510,7 @@ fn keys_of(name: &str) -> &'static [&'static str] {
         _ if is_one_of(ON_LISTS) => LIST_KEYS,
         _ if is_one_of(ON_SETS) => SET_KEYS,
         _ if name.starts_with('H') => HASH_KEYS,
+        _ if name.starts_with('Z') => SORTED_SET_KEYS,
         _ => STRING_KEYS,
     }
 }
@@ -448,6 +522,9 @@ fn argument(random: &mut Random, word: &str, keys: &'static [&'static str], is_l
         "v" | "y" => VALUES,
         "n" => NAMES,
         "m" => MEMBERS,
+        "s" => SCORES,
+        "z" => SCORE_BOUNDS,
+        "x" => LEX_BOUNDS,
         "i" => INTEGERS,
         "o" => OFFSETS,
         "f" => FLOATS,

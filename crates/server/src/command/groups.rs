@@ -1,7 +1,7 @@
 //! The table of all commands, from the lists of their groups.
 
 use super::{Command, Table};
-use super::{admin, bitmap, connection, hash, key, list, set, string, transaction};
+use super::{admin, bitmap, connection, hash, key, list, set, sorted_set, string, transaction};
 use std::sync::LazyLock;
 
 /// Every group of commands. Each group's module lists its own.
@@ -13,6 +13,7 @@ const GROUPS: &[&[Command]] = &[
     hash::COMMANDS,
     list::COMMANDS,
     set::COMMANDS,
+    sorted_set::COMMANDS,
     key::COMMANDS,
     transaction::COMMANDS,
 ];

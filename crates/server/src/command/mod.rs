@@ -33,6 +33,7 @@ pub mod hash;
 pub mod key;
 pub mod list;
 pub mod set;
+mod sorted_set;
 pub mod string;
 pub mod transaction;
 

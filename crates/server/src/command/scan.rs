@@ -1,4 +1,4 @@
-//! What SCAN, HSCAN and SSCAN have in common: the cursor, the options, the reply.
+//! What SCAN, HSCAN, SSCAN and ZSCAN have in common: the cursor, the options, the reply.
 
 use super::{Args, CommandError, errors};
 use crate::resp::Reply;

@@ -26,6 +26,8 @@ fn asked(client: &mut Client, line: &str) -> Vec<String> {
 fn each_reply_has_its_bytes_in_both_protocols() {
     let server = Server::start();
     let mut client = server.client();
+    client.says("zadd z 1.5 a -inf b", ":2\r\n");
+    client.says("zrange z 0 -1 withscores", "*4\r\n$1\r\nb\r\n$4\r\n-inf\r\n$1\r\na\r\n$3\r\n1.5\r\n");
     client.says("hset h a 1 b 22", ":2\r\n");
     client.says("hgetall h", "*4\r\n$1\r\na\r\n$1\r\n1\r\n$1\r\nb\r\n$2\r\n22\r\n");
     client.says("hrandfield h 2 withvalues", "*4\r\n$1\r\na\r\n$1\r\n1\r\n$1\r\nb\r\n$2\r\n22\r\n");
@@ -38,6 +40,8 @@ fn each_reply_has_its_bytes_in_both_protocols() {
     client.send("hello 3\r\n");
     while client.line() != "$7" {}
     while client.line() != "*0" {}
+    client.says("zrange z 0 -1 withscores", "*2\r\n*2\r\n$1\r\nb\r\n,-inf\r\n*2\r\n$1\r\na\r\n,1.5\r\n");
+    client.says("zpopmax z", "*2\r\n$1\r\na\r\n,1.5\r\n");
     client.says("hgetall h", "%2\r\n$1\r\na\r\n$1\r\n1\r\n$1\r\nb\r\n$2\r\n22\r\n");
     client.says(
         "hrandfield h 1000 withvalues",
@@ -100,6 +104,31 @@ fn a_large_hash_is_scanned_in_parts_while_it_changes() {
 }
 
 #[test]
+fn a_large_sorted_set_is_scanned_in_parts() {
+    let server = Server::start();
+    let mut client = server.client();
+    let members: BTreeSet<String> = (0..1000).map(|at| format!("m{at}")).collect();
+    let pairs: String = members.iter().map(|member| format!(" {} {member}", &member[1..])).collect();
+    client.says(&format!("zadd z{pairs}"), ":1000\r\n");
+    let (mut told, mut cursor, mut calls) = (BTreeSet::new(), "0".to_owned(), 0);
+    loop {
+        client.send(format!("zscan z {cursor} count 100\r\n"));
+        assert_eq!(client.line(), "*2");
+        client.line();
+        cursor = client.line();
+        for pair in list(&mut client).chunks(2) {
+            assert_eq!(pair[0][1..], pair[1]);
+            told.insert(pair[0].clone());
+        }
+        calls += 1;
+        if cursor == "0" {
+            break;
+        }
+    }
+    assert_eq!((told, calls), (members, 10));
+}
+
+#[test]
 fn what_is_popped_or_drawn_by_chance_was_there() {
     let server = Server::start();
     let mut client = server.client();
@@ -129,11 +158,12 @@ fn a_count_beyond_all_bounds_takes_no_more_than_the_limit() {
         config.client_output_buffer_limit[0] = OutputLimit { hard_bytes: LIMIT, ..OutputLimit::default() };
     });
     let mut client = server.client();
-    client.says("sadd s a b c\r\nhset h f v g w", ":3\r\n:2\r\n");
+    client.says("sadd s a b c\r\nhset h f v g w\r\nzadd z 1 m 2 n", ":3\r\n:2\r\n:2\r\n");
     for command in [
         "srandmember s -9223372036854775807",
         "hrandfield h -9223372036854775807",
         "hrandfield h -4611686018427387903 withvalues",
+        "zrandmember z -9223372036854775807",
     ] {
         let mut greedy = server.client();
         greedy.send(format!("{command}\r\n"));

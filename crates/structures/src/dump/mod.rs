@@ -10,9 +10,9 @@
 //! An RDB string is a length and bytes, or an integer of 1, 2 or 4 bytes, or an LZF block. Lengths
 //! take 6, 14, 32 or 64 bits; the two high bits of the first byte tell which, and 3 announces the other
 //! encodings. What [`string`] writes is, byte for byte, what redis-server 7.0 writes for the same
-//! value with `rdbcompression yes`; and so is what [`hash`] and [`set`] write of what is small to Redis (of an intset, unless it held
-//! larger integers once), and what [`list`] writes of a list that was only ever filled at the right end. Of other hashes and
-//! sets the order is any.
+//! value with `rdbcompression yes`; and so is what [`hash`], [`set`] and [`sorted_set`] write of what is small to Redis (of an
+//! intset, unless it held larger integers once), and what [`list`] writes of a list that was only ever filled at the right end. Of
+//! other hashes and sets the order is any.
 
 mod collection;
 mod crc64;
@@ -22,7 +22,7 @@ mod lzf;
 
 use crate::error::{Error, Result};
 use crate::strings::integer;
-pub use collection::{hash, set};
+pub use collection::{hash, set, sorted_set};
 pub use list::list;
 
 /// RDB version that payloads carry: Redis 7.0's, so that all later ones read them.
@@ -67,7 +67,7 @@ fn signed(mut out: Vec<u8>) -> Vec<u8> {
 }
 
 /// What a payload held.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Restored {
     /// A string.
     String(Vec<u8>),
@@ -77,6 +77,8 @@ pub enum Restored {
     List(Vec<Vec<u8>>),
     /// Members, none twice, at least one.
     Set(Vec<Vec<u8>>),
+    /// Members with their scores, none twice and no score NaN, at least one.
+    SortedSet(Vec<(Vec<u8>, f64)>),
 }
 
 /// The value in a payload. `bytes_max` bounds what a compressed string may claim to become.
@@ -291,6 +293,18 @@ mod tests {
         }
 
         #[test]
+        fn a_sorted_set_that_is_dumped_is_restored(
+            members in prop::collection::btree_map("[a-z0-9]{0,20}", any::<f64>(), 1..30), small: bool,
+        ) {
+            let members: Vec<(&[u8], f64)> = members.iter().map(|(m, score)| (m.as_bytes(), *score)).collect();
+            let Restored::SortedSet(mut found) = restore(&sorted_set(&members, small), MAX).unwrap() else {
+                return Err(TestCaseError::fail("no sorted set"));
+            };
+            found.sort_by(|a, b| a.0.cmp(&b.0));
+            prop_assert_eq!(found, members.iter().map(|(m, score)| (m.to_vec(), *score)).collect::<Vec<_>>());
+        }
+
+        #[test]
         fn integers_of_a_set_are_restored(numbers in prop::collection::btree_set(any::<i64>(), 1..20), shift in 0u32..64) {
             let numbers: std::collections::BTreeSet<i64> = numbers.into_iter().map(|number| number >> shift).collect();
             let members: Vec<Vec<u8>> = numbers.iter().map(|number| number.to_string().into_bytes()).collect();
@@ -305,7 +319,7 @@ mod tests {
         }
 
         #[test]
-        fn any_body_is_read_without_panic(body: Vec<u8>, rdb_type in prop::sample::select(&[0u8, 1, 2, 4, 11, 16, 18, 20][..])) {
+        fn any_body_is_read_without_panic(body: Vec<u8>, rdb_type in prop::sample::select(&[0u8, 1, 2, 4, 5, 11, 16, 17, 18, 20][..])) {
             let mut body = body;
             body.insert(0, rdb_type);
             body.extend_from_slice(&VERSION_WRITTEN.to_le_bytes());

@@ -1,23 +1,28 @@
-//! Hashes and sets in their packed form: entries in a [`packed`] run, each with a name of its own.
+//! Hashes, sets and sorted sets in their packed form: entries in a [`packed`] run, each with a name of its own.
 //!
 //! | type | strings of an entry | order |
 //! |---|---|---|
 //! | hash | field, value | as the fields were first set |
 //! | set | member | ascending while Redis would call it an intset, else as they were added |
+//! | sorted set | member, score | by score, and by member where scores are equal |
 //!
-//! Flag 1 ([`CONVERTED`]) says that Redis would keep the collection as a hash table, which it never turns back into
-//! something smaller: so OBJECT ENCODING tells what Redis tells, and what Redis tells in an order comes in that order.
+//! A score is the 8 bytes of a double, little-endian, and not NaN; 0 and -0 are equal, and there is no -0 without the flag.
+//!
+//! Flag 1 ([`CONVERTED`]) says that Redis would keep the collection as a hash table or a skiplist, which it never turns
+//! back into something smaller: so OBJECT ENCODING tells what Redis tells, and what Redis tells in an order comes in that order.
 //!
 //! 1. No two entries have the same name.
 //! 2. A set without the flag has integers only, each in the one spelling that [`integer::parse`] takes, ascending, and at
 //!    most [`INTSET_ENTRIES_MAX`].
 //! 3. A hash without the flag has at most [`LISTPACK_ENTRIES_MAX`] fields, and no field or value is longer than
-//!    [`LISTPACK_VALUE_BYTES_MAX`].
+//!    [`LISTPACK_VALUE_BYTES_MAX`]. So has a sorted set at most [`SCORED_ENTRIES_MAX`] members, and none that is longer.
+//! 4. The value of a sorted set's entry that was read is a score ([`score_of`]): what is none is an error there.
 //!
 //! Everything takes time in proportion to the collection, but for how many entries there are; also what is done to many
 //! entries at once.
 
 mod scan;
+mod scored;
 #[cfg(test)]
 mod tests;
 
@@ -28,15 +33,20 @@ use std::ops::{ControlFlow, Deref};
 use crate::packed::{self, Element, Elements, Malformed, Packed};
 use crate::random::Random;
 use crate::strings::integer;
+pub use scored::{Scored, rank, score_of};
 
 /// A hash of more fields is a hash table to Redis (`hash-max-listpack-entries`).
 pub const LISTPACK_ENTRIES_MAX: usize = 512;
-/// A hash with a longer field or value is a hash table to Redis (`hash-max-listpack-value`).
+/// A hash with a longer field or value is a hash table to Redis (`hash-max-listpack-value`), and a sorted set with a longer
+/// member a skiplist (`zset-max-listpack-value`).
 pub const LISTPACK_VALUE_BYTES_MAX: usize = 64;
 /// A set of more integers is a hash table to Redis (`set-max-intset-entries`).
 pub const INTSET_ENTRIES_MAX: usize = 512;
 
-/// Flag of what is a hash table to Redis.
+/// A sorted set of more members is a skiplist to Redis (`zset-max-listpack-entries`).
+pub const SCORED_ENTRIES_MAX: usize = 128;
+
+/// Flag of what is a hash table or a skiplist to Redis.
 const CONVERTED: u8 = 1;
 // Up to so many names are looked for one by one; more are hashed, so that many take no longer than the collection is.
 const FEW: usize = 8;
@@ -48,19 +58,23 @@ pub enum Shape {
     Hash,
     /// A set: there are names only.
     Set,
+    /// A sorted set: each name has a score.
+    SortedSet,
 }
 
 /// How Redis 7.0 would keep the collection, as OBJECT ENCODING spells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
-    /// A small hash.
+    /// A small hash or sorted set.
     Listpack,
     /// A small set of integers.
     Intset,
     /// Every list.
     Quicklist,
-    /// Everything else.
+    /// Every other hash or set.
     Hashtable,
+    /// Every other sorted set.
+    Skiplist,
 }
 
 /// An entry: its name, and its value, which is empty in a set.
@@ -102,6 +116,7 @@ impl Entries<Vec<u8>> {
         match self.shape {
             Shape::Hash => self.insert_field(name, value),
             Shape::Set => self.insert_member(name),
+            Shape::SortedSet => self.insert_scored(name, value),
         }
     }
 
@@ -125,6 +140,7 @@ impl Entries<Vec<u8>> {
         })?;
         let mut is_small = !self.is_converted()?;
         for (name, value) in new {
+            // A score is never long.
             is_small &= self.shape == Shape::Set || name.len().max(value.len()) <= LISTPACK_VALUE_BYTES_MAX;
             match places.entry(name) {
                 Slot::Occupied(place) => all[*place.get()].1 = value,
@@ -144,6 +160,12 @@ impl Entries<Vec<u8>> {
                 let mut members: Vec<&[u8]> = all.into_iter().map(|(member, _)| member).collect();
                 is_small = is_small && order(&mut members);
                 members
+            }
+            Shape::SortedSet => {
+                is_small &= all.len() <= SCORED_ENTRIES_MAX;
+                all.sort_by(|a, b| rank((a.0, score_of(a.1)), (b.0, score_of(b.1))));
+                let small = |score| if is_small { scored::small_bytes(score) } else { score };
+                all.into_iter().flat_map(|(member, score)| [member, small(score)]).collect()
             }
         };
         let mut run = packed::empty(if is_small { 0 } else { CONVERTED });
@@ -295,8 +317,9 @@ impl<B: Deref<Target = [u8]>> Entries<B> {
     /// How Redis would keep them.
     pub fn encoding(&self) -> Encoding {
         match self.shape {
+            Shape::SortedSet if self.is_converted() != Ok(false) => Encoding::Skiplist,
             _ if self.is_converted() != Ok(false) => Encoding::Hashtable,
-            Shape::Hash => Encoding::Listpack,
+            Shape::Hash | Shape::SortedSet => Encoding::Listpack,
             Shape::Set => Encoding::Intset,
         }
     }
@@ -414,6 +437,7 @@ impl<B: Deref<Target = [u8]>> Entries<B> {
         let Some(name) = elements.next().transpose()? else { return Ok(None) };
         let value = match self.shape {
             Shape::Hash => elements.demand()?,
+            Shape::SortedSet => scored::verified(elements.demand()?)?,
             Shape::Set => Element { bytes: &[], place: name.place.end..name.place.end },
         };
         Ok(Some((name, value)))
@@ -452,7 +476,7 @@ impl Shape {
     /// Strings of an entry.
     const fn width(self) -> usize {
         match self {
-            Self::Hash => 2,
+            Self::Hash | Self::SortedSet => 2,
             Self::Set => 1,
         }
     }
@@ -466,6 +490,7 @@ impl Encoding {
             Self::Intset => "intset",
             Self::Quicklist => "quicklist",
             Self::Hashtable => "hashtable",
+            Self::Skiplist => "skiplist",
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A part of a collection at a time, as HSCAN and SSCAN ask for it.
+//! A part of a collection at a time, as HSCAN, SSCAN and ZSCAN ask for it.
 //!
 //! What is small to Redis is told at once. Else entries come by ascending hash of their names, and the cursor is the least hash that
 //! was not yet told. So an entry that is there from the first call to the last is told once, whatever is put or removed
@@ -7,7 +7,7 @@
 use std::hash::{DefaultHasher, Hasher};
 use std::ops::{ControlFlow, Deref};
 
-use super::{Encoding, Entries};
+use super::Entries;
 use crate::packed::Malformed;
 
 // So that a cursor is an integer to clients that have doubles only.
@@ -22,7 +22,7 @@ impl<B: Deref<Target = [u8]>> Entries<B> {
         count: usize,
         mut visit: impl FnMut(&'a [u8], &'a [u8]),
     ) -> Result<u64, Malformed> {
-        if self.encoding() != Encoding::Hashtable {
+        if !self.is_converted()? {
             self.visit(|name, value| {
                 visit(name, value);
                 ControlFlow::Continue(())

@@ -58,6 +58,15 @@ fn steps(names: BoxedStrategy<Vec<u8>>) -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..60)
 }
 
+/// Few scores, so that members have equal ones; no -0, which the model would tell from 0.
+fn score(by: &[u8]) -> f64 {
+    match by {
+        b"" => f64::NEG_INFINITY,
+        [b'x'..=b'z', ..] => f64::INFINITY,
+        _ => f64::from(by.iter().map(|byte| u32::from(*byte)).sum::<u32>() % 5) / 4.0 - 0.5,
+    }
+}
+
 fn kept(name: &[u8], by: u8) -> bool {
     name.first().is_none_or(|first| !(first ^ by).is_multiple_of(5))
 }
@@ -173,6 +182,59 @@ proptest! {
         set.renew().unwrap();
         prop_assert_eq!(set.encoding(), at_once.encoding());
         prop_assert_eq!(names(&set).into_iter().collect::<BTreeSet<_>>(), model);
+    }
+
+    #[test]
+    fn a_sorted_set_is_ordered_by_score_and_member(steps in steps(name())) {
+        let mut set = Entries::empty(Shape::SortedSet);
+        let (mut model, mut was_long) = (BTreeMap::new(), false);
+        for step in steps {
+            match step {
+                Step::Insert(member, by) => {
+                    was_long |= member.len() > LISTPACK_VALUE_BYTES_MAX;
+                    let is_new = model.insert(member.clone(), score(&by)).is_none();
+                    prop_assert_eq!(set.insert(&member, &score(&by).to_le_bytes()), Ok(is_new));
+                }
+                Step::Remove(member) => {
+                    prop_assert_eq!(set.remove(&member), Ok(model.remove(&member).is_some()));
+                }
+                Step::Retain(by) => {
+                    set.retain(|member, _| kept(member, by)).unwrap();
+                    model.retain(|member, _| kept(member, by));
+                }
+                Step::InsertAll(pairs) => {
+                    let before = model.len();
+                    let mut new = Vec::new();
+                    for (member, by) in pairs {
+                        was_long |= member.len() > LISTPACK_VALUE_BYTES_MAX;
+                        model.insert(member.clone(), score(&by));
+                        new.push((member, score(&by).to_le_bytes().to_vec()));
+                    }
+                    prop_assert_eq!(set.insert_all(borrowed(&new)), Ok(model.len() - before));
+                }
+                Step::RemoveAll(members) => {
+                    let before = model.len();
+                    model.retain(|member, _| !members.contains(member));
+                    let removed = set.remove_all(members.iter().map(Vec::as_slice));
+                    prop_assert_eq!(removed, Ok(before - model.len()));
+                }
+            }
+            let mut wanted: Vec<Scored<'_>> = model.iter().map(|(member, score)| (&member[..], *score)).collect();
+            wanted.sort_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(b.0)));
+            let found = set.scored().unwrap();
+            prop_assert_eq!(&found, &wanted);
+            for (member, score) in wanted {
+                prop_assert_eq!(set.get(member).unwrap().map(score_of), Some(score));
+            }
+            prop_assert_eq!(set.len(), model.len());
+            prop_assert_eq!(set.encoding(), if was_long { Encoding::Skiplist } else { Encoding::Listpack });
+        }
+        // Made at once it is the same.
+        let at_once = Entries::sorted_set_of(model.iter().map(|(member, score)| (&member[..], *score)).collect());
+        prop_assert_eq!(at_once.scored(), set.scored());
+        if !was_long {
+            prop_assert_eq!(&at_once.run, &set.run);
+        }
     }
 
     #[test]
@@ -306,4 +368,49 @@ fn a_head_that_no_collection_has_is_refused() {
     let why = |shape, bytes: &[u8]| Entries::of(shape, bytes).unwrap_err().to_string();
     assert_eq!(why(Shape::Set, b"\x21\0\0\0\0"), "at byte 0: it has flags that this version does not know");
     assert_eq!(why(Shape::Hash, b"\x01\x01\0\0\0\x01a"), "at byte 1: a field has no value");
+}
+
+#[test]
+fn a_sorted_set_is_a_skiplist_from_129_members_or_65_bytes_on() {
+    let members: Vec<Vec<u8>> = (0..129).map(|at: u32| at.to_string().into_bytes()).collect();
+    let score = 1f64.to_le_bytes();
+    let mut set = Entries::empty(Shape::SortedSet);
+    for (at, member) in members.iter().enumerate() {
+        set.insert(member, &score).unwrap();
+        assert_eq!(set.encoding(), if at < 128 { Encoding::Listpack } else { Encoding::Skiplist }, "{at}");
+    }
+    set.remove(b"0").unwrap();
+    assert_eq!(set.encoding(), Encoding::Skiplist);
+    for count in [128, 129] {
+        let wanted = if count == 128 { Encoding::Listpack } else { Encoding::Skiplist };
+        let mut set = Entries::empty(Shape::SortedSet);
+        set.insert_all(members[..count].iter().map(|member| (&member[..], &score[..]))).unwrap();
+        assert_eq!(set.encoding(), wanted);
+        let scored = members[..count].iter().map(|member| (&member[..], 1.0)).collect();
+        assert_eq!(Entries::sorted_set_of(scored).encoding(), wanted);
+    }
+    let long = [b'x'; 65];
+    assert_eq!(Entries::sorted_set_of(vec![(&long[..64], 0.0)]).encoding(), Encoding::Listpack);
+    assert_eq!(Entries::sorted_set_of(vec![(&long, 0.0)]).encoding(), Encoding::Skiplist);
+}
+
+#[test]
+fn what_is_no_score_is_told() {
+    for (value, is_good) in [
+        (&1f64.to_le_bytes()[..], true),
+        (&f64::INFINITY.to_le_bytes(), true),
+        (&f64::NAN.to_le_bytes(), false),
+        (b"1", false),
+        (b"", false),
+        (&[0; 9], false),
+    ] {
+        let mut run = packed::empty(0);
+        packed::push(&mut run, &[b"m", value]);
+        let set = Entries::of(Shape::SortedSet, run).unwrap();
+        assert_eq!(set.scored().is_ok(), is_good, "{value:?}");
+        assert_eq!(set.get(b"m").is_ok(), is_good, "{value:?}");
+    }
+    let mut run = packed::empty(0);
+    packed::push(&mut run, &[b"m"]);
+    assert!(Entries::of(Shape::SortedSet, run).is_err());
 }

@@ -17,15 +17,23 @@ use crate::error::{Error, Result};
 
 // Text that Redis looks at has at most 5 * 1024 bytes with its terminator.
 const TEXT_BYTES_MAX: usize = 5 * 1024 - 1;
-const SIGNIFICAND_BITS: u64 = 64;
-// The smallest denormal is 2^-16445, and everything finite is below 2^16384.
-const EXPONENT_MIN: i64 = -16445;
-const BITS_MAX: i64 = 16384;
 // Beyond these powers of ten a number is surely infinite (10^4932 < 2^16384) or zero.
 const DECIMAL_EXPONENT_MAX: i64 = 4934;
 const DECIMAL_EXPONENT_MIN: i64 = -4953;
 // Any exponent beyond this is as good as this one, whatever the 5,119 digits before it.
 const EXPONENT_CLAMP: i64 = 1 << 20;
+
+/// A binary floating-point format.
+pub(super) struct Format {
+    /// Bits of the significand, at most 64.
+    pub significand_bits: u64,
+    /// The smallest denormal is 2 to this.
+    pub exponent_min: i64,
+    /// Everything finite is below 2 to this.
+    pub bits_max: i64,
+}
+
+const LONG_DOUBLE: Format = Format { significand_bits: 64, exponent_min: -16445, bits_max: 16384 };
 
 /// A number that a long double can hold, not NaN.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,7 +68,10 @@ pub fn parse(text: &[u8]) -> Option<LongDouble> {
         return Some(LongDouble::Infinite { negative });
     }
     let parsed = match rest {
-        [b'0', b'x' | b'X', hex @ ..] => parse_hexadecimal(negative, hex),
+        [b'0', b'x' | b'X', hex @ ..] => {
+            let (parsed, is_zero) = parse_hexadecimal(&LONG_DOUBLE, negative, hex)?;
+            (is_zero || !parsed.is_zero()).then_some(parsed)
+        }
         decimal => parse_decimal(negative, decimal),
     }?;
     // Out of range is refused; a denormal is not.
@@ -88,28 +99,28 @@ fn parse_decimal(negative: bool, text: &[u8]) -> Option<LongDouble> {
     }
     let digits = BigUint::parse_bytes(significant, 10)?;
     let parsed = if exponent >= 0 {
-        round(negative, &(digits * BigUint::from(10u8).pow(exponent as u32)), 0, false)
+        round(&LONG_DOUBLE, negative, &(digits * BigUint::from(10u8).pow(exponent as u32)), 0, false)
     } else {
         let divisor = BigUint::from(10u8).pow(exponent.unsigned_abs() as u32);
         // Two bits more than the significand has, so that the rest of the division only has to
         // say whether it is zero.
-        let shift = (divisor.bits() + SIGNIFICAND_BITS + 2).saturating_sub(digits.bits());
+        let shift = (divisor.bits() + LONG_DOUBLE.significand_bits + 2).saturating_sub(digits.bits());
         let dividend = digits << shift;
         let quotient = &dividend / &divisor;
         let inexact = &quotient * &divisor != dividend;
-        round(negative, &quotient, -(shift as i64), inexact)
+        round(&LONG_DOUBLE, negative, &quotient, -(shift as i64), inexact)
     };
     (!parsed.is_zero()).then_some(parsed)
 }
 
-fn parse_hexadecimal(negative: bool, text: &[u8]) -> Option<LongDouble> {
+/// The number of this format that `text` spells behind its `0x`, and whether it spells 0.
+pub(super) fn parse_hexadecimal(format: &Format, negative: bool, text: &[u8]) -> Option<(LongDouble, bool)> {
     let (digits, scale, exponent) = split(text, u8::is_ascii_hexdigit, b'p')?;
     let significand = BigUint::parse_bytes(&digits, 16)?;
     if significand == BigUint::ZERO {
-        return Some(LongDouble::zero(negative));
+        return Some((LongDouble::zero(negative), true));
     }
-    let parsed = round(negative, &significand, exponent - 4 * scale, false);
-    (!parsed.is_zero()).then_some(parsed)
+    Some((round(format, negative, &significand, exponent - 4 * scale, false), false))
 }
 
 /// Splits `digits[.digits][marker[sign]digits]` into all digits, the count of those behind the point,
@@ -140,15 +151,15 @@ fn parse_exponent(digits: &[u8]) -> Option<i64> {
     Some(digits.iter().fold(0, |value, digit| (value * 10 + i64::from(digit - b'0')).min(EXPONENT_CLAMP)))
 }
 
-/// `magnitude × 2^exponent`, plus a little more if `inexact`, rounded to the nearest long double.
-fn round(negative: bool, magnitude: &BigUint, exponent: i64, inexact: bool) -> LongDouble {
-    let excess = magnitude.bits() as i64 - SIGNIFICAND_BITS as i64;
-    let shift = excess.max(EXPONENT_MIN - exponent).max(0);
+/// `magnitude × 2^exponent`, plus a little more if `inexact`, rounded to the nearest number of this format.
+fn round(format: &Format, negative: bool, magnitude: &BigUint, exponent: i64, inexact: bool) -> LongDouble {
+    let excess = magnitude.bits() as i64 - format.significand_bits as i64;
+    let shift = excess.max(format.exponent_min - exponent).max(0);
     let bits = magnitude.bits() as i64 + exponent;
-    if bits < EXPONENT_MIN {
+    if bits < format.exponent_min {
         return LongDouble::zero(negative);
     }
-    if bits > BITS_MAX {
+    if bits > format.bits_max {
         return LongDouble::Infinite { negative };
     }
     let kept = magnitude >> shift;
@@ -160,12 +171,12 @@ fn round(negative: bool, magnitude: &BigUint, exponent: i64, inexact: bool) -> L
         }
     }
     let mut exponent = exponent + shift;
-    if significand >> SIGNIFICAND_BITS != 0 {
+    if significand >> format.significand_bits != 0 {
         significand >>= 1;
         exponent += 1;
     }
     let significand = significand as u64;
-    if i64::from(u64::BITS - significand.leading_zeros()) + exponent > BITS_MAX {
+    if i64::from(u64::BITS - significand.leading_zeros()) + exponent > format.bits_max {
         return LongDouble::Infinite { negative };
     }
     LongDouble::Finite { negative, significand, exponent }
@@ -206,7 +217,7 @@ impl LongDouble {
         } else {
             (sign_b, b - a)
         };
-        match round(negative, &magnitude, exponent, false) {
+        match round(&LONG_DOUBLE, negative, &magnitude, exponent, false) {
             Self::Infinite { .. } => Err(Error::NanOrInfinity),
             sum => Ok(sum),
         }

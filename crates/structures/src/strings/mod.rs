@@ -4,6 +4,7 @@
 //! ENCODING; here all are stored as bytes, and [`encoding`] tells what Redis would have chosen
 //! for a value just SET. (Redis also remembers that a string was edited in place and then says `raw`.)
 
+pub mod double;
 pub mod integer;
 pub mod lcs;
 pub mod long_double;

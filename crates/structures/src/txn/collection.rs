@@ -1,4 +1,4 @@
-//! Hashes and sets at keys: read as [`Collection`], changed through an [`Edit`].
+//! Hashes, sets and sorted sets at keys: read as [`Collection`], changed through an [`Edit`].
 //!
 //! In which form a collection is kept is for [`Form`] to know: today all are packed in the value of their key, whatever
 //! their size, so that a write takes time in proportion to the collection. A form for large ones is added here: a variant,
@@ -11,13 +11,13 @@ use std::ops::{ControlFlow, Deref};
 
 use super::{Found, Txn};
 use crate::Type;
-use crate::entries::{Encoding, Entries, Names, Shape};
+use crate::entries::{Encoding, Entries, Names, Scored, Shape, score_of};
 use crate::error::{Error, Result};
 use crate::keyspace;
 use crate::packed::Malformed;
 use crate::random::Random;
 
-/// A hash or a set, in bytes of its own or where it lies.
+/// A hash, a set or a sorted set, in bytes of its own or where it lies.
 pub struct Collection<'k, B> {
     key: &'k [u8],
     type_: Type,
@@ -30,7 +30,7 @@ enum Form<B> {
     Packed(Entries<B>),
 }
 
-/// A hash or a set that is about to change. What is not saved did not happen.
+/// A hash, a set or a sorted set that is about to change. What is not saved did not happen.
 pub struct Edit<'t, 'w> {
     txn: &'t mut Txn<'w>,
     db: u8,
@@ -58,6 +58,24 @@ impl<'w> Txn<'w> {
         self.collection(Type::Set, db, key)
     }
 
+    /// The sorted set at `key`; an error when it holds another type.
+    pub fn sorted_set<'k>(&mut self, db: u8, key: &'k [u8]) -> Result<Option<Collection<'k, Found<'_>>>> {
+        self.collection(Type::SortedSet, db, key)
+    }
+
+    /// The set or sorted set at `key`; an error when it holds another type.
+    pub fn set_or_sorted_set<'k>(
+        &mut self,
+        db: u8,
+        key: &'k [u8],
+    ) -> Result<Option<Collection<'k, Found<'_>>>> {
+        let Some(found) = self.get(db, key)? else { return Ok(None) };
+        match Type::of_tag(found.tag()) {
+            Some(type_ @ (Type::Set | Type::SortedSet)) => Collection::of(type_, key, found).map(Some),
+            _ => Err(Error::WrongType),
+        }
+    }
+
     fn collection<'k>(
         &mut self,
         type_: Type,
@@ -76,6 +94,12 @@ impl<'w> Txn<'w> {
     /// The set at `key` to be changed, empty without one; an error when it holds another type.
     pub fn edit_set<'t>(&'t mut self, db: u8, key: &'t [u8]) -> Result<Edit<'t, 'w>> {
         self.edit(Type::Set, db, key)
+    }
+
+    /// The sorted set at `key` to be changed, empty without one; an error when it holds another type. The values of its
+    /// entries are the 8 bytes of a double, little-endian, and not NaN.
+    pub fn edit_sorted_set<'t>(&'t mut self, db: u8, key: &'t [u8]) -> Result<Edit<'t, 'w>> {
+        self.edit(Type::SortedSet, db, key)
     }
 
     fn edit<'t>(&'t mut self, type_: Type, db: u8, key: &'t [u8]) -> Result<Edit<'t, 'w>> {
@@ -106,6 +130,17 @@ impl<'w> Txn<'w> {
             return self.delete(db, key);
         }
         self.put_vec(db, key, Entries::set_of(members).into_run(), meta(Type::Set, None))?;
+        Ok(true)
+    }
+
+    /// Makes a sorted set of these members, no two of which are equal and whose scores are not NaN, the value of `key`,
+    /// over what is there. Without members the key is deleted. Whether anything was changed.
+    pub fn put_sorted_set(&mut self, db: u8, key: &[u8], members: Vec<Scored<'_>>) -> Result<bool> {
+        if members.is_empty() {
+            return self.delete(db, key);
+        }
+        let entries = Entries::sorted_set_of(members);
+        self.put_vec(db, key, entries.into_run(), meta(Type::SortedSet, None))?;
         Ok(true)
     }
 
@@ -155,6 +190,11 @@ impl<'k, B: Deref<Target = [u8]>> Collection<'k, B> {
     pub fn get(&self, name: &[u8]) -> Result<Option<impl Deref<Target = [u8]> + use<'_, 'k, B>>> {
         let Form::Packed(entries) = &self.form;
         self.told(entries.get(name))
+    }
+
+    /// The score of a sorted set's member.
+    pub fn score(&self, member: &[u8]) -> Result<Option<f64>> {
+        Ok(self.get(member)?.map(|value| score_of(&value)))
     }
 
     /// Whether there is such a field or member.
@@ -233,6 +273,15 @@ impl<B: Deref<Target = [u8]>> Collection<'_, B> {
         Ok(pairs)
     }
 
+    /// The members of a sorted set with their scores, in their order; those of a set have the score 1.
+    pub fn scored(&self) -> Result<Vec<Scored<'_>>> {
+        if self.type_ == Type::Set {
+            return Ok(self.list()?.into_iter().map(|member| (member, 1.0)).collect());
+        }
+        let Form::Packed(entries) = &self.form;
+        self.told(entries.scored())
+    }
+
     /// All names, in the order of a visit.
     pub fn list(&self) -> Result<Vec<&[u8]>> {
         Ok(self.pairs()?.into_iter().map(|(name, _)| name).collect())
@@ -269,6 +318,15 @@ impl Edit<'_, '_> {
         let Form::Packed(entries) = &mut self.collection.form;
         let removed = entries.remove(name);
         self.told(removed)
+    }
+
+    /// Removes the entries that `keep` does not want; how many.
+    pub fn retain(&mut self, keep: impl FnMut(&[u8], &[u8]) -> bool) -> Result<usize> {
+        let Form::Packed(entries) = &mut self.collection.form;
+        let before = entries.len();
+        let retained = entries.retain(keep);
+        self.told(retained)?;
+        Ok(before - self.len())
     }
 
     /// Removes `count` entries by chance, or all if there are fewer, and calls `visit` for each.
@@ -324,7 +382,11 @@ pub(super) fn meta(type_: Type, expires_at: Option<u64>) -> duramen::Meta {
 }
 
 fn shape(type_: Type) -> Shape {
-    if type_ == Type::Hash { Shape::Hash } else { Shape::Set }
+    match type_ {
+        Type::Hash => Shape::Hash,
+        Type::SortedSet => Shape::SortedSet,
+        _ => Shape::Set,
+    }
 }
 
 pub(super) fn error(type_: Type, key: &[u8], malformed: Malformed) -> Error {

@@ -6,11 +6,11 @@ use crate::entries::Encoding;
 use crate::error::Result;
 
 impl Txn<'_> {
-    /// How Redis would keep the hash, list or set at `key`; `None` without one.
+    /// How Redis would keep the hash, list, set or sorted set at `key`; `None` without one.
     pub fn encoding(&mut self, db: u8, key: &[u8]) -> Result<Option<Encoding>> {
         let Some(found) = self.get(db, key)? else { return Ok(None) };
         match Type::of_tag(found.tag()) {
-            Some(type_ @ (Type::Hash | Type::Set)) => {
+            Some(type_ @ (Type::Hash | Type::Set | Type::SortedSet)) => {
                 Collection::of(type_, key, found).map(|it| Some(it.encoding()))
             }
             Some(Type::List) => List::of(key, found).map(|_| Some(Encoding::Quicklist)),

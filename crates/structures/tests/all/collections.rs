@@ -77,6 +77,27 @@ fn collections_are_there_when_a_store_is_opened_again() {
 }
 
 #[test]
+fn a_sorted_set_is_there_when_a_store_is_opened_again() {
+    let dir = tempfile::tempdir().unwrap();
+    for round in 0..3i32 {
+        let keyspace = Keyspace::open(store(MediumKind::File, &dir), 16).unwrap();
+        let mut worker = keyspace.worker().unwrap();
+        run(&mut worker, |txn| {
+            let found = txn.sorted_set(0, b"z").unwrap().map(|set| set.detached());
+            let found = found.as_ref().map_or(Vec::new(), |set| set.scored().unwrap());
+            let scores: Vec<f64> = found.iter().map(|(_, score)| *score).collect();
+            assert_eq!(scores, (0..round).rev().map(|round| -f64::from(round)).collect::<Vec<_>>());
+        });
+        run(&mut worker, |txn| {
+            let mut set = txn.edit_sorted_set(0, b"z").unwrap();
+            assert!(set.insert(&[round as u8], &(-f64::from(round)).to_le_bytes()).unwrap());
+            assert_eq!(set.score(&[round as u8]).unwrap(), Some(-f64::from(round)));
+            set.save().unwrap();
+        });
+    }
+}
+
+#[test]
 fn what_is_not_saved_did_not_happen() {
     let (_dir, keyspace) = keyspace(MediumKind::Volatile);
     let mut worker = keyspace.worker().unwrap();
@@ -95,6 +116,7 @@ fn a_key_of_another_type_is_told() {
         txn.put(0, b"string", b"v").unwrap();
         txn.add(0, b"number", 1).unwrap();
         txn.put_set(0, b"set", vec![b"2", b"10", b"1"]).unwrap();
+        txn.put_sorted_set(0, b"sorted", vec![(b"b", 1.0), (b"c", -1.0), (b"a", 1.0)]).unwrap();
         put(txn, b"hash", b"f", b"v");
     });
     let is_wrong = |result: Result<(), Error>| matches!(result, Err(Error::WrongType));
@@ -104,21 +126,31 @@ fn a_key_of_another_type_is_told() {
                 txn.put(0, b"string", b"v").unwrap();
                 txn.put_set(0, b"set", vec![b"2", b"10", b"1"]).unwrap();
             }
-            for key in [&b"string"[..], b"number", b"set"] {
+            for key in [&b"string"[..], b"number", b"set", b"sorted"] {
                 assert!(is_wrong(txn.hash(0, key).map(|_| ())), "{key:?}");
                 assert!(is_wrong(txn.edit_hash(0, key).map(|_| ())), "{key:?}");
             }
-            for key in [&b"string"[..], b"number", b"hash"] {
+            for key in [&b"string"[..], b"number", b"hash", b"sorted"] {
                 assert!(is_wrong(txn.set(0, key).map(|_| ())), "{key:?}");
                 assert!(is_wrong(txn.edit_set(0, key).map(|_| ())), "{key:?}");
             }
-            for key in [&b"set"[..], b"hash"] {
+            for key in [&b"string"[..], b"number", b"hash", b"set"] {
+                assert!(is_wrong(txn.sorted_set(0, key).map(|_| ())), "{key:?}");
+                assert!(is_wrong(txn.edit_sorted_set(0, key).map(|_| ())), "{key:?}");
+                let is_set = key == b"set";
+                assert_eq!(is_wrong(txn.set_or_sorted_set(0, key).map(|_| ())), !is_set, "{key:?}");
+            }
+            for key in [&b"set"[..], b"hash", b"sorted"] {
                 assert!(is_wrong(txn.get_string(0, key).map(|_| ())), "{key:?}");
                 assert!(is_wrong(txn.add(0, key, 1).map(|_| ())), "{key:?}");
                 assert!(txn.add_at_once(0, key, 1).unwrap().is_none(), "{key:?}");
             }
             let set = txn.set(0, b"set").unwrap().unwrap().detached();
             assert_eq!(set.list().unwrap(), [b"1", b"2", &b"10"[..]]);
+            let sorted = txn.set_or_sorted_set(0, b"sorted").unwrap().unwrap().detached();
+            assert_eq!(sorted.scored().unwrap(), [(&b"c"[..], -1.0), (b"a", 1.0), (b"b", 1.0)]);
+            let set = txn.set_or_sorted_set(0, b"set").unwrap().unwrap().detached();
+            assert_eq!(set.scored().unwrap(), [(&b"1"[..], 1.0), (b"2", 1.0), (b"10", 1.0)]);
         });
     }
     // A set of no members is no set.

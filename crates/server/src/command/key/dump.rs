@@ -26,6 +26,10 @@ pub fn dump_command(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
             let Some(set) = call.txn.set(db, key)? else { return Err(errors::NO_SUCH_KEY) };
             call.reply.bulk(&dump::set(&set.list()?, set.encoding() == Encoding::Intset));
         }
+        Some(Type::SortedSet) => {
+            let Some(set) = call.txn.sorted_set(db, key)? else { return Err(errors::NO_SUCH_KEY) };
+            call.reply.bulk(&dump::sorted_set(&set.scored()?, set.encoding() == Encoding::Listpack));
+        }
         _ => return Err(errors::WRONG_TYPE),
     }
     Ok(())
@@ -68,6 +72,10 @@ fn put(call: &mut Call<'_, '_>, value: Restored, expires_at: Option<u64>) -> Res
         Restored::List(elements) => {
             let elements: Vec<&[u8]> = elements.iter().map(Vec::as_slice).collect();
             call.txn.put_list(db, key, &elements)?;
+        }
+        Restored::SortedSet(members) => {
+            let members = members.iter().map(|(member, score)| (&member[..], *score)).collect();
+            call.txn.put_sorted_set(db, key, members)?;
         }
         Restored::Set(members) => {
             call.txn.put_set(db, key, members.iter().map(Vec::as_slice).collect())?;

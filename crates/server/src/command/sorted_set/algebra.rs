@@ -1,0 +1,267 @@
+//! Several sorted sets or sets together: ZUNION, ZINTER, ZDIFF, their STORE forms, ZINTERCARD.
+//!
+//! Every key is read before anything is made of them, as in the reference: one of another type is an error even where the
+//! result is known without it. A set is a sorted set whose members have the score 1.
+
+use super::reply_members;
+use crate::command::{Args, Call, CommandError, errors, integer};
+use duramen_structures::strings::double;
+use duramen_structures::{Collection, Scored, rank};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+const WEIGHT: CommandError = CommandError::new("ERR weight value is not a float");
+const LIMIT: CommandError = CommandError::new("ERR LIMIT can't be negative");
+
+/// What is made of the sets.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Operation {
+    Union,
+    Intersection,
+    Difference,
+}
+
+/// What becomes of the result.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    Reply,
+    Store,
+    Count,
+}
+
+/// ZUNION numkeys key [key …] [WEIGHTS weight [weight …]] [AGGREGATE SUM | MIN | MAX] [WITHSCORES]: what is in any.
+pub fn zunion(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    combine(call, Operation::Union, Answer::Reply)
+}
+
+/// ZINTER numkeys key [key …] [WEIGHTS weight [weight …]] [AGGREGATE SUM | MIN | MAX] [WITHSCORES]: what is in all.
+pub fn zinter(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    combine(call, Operation::Intersection, Answer::Reply)
+}
+
+/// ZDIFF numkeys key [key …] [WITHSCORES]: what is in the first alone.
+pub fn zdiff(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    combine(call, Operation::Difference, Answer::Reply)
+}
+
+/// ZUNIONSTORE destination numkeys key [key …] [WEIGHTS …] [AGGREGATE …]: ZUNION into a key; how many members.
+pub fn zunionstore(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    combine(call, Operation::Union, Answer::Store)
+}
+
+/// ZINTERSTORE destination numkeys key [key …] [WEIGHTS …] [AGGREGATE …]: ZINTER into a key; how many members.
+pub fn zinterstore(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    combine(call, Operation::Intersection, Answer::Store)
+}
+
+/// ZDIFFSTORE destination numkeys key [key …]: ZDIFF into a key; how many members.
+pub fn zdiffstore(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    combine(call, Operation::Difference, Answer::Store)
+}
+
+/// ZINTERCARD numkeys key [key …] [LIMIT limit]: how many ZINTER tells, or as many as the limit, unless that is 0.
+pub fn zintercard(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    combine(call, Operation::Intersection, Answer::Count)
+}
+
+/// A set with what its scores are multiplied by; `None` where its key is missing.
+struct Input<'t> {
+    set: Option<Collection<'t, Vec<u8>>>,
+    weight: f64,
+}
+
+impl Input<'_> {
+    fn len(&self) -> usize {
+        self.set.as_ref().map_or(0, Collection::len)
+    }
+
+    /// All members, with their own scores.
+    fn members(&self) -> Result<Vec<Scored<'_>>, CommandError> {
+        Ok(self.set.as_ref().map(Collection::scored).transpose()?.unwrap_or_default())
+    }
+
+    /// All members, to look for many of them.
+    fn scores(&self) -> Result<HashMap<&[u8], f64>, CommandError> {
+        Ok(self.members()?.into_iter().collect())
+    }
+
+    /// The score of this set's first mention of a member; NaN, which infinity times 0 is, counts as 0.
+    fn weighed(&self, score: f64) -> f64 {
+        let weighed = self.weight * score;
+        if weighed.is_nan() { 0.0 } else { weighed }
+    }
+}
+
+/// What becomes of two scores of one member.
+#[derive(Clone, Copy)]
+enum Aggregate {
+    Sum,
+    Min,
+    Max,
+}
+
+impl Aggregate {
+    // The comparisons are those of the reference, also for NaN.
+    fn of(self, score: f64, other: f64) -> f64 {
+        match self {
+            // Infinities of two signs make 0.
+            Self::Sum if (score + other).is_nan() => 0.0,
+            Self::Sum => score + other,
+            Self::Min if other < score => other,
+            Self::Max if other > score => other,
+            Self::Min | Self::Max => score,
+        }
+    }
+}
+
+struct Options {
+    weights: Vec<f64>,
+    aggregate: Aggregate,
+    with_scores: bool,
+    count_max: usize,
+}
+
+impl Options {
+    /// Those from the argument at `at` on, for so many sets.
+    fn parse(
+        args: Args<'_>,
+        mut at: usize,
+        sets: usize,
+        operation: Operation,
+        answer: Answer,
+    ) -> Result<Self, CommandError> {
+        let mut options = Self {
+            weights: vec![1.0; sets],
+            aggregate: Aggregate::Sum,
+            with_scores: false,
+            count_max: usize::MAX,
+        };
+        let has_scores = operation != Operation::Difference && answer != Answer::Count;
+        while at < args.len() {
+            let left = args.len() - at;
+            if has_scores && left > sets && args.is(at, "weights") {
+                for (weight, text) in options.weights.iter_mut().zip(args.from(at + 1)) {
+                    *weight = double::parse(text).ok_or(WEIGHT)?;
+                }
+                at += 1 + sets;
+            } else if has_scores && left >= 2 && args.is(at, "aggregate") {
+                options.aggregate = match () {
+                    () if args.is(at + 1, "sum") => Aggregate::Sum,
+                    () if args.is(at + 1, "min") => Aggregate::Min,
+                    () if args.is(at + 1, "max") => Aggregate::Max,
+                    () => return Err(errors::SYNTAX),
+                };
+                at += 2;
+            } else if answer == Answer::Reply && args.is(at, "withscores") {
+                options.with_scores = true;
+                at += 1;
+            } else if answer == Answer::Count && left >= 2 && args.is(at, "limit") {
+                let limit = integer(args.at(at + 1)).and_then(|limit| usize::try_from(limit).ok());
+                let limit = limit.ok_or(LIMIT)?;
+                options.count_max = if limit == 0 { usize::MAX } else { limit };
+                at += 2;
+            } else {
+                return Err(errors::SYNTAX);
+            }
+        }
+        Ok(options)
+    }
+}
+
+fn combine(call: &mut Call<'_, '_>, operation: Operation, answer: Answer) -> Result<(), CommandError> {
+    let (db, args) = (call.session.db, call.args);
+    let number = if answer == Answer::Store { 2 } else { 1 };
+    let keys = usize::try_from(args.integer(number)?).ok().filter(|keys| *keys > 0).ok_or_else(|| {
+        CommandError::with(format!(
+            "ERR at least 1 input key is needed for '{}' command",
+            call.entry.spec.name
+        ))
+    })?;
+    let first = number + 1;
+    if keys > args.len() - first {
+        return Err(errors::SYNTAX);
+    }
+    let mut inputs = Vec::with_capacity(keys);
+    for key in args.from(first).take(keys) {
+        let set = call.stats.read(call.txn.set_or_sorted_set(db, key)?);
+        inputs.push(Input { set: set.map(|set| set.detached()), weight: 1.0 });
+    }
+    let options = Options::parse(args, first + keys, keys, operation, answer)?;
+    for (input, weight) in inputs.iter_mut().zip(&options.weights) {
+        input.weight = *weight;
+    }
+    if operation != Operation::Difference {
+        // Sums of doubles depend on their order.
+        inputs.sort_by_key(Input::len);
+    }
+    let members = match operation {
+        Operation::Union => union(&inputs, options.aggregate)?,
+        Operation::Intersection => intersection(&inputs, options.aggregate, options.count_max)?,
+        Operation::Difference => difference(&inputs)?,
+    };
+    match answer {
+        Answer::Count => call.reply.count(members.len()),
+        Answer::Store => {
+            let count = members.len();
+            call.txn.put_sorted_set(db, args.at(1), members)?;
+            call.reply.count(count);
+        }
+        Answer::Reply => {
+            let mut members = members;
+            members.sort_unstable_by(|a, b| rank(*a, *b));
+            reply_members(&mut call.reply, members.into_iter(), options.with_scores);
+        }
+    }
+    Ok(())
+}
+
+fn union<'s>(inputs: &'s [Input<'_>], aggregate: Aggregate) -> Result<Vec<Scored<'s>>, CommandError> {
+    let mut scores: HashMap<&[u8], f64> = HashMap::new();
+    for input in inputs {
+        for (member, score) in input.members()? {
+            let score = input.weighed(score);
+            match scores.entry(member) {
+                Entry::Occupied(mut found) => *found.get_mut() = aggregate.of(*found.get(), score),
+                Entry::Vacant(place) => {
+                    place.insert(score);
+                }
+            }
+        }
+    }
+    Ok(scores.into_iter().collect())
+}
+
+/// The first `count_max` members, in the order of the smallest set.
+fn intersection<'s>(
+    inputs: &'s [Input<'_>],
+    aggregate: Aggregate,
+    count_max: usize,
+) -> Result<Vec<Scored<'s>>, CommandError> {
+    let Some((smallest, others)) = inputs.split_first().filter(|(smallest, _)| smallest.len() > 0) else {
+        return Ok(Vec::new());
+    };
+    let mut scores = Vec::with_capacity(others.len());
+    for other in others {
+        scores.push((other.scores()?, other.weight));
+    }
+    let in_all = |(member, score)| {
+        let mut sum = smallest.weighed(score);
+        for (others, weight) in &scores {
+            sum = aggregate.of(sum, others.get(member)? * weight);
+        }
+        Some((member, sum))
+    };
+    Ok(smallest.members()?.into_iter().filter_map(in_all).take(count_max).collect())
+}
+
+fn difference<'s>(inputs: &'s [Input<'_>]) -> Result<Vec<Scored<'s>>, CommandError> {
+    let Some((first, others)) = inputs.split_first() else { return Ok(Vec::new()) };
+    let mut members = first.members()?;
+    for other in others {
+        if let Some(set) = &other.set {
+            let names = set.names()?;
+            members.retain(|(member, _)| !names.has(member));
+        }
+    }
+    Ok(members)
+}

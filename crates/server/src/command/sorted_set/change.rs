@@ -1,0 +1,128 @@
+//! Adds members and changes their scores: ZADD, ZINCRBY.
+
+use super::reply_score;
+use crate::command::{Args, Call, CommandError, errors};
+use duramen_structures::strings::double;
+use duramen_structures::{Scored, score_of};
+use std::collections::HashMap;
+
+const NOT_A_NUMBER: CommandError = CommandError::new("ERR resulting score is not a number (NaN)");
+
+/// ZADD key [NX | XX] [GT | LT] [CH] [INCR] score member [score member …]: how many are new; with CH how many are new or
+/// have another score; with INCR the new score, or null where the options do not allow it.
+pub fn zadd(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    add(call, Options::default())
+}
+
+/// ZINCRBY key increment member: ZADD with INCR.
+pub fn zincrby(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    add(call, Options { increments: true, ..Options::default() })
+}
+
+#[derive(Default)]
+struct Options {
+    only_new: bool,
+    only_old: bool,
+    only_greater: bool,
+    only_less: bool,
+    counts_changes: bool,
+    increments: bool,
+}
+
+impl Options {
+    /// With those from the second argument on; where the scores begin.
+    fn parse(mut self, args: Args<'_>) -> Result<(Self, usize), CommandError> {
+        let mut at = 2;
+        while at < args.len() {
+            match () {
+                () if args.is(at, "nx") => self.only_new = true,
+                () if args.is(at, "xx") => self.only_old = true,
+                () if args.is(at, "gt") => self.only_greater = true,
+                () if args.is(at, "lt") => self.only_less = true,
+                () if args.is(at, "ch") => self.counts_changes = true,
+                () if args.is(at, "incr") => self.increments = true,
+                () => break,
+            }
+            at += 1;
+        }
+        let left = args.len() - at;
+        let error = match &self {
+            _ if left == 0 || !left.is_multiple_of(2) => errors::SYNTAX,
+            Self { only_new: true, only_old: true, .. } => {
+                CommandError::new("ERR XX and NX options at the same time are not compatible")
+            }
+            Self { only_greater: true, only_less: true, .. }
+            | Self { only_new: true, only_greater: true, .. }
+            | Self { only_new: true, only_less: true, .. } => {
+                CommandError::new("ERR GT, LT, and/or NX options at the same time are not compatible")
+            }
+            Self { increments: true, .. } if left > 2 => {
+                CommandError::new("ERR INCR option supports a single increment-element pair")
+            }
+            _ => return Ok((self, at)),
+        };
+        Err(error)
+    }
+
+    /// What becomes of a member's score; `None` when nothing may become of it.
+    fn apply(&self, old: Option<f64>, given: f64) -> Result<Option<f64>, CommandError> {
+        let Some(old) = old else { return Ok((!self.only_old).then_some(given)) };
+        if self.only_new {
+            return Ok(None);
+        }
+        let new = if self.increments { old + given } else { given };
+        if new.is_nan() {
+            return Err(NOT_A_NUMBER);
+        }
+        let is_refused = self.only_less && new >= old || self.only_greater && new <= old;
+        Ok((!is_refused).then_some(new))
+    }
+}
+
+fn add(call: &mut Call<'_, '_>, options: Options) -> Result<(), CommandError> {
+    let (db, args) = (call.session.db, call.args);
+    let (options, first) = options.parse(args)?;
+    let mut given: Vec<Scored<'_>> = Vec::with_capacity((args.len() - first) / 2);
+    for (score, member) in args.from(first).step_by(2).zip(args.from(first + 1).step_by(2)) {
+        given.push((member, double::parse(score).ok_or(errors::NOT_FLOAT)?));
+    }
+    let mut set = call.txn.edit_sorted_set(db, args.at(1))?;
+    let mut olds = Vec::with_capacity(given.len());
+    set.get_each(given.iter().map(|(member, _)| *member), |score| olds.push(score.map(score_of)))?;
+
+    // A member may come twice: the second time it has the score that the first gave it.
+    let mut changes: Vec<(&[u8], [u8; 8])> = Vec::new();
+    let mut places: HashMap<&[u8], usize> = HashMap::new();
+    let (mut added, mut changed, mut score) = (0, 0, None);
+    for (&(member, given), old) in given.iter().zip(olds) {
+        let place = places.get(member).copied();
+        let old = place.map_or(old, |place| Some(score_of(&changes[place].1)));
+        score = options.apply(old, given)?;
+        let Some(new) = score else { continue };
+        match old {
+            None => added += 1,
+            Some(old) if old == new => continue,
+            Some(_) => changed += 1,
+        }
+        let change = (member, new.to_le_bytes());
+        match place {
+            Some(place) => changes[place] = change,
+            None => {
+                places.insert(member, changes.len());
+                changes.push(change);
+            }
+        }
+    }
+    if added + changed > 0 {
+        set.insert_all(changes.iter().map(|(member, score)| (*member, &score[..])))?;
+        set.save()?;
+    }
+    match score {
+        _ if !options.increments => {
+            call.reply.count(if options.counts_changes { added + changed } else { added });
+        }
+        Some(score) => reply_score(&mut call.reply, score),
+        None => call.reply.null(),
+    }
+    Ok(())
+}

@@ -1,0 +1,108 @@
+//! What there is of one sorted set: ZSCORE, ZMSCORE, ZCARD, ZCOUNT, ZLEXCOUNT, ZRANK, ZREVRANK, ZSCAN.
+
+use super::parse::{Bounds, By};
+use super::reply_score;
+use crate::command::scan::{self, Gathered, Options};
+use crate::command::{Call, CommandError};
+use duramen_structures::strings::double;
+use duramen_structures::{Encoding, score_of};
+
+/// ZSCORE key member: the score of a member.
+pub fn zscore(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let set = call.stats.read(call.txn.sorted_set(call.session.db, call.args.at(1))?);
+    match set.map(|set| set.score(call.args.at(2))).transpose()?.flatten() {
+        Some(score) => reply_score(&mut call.reply, score),
+        None => call.reply.null(),
+    }
+    Ok(())
+}
+
+/// ZMSCORE key member [member …]: the scores of several members.
+pub fn zmscore(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let set = call.stats.read(call.txn.sorted_set(call.session.db, call.args.at(1))?);
+    call.reply.array(call.args.len() - 2);
+    let Some(set) = set else {
+        call.args.from(2).for_each(|_| call.reply.null());
+        return Ok(());
+    };
+    set.get_each(call.args.from(2), |score| match score {
+        Some(score) => reply_score(&mut call.reply, score_of(score)),
+        None => call.reply.null(),
+    })?;
+    Ok(())
+}
+
+/// ZCARD key: how many members there are.
+pub fn zcard(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let set = call.stats.read(call.txn.sorted_set(call.session.db, call.args.at(1))?);
+    call.reply.count(set.map_or(0, |set| set.len()));
+    Ok(())
+}
+
+/// ZCOUNT key min max: how many members have a score in a range.
+pub fn zcount(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    count(call, By::Score)
+}
+
+/// ZLEXCOUNT key min max: how many members are in a range.
+pub fn zlexcount(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    count(call, By::Lex)
+}
+
+fn count(call: &mut Call<'_, '_>, by: By) -> Result<(), CommandError> {
+    let bounds = Bounds::parse(by, call.args, 2, 3)?;
+    let set = call.stats.read(call.txn.sorted_set(call.session.db, call.args.at(1))?);
+    let count = match set {
+        Some(set) => bounds.part(&set.scored()?).len(),
+        None => 0,
+    };
+    call.reply.count(count);
+    Ok(())
+}
+
+/// ZRANK key member: how many members are before one.
+pub fn zrank(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    rank(call, false)
+}
+
+/// ZREVRANK key member: how many members are behind one.
+pub fn zrevrank(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    rank(call, true)
+}
+
+fn rank(call: &mut Call<'_, '_>, from_end: bool) -> Result<(), CommandError> {
+    let set = call.stats.read(call.txn.sorted_set(call.session.db, call.args.at(1))?);
+    let place = match &set {
+        Some(set) => set.list()?.iter().position(|member| *member == call.args.at(2)),
+        None => None,
+    };
+    match (place, set) {
+        (Some(at), Some(set)) => call.reply.count(if from_end { set.len() - 1 - at } else { at }),
+        _ => call.reply.null(),
+    }
+    Ok(())
+}
+
+/// ZSCAN key cursor [MATCH pattern] [COUNT count]: members with their scores, a few at a time.
+pub fn zscan(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let mut cursor = scan::cursor(call.args.at(2))?;
+    let mut pairs = Gathered::default();
+    match call.stats.read(call.txn.sorted_set(call.session.db, call.args.at(1))?) {
+        // Without a key nobody looks at the options, as in the reference.
+        None => cursor = 0,
+        Some(set) => {
+            let options = Options::parse(call.args, 3, false)?;
+            // As the reference keeps it.
+            let text =
+                if set.encoding() == Encoding::Listpack { double::listpack_text } else { double::text };
+            cursor = set.scan(cursor, options.count, |member, score| {
+                if options.wants(member) {
+                    pairs.push(member);
+                    pairs.push(text(score_of(score)).as_bytes());
+                }
+            })?;
+        }
+    }
+    pairs.reply_part(&mut call.reply, cursor);
+    Ok(())
+}

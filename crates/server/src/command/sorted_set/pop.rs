@@ -1,0 +1,117 @@
+//! Removes the members at an end and tells them: ZPOPMIN, ZPOPMAX, ZMPOP.
+
+use super::parse::positive;
+use super::remove::remove_part;
+use super::{reply_members, reply_score};
+use crate::command::{Call, CommandError, errors};
+use crate::resp::Reply;
+
+/// From which end.
+#[derive(Clone, Copy)]
+enum End {
+    Min,
+    Max,
+}
+
+/// ZPOPMIN key [count]: the members with the lowest scores, with these, which are removed.
+pub fn zpopmin(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    pop_from(call, End::Min)
+}
+
+/// ZPOPMAX key [count]: the members with the highest scores, with these, which are removed.
+pub fn zpopmax(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    pop_from(call, End::Max)
+}
+
+/// ZMPOP numkeys key [key …] MIN | MAX [COUNT count]: ZPOPMIN or ZPOPMAX of the first key that is there.
+pub fn zmpop(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let (db, args) = (call.session.db, call.args);
+    let keys = positive(args, 1, "ERR numkeys should be greater than 0")?;
+    let end_at = keys.saturating_add(2);
+    let end = match () {
+        () if args.is(end_at, "min") => End::Min,
+        () if args.is(end_at, "max") => End::Max,
+        () => return Err(errors::SYNTAX),
+    };
+    let count = match args.len() - end_at - 1 {
+        0 => 1,
+        2.. if args.is(end_at + 1, "count") => {
+            let count = positive(args, end_at + 2, "ERR count should be greater than 0")?;
+            if args.len() > end_at + 3 {
+                return Err(errors::SYNTAX);
+            }
+            count
+        }
+        _ => return Err(errors::SYNTAX),
+    };
+    for key in args.from(2).take(keys) {
+        // Types are looked at up to the first key that is there, as in the reference.
+        if call.txn.sorted_set(db, key)?.is_some() {
+            return pop(call, key, end, count, |reply, members| {
+                reply.array(2);
+                reply.bulk(key);
+                reply.array(members.len());
+                for (member, score) in members {
+                    reply.array(2);
+                    reply.bulk(member);
+                    reply_score(reply, *score);
+                }
+            });
+        }
+    }
+    call.reply.null_array();
+    Ok(())
+}
+
+fn pop_from(call: &mut Call<'_, '_>, end: End) -> Result<(), CommandError> {
+    let args = call.args;
+    if args.len() > 3 {
+        return Err(errors::SYNTAX);
+    }
+    let count = match args.get(2) {
+        None => None,
+        // Whatever is wrong with it is told so.
+        Some(_) => Some(
+            args.integer(2).ok().and_then(|count| usize::try_from(count).ok()).ok_or(errors::NOT_POSITIVE)?,
+        ),
+    };
+    pop(call, args.at(1), end, count.unwrap_or(1), |reply, members| {
+        if count.is_some() || members.is_empty() {
+            reply_members(reply, members.iter().copied(), true);
+        } else {
+            // One alone is not told as a pair, also in RESP3.
+            reply.array(members.len() * 2);
+            for (member, score) in members {
+                reply.bulk(member);
+                reply_score(reply, *score);
+            }
+        }
+    })
+}
+
+fn pop(
+    call: &mut Call<'_, '_>,
+    key: &[u8],
+    end: End,
+    count: usize,
+    reply: impl FnOnce(&mut Reply<'_>, &[duramen_structures::Scored<'_>]),
+) -> Result<(), CommandError> {
+    let mut set = call.txn.edit_sorted_set(call.session.db, key)?;
+    let all = set.len();
+    let count = count.min(all);
+    let part = match end {
+        End::Min => 0..count,
+        End::Max => all - count..all,
+    };
+    let mut members = set.scored()?;
+    let members = members.get_mut(part.clone()).unwrap_or_default();
+    if let End::Max = end {
+        members.reverse();
+    }
+    reply(&mut call.reply, members);
+    if count > 0 {
+        remove_part(&mut set, part)?;
+        set.save()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,21 @@
+//! Members by chance: ZRANDMEMBER.
+
+use super::{reply_members, reply_score};
+use crate::command::random::{Draw, reply_drawn};
+use crate::command::{Call, CommandError};
+use duramen_structures::score_of;
+
+/// ZRANDMEMBER key [count [WITHSCORES]]: a member; or so many, each once; or, with a negative count, just as many, of which
+/// one may come again.
+pub fn zrandmember(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let draw = Draw::parse(call.args, "withscores")?;
+    let set = call.stats.read(call.txn.sorted_set(call.session.db, call.args.at(1))?);
+    match (&set, draw) {
+        // All of them come from the last to the first, as in the reference.
+        (Some(set), Draw::Many { count, with_values }) if count >= set.len() as i64 => {
+            reply_members(&mut call.reply, set.scored()?.into_iter().rev(), with_values);
+            Ok(())
+        }
+        _ => reply_drawn(&mut call.reply, set, draw, |reply, score| reply_score(reply, score_of(score))),
+    }
+}

@@ -1,0 +1,58 @@
+//! Removes members: ZREM, ZREMRANGEBYRANK, ZREMRANGEBYSCORE, ZREMRANGEBYLEX.
+
+use super::parse::{Bounds, By};
+use crate::command::{Call, CommandError};
+use std::ops::Range;
+
+/// ZREM key member [member …]: how many were there. Without members the key goes too.
+pub fn zrem(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let (db, args) = (call.session.db, call.args);
+    let mut set = call.txn.edit_sorted_set(db, args.at(1))?;
+    let removed = set.remove_all(args.from(2))?;
+    if removed > 0 {
+        set.save()?;
+    }
+    call.reply.count(removed);
+    Ok(())
+}
+
+/// ZREMRANGEBYRANK key start stop: removes those from one position to another; how many.
+pub fn zremrangebyrank(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    remove_range(call, By::Rank)
+}
+
+/// ZREMRANGEBYSCORE key min max: removes those with a score in a range; how many.
+pub fn zremrangebyscore(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    remove_range(call, By::Score)
+}
+
+/// ZREMRANGEBYLEX key min max: removes those in a range of members; how many.
+pub fn zremrangebylex(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    remove_range(call, By::Lex)
+}
+
+fn remove_range(call: &mut Call<'_, '_>, by: By) -> Result<(), CommandError> {
+    let (db, args) = (call.session.db, call.args);
+    let bounds = Bounds::parse(by, args, 2, 3)?;
+    let mut set = call.txn.edit_sorted_set(db, args.at(1))?;
+    let part = bounds.part(&set.scored()?);
+    let removed = remove_part(&mut set, part)?;
+    if removed > 0 {
+        set.save()?;
+    }
+    call.reply.count(removed);
+    Ok(())
+}
+
+/// Removes the members at these positions; how many.
+pub fn remove_part(
+    set: &mut duramen_structures::Edit<'_, '_>,
+    part: Range<usize>,
+) -> Result<usize, CommandError> {
+    let mut at = 0;
+    let removed = set.retain(|_, _| {
+        at += 1;
+        !part.contains(&(at - 1))
+    })?;
+    Ok(removed)
+}

@@ -1,0 +1,215 @@
+//! Doubles as text: scores of sorted sets, their bounds, weights.
+//!
+//! 1. [`parse`] and [`parse_bound`] round the exact value once, to nearest, ties to even (`strtod`).
+//! 2. [`text`] is `%.17g`, which [`parse`] turns back into the same number.
+
+use super::long_double::{self, Format, LongDouble};
+
+const DOUBLE: Format = Format { significand_bits: 53, exponent_min: -1074, bits_max: 1024 };
+// Beyond these a double is no integer to a listpack (`double2ll`).
+const LISTPACK_INTEGER_MAX: f64 = (1u64 << 62) as f64;
+// `%.17g`: so many digits, and a power of ten where there would be more before or many zeros behind the point.
+const DIGITS: i32 = 17;
+const EXPONENT_PLAIN_MIN: i32 = -4;
+
+/// The number that `text` spells, if Redis would take it as a score: not one beyond the finite numbers, nor one so small
+/// that it would be 0.
+pub fn parse(text: &[u8]) -> Option<f64> {
+    read(text).filter(|(_, is_in_range)| *is_in_range).map(|(number, _)| number)
+}
+
+/// The number that `text` spells as the bound of a range: as C reads it, up to a zero byte, with any spaces before it; the
+/// empty text is 0.
+pub fn parse_bound(text: &[u8]) -> Option<f64> {
+    let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
+    if text.is_empty() {
+        return Some(0.0);
+    }
+    let is_space = |byte: &u8| matches!(byte, b' ' | b'\t'..=b'\r');
+    let start = text.iter().position(|byte| !is_space(byte))?;
+    read(&text[start..]).map(|(number, _)| number)
+}
+
+/// The nearest number, and whether it is in range.
+fn read(text: &[u8]) -> Option<(f64, bool)> {
+    let (negative, rest) = match text {
+        [b'-', rest @ ..] => (true, rest),
+        [b'+', rest @ ..] => (false, rest),
+        rest => (false, rest),
+    };
+    let (number, is_in_range) = if rest.eq_ignore_ascii_case(b"inf") || rest.eq_ignore_ascii_case(b"infinity")
+    {
+        (f64::INFINITY, true)
+    } else if let [b'0', b'x' | b'X', hexadecimal @ ..] = rest {
+        let (parsed, is_zero) = long_double::parse_hexadecimal(&DOUBLE, negative, hexadecimal)?;
+        let number = magnitude(&parsed);
+        (number, is_zero || number != 0.0 && number.is_finite())
+    } else {
+        if !rest.iter().all(|byte| byte.is_ascii_digit() || b".eE+-".contains(byte))
+            || matches!(rest, [b'+' | b'-', ..])
+        {
+            return None;
+        }
+        let number: f64 = std::str::from_utf8(rest).ok()?.parse().ok()?;
+        let digits = rest.split(|byte| byte.eq_ignore_ascii_case(&b'e')).next().unwrap_or_default();
+        let is_zero = !digits.iter().any(|digit| matches!(digit, b'1'..=b'9'));
+        (number, is_zero || number != 0.0 && number.is_finite())
+    };
+    Some((if negative { -number } else { number }, is_in_range))
+}
+
+/// Without its sign; exact for what was rounded to a double.
+fn magnitude(number: &LongDouble) -> f64 {
+    match *number {
+        LongDouble::Infinite { .. } => f64::INFINITY,
+        LongDouble::Finite { significand, exponent, .. } => {
+            let (mut number, mut exponent) = (significand as f64, exponent);
+            // In steps whose factor is a double. No step rounds: the number has no more bits than a double has there.
+            while exponent != 0 {
+                let step = exponent.clamp(-1000, 1000);
+                number *= 2f64.powi(step as i32);
+                exponent -= step;
+            }
+            number
+        }
+    }
+}
+
+/// As Redis keeps it in a listpack: integers up to 2^62 with all their digits, and no -0.
+pub fn listpack_text(number: f64) -> String {
+    if number.abs() <= LISTPACK_INTEGER_MAX && number.trunc() == number {
+        (number as i64).to_string()
+    } else {
+        text(number)
+    }
+}
+
+/// As Redis prints it.
+pub fn text(number: f64) -> String {
+    if number.is_infinite() {
+        return if number < 0.0 { "-inf" } else { "inf" }.to_owned();
+    }
+    let scientific = format!("{:.1$e}", number.abs(), DIGITS as usize - 1);
+    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let digits = mantissa.replace('.', "");
+    let sign = if number.is_sign_negative() { "-" } else { "" };
+    let joined = |whole: &str, fraction: &str| match fraction.trim_end_matches('0') {
+        "" => format!("{sign}{whole}"),
+        fraction => format!("{sign}{whole}.{fraction}"),
+    };
+    match exponent {
+        0..DIGITS => {
+            let (whole, fraction) = digits.split_at(exponent as usize + 1);
+            joined(whole, fraction)
+        }
+        EXPONENT_PLAIN_MIN..0 => joined("0", &format!("{}{digits}", "0".repeat(-exponent as usize - 1))),
+        _ => {
+            let (whole, fraction) = digits.split_at(1);
+            let sign = if exponent < 0 { '-' } else { '+' };
+            format!("{}e{sign}{:02}", joined(whole, fraction), exponent.abs())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn text_is_that_of_the_reference() {
+        for (number, wanted) in [
+            (0.0, "0"),
+            (-0.0, "-0"),
+            (1.1, "1.1000000000000001"),
+            (-3.5, "-3.5"),
+            (0.0001, "0.0001"),
+            (0.00001, "1.0000000000000001e-05"),
+            (1e16, "10000000000000000"),
+            (1e17, "1e+17"),
+            (123_456_789_012_345_680.0, "1.2345678901234568e+17"),
+            (f64::MAX, "1.7976931348623157e+308"),
+            (5e-324, "4.9406564584124654e-324"),
+            (f64::INFINITY, "inf"),
+            (f64::NEG_INFINITY, "-inf"),
+        ] {
+            assert_eq!(text(number), wanted);
+        }
+    }
+
+    #[test]
+    fn what_is_in_a_listpack_has_all_its_digits() {
+        for (number, wanted) in [
+            (-0.0, "0"),
+            (1e17, "100000000000000000"),
+            (-4_611_686_018_427_387_904.0, "-4611686018427387904"),
+            (4_611_686_018_427_388_928.0, "4.6116860184273889e+18"),
+            (0.5, "0.5"),
+            (f64::INFINITY, "inf"),
+        ] {
+            assert_eq!(listpack_text(number), wanted);
+        }
+    }
+
+    #[test]
+    fn what_spells_a_score_is_what_the_reference_takes() {
+        for (spelt, wanted) in [
+            ("1", Some(1.0)),
+            ("+1", Some(1.0)),
+            ("-.5e1", Some(-5.0)),
+            ("5.", Some(5.0)),
+            ("0x1p-1074", Some(5e-324)),
+            ("0x1.8p1", Some(3.0)),
+            ("-0x10", Some(-16.0)),
+            ("0x1.fffffffffffffp1023", Some(f64::MAX)),
+            ("0x1.fffffffffffff8p1023", None),
+            ("0x1p-1076", None),
+            ("0x0p0", Some(0.0)),
+            ("INF", Some(f64::INFINITY)),
+            ("-infinity", Some(f64::NEG_INFINITY)),
+            ("1e309", None),
+            ("1e-400", None),
+            ("0e-400", Some(0.0)),
+            ("nan", None),
+            ("", None),
+            (" 1", None),
+            ("1 ", None),
+            ("+-1", None),
+            ("e1", None),
+            (".", None),
+            ("0x", None),
+        ] {
+            assert_eq!(parse(spelt.as_bytes()), wanted, "{spelt:?}");
+        }
+        assert_eq!(parse_bound(b" \t1"), Some(1.0));
+        assert_eq!(parse_bound(b"1\0x"), Some(1.0));
+        assert_eq!(parse_bound(b""), Some(0.0));
+        assert_eq!(parse_bound(b"1e999"), Some(f64::INFINITY));
+        assert_eq!(parse_bound(b"-1e-999"), Some(-0.0));
+        assert_eq!(parse_bound(b"1 "), None);
+        assert_eq!(parse_bound(b"nan"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn a_text_is_read_as_the_number_that_it_was_made_of(bits: u64) {
+            let number = f64::from_bits(bits);
+            prop_assume!(!number.is_nan());
+            prop_assert_eq!(parse(text(number).as_bytes()).map(f64::to_bits), Some(bits));
+        }
+
+        #[test]
+        fn hexadecimal_is_exact(bits: u64) {
+            let number = f64::from_bits(bits >> 1);
+            prop_assume!(number.is_finite());
+            let (significand, exponent) = ((bits >> 1) & ((1 << 52) - 1), (bits >> 53) as i64);
+            let spelt = if exponent == 0 {
+                format!("0x{significand:x}p-1074")
+            } else {
+                format!("0x{:x}p{}", significand | 1 << 52, exponent - 1075)
+            };
+            prop_assert_eq!(parse(spelt.as_bytes()).map(f64::to_bits), Some(bits >> 1));
+        }
+    }
+}
