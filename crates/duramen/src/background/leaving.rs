@@ -98,6 +98,22 @@ impl<M: Medium> Keeper<M> {
         mover.leaving.unseen.sort_by_key(|retired| retired.number);
     }
 
+    /// Nobody is in any block, nor will be, once the store has no handle left: reads and groups have one, and values borrow one. So readers
+    /// of other stores are not waited for, nor holds of values that were forgotten and never dropped.
+    ///
+    /// A block that is still retired when the store is closed would be read by the next open, whose image knows nothing of its records. To
+    /// enter them it must compare them with what the image leads to; where that is damaged it cannot, and would read everything instead and
+    /// no longer know whose the damaged records are.
+    pub(super) fn all_left(&self, mover: &mut Mover) {
+        for mut retired in mover.leaving.take_all() {
+            if let Some(again) = retired.again.take() {
+                self.forget_again(mover, &again);
+            }
+            mover.leaving.unseen.push(retired);
+        }
+        mover.leaving.unseen.sort_by_key(|retired| retired.number);
+    }
+
     /// Counts each record of a block that stays for the slot of its key.
     fn count_again(&self, mover: &mut Mover, unit: Unit) -> Vec<Stale> {
         let block = self.log().blocks.at(unit);

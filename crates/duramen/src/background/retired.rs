@@ -71,6 +71,13 @@ impl Leaving {
         self.kept.iter().filter_map(|retired| retired.again.as_ref()).flat_map(|again| &again.stale)
     }
 
+    /// The blocks that may be waited for, whoever does.
+    pub(super) fn take_all(&mut self) -> Vec<Retired> {
+        let seen = std::mem::take(&mut self.seen).into_iter().flat_map(|(_, retired)| retired);
+        let kept = std::mem::take(&mut self.kept);
+        std::mem::take(&mut self.fresh).into_iter().chain(seen).chain(kept).collect()
+    }
+
     /// The blocks whose moment is past.
     pub(super) fn take_past(&mut self, groups: impl FnOnce() -> Option<Moment>) -> Vec<Retired> {
         if !self.fresh.is_empty()

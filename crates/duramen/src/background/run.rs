@@ -40,12 +40,13 @@ impl<M: Medium> Keeper<M> {
         mover.sweeping = self.sweep(&mut mover, EXPIRY_ROUNDED);
     }
 
-    /// Gives up the compactor's own block and frees what can be freed, at close.
+    /// Gives up the compactor's own block and frees what was retired, at close: the store has no handle left.
     pub(crate) fn end(&self) {
         let mut mover = lock(&self.compaction.mover);
         // An image that is written after this has nothing of what is dead.
         self.bury(&mut mover, Until::Closed);
         mover.appender.put_aside(self.log());
+        self.all_left(&mut mover);
         self.reclaim(&mut mover, false);
     }
 

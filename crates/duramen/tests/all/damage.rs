@@ -6,7 +6,11 @@ use duramen::{
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 const NOW: u64 = 1_000_000;
@@ -409,6 +413,51 @@ fn settle(store: &Store) {
     }
 }
 
+/// A reader of another store of the process: while it is there, nothing that is retired from now on is freed, in no store.
+struct Reader {
+    stays: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Reader {
+    fn new() -> Self {
+        let (stays, leaves) = channel();
+        let (comes, came) = channel();
+        let thread = std::thread::spawn(move || {
+            let reads = Arc::new(AtomicBool::new(false));
+            let (leaves, is_read) = (Mutex::new(leaves), Arc::clone(&reads));
+            let clock = move || {
+                // Asked within a read, which is pinned.
+                if is_read.swap(false, Relaxed) {
+                    comes.send(()).unwrap();
+                    leaves.lock().unwrap().recv().unwrap_err();
+                }
+                NOW
+            };
+            let options = Options {
+                clock: Some(Arc::new(clock)),
+                len_max: 4 << 20,
+                ..options(MediumKind::Volatile, IndexKind::Hash)
+            };
+            let store = options.open("none").unwrap();
+            let expires = Meta { expires_at: Some(NOW * 2), ..Meta::default() };
+            store.put_with(b"key", b"value", expires).unwrap();
+            reads.store(true, Relaxed);
+            assert!(store.get(b"key").unwrap().is_some());
+            assert!(!reads.load(Relaxed));
+        });
+        came.recv().unwrap();
+        Self { stays: Some(stays), thread: Some(thread) }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.stays.take();
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
 /// An ordered index knows of a damaged record where it lies among those of the keys beside it, and of its key what the leaf keeps, which
 /// others may have too. Whatever comes between and is written anew meanwhile, each key is found, and in order.
 #[test]
@@ -420,6 +469,8 @@ fn keys_written_around_damaged_ones_are_found_and_stay_in_order() {
     for seed in from..from + seeds {
         eprintln!("DURAMEN_DAMAGE_SEED={seed} DURAMEN_DAMAGE_SEEDS=1");
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let (mut reader, mut often) = (None, Random(seed ^ 0x55aa));
+        let rate = [3, 10, 30][often.below(3) as usize];
         let mut options = options(MediumKind::Shm, IndexKind::Ordered);
         // Nothing but the order leads to a key.
         options.index_cache_slots = 0;
@@ -448,10 +499,17 @@ fn keys_written_around_damaged_ones_are_found_and_stay_in_order() {
         assert!(store.recovery().imaged > 0, "{:?}", store.recovery());
         for step in 0..numbers * 3 {
             let key = key(random.below(numbers), width);
+            if often.below(rate) == 0 {
+                reader = match reader {
+                    None => Some(Reader::new()),
+                    Some(_) => None,
+                };
+            }
             match random.below(40) {
                 0 => {
                     store.close().unwrap();
                     store = options.open(&path).unwrap();
+                    assert_eq!(store.recovery().image_refused, None);
                 }
                 1..4 => store.maintain().unwrap(),
                 4 => walk(&store, &model),
@@ -462,12 +520,64 @@ fn keys_written_around_damaged_ones_are_found_and_stay_in_order() {
                 model.insert(key, None);
             }
         }
+        drop(reader);
         settle(&store);
         for key in model.keys() {
             read(&store, key, 0, &model);
         }
         walk(&store, &model);
         assert_eq!(store.audit(), Vec::<String>::new());
+    }
+}
+
+/// What was compacted may wait for readers to be freed, and for an epoch, when the store is closed. The next open must not have to read it:
+/// to compare it with damaged records is impossible, and without the image nobody knows whose these are.
+#[test]
+fn a_close_beside_readers_of_other_stores_forgets_no_damage() {
+    let hour = Duration::from_secs(3600);
+    for (medium, durability) in [
+        (MediumKind::Shm, Durability::EveryWrite),
+        (MediumKind::File, Durability::Interval(hour)),
+        (MediumKind::File, Durability::Manual),
+    ] {
+        let options =
+            Options { durability, on_damage: OnDamage::Serve, ..options(medium, IndexKind::Ordered) };
+        let dir = directory(&options);
+        let path = dir.path().join("store");
+        // One leaf, which keeps the same of all.
+        let key = |number: u64| format!("{number:030}").into_bytes();
+        let store = options.open(&path).unwrap();
+        let mut model = Model::new();
+        for number in 0..10 {
+            store.put(&key(number), &value(number, 0)).unwrap();
+            model.insert(key(number), Some(value(number, 0)));
+        }
+        store.commit().unwrap();
+        store.close().unwrap();
+        let hurt = key(3);
+        damage_values_of(&path, &[&hurt]);
+        let store = options.open(&path).unwrap();
+        only_these_are_corrupt(&store, &model, std::slice::from_ref(&hurt));
+        let reader = Reader::new();
+        for round in 1..200 {
+            for number in 4..10 {
+                store.put(&key(number), &value(number, round)).unwrap();
+                model.insert(key(number), Some(value(number, round)));
+            }
+        }
+        // So that the record of each round is in some block that is compacted.
+        for _ in 0..8 {
+            store.commit().unwrap();
+            store.maintain().unwrap();
+        }
+        store.commit().unwrap();
+        store.close().unwrap();
+        drop(reader);
+        let store = options.open(&path).unwrap();
+        let recovery = store.recovery();
+        assert_eq!(recovery.image_refused, None, "{durability:?}");
+        assert_eq!(recovery.imaged, recovery.records, "{durability:?}");
+        only_these_are_corrupt(&store, &model, &[hurt]);
     }
 }
 
