@@ -365,13 +365,13 @@ fn the_audit_reads_what_the_store_shows() {
     let setup = Setup::new(3, case("line/every-write"));
     setup.clock.store(TIME_BEGIN, Relaxed);
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, setup.len_max));
-    let empty = Allowed::exactly(vec![None; setup.keys.len()]);
+    let empty = Allowed::exactly(vec![None; setup.cells()]);
     let (store, _) = check::open_and_look(&setup, &medium, 1, &empty).unwrap();
     store.put(&setup.keys[1], b"value").unwrap();
     store.close().unwrap();
     let store = StoreOn::open_on(medium.clone(), &setup.options(1)).unwrap();
     let state = check::read_all(&setup, &store, true, None).unwrap();
     check::audit(&setup, &store, &medium, &state).unwrap();
-    assert!(check::audit(&setup, &store, &medium, &vec![None; setup.keys.len()]).is_err());
+    assert!(check::audit(&setup, &store, &medium, &vec![None; setup.cells()]).is_err());
     assert!(medium.len() > 0);
 }
