@@ -3,8 +3,8 @@
 use crate::random::step;
 use std::collections::BTreeMap;
 
-pub const KEY_BYTES: usize = 16;
-pub const VALUE_BYTES: usize = 100;
+const KEY_BYTES: usize = 16;
+const VALUE_BYTES: usize = 100;
 
 /// Keys in an order that is not that of their numbers.
 pub fn key_of(number: u64) -> [u8; KEY_BYTES] {

@@ -16,7 +16,7 @@ mod table;
 use crate::failure::{Attempt, Failure, Result};
 use crate::random::Random;
 use crate::server::{Server, release_program};
-use content::{KEY_BYTES, Versions, key_of, value_of};
+use content::{Versions, key_of, value_of};
 use duramen::{Create, Durability, IndexKind, MediumKind, Meta, Options};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -34,6 +34,8 @@ const COMPARED: u64 = 200;
 const GROUP: u64 = 256;
 /// What the server keeps a string as.
 const STRING_TAG: u8 = 1;
+/// The table of the server's database 0.
+const DATABASE: &[u8] = b"redis.0";
 
 /// What is measured.
 pub struct Settings {
@@ -91,10 +93,10 @@ pub fn run(repository: &Path, settings: &Settings) -> Result<bool> {
         };
         let place = place.attempt(|| "make a directory for the stores".to_owned())?;
         for &keys in &settings.keys {
-            let path = place.path().join(format!("store-{keys}"));
-            let mut versions = Versions::default();
-            let bytes = load(&path, medium, keys)?;
             for &index in &settings.indexes {
+                let path = place.path().join(format!("store-{keys}-{index}"));
+                let mut versions = Versions::default();
+                let bytes = load(&path, medium, index, keys)?;
                 let log = place.path().join("log");
                 let restarts = Restarts { settings, program: &program, path: &path, medium, index, log };
                 for row in restarts.measure(keys, bytes, &mut versions)? {
@@ -107,9 +109,9 @@ pub fn run(repository: &Path, settings: &Settings) -> Result<bool> {
                     }
                     rows.push(row);
                 }
+                // The next one needs the room.
+                std::fs::remove_file(&path).attempt(|| format!("remove {}", path.display()))?;
             }
-            // The next one needs the room.
-            std::fs::remove_file(&path).attempt(|| format!("remove {}", path.display()))?;
         }
     }
     if let Some(file) = &settings.json {
@@ -234,28 +236,27 @@ impl Restarts<'_> {
     }
 }
 
-/// Makes a store of `keys` records, as a server would have, and says how many bytes it takes. Any index may open it.
-fn load(path: &Path, medium: Medium, keys: u64) -> Result<u64> {
+/// Makes a store of `keys` records, as a server would have, and says how many bytes it takes.
+fn load(path: &Path, medium: Medium, index: IndexKind, keys: u64) -> Result<u64> {
     let begun = Instant::now();
     let attempt = || format!("load {}", path.display());
     // Loading is not measured: on a file nobody waits for the disk.
     let durability = Durability::Interval(Duration::from_secs(1));
     let options =
-        Options { create: Create::CreateNew, medium: medium.kind(), durability, ..Options::default() };
+        Options { create: Create::CreateNew, medium: medium.kind(), durability, index, ..Options::default() };
     let store = options.open(path).attempt(attempt)?;
+    let database = store.table(DATABASE, index).attempt(attempt)?;
     let mut writer = store.writer().attempt(attempt)?;
     let meta = Meta { tag: STRING_TAG, ..Meta::default() };
-    // The database's number, and the key.
-    let mut key = [0; 1 + KEY_BYTES];
     for from in (0..keys).step_by(GROUP as usize) {
         writer.group();
         for number in from..(from + GROUP).min(keys) {
-            key[1..].copy_from_slice(&key_of(number));
-            writer.put_with(&key, &value_of(number, 0), meta).attempt(attempt)?;
+            let (key, value) = (key_of(number), value_of(number, 0));
+            writer.table(&database).put_with(&key, &value, meta).attempt(attempt)?;
         }
         writer.settle().attempt(attempt)?;
     }
-    drop(writer);
+    drop((writer, database));
     store.close().attempt(attempt)?;
     // A file may have holes.
     let bytes = path.metadata().attempt(attempt)?.blocks() * 512;
