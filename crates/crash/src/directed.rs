@@ -232,7 +232,7 @@ pub fn moved_beside_a_batch() -> Result<(), String> {
 
 fn moved_beside_a_batch_by(seed: u64) -> Result<(), String> {
     const KEY: &[u8] = b"cell 001";
-    duramen::schedule::settle_reclamation();
+    duramen::schedule::finish_reclamation();
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
     let moves = Arc::new(AtomicBool::new(false));
     let mut options = options(1, Durability::EveryWrite);

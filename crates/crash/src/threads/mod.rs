@@ -98,7 +98,7 @@ pub fn run_plan(plan: &Plan, images_max: u64) -> Result<Counts, Box<Violation>> 
 /// Runs the threads. Returns how that went, what they noted or what was wrong, and what they did to the medium.
 pub fn scheduled(plan: &Plan) -> (Report, Result<Ended, String>, Log) {
     let setup = &plan.setup;
-    duramen::schedule::settle_reclamation();
+    duramen::schedule::finish_reclamation();
     let medium = SimMedium::resume(Log::empty(setup.case.model, setup.len_max));
     medium.flush_short(setup.flush_short);
     let recorder = Recorder::new(medium.clone(), plan);

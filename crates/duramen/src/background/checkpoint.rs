@@ -375,7 +375,7 @@ impl<M: Medium> Keeper<M> {
             units: block.units(),
             generation: block.generation(),
             tail: block.tail(),
-            live: block.live_settled(),
+            live: block.live_sealed(),
             expiry: block.expiry_seconds(),
             harm: match block.state() {
                 Use::Damaged if block.is_known() => Harm::Known,
@@ -397,9 +397,9 @@ impl<M: Medium> Keeper<M> {
         let before: std::collections::HashMap<_, _> =
             before.into_iter().map(|kept| (kept.unit, kept.generation)).collect();
         for kept in &mut now {
-            let is_settled = matches!(self.log().blocks.at(kept.unit).state(), Use::Sealed | Use::Damaged);
+            let is_sealed = matches!(self.log().blocks.at(kept.unit).state(), Use::Sealed | Use::Damaged);
             let may_hold_elements = self.log().blocks.at(kept.unit).may_hold_elements();
-            if !is_settled || may_hold_elements || before.get(&kept.unit) != Some(&kept.generation) {
+            if !is_sealed || may_hold_elements || before.get(&kept.unit) != Some(&kept.generation) {
                 kept.tail = 0;
             }
         }

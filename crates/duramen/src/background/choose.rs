@@ -41,7 +41,7 @@ impl<M: Medium> Keeper<M> {
             }
             total += bytes;
             mover.victims.pop();
-            let live = u64::from(self.log().blocks.at(unit).live_settled());
+            let live = u64::from(self.log().blocks.at(unit).live_sealed());
             if live > mover.appender.room() && !self.restore_spare(mover) {
                 mover.unmovable.push(unit);
                 continue;
@@ -79,7 +79,7 @@ impl<M: Medium> Keeper<M> {
         let tail = block.tail().max(block::HEADER_BYTES);
         let room = room_won(self.log().blocks.bytes(block), tail);
         let bytes = (tail - block::HEADER_BYTES + room).max(1);
-        let live = u64::from(block.live_settled()).min(bytes);
+        let live = u64::from(block.live_sealed()).min(bytes);
         let is_dead = live < bytes && (bytes - live) * 100 >= bytes * dead_percent_min;
         is_dead.then_some((bytes, live))
     }

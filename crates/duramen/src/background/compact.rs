@@ -102,7 +102,7 @@ impl<M: Medium> Keeper<M> {
 
     /// Whether all that is live of a block can be moved.
     fn has_room_for(&self, mover: &Mover, unit: Unit, records: &[Found]) -> bool {
-        let live = u64::from(self.log().blocks.at(unit).live_settled());
+        let live = u64::from(self.log().blocks.at(unit).live_sealed());
         let room = mover.appender.room();
         let (free, run_max) = {
             let space = self.log().space();
@@ -136,7 +136,7 @@ impl<M: Medium> Keeper<M> {
         let mut drops: Vec<(u64, u64, Header)> = Vec::new();
         let mut gone = 0;
         let mut complete = true;
-        let mut rest = u64::from(self.log().blocks.at(unit).live_settled());
+        let mut rest = u64::from(self.log().blocks.at(unit).live_sealed());
         let hash_of = |(at, header): &Found| self.records.hasher.hash(header.key(&bytes[*at as usize..]));
         let hashes: Vec<u64> = records.iter().map(hash_of).collect();
         for (i, (at, header)) in records.iter().enumerate() {
@@ -247,9 +247,9 @@ impl<M: Medium> Keeper<M> {
 
     /// Whether a tombstone hides nothing but what lies in the same block and goes with it.
     fn hides_nothing(&self, slot: Slot, header: &Header, dead_here: Option<u64>) -> bool {
-        let settled = !slot.is_pending()
+        let is_committed = !slot.is_pending()
             && (!self.log().epochs().in_use() || header.epoch <= self.log().epochs().committed());
-        planted(Mutant::TombstoneDroppedEarly) || settled && slot.hides_at_most(dead_here.unwrap_or(0))
+        planted(Mutant::TombstoneDroppedEarly) || is_committed && slot.hides_at_most(dead_here.unwrap_or(0))
     }
 
     /// Removes a tombstone that hides nothing from the index; false when it was superseded meanwhile.

@@ -27,9 +27,9 @@ impl<M: Medium> Keeper<M> {
             let units = entry.units();
             // Nothing leads to it, says whoever moved out of it; so do those who counted what leads to it.
             debug_assert!(
-                entry.live_settled() == 0 || entry.is_doubtful(),
+                entry.live_sealed() == 0 || entry.is_doubtful(),
                 "{} bytes are live of a block that is freed, at unit {}",
-                entry.live_settled(),
+                entry.live_sealed(),
                 block.unit.0
             );
             entry.free();

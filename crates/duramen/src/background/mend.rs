@@ -68,7 +68,7 @@ impl<M: Medium> Keeper<M> {
 
     /// From now on records are used as they are, if all were verified and none is damaged: also none of those to which a slot led that a
     /// reader may still have in hand. So not before the readers have left who came before the last damaged block was retired.
-    pub(super) fn settle_doubts(&self, mover: &Mover) {
+    pub(super) fn end_doubts(&self, mover: &Mover) {
         let is_doubtful = |retired: &Retired| self.log().blocks.at(retired.unit).is_doubtful();
         if self.records.has_doubts()
             && mover.verify_at.is_none()

@@ -73,7 +73,7 @@ impl<M: Medium> Keeper<M> {
         let mut roomy = Vec::new();
         for (unit, block, state) in self.log().blocks.walk(0..units) {
             let bytes = u64::from(block.units()) * self.log().unit_bytes;
-            let room = bytes.saturating_sub(block::HEADER_BYTES + u64::from(block.live_settled()));
+            let room = bytes.saturating_sub(block::HEADER_BYTES + u64::from(block.live_sealed()));
             if state == Use::Sealed && room >= bytes / PACK_SHARE && !held.contains(&unit) {
                 roomy.push((room, bytes, unit));
             }
@@ -107,7 +107,7 @@ impl<M: Medium> Keeper<M> {
         let room = mover.appender.room();
         let mut fitting = Vec::new();
         for (unit, block, state) in self.log().blocks.walk(0..self.log().space().units()) {
-            let live = u64::from(block.live_settled());
+            let live = u64::from(block.live_sealed());
             if state == Use::Sealed && live <= room && !held.contains(&unit) {
                 fitting.push((live, unit));
             }
@@ -197,7 +197,7 @@ impl<M: Medium> Keeper<M> {
             .map(|(start, length)| Part { from: start, to: start + length, cost: 0, free: length })
             .collect();
         for (unit, block, state) in self.log().blocks.walk(0..all) {
-            let live = u64::from(block.live_settled());
+            let live = u64::from(block.live_sealed());
             if state == Use::Sealed && (block.units() <= most || live == 0) && !held.contains(&unit) {
                 let cost = if live == 0 { 0 } else { self.log().units_for(live) };
                 parts.push(Part { from: unit.0, to: unit.0 + block.units(), cost, free: 0 });

@@ -15,7 +15,7 @@ impl<M: Medium> Keeper<M> {
     /// Verifies blocks that recovery did not read, and flushes them where that may be due; whether there are more.
     pub(super) fn verify(&self, mover: &mut Mover) -> bool {
         let Some(from) = mover.verify_at.take() else {
-            self.settle_doubts(mover);
+            self.end_doubts(mover);
             return false;
         };
         let (units, incarnation) = {
@@ -45,7 +45,7 @@ impl<M: Medium> Keeper<M> {
             self.log().medium.drain();
             self.records.flushed_cells(mover.verify_at.is_some());
         }
-        self.settle_doubts(mover);
+        self.end_doubts(mover);
         scratch.shrink_to(ROUND_BYTES as usize);
         mover.scratch = scratch;
         let left = mover.verify_at.map_or(0, |at| units - at);

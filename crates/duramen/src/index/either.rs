@@ -215,7 +215,7 @@ impl Index {
         .collect()
     }
 
-    fn early(&self, hash: u64, guard: &Guard) -> Option<hash::Entry> {
+    fn early(&self, hash: u64, guard: &Guard) -> Option<hash::DirEntry> {
         if let Self::Hash(index) = self { index.early(hash, guard) } else { None }
     }
 

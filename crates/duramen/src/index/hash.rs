@@ -112,9 +112,9 @@ const _: () = assert!(cfg!(loom) || size_of::<Stash>() == 64);
 /// the time, not a number, so that Miri can tell what it may reach. With no known bit the segment is still a page of an
 /// image, and its number stands in the segment's place.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Entry(*mut Segment);
+pub(super) struct DirEntry(*mut Segment);
 
-impl Entry {
+impl DirEntry {
     fn new(segment: NonNull<Segment>, depth: u32, known: u32) -> Self {
         debug_assert!(segment.addr().get() & !0x0000_ffff_ffff_ffc0 == 0);
         Self(segment.as_ptr().map_addr(|address| address | known as usize | (depth as usize) << 56))
@@ -158,7 +158,7 @@ struct Directory {
 
 impl Directory {
     fn new(depth: u32, entries: Box<[AtomicPtr<Segment>]>) -> Self {
-        let is_deepest = |entry: &&AtomicPtr<Segment>| Entry(entry.load(Relaxed)).depth() == depth;
+        let is_deepest = |entry: &&AtomicPtr<Segment>| DirEntry(entry.load(Relaxed)).depth() == depth;
         let deepest = AtomicU64::new(entries.iter().filter(is_deepest).count() as u64);
         Self { depth, entries, deepest }
     }
@@ -170,12 +170,12 @@ impl Directory {
         }
     }
 
-    fn entry(&self, hash: u64) -> Entry {
-        Entry(self.entries[(hash >> (64 - self.depth)) as usize].load(Acquire))
+    fn entry(&self, hash: u64) -> DirEntry {
+        DirEntry(self.entries[(hash >> (64 - self.depth)) as usize].load(Acquire))
     }
 
     /// Makes all entries of the segment of `hash` lead to it.
-    fn lead(&self, hash: u64, entry: Entry) {
+    fn lead(&self, hash: u64, entry: DirEntry) {
         let each = self.depth - entry.depth();
         let first = ((hash >> (64 - entry.depth())) as usize) << each;
         for place in &self.entries[first..][..1 << each] {
@@ -236,7 +236,7 @@ impl Change {
 #[derive(Clone, Copy)]
 struct Probe {
     hash: u64,
-    entry: Entry,
+    entry: DirEntry,
 }
 
 impl Probe {
@@ -585,7 +585,7 @@ impl HashIndex {
     pub(crate) fn on(stripes: Arc<Stripes>) -> Self {
         let memory = Arc::new(Memory::default());
         let entries = (0..1 << DEPTH_INITIAL)
-            .map(|_| AtomicPtr::new(Entry::new(memory.take(), DEPTH_INITIAL, FINGERPRINT_BITS).0))
+            .map(|_| AtomicPtr::new(DirEntry::new(memory.take(), DEPTH_INITIAL, FINGERPRINT_BITS).0))
             .collect();
         Self {
             directory: Atomic::new(Directory::new(DEPTH_INITIAL, entries)),
@@ -630,7 +630,7 @@ impl HashIndex {
             self.memory.give(segment);
         }
         let entries = (0..1u64 << depth)
-            .map(|_| AtomicPtr::new(Entry::new(self.memory.take(), depth, FINGERPRINT_BITS).0))
+            .map(|_| AtomicPtr::new(DirEntry::new(self.memory.take(), depth, FINGERPRINT_BITS).0))
             .collect();
         self.begin_with(Directory::new(depth, entries));
     }
@@ -661,13 +661,13 @@ impl HashIndex {
     }
 
     #[inline]
-    fn entry(&self, hash: u64, guard: &Guard) -> Entry {
+    fn entry(&self, hash: u64, guard: &Guard) -> DirEntry {
         let entry = self.directory(guard).entry(hash);
         if entry.page().is_none() { entry } else { self.read_page(hash, guard) }
     }
 
     #[inline]
-    fn segment<'g>(&self, entry: Entry, _guard: &'g Guard) -> &'g Segment {
+    fn segment<'g>(&self, entry: DirEntry, _guard: &'g Guard) -> &'g Segment {
         // SAFETY: entries that are not pages, as `entry` gives them, lead to segments of `memory`, which outlives the guard's
         // borrower; a retired segment is recycled only when no guard can see it (invariant 3).
         unsafe { &*entry.place() }
@@ -737,7 +737,7 @@ impl HashIndex {
         &self,
         held: Held<'g>,
         hash: u64,
-        early: Option<Entry>,
+        early: Option<DirEntry>,
         guard: &'g Guard,
     ) -> Locked<'g> {
         let entry = early.unwrap_or_else(|| self.entry(hash, guard));
@@ -760,12 +760,12 @@ impl HashIndex {
 
     /// The segment of `hash` before its lock is held, which a planted bug goes by.
     #[inline]
-    pub(super) fn early(&self, hash: u64, guard: &Guard) -> Option<Entry> {
+    pub(super) fn early(&self, hash: u64, guard: &Guard) -> Option<DirEntry> {
         planted(Mutant::SegmentBeforeLock).then(|| self.entry(hash, guard))
     }
 
     /// Whether the segment has enough keys to be split when this many more come, and a hash bit to be split by.
-    fn is_crowded(&self, entry: Entry, more: u32, guard: &Guard) -> bool {
+    fn is_crowded(&self, entry: DirEntry, more: u32, guard: &Guard) -> bool {
         let count = self.segment(entry, guard).count.load(Relaxed);
         count.saturating_add(more) >= self.split_count_min && entry.depth() < DEPTH_MAX
     }
@@ -827,7 +827,7 @@ impl HashIndex {
         }
         let refresh = known == FINGERPRINT_BITS;
         let halves = [self.memory.take(), self.memory.take()];
-        let halves = halves.map(|half| Entry::new(half, depth + 1, known));
+        let halves = halves.map(|half| DirEntry::new(half, depth + 1, known));
         let segments = halves.map(|half| self.segment(half, guard));
         let half_bit = 1 << (FINGERPRINT_SHIFT + FINGERPRINT_BITS - 1);
         if planted(Mutant::SplitPublishedFirst) {
@@ -899,7 +899,7 @@ impl HashIndex {
     }
 
     /// A segment that the directory leads to no more is used again when nobody can see it.
-    fn retire(&self, entry: Entry, guard: &Guard) {
+    fn retire(&self, entry: DirEntry, guard: &Guard) {
         let (memory, old) = (Arc::clone(&self.memory), Retired(entry.segment()));
         if planted(Mutant::SegmentReusedAtOnce) {
             recycle(&memory, old);
@@ -918,7 +918,7 @@ impl HashIndex {
     }
 
     /// Makes the directory lead to `halves` instead of the segment of `hash` at `depth`.
-    fn replace(&self, hash: u64, depth: u32, halves: [Entry; 2], guard: &Guard) {
+    fn replace(&self, hash: u64, depth: u32, halves: [DirEntry; 2], guard: &Guard) {
         let _growing = lock(&self.growing);
         let mut directory = self.directory(guard);
         if directory.depth == depth {
@@ -977,7 +977,7 @@ impl Drop for HashIndex {
         let directory = unsafe { directory.into_owned() };
         let mut last = None;
         for entry in &directory.entries {
-            let entry = Entry(entry.load(Relaxed));
+            let entry = DirEntry(entry.load(Relaxed));
             if last != Some(entry) && entry.page().is_none() {
                 free_stashes(self.segment(entry, &guard));
             }

@@ -105,7 +105,7 @@ impl Slot {
 
     /// Whether it leads to a value that is no matter of anything in progress.
     #[inline]
-    pub(crate) fn is_settled_value(self) -> bool {
+    pub(crate) fn is_ready_value(self) -> bool {
         self.0 & (PENDING | TOMBSTONE) == 0
     }
 

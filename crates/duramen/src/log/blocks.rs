@@ -148,7 +148,7 @@ impl Block {
     }
 
     /// The same of a block that is sealed. What recovery took from an image may be too little: see [`crate::recovery::image`].
-    pub(crate) fn live_settled(&self) -> u32 {
+    pub(crate) fn live_sealed(&self) -> u32 {
         (self.live() as i32).max(0) as u32
     }
 

@@ -44,7 +44,7 @@ impl<M: Medium> Records<M> {
     /// What is to be done with the record that `slot` leads to; `owed` when the reader is in a group.
     #[inline(always)]
     pub(crate) fn judge(&self, slot: Slot, record: &Record<'_>, owed: Option<&Owed>) -> Verdict {
-        if slot.is_settled_value() && record.head.is_plain_value() && !self.log.epochs().in_use() {
+        if slot.is_ready_value() && record.head.is_plain_value() && !self.log.epochs().in_use() {
             return Verdict::Shown;
         }
         self.judge_otherwise(slot, record, owed)

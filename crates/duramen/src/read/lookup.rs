@@ -85,7 +85,7 @@ impl<M: Medium> Records<M> {
         }
         let slot = table.index.candidate(hash, || key, guard)?;
         self.log.fetch_ahead(slot.location());
-        if !slot.is_settled_value() || self.log.epochs().in_use() {
+        if !slot.is_ready_value() || self.log.epochs().in_use() {
             return None;
         }
         let (its, value) = read::plain_value(&self.log.medium, slot.location(), key.len())?;
@@ -112,7 +112,7 @@ impl<M: Medium> Records<M> {
             into.extend_from_slice(record.value());
             return Ok(true);
         }
-        let copied = self.settle_found(table, key, hash, guard, None, (slot, record), |record| {
+        let copied = self.go_on_with(table, key, hash, guard, None, (slot, record), |record| {
             if let Some(cell) = record.cell() {
                 let from = into.len();
                 into.resize(from + cell.bytes(), 0);
@@ -169,7 +169,7 @@ impl<M: Medium> Records<M> {
             return Ok(Looked::Present(Value::new(guard, record, None)));
         }
         Ok(
-            match self.settle_found(table, key, hash, guard, owed, (slot, record), |record| {
+            match self.go_on_with(table, key, hash, guard, owed, (slot, record), |record| {
                 self.copied(hash, record)
             })? {
                 Looked::Absent(stamp) => Looked::Absent(stamp),
@@ -185,7 +185,7 @@ impl<M: Medium> Records<M> {
         clippy::too_many_arguments,
         reason = "the end of `look_at` and `get_into`, which have them in registers"
     )]
-    fn settle_found<'a, T>(
+    fn go_on_with<'a, T>(
         &'a self,
         table: &Table,
         key: &[u8],

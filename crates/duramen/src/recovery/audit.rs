@@ -91,7 +91,7 @@ impl<M: Medium> Accounts<'_, M> {
             }
             self.count(at, bytes, block.generation().seed(), state, &mut keys);
             let wanted = live.get(&unit).copied().unwrap_or(0);
-            let found = u64::from(block.live_settled());
+            let found = u64::from(block.live_sealed());
             if state == Use::Sealed && found != wanted && !(self.estimated && found < wanted) {
                 differences.push(format!(
                     "block at unit {}: {wanted} bytes of it are live, its account says {found}",

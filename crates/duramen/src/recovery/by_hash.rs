@@ -29,7 +29,7 @@ const NEAR: usize = 12;
 
 /// A record that was verified.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Entry {
+pub(super) struct ToEnter {
     pub hash: u64,
     /// The slot that the index gets, if this is the newest record of its key.
     pub slot: Slot,
@@ -39,7 +39,7 @@ pub(super) struct Entry {
 /// What one thread has gathered.
 pub(super) struct ByHash {
     /// Of each part, room for `PART_RECORDS`.
-    waiting: Vec<Entry>,
+    waiting: Vec<ToEnter>,
     /// Of each part, how many there are.
     counts: Vec<usize>,
     /// Bits of the hash that tell the part.
@@ -54,7 +54,7 @@ impl ByHash {
     pub(super) fn new(index: &HashIndex) -> Self {
         let parts = (index.bytes(&reclaim::pin()) / PART_BYTES).clamp(1, PARTS_MAX).next_power_of_two();
         Self {
-            waiting: vec![Entry::default(); parts as usize * PART_RECORDS],
+            waiting: vec![ToEnter::default(); parts as usize * PART_RECORDS],
             counts: vec![0; parts as usize],
             bits: parts.ilog2(),
             added: 0,
@@ -73,7 +73,7 @@ impl ByHash {
 impl<M: Medium> Scan<'_, M> {
     /// Enters a record in the index, soon.
     #[inline]
-    pub(super) fn push_by_hash(&self, table: &Table, entry: Entry, entries: &mut ByHash) {
+    pub(super) fn push_by_hash(&self, table: &Table, entry: ToEnter, entries: &mut ByHash) {
         entries.absent |= entry.slot.is_tombstone();
         let part = entries.part(entry.hash);
         let count = entries.counts[part];
@@ -110,7 +110,7 @@ impl<M: Medium> Scan<'_, M> {
 
     /// Hints that the record is compared with the one that the index has of its key, if there is one.
     #[inline]
-    fn prefetch_records(&self, table: &Table, entry: &Entry, guard: &Guard) {
+    fn prefetch_records(&self, table: &Table, entry: &ToEnter, guard: &Guard) {
         let Index::Hash(index) = &table.index else { return };
         let Some(other_at) = index.candidate(entry.hash, guard).map(Slot::location) else { return };
         for at in [entry.slot.location(), other_at] {

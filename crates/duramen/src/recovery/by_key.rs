@@ -7,7 +7,7 @@
 use super::by_hash;
 use super::given::Scan;
 use crate::format::Version;
-use crate::index::ordered::{Entry, Gathered, Parting};
+use crate::index::ordered::{Gathered, Parting, Sorted};
 use crate::index::{Keys as _, Slot};
 use crate::mutants::{Mutant, planted};
 use crate::read::table::Table;
@@ -34,7 +34,7 @@ struct Rival<'m> {
     key: &'m [u8],
     version: Version,
     bytes: u64,
-    entry: Entry,
+    entry: Sorted,
     /// Records of this key that it has won against.
     beaten: u64,
 }
@@ -56,10 +56,10 @@ impl ByKey {
 
 impl<M: Medium> Scan<'_, M> {
     /// What the threads have gathered of a part, in order, and how many keys these are.
-    fn in_order(&self, gathered: &[ByKey], part: usize) -> (Vec<Entry>, i64) {
+    fn in_order(&self, gathered: &[ByKey], part: usize) -> (Vec<Sorted>, i64) {
         let mut entries = Vec::with_capacity(len(gathered, part));
         gathered.iter().for_each(|gathered| gathered.entries.copy(part, &mut entries));
-        entries.sort_unstable_by_key(Entry::rank);
+        entries.sort_unstable_by_key(Sorted::rank);
         self.keep_newest(&mut entries);
         let mut keys = 0;
         for slot in entries.iter().map(|entry| entry.slot) {
@@ -73,7 +73,7 @@ impl<M: Medium> Scan<'_, M> {
     }
 
     /// Keeps of each key the newest record, and puts in order what its entries alone did not tell apart.
-    fn keep_newest(&self, entries: &mut Vec<Entry>) {
+    fn keep_newest(&self, entries: &mut Vec<Sorted>) {
         let (mut kept, mut from, mut ahead) = (0, 0, 0);
         let mut rivals = Vec::new();
         while from < entries.len() {
@@ -96,7 +96,7 @@ impl<M: Medium> Scan<'_, M> {
     }
 
     /// Puts the newest record of each key among these in front, in the order of the keys, and says how many there are.
-    fn newest<'s>(&'s self, entries: &mut [Entry], rivals: &mut Vec<Rival<'s>>) -> usize {
+    fn newest<'s>(&'s self, entries: &mut [Sorted], rivals: &mut Vec<Rival<'s>>) -> usize {
         rivals.clear();
         let mut enough = RIVALS_MAX;
         for &entry in &*entries {
@@ -156,12 +156,12 @@ impl<M: Medium> Scan<'_, M> {
             let guard = reclaim::pin();
             let (entries, _) = self.in_order(gathered, part);
             let mut added = 0;
-            for (i, &Entry { slot, .. }) in entries.iter().enumerate() {
+            for (i, &Sorted { slot, .. }) in entries.iter().enumerate() {
                 if let Some(ahead) = entries.get(i + AHEAD) {
                     self.prefetch_at(ahead.slot.location());
                 }
                 let (header, key) = self.record_at(slot.location());
-                let entry = by_hash::Entry { hash: self.hasher.hash(key), slot, version: header.version };
+                let entry = by_hash::ToEnter { hash: self.hasher.hash(key), slot, version: header.version };
                 added += self.enter(&table.index, &entry, &guard);
             }
             added

@@ -78,12 +78,12 @@ impl<M: Medium> Scan<'_, M> {
         match gathered {
             Gathered::ByHash(gathered) => {
                 let hash = self.hasher.hash(key);
-                self.push_by_hash(table, by_hash::Entry { hash, slot, version }, gathered);
+                self.push_by_hash(table, by_hash::ToEnter { hash, slot, version }, gathered);
             }
             Gathered::ByKey(gathered) => gathered.push(self.parting_of(table), key, slot, version),
             Gathered::Entered { absent } => {
                 *absent |= slot.is_tombstone();
-                let entry = by_hash::Entry { hash: self.hasher.hash(key), slot, version };
+                let entry = by_hash::ToEnter { hash: self.hasher.hash(key), slot, version };
                 table.count_keys(0, self.enter(&table.index, &entry, &reclaim::pin()));
             }
         }
@@ -109,7 +109,7 @@ impl<M: Medium> Scan<'_, M> {
 
     /// Enters a record in `index`, if it is the newest of its key so far. Says how many keys that adds.
     #[inline]
-    pub(super) fn enter(&self, index: &Index, entry: &by_hash::Entry, guard: &Guard) -> i64 {
+    pub(super) fn enter(&self, index: &Index, entry: &by_hash::ToEnter, guard: &Guard) -> i64 {
         let key = || self.record_at(entry.slot.location()).1;
         // A hash index does not ask for it.
         let key_of_order = if matches!(index, Index::Hash(_)) { &[] } else { key() };

@@ -411,7 +411,7 @@ fn read_from<M: Medium>(
     let mut used: u64 = plan.kept.iter().map(|kept| kept.tail - block::HEADER_BYTES).sum();
     let room_in = |units: u32, tail| room_won(u64::from(units) * unit_bytes, tail);
     let mut room: u64 = plan.kept.iter().map(|kept| room_in(kept.units, kept.tail)).sum();
-    let mut live: u64 = plan.kept.iter().map(|kept| u64::from(blocks.at(kept.unit).live_settled())).sum();
+    let mut live: u64 = plan.kept.iter().map(|kept| u64::from(blocks.at(kept.unit).live_sealed())).sum();
     summary.blocks += plan.kept.len() as u64;
     let mut epoch_max = superblock.epoch_base.max(marks.first().map_or(0, |(_, mark)| mark.epoch.0));
     epoch_max = epoch_max.max(image.as_ref().map_or(0, |image| image.root.epoch.0));
@@ -422,7 +422,7 @@ fn read_from<M: Medium>(
         summary.torn += u64::from(outcome.torn);
         summary.damage.extend(outcome.damage.iter().cloned());
         let entry = blocks.at(data.unit);
-        live += u64::from(entry.live_settled());
+        live += u64::from(entry.live_sealed());
         if outcome.records == 0 && outcome.damage.is_empty() {
             entry.free();
             space.give(data.unit, data.header.units);

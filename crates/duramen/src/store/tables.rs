@@ -123,14 +123,14 @@ impl<M: Medium> Core<M> {
         if planted(Mutant::NameWrittenLate) {
             show();
             names.pen.write_name(self.site(), name, entry, is_new, || ())?;
-            return self.settle_names();
+            return self.commit_names();
         }
         names.pen.write_name(self.site(), name, entry, is_new, || {
             if is_early {
                 show();
             }
         })?;
-        self.settle_names()?;
+        self.commit_names()?;
         if !is_early {
             show();
         }
@@ -151,7 +151,7 @@ impl<M: Medium> Core<M> {
         log.epochs().regime() == Regime::Manual || log.epochs().in_use() && log.durable.interval().is_some()
     }
 
-    fn settle_names(&self) -> Result<()> {
+    fn commit_names(&self) -> Result<()> {
         let log = &self.keeper.records.log;
         if log.epochs().regime() == Regime::Epochs && !planted(Mutant::TableShownEarly) {
             // Also with an interval.
@@ -288,7 +288,7 @@ impl<M: Medium> StoreOn<M> {
                 }
             }),
         )?;
-        core.settle_names()?;
+        core.commit_names()?;
         if !is_early {
             show();
         }

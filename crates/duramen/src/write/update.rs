@@ -244,7 +244,7 @@ fn update_likeliest<M: Medium>(records: &Records<M>, table: &Table, edit: Edit<'
     if table.index.is_claimed_beside(&held, hash) {
         return false;
     }
-    let Some(slot) = table.index.candidate(hash, || key, guard).filter(|slot| slot.is_settled_value()) else {
+    let Some(slot) = table.index.candidate(hash, || key, guard).filter(|slot| slot.is_ready_value()) else {
         return false;
     };
     let location = slot.location();

@@ -406,7 +406,7 @@ fn only_these_are_corrupt(store: &Store, model: &Model, hurt: &[Vec<u8>]) {
 }
 
 /// Until what was damaged, and is needed by nobody, is freed: readers of whatever store of the process may hold it back.
-fn settle(store: &Store) {
+fn free_damaged(store: &Store) {
     for _ in 0..40 {
         store.maintain().unwrap();
         std::thread::sleep(Duration::from_millis(1));
@@ -521,7 +521,7 @@ fn keys_written_around_damaged_ones_are_found_and_stay_in_order() {
             }
         }
         drop(reader);
-        settle(&store);
+        free_damaged(&store);
         for key in model.keys() {
             read(&store, key, 0, &model);
         }
@@ -595,7 +595,7 @@ fn known_damage_is_refused_or_the_rest_is_served_over_closes_until_it_is_mended(
             refuse.tuning.image_bytes_min = image_bytes_min;
             let serve = Options { on_damage: OnDamage::Serve, ..refuse.clone() };
             let store = refuse.open(&path).unwrap();
-            settle(&store);
+            free_damaged(&store);
             let found = store.stats().damaged_blocks;
             assert!(found > 0 && found <= 6, "{found}");
             store.close().unwrap();
@@ -628,7 +628,7 @@ fn known_damage_is_refused_or_the_rest_is_served_over_closes_until_it_is_mended(
             store.put(&hurt[2], b"whole").unwrap();
             model.extend([(hurt[0].clone(), Some(b"whole".to_vec())), (hurt[1].clone(), None)]);
             model.insert(hurt[2].clone(), Some(b"whole".to_vec()));
-            settle(&store);
+            free_damaged(&store);
             assert_eq!(store.stats().damaged_blocks, 0);
             only_these_are_corrupt(&store, &model, &[]);
             store.close().unwrap();

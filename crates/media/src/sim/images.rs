@@ -132,7 +132,7 @@ impl<'l> Walker<'l> {
         match event.kind {
             Kind::Store | Kind::Atomic | Kind::Write => {
                 if model == Model::Byte && event.kind != Kind::Write {
-                    self.settle_store(event, event.mask, at);
+                    self.make_sure(event, event.mask, at);
                 } else {
                     self.pending.entry(unit).or_default().push(Pending { event: at, mask: event.mask });
                     if event.kind == Kind::Write && model != Model::Page {
@@ -158,7 +158,7 @@ impl<'l> Walker<'l> {
                         self.pending.insert(unit, void);
                     }
                     for store in sure {
-                        self.settle_store(&self.log.events[store.event as usize], store.mask, store.event);
+                        self.make_sure(&self.log.events[store.event as usize], store.mask, store.event);
                     }
                 }
                 self.sure_len = self.len;
@@ -175,7 +175,7 @@ impl<'l> Walker<'l> {
     }
 
     /// Makes words certain; older stores of the same words no longer matter.
-    fn settle_store(&mut self, event: &Event, mask: u8, at: u32) {
+    fn make_sure(&mut self, event: &Event, mask: u8, at: u32) {
         let words = &mut self.sure[event.line as usize];
         for (i, word) in words.iter_mut().enumerate() {
             if mask >> i & 1 != 0 {
@@ -204,7 +204,7 @@ impl<'l> Walker<'l> {
                 .extract_if(.., |store| if alone { store.event == last } else { store.event <= last })
                 .collect();
             for store in sure {
-                self.settle_store(&self.log.events[store.event as usize], store.mask, store.event);
+                self.make_sure(&self.log.events[store.event as usize], store.mask, store.event);
             }
             if self.pending.get(&unit).is_some_and(Vec::is_empty) {
                 self.pending.remove(&unit);
@@ -214,7 +214,7 @@ impl<'l> Walker<'l> {
 
     /// Whether nothing is uncertain here: then there is one image only.
     #[must_use]
-    pub fn is_settled(&self) -> bool {
+    pub fn is_certain(&self) -> bool {
         self.pending.is_empty() && self.len == self.sure_len
     }
 
@@ -575,7 +575,7 @@ mod tests {
         let log = medium.take_log();
         let mut walker = Walker::new(&log);
         walker.advance(log.events.len());
-        !walker.is_settled()
+        !walker.is_certain()
     }
 
     #[test]

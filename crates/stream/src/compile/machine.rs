@@ -7,7 +7,7 @@
 //! 2. No reference into the machine is held while compiled code runs. Code and the functions here reach it by the one
 //!    pointer that each of them is given, one after the other, on one thread.
 //! 3. A text that compiled code has in registers lies in the batch, in the arena, in a constant, or in a table; none of
-//!    these lets go of bytes before [`Machine::settle`], which runs between two batches.
+//!    these lets go of bytes before [`Machine::end_batch`], which runs between two batches.
 
 use std::collections::BTreeSet;
 
@@ -492,7 +492,7 @@ impl Machine {
     }
 
     /// Ends a batch: sinks take what is there, and what was kept for it goes.
-    pub fn settle(&mut self) -> Result<()> {
+    pub fn end_batch(&mut self) -> Result<()> {
         for sink in 0..self.sinks.len() {
             self.deliver(sink)?;
         }

@@ -337,7 +337,7 @@ impl Program {
             let failed = advance(machine);
             self.told(failed)?;
         }
-        self.machine.settle()
+        self.machine.end_batch()
     }
 
     /// Gives what is constant, before anything else.
@@ -371,7 +371,7 @@ impl Program {
         let machine = &raw mut *self.machine;
         let failed = code(machine, columns.as_ptr(), batch.rows() as u64);
         self.told(failed)?;
-        self.machine.settle()
+        self.machine.end_batch()
     }
 
     fn told(&mut self, failed: i64) -> Result<()> {

@@ -200,7 +200,7 @@ impl Table {
                 let spare = places * 2 * stride;
                 self.entries[spare..spare + stride].copy_from_slice(entry);
             } else if entry[0] != 0 {
-                self.settle(entry);
+                self.put_back(entry);
             }
         }
     }
@@ -220,7 +220,7 @@ impl Table {
                     self.head.spare_used = 0;
                 }
             } else if entry[0] != 0 && keep(entry) {
-                self.settle(entry);
+                self.put_back(entry);
                 self.head.count += 1;
             }
         }
@@ -274,7 +274,7 @@ impl Table {
                 self.entries[places * stride..].copy_from_slice(&kept);
                 self.head.spare_used = 1;
             } else {
-                self.settle(&kept);
+                self.put_back(&kept);
                 self.head.count += 1;
             }
         }
@@ -290,7 +290,7 @@ impl Table {
     }
 
     /// Copies an entry to its first free place.
-    fn settle(&mut self, entry: &[u64]) {
+    fn put_back(&mut self, entry: &[u64]) {
         let stride = self.layout.stride;
         let mut place = self.home(entry[0]);
         while self.entries[place * stride] != 0 {
@@ -405,7 +405,7 @@ impl Table {
             } else if entry[0] == 0 {
                 return Err(Error::evaluation("the snapshot has an empty entry; it is damaged"));
             } else {
-                self.settle(&entry);
+                self.put_back(&entry);
                 self.head.count += 1;
             }
         }

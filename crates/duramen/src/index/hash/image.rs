@@ -14,7 +14,7 @@
 //! says why that does not matter. What must hold among them does: a key in its secondary bucket or the stash that was
 //! there before the page was begun had marked its primary bucket before.
 
-use super::{BUCKET_SLOTS, BUCKETS, DEPTH_MAX, Directory, Entry, HashIndex, Segment};
+use super::{BUCKET_SLOTS, BUCKETS, DEPTH_MAX, DirEntry, Directory, HashIndex, Segment};
 use crate::format::{u32_at, u64_at};
 use crate::index::attached::{Attached, Counts};
 use crate::index::{BUCKET_BIT, FINGERPRINT_BITS, Loaded, PagesOf, Slot};
@@ -29,7 +29,13 @@ const OVERFLOW_AT: usize = OCCUPIED_AT + BUCKETS;
 const SLOTS_AT: usize = OVERFLOW_AT + BUCKETS.div_ceil(8);
 
 /// The segment's page; what is in it is counted in `counted`, and told to `pending` where its writer has not settled it.
-fn encode(segment: &Segment, entry: Entry, page: &mut Vec<u8>, counted: &mut Loaded, pending: &dyn Fn(Slot)) {
+fn encode(
+    segment: &Segment,
+    entry: DirEntry,
+    page: &mut Vec<u8>,
+    counted: &mut Loaded,
+    pending: &dyn Fn(Slot),
+) {
     let mut push = |page: &mut Vec<u8>, slot: Slot| {
         counted.count(slot);
         if slot.is_pending() {
@@ -145,7 +151,7 @@ impl HashIndex {
         for (number, &(first, page)) in pages.iter().enumerate() {
             // `head` was asked of every page.
             let (depth, _) = head(page).unwrap_or((depth, 0));
-            directory.lead(first, Entry::unread(number, depth));
+            directory.lead(first, DirEntry::unread(number, depth));
         }
         directory = Directory::new(directory.depth, directory.entries);
         self.begin_with(directory);
@@ -164,7 +170,7 @@ impl HashIndex {
 
     /// The entry of `hash`, whose segment was still a page a moment ago: reads the page, or waits for who does.
     #[cold]
-    pub(super) fn read_page(&self, hash: u64, guard: &Guard) -> Entry {
+    pub(super) fn read_page(&self, hash: u64, guard: &Guard) -> DirEntry {
         let mut backoff = Backoff::default();
         loop {
             let entry = self.directory(guard).entry(hash);
@@ -195,11 +201,11 @@ impl HashIndex {
         }
     }
 
-    fn load_page(&self, page: &[u8], counts: &Counts) -> Entry {
+    fn load_page(&self, page: &[u8], counts: &Counts) -> DirEntry {
         let memory = self.memory.take();
         // `head` was asked before, of every page.
         let (depth, known) = head(page).unwrap_or((1, FINGERPRINT_BITS));
-        let entry = Entry::new(memory, depth, known);
+        let entry = DirEntry::new(memory, depth, known);
         // SAFETY: `Memory` gives zeroed memory of a segment, which it keeps, and nobody else knows of it.
         let segment = unsafe { memory.as_ref() };
         let mut words = slots(page);

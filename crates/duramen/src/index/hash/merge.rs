@@ -28,7 +28,7 @@ impl HashIndex {
     }
 
     /// The segments, zero and one, that a merge would make one of that of `hash`.
-    pub(super) fn sparse_pair(&self, hash: u64, guard: &Guard) -> Option<[Entry; 2]> {
+    pub(super) fn sparse_pair(&self, hash: u64, guard: &Guard) -> Option<[DirEntry; 2]> {
         let directory = self.directory(guard);
         let depth = directory.entry(hash).depth();
         if depth <= DEPTH_INITIAL {
@@ -57,7 +57,7 @@ impl HashIndex {
             return false;
         };
         let known = pair.iter().map(|half| half.known()).min().unwrap_or_default() + 1;
-        let merged = Entry::new(self.memory.take(), depth, known.min(FINGERPRINT_BITS));
+        let merged = DirEntry::new(self.memory.take(), depth, known.min(FINGERPRINT_BITS));
         if planted(Mutant::MergePublishedFirst) {
             self.lead_merged(hash, merged, guard);
         }
@@ -77,7 +77,7 @@ impl HashIndex {
 
     /// Copies the slots of two siblings to `merged`, which nobody sees yet; each stays in its bucket, or in the stash, so that a scan
     /// which has come so far has not passed it. False when a bucket has no room for all of its own.
-    pub(super) fn fill_merged(&self, merged: &Segment, pair: [Entry; 2], guard: &Guard) -> bool {
+    pub(super) fn fill_merged(&self, merged: &Segment, pair: [DirEntry; 2], guard: &Guard) -> bool {
         let halves = pair.map(|half| self.segment(half, guard));
         let word_of = |half: usize, word: u64| {
             let bit = (half as u64) << (FINGERPRINT_SHIFT + FINGERPRINT_BITS - 1);
@@ -113,7 +113,7 @@ impl HashIndex {
     }
 
     /// Makes the directory lead to the merged segment; halves it when no segment needs its last bit any more.
-    pub(super) fn lead_merged(&self, hash: u64, merged: Entry, guard: &Guard) {
+    pub(super) fn lead_merged(&self, hash: u64, merged: DirEntry, guard: &Guard) {
         let _growing = lock(&self.growing);
         let directory = self.directory(guard);
         directory.lead(hash, merged);

@@ -25,12 +25,12 @@ type Words = [u64; 2];
 
 /// A slot, and what tells most keys of a part apart: what they have behind that which all keys of the part share.
 #[derive(Clone, Copy)]
-pub(crate) struct Entry {
+pub(crate) struct Sorted {
     pub(super) words: Words,
     pub slot: Slot,
 }
 
-impl Entry {
+impl Sorted {
     /// What to order the entries of a part by, before their keys.
     #[inline]
     pub(crate) fn rank(&self) -> u128 {
@@ -146,10 +146,10 @@ impl<'k> Parting<'k> {
 
     /// The part of a key, and what is kept of it there.
     #[inline]
-    pub(crate) fn place(&self, key: &[u8], slot: Slot) -> (usize, Entry) {
+    pub(crate) fn place(&self, key: &[u8], slot: Slot) -> (usize, Sorted) {
         let Some(rest) = key.strip_prefix(self.shared) else {
             let part = if key < self.shared { 0 } else { self.parts() - 1 };
-            return (part, Entry { words: words(key), slot });
+            return (part, Sorted { words: words(key), slot });
         };
         let mut words = words(rest);
         let part = 1 + self.bounds_below(key, words);
@@ -157,7 +157,7 @@ impl<'k> Parting<'k> {
         if skip > self.shared.len() {
             words = [word_at(key, skip), word_at(key, skip + 8)];
         }
-        (part, Entry { words, slot })
+        (part, Sorted { words, slot })
     }
 
     /// What all keys of a part begin with.
@@ -190,7 +190,7 @@ impl OrderedIndex {
         version: Version,
         keys: &(impl KeyBytes + Sync),
         threads: usize,
-        in_order: impl Fn(usize) -> Vec<Entry> + Sync,
+        in_order: impl Fn(usize) -> Vec<Sorted> + Sync,
     ) {
         self.stripes.meet_all(version);
         let each = (self.leaf_slots - self.leaf_slots / ROOM_SHARE).max(1);
@@ -229,21 +229,21 @@ impl OrderedIndex {
 }
 
 /// A key above that of `last`, and not above that of `next`, both of which begin with `shared`; short, if not the shortest.
-fn shortest_between(shared: &[u8], last: &Entry, next: &Entry, keys: &impl KeyBytes) -> Vec<u8> {
-    let bytes = |entry: &Entry| entry.rank().to_be_bytes();
+fn shortest_between(shared: &[u8], last: &Sorted, next: &Sorted, keys: &impl KeyBytes) -> Vec<u8> {
+    let bytes = |entry: &Sorted| entry.rank().to_be_bytes();
     let same = shared_bytes(&bytes(last), &bytes(next));
     if same < size_of::<Words>() {
         // The byte that tells them apart is above another one, so it is of the key and not a zero behind its end.
         return [shared, &bytes(next)[..=same]].concat();
     }
     // What it is built of was verified.
-    let key_of = |entry: &Entry| keys.key_at(entry.slot.location()).unwrap_or_default();
+    let key_of = |entry: &Sorted| keys.key_at(entry.slot.location()).unwrap_or_default();
     let next = key_of(next);
     next[..next.len().min(shared_bytes(key_of(last), next) + 1)].to_vec()
 }
 
 /// The eight bytes behind `skip` bytes of the key, from those at hand if they are among them.
-fn prefix(shared: &[u8], entry: &Entry, skip: usize, keys: &impl KeyBytes) -> u64 {
+fn prefix(shared: &[u8], entry: &Sorted, skip: usize, keys: &impl KeyBytes) -> u64 {
     match skip.checked_sub(shared.len()) {
         Some(0) => entry.words[0],
         Some(by @ 1..=7) => entry.words[0] << (8 * by) | entry.words[1] >> (64 - 8 * by),

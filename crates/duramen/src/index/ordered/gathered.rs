@@ -5,7 +5,7 @@
 //!
 //! *Invariant*: pieces of a part lie in `memory`, which goes with them; those in front of its last one are full.
 
-use super::build::{Entry, Parting};
+use super::build::{Parting, Sorted};
 use crate::index::Slot;
 use crate::index::memory::{Memory, Piece};
 // One thread stores, and others load when it is done: nothing here is for a model or a schedule to decide.
@@ -45,7 +45,7 @@ impl Gathered {
     }
 
     #[inline]
-    pub(crate) fn push(&mut self, part: usize, entry: Entry) {
+    pub(crate) fn push(&mut self, part: usize, entry: Sorted) {
         let part = &mut self.parts[part];
         let at = part.len % PIECE_ENTRIES;
         if at == 0 {
@@ -65,13 +65,13 @@ impl Gathered {
     }
 
     /// Copies the entries of a part behind `into`.
-    pub(crate) fn copy(&self, part: usize, into: &mut Vec<Entry>) {
+    pub(crate) fn copy(&self, part: usize, into: &mut Vec<Sorted>) {
         let Part { pieces, len } = &self.parts[part];
         for (number, piece) in pieces.iter().enumerate() {
             let count = (len - number * PIECE_ENTRIES).min(PIECE_ENTRIES);
             // SAFETY: by the invariant.
             let places = &unsafe { piece.as_ref() }.0[..count];
-            into.extend(places.iter().map(|[first, second, slot]| Entry {
+            into.extend(places.iter().map(|[first, second, slot]| Sorted {
                 words: [first.load(Relaxed), second.load(Relaxed)],
                 slot: Slot(slot.load(Relaxed)),
             }));

@@ -75,7 +75,7 @@ impl OrderedIndex {
             }
             node.fetch_leaf();
             loop {
-                let Some(version) = node.settled() else { continue 'again };
+                let Some(version) = node.at_rest() else { continue 'again };
                 match node.next(0, guard).filter(|next| is_by(next)) {
                     // It was unlinked since.
                     Some(next) if next.is_gone() => {}
@@ -444,7 +444,7 @@ impl OrderedIndex {
             while let Some(node) = next {
                 let low = node.low(&mut [0; 16], guard).to_vec();
                 assert!(
-                    !node.is_gone() && node.settled().is_some(),
+                    !node.is_gone() && node.at_rest().is_some(),
                     "level {level} leads to a node that is gone"
                 );
                 assert!(lows.last().is_none_or(|last| *last < low), "level {level} is out of order");

@@ -74,7 +74,7 @@ impl<'a> Locked<'a> {
     pub(crate) fn candidate(&self, key: &[u8]) -> Option<Offset> {
         if let Some(node) = self.index.cache.get(self.hash, self.guard) {
             node.fetch_leaf();
-            if let Some(version) = node.settled()
+            if let Some(version) = node.at_rest()
                 && let Some(slot) = node.candidate(version, key)
             {
                 self.at.set(Some((At { node, version }, false)));

@@ -64,7 +64,7 @@ use list::At;
 use node::{LEAF_SLOTS, Seen};
 use std::ptr::NonNull;
 
-pub(crate) use build::{Entry, Parting};
+pub(crate) use build::{Parting, Sorted};
 pub(crate) use gathered::Gathered;
 pub(crate) use locked::{Locked, Place};
 pub(in crate::index) use node::Node;
@@ -185,7 +185,7 @@ impl OrderedIndex {
     #[inline]
     pub(crate) fn candidate(&self, hash: u64, key: &[u8], guard: &Guard) -> Option<Slot> {
         let node = self.cache.get(hash, guard)?;
-        node.candidate(node.settled()?, key)
+        node.candidate(node.at_rest()?, key)
     }
 
     /// The slot of `key`, which `look` recognises, and what it says of it, without a lock. What was looked at is what is
@@ -227,7 +227,7 @@ impl OrderedIndex {
     ) -> Option<(At<'g>, Slot, T)> {
         let found = self.cache.get(hash, guard).and_then(|node| {
             node.fetch_leaf();
-            let version = node.settled()?;
+            let version = node.at_rest()?;
             match node.look(version, key, look) {
                 Seen::Found(slot, found) => Some((At { node, version }, slot, found)),
                 Seen::Absent | Seen::Changed => None,

@@ -234,7 +234,7 @@ impl Node {
 
     /// A version of a living leaf at rest, waiting for a change to end; `None` once it is gone.
     #[inline]
-    pub(super) fn settled(&self) -> Option<u64> {
+    pub(super) fn at_rest(&self) -> Option<u64> {
         let mut backoff = Backoff::default();
         loop {
             // Acquire: pairs with the Release in `Held::drop`; the leaf is as that change left it.
@@ -458,7 +458,7 @@ impl Held<'_> {
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         let version = if self.changing { self.version + ONE } else { self.version };
-        // Release: pairs with the Acquire in `hold` and `settled`.
+        // Release: pairs with the Acquire in `hold` and `at_rest`.
         self.node.version.store(version, Release);
     }
 }

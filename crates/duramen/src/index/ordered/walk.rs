@@ -76,7 +76,7 @@ impl OrderedIndex {
     /// A living leaf at one moment; `None` when it is gone. With a version: only as it was then.
     fn see<'g>(&self, node: &Node, at: Option<u64>, guard: &'g Guard) -> Option<Seen<'g>> {
         loop {
-            let version = node.settled()?;
+            let version = node.at_rest()?;
             if at.is_some_and(|at| at != version) {
                 return None;
             }
@@ -244,7 +244,7 @@ impl OrderedIndex {
             let node = self.memory.any(random.rotate_left(8 * turn as u32))?;
             // SAFETY: memory of a node, which may be read whatever became of it (invariant 6).
             let node = unsafe { node.as_ref() };
-            node.settled().map(|_| node.label.load(Relaxed))
+            node.at_rest().map(|_| node.label.load(Relaxed))
         });
         leaf.unwrap_or(0)
     }
