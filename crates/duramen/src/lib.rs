@@ -96,9 +96,9 @@ pub use options::{Clock, Durability, IndexKind, OnDamage, OnProgress, Options, P
 pub use read::{CollectionId, Cursor, Meta, Range, Stamp, Value};
 pub use recovery::Summary;
 pub use store::{
-    Collection, CollectionOn, CollectionWriter, DamagedRecord, ElementOrder, Remains, Report,
-    STORE_HEAD_BYTES, Stats, Store, StoreOn, Table, TableOn, TableStats, TableWriter, TypedStore, Writer,
-    WriterOn, begins_store, check, erase, salvage,
+    Collection, CollectionOn, CollectionReader, CollectionWriter, DamagedRecord, ElementOrder, Remains,
+    Report, STORE_HEAD_BYTES, Stats, Store, StoreOn, Table, TableOn, TableStats, TableWriter, TypedStore,
+    Writer, WriterOn, begins_store, check, erase, salvage,
 };
 #[doc(hidden)]
 pub use store::{check_on, salvage_on};

@@ -126,10 +126,21 @@ impl<M: Medium> Records<M> {
 
     #[inline]
     pub(crate) fn get(&self, target: Target<'_>, key: &[u8]) -> Result<Option<Value<'_>>> {
+        self.get_owing(target, key, None)
+    }
+
+    /// The same; `owed` when the caller is in a group.
+    #[inline]
+    pub(crate) fn get_owing(
+        &self,
+        target: Target<'_>,
+        key: &[u8],
+        owed: Option<&Owed>,
+    ) -> Result<Option<Value<'_>>> {
         let guard = reclaim::pin();
         let table = self.tables.at(target, &guard)?;
         let hash = self.hasher.hash(key);
-        Ok(self.look_up(table, key, hash, &guard, None)?.value())
+        Ok(self.look_up(table, key, hash, &guard, owed)?.value())
     }
 
     /// What is there for a key; `owed` when the caller is in a group.

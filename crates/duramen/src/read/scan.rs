@@ -53,10 +53,11 @@ impl<M: Medium> Records<M> {
         }
     }
 
-    /// See [`StoreOn::pick`](crate::StoreOn::pick).
+    /// See [`StoreOn::pick`](crate::StoreOn::pick); `owed` as in `look_up`.
     pub(crate) fn pick(
         &self,
         target: Target<'_>,
+        owed: Option<&Owed>,
         seed: u64,
         wanted: &mut dyn FnMut(&Value<'_>) -> bool,
     ) -> Result<Option<Value<'_>>> {
@@ -75,7 +76,7 @@ impl<M: Medium> Records<M> {
         };
         while let Some(picked) = few(random())? {
             let Some((came, key)) = picked else { return Ok(None) };
-            match self.get(target, &key) {
+            match self.get_owing(target, &key, owed) {
                 Ok(Some(value)) if wanted(&value) => return Ok(Some(value)),
                 Ok(None) => {
                     self.tables.at(target, &reclaim::pin())?.few.remove(came, &key);
@@ -97,7 +98,7 @@ impl<M: Medium> Records<M> {
                 let Some(slot) = slot.filter(|slot| slot.is_pending() || !slot.is_tombstone()) else {
                     continue;
                 };
-                self.show(table, slot, &guard, None)
+                self.show(table, slot, &guard, owed)
             };
             match shown {
                 Ok(Some(value)) if wanted(&value) => return Ok(Some(value)),
@@ -110,7 +111,7 @@ impl<M: Medium> Records<M> {
                 break;
             }
         }
-        if unwanted > 0 { Ok(None) } else { self.pick_by_walk(target, &mut random, wanted) }
+        if unwanted > 0 { Ok(None) } else { self.pick_by_walk(target, owed, &mut random, wanted) }
     }
 
     /// The same where nearly all places of the index are empty: by a walk, of as many of them as take some milliseconds. If these are
@@ -119,6 +120,7 @@ impl<M: Medium> Records<M> {
     fn pick_by_walk(
         &self,
         target: Target<'_>,
+        owed: Option<&Owed>,
         random: &mut dyn FnMut() -> u64,
         wanted: &mut dyn FnMut(&Value<'_>) -> bool,
     ) -> Result<Option<Value<'_>>> {
@@ -137,10 +139,12 @@ impl<M: Medium> Records<M> {
                 }
             };
             let damaged;
-            (cursor, damaged) = self.scan_together(target, cursor, SCAN_AHEAD, &mut slots, visit, || {
+            let ends = || {
                 left -= 1;
                 left == 0
-            })?;
+            };
+            (cursor, damaged) =
+                self.scan_together(target, owed, cursor, SCAN_AHEAD, &mut slots, visit, ends)?;
             is_whole &= damaged.is_none();
             if cursor == 0 {
                 if is_whole {
@@ -149,12 +153,14 @@ impl<M: Medium> Records<M> {
                 break;
             }
         }
-        chosen.map_or(Ok(None), |key| self.get(target, &key))
+        chosen.map_or(Ok(None), |key| self.get_owing(target, &key, owed))
     }
 
+    /// See [`StoreOn::scan`](crate::StoreOn::scan); `owed` as in `look_up`.
     pub(crate) fn scan(
         &self,
         target: Target<'_>,
+        owed: Option<&Owed>,
         mut cursor: Cursor,
         count: usize,
         visit: &mut dyn FnMut(&Value<'_>),
@@ -168,11 +174,13 @@ impl<M: Medium> Records<M> {
                 visit(value);
                 visited += 1;
             };
+            let ends = || {
+                buckets -= 1;
+                buckets == 0
+            };
+            let count_ahead = count.min(SCAN_AHEAD);
             let (next, damaged) =
-                self.scan_together(target, cursor, count.min(SCAN_AHEAD), &mut slots, counted, || {
-                    buckets -= 1;
-                    buckets == 0
-                })?;
+                self.scan_together(target, owed, cursor, count_ahead, &mut slots, counted, ends)?;
             cursor = next;
             if let Some(damaged) = damaged {
                 return Err(damaged.with_cursor(cursor));
@@ -186,9 +194,14 @@ impl<M: Medium> Records<M> {
     /// Visits the live entries of some buckets from `cursor` on, their records fetched together so that the misses overlap: until
     /// `count` were met, the index ends, or `ends` says so, which is asked behind each bucket. `slots` is room that the caller keeps.
     /// What is damaged is passed over, and the first of it told beside the cursor.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the walk of `scan` and `pick_by_walk`, which differ in when it ends"
+    )]
     fn scan_together(
         &self,
         target: Target<'_>,
+        owed: Option<&Owed>,
         mut cursor: Cursor,
         count: usize,
         slots: &mut Vec<Slot>,
@@ -210,7 +223,7 @@ impl<M: Medium> Records<M> {
         let mut damaged = None;
         let mut values = Vec::with_capacity(slots.len());
         for &slot in &*slots {
-            match self.show(table, slot, &guard, None) {
+            match self.show(table, slot, &guard, owed) {
                 Ok(value) => values.extend(value),
                 Err(error) if error.kind() == ErrorKind::Corrupt => damaged = damaged.or(Some(error)),
                 Err(error) => return Err(error),

@@ -17,6 +17,7 @@ use super::writer::WriterOn;
 use crate::format::OwnerKind;
 use crate::index::Slot;
 use crate::index::collection::Order;
+use crate::read::judge::Owed;
 use crate::read::table::{Table, Target};
 use crate::read::{CollectionId, Cursor, Records, Value};
 use crate::sync::Arc;
@@ -26,7 +27,8 @@ use crate::write::batch::In;
 use crate::{Batch, Error, ErrorKind, Meta, Result, Stamp};
 use duramen_media::{Mapped, Medium};
 
-/// Elements that a walk by ranks takes from the index at a time.
+/// Elements that a walk by ranks takes from the index at a time, at first and later: many walks are for a few.
+const TOGETHER_FIRST: usize = 4;
 const TOGETHER: usize = 64;
 
 /// What orders the elements of a collection. The order is by 8 bytes, as a big-endian number; equal ones are ordered by their keys.
@@ -163,8 +165,7 @@ impl<M: Medium> CollectionOn<M> {
     /// # Errors
     /// As [`StoreOn::get`].
     pub fn get(&self, key: &[u8]) -> Result<Option<Value<'_>>> {
-        self.records().log.epochs().check_process()?;
-        self.records().get(self.target(), key)
+        self.reads().get(key)
     }
 
     /// Visits about `count` elements from `cursor` on, in no order, as [`StoreOn::scan`].
@@ -172,7 +173,15 @@ impl<M: Medium> CollectionOn<M> {
     /// # Errors
     /// As [`StoreOn::scan`].
     pub fn scan(&self, cursor: Cursor, count: usize, visit: &mut dyn FnMut(&Value<'_>)) -> Result<Cursor> {
-        self.store.scan_in(self.target(), cursor, count, visit)
+        self.reads().scan(cursor, count, visit)
+    }
+
+    /// Visits each element once, in no order, while nobody writes any, until `visit` says false.
+    ///
+    /// # Errors
+    /// As [`StoreOn::get`].
+    pub fn each(&self, visit: &mut dyn FnMut(&Value<'_>) -> bool) -> Result<()> {
+        self.reads().each(visit)
     }
 
     /// Some element that `wanted` accepts, each as likely, as [`StoreOn::pick`].
@@ -180,7 +189,7 @@ impl<M: Medium> CollectionOn<M> {
     /// # Errors
     /// As [`StoreOn::get`].
     pub fn pick(&self, seed: u64, wanted: &mut dyn FnMut(&Value<'_>) -> bool) -> Result<Option<Value<'_>>> {
-        self.records().pick(self.target(), seed, wanted)
+        self.reads().pick(seed, wanted)
     }
 
     /// How many elements come before that of `key`; `None` when it is not there. O(log n).
@@ -188,15 +197,7 @@ impl<M: Medium> CollectionOn<M> {
     /// # Errors
     /// As [`StoreOn::get`]; `Unsupported` without an order.
     pub fn rank(&self, key: &[u8]) -> Result<Option<u64>> {
-        let Some(value) = self.get(key)? else { return self.ordered().map(|()| None) };
-        let order = match self.order() {
-            ElementOrder::ByValue => order_of(&value),
-            _ => order_of(key),
-        };
-        self.ordered()?;
-        // Keys of records are compared on the way.
-        let _guard = reclaim::pin();
-        Ok(self.table.index.collection().and_then(|index| index.rank(order, key, self.records())))
+        self.reads().rank(key)
     }
 
     /// How many elements have an order below this one or, if `behind`, not above it. O(log n).
@@ -209,47 +210,25 @@ impl<M: Medium> CollectionOn<M> {
         Ok(index.and_then(|index| index.rank_of_order(u64::from_be_bytes(order), behind)).unwrap_or(0))
     }
 
+    /// The element of this rank; `None` when there are no more than that. O(log n).
+    ///
+    /// # Errors
+    /// As [`CollectionOn::ranked`].
+    pub fn nth(&self, rank: u64) -> Result<Option<Value<'_>>> {
+        self.reads().nth(rank)
+    }
+
     /// Visits elements in order from the one of this rank on or, in `reverse`, back from it, until `visit` says false. O(log n) to begin
     /// with, then O(1) each.
     ///
     /// # Errors
     /// As [`StoreOn::get`]; `Unsupported` without an order.
     pub fn ranked(&self, rank: u64, reverse: bool, visit: &mut dyn FnMut(&Value<'_>) -> bool) -> Result<()> {
-        self.ordered()?;
-        let records = self.records();
-        let Some(index) = self.table.index.collection() else { return Ok(()) };
-        // In reverse the cursor stands behind the element.
-        let mut at = if reverse { rank.saturating_add(1).min(self.len()) } else { rank };
-        let mut slots: Vec<Slot> = Vec::with_capacity(TOGETHER);
-        loop {
-            let mut values = Vec::with_capacity(TOGETHER);
-            {
-                let guard = reclaim::pin();
-                if self.table.is_dead() {
-                    return Ok(());
-                }
-                slots.clear();
-                index.ranked(at, reverse, TOGETHER, &mut slots);
-                slots.iter().for_each(|slot| records.log.medium.prefetch(slot.location()));
-                for slot in &slots {
-                    let Some(record) = records.whole_record(slot.location()) else {
-                        return Err(records.corrupt(slot.location()));
-                    };
-                    let (key, hash) = (record.key(), records.hasher.hash(record.key()));
-                    // The tree does not say whether it is pending.
-                    values.extend(records.look_up(&self.table, key, hash, &guard, None)?.value());
-                }
-            }
-            let taken = slots.len() as u64;
-            if !values.iter().all(&mut *visit) || slots.len() < TOGETHER {
-                return Ok(());
-            }
-            match reverse {
-                true if at <= taken => return Ok(()),
-                true => at -= taken,
-                false => at += taken,
-            }
-        }
+        self.reads().ranked(rank, reverse, visit)
+    }
+
+    fn reads(&self) -> CollectionReader<'_, M> {
+        CollectionReader { collection: self, owed: None }
     }
 
     fn ordered(&self) -> Result<()> {
@@ -276,6 +255,170 @@ impl<M: Medium> CollectionOn<M> {
     /// As [`StoreOn::delete`].
     pub fn delete(&self, key: &[u8]) -> Result<bool> {
         self.store.with_pen(|pen, site| pen.delete(site, self.target(), key))
+    }
+}
+
+/// Reads of a collection: its own, which are as those of [`StoreOn`], or those of a writer ([`WriterOn::read`]), which within its group may show
+/// what is not durable yet.
+pub struct CollectionReader<'a, M: Medium = Mapped> {
+    collection: &'a CollectionOn<M>,
+    /// Of a writer that is in a group.
+    owed: Option<&'a Owed>,
+}
+
+impl<M: Medium> Clone for CollectionReader<'_, M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M: Medium> Copy for CollectionReader<'_, M> {}
+
+impl<M: Medium> std::fmt::Debug for CollectionReader<'_, M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CollectionReader").field("collection", self.collection).finish_non_exhaustive()
+    }
+}
+
+impl<'a, M: Medium> CollectionReader<'a, M> {
+    /// As [`CollectionOn::get`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn get(self, key: &[u8]) -> Result<Option<Value<'a>>> {
+        let Self { collection, owed } = self;
+        collection.records().log.epochs().check_process()?;
+        collection.records().get_owing(collection.target(), key, owed)
+    }
+
+    /// As [`CollectionOn::scan`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn scan(self, cursor: Cursor, count: usize, visit: &mut dyn FnMut(&Value<'_>)) -> Result<Cursor> {
+        let Self { collection, owed } = self;
+        collection.store.scan_in(collection.target(), owed, cursor, count, visit)
+    }
+
+    /// As [`CollectionOn::each`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn each(self, visit: &mut dyn FnMut(&Value<'_>) -> bool) -> Result<()> {
+        let Self { collection, owed } = self;
+        let (records, table) = (collection.records(), &*collection.table);
+        records.log.epochs().check_process()?;
+        let Some(index) = table.index.collection() else { return Ok(()) };
+        let (mut position, mut slots) = (Some(0), Vec::new());
+        while let Some(at) = position {
+            let mut values = Vec::with_capacity(slots.len());
+            {
+                let guard = reclaim::pin();
+                if table.is_dead() {
+                    return Ok(());
+                }
+                slots.clear();
+                position = index.each_at(at, &mut |slot| slots.push(slot));
+                slots.iter().for_each(|slot| records.log.medium.prefetch(slot.location()));
+                for slot in &slots {
+                    values.extend(records.show(table, *slot, &guard, owed)?);
+                }
+            }
+            if !values.iter().all(&mut *visit) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`CollectionOn::pick`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn pick(self, seed: u64, wanted: &mut dyn FnMut(&Value<'_>) -> bool) -> Result<Option<Value<'a>>> {
+        let Self { collection, owed } = self;
+        collection.records().pick(collection.target(), owed, seed, wanted)
+    }
+
+    /// As [`CollectionOn::rank`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn rank(self, key: &[u8]) -> Result<Option<u64>> {
+        let collection = self.collection;
+        collection.ordered()?;
+        let Some(value) = self.get(key)? else { return Ok(None) };
+        let order = match collection.order() {
+            ElementOrder::ByValue => order_of(&value),
+            _ => order_of(key),
+        };
+        // Keys of records are compared on the way.
+        let _guard = reclaim::pin();
+        let index = collection.table.index.collection();
+        Ok(index.and_then(|index| index.rank(order, key, collection.records())))
+    }
+
+    /// As [`CollectionOn::nth`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn nth(self, rank: u64) -> Result<Option<Value<'a>>> {
+        self.collection.ordered()?;
+        Ok(self.some_ranked(rank, false, 1, &mut Vec::with_capacity(1))?.pop())
+    }
+
+    /// As [`CollectionOn::ranked`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn ranked(self, rank: u64, reverse: bool, visit: &mut dyn FnMut(&Value<'_>) -> bool) -> Result<()> {
+        self.collection.ordered()?;
+        // In reverse the cursor stands behind the element.
+        let mut at = if reverse { rank.saturating_add(1).min(self.collection.len()) } else { rank };
+        let (mut slots, mut count) = (Vec::with_capacity(TOGETHER), TOGETHER_FIRST);
+        loop {
+            let values = self.some_ranked(at, reverse, count, &mut slots)?;
+            let taken = slots.len() as u64;
+            if !values.iter().all(&mut *visit) || slots.len() < count {
+                return Ok(());
+            }
+            match reverse {
+                true if at <= taken => return Ok(()),
+                true => at -= taken,
+                false => at += taken,
+            }
+            count = (count * 4).min(TOGETHER);
+        }
+    }
+
+    /// The elements of `count` ranks; `slots` is room that the caller keeps, and holds then what the index had there.
+    fn some_ranked(
+        self,
+        at: u64,
+        reverse: bool,
+        count: usize,
+        slots: &mut Vec<Slot>,
+    ) -> Result<Vec<Value<'a>>> {
+        let Self { collection, owed } = self;
+        let (records, table) = (collection.records(), &*collection.table);
+        slots.clear();
+        let Some(index) = table.index.collection() else { return Ok(Vec::new()) };
+        let guard = reclaim::pin();
+        if table.is_dead() {
+            return Ok(Vec::new());
+        }
+        index.ranked(at, reverse, count, slots);
+        slots.iter().for_each(|slot| records.log.medium.prefetch(slot.location()));
+        let mut values = Vec::with_capacity(slots.len());
+        for slot in &*slots {
+            let Some(record) = records.whole_record(slot.location()) else {
+                return Err(records.corrupt(slot.location()));
+            };
+            let (key, hash) = (record.key(), records.hasher.hash(record.key()));
+            // The tree does not say whether it is pending.
+            values.extend(records.look_up(table, key, hash, &guard, owed)?.value());
+        }
+        Ok(values)
     }
 }
 
@@ -311,6 +454,12 @@ impl<M: Medium> WriterOn<M> {
     /// This writer, for elements of `collection`, which is one of its store. Costs nothing: make it for each call.
     pub fn collection<'w>(&'w mut self, collection: &'w CollectionOn<M>) -> CollectionWriter<'w, M> {
         CollectionWriter { writer: self, collection }
+    }
+
+    /// Reads of `collection`, which is one of this writer's store, as by [`WriterOn::get`]: within a group they may show what is not
+    /// durable yet. Costs nothing: make it for each call.
+    pub fn read<'w>(&'w self, collection: &'w CollectionOn<M>) -> CollectionReader<'w, M> {
+        CollectionReader { collection, owed: self.owed() }
     }
 }
 

@@ -18,6 +18,7 @@ use crate::background::Keeper;
 use crate::format::superblock::Regime;
 use crate::log::Log;
 use crate::options::{Durability, IndexKind};
+use crate::read::judge::Owed;
 use crate::read::table::Target;
 use crate::read::{Cursor, Records, Value};
 use crate::recovery;
@@ -33,7 +34,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 
 pub use check::{DamagedRecord, Remains, Report, check, check_on, salvage, salvage_on};
-pub use collections::{Collection, CollectionOn, CollectionWriter, ElementOrder};
+pub use collections::{Collection, CollectionOn, CollectionReader, CollectionWriter, ElementOrder};
 pub use erase::{STORE_HEAD_BYTES, begins_store, erase};
 pub use stats::Stats;
 pub use tables::{Table, TableOn, TableStats, TableWriter};
@@ -207,12 +208,13 @@ impl<M: Medium> StoreOn<M> {
     /// As [`StoreOn::get`]. `Corrupt` when some of the entries are damaged: the others up to [`Error::cursor`] were visited, and the
     /// scan can go on there.
     pub fn scan(&self, cursor: Cursor, count: usize, visit: &mut dyn FnMut(&Value<'_>)) -> Result<Cursor> {
-        self.scan_in(Target::Store, cursor, count, visit)
+        self.scan_in(Target::Store, None, cursor, count, visit)
     }
 
     fn scan_in(
         &self,
         target: Target<'_>,
+        owed: Option<&Owed>,
         cursor: Cursor,
         count: usize,
         visit: &mut dyn FnMut(&Value<'_>),
@@ -220,7 +222,7 @@ impl<M: Medium> StoreOn<M> {
         let records = self.records();
         records.log.epochs().check_process()?;
         let cursor = records.tables.at(target, &reclaim::pin())?.index.cursor_meant(cursor);
-        let scanned = records.scan(target, cursor, count, visit);
+        let scanned = records.scan(target, owed, cursor, count, visit);
         let guard = reclaim::pin();
         let index = &records.tables.at(target, &guard)?.index;
         match scanned {
@@ -239,7 +241,7 @@ impl<M: Medium> StoreOn<M> {
     /// # Errors
     /// As [`StoreOn::get`].
     pub fn pick(&self, seed: u64, wanted: &mut dyn FnMut(&Value<'_>) -> bool) -> Result<Option<Value<'_>>> {
-        self.records().pick(Target::Store, seed, wanted)
+        self.records().pick(Target::Store, None, seed, wanted)
     }
 
     /// A cursor at a place that `random` picks, for [`StoreOn::scan`].

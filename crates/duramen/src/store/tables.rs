@@ -404,7 +404,7 @@ impl<M: Medium> TableOn<M> {
     /// # Errors
     /// As [`StoreOn::scan`].
     pub fn scan(&self, cursor: Cursor, count: usize, visit: &mut dyn FnMut(&Value<'_>)) -> Result<Cursor> {
-        self.store.scan_in(self.target(), cursor, count, visit)
+        self.store.scan_in(self.target(), None, cursor, count, visit)
     }
 
     /// Calls `visit` for every live entry of this table, as [`StoreOn::for_each`].
@@ -426,7 +426,7 @@ impl<M: Medium> TableOn<M> {
     /// # Errors
     /// As [`TableOn::get`].
     pub fn pick(&self, seed: u64, wanted: &mut dyn FnMut(&Value<'_>) -> bool) -> Result<Option<Value<'_>>> {
-        self.records().pick(self.target(), seed, wanted)
+        self.records().pick(self.target(), None, seed, wanted)
     }
 
     /// A cursor at a place that `random` picks, for [`TableOn::scan`].

@@ -67,6 +67,15 @@ fn check(collection: &Collection, model: &Model) {
         }
     }
     assert_eq!(&seen, model);
+    let (mut each, mut met) = (BTreeMap::new(), 0);
+    let visit = &mut |value: &duramen::Value<'_>| {
+        met += 1;
+        each.insert(value.key().to_vec(), value.to_vec());
+        true
+    };
+    collection.each(visit).unwrap();
+    // Each once.
+    assert_eq!((&each, met), (model, model.len()));
     if collection.order() == ElementOrder::Unordered {
         assert_eq!(collection.rank(b"first one").unwrap_err().kind(), ErrorKind::Unsupported);
         return;
@@ -94,6 +103,7 @@ fn check(collection: &Collection, model: &Model) {
         assert_eq!(walked, wanted, "{reverse} from {from}");
     }
     for (rank, (order, key)) in sorted.iter().enumerate().step_by(7) {
+        assert_eq!(collection.nth(rank as u64).unwrap().unwrap().key(), key);
         assert_eq!(collection.rank(key).unwrap(), Some(rank as u64));
         let below = sorted.iter().filter(|(other, _)| other < order).count() as u64;
         let not_above = sorted.iter().filter(|(other, _)| other <= order).count() as u64;
@@ -101,6 +111,7 @@ fn check(collection: &Collection, model: &Model) {
         assert_eq!(collection.rank_of_order(order.to_be_bytes(), true).unwrap(), not_above);
     }
     assert_eq!(collection.rank(b"nothing").unwrap(), None);
+    assert!(collection.nth(sorted.len() as u64).unwrap().is_none());
 }
 
 fn random(state: &mut u64, bound: u64) -> u64 {
@@ -288,4 +299,50 @@ fn salvage_and_elements_that_nothing_names() {
     let kept = of(&saved, b"kept").unwrap();
     assert_eq!((kept.len(), kept.order()), (501, ElementOrder::ByKey));
     assert_eq!(kept.get(&7u64.to_be_bytes()).unwrap().as_deref(), Some(&[5; 50][..]));
+}
+
+#[test]
+fn a_writer_in_a_group_reads_the_elements_that_it_wrote() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let store = options().open(dir.path().join("store")).unwrap();
+    let made = make(&store, b"key", ElementOrder::ByKey);
+    let mut writer = store.writer().unwrap();
+    writer.group();
+    let mut wanted = vec![b"first one".to_vec()];
+    for at in 0..300u64 {
+        let key = at.to_be_bytes();
+        writer.collection(&made).put(&key, b"v").unwrap();
+        wanted.insert(at as usize, key.to_vec());
+        let reads = writer.read(&made);
+        assert_eq!(&*reads.get(&key).unwrap().unwrap(), b"v");
+        assert_eq!(reads.nth(at).unwrap().unwrap().key(), key);
+        assert_eq!(reads.rank(&key).unwrap(), Some(at));
+        assert!(reads.pick(at, &mut |_| true).unwrap().is_some());
+    }
+    let (mut each, mut scanned, mut cursor, mut ranked) = (Vec::new(), Vec::new(), 0, Vec::new());
+    let reads = writer.read(&made);
+    reads
+        .each(&mut |value| {
+            each.push(value.key().to_vec());
+            true
+        })
+        .unwrap();
+    loop {
+        cursor = reads.scan(cursor, 7, &mut |value| scanned.push(value.key().to_vec())).unwrap();
+        if cursor == 0 {
+            break;
+        }
+    }
+    reads
+        .ranked(0, false, &mut |value| {
+            ranked.push(value.key().to_vec());
+            true
+        })
+        .unwrap();
+    each.sort();
+    scanned.sort();
+    scanned.dedup();
+    assert_eq!((&each, &scanned, &ranked), (&wanted, &wanted, &wanted));
+    writer.settle().unwrap();
+    assert_eq!(made.len(), 301);
 }

@@ -114,6 +114,11 @@ impl CollectionIndex {
         self.indexes().map.each(visit);
     }
 
+    /// Visits the elements of one page, and says where the next begins, as [`Map::each_at`].
+    pub(crate) fn each_at(&self, position: u64, visit: &mut dyn FnMut(Slot)) -> Option<u64> {
+        self.indexes().map.each_at(position, visit)
+    }
+
     /// An element that is no tombstone, each as likely.
     pub(crate) fn random(&self, random: impl FnMut() -> u64) -> Option<Slot> {
         self.indexes().map.random(random)

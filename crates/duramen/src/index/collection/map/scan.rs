@@ -53,18 +53,26 @@ impl Map {
 
     /// Visits all elements once, with tombstones.
     pub(crate) fn each(&self, visit: &mut dyn FnMut(Slot)) {
-        let mut position = 0u64;
-        loop {
-            let entry = self.entry(position);
-            if entry.is_page() {
-                self.each_word(entry, |_, word| visit(Slot(word & !(FINGERPRINT_MASK | BUCKET_BIT))));
-            }
-            let step = 1u64.checked_shl(64 - entry.depth());
-            match step.and_then(|step| (position & !(step - 1)).checked_add(step)) {
-                Some(next) if entry.is_page() => position = next,
-                _ => return self.rest.iter().for_each(|rest| visit(rest.slot)),
-            }
+        let mut position = Some(0);
+        while let Some(at) = position {
+            position = self.each_at(at, visit);
         }
+    }
+
+    /// Visits the elements of the page at `position`, with tombstones; where the next page begins. From 0 on all elements are visited
+    /// once, while nothing is changed.
+    pub(crate) fn each_at(&self, position: u64, visit: &mut dyn FnMut(Slot)) -> Option<u64> {
+        let entry = self.entry(position);
+        if entry.is_page() {
+            self.each_word(entry, |_, word| visit(Slot(word & !(FINGERPRINT_MASK | BUCKET_BIT))));
+        }
+        let step = 1u64.checked_shl(64 - entry.depth());
+        let next = step.and_then(|step| (position & !(step - 1)).checked_add(step));
+        let next = next.filter(|_| entry.is_page());
+        if next.is_none() {
+            self.rest.iter().for_each(|rest| visit(rest.slot));
+        }
+        next
     }
 
     /// An element that is no tombstone, each as likely as any other; `random` gives random words.
