@@ -98,7 +98,7 @@ pub use recovery::Summary;
 pub use store::{
     Collection, CollectionOn, CollectionReader, CollectionWriter, DamagedRecord, ElementOrder, Remains,
     Report, STORE_HEAD_BYTES, Stats, Store, StoreOn, Table, TableOn, TableStats, TableWriter, TypedStore,
-    Writer, WriterOn, begins_store, check, erase, salvage,
+    Unit, UnitKeys, UnitOn, Writer, WriterOn, begins_store, check, erase, salvage,
 };
 #[doc(hidden)]
 pub use store::{check_on, salvage_on};

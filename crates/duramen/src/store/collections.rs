@@ -119,7 +119,7 @@ impl<M: Medium> StoreOn<M> {
 }
 
 impl<M: Medium> CollectionOn<M> {
-    fn target(&self) -> Target<'_> {
+    pub(super) fn target(&self) -> Target<'_> {
         Target::Collection(&self.table)
     }
 

@@ -10,6 +10,7 @@ mod range;
 mod stats;
 mod tables;
 mod typed;
+mod unit;
 mod writer;
 
 use self::core::{Core, Held};
@@ -39,6 +40,7 @@ pub use erase::{STORE_HEAD_BYTES, begins_store, erase};
 pub use stats::Stats;
 pub use tables::{Table, TableOn, TableStats, TableWriter};
 pub use typed::TypedStore;
+pub use unit::{Unit, UnitKeys, UnitOn};
 pub use writer::{Writer, WriterOn};
 
 /// A store on the media of this machine.

@@ -318,7 +318,7 @@ impl Batch {
 
 impl<M: Medium> TableOn<M> {
     #[inline]
-    fn target(&self) -> Target<'_> {
+    pub(super) fn target(&self) -> Target<'_> {
         Target::Named(&self.named)
     }
 

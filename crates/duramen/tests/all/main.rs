@@ -14,3 +14,4 @@ mod prototype;
 mod range;
 mod store;
 mod tables;
+mod unit;
