@@ -152,6 +152,24 @@ pub enum Mutant {
     EveryRootLives,
     /// The elements of a root that was overwritten or deleted stay until the next start.
     RootNotDied,
+    /// A handle of a collection that is gone goes on reading and writing.
+    DeadHandleUsed,
+    /// Collections whose roots lay in a cleared table stay until the next start.
+    ClearedRootsKept,
+    /// Recovery takes a root for living whose table nothing names.
+    RootOfDeadTableLives,
+    /// Recovery forgets collections that have no element.
+    EmptyForgotten,
+    /// Roots that are members of batches are not noted in their blocks.
+    BatchedRootNotNoted,
+    /// A collection dies with any of its roots, also while another names it.
+    DiesWithAnyRoot,
+    /// A collection that is gone may be named again.
+    GoneNamedAgain,
+    /// A root that is swept since it has expired does not take its collection with it.
+    SweptRootKept,
+    /// The tree of a collection keeps what its elements led to before.
+    TreeNotLed,
     /// Numbers of owners are used again.
     OwnerReused,
     /// Two names are swapped by two writes.

@@ -10,6 +10,7 @@
 //! 2. Whoever looked the table up before it died has left when the moment is past that is noted then. So nobody adds slots any more.
 //! 3. Each slot is *marked* as one of a tombstone that hides nothing, and its record is taken off its block's live bytes. The compactor
 //!    that meets the record afterwards takes it for what it is, and removes the slot.
+//!    A root takes what it names with it: that dies then, and is buried after this one.
 //! 4. *Buried*: all slots are marked, and the index goes. A record of an owner without a table is dead.
 //!
 //! Only who has the mover marks slots or moves records, so between two parts a block may be moved out of and freed. That is why slots are marked
@@ -118,6 +119,12 @@ impl<M: Medium> Keeper<M> {
                 let locked = table.index.lock(self.records.hasher.hash(record.key()), &guard);
                 let Some(place) = locked.find(record.key(), |slot| slot.location() == at) else { continue };
                 if !place.get().hides_nothing() {
+                    if !place.get().is_tombstone()
+                        && let Some(names) = record.names().filter(|_| !planted(Mutant::ClearedRootsKept))
+                    {
+                        // What it names dies with it, and is buried after it.
+                        self.records.tables.unname(names);
+                    }
                     place.set(place.get().of_dead_table());
                     if !planted(Mutant::DeadNotUncounted) {
                         self.log().uncount(at, record.head.record_bytes(), &mover.activity);

@@ -7,6 +7,7 @@ use super::stale::KeyOf;
 use crate::format::Unit;
 use crate::format::record::Header;
 use crate::log::blocks::Use;
+use crate::mutants::{Mutant, planted};
 use crate::read::table::Table;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::reclaim::{self, Guard};
@@ -90,8 +91,8 @@ impl<M: Medium> Keeper<M> {
         {
             let names = self.records.whole_record(place).and_then(|record| record.names());
             found.set(found.get().with_tombstone(true));
-            if let Some(names) = names {
-                self.records.tables.die_collection(names);
+            if let Some(names) = names.filter(|_| !planted(Mutant::SweptRootKept)) {
+                self.records.tables.unname(names);
             }
             table.count_keys(mover.activity.shard, -1);
             self.records.expired.fetch_add(1, Relaxed);

@@ -337,17 +337,22 @@ impl Appender {
     }
 
     /// Appends members that were built by [`member`] as one record, of which a staged body is written already. Only after
-    /// [`Appender::reserve`].
+    /// [`Appender::reserve`]. `of_collections`: some are roots or elements.
     pub(crate) fn append_batch<M: Medium>(
         &mut self,
         log: &Log<M>,
         members: &[u8],
         epoch: crate::format::Epoch,
+        of_collections: bool,
     ) -> Appended {
         let (version, owner) = (crate::format::Version(0), Owner::STORE);
         let fields = Fields { kind: Kind::Batch, tag: 0, expires_at: None, version, epoch, owner };
         let body = record::body_crc(self.seed(), &[members]);
-        self.append(log, fields, &[], members, body)
+        let appended = self.append(log, fields, &[], members, body);
+        if let Some(block) = self.block.as_ref().filter(|_| of_collections) {
+            log.blocks.at(block.unit).set_elements(true);
+        }
+        appended
     }
 
     /// Drains what was appended; afterwards all of it is durable (in the `Immediate` regime).

@@ -12,6 +12,7 @@
 //! Keys of all tables share the stripes of one store: what is locked in order of its stripes cannot wait in a circle.
 
 use super::few::Few;
+use super::names::{Before, Names};
 use crate::format::{Owner, OwnerKind};
 use crate::index::collection::{Arena, CollectionIndex, Order};
 use crate::index::either::Index;
@@ -43,6 +44,8 @@ pub(crate) struct Table {
     pub(super) few: Few,
     /// Keys added less keys removed, by the writers' shards. None of a collection, whose index knows how many it has.
     keys: Box<[Count]>,
+    /// Roots that name it, of a collection.
+    names: Names,
     /// Nothing names it any more.
     dead: AtomicBool,
 }
@@ -51,7 +54,8 @@ impl Table {
     fn new(owner: Owner, index: Index) -> Self {
         let counts = if owner.is_collection() { 0 } else { COUNTS };
         let keys = (0..counts).map(|_| Count::default()).collect();
-        Self { owner, index, few: Few::default(), keys, dead: AtomicBool::new(false) }
+        let (few, names) = (Few::default(), Names::default());
+        Self { owner, index, few, keys, names, dead: AtomicBool::new(false) }
     }
 
     /// Its live keys; expired ones count until they are swept. Exact while nobody writes.
@@ -74,6 +78,17 @@ impl Table {
     #[inline]
     pub(crate) fn is_owned(&self) -> bool {
         self.owner != Owner::STORE
+    }
+
+    /// A root names it. For recovery.
+    pub(crate) fn add_name(&self) {
+        let _ = self.names.add();
+    }
+
+    /// Itself, unless it is dead. Asked behind the pin under which it is used: who takes a dead one apart waits for that pin.
+    #[inline]
+    pub(crate) fn alive(&self) -> Result<&Self> {
+        if self.is_dead() && !planted(Mutant::DeadHandleUsed) { Err(gone()) } else { Ok(self) }
     }
 
     /// Whether nothing names it any more: its records are dead, whatever slots say.
@@ -251,12 +266,30 @@ impl Tables {
         living.iter().filter(|table| table.owner != Owner::CATALOG).map(|table| table.keys()).sum()
     }
 
-    /// No root names this collection any more.
-    pub(crate) fn die_collection(&self, owner: Owner) {
-        if let Some(table) =
-            self.of(owner).filter(|table| table.owner.is_collection() && !planted(Mutant::RootNotDied))
+    /// A root that is about to be written names this collection.
+    ///
+    /// # Errors
+    /// `NotFound` when it is gone.
+    pub(crate) fn name(&self, owner: Owner) -> Result<Naming<'_>> {
+        let table = self.of(owner).filter(|_| owner.is_collection());
+        let named = table.and_then(|table| Some((table.names.add()?, table)));
+        let (before, table) = named.ok_or_else(gone)?;
+        Ok(Naming { tables: self, table, before, is_written: false })
+    }
+
+    /// A root that named this collection is superseded.
+    pub(crate) fn unname(&self, owner: Owner) {
+        if let Some(table) = self.of(owner).filter(|_| owner.is_collection() && !planted(Mutant::RootNotDied))
+            && table.names.remove()
         {
             self.die(&table);
+        }
+    }
+
+    /// A collection that no root names is given up.
+    pub(crate) fn abandon(&self, table: &Arc<Table>) {
+        if table.names.abandon() {
+            self.die(table);
         }
     }
 
@@ -373,7 +406,43 @@ impl Tables {
             Target::Store => Ok(&self.store),
             Target::Catalog => Ok(&self.catalog),
             Target::Named(named) => named.table(guard).map(|table| &**table),
-            Target::Collection(table) => Ok(table),
+            Target::Collection(table) => table.alive(),
         }
     }
+}
+
+/// A root on its way, which counts as one that names its collection. Dropped before it is written, it does not.
+pub(crate) struct Naming<'t> {
+    tables: &'t Tables,
+    table: Arc<Table>,
+    before: Before,
+    is_written: bool,
+}
+
+impl Naming<'_> {
+    /// What became of the write: whether a slot leads to the root. Where the medium has failed that is not known, and one too many is
+    /// counted: nobody writes to that store any more.
+    pub(crate) fn settle<T>(mut self, done: &Result<T>, is_written: impl FnOnce(&T) -> bool) {
+        self.is_written = match done {
+            Ok(done) => is_written(done),
+            Err(error) => matches!(error.kind(), ErrorKind::Io | ErrorKind::Poisoned),
+        };
+    }
+}
+
+impl Drop for Naming<'_> {
+    fn drop(&mut self) {
+        if !self.is_written && self.table.names.give_up(self.before) {
+            self.tables.die(&self.table);
+        }
+    }
+}
+
+/// What whoever uses a collection is told that is dead.
+#[cold]
+fn gone() -> Error {
+    Error::new(
+        ErrorKind::NotFound,
+        "the collection is gone: its key was overwritten, deleted or has expired, or its table was cleared",
+    )
 }

@@ -340,17 +340,16 @@ fn read_from<M: Medium>(
         }
     }
     let names = names_in(&scan);
-    let mut named: HashSet<Owner> = names.iter().map(|&(_, owner)| owner).collect();
-    // Roots are elements of no collection, so one look tells which are alive.
-    named.extend(scanned.roots.iter().filter(|root| scan.is_live_root(root)).map(|root| root.names));
     let has_damage = !headers.damage.is_empty()
         || holes.damage().next().is_some()
         || scanned.outcomes.iter().any(|(_, outcome)| !outcome.damage.is_empty())
         || plan.kept.iter().any(|kept| kept.harm != Harm::None);
     let mut nameless = Vec::new();
+    // What names it may be what is damaged.
+    let is_kept = has_damage && !planted(Mutant::NamelessBuried);
+    let named = names_of_owners(&scan, &names, &scanned.roots, is_kept);
     for table in tables.unnamed(&named) {
-        if has_damage && !planted(Mutant::NamelessBuried) {
-            // What names it may be what is damaged.
+        if is_kept {
             nameless.push(table.owner);
         } else {
             if !planted(Mutant::DeadCountedLive) {
@@ -577,6 +576,36 @@ fn names_in<M: Medium>(scan: &given::Scan<'_, M>) -> Vec<(Vec<u8>, Owner)> {
             return names;
         }
     }
+}
+
+/// The owners that something names: tables by the catalog, collections by roots that are alive, which are counted. A root is alive if it is
+/// the newest record of its key and its own owner is named, or is kept though nothing names it.
+fn names_of_owners<M: Medium>(
+    scan: &given::Scan<'_, M>,
+    names: &[(Vec<u8>, Owner)],
+    roots: &[given::MetRoot],
+    keeps_nameless: bool,
+) -> HashSet<Owner> {
+    let mut named: HashSet<Owner> = names.iter().map(|&(_, owner)| owner).collect();
+    let mut roots_in: HashMap<Owner, Vec<&given::MetRoot>> = HashMap::new();
+    roots.iter().for_each(|root| roots_in.entry(root.owner).or_default().push(root));
+    let mut work: Vec<Owner> = match keeps_nameless || planted(Mutant::RootOfDeadTableLives) {
+        true => roots_in.keys().copied().collect(),
+        false => named.iter().copied().chain([Owner::STORE]).collect(),
+    };
+    while let Some(owner) = work.pop() {
+        for root in roots_in.remove(&owner).unwrap_or_default() {
+            if scan.is_live_root(root) && root.names.is_collection() {
+                // Also one that has no element.
+                if !planted(Mutant::EmptyForgotten) || scan.tables.of(root.names).is_some() {
+                    scan.tables.met(root.names, |_| ()).add_name();
+                }
+                named.insert(root.names);
+                work.push(root.names);
+            }
+        }
+    }
+    named
 }
 
 /// Enters the kept blocks, and attaches the indexes to the image, whose slots that lead into them they get.

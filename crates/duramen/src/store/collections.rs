@@ -143,10 +143,10 @@ impl<M: Medium> CollectionOn<M> {
         }
     }
 
-    /// How many elements it has: exact. O(1).
+    /// How many elements it has: exact; none when it is gone. O(1).
     #[must_use]
     pub fn len(&self) -> u64 {
-        self.table.keys()
+        self.table.alive().map_or(0, Table::keys)
     }
 
     /// Whether it has no element.
@@ -155,9 +155,9 @@ impl<M: Medium> CollectionOn<M> {
         self.len() == 0
     }
 
-    /// Gives up a collection that no root names.
+    /// Gives up a collection that no root names. Of one that a root names nothing changes.
     pub fn abandon(self) {
-        self.records().tables.die(&self.table);
+        self.records().tables.abandon(&self.table);
     }
 
     /// The element of `key`, as [`StoreOn::get`].
@@ -206,7 +206,7 @@ impl<M: Medium> CollectionOn<M> {
     /// `Unsupported` without an order.
     pub fn rank_of_order(&self, order: [u8; 8], behind: bool) -> Result<u64> {
         self.ordered()?;
-        let index = self.table.index.collection();
+        let index = self.table.alive()?.index.collection();
         Ok(index.and_then(|index| index.rank_of_order(u64::from_be_bytes(order), behind)).unwrap_or(0))
     }
 
@@ -314,9 +314,7 @@ impl<'a, M: Medium> CollectionReader<'a, M> {
             let mut values = Vec::with_capacity(slots.len());
             {
                 let guard = reclaim::pin();
-                if table.is_dead() {
-                    return Ok(());
-                }
+                table.alive()?;
                 slots.clear();
                 position = index.each_at(at, &mut |slot| slots.push(slot));
                 slots.iter().for_each(|slot| records.log.medium.prefetch(slot.location()));
@@ -354,7 +352,7 @@ impl<'a, M: Medium> CollectionReader<'a, M> {
         };
         // Keys of records are compared on the way.
         let _guard = reclaim::pin();
-        let index = collection.table.index.collection();
+        let index = collection.table.alive()?.index.collection();
         Ok(index.and_then(|index| index.rank(order, key, collection.records())))
     }
 
@@ -404,9 +402,7 @@ impl<'a, M: Medium> CollectionReader<'a, M> {
         slots.clear();
         let Some(index) = table.index.collection() else { return Ok(Vec::new()) };
         let guard = reclaim::pin();
-        if table.is_dead() {
-            return Ok(Vec::new());
-        }
+        table.alive()?;
         index.ranked(at, reverse, count, slots);
         slots.iter().for_each(|slot| records.log.medium.prefetch(slot.location()));
         let mut values = Vec::with_capacity(slots.len());

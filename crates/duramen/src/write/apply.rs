@@ -13,7 +13,7 @@ use crate::log::open_block::Purpose;
 use crate::mutants::{Mutant, planted};
 use crate::read::CollectionId;
 use crate::read::Records;
-use crate::read::table::Table;
+use crate::read::table::{Naming, Table};
 use crate::read::value::Meta;
 use crate::sync::reclaim::{self, Guard};
 use crate::{Error, Result};
@@ -62,7 +62,7 @@ impl Pen {
         &mut self,
         site: Site<'_, M>,
         batch: &Batch,
-        mut then: Option<&mut dyn FnMut()>,
+        then: Option<&mut dyn FnMut()>,
     ) -> Result<Swap> {
         let records = site.records;
         // The last write of a key counts.
@@ -100,18 +100,33 @@ impl Pen {
             .map(|key| records.hasher.hash(key))
             .collect();
         let plan = Plan { batch, order: &order, last: &last, hashes: &hashes, bytes };
+        let names = plan.names(records)?;
         // A long one leaves its epoch before its slots are set.
-        if then.is_none() && is_long(records, hashes.len(), bytes) {
-            return self.apply_long(records, &plan);
-        }
+        let applied = if then.is_none() && is_long(records, hashes.len(), bytes) {
+            self.apply_long(records, &plan)
+        } else {
+            self.apply_short(records, &plan, then)
+        };
+        names.into_iter().for_each(|name| name.settle(&applied, |swap| *swap == Swap::Done));
+        applied
+    }
+
+    /// Applies a batch for which room was reserved, with all of its locks held.
+    fn apply_short<M: Medium>(
+        &mut self,
+        records: &Records<M>,
+        plan: &Plan<'_, '_>,
+        mut then: Option<&mut dyn FnMut()>,
+    ) -> Result<Swap> {
+        let Plan { order, hashes, .. } = *plan;
         let guard = reclaim::pin_to_write();
         let tables = plan.tables(records, &guard)?;
-        make_room(records, &tables[..order.len()], &hashes, &guard);
+        make_room(records, &tables[..order.len()], hashes, &guard);
         let epochs = records.log.epochs();
         let applied = loop {
             let unwinding = epochs.unwinding(&self.activity);
             let epoch = epochs.enter(&self.activity);
-            let applied = self.apply_locked(records, &plan, &tables, epoch, &guard);
+            let applied = self.apply_locked(records, plan, &tables, epoch, &guard);
             if let Some(then) = then.as_mut().filter(|_| applied.appended.is_some()) {
                 then();
             }
@@ -225,7 +240,10 @@ impl Pen {
             self.members = members;
             return;
         }
-        let appended = self.appender.append_batch(&records.log, &members, epoch);
+        let of_collection =
+            |&(i, _, kind, ..): &(usize, u64, Kind, _, bool)| is_of_collection(kind, tables[i].owner);
+        let noted = writes.iter().any(of_collection);
+        let appended = self.appender.append_batch(&records.log, &members, epoch, noted);
         if expiry < u64::MAX {
             // After the append: the sweeper forgets first and looks then.
             self.appender.note_expiry(&records.log, expiry);
@@ -261,8 +279,10 @@ impl Pen {
                 old.uncount(records, &self.activity);
             }
         }
-        let named = writes.iter().filter_map(|(.., old, _)| old.as_ref()?.record?.names());
-        self.die_unnamed(records, named, plan);
+        writes
+            .iter()
+            .filter_map(|(.., old, _)| old.as_ref()?.names())
+            .for_each(|names| records.tables.unname(names));
         // What frames the members is dead from the beginning.
         self.activity.dead_add(HEADER_BYTES as i64);
         self.activity.written_add(appended.bytes);
@@ -273,25 +293,16 @@ impl Pen {
     }
 }
 
-impl Pen {
-    /// Of the collections that were named by what a batch superseded, those die that it names nowhere.
-    pub(super) fn die_unnamed<M: Medium>(
-        &self,
-        records: &Records<M>,
-        named: impl Iterator<Item = Owner>,
-        plan: &Plan<'_, '_>,
-    ) {
-        for owner in named {
-            let names =
-                |op: &&Op| matches!(op, Op::Put { meta, .. } if meta.collection == Some(CollectionId(owner)));
-            if !plan.last.values().any(names) {
-                records.tables.die_collection(owner);
-            }
-        }
-    }
-}
-
 impl<'b> Plan<'_, 'b> {
+    /// The roots that it is to write.
+    fn names<'t, M: Medium>(&self, records: &'t Records<M>) -> Result<Vec<Naming<'t>>> {
+        let named = self.last.values().filter_map(|op| match op {
+            Op::Put { meta, .. } => meta.collection,
+            Op::Delete => None,
+        });
+        named.map(|CollectionId(owner)| records.tables.name(owner)).collect()
+    }
+
     /// The tables of its keys, then of the conditions' keys.
     pub(super) fn tables<'g, M: Medium>(
         &self,
@@ -305,6 +316,11 @@ impl<'b> Plan<'_, 'b> {
         let keys = self.order.iter().copied().chain(expects);
         keys.map(|key| records.tables.at(key.target(), guard)).collect()
     }
+}
+
+/// Whether a record is a root or an element.
+pub(super) fn is_of_collection(kind: Kind, owner: Owner) -> bool {
+    !planted(Mutant::BatchedRootNotNoted) && (kind == Kind::Root || owner.is_collection())
 }
 
 /// Makes room in the indexes of `tables` for keys of `hashes`, one of each.

@@ -19,7 +19,7 @@
 //! a tombstone that hides nothing goes. So what is superseded is looked up anew in 5. A slot of an image never leads to half of a
 //! batch: the block with the batch is open, and only records of sealed ones are taken from an image.
 
-use super::apply::{Plan, make_room};
+use super::apply::{Plan, is_of_collection, make_room};
 use super::batch::{Batch, BatchKey, Op, kind_of};
 use super::old::Old;
 use super::{Pen, Swap};
@@ -124,7 +124,7 @@ impl Pen {
             let (whole, epoch) = self.append_members(records, &mut writes, &mut bytes, staged);
             applied.told = applied.told.max(epoch);
             let named = self.publish(records, &mut writes, whole, &guard);
-            self.die_unnamed(records, named.into_iter(), plan);
+            named.into_iter().for_each(|names| records.tables.unname(names));
         }
         unwinding.over();
         drop(claims);
@@ -249,10 +249,11 @@ impl Pen {
             }
             expiry = expiry.min(expires_at.unwrap_or(u64::MAX));
         }
+        let noted = writes.iter().any(|member| is_of_collection(member.kind, member.table.owner));
         if staged {
             self.appender.restage(&records.log, values as u64, &bytes[values..]);
         }
-        let appended = self.appender.append_batch(&records.log, bytes, epoch);
+        let appended = self.appender.append_batch(&records.log, bytes, epoch, noted);
         if expiry < u64::MAX {
             // After the append: the sweeper forgets first and looks then.
             self.appender.note_expiry(&records.log, expiry);
@@ -302,7 +303,7 @@ impl Pen {
                 }
                 if let Some(old) = &old {
                     old.uncount(records, &self.activity);
-                    named.extend(old.record.and_then(|record| record.names()));
+                    named.extend(old.names());
                 }
                 self.count_key(member.table, old.as_ref(), member.kind != Kind::Tombstone);
             }

@@ -2,7 +2,7 @@
 
 use super::Pen;
 use crate::durability::Activity;
-use crate::format::Epoch;
+use crate::format::{Epoch, Owner};
 use crate::index::Slot;
 use crate::index::either::{Locked, Place};
 use crate::log::read::Unknown;
@@ -26,6 +26,12 @@ impl<'a> Old<'a> {
     pub(super) fn new<M: Medium>(records: &Records<M>, slot: Slot, record: Option<Record<'a>>) -> Self {
         let is_expired = record.is_some_and(|record| records.is_expired(record.expires_at()));
         Self { slot, record, present: !slot.is_tombstone() && !is_expired }
+    }
+
+    /// What it names, if it is a root that was alive: of one that was swept, that was taken off then.
+    #[inline]
+    pub(super) fn names(&self) -> Option<Owner> {
+        if self.slot.is_tombstone() { None } else { self.record?.names() }
     }
 
     /// What is there of `key`, which is locked, and the place of what is damaged and may be the key's.

@@ -4,8 +4,8 @@ use super::batch::root_value;
 use super::old::{Old, stamp_unlocked};
 use super::{Pen, Site, Swap};
 use crate::Result;
+use crate::format::Epoch;
 use crate::format::record::{Appended, Kind, body_crc, head_bytes, record_bytes};
-use crate::format::{Epoch, Owner};
 use crate::index::Slot;
 use crate::log::appender::{Fields, STAGE_BYTES_MIN};
 use crate::log::cell;
@@ -137,8 +137,14 @@ impl Pen {
         want: Want,
     ) -> Result<Wrote> {
         let value = root_value(new.0, new.1);
+        let names =
+            new.1.collection.map(|CollectionId(owner)| site.records.tables.name(owner)).transpose()?;
         let new = Some((&value[..], new.1));
-        self.write_then(site, target, key, new, want, Purpose::Write, || ())
+        let wrote = self.write_then(site, target, key, new, want, Purpose::Write, || ());
+        if let Some(names) = names {
+            names.settle(&wrote, |wrote| matches!(wrote, Wrote::Done { .. }));
+        }
+        wrote
     }
 
     /// Writes a name of the catalog, or deletes it. One that is not new takes the place of what it supersedes, so it has the space that
@@ -344,8 +350,8 @@ impl Pen {
             old.uncount(records, &self.activity);
         }
         self.count_key(table, old.as_ref(), new.is_some());
-        if let Some(names) = old.as_ref().and_then(|old| old.record?.names()) {
-            died(records, names, meta.collection);
+        if let Some(names) = old.as_ref().and_then(Old::names) {
+            records.tables.unname(names);
         }
         if grouped && let Some(group) = &mut self.group {
             group.pending.push((table.owner, hash, appended.at));
@@ -379,14 +385,6 @@ impl Pen {
         records.log.epochs().enter(&self.activity);
         let _locked = records.tables.store.index.lock(0, &guard);
         std::panic::panic_any("within a write, on purpose");
-    }
-}
-
-/// A root that named a collection is superseded, by one that names `now`.
-#[cold]
-fn died<M: Medium>(records: &Records<M>, named: Owner, now: Option<CollectionId>) {
-    if now != Some(CollectionId(named)) {
-        records.tables.die_collection(named);
     }
 }
 

@@ -8,11 +8,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-fn options() -> Options {
+pub fn options() -> Options {
     Options { medium: MediumKind::Shm, unit_bytes: Some(4096), background: false, ..Options::default() }
 }
 
-fn after_kill(path: &Path, options: &Options) -> Store {
+pub fn after_kill(path: &Path, options: &Options) -> Store {
     static COPIES: AtomicU64 = AtomicU64::new(0);
     let copy = path.with_extension(format!("copy-{}", COPIES.fetch_add(1, Relaxed)));
     std::fs::copy(path, &copy).unwrap();
@@ -21,14 +21,14 @@ fn after_kill(path: &Path, options: &Options) -> Store {
     store
 }
 
-fn root(id: CollectionId) -> Meta {
+pub fn root(id: CollectionId) -> Meta {
     Meta { tag: 2, collection: Some(id), ..Meta::default() }
 }
 
 const ORDERS: [ElementOrder; 3] = [ElementOrder::Unordered, ElementOrder::ByValue, ElementOrder::ByKey];
 
 /// Makes a collection under a key, with one element.
-fn make(store: &Store, key: &[u8], order: ElementOrder) -> Collection {
+pub fn make(store: &Store, key: &[u8], order: ElementOrder) -> Collection {
     let made = store.new_collection(order);
     let mut batch = Batch::new();
     batch.put_with(key, b"state", root(made.id())).collection(&made).put(b"first one", &[0; 9]);

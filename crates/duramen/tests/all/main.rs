@@ -12,6 +12,7 @@ mod image;
 mod limits;
 mod prototype;
 mod range;
+mod roots;
 mod store;
 mod tables;
 mod unit;

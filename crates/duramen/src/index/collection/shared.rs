@@ -15,6 +15,7 @@ use super::tree::Tree;
 use crate::format::Version;
 use crate::index::stripes::{Held, Stripes};
 use crate::index::{KeyBytes, Slot};
+use crate::mutants::{Mutant, planted};
 use crate::sync::{Arc, Mutex, MutexGuard, lock};
 use std::cell::Cell;
 use std::cmp::Ordering;
@@ -259,8 +260,13 @@ impl Place<'_> {
     pub(crate) fn lead(&self, key: &[u8], slot: Slot, keys: &impl KeyBytes) {
         let old = self.slot.replace(slot);
         let mut indexes = self.index.indexes();
-        indexes.leave(self.index, old, keys);
+        if !planted(Mutant::TreeNotLed) || old.is_tombstone() || slot.is_tombstone() {
+            indexes.leave(self.index, old, keys);
+        }
         indexes.map.set(self.hash, slot, |other| other.location() == old.location());
+        if planted(Mutant::TreeNotLed) && !old.is_tombstone() {
+            return;
+        }
         if let Some(tree) = &mut indexes.tree
             && !slot.is_tombstone()
         {
