@@ -39,6 +39,7 @@
 //! 4. Nothing is merged while an image is dumped: its pages must follow each other without a gap or an overlap.
 
 pub(super) mod image;
+mod key_index;
 mod merge;
 mod scan;
 
@@ -47,7 +48,6 @@ use super::fingerprints::{BUCKET_SLOTS, High};
 use super::memory::{Memory, Piece};
 use super::stripes::{Held, Stripes};
 use super::{BUCKET_BIT, FINGERPRINT_BITS, FINGERPRINT_MASK, FINGERPRINT_SHIFT, Keys, LOCATION_MASK, Slot};
-use crate::format::Version;
 use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
@@ -112,7 +112,7 @@ const _: () = assert!(cfg!(loom) || size_of::<Stash>() == 64);
 /// the time, not a number, so that Miri can tell what it may reach. With no known bit the segment is still a page of an
 /// image, and its number stands in the segment's place.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct DirEntry(*mut Segment);
+struct DirEntry(*mut Segment);
 
 impl DirEntry {
     fn new(segment: NonNull<Segment>, depth: u32, known: u32) -> Self {
@@ -518,24 +518,6 @@ impl<'a> Locked<'a> {
         Place { slot, change: self.change }
     }
 
-    /// Whether some keys of its stripe are claimed.
-    #[inline]
-    pub(crate) fn is_marked(&self) -> bool {
-        self.held.is_marked()
-    }
-
-    /// The version of the key's next record.
-    #[inline]
-    pub(crate) fn next_version(&self) -> Version {
-        self.held.next_version()
-    }
-
-    /// Recovery has met a record of the key.
-    #[inline]
-    pub(crate) fn met_version(&self, version: Version) {
-        self.held.met_version(version);
-    }
-
     /// Where the key's record probably lies.
     #[inline]
     pub(crate) fn candidate(&self) -> Option<Offset> {
@@ -650,10 +632,6 @@ impl HashIndex {
         self.memory.bytes() + self.directory(guard).entries.len() as u64 * 8
     }
 
-    pub(super) fn stripes(&self) -> &Stripes {
-        &self.stripes
-    }
-
     #[inline]
     fn directory<'g>(&self, guard: &'g Guard) -> &'g Directory {
         // SAFETY: the directory is never null, and a replaced one lives while the guard does.
@@ -733,13 +711,7 @@ impl HashIndex {
 
     /// The key of `hash`, whose stripe is held.
     #[inline(always)]
-    pub(super) fn locked<'g>(
-        &self,
-        held: Held<'g>,
-        hash: u64,
-        early: Option<DirEntry>,
-        guard: &'g Guard,
-    ) -> Locked<'g> {
+    fn locked<'g>(&self, held: Held<'g>, hash: u64, early: Option<DirEntry>, guard: &'g Guard) -> Locked<'g> {
         let entry = early.unwrap_or_else(|| self.entry(hash, guard));
         Locked {
             held,
@@ -760,7 +732,7 @@ impl HashIndex {
 
     /// The segment of `hash` before its lock is held, which a planted bug goes by.
     #[inline]
-    pub(super) fn early(&self, hash: u64, guard: &Guard) -> Option<DirEntry> {
+    fn early(&self, hash: u64, guard: &Guard) -> Option<DirEntry> {
         planted(Mutant::SegmentBeforeLock).then(|| self.entry(hash, guard))
     }
 

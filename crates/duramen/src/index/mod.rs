@@ -15,6 +15,7 @@ mod fingerprints;
 pub(crate) mod hash;
 #[cfg(any(loom, miri))]
 mod heap;
+pub(crate) mod key_index;
 mod memory;
 pub(crate) mod ordered;
 pub(crate) mod stale;

@@ -6,6 +6,7 @@
 
 use super::Planted::{Bug, Relaxed};
 use super::check;
+use crate::index::key_index::{KeyPlace, LockedKey};
 use crate::index::ordered::{Chunk, OrderedIndex};
 use crate::index::{Counts, KeyBytes, Keys, Slot};
 use crate::mutants::Mutant;
@@ -88,7 +89,7 @@ impl Store {
         let is_key = |slot: Slot| (self.log.read(slot.location()).0 == key).then_some(());
         match locked.find_with(key, is_key) {
             Some((place, ())) => place.set(slot),
-            None => locked.insert(key, slot, &self.log),
+            None => _ = locked.insert(key, slot, &self.log),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Numbers of a store.
 
 use super::Core;
-use crate::index::either::Numbers;
+use crate::index::key_index::Numbers;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::reclaim;
 use duramen_media::Medium;

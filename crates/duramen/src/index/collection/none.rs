@@ -1,9 +1,11 @@
 //! No model has collections: nothing in one is concurrent but the lock around each step.
 
-use crate::format::Version;
+use crate::Result;
+use crate::index::key_index::{KeyIndex, KeyPlace, LockedKey, Numbers};
 use crate::index::stripes::{Held, Stripes};
-use crate::index::{KeyBytes, Slot};
+use crate::index::{Counts, KeyBytes, Loaded, PagesOf, Slot};
 use crate::sync::Arc;
+use crate::sync::reclaim::Guard;
 use std::convert::Infallible;
 use std::marker::PhantomData;
 
@@ -32,15 +34,7 @@ impl CollectionIndex {
         unreachable!("no model has collections")
     }
 
-    pub(in crate::index) fn stripes(&self) -> &Stripes {
-        match self.0 {}
-    }
-
     pub(crate) fn order(&self) -> Order {
-        match self.0 {}
-    }
-
-    pub(crate) fn bytes(&self) -> u64 {
         match self.0 {}
     }
 
@@ -48,31 +42,7 @@ impl CollectionIndex {
         match self.0 {}
     }
 
-    pub(crate) fn prefetch(&self, _: u64) {
-        match self.0 {}
-    }
-
-    pub(crate) fn find_with<T>(&self, _: u64, _: impl FnMut(Slot) -> Option<T>) -> Option<(Slot, T)> {
-        match self.0 {}
-    }
-
-    pub(in crate::index) fn lock(&self, _: u64) -> Locked<'_> {
-        match self.0 {}
-    }
-
-    pub(in crate::index) fn locked<'a>(&'a self, _: Held<'a>, _: u64) -> Locked<'a> {
-        match self.0 {}
-    }
-
-    pub(crate) fn scan(&self, _: u64, _: &mut dyn FnMut(Slot)) -> u64 {
-        match self.0 {}
-    }
-
-    pub(crate) fn each(&self, _: &mut dyn FnMut(Slot)) {
-        match self.0 {}
-    }
-
-    pub(crate) fn random(&self, _: impl FnMut() -> u64) -> Option<Slot> {
+    pub(crate) fn each_at(&self, _: u64, _: &mut dyn FnMut(Slot)) -> Option<u64> {
         match self.0 {}
     }
 
@@ -89,42 +59,99 @@ impl CollectionIndex {
     }
 }
 
-impl<'a> Locked<'a> {
-    pub(in crate::index) fn is_marked(&self) -> bool {
+impl KeyIndex for CollectionIndex {
+    type Locked<'a> = Locked<'a>;
+
+    const KIND: u8 = 2;
+
+    fn numbers(&self, _: &Guard) -> Numbers {
         match self.0 {}
     }
 
-    pub(crate) fn next_version(&self) -> Version {
+    fn stripes(&self) -> &Stripes {
         match self.0 {}
     }
 
-    pub(crate) fn met_version(&self, _: Version) {
+    fn prefetch(&self, _: u64, _: &Guard) {
         match self.0 {}
     }
 
-    pub(crate) fn find_with<T>(&self, _: impl FnMut(Slot) -> Option<T>) -> Option<(Place<'a>, T)> {
+    fn find_with<T>(
+        &self,
+        _: u64,
+        _: &[u8],
+        _: &Guard,
+        _: impl FnMut(Slot) -> Option<T>,
+    ) -> Option<(Slot, T)> {
         match self.0 {}
     }
 
-    pub(crate) fn insert(&self, _: &[u8], _: Slot, _: &impl KeyBytes) {
+    fn lock<'g>(&'g self, _: u64, _: &'g Guard) -> Locked<'g> {
         match self.0 {}
     }
 
-    pub(crate) fn remove(&self, _: &Place<'_>, _: &impl KeyBytes) {
+    fn locked<'g>(&'g self, _: Held<'g>, _: u64, _: &'g Guard) -> Locked<'g> {
+        match self.0 {}
+    }
+
+    fn scan(&self, _: u64, _: &Guard, _: &mut dyn FnMut(Slot)) -> u64 {
+        match self.0 {}
+    }
+
+    fn cursor_at(&self, _: u64, _: &Guard) -> u64 {
+        match self.0 {}
+    }
+
+    fn draw(&self, _: [u64; 2], _: &Guard) -> Option<Slot> {
+        match self.0 {}
+    }
+
+    fn dump(
+        &self,
+        _: &impl KeyBytes,
+        _: &dyn Fn(Slot),
+        _: &mut dyn FnMut(u64, &[u8]) -> Result<bool>,
+    ) -> Result<Option<Loaded>> {
+        match self.0 {}
+    }
+
+    unsafe fn attach(&mut self, _: &PagesOf<'_>, _: Counts, _: usize) -> std::result::Result<(), String> {
         match self.0 {}
     }
 }
 
-impl Place<'_> {
-    pub(crate) fn get(&self) -> Slot {
+impl<'a> LockedKey<'a> for Locked<'a> {
+    type Place<'k>
+        = Place<'k>
+    where
+        'a: 'k;
+
+    fn held(&self) -> &Held<'a> {
         match self.0 {}
     }
 
-    pub(crate) fn set(&self, _: Slot) {
+    fn find_with<'k, T>(&self, _: &'k [u8], _: impl FnMut(Slot) -> Option<T>) -> Option<(Place<'k>, T)>
+    where
+        'a: 'k,
+    {
         match self.0 {}
     }
 
-    pub(crate) fn lead(&self, _: &[u8], _: Slot, _: &impl KeyBytes) {
+    fn insert(&self, _: &[u8], _: Slot, _: &impl KeyBytes) -> bool {
+        match self.0 {}
+    }
+
+    fn remove(&self, _: &Place<'_>, _: &impl KeyBytes) {
+        match self.0 {}
+    }
+}
+
+impl KeyPlace for Place<'_> {
+    fn get(&self) -> Slot {
+        match self.0 {}
+    }
+
+    fn set(&self, _: Slot) {
         match self.0 {}
     }
 }

@@ -1,4 +1,4 @@
-//! The index of a collection behind the door of [`Index`](crate::index::either::Index), for who comes to an element by its record: writers of
+//! The index of a collection behind the door of [`KeyIndex`], for who comes to an element by its record: writers of
 //! elements, recovery, the compactor.
 //!
 //! A map has all elements, with tombstones, by the hashes of their keys. Where they have an order ([`Order`]), a tree has those that are
@@ -12,10 +12,12 @@
 use super::map::Map;
 use super::pages::{Account, Arena, Pages};
 use super::tree::Tree;
-use crate::format::Version;
+use crate::Result;
+use crate::index::key_index::{KeyIndex, KeyPlace, LockedKey, Numbers};
 use crate::index::stripes::{Held, Stripes};
-use crate::index::{KeyBytes, Slot};
+use crate::index::{Counts, KeyBytes, Loaded, PagesOf, Slot};
 use crate::mutants::{Mutant, planted};
+use crate::sync::reclaim::Guard;
 use crate::sync::{Arc, Mutex, MutexGuard, lock};
 use std::cell::Cell;
 use std::cmp::Ordering;
@@ -57,11 +59,6 @@ impl CollectionIndex {
         Self { stripes, order, indexes: Mutex::new(Indexes { map: Map::new(pages), tree }) }
     }
 
-    #[inline]
-    pub(in crate::index) fn stripes(&self) -> &Stripes {
-        &self.stripes
-    }
-
     pub(crate) fn order(&self) -> Order {
         self.order
     }
@@ -70,49 +67,18 @@ impl CollectionIndex {
         lock(&self.indexes)
     }
 
-    /// Bytes of DRAM.
-    pub(crate) fn bytes(&self) -> u64 {
-        let indexes = self.indexes();
-        indexes.map.bytes() + indexes.tree.as_ref().map_or(0, Tree::bytes)
-    }
-
     /// Elements that are no tombstones.
     pub(crate) fn len(&self) -> u64 {
         self.indexes().map.len()
     }
 
-    pub(crate) fn prefetch(&self, hash: u64) {
-        self.indexes().map.prefetch(hash);
-    }
-
-    pub(crate) fn find_with<T>(
-        &self,
-        hash: u64,
-        mut look: impl FnMut(Slot) -> Option<T>,
-    ) -> Option<(Slot, T)> {
+    fn find<T>(&self, hash: u64, mut look: impl FnMut(Slot) -> Option<T>) -> Option<(Slot, T)> {
         let mut found = None;
         let slot = self.indexes().map.find(hash, |slot| {
             found = look(slot);
             found.is_some()
         })?;
         Some((slot, found?))
-    }
-
-    pub(in crate::index) fn lock(&self, hash: u64) -> Locked<'_> {
-        Locked { index: self, held: self.stripes.lock(hash), hash }
-    }
-
-    /// The key of `hash`, whose stripe is held.
-    pub(in crate::index) fn locked<'a>(&'a self, held: Held<'a>, hash: u64) -> Locked<'a> {
-        Locked { index: self, held, hash }
-    }
-
-    pub(crate) fn scan(&self, cursor: u64, visit: &mut dyn FnMut(Slot)) -> u64 {
-        self.indexes().map.scan(cursor, visit)
-    }
-
-    pub(crate) fn each(&self, visit: &mut dyn FnMut(Slot)) {
-        self.indexes().map.each(visit);
     }
 
     /// Visits the elements of one page, and says where the next begins, as [`Map::each_at`].
@@ -159,6 +125,76 @@ impl CollectionIndex {
     }
 }
 
+impl KeyIndex for CollectionIndex {
+    type Locked<'a> = Locked<'a>;
+
+    const KIND: u8 = 2;
+
+    fn numbers(&self, _: &Guard) -> Numbers {
+        let indexes = self.indexes();
+        let bytes = indexes.map.bytes() + indexes.tree.as_ref().map_or(0, Tree::bytes);
+        Numbers { bytes, ..Numbers::default() }
+    }
+
+    #[inline]
+    fn stripes(&self) -> &Stripes {
+        &self.stripes
+    }
+
+    fn prefetch(&self, hash: u64, _: &Guard) {
+        self.indexes().map.prefetch(hash);
+    }
+
+    fn find_with<T>(
+        &self,
+        hash: u64,
+        _: &[u8],
+        _: &Guard,
+        look: impl FnMut(Slot) -> Option<T>,
+    ) -> Option<(Slot, T)> {
+        self.find(hash, look)
+    }
+
+    fn lock<'g>(&'g self, hash: u64, _: &'g Guard) -> Locked<'g> {
+        Locked { index: self, held: self.stripes.lock(hash), hash }
+    }
+
+    fn locked<'g>(&'g self, held: Held<'g>, hash: u64, _: &'g Guard) -> Locked<'g> {
+        Locked { index: self, held, hash }
+    }
+
+    fn scan(&self, cursor: u64, _: &Guard, visit: &mut dyn FnMut(Slot)) -> u64 {
+        self.indexes().map.scan(cursor, visit)
+    }
+
+    fn each(&self, _: &Guard, visit: &mut dyn FnMut(Slot)) {
+        self.indexes().map.each(visit);
+    }
+
+    fn cursor_at(&self, random: u64, _: &Guard) -> u64 {
+        random
+    }
+
+    fn draw(&self, random: [u64; 2], _: &Guard) -> Option<Slot> {
+        let mut random = random.into_iter().cycle();
+        self.random(|| random.next().unwrap_or(0))
+    }
+
+    /// No image has pages of a collection: recovery reads the blocks of its elements.
+    fn dump(
+        &self,
+        _: &impl KeyBytes,
+        _: &dyn Fn(Slot),
+        _: &mut dyn FnMut(u64, &[u8]) -> Result<bool>,
+    ) -> Result<Option<Loaded>> {
+        Ok(Some(Loaded::default()))
+    }
+
+    unsafe fn attach(&mut self, _: &PagesOf<'_>, _: Counts, _: usize) -> std::result::Result<(), String> {
+        Err("it has pages of a collection".into())
+    }
+}
+
 /// Compares what a slot leads to with `key`.
 fn compared<'k>(key: &'k [u8], keys: &'k impl KeyBytes) -> impl FnMut(Slot) -> Ordering + 'k {
     move |slot| keys.key_at(slot.location()).unwrap_or(&[]).cmp(key)
@@ -178,27 +214,26 @@ pub(crate) struct Place<'a> {
     slot: Cell<Slot>,
 }
 
-impl<'a> Locked<'a> {
+impl<'a> LockedKey<'a> for Locked<'a> {
+    type Place<'k>
+        = Place<'k>
+    where
+        'a: 'k;
+
     #[inline]
-    pub(in crate::index) fn is_marked(&self) -> bool {
-        self.held.is_marked()
+    fn held(&self) -> &Held<'a> {
+        &self.held
     }
 
-    pub(crate) fn next_version(&self) -> Version {
-        self.held.next_version()
-    }
-
-    pub(crate) fn met_version(&self, version: Version) {
-        self.held.met_version(version);
-    }
-
-    pub(crate) fn find_with<T>(&self, look: impl FnMut(Slot) -> Option<T>) -> Option<(Place<'a>, T)> {
-        let (slot, found) = self.index.find_with(self.hash, look)?;
+    fn find_with<'k, T>(&self, _: &'k [u8], look: impl FnMut(Slot) -> Option<T>) -> Option<(Place<'k>, T)>
+    where
+        'a: 'k,
+    {
+        let (slot, found) = self.index.find(self.hash, look)?;
         Some((Place { index: self.index, hash: self.hash, slot: Cell::new(slot) }, found))
     }
 
-    /// Adds an element that is not there.
-    pub(crate) fn insert(&self, key: &[u8], slot: Slot, keys: &impl KeyBytes) {
+    fn insert(&self, key: &[u8], slot: Slot, keys: &impl KeyBytes) -> bool {
         let mut indexes = self.index.indexes();
         indexes.map.insert(self.hash, slot, keys);
         if let Some(tree) = &mut indexes.tree
@@ -206,9 +241,10 @@ impl<'a> Locked<'a> {
         {
             tree.insert(self.index.order_at(slot, keys), slot, compared(key, keys));
         }
+        false
     }
 
-    pub(crate) fn remove(&self, place: &Place<'_>, keys: &impl KeyBytes) {
+    fn remove(&self, place: &Place<'_>, keys: &impl KeyBytes) {
         let slot = place.get();
         let mut indexes = self.index.indexes();
         indexes.map.remove(self.hash, |other| other.location() == slot.location(), keys);
@@ -244,20 +280,18 @@ fn forget(tree: &mut Tree, slot: Slot) {
     }
 }
 
-impl Place<'_> {
-    pub(crate) fn get(&self) -> Slot {
+impl KeyPlace for Place<'_> {
+    fn get(&self) -> Slot {
         self.slot.get()
     }
 
-    /// Changes marks of the slot, which leads where it did.
-    pub(crate) fn set(&self, slot: Slot) {
+    fn set(&self, slot: Slot) {
         let old = self.slot.replace(slot);
         debug_assert_eq!(old.location(), slot.location(), "a slot that leads elsewhere is led there");
         self.index.indexes().map.set(self.hash, slot, |other| other.location() == old.location());
     }
 
-    /// The slot leads elsewhere from now on: to another record of the element, which has this key.
-    pub(crate) fn lead(&self, key: &[u8], slot: Slot, keys: &impl KeyBytes) {
+    fn lead(&self, key: &[u8], slot: Slot, keys: &impl KeyBytes) {
         let old = self.slot.replace(slot);
         let mut indexes = self.index.indexes();
         if !planted(Mutant::TreeNotLed) || old.is_tombstone() || slot.is_tombstone() {

@@ -4,7 +4,7 @@ use super::OrderedIndex;
 use super::key::Sought;
 use super::list::At;
 use super::node::{Node, Seen};
-use crate::format::Version;
+use crate::index::key_index::{KeyPlace, LockedKey};
 use crate::index::stripes::Held;
 use crate::index::{KeyBytes, Slot};
 use crate::mutants::{Mutant, planted};
@@ -49,29 +49,25 @@ impl OrderedIndex {
 }
 
 impl<'a> Locked<'a> {
-    /// Whether some keys of its stripe are claimed.
-    #[inline]
-    pub(crate) fn is_marked(&self) -> bool {
-        self.stripe.is_marked()
-    }
-
-    pub(crate) fn next_version(&self) -> Version {
-        self.stripe.next_version()
-    }
-
-    /// Recovery has met a record of a key of this stripe.
-    pub(crate) fn met_version(&self, version: Version) {
-        self.stripe.met_version(version);
-    }
-
     fn seek(&self, key: &[u8]) -> At<'a> {
         let at = self.index.seek(&Sought::new(key), self.guard);
         self.at.set(Some((at, true)));
         at
     }
+}
 
-    /// Where the key's record probably lies.
-    pub(crate) fn candidate(&self, key: &[u8]) -> Option<Offset> {
+impl<'a> LockedKey<'a> for Locked<'a> {
+    type Place<'k>
+        = Place<'k>
+    where
+        'a: 'k;
+
+    #[inline(always)]
+    fn held(&self) -> &Held<'a> {
+        &self.stripe
+    }
+
+    fn candidate(&self, key: &[u8]) -> Option<Offset> {
         if let Some(node) = self.index.cache.get(self.hash, self.guard) {
             node.fetch_leaf();
             if let Some(version) = node.at_rest()
@@ -85,8 +81,7 @@ impl<'a> Locked<'a> {
         at.node.candidate(at.version, key).map(Slot::location)
     }
 
-    /// The place of the record of `key` that `look` recognises, and what it says of it.
-    pub(crate) fn find_with<'k, T>(
+    fn find_with<'k, T>(
         &self,
         key: &'k [u8],
         mut look: impl FnMut(Slot) -> Option<T>,
@@ -118,8 +113,7 @@ impl<'a> Locked<'a> {
         }
     }
 
-    /// Adds a key that is not there.
-    pub(crate) fn insert(&self, key: &[u8], slot: Slot, keys: &impl KeyBytes) {
+    fn insert(&self, key: &[u8], slot: Slot, keys: &impl KeyBytes) -> bool {
         let mut known = self.at.get().filter(|&(_, is_its)| is_its).map(|(at, _)| at);
         loop {
             let at = known.take().unwrap_or_else(|| self.seek(key));
@@ -127,12 +121,12 @@ impl<'a> Locked<'a> {
             if held.is_still(at.version) {
                 let node = self.index.insert(held, key, slot, keys, self.guard);
                 self.index.cache.put(self.hash, node);
-                return;
+                return false;
             }
         }
     }
 
-    pub(crate) fn remove(&self, place: &Place<'_>, keys: &impl KeyBytes) {
+    fn remove(&self, place: &Place<'_>, keys: &impl KeyBytes) {
         let node = place.held(|held, rank| {
             held.change();
             held.set_order(held.node.order().without(rank));
@@ -142,19 +136,19 @@ impl<'a> Locked<'a> {
     }
 }
 
-impl<'p> Place<'p> {
-    pub(crate) fn get(&self) -> Slot {
+impl KeyPlace for Place<'_> {
+    fn get(&self) -> Slot {
         self.slot.get()
     }
 
-    pub(crate) fn set(&self, slot: Slot) {
+    fn set(&self, slot: Slot) {
         self.held(|held, rank| held.set_slot(held.node.order().at(rank), slot));
         self.slot.set(slot);
     }
 
-    /// The same of a slot whose record is damaged, and was of this key: its place in the leaf was a guess until now.
+    /// The record is damaged, and was of this key: its place in the leaf was a guess until now.
     #[cold]
-    pub(crate) fn heal(&self, slot: Slot, keys: &impl KeyBytes) {
+    fn heal(&self, _: &[u8], slot: Slot, keys: &impl KeyBytes) {
         if planted(Mutant::DamagedPlacedByGuess) {
             return self.set(slot);
         }
@@ -171,7 +165,9 @@ impl<'p> Place<'p> {
         let was = self.slot.replace(slot);
         self.index.forget_copies(was.location(), self.key, skip, self.guard);
     }
+}
 
+impl<'p> Place<'p> {
     /// Works on the slot, wherever it is now, under its leaf's lock.
     fn held<T>(&self, work: impl FnOnce(&mut super::node::Held<'p>, usize) -> T) -> T {
         let mut node = self.node;

@@ -43,6 +43,7 @@ mod chain;
 mod gathered;
 pub(super) mod image;
 mod key;
+mod key_index;
 mod list;
 mod locked;
 mod node;
@@ -161,31 +162,6 @@ impl OrderedIndex {
     /// Bytes of DRAM that the index takes.
     pub(crate) fn bytes(&self) -> u64 {
         self.memory.bytes() + self.cache.bytes()
-    }
-
-    pub(super) fn stripes(&self) -> &Stripes {
-        &self.stripes
-    }
-
-    /// Hints that the key of `hash` is looked for soon.
-    #[inline]
-    pub(crate) fn prefetch(&self, hash: u64) {
-        self.cache.fetch(hash);
-    }
-
-    /// The same, when the cache's line has come.
-    #[inline]
-    pub(crate) fn prefetch_leaf(&self, hash: u64, guard: &Guard) {
-        if let Some(node) = self.cache.get(hash, guard) {
-            node.fetch_leaf();
-        }
-    }
-
-    /// The likeliest place of the record of `key`, to be fetched, if the cache knows its leaf.
-    #[inline]
-    pub(crate) fn candidate(&self, hash: u64, key: &[u8], guard: &Guard) -> Option<Slot> {
-        let node = self.cache.get(hash, guard)?;
-        node.candidate(node.at_rest()?, key)
     }
 
     /// The slot of `key`, which `look` recognises, and what it says of it, without a lock. What was looked at is what is

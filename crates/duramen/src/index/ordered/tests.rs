@@ -2,6 +2,7 @@
 
 use super::{Chunk, OrderedIndex, Parting};
 use crate::format::Version;
+use crate::index::key_index::{KeyIndex, KeyPlace, LockedKey};
 use crate::index::{Hasher, KeyBytes, Keys, Slot};
 use crate::sync::reclaim;
 use duramen_media::Offset;
@@ -69,7 +70,7 @@ fn put(index: &OrderedIndex, log: &Log, number: usize) {
     let found = locked.find_with(key, |slot| (log.key_at(slot.location()) == key).then_some(()));
     match found {
         Some((place, ())) => place.set(slot),
-        None => locked.insert(key, slot, log),
+        None => _ = locked.insert(key, slot, log),
     }
 }
 

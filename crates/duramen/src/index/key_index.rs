@@ -1,0 +1,249 @@
+//! What every index of a store does: from a key to its slot, by the hash of the key.
+//!
+//! [`HashIndex`](super::hash::HashIndex), [`OrderedIndex`](super::ordered::OrderedIndex) and
+//! [`CollectionIndex`](super::collection::CollectionIndex) implement it, and [`Index`](super::either::Index) is one of
+//! them. What only one of them has to do is nothing by default: a hash index alone is ever crowded and has to be split
+//! by its users.
+
+use super::stripes::{Held, Stripes};
+use super::{Counts, KeyBytes, Loaded, PagesOf, Slot};
+use crate::Result;
+use crate::format::Version;
+use crate::sync::reclaim::Guard;
+use duramen_media::Offset;
+
+/// Numbers of an index.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Numbers {
+    pub bytes: u64,
+    pub splits: u64,
+    pub doublings: u64,
+    pub merges: u64,
+    pub cache_hits: u64,
+    pub cache_misses: u64,
+    pub leaf_waits: u64,
+}
+
+impl Numbers {
+    /// Those of two indexes together.
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes + other.bytes,
+            splits: self.splits + other.splits,
+            doublings: self.doublings + other.doublings,
+            merges: self.merges + other.merges,
+            cache_hits: self.cache_hits + other.cache_hits,
+            cache_misses: self.cache_misses + other.cache_misses,
+            leaf_waits: self.leaf_waits + other.leaf_waits,
+        }
+    }
+}
+
+pub(crate) trait KeyIndex {
+    /// A locked key.
+    type Locked<'a>: LockedKey<'a>
+    where
+        Self: 'a;
+
+    /// What the superblock and an image call it.
+    const KIND: u8;
+
+    /// Whether a candidate whose record is of the key was the key's slot when it was read. In an ordered index the key
+    /// may have moved to another node before.
+    const CANDIDATES_ARE_CURRENT: bool = false;
+
+    fn numbers(&self, guard: &Guard) -> Numbers;
+
+    /// The locks of its keys.
+    fn stripes(&self) -> &Stripes;
+
+    /// Hints that the key of `hash` is looked for soon.
+    fn prefetch(&self, hash: u64, guard: &Guard);
+
+    /// The same, when what `prefetch` asked for has come.
+    #[inline]
+    fn prefetch_more(&self, _hash: u64, _guard: &Guard) {}
+
+    /// Hints that the key of `hash` is inserted soon.
+    #[inline(always)]
+    fn prefetch_insert(&self, hash: u64, guard: &Guard) {
+        self.prefetch(hash, guard);
+    }
+
+    /// The likeliest slot of `key`, whose record is to be fetched. A hash index does not ask for the key.
+    #[inline]
+    fn candidate<'k>(&self, _hash: u64, _key: impl FnOnce() -> &'k [u8], _guard: &Guard) -> Option<Slot> {
+        None
+    }
+
+    /// The slot of `key`, which `look` recognises, and what it says of it, without a lock. What was looked at is what is
+    /// returned, even if the slot changes meanwhile.
+    fn find_with<T>(
+        &self,
+        hash: u64,
+        key: &[u8],
+        guard: &Guard,
+        look: impl FnMut(Slot) -> Option<T>,
+    ) -> Option<(Slot, T)>;
+
+    /// Locks the key of `hash`.
+    fn lock<'g>(&'g self, hash: u64, guard: &'g Guard) -> Self::Locked<'g>;
+
+    /// The key of `hash`, whose stripe is held.
+    fn locked<'g>(&'g self, held: Held<'g>, hash: u64, guard: &'g Guard) -> Self::Locked<'g>;
+
+    /// What [`LockedKey::insert`] asked for. No lock may be held.
+    fn split(&self, _hash: u64, _keys: &impl KeyBytes, _guard: &Guard) {}
+
+    /// The key of `hash` was removed: gives back what is not needed any more. No lock may be held.
+    fn shrink(&self, _hash: u64, _guard: &Guard) {}
+
+    /// Gives back what no removal came upon, in some of the index; where to go on, if there is more to look at.
+    fn shrink_from(&self, _from: Option<u64>) -> Option<u64> {
+        None
+    }
+
+    /// Makes room for the keys of these hashes, as far as they are new. No lock may be held.
+    fn make_room(&self, _hashes: &[u64], _keys: &impl KeyBytes, _guard: &Guard) {}
+
+    /// Visits some slots from `cursor` on, and returns the cursor to go on from, 0 at the end. A key that stays is
+    /// visited at least once.
+    fn scan(&self, cursor: u64, guard: &Guard, visit: &mut dyn FnMut(Slot)) -> u64;
+
+    /// Visits each slot once, while nobody changes the index.
+    fn each(&self, guard: &Guard, visit: &mut dyn FnMut(Slot)) {
+        let mut cursor = 0;
+        loop {
+            cursor = self.scan(cursor, guard, visit);
+            if cursor == 0 {
+                return;
+            }
+        }
+    }
+
+    /// A cursor as it is shown outside.
+    fn cursor_shown(&self, cursor: u64) -> u64 {
+        cursor
+    }
+
+    /// The cursor that was shown so. Whatever number it is, it is one.
+    fn cursor_meant(&self, shown: u64) -> u64 {
+        shown
+    }
+
+    /// A cursor at a place that `random` picks.
+    fn cursor_at(&self, random: u64, guard: &Guard) -> u64;
+
+    /// A slot that `random` picks, each as likely as any other; `None` where it picks none, which happens the more often
+    /// the fewer of the index's slots are taken.
+    fn draw(&self, random: [u64; 2], guard: &Guard) -> Option<Slot>;
+
+    /// Hands pages for an image to `emit`, with where the keys of each begin, until that says false. Returns what was
+    /// handed out, if it was all. No page of an image may be unread. `pending` is told of each slot that is, while its
+    /// record is there.
+    fn dump(
+        &self,
+        keys: &impl KeyBytes,
+        pending: &dyn Fn(Slot),
+        emit: &mut dyn FnMut(u64, &[u8]) -> Result<bool>,
+    ) -> Result<Option<Loaded>>;
+
+    /// Fills the index, which is empty, with those slots of an image that count; each page is read when it is first
+    /// touched. `Err`: what is wrong with the image; the index is of no use then.
+    ///
+    /// # Safety
+    /// The pages stay as they are until [`Self::pages_left`] says 0, or the index goes.
+    unsafe fn attach(
+        &mut self,
+        pages: &PagesOf<'_>,
+        counts: Counts,
+        threads: usize,
+    ) -> std::result::Result<(), String>;
+
+    /// Pages of the image that it was attached to that are not read yet.
+    fn pages_left(&self) -> u64 {
+        0
+    }
+
+    /// Reads the pages that are left, until `stops`.
+    fn read_pages(&self, _stops: &dyn Fn() -> bool) {}
+}
+
+/// A locked key.
+pub(crate) trait LockedKey<'a> {
+    type Place<'k>: KeyPlace
+    where
+        'a: 'k;
+
+    /// The stripe that is held.
+    fn held(&self) -> &Held<'a>;
+
+    /// Whether some keys of its stripe are claimed.
+    #[inline(always)]
+    fn is_marked(&self) -> bool {
+        self.held().is_marked()
+    }
+
+    /// The version of the key's next record.
+    #[inline]
+    fn next_version(&self) -> Version {
+        self.held().next_version()
+    }
+
+    /// Recovery has met a record of the key.
+    #[inline]
+    fn met_version(&self, version: Version) {
+        self.held().met_version(version);
+    }
+
+    /// Where the key's record probably lies.
+    #[inline]
+    fn candidate(&self, _key: &[u8]) -> Option<Offset> {
+        None
+    }
+
+    /// The place of the record of `key` that `look` recognises, and what it says of it.
+    fn find_with<'k, T>(
+        &self,
+        key: &'k [u8],
+        look: impl FnMut(Slot) -> Option<T>,
+    ) -> Option<(Self::Place<'k>, T)>
+    where
+        'a: 'k;
+
+    /// The slot of `key`, which is known to have one, if that can be told without a look at records.
+    #[inline]
+    fn find_sole<'k>(&self) -> Option<Self::Place<'k>>
+    where
+        'a: 'k,
+    {
+        None
+    }
+
+    /// Adds a key that was looked for and is not there. Says whether [`KeyIndex::split`] should be called, once no lock
+    /// is held any more.
+    #[must_use]
+    fn insert(&self, key: &[u8], slot: Slot, keys: &impl KeyBytes) -> bool;
+
+    fn remove(&self, place: &Self::Place<'_>, keys: &impl KeyBytes);
+}
+
+/// The slot of a locked key. Nobody else changes it, wherever it moves.
+pub(crate) trait KeyPlace {
+    fn get(&self) -> Slot;
+
+    /// Changes marks of the slot, which leads where it did.
+    fn set(&self, slot: Slot);
+
+    /// The slot leads elsewhere from now on: to another record of its key.
+    #[inline]
+    fn lead(&self, _key: &[u8], slot: Slot, _keys: &impl KeyBytes) {
+        self.set(slot);
+    }
+
+    /// Sets the slot of a damaged record that was the key's.
+    #[cold]
+    fn heal(&self, key: &[u8], slot: Slot, keys: &impl KeyBytes) {
+        self.lead(key, slot, keys);
+    }
+}
