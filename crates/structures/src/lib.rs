@@ -32,6 +32,8 @@
 //! | `packed`, `entries`, `sequence` | small collections in one value; hashes, sets and sorted sets, and lists in that form |
 //! | [`strings`] | integers, doubles and long doubles, ranges, longest common subsequence |
 //! | [`bits`] | bitmaps: counting, searching, combining, bit fields |
+//! | [`geo`] | places on the earth as scores |
+//! | [`hyperloglog`] | how many different elements there were, about |
 //! | [`glob`] | the patterns of KEYS and SCAN |
 //! | [`dump`] | the payload of DUMP and RESTORE |
 //!
@@ -43,7 +45,9 @@ pub mod dump;
 mod entries;
 mod error;
 mod flush;
+pub mod geo;
 pub mod glob;
+pub mod hyperloglog;
 mod keyspace;
 mod packed;
 mod random;

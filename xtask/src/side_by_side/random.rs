@@ -45,7 +45,7 @@ const fn near(words: &'static [&'static str], distance: i64) -> Form {
     Form { words, options: &[], treatment: Treatment::Near(distance), is_ordered: false }
 }
 
-/// `k` is a key, `n` a field, a member or an element, `m` an integer as a member, `s` a score, `z` the bound of a range of scores, `x` one of a range of members, `y` a value of a field, `v` a value, `i` an integer, `o` an offset, `b` a bit, `f` a float, `t` a relative and `a` an
+/// `k` is a key, `p` one for HyperLogLogs, `n` a field, a member or an element, `m` an integer as a member, `s` a score, `z` the bound of a range of scores, `x` one of a range of members, `y` a value of a field, `v` a value, `i` an integer, `o` an offset, `b` a bit, `f` a float, `t` a relative and `a` an
 /// absolute time, `w` a field's type; what is written large, or is longer, stands for itself.
 const FORMS: &[Form] = &[
     exact(&["GET", "k"], &[]),
@@ -271,6 +271,27 @@ const FORMS: &[Form] = &[
     exact(&["ZINTERSTORE", "k", "2", "k", "k"], &["WEIGHTS s s", "AGGREGATE MIN", "AGGREGATE MAX"]),
     exact(&["ZDIFFSTORE", "k", "2", "k", "k"], &["WITHSCORES"]),
     exact(&["ZINTERCARD", "2", "k", "k"], &["LIMIT i"]),
+    exact(&["PFADD", "p", "n", "n", "n"], &[]),
+    exact(&["PFADD", "p", "m", "m", "m", "m", "m", "m", "m", "m"], &[]),
+    exact(&["PFCOUNT", "p"], &[]),
+    exact(&["PFCOUNT", "p", "p"], &[]),
+    exact(&["PFMERGE", "p", "p", "p"], &[]),
+    exact(&["GET", "p"], &[]),
+    exact(&["GEOADD", "geo", "s", "s", "n", "s", "s", "n"], &["NX", "XX", "CH"]),
+    exact(&["GEOADD", "geo", "0.5", "f", "n", "s", "0.25", "n"], &[]),
+    exact(&["GEOPOS", "geo", "n", "n"], &[]),
+    exact(&["GEODIST", "geo", "n", "n"], &["km", "mi"]),
+    exact(&["GEOHASH", "geo", "n", "n"], &[]),
+    exact(
+        &["GEOSEARCH", "geo", "FROMLONLAT", "0", "0", "BYRADIUS", "500", "km", "ASC"],
+        &["WITHDIST", "WITHCOORD", "WITHHASH", "COUNT o"],
+    ),
+    exact(&["GEOSEARCH", "geo", "FROMMEMBER", "n", "BYBOX", "900", "500", "mi"], &["DESC", "WITHDIST"]),
+    exact(&["GEORADIUS", "geo", "1", "1", "9000", "km"], &["STORE geo2", "STOREDIST geo2"]),
+    exact(&["ZRANGE", "geo2", "0", "-1", "WITHSCORES"], &[]),
+    exact(&["SORT", "k"], &["ALPHA", "DESC", "LIMIT o o", "STORE g"]),
+    exact(&["SORT", "g", "ALPHA"], &["BY *", "GET #", "GET *", "DESC", "STORE h"]),
+    exact(&["SORT_RO", "e", "ALPHA"], &["DESC", "LIMIT o o"]),
     exact(&["WATCH", "k"], &[]),
     exact(&["UNWATCH"], &[]),
     exact(&["MULTI"], &[]),
@@ -286,6 +307,7 @@ const HASH_KEYS: &[&str] = &["c", "d"];
 const SET_KEYS: &[&str] = &["e", "f"];
 const LIST_KEYS: &[&str] = &["g", "h"];
 const SORTED_SET_KEYS: &[&str] = &["i", "j"];
+const LOG_KEYS: &[&str] = &["p", "q", "r"];
 /// Beginnings of the names of commands that take a key of any type.
 const ANY_TYPE: &[&str] = &[
     "DEL", "UNLINK", "EXISTS", "TYPE", "TOUCH", "RENAME", "COPY", "MOVE", "EXPIRE", "PEXPIRE", "PERSIST",
@@ -509,6 +531,7 @@ fn keys_of(name: &str) -> &'static [&'static str] {
         _ if is_one_of(ANY_TYPE) => KEYS,
         _ if is_one_of(ON_LISTS) => LIST_KEYS,
         _ if is_one_of(ON_SETS) => SET_KEYS,
+        _ if name.starts_with("SORT") => LIST_KEYS,
         _ if name.starts_with('H') => HASH_KEYS,
         _ if name.starts_with('Z') => SORTED_SET_KEYS,
         _ => STRING_KEYS,
@@ -519,6 +542,7 @@ fn argument(random: &mut Random, word: &str, keys: &'static [&'static str], is_l
     let pool = match word {
         "k" if random.one_in(4) => KEYS,
         "k" => keys,
+        "p" => LOG_KEYS,
         "v" | "y" => VALUES,
         "n" => NAMES,
         "m" => MEMBERS,

@@ -1,7 +1,9 @@
 //! The table of all commands, from the lists of their groups.
 
 use super::{Command, Table};
-use super::{admin, bitmap, connection, hash, key, list, set, sorted_set, string, transaction};
+use super::{
+    admin, bitmap, connection, geo, hash, hyperloglog, key, list, set, sort, sorted_set, string, transaction,
+};
 use std::sync::LazyLock;
 
 /// Every group of commands. Each group's module lists its own.
@@ -14,6 +16,9 @@ const GROUPS: &[&[Command]] = &[
     list::COMMANDS,
     set::COMMANDS,
     sorted_set::COMMANDS,
+    geo::COMMANDS,
+    hyperloglog::COMMANDS,
+    sort::COMMANDS,
     key::COMMANDS,
     transaction::COMMANDS,
 ];

@@ -21,13 +21,23 @@ pub fn parse(text: &[u8]) -> Option<f64> {
 /// The number that `text` spells as the bound of a range: as C reads it, up to a zero byte, with any spaces before it; the
 /// empty text is 0.
 pub fn parse_bound(text: &[u8]) -> Option<f64> {
+    read_c(text).map(|(number, _)| number)
+}
+
+/// The number that `text` spells as what SORT compares: as that of a bound, if it is in range.
+pub fn parse_weight(text: &[u8]) -> Option<f64> {
+    read_c(text).filter(|(_, is_in_range)| *is_in_range).map(|(number, _)| number)
+}
+
+/// The nearest number to what C reads, and whether that is in range.
+fn read_c(text: &[u8]) -> Option<(f64, bool)> {
     let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
     if text.is_empty() {
-        return Some(0.0);
+        return Some((0.0, true));
     }
     let is_space = |byte: &u8| matches!(byte, b' ' | b'\t'..=b'\r');
     let start = text.iter().position(|byte| !is_space(byte))?;
-    read(&text[start..]).map(|(number, _)| number)
+    read(&text[start..])
 }
 
 /// The nearest number, and whether it is in range.

@@ -54,6 +54,23 @@ pub enum LongDouble {
     },
 }
 
+impl From<f64> for LongDouble {
+    /// Exact. NaN is none, and taken for infinite.
+    fn from(number: f64) -> Self {
+        const FRACTION_BITS: i64 = 52;
+        let (bits, negative) = (number.to_bits(), number.is_sign_negative());
+        let (biased, fraction) = ((bits >> FRACTION_BITS & 0x7ff) as i64, bits & ((1 << FRACTION_BITS) - 1));
+        match biased {
+            0x7ff => Self::Infinite { negative },
+            0 => Self::Finite { negative, significand: fraction, exponent: -1074 },
+            _ => {
+                let significand = fraction | 1 << FRACTION_BITS;
+                Self::Finite { negative, significand, exponent: biased - 1023 - FRACTION_BITS }
+            }
+        }
+    }
+}
+
 /// The number that `text` spells, as `strtold` reads it, if Redis would take it.
 pub fn parse(text: &[u8]) -> Option<LongDouble> {
     if text.len() > TEXT_BYTES_MAX {

@@ -19,13 +19,14 @@ pub fn zincrby(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     add(call, Options { increments: true, ..Options::default() })
 }
 
+/// What ZADD does with a member that is there, or is not, and what it replies.
 #[derive(Default)]
-struct Options {
-    only_new: bool,
-    only_old: bool,
+pub struct Options {
+    pub only_new: bool,
+    pub only_old: bool,
     only_greater: bool,
     only_less: bool,
-    counts_changes: bool,
+    pub counts_changes: bool,
     increments: bool,
 }
 
@@ -80,13 +81,22 @@ impl Options {
 }
 
 fn add(call: &mut Call<'_, '_>, options: Options) -> Result<(), CommandError> {
-    let (db, args) = (call.session.db, call.args);
+    let args = call.args;
     let (options, first) = options.parse(args)?;
     let mut given: Vec<Scored<'_>> = Vec::with_capacity((args.len() - first) / 2);
     for (score, member) in args.from(first).step_by(2).zip(args.from(first + 1).step_by(2)) {
         given.push((member, double::parse(score).ok_or(errors::NOT_FLOAT)?));
     }
-    let mut set = call.txn.edit_sorted_set(db, args.at(1))?;
+    add_members(call, &options, &given)
+}
+
+/// Adds members to the sorted set at the first argument, and replies.
+pub fn add_members(
+    call: &mut Call<'_, '_>,
+    options: &Options,
+    given: &[Scored<'_>],
+) -> Result<(), CommandError> {
+    let mut set = call.txn.edit_sorted_set(call.session.db, call.args.at(1))?;
     let mut olds = Vec::with_capacity(given.len());
     set.get_each(given.iter().map(|(member, _)| *member), |score| olds.push(score.map(score_of)))?;
 

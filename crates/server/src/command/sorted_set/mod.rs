@@ -14,6 +14,7 @@ mod remove;
 
 use super::Command;
 use crate::resp::{Protocol, Reply};
+pub use change::{Options, add_members};
 use duramen_structures::Scored;
 use duramen_structures::strings::double;
 
