@@ -291,7 +291,7 @@ const FORMS: &[Form] = &[
     exact(&["ZRANGE", "geo2", "0", "-1", "WITHSCORES"], &[]),
     exact(&["SORT", "k"], &["ALPHA", "DESC", "LIMIT o o", "STORE g"]),
     exact(&["SORT", "g", "ALPHA"], &["BY *", "GET #", "GET *", "DESC", "STORE h"]),
-    exact(&["SORT_RO", "e", "ALPHA"], &["DESC", "LIMIT o o"]),
+    exact(&["SORT_RO", "g", "ALPHA"], &["DESC", "LIMIT o o"]),
     exact(&["WATCH", "k"], &[]),
     exact(&["UNWATCH"], &[]),
     exact(&["MULTI"], &[]),
