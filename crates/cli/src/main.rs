@@ -38,6 +38,8 @@ enum Command {
     Scan(command::scan::Args),
     Dump(command::dump::Args),
     Load(command::load::Args),
+    Import(command::import::Args),
+    Export(command::export::Args),
     Erase(command::erase::Args),
     #[cfg(feature = "sql")]
     Sql(command::sql::Args),
@@ -68,6 +70,8 @@ fn main() -> ExitCode {
         Command::Scan(args) => command::scan::run(&args),
         Command::Dump(args) => command::dump::run(&args),
         Command::Load(args) => command::load::run(&args),
+        Command::Import(args) => command::import::run(&args),
+        Command::Export(args) => command::export::run(&args),
         Command::Erase(args) => command::erase::run(&args),
         #[cfg(feature = "sql")]
         Command::Sql(args) => command::sql::run(&args),

@@ -11,6 +11,7 @@
 //! | [`log`] | lines for the operator |
 //! | [`net`] | sockets, threads, one wait for durability per turn; knows no protocol |
 //! | [`redis`] | the protocol, with its commands, on those |
+//! | [`import`] | what another server saved, and back |
 //! | [`server`], [`clients`], [`session`], [`stats`] | what commands may know of all that |
 #![forbid(unsafe_code)]
 
@@ -18,6 +19,7 @@ pub mod clients;
 pub mod command;
 pub mod config;
 mod error;
+pub mod import;
 pub mod log;
 pub mod net;
 mod notify;

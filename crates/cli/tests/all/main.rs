@@ -7,6 +7,7 @@ mod bench_mem;
 mod cli;
 mod damage;
 mod databases;
+mod import;
 mod log;
 #[cfg(feature = "sql")]
 mod sql;

@@ -43,7 +43,7 @@ pub mod transaction;
 pub use args::{Args, OwnedArgs, Span, integer};
 pub use call::{After, Apply, Call, Command, Entry, Table, subcommand_unknown};
 pub use description::Description;
-pub use dispatch::Dispatcher;
+pub use dispatch::{Dispatcher, unix_millis};
 pub use errors::CommandError;
 pub use flags::{Categories, Flags};
 pub use groups::table;

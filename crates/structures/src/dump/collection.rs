@@ -3,39 +3,52 @@
 //! | RDB type | is | what follows |
 //! |---|---|---|
 //! | 2 | a set | how many members, and each as a string |
+//! | 3 | a sorted set, until Redis 3.2 | how many members, and each as a string with its score: a byte and so many digits, or 253 to 255 |
 //! | 4 | a hash | how many fields, and each with its value as strings |
 //! | 5 | a sorted set | how many members, and each as a string with its score, the 8 bytes of a double, little-endian |
+//! | 9 | a hash, until Redis 2.4 | a string: a [`zipmap`] of fields and values |
 //! | 11 | a set of integers | a string: bytes of an integer (4 bytes), how many (4 bytes), the integers ascending |
+//! | 12 | a sorted set, until Redis 6.2 | a string: a [`ziplist`] of members and scores by turns |
+//! | 13 | a hash, until Redis 6.2 | a string: a ziplist of fields and values by turns |
 //! | 16 | a hash | a string: a [`listpack`] of fields and values by turns |
 //! | 17 | a sorted set | a string: a listpack of members and scores by turns, ascending |
 //! | 20 | a set, of Redis 7.2 and later | a string: a listpack of the members |
 
 use std::collections::HashSet;
 
-use super::{Restored, decode, decode_len, encode, encode_len, listpack, signed, take_array};
+use super::input::Input;
+use super::{Restored, decode, decode_len, encode, encode_len, listpack, ziplist, zipmap};
 use crate::entries::Scored;
 use crate::strings::double;
 use crate::strings::integer::{self, Text};
 
 const TYPE_SET: u8 = 2;
+const TYPE_SORTED_SET_TEXT: u8 = 3;
 const TYPE_HASH: u8 = 4;
 const TYPE_SORTED_SET: u8 = 5;
+const TYPE_HASH_ZIPMAP: u8 = 9;
 const TYPE_SET_INTSET: u8 = 11;
+const TYPE_SORTED_SET_ZIPLIST: u8 = 12;
+const TYPE_HASH_ZIPLIST: u8 = 13;
 const TYPE_HASH_LISTPACK: u8 = 16;
 const TYPE_SORTED_SET_LISTPACK: u8 = 17;
 const TYPE_SET_LISTPACK: u8 = 20;
 /// Those of the table.
-pub(super) const TYPES: [u8; 7] = [
+pub(super) const TYPES: [u8; 11] = [
     TYPE_SET,
+    TYPE_SORTED_SET_TEXT,
     TYPE_HASH,
     TYPE_SORTED_SET,
+    TYPE_HASH_ZIPMAP,
     TYPE_SET_INTSET,
+    TYPE_SORTED_SET_ZIPLIST,
+    TYPE_HASH_ZIPLIST,
     TYPE_HASH_LISTPACK,
     TYPE_SORTED_SET_LISTPACK,
     TYPE_SET_LISTPACK,
 ];
 
-/// The payload for a hash, which is a listpack to Redis or not.
+/// Type and value of a hash, which is a listpack to Redis or not.
 pub fn hash(pairs: &[(&[u8], &[u8])], is_listpack: bool) -> Vec<u8> {
     let mut out = vec![if is_listpack { TYPE_HASH_LISTPACK } else { TYPE_HASH }];
     let strings = pairs.iter().flat_map(|&(field, value)| [field, value]);
@@ -45,10 +58,10 @@ pub fn hash(pairs: &[(&[u8], &[u8])], is_listpack: bool) -> Vec<u8> {
         encode_len(pairs.len() as u64, &mut out);
         strings.for_each(|string| encode(string, &mut out));
     }
-    signed(out)
+    out
 }
 
-/// The payload for a set, which is an intset to Redis or not: then all members are integers, ascending.
+/// Type and value of a set, which is an intset to Redis or not: then all members are integers, ascending.
 pub fn set(members: &[&[u8]], is_intset: bool) -> Vec<u8> {
     let mut out = vec![if is_intset { TYPE_SET_INTSET } else { TYPE_SET }];
     if is_intset {
@@ -57,10 +70,10 @@ pub fn set(members: &[&[u8]], is_intset: bool) -> Vec<u8> {
         encode_len(members.len() as u64, &mut out);
         members.iter().for_each(|member| encode(member, &mut out));
     }
-    signed(out)
+    out
 }
 
-/// The payload for a sorted set, which is a listpack to Redis or not. The members are in their order.
+/// Type and value of a sorted set, which is a listpack to Redis or not. The members are in their order.
 pub fn sorted_set(members: &[Scored<'_>], is_listpack: bool) -> Vec<u8> {
     let mut out = vec![if is_listpack { TYPE_SORTED_SET_LISTPACK } else { TYPE_SORTED_SET }];
     if is_listpack {
@@ -76,7 +89,7 @@ pub fn sorted_set(members: &[Scored<'_>], is_listpack: bool) -> Vec<u8> {
             out.extend_from_slice(&score.to_le_bytes());
         }
     }
-    signed(out)
+    out
 }
 
 fn intset(members: &[&[u8]]) -> Vec<u8> {
@@ -95,9 +108,9 @@ fn intset(members: &[&[u8]]) -> Vec<u8> {
 }
 
 fn integers(bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
-    let mut rest = bytes;
-    let width = u32::from_le_bytes(take_array(&mut rest)?) as usize;
-    let count = u32::from_le_bytes(take_array(&mut rest)?) as usize;
+    let mut rest = Input::new(bytes);
+    let width = u32::from_le_bytes(rest.take_array()?) as usize;
+    let count = u32::from_le_bytes(rest.take_array()?) as usize;
     if !matches!(width, 2 | 4 | 8) || count.checked_mul(width)? != rest.len() {
         return None;
     }
@@ -106,41 +119,40 @@ fn integers(bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
         wide[..width].copy_from_slice(bytes);
         i64::from_le_bytes(wide)
     };
-    let integers: Vec<i64> = rest.chunks_exact(width).map(read).collect();
+    let bytes = rest.take(rest.len() as u64)?;
+    let integers: Vec<i64> = bytes.chunks_exact(width).map(read).collect();
     let is_ascending = integers.is_sorted_by(|a, b| a < b);
     is_ascending.then(|| integers.into_iter().map(|integer| Text::new(integer).to_vec()).collect())
 }
 
-/// The hash, set or sorted set in the body of a payload of this type; `None` for what is none, has no entries, or one name twice.
-pub(super) fn restore(rdb_type: u8, mut rest: &[u8], bytes_max: u64) -> Option<Restored> {
-    let rest = &mut rest;
+/// The hash, set or sorted set that follows on this type; `None` for what is none, or has one name twice.
+pub(super) fn read(rdb_type: u8, rest: &mut Input<'_>, bytes_max: u64) -> Option<Restored> {
+    if matches!(rdb_type, TYPE_SORTED_SET | TYPE_SORTED_SET_TEXT) {
+        let members = scored(rdb_type, rest, bytes_max)?;
+        return are_distinct(members.iter().map(|(member, _)| member))
+            .then_some(Restored::SortedSet(members));
+    }
     let strings = match rdb_type {
         TYPE_SET => strings(rest, 1, bytes_max)?,
         TYPE_HASH => strings(rest, 2, bytes_max)?,
-        TYPE_SORTED_SET => scored_strings(rest, bytes_max)?,
         TYPE_SET_INTSET => integers(&decode(rest, bytes_max)?)?,
+        TYPE_HASH_ZIPMAP => zipmap::decode(&decode(rest, bytes_max)?)?,
+        TYPE_HASH_ZIPLIST | TYPE_SORTED_SET_ZIPLIST => ziplist::decode(&decode(rest, bytes_max)?)?,
         _ => listpack::decode(&decode(rest, bytes_max)?)?,
     };
-    if strings.is_empty() || !rest.is_empty() {
-        return None;
-    }
     let width = if matches!(rdb_type, TYPE_SET | TYPE_SET_INTSET | TYPE_SET_LISTPACK) { 1 } else { 2 };
-    let mut names = HashSet::new();
-    let are_distinct = strings.iter().step_by(width).all(|name| names.insert(name));
-    if !are_distinct || !strings.len().is_multiple_of(width) {
+    if !strings.len().is_multiple_of(width) || !are_distinct(strings.iter().step_by(width)) {
         return None;
     }
     match rdb_type {
-        TYPE_HASH | TYPE_HASH_LISTPACK => Some(Restored::Hash(strings)),
-        TYPE_SORTED_SET | TYPE_SORTED_SET_LISTPACK => {
+        TYPE_HASH | TYPE_HASH_LISTPACK | TYPE_HASH_ZIPLIST | TYPE_HASH_ZIPMAP => {
+            Some(Restored::Hash(strings))
+        }
+        TYPE_SORTED_SET_LISTPACK | TYPE_SORTED_SET_ZIPLIST => {
             let mut members = Vec::with_capacity(strings.len() / width);
             let mut strings = strings.into_iter();
             while let (Some(member), Some(score)) = (strings.next(), strings.next()) {
-                let score = match rdb_type {
-                    TYPE_SORTED_SET => f64::from_le_bytes(score.try_into().ok()?),
-                    _ => double::parse(&score)?,
-                };
-                members.push((member, Some(score).filter(|score| !score.is_nan())?));
+                members.push((member, double::parse(&score).filter(|score| !score.is_nan())?));
             }
             Some(Restored::SortedSet(members))
         }
@@ -148,18 +160,36 @@ pub(super) fn restore(rdb_type: u8, mut rest: &[u8], bytes_max: u64) -> Option<R
     }
 }
 
-/// Members, and by turns the 8 bytes of their scores.
-fn scored_strings(rest: &mut &[u8], bytes_max: u64) -> Option<Vec<Vec<u8>>> {
-    let count = decode_len(rest)?;
-    let mut strings = Vec::new();
-    for _ in 0..count {
-        strings.push(decode(rest, bytes_max)?);
-        strings.push(take_array::<8>(rest)?.to_vec());
-    }
-    Some(strings)
+fn are_distinct<'s>(names: impl ExactSizeIterator<Item = &'s Vec<u8>>) -> bool {
+    let mut seen = HashSet::with_capacity(names.len());
+    names.into_iter().all(|name| seen.insert(name))
 }
 
-fn strings(rest: &mut &[u8], width: u64, bytes_max: u64) -> Option<Vec<Vec<u8>>> {
+fn scored(rdb_type: u8, rest: &mut Input<'_>, bytes_max: u64) -> Option<Vec<(Vec<u8>, f64)>> {
+    let count = decode_len(rest)?;
+    let mut members = Vec::new();
+    for _ in 0..count {
+        let member = decode(rest, bytes_max)?;
+        let score = match rdb_type {
+            TYPE_SORTED_SET => f64::from_le_bytes(rest.take_array()?),
+            _ => score_of_text(rest)?,
+        };
+        members.push((member, Some(score).filter(|score| !score.is_nan())?));
+    }
+    Some(members)
+}
+
+/// A double as RDB had it until Redis 3.2.
+fn score_of_text(rest: &mut Input<'_>) -> Option<f64> {
+    match rest.take_array()? {
+        [255] => Some(f64::NEG_INFINITY),
+        [254] => Some(f64::INFINITY),
+        [253] => None,
+        [digits] => double::parse(rest.take(digits.into())?),
+    }
+}
+
+fn strings(rest: &mut Input<'_>, width: u64, bytes_max: u64) -> Option<Vec<Vec<u8>>> {
     let count = decode_len(rest)?.checked_mul(width)?;
     let mut strings = Vec::new();
     for _ in 0..count {

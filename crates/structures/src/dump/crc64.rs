@@ -32,8 +32,12 @@ const TABLES: [[u64; 256]; 8] = {
 
 /// The checksum of `bytes`.
 pub(super) fn checksum(bytes: &[u8]) -> u64 {
+    go_on(0, bytes)
+}
+
+/// The checksum of what has the checksum `crc`, with `bytes` behind it.
+pub(super) fn go_on(mut crc: u64, bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
-    let mut crc = 0u64;
     for word in words {
         let word = crc ^ u64::from_le_bytes(*word);
         crc = 0;
@@ -62,6 +66,7 @@ mod tests {
                 .iter()
                 .fold(0u64, |crc, &b| crc >> 8 ^ TABLES[0][((crc ^ u64::from(b)) & 0xff) as usize]);
             assert_eq!(checksum(&bytes[..len]), slow);
+            assert_eq!(go_on(checksum(&bytes[..len]), &bytes[len..]), checksum(&bytes));
         }
     }
 }

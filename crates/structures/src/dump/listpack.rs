@@ -10,7 +10,7 @@
 //! An entry is a string or an integer of up to 64 bits, whose first bits tell which and how long; behind it stands how many
 //! bytes that took, in groups of 7 bits, so that a listpack is read from its end too.
 
-use super::{take, take_array};
+use super::input::Input;
 use crate::strings::integer::{self, Text};
 
 const HEAD_BYTES: usize = 6;
@@ -128,19 +128,19 @@ fn length_back_bytes(length: usize) -> usize {
 
 /// The strings of a listpack, if it is one.
 pub fn decode(bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
-    let mut rest = bytes;
-    let told = u32::from_le_bytes(take_array(&mut rest)?) as usize;
-    let count = u16::from_le_bytes(take_array(&mut rest)?) as usize;
+    let mut rest = Input::new(bytes);
+    let told = u32::from_le_bytes(rest.take_array()?) as usize;
+    let count = u16::from_le_bytes(rest.take_array()?) as usize;
     if told != bytes.len() {
         return None;
     }
     let mut strings = Vec::new();
-    while *rest.first()? != END {
+    while rest.first()? != END {
         let before = rest.len();
         strings.push(decode_entry(&mut rest)?);
         let (length, mut wanted) = (before - rest.len(), Vec::new());
         encode_length_back(length, &mut wanted);
-        if take(&mut rest, wanted.len() as u64)? != wanted {
+        if rest.take(wanted.len() as u64)? != wanted {
             return None;
         }
     }
@@ -148,33 +148,33 @@ pub fn decode(bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
     is_whole.then_some(strings)
 }
 
-fn decode_entry(rest: &mut &[u8]) -> Option<Vec<u8>> {
-    let [first] = take_array(rest)?;
+fn decode_entry(rest: &mut Input<'_>) -> Option<Vec<u8>> {
+    let [first] = rest.take_array()?;
     let length = match first {
         0x80..0xc0 => u64::from(first & 0x3f),
-        0xe0..0xf0 => u64::from(first & 0x0f) << 8 | u64::from(take_array::<1>(rest)?[0]),
-        STRING_32_BITS => u64::from(u32::from_le_bytes(take_array(rest)?)),
+        0xe0..0xf0 => u64::from(first & 0x0f) << 8 | u64::from(rest.take_array::<1>()?[0]),
+        STRING_32_BITS => u64::from(u32::from_le_bytes(rest.take_array()?)),
         _ => {
             let integer = match first {
                 0..0x80 => i64::from(first),
                 0xc0..0xe0 => {
-                    let bits = u16::from(first & 0x1f) << 8 | u16::from(take_array::<1>(rest)?[0]);
+                    let bits = u16::from(first & 0x1f) << 8 | u16::from(rest.take_array::<1>()?[0]);
                     // The sign is bit 12.
                     i64::from((bits << 3) as i16 >> 3)
                 }
-                INTEGER_16_BITS => i64::from(i16::from_le_bytes(take_array(rest)?)),
+                INTEGER_16_BITS => i64::from(i16::from_le_bytes(rest.take_array()?)),
                 INTEGER_24_BITS => {
-                    let [a, b, c] = take_array(rest)?;
+                    let [a, b, c] = rest.take_array()?;
                     i64::from(i32::from_le_bytes([0, a, b, c]) >> 8)
                 }
-                INTEGER_32_BITS => i64::from(i32::from_le_bytes(take_array(rest)?)),
-                INTEGER_64_BITS => i64::from_le_bytes(take_array(rest)?),
+                INTEGER_32_BITS => i64::from(i32::from_le_bytes(rest.take_array()?)),
+                INTEGER_64_BITS => i64::from_le_bytes(rest.take_array()?),
                 _ => return None,
             };
             return Some(Text::new(integer).to_vec());
         }
     };
-    Some(take(rest, length)?.to_vec())
+    Some(rest.take(length)?.to_vec())
 }
 
 #[cfg(test)]

@@ -40,6 +40,7 @@ mod found;
 mod life;
 mod list;
 mod number;
+mod restored;
 mod scratch;
 
 use duramen::{ErrorKind, IndexKind, Meta, Modified, Swap, Update, Value};

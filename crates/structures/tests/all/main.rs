@@ -7,5 +7,6 @@ mod databases;
 mod keyspace;
 mod lists;
 mod numbers;
+mod rdb;
 mod redis_vectors;
 mod support;

@@ -2,35 +2,14 @@
 
 use crate::command::string::string_bytes_max;
 use crate::command::{Args, Call, CommandError, errors};
-use duramen_structures::dump::{self, Restored};
-use duramen_structures::{Encoding, Type, string_until};
+use duramen_structures::dump;
 
 /// DUMP key: the value in Redis's own payload format, for RESTORE here or there.
 pub fn dump_command(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (db, key) = (call.session.db, call.args.at(1));
-    let Some(found) = call.stats.read(call.txn.get(db, key)?) else {
-        call.reply.null();
-        return Ok(());
-    };
-    match Type::of_tag(found.tag()) {
-        Some(Type::String) => call.reply.bulk(&dump::string(&found)),
-        Some(Type::Hash) => {
-            let Some(hash) = call.txn.hash(db, key)? else { return Err(errors::NO_SUCH_KEY) };
-            call.reply.bulk(&dump::hash(&hash.pairs()?, hash.encoding() == Encoding::Listpack));
-        }
-        Some(Type::List) => {
-            let Some(list) = call.txn.list(db, key)? else { return Err(errors::NO_SUCH_KEY) };
-            call.reply.bulk(&dump::list(&list.list()?));
-        }
-        Some(Type::Set) => {
-            let Some(set) = call.txn.set(db, key)? else { return Err(errors::NO_SUCH_KEY) };
-            call.reply.bulk(&dump::set(&set.list()?, set.encoding() == Encoding::Intset));
-        }
-        Some(Type::SortedSet) => {
-            let Some(set) = call.txn.sorted_set(db, key)? else { return Err(errors::NO_SUCH_KEY) };
-            call.reply.bulk(&dump::sorted_set(&set.scored()?, set.encoding() == Encoding::Listpack));
-        }
-        _ => return Err(errors::WRONG_TYPE),
+    match call.stats.read(call.txn.dumped(db, key)?) {
+        Some((value, _)) => call.reply.bulk(&dump::signed(value)),
+        None => call.reply.null(),
     }
     Ok(())
 }
@@ -55,35 +34,9 @@ pub fn restore(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         // As the reference has it, nothing is written, unlike by SET with such a time.
         call.txn.delete(db, key)?;
     } else {
-        put(call, value, expires_at)?;
+        call.txn.put_restored(db, key, &value, expires_at)?;
     }
     call.reply.ok();
-    Ok(())
-}
-
-fn put(call: &mut Call<'_, '_>, value: Restored, expires_at: Option<u64>) -> Result<(), CommandError> {
-    let (db, key) = (call.session.db, call.args.at(1));
-    match value {
-        Restored::String(value) => return Ok(call.txn.put_vec(db, key, value, string_until(expires_at))?),
-        Restored::Hash(strings) => {
-            let pairs: Vec<_> = strings.chunks_exact(2).map(|pair| (&pair[0][..], &pair[1][..])).collect();
-            call.txn.put_hash(db, key, &pairs)?;
-        }
-        Restored::List(elements) => {
-            let elements: Vec<&[u8]> = elements.iter().map(Vec::as_slice).collect();
-            call.txn.put_list(db, key, &elements)?;
-        }
-        Restored::SortedSet(members) => {
-            let members = members.iter().map(|(member, score)| (&member[..], *score)).collect();
-            call.txn.put_sorted_set(db, key, members)?;
-        }
-        Restored::Set(members) => {
-            call.txn.put_set(db, key, members.iter().map(Vec::as_slice).collect())?;
-        }
-    }
-    if expires_at.is_some() {
-        call.txn.set_expiry(db, key, expires_at)?;
-    }
     Ok(())
 }
 

@@ -1,0 +1,89 @@
+//! `duramen import`: what Redis saved, into a store.
+
+use super::progress_bar;
+use crate::place::Place;
+use crate::{Answer, Failure};
+use duramen_server::import::aof::Files;
+use duramen_server::import::replica::Origin;
+use duramen_server::import::{Done, Import, Skip};
+use indicatif::ProgressBar;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Put the keys of an RDB file, an append-only file or a running Redis into a store, which is made when there is none
+///
+/// Database 3 of Redis is database 3 of a server on the store. Keys that exist are overwritten. Stops at the first thing that
+/// cannot be read, and says at which byte and of which key; what came before it is stored.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    place: Place,
+    /// dump.rdb, appendonly.aof, or the directory of an append-only file of Redis 7.0 (appendonlydir)
+    #[arg(required_unless_present = "from")]
+    file: Option<PathBuf>,
+    /// A running server instead: its snapshot, as a replica gets it
+    #[arg(long, value_name = "redis://[[USER]:PASSWORD@]HOST[:PORT]", conflicts_with = "file")]
+    from: Option<Origin>,
+    /// With --from: go on with what is written there, until SIGINT or SIGTERM; then end when all is here that was written by then
+    #[arg(long, requires = "from")]
+    follow: bool,
+    /// Leave out values of modules, and name them, instead of stopping
+    #[arg(long)]
+    skip_modules: bool,
+    /// Leave out libraries of functions, and name them, instead of stopping
+    #[arg(long)]
+    skip_functions: bool,
+}
+
+pub fn run(args: &Args) -> Result<Answer, Failure> {
+    // Before a store is made.
+    let files = args.file.as_deref().map(Files::find).transpose()?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    let store = args.place.open_or_create()?;
+    let bar = match &files {
+        Some(files) => progress_bar(files.bytes, "bytes"),
+        None => ProgressBar::new_spinner(),
+    };
+    let mut told = |done: &Done| {
+        bar.set_position(done.bytes);
+        bar.set_message(done.to_string());
+    };
+    let skip = Skip { modules: args.skip_modules, functions: args.skip_functions };
+    let mut import = Import::new(store.clone(), skip, &stop, &mut told)?;
+    let imported = match (&files, &args.from) {
+        (Some(files), _) => import.files(files),
+        (None, Some(origin)) => import.replica(origin, args.follow),
+        // clap lets none of this pass.
+        (None, None) => Ok(()),
+    };
+    let done = import.done().clone();
+    // It holds the store.
+    drop(import);
+    bar.finish_and_clear();
+    store.close()?;
+    imported?;
+    tell(&done);
+    Ok(Answer::Yes)
+}
+
+fn tell(done: &Done) {
+    eprintln!("imported {done}");
+    for name in &done.skipped_names {
+        eprintln!("left out: {name}");
+    }
+    let more = done.skipped - done.skipped_names.len() as u64;
+    if more > 0 {
+        eprintln!("left out: {more} more");
+    }
+    if let Some(last) = done.databases_beyond_default().last() {
+        eprintln!(
+            "keys are in databases up to {last}: start the server with --databases {}",
+            u16::from(last) + 1
+        );
+    }
+}

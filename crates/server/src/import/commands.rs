@@ -1,0 +1,143 @@
+//! Commands that another server wrote down, executed by the code that executes those of clients.
+//!
+//! An error as a reply ends it: a command that was done there must be done here.
+
+use super::Failure;
+use crate::clients::Origin;
+use crate::command::{self, Dispatcher};
+use crate::config::Config;
+use crate::net::Output;
+use crate::resp::{Limits, Request, Requests};
+use crate::server::{Server, Stop};
+use crate::session::Session;
+use crate::stats::WorkerStats;
+use duramen_structures::Keyspace;
+use std::sync::Arc;
+
+// What has no meaning for who has no clients.
+const PASSED_OVER: [&[u8]; 4] = [b"ping", b"replconf", b"publish", b"spublish"];
+
+/// What executes them, as if one client had sent them all.
+pub(super) struct Commands {
+    dispatcher: Dispatcher,
+    session: Session,
+    requests: Requests,
+    output: Output,
+    limits: Limits,
+    // Where `Stop` would wake somebody.
+    _poll: mio::Poll,
+}
+
+/// What became of the bytes of a request.
+pub(super) enum Step {
+    /// A command of so many bytes, and whether it was executed.
+    Command { bytes: usize, is_executed: bool },
+    /// More bytes are needed.
+    Incomplete,
+}
+
+impl Commands {
+    pub(super) fn new(keyspace: Keyspace) -> Result<Self, Failure> {
+        let system = |error: std::io::Error| Failure(format!("cannot create an event queue: {error}"));
+        let poll = mio::Poll::new().map_err(system)?;
+        let waker = mio::Waker::new(poll.registry(), mio::Token(0)).map_err(system)?;
+        let config = Config { databases: keyspace.databases(), ..Config::default() };
+        let limits = Limits { bulk_bytes_max: super::STRING_BYTES_MAX, authenticated: true };
+        let worker = keyspace.worker().map_err(Failure::new)?;
+        let commands = command::table().count();
+        let stop = Arc::new(Stop::new(waker));
+        let server = Arc::new(Server::new(config, keyspace, Vec::new(), stop, String::new(), commands));
+        let client = server.clients.enter(Origin {
+            worker: 0,
+            address: "import".to_owned(),
+            address_local: String::new(),
+            unix: false,
+            descriptor: -1,
+        });
+        let dispatcher = Dispatcher::new(server, worker, Arc::new(WorkerStats::new(commands)));
+        Ok(Self {
+            dispatcher,
+            session: Session::new(client, true),
+            requests: Requests::default(),
+            output: Output::default(),
+            limits,
+            _poll: poll,
+        })
+    }
+
+    /// Begins what becomes durable together.
+    pub(super) fn group(&mut self) {
+        self.dispatcher.group();
+    }
+
+    /// Makes it durable.
+    pub(super) fn settle(&mut self) -> Result<(), Failure> {
+        self.dispatcher.settle().map_err(|error| Failure(String::from_utf8_lossy(error.text()).into_owned()))
+    }
+
+    /// The database that was selected last.
+    pub(super) fn database(&self) -> u8 {
+        self.session.db
+    }
+
+    /// Whether no MULTI is open: what was executed so far is whole.
+    pub(super) fn is_whole(&self) -> bool {
+        self.session.transaction.is_none()
+    }
+
+    /// Executes the command at the begin of `input`, which has the same begin, and more behind it, when it was incomplete before.
+    pub(super) fn step(&mut self, input: &[u8]) -> Result<Step, Failure> {
+        let bytes = match self.requests.next(input, &self.limits) {
+            Ok(Request::Command { bytes }) => bytes,
+            Ok(Request::Nothing { bytes }) => return Ok(Step::Command { bytes, is_executed: false }),
+            Ok(Request::Incomplete { .. }) => return Ok(Step::Incomplete),
+            Err(error) => return Err(Failure(format!("what begins there is no command: {error}"))),
+        };
+        let args = self.requests.args(input);
+        let name = args.at(0).to_ascii_lowercase();
+        if PASSED_OVER.contains(&&name[..]) {
+            return Ok(Step::Command { bytes, is_executed: false });
+        }
+        self.output.truncate(0);
+        self.dispatcher.execute(&mut self.session, args, &mut self.output);
+        if let Some(error) = first_error(&self.output.bytes) {
+            let error = String::from_utf8_lossy(error);
+            return Err(Failure(format!(
+                "{} is answered \"{error}\"",
+                name.to_ascii_uppercase().escape_ascii()
+            )));
+        }
+        Ok(Step::Command { bytes, is_executed: true })
+    }
+}
+
+/// The first error in a reply, also within what EXEC tells.
+fn first_error(reply: &[u8]) -> Option<&[u8]> {
+    let mut rest = reply;
+    while let Some(end) = rest.iter().position(|&byte| byte == b'\r') {
+        let line = &rest[..end];
+        let length = match line.first() {
+            Some(b'-') => return Some(&line[1..]),
+            Some(b'$') => {
+                std::str::from_utf8(&line[1..]).ok().and_then(|digits| digits.parse::<usize>().ok())
+            }
+            _ => None,
+        };
+        rest = rest.get(end + 2 + length.map_or(0, |length| length + 2)..)?;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_found_in_replies_and_nowhere_else() {
+        for fine in [&b"+OK\r\n"[..], b"$6\r\na\r\n-ER\r\n:1\r\n", b"*2\r\n$-1\r\n+-\r\n", b""] {
+            assert_eq!(first_error(fine), None, "{}", fine.escape_ascii());
+        }
+        assert_eq!(first_error(b"-ERR no\r\n"), Some(&b"ERR no"[..]));
+        assert_eq!(first_error(b"*2\r\n$5\r\n-ERR \r\n-WRONGTYPE x\r\n"), Some(&b"WRONGTYPE x"[..]));
+    }
+}

@@ -1,0 +1,64 @@
+//! An RDB file of what a store has, for redis-server 7.0 and later.
+
+use super::Failure;
+use crate::command::unix_millis;
+use duramen::Store;
+use duramen_structures::dump::file::Writer;
+use duramen_structures::{DATABASES_MAX, Keyspace, Worker};
+use std::io::Write;
+
+// Keys that are looked for at once.
+const SCAN_KEYS: usize = 1024;
+
+/// Writes all databases of `store`, which nobody changes meanwhile, to `out`; the output, which is not flushed, and how many keys
+/// that were. `told` gets how many it were since it was told last.
+///
+/// # Errors
+/// When a value cannot be read, or the output fails.
+pub fn store<W: Write>(store: Store, out: W, told: &mut dyn FnMut(u64)) -> Result<(W, u64), Failure> {
+    let keyspace = Keyspace::open(store, DATABASES_MAX).map_err(Failure::new)?;
+    let mut worker = keyspace.worker().map_err(Failure::new)?;
+    let now = unix_millis();
+    let mut writer = Writer::new(out, now / 1000).map_err(Failure::new)?;
+    let mut keys = 0;
+    for db in 0..keyspace.databases() {
+        let count = keyspace.count(db, now);
+        if count.keys > 0 {
+            writer.database(db.into(), count.keys, count.expires).map_err(Failure::new)?;
+            keys += database(&mut worker, db, now, &mut writer, told)?;
+        }
+    }
+    Ok((writer.finish().map_err(Failure::new)?, keys))
+}
+
+fn database(
+    worker: &mut Worker,
+    db: u8,
+    now: u64,
+    writer: &mut Writer<impl Write>,
+    told: &mut dyn FnMut(u64),
+) -> Result<u64, Failure> {
+    let (mut cursor, mut all) = (0, 0);
+    loop {
+        let mut keys = Vec::with_capacity(SCAN_KEYS);
+        cursor = worker
+            .begin(now)
+            .scan(db, cursor, SCAN_KEYS, |key, _| keys.push(key.to_vec()))
+            .map_err(Failure::new)?;
+        let before = all;
+        for key in &keys {
+            let named = |why: &dyn std::fmt::Display| {
+                Failure(format!("cannot export key '{}' of database {db}: {why}", key.escape_ascii()))
+            };
+            let dumped = worker.begin(now).dumped(db, key).map_err(|error| named(&error))?;
+            if let Some((value, expires_at)) = dumped {
+                writer.key(key, expires_at, &value).map_err(|error| named(&error))?;
+                all += 1;
+            }
+        }
+        told(all - before);
+        if cursor == 0 {
+            return Ok(all);
+        }
+    }
+}

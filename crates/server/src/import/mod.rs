@@ -1,0 +1,213 @@
+//! Moving here, and moving away: what Redis saved or sends becomes the keys of a store, and the other way round.
+//!
+//! | module | reads |
+//! |---|---|
+//! | this one | RDB files |
+//! | [`aof`] | append-only files, with an RDB file at their begin or not, and the directories of Redis 7.0 |
+//! | [`replica`] | a running server: its snapshot, and then what is written to it |
+//! | `commands` | commands of the last two, which the server's own code executes |
+//! | [`export`] | a store, and writes an RDB file |
+//!
+//! 1. A key that is there already gets the value of what is imported.
+//! 2. Whatever stops an import, all before it is in the store, and the error says how much that is.
+
+pub mod aof;
+mod commands;
+pub mod export;
+pub mod replica;
+
+use crate::command::unix_millis;
+use commands::Commands;
+use duramen::Store;
+use duramen_structures::dump::Restored;
+pub use duramen_structures::dump::file::Skip;
+use duramen_structures::dump::file::{Flaw, Item, Key, Reader};
+use duramen_structures::{DATABASES_DEFAULT, DATABASES_MAX, Keyspace, Outcome, Worker, string_until};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::io::Read;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Longest string that a compressed one may claim to become: what the engine takes at most.
+pub const STRING_BYTES_MAX: u64 = 512 << 20;
+// What becomes durable together.
+const GROUP_KEYS: u64 = 256;
+const GROUP_BYTES: u64 = 1 << 20;
+// Of things left out, so many are named.
+const SKIPPED_NAMED_MAX: usize = 20;
+
+/// Why an import or an export ended early.
+#[derive(Debug)]
+pub struct Failure(String);
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl Failure {
+    fn new(why: impl fmt::Display) -> Self {
+        Self(why.to_string())
+    }
+}
+
+/// What was done so far.
+#[derive(Clone, Debug, Default)]
+pub struct Done {
+    /// Bytes that were read.
+    pub bytes: u64,
+    /// Keys that were put.
+    pub keys: u64,
+    /// Keys left out since their time had passed, or since they were collections of nothing.
+    pub expired: u64,
+    /// Commands that were executed.
+    pub commands: u64,
+    /// Things left out as [`Skip`] allows.
+    pub skipped: u64,
+    /// The names of the first of them.
+    pub skipped_names: Vec<String>,
+    /// Databases that keys were put into.
+    pub databases: BTreeSet<u8>,
+}
+
+impl Done {
+    /// Databases that a server with the default configuration does not serve.
+    pub fn databases_beyond_default(&self) -> impl Iterator<Item = u8> + '_ {
+        self.databases.iter().copied().filter(|&db| db >= DATABASES_DEFAULT)
+    }
+
+    fn skip(&mut self, name: String) {
+        self.skipped += 1;
+        if self.skipped_names.len() < SKIPPED_NAMED_MAX {
+            self.skipped_names.push(name);
+        }
+    }
+}
+
+impl fmt::Display for Done {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} keys", self.keys)?;
+        if self.commands > 0 {
+            write!(f, ", {} commands", self.commands)?;
+        }
+        if self.expired > 0 {
+            write!(f, ", without {} that had expired", self.expired)?;
+        }
+        Ok(())
+    }
+}
+
+/// Puts what is imported into a store.
+pub struct Import<'a> {
+    worker: Worker,
+    commands: Commands,
+    skip: Skip,
+    done: Done,
+    told: &'a mut dyn FnMut(&Done),
+    stop: &'a AtomicBool,
+}
+
+impl<'a> Import<'a> {
+    /// An import into `store`, which tells `told` from time to time what it has done, and ends when `stop` is set.
+    ///
+    /// # Errors
+    /// When the store's tables cannot be had.
+    pub fn new(
+        store: Store,
+        skip: Skip,
+        stop: &'a AtomicBool,
+        told: &'a mut dyn FnMut(&Done),
+    ) -> Result<Self, Failure> {
+        let keyspace = Keyspace::open(store, DATABASES_MAX).map_err(Failure::new)?;
+        let worker = keyspace.worker().map_err(Failure::new)?;
+        let commands = Commands::new(keyspace)?;
+        Ok(Self { worker, commands, skip, done: Done::default(), told, stop })
+    }
+
+    /// What was done so far.
+    pub fn done(&self) -> &Done {
+        &self.done
+    }
+
+    /// Reads an RDB file to its end; what was taken of the source behind it, and the source.
+    ///
+    /// # Errors
+    /// What in the file stands in the way and where, or that the store does not take it.
+    pub fn rdb<R: Read>(&mut self, source: R) -> Result<(Vec<u8>, R), Failure> {
+        let before = self.done.bytes;
+        self.worker.group();
+        let read = self.rdb_keys(source, before);
+        let settled = self.worker.settle();
+        (self.told)(&self.done);
+        let read = read.map_err(|why| Failure(format!("{why}; imported before it: {}", self.done)))?;
+        settled.map_err(Failure::new)?;
+        Ok(read)
+    }
+
+    fn rdb_keys<R: Read>(&mut self, source: R, before: u64) -> Result<(Vec<u8>, R), Failure> {
+        let mut reader = Reader::new(source, self.skip, STRING_BYTES_MAX).map_err(Failure::new)?;
+        let (mut now, mut keys, mut settled_at) = (unix_millis(), 0, 0);
+        while let Some(item) = reader.next().map_err(|flaw| Failure(flaw_text(&flaw)))? {
+            match item {
+                Item::Key(key) => {
+                    self.put(&key, now).map_err(|why| {
+                        let (name, db) = (key.key.escape_ascii(), key.db);
+                        let shown: String = name.to_string().chars().take(128).collect();
+                        Failure(format!(
+                            "before byte {}, key '{shown}' of database {db}: {why}",
+                            reader.offset()
+                        ))
+                    })?;
+                }
+                Item::Skipped(name) => self.done.skip(name),
+            }
+            keys += 1;
+            if keys == GROUP_KEYS || reader.offset() - settled_at >= GROUP_BYTES {
+                self.worker.settle().map_err(Failure::new)?;
+                self.done.bytes = before + reader.offset();
+                (self.told)(&self.done);
+                if self.stop.load(Ordering::Relaxed) {
+                    return Err(Failure(format!("stopped as asked at byte {}", reader.offset())));
+                }
+                (keys, settled_at, now) = (0, reader.offset(), unix_millis());
+                self.worker.group();
+            }
+        }
+        self.done.bytes = before + reader.offset();
+        Ok(reader.into_rest())
+    }
+
+    fn put(&mut self, key: &Key, now: u64) -> Result<(), Failure> {
+        let Some(db) = u8::try_from(key.db).ok().filter(|&db| db < DATABASES_MAX) else {
+            return Err(Failure(format!("there are at most {DATABASES_MAX} databases here, from 0 on")));
+        };
+        if key.expires_at.is_some_and(|time| time <= now) || key.value.is_empty_collection() {
+            self.done.expired += 1;
+            return Ok(());
+        }
+        let put = self.worker.retry(|worker| {
+            let mut txn = worker.begin(now);
+            if let Restored::String(value) = &key.value
+                && txn.put_at_once(db, &key.key, value, string_until(key.expires_at))?
+            {
+                return Ok(Outcome::Committed);
+            }
+            txn.put_restored(db, &key.key, &key.value, key.expires_at)?;
+            txn.commit()
+        });
+        put.map_err(|error: duramen_structures::Error| Failure::new(error))?;
+        self.done.databases.insert(db);
+        self.done.keys += 1;
+        Ok(())
+    }
+}
+
+fn flaw_text(flaw: &Flaw) -> String {
+    match flaw {
+        Flaw::Source(error) => format!("cannot read any further: {error}"),
+        flaw => flaw.to_string(),
+    }
+}

@@ -1,0 +1,247 @@
+//! A running server, of which this is a replica for a while: its snapshot, and then the commands that it executes.
+//!
+//! ```text
+//! connect → AUTH → REPLCONF → PSYNC ? -1 → snapshot (an RDB file) ─┬─► end
+//!                                                  with `follow` └─► commands … told to stop → its offset at that moment → end
+//! ```
+//!
+//! The server's offset counts the bytes of its commands. It is told that all up to an offset is here when that is durable. An end
+//! that was asked for comes when all is here that the server had executed by then: whoever stops its clients before has everything.
+
+use super::commands::Step;
+use super::{Failure, Import};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+const PORT_DEFAULT: u16 = 6379;
+const READ_BYTES: usize = 64 << 10;
+// A server pings its replicas every ten seconds.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(60);
+const FOLLOW_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// Where a server is, and who asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    host: String,
+    port: u16,
+    user: Option<String>,
+    password: Option<String>,
+}
+
+impl std::str::FromStr for Origin {
+    type Err = String;
+
+    fn from_str(url: &str) -> Result<Self, String> {
+        let wanted = || format!("{url}: wanted redis://[[USER]:PASSWORD@]HOST[:PORT]");
+        let rest = url.strip_prefix("redis://").ok_or_else(wanted)?.trim_end_matches('/');
+        let (login, place) =
+            rest.rsplit_once('@').map_or((None, rest), |(login, place)| (Some(login), place));
+        let (host, port) = match place.rsplit_once(':') {
+            Some((host, port)) if !host.ends_with(':') => (host, port.parse().map_err(|_| wanted())?),
+            _ => (place, PORT_DEFAULT),
+        };
+        if host.is_empty() || host.contains('/') {
+            return Err(wanted());
+        }
+        let (user, password) =
+            match login.map(|login| login.split_once(':').ok_or_else(wanted)).transpose()? {
+                Some((user, password)) => (Some(user).filter(|user| !user.is_empty()), Some(password)),
+                None => (None, None),
+            };
+        let host = host.trim_matches(['[', ']']).to_owned();
+        Ok(Self { host, port, user: user.map(str::to_owned), password: password.map(str::to_owned) })
+    }
+}
+
+/// A connection to the server.
+struct Connection {
+    input: BufReader<TcpStream>,
+    output: TcpStream,
+}
+
+impl Connection {
+    fn open(origin: &Origin) -> Result<Self, Failure> {
+        let Origin { host, port, user, password } = origin;
+        let failed = |error| Failure(format!("cannot connect to {host} port {port}: {error}"));
+        let output = TcpStream::connect((&host[..], *port)).map_err(failed)?;
+        output.set_read_timeout(Some(HANDSHAKE_TIMEOUT)).map_err(failed)?;
+        let input = BufReader::new(output.try_clone().map_err(failed)?);
+        let mut connection = Self { input, output };
+        if let Some(password) = password {
+            let login = user.iter().chain([password]).map(String::as_str);
+            connection.ask(&["AUTH"].into_iter().chain(login).collect::<Vec<_>>())?;
+        }
+        Ok(connection)
+    }
+
+    fn send(&mut self, words: &[&str]) -> Result<(), Failure> {
+        let mut request = format!("*{}\r\n", words.len());
+        for word in words {
+            request += &format!("${}\r\n{word}\r\n", word.len());
+        }
+        self.output.write_all(request.as_bytes()).map_err(|error| lost(&error))
+    }
+
+    /// Sends a command; the first line of its reply.
+    fn ask(&mut self, words: &[&str]) -> Result<String, Failure> {
+        self.send(words)?;
+        let line = self.line()?;
+        match line.strip_prefix('-') {
+            Some(error) => Err(Failure(format!("the server answers {} with \"{error}\"", words[0]))),
+            None => Ok(line),
+        }
+    }
+
+    /// The next line that is not empty: those only tell that the server is at work.
+    fn line(&mut self) -> Result<String, Failure> {
+        loop {
+            let mut line = Vec::new();
+            let read = self.input.by_ref().take(READ_BYTES as u64).read_until(b'\n', &mut line);
+            if read.map_err(|error| lost(&error))? == 0 {
+                return Err(Failure("the server closed the connection".to_owned()));
+            }
+            let line = String::from_utf8_lossy(&line).trim_end().to_owned();
+            if !line.is_empty() {
+                return Ok(line);
+            }
+        }
+    }
+}
+
+fn lost(error: &io::Error) -> Failure {
+    Failure(format!("lost the connection to the server: {error}"))
+}
+
+impl Import<'_> {
+    /// Takes the snapshot of a running server, and with `follow` all that it executes afterwards, until told to stop.
+    ///
+    /// # Errors
+    /// When the server does not let it, a command is not known here, or the connection is lost: with what was imported until then.
+    pub fn replica(&mut self, origin: &Origin, follow: bool) -> Result<(), Failure> {
+        let mut connection = Connection::open(origin)?;
+        connection.ask(&["REPLCONF", "capa", "psync2"])?;
+        let answer = connection.ask(&["PSYNC", "?", "-1"])?;
+        let offset =
+            answer.strip_prefix("+FULLRESYNC ").and_then(|rest| rest.split(' ').nth(1)?.parse().ok());
+        let Some(offset) = offset else {
+            return Err(Failure(format!("the server answers PSYNC with \"{answer}\", wanted +FULLRESYNC")));
+        };
+        let head = connection.line()?;
+        let Some(bytes) = head.strip_prefix('$').and_then(|digits| digits.parse::<u64>().ok()) else {
+            return Err(Failure(format!(
+                "the server begins its snapshot with \"{head}\", wanted $ and its length"
+            )));
+        };
+        self.rdb(connection.input.by_ref().take(bytes))?;
+        if follow {
+            self.commands.group();
+            let followed = self.follow(origin, &mut connection, offset);
+            let settled = self.commands.settle();
+            (self.told)(&self.done);
+            followed.map_err(|why| Failure(format!("{why}; imported before it: {}", self.done)))?;
+            settled?;
+        }
+        Ok(())
+    }
+
+    fn follow(
+        &mut self,
+        origin: &Origin,
+        connection: &mut Connection,
+        mut offset: u64,
+    ) -> Result<(), Failure> {
+        connection.output.set_read_timeout(Some(FOLLOW_TIMEOUT)).map_err(|error| lost(&error))?;
+        let (mut buffer, mut end) = (Vec::new(), None);
+        loop {
+            let mut at = 0;
+            while at < buffer.len() {
+                match self
+                    .commands
+                    .step(&buffer[at..])
+                    .map_err(|why| Failure(format!("at offset {offset}: {why}")))?
+                {
+                    Step::Incomplete => break,
+                    Step::Command { bytes, is_executed } => {
+                        (at, offset) = (at + bytes, offset + bytes as u64);
+                        self.done.bytes += bytes as u64;
+                        self.done.commands += u64::from(is_executed);
+                        self.done.databases.insert(self.commands.database());
+                    }
+                }
+            }
+            buffer.drain(..at);
+            self.commands.settle()?;
+            (self.told)(&self.done);
+            if end.is_some_and(|end| offset >= end) && self.commands.is_whole() {
+                return Ok(());
+            }
+            connection.send(&["REPLCONF", "ACK", &offset.to_string()])?;
+            if end.is_none() && self.stop.load(Ordering::Relaxed) {
+                end = Some(offset_of(origin)?);
+                // There may be nothing more to wait for.
+                self.commands.group();
+                continue;
+            }
+            let have = buffer.len();
+            buffer.resize(have + READ_BYTES, 0);
+            let taken = connection.input.read(&mut buffer[have..]);
+            buffer.truncate(have + *taken.as_ref().unwrap_or(&0));
+            match taken {
+                Ok(0) => {
+                    return Err(Failure(format!("the server closed the connection after offset {offset}")));
+                }
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted => {}
+                    _ => return Err(lost(&error)),
+                },
+                Ok(_) => {}
+            }
+            self.commands.group();
+        }
+    }
+}
+
+/// How far the server is now.
+fn offset_of(origin: &Origin) -> Result<u64, Failure> {
+    let mut connection = Connection::open(origin)?;
+    connection.send(&["INFO", "replication"])?;
+    loop {
+        let line = connection.line()?;
+        if let Some(offset) = line.strip_prefix("master_repl_offset:") {
+            return offset
+                .parse()
+                .map_err(|_| Failure(format!("the server tells its offset as \"{offset}\"")));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read() {
+        let origin = |host: &str, port, user: Option<&str>, password: Option<&str>| Origin {
+            host: host.to_owned(),
+            port,
+            user: user.map(str::to_owned),
+            password: password.map(str::to_owned),
+        };
+        for (url, wanted) in [
+            ("redis://localhost", origin("localhost", 6379, None, None)),
+            ("redis://10.0.0.1:7000/", origin("10.0.0.1", 7000, None, None)),
+            ("redis://:secret@host", origin("host", 6379, None, Some("secret"))),
+            ("redis://me:a:b@host:1", origin("host", 1, Some("me"), Some("a:b"))),
+            ("redis://[::1]:7000", origin("::1", 7000, None, None)),
+        ] {
+            assert_eq!(url.parse(), Ok(wanted), "{url}");
+        }
+        for url in
+            ["host", "rediss://host", "redis://", "redis://host:x", "redis://me@host", "redis://host/1/2"]
+        {
+            assert!(url.parse::<Origin>().unwrap_err().contains("wanted redis://"), "{url}");
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Bytes that are read from the front, and whether there were too few of them.
+//!
+//! Whoever reads a file in pieces does not know where a value ends before it was read. So a read that wants more than there is
+//! tells how much ([`Input::is_short`]), which is not the same as bytes that are no value: with more of the file it is tried again.
+
+/// What is left to be read.
+pub(super) struct Input<'a> {
+    rest: &'a [u8],
+    wanted: Option<u64>,
+}
+
+impl<'a> Input<'a> {
+    /// All of `bytes`.
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes, wanted: None }
+    }
+
+    /// How many bytes are left.
+    pub(super) fn len(&self) -> usize {
+        self.rest.len()
+    }
+
+    /// Whether all was read.
+    pub(super) fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    /// How many bytes a read wanted from where it stood, if there were not so many.
+    pub(super) fn is_short(&self) -> Option<u64> {
+        self.wanted
+    }
+
+    /// The next byte, which stays.
+    pub(super) fn first(&mut self) -> Option<u8> {
+        if self.rest.is_empty() {
+            self.wanted = Some(1);
+        }
+        self.rest.first().copied()
+    }
+
+    /// The next bytes.
+    pub(super) fn take(&mut self, len: u64) -> Option<&'a [u8]> {
+        let split = usize::try_from(len).ok().and_then(|len| self.rest.split_at_checked(len));
+        if split.is_none() {
+            self.wanted = Some(len);
+        }
+        let (taken, rest) = split?;
+        self.rest = rest;
+        Some(taken)
+    }
+
+    /// The next `N` bytes.
+    pub(super) fn take_array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.take(N as u64)?.try_into().ok()
+    }
+}

@@ -1,0 +1,74 @@
+//! Whole values, as DUMP tells them and RESTORE puts them; `import` and `export` too.
+
+use super::Txn;
+use crate::dump::{self, Restored};
+use crate::error::{Error, Result};
+use crate::{Encoding, Type, string_until};
+
+impl Txn<'_> {
+    /// RDB type and value of what is at `key`, and its expiry time.
+    pub fn dumped(&mut self, db: u8, key: &[u8]) -> Result<Option<(Vec<u8>, Option<u64>)>> {
+        let Some(found) = self.get(db, key)? else { return Ok(None) };
+        let expires_at = found.expires_at();
+        let value = match Type::of_tag(found.tag()) {
+            Some(Type::String) => Some(dump::string(&found)),
+            Some(Type::Hash) => match self.hash(db, key)? {
+                Some(hash) => Some(dump::hash(&hash.pairs()?, hash.encoding() == Encoding::Listpack)),
+                None => None,
+            },
+            Some(Type::List) => match self.list(db, key)? {
+                Some(list) => Some(dump::list(&list.list()?)),
+                None => None,
+            },
+            Some(Type::Set) => match self.set(db, key)? {
+                Some(set) => Some(dump::set(&set.list()?, set.encoding() == Encoding::Intset)),
+                None => None,
+            },
+            Some(Type::SortedSet) => match self.sorted_set(db, key)? {
+                Some(set) => Some(dump::sorted_set(&set.scored()?, set.encoding() == Encoding::Listpack)),
+                None => None,
+            },
+            Some(Type::Stream) | None => return Err(Error::WrongType),
+        };
+        Ok(value.map(|value| (value, expires_at)))
+    }
+
+    /// Makes a value that was read the value of `key`, over what is there. A collection of nothing deletes the key, and so does a
+    /// time that has passed.
+    pub fn put_restored(
+        &mut self,
+        db: u8,
+        key: &[u8],
+        value: &Restored,
+        expires_at: Option<u64>,
+    ) -> Result<()> {
+        let is_over = expires_at.is_some_and(|time| time <= self.now());
+        if is_over || value.is_empty_collection() {
+            self.delete(db, key)?;
+            return Ok(());
+        }
+        match value {
+            Restored::String(value) => return self.put_with(db, key, value, string_until(expires_at)),
+            Restored::Hash(strings) => {
+                let (pairs, _) = strings.as_chunks::<2>();
+                let pairs: Vec<_> = pairs.iter().map(|[field, value]| (&field[..], &value[..])).collect();
+                self.put_hash(db, key, &pairs)?;
+            }
+            Restored::List(elements) => {
+                let elements: Vec<&[u8]> = elements.iter().map(Vec::as_slice).collect();
+                self.put_list(db, key, &elements)?;
+            }
+            Restored::SortedSet(members) => {
+                let members = members.iter().map(|(member, score)| (&member[..], *score)).collect();
+                self.put_sorted_set(db, key, members)?;
+            }
+            Restored::Set(members) => {
+                self.put_set(db, key, members.iter().map(Vec::as_slice).collect())?;
+            }
+        }
+        if expires_at.is_some() {
+            self.set_expiry(db, key, expires_at)?;
+        }
+        Ok(())
+    }
+}
