@@ -70,6 +70,9 @@ enum Check {
         /// Prints redis-server's replies and compares nothing
         #[arg(long)]
         record: bool,
+        /// Compare the notifications that each command of the transcripts causes too.
+        #[arg(long)]
+        notifications: bool,
         /// Says this many random commands instead of the transcripts
         #[arg(long, value_name = "COUNT")]
         random: Option<u64>,
@@ -272,8 +275,9 @@ fn main() -> ExitCode {
 fn run(check: Check) -> Result<bool> {
     match check {
         Check::Tidy { bless, wrap } => tidy::run(&repository(), bless, wrap),
-        Check::SideBySide { duramen, redis, record, random, seed, only } => {
-            let settings = side_by_side::Settings { duramen, redis, only, record, random, seed };
+        Check::SideBySide { duramen, redis, record, notifications, random, seed, only } => {
+            let settings =
+                side_by_side::Settings { duramen, redis, only, record, notifications, random, seed };
             side_by_side::run(&repository(), settings)
         }
         Check::Torture { seconds, medium, durability, index, residence, seed, writers, part, duramen } => {

@@ -39,6 +39,8 @@ pub struct Client {
     pub queued: AtomicI64,
     /// Watched keys.
     pub watched: AtomicU32,
+    /// Channels, patterns and channels of shards that it listens to.
+    pub subscriptions: [AtomicU32; 3],
     /// Bytes received and not yet executed.
     pub input_bytes: AtomicU64,
     /// Bytes that the input buffer could still take.
@@ -105,6 +107,7 @@ impl Client {
             protocol: AtomicU8::new(2),
             queued: AtomicI64::new(-1),
             watched: AtomicU32::new(0),
+            subscriptions: Default::default(),
             input_bytes: AtomicU64::new(0),
             input_free_bytes: AtomicU64::new(0),
             output_bytes: AtomicU64::new(0),
@@ -130,6 +133,11 @@ impl Client {
         self.killed.load(Ordering::Relaxed)
     }
 
+    /// Whether it listens to anything, as of the end of its last turn.
+    pub fn listens(&self) -> bool {
+        self.subscriptions.iter().any(|count| count.load(Ordering::Relaxed) > 0)
+    }
+
     /// A copy of what the client said about itself.
     pub fn names(&self) -> Names {
         self.names.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -147,6 +155,7 @@ impl Client {
         let get = |number: &AtomicU64| number.load(Ordering::Relaxed);
         let mut flags = String::new();
         for (on, flag) in [
+            (self.listens(), 'P'),
             (self.paused.load(Ordering::Relaxed), 'b'),
             (self.queued.load(Ordering::Relaxed) >= 0, 'x'),
             (self.unix, 'U'),
@@ -167,7 +176,7 @@ impl Client {
         // Writing to a string cannot fail.
         let _ = write!(
             line,
-            "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={flags} db={} sub=0 psub=0 ssub=0 \
+            "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={flags} db={} sub={} psub={} ssub={} \
              multi={} qbuf={input} qbuf-free={input_free} argv-mem=0 multi-mem={multi} rbs={output} rbp={output} \
              obl={output} oll=0 omem=0 tot-mem={} events=r cmd={command} user=default redir=-1 resp={} \
              lib-name={} lib-ver={}",
@@ -179,6 +188,9 @@ impl Client {
             self.since.elapsed().as_secs(),
             unix_seconds().saturating_sub(get(&self.active_at)),
             self.db.load(Ordering::Relaxed),
+            self.subscriptions[0].load(Ordering::Relaxed),
+            self.subscriptions[1].load(Ordering::Relaxed),
+            self.subscriptions[2].load(Ordering::Relaxed),
             self.queued.load(Ordering::Relaxed),
             input + input_free + output + multi + std::mem::size_of::<Self>() as u64,
             self.protocol.load(Ordering::Relaxed),

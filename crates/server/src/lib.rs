@@ -12,7 +12,8 @@
 //! | [`net`] | sockets, threads, one wait for durability per turn; knows no protocol |
 //! | [`redis`] | the protocol, with its commands, on those |
 //! | [`import`] | what another server saved, and back |
-//! | [`server`], [`clients`], [`session`], [`stats`] | what commands may know of all that |
+//! | [`messages`], [`notifications`] | pub/sub: what reaches a client without a request |
+//! | [`local`], [`server`], [`clients`], [`session`], [`stats`] | what commands may know of all that |
 #![forbid(unsafe_code)]
 
 pub mod clients;
@@ -20,8 +21,11 @@ pub mod command;
 pub mod config;
 mod error;
 pub mod import;
+pub mod local;
 pub mod log;
+pub mod messages;
 pub mod net;
+pub mod notifications;
 mod notify;
 mod process;
 pub mod redis;

@@ -4,6 +4,7 @@
 use crate::clients::Client;
 use crate::command::{CommandError, Dispatcher};
 use crate::config::Config;
+use crate::messages::{Content, Kind, Message, Subscribed};
 use crate::net::{self, Output, Protocol, Refusal};
 use crate::resp::{Limits, Reply, Request, Requests};
 use crate::server::Server;
@@ -33,9 +34,10 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Executes on the keys of `worker`.
-    pub fn new(server: Arc<Server>, worker: Worker, stats: Arc<WorkerStats>) -> Self {
-        Self { dispatcher: Dispatcher::new(Arc::clone(&server), worker, Arc::clone(&stats)), server, stats }
+    /// Executes on the keys of `worker`, which is the server's worker with this number.
+    pub fn new(server: Arc<Server>, worker: Worker, stats: Arc<WorkerStats>, number: usize) -> Self {
+        let dispatcher = Dispatcher::new(Arc::clone(&server), worker, Arc::clone(&stats), number);
+        Self { dispatcher, server, stats }
     }
 }
 
@@ -101,6 +103,14 @@ impl Protocol for Redis {
         self.dispatcher.settle()
     }
 
+    fn receivers(&self, message: &Message, clients: &mut Vec<u64>) {
+        self.dispatcher.local().subscribers.receivers(message, clients);
+    }
+
+    fn leave(&mut self, conversation: &mut Conversation) {
+        self.dispatcher.leave(&mut conversation.session);
+    }
+
     fn refuse(conversation: &mut Conversation, failure: &CommandError, output: &mut Output) {
         Reply::new(output, conversation.session.protocol).error(failure.text());
         conversation.session.closing = true;
@@ -127,6 +137,22 @@ impl net::Conversation for Conversation {
         self.session.paused_until = None;
     }
 
+    fn receive(&mut self, message: &Message, output: &mut Output) {
+        let Some(subscribed) = &self.session.subscribed else { return };
+        let mut reply = Reply::new(output, self.session.protocol);
+        write_message(&mut reply, message, subscribed);
+    }
+
+    fn output_class(&self) -> usize {
+        const NORMAL: usize = 0;
+        const PUBSUB: usize = 2;
+        if self.session.subscribed.is_some() { PUBSUB } else { NORMAL }
+    }
+
+    fn may_be_idle(&self) -> bool {
+        self.session.subscribed.is_some()
+    }
+
     fn request_bytes(&self) -> usize {
         self.requests.bytes()
     }
@@ -136,10 +162,40 @@ impl net::Conversation for Conversation {
     }
 
     fn bytes(&self) -> usize {
-        self.requests.bytes() + self.session.multi_bytes()
+        self.requests.bytes() + self.session.bytes()
     }
 
     fn publish(&self) {
         self.session.publish();
+    }
+}
+
+/// Writes a message once for each of its client's subscriptions that it comes by.
+fn write_message(reply: &mut Reply<'_>, message: &Message, subscribed: &Subscribed) {
+    let sequence = message.sequence;
+    let mut plain = |word: &[u8], channel: &[u8], payload: &[u8]| {
+        reply.push(3);
+        reply.bulk(word);
+        reply.bulk(channel);
+        reply.bulk(payload);
+    };
+    match &message.content {
+        Content::Shard { channel, payload } => {
+            if subscribed.hears(Kind::Shard, channel, sequence) {
+                plain(b"smessage", channel, payload);
+            }
+        }
+        Content::Channel { channel, payload } => {
+            if subscribed.hears(Kind::Channel, channel, sequence) {
+                plain(b"message", channel, payload);
+            }
+            for pattern in subscribed.patterns(channel, sequence) {
+                reply.push(4);
+                reply.bulk(b"pmessage");
+                reply.bulk(pattern);
+                reply.bulk(channel);
+                reply.bulk(payload);
+            }
+        }
     }
 }

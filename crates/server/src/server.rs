@@ -4,11 +4,13 @@ use crate::clients::{Client, Clients};
 use crate::command::CommandError;
 use crate::config::Config;
 use crate::log;
+use crate::messages::{Delivery, Subscriptions};
 use crate::net::Inbox;
+use crate::notifications::Classes;
 use crate::stats::{Totals, WorkerStats};
 use duramen::OnDamage;
 use duramen_structures::Keyspace;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -18,6 +20,10 @@ pub struct Server {
     pub keyspace: Keyspace,
     /// All connections.
     pub clients: Clients,
+    /// Who listens to what.
+    pub subscriptions: Subscriptions,
+    /// Messages on their way.
+    pub delivery: Delivery,
     /// When it started.
     pub started: Instant,
     /// Forty hexadecimal digits that no other run has.
@@ -32,6 +38,8 @@ pub struct Server {
     pub buffers: Buffers,
     /// Unix seconds of the last SAVE or BGSAVE, or of the start.
     pub saved_at: AtomicU64,
+    // What `config` says of notifications, for every command that writes.
+    notifications: AtomicU32,
     config: RwLock<Arc<Config>>,
     // Counts changes of `config`, so that workers need no lock to see that there is none.
     config_generation: AtomicU64,
@@ -61,6 +69,8 @@ impl Server {
         Self {
             keyspace,
             clients: Clients::default(),
+            subscriptions: Subscriptions::default(),
+            delivery: Delivery::default(),
             started: Instant::now(),
             run_id,
             stats: inboxes.iter().map(|_| Arc::new(WorkerStats::new(commands))).collect(),
@@ -68,6 +78,7 @@ impl Server {
             stop,
             buffers: Buffers::default(),
             saved_at: AtomicU64::new(crate::clients::unix_seconds()),
+            notifications: AtomicU32::new(config.notify_keyspace_events),
             config: RwLock::new(Arc::new(config)),
             config_generation: AtomicU64::new(0),
             reset: Mutex::default(),
@@ -94,6 +105,12 @@ impl Server {
         self.config_generation.load(Ordering::Acquire)
     }
 
+    /// Which events of keys are told.
+    #[inline]
+    pub fn notifications(&self) -> Classes {
+        self.notifications.load(Ordering::Relaxed)
+    }
+
     /// Changes the configuration, or leaves it as it was when `change` gives an error.
     ///
     /// # Errors
@@ -102,6 +119,8 @@ impl Server {
         let mut current = self.config.write().unwrap_or_else(PoisonError::into_inner);
         let mut changed = Config::clone(&current);
         change(&mut changed)?;
+        // Relaxed: what runs at this moment may come before or after.
+        self.notifications.store(changed.notify_keyspace_events, Ordering::Relaxed);
         *current = Arc::new(changed);
         self.config_generation.fetch_add(1, Ordering::Release);
         Ok(())

@@ -3,6 +3,7 @@
 
 use crate::clients::Client;
 use crate::command::{Args, CommandError, OwnedArgs};
+use crate::messages::{Kind, Subscribed};
 use crate::resp::Protocol;
 use duramen_structures::Watched;
 use std::sync::Arc;
@@ -63,6 +64,8 @@ pub struct Session {
     pub authenticated: bool,
     /// Whether replies are sent.
     pub reply_mode: ReplyMode,
+    /// What it listens to, if anything.
+    pub subscribed: Option<Box<Subscribed>>,
     /// Open since MULTI.
     pub transaction: Option<Transaction>,
     /// Since WATCH. Forgotten by EXEC, DISCARD, UNWATCH and RESET.
@@ -89,6 +92,7 @@ impl Session {
             protocol: Protocol::Resp2,
             authenticated,
             reply_mode: ReplyMode::On,
+            subscribed: None,
             transaction: None,
             watched: Vec::new(),
             transaction_over: false,
@@ -116,6 +120,21 @@ impl Session {
         self.queued_bytes() + self.watched.iter().map(Watched::bytes).sum::<usize>()
     }
 
+    /// How many names of a kind it listens to.
+    pub fn subscriptions(&self, kind: Kind) -> usize {
+        self.subscribed.as_ref().map_or(0, |subscribed| subscribed.count(kind))
+    }
+
+    /// Whether it may send nothing but what changes its subscriptions: in RESP2 a message could not be told from a reply.
+    pub fn only_listens(&self) -> bool {
+        self.protocol == Protocol::Resp2 && self.subscribed.is_some()
+    }
+
+    /// Memory that it takes, besides itself.
+    pub fn bytes(&self) -> usize {
+        self.multi_bytes() + self.subscribed.as_ref().map_or(0, |subscribed| subscribed.bytes())
+    }
+
     /// Tells other connections about this one.
     pub fn publish(&self) {
         let client = &self.client;
@@ -126,6 +145,9 @@ impl Session {
         client.watched.store(self.watched.len() as u32, Ordering::Relaxed);
         client.multi_bytes.store(self.multi_bytes() as u64, Ordering::Relaxed);
         client.command.store(self.command_last, Ordering::Relaxed);
+        for (count, kind) in client.subscriptions.iter().zip([Kind::Channel, Kind::Pattern, Kind::Shard]) {
+            count.store(self.subscriptions(kind) as u32, Ordering::Relaxed);
+        }
         client.paused.store(self.paused_until.is_some(), Ordering::Relaxed);
     }
 }

@@ -148,7 +148,7 @@ impl Started {
                     return Ok(());
                 }
             };
-            let protocol = Redis::new(Arc::clone(&server), keys, Arc::clone(&stats));
+            let protocol = Redis::new(Arc::clone(&server), keys, Arc::clone(&stats), index);
             Worker::new(server, inbox, poll, protocol, stats).run()
         });
         self.workers.push(thread.map_err(|error| system("start a thread", &error))?);

@@ -8,6 +8,7 @@
 //! up instead ([`random`]).
 
 mod compare;
+mod events;
 mod intended;
 mod random;
 mod transcript;
@@ -22,6 +23,7 @@ use crate::failure::{Attempt, Failure, Result};
 use crate::random::fresh_seed;
 use crate::server::{Server, duramen_program, find_program};
 use crate::wire::{Connection, Ended, Reply, encode_command};
+use events::Events;
 use intended::Intended;
 use transcript::{Action, Step, Treatment};
 
@@ -43,6 +45,8 @@ pub struct Settings {
     pub only: Vec<String>,
     /// Print the reference's replies and compare nothing.
     pub record: bool,
+    /// Compare the notifications that each command causes too.
+    pub notifications: bool,
     /// This many random commands instead of the transcripts.
     pub random: Option<u64>,
     /// Repeats the random commands of an earlier run.
@@ -76,11 +80,15 @@ pub fn run(root: &Path, settings: Settings) -> Result<bool> {
         subject = Some(server);
     }
 
-    let mut run = Run { reference, subject, intended, compared: 0, differ: 0, meant: 0 };
+    let mut run = Run { reference, subject, intended, events: None, compared: 0, differ: 0, meant: 0 };
     if let Some(count) = settings.random {
         return random::play(&mut run, count, settings.seed.unwrap_or_else(fresh_seed));
     }
     for transcript in &transcripts {
+        run.events = match &run.subject {
+            Some(subject) if settings.notifications => Some(Events::listen(&run.reference, subject)?),
+            _ => None,
+        };
         run.play(transcript)?;
         if let Some(server) = &mut run.subject
             && let Some(status) = server.exited()?
@@ -150,6 +158,8 @@ struct Run {
     /// None when recording.
     subject: Option<Server>,
     intended: Intended,
+    /// Who listens to notifications, if they are compared.
+    events: Option<Events>,
     compared: u64,
     differ: u64,
     meant: u64,
@@ -197,7 +207,9 @@ impl Run {
                 None => self.connect()?,
             };
             let mut client = client;
-            if self.step(transcript, step, &mut client) {
+            let is_good = self.step(transcript, step, &mut client);
+            self.judge_events(transcript, step)?;
+            if is_good {
                 clients.insert(current, client);
             }
         }
@@ -242,6 +254,18 @@ impl Run {
                     sent &= connection.send_command(arguments).is_ok();
                 }
                 sent
+            }
+            Action::Read(treatment) => {
+                let reference = said(client.reference.read(PATIENCE));
+                let subject = client.subject.as_mut().map(|connection| said(connection.read(PATIENCE)));
+                self.judge(transcript, step, treatment, reference, subject)
+            }
+            Action::Silent => {
+                let reference = client.reference.read_all(QUIET, |_| false);
+                let subject = client.subject.as_mut().map(|connection| connection.read_all(QUIET, |_| false));
+                let open = matches!(reference, Ended::Silent(_));
+                let subject = subject.map(Said::Bytes);
+                self.judge(transcript, step, &Treatment::Exact, Said::Bytes(reference), subject) && open
             }
             Action::Raw(bytes) => {
                 let reference = ask_raw(&mut client.reference, bytes, None);
@@ -306,6 +330,24 @@ impl Run {
         let subject = restore(connection, &of_reference);
         let reference = restore(&mut client.reference, &of_subject);
         self.judge(transcript, step, &Treatment::Exact, reference, Some(subject))
+    }
+
+    /// Compares what was told of keys since the last step.
+    fn judge_events(&mut self, transcript: &Transcript, step: &Step) -> Result<()> {
+        let Some(events) = &mut self.events else { return Ok(()) };
+        let Ok((reference, subject)) = events.since() else {
+            // A transcript may end whoever listens.
+            println!("{}:{}: nobody listens to notifications any more", transcript.path, step.line);
+            self.events = None;
+            return Ok(());
+        };
+        self.compared += reference.len() as u64;
+        if reference != subject {
+            self.differ += 1;
+            let (path, line, text) = (&transcript.path, step.line, shortened(&step.text));
+            println!("{path}:{line}: {text}\n    redis:   {reference:?}\n    duramen: {subject:?}");
+        }
+        Ok(())
     }
 
     /// Counts and prints; returns whether both connections can go on.

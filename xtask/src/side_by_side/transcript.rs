@@ -15,6 +15,8 @@
 //! | `@except a,b CMD` | in a reply of names and values, the values of `a` and `b` are not compared |
 //! | `@names a,b CMD` | of a text of `name:value` or `name=value`, only the presence of these names is compared |
 //! | `@noreply CMD` | nothing is read after it |
+//! | `@read`, `@read sorted` | a further reply is read: a message, or what a command said that had to wait |
+//! | `@silent` | nothing comes for a while |
 //! | `@raw "…" "…"*9` | these bytes are sent as they are; all that comes back is compared, and whether the connection is closed |
 //! | `@pipeline` … `@end` | the lines between are sent in one write, then their replies are read |
 //! | `@exchange a b` | what DUMP says of `a` on either server is RESTOREd to `b` on the other |
@@ -47,6 +49,10 @@ pub enum Action {
     Command(Vec<Vec<u8>>, Treatment),
     /// A command that has no reply.
     NoReply(Vec<Vec<u8>>),
+    /// A further reply.
+    Read(Treatment),
+    /// No further reply.
+    Silent,
     /// Bytes as they are.
     Raw(Vec<u8>),
     /// Commands in one write.
@@ -131,6 +137,8 @@ fn action(line: &str) -> Result<Action, String> {
         "except" => Action::Command(command(after)?, Treatment::Except(list(own))),
         "names" => Action::Command(command(after)?, Treatment::Names(list(own))),
         "noreply" => Action::NoReply(command(rest)?),
+        "read" => Action::Read(if rest == "sorted" { Treatment::Sorted } else { Treatment::Exact }),
+        "silent" => Action::Silent,
         "raw" => Action::Raw(words(rest)?.concat()),
         "exchange" => match words(rest)?.as_slice() {
             [from, to] => Action::Exchange(from.clone(), to.clone()),

@@ -1,6 +1,8 @@
 //! What a command is given to work with, and so what a command is: a function of a [`Call`].
 
 use super::{Args, CommandError, spec, table};
+use crate::local::Local;
+use crate::notifications::{Classes, GENERIC};
 use crate::resp::Reply;
 use crate::server::Server;
 use crate::session::Session;
@@ -48,6 +50,8 @@ pub struct Call<'c, 'w> {
     pub session: &'c mut Session,
     /// What all connections share.
     pub server: &'c Server,
+    /// What the worker has.
+    pub local: &'c mut Local,
     /// The worker's counters.
     pub stats: &'c WorkerStats,
     /// Unix milliseconds; the same for all commands of one transaction.
@@ -81,6 +85,29 @@ impl<'w> Call<'_, 'w> {
         self.session.db
     }
 
+    /// Tells of an event of a key in the selected database.
+    #[inline]
+    pub fn notify(&mut self, class: Classes, event: &str, key: &[u8]) {
+        self.local.notify(self.server, class, event, self.session.db, key);
+    }
+
+    /// Tells that something of a key was changed, and that the key went, if it did.
+    pub fn notify_or_gone(&mut self, class: Classes, event: &str, key: &[u8], is_gone: bool) {
+        self.notify(class, event, key);
+        if is_gone {
+            self.notify(GENERIC, "del", key);
+        }
+    }
+
+    /// Tells of a result that was stored, or, when there was none, of what it deleted.
+    pub fn notify_stored(&mut self, class: Classes, event: &str, key: &[u8], count: usize, changed: bool) {
+        if count > 0 {
+            self.notify(class, event, key);
+        } else if changed {
+            self.notify(GENERIC, "del", key);
+        }
+    }
+
     /// Runs another command inside this one's transaction, as EXEC does with what was queued: its reply is
     /// appended to this one's, an error included.
     pub fn run(&mut self, entry: &'static Entry, args: Args<'_>) {
@@ -93,6 +120,7 @@ impl<'w> Call<'_, 'w> {
             reply: self.reply.reborrow(),
             session: &mut *self.session,
             server: self.server,
+            local: &mut *self.local,
             stats: self.stats,
             now: self.now,
             after: &mut *self.after,

@@ -7,6 +7,7 @@ use super::call::subcommand_error;
 use super::errors::StoreFailure;
 use super::groups::table;
 use super::{After, Args, Call, CommandError, Entry, Flags, Table, errors};
+use crate::local::Local;
 use crate::log;
 use crate::net::Output;
 use crate::resp::{Protocol, Reply, ahead};
@@ -38,6 +39,9 @@ pub struct Dispatcher {
     server: Arc<Server>,
     worker: Worker,
     stats: Arc<WorkerStats>,
+    local: Local,
+    // Messages before the command that runs.
+    outgoing_before: usize,
     // Up to here all time is charged to commands.
     clock: Instant,
     // The command that runs since then, once or several times in a row.
@@ -50,13 +54,15 @@ pub struct Dispatcher {
 }
 
 impl Dispatcher {
-    /// A dispatcher that reads and writes keys through `worker`.
-    pub fn new(server: Arc<Server>, worker: Worker, stats: Arc<WorkerStats>) -> Self {
+    /// A dispatcher that reads and writes keys through `worker`, for the server's worker with this number.
+    pub fn new(server: Arc<Server>, worker: Worker, stats: Arc<WorkerStats>, number: usize) -> Self {
         Self {
             table: table(),
             server,
             worker,
             stats,
+            local: Local::new(number),
+            outgoing_before: 0,
             clock: Instant::now(),
             running: None,
             now: 0,
@@ -102,7 +108,24 @@ impl Dispatcher {
         }
         // A scan or a save settles in the middle of a turn: when that failed, what was written before is in doubt
         // though nothing is left to settle now.
-        self.failed.take().map_or(settled, Err)
+        let settled = self.failed.take().map_or(settled, Err);
+        let (inboxes, own) = (&self.server.inboxes, self.local.worker);
+        self.server.delivery.hand_over(&mut self.local.outgoing, settled.is_ok(), |worker, messages| {
+            if let Some(inbox) = inboxes.get(worker) {
+                inbox.send_mail(messages, worker != own);
+            }
+        });
+        settled
+    }
+
+    /// What commands have of this worker.
+    pub const fn local(&self) -> &Local {
+        &self.local
+    }
+
+    /// A connection has ended.
+    pub fn leave(&mut self, session: &mut Session) {
+        self.local.leave(&self.server, session);
     }
 
     /// Runs one command and appends its reply to `out`. A command that panics is answered by an error; all others go on, the
@@ -138,6 +161,7 @@ impl Dispatcher {
     #[cold]
     fn panicked(&mut self, session: &mut Session) {
         session.store_failure = None;
+        self.local.outgoing.take_back(self.outgoing_before);
         if let Some(entry) = self.running {
             let counters = &self.stats.commands[entry.index];
             counters.calls.add(1);
@@ -187,6 +211,13 @@ impl Dispatcher {
         if !session.authenticated && !spec.flags.has(Flags::NO_AUTH) && !self.password_is_gone(session) {
             return self.reject(Some(entry), session, errors::NO_AUTH, out);
         }
+        if session.only_listens() && !may_listen(spec.name) {
+            let error = format!(
+                "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
+                spec.name
+            );
+            return self.reject(Some(entry), session, CommandError::with(error), out);
+        }
         if let Some(transaction) = &mut session.transaction {
             if spec.flags.has(Flags::NO_MULTI) {
                 return self.reject(Some(entry), session, errors::NOT_IN_TRANSACTION, out);
@@ -208,12 +239,16 @@ impl Dispatcher {
         }
         let start = out.len();
         let (db, protocol) = (session.db, session.protocol);
+        self.outgoing_before = self.local.outgoing.len();
+        let before = self.outgoing_before;
+        let local = &mut self.local;
         let mut after = After::Nothing;
         let mut again = false;
         let committed = self.worker.retry(|worker| {
             if std::mem::replace(&mut again, true) {
                 self.stats.conflicts.add(1);
                 out.truncate(start);
+                local.outgoing.take_back(before);
                 (session.db, session.protocol) = (db, protocol);
                 after = After::Nothing;
             }
@@ -225,7 +260,7 @@ impl Dispatcher {
                 stats: &self.stats,
                 now: self.now,
             };
-            Self::apply(worker.begin(self.now), running, session, out, &mut after)
+            Self::apply(worker.begin(self.now), running, session, local, out, &mut after)
         });
         let done = match committed {
             // There is room for one delete at a time, each of which makes some.
@@ -251,6 +286,7 @@ impl Dispatcher {
         if let Some(error) = failed.map(|error| self.told_full(error)) {
             counters.failed.add(1);
             self.stats.error(error.code());
+            self.local.outgoing.take_back(before);
             out.truncate(start);
             Reply::new(out, session.protocol).error(error.text());
             self.note(error);
@@ -262,6 +298,7 @@ impl Dispatcher {
         mut txn: Txn<'_>,
         running: Running<'_>,
         session: &mut Session,
+        local: &mut Local,
         out: &mut Output,
         after: &mut After,
     ) -> Result<Outcome, CommandError> {
@@ -274,6 +311,7 @@ impl Dispatcher {
             reply: Reply::new(out, protocol),
             session,
             server: running.server,
+            local,
             stats: running.stats,
             now: running.now,
             after,
@@ -376,6 +414,22 @@ struct Running<'a> {
     server: &'a Server,
     stats: &'a WorkerStats,
     now: u64,
+}
+
+/// What a client may send that listens in RESP2.
+fn may_listen(name: &str) -> bool {
+    const NAMES: [&str; 9] = [
+        "ping",
+        "subscribe",
+        "ssubscribe",
+        "sunsubscribe",
+        "psubscribe",
+        "unsubscribe",
+        "punsubscribe",
+        "quit",
+        "reset",
+    ];
+    NAMES.contains(&name)
 }
 
 // Of all arguments together, as Redis shows them.

@@ -2,7 +2,8 @@
 
 use super::{Command, Table};
 use super::{
-    admin, bitmap, connection, geo, hash, hyperloglog, key, list, set, sort, sorted_set, string, transaction,
+    admin, bitmap, connection, geo, hash, hyperloglog, key, list, pubsub, set, sort, sorted_set, string,
+    transaction,
 };
 use std::sync::LazyLock;
 
@@ -21,6 +22,7 @@ const GROUPS: &[&[Command]] = &[
     sort::COMMANDS,
     key::COMMANDS,
     transaction::COMMANDS,
+    pubsub::COMMANDS,
 ];
 
 /// The one table.

@@ -34,6 +34,7 @@ pub mod hash;
 pub mod hyperloglog;
 pub mod key;
 pub mod list;
+pub mod pubsub;
 pub mod set;
 pub mod sort;
 mod sorted_set;

@@ -2,6 +2,7 @@
 
 use super::{Allowed, Config, OUTPUT_CLASSES, OutputLimit, value};
 use crate::log::Level;
+use crate::notifications;
 use std::path::PathBuf;
 
 /// One directive.
@@ -391,6 +392,18 @@ pub const DIRECTIVES: &[Directive] = &[
             Ok(())
         }
     ),
+    // --- messages
+    directive!(
+        "notify-keyspace-events",
+        true,
+        "Which changes of keys are published, by letters: K and E say where (by key, by event), the others what (g $ l s h z t; A is all of \
+         them); empty: none. x, e, n and m are taken, and nothing is told of them yet.",
+        |c| notifications::text(c.notify_keyspace_events),
+        |c, v| {
+            c.notify_keyspace_events = notifications::parse(v[0])?;
+            Ok(())
+        }
+    ),
     // --- process
     directive!(
         "pidfile",
@@ -485,7 +498,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "maxmemory-eviction-tenacity",
     "maxmemory-samples",
     "no-appendfsync-on-rewrite",
-    "notify-keyspace-events",
     "oom-score-adj",
     "oom-score-adj-values",
     "rdb-del-sync-files",

@@ -2,6 +2,7 @@
 
 use super::Config;
 use super::directives::{DIRECTIVES, Known, find};
+use super::inert;
 use crate::error::{Error, ErrorKind};
 use crate::resp::inline;
 use std::fmt::Write as _;
@@ -195,6 +196,10 @@ impl Config {
             }
             Known::WithoutEffect => {
                 self.notices.push(format!("{name} has no effect here"));
+                if let (Some(at), [value]) = (inert::find(name), values) {
+                    // What cannot be set is told by the same notice.
+                    let _ = inert::set(self, at, value);
+                }
                 Ok(())
             }
             // "no", "0" and "" ask for what is the case anyway.

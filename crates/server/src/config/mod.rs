@@ -6,6 +6,7 @@
 //! table of docs/operating.md are made.
 
 pub mod directives;
+pub mod inert;
 mod load;
 mod rewrite;
 pub mod value;
@@ -14,7 +15,9 @@ pub use load::help;
 pub use rewrite::rewrite;
 
 use crate::log::Level;
+use crate::notifications::Classes;
 use duramen::{Durability, IndexKind, MediumKind, OnDamage, PersistStep, Residence};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// A complete configuration.
@@ -42,6 +45,7 @@ pub struct Config {
     pub index_cache_slots: usize,
     pub residence: Residence,
     pub checkpoint_bytes: u64,
+    pub notify_keyspace_events: Classes,
     pub pidfile: String,
     pub loglevel: Level,
     pub logfile: String,
@@ -55,6 +59,8 @@ pub struct Config {
     pub compaction_dead_percent: u32,
     pub on_damage: OnDamage,
     pub verify_at_start: bool,
+    /// What was set of [`inert`] ones.
+    pub inert: BTreeMap<&'static str, String>,
     /// The file it came from; nothing for `-` and for none.
     pub file: Option<PathBuf>,
     /// What whoever starts the server should know about the configuration.
@@ -129,6 +135,7 @@ impl Default for Config {
             index_cache_slots: duramen::Options::default().index_cache_slots,
             residence: Residence::Dram,
             checkpoint_bytes: 0,
+            notify_keyspace_events: 0,
             pidfile: String::new(),
             loglevel: Level::Notice,
             logfile: String::new(),
@@ -142,6 +149,7 @@ impl Default for Config {
             compaction_dead_percent: 25,
             on_damage: OnDamage::Refuse,
             verify_at_start: false,
+            inert: BTreeMap::new(),
             file: None,
             notices: Vec::new(),
         }

@@ -54,7 +54,7 @@ impl Commands {
             unix: false,
             descriptor: -1,
         });
-        let dispatcher = Dispatcher::new(server, worker, Arc::new(WorkerStats::new(commands)));
+        let dispatcher = Dispatcher::new(server, worker, Arc::new(WorkerStats::new(commands)), 0);
         Ok(Self {
             dispatcher,
             session: Session::new(client, true),

@@ -24,6 +24,7 @@ use super::spare::Spare;
 use super::stream::Stream;
 use crate::config::{Config, OutputLimit};
 use crate::log;
+use crate::messages::Message;
 use crate::server::Buffers;
 use crate::stats::WorkerStats;
 use std::io::{ErrorKind, Read, Write};
@@ -104,6 +105,8 @@ pub struct Connection<P: Protocol> {
     output_settled: usize,
     // The socket takes no more until it says so.
     blocked: bool,
+    // More than the limit was waiting when a message came: it ends.
+    flooded: bool,
     over_soft_limit_since: Option<Instant>,
     lingering_until: Option<Instant>,
 }
@@ -129,6 +132,7 @@ impl<P: Protocol> Connection<P> {
             output_sent: 0,
             output_settled: 0,
             blocked: false,
+            flooded: false,
             over_soft_limit_since: None,
             lingering_until: None,
         }
@@ -298,12 +302,13 @@ impl<P: Protocol> Connection<P> {
         let mut done = 0;
         // Requests before this were looked ahead at. The first one is not: most reads hold no other.
         let mut looked = 1;
-        let output_max = match turn.config.client_output_buffer_limit[0].hard_bytes {
+        let limit = &turn.config.client_output_buffer_limit[self.conversation.output_class()];
+        let output_max = match limit.hard_bytes {
             0 => usize::MAX,
             most => most as usize,
         };
         self.output.limit(self.output_sent.saturating_add(output_max));
-        let unread_max = unread_max(&turn.config.client_output_buffer_limit[0]);
+        let unread_max = unread_max(limit);
         while done < input.len() && !self.conversation.is_closing() && !self.conversation.client().is_killed()
         {
             if done >= TURN_BYTES_MAX {
@@ -389,6 +394,24 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
+    /// Appends a message to what is to be sent, unless more is waiting than may.
+    pub fn receive(&mut self, message: &Message, turn: &mut Turn<'_, P>) {
+        let hard = turn.config.client_output_buffer_limit[self.conversation.output_class()].hard_bytes;
+        if self.lingering_until.is_some() || self.flooded {
+            return;
+        }
+        if hard > 0 && self.unread() as u64 > hard {
+            self.flooded = true;
+            return;
+        }
+        self.take_output(turn);
+        // A message is not cut: what is beyond the limit ends the connection.
+        self.output.limit(usize::MAX);
+        self.conversation.receive(message, &mut self.output);
+        // Between two turns: a turn that fails takes back only what is its own.
+        self.output_settled = self.output.len();
+    }
+
     /// This turn could not be made durable: what it would have shown is replaced by the failure, and the
     /// connection ends.
     pub fn unsettled(&mut self, failure: &P::Failure) {
@@ -422,7 +445,10 @@ impl<P: Protocol> Connection<P> {
                 Err(_) => return Step::Ends,
             }
         }
-        if self.backed_up && self.unread() <= unread_max(&turn.config.client_output_buffer_limit[0]) / 2 {
+        if self.backed_up
+            && self.unread()
+                <= unread_max(&turn.config.client_output_buffer_limit[self.conversation.output_class()]) / 2
+        {
             self.backed_up = false;
         }
         // What waits for nothing but its turn.
@@ -463,9 +489,9 @@ impl<P: Protocol> Connection<P> {
     }
 
     fn over_limit(&mut self, turn: &Turn<'_, P>) -> bool {
-        let limit = &turn.config.client_output_buffer_limit[0];
+        let limit = &turn.config.client_output_buffer_limit[self.conversation.output_class()];
         let waiting = (self.output.len() - self.output_sent) as u64;
-        if limit.hard_bytes > 0 && waiting > limit.hard_bytes {
+        if self.flooded || limit.hard_bytes > 0 && waiting > limit.hard_bytes {
             return true;
         }
         if limit.soft_bytes == 0 || waiting <= limit.soft_bytes {
@@ -489,6 +515,7 @@ impl<P: Protocol> Connection<P> {
         let timeout = turn.config.timeout;
         timeout > 0
             && self.conversation.paused_until().is_none()
+            && !self.conversation.may_be_idle()
             && turn.now.duration_since(self.active) > Duration::from_secs(u64::from(timeout))
     }
 

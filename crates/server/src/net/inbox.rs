@@ -2,6 +2,8 @@
 
 use super::stream::Stream;
 use crate::clients::Client;
+use crate::messages;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// What a worker is told.
@@ -17,13 +19,21 @@ pub enum Message {
 /// A worker's messages. Locked for an instant per connection, never per request.
 pub struct Inbox {
     messages: Mutex<Vec<Message>>,
+    // What connections are to be sent, in order.
+    mail: Mutex<Vec<Arc<messages::Message>>>,
+    has_mail: AtomicBool,
     waker: mio::Waker,
 }
 
 impl Inbox {
     /// An inbox whose worker is woken by `waker`.
     pub const fn new(waker: mio::Waker) -> Self {
-        Self { messages: Mutex::new(Vec::new()), waker }
+        Self {
+            messages: Mutex::new(Vec::new()),
+            mail: Mutex::new(Vec::new()),
+            has_mail: AtomicBool::new(false),
+            waker,
+        }
     }
 
     /// Leaves a message and wakes the worker.
@@ -36,6 +46,30 @@ impl Inbox {
     /// Has a connection closed.
     pub fn kill(&self, id: u64) {
         self.send(Message::Kill(id));
+    }
+
+    /// Leaves what connections are to be sent, behind what was left before. `wakes`: not by the worker itself, which looks when its turn
+    /// has settled.
+    pub fn send_mail(&self, mail: Vec<Arc<messages::Message>>, wakes: bool) {
+        let mut waiting = self.mail.lock().unwrap_or_else(PoisonError::into_inner);
+        let was_empty = waiting.is_empty();
+        waiting.extend(mail);
+        // Relaxed, here and below: the lock orders what is behind it, and the waker tells of it.
+        self.has_mail.store(true, Ordering::Relaxed);
+        drop(waiting);
+        if wakes && was_empty {
+            let _ = self.waker.wake();
+        }
+    }
+
+    /// What connections are to be sent, so far.
+    pub fn take_mail(&self) -> Vec<Arc<messages::Message>> {
+        if !self.has_mail.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
+        let mut waiting = self.mail.lock().unwrap_or_else(PoisonError::into_inner);
+        self.has_mail.store(false, Ordering::Relaxed);
+        std::mem::take(&mut waiting)
     }
 
     /// All messages so far.

@@ -12,6 +12,7 @@
 use super::output::Output;
 use crate::clients::Client;
 use crate::config::Config;
+use crate::messages::Message;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -52,6 +53,12 @@ pub trait Protocol {
     /// When that failed: what the turn did must not be shown.
     fn settle(&mut self) -> Result<(), Self::Failure>;
 
+    /// The clients of this worker that get a message.
+    fn receivers(&self, message: &Message, clients: &mut Vec<u64>);
+
+    /// A connection has ended.
+    fn leave(&mut self, conversation: &mut Self::Conversation);
+
     /// Appends what a client is told in place of the replies of a turn that was not settled, and closes the conversation.
     fn refuse(conversation: &mut Self::Conversation, failure: &Self::Failure, output: &mut Output);
 }
@@ -69,6 +76,15 @@ pub trait Conversation {
 
     /// The pause is over.
     fn go_on(&mut self);
+
+    /// Appends a message to what its client is sent, if it is for it. What caused it is durable.
+    fn receive(&mut self, message: &Message, output: &mut Output);
+
+    /// Which of the limits of output it falls under: its position in [`OUTPUT_CLASSES`](crate::config::OUTPUT_CLASSES).
+    fn output_class(&self) -> usize;
+
+    /// Whether it may be silent for ever.
+    fn may_be_idle(&self) -> bool;
 
     /// What a request that has not arrived whole takes, besides its bytes.
     fn request_bytes(&self) -> usize;

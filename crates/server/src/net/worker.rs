@@ -11,11 +11,12 @@
 //! **Invariant (P7)**: no byte of a reply is sent between 2 and 3.
 
 use super::connection::{Connection, Step, Turn};
-use super::inbox::{Inbox, Message};
+use super::inbox::{self, Inbox};
 use super::protocol::{Conversation as _, Protocol};
 use super::spare::Spare;
 use crate::clients::unix_seconds;
 use crate::config::Config;
+use crate::messages::Message;
 use crate::server::Server;
 use crate::stats::WorkerStats;
 use mio::{Events, Interest, Poll, Token};
@@ -135,7 +136,7 @@ impl<P: Protocol> Worker<P> {
     fn messages(&mut self) {
         for message in self.inbox.take() {
             match message {
-                Message::Connection(stream, client) => {
+                inbox::Message::Connection(stream, client) => {
                     let index = self.free.pop().unwrap_or_else(|| {
                         self.connections.push(None);
                         self.connections.len() - 1
@@ -155,12 +156,36 @@ impl<P: Protocol> Worker<P> {
                     self.by_id.insert(id, index);
                     self.connections[index] = Some(connection);
                 }
-                Message::Kill(id) => {
+                inbox::Message::Kill(id) => {
                     if let Some(index) = self.by_id.get(&id).copied() {
                         self.close(index);
                     }
                 }
-                Message::Stop => self.stopping = true,
+                inbox::Message::Stop => self.stopping = true,
+            }
+        }
+    }
+
+    /// Appends what has come for connections to their output, and lists them as working.
+    fn deliver(
+        mail: &[Arc<Message>],
+        connections: &mut [Option<Box<Connection<P>>>],
+        by_id: &HashMap<u64, usize>,
+        turn: &mut Turn<'_, P>,
+        working: &mut Vec<usize>,
+    ) {
+        let mut clients = Vec::new();
+        for message in mail {
+            clients.clear();
+            turn.protocol.receivers(message, &mut clients);
+            for client in &clients {
+                let Some(&index) = by_id.get(client) else { continue };
+                let Some(Some(connection)) = connections.get_mut(index) else { continue };
+                connection.receive(message, turn);
+                if !connection.listed {
+                    connection.listed = true;
+                    working.push(index);
+                }
             }
         }
     }
@@ -174,7 +199,8 @@ impl<P: Protocol> Worker<P> {
         }
         let now = Instant::now();
         let mut working = std::mem::take(&mut self.working);
-        if !working.is_empty() {
+        let mail = self.inbox.take_mail();
+        if !working.is_empty() || !mail.is_empty() {
             self.stats.turns.add(1);
             let mut ended = Vec::new();
             let mut turn = Turn {
@@ -185,6 +211,7 @@ impl<P: Protocol> Worker<P> {
                 config: &self.config,
                 now,
             };
+            Self::deliver(&mail, &mut self.connections, &self.by_id, &mut turn, &mut working);
             turn.protocol.begin();
             let mut goes = Vec::new();
             for &index in &working {
@@ -196,13 +223,25 @@ impl<P: Protocol> Worker<P> {
                     Step::Ends => ended.push(index),
                 }
             }
-            let settled = turn.protocol.settle();
+            if let Err(failure) = turn.protocol.settle() {
+                for &index in &working {
+                    if let Some(Some(connection)) = self.connections.get_mut(index) {
+                        connection.unsettled(&failure);
+                    }
+                }
+            }
+            // The turn's own messages leave with its replies.
+            let mail = self.inbox.take_mail();
+            let executed = working.len();
+            Self::deliver(&mail, &mut self.connections, &self.by_id, &mut turn, &mut working);
+            for &index in &working[executed..] {
+                if let Some(Some(connection)) = self.connections.get_mut(index) {
+                    connection.listed = false;
+                }
+            }
             let seconds = unix_seconds();
             for &index in &working {
                 let Some(Some(connection)) = self.connections.get_mut(index) else { continue };
-                if let Err(failure) = &settled {
-                    connection.unsettled(failure);
-                }
                 // Before its replies can be read: CLIENT LIST knows what was answered.
                 connection.conversation.publish();
                 // A connection that has ended may still take the replies of what it sent before.
@@ -274,6 +313,7 @@ impl<P: Protocol> Worker<P> {
     fn close(&mut self, index: usize) {
         let Some(mut connection) = self.connections.get_mut(index).and_then(Option::take) else { return };
         connection.uncharge(&self.server.buffers);
+        self.protocol.leave(&mut connection.conversation);
         // Closing the socket does the same; mio asks for it.
         let _ = self.poll.registry().deregister(&mut connection.stream);
         let id = connection.conversation.client().id;
@@ -288,7 +328,7 @@ impl<P: Protocol> Worker<P> {
         }
         // Connections that were handed over but never served.
         for message in self.inbox.take() {
-            if let Message::Connection(_, client) = message {
+            if let inbox::Message::Connection(_, client) = message {
                 self.server.clients.leave(client.id);
             }
         }

@@ -10,5 +10,6 @@ mod limits;
 mod lists;
 mod panics;
 mod protocol;
+mod pubsub;
 #[path = "../support/mod.rs"]
 mod support;

@@ -2,6 +2,7 @@
 
 use crate::command::{Args, Call, Command, CommandError, errors};
 use crate::config::directives::{DIRECTIVES, Directive, Known, find};
+use crate::config::inert::{self, INERT};
 use crate::config::{Config, rewrite};
 use crate::log;
 use crate::net::open_files;
@@ -40,10 +41,18 @@ fn get(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let found: Vec<_> = DIRECTIVES
         .iter()
         .filter_map(|directive| {
-            Some((call.args.from(2).find_map(|asked| shown(asked, directive))?, directive))
+            Some((call.args.from(2).find_map(|asked| shown(asked, directive.name))?, directive))
         })
         .collect();
-    call.reply.map(found.len());
+    let inert = || INERT.iter().enumerate();
+    let inert: Vec<_> = inert()
+        .filter_map(|(at, (name, ..))| Some((call.args.from(2).find_map(|asked| shown(asked, name))?, at)))
+        .collect();
+    call.reply.map(found.len() + inert.len());
+    for (name, at) in inert {
+        call.reply.bulk(name);
+        call.reply.bulk(inert::get(&config, at).as_bytes());
+    }
     for (name, directive) in found {
         call.reply.bulk(name);
         call.reply.bulk((directive.get)(&config).as_bytes());
@@ -53,8 +62,8 @@ fn get(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 
 /// The name to show for a directive that was asked for so; `None` for another one. As in Redis a plain name is shown as
 /// it came, and a pattern ends at a zero byte.
-fn shown<'a>(asked: &'a [u8], directive: &Directive) -> Option<&'a [u8]> {
-    let name: &'static [u8] = directive.name.as_bytes();
+fn shown<'a>(asked: &'a [u8], name: &'static str) -> Option<&'a [u8]> {
+    let name = name.as_bytes();
     let pattern = asked.split(|byte| *byte == 0).next().unwrap_or_default();
     if pattern.iter().any(|byte| b"[*?".contains(byte)) {
         return glob::matches_ignore_case(pattern, name).then_some(name);
@@ -71,10 +80,15 @@ fn set(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     server.config_change(|config| {
         let before = config.clone();
         for (directive, value) in &changes {
-            (directive.set)(config, &[value]).map_err(|why| failed(directive.name, &why))?;
+            let name = directive.name();
+            match directive {
+                Change::Directive(directive) => (directive.set)(config, &[value]),
+                Change::Inert(at) => inert::set(config, *at, value),
+            }
+            .map_err(|why| failed(name, &why))?;
             // At a start it is told and goes on; who sets it now would be misled.
             if let Some(notice) = config.notices.get(before.notices.len()) {
-                return Err(failed(directive.name, notice));
+                return Err(failed(name, notice));
             }
         }
         effect(call, &changes, &before, config)
@@ -83,25 +97,47 @@ fn set(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
+/// What is set.
+#[derive(Clone, Copy)]
+enum Change {
+    Directive(&'static Directive),
+    /// One of [`INERT`].
+    Inert(usize),
+}
+
+impl Change {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Directive(directive) => directive.name,
+            Self::Inert(at) => INERT[at].0,
+        }
+    }
+}
+
 /// Reads names and values. All names are looked at before any value is taken.
-fn changes(args: Args<'_>) -> Result<Vec<(&'static Directive, &str)>, CommandError> {
-    let mut changes: Vec<(&'static Directive, &str)> = Vec::new();
+fn changes(args: Args<'_>) -> Result<Vec<(Change, &str)>, CommandError> {
+    let mut changes: Vec<(Change, &str)> = Vec::new();
     for at in (2..args.len()).step_by(2) {
         let name = String::from_utf8_lossy(args.at(at));
-        let Known::Directive(directive) = find(&name) else {
-            return Err(CommandError::with(format!(
-                "ERR Unknown option or number of arguments for CONFIG SET - '{name}'"
-            )));
+        let change = match (find(&name), inert::find(&name)) {
+            (Known::Directive(directive), _) => Change::Directive(directive),
+            (_, Some(at)) => Change::Inert(at),
+            _ => {
+                return Err(CommandError::with(format!(
+                    "ERR Unknown option or number of arguments for CONFIG SET - '{name}'"
+                )));
+            }
         };
-        if !directive.mutable {
-            return Err(failed(directive.name, "can't set immutable config"));
+        let name = change.name();
+        if let Change::Directive(Directive { mutable: false, .. }) = change {
+            return Err(failed(name, "can't set immutable config"));
         }
-        if changes.iter().any(|(other, _)| other.name == directive.name) {
-            return Err(failed(directive.name, "duplicate parameter"));
+        if changes.iter().any(|(other, _)| other.name() == name) {
+            return Err(failed(name, "duplicate parameter"));
         }
-        let value = std::str::from_utf8(args.at(at + 1))
-            .map_err(|_| failed(directive.name, "argument must be UTF-8"))?;
-        changes.push((directive, value));
+        let value =
+            std::str::from_utf8(args.at(at + 1)).map_err(|_| failed(name, "argument must be UTF-8"))?;
+        changes.push((change, value));
     }
     Ok(changes)
 }
@@ -109,7 +145,7 @@ fn changes(args: Args<'_>) -> Result<Vec<(&'static Directive, &str)>, CommandErr
 /// Does what a change needs besides being noted.
 fn effect(
     call: &Call<'_, '_>,
-    changes: &[(&'static Directive, &str)],
+    changes: &[(Change, &str)],
     before: &Config,
     after: &Config,
 ) -> Result<(), CommandError> {
@@ -128,8 +164,7 @@ fn effect(
     if after.durability != before.durability {
         let changed = call.server.keyspace.store().set_durability(after.durability);
         let durability = |name: &&str| matches!(*name, "appendfsync" | "duramen-durability");
-        let name =
-            changes.iter().map(|(directive, _)| directive.name).find(durability).unwrap_or("appendfsync");
+        let name = changes.iter().map(|(change, _)| change.name()).find(durability).unwrap_or("appendfsync");
         changed.map_err(|error| failed(name, &error.to_string()))?;
     }
     if after.loglevel != before.loglevel {
@@ -164,11 +199,10 @@ mod tests {
 
     #[test]
     fn a_pattern_ends_at_a_zero_byte_and_a_plain_name_is_all_of_it() {
-        let timeout = DIRECTIVES.iter().find(|directive| directive.name == "timeout").unwrap();
-        assert_eq!(shown(b"timeou?\0x", timeout), Some(&b"timeout"[..]));
-        assert_eq!(shown(b"TimeOut", timeout), Some(&b"TimeOut"[..]));
+        assert_eq!(shown(b"timeou?\0x", "timeout"), Some(&b"timeout"[..]));
+        assert_eq!(shown(b"TimeOut", "timeout"), Some(&b"TimeOut"[..]));
         for other in [&b"timeout\0x"[..], b"timeout\0*", b"timeou", b""] {
-            assert_eq!(shown(other, timeout), None, "{}", other.escape_ascii());
+            assert_eq!(shown(other, "timeout"), None, "{}", other.escape_ascii());
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::bit_offset;
 use crate::command::{Args, Call, CommandError, errors, integer};
+use crate::notifications::{GENERIC, STRING};
 use duramen_structures::bits::{self, Operation};
 use duramen_structures::string_until;
 
@@ -25,6 +26,7 @@ pub fn setbit(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     };
     let was = bits::set(&mut bytes, offset, on);
     call.txn.put_vec(db, key, bytes, string_until(expires_at))?;
+    call.notify(STRING, "setbit", key);
     call.reply.integer(i64::from(was));
     Ok(())
 }
@@ -112,10 +114,11 @@ pub fn bitop(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     }
     let result = result.unwrap_or_default();
     call.reply.count(result.len());
-    if result.is_empty() {
-        call.txn.delete(db, destination)?;
-    } else {
+    if !result.is_empty() {
         call.txn.put_vec(db, destination, result, string_until(None))?;
+        call.notify(STRING, "set", destination);
+    } else if call.txn.delete(db, destination)? {
+        call.notify(GENERIC, "del", destination);
     }
     Ok(())
 }

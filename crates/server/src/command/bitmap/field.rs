@@ -2,6 +2,7 @@
 
 use super::bit_offset;
 use crate::command::{Args, Call, CommandError, KeyFlags, errors};
+use crate::notifications::STRING;
 use duramen_structures::bits::{Field, Overflow, Width};
 use duramen_structures::{Error, string_until};
 
@@ -116,6 +117,8 @@ fn write(call: &mut Call<'_, '_>, steps: &[Step], bytes_end: u64) -> Result<(), 
     if changed {
         bytes.resize(bytes_end as usize, 0);
     }
+    // What only grows is told to nobody, as in the reference.
+    let mut written = false;
     call.reply.array(steps.len());
     for Step { field, action } in steps {
         let before = field.get(&bytes);
@@ -129,10 +132,14 @@ fn write(call: &mut Call<'_, '_>, steps: &[Step], bytes_end: u64) -> Result<(), 
             None => call.reply.null(),
         }
         changed |= field.get(&bytes) != before;
+        written |= result.is_some() && !matches!(action, Action::Get);
     }
     // Whoever watches the key is not told of what changes nothing.
     if changed {
         call.txn.put_vec(db, key, bytes, string_until(expires_at))?;
+        if written {
+            call.notify(STRING, "setbit", key);
+        }
     }
     Ok(())
 }

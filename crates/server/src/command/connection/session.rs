@@ -9,6 +9,11 @@ use std::sync::atomic::Ordering;
 /// PING [message]: whether anybody is there.
 pub fn ping(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     match call.args.len() {
+        1 | 2 if call.session.only_listens() => {
+            call.reply.array(2);
+            call.reply.bulk(b"pong");
+            call.reply.bulk(call.args.at(1));
+        }
         1 => call.reply.simple("PONG"),
         2 => {
             let message = call.args.at(1);
@@ -36,6 +41,7 @@ pub fn select(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 /// RESET: the connection becomes as it was when it came.
 pub fn reset(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let session = &mut *call.session;
+    call.local.unsubscribe_all(call.server, session);
     session.transaction_drop();
     session.db = 0;
     session.protocol = Protocol::Resp2;

@@ -1,6 +1,7 @@
 //! Puts fields and removes them: HSET, HSETNX, HMSET, HDEL.
 
 use crate::command::{Call, CommandError};
+use crate::notifications::HASH;
 
 /// HSET key field value [field value …]: how many fields are new.
 pub fn hset(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
@@ -24,6 +25,7 @@ pub fn hsetnx(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     if is_free {
         hash.insert(args.at(2), args.at(3))?;
         hash.save()?;
+        call.notify(HASH, "hset", args.at(1));
     }
     call.reply.integer(i64::from(is_free));
     Ok(())
@@ -35,7 +37,9 @@ pub fn hdel(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let mut hash = call.txn.edit_hash(db, args.at(1))?;
     let removed = hash.remove_all(args.from(2))?;
     if removed > 0 {
+        let is_gone = hash.is_empty();
         hash.save()?;
+        call.notify_or_gone(HASH, "hdel", args.at(1), is_gone);
     }
     call.reply.count(removed);
     Ok(())
@@ -49,5 +53,6 @@ fn put_pairs(call: &mut Call<'_, '_>) -> Result<usize, CommandError> {
     let mut hash = call.txn.edit_hash(db, args.at(1))?;
     let added = hash.insert_all(args.from(2).step_by(2).zip(args.from(3).step_by(2)))?;
     hash.save()?;
+    call.notify(HASH, "hset", args.at(1));
     Ok(added)
 }

@@ -1,6 +1,7 @@
 //! Fields as numbers: HINCRBY, HINCRBYFLOAT.
 
 use crate::command::{Call, CommandError, integer};
+use crate::notifications::HASH;
 use duramen_structures::strings::integer::{Text, add};
 use duramen_structures::strings::long_double::{self, LongDouble};
 
@@ -20,6 +21,7 @@ pub fn hincrby(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let sum = add(old, increment)?;
     hash.insert(field, &Text::new(sum))?;
     hash.save()?;
+    call.notify(HASH, "hincrby", call.args.at(1));
     call.reply.integer(sum);
     Ok(())
 }
@@ -39,6 +41,7 @@ pub fn hincrbyfloat(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let sum = old.add(&increment)?.text();
     hash.insert(field, sum.as_bytes())?;
     hash.save()?;
+    call.notify(HASH, "hincrbyfloat", call.args.at(1));
     call.reply.bulk(sum.as_bytes());
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use crate::command::string::string_bytes_max;
 use crate::command::{Args, Call, CommandError, errors};
+use crate::notifications::GENERIC;
 use duramen_structures::dump;
 
 /// DUMP key: the value in Redis's own payload format, for RESTORE here or there.
@@ -32,9 +33,12 @@ pub fn restore(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     };
     if expires_at.is_some_and(|time| time <= call.now) {
         // As the reference has it, nothing is written, unlike by SET with such a time.
-        call.txn.delete(db, key)?;
+        if call.txn.delete(db, key)? {
+            call.notify(GENERIC, "del", key);
+        }
     } else {
         call.txn.put_restored(db, key, &value, expires_at)?;
+        call.notify(GENERIC, "restore", key);
     }
     call.reply.ok();
     Ok(())

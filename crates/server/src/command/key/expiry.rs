@@ -1,6 +1,7 @@
 //! When keys end: EXPIRE, PEXPIRE, EXPIREAT, PEXPIREAT, TTL, PTTL, EXPIRETIME, PEXPIRETIME, PERSIST.
 
 use crate::command::{Args, Call, CommandError};
+use crate::notifications::GENERIC;
 
 /// EXPIRE key seconds [NX | XX | GT | LT]: when a key ends; 1 if that was set.
 pub fn expire(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
@@ -28,6 +29,7 @@ pub fn persist(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let ends = call.txn.get(db, key)?.is_some_and(|found| found.expires_at().is_some());
     if ends {
         call.txn.set_expiry(db, key, None)?;
+        call.notify(GENERIC, "persist", key);
     }
     call.reply.integer(i64::from(ends));
     Ok(())
@@ -123,6 +125,7 @@ fn expire_at(call: &mut Call<'_, '_>, unit: Unit, base: u64) -> Result<(), Comma
     };
     if set {
         call.txn.set_expiry(db, key, Some(u64::try_from(time).unwrap_or(0)))?;
+        call.notify(GENERIC, if time <= call.now as i64 { "del" } else { "expire" }, key);
     }
     call.reply.integer(i64::from(set));
     Ok(())

@@ -2,12 +2,16 @@
 
 use super::type_name;
 use crate::command::{Call, CommandError};
+use crate::notifications::GENERIC;
 
 /// DEL key [key …] and UNLINK key [key …]: delete keys; how many were there. Space comes back in the background.
 pub fn delete(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let mut count = 0;
     for key in call.args.from(1) {
-        count += i64::from(call.txn.delete(call.session.db, key)?);
+        if call.txn.delete(call.session.db, key)? {
+            count += 1;
+            call.notify(GENERIC, "del", key);
+        }
     }
     call.reply.integer(count);
     Ok(())

@@ -2,6 +2,7 @@
 
 use super::database;
 use crate::command::{Call, CommandError, errors};
+use crate::notifications::GENERIC;
 
 /// RENAME key new: moves a value to another name, over what is there.
 pub fn rename(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
@@ -12,6 +13,8 @@ pub fn rename(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     if from != to {
         call.txn.copy(db, from, db, to)?;
         call.txn.delete(db, from)?;
+        call.notify(GENERIC, "rename_from", from);
+        call.notify(GENERIC, "rename_to", to);
     }
     call.reply.ok();
     Ok(())
@@ -27,6 +30,8 @@ pub fn renamenx(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     if free {
         call.txn.copy(db, from, db, to)?;
         call.txn.delete(db, from)?;
+        call.notify(GENERIC, "rename_from", from);
+        call.notify(GENERIC, "rename_to", to);
     }
     call.reply.integer(i64::from(free));
     Ok(())
@@ -55,6 +60,9 @@ pub fn copy(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let copied = call.stats.read_key(call.txn.exists(db, from)?)
         && (replace || !call.txn.exists(to_db, to)?)
         && call.txn.copy(db, from, to_db, to)?;
+    if copied {
+        call.local.notify(call.server, GENERIC, "copy_to", to_db, to);
+    }
     call.reply.integer(i64::from(copied));
     Ok(())
 }
@@ -70,6 +78,10 @@ pub fn move_(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         && !call.txn.exists(to_db, key)?
         && call.txn.copy(db, key, to_db, key)?
         && call.txn.delete(db, key)?;
+    if moved {
+        call.notify(GENERIC, "move_from", key);
+        call.local.notify(call.server, GENERIC, "move_to", to_db, key);
+    }
     call.reply.integer(i64::from(moved));
     Ok(())
 }

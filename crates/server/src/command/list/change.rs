@@ -1,6 +1,7 @@
 //! Changes elements within a list: LSET, LINSERT, LREM, LTRIM.
 
 use crate::command::{Call, CommandError, errors};
+use crate::notifications::LIST;
 use duramen_structures::End;
 
 /// LSET key index element: another element in the place of that one.
@@ -15,6 +16,7 @@ pub fn lset(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let position = position.ok_or(CommandError::new("ERR index out of range"))?;
     list.set(position, args.at(3))?;
     list.save()?;
+    call.notify(LIST, "lset", args.at(1));
     call.reply.ok();
     Ok(())
 }
@@ -34,6 +36,7 @@ pub fn linsert(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     } else if list.insert(side, args.at(3), args.at(4))? {
         call.reply.count(list.len());
         list.save()?;
+        call.notify(LIST, "linsert", args.at(1));
     } else {
         call.reply.integer(-1);
     }
@@ -50,7 +53,9 @@ pub fn lrem(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let mut list = call.txn.edit_list(db, args.at(1))?;
     let removed = list.remove(args.at(3), from, usize::try_from(most).unwrap_or(usize::MAX))?;
     if removed > 0 {
+        let is_gone = list.is_empty();
         list.save()?;
+        call.notify_or_gone(LIST, "lrem", args.at(1), is_gone);
     }
     call.reply.count(removed);
     Ok(())
@@ -64,7 +69,9 @@ pub fn ltrim(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     // Where all stay it is written too, so that whoever watches the key is told, as in the reference.
     if !list.is_empty() {
         list.trim(list.part(start, stop))?;
+        let is_gone = list.is_empty();
         list.save()?;
+        call.notify_or_gone(LIST, "ltrim", args.at(1), is_gone);
     }
     call.reply.ok();
     Ok(())

@@ -2,6 +2,7 @@
 
 use super::end;
 use crate::command::{Call, CommandError, errors};
+use crate::notifications::LIST;
 use crate::resp::Reply;
 use duramen_structures::{EditList, End};
 
@@ -26,15 +27,19 @@ fn pop(call: &mut Call<'_, '_>, end: End) -> Result<(), CommandError> {
         Some(_) => Some(args.count(2).ok_or(errors::NOT_POSITIVE)?),
     };
     let list = call.txn.edit_list(call.session.db, args.at(1))?;
+    let mut is_gone = None;
     match count {
         None if list.is_empty() => call.reply.null(),
-        None => take(list, &mut call.reply, end, 1)?,
+        None => is_gone = Some(take(list, &mut call.reply, end, 1)?),
         Some(_) if list.is_empty() => call.reply.null_array(),
         Some(0) => call.reply.array(0),
         Some(count) => {
             call.reply.array(count.min(list.len()));
-            take(list, &mut call.reply, end, count)?;
+            is_gone = Some(take(list, &mut call.reply, end, count)?);
         }
+    }
+    if let Some(is_gone) = is_gone {
+        call.notify_or_gone(LIST, popped(end), args.at(1), is_gone);
     }
     Ok(())
 }
@@ -60,20 +65,32 @@ pub fn lmpop(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
             call.reply.array(2);
             call.reply.bulk(key);
             call.reply.array(count.min(list.len()));
-            return take(list, &mut call.reply, end, count);
+            let is_gone = take(list, &mut call.reply, end, count)?;
+            call.notify_or_gone(LIST, popped(end), key, is_gone);
+            return Ok(());
         }
     }
     call.reply.null_array();
     Ok(())
 }
 
-/// Removes elements and replies with them, whose number was written before.
+/// Removes elements and replies with them, whose number was written before. Whether none are left.
 fn take(
     mut list: EditList<'_, '_>,
     reply: &mut Reply<'_>,
     end: End,
     count: usize,
-) -> Result<(), CommandError> {
+) -> Result<bool, CommandError> {
     list.pop(end, count, |element| reply.bulk(element))?;
-    Ok(list.save()?)
+    let is_gone = list.is_empty();
+    list.save()?;
+    Ok(is_gone)
+}
+
+/// The event of elements that were taken from an end.
+pub fn popped(end: End) -> &'static str {
+    match end {
+        End::Left => "lpop",
+        End::Right => "rpop",
+    }
 }

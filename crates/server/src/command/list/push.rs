@@ -1,6 +1,7 @@
 //! Puts elements at an end: LPUSH, RPUSH, LPUSHX, RPUSHX.
 
 use crate::command::{Call, CommandError};
+use crate::notifications::LIST;
 use duramen_structures::End;
 
 /// LPUSH key element [element …]: each before the first; how many there are then.
@@ -33,6 +34,15 @@ fn push(call: &mut Call<'_, '_>, end: End, must_exist: bool) -> Result<(), Comma
     call.reply.count(list.len());
     if is_pushed {
         list.save()?;
+        call.notify(LIST, pushed(end), args.at(1));
     }
     Ok(())
+}
+
+/// The event of an element that was put at an end.
+pub fn pushed(end: End) -> &'static str {
+    match end {
+        End::Left => "lpush",
+        End::Right => "rpush",
+    }
 }

@@ -1,7 +1,10 @@
 //! Moves an element from one list to another, or within one: LMOVE, RPOPLPUSH.
 
 use super::end;
+use super::pop::popped;
+use super::push::pushed;
 use crate::command::{Call, CommandError};
+use crate::notifications::LIST;
 use duramen_structures::End;
 
 /// LMOVE source destination LEFT|RIGHT LEFT|RIGHT: from that end of the one to that end of the other; the element.
@@ -27,6 +30,7 @@ fn relocate(call: &mut Call<'_, '_>, from: End, to: End) -> Result<(), CommandEr
     let mut moved = Vec::new();
     let mut list = call.txn.edit_list(db, source)?;
     list.pop(from, 1, |element| moved.extend_from_slice(element))?;
+    let is_gone = source != destination && list.is_empty();
     if source != destination {
         list.save()?;
         list = call.txn.edit_list(db, destination)?;
@@ -34,5 +38,8 @@ fn relocate(call: &mut Call<'_, '_>, from: End, to: End) -> Result<(), CommandEr
     list.push(to, [&moved[..]].into_iter());
     list.save()?;
     call.reply.bulk(&moved);
+    // The push first, as in the reference.
+    call.notify(LIST, pushed(to), destination);
+    call.notify_or_gone(LIST, popped(from), source, is_gone);
     Ok(())
 }

@@ -4,6 +4,7 @@
 //! the result is known without it.
 
 use crate::command::{Call, CommandError, errors};
+use crate::notifications::SET;
 use duramen_structures::{Collection, order};
 use std::collections::HashSet;
 use std::ops::Range;
@@ -78,7 +79,9 @@ fn store(call: &mut Call<'_, '_>, operation: Operation) -> Result<(), CommandErr
     let sets = read(call, 2..call.args.len())?;
     let members = operation(&sets)?;
     let count = members.len();
-    call.txn.put_set(call.session.db, call.args.at(1), members)?;
+    let key = call.args.at(1);
+    let changed = call.txn.put_set(call.session.db, key, members)?;
+    call.notify_stored(SET, call.entry.spec.name, key, count, changed);
     call.reply.count(count);
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Adds members and removes them: SADD, SREM, SMOVE.
 
 use crate::command::{Call, CommandError};
+use crate::notifications::SET;
 
 /// SADD key member [member …]: how many are new.
 pub fn sadd(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
@@ -9,6 +10,7 @@ pub fn sadd(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let added = set.insert_all(args.from(2).map(|member| (member, &b""[..])))?;
     if added > 0 {
         set.save()?;
+        call.notify(SET, "sadd", args.at(1));
     }
     call.reply.count(added);
     Ok(())
@@ -20,7 +22,9 @@ pub fn srem(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let mut set = call.txn.edit_set(db, args.at(1))?;
     let removed = set.remove_all(args.from(2))?;
     if removed > 0 {
+        let is_gone = set.is_empty();
         set.save()?;
+        call.notify_or_gone(SET, "srem", args.at(1), is_gone);
     }
     call.reply.count(removed);
     Ok(())
@@ -43,10 +47,13 @@ pub fn smove(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     if is_there && from != to {
         let mut source = call.txn.edit_set(db, from)?;
         source.remove(member)?;
+        let is_gone = source.is_empty();
         source.save()?;
+        call.notify_or_gone(SET, "srem", from, is_gone);
         let mut destination = call.txn.edit_set(db, to)?;
         if destination.insert(member, b"")? {
             destination.save()?;
+            call.notify(SET, "sadd", to);
         }
     }
     call.reply.integer(i64::from(is_there));

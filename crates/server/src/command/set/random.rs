@@ -3,6 +3,7 @@
 use crate::command::random::draws;
 use crate::command::scan::Gathered;
 use crate::command::{Call, CommandError, errors};
+use crate::notifications::SET;
 use std::ops::ControlFlow;
 
 /// SPOP key [count]: a member, which is removed; or so many.
@@ -20,7 +21,9 @@ pub fn spop(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let mut set = call.txn.edit_set(db, args.at(1))?;
     if !set.is_empty() && count != Some(0) {
         set.pop(count.unwrap_or(1), |member| popped.push(member))?;
+        let is_gone = set.is_empty();
         set.save()?;
+        call.notify_or_gone(SET, "spop", args.at(1), is_gone);
     }
     match count {
         None if popped.len() == 0 => call.reply.null(),

@@ -5,6 +5,7 @@
 
 use super::reply_members;
 use crate::command::{Args, Call, CommandError, errors, integer};
+use crate::notifications::SORTED_SET;
 use duramen_structures::strings::double;
 use duramen_structures::{Collection, Scored, rank};
 use std::collections::HashMap;
@@ -203,7 +204,8 @@ fn combine(call: &mut Call<'_, '_>, operation: Operation, answer: Answer) -> Res
         Answer::Count => call.reply.count(members.len()),
         Answer::Store => {
             let count = members.len();
-            call.txn.put_sorted_set(db, args.at(1), members)?;
+            let changed = call.txn.put_sorted_set(db, args.at(1), members)?;
+            call.notify_stored(SORTED_SET, call.entry.spec.name, args.at(1), count, changed);
             call.reply.count(count);
         }
         Answer::Reply => {

@@ -2,6 +2,7 @@
 
 use super::reply_score;
 use crate::command::{Args, Call, CommandError, errors};
+use crate::notifications::SORTED_SET;
 use duramen_structures::strings::double;
 use duramen_structures::{Scored, score_of};
 use std::collections::HashMap;
@@ -126,6 +127,7 @@ pub fn add_members(
     if added + changed > 0 {
         set.insert_all(changes.iter().map(|(member, score)| (*member, &score[..])))?;
         set.save()?;
+        call.notify(SORTED_SET, if options.increments { "zincr" } else { "zadd" }, call.args.at(1));
     }
     match score {
         _ if !options.increments => {

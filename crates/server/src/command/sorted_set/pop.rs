@@ -4,6 +4,7 @@ use super::parse::positive;
 use super::remove::remove_part;
 use super::{reply_members, reply_score};
 use crate::command::{Call, CommandError, errors};
+use crate::notifications::SORTED_SET;
 use crate::resp::Reply;
 
 /// From which end.
@@ -111,7 +112,13 @@ fn pop(
     reply(&mut call.reply, members);
     if count > 0 {
         remove_part(&mut set, part)?;
+        let is_gone = set.is_empty();
         set.save()?;
+        let event = match end {
+            End::Min => "zpopmin",
+            End::Max => "zpopmax",
+        };
+        call.notify_or_gone(SORTED_SET, event, key, is_gone);
     }
     Ok(())
 }

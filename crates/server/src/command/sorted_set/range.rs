@@ -3,6 +3,7 @@
 use super::parse::{Bounds, By};
 use super::reply_members;
 use crate::command::{Args, Call, CommandError, errors};
+use crate::notifications::SORTED_SET;
 use duramen_structures::Scored;
 
 const LIMIT_BY_RANK: CommandError = CommandError::new(
@@ -138,12 +139,14 @@ fn range(call: &mut Call<'_, '_>, form: Form) -> Result<(), CommandError> {
             let set = set.detached();
             let members = options.cut(set.scored()?);
             let count = members.len();
-            call.txn.put_sorted_set(db, args.at(1), members)?;
+            let changed = call.txn.put_sorted_set(db, args.at(1), members)?;
+            call.notify_stored(SORTED_SET, "zrangestore", args.at(1), count, changed);
             call.reply.count(count);
             return Ok(());
         }
         None if form.stores => {
-            call.txn.put_sorted_set(db, args.at(1), Vec::new())?;
+            let changed = call.txn.put_sorted_set(db, args.at(1), Vec::new())?;
+            call.notify_stored(SORTED_SET, "zrangestore", args.at(1), 0, changed);
             call.reply.count(0);
             return Ok(());
         }

@@ -2,6 +2,7 @@
 
 use super::parse::{Bounds, By};
 use crate::command::{Call, CommandError};
+use crate::notifications::SORTED_SET;
 use std::ops::Range;
 
 /// ZREM key member [member …]: how many were there. Without members the key goes too.
@@ -10,7 +11,9 @@ pub fn zrem(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let mut set = call.txn.edit_sorted_set(db, args.at(1))?;
     let removed = set.remove_all(args.from(2))?;
     if removed > 0 {
+        let is_gone = set.is_empty();
         set.save()?;
+        call.notify_or_gone(SORTED_SET, "zrem", args.at(1), is_gone);
     }
     call.reply.count(removed);
     Ok(())
@@ -38,7 +41,9 @@ fn remove_range(call: &mut Call<'_, '_>, by: By) -> Result<(), CommandError> {
     let part = bounds.part(&set.scored()?);
     let removed = remove_part(&mut set, part)?;
     if removed > 0 {
+        let is_gone = set.is_empty();
         set.save()?;
+        call.notify_or_gone(SORTED_SET, call.entry.spec.name, args.at(1), is_gone);
     }
     call.reply.count(removed);
     Ok(())

@@ -1,6 +1,7 @@
 //! Strings as numbers: INCR, DECR, INCRBY, DECRBY, INCRBYFLOAT.
 
 use crate::command::{Call, CommandError};
+use crate::notifications::STRING;
 use duramen_structures::string_until;
 use duramen_structures::strings::{integer, long_double};
 
@@ -35,6 +36,7 @@ pub fn incrbyfloat(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     };
     call.reply.bulk(text.as_bytes());
     call.txn.put_vec(db, key, text.into_bytes(), string_until(expires_at))?;
+    call.notify(STRING, "incrbyfloat", key);
     Ok(())
 }
 
@@ -51,6 +53,7 @@ fn add(call: &mut Call<'_, '_>, increment: i64) -> Result<(), CommandError> {
         Some(sum) => sum,
         None => call.txn.add(db, key, increment)?,
     };
+    call.notify(STRING, "incrby", key);
     call.reply.integer(sum);
     Ok(())
 }

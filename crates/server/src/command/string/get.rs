@@ -2,6 +2,7 @@
 
 use super::expiry::Expiry;
 use crate::command::{Call, CommandError};
+use crate::notifications::GENERIC;
 
 /// GET key: the string at a key.
 pub fn get(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
@@ -23,6 +24,7 @@ pub fn getdel(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         }
     }
     call.txn.delete(db, key)?;
+    call.notify(GENERIC, "del", key);
     Ok(())
 }
 
@@ -52,6 +54,12 @@ pub fn getex(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     };
     if changes {
         call.txn.set_expiry(db, key, expires_at)?;
+        let event = match expires_at {
+            None => "persist",
+            Some(time) if time <= call.now => "del",
+            Some(_) => "expire",
+        };
+        call.notify(GENERIC, event, key);
     }
     Ok(())
 }

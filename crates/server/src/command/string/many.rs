@@ -1,6 +1,7 @@
 //! Several strings at once: MGET, MSET, MSETNX.
 
 use crate::command::{Call, CommandError};
+use crate::notifications::STRING;
 use duramen_structures::Type;
 
 /// MGET key [key …]: the strings at several keys, all of one moment.
@@ -46,6 +47,7 @@ fn put_pairs(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let args = call.args;
     for (key, value) in args.from(1).step_by(2).zip(args.from(2).step_by(2)) {
         call.txn.put(call.session.db, key, value)?;
+        call.notify(STRING, "set", key);
     }
     Ok(())
 }

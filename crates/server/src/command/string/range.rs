@@ -2,6 +2,7 @@
 
 use super::string_bytes_max;
 use crate::command::{Call, CommandError};
+use crate::notifications::STRING;
 use duramen_structures::{Error, string_until, strings};
 
 /// APPEND key value: longer by this much; the new length.
@@ -16,6 +17,7 @@ pub fn append(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     };
     call.reply.count(new.len());
     call.txn.put_vec(db, key, new, string_until(expires_at))?;
+    call.notify(STRING, "append", key);
     Ok(())
 }
 
@@ -53,5 +55,6 @@ pub fn setrange(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let new = strings::set_range(old.as_deref().unwrap_or_default(), offset, patch, bytes_max)?;
     call.reply.count(new.len());
     call.txn.put_vec(db, key, new, string_until(expires_at))?;
+    call.notify(STRING, "setrange", key);
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use super::expiry::{Clock, Expiry};
 use crate::command::{Args, Call, CommandError, KeyFlags};
+use crate::notifications::{GENERIC, STRING};
 use duramen_structures::string_until;
 
 /// SET key value [NX | XX] [GET] [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]: a key becomes a string.
@@ -40,6 +41,10 @@ pub fn set(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     if !options.get {
         call.reply.ok();
     }
+    call.notify(STRING, "set", key);
+    if matches!(options.expiry, Expiry::At(..)) {
+        call.notify(GENERIC, "expire", key);
+    }
     Ok(())
 }
 
@@ -58,6 +63,7 @@ pub fn setnx(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let absent = !call.txn.exists(db, key)?;
     if absent {
         call.txn.put(db, key, call.args.at(2))?;
+        call.notify(STRING, "set", key);
     }
     call.reply.integer(i64::from(absent));
     Ok(())
@@ -77,6 +83,8 @@ fn set_for(call: &mut Call<'_, '_>, clock: Clock) -> Result<(), CommandError> {
     let expiry = Expiry::At(clock, call.args.at(2));
     let expires_at = expiry.deadline(call.now, call.entry.spec.name)?;
     call.txn.put_with(call.session.db, call.args.at(1), call.args.at(3), string_until(expires_at))?;
+    call.notify(STRING, "set", call.args.at(1));
+    call.notify(GENERIC, "expire", call.args.at(1));
     call.reply.ok();
     Ok(())
 }
@@ -89,6 +97,7 @@ pub fn getset(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         None => call.reply.null(),
     }
     call.txn.put(db, key, call.args.at(2))?;
+    call.notify(STRING, "set", key);
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! CLIENT KILL address, or CLIENT KILL filter value…: closes connections.
 
-use super::list::is_normal;
+use super::list::ClientType;
 use crate::clients::Client;
 use crate::command::{Args, Call, CommandError, errors, integer};
 use std::sync::Arc;
@@ -24,14 +24,13 @@ struct Filter<'a> {
     id: Option<u64>,
     address: Option<&'a [u8]>,
     address_local: Option<&'a [u8]>,
-    /// A type that none of our connections has.
-    nobody: bool,
+    of_type: Option<ClientType>,
     skip_me: bool,
 }
 
 impl Default for Filter<'_> {
     fn default() -> Self {
-        Self { id: None, address: None, address_local: None, nobody: false, skip_me: true }
+        Self { id: None, address: None, address_local: None, of_type: None, skip_me: true }
     }
 }
 
@@ -45,7 +44,7 @@ impl<'a> Filter<'a> {
                 let id = integer(value).and_then(|id| u64::try_from(id).ok()).filter(|id| *id > 0);
                 filter.id = Some(id.ok_or(CommandError::new("ERR client-id should be greater than 0"))?);
             } else if args.is(at, "type") {
-                filter.nobody |= !is_normal(value)?;
+                filter.of_type = Some(ClientType::named(value)?);
             } else if args.is(at, "addr") {
                 filter.address = Some(value);
             } else if args.is(at, "laddr") {
@@ -70,7 +69,7 @@ impl<'a> Filter<'a> {
     }
 
     fn matches(&self, client: &Client) -> bool {
-        !self.nobody
+        self.of_type.is_none_or(|of_type| of_type.has(client))
             && self.id.is_none_or(|id| id == client.id)
             && self.address.is_none_or(|address| address == client.address.as_bytes())
             && self.address_local.is_none_or(|address| address == client.address_local.as_bytes())

@@ -14,15 +14,14 @@ pub fn info(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 }
 
 pub fn list(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    // This connection as it is now, not as it was at the end of its last turn.
+    call.session.publish();
     let args = call.args;
     let clients = match args.len() {
         2 => call.server.clients.list(),
         4 if args.is(2, "type") => {
-            if is_normal(args.at(3))? {
-                call.server.clients.list()
-            } else {
-                Vec::new()
-            }
+            let of_type = ClientType::named(args.at(3))?;
+            call.server.clients.list().into_iter().filter(|client| of_type.has(client)).collect()
         }
         4.. if args.is(2, "id") => {
             let ids: Option<Vec<i64>> = args.from(3).map(integer).collect();
@@ -31,19 +30,35 @@ pub fn list(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         }
         _ => return Err(errors::SYNTAX),
     };
-    // This connection as it is now, not as it was at the end of its last turn.
-    call.session.publish();
     let text = lines(call.table, &clients);
     call.reply.verbatim(&text);
     Ok(())
 }
 
-/// Whether a client type is that of all our clients; an error when there is no such type.
-pub fn is_normal(name: &[u8]) -> Result<bool, CommandError> {
-    match name.to_ascii_lowercase().as_slice() {
-        b"normal" => Ok(true),
-        b"master" | b"replica" | b"slave" | b"pubsub" => Ok(false),
-        _ => Err(CommandError::with(format!("ERR Unknown client type '{}'", String::from_utf8_lossy(name)))),
+/// What CLIENT LIST and CLIENT KILL tell apart.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum ClientType {
+    Normal,
+    PubSub,
+    /// A primary or a replica, which none of our clients is.
+    Other,
+}
+
+impl ClientType {
+    pub fn named(name: &[u8]) -> Result<Self, CommandError> {
+        match name.to_ascii_lowercase().as_slice() {
+            b"normal" => Ok(Self::Normal),
+            b"pubsub" => Ok(Self::PubSub),
+            b"master" | b"replica" | b"slave" => Ok(Self::Other),
+            _ => Err(CommandError::with(format!(
+                "ERR Unknown client type '{}'",
+                String::from_utf8_lossy(name)
+            ))),
+        }
+    }
+
+    pub fn has(self, client: &Client) -> bool {
+        self == if client.listens() { Self::PubSub } else { Self::Normal }
     }
 }
 

@@ -1,0 +1,98 @@
+//! What commands have of the worker that runs them, besides its keys.
+
+use crate::messages::{Content, Kind, Outgoing, Subscribed, Subscribers};
+use crate::notifications::{Classes, KEYEVENT, KEYSPACE};
+use crate::server::Server;
+use crate::session::Session;
+
+/// See the module.
+#[derive(Default)]
+pub struct Local {
+    /// The worker's number.
+    pub worker: usize,
+    /// Its connections that listen to something.
+    pub subscribers: Subscribers,
+    /// Messages of the turn that runs.
+    pub outgoing: Outgoing,
+}
+
+impl Local {
+    /// That of a worker.
+    pub fn new(worker: usize) -> Self {
+        Self { worker, ..Self::default() }
+    }
+
+    /// Publishes; how often the message is received.
+    pub fn publish(&mut self, server: &Server, is_shard: bool, channel: &[u8], payload: &[u8]) -> usize {
+        let (count, workers) = server.subscriptions.receivers(is_shard, channel);
+        if count > 0 {
+            let (channel, payload) = (channel.into(), payload.into());
+            let content = match is_shard {
+                true => Content::Shard { channel, payload },
+                false => Content::Channel { channel, payload },
+            };
+            server.delivery.add(&mut self.outgoing, content, workers);
+        }
+        count
+    }
+
+    /// Tells of an event of a key, if anybody wants to know.
+    #[inline]
+    pub fn notify(&mut self, server: &Server, class: Classes, event: &str, db: u8, key: &[u8]) {
+        let wanted = server.notifications();
+        if wanted & class != 0 && server.subscriptions.are_any() {
+            self.notify_wanted(server, wanted, event, db, key);
+        }
+    }
+
+    fn notify_wanted(&mut self, server: &Server, wanted: Classes, event: &str, db: u8, key: &[u8]) {
+        if wanted & KEYSPACE != 0 {
+            let channel = [format!("__keyspace@{db}__:").as_bytes(), key].concat();
+            self.publish(server, false, &channel, event.as_bytes());
+        }
+        if wanted & KEYEVENT != 0 {
+            let channel = format!("__keyevent@{db}__:{event}");
+            self.publish(server, false, channel.as_bytes(), key);
+        }
+    }
+
+    /// A connection begins to listen to `name`.
+    pub fn subscribe(&mut self, server: &Server, session: &mut Session, kind: Kind, name: &[u8]) {
+        // First: who finds it among the subscriptions takes a later number.
+        let since = server.delivery.next();
+        if session.subscribed.get_or_insert_default().add(kind, name, since) {
+            self.subscribers.add(kind, name, session.client.id);
+            server.subscriptions.add(kind, name, self.worker);
+        }
+    }
+
+    /// A connection ends to listen to `name`; whether it did.
+    pub fn unsubscribe(&mut self, server: &Server, session: &mut Session, kind: Kind, name: &[u8]) -> bool {
+        let Some(subscribed) = &mut session.subscribed else { return false };
+        if !subscribed.remove(kind, name) {
+            return false;
+        }
+        if subscribed.is_empty() {
+            session.subscribed = None;
+        }
+        self.subscribers.remove(kind, name, session.client.id);
+        server.subscriptions.remove(kind, name, self.worker);
+        true
+    }
+
+    /// A connection ends to listen to anything.
+    pub fn unsubscribe_all(&mut self, server: &Server, session: &mut Session) {
+        for kind in [Kind::Channel, Kind::Pattern, Kind::Shard] {
+            for name in
+                session.subscribed.as_deref().map_or_else(Vec::new, |all: &Subscribed| all.names(kind))
+            {
+                self.unsubscribe(server, session, kind, &name);
+            }
+        }
+    }
+
+    /// A connection has ended.
+    pub fn leave(&mut self, server: &Server, session: &mut Session) {
+        self.unsubscribe_all(server, session);
+    }
+}

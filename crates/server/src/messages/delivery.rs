@@ -1,0 +1,155 @@
+//! The order of all messages, and their way from the turn that caused them to the workers of those who get them.
+//!
+//! A command that has a message takes a number for it at once ([`Delivery::add`]). When its turn has settled, the worker puts what it
+//! has into one queue ([`Delivery::hand_over`]), from whose head all go whose predecessors went. So a message waits for the turns of
+//! other workers that took numbers before, and those are short; nobody waits for it.
+//!
+//! **Invariant**: every number that was taken comes to the queue, with a message or without: a turn that failed, or a command that
+//! was taken back, leaves the place empty.
+
+use super::message::{Content, Message};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// See the module. One for all workers.
+#[derive(Default)]
+pub struct Delivery {
+    next: AtomicU64,
+    queue: Mutex<Queue>,
+}
+
+#[derive(Default)]
+struct Queue {
+    // The number of the next message to go.
+    due: u64,
+    waiting: BTreeMap<u64, Option<Letter>>,
+}
+
+struct Letter {
+    message: Arc<Message>,
+    workers: Vec<u32>,
+}
+
+/// Messages of one worker's turn.
+#[derive(Default)]
+pub struct Outgoing {
+    letters: Vec<(u64, Option<Letter>)>,
+}
+
+impl Outgoing {
+    /// How many there are: a place to go back to.
+    pub const fn len(&self) -> usize {
+        self.letters.len()
+    }
+
+    /// Whether there are none.
+    pub const fn is_empty(&self) -> bool {
+        self.letters.is_empty()
+    }
+
+    /// Takes back all but the first `count`.
+    pub fn take_back(&mut self, count: usize) {
+        for (_, letter) in self.letters.iter_mut().skip(count) {
+            *letter = None;
+        }
+    }
+}
+
+impl Delivery {
+    /// The number that the next message gets.
+    pub fn next(&self) -> u64 {
+        // Relaxed: who subscribes enters itself under a lock afterwards, which whoever publishes takes before it takes a number.
+        self.next.load(Ordering::Relaxed)
+    }
+
+    /// Adds a message for these workers to a turn's.
+    pub fn add(&self, outgoing: &mut Outgoing, content: Content, workers: Vec<u32>) {
+        // Room first: nothing fails between taking the number and noting it.
+        outgoing.letters.reserve(1);
+        let sequence = self.next.fetch_add(1, Ordering::Relaxed);
+        outgoing.letters.push((sequence, None));
+        let message = Arc::new(Message { sequence, content });
+        if let Some((_, letter)) = outgoing.letters.last_mut() {
+            *letter = Some(Letter { message, workers });
+        }
+    }
+
+    /// The turn is over: its messages go, after those before them. When it did not settle they are dropped. `send` gets what goes to a
+    /// worker now; it is called under the lock, so that all workers get messages in one order.
+    pub fn hand_over(
+        &self,
+        outgoing: &mut Outgoing,
+        is_settled: bool,
+        mut send: impl FnMut(usize, Vec<Arc<Message>>),
+    ) {
+        if outgoing.is_empty() {
+            return;
+        }
+        if !is_settled {
+            outgoing.take_back(0);
+        }
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        queue.waiting.extend(outgoing.letters.drain(..));
+        let mut batches: BTreeMap<u32, Vec<Arc<Message>>> = BTreeMap::new();
+        let mut due = queue.due;
+        while let Some(letter) = queue.waiting.remove(&due) {
+            due += 1;
+            for worker in letter.iter().flat_map(|letter| &letter.workers) {
+                let message = letter.iter().map(|letter| Arc::clone(&letter.message));
+                batches.entry(*worker).or_default().extend(message);
+            }
+        }
+        queue.due = due;
+        for (worker, messages) in batches {
+            send(worker as usize, messages);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn add(delivery: &Delivery, outgoing: &mut Outgoing, name: &str, workers: &[u32]) {
+        let channel = name.as_bytes().into();
+        delivery.add(outgoing, Content::Channel { channel, payload: Box::default() }, workers.to_vec());
+    }
+
+    fn names(messages: &[Arc<Message>]) -> String {
+        let name = |message: &Arc<Message>| match &message.content {
+            Content::Channel { channel, .. } => String::from_utf8(channel.to_vec()).unwrap(),
+            other => panic!("{other:?}"),
+        };
+        messages.iter().map(name).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn messages_go_in_the_order_of_their_commands_whichever_turn_settles_first() {
+        let delivery = Delivery::default();
+        let (mut one, mut two) = (Outgoing::default(), Outgoing::default());
+        add(&delivery, &mut one, "a", &[0, 1]);
+        add(&delivery, &mut two, "b", &[1]);
+        add(&delivery, &mut one, "taken-back", &[1]);
+        one.take_back(1);
+        add(&delivery, &mut one, "c", &[1]);
+        let mut sent = Vec::new();
+        delivery.hand_over(&mut two, true, |worker, messages| sent.push((worker, names(&messages))));
+        assert!(sent.is_empty(), "before its predecessor's turn has settled: {sent:?}");
+        delivery.hand_over(&mut one, true, |worker, messages| sent.push((worker, names(&messages))));
+        assert_eq!(sent, [(0, "a".to_owned()), (1, "a b c".to_owned())]);
+    }
+
+    #[test]
+    fn a_turn_that_failed_sends_nothing_and_holds_up_nobody() {
+        let delivery = Delivery::default();
+        let (mut one, mut two) = (Outgoing::default(), Outgoing::default());
+        add(&delivery, &mut one, "a", &[0]);
+        add(&delivery, &mut two, "b", &[0]);
+        let mut sent = Vec::new();
+        delivery.hand_over(&mut one, false, |_, messages| sent.push(names(&messages)));
+        delivery.hand_over(&mut two, true, |_, messages| sent.push(names(&messages)));
+        assert_eq!(sent, ["b"]);
+        assert!(one.is_empty() && two.is_empty());
+    }
+}

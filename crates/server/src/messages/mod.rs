@@ -1,0 +1,20 @@
+//! What reaches a client without a request of its own: messages of pub/sub and what is told about keys.
+//!
+//! ```text
+//!  a command ──► Outgoing ── turn settles ──► Delivery ── in order ──► inboxes of workers ──► Subscribers ──► connections
+//! ```
+//!
+//! - **Invariant 1**: a message is handed to workers after the turn that caused it has settled, and never when it failed to.
+//! - **Invariant 2**: every connection gets messages in the order in which their commands ran, whichever workers ran them:
+//!   each takes a number when its command runs, and those are handed over in the order of their numbers.
+//! - **Invariant 3**: a worker's inbox is woken once for all that a turn has for it.
+
+mod delivery;
+mod message;
+mod subscribers;
+mod subscriptions;
+
+pub use delivery::{Delivery, Outgoing};
+pub use message::{Content, Message};
+pub use subscribers::Subscribers;
+pub use subscriptions::{Kind, Subscribed, Subscriptions};

@@ -1,0 +1,146 @@
+//! Publishing and subscribing: across workers, in order, and with clients that go or do not read.
+
+use crate::support::{Client, Server, eventually};
+use duramen_server::config::OutputLimit;
+
+fn message(channel: &str, text: &str) -> String {
+    format!("*3\r\n$7\r\nmessage\r\n${}\r\n{channel}\r\n${}\r\n{text}\r\n", channel.len(), text.len())
+}
+
+fn subscribed(client: &mut Client, channel: &str) {
+    client.says(
+        &format!("subscribe {channel}"),
+        &format!("*3\r\n$9\r\nsubscribe\r\n${}\r\n{channel}\r\n:1\r\n", channel.len()),
+    );
+}
+
+#[test]
+fn all_subscribers_of_all_workers_get_all_messages_in_one_order() {
+    let server = Server::with(|config| config.threads = 3);
+    let mut listeners: Vec<Client> = (0..6).map(|_| server.client()).collect();
+    for listener in &mut listeners {
+        subscribed(listener, "c");
+    }
+    const MESSAGES: usize = 2000;
+    std::thread::scope(|scope| {
+        for name in ["x", "y", "z"] {
+            let mut publisher = server.client();
+            scope.spawn(move || {
+                for at in 0..MESSAGES {
+                    publisher.says(&format!("publish c {name}{at}"), ":6\r\n");
+                }
+            });
+        }
+    });
+    let mut orders = listeners.iter_mut().map(|listener| {
+        (0..3 * MESSAGES).map(|_| (0..7).map(|_| listener.line()).last().unwrap()).collect::<Vec<_>>()
+    });
+    let first = orders.next().unwrap();
+    for name in ["x", "y", "z"] {
+        let own: Vec<_> = first.iter().filter(|text| text.starts_with(name)).cloned().collect();
+        assert_eq!(own, (0..MESSAGES).map(|at| format!("{name}{at}")).collect::<Vec<_>>());
+    }
+    for other in orders {
+        assert_eq!(other, first);
+    }
+}
+
+#[test]
+fn a_pipeline_of_messages_arrives_whole_and_binary_safe() {
+    let server = Server::start();
+    let (mut listener, mut publisher) = (server.client(), server.client());
+    subscribed(&mut listener, "c");
+    let mut request = Vec::new();
+    let mut wanted = Vec::new();
+    for at in 0..1000 {
+        let text = format!("\r\n\0{at}").repeat(at % 50 + 1);
+        request.extend(format!("*3\r\n$7\r\nPUBLISH\r\n$1\r\nc\r\n${}\r\n{text}\r\n", text.len()).bytes());
+        wanted.extend(message("c", &text).bytes());
+    }
+    publisher.send(&request);
+    publisher.expect(":1\r\n".repeat(1000));
+    listener.expect(&wanted);
+}
+
+#[test]
+fn who_goes_is_not_counted_any_more_and_who_stays_gets_the_rest() {
+    let server = Server::start();
+    let (mut stays, mut goes, mut publisher) = (server.client(), server.client(), server.client());
+    subscribed(&mut stays, "c");
+    subscribed(&mut goes, "c");
+    publisher.says("publish c 1", ":2\r\n");
+    goes.expect(message("c", "1"));
+    let id = {
+        let list = publisher.text("client list type pubsub");
+        assert_eq!(list.lines().count(), 2, "{list}");
+        let line = list.lines().last().unwrap();
+        assert!(line.contains(" sub=1 psub=0 ssub=0 ") && line.contains(" flags=P "), "{line}");
+        line.split(' ').next().unwrap().strip_prefix("id=").unwrap().to_owned()
+    };
+    publisher.says(&format!("client kill id {id}"), ":1\r\n");
+    goes.expect_end();
+    eventually("the subscription ends", || {
+        publisher.send("pubsub numsub c\r\n");
+        (0..4).map(|_| publisher.line()).last().unwrap() == ":1"
+    });
+    publisher.says("publish c 2", ":1\r\n");
+    stays.expect(message("c", "1") + &message("c", "2"));
+    drop(stays);
+    eventually("nobody listens", || {
+        publisher.send("publish c 3\r\n");
+        publisher.line() == ":0"
+    });
+    publisher.says("pubsub channels", "*0\r\n");
+}
+
+#[test]
+fn who_does_not_read_is_cut_off_at_the_limit_of_its_class() {
+    let server = Server::with(|config| {
+        config.client_output_buffer_limit[2] =
+            OutputLimit { hard_bytes: 1 << 20, soft_bytes: 0, soft_seconds: 0 };
+    });
+    let (mut lazy, mut reads, mut publisher) = (server.client(), server.client(), server.client());
+    subscribed(&mut lazy, "c");
+    subscribed(&mut reads, "c");
+    let text = "x".repeat(100_000);
+    let mut left = false;
+    for _ in 0..400 {
+        publisher.send(format!("publish c {text}\r\n"));
+        reads.expect(message("c", &text));
+        left |= publisher.line() == ":1";
+    }
+    assert!(left, "40 MB are more than the limit and what sockets hold");
+    assert!(publisher.text("info stats").contains("client_output_buffer_limit_disconnections:1\r\n"));
+}
+
+#[test]
+fn a_message_after_the_end_of_a_subscription_does_not_come() {
+    let server = Server::start();
+    let (mut listener, mut publisher) = (server.client(), server.client());
+    let done = &std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                publisher.send("publish c x\r\n");
+                publisher.line();
+            }
+        });
+        for _ in 0..300 {
+            subscribed(&mut listener, "c");
+            listener.send("unsubscribe c\r\nping\r\n");
+            // Messages, then the end, and then nothing but the reply.
+            loop {
+                let lines: Vec<_> = (0..3).map(|_| listener.line()).collect();
+                if lines[2] == "unsubscribe" {
+                    break;
+                }
+                assert_eq!(lines[2], "message");
+                for _ in 0..4 {
+                    listener.line();
+                }
+            }
+            listener.expect("$1\r\nc\r\n:0\r\n+PONG\r\n");
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}
