@@ -105,7 +105,8 @@ fn who_does_not_read_is_cut_off_at_the_limit_of_its_class() {
     let text = "x".repeat(100_000);
     let mut left = false;
     for _ in 0..400 {
-        publisher.send(format!("publish c {text}\r\n"));
+        // Not inline: a line that has not arrived whole may be 64 KiB at most.
+        publisher.send(format!("*3\r\n$7\r\nPUBLISH\r\n$1\r\nc\r\n${}\r\n{text}\r\n", text.len()));
         reads.expect(message("c", &text));
         left |= publisher.line() == ":1";
     }
