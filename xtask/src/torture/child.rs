@@ -245,7 +245,9 @@ fn apply(
             let bytes = [before.unwrap_or_default(), &content::chunk(key, base, index)].concat();
             writer.compare_and_swap(key, stamp, Some((&bytes, Meta::default())))
         }),
-        Act::Expire { .. } => Err("the library has no such operation".to_owned()),
+        Act::Expire { .. } | Act::Enter { .. } | Act::Leave { .. } => {
+            Err("the library has no such operation".to_owned())
+        }
     }
 }
 

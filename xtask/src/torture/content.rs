@@ -20,6 +20,8 @@ pub enum Content {
     Number(i64),
     /// `count` chunks appended one by one, the first by operation `base`.
     Chunks { base: u64, count: u32 },
+    /// A collection of the chunks from `first` on, put in by operations since `base`.
+    Entries { base: u64, first: u32, count: u32 },
     /// Bytes that nobody wrote.
     Torn(String),
 }
@@ -35,6 +37,21 @@ pub enum Form {
     Word,
     /// [`Content::Chunks`].
     Chunks,
+    /// [`Content::Entries`], as a type of Redis's.
+    Entries(Collection),
+}
+
+/// The types of Redis's that hold entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Collection {
+    /// Chunks as values, of fields that are their indexes.
+    Hash,
+    /// Chunks, in their order.
+    List,
+    /// Chunks.
+    Set,
+    /// Chunks, whose scores are their indexes.
+    SortedSet,
 }
 
 impl fmt::Display for Content {
@@ -44,6 +61,9 @@ impl fmt::Display for Content {
             Content::Stamped { seq, len } => write!(f, "value {seq} of {len} bytes"),
             Content::Number(number) => write!(f, "number {number}"),
             Content::Chunks { base, count } => write!(f, "{count} chunks since {base}"),
+            Content::Entries { base, first, count } => {
+                write!(f, "{count} entries from {first} on since {base}")
+            }
             Content::Torn(what) => write!(f, "torn bytes ({what})"),
         }
     }
@@ -55,7 +75,7 @@ pub const CHUNK_BYTES: usize = 32;
 /// The bytes of a content; `None` for [`Content::Absent`].
 pub fn encode(form: Form, key: &[u8], content: &Content) -> Option<Vec<u8>> {
     Some(match content {
-        Content::Absent | Content::Torn(_) => return None,
+        Content::Absent | Content::Torn(_) | Content::Entries { .. } => return None,
         Content::Stamped { seq, len } => stamped(key, *seq, *len),
         Content::Number(number) if form == Form::Word => number.to_le_bytes().to_vec(),
         Content::Number(number) => number.to_string().into_bytes(),
@@ -73,6 +93,7 @@ pub fn decode(form: Form, key: &[u8], bytes: Option<&[u8]>) -> Content {
         }
         Form::Word => bytes.try_into().ok().map(|word| Content::Number(i64::from_le_bytes(word))),
         Form::Chunks => decode_chunks(key, bytes),
+        Form::Entries(_) => None,
     };
     read.unwrap_or_else(|| {
         let head = &bytes[..bytes.len().min(60)];
@@ -127,6 +148,39 @@ fn decode_chunks(key: &[u8], bytes: &[u8]) -> Option<Content> {
     whole.then_some(Content::Chunks { base, count })
 }
 
+/// Reads the strings back that a server tells of a collection: of a hash fields and values by turns, of a sorted set members and
+/// scores.
+pub fn decode_entries(collection: Collection, key: &[u8], strings: &[&[u8]]) -> Content {
+    let mut entries: Vec<(&[u8], Option<&[u8]>)> = match collection {
+        Collection::List | Collection::Set => strings.iter().map(|chunk| (*chunk, None)).collect(),
+        Collection::Hash => strings.chunks(2).map(|pair| (pair[pair.len() - 1], Some(pair[0]))).collect(),
+        Collection::SortedSet => {
+            strings.chunks(2).map(|pair| (pair[0], Some(pair[pair.len() - 1]))).collect()
+        }
+    };
+    if !matches!(collection, Collection::List | Collection::SortedSet) {
+        // They come in any order.
+        entries.sort_unstable();
+    }
+    let Some((head, _)) = entries.first() else { return Content::Absent };
+    let number = |from: usize, to: usize| std::str::from_utf8(head.get(from..to)?).ok()?.parse::<u64>().ok();
+    let (Some(base), Some(first)) = (number(0, 10), number(10, 16)) else {
+        return Content::Torn(format!("an entry {}", head.escape_ascii()));
+    };
+    for (at, (found, index)) in entries.iter().enumerate() {
+        let wanted = first as u32 + at as u32;
+        let is_its = index.is_none_or(|index| index == wanted.to_string().as_bytes());
+        if *found != chunk(key, base, wanted) || !is_its {
+            return Content::Torn(format!(
+                "entry {at} of {} is {}, wanted {wanted} since {base}",
+                entries.len(),
+                found.escape_ascii()
+            ));
+        }
+    }
+    Content::Entries { base, first: first as u32, count: entries.len() as u32 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -166,6 +220,28 @@ mod tests {
         let swapped = [&chunks[..32], &chunks[64..], &chunks[32..64]].concat();
         for bytes in [&chunks[..40], &swapped, b""] {
             assert!(matches!(decode(Form::Chunks, b"key", Some(bytes)), Content::Torn(_)));
+        }
+    }
+
+    #[test]
+    fn entries_read_back_and_a_missing_one_is_torn() {
+        let chunks: Vec<[u8; CHUNK_BYTES]> = (3..9).map(|index| chunk(b"key", 7, index)).collect();
+        let written = Content::Entries { base: 7, first: 3, count: 6 };
+        let list: Vec<&[u8]> = chunks.iter().map(|chunk| &chunk[..]).collect();
+        let set: Vec<&[u8]> = list.iter().rev().copied().collect();
+        let indexes: Vec<String> = (3..9).map(|index| index.to_string()).collect();
+        let scores = indexes.iter().map(String::as_bytes);
+        let sorted: Vec<&[u8]> =
+            list.iter().zip(scores.clone()).flat_map(|(chunk, score)| [*chunk, score]).collect();
+        let hash: Vec<&[u8]> = scores.zip(&set).flat_map(|(field, chunk)| [field, *chunk]).collect();
+        assert_eq!(decode_entries(Collection::List, b"key", &list), written);
+        assert_eq!(decode_entries(Collection::Set, b"key", &set), written);
+        assert_eq!(decode_entries(Collection::SortedSet, b"key", &sorted), written);
+        // Each field has the value of another.
+        assert!(matches!(decode_entries(Collection::Hash, b"key", &hash), Content::Torn(_)));
+        assert_eq!(decode_entries(Collection::Hash, b"key", &[]), Content::Absent);
+        for torn in [[&list[..2], &list[3..]].concat(), set] {
+            assert!(matches!(decode_entries(Collection::List, b"key", &torn), Content::Torn(_)));
         }
     }
 }

@@ -499,6 +499,10 @@ fn is_older(found: &Content, settled: &Content) -> bool {
             Content::Chunks { base: found_base, count: found },
             Content::Chunks { base: settled_base, count: settled },
         ) => (found_base, found) < (settled_base, settled),
+        (
+            Content::Entries { base: found_base, first: found, count },
+            Content::Entries { base: settled_base, first: settled, count: settled_count },
+        ) => (found_base, found, found + count) < (settled_base, settled, settled + settled_count),
         _ => false,
     }
 }

@@ -81,6 +81,7 @@ fn put_content(out: &mut String, content: &Content) {
         Content::Stamped { seq, len } => write!(out, "v{seq},{len}"),
         Content::Number(number) => write!(out, "n{number}"),
         Content::Chunks { base, count } => write!(out, "c{base},{count}"),
+        Content::Entries { base, first, count } => write!(out, "e{base},{first},{count}"),
         Content::Torn(what) => write!(out, "t{}", plain(what)),
     };
 }
@@ -150,6 +151,12 @@ fn content(text: &str) -> Option<Content> {
         'v' => Content::Stamped { seq: pair()?.0.parse().ok()?, len: pair()?.1.parse().ok()? },
         'n' => Content::Number(rest.parse().ok()?),
         'c' => Content::Chunks { base: pair()?.0.parse().ok()?, count: pair()?.1.parse().ok()? },
+        'e' => {
+            let mut numbers = rest.splitn(3, ',');
+            let base = numbers.next()?.parse().ok()?;
+            let mut number = || numbers.next()?.parse().ok();
+            Content::Entries { base, first: number()?, count: number()? }
+        }
         't' => Content::Torn(rest.to_owned()),
         _ => return None,
     })
@@ -167,6 +174,7 @@ mod tests {
             Content::Stamped { seq: 3, len: 100 },
             Content::Number(-7),
             Content::Chunks { base: 2, count: 9 },
+            Content::Entries { base: 2, first: 3, count: 9 },
             Content::Torn("4 bytes that begin a b".to_owned()),
         ];
         let states = vec![

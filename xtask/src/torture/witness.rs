@@ -6,8 +6,8 @@
 use std::thread;
 use std::time::Duration;
 
-use super::content::{self, Content};
-use super::history::{Event, History, Promise, Violation, Window, check_shared, now_ms};
+use super::content::{self, Collection, Content, Form};
+use super::history::{Event, History, Promise, Unit, Violation, Window, check_shared, now_ms};
 use super::workload::{self, Act, Door, Operation, SHARED_COUNTERS, shared_key};
 use crate::failure::{Attempt, Failure, Result};
 use crate::random::Random;
@@ -120,20 +120,49 @@ fn ask(connection: &mut Connection, command: &[&[u8]]) -> Result<Reply> {
 
 fn read_unit(connection: &mut Connection, history: &History, unit: usize) -> Result<(Window, Vec<Content>)> {
     let Some(unit) = history.unit(unit) else { return Err(Failure::new("no such unit")) };
-    let mut command: Vec<&[u8]> = vec![b"MGET"];
-    command.extend(unit.keys.iter().map(Vec::as_slice));
     let from = history.now();
-    let reply = ask(connection, &command)?;
+    let mut replies = Vec::new();
+    for command in reads(unit) {
+        let command: Vec<&[u8]> = command.iter().map(Vec::as_slice).collect();
+        replies.push(ask(connection, &command)?);
+    }
     let window = Window { from, to: history.now() };
-    Ok((window, contents(unit, &reply)))
+    Ok((window, contents(unit, &replies)))
 }
 
-/// What MGET says of a unit's keys.
-fn contents(unit: &super::history::Unit, reply: &Reply) -> Vec<Content> {
+/// The commands that read a unit: one, or one for each collection.
+fn reads(unit: &Unit) -> Vec<Vec<Vec<u8>>> {
+    let Form::Entries(collection) = unit.form else {
+        return vec![[vec![b"MGET".to_vec()], unit.keys.clone()].concat()];
+    };
+    let command = |key: &Vec<u8>| {
+        let words: &[&[u8]] = match collection {
+            Collection::Hash => &[b"HGETALL", key],
+            Collection::List => &[b"LRANGE", key, b"0", b"-1"],
+            Collection::Set => &[b"SMEMBERS", key],
+            Collection::SortedSet => &[b"ZRANGE", key, b"0", b"-1", b"WITHSCORES"],
+        };
+        words.iter().map(|word| word.to_vec()).collect()
+    };
+    unit.keys.iter().map(command).collect()
+}
+
+/// What the replies to [`reads`] say of a unit's keys.
+fn contents(unit: &Unit, replies: &[Reply]) -> Vec<Content> {
+    let torn = |reply: &Reply| Content::Torn(format!("reply {}", reply.encode().escape_ascii()));
+    if let Form::Entries(collection) = unit.form {
+        let content = |(key, reply): (&Vec<u8>, &Reply)| {
+            let strings: Option<Vec<&[u8]>> =
+                reply.items().and_then(|items| items.iter().map(|item| item.bulk().flatten()).collect());
+            strings.map_or_else(|| torn(reply), |strings| content::decode_entries(collection, key, &strings))
+        };
+        return unit.keys.iter().zip(replies).map(content).collect();
+    }
+    let Some(reply) = replies.first() else { return Vec::new() };
     let items = reply.items().unwrap_or_default();
     let content = |(index, key): (usize, &Vec<u8>)| match items.get(index).and_then(Reply::bulk) {
         Some(bytes) => content::decode(unit.form, key, bytes),
-        None => Content::Torn(format!("reply {}", reply.encode().escape_ascii())),
+        None => torn(reply),
     };
     unit.keys.iter().enumerate().map(content).collect()
 }
@@ -156,10 +185,8 @@ fn write(port: u16, history: &mut History, mut random: Random, commits: bool) {
             match random.below(10) {
                 0 | 1 => {
                     let unit = random.below(history.units().count() as u64) as usize;
-                    let Some(keys) = history.unit(unit).map(|unit| unit.keys.clone()) else { continue };
-                    let mut command = vec![b"MGET".to_vec()];
-                    command.extend(keys);
-                    encode_command(&mut bytes, &command);
+                    let Some(commands) = history.unit(unit).map(reads) else { continue };
+                    commands.iter().for_each(|command| encode_command(&mut bytes, command));
                     awaited.push(Awaited::Read { unit, after: history.last_op() });
                 }
                 2 => {
@@ -206,7 +233,12 @@ fn receive(
     };
     match awaited {
         Awaited::Read { unit, after } => {
-            let found = contents(history.unit(unit)?, &reply);
+            let unit_read = history.unit(unit)?;
+            let mut replies = vec![reply];
+            while replies.len() < reads(unit_read).len() {
+                replies.push(connection.read(PATIENCE).ok()?);
+            }
+            let found = contents(unit_read, &replies);
             Some(vec![Event::Read { unit, after, window: Window { from, to: history.now() }, found }])
         }
         Awaited::Shared(counter) if reply.kind() == b':' => Some(vec![Event::SharedAcked { counter }]),
@@ -216,7 +248,7 @@ fn receive(
         Awaited::Operation(operation) => {
             let mut reply = reply;
             // MULTI and one line for each queued command come before EXEC's reply.
-            if operation.act == Act::Together && reply.encode() == b"+OK\r\n" && operation.queued() {
+            if operation.is_multi() && reply.encode() == b"+OK\r\n" {
                 for _ in 0..=operation.states.len() {
                     reply = connection.read(PATIENCE).ok()?;
                 }
@@ -235,16 +267,44 @@ impl Operation {
         self.op.is_multiple_of(2) || self.states.iter().any(|state| state.content == Content::Absent)
     }
 
+    /// Whether it goes as MULTI … EXEC.
+    fn is_multi(&self) -> bool {
+        match self.act {
+            Act::Together => self.queued(),
+            Act::Enter { .. } | Act::Leave { .. } => self.states.len() > 1,
+            _ => false,
+        }
+    }
+
     fn is_answer(&self, reply: &Reply) -> bool {
+        let of_each = |reply: &Reply| match self.act {
+            Act::Enter { count, .. } => match self.states.first().map(|state| &state.content) {
+                // RPUSH tells how many there are then.
+                Some(Content::Entries { count: all, .. }) => {
+                    reply.integer() == Some(count.into()) || reply.integer() == Some((*all).into())
+                }
+                _ => false,
+            },
+            Act::Leave { count, .. } => {
+                let items = reply.items().map(<[Reply]>::len);
+                let count = count as usize;
+                reply.encode() == b"+OK\r\n"
+                    || reply.integer() == Some(count as i64)
+                    || items == Some(count)
+                    || items == Some(2 * count)
+            }
+            _ => reply.kind() != b'-',
+        };
         match self.act {
             Act::Put | Act::PutExpiring { .. } => reply.encode() == b"+OK\r\n",
             Act::Expire { .. } => reply.integer() == Some(1),
             // Of an expiring key it may be either.
-            Act::Delete => matches!(reply.integer(), Some(0 | 1)),
-            Act::Together if self.queued() => {
+            Act::Delete => reply.integer().is_some_and(|gone| (0..=self.states.len() as i64).contains(&gone)),
+            _ if self.is_multi() => {
                 let items = reply.items().unwrap_or_default();
-                items.len() == self.states.len() && items.iter().all(|item| item.kind() != b'-')
+                items.len() == self.states.len() && items.iter().all(of_each)
             }
+            Act::Enter { .. } | Act::Leave { .. } => of_each(reply),
             Act::Together => reply.encode() == b"+OK\r\n",
             Act::Add(_) => match self.states.first().map(|state| &state.content) {
                 Some(Content::Number(number)) => reply.integer() == Some(*number),
@@ -279,11 +339,28 @@ fn put_operation(out: &mut Vec<u8>, random: &mut Random, history: &History, oper
         Act::Expire { after_ms } => {
             encode_command(out, &[b"PEXPIRE", key.as_slice(), after_ms.to_string().as_bytes()]);
         }
-        Act::Delete => encode_command(out, &[if random.one_in(2) { &b"DEL"[..] } else { b"UNLINK" }, key]),
+        Act::Delete => {
+            let name = if random.one_in(2) { &b"DEL"[..] } else { b"UNLINK" };
+            let words: Vec<&[u8]> = [name].into_iter().chain(unit.keys.iter().map(Vec::as_slice)).collect();
+            encode_command(out, &words);
+        }
         Act::Add(1) => encode_command(out, &[b"INCR", key.as_slice()]),
         Act::Add(number) => encode_command(out, &[b"INCRBY", key.as_slice(), number.to_string().as_bytes()]),
         Act::Append { base, index } => {
             encode_command(out, &[b"APPEND", key.as_slice(), &content::chunk(key, base, index)]);
+        }
+        Act::Enter { .. } | Act::Leave { .. } => {
+            let Form::Entries(collection) = unit.form else { return };
+            let by_range = random.one_in(3);
+            if operation.is_multi() {
+                encode_command(out, &["MULTI"]);
+            }
+            for key in &unit.keys {
+                encode_command(out, &change(collection, key, operation.act, by_range));
+            }
+            if operation.is_multi() {
+                encode_command(out, &["EXEC"]);
+            }
         }
         Act::Together if operation.queued() => {
             encode_command(out, &["MULTI"]);
@@ -304,4 +381,43 @@ fn put_operation(out: &mut Vec<u8>, random: &mut Random, history: &History, oper
             encode_command(out, &command);
         }
     }
+}
+
+/// The command that puts chunks into a collection, or takes some out.
+fn change(collection: Collection, key: &[u8], act: Act, by_range: bool) -> Vec<Vec<u8>> {
+    let (Act::Enter { base, first, count } | Act::Leave { base, first, count }) = act else {
+        return Vec::new();
+    };
+    let mut command: Vec<Vec<u8>> = Vec::new();
+    let mut words = |words: &[&[u8]]| command.extend(words.iter().map(|word| word.to_vec()));
+    let number = |number: u32| number.to_string().into_bytes();
+    if let Act::Leave { .. } = act {
+        match collection {
+            Collection::List if by_range => words(&[b"LTRIM", key, &number(count), b"-1"]),
+            Collection::List => words(&[b"LPOP", key, &number(count)]),
+            Collection::SortedSet if by_range => words(&[b"ZREMRANGEBYRANK", key, b"0", &number(count - 1)]),
+            Collection::SortedSet => words(&[b"ZPOPMIN", key, &number(count)]),
+            Collection::Hash => words(&[b"HDEL", key]),
+            Collection::Set => words(&[b"SREM", key]),
+        }
+    } else {
+        let name: &[u8] = match collection {
+            Collection::Hash => b"HSET",
+            Collection::List => b"RPUSH",
+            Collection::Set => b"SADD",
+            Collection::SortedSet => b"ZADD",
+        };
+        words(&[name, key]);
+    }
+    for index in first..first + count {
+        let chunk = content::chunk(key, base, index);
+        match (collection, act) {
+            (Collection::Hash, Act::Leave { .. }) => words(&[&number(index)]),
+            (Collection::Set, _) => words(&[&chunk]),
+            (_, Act::Leave { .. }) => {}
+            (Collection::List, _) => words(&[&chunk]),
+            (Collection::Hash | Collection::SortedSet, _) => words(&[&number(index), &chunk]),
+        }
+    }
+    command
 }

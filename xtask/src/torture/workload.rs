@@ -3,7 +3,7 @@
 //! Each writer owns its units; the shared counters belong to all. An operation is made from what the
 //! writer's history says will be there, so that its outcome is known before it is sent.
 
-use super::content::{Content, Form};
+use super::content::{Collection, Content, Form};
 use super::history::{Expiry, History, State, Unit};
 use crate::random::Random;
 
@@ -19,6 +19,11 @@ const COUNTERS: usize = 6;
 const APPENDED: usize = 6;
 /// A value that has grown to this many chunks is deleted, sooner or later.
 const CHUNKS_MAX: u32 = 300;
+// Of each type; and pairs of keys that change together.
+const COLLECTIONS: usize = 3;
+const PAIRS: usize = 1;
+/// Entries of a collection from which on more leave than come: some 13 KB, which no server keeps in one piece.
+const ENTRIES_MAX: u32 = 400;
 
 /// The two doors differ in how a counter looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +51,19 @@ pub fn units(writer: usize, door: Door) -> Vec<Unit> {
     let form = if door == Door::Sockets { Form::Decimal } else { Form::Word };
     units.extend((0..COUNTERS).map(|n| Unit { form, keys: vec![key("counter", n)] }));
     units.extend((0..APPENDED).map(|n| Unit { form: Form::Chunks, keys: vec![key("appended", n)] }));
+    if door == Door::Sockets {
+        for (kind, collection) in [
+            ("hash", Collection::Hash),
+            ("list", Collection::List),
+            ("set", Collection::Set),
+            ("sorted", Collection::SortedSet),
+        ] {
+            let form = Form::Entries(collection);
+            units.extend((0..COLLECTIONS).map(|n| Unit { form, keys: vec![key(kind, n)] }));
+            let pair = |n| (0..2).map(|member| key(&format!("{kind}-pair{n}:"), member)).collect();
+            units.extend((0..PAIRS).map(|n| Unit { form, keys: pair(n) }));
+        }
+    }
     units
 }
 
@@ -66,6 +84,10 @@ pub enum Act {
     Add(i64),
     /// Appends the chunk with this index.
     Append { base: u64, index: u32 },
+    /// Puts chunks into the collection, or each of the two.
+    Enter { base: u64, first: u32, count: u32 },
+    /// Takes the first ones out.
+    Leave { base: u64, first: u32, count: u32 },
 }
 
 /// One operation, not yet sent.
@@ -107,6 +129,10 @@ pub fn next(random: &mut Random, history: &History, door: Door) -> Operation {
                 vec![State::lasting(Content::Chunks { base: op, count: 1 })],
             ),
         },
+        (Form::Entries(_), [state, ..]) => {
+            let (act, content) = entries(random, op, &state.content);
+            (act, vec![State::lasting(content); latest.len()])
+        }
         (_, [state]) => single(random, op, history.now(), state, door),
         (_, several) => {
             let states = several.iter().map(|_| {
@@ -140,6 +166,35 @@ fn single(random: &mut Random, op: u64, now: u64, state: &State, door: Door) -> 
         }
         _ => (Act::Put, vec![State::lasting(content)]),
     }
+}
+
+/// What becomes of a collection.
+fn entries(random: &mut Random, op: u64, before: &Content) -> (Act, Content) {
+    let few = |random: &mut Random| match random.below(8) {
+        0 => 1 + random.below(120) as u32,
+        1..4 => 1 + random.below(9) as u32,
+        _ => 1,
+    };
+    let &Content::Entries { base, first, count } = before else {
+        let count = few(random);
+        return (Act::Enter { base: op, first: 0, count }, Content::Entries { base: op, first: 0, count });
+    };
+    if random.one_in(60) {
+        return (Act::Delete, Content::Absent);
+    }
+    if random.below(u64::from(2 * ENTRIES_MAX)) < u64::from(count) || random.one_in(3) {
+        let left = few(random).min(count);
+        let act = Act::Leave { base, first, count: left };
+        return match count - left {
+            0 => (act, Content::Absent),
+            count => (act, Content::Entries { base, first: first + left, count }),
+        };
+    }
+    let more = few(random);
+    (
+        Act::Enter { base, first: first + count, count: more },
+        Content::Entries { base, first, count: count + more },
+    )
 }
 
 fn gone(keys: usize) -> Vec<State> {
@@ -187,6 +242,8 @@ mod tests {
             for wanted in [Act::Put, Act::Delete, Act::Together] {
                 assert!(acts.iter().any(|(_, act)| *act == wanted), "{wanted:?}");
             }
+            let leave = acts.iter().any(|(_, act)| matches!(act, Act::Leave { .. }));
+            assert_eq!(leave, door == Door::Sockets);
         }
     }
 }
