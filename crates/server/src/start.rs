@@ -294,7 +294,10 @@ fn open_store(config: &Config) -> Result<Keyspace, Error> {
         };
         Error::new(ErrorKind::Store, format!("{error}{more}"))
     })?;
-    Keyspace::open(store, config.databases).map_err(|error| Error::new(ErrorKind::Store, error.to_string()))
+    let keyspace = Keyspace::open(store, config.databases);
+    let keyspace = keyspace.map_err(|error| Error::new(ErrorKind::Store, error.to_string()))?;
+    keyspace.set_packed_bytes_max(usize::try_from(config.packed_bytes_max).unwrap_or(usize::MAX));
+    Ok(keyspace)
 }
 
 fn stop_for(poll: &Poll) -> Result<Arc<Stop>, Error> {

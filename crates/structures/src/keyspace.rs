@@ -5,6 +5,8 @@
 //! store was opened with when it was made, or emptied last.
 
 use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use duramen::{Store, Table, Value};
@@ -19,6 +21,9 @@ pub const DATABASES_DEFAULT: u8 = 16;
 pub const DATABASES_MAX: u8 = 128;
 /// Longest user key.
 pub const KEY_BYTES_MAX: usize = duramen::KEY_BYTES_MAX;
+
+/// See [`Keyspace::packed_bytes_max`]: nothing is kept large unless that is set.
+pub const PACKED_BYTES_MAX_DEFAULT: usize = usize::MAX;
 
 // A database of no more keys is counted by looking at them, some microseconds: then what has expired does not count, though the
 // engine has not swept it yet.
@@ -43,6 +48,7 @@ pub(crate) struct Shared {
     store: Store,
     // Held while a table is made, so that what is watched in it knows.
     making: Mutex<()>,
+    packed_bytes_max: AtomicUsize,
     pub(crate) turns: Turns,
     pub(crate) watchers: Arc<Watchers>,
 }
@@ -64,7 +70,8 @@ impl Keyspace {
             |db| Ok(store.find_table(table_name(db).as_bytes())?.map_or_else(OnceLock::new, OnceLock::from));
         let tables = (0..databases.clamp(1, DATABASES_MAX)).map(find).collect::<Result<_>>()?;
         let (making, turns, watchers) = Default::default();
-        Ok(Self { shared: Arc::new(Shared { tables, store, making, turns, watchers }) })
+        let packed_bytes_max = AtomicUsize::new(PACKED_BYTES_MAX_DEFAULT);
+        Ok(Self { shared: Arc::new(Shared { tables, store, making, packed_bytes_max, turns, watchers }) })
     }
 
     /// The table of `db`, if there is one yet.
@@ -130,6 +137,16 @@ impl Keyspace {
             keys @ ..=VISITED_MAX => visit_all(table, now).map_or(keys, |count| count.keys),
             keys => keys,
         }
+    }
+
+    /// Up to how many bytes a hash, list, set or sorted set is packed in the value of its key. A larger one has a record for each entry.
+    pub fn packed_bytes_max(&self) -> usize {
+        self.shared.packed_bytes_max.load(Relaxed)
+    }
+
+    /// Sets [`packed_bytes_max`](Self::packed_bytes_max), for what is written from now on.
+    pub fn set_packed_bytes_max(&self, bytes: usize) {
+        self.shared.packed_bytes_max.store(bytes, Relaxed);
     }
 
     /// How many databases there are.

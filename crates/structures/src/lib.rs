@@ -30,6 +30,7 @@
 //! | `keyspace`, `worker`, `txn` | databases, what one thread has of them, transactions |
 //! | `turns`, `watch`, `flush` | one worker alone, keys under WATCH, what concerns all keys of a database |
 //! | `packed`, `entries`, `sequence` | small collections in one value; hashes, sets and sorted sets, and lists in that form |
+//! | `large` | the same with a record for each entry |
 //! | [`strings`] | integers, doubles and long doubles, ranges, longest common subsequence |
 //! | [`bits`] | bitmaps: counting, searching, combining, bit fields |
 //! | [`geo`] | places on the earth as scores |
@@ -49,6 +50,7 @@ pub mod geo;
 pub mod glob;
 pub mod hyperloglog;
 mod keyspace;
+mod large;
 mod packed;
 mod random;
 mod sequence;
@@ -58,12 +60,17 @@ mod txn;
 mod watch;
 mod worker;
 
-pub use entries::{Encoding, Names, Scored, order, rank, score_of};
+pub use entries::{Encoding, Scored, order, rank, score_of};
 pub use error::{Error, Result};
-pub use keyspace::{DATABASES_DEFAULT, DATABASES_MAX, KEY_BYTES_MAX, KeyCount, Keyspace, table_name};
+pub use keyspace::{
+    DATABASES_DEFAULT, DATABASES_MAX, KEY_BYTES_MAX, KeyCount, Keyspace, PACKED_BYTES_MAX_DEFAULT, table_name,
+};
 pub use packed::Malformed;
 pub use sequence::End;
-pub use txn::{Collection, Edit, EditList, Found, List, Txn, text_of_number};
+pub use txn::{
+    AllNames, Collection, Detached, Edit, EditList, Found, List, Reads, Source, Stored, StoredList, Txn,
+    text_of_number,
+};
 pub use watch::Watched;
 pub use worker::{AHEAD_MAX, Outcome, Worker};
 

@@ -91,6 +91,15 @@ impl Watchers {
         Ok(Watched { key, expires_at, number, watchers: Arc::clone(self) })
     }
 
+    /// What is at `key` changes, though its record may stay. Under the key's lock, or by the only one who writes.
+    pub(crate) fn touch(&self, db: u8, key: &[u8]) {
+        let keys = self.lock();
+        keys.keys
+            .values()
+            .filter(|other| other.db == db && *other.key == *key)
+            .for_each(|key| key.set(Then::Changed));
+    }
+
     /// `db` is about to get `table`, which is empty.
     pub(crate) fn made<T>(
         &self,

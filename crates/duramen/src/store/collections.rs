@@ -227,7 +227,9 @@ impl<M: Medium> CollectionOn<M> {
         self.reads().ranked(rank, reverse, visit)
     }
 
-    fn reads(&self) -> CollectionReader<'_, M> {
+    /// Its own reads.
+    #[must_use]
+    pub fn reads(&self) -> CollectionReader<'_, M> {
         CollectionReader { collection: self, owed: None }
     }
 

@@ -376,7 +376,8 @@ fn length(args: Args<'_>, at: usize, error: &'static str) -> Result<f64, Command
 
 fn search(call: &mut Call<'_, '_>, form: Form) -> Result<(), CommandError> {
     let (db, args) = (call.session.db, call.args);
-    let set = call.stats.read(call.txn.sorted_set(db, args.at(form.key))?).map(|set| set.detached());
+    let set = call.stats.read(call.txn.sorted_set(db, args.at(form.key))?);
+    let set = set.map(|set| set.detached()).transpose()?;
     let options = Options::parse(args, form, |member| match &set {
         None => Ok(None),
         Some(set) => set.score(member)?.map(|score| Some(Place::of_score(score))).ok_or(NO_MEMBER),

@@ -2,7 +2,7 @@
 
 use super::{Args, CommandError, errors};
 use crate::resp::{Protocol, Reply};
-use duramen_structures::Collection;
+use duramen_structures::{Collection, Source};
 use std::ops::{ControlFlow, Deref};
 
 const OUT_OF_RANGE: CommandError = CommandError::new(
@@ -59,9 +59,9 @@ impl Draw {
 ///
 /// # Errors
 /// When the collection cannot be read.
-pub fn reply_drawn<B: Deref<Target = [u8]>>(
+pub fn reply_drawn<B: Deref<Target = [u8]>, S: Source>(
     reply: &mut Reply<'_>,
-    collection: Option<Collection<'_, B>>,
+    collection: Option<Collection<'_, B, S>>,
     draw: Draw,
     write: impl Fn(&mut Reply<'_>, &[u8]),
 ) -> Result<(), CommandError> {

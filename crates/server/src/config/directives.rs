@@ -369,6 +369,19 @@ pub const DIRECTIVES: &[Directive] = &[
         }
     ),
     directive!(
+        "duramen-packed-bytes-max",
+        false,
+        "Up to how many bytes a hash, list, set or sorted set is one record, which every write to it writes \
+         anew. A larger one has a record for each entry, and keeps it when it shrinks. For tests: while \
+         several such records are not one unit of the engine, a crash within a command may leave a part of \
+         it, and two clients that write one key at once are not kept apart.",
+        |c| c.packed_bytes_max.to_string(),
+        |c, v| {
+            c.packed_bytes_max = value::bytes(v[0], 0, u64::MAX)?;
+            Ok(())
+        }
+    ),
+    directive!(
         "duramen-on-damage",
         false,
         "What a start does when it finds damage in the store, or when the server before had found some: refuse (it ends \

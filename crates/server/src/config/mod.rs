@@ -57,6 +57,7 @@ pub struct Config {
     pub recovery_threads: usize,
     pub compaction_rate: u64,
     pub compaction_dead_percent: u32,
+    pub packed_bytes_max: u64,
     pub on_damage: OnDamage,
     pub verify_at_start: bool,
     /// What was set of [`inert`] ones.
@@ -147,6 +148,7 @@ impl Default for Config {
             recovery_threads: 0,
             compaction_rate: 0,
             compaction_dead_percent: 25,
+            packed_bytes_max: duramen_structures::PACKED_BYTES_MAX_DEFAULT as u64,
             on_damage: OnDamage::Refuse,
             verify_at_start: false,
             inert: BTreeMap::new(),

@@ -47,7 +47,7 @@ pub const INTSET_ENTRIES_MAX: usize = 512;
 pub const SCORED_ENTRIES_MAX: usize = 128;
 
 /// Flag of what is a hash table or a skiplist to Redis.
-const CONVERTED: u8 = 1;
+pub(crate) const CONVERTED: u8 = 1;
 // Up to so many names are looked for one by one; more are hashed, so that many take no longer than the collection is.
 const FEW: usize = 8;
 
@@ -87,7 +87,7 @@ pub struct Entries<B> {
     run: B,
 }
 
-/// The names of a collection, to look for many of them.
+/// The names of a packed collection, to look for many of them.
 pub enum Names<'a> {
     /// Few.
     Walked(Vec<&'a [u8]>),
@@ -99,6 +99,16 @@ impl Entries<Vec<u8>> {
     /// No entries.
     pub fn empty(shape: Shape) -> Self {
         Self { shape, run: packed::empty(0) }
+    }
+
+    /// No entries yet, for [`add`](Self::add).
+    pub fn gather(shape: Shape, is_converted: bool) -> Self {
+        Self { shape, run: packed::empty(if is_converted { CONVERTED } else { 0 }) }
+    }
+
+    /// Puts an entry behind all others, where it must belong; its name must be new. No matter what Redis would make of it.
+    pub fn add(&mut self, name: &[u8], value: &[u8]) {
+        packed::push(&mut self.run, &[name, value][..self.shape.width()]);
     }
 
     /// The set of these members, no two of which are equal.
@@ -278,6 +288,11 @@ impl Entries<Vec<u8>> {
         self.run
     }
 
+    /// How many bytes that are.
+    pub fn run_bytes(&self) -> usize {
+        self.run.len()
+    }
+
     fn convert(&mut self) {
         packed::set_flags(&mut self.run, CONVERTED);
     }
@@ -316,12 +331,12 @@ impl<B: Deref<Target = [u8]>> Entries<B> {
 
     /// How Redis would keep them.
     pub fn encoding(&self) -> Encoding {
-        match self.shape {
-            Shape::SortedSet if self.is_converted() != Ok(false) => Encoding::Skiplist,
-            _ if self.is_converted() != Ok(false) => Encoding::Hashtable,
-            Shape::Hash | Shape::SortedSet => Encoding::Listpack,
-            Shape::Set => Encoding::Intset,
-        }
+        Encoding::of(self.shape, self.is_converted() != Ok(false))
+    }
+
+    /// What they are of.
+    pub fn shape(&self) -> Shape {
+        self.shape
     }
 
     /// The value of a name; empty in a set.
@@ -447,7 +462,8 @@ impl<B: Deref<Target = [u8]>> Entries<B> {
         Packed::open(&self.run)
     }
 
-    fn is_converted(&self) -> Result<bool, Malformed> {
+    /// Whether they are a hash table or a skiplist to Redis.
+    pub fn is_converted(&self) -> Result<bool, Malformed> {
         Ok(self.open()?.flags() & CONVERTED != 0)
     }
 }
@@ -483,6 +499,15 @@ impl Shape {
 }
 
 impl Encoding {
+    pub(crate) const fn of(shape: Shape, is_converted: bool) -> Self {
+        match (shape, is_converted) {
+            (Shape::SortedSet, true) => Self::Skiplist,
+            (Shape::Hash | Shape::Set, true) => Self::Hashtable,
+            (Shape::Hash | Shape::SortedSet, false) => Self::Listpack,
+            (Shape::Set, false) => Self::Intset,
+        }
+    }
+
     /// As OBJECT ENCODING spells it.
     pub const fn name(self) -> &'static str {
         match self {

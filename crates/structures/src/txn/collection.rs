@@ -1,26 +1,31 @@
 //! Hashes, sets and sorted sets at keys: read as [`Collection`], changed through an [`Edit`].
 //!
-//! In which form a collection is kept is for [`Form`] to know: today all are packed in the value of their key, whatever
-//! their size, so that a write takes time in proportion to the collection. A form for large ones is added here: a variant,
-//! and what each method of this file does for it.
+//! In which form a collection is kept is for [`Form`] to know: packed in the value of its key up to a limit
+//! ([`Keyspace::set_packed_bytes_max`](crate::Keyspace::set_packed_bytes_max)), else large, with a record of its own for each entry.
+//! One that grows beyond becomes large when it is saved; it stays large when it shrinks.
 //!
 //! 1. An empty collection is not there: [`Edit::save`] deletes its key.
 //! 2. A collection that changes keeps its expiry time; one that comes to be has none.
+//! 3. What an edit does to a large form is written at once, as part of the transaction; to a packed one, by [`Edit::save`].
 
-use std::ops::{ControlFlow, Deref};
+use std::borrow::Borrow;
+use std::ops::{ControlFlow, Deref, Range};
 
+use super::source::{Copied, Detached, Reads, Source};
 use super::{Found, Txn};
 use crate::Type;
-use crate::entries::{Encoding, Entries, Names, Scored, Shape, score_of};
+use crate::entries::{CONVERTED, Encoding, Entries, Names, Scored, Shape, score_of};
 use crate::error::{Error, Result};
 use crate::keyspace;
-use crate::packed::Malformed;
+use crate::large::{self, Bytes, Fault, Named};
 use crate::random::Random;
 
-/// A hash, a set or a sorted set, in bytes of its own or where it lies.
-pub struct Collection<'k, B> {
+/// A hash, a set or a sorted set: `B` are the bytes where it is packed, in bytes of its own or where they lie, `S` is from where the entries
+/// are read where it is large.
+pub struct Collection<'k, B, S = Detached> {
     key: &'k [u8],
     type_: Type,
+    source: S,
     form: Form<B>,
 }
 
@@ -28,62 +33,74 @@ pub struct Collection<'k, B> {
 enum Form<B> {
     /// All of it in the value of its key.
     Packed(Entries<B>),
+    /// Each entry in a record of its own.
+    Large(Named),
 }
 
-/// A hash, a set or a sorted set that is about to change. What is not saved did not happen.
+/// A collection as a transaction reads it.
+pub type Stored<'k, 'a> = Collection<'k, Found<'a>, Reads<'a>>;
+
+/// A hash, a set or a sorted set that is about to change. What is not saved did not happen to one that is packed.
 pub struct Edit<'t, 'w> {
-    txn: &'t mut Txn<'w>,
     db: u8,
     expires_at: Option<u64>,
     is_new: bool,
-    collection: Collection<'t, Vec<u8>>,
+    collection: Collection<'t, Vec<u8>, &'t mut Txn<'w>>,
+}
+
+/// The names of a collection, to look for many of them.
+pub enum AllNames<'a> {
+    /// Read already.
+    Packed(Names<'a>),
+    /// Each is looked for by itself.
+    Large(duramen::CollectionReader<'a>),
 }
 
 impl<'w> Txn<'w> {
     /// The value at `key`; an error when it is of another type.
     pub fn get_of(&mut self, type_: Type, db: u8, key: &[u8]) -> Result<Option<Found<'_>>> {
-        match self.get(db, key)? {
-            Some(found) if found.tag() != type_.tag() => Err(Error::WrongType),
+        Ok(self.read_of(type_, db, key)?.map(|(found, _)| found))
+    }
+
+    pub(super) fn read_of(
+        &mut self,
+        type_: Type,
+        db: u8,
+        key: &[u8],
+    ) -> Result<Option<(Found<'_>, Reads<'_>)>> {
+        match self.get_with_reads(db, key)? {
+            Some((found, _)) if found.tag() != type_.tag() => Err(Error::WrongType),
             found => Ok(found),
         }
     }
 
     /// The hash at `key`; an error when it holds another type.
-    pub fn hash<'k>(&mut self, db: u8, key: &'k [u8]) -> Result<Option<Collection<'k, Found<'_>>>> {
+    pub fn hash<'k>(&mut self, db: u8, key: &'k [u8]) -> Result<Option<Stored<'k, '_>>> {
         self.collection(Type::Hash, db, key)
     }
 
     /// The set at `key`; an error when it holds another type.
-    pub fn set<'k>(&mut self, db: u8, key: &'k [u8]) -> Result<Option<Collection<'k, Found<'_>>>> {
+    pub fn set<'k>(&mut self, db: u8, key: &'k [u8]) -> Result<Option<Stored<'k, '_>>> {
         self.collection(Type::Set, db, key)
     }
 
     /// The sorted set at `key`; an error when it holds another type.
-    pub fn sorted_set<'k>(&mut self, db: u8, key: &'k [u8]) -> Result<Option<Collection<'k, Found<'_>>>> {
+    pub fn sorted_set<'k>(&mut self, db: u8, key: &'k [u8]) -> Result<Option<Stored<'k, '_>>> {
         self.collection(Type::SortedSet, db, key)
     }
 
     /// The set or sorted set at `key`; an error when it holds another type.
-    pub fn set_or_sorted_set<'k>(
-        &mut self,
-        db: u8,
-        key: &'k [u8],
-    ) -> Result<Option<Collection<'k, Found<'_>>>> {
-        let Some(found) = self.get(db, key)? else { return Ok(None) };
+    pub fn set_or_sorted_set<'k>(&mut self, db: u8, key: &'k [u8]) -> Result<Option<Stored<'k, '_>>> {
+        let Some((found, reads)) = self.get_with_reads(db, key)? else { return Ok(None) };
         match Type::of_tag(found.tag()) {
-            Some(type_ @ (Type::Set | Type::SortedSet)) => Collection::of(type_, key, found).map(Some),
+            Some(type_ @ (Type::Set | Type::SortedSet)) => Stored::of(type_, key, found, reads).map(Some),
             _ => Err(Error::WrongType),
         }
     }
 
-    fn collection<'k>(
-        &mut self,
-        type_: Type,
-        db: u8,
-        key: &'k [u8],
-    ) -> Result<Option<Collection<'k, Found<'_>>>> {
-        let found = self.get_of(type_, db, key)?;
-        found.map(|found| Collection::of(type_, key, found)).transpose()
+    fn collection<'k>(&mut self, type_: Type, db: u8, key: &'k [u8]) -> Result<Option<Stored<'k, '_>>> {
+        let found = self.read_of(type_, db, key)?;
+        found.map(|(found, reads)| Stored::of(type_, key, found, reads)).transpose()
     }
 
     /// The hash at `key` to be changed, empty without one; an error when it holds another type.
@@ -103,24 +120,13 @@ impl<'w> Txn<'w> {
     }
 
     fn edit<'t>(&'t mut self, type_: Type, db: u8, key: &'t [u8]) -> Result<Edit<'t, 'w>> {
-        let (expires_at, old) = self.run_to_edit(type_, db, key)?;
-        let is_new = old.is_none();
-        let new = || Collection { key, type_, form: Form::Packed(Entries::empty(shape(type_))) };
-        let old = old.map(|run| Collection::of(type_, key, run)).transpose()?;
-        Ok(Edit { txn: self, db, expires_at, is_new, collection: old.unwrap_or_else(new) })
-    }
-
-    /// The expiry time of the value at `key`, and a copy of its bytes to be changed; an error when it is of another type.
-    pub(super) fn run_to_edit(
-        &mut self,
-        type_: Type,
-        db: u8,
-        key: &[u8],
-    ) -> Result<(Option<u64>, Option<Vec<u8>>)> {
-        let Some(found) = self.get_of(type_, db, key)? else { return Ok((None, None)) };
-        let mut run = Vec::with_capacity(found.len() + EDIT_ROOM_BYTES);
-        run.extend_from_slice(&found);
-        Ok((found.expires_at(), Some(run)))
+        let (mut expires_at, mut is_new) = (None, true);
+        let mut form = Form::Packed(Entries::empty(shape(type_)));
+        if let Some((found, reads)) = self.read_of(type_, db, key)? {
+            (expires_at, is_new) = (found.expires_at(), false);
+            form = Form::of(type_, key, &found, reads, Found::copied_to_edit)?;
+        }
+        Ok(Edit { db, expires_at, is_new, collection: Collection { key, type_, source: self, form } })
     }
 
     /// Makes a set of these members, no two of which are equal, the value of `key`, over what is there. Without members
@@ -129,7 +135,7 @@ impl<'w> Txn<'w> {
         if members.is_empty() {
             return self.delete(db, key);
         }
-        self.put_vec(db, key, Entries::set_of(members).into_run(), meta(Type::Set, None))?;
+        self.put_entries(Type::Set, db, key, Entries::set_of(members), None)?;
         Ok(true)
     }
 
@@ -139,8 +145,7 @@ impl<'w> Txn<'w> {
         if members.is_empty() {
             return self.delete(db, key);
         }
-        let entries = Entries::sorted_set_of(members);
-        self.put_vec(db, key, entries.into_run(), meta(Type::SortedSet, None))?;
+        self.put_entries(Type::SortedSet, db, key, Entries::sorted_set_of(members), None)?;
         Ok(true)
     }
 
@@ -152,27 +157,80 @@ impl<'w> Txn<'w> {
             self.delete(db, key)?;
             return Ok(());
         }
-        self.put_vec(db, key, entries.into_run(), meta(Type::Hash, None))
+        self.put_entries(Type::Hash, db, key, entries, None)
+    }
+
+    /// Makes these entries, of which there are some, the value of `key`, in the form that their size asks for.
+    fn put_entries(
+        &mut self,
+        type_: Type,
+        db: u8,
+        key: &[u8],
+        entries: Entries<Vec<u8>>,
+        expires_at: Option<u64>,
+    ) -> Result<()> {
+        if !self.is_large(entries.run_bytes()) {
+            return self.put_vec(db, key, entries.into_run(), meta(type_, expires_at));
+        }
+        let store = self.store();
+        let made = Named::make(self, &store, &entries).map_err(|fault| error(type_, key, fault))?;
+        self.put_root(type_, db, key, made.elements(), made.flags(), expires_at)
+    }
+
+    /// Copies the entries of a collection to one that nothing names yet.
+    pub(super) fn copy_collection(&mut self, type_: Type, db: u8, key: &[u8]) -> Result<Option<Copied>> {
+        let Some((found, reads)) = self.read_of(type_, db, key)? else { return Ok(None) };
+        let form = Form::of(type_, key, &found, reads, Found::copied_to_edit)?;
+        let Form::Large(named) = form else { return Ok(None) };
+        let whole = named.whole(large::Pen::reads(self, named.elements()));
+        let whole = whole.map_err(|fault| error(type_, key, fault))?;
+        let store = self.store();
+        let made = Named::make(self, &store, whole).map_err(|fault| error(type_, key, fault))?;
+        Ok(Some((made.elements().clone(), made.flags())))
     }
 }
 
-impl<'k, B: Deref<Target = [u8]>> Collection<'k, B> {
-    pub(super) fn of(type_: Type, key: &'k [u8], bytes: B) -> Result<Self> {
-        let entries = Entries::of(shape(type_), bytes);
-        let entries = entries.map_err(|malformed| error(type_, key, malformed))?;
-        Ok(Self { key, type_, form: Form::Packed(entries) })
+impl<B: Deref<Target = [u8]>> Form<B> {
+    /// The form of what was found; `packed` gives the bytes where it is packed.
+    fn of<'a, F: Borrow<Found<'a>>>(
+        type_: Type,
+        key: &[u8],
+        found: F,
+        reads: Reads<'_>,
+        packed: impl FnOnce(F) -> B,
+    ) -> Result<Self> {
+        if let Some(id) = found.borrow().collection() {
+            let flags = large::flags(found.borrow(), CONVERTED).map_err(|it| error(type_, key, it))?;
+            return Ok(Self::Large(Named::of(shape(type_), reads.open(id)?, flags)));
+        }
+        let entries = Entries::of(shape(type_), packed(found));
+        entries.map(Self::Packed).map_err(|malformed| error(type_, key, malformed))
     }
+}
 
+impl<'k, 'a> Stored<'k, 'a> {
+    pub(super) fn of(type_: Type, key: &'k [u8], found: Found<'a>, reads: Reads<'a>) -> Result<Self> {
+        let form = Form::of(type_, key, found, reads, |found| found)?;
+        Ok(Self { key, type_, source: reads, form })
+    }
+}
+
+impl<'k, B: Deref<Target = [u8]>, S: Source> Collection<'k, B, S> {
     /// A copy that does not hold the transaction.
-    pub fn detached(&self) -> Collection<'k, Vec<u8>> {
-        let Form::Packed(entries) = &self.form;
-        Collection { key: self.key, type_: self.type_, form: Form::Packed(entries.to_owned()) }
+    pub fn detached(&self) -> Result<Collection<'k, Vec<u8>>> {
+        let entries = match &self.form {
+            Form::Packed(entries) => entries.to_owned(),
+            Form::Large(named) => self.told(named.whole(self.reads(named)))?.clone(),
+        };
+        Ok(Collection { key: self.key, type_: self.type_, source: Detached, form: Form::Packed(entries) })
     }
 
     /// How many entries there are.
     pub fn len(&self) -> usize {
-        let Form::Packed(entries) = &self.form;
-        entries.len()
+        match &self.form {
+            Form::Packed(entries) => entries.len(),
+            Form::Large(named) => named.len(),
+        }
     }
 
     /// Whether there are none.
@@ -182,14 +240,18 @@ impl<'k, B: Deref<Target = [u8]>> Collection<'k, B> {
 
     /// How Redis would keep it.
     pub fn encoding(&self) -> Encoding {
-        let Form::Packed(entries) = &self.form;
-        entries.encoding()
+        match &self.form {
+            Form::Packed(entries) => entries.encoding(),
+            Form::Large(named) => named.encoding(),
+        }
     }
 
     /// The value of a field; of a set's member an empty one.
-    pub fn get(&self, name: &[u8]) -> Result<Option<impl Deref<Target = [u8]> + use<'_, 'k, B>>> {
-        let Form::Packed(entries) = &self.form;
-        self.told(entries.get(name))
+    pub fn get(&self, name: &[u8]) -> Result<Option<impl Deref<Target = [u8]> + use<'_, 'k, B, S>>> {
+        match &self.form {
+            Form::Packed(entries) => self.told(entries.get(name)).map(|found| found.map(Bytes::Lent)),
+            Form::Large(named) => self.told(named.get(self.reads(named), name)),
+        }
     }
 
     /// The score of a sorted set's member.
@@ -206,93 +268,265 @@ impl<'k, B: Deref<Target = [u8]>> Collection<'k, B> {
     pub fn get_each<'n>(
         &self,
         names: impl ExactSizeIterator<Item = &'n [u8]>,
-        visit: impl FnMut(Option<&[u8]>),
+        mut visit: impl FnMut(Option<&[u8]>),
     ) -> Result<()> {
-        let Form::Packed(entries) = &self.form;
-        self.told(entries.get_each(names, visit))
+        match &self.form {
+            Form::Packed(entries) => self.told(entries.get_each(names, visit)),
+            Form::Large(named) => {
+                for name in names {
+                    visit(self.told(named.get(self.reads(named), name))?.as_deref());
+                }
+                Ok(())
+            }
+        }
     }
 
     /// Calls `visit` for each entry, with name and value, until it breaks.
     pub fn visit(&self, visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<()> {
-        let Form::Packed(entries) = &self.form;
-        self.told(entries.visit(visit))
+        match &self.form {
+            Form::Packed(entries) => self.told(entries.visit(visit)),
+            Form::Large(named) => self.told(named.visit(self.reads(named), visit)),
+        }
     }
 
     /// Calls `visit` for about `count` entries from `cursor` on, 0 at the begin; the cursor to go on from, 0 at the end. An
     /// entry that is there from the first call to the last is visited.
     pub fn scan(&self, cursor: u64, count: usize, visit: impl FnMut(&[u8], &[u8])) -> Result<u64> {
-        let Form::Packed(entries) = &self.form;
-        self.told(entries.scan(cursor, count, visit))
+        match &self.form {
+            Form::Packed(entries) => self.told(entries.scan(cursor, count, visit)),
+            Form::Large(named) => self.told(named.scan(self.reads(named), cursor, count, visit)),
+        }
     }
 
     /// Calls `visit` for some entry, if there is one.
     pub fn draw_one(&self, visit: impl FnOnce(&[u8], &[u8])) -> Result<()> {
-        let Form::Packed(entries) = &self.form;
-        if !self.is_empty() {
-            let index = Random::new(keyspace::random()).below(self.len() as u64);
-            let (name, value) = self.told(entries.nth(index as usize))?;
-            visit(name, value);
+        if self.is_empty() {
+            return Ok(());
+        }
+        let mut random = Random::new(keyspace::random());
+        match &self.form {
+            Form::Packed(entries) => {
+                let index = random.below(self.len() as u64);
+                let (name, value) = self.told(entries.nth(index as usize))?;
+                visit(name, value);
+            }
+            Form::Large(named) => {
+                let mut visit = Some(visit);
+                self.told(named.draw(self.reads(named), &mut random, |name, value| {
+                    if let Some(visit) = visit.take() {
+                        visit(name, value);
+                    }
+                    ControlFlow::Break(())
+                }))?;
+            }
         }
         Ok(())
     }
 
     /// Calls `visit` for entries drawn one by one, so that one may come again, until it breaks.
     pub fn draw(&self, visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<()> {
-        let Form::Packed(entries) = &self.form;
         let random = &mut Random::new(keyspace::random());
-        self.told(entries.draw(random, visit))
+        match &self.form {
+            Form::Packed(entries) => self.told(entries.draw(random, visit)),
+            Form::Large(named) => self.told(named.draw(self.reads(named), random, visit)),
+        }
     }
 
     /// Calls `visit` for `count` entries, or all if there are fewer, each once.
     pub fn sample(&self, count: usize, visit: impl FnMut(&[u8], &[u8])) -> Result<()> {
-        let Form::Packed(entries) = &self.form;
         let random = &mut Random::new(keyspace::random());
-        self.told(entries.sample(count, random, visit))
+        match &self.form {
+            Form::Packed(entries) => self.told(entries.sample(count, random, visit)),
+            Form::Large(named) => self.told(named.sample(self.reads(named), count, random, visit)),
+        }
     }
 
-    fn told<T>(&self, result: std::result::Result<T, Malformed>) -> Result<T> {
-        result.map_err(|malformed| error(self.type_, self.key, malformed))
-    }
-}
-
-impl<B: Deref<Target = [u8]>> Collection<'_, B> {
     /// All names, to look for many of them.
-    pub fn names(&self) -> Result<Names<'_>> {
-        let Form::Packed(entries) = &self.form;
-        self.told(entries.names())
+    pub fn names(&self) -> Result<AllNames<'_>> {
+        match &self.form {
+            Form::Packed(entries) => self.told(entries.names()).map(AllNames::Packed),
+            Form::Large(named) => Ok(AllNames::Large(self.reads(named))),
+        }
     }
 
     /// All entries, in the order of a visit.
     pub fn pairs(&self) -> Result<Vec<(&[u8], &[u8])>> {
-        let Form::Packed(entries) = &self.form;
         let mut pairs = Vec::new();
-        self.told(entries.visit(|name, value| {
+        let mut push = |name, value| {
             pairs.push((name, value));
             ControlFlow::Continue(())
-        }))?;
+        };
+        match &self.form {
+            Form::Packed(entries) => self.told(entries.visit(&mut push))?,
+            Form::Large(named) => {
+                let whole = self.told(named.whole(self.reads(named)))?;
+                self.told(whole.visit(&mut push))?;
+            }
+        }
         Ok(pairs)
     }
 
     /// The members of a sorted set with their scores, in their order; those of a set have the score 1.
     pub fn scored(&self) -> Result<Vec<Scored<'_>>> {
-        if self.type_ == Type::Set {
-            return Ok(self.list()?.into_iter().map(|member| (member, 1.0)).collect());
+        match &self.form {
+            _ if self.type_ == Type::Set => {
+                Ok(self.list()?.into_iter().map(|member| (member, 1.0)).collect())
+            }
+            Form::Packed(entries) => self.told(entries.scored()),
+            Form::Large(named) => {
+                let whole = self.told(named.whole(self.reads(named)))?;
+                self.told(whole.scored())
+            }
         }
-        let Form::Packed(entries) = &self.form;
-        self.told(entries.scored())
     }
 
     /// All names, in the order of a visit.
     pub fn list(&self) -> Result<Vec<&[u8]>> {
         Ok(self.pairs()?.into_iter().map(|(name, _)| name).collect())
     }
+
+    // --- sorted sets in their order
+
+    /// How many members are before one; `None` when it is not there.
+    pub fn place(&self, member: &[u8]) -> Result<Option<usize>> {
+        if let Form::Large(named) = &self.form {
+            return self.told(named.place(self.reads(named), member));
+        }
+        let (mut at, mut found) = (0, None);
+        self.visit(|other, _| {
+            if other == member {
+                found = Some(at);
+                return ControlFlow::Break(());
+            }
+            at += 1;
+            ControlFlow::Continue(())
+        })?;
+        Ok(found)
+    }
+
+    /// How many members have a lower score than this one or, if `inclusive`, the same.
+    pub fn below(&self, score: f64, inclusive: bool) -> Result<usize> {
+        if let Form::Large(named) = &self.form {
+            return self.told(named.below(score, inclusive));
+        }
+        let mut count = 0;
+        self.visit(|_, value| {
+            let other = score_of(value);
+            if other < score || inclusive && other == score {
+                count += 1;
+                return ControlFlow::Continue(());
+            }
+            ControlFlow::Break(())
+        })?;
+        Ok(count)
+    }
+
+    /// Calls `visit` for the members at these positions, from the last to the first if `reversed`, until it breaks.
+    pub fn visit_part(
+        &self,
+        part: Range<usize>,
+        reversed: bool,
+        mut visit: impl FnMut(&[u8], f64) -> ControlFlow<()>,
+    ) -> Result<()> {
+        match &self.form {
+            Form::Large(named) => self.told(named.part(self.reads(named), part, reversed, visit)),
+            Form::Packed(_) => {
+                let members = self.scored()?;
+                let part = part.start..part.end.min(members.len());
+                let mut part = members.get(part).unwrap_or_default().iter();
+                while let Some((member, score)) = if reversed { part.next_back() } else { part.next() } {
+                    if visit(member, *score).is_break() {
+                        break;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// The first position from `from` on whose member is not `in` it; those that are lie together. Where Redis looks at one after the other, so
+    /// does this: where they do not lie together it tells the same.
+    pub fn run_end(&self, from: usize, mut is_in: impl FnMut(&[u8]) -> bool) -> Result<usize> {
+        if self.is_halved() {
+            return self.halve(from, self.len(), is_in);
+        }
+        let mut at = from;
+        self.visit_part(from..self.len(), false, |member, _| {
+            if !is_in(member) {
+                return ControlFlow::Break(());
+            }
+            at += 1;
+            ControlFlow::Continue(())
+        })?;
+        Ok(at)
+    }
+
+    /// The same backwards: the first position of those before `to` whose members are all in it.
+    pub fn run_start(&self, to: usize, mut is_in: impl FnMut(&[u8]) -> bool) -> Result<usize> {
+        if self.is_halved() {
+            return self.halve(0, to, |member| !is_in(member));
+        }
+        let mut at = to;
+        self.visit_part(0..to, true, |member, _| {
+            if !is_in(member) {
+                return ControlFlow::Break(());
+            }
+            at -= 1;
+            ControlFlow::Continue(())
+        })?;
+        Ok(at)
+    }
+
+    fn is_halved(&self) -> bool {
+        matches!(self.form, Form::Large(_)) && self.encoding() == Encoding::Skiplist
+    }
+
+    /// The first position of these whose member `is_before` does not accept.
+    fn halve(&self, low: usize, high: usize, mut is_before: impl FnMut(&[u8]) -> bool) -> Result<usize> {
+        let (mut low, mut high) = (low, high);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let mut is_behind = true;
+            self.visit_part(middle..middle + 1, false, |member, _| {
+                is_behind = !is_before(member);
+                ControlFlow::Break(())
+            })?;
+            if is_behind {
+                high = middle;
+            } else {
+                low = middle + 1;
+            }
+        }
+        Ok(low)
+    }
+
+    fn reads<'s>(&'s self, named: &'s Named) -> duramen::CollectionReader<'s> {
+        self.source.reads(named.elements())
+    }
+
+    fn told<T, F: Into<Fault>>(&self, result: std::result::Result<T, F>) -> Result<T> {
+        result.map_err(|fault| error(self.type_, self.key, fault))
+    }
+}
+
+impl AllNames<'_> {
+    /// Whether there is this name.
+    pub fn has(&self, name: &[u8]) -> Result<bool> {
+        match self {
+            Self::Packed(names) => Ok(names.has(name)),
+            Self::Large(reads) => Ok(reads.get(name)?.is_some()),
+        }
+    }
 }
 
 impl Edit<'_, '_> {
     /// Puts an entry, or another value in its place; whether the name is new.
     pub fn insert(&mut self, name: &[u8], value: &[u8]) -> Result<bool> {
-        let Form::Packed(entries) = &mut self.collection.form;
-        let inserted = entries.insert(name, value);
+        let Collection { source, form, .. } = &mut self.collection;
+        let inserted = match form {
+            Form::Packed(entries) => entries.insert(name, value).map_err(Fault::from),
+            Form::Large(named) => named.insert(&mut **source, name, value),
+        };
         self.told(inserted)
     }
 
@@ -301,79 +535,154 @@ impl Edit<'_, '_> {
         &mut self,
         new: impl ExactSizeIterator<Item = (&'a [u8], &'a [u8])>,
     ) -> Result<usize> {
-        let Form::Packed(entries) = &mut self.collection.form;
-        let inserted = entries.insert_all(new);
-        self.told(inserted)
+        match &mut self.collection.form {
+            Form::Packed(entries) => {
+                let inserted = entries.insert_all(new);
+                self.told(inserted)
+            }
+            Form::Large(_) => {
+                let mut count = 0;
+                for (name, value) in new {
+                    count += usize::from(self.insert(name, value)?);
+                }
+                Ok(count)
+            }
+        }
     }
 
     /// Removes many entries; how many were there.
     pub fn remove_all<'a>(&mut self, names: impl ExactSizeIterator<Item = &'a [u8]>) -> Result<usize> {
-        let Form::Packed(entries) = &mut self.collection.form;
-        let removed = entries.remove_all(names);
-        self.told(removed)
+        match &mut self.collection.form {
+            Form::Packed(entries) => {
+                let removed = entries.remove_all(names);
+                self.told(removed)
+            }
+            Form::Large(_) => {
+                let mut count = 0;
+                for name in names {
+                    count += usize::from(self.remove(name)?);
+                }
+                Ok(count)
+            }
+        }
     }
 
     /// Removes an entry; whether it was there.
     pub fn remove(&mut self, name: &[u8]) -> Result<bool> {
-        let Form::Packed(entries) = &mut self.collection.form;
-        let removed = entries.remove(name);
+        let Collection { source, form, .. } = &mut self.collection;
+        let removed = match form {
+            Form::Packed(entries) => entries.remove(name).map_err(Fault::from),
+            Form::Large(named) => named.remove(&mut **source, name),
+        };
         self.told(removed)
     }
 
-    /// Removes the entries that `keep` does not want; how many.
-    pub fn retain(&mut self, keep: impl FnMut(&[u8], &[u8]) -> bool) -> Result<usize> {
-        let Form::Packed(entries) = &mut self.collection.form;
-        let before = entries.len();
-        let retained = entries.retain(keep);
-        self.told(retained)?;
-        Ok(before - self.len())
+    /// Removes the entries at these positions of a sorted set; how many.
+    pub fn remove_part(&mut self, part: Range<usize>) -> Result<usize> {
+        let part = part.start..part.end.min(self.len());
+        if part.is_empty() {
+            return Ok(0);
+        }
+        if part == (0..self.len()) {
+            let count = self.len();
+            self.clear();
+            return Ok(count);
+        }
+        if let Form::Packed(entries) = &mut self.collection.form {
+            let mut at = 0;
+            let retained = entries.retain(|_, _| {
+                at += 1;
+                !part.contains(&(at - 1))
+            });
+            self.told(retained)?;
+            return Ok(part.len());
+        }
+        let mut members: Vec<Vec<u8>> = Vec::with_capacity(part.len());
+        self.visit_part(part, false, |member, _| {
+            members.push(member.to_vec());
+            ControlFlow::Continue(())
+        })?;
+        self.remove_all(members.iter().map(Vec::as_slice))
     }
 
-    /// Removes `count` entries by chance, or all if there are fewer, and calls `visit` for each.
+    /// Removes `count` entries of a set by chance, or all if there are fewer, and calls `visit` for each.
     pub fn pop(&mut self, count: usize, mut visit: impl FnMut(&[u8])) -> Result<()> {
-        let Form::Packed(entries) = &mut self.collection.form;
-        let (mut left, mut wanted) = (entries.len(), count.min(entries.len()));
-        let remains = left - wanted;
-        let mut random = Random::new(keyspace::random());
-        let mut popped = entries.retain(|name, _| {
+        let (mut left, mut random) = (self.len(), Random::new(keyspace::random()));
+        let mut wanted = count.min(left);
+        // Where few remain Redis moves those to a new set.
+        let is_made_anew = (left - wanted).saturating_mul(POPPED_PER_MOVED) <= count;
+        if !is_made_anew && let Form::Large(_) = self.collection.form {
+            for _ in 0..wanted {
+                let Form::Large(named) = &self.collection.form else { break };
+                let name = self.told(named.some_name(self.collection.reads(named), &mut random))?;
+                let Some(name) = name else { break };
+                visit(&name);
+                self.remove(&name)?;
+            }
+            return Ok(());
+        }
+        let mut is_popped = |name: &[u8]| {
             let is_popped = random.below(left as u64) < wanted as u64;
             left -= 1;
             if is_popped {
                 wanted -= 1;
                 visit(name);
             }
-            !is_popped
-        });
-        // Where few remain Redis moves those to a new set.
-        if popped.is_ok() && remains.saturating_mul(POPPED_PER_MOVED) <= count {
-            popped = entries.renew();
-        }
+            is_popped
+        };
+        let popped = match &mut self.collection.form {
+            Form::Packed(entries) => {
+                let popped = entries.retain(|name, _| !is_popped(name));
+                if popped.is_ok() && is_made_anew { entries.renew() } else { popped }
+            }
+            Form::Large(_) => {
+                let mut kept: Vec<Vec<u8>> = Vec::new();
+                self.visit(|name, _| {
+                    if !is_popped(name) {
+                        kept.push(name.to_vec());
+                    }
+                    ControlFlow::Continue(())
+                })?;
+                let kept = Entries::set_of(kept.iter().map(Vec::as_slice).collect());
+                self.collection.form = Form::Packed(kept);
+                Ok(())
+            }
+        };
         self.told(popped)
+    }
+
+    /// Removes all entries.
+    pub fn clear(&mut self) {
+        self.collection.form = Form::Packed(Entries::empty(shape(self.collection.type_)));
     }
 
     /// Makes it the value of its key, once the transaction commits.
     pub fn save(self) -> Result<()> {
-        let Self { txn, db, expires_at, is_new, collection } = self;
-        let Collection { key, type_, form: Form::Packed(entries) } = collection;
-        if !entries.is_empty() {
-            txn.put_vec(db, key, entries.into_run(), meta(type_, expires_at))?;
-        } else if !is_new {
-            txn.delete(db, key)?;
+        let Self { db, expires_at, is_new, collection } = self;
+        let Collection { key, type_, source: txn, form } = collection;
+        match form {
+            Form::Packed(entries) if !entries.is_empty() => {
+                txn.put_entries(type_, db, key, entries, expires_at)
+            }
+            Form::Large(named) if named.len() > 0 => match named.new_flags() {
+                Some(flags) => txn.put_root(type_, db, key, named.elements(), flags, expires_at),
+                None if named.is_changed() => txn.element_changed(db, key),
+                None => Ok(()),
+            },
+            _ if !is_new => txn.delete(db, key).map(|_| ()),
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 
-impl<'t> Deref for Edit<'t, '_> {
-    type Target = Collection<'t, Vec<u8>>;
+impl<'t, 'w> Deref for Edit<'t, 'w> {
+    type Target = Collection<'t, Vec<u8>, &'t mut Txn<'w>>;
 
     fn deref(&self) -> &Self::Target {
         &self.collection
     }
 }
 
-// So that what most commands add needs no further allocation.
-const EDIT_ROOM_BYTES: usize = 128;
 // As Redis (`SPOP_MOVE_STRATEGY_MUL`).
 const POPPED_PER_MOVED: usize = 5;
 
@@ -381,7 +690,7 @@ pub(super) fn meta(type_: Type, expires_at: Option<u64>) -> duramen::Meta {
     duramen::Meta { tag: type_.tag(), expires_at, ..duramen::Meta::default() }
 }
 
-fn shape(type_: Type) -> Shape {
+pub(super) fn shape(type_: Type) -> Shape {
     match type_ {
         Type::Hash => Shape::Hash,
         Type::SortedSet => Shape::SortedSet,
@@ -389,6 +698,9 @@ fn shape(type_: Type) -> Shape {
     }
 }
 
-pub(super) fn error(type_: Type, key: &[u8], malformed: Malformed) -> Error {
-    Error::Malformed { type_, key: key.into(), malformed }
+pub(super) fn error(type_: Type, key: &[u8], fault: impl Into<Fault>) -> Error {
+    match fault.into() {
+        Fault::Malformed(malformed) => Error::Malformed { type_, key: key.into(), malformed },
+        Fault::Engine(error) => Error::Engine(error),
+    }
 }

@@ -1,6 +1,8 @@
 //! OBJECT ENCODING of what is no string.
 
-use super::{Collection, List, Txn};
+use super::Txn;
+use super::collection::Stored;
+use super::list::StoredList;
 use crate::Type;
 use crate::entries::Encoding;
 use crate::error::Result;
@@ -8,12 +10,12 @@ use crate::error::Result;
 impl Txn<'_> {
     /// How Redis would keep the hash, list, set or sorted set at `key`; `None` without one.
     pub fn encoding(&mut self, db: u8, key: &[u8]) -> Result<Option<Encoding>> {
-        let Some(found) = self.get(db, key)? else { return Ok(None) };
+        let Some((found, reads)) = self.get_with_reads(db, key)? else { return Ok(None) };
         match Type::of_tag(found.tag()) {
             Some(type_ @ (Type::Hash | Type::Set | Type::SortedSet)) => {
-                Collection::of(type_, key, found).map(|it| Some(it.encoding()))
+                Stored::of(type_, key, found, reads).map(|it| Some(it.encoding()))
             }
-            Some(Type::List) => List::of(key, found).map(|_| Some(Encoding::Quicklist)),
+            Some(Type::List) => StoredList::of(key, found, reads).map(|_| Some(Encoding::Quicklist)),
             _ => Ok(None),
         }
     }

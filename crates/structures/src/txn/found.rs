@@ -2,11 +2,14 @@
 
 use std::ops::Deref;
 
-use duramen::{Meta, Value};
+use duramen::{CollectionId, Meta, Value};
 
 use super::number::Number;
 use crate::Type;
 use crate::strings::integer::Text;
+
+// So that what most commands add needs no further allocation.
+const EDIT_ROOM_BYTES: usize = 128;
 
 /// A value as a transaction sees it, not copied.
 pub enum Found<'a> {
@@ -59,6 +62,22 @@ impl<'a> Found<'a> {
             Self::Pending { meta, .. } => meta.expires_at,
             Self::Number { expires_at, .. } => *expires_at,
         }
+    }
+
+    /// The elements that it is the root of, where it is kept in its large form.
+    pub(super) fn collection(&self) -> Option<CollectionId> {
+        match self {
+            Self::Stored(value) => value.meta().collection,
+            Self::Pending { meta, .. } => meta.collection,
+            Self::Number { .. } => None,
+        }
+    }
+
+    /// A copy of its bytes, with room for what most commands add.
+    pub(super) fn copied_to_edit(&self) -> Vec<u8> {
+        let mut copy = Vec::with_capacity(self.len() + EDIT_ROOM_BYTES);
+        copy.extend_from_slice(self);
+        copy
     }
 
     /// Bytes that its record takes on the medium; `None` when it is not there yet.

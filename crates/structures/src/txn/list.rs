@@ -1,93 +1,155 @@
 //! Lists at keys: read as [`List`], changed through an [`EditList`].
 //!
-//! All are packed in the value of their key, whatever their size, so that a write takes time in proportion to the list.
-//! Both invariants of collections (`collection`) hold here too: an empty list is not there, and a list that changes keeps its
-//! expiry time.
+//! They are kept packed or large, as collections (`collection`), and its invariants hold here too.
 
 use std::ops::{ControlFlow, Deref, Range};
 
 use super::collection::{error, meta};
+use super::source::{Copied, Detached, Reads, Source};
 use super::{Found, Txn};
 use crate::Type;
 use crate::error::Result;
-use crate::packed::Malformed;
-use crate::sequence::{End, Sequence};
+use crate::large::{self, Bytes, Fault, Labelled};
+use crate::sequence::{self, End, Sequence};
 
-/// A list, in bytes of its own or where it lies.
-pub struct List<'k, B> {
+/// A list: see [`Collection`](super::Collection) for its parameters.
+pub struct List<'k, B, S = Detached> {
     key: &'k [u8],
-    sequence: Sequence<B>,
+    source: S,
+    form: Form<B>,
 }
 
-/// A list that is about to change. What is not saved did not happen.
+/// How a list is kept.
+enum Form<B> {
+    /// All of it in the value of its key.
+    Packed(Sequence<B>),
+    /// Each element in a record of its own.
+    Large(Labelled),
+}
+
+/// A list as a transaction reads it.
+pub type StoredList<'k, 'a> = List<'k, Found<'a>, Reads<'a>>;
+
+/// A list that is about to change. What is not saved did not happen to one that is packed.
 pub struct EditList<'t, 'w> {
-    txn: &'t mut Txn<'w>,
     db: u8,
     expires_at: Option<u64>,
     is_new: bool,
-    list: List<'t, Vec<u8>>,
+    list: List<'t, Vec<u8>, &'t mut Txn<'w>>,
 }
 
 impl<'w> Txn<'w> {
     /// The list at `key`; an error when it holds another type.
-    pub fn list<'k>(&mut self, db: u8, key: &'k [u8]) -> Result<Option<List<'k, Found<'_>>>> {
-        let found = self.get_of(Type::List, db, key)?;
-        found.map(|found| List::of(key, found)).transpose()
+    pub fn list<'k>(&mut self, db: u8, key: &'k [u8]) -> Result<Option<StoredList<'k, '_>>> {
+        let found = self.read_of(Type::List, db, key)?;
+        found.map(|(found, reads)| StoredList::of(key, found, reads)).transpose()
     }
 
     /// The list at `key` to be changed, empty without one; an error when it holds another type.
     pub fn edit_list<'t>(&'t mut self, db: u8, key: &'t [u8]) -> Result<EditList<'t, 'w>> {
-        let (expires_at, old) = self.run_to_edit(Type::List, db, key)?;
-        let is_new = old.is_none();
-        let list = match old {
-            Some(run) => List::of(key, run)?,
-            None => List { key, sequence: Sequence::empty() },
-        };
-        Ok(EditList { txn: self, db, expires_at, is_new, list })
+        let (mut expires_at, mut is_new) = (None, true);
+        let mut form = Form::Packed(Sequence::empty());
+        if let Some((found, reads)) = self.read_of(Type::List, db, key)? {
+            (expires_at, is_new) = (found.expires_at(), false);
+            form = match found.collection() {
+                Some(id) => {
+                    large::flags(&found, 0).map_err(|it| error(Type::List, key, it))?;
+                    Form::Large(Labelled::of(reads.open(id)?))
+                }
+                None => {
+                    let run = found.copied_to_edit();
+                    Form::Packed(Sequence::of(run).map_err(|it| error(Type::List, key, it))?)
+                }
+            };
+        }
+        Ok(EditList { db, expires_at, is_new, list: List { key, source: self, form } })
     }
 
     /// Makes a list of these elements, of which there are some, the value of `key`, over what is there.
     pub fn put_list(&mut self, db: u8, key: &[u8], elements: &[&[u8]]) -> Result<()> {
         let mut sequence = Sequence::empty();
         sequence.push(End::Right, elements.iter().copied());
-        self.put_vec(db, key, sequence.into_run(), meta(Type::List, None))
+        self.put_sequence(db, key, sequence, None)
+    }
+
+    /// Makes these elements, of which there are some, the value of `key`, in the form that their size asks for.
+    fn put_sequence(
+        &mut self,
+        db: u8,
+        key: &[u8],
+        sequence: Sequence<Vec<u8>>,
+        expires_at: Option<u64>,
+    ) -> Result<()> {
+        if !self.is_large(sequence.run_bytes()) {
+            return self.put_vec(db, key, sequence.into_run(), meta(Type::List, expires_at));
+        }
+        let store = self.store();
+        let made = Labelled::make(self, &store, &sequence).map_err(|it| error(Type::List, key, it))?;
+        self.put_root(Type::List, db, key, made.elements(), 0, expires_at)
+    }
+
+    /// Copies the elements of a large list to one that nothing names yet.
+    pub(super) fn copy_list(&mut self, db: u8, key: &[u8]) -> Result<Option<Copied>> {
+        let Some(list) = self.list(db, key)? else { return Ok(None) };
+        let Form::Large(labelled) = &list.form else { return Ok(None) };
+        let whole = list.told(labelled.copied(list.reads(labelled), 0..labelled.len()))?;
+        let store = self.store();
+        let made = Labelled::make(self, &store, &whole).map_err(|it| error(Type::List, key, it))?;
+        Ok(Some((made.elements().clone(), 0)))
     }
 }
 
-impl<'k, B: Deref<Target = [u8]>> List<'k, B> {
-    pub(super) fn of(key: &'k [u8], bytes: B) -> Result<Self> {
-        let sequence = Sequence::of(bytes).map_err(|malformed| error(Type::List, key, malformed))?;
-        Ok(Self { key, sequence })
+impl<'k, 'a> StoredList<'k, 'a> {
+    pub(super) fn of(key: &'k [u8], found: Found<'a>, reads: Reads<'a>) -> Result<Self> {
+        let form = match found.collection() {
+            Some(id) => {
+                large::flags(&found, 0).map_err(|it| error(Type::List, key, it))?;
+                Form::Large(Labelled::of(reads.open(id)?))
+            }
+            None => Form::Packed(Sequence::of(found).map_err(|it| error(Type::List, key, it))?),
+        };
+        Ok(Self { key, source: reads, form })
     }
+}
 
+impl<'k, B: Deref<Target = [u8]>, S: Source> List<'k, B, S> {
     /// How many elements there are.
     pub fn len(&self) -> usize {
-        self.sequence.len()
+        match &self.form {
+            Form::Packed(sequence) => sequence.len(),
+            Form::Large(labelled) => labelled.len(),
+        }
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.sequence.is_empty()
+        self.len() == 0
     }
 
     /// The position that an index of Redis's means; a negative one counts from the right end.
     pub fn position(&self, index: i64) -> Option<usize> {
-        self.sequence.position(index)
+        sequence::position(self.len(), index)
     }
 
     /// The positions that Redis's inclusive `start` and `end` mean.
     pub fn part(&self, start: i64, end: i64) -> Range<usize> {
-        self.sequence.part(start, end)
+        sequence::part(self.len(), start, end)
     }
 
     /// The element at this position.
-    pub fn get(&self, index: usize) -> Result<Option<&[u8]>> {
-        self.told(self.sequence.get(index))
+    pub fn get(&self, index: usize) -> Result<Option<impl Deref<Target = [u8]> + use<'_, 'k, B, S>>> {
+        match &self.form {
+            Form::Packed(sequence) => self.told(sequence.get(index)).map(|found| found.map(Bytes::Lent)),
+            Form::Large(labelled) => self.told(labelled.get(self.reads(labelled), index)),
+        }
     }
 
     /// Calls `visit` for the elements of this part, as far as it is there, until it breaks.
     pub fn visit(&self, part: Range<usize>, visit: impl FnMut(&[u8]) -> ControlFlow<()>) -> Result<()> {
-        self.told(self.sequence.visit(part, visit))
+        match &self.form {
+            Form::Packed(sequence) => self.told(sequence.visit(part, visit)),
+            Form::Large(labelled) => self.told(labelled.visit(self.reads(labelled), part, visit)),
+        }
     }
 
     /// Calls `visit` with the positions of what equals this element among the first `within` elements, counted from `from` on,
@@ -99,71 +161,135 @@ impl<'k, B: Deref<Target = [u8]>> List<'k, B> {
         within: usize,
         visit: impl FnMut(usize) -> ControlFlow<()>,
     ) -> Result<()> {
-        self.told(self.sequence.find(element, from, within, visit))
+        match &self.form {
+            Form::Packed(sequence) => self.told(sequence.find(element, from, within, visit)),
+            Form::Large(labelled) => {
+                self.told(labelled.find(self.reads(labelled), element, from, within, visit))
+            }
+        }
     }
 
-    fn told<T>(&self, result: std::result::Result<T, Malformed>) -> Result<T> {
-        result.map_err(|malformed| error(Type::List, self.key, malformed))
-    }
-}
-
-impl<B: Deref<Target = [u8]>> List<'_, B> {
     /// All elements.
     pub fn list(&self) -> Result<Vec<&[u8]>> {
-        self.told(self.sequence.list())
+        match &self.form {
+            Form::Packed(sequence) => self.told(sequence.list()),
+            Form::Large(labelled) => {
+                let whole = self.told(labelled.whole(self.reads(labelled)))?;
+                self.told(whole.list())
+            }
+        }
+    }
+
+    fn reads<'s>(&'s self, labelled: &'s Labelled) -> duramen::CollectionReader<'s> {
+        self.source.reads(labelled.elements())
+    }
+
+    fn told<T, F: Into<Fault>>(&self, result: std::result::Result<T, F>) -> Result<T> {
+        result.map_err(|fault| error(Type::List, self.key, fault))
     }
 }
 
 impl EditList<'_, '_> {
     /// Puts each element at this end, one after the other: of several at the left the last comes to be the first.
-    pub fn push<'a>(&mut self, end: End, elements: impl DoubleEndedIterator<Item = &'a [u8]>) {
-        self.list.sequence.push(end, elements);
+    pub fn push<'a>(&mut self, end: End, elements: impl DoubleEndedIterator<Item = &'a [u8]>) -> Result<()> {
+        let List { source, form, .. } = &mut self.list;
+        let pushed = match form {
+            Form::Packed(sequence) => {
+                sequence.push(end, elements);
+                Ok(())
+            }
+            Form::Large(labelled) => labelled.push(&mut **source, end, elements),
+        };
+        self.told(pushed)
     }
 
     /// Removes `count` elements at this end, or all if there are fewer, and calls `visit` for each, from that end on.
-    pub fn pop(&mut self, end: End, count: usize, visit: impl FnMut(&[u8])) -> Result<()> {
-        let popped = self.list.sequence.pop(end, count, visit);
+    pub fn pop(&mut self, end: End, count: usize, mut visit: impl FnMut(&[u8])) -> Result<()> {
+        let is_all = count >= self.len();
+        let List { source, form, .. } = &mut self.list;
+        let popped = match form {
+            Form::Packed(sequence) => sequence.pop(end, count, visit).map_err(Fault::from),
+            Form::Large(labelled) if is_all => {
+                let visited =
+                    labelled.visit_from(large::Pen::reads(&**source, labelled.elements()), end, |it| {
+                        visit(it);
+                        ControlFlow::Continue(())
+                    });
+                if visited.is_ok() {
+                    *form = Form::Packed(Sequence::empty());
+                }
+                visited
+            }
+            Form::Large(labelled) => labelled.pop(&mut **source, end, count, visit),
+        };
         self.told(popped)
     }
 
     /// Puts another element in the place of the one at `index`; whether there was one.
     pub fn set(&mut self, index: usize, element: &[u8]) -> Result<bool> {
-        let set = self.list.sequence.set(index, element);
+        let List { source, form, .. } = &mut self.list;
+        let set = match form {
+            Form::Packed(sequence) => sequence.set(index, element).map_err(Fault::from),
+            Form::Large(labelled) => labelled.set(&mut **source, index, element),
+        };
         self.told(set)
     }
 
     /// Puts an element on the side of `side` of the first one that equals `pivot`; whether there was one.
     pub fn insert(&mut self, side: End, pivot: &[u8], element: &[u8]) -> Result<bool> {
-        let inserted = self.list.sequence.insert(side, pivot, element);
+        let List { source, form, .. } = &mut self.list;
+        let inserted = match form {
+            Form::Packed(sequence) => sequence.insert(side, pivot, element).map_err(Fault::from),
+            Form::Large(labelled) => labelled.insert(&mut **source, side, pivot, element),
+        };
         self.told(inserted)
     }
 
     /// Removes the first `count` elements that equal this one, counted from `from` on; how many there were.
     pub fn remove(&mut self, element: &[u8], from: End, count: usize) -> Result<usize> {
-        let removed = self.list.sequence.remove(element, from, count);
+        let List { source, form, .. } = &mut self.list;
+        let removed = match form {
+            Form::Packed(sequence) => sequence.remove(element, from, count).map_err(Fault::from),
+            Form::Large(labelled) => labelled.remove(&mut **source, element, from, count),
+        };
         self.told(removed)
     }
 
     /// Removes what is not in this part, whose end is not behind that of the list.
     pub fn trim(&mut self, kept: Range<usize>) -> Result<()> {
-        let trimmed = self.list.sequence.trim(kept);
+        let len = self.len();
+        let List { source, form, .. } = &mut self.list;
+        let trimmed = match form {
+            Form::Packed(sequence) => sequence.trim(kept).map_err(Fault::from),
+            // It is less to write what stays than to remove what goes.
+            Form::Large(labelled) if kept.len() < len / 2 => {
+                let reads = large::Pen::reads(&**source, labelled.elements());
+                labelled.copied(reads, kept).map(|kept| *form = Form::Packed(kept))
+            }
+            Form::Large(labelled) => labelled
+                .cut(&mut **source, kept.end..len)
+                .and_then(|()| labelled.cut(&mut **source, 0..kept.start)),
+        };
         self.told(trimmed)
     }
 
     /// Makes it the value of its key, once the transaction commits.
     pub fn save(self) -> Result<()> {
-        let Self { txn, db, expires_at, is_new, list: List { key, sequence } } = self;
-        if !sequence.is_empty() {
-            txn.put_vec(db, key, sequence.into_run(), meta(Type::List, expires_at))?;
-        } else if !is_new {
-            txn.delete(db, key)?;
+        let Self { db, expires_at, is_new, list: List { key, source: txn, form } } = self;
+        match form {
+            Form::Packed(sequence) if !sequence.is_empty() => txn.put_sequence(db, key, sequence, expires_at),
+            Form::Large(labelled) if labelled.len() > 0 && labelled.is_changed() => {
+                txn.element_changed(db, key)
+            }
+            Form::Large(labelled) if labelled.len() > 0 => Ok(()),
+            _ if !is_new => txn.delete(db, key).map(|_| ()),
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 
-impl<'t> Deref for EditList<'t, '_> {
-    type Target = List<'t, Vec<u8>>;
+impl<'t, 'w> Deref for EditList<'t, 'w> {
+    type Target = List<'t, Vec<u8>, &'t mut Txn<'w>>;
 
     fn deref(&self) -> &Self::Target {
         &self.list

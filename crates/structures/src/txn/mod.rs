@@ -42,6 +42,7 @@ mod list;
 mod number;
 mod restored;
 mod scratch;
+mod source;
 
 use duramen::{ErrorKind, IndexKind, Meta, Modified, Swap, Update, Value};
 
@@ -51,14 +52,15 @@ use crate::strings::integer::{self, Text};
 use crate::watch::{Then, Watched};
 use crate::worker::{Outcome, Worker};
 use crate::{Type, string_until};
-pub use collection::{Collection, Edit};
+pub use collection::{AllNames, Collection, Edit, Stored};
 pub use found::Found;
 use life::Life;
-pub use list::{EditList, List};
+pub use list::{EditList, List, StoredList};
 use number::Number;
 pub use number::text_of_number;
 pub(crate) use scratch::Scratch;
 use scratch::{Entry, Payload, Seen, Write, get, stored};
+pub use source::{Detached, Reads, Source};
 
 // Entries looked at per call of the engine's scan when all keys are wanted.
 const SCAN_ENTRIES: usize = 1024;
@@ -94,15 +96,21 @@ impl<'w> Txn<'w> {
 
     /// The value of `key`, `None` when absent or expired.
     pub fn get(&mut self, db: u8, key: &[u8]) -> Result<Option<Found<'_>>> {
+        Ok(self.get_with_reads(db, key)?.map(|(found, _)| found))
+    }
+
+    /// The same, and what reads its elements if it is large.
+    fn get_with_reads(&mut self, db: u8, key: &[u8]) -> Result<Option<(Found<'_>, Reads<'_>)>> {
         let Some(at) = self.entry(db, key) else { return Ok(None) };
         let Self { worker, now, conflicted } = self;
         let Worker { keyspace, writer, scratch, .. } = &mut **worker;
+        let reads = Reads(&*writer);
         if let Write::None = scratch.entries[at].write {
             let key_bytes = scratch.entries[at].key.len();
             let value = stored(keyspace, writer, scratch, at, *now, conflicted)?;
-            return Ok(value.map(|value| Found::of(value, key_bytes)));
+            return Ok(value.map(|value| (Found::of(value, key_bytes), reads)));
         }
-        Ok(match &scratch.entries[at].write {
+        let found = match &scratch.entries[at].write {
             Write::Put(payload, meta) => {
                 Some(Found::Pending { bytes: payload.bytes(&scratch.arena), meta: *meta })
             }
@@ -111,7 +119,8 @@ impl<'w> Txn<'w> {
                 Some(Found::Number { text, expires_at: *expires_at, footprint: None })
             }
             Write::None | Write::Delete | Write::Expired => None,
-        })
+        };
+        Ok(found.map(|found| (found, reads)))
     }
 
     /// The string at `key`; an error when it holds another type.
@@ -295,9 +304,23 @@ impl<'w> Txn<'w> {
         self.copy_with(db, key, db, key, |_| expires_at)
     }
 
-    /// Copies the value at `(db, from)` to `(to_db, to)`, expiry time included; whether it was there.
+    /// Copies the value at `(db, from)` to `(to_db, to)`, expiry time included; whether it was there. Of a large value every
+    /// element is written.
     pub fn copy(&mut self, db: u8, from: &[u8], to_db: u8, to: &[u8]) -> Result<bool> {
+        if let Some((elements, flags)) = self.copy_large(db, from)? {
+            let Some(found) = self.get(db, from)? else { return Ok(false) };
+            let (type_, expires_at) = (Type::of_tag(found.tag()), found.expires_at());
+            let Some(type_) = type_ else { return Ok(false) };
+            self.put_root(type_, to_db, to, &elements, flags, expires_at)?;
+            return Ok(true);
+        }
         self.copy_with(db, from, to_db, to, |expires_at| expires_at)
+    }
+
+    /// Moves the value at `(db, from)` to `(to_db, to)`, over what is there, expiry time included; whether it was there. The two must
+    /// not be the same.
+    pub fn rename(&mut self, db: u8, from: &[u8], to_db: u8, to: &[u8]) -> Result<bool> {
+        Ok(self.copy_with(db, from, to_db, to, |expires_at| expires_at)? && self.delete(db, from)?)
     }
 
     fn copy_with(
@@ -318,7 +341,7 @@ impl<'w> Txn<'w> {
                 let Some(value) = stored(keyspace, writer, scratch, source, *now, conflicted)? else {
                     return Ok(false);
                 };
-                let meta = Meta { tag: value.tag(), expires_at: value.expires_at(), ..Meta::default() };
+                let meta = Meta { updatable: false, ..value.meta() };
                 match Number::of(meta.tag, &value, key_bytes) {
                     Some(number) => (Err(number), meta),
                     None => (Ok(scratch.payload(value.bytes())), meta),

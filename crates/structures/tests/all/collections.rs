@@ -83,7 +83,7 @@ fn a_sorted_set_is_there_when_a_store_is_opened_again() {
         let keyspace = Keyspace::open(store(MediumKind::File, &dir), 16).unwrap();
         let mut worker = keyspace.worker().unwrap();
         run(&mut worker, |txn| {
-            let found = txn.sorted_set(0, b"z").unwrap().map(|set| set.detached());
+            let found = txn.sorted_set(0, b"z").unwrap().map(|set| set.detached().unwrap());
             let found = found.as_ref().map_or(Vec::new(), |set| set.scored().unwrap());
             let scores: Vec<f64> = found.iter().map(|(_, score)| *score).collect();
             assert_eq!(scores, (0..round).rev().map(|round| -f64::from(round)).collect::<Vec<_>>());
@@ -145,11 +145,11 @@ fn a_key_of_another_type_is_told() {
                 assert!(is_wrong(txn.add(0, key, 1).map(|_| ())), "{key:?}");
                 assert!(txn.add_at_once(0, key, 1).unwrap().is_none(), "{key:?}");
             }
-            let set = txn.set(0, b"set").unwrap().unwrap().detached();
+            let set = txn.set(0, b"set").unwrap().unwrap().detached().unwrap();
             assert_eq!(set.list().unwrap(), [b"1", b"2", &b"10"[..]]);
-            let sorted = txn.set_or_sorted_set(0, b"sorted").unwrap().unwrap().detached();
+            let sorted = txn.set_or_sorted_set(0, b"sorted").unwrap().unwrap().detached().unwrap();
             assert_eq!(sorted.scored().unwrap(), [(&b"c"[..], -1.0), (b"a", 1.0), (b"b", 1.0)]);
-            let set = txn.set_or_sorted_set(0, b"set").unwrap().unwrap().detached();
+            let set = txn.set_or_sorted_set(0, b"set").unwrap().unwrap().detached().unwrap();
             assert_eq!(set.scored().unwrap(), [(&b"1"[..], 1.0), (b"2", 1.0), (b"10", 1.0)]);
         });
     }

@@ -19,7 +19,7 @@ fn elements(txn: &mut Txn<'_>, key: &[u8]) -> Vec<String> {
 
 fn push(txn: &mut Txn<'_>, key: &[u8], end: End, new: &[&str]) {
     let mut list = txn.edit_list(0, key).unwrap();
-    list.push(end, new.iter().map(|element| element.as_bytes()));
+    list.push(end, new.iter().map(|element| element.as_bytes())).unwrap();
     list.save().unwrap();
 }
 
@@ -89,7 +89,7 @@ fn a_list_that_is_not_saved_did_not_change() {
     let mut worker = keyspace.worker().unwrap();
     run(&mut worker, |txn| {
         let mut list = txn.edit_list(0, b"l").unwrap();
-        list.push(End::Left, [&b"a"[..]].into_iter());
+        list.push(End::Left, [&b"a"[..]].into_iter()).unwrap();
         assert_eq!(list.len(), 1);
     });
     run(&mut worker, |txn| assert!(txn.list(0, b"l").unwrap().is_none()));
@@ -133,7 +133,7 @@ fn two_workers_that_rotate_and_grow_one_list_lose_nothing() {
                         let mut list = txn.edit_list(0, b"l").unwrap();
                         let mut moved = Vec::new();
                         list.pop(End::Right, 1, |element| moved.extend_from_slice(element)).unwrap();
-                        list.push(End::Left, [&moved[..]].into_iter());
+                        list.push(End::Left, [&moved[..]].into_iter()).unwrap();
                         list.save().unwrap();
                     });
                 }
@@ -179,12 +179,12 @@ fn a_value_that_is_no_list_is_told_with_key_and_place_and_can_be_deleted() {
         );
         assert!(txn.edit_list(0, b"empty").is_err() && txn.encoding(0, b"empty").is_err());
         let list = txn.list(0, b"bad").unwrap().unwrap();
-        let error = list.get(1).unwrap_err().to_string();
+        let error = list.get(1).err().unwrap().to_string();
         assert!(
             error.starts_with("CORRUPT the list at key 'bad' cannot be read at byte 7: it ends"),
             "{error}"
         );
-        assert_eq!(list.get(0).unwrap(), Some(&b"a"[..]));
+        assert_eq!(list.get(0).unwrap().as_deref(), Some(&b"a"[..]));
     });
     run(&mut worker, |txn| assert!(txn.delete(0, b"bad").unwrap() && txn.delete(0, b"empty").unwrap()));
     run(&mut worker, |txn| assert!(!txn.exists(0, b"empty").unwrap()));

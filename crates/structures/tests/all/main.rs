@@ -5,6 +5,7 @@
 mod collections;
 mod databases;
 mod keyspace;
+mod large;
 mod lists;
 mod numbers;
 mod rdb;

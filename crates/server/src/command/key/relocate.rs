@@ -11,8 +11,7 @@ pub fn rename(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         return Err(errors::NO_SUCH_KEY);
     }
     if from != to {
-        call.txn.copy(db, from, db, to)?;
-        call.txn.delete(db, from)?;
+        call.txn.rename(db, from, db, to)?;
         call.notify(GENERIC, "rename_from", from);
         call.notify(GENERIC, "rename_to", to);
     }
@@ -28,8 +27,7 @@ pub fn renamenx(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     }
     let free = from != to && !call.txn.exists(db, to)?;
     if free {
-        call.txn.copy(db, from, db, to)?;
-        call.txn.delete(db, from)?;
+        call.txn.rename(db, from, db, to)?;
         call.notify(GENERIC, "rename_from", from);
         call.notify(GENERIC, "rename_to", to);
     }
@@ -74,10 +72,8 @@ pub fn move_(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     if db == to_db {
         return Err(errors::SAME_OBJECT);
     }
-    let moved = call.txn.exists(db, key)?
-        && !call.txn.exists(to_db, key)?
-        && call.txn.copy(db, key, to_db, key)?
-        && call.txn.delete(db, key)?;
+    let moved =
+        call.txn.exists(db, key)? && !call.txn.exists(to_db, key)? && call.txn.rename(db, key, to_db, key)?;
     if moved {
         call.notify(GENERIC, "move_from", key);
         call.local.notify(call.server, GENERIC, "move_to", to_db, key);

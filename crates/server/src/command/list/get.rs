@@ -37,7 +37,7 @@ pub fn lindex(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     };
     let index = call.args.integer(2)?;
     match list.position(index).map(|position| list.get(position)).transpose()?.flatten() {
-        Some(element) => call.reply.bulk(element),
+        Some(element) => call.reply.bulk(&element),
         None => call.reply.null(),
     }
     Ok(())

@@ -29,7 +29,7 @@ fn push(call: &mut Call<'_, '_>, end: End, must_exist: bool) -> Result<(), Comma
     let mut list = call.txn.edit_list(db, args.at(1))?;
     let is_pushed = !must_exist || !list.is_empty();
     if is_pushed {
-        list.push(end, args.from(2));
+        list.push(end, args.from(2))?;
     }
     call.reply.count(list.len());
     if is_pushed {

@@ -35,7 +35,7 @@ fn relocate(call: &mut Call<'_, '_>, from: End, to: End) -> Result<(), CommandEr
         list.save()?;
         list = call.txn.edit_list(db, destination)?;
     }
-    list.push(to, [&moved[..]].into_iter());
+    list.push(to, [&moved[..]].into_iter())?;
     list.save()?;
     call.reply.bulk(&moved);
     // The push first, as in the reference.

@@ -11,40 +11,42 @@ use std::ops::Range;
 
 type Set<'t> = Collection<'t, Vec<u8>>;
 
-/// Members of a result, in the order in which they were found.
-type Members<'s> = Vec<&'s [u8]>;
-
-/// What is made of sets, `None` where a key is missing.
-type Operation = for<'s> fn(&'s [Option<Set<'s>>]) -> Result<Members<'s>, CommandError>;
+/// What is made of sets.
+#[derive(Clone, Copy)]
+enum Operation {
+    Union,
+    Intersection,
+    Difference,
+}
 
 /// SUNION key [key …]: what is in any.
 pub fn sunion(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
-    reply(call, union)
+    reply(call, Operation::Union)
 }
 
 /// SINTER key [key …]: what is in all.
 pub fn sinter(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
-    reply(call, intersection)
+    reply(call, Operation::Intersection)
 }
 
 /// SDIFF key [key …]: what is in the first alone.
 pub fn sdiff(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
-    reply(call, difference)
+    reply(call, Operation::Difference)
 }
 
 /// SUNIONSTORE destination key [key …]: SUNION into a key; how many members.
 pub fn sunionstore(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
-    store(call, union)
+    store(call, Operation::Union)
 }
 
 /// SINTERSTORE destination key [key …]: SINTER into a key; how many members.
 pub fn sinterstore(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
-    store(call, intersection)
+    store(call, Operation::Intersection)
 }
 
 /// SDIFFSTORE destination key [key …]: SDIFF into a key; how many members.
 pub fn sdiffstore(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
-    store(call, difference)
+    store(call, Operation::Difference)
 }
 
 /// SINTERCARD numkeys key [key …] [LIMIT limit]: how many SINTER tells, or as many as the limit, unless that is 0.
@@ -61,73 +63,106 @@ pub fn sintercard(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         }
         limit = args.count(at + 1).ok_or(CommandError::new("ERR LIMIT can't be negative"))?;
     }
-    let sets = read(call, 2..2 + keys)?;
-    let count = intersect(&sets, if limit == 0 { usize::MAX } else { limit })?.len();
-    call.reply.count(count);
-    Ok(())
+    let count_max = if limit == 0 { usize::MAX } else { limit };
+    combine(call, Operation::Intersection, 2..2 + keys, |call, members| {
+        call.reply.count(members.len().min(count_max));
+        Ok(())
+    })
 }
 
 fn reply(call: &mut Call<'_, '_>, operation: Operation) -> Result<(), CommandError> {
-    let sets = read(call, 1..call.args.len())?;
-    let members = operation(&sets)?;
-    call.reply.set(members.len());
-    members.iter().for_each(|member| call.reply.bulk(member));
-    Ok(())
+    combine(call, operation, 1..call.args.len(), |call, members| {
+        call.reply.set(members.len());
+        members.iter().for_each(|member| call.reply.bulk(member));
+        Ok(())
+    })
 }
 
 fn store(call: &mut Call<'_, '_>, operation: Operation) -> Result<(), CommandError> {
-    let sets = read(call, 2..call.args.len())?;
-    let members = operation(&sets)?;
-    let count = members.len();
-    let key = call.args.at(1);
-    let changed = call.txn.put_set(call.session.db, key, members)?;
-    call.notify_stored(SET, call.entry.spec.name, key, count, changed);
-    call.reply.count(count);
-    Ok(())
+    combine(call, operation, 2..call.args.len(), |call, members| {
+        let count = members.len();
+        let key = call.args.at(1);
+        let changed = call.txn.put_set(call.session.db, key, members)?;
+        call.notify_stored(SET, call.entry.spec.name, key, count, changed);
+        call.reply.count(count);
+        Ok(())
+    })
 }
 
-/// The sets whose keys are these arguments.
-fn read<'c>(call: &mut Call<'c, '_>, keys: Range<usize>) -> Result<Vec<Option<Set<'c>>>, CommandError> {
-    let args = call.args;
+/// Calls `then` with the members of the result, in the order in which they were found.
+fn combine(
+    call: &mut Call<'_, '_>,
+    operation: Operation,
+    keys: Range<usize>,
+    then: impl FnOnce(&mut Call<'_, '_>, Vec<&[u8]>) -> Result<(), CommandError>,
+) -> Result<(), CommandError> {
     let mut sets = Vec::with_capacity(keys.len());
-    for key in keys {
-        let set = call.stats.read(call.txn.set(call.session.db, args.at(key))?);
-        sets.push(set.map(|set| set.detached()));
+    for key in keys.clone() {
+        let set = call.stats.read(call.txn.set(call.session.db, call.args.at(key))?);
+        sets.push((key, set.map(|set| set.len())));
     }
-    Ok(sets)
-}
-
-fn union<'s>(sets: &'s [Option<Set<'s>>]) -> Result<Members<'s>, CommandError> {
-    let (mut seen, mut members) = (HashSet::new(), Vec::new());
-    for set in sets.iter().flatten() {
-        members.extend(set.list()?.into_iter().filter(|member| seen.insert(*member)));
+    match operation {
+        Operation::Union => {
+            let mut all = Vec::new();
+            for (key, len) in sets {
+                if len.is_some() {
+                    all.extend(read(call, key)?);
+                }
+            }
+            let (mut seen, mut members) = (HashSet::new(), Vec::new());
+            for set in &all {
+                members.extend(set.list()?.into_iter().filter(|member| seen.insert(*member)));
+            }
+            order(&mut members);
+            then(call, members)
+        }
+        Operation::Difference => {
+            let Some(first) = read(call, keys.start)? else { return then(call, Vec::new()) };
+            let mut members = first.list()?;
+            for (key, _) in &sets[1..] {
+                members = filter(call, *key, members, false)?;
+            }
+            order(&mut members);
+            then(call, members)
+        }
+        Operation::Intersection => {
+            if sets.iter().any(|(_, len)| len.is_none()) {
+                return then(call, Vec::new());
+            }
+            // The others are looked into for what the smallest has, each by itself.
+            sets.sort_by_key(|(_, len)| *len);
+            let Some(smallest) = read(call, sets[0].0)? else { return then(call, Vec::new()) };
+            let mut members = smallest.list()?;
+            for (key, _) in &sets[1..] {
+                members = filter(call, *key, members, true)?;
+            }
+            then(call, members)
+        }
     }
-    order(&mut members);
-    Ok(members)
 }
 
-fn difference<'s>(sets: &'s [Option<Set<'s>>]) -> Result<Members<'s>, CommandError> {
-    let Some((Some(first), others)) = sets.split_first() else { return Ok(Vec::new()) };
-    let mut members = first.list()?;
-    for other in others.iter().flatten() {
-        let names = other.names()?;
-        members.retain(|member| !names.has(member));
+/// A copy of the set whose key is this argument.
+fn read<'c>(call: &mut Call<'c, '_>, key: usize) -> Result<Option<Set<'c>>, CommandError> {
+    let set = call.txn.set(call.session.db, call.args.at(key))?;
+    Ok(set.map(|set| set.detached()).transpose()?)
+}
+
+/// Those of `members` that the set whose key is this argument has, or has not.
+fn filter<'m>(
+    call: &mut Call<'_, '_>,
+    key: usize,
+    members: Vec<&'m [u8]>,
+    has: bool,
+) -> Result<Vec<&'m [u8]>, CommandError> {
+    let Some(set) = call.txn.set(call.session.db, call.args.at(key))? else {
+        return Ok(if has { Vec::new() } else { members });
+    };
+    let names = set.names()?;
+    let mut left = Vec::with_capacity(members.len());
+    for member in members {
+        if names.has(member)? == has {
+            left.push(member);
+        }
     }
-    order(&mut members);
-    Ok(members)
-}
-
-fn intersection<'s>(sets: &'s [Option<Set<'s>>]) -> Result<Members<'s>, CommandError> {
-    intersect(sets, usize::MAX)
-}
-
-/// The first `count_max` members, in the order of the smallest set.
-fn intersect<'s>(sets: &'s [Option<Set<'s>>], count_max: usize) -> Result<Members<'s>, CommandError> {
-    let sets: Option<Vec<&Set<'s>>> = sets.iter().map(Option::as_ref).collect();
-    let Some(mut sets) = sets else { return Ok(Vec::new()) };
-    sets.sort_by_key(|set| set.len());
-    let Some((smallest, others)) = sets.split_first() else { return Ok(Vec::new()) };
-    let others = others.iter().map(|other| other.names()).collect::<Result<Vec<_>, _>>()?;
-    let in_all = |member: &&[u8]| others.iter().all(|names| names.has(member));
-    Ok(smallest.list()?.into_iter().filter(in_all).take(count_max).collect())
+    Ok(left)
 }

@@ -7,7 +7,7 @@ use super::reply_members;
 use crate::command::{Args, Call, CommandError, errors, integer};
 use crate::notifications::SORTED_SET;
 use duramen_structures::strings::double;
-use duramen_structures::{Collection, Scored, rank};
+use duramen_structures::{Collection, Scored, rank, score_of};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
@@ -65,25 +65,21 @@ pub fn zintercard(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     combine(call, Operation::Intersection, Answer::Count)
 }
 
-/// A set with what its scores are multiplied by; `None` where its key is missing.
+/// A set with what its scores are multiplied by.
 struct Input<'t> {
-    set: Option<Collection<'t, Vec<u8>>>,
+    key: &'t [u8],
+    /// `None` where its key is missing.
+    len: Option<usize>,
     weight: f64,
 }
 
-impl Input<'_> {
-    fn len(&self) -> usize {
-        self.set.as_ref().map_or(0, Collection::len)
-    }
+/// The members of an input, with their own scores.
+type Copied<'t> = Option<Collection<'t, Vec<u8>>>;
 
-    /// All members, with their own scores.
-    fn members(&self) -> Result<Vec<Scored<'_>>, CommandError> {
-        Ok(self.set.as_ref().map(Collection::scored).transpose()?.unwrap_or_default())
-    }
-
-    /// All members, to look for many of them.
-    fn scores(&self) -> Result<HashMap<&[u8], f64>, CommandError> {
-        Ok(self.members()?.into_iter().collect())
+impl<'t> Input<'t> {
+    fn read(&self, call: &mut Call<'_, '_>) -> Result<Copied<'t>, CommandError> {
+        let set = call.txn.set_or_sorted_set(call.session.db, self.key)?;
+        Ok(set.map(|set| set.detached()).transpose()?)
     }
 
     /// The score of this set's first mention of a member; NaN, which infinity times 0 is, counts as 0.
@@ -185,7 +181,7 @@ fn combine(call: &mut Call<'_, '_>, operation: Operation, answer: Answer) -> Res
     let mut inputs = Vec::with_capacity(keys);
     for key in args.from(first).take(keys) {
         let set = call.stats.read(call.txn.set_or_sorted_set(db, key)?);
-        inputs.push(Input { set: set.map(|set| set.detached()), weight: 1.0 });
+        inputs.push(Input { key, len: set.map(|set| set.len()), weight: 1.0 });
     }
     let options = Options::parse(args, first + keys, keys, operation, answer)?;
     for (input, weight) in inputs.iter_mut().zip(&options.weights) {
@@ -193,23 +189,56 @@ fn combine(call: &mut Call<'_, '_>, operation: Operation, answer: Answer) -> Res
     }
     if operation != Operation::Difference {
         // Sums of doubles depend on their order.
-        inputs.sort_by_key(Input::len);
+        inputs.sort_by_key(|input| input.len.unwrap_or(0));
     }
-    let members = match operation {
-        Operation::Union => union(&inputs, options.aggregate)?,
-        Operation::Intersection => intersection(&inputs, options.aggregate, options.count_max)?,
-        Operation::Difference => difference(&inputs)?,
-    };
+    match operation {
+        Operation::Union => {
+            let mut copies = Vec::with_capacity(inputs.len());
+            for input in &inputs {
+                copies.push(input.read(call)?);
+            }
+            let members = union(&inputs, &copies, options.aggregate)?;
+            finish(call, answer, &options, members)
+        }
+        Operation::Intersection => {
+            // The others are looked into for what the smallest has, each by itself.
+            let copy =
+                if inputs.iter().all(|input| input.len.is_some()) { inputs[0].read(call)? } else { None };
+            let members = members(&copy)?.into_iter();
+            let mut members = members.map(|(member, score)| (member, inputs[0].weighed(score))).collect();
+            for other in &inputs[1..] {
+                members = intersect(call, other, members, options.aggregate)?;
+            }
+            members.truncate(options.count_max);
+            finish(call, answer, &options, members)
+        }
+        Operation::Difference => {
+            let copy = inputs[0].read(call)?;
+            let mut members = members(&copy)?;
+            for other in &inputs[1..] {
+                members = without(call, other, members)?;
+            }
+            finish(call, answer, &options, members)
+        }
+    }
+}
+
+fn finish(
+    call: &mut Call<'_, '_>,
+    answer: Answer,
+    options: &Options,
+    mut members: Vec<Scored<'_>>,
+) -> Result<(), CommandError> {
     match answer {
         Answer::Count => call.reply.count(members.len()),
         Answer::Store => {
             let count = members.len();
-            let changed = call.txn.put_sorted_set(db, args.at(1), members)?;
-            call.notify_stored(SORTED_SET, call.entry.spec.name, args.at(1), count, changed);
+            let key = call.args.at(1);
+            let changed = call.txn.put_sorted_set(call.session.db, key, members)?;
+            call.notify_stored(SORTED_SET, call.entry.spec.name, key, count, changed);
             call.reply.count(count);
         }
         Answer::Reply => {
-            let mut members = members;
             members.sort_unstable_by(|a, b| rank(*a, *b));
             reply_members(&mut call.reply, members.into_iter(), options.with_scores);
         }
@@ -217,10 +246,18 @@ fn combine(call: &mut Call<'_, '_>, operation: Operation, answer: Answer) -> Res
     Ok(())
 }
 
-fn union<'s>(inputs: &'s [Input<'_>], aggregate: Aggregate) -> Result<Vec<Scored<'s>>, CommandError> {
+fn members<'s>(copy: &'s Copied<'_>) -> Result<Vec<Scored<'s>>, CommandError> {
+    Ok(copy.as_ref().map(Collection::scored).transpose()?.unwrap_or_default())
+}
+
+fn union<'s>(
+    inputs: &[Input<'_>],
+    copies: &'s [Copied<'_>],
+    aggregate: Aggregate,
+) -> Result<Vec<Scored<'s>>, CommandError> {
     let mut scores: HashMap<&[u8], f64> = HashMap::new();
-    for input in inputs {
-        for (member, score) in input.members()? {
+    for (input, copy) in inputs.iter().zip(copies) {
+        for (member, score) in members(copy)? {
             let score = input.weighed(score);
             match scores.entry(member) {
                 Entry::Occupied(mut found) => *found.get_mut() = aggregate.of(*found.get(), score),
@@ -233,37 +270,39 @@ fn union<'s>(inputs: &'s [Input<'_>], aggregate: Aggregate) -> Result<Vec<Scored
     Ok(scores.into_iter().collect())
 }
 
-/// The first `count_max` members, in the order of the smallest set.
-fn intersection<'s>(
-    inputs: &'s [Input<'_>],
+/// Those of `members` that another set has, with the scores of both.
+fn intersect<'s>(
+    call: &mut Call<'_, '_>,
+    other: &Input<'_>,
+    members: Vec<Scored<'s>>,
     aggregate: Aggregate,
-    count_max: usize,
 ) -> Result<Vec<Scored<'s>>, CommandError> {
-    let Some((smallest, others)) = inputs.split_first().filter(|(smallest, _)| smallest.len() > 0) else {
-        return Ok(Vec::new());
-    };
-    let mut scores = Vec::with_capacity(others.len());
-    for other in others {
-        scores.push((other.scores()?, other.weight));
-    }
-    let in_all = |(member, score)| {
-        let mut sum = smallest.weighed(score);
-        for (others, weight) in &scores {
-            sum = aggregate.of(sum, others.get(member)? * weight);
+    let Some(set) = call.txn.set_or_sorted_set(call.session.db, other.key)? else { return Ok(Vec::new()) };
+    let mut left = Vec::with_capacity(members.len());
+    let mut all = members.iter();
+    set.get_each(members.iter().map(|(member, _)| *member), |found| {
+        if let (Some((member, sum)), Some(found)) = (all.next(), found) {
+            // That of a set's member is 1.
+            let score = if found.is_empty() { 1.0 } else { score_of(found) };
+            left.push((*member, aggregate.of(*sum, score * other.weight)));
         }
-        Some((member, sum))
-    };
-    Ok(smallest.members()?.into_iter().filter_map(in_all).take(count_max).collect())
+    })?;
+    Ok(left)
 }
 
-fn difference<'s>(inputs: &'s [Input<'_>]) -> Result<Vec<Scored<'s>>, CommandError> {
-    let Some((first, others)) = inputs.split_first() else { return Ok(Vec::new()) };
-    let mut members = first.members()?;
-    for other in others {
-        if let Some(set) = &other.set {
-            let names = set.names()?;
-            members.retain(|(member, _)| !names.has(member));
+/// Those of `members` that another set has not.
+fn without<'s>(
+    call: &mut Call<'_, '_>,
+    other: &Input<'_>,
+    members: Vec<Scored<'s>>,
+) -> Result<Vec<Scored<'s>>, CommandError> {
+    let Some(set) = call.txn.set_or_sorted_set(call.session.db, other.key)? else { return Ok(members) };
+    let names = set.names()?;
+    let mut left = Vec::with_capacity(members.len());
+    for (member, score) in members {
+        if !names.has(member)? {
+            left.push((member, score));
         }
     }
-    Ok(members)
+    Ok(left)
 }

@@ -53,7 +53,7 @@ fn count(call: &mut Call<'_, '_>, by: By) -> Result<(), CommandError> {
     let bounds = Bounds::parse(by, call.args, 2, 3)?;
     let set = call.stats.read(call.txn.sorted_set(call.session.db, call.args.at(1))?);
     let count = match set {
-        Some(set) => bounds.part(&set.scored()?).len(),
+        Some(set) => bounds.part(&set)?.len(),
         None => 0,
     };
     call.reply.count(count);
@@ -73,7 +73,7 @@ pub fn zrevrank(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 fn rank(call: &mut Call<'_, '_>, from_end: bool) -> Result<(), CommandError> {
     let set = call.stats.read(call.txn.sorted_set(call.session.db, call.args.at(1))?);
     let place = match &set {
-        Some(set) => set.list()?.iter().position(|member| *member == call.args.at(2)),
+        Some(set) => set.place(call.args.at(2))?,
         None => None,
     };
     match (place, set) {

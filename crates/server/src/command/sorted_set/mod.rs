@@ -1,7 +1,6 @@
 //! Commands on sorted sets.
 //!
-//! A sorted set is one value, which every command reads from begin to end; so ranges are cut out of the list of all
-//! members.
+//! What a command wants of a sorted set is a range of positions; how these are found, `structures` knows.
 
 mod algebra;
 mod change;
@@ -12,11 +11,12 @@ mod random;
 mod range;
 mod remove;
 
-use super::Command;
+use super::{Command, CommandError};
 use crate::resp::{Protocol, Reply};
 pub use change::{Options, add_members};
-use duramen_structures::Scored;
 use duramen_structures::strings::double;
+use duramen_structures::{Collection, Scored, Source};
+use std::ops::{ControlFlow, Deref, Range};
 
 /// The commands of this group.
 pub const COMMANDS: &[Command] = &[
@@ -59,21 +59,49 @@ fn reply_score(reply: &mut Reply<'_>, score: f64) {
     reply.double(&double::text(score));
 }
 
+/// Replies with the members at these positions, from the last to the first if `reversed`, as [`reply_members`].
+fn reply_part<B: Deref<Target = [u8]>, S: Source>(
+    reply: &mut Reply<'_>,
+    set: &Collection<'_, B, S>,
+    part: Range<usize>,
+    reversed: bool,
+    with_scores: bool,
+) -> Result<(), CommandError> {
+    reply_head(reply, part.len(), with_scores);
+    set.visit_part(part, reversed, |member, score| {
+        reply_member(reply, (member, score), with_scores);
+        ControlFlow::Continue(())
+    })?;
+    Ok(())
+}
+
 /// Replies with members, and with their scores: in RESP2 by turns, in RESP3 in pairs.
 fn reply_members<'a>(
     reply: &mut Reply<'_>,
     members: impl ExactSizeIterator<Item = Scored<'a>>,
     with_scores: bool,
 ) {
-    let in_pairs = with_scores && reply.protocol == Protocol::Resp3;
-    reply.array(if with_scores && !in_pairs { members.len() * 2 } else { members.len() });
-    for (member, score) in members {
-        if in_pairs {
-            reply.array(2);
-        }
-        reply.bulk(member);
-        if with_scores {
-            reply_score(reply, score);
-        }
+    reply_head(reply, members.len(), with_scores);
+    for member in members {
+        reply_member(reply, member, with_scores);
+    }
+}
+
+fn in_pairs(reply: &Reply<'_>, with_scores: bool) -> bool {
+    with_scores && reply.protocol == Protocol::Resp3
+}
+
+fn reply_head(reply: &mut Reply<'_>, count: usize, with_scores: bool) {
+    let by_turns = with_scores && !in_pairs(reply, with_scores);
+    reply.array(if by_turns { count * 2 } else { count });
+}
+
+fn reply_member(reply: &mut Reply<'_>, (member, score): Scored<'_>, with_scores: bool) {
+    if in_pairs(reply, with_scores) {
+        reply.array(2);
+    }
+    reply.bulk(member);
+    if with_scores {
+        reply_score(reply, score);
     }
 }

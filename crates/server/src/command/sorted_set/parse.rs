@@ -1,10 +1,10 @@
 //! What arguments say of a part of a sorted set.
 
 use crate::command::{Args, CommandError, integer};
-use duramen_structures::Scored;
 use duramen_structures::strings::double;
+use duramen_structures::{Collection, Source};
 use std::cmp::Ordering;
-use std::ops::Range;
+use std::ops::{ControlFlow, Deref, Range};
 
 const NOT_SCORE_RANGE: CommandError = CommandError::new("ERR min or max is not a float");
 const NOT_LEX_RANGE: CommandError = CommandError::new("ERR min or max not valid string range item");
@@ -66,36 +66,44 @@ impl<'a> Bounds<'a> {
         }
     }
 
-    /// Which of these members, which are all of a sorted set, are in the range.
-    pub fn part(&self, members: &[Scored<'_>]) -> Range<usize> {
+    /// Which members of a sorted set are in the range.
+    pub fn part<B: Deref<Target = [u8]>, S: Source>(
+        &self,
+        set: &Collection<'_, B, S>,
+    ) -> Result<Range<usize>, CommandError> {
         let range = match self {
-            Self::Rank(start, end) => rank_range(members.len(), *start, *end),
+            Self::Rank(start, end) => rank_range(set.len(), *start, *end),
             Self::Score(min, max) => {
-                let start = members.partition_point(|(_, score)| min.excludes_below(score));
-                start..members.partition_point(|(_, score)| !max.excludes_above(score))
+                set.below(min.at, min.is_exclusive)?..set.below(max.at, !max.is_exclusive)?
             }
-            // Not by halves: where scores are not equal the members are not ascending, and Redis begins at the first that is
-            // not too small and ends at the first that is too great.
-            Self::Lex(min, max) if Lex::may_hold(min, max, members) => {
-                let start = members.iter().position(|(member, _)| !min.is_above(member));
-                let start = start.unwrap_or(members.len());
-                let count = members[start..].iter().take_while(|(member, _)| !max.is_below(member)).count();
-                start..start + count
+            // Where scores are not equal the members are not ascending, and Redis begins at the first that is not too small and ends at
+            // the first that is too great.
+            Self::Lex(min, max) if Lex::may_hold(min, max, set)? => {
+                let start = set.run_end(0, |member| min.is_above(member))?;
+                start..set.run_end(start, |member| !max.is_below(member))?
             }
             Self::Lex(..) => 0..0,
         };
-        if range.start < range.end { range } else { 0..0 }
+        Ok(if range.start < range.end { range } else { 0..0 })
     }
 
-    /// [`part`](Self::part), as it is found from the end on.
-    pub fn part_reversed(&self, members: &[Scored<'_>]) -> Range<usize> {
-        let Self::Lex(min, max) = self else { return self.part(members) };
-        if !Lex::may_hold(min, max, members) {
-            return 0..0;
+    /// [`part`](Self::part), as it is found from the end on. Ranks count from there.
+    pub fn part_reversed<B: Deref<Target = [u8]>, S: Source>(
+        &self,
+        set: &Collection<'_, B, S>,
+    ) -> Result<Range<usize>, CommandError> {
+        match self {
+            Self::Rank(..) => {
+                let part = self.part(set)?;
+                Ok(set.len() - part.end..set.len() - part.start)
+            }
+            Self::Lex(min, max) if Lex::may_hold(min, max, set)? => {
+                let end = set.run_start(set.len(), |member| max.is_below(member))?;
+                Ok(set.run_start(end, |member| !min.is_above(member))?..end)
+            }
+            Self::Lex(..) => Ok(0..0),
+            Self::Score(..) => self.part(set),
         }
-        let end = members.iter().rposition(|(member, _)| !max.is_below(member)).map_or(0, |at| at + 1);
-        let count = members[..end].iter().rev().take_while(|(member, _)| !min.is_above(member)).count();
-        end - count..end
     }
 }
 
@@ -104,18 +112,6 @@ fn rank_range(count: usize, start: i64, end: i64) -> Range<usize> {
     let from_end = |at: i64| if at < 0 { at + count } else { at };
     let (start, end) = (from_end(start).max(0), from_end(end).min(count - 1));
     if start > end { 0..0 } else { start as usize..end as usize + 1 }
-}
-
-impl<T: PartialOrd> Bound<T> {
-    /// Whether this is too small, for the lower end of a range.
-    fn excludes_below(&self, found: &T) -> bool {
-        *found < self.at || self.is_exclusive && *found == self.at
-    }
-
-    /// Whether this is too great, for the upper end of a range.
-    fn excludes_above(&self, found: &T) -> bool {
-        *found > self.at || self.is_exclusive && *found == self.at
-    }
 }
 
 impl Lex<'_> {
@@ -135,10 +131,25 @@ impl Lex<'_> {
         }
     }
 
-    /// Whether something of these members can be between them: the first is not too great and the last not too small.
-    fn may_hold(min: &Self, max: &Self, members: &[Scored<'_>]) -> bool {
-        let (Some((first, _)), Some((last, _))) = (members.first(), members.last()) else { return false };
-        Self::are_in_order(min, max) && !max.is_below(first) && !min.is_above(last)
+    /// Whether something of a sorted set can be between them: its first member is not too great and its last not too small.
+    fn may_hold<B: Deref<Target = [u8]>, S: Source>(
+        min: &Self,
+        max: &Self,
+        set: &Collection<'_, B, S>,
+    ) -> Result<bool, CommandError> {
+        if set.is_empty() || !Self::are_in_order(min, max) {
+            return Ok(false);
+        }
+        let (mut is_too_great, mut is_too_small) = (false, false);
+        set.visit_part(0..1, false, |first, _| {
+            is_too_great = max.is_below(first);
+            ControlFlow::Break(())
+        })?;
+        set.visit_part(set.len() - 1..set.len(), false, |last, _| {
+            is_too_small = min.is_above(last);
+            ControlFlow::Break(())
+        })?;
+        Ok(!is_too_great && !is_too_small)
     }
 
     /// Whether there can be something between them.

@@ -1,11 +1,11 @@
 //! Removes the members at an end and tells them: ZPOPMIN, ZPOPMAX, ZMPOP.
 
 use super::parse::positive;
-use super::remove::remove_part;
 use super::{reply_members, reply_score};
 use crate::command::{Call, CommandError, errors};
 use crate::notifications::SORTED_SET;
 use crate::resp::Reply;
+use std::ops::ControlFlow;
 
 /// From which end.
 #[derive(Clone, Copy)]
@@ -104,14 +104,15 @@ fn pop(
         End::Min => 0..count,
         End::Max => all - count..all,
     };
-    let mut members = set.scored()?;
-    let members = members.get_mut(part.clone()).unwrap_or_default();
-    if let End::Max = end {
-        members.reverse();
-    }
-    reply(&mut call.reply, members);
+    let mut members: Vec<(Vec<u8>, f64)> = Vec::with_capacity(count);
+    set.visit_part(part.clone(), matches!(end, End::Max), |member, score| {
+        members.push((member.to_vec(), score));
+        ControlFlow::Continue(())
+    })?;
+    let members: Vec<_> = members.iter().map(|(member, score)| (&member[..], *score)).collect();
+    reply(&mut call.reply, &members);
     if count > 0 {
-        remove_part(&mut set, part)?;
+        set.remove_part(part)?;
         let is_gone = set.is_empty();
         set.save()?;
         let event = match end {

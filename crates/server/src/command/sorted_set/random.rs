@@ -1,6 +1,6 @@
 //! Members by chance: ZRANDMEMBER.
 
-use super::{reply_members, reply_score};
+use super::{reply_part, reply_score};
 use crate::command::random::{Draw, reply_drawn};
 use crate::command::{Call, CommandError};
 use duramen_structures::score_of;
@@ -13,8 +13,7 @@ pub fn zrandmember(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     match (&set, draw) {
         // All of them come from the last to the first, as in the reference.
         (Some(set), Draw::Many { count, with_values }) if count >= set.len() as i64 => {
-            reply_members(&mut call.reply, set.scored()?.into_iter().rev(), with_values);
-            Ok(())
+            reply_part(&mut call.reply, set, 0..set.len(), true, with_values)
         }
         _ => reply_drawn(&mut call.reply, set, draw, |reply, score| reply_score(reply, score_of(score))),
     }

@@ -1,10 +1,11 @@
 //! Parts of a sorted set in their order: ZRANGE, the five commands that it stands for, and ZRANGESTORE.
 
 use super::parse::{Bounds, By};
-use super::reply_members;
+use super::reply_part;
 use crate::command::{Args, Call, CommandError, errors};
 use crate::notifications::SORTED_SET;
-use duramen_structures::Scored;
+use duramen_structures::{Collection, Source};
+use std::ops::{ControlFlow, Deref, Range};
 
 const LIMIT_BY_RANK: CommandError = CommandError::new(
     "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX",
@@ -109,24 +110,20 @@ impl<'a> Options<'a> {
         Ok(Self { bounds, is_reversed, with_scores, offset, limit })
     }
 
-    /// What is wanted of all members, in the order that is wanted.
-    fn cut<'m>(&self, mut members: Vec<Scored<'m>>) -> Vec<Scored<'m>> {
-        let part = match (&self.bounds, self.is_reversed) {
-            (Bounds::Rank(..), true) => {
-                members.reverse();
-                self.bounds.part(&members)
-            }
-            (_, true) => {
-                let part = self.bounds.part_reversed(&members);
-                members.reverse();
-                members.len() - part.end..members.len() - part.start
-            }
-            (_, false) => self.bounds.part(&members),
-        };
+    /// The positions that are wanted.
+    fn cut<B: Deref<Target = [u8]>, S: Source>(
+        &self,
+        set: &Collection<'_, B, S>,
+    ) -> Result<Range<usize>, CommandError> {
+        let part = if self.is_reversed { self.bounds.part_reversed(set)? } else { self.bounds.part(set)? };
         // Redis counts a negative offset down until no member is left.
-        let offset = usize::try_from(self.offset).unwrap_or(usize::MAX);
-        let limit = usize::try_from(self.limit).unwrap_or(usize::MAX);
-        members.get(part).unwrap_or_default().iter().skip(offset).take(limit).copied().collect()
+        let offset = usize::try_from(self.offset).unwrap_or(usize::MAX).min(part.len());
+        let count = usize::try_from(self.limit).unwrap_or(usize::MAX).min(part.len() - offset);
+        Ok(if self.is_reversed {
+            part.end - offset - count..part.end - offset
+        } else {
+            part.start + offset..part.start + offset + count
+        })
     }
 }
 
@@ -134,28 +131,27 @@ fn range(call: &mut Call<'_, '_>, form: Form) -> Result<(), CommandError> {
     let (db, args) = (call.session.db, call.args);
     let options = Options::parse(args, form)?;
     let set = call.stats.read(call.txn.sorted_set(db, args.at(form.key))?);
-    let set = match set {
-        Some(set) if form.stores => {
-            let set = set.detached();
-            let members = options.cut(set.scored()?);
-            let count = members.len();
-            let changed = call.txn.put_sorted_set(db, args.at(1), members)?;
-            call.notify_stored(SORTED_SET, "zrangestore", args.at(1), count, changed);
-            call.reply.count(count);
-            return Ok(());
+    if form.stores {
+        let mut members: Vec<(Vec<u8>, f64)> = Vec::new();
+        if let Some(set) = set {
+            set.visit_part(options.cut(&set)?, options.is_reversed, |member, score| {
+                members.push((member.to_vec(), score));
+                ControlFlow::Continue(())
+            })?;
         }
-        None if form.stores => {
-            let changed = call.txn.put_sorted_set(db, args.at(1), Vec::new())?;
-            call.notify_stored(SORTED_SET, "zrangestore", args.at(1), 0, changed);
-            call.reply.count(0);
-            return Ok(());
+        let members: Vec<_> = members.iter().map(|(member, score)| (&member[..], *score)).collect();
+        let count = members.len();
+        let changed = call.txn.put_sorted_set(db, args.at(1), members)?;
+        call.notify_stored(SORTED_SET, "zrangestore", args.at(1), count, changed);
+        call.reply.count(count);
+        return Ok(());
+    }
+    match set {
+        Some(set) => {
+            let part = options.cut(&set)?;
+            reply_part(&mut call.reply, &set, part, options.is_reversed, options.with_scores)?;
         }
-        set => set,
-    };
-    let members = match &set {
-        Some(set) => options.cut(set.scored()?),
-        None => Vec::new(),
-    };
-    reply_members(&mut call.reply, members.into_iter(), options.with_scores);
+        None => call.reply.array(0),
+    }
     Ok(())
 }

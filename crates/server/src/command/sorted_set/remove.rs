@@ -3,7 +3,6 @@
 use super::parse::{Bounds, By};
 use crate::command::{Call, CommandError};
 use crate::notifications::SORTED_SET;
-use std::ops::Range;
 
 /// ZREM key member [member …]: how many were there. Without members the key goes too.
 pub fn zrem(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
@@ -38,8 +37,8 @@ fn remove_range(call: &mut Call<'_, '_>, by: By) -> Result<(), CommandError> {
     let (db, args) = (call.session.db, call.args);
     let bounds = Bounds::parse(by, args, 2, 3)?;
     let mut set = call.txn.edit_sorted_set(db, args.at(1))?;
-    let part = bounds.part(&set.scored()?);
-    let removed = remove_part(&mut set, part)?;
+    let part = bounds.part(&set)?;
+    let removed = set.remove_part(part)?;
     if removed > 0 {
         let is_gone = set.is_empty();
         set.save()?;
@@ -47,17 +46,4 @@ fn remove_range(call: &mut Call<'_, '_>, by: By) -> Result<(), CommandError> {
     }
     call.reply.count(removed);
     Ok(())
-}
-
-/// Removes the members at these positions; how many.
-pub fn remove_part(
-    set: &mut duramen_structures::Edit<'_, '_>,
-    part: Range<usize>,
-) -> Result<usize, CommandError> {
-    let mut at = 0;
-    let removed = set.retain(|_, _| {
-        at += 1;
-        !part.contains(&(at - 1))
-    })?;
-    Ok(removed)
 }

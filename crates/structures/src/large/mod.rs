@@ -1,0 +1,104 @@
+//! Collections and lists in their large form: a *root* in the record of their key, and an element of an engine collection for each
+//! entry. To write an entry takes one record, and to delete, expire, rename or overwrite the key one small record, whatever the size.
+//!
+//! The root's value is one byte: bits 0 to 3 are the form, 2 for this one; bits 4 to 7 are flags, as in a [`packed`](crate::packed) run.
+//! It is written again only when a flag changes.
+//!
+//! | type | collection | key of an element | value of an element |
+//! |---|---|---|---|
+//! | hash | map | field | 0 and the field's value; or 8, the field's place (8 bytes, big-endian), and the value |
+//! | set | map | member | nothing |
+//! | sorted set | map and tree by value | member | the score's [image](scored::image); behind it a byte 1 if it is -0 |
+//! | list | tree by key | label (8 bytes, big-endian) | the element |
+//!
+//! 1. What several commands must see at one moment is theirs: whoever reads or writes a large value holds the lock of its key, or is the
+//!    only one who does.
+//! 2. A large value is never empty: with its last element the key goes.
+//! 3. The flags mean what they mean in the packed form: what Redis would call small is small here too, though it is kept large.
+
+mod labelled;
+mod named;
+mod scored;
+
+use duramen::{Collection, CollectionReader, Value};
+
+use crate::packed::Malformed;
+pub(crate) use labelled::Labelled;
+pub(crate) use named::Named;
+
+const FORM: u8 = 2;
+const FORM_BITS: u8 = 0x0f;
+const FLAGS_SHIFT: u32 = 4;
+
+/// Writes elements, and reads them as they are written: the one place that knows how.
+pub(crate) trait Pen {
+    /// Reads of a collection, with what this writer wrote.
+    fn reads<'a>(&'a self, elements: &'a Collection) -> CollectionReader<'a>;
+
+    /// Sets an element; whether it was there.
+    fn put(&mut self, elements: &Collection, key: &[u8], value: &[u8]) -> duramen::Result<bool>;
+
+    /// Removes an element; whether it was there.
+    fn delete(&mut self, elements: &Collection, key: &[u8]) -> duramen::Result<bool>;
+}
+
+/// Why a large value could not be read or written.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// Bytes are not what they must be.
+    Malformed(Malformed),
+    /// The engine refused.
+    Engine(duramen::Error),
+}
+
+impl From<Malformed> for Fault {
+    fn from(malformed: Malformed) -> Self {
+        Self::Malformed(malformed)
+    }
+}
+
+impl From<duramen::Error> for Fault {
+    fn from(error: duramen::Error) -> Self {
+        Self::Engine(error)
+    }
+}
+
+pub(crate) type Result<T> = std::result::Result<T, Fault>;
+
+/// The bytes of an element, or of the part of a run where it lies.
+pub(crate) enum Bytes<'a> {
+    Lent(&'a [u8]),
+    /// What is behind so many bytes of a record.
+    Stored(Value<'a>, usize),
+    Score([u8; 8]),
+}
+
+impl std::ops::Deref for Bytes<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Lent(bytes) => bytes,
+            Self::Stored(value, from) => &value[*from..],
+            Self::Score(bytes) => bytes,
+        }
+    }
+}
+
+/// The value of a root.
+pub(crate) fn root(flags: u8) -> [u8; 1] {
+    [FORM | flags << FLAGS_SHIFT]
+}
+
+/// The flags of a root; `known` are those that its type has.
+///
+/// # Errors
+/// When it is none of this form.
+pub(crate) fn flags(root: &[u8], known: u8) -> std::result::Result<u8, Malformed> {
+    match *root {
+        [byte] if byte & FORM_BITS == FORM && byte >> FLAGS_SHIFT & !known == 0 => Ok(byte >> FLAGS_SHIFT),
+        [byte] if byte & FORM_BITS == FORM => Err(crate::packed::UNKNOWN_FLAGS),
+        [_] => Err(Malformed { at: 0, why: "the form of its root is not one that this version knows" }),
+        _ => Err(Malformed { at: root.len(), why: "its root is not of one byte" }),
+    }
+}

@@ -1,0 +1,426 @@
+//! The packed and the large form side by side: the same steps by chance on both, and both say the same.
+
+use crate::support::{now, run, store};
+use duramen::MediumKind;
+use duramen_structures::{Collection, Edit, Encoding, End, Keyspace, Source, Txn, Type, Worker, score_of};
+use std::ops::{ControlFlow, Deref};
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        ((self.0 >> 33) as usize) % bound
+    }
+
+    fn one<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len())]
+    }
+
+    fn end(&mut self) -> End {
+        self.one(&[End::Left, End::Right])
+    }
+}
+
+/// What a step said.
+#[derive(Debug, Default, PartialEq)]
+struct Said(Vec<String>);
+
+impl Said {
+    fn say(&mut self, what: impl std::fmt::Debug) {
+        self.0.push(format!("{what:?}"));
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.0.push(bytes.escape_ascii().to_string());
+    }
+}
+
+/// Runs steps on a keyspace that packs nothing, one that packs what is small, and one that packs all; `step` is told a seed.
+fn on_all_forms(
+    seeds: std::ops::Range<u64>,
+    steps: u64,
+    step: impl Fn(&mut Txn<'_>, &mut Random, &mut Said),
+) {
+    for seed in seeds {
+        let stores = [0, 150, usize::MAX].map(|limit| {
+            let dir = tempfile::tempdir().unwrap();
+            let keyspace = Keyspace::open(store(MediumKind::Volatile, &dir), 2).unwrap();
+            keyspace.set_packed_bytes_max(limit);
+            (dir, keyspace)
+        });
+        let mut workers: Vec<Worker> =
+            stores.iter().map(|(_, keyspace)| keyspace.worker().unwrap()).collect();
+        for at in 0..steps {
+            let mut all = workers.iter_mut().map(|worker| {
+                let mut said = Said::default();
+                worker.group();
+                run(worker, |txn| {
+                    said = Said::default();
+                    step(txn, &mut Random(seed << 32 | at), &mut said);
+                });
+                worker.settle().unwrap();
+                said
+            });
+            let first = all.next().unwrap();
+            for (which, other) in all.enumerate() {
+                assert_eq!(first, other, "seed {seed}, step {at}, form {which}");
+            }
+        }
+        let counts: Vec<_> = stores.iter().map(|(_, keyspace)| keyspace.count(0, now())).collect();
+        assert!(counts.iter().all(|count| *count == counts[0]), "{counts:?}");
+    }
+}
+
+/// All that a collection tells, in its order where it has one.
+fn tell<B: Deref<Target = [u8]>, S: Source>(said: &mut Said, of: &Collection<'_, B, S>) {
+    said.say((of.len(), of.is_empty(), of.encoding()));
+    let mut all = Vec::new();
+    of.visit(|name, value| {
+        all.push((name.to_vec(), value.to_vec()));
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    let pairs: Vec<_> = of.pairs().unwrap().into_iter().map(|(n, v)| (n.to_vec(), v.to_vec())).collect();
+    assert_eq!(pairs, all);
+    let (mut scanned, mut cursor) = (Vec::new(), 0);
+    loop {
+        let visit = |name: &[u8], value: &[u8]| scanned.push((name.to_vec(), value.to_vec()));
+        cursor = of.scan(cursor, 5, visit).unwrap();
+        if cursor == 0 {
+            break;
+        }
+    }
+    let mut sorted = all.clone();
+    sorted.sort();
+    scanned.sort();
+    scanned.dedup();
+    assert_eq!(sorted, scanned);
+    let mut sampled = Vec::new();
+    for count in [1, all.len() / 5, all.len() / 2, all.len()] {
+        sampled.clear();
+        of.sample(count, |name, value| sampled.push((name.to_vec(), value.to_vec()))).unwrap();
+        sampled.sort();
+        sampled.dedup();
+        assert_eq!(sampled.len(), count.min(all.len()));
+        assert!(sampled.iter().all(|entry| sorted.binary_search(entry).is_ok()));
+    }
+    of.draw_one(|name, value| assert!(sorted.binary_search(&(name.to_vec(), value.to_vec())).is_ok()))
+        .unwrap();
+    let is_any = of.encoding() == Encoding::Hashtable;
+    said.say(if is_any { sorted } else { all });
+}
+
+#[test]
+fn hashes_are_the_same_in_both_forms() {
+    on_all_forms(0..6, 300, |txn, random, said| {
+        let field = |random: &mut Random| format!("f{}", random.below(40)).into_bytes();
+        let value = |random: &mut Random| {
+            let long = random.below(60) == 0;
+            vec![b'a' + random.below(26) as u8; if long { 100 } else { random.below(9) }]
+        };
+        let key = random.one(&[&b"h"[..], b"i"]);
+        match random.below(20) {
+            0..9 => {
+                let mut hash = txn.edit_hash(0, key).unwrap();
+                said.say(hash.insert(&field(random), &value(random)).unwrap());
+                hash.save().unwrap();
+            }
+            9..11 => {
+                let new: Vec<_> = (0..random.below(30)).map(|_| (field(random), value(random))).collect();
+                let mut hash = txn.edit_hash(0, key).unwrap();
+                said.say(hash.insert_all(new.iter().map(|(f, v)| (&f[..], &v[..]))).unwrap());
+                hash.save().unwrap();
+            }
+            11..16 => {
+                let old: Vec<_> = (0..random.below(20)).map(|_| field(random)).collect();
+                let mut hash = txn.edit_hash(0, key).unwrap();
+                said.say(hash.remove_all(old.iter().map(Vec::as_slice)).unwrap());
+                said.say(hash.remove(&field(random)).unwrap());
+                hash.save().unwrap();
+            }
+            16 => said.say(txn.copy(0, key, 0, b"h").unwrap()),
+            17 if key != b"h" => said.say(txn.rename(0, key, 0, b"h").unwrap()),
+            18 => said.say(txn.delete(0, key).unwrap()),
+            _ => said.say(txn.set_expiry(0, key, Some(now() + 1_000_000)).unwrap()),
+        }
+        if let Some(hash) = txn.hash(0, key).unwrap() {
+            tell(said, &hash);
+            let fields: Vec<_> = (0..12).map(|_| field(random)).collect();
+            hash.get_each(fields.iter().map(Vec::as_slice), |value| said.say(value)).unwrap();
+            said.say(hash.get(&fields[0]).unwrap().as_deref());
+            let names = hash.names().unwrap();
+            fields.iter().for_each(|field| said.say(names.has(field).unwrap()));
+            tell(said, &hash.detached().unwrap());
+        }
+        said.say(txn.encoding(0, key).unwrap());
+        let found = txn.get(0, key).unwrap();
+        said.say(found.map(|found| (Type::of_tag(found.tag()), found.expires_at().is_some())));
+    });
+}
+
+#[test]
+fn sets_are_the_same_in_both_forms() {
+    on_all_forms(10..16, 300, |txn, random, said| {
+        let member = |random: &mut Random| {
+            let word = random.below(80) == 0;
+            if word { b"word".to_vec() } else { (random.below(60) as i64 - 30).to_string().into_bytes() }
+        };
+        match random.below(16) {
+            0..6 => {
+                let new: Vec<_> = (0..1 + random.below(20)).map(|_| member(random)).collect();
+                let mut set = txn.edit_set(0, b"s").unwrap();
+                said.say(set.insert_all(new.iter().map(|member| (&member[..], &b""[..]))).unwrap());
+                set.save().unwrap();
+            }
+            6..12 => {
+                let mut set = txn.edit_set(0, b"s").unwrap();
+                said.say(set.remove(&member(random)).unwrap());
+                set.save().unwrap();
+            }
+            12 => {
+                let mut set = txn.edit_set(0, b"s").unwrap();
+                let count = random.below(4);
+                let mut popped = Vec::new();
+                set.pop(count, |member| popped.push(member.to_vec())).unwrap();
+                popped.sort();
+                popped.dedup();
+                said.say(popped.len());
+                // Which they were is chance: so they come back.
+                for member in popped {
+                    assert!(set.insert(&member, b"").unwrap());
+                }
+                set.save().unwrap();
+            }
+            13 => {
+                let mut set = txn.edit_set(0, b"s").unwrap();
+                let all = set.len();
+                set.pop(all + 3, |_| ()).unwrap();
+                set.save().unwrap();
+            }
+            14 => {
+                let members: Vec<Vec<u8>> = (0..random.below(9)).map(|at| vec![b'0' + at as u8]).collect();
+                said.say(txn.put_set(0, b"s", members.iter().map(Vec::as_slice).collect()).unwrap());
+            }
+            _ => said.say(txn.copy(0, b"s", 1, b"s").unwrap()),
+        }
+        for db in [0, 1] {
+            if let Some(set) = txn.set(db, b"s").unwrap() {
+                tell(said, &set);
+            }
+        }
+    });
+}
+
+fn scored(edit: &mut Edit<'_, '_>, member: &[u8], score: f64) -> bool {
+    edit.insert(member, &score.to_le_bytes()).unwrap()
+}
+
+#[test]
+fn sorted_sets_are_the_same_in_both_forms() {
+    on_all_forms(20..26, 300, |txn, random, said| {
+        let member = |random: &mut Random| {
+            let long = random.below(400) == 0;
+            let mut member = format!("m{}", random.below(200)).into_bytes();
+            member.resize(if long { 70 } else { member.len() }, b'x');
+            member
+        };
+        let score = |random: &mut Random| {
+            random.one(&[0.0, -0.0, 1.0, 1.0, 2.5, -3.0, f64::INFINITY, f64::NEG_INFINITY, 1e300, 5e-324])
+        };
+        match random.below(16) {
+            0..9 => {
+                let mut set = txn.edit_sorted_set(0, b"z").unwrap();
+                for _ in 0..1 + random.below(8) {
+                    said.say(scored(&mut set, &member(random), score(random)));
+                }
+                set.save().unwrap();
+            }
+            9..11 => {
+                let mut set = txn.edit_sorted_set(0, b"z").unwrap();
+                said.say(set.remove(&member(random)).unwrap());
+                set.save().unwrap();
+            }
+            11..14 => {
+                let mut set = txn.edit_sorted_set(0, b"z").unwrap();
+                let start = random.below(set.len() + 1);
+                let count = if random.below(30) == 0 { 1000 } else { random.below(5) };
+                said.say(set.remove_part(start..start + count).unwrap());
+                set.save().unwrap();
+            }
+            14 => said.say(txn.copy(0, b"z", 1, b"z").unwrap()),
+            _ => said.say(txn.rename(0, b"z", 1, b"y").unwrap() && txn.copy(1, b"y", 0, b"z").unwrap()),
+        }
+        if let Some(set) = txn.sorted_set(0, b"z").unwrap() {
+            tell(said, &set);
+            for _ in 0..4 {
+                let member = member(random);
+                said.say((set.place(&member).unwrap(), set.score(&member).unwrap()));
+                let score = score(random);
+                said.say((set.below(score, false).unwrap(), set.below(score, true).unwrap()));
+                let start = random.below(set.len() + 2);
+                let part = start..start + random.below(6);
+                let reversed = random.below(2) == 0;
+                set.visit_part(part, reversed, |member, score| {
+                    said.bytes(member);
+                    said.say(score);
+                    ControlFlow::Continue(())
+                })
+                .unwrap();
+            }
+            said.say(set.scored().unwrap());
+        }
+    });
+}
+
+#[test]
+fn runs_of_members_of_one_score_are_the_same_in_both_forms() {
+    on_all_forms(30..32, 12, |txn, random, said| {
+        let mut set = txn.edit_sorted_set(0, b"z").unwrap();
+        for _ in 0..40 {
+            scored(&mut set, &[b'a' + random.below(26) as u8, b'a' + random.below(26) as u8], 1.0);
+        }
+        set.save().unwrap();
+        let set = txn.sorted_set(0, b"z").unwrap().unwrap();
+        for bound in [&b""[..], b"a", b"ab", b"m", b"zzz"] {
+            said.say(set.run_end(0, |member| member < bound).unwrap());
+            said.say(set.run_start(set.len(), |member| member > bound).unwrap());
+        }
+    });
+}
+
+fn elements(txn: &mut Txn<'_>, db: u8, key: &[u8]) -> Vec<Vec<u8>> {
+    let Some(list) = txn.list(db, key).unwrap() else { return Vec::new() };
+    let mut visited = Vec::new();
+    list.visit(0..list.len(), |element| {
+        visited.push(element.to_vec());
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    assert_eq!(list.list().unwrap(), visited);
+    visited
+}
+
+#[test]
+fn lists_are_the_same_in_both_forms() {
+    on_all_forms(40..48, 300, |txn, random, said| {
+        let element = |random: &mut Random| vec![b'a' + random.below(6) as u8; 1 + random.below(3)];
+        let mut list = txn.edit_list(0, b"l").unwrap();
+        match random.below(20) {
+            0..7 => {
+                let new: Vec<_> = (0..random.below(6)).map(|_| element(random)).collect();
+                list.push(random.end(), new.iter().map(Vec::as_slice)).unwrap();
+            }
+            7..10 => {
+                let count = if random.below(40) == 0 { 1000 } else { random.below(4) };
+                list.pop(random.end(), count, |element| said.bytes(element)).unwrap();
+            }
+            10 => said.say(list.set(random.below(10), &element(random)).unwrap()),
+            // Often at one place, so that labels run out.
+            11..17 => {
+                let (side, pivot) =
+                    (random.end(), if random.below(3) == 0 { element(random) } else { b"a".to_vec() });
+                for at in 0..random.below(9) {
+                    said.say(list.insert(side, &pivot, &[b'0' + at as u8]).unwrap());
+                }
+            }
+            17 => said.say(list.remove(&element(random), random.end(), random.below(4)).unwrap()),
+            18 => {
+                let start = random.below(list.len() + 1);
+                let end = if random.below(2) == 0 {
+                    list.len()
+                } else {
+                    start + random.below(list.len() - start + 1)
+                };
+                list.trim(start..end).unwrap();
+            }
+            _ => {}
+        }
+        list.save().unwrap();
+        said.say(txn.copy(0, b"l", 1, b"l").unwrap());
+        let all = elements(txn, 0, b"l");
+        if !all.is_empty() {
+            assert_eq!(all, elements(txn, 1, b"l"));
+        }
+        said.say(&all);
+        if let Some(list) = txn.list(0, b"l").unwrap() {
+            for index in [0, 1, all.len() / 2, all.len() - 1, all.len()] {
+                said.say(list.get(index).unwrap().as_deref());
+            }
+            for from in [End::Left, End::Right] {
+                let within = random.below(all.len() + 2);
+                let mut found = Vec::new();
+                list.find(b"a", from, within, |position| {
+                    found.push(position);
+                    if found.len() == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                })
+                .unwrap();
+                said.say(found);
+            }
+        }
+    });
+}
+
+#[test]
+fn inserts_at_one_place_find_labels() {
+    let dir = tempfile::tempdir().unwrap();
+    let keyspace = Keyspace::open(store(MediumKind::Volatile, &dir), 1).unwrap();
+    keyspace.set_packed_bytes_max(0);
+    let mut worker = keyspace.worker().unwrap();
+    run(&mut worker, |txn| {
+        let mut list = txn.edit_list(0, b"l").unwrap();
+        let many: Vec<Vec<u8>> = (0..100).map(|at: u32| format!("e{at}").into_bytes()).collect();
+        list.push(End::Right, many.iter().map(Vec::as_slice)).unwrap();
+        list.save().unwrap();
+        let mut wanted: Vec<Vec<u8>> = many;
+        let mut list = txn.edit_list(0, b"l").unwrap();
+        for at in 0..2000 {
+            let new = format!("n{at}").into_bytes();
+            let side = if at % 2 == 0 { End::Left } else { End::Right };
+            assert!(list.insert(side, b"e50", &new).unwrap());
+            let place = wanted.iter().position(|element| element == b"e50").unwrap();
+            wanted.insert(place + usize::from(side == End::Right), new);
+        }
+        list.save().unwrap();
+        assert_eq!(elements(txn, 0, b"l"), wanted);
+    });
+}
+
+#[test]
+fn large_values_are_there_when_a_store_is_opened_again() {
+    let dir = tempfile::tempdir().unwrap();
+    for round in 0..3usize {
+        let keyspace = Keyspace::open(store(MediumKind::File, &dir), 16).unwrap();
+        keyspace.set_packed_bytes_max(100);
+        let mut worker = keyspace.worker().unwrap();
+        let (new, many) = (format!("{round}"), round * 200);
+        run(&mut worker, |txn| {
+            assert_eq!(txn.hash(0, b"h").unwrap().map_or(0, |it| it.len()), many);
+            assert_eq!(txn.set(0, b"s").unwrap().map_or(0, |it| it.len()), many);
+            assert_eq!(elements(txn, 0, b"l").len(), many);
+            let set = txn.sorted_set(0, b"z").unwrap();
+            let scores: Vec<f64> = set.map_or(Vec::new(), |set| {
+                set.pairs().unwrap().iter().map(|(_, score)| score_of(score)).collect()
+            });
+            assert!(scores.len() == many && scores.is_sorted());
+        });
+        let names: Vec<String> = (0..200).map(|at| format!("{new}.{at}")).collect();
+        run(&mut worker, |txn| {
+            let mut hash = txn.edit_hash(0, b"h").unwrap();
+            hash.insert_all(names.iter().map(|name| (name.as_bytes(), &b"v"[..]))).unwrap();
+            hash.save().unwrap();
+            let mut set = txn.edit_set(0, b"s").unwrap();
+            set.insert_all(names.iter().map(|name| (name.as_bytes(), &b""[..]))).unwrap();
+            set.save().unwrap();
+            let mut set = txn.edit_sorted_set(0, b"z").unwrap();
+            for (at, name) in names.iter().enumerate() {
+                scored(&mut set, name.as_bytes(), (at * 7 % 31) as f64);
+            }
+            set.save().unwrap();
+            let mut list = txn.edit_list(0, b"l").unwrap();
+            list.push(End::Left, names.iter().map(String::as_bytes)).unwrap();
+            list.save().unwrap();
+        });
+        assert_eq!(keyspace.count(0, now()).keys, 4);
+    }
+}
