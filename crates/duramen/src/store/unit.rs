@@ -29,7 +29,8 @@ impl<M: Medium> WriterOn<M> {
     /// Within a [group](WriterOn::group) it is shown to others at once and is durable when the group is settled; else it is durable when
     /// this returns.
     ///
-    /// Units lock no keys. Who reads and writes keys that others write too keeps them away meanwhile.
+    /// What it writes waits in DRAM, as one [`Batch`], until `work` has returned: reads through the unit tell what was
+    /// there before it. Units lock no keys. Who reads and writes keys that others write too keeps them away meanwhile.
     ///
     /// # Errors
     /// Those of `work`; otherwise as [`StoreOn::put`](crate::StoreOn::put).
@@ -101,7 +102,7 @@ impl<M: Medium> std::fmt::Debug for UnitKeys<'_, '_, M> {
 }
 
 impl<M: Medium> UnitKeys<'_, '_, M> {
-    /// The value of `key`, as the unit has left it.
+    /// The value of `key`, as it was before the unit.
     ///
     /// # Errors
     /// As [`StoreOn::get`](crate::StoreOn::get).
