@@ -531,9 +531,6 @@ fn next_incarnation(superblock: &Superblock, headers: &Headers, marks: &[(usize,
     Ok(incarnation)
 }
 
-/// Elements are locked for one step each, so few stripes do, and they take little of the cache.
-const ELEMENT_STRIPE_BITS: u32 = 8;
-
 fn empty_tables(superblock: &Superblock, options: &Options, incarnation: u32) -> Tables {
     let tuning = &options.tuning;
     let maker = Maker {
