@@ -219,19 +219,6 @@ impl Index {
         if let Self::Hash(index) = self { index.early(hash, guard) } else { None }
     }
 
-    /// Whether somebody else has claimed the key of `hash`, which the caller locked to write it. Then it unlocks, leaves its
-    /// epoch, and [waits](Self::wait_for_claims).
-    #[inline(always)]
-    pub(crate) fn is_claimed(&self, locked: &Locked<'_>, hash: u64) -> bool {
-        locked.is_marked() && self.stripes().is_claimed(hash)
-    }
-
-    /// The same, of a key that is [held](Self::hold) alone.
-    #[inline(always)]
-    pub(crate) fn is_claimed_beside(&self, held: &Held<'_>, hash: u64) -> bool {
-        held.is_marked() && self.stripes().is_claimed(hash)
-    }
-
     /// What [`Locked::insert`] asked for. No lock may be held.
     pub(crate) fn split(&self, hash: u64, keys: &impl KeyBytes, guard: &Guard) {
         if let Self::Hash(index) = self {
@@ -252,13 +239,6 @@ impl Index {
         match self {
             Self::Hash(index) => index.merge_from(from),
             Self::Ordered(_) | Self::Collection(_) => None,
-        }
-    }
-
-    /// Makes room for the keys of these hashes, as far as they are new. No lock may be held.
-    pub(crate) fn make_room(&self, hashes: &[u64], keys: &impl KeyBytes, guard: &Guard) {
-        if let Self::Hash(index) = self {
-            index.make_room(hashes, keys, guard);
         }
     }
 
@@ -308,7 +288,7 @@ impl Index {
     pub(crate) fn dump(
         &self,
         keys: &impl KeyBytes,
-        pending: &dyn Fn(Slot),
+        pending: &dyn Fn(Slot) -> Slot,
         emit: &mut dyn FnMut(u64, &[u8]) -> Result<bool>,
     ) -> Result<Option<Loaded>> {
         match self {
@@ -406,12 +386,24 @@ impl Index {
 
 impl<'a> Locked<'a> {
     #[inline(always)]
-    fn is_marked(&self) -> bool {
+    fn held(&self) -> &Held<'a> {
         match self {
-            Self::Hash(locked) => locked.is_marked(),
-            Self::Ordered(locked) => locked.is_marked(),
-            Self::Collection(locked) => locked.is_marked(),
+            Self::Hash(locked) => locked.held(),
+            Self::Ordered(locked) => locked.held(),
+            Self::Collection(locked) => locked.held(),
         }
+    }
+
+    /// See [`Held::has_members`].
+    #[inline(always)]
+    pub(crate) fn has_members(&self) -> bool {
+        self.held().has_members()
+    }
+
+    /// See [`Held::count_member`].
+    #[inline]
+    pub(crate) fn count_member(&self, more: bool) {
+        self.held().count_member(more);
     }
 
     /// The version of the key's next record.

@@ -13,39 +13,29 @@
 //! the same count before and after its copy has met at most one store, that of the last update counted, and a copy beside
 //! one store is the cell as it was before or after that store. So nobody waits for an update that is under way.
 //!
-//! *Claims* are locks of single keys, for a batch of so many that their stripes, all held at once, would stop every other writer
-//! while its bytes are written ([`Stripes::claim`]). One batch at a time has claims. A mark on each stripe with a claimed key
-//! says that there are some, so who locks a stripe without a mark need not look further. Who writes a key:
-//!
-//! 1. locks its stripe, and with a mark on it looks whether the key is claimed;
-//! 2. if so it gives the stripe back, leaves what others may wait for (its epoch), and waits for the end of all claims.
-//!
-//! Marks are set under the stripe's lock, so when the last is set nobody is left who writes a claimed key and did not see it. Who
-//! has claims waits for stripes and epochs, and for no space; and nobody waits for claims in a stripe or in an epoch: no circle.
-//! Whoever does not write a value of its own (the compactor, who moves records, and recounts) passes claims by.
+//! And it counts the *members* of units that lead slots of its keys and are not settled ([`Held::count_member`]), so that who locks a
+//! stripe without any need not look whether the key is one that a unit writes. Counted by who holds it.
 
 use super::prefetch;
 use crate::format::Version;
 use crate::mutants::{Mutant, planted};
 use crate::sync::Backoff;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use crate::sync::atomic::{AtomicU8, AtomicU64, fence};
-use crate::sync::{Arc, Mutex, MutexGuard, lock};
-use std::cell::Cell;
+use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, fence};
 
 /// The top bits of a hash that tell its stripe, so that a segment of a hash index lies in one, or has some of its own.
 pub(crate) const STRIPE_BITS: u32 = if cfg!(loom) { 2 } else { 11 };
 
 /// Somebody holds the stripe.
 const LOCKED: u8 = 1;
-/// Some of its keys are claimed. Changed by who holds it.
-const CLAIMED: u8 = 2;
 
 #[repr(align(64))]
 #[derive(Default)]
 struct Stripe {
-    /// [`LOCKED`] and [`CLAIMED`].
+    /// [`LOCKED`] or 0.
     state: AtomicU8,
+    /// Slots of its keys that lead to members of units which are not settled.
+    members: AtomicU32,
     version: AtomicU64,
     /// Updates in place of cells of its keys, each counted before it is stored.
     updates: AtomicU64,
@@ -59,26 +49,12 @@ const COPIES_MAX: u32 = if cfg!(loom) { 2 } else { 16 };
 pub(crate) struct Stripes {
     bits: u32,
     each: Box<[Stripe]>,
-    /// Held by who has claims.
-    turn: Mutex<()>,
-    /// The hashes of the keys that are claimed, in order.
-    claimed: Mutex<Arc<[u64]>>,
 }
 
 /// The lock of a stripe. Of several for one stripe, one owns it.
 pub(crate) struct Held<'a> {
     stripe: &'a Stripe,
     owned: bool,
-    /// Some of the stripe's keys are claimed.
-    claimed: Cell<bool>,
-}
-
-/// Keys that nobody else writes until it is dropped: see the module.
-#[must_use]
-pub(crate) struct Claims<'a> {
-    stripes: &'a Stripes,
-    hashes: Arc<[u64]>,
-    _turn: MutexGuard<'a, ()>,
 }
 
 impl Default for Stripes {
@@ -92,7 +68,7 @@ impl Stripes {
     pub(crate) fn new(bits: u32) -> Self {
         let bits = bits.clamp(1, 16);
         let each = (0..1 << bits).map(|_| Stripe::default()).collect();
-        Self { bits, each, turn: Mutex::default(), claimed: Mutex::new(Arc::from([])) }
+        Self { bits, each }
     }
 
     /// How many bits of a hash tell its stripe.
@@ -105,11 +81,6 @@ impl Stripes {
     #[inline]
     fn number(&self, hash: u64) -> usize {
         (hash >> (64 - self.bits)) as usize
-    }
-
-    /// Whether two hashes belong to one stripe.
-    pub(crate) fn is_same(&self, a: u64, b: u64) -> bool {
-        self.number(a) == self.number(b)
     }
 
     #[inline]
@@ -129,55 +100,16 @@ impl Stripes {
 
     /// Locks the stripes of all `hashes`; two of one stripe share its lock. The result is in the order of `hashes`.
     pub(crate) fn lock_all(&self, hashes: &[u64]) -> Vec<Held<'_>> {
-        let mut held: Vec<_> = hashes
-            .iter()
-            .map(|&hash| Held { stripe: self.of(hash), owned: false, claimed: Cell::new(false) })
-            .collect();
+        let mut held: Vec<_> =
+            hashes.iter().map(|&hash| Held { stripe: self.of(hash), owned: false }).collect();
         let mut order: Vec<usize> = (0..hashes.len()).collect();
         order.sort_by_key(|&i| self.number(hashes[i]));
         for (at, &i) in order.iter().enumerate() {
             if at == 0 || self.number(hashes[order[at - 1]]) != self.number(hashes[i]) {
                 held[i] = Held::new(held[i].stripe);
-            } else {
-                let claimed = held[order[at - 1]].claimed.get();
-                held[i].claimed.set(claimed);
             }
         }
         held
-    }
-
-    /// Claims the keys of `hashes`, when nobody else has claims. No stripe may be held, and no epoch entered.
-    pub(crate) fn claim(&self, hashes: &[u64]) -> Claims<'_> {
-        let mut hashes = hashes.to_vec();
-        hashes.sort_unstable();
-        let hashes: Arc<[u64]> = hashes.into();
-        let turn = lock(&self.turn);
-        *lock(&self.claimed) = Arc::clone(&hashes);
-        let claims = Claims { stripes: self, hashes, _turn: turn };
-        claims.mark(true);
-        claims
-    }
-
-    /// Whether a key of `hash` is claimed, for who found its stripe marked.
-    #[cold]
-    pub(crate) fn is_claimed(&self, hash: u64) -> bool {
-        let claimed = Arc::clone(&lock(&self.claimed));
-        claimed.binary_search(&hash).is_ok()
-    }
-
-    /// Waits until the key of `hash` is not claimed. No stripe may be held, and no epoch entered.
-    #[inline]
-    pub(crate) fn wait_for_claims(&self, hash: u64) {
-        if self.of(hash).state.load(Relaxed) & CLAIMED != 0 {
-            self.wait_for_end_of(hash);
-        }
-    }
-
-    #[cold]
-    fn wait_for_end_of(&self, hash: u64) {
-        while self.of(hash).state.load(Relaxed) & CLAIMED != 0 && self.is_claimed(hash) {
-            drop(lock(&self.turn));
-        }
     }
 
     /// Locks the stripes of all hashes that begin with the top `depth` bits of `hash`.
@@ -265,13 +197,12 @@ impl<'a> Held<'a> {
     fn new(stripe: &'a Stripe) -> Self {
         let mut backoff = Backoff::default();
         loop {
-            let state = stripe.state.load(Relaxed);
             // Acquire: pairs with the Release in `drop`.
             if planted(Mutant::StripeNotLocked)
-                || state & LOCKED == 0
-                    && stripe.state.compare_exchange(state, state | LOCKED, Acquire, Relaxed).is_ok()
+                || stripe.state.load(Relaxed) == 0
+                    && stripe.state.compare_exchange(0, LOCKED, Acquire, Relaxed).is_ok()
             {
-                return Self { stripe, owned: true, claimed: Cell::new(state & CLAIMED != 0) };
+                return Self { stripe, owned: true };
             }
             if backoff.is_first() {
                 stripe.waits.fetch_add(1, Relaxed);
@@ -280,10 +211,19 @@ impl<'a> Held<'a> {
         }
     }
 
-    /// Whether some of the stripe's keys are claimed.
+    /// Whether slots of the stripe's keys lead to members of units that are not settled.
     #[inline]
-    pub(crate) fn is_marked(&self) -> bool {
-        self.claimed.get()
+    pub(crate) fn has_members(&self) -> bool {
+        self.stripe.members.load(Relaxed) != 0
+    }
+
+    /// A slot of one of its keys leads to such a member, or led to one that is settled now.
+    #[inline]
+    pub(crate) fn count_member(&self, more: bool) {
+        // Relaxed, and not one step: whoever counts or asks holds the stripe.
+        let members = self.stripe.members.load(Relaxed);
+        let members = if more { members + 1 } else { members.saturating_sub(1) };
+        self.stripe.members.store(members, Relaxed);
     }
 
     #[inline]
@@ -305,27 +245,8 @@ impl Drop for Held<'_> {
     fn drop(&mut self) {
         if self.owned {
             // Release: pairs with the Acquire in `Held::new` and `is_locked`.
-            self.stripe.state.store(if self.claimed.get() { CLAIMED } else { 0 }, Release);
+            self.stripe.state.store(0, Release);
         }
-    }
-}
-
-impl Claims<'_> {
-    /// Marks each stripe of a claimed key, or takes the mark off.
-    fn mark(&self, claimed: bool) {
-        let mut last = None;
-        for &hash in &*self.hashes {
-            if last.replace(self.stripes.number(hash)) != Some(self.stripes.number(hash)) {
-                self.stripes.lock(hash).claimed.set(claimed);
-            }
-        }
-    }
-}
-
-impl Drop for Claims<'_> {
-    fn drop(&mut self) {
-        self.mark(false);
-        *lock(&self.stripes.claimed) = Arc::from([]);
     }
 }
 

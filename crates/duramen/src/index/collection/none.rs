@@ -90,7 +90,7 @@ impl CollectionIndex {
 }
 
 impl<'a> Locked<'a> {
-    pub(in crate::index) fn is_marked(&self) -> bool {
+    pub(in crate::index) fn held(&self) -> &Held<'a> {
         match self.0 {}
     }
 

@@ -179,8 +179,8 @@ pub(crate) struct Place<'a> {
 
 impl<'a> Locked<'a> {
     #[inline]
-    pub(in crate::index) fn is_marked(&self) -> bool {
-        self.held.is_marked()
+    pub(in crate::index) fn held(&self) -> &Held<'a> {
+        &self.held
     }
 
     pub(crate) fn next_version(&self) -> Version {

@@ -51,8 +51,8 @@ impl OrderedIndex {
 impl<'a> Locked<'a> {
     /// Whether some keys of its stripe are claimed.
     #[inline]
-    pub(crate) fn is_marked(&self) -> bool {
-        self.stripe.is_marked()
+    pub(in crate::index) fn held(&self) -> &Held<'a> {
+        &self.stripe
     }
 
     pub(crate) fn next_version(&self) -> Version {
