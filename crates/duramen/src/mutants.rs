@@ -274,7 +274,7 @@ mod planting {
     ];
 
     /// Those that the crash driver finds.
-    pub const ALL: [Mutant; 46] = [
+    pub const ALL: [Mutant; 48] = [
         Mutant::RecordNotFlushed,
         Mutant::AcknowledgedWithoutDrain,
         Mutant::CellOpenedBeforeDurable,
@@ -321,5 +321,7 @@ mod planting {
         Mutant::DeadCountedLive,
         Mutant::DeadNotUncounted,
         Mutant::NewestNameIgnored,
+        Mutant::DeadHandleUsed,
+        Mutant::RootNotDied,
     ];
 }
