@@ -30,6 +30,7 @@
 //! | `keyspace`, `worker`, `txn` | databases, what one thread has of them, transactions |
 //! | `turns`, `watch`, `flush` | one worker alone, keys under WATCH, what concerns all keys of a database |
 //! | `packed`, `entries`, `sequence` | small collections in one value; hashes, sets and sorted sets, and lists in that form |
+//! | [`stream`], `listpack` | streams in one value |
 //! | [`strings`] | integers, doubles and long doubles, ranges, longest common subsequence |
 //! | [`bits`] | bitmaps: counting, searching, combining, bit fields |
 //! | [`glob`] | the patterns of KEYS and SCAN |
@@ -45,9 +46,11 @@ mod error;
 mod flush;
 pub mod glob;
 mod keyspace;
+mod listpack;
 mod packed;
 mod random;
 mod sequence;
+pub mod stream;
 pub mod strings;
 mod turns;
 mod txn;
@@ -59,7 +62,7 @@ pub use error::{Error, Result};
 pub use keyspace::{DATABASES_DEFAULT, DATABASES_MAX, KEY_BYTES_MAX, KeyCount, Keyspace, table_name};
 pub use packed::Malformed;
 pub use sequence::End;
-pub use txn::{Collection, Edit, EditList, Found, List, Txn, text_of_number};
+pub use txn::{Collection, Edit, EditList, EditStream, Found, List, StreamAt, Txn, text_of_number};
 pub use watch::Watched;
 pub use worker::{AHEAD_MAX, Outcome, Worker};
 

@@ -1,7 +1,7 @@
 //! The table of all commands, from the lists of their groups.
 
 use super::{Command, Table};
-use super::{admin, bitmap, connection, hash, key, list, set, sorted_set, string, transaction};
+use super::{admin, bitmap, connection, hash, key, list, set, sorted_set, stream, string, transaction};
 use std::sync::LazyLock;
 
 /// Every group of commands. Each group's module lists its own.
@@ -14,6 +14,7 @@ const GROUPS: &[&[Command]] = &[
     list::COMMANDS,
     set::COMMANDS,
     sorted_set::COMMANDS,
+    stream::COMMANDS,
     key::COMMANDS,
     transaction::COMMANDS,
 ];

@@ -34,6 +34,7 @@ pub mod key;
 pub mod list;
 pub mod set;
 mod sorted_set;
+mod stream;
 pub mod string;
 pub mod transaction;
 

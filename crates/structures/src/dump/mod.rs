@@ -19,11 +19,13 @@ mod crc64;
 mod list;
 mod listpack;
 mod lzf;
+mod stream;
 
 use crate::error::{Error, Result};
 use crate::strings::integer;
 pub use collection::{hash, set, sorted_set};
 pub use list::list;
+pub use stream::stream;
 
 /// RDB version that payloads carry: Redis 7.0's, so that all later ones read them.
 pub const VERSION_WRITTEN: u16 = 10;
@@ -79,6 +81,8 @@ pub enum Restored {
     Set(Vec<Vec<u8>>),
     /// Members with their scores, none twice and no score NaN, at least one.
     SortedSet(Vec<(Vec<u8>, f64)>),
+    /// A stream as [`crate::stream`] keeps it.
+    Stream(Vec<u8>),
 }
 
 /// The value in a payload. `bytes_max` bounds what a compressed string may claim to become.
@@ -101,6 +105,9 @@ pub fn restore(payload: &[u8], bytes_max: u64) -> Result<Restored> {
         }
         Some((&rdb_type, rest)) if list::TYPES.contains(&rdb_type) => {
             list::restore(rdb_type, rest, bytes_max).ok_or(Error::DumpFormat)
+        }
+        Some((&rdb_type, rest)) if stream::TYPES.contains(&rdb_type) => {
+            stream::restore(rdb_type, rest, bytes_max).ok_or(Error::DumpFormat)
         }
         // Types that Redis has: 1 to 7 and 9 to 21. The others are no type at all.
         Some((&other, _)) if matches!(other, 1..=7 | 9..=21) => Err(Error::DumpType(other)),
@@ -245,7 +252,7 @@ mod tests {
         assert!(matches!(restore(&signed(b"\0\x05hello", 13), MAX), Err(Error::DumpChecksum)));
         assert!(matches!(restore(&signed(b"\0\x06hello", 10), MAX), Err(Error::DumpFormat)));
         assert!(matches!(restore(&signed(b"", 10), MAX), Err(Error::DumpFormat)));
-        assert!(matches!(restore(&signed(b"\x0f\x05hello", 10), MAX), Err(Error::DumpType(15))));
+        assert!(matches!(restore(&signed(b"\x06\x05hello", 10), MAX), Err(Error::DumpType(6))));
         // A hash without fields, one of 2^63 fields, and a set that has a member twice.
         assert!(matches!(restore(&signed(b"\x04\0", 10), MAX), Err(Error::DumpFormat)));
         assert!(matches!(restore(&signed(b"\x04\x81\x80\0\0\0\0\0\0\0", 10), MAX), Err(Error::DumpFormat)));
@@ -319,7 +326,7 @@ mod tests {
         }
 
         #[test]
-        fn any_body_is_read_without_panic(body: Vec<u8>, rdb_type in prop::sample::select(&[0u8, 1, 2, 4, 5, 11, 16, 17, 18, 20][..])) {
+        fn any_body_is_read_without_panic(body: Vec<u8>, rdb_type in prop::sample::select(&[0u8, 1, 2, 4, 5, 11, 15, 16, 17, 18, 19, 20, 21][..])) {
             let mut body = body;
             body.insert(0, rdb_type);
             body.extend_from_slice(&VERSION_WRITTEN.to_le_bytes());

@@ -41,6 +41,7 @@ mod life;
 mod list;
 mod number;
 mod scratch;
+mod stream;
 
 use duramen::{ErrorKind, IndexKind, Meta, Modified, Swap, Update, Value};
 
@@ -57,6 +58,7 @@ pub use list::{EditList, List};
 use number::Number;
 pub use number::text_of_number;
 pub(crate) use scratch::Scratch;
+pub use stream::{EditStream, StreamAt};
 use scratch::{Entry, Payload, Seen, Write, get, stored};
 
 // Entries looked at per call of the engine's scan when all keys are wanted.

@@ -30,6 +30,10 @@ pub fn dump_command(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
             let Some(set) = call.txn.sorted_set(db, key)? else { return Err(errors::NO_SUCH_KEY) };
             call.reply.bulk(&dump::sorted_set(&set.scored()?, set.encoding() == Encoding::Listpack));
         }
+        Some(Type::Stream) => {
+            let Some(stream) = call.txn.stream(db, key)? else { return Err(errors::NO_SUCH_KEY) };
+            call.reply.bulk(&stream.dumped()?);
+        }
         _ => return Err(errors::WRONG_TYPE),
     }
     Ok(())
@@ -77,6 +81,7 @@ fn put(call: &mut Call<'_, '_>, value: Restored, expires_at: Option<u64>) -> Res
             let members = members.iter().map(|(member, score)| (&member[..], *score)).collect();
             call.txn.put_sorted_set(db, key, members)?;
         }
+        Restored::Stream(run) => call.txn.put_stream(db, key, run)?,
         Restored::Set(members) => {
             call.txn.put_set(db, key, members.iter().map(Vec::as_slice).collect())?;
         }
