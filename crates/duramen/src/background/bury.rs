@@ -11,7 +11,7 @@
 //! 3. Each slot is *marked* as one of a tombstone that hides nothing, and its record is taken off its block's live bytes. The compactor
 //!    that meets the record afterwards takes it for what it is, and removes the slot.
 //!    A root takes what it names with it: that dies then, and is buried after this one.
-//! 4. *Buried*: all slots are marked, and the index goes. A record of an owner without a table is dead.
+//! 4. *Buried*: all slots are marked, and the index goes; that of a collection some pages at a time. A record of an owner without a table is dead.
 //!
 //! Only who has the mover marks slots or moves records, so between two parts a block may be moved out of and freed. That is why slots are marked
 //! one by one: the slot of a record in a block that was freed since is gone.
@@ -22,6 +22,7 @@ use super::Keeper;
 use super::compaction::Mover;
 use super::dying::{Dying, Left, Until};
 use crate::mutants::{Mutant, planted};
+use crate::read::table::Table;
 use crate::sync::reclaim::{self, Moment};
 use crate::sync::time::Instant;
 use duramen_media::Medium;
@@ -33,6 +34,8 @@ const PART: Duration = Duration::from_millis(1);
 const BETWEEN_LOOKS: Duration = Duration::from_micros(200);
 /// Buckets or leaves between two looks at the clock.
 const BUCKETS: usize = 16;
+/// Pages between two looks, which take some tens of microseconds to give back.
+const PAGES: usize = 64;
 
 impl<M: Medium> Keeper<M> {
     /// Goes on with dead tables.
@@ -132,11 +135,24 @@ impl<M: Medium> Keeper<M> {
                 }
             }
             if *cursor == 0 {
-                return true;
+                return clear(table, stops);
             }
             if stops() {
                 return false;
             }
+        }
+    }
+}
+
+/// Gives the pages of a dead collection back until `stops`; whether all are. What is left is empty then, and is walked over at once.
+fn clear(table: &Table, stops: &dyn Fn() -> bool) -> bool {
+    let Some(index) = table.index.collection() else { return true };
+    loop {
+        if index.clear_some(PAGES) {
+            return true;
+        }
+        if stops() {
+            return false;
         }
     }
 }

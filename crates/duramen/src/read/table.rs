@@ -308,7 +308,9 @@ impl Tables {
 
     /// A dead table has no slots any more that matter.
     pub(crate) fn bury(&self, owner: Owner) {
-        lock(self.list_of(owner)).remove(&owner);
+        let table = lock(self.list_of(owner)).remove(&owner);
+        // Not within the lock: its index may be large.
+        drop(table);
     }
 
     /// Owners that are not among `named`, and have a table.

@@ -72,6 +72,10 @@ impl CollectionIndex {
         match self.0 {}
     }
 
+    pub(crate) fn clear_some(&self, _: usize) -> bool {
+        match self.0 {}
+    }
+
     pub(crate) fn random(&self, _: impl FnMut() -> u64) -> Option<Slot> {
         match self.0 {}
     }

@@ -120,6 +120,13 @@ impl CollectionIndex {
         self.indexes().map.each_at(position, visit)
     }
 
+    /// Gives back the DRAM of some pages of a collection that nobody uses any more; whether that was all.
+    pub(crate) fn clear_some(&self, pages_max: usize) -> bool {
+        let mut indexes = self.indexes();
+        let is_map_empty = indexes.map.clear_some(pages_max, &mut |_| ());
+        is_map_empty && indexes.tree.as_mut().is_none_or(|tree| tree.clear_some(pages_max, &mut |_| ()))
+    }
+
     /// An element that is no tombstone, each as likely.
     pub(crate) fn random(&self, random: impl FnMut() -> u64) -> Option<Slot> {
         self.indexes().map.random(random)
