@@ -206,6 +206,14 @@ pub enum Mutant {
     OriginalCountedTwice,
     /// A writer writes a key that a long batch has claimed.
     ClaimNotLookedAt,
+    /// A writer that locked keys gives them up before its last write is published.
+    KeysUnlockedEarly,
+    /// Keys are locked in the order in which they are named.
+    LocksNotSorted,
+    /// Who closes the gate does not wait until those have left who are inside.
+    GateNotWaitedFor,
+    /// Of keys that were locked and not written the versions are not raised.
+    VersionNotRaised,
     /// A cell is moved, with a new version, though a long batch has claimed its key.
     CellMovedBesideClaim,
     /// A long batch shows its members before all of its slots are set.

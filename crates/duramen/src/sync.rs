@@ -7,6 +7,8 @@
 //! may let another thread go on: see `scheduled`.
 
 pub(crate) mod current;
+pub(crate) mod gate;
+pub(crate) mod ticks;
 
 pub(crate) use std::sync::{Arc, PoisonError, Weak};
 
@@ -63,12 +65,12 @@ pub(crate) mod statics {
 pub(crate) mod reclaim {
     #[cfg(not(loom))]
     pub(crate) use super::reclamation::{
-        Atomic, Guard, Hold, Moment, Owned, Turns, collect, held, is_pinned, pin, pin_to_write, published,
+        Atomic, Guard, Hold, Moment, Owned, Turns, collect, held, is_pinned, is_pinned_twice, pin, pin_to_write, published,
     };
 
     #[cfg(loom)]
     pub(crate) use crate::models::primitives::reclaim::{
-        Atomic, Guard, Hold, Moment, Owned, Turns, collect, held, is_pinned, pin, pin_to_write, published,
+        Atomic, Guard, Hold, Moment, Owned, Turns, collect, held, is_pinned, is_pinned_twice, pin, pin_to_write, published,
     };
 }
 
@@ -86,6 +88,20 @@ pub(crate) mod thread {
     pub(crate) use crate::models::primitives::thread::{
         Builder, JoinHandle, available_parallelism, scope, sleep, yield_now,
     };
+}
+
+/// A number of the calling thread, which no other thread that runs has; never 0.
+#[inline]
+pub(crate) fn this_thread() -> u64 {
+    #[cfg(not(loom))]
+    {
+        thread_local! {
+            static HERE: u8 = const { 0 };
+        }
+        HERE.with(|here| std::ptr::from_ref(here).addr() as u64)
+    }
+    #[cfg(loom)]
+    crate::models::primitives::reclaim::this_thread()
 }
 
 /// Locks a mutex whose holder never leaves it half changed.

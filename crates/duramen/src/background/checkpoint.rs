@@ -325,7 +325,7 @@ impl<M: Medium> Keeper<M> {
             estimated: self.images.estimated,
             store_id: self.log().durable.superblock().store_id,
             epoch: self.log().epochs().current(),
-            version: self.records.stripes().version(),
+            version: self.records.tables.version(),
             extents: Vec::new(),
             blocks: self.kept_blocks(before, old.is_some()),
             pages: std::mem::take(&mut extents.pages),

@@ -37,7 +37,7 @@ use super::retired::Retired;
 use super::stale::KeyOf;
 use crate::Result;
 use crate::format::record::{Appended, Header, Kind, body_crc};
-use crate::format::{Epoch, Owner, Unit, block};
+use crate::format::{Epoch, Owner, Unit, Version, block};
 use crate::index::Slot;
 use crate::log::appender::Fields;
 use crate::log::blocks::{Use, room_won};
@@ -409,7 +409,8 @@ impl<M: Medium> Keeper<M> {
         let Some(cell) = record.cell() else { unreachable!("a cell stays one while a slot leads to it") };
         let (value, old) = (self.records.copy_cell_locked(cell), record.head);
         let kind = cell::kind_to_append(self.log(), true);
-        let version = locked.next_version();
+        // No write of anybody: nothing but the key's own records needs it to be above them.
+        let version = locked.next_version(Version(0));
         let fields = Fields { kind, tag: old.tag(), expires_at: record.expires_at(), version, epoch, owner };
         let body = body_crc(mover.appender.seed(), &[key, &value]);
         let appended = mover.appender.append(self.log(), fields, key, &value, body);

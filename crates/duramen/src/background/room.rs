@@ -16,6 +16,40 @@ use duramen_media::Medium;
 const ROUNDS_MAX: u32 = 64;
 
 impl<M: Medium> Supply for Keeper<M> {
+    fn take_free(&self, wants: [u32; 3], purpose: Purpose) -> Option<(Unit, u32, Purpose)> {
+        let log = &self.records.log;
+        let mut space = log.space();
+        let taken = wants.into_iter().find_map(|want| {
+            let (unit, as_for) = space.take(want, purpose)?;
+            Some((unit, want, as_for))
+        });
+        let low = Growth::is_low(log, &space);
+        drop(space);
+        if low && !self.wake.in_vain.load(Relaxed) {
+            self.wake.hurry();
+        }
+        taken
+    }
+
+    fn make_free(&self, bytes: u64, purpose: Purpose) {
+        let log = &self.records.log;
+        let wanted = u32::try_from(bytes.div_ceil(log.unit_bytes)).unwrap_or(u32::MAX);
+        for _ in 0..ROUNDS_MAX {
+            let (free, writable) = {
+                let space = log.space();
+                (space.free_units(), space.writable_units())
+            };
+            let has = if purpose == Purpose::Write { writable } else { free };
+            if has >= wanted {
+                return;
+            }
+            let grown = self.growth.grow_for_writer(log, wanted - has);
+            if !grown.unwrap_or(false) && !self.compact_now() {
+                return;
+            }
+        }
+    }
+
     fn take_units(&self, least: u32, wants: [u32; 3], purpose: Purpose) -> Result<(Unit, u32, Purpose)> {
         let log = &self.records.log;
         // Each round either finds units, or makes some, or gives up; compaction may have to run

@@ -60,6 +60,8 @@ pub(crate) struct Activity {
     sums: [[AtomicU64; 2]; 2],
     /// The writer's groups: see [`Epochs::groups`].
     pub group: Arc<Turns>,
+    /// The writer's commands, from its first lock to its last: see [`crate::sync::gate`].
+    pub inside: Arc<Turns>,
 }
 
 impl Activity {
@@ -285,6 +287,11 @@ impl Epochs {
     /// The groups of all writers, for who must wait until those end that are open.
     pub(crate) fn groups(&self) -> Vec<Arc<Turns>> {
         lock(&self.activities).iter().map(|activity| Arc::clone(&activity.group)).collect()
+    }
+
+    /// The commands of all writers.
+    pub(crate) fn commands(&self) -> Vec<Arc<Turns>> {
+        lock(&self.activities).iter().map(|activity| Arc::clone(&activity.inside)).collect()
     }
 
     /// Takes a writer out; what it counted stays counted.

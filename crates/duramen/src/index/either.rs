@@ -240,9 +240,18 @@ impl Index {
     /// Locks the keys of several indexes that have the same stripes, each given with its hash. The result is in their
     /// order.
     pub(crate) fn lock_all<'g>(keys: &[(&'g Self, u64)], guard: &'g Guard) -> Vec<Locked<'g>> {
-        let Some((first, _)) = keys.first() else { return Vec::new() };
-        let hashes: Vec<u64> = keys.iter().map(|&(_, hash)| hash).collect();
-        let held = first.stripes().lock_all(&hashes);
+        // Keys first, then elements, whose stripes are others.
+        let mut held: Vec<Option<Held<'g>>> = keys.iter().map(|_| None).collect();
+        for elements in [false, true] {
+            let of: Vec<usize> =
+                (0..keys.len()).filter(|&i| keys[i].0.collection().is_some() == elements).collect();
+            let Some(&first) = of.first() else { continue };
+            let hashes: Vec<u64> = of.iter().map(|&i| keys[i].1).collect();
+            for (i, lock) in of.into_iter().zip(keys[first].0.stripes().lock_all(&hashes)) {
+                held[i] = Some(lock);
+            }
+        }
+        let held = held.into_iter().flatten();
         keys.iter().zip(held).map(|(&(index, hash), held)| index.locked(held, hash, guard)).collect()
     }
 
@@ -303,8 +312,8 @@ impl<'a> Locked<'a> {
     }
 
     #[inline]
-    pub(crate) fn next_version(&self) -> Version {
-        locked!(self, it => LockedKey::next_version(it))
+    pub(crate) fn next_version(&self, floor: Version) -> Version {
+        locked!(self, it => LockedKey::next_version(it, floor))
     }
 
     #[inline]

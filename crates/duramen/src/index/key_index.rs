@@ -186,8 +186,8 @@ pub(crate) trait LockedKey<'a> {
 
     /// The version of the key's next record.
     #[inline]
-    fn next_version(&self) -> Version {
-        self.held().next_version()
+    fn next_version(&self, floor: Version) -> Version {
+        self.held().next_version(floor)
     }
 
     /// Recovery has met a record of the key.

@@ -8,6 +8,16 @@
 //! dead: it is the last one given out or met by recovery. So a record's version is known without the one it supersedes,
 //! and a key that was forgotten begins above what is left of it.
 //!
+//! A version is the greatest of three: one above the stripe's last, one above the last of the writer, and the time
+//! ([`Stripes::floor`]). The first orders the records of a key. With the second, and since a unit raises all stripes that it
+//! locked, versions order what writers saw of each other in the store; with the third also what a client of two writers saw
+//! outside of it. Recovery begins above the greatest version that it met, and time goes on from there ([`Stripes::begin_clock`]).
+//! Nothing but that order depends on the clock, so where there is none ([`ticks`]) the first two do.
+//!
+//! A stripe that is held for several writes ([`Stripes::hold`]: the keys of a command) says by which thread: what that thread
+//! locks meanwhile it has already. Stripes are held in the order of their numbers, so nobody waits in a circle; who holds some
+//! locks no others, except those of collections' elements, which are other stripes ([`crate::read::table`]), one at a time.
+//!
 //! And it counts the updates in place of its keys' cells, so that a reader can tell that what it copied is of one moment
 //! ([`Stripes::read_cell`]): an update is *one* atomic store, made by who holds the stripe, and counted before it. A reader that finds
 //! the same count before and after its copy has met at most one store, that of the last update counted, and a copy beside
@@ -30,7 +40,8 @@ use crate::mutants::{Mutant, planted};
 use crate::sync::Backoff;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::atomic::{AtomicU8, AtomicU64, fence};
-use crate::sync::{Arc, Mutex, MutexGuard, lock};
+use crate::sync::ticks;
+use crate::sync::{Arc, Mutex, MutexGuard, lock, this_thread};
 use std::cell::Cell;
 
 /// The top bits of a hash that tell its stripe, so that a segment of a hash index lies in one, or has some of its own.
@@ -51,6 +62,8 @@ struct Stripe {
     updates: AtomicU64,
     /// How often who came had to wait.
     waits: AtomicU64,
+    /// The thread that holds it for several writes, else 0. Changed by who holds it.
+    holder: AtomicU64,
 }
 
 /// How often a cell is copied while others update it, before its reader takes the lock.
@@ -63,6 +76,8 @@ pub(crate) struct Stripes {
     turn: Mutex<()>,
     /// The hashes of the keys that are claimed, in order.
     claimed: Mutex<Arc<[u64]>>,
+    /// The version that time 0 has: it wraps around.
+    time_0: AtomicU64,
 }
 
 /// The lock of a stripe. Of several for one stripe, one owns it.
@@ -92,7 +107,22 @@ impl Stripes {
     pub(crate) fn new(bits: u32) -> Self {
         let bits = bits.clamp(1, 16);
         let each = (0..1 << bits).map(|_| Stripe::default()).collect();
-        Self { bits, each, turn: Mutex::default(), claimed: Mutex::new(Arc::from([])) }
+        let claimed = Mutex::new(Arc::from([]));
+        Self { bits, each, turn: Mutex::default(), claimed, time_0: AtomicU64::new(0) }
+    }
+
+    /// Recovery is over: time goes on from the greatest version that it met.
+    pub(crate) fn begin_clock(&self, from: Version) {
+        self.time_0.store(from.0.wrapping_sub(ticks::now()), Relaxed);
+    }
+
+    /// The least version that a writer whose last one is `last` may give next.
+    #[inline]
+    pub(crate) fn floor(&self, last: Version) -> Version {
+        let now = ticks::now();
+        // Without a clock the time is 0 always.
+        let time = if now == 0 { 0 } else { self.time_0.load(Relaxed).wrapping_add(now) };
+        Version(time.max(last.next().0).min(Version::MAX))
     }
 
     /// How many bits of a hash tell its stripe.
@@ -144,6 +174,78 @@ impl Stripes {
             }
         }
         held
+    }
+
+    /// Holds the stripes of `hashes` for this thread until they are [let go](Self::let_go); `numbers`, which is empty, says which.
+    /// The thread must hold none yet.
+    pub(crate) fn hold(&self, hashes: &[u64], numbers: &mut Vec<u32>) {
+        numbers.extend(hashes.iter().map(|&hash| self.number(hash) as u32));
+        if numbers.len() > 1 && !planted(Mutant::LocksNotSorted) {
+            numbers.sort_unstable();
+        }
+        if planted(Mutant::LocksNotSorted) {
+            let mut seen = std::collections::HashSet::new();
+            numbers.retain(|number| seen.insert(*number));
+        }
+        numbers.dedup();
+        let here = this_thread();
+        for &number in &*numbers {
+            let stripe = &self.each[number as usize];
+            std::mem::forget(Held::new(stripe));
+            stripe.holder.store(here, Relaxed);
+        }
+    }
+
+    /// The same for more of them, if nobody else has one; whether it holds them now. It does not wait, so they need not come
+    /// in any order.
+    pub(crate) fn hold_more(&self, hashes: &[u64], numbers: &mut Vec<u32>) -> bool {
+        let here = this_thread();
+        let before = numbers.len();
+        for &hash in hashes {
+            let number = self.number(hash) as u32;
+            if numbers.contains(&number) {
+                continue;
+            }
+            let stripe = &self.each[number as usize];
+            let state = stripe.state.load(Relaxed);
+            // Acquire: pairs with the Release when it is given back.
+            let taken = state & LOCKED == 0
+                && stripe.state.compare_exchange(state, state | LOCKED, Acquire, Relaxed).is_ok();
+            if !taken {
+                self.let_go(&numbers[before..], Version(0));
+                numbers.truncate(before);
+                return false;
+            }
+            stripe.holder.store(here, Relaxed);
+            numbers.push(number);
+        }
+        true
+    }
+
+    /// Gives back what this thread holds. Whoever locks one of them next gives versions above `version`.
+    pub(crate) fn let_go(&self, numbers: &[u32], version: Version) {
+        for &number in numbers {
+            let stripe = &self.each[number as usize];
+            // Relaxed, and not one step: it is held.
+            if stripe.version.load(Relaxed) < version.0 && !planted(Mutant::VersionNotRaised) {
+                stripe.version.store(version.0, Relaxed);
+            }
+            stripe.holder.store(0, Relaxed);
+            // Release: pairs with the Acquire in `Held::new` and `is_locked`. Nobody marks a stripe that is held.
+            stripe.state.store(stripe.state.load(Relaxed) & CLAIMED, Release);
+        }
+    }
+
+    /// Whether this thread holds the stripe of `hash` for several writes.
+    #[inline]
+    pub(crate) fn is_held_here(&self, hash: u64) -> bool {
+        self.of(hash).holder.load(Relaxed) == this_thread()
+    }
+
+    /// Of keys whose stripes are held here, the hash of one that is claimed.
+    pub(crate) fn find_claimed(&self, hashes: &[u64]) -> Option<u64> {
+        let marked = |hash: &u64| self.of(*hash).state.load(Relaxed) & CLAIMED != 0;
+        hashes.iter().copied().find(|hash| marked(hash) && self.is_claimed(*hash))
     }
 
     /// Claims the keys of `hashes`, when nobody else has claims. No stripe may be held, and no epoch entered.
@@ -273,6 +375,10 @@ impl<'a> Held<'a> {
             {
                 return Self { stripe, owned: true, claimed: Cell::new(state & CLAIMED != 0) };
             }
+            // Relaxed: only this thread stores its own number.
+            if state & LOCKED != 0 && stripe.holder.load(Relaxed) == this_thread() {
+                return Self { stripe, owned: false, claimed: Cell::new(state & CLAIMED != 0) };
+            }
             if backoff.is_first() {
                 stripe.waits.fetch_add(1, Relaxed);
             }
@@ -286,10 +392,11 @@ impl<'a> Held<'a> {
         self.claimed.get()
     }
 
+    /// The version of the next record, of a writer that may give none below `floor`.
     #[inline]
-    pub(crate) fn next_version(&self) -> Version {
+    pub(crate) fn next_version(&self, floor: Version) -> Version {
         // Relaxed, and not one step: two versions of one stripe are given out under the same lock.
-        let version = Version(self.stripe.version.load(Relaxed)).next();
+        let version = Version(self.stripe.version.load(Relaxed)).next().max(floor);
         self.stripe.version.store(version.0, Relaxed);
         version
     }
@@ -358,14 +465,14 @@ mod tests {
         let of = |stripe: u64, key: u64| stripe << (64 - STRIPE_BITS) | key;
         let held = stripes.lock_all(&[of(3, 1), of(1, 2), of(3, 3), of(1, 4), of(0, 5)]);
         assert_eq!(locked(&stripes), [0, 1, 3]);
-        let versions: Vec<u64> = held.iter().map(|held| held.next_version().0).collect();
+        let versions: Vec<u64> = held.iter().map(|held| held.next_version(Version(0)).0).collect();
         assert_eq!(versions, [1, 1, 2, 2, 1]);
         drop(held);
         assert!(locked(&stripes).is_empty());
         stripes.lock(of(1, 6)).met_version(Version(7));
         assert_eq!(stripes.version(), Version(7));
         stripes.meet_all(Version(5));
-        let next = |stripe| stripes.lock(of(stripe, 7)).next_version().0;
+        let next = |stripe| stripes.lock(of(stripe, 7)).next_version(Version(0)).0;
         assert_eq!([next(1), next(3), next(2)], [8, 6, 6]);
     }
 }

@@ -140,7 +140,7 @@ impl Appender {
             match log.open_block(supply, bytes, rest, purpose) {
                 Err(error) if error.kind() == ErrorKind::OutOfSpace && purpose == Purpose::Delete => {
                     // Other deletes have what is kept for them in hand.
-                    if !log.space().is_lent() || begun.elapsed() > LENT_MAX {
+                    if !supply.may_wait() || !log.space().is_lent() || begun.elapsed() > LENT_MAX {
                         return Err(error);
                     }
                     yield_now();

@@ -4,10 +4,10 @@ use super::Log;
 use super::open_block::{OpenBlock, Purpose};
 use super::read;
 use super::space::AMPLE_BYTES_MAX;
-use crate::Result;
 use crate::format::{Unit, block};
 use crate::mutants::{Mutant, planted};
 use crate::tuning::Phase;
+use crate::{Error, ErrorKind, Result};
 use duramen_media::{Granularity, Medium};
 
 /// Who has room for blocks, and makes some where none is free.
@@ -18,6 +18,41 @@ pub(crate) trait Supply {
     /// # Errors
     /// `OutOfSpace`; what the medium fails with.
     fn take_units(&self, least: u32, wants: [u32; 3], purpose: Purpose) -> Result<(Unit, u32, Purpose)>;
+
+    /// The same of what is free, without making any: the caller may hold what it likes.
+    fn take_free(&self, wants: [u32; 3], purpose: Purpose) -> Option<(Unit, u32, Purpose)>;
+
+    /// Makes so many bytes free, as far as that can be. The caller holds no lock and no pin.
+    fn make_free(&self, bytes: u64, purpose: Purpose);
+
+    /// Whether it is worth waiting for what others have in hand.
+    fn may_wait(&self) -> bool {
+        true
+    }
+}
+
+/// What is free of another's, for who holds locks and must not wait.
+pub(crate) struct FreeOnly<'a>(pub &'a dyn Supply);
+
+impl Supply for FreeOnly<'_> {
+    fn take_units(&self, least: u32, wants: [u32; 3], purpose: Purpose) -> Result<(Unit, u32, Purpose)> {
+        self.take_free(wants, purpose).ok_or_else(|| {
+            Error::new(
+                ErrorKind::OutOfSpace,
+                format!("no {least} adjoining units are free, and none are made while keys are locked"),
+            )
+        })
+    }
+
+    fn take_free(&self, wants: [u32; 3], purpose: Purpose) -> Option<(Unit, u32, Purpose)> {
+        self.0.take_free(wants, purpose)
+    }
+
+    fn make_free(&self, _: u64, _: Purpose) {}
+
+    fn may_wait(&self) -> bool {
+        false
+    }
 }
 
 impl<M: Medium> Log<M> {

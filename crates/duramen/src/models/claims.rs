@@ -2,6 +2,7 @@
 
 use super::Planted::{Bug, Relaxed};
 use super::check;
+use crate::format::Version;
 use crate::index::either::Index;
 use crate::index::hash::HashIndex;
 use crate::mutants::{Mutant, planted};
@@ -34,7 +35,7 @@ impl Store {
         loop {
             let locked = self.index.lock(hash, &guard);
             if !self.index.is_claimed(&locked, hash) || planted(Mutant::ClaimNotLookedAt) {
-                return self.publish(key, locked.next_version().0);
+                return self.publish(key, locked.next_version(Version(0)).0);
             }
             assert_eq!(hash, CLAIMED, "who writes a key that nobody claimed waits");
             drop(locked);
@@ -46,7 +47,7 @@ impl Store {
     fn apply(&self) {
         let _claims = self.index.stripes().claim(&[CLAIMED]);
         let guard = pin_to_write();
-        let version = self.index.lock(CLAIMED, &guard).next_version();
+        let version = self.index.lock(CLAIMED, &guard).next_version(Version(0));
         let _locked = self.index.lock(CLAIMED, &guard);
         self.publish(0, version.0);
     }

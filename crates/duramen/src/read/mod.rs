@@ -18,6 +18,7 @@ use crate::index::stripes::Stripes;
 use crate::index::{Hasher, KeyBytes, Keys};
 use crate::log::Log;
 use crate::sync::atomic::{AtomicBool, AtomicU64};
+use crate::sync::gate::Gate;
 use duramen_media::{Medium, Offset};
 use forgotten::Forgotten;
 use table::Tables;
@@ -31,6 +32,8 @@ pub(crate) struct Records<M: Medium> {
     pub hasher: Hasher,
     pub tables: Tables,
     pub forgotten: Forgotten,
+    /// Where writers come in.
+    pub gate: Gate,
     /// Keys that were swept because they had expired.
     pub expired: AtomicU64,
     /// The process before was killed, and the medium keeps what it had not flushed in the CPU's caches. Recovery flushes what it
@@ -56,6 +59,7 @@ impl<M: Medium> Records<M> {
             hasher,
             tables,
             forgotten: Forgotten::default(),
+            gate: Gate::default(),
             expired: AtomicU64::new(0),
             cells_unflushed: AtomicBool::new(cells_unflushed),
             doubts: AtomicBool::new(doubts),

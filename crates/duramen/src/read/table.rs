@@ -9,11 +9,13 @@
 //! uses that; and who takes a dead table's index apart (`background::bury`) waits until all have left who came before it died.
 //! Whatever a writer still puts into a table that dies meanwhile was put before that.
 //!
-//! Keys of all tables share the stripes of one store: what is locked in order of its stripes cannot wait in a circle.
+//! Keys of all tables share the stripes of one store: what is locked in order of its stripes cannot wait in a circle. Elements of
+//! collections have stripes of their own: who holds the lock of a collection's key locks an element for one step, and an element is
+//! never held while a key is waited for.
 
 use super::few::Few;
 use super::names::{Before, Names};
-use crate::format::{Owner, OwnerKind};
+use crate::format::{Owner, OwnerKind, Version};
 use crate::index::collection::{Arena, CollectionIndex, Order};
 use crate::index::either::Index;
 use crate::index::hash::HashIndex;
@@ -102,6 +104,8 @@ impl Table {
 #[derive(Clone)]
 pub(crate) struct Maker {
     pub stripes: Arc<Stripes>,
+    /// Those of elements.
+    pub elements: Arc<Stripes>,
     /// Chooses the heights of ordered indexes.
     pub seed: u64,
     pub cache_slots: usize,
@@ -113,7 +117,10 @@ pub(crate) struct Maker {
 
 impl Maker {
     pub(crate) fn make(&self, kind: OwnerKind) -> Index {
-        let stripes = Arc::clone(&self.stripes);
+        let stripes = Arc::clone(match kind {
+            OwnerKind::Hash | OwnerKind::Ordered => &self.stripes,
+            OwnerKind::Map | OwnerKind::ByValue | OwnerKind::ByKey => &self.elements,
+        });
         let order = match kind {
             OwnerKind::Hash => return Index::Hash(HashIndex::on(stripes).splitting_at(self.split_count_min)),
             OwnerKind::Ordered => {
@@ -161,8 +168,25 @@ impl Tables {
         }
     }
 
+    /// The locks of the keys of all tables.
     pub(crate) fn stripes(&self) -> &Arc<Stripes> {
         &self.maker.stripes
+    }
+
+    /// The locks of the elements of all collections.
+    pub(crate) fn elements(&self) -> &Arc<Stripes> {
+        &self.maker.elements
+    }
+
+    /// The greatest version of all records.
+    pub(crate) fn version(&self) -> Version {
+        self.maker.stripes.version().max(self.maker.elements.version())
+    }
+
+    /// No record has a higher version.
+    pub(crate) fn meet_all(&self, version: Version) {
+        self.maker.stripes.meet_all(version);
+        self.maker.elements.meet_all(version);
     }
 
     /// The table of `owner`; `None`: it was buried.

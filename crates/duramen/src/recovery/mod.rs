@@ -535,6 +535,7 @@ fn empty_tables(superblock: &Superblock, options: &Options, incarnation: u32) ->
     let tuning = &options.tuning;
     let maker = Maker {
         stripes: Arc::new(Stripes::new(tuning.stripe_bits)),
+        elements: Arc::new(Stripes::new(tuning.stripe_bits)),
         seed: superblock.store_id,
         cache_slots: options.index_cache_slots,
         split_count_min: tuning.split_count_min,
@@ -648,7 +649,7 @@ fn attach(
         all = all.plus(loaded);
     }
     if !planted(Mutant::ImageVersionsForgotten) {
-        tables.stripes().meet_all(image.root.version);
+        tables.meet_all(image.root.version);
     }
     Ok(all)
 }

@@ -27,7 +27,7 @@ impl Catalog {
             let table = records.tables.met(owner, |_| {});
             tables.insert(name.clone(), Arc::new(Named::new(name, Some(table))));
         }
-        Ok(Self(Mutex::new(Names { tables, pen: Pen::new(records.log.epochs()) })))
+        Ok(Self(Mutex::new(Names { tables, pen: Pen::new(records.log.epochs()).passing_gate() })))
     }
 
     /// Gives up what it writes with, at close.

@@ -5,6 +5,7 @@ mod check;
 mod collections;
 mod core;
 mod erase;
+mod locks;
 mod open;
 mod range;
 mod stats;

@@ -143,6 +143,9 @@ impl<M: Medium> StoreOn<M> {
         let space = recovered.space.with_incarnation(superblock.incarnation);
         let log = Log::new(medium, recovered.blocks, durable, space, options.tuning.clone());
         log.note_records(recovered.used_bytes, recovered.summary.records);
+        let met = recovered.tables.version();
+        recovered.tables.stripes().begin_clock(met);
+        recovered.tables.elements().begin_clock(met);
         let records = Records::new(
             log,
             recovered.hasher,

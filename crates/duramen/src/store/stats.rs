@@ -92,7 +92,7 @@ impl Stats {
         for table in records.tables.all() {
             index = index.plus(table.index.numbers(&guard));
         }
-        let stripes = records.stripes();
+        let (stripes, elements) = (records.stripes(), records.tables.elements());
         Self {
             keys: records.tables.keys(),
             medium_bytes: log.medium.len(),
@@ -101,14 +101,14 @@ impl Stats {
             dead_bytes: totals.dead_bytes,
             free_bytes: free * log.unit_bytes,
             unit_bytes: log.unit_bytes,
-            index_bytes: index.bytes + stripes.bytes() + records.tables.collections_bytes(),
+            index_bytes: index.bytes + stripes.bytes() + elements.bytes() + records.tables.collections_bytes(),
             index_pages_left: records.tables.pages_left(),
             index_splits: index.splits,
             index_doublings: index.doublings,
             index_merges: index.merges,
             index_cache_hits: index.cache_hits,
             index_cache_misses: index.cache_misses,
-            index_key_waits: stripes.waits(),
+            index_key_waits: stripes.waits() + elements.waits(),
             index_leaf_waits: index.leaf_waits,
             writers: totals.writers,
             written_bytes: totals.written_bytes,

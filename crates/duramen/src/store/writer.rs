@@ -21,12 +21,14 @@ pub type Writer = WriterOn<Mapped>;
 pub struct WriterOn<M: Medium = Mapped> {
     pen: Held<M>,
     store: StoreOn<M>,
+    /// Of the keys that it locks.
+    pub(super) hashes: Vec<u64>,
     _not_send: PhantomData<*const ()>,
 }
 
 impl<M: Medium> WriterOn<M> {
     pub(crate) fn new(store: StoreOn<M>) -> Self {
-        Self { pen: Held::new(&store.shared.core), store, _not_send: PhantomData }
+        Self { pen: Held::new(&store.shared.core), store, hashes: Vec::new(), _not_send: PhantomData }
     }
 
     /// The store that it writes to.
@@ -65,6 +67,10 @@ impl<M: Medium> WriterOn<M> {
             Looked::Absent(stamp) => (stamp, None),
             Looked::Present(value) => (value.stamp(), Some(value)),
         })
+    }
+
+    pub(super) fn pen(&self) -> &Pen {
+        &self.pen.pen
     }
 
     /// Its pen, and what it writes on.

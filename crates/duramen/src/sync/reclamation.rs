@@ -49,12 +49,14 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 /// Slots of a thread to begin with: as many as lie on one line.
 const SLOTS_FIRST: usize = 8;
 
-/// Odd while its owner may see what others take out of reach. Only the owner changes it.
+/// Odd while its owner may see what others take out of reach. Only the owner changes it. On a line of its own.
 #[derive(Debug, Default)]
+#[repr(align(64))]
 pub(crate) struct Turns(AtomicU64);
 
 impl Turns {
     /// From now on the owner keeps what it can reach.
+    #[inline]
     pub(crate) fn begin(&self) {
         self.begin_with(!kernel_fences());
     }
@@ -346,6 +348,11 @@ pub(crate) fn pin_to_write() -> Guard {
 /// Whether this thread holds a guard.
 pub(crate) fn is_pinned() -> bool {
     MINE.get().is_some_and(|local| local.guards.load(Relaxed) > 0)
+}
+
+/// Whether it holds more than one.
+pub(crate) fn is_pinned_twice() -> bool {
+    MINE.get().is_some_and(|local| local.guards.load(Relaxed) > 1)
 }
 
 impl Drop for Guard {

@@ -99,10 +99,15 @@ impl Pen {
             .chain(batch.expects.iter().map(|(_, key, _)| &key[..]))
             .map(|key| records.hasher.hash(key))
             .collect();
+        for (key, &hash) in order.iter().zip(&hashes) {
+            self.check_named(records, key.target(), hash)?;
+        }
+        self.unlock_early(records);
+        let _inside = self.enter(records);
         let plan = Plan { batch, order: &order, last: &last, hashes: &hashes, bytes };
         let names = plan.names(records)?;
         // A long one leaves its epoch before its slots are set.
-        let applied = if then.is_none() && is_long(records, hashes.len(), bytes) {
+        let applied = if then.is_none() && !self.is_locked() && is_long(records, hashes.len(), bytes) {
             self.apply_long(records, &plan)
         } else {
             self.apply_short(records, &plan, then)
@@ -121,7 +126,9 @@ impl Pen {
         let Plan { order, hashes, .. } = *plan;
         let guard = reclaim::pin_to_write();
         let tables = plan.tables(records, &guard)?;
-        make_room(records, &tables[..order.len()], hashes, &guard);
+        if !self.is_locked() {
+            make_room(records, &tables[..order.len()], hashes, &guard);
+        }
         let epochs = records.log.epochs();
         let applied = loop {
             let unwinding = epochs.unwinding(&self.activity);
@@ -133,12 +140,12 @@ impl Pen {
             epochs.leave(&self.activity, epoch, applied.appended);
             unwinding.over();
             match applied.claimed {
-                Some(hash) => records.stripes().wait_for_claims(hash),
+                Some(hash) => tables[0].index.stripes().wait_for_claims(hash),
                 None => break applied,
             }
         };
         for i in applied.crowded {
-            tables[i].index.split(hashes[i], records, &guard);
+            self.split(records, tables[i], hashes[i], &guard);
         }
         drop(guard);
         self.give_back(records);
@@ -229,7 +236,7 @@ impl Pen {
                 }
                 Op::Delete => (Kind::Tombstone, &[], Meta::default()),
             };
-            let version = locks[i].next_version();
+            let version = self.gave(locks[i].next_version(self.floor(records)));
             let owner = tables[i].owner;
             let fields = Fields { kind, tag: meta.tag, expires_at: meta.expires_at, version, epoch, owner };
             let at = member(&mut members, fields, key.key, value, seed);

@@ -105,7 +105,7 @@ impl Pen {
             let guard = reclaim::pin_to_write();
             make_room(records, &plan.tables(records, &guard)?[..order.len()], hashes, &guard);
         }
-        let claims = records.stripes().claim(hashes);
+        let claims = (records.stripes().claim(hashes), records.tables.elements().claim(hashes));
         let guard = reclaim::pin_to_write();
         let tables = plan.tables(records, &guard)?;
         let mut writes: Vec<Member<'_>> = drafts
@@ -194,13 +194,14 @@ impl Pen {
 
     /// Step 3: leaves out deletes of what is not there, and gives versions to the others.
     fn decide<M: Medium>(
-        &self,
+        &mut self,
         records: &Records<M>,
         writes: &mut Vec<Member<'_>>,
         guard: &Guard,
         applied: &mut Applied,
     ) {
         let told = &mut applied.told;
+        let mut last = self.version;
         each_run(records, writes, |run, keys| {
             // What must come from memory, or from the device, comes before the stripe is held.
             for member in &*run {
@@ -218,9 +219,11 @@ impl Pen {
                         continue;
                     }
                 }
-                member.version = lock.next_version();
+                member.version = lock.next_version(records.stripes().floor(last));
+                last = member.version;
             }
         });
+        self.version = last;
         writes.retain(|member| member.version.0 > 0);
     }
 

@@ -18,6 +18,8 @@
 //! A crash before the end of 3 leaves the old value; after it, the new one. In a group, 3 does not
 //! drain: the slot is marked pending, and [`Pen::settle`] drains once and clears the marks.
 //!
+//! Several writes of keys that nobody else writes meanwhile: see [`locks`].
+//!
 //! Invariants:
 //! 1. A slot leads to a record that is durable, or is marked pending, or whose epoch is not committed.
 //! 2. Every superseded record is counted by its key's slot until its block is retired (`index::stale`).
@@ -26,16 +28,18 @@
 
 mod apply;
 pub(crate) mod batch;
+mod locks;
 mod long_batch;
 mod old;
 mod put;
 mod update;
 
 pub use batch::Batch;
+use locks::Locks;
 pub use update::{Modified, Update, padding_before_field};
 
 use crate::durability::{Activity, Epochs};
-use crate::format::{Epoch, Owner};
+use crate::format::{Epoch, Owner, Version};
 use crate::log::appender::Appender;
 use crate::log::open_block::Purpose;
 use crate::log::supply::Supply;
@@ -101,15 +105,46 @@ pub(crate) struct Pen {
     activity: Arc<Activity>,
     group: Option<Group>,
     members: Vec<u8>,
+    locks: Locks,
+    /// The greatest version that it gave.
+    version: Version,
 }
 
 impl Pen {
     pub(crate) fn new(epochs: &Epochs) -> Self {
-        Self { appender: Appender::default(), activity: epochs.register(), group: None, members: Vec::new() }
+        Self {
+            appender: Appender::default(),
+            activity: epochs.register(),
+            group: None,
+            members: Vec::new(),
+            locks: Locks::default(),
+            version: Version(0),
+        }
+    }
+
+    /// One whose writes may be part of what was done under locks, and whose caller sees to who comes before whom: it does not wait
+    /// at the gate.
+    pub(crate) fn passing_gate(mut self) -> Self {
+        self.locks.passes_gate = true;
+        self
+    }
+
+    /// The least version of its next record.
+    #[inline]
+    fn floor<M: Medium>(&self, records: &Records<M>) -> Version {
+        records.stripes().floor(self.version)
+    }
+
+    /// It gave a version.
+    #[inline]
+    fn gave(&mut self, version: Version) -> Version {
+        self.version = version;
+        version
     }
 
     /// Settles what is left of a group, and gives the block and the counts up. Not when the store is closed.
     pub(crate) fn end<M: Medium>(&mut self, records: &Records<M>) {
+        self.unlock(records);
         let _ = self.settle(records);
         self.appender.put_aside(&records.log);
         records.log.epochs().unregister(&self.activity);
@@ -150,6 +185,9 @@ impl Pen {
     /// Makes sure that a record of `bytes` fits.
     #[inline]
     fn reserve<M: Medium>(&mut self, site: Site<'_, M>, bytes: u64, purpose: Purpose) -> Result<()> {
+        if self.is_locked() {
+            return self.reserve_locked(site, bytes, purpose);
+        }
         if self.group.is_none() || self.appender.has_room(bytes, purpose) {
             return self.appender.reserve(&site.records.log, site.supply, bytes, purpose);
         }

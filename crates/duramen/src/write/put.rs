@@ -199,9 +199,11 @@ impl Pen {
         let bytes = record_bytes(head_bytes, key.len(), value.len());
         // Before the pin: compaction that makes room must not wait for this very guard.
         self.reserve(site, bytes, purpose)?;
-        let guard = reclaim::pin_to_write();
+        self.unlock_early(records);
+        let guard = self.pin(records);
         let table = records.tables.at(target, &guard)?;
         let hash = records.hasher.hash(key);
+        self.check_named(records, target, hash)?;
         table.index.prefetch_write(hash, new.is_some(), &guard);
         // What is kept for deletes stays with them: it is not shared with puts.
         let shared = records.log.shares(bytes) && !self.appender.is_kept();
@@ -229,10 +231,10 @@ impl Pen {
             if !matches!(wrote, Wrote::Claimed) {
                 break (wrote, crowded);
             }
-            records.stripes().wait_for_claims(hash);
+            table.index.stripes().wait_for_claims(hash);
         };
         if crowded {
-            table.index.split(hash, records, &guard);
+            self.split(records, table, hash, &guard);
         }
         drop(guard);
         self.give_back(records);
@@ -256,13 +258,16 @@ impl Pen {
         let Ready { key, hash, new, want, .. } = ready;
         let (value, meta) = new.unwrap_or_default();
         let locked = table.index.lock(hash, guard);
+        // Under the lock: who had it before has read the time before.
+        let floor = self.floor(records);
         if table.index.is_claimed(&locked, hash) && !planted(Mutant::ClaimNotLookedAt) {
             return (Wrote::Claimed, false, None);
         }
         let kind = match new {
             None => Kind::Tombstone,
             Some(_) if meta.collection.is_some() => Kind::Root,
-            Some(_) => cell::kind_to_append(&records.log, meta.updatable),
+            // What is counted of updates is counted of keys.
+            Some(_) => cell::kind_to_append(&records.log, meta.updatable && !table.owner.is_collection()),
         };
         let owner = table.owner;
         let fields =
@@ -278,7 +283,8 @@ impl Pen {
             Want::Stamp(_) => false,
         };
         let ahead = if ahead {
-            Some(self.append(records, fields(locked.next_version()), key, value, ready))
+            let version = self.gave(locked.next_version(floor));
+            Some(self.append(records, fields(version), key, value, ready))
         } else {
             None
         };
@@ -317,7 +323,7 @@ impl Pen {
                 Some(Old { record: Some(record), .. }) if planted(Mutant::VersionNotAdvanced) => {
                     record.head.version()
                 }
-                _ => locked.next_version(),
+                _ => self.gave(locked.next_version(floor)),
             };
             self.append(records, fields(version), key, value, ready)
         };

@@ -146,8 +146,9 @@ impl Pen {
         if records.log.epochs().in_use() {
             return Ok(Tried::Refused);
         }
-        let guard = &reclaim::pin_to_write();
+        let guard = &self.pin(records);
         let table = records.tables.at(edit.target, guard)?;
+        self.check_named(records, edit.target, edit.hash)?;
         table.index.prefetch_write(edit.hash, false, guard);
         edit.seen = edit.seen.filter(|seen| {
             !planted(Mutant::UpdateNotRechecked)
@@ -207,8 +208,9 @@ impl Pen {
             return Ok(Modified::NotInPlace);
         }
         let hash = records.hasher.hash(key);
-        let guard = reclaim::pin_to_write();
+        let guard = self.pin(records);
         let table = records.tables.at(target, &guard)?;
+        self.check_named(records, target, hash)?;
         table.index.prefetch_write(hash, false, &guard);
         let locked = table.index.lock(hash, &guard);
         if table.index.is_claimed(&locked, hash) {

@@ -10,6 +10,7 @@ mod format;
 mod full;
 mod image;
 mod limits;
+mod locks;
 mod prototype;
 mod range;
 mod roots;

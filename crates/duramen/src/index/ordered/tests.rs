@@ -233,7 +233,7 @@ fn check_random(seed: u64, count: usize, operations: usize, leaf_slots: usize, c
         index.check_levels(&reclaim::pin());
         let all: Vec<_> = model.iter().map(|(key, at)| (key.clone(), *at)).collect();
         assert_eq!(walk(&index, &log, (Unbounded, Unbounded), 9, false), all);
-        assert_eq!(index.lock(0, &reclaim::pin()).next_version(), Version(8));
+        assert_eq!(index.lock(0, &reclaim::pin()).next_version(Version(0)), Version(8));
     }
     for turn in 0..operations {
         // Grows, then shrinks, again and again.

@@ -1,0 +1,147 @@
+//! Key locks: several reads and writes of named keys, with nobody else in between.
+
+use super::writer::WriterOn;
+use crate::{Error, Result};
+use duramen_media::Medium;
+
+impl<M: Medium> WriterOn<M> {
+    /// Runs `work` while nobody else writes `keys`: what it reads and writes of them through the writer that it is given is one step to all other
+    /// writers, and to readers that lock too. Keys are named without their tables: what has this name in any table is locked. Many
+    /// writers run at once as long as they name different keys, and none waits in a circle.
+    ///
+    /// `work` writes no other keys, except elements of collections. Reads that take no lock may see one of its
+    /// writes without the next, and so may a crash: who writes several keys writes one [`Batch`](crate::Batch). What was written is
+    /// durable when this returns; in a [group](WriterOn::group), when it is settled.
+    ///
+    /// No space is made while keys are locked. In the rare case that a write finds none free it fails with `OutOfSpace`; then
+    /// keys are unlocked, space is made, and **`work` runs again from the beginning**. So it ends when a write fails, and what cannot bear to be
+    /// done twice (its first write before one that may fail) is one batch at its end.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let store = duramen::Options::default().open(dir.path().join("store"))?;
+    /// store.put(b"stock", b"3")?;
+    /// let mut writer = store.writer()?;
+    /// let left = writer.locked([&b"stock"[..], b"sold"], |writer| {
+    ///     let stock = writer.get(b"stock")?.map_or(0, |value| value[0] - b'0');
+    ///     let mut batch = duramen::Batch::new();
+    ///     batch.put(b"stock", &[b'0' + stock - 1]).put(b"sold", b"1");
+    ///     let _ = writer.apply(&batch)?;
+    ///     Ok::<_, duramen::Error>(stock - 1)
+    /// })?;
+    /// assert_eq!(left, 2);
+    /// # Ok::<(), duramen::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of `work`, of [`WriterOn::settle`], and `OutOfSpace` when no space is to be had.
+    pub fn locked<'k, T, E: From<Error>>(
+        &mut self,
+        keys: impl IntoIterator<Item = &'k [u8], IntoIter: Clone>,
+        work: impl FnMut(&mut Self) -> std::result::Result<T, E>,
+    ) -> std::result::Result<T, E> {
+        let keys = keys.into_iter();
+        self.run_locked(|writer| writer.lock(keys.clone()), work)
+    }
+
+    /// As [`locked`](Self::locked), for who cannot name the keys: no other writer of the store writes anything, or holds a key, while `work`
+    /// runs. It costs a call of the kernel, and waits for all that is under way.
+    ///
+    /// # Errors
+    /// As [`locked`](Self::locked).
+    pub fn locked_all<T, E: From<Error>>(
+        &mut self,
+        work: impl FnMut(&mut Self) -> std::result::Result<T, E>,
+    ) -> std::result::Result<T, E> {
+        self.run_locked(Self::lock_all, work)
+    }
+
+    fn run_locked<T, E: From<Error>>(
+        &mut self,
+        mut lock: impl FnMut(&mut Self),
+        mut work: impl FnMut(&mut Self) -> std::result::Result<T, E>,
+    ) -> std::result::Result<T, E> {
+        loop {
+            lock(self);
+            let held = Unlocks(self);
+            let done = work(held.0);
+            let wants_room = held.0.wants_room();
+            drop(held);
+            self.end_locked()?;
+            if !wants_room {
+                return done;
+            }
+            self.make_room()?;
+        }
+    }
+
+    /// Begins what [`locked`](Self::locked) does, for who cannot write it as a closure: the keys are this writer's until
+    /// [`unlock`](Self::unlock), also when the caller returns early or panics in between. No keys may be locked.
+    pub fn lock<'k>(&mut self, keys: impl IntoIterator<Item = &'k [u8]>) {
+        let mut hashes = std::mem::take(&mut self.hashes);
+        hashes.clear();
+        hashes.extend(keys.into_iter().map(|key| self.store().records().hasher.hash(key)));
+        self.lock_hashes(&hashes);
+        self.hashes = hashes;
+    }
+
+    /// Locks more keys, if nobody else has one of them now; whether they are locked. If not, it holds what it held: then it
+    /// may unlock, and lock all together.
+    pub fn lock_more<'k>(&mut self, keys: impl IntoIterator<Item = &'k [u8]>) -> bool {
+        let records = self.store().core().site().records;
+        let hashes: Vec<u64> = keys.into_iter().map(|key| records.hasher.hash(key)).collect();
+        let (pen, site) = self.parts();
+        pen.lock_more(site.records, &hashes)
+    }
+
+    /// Begins what [`locked_all`](Self::locked_all) does. No keys may be locked.
+    pub fn lock_all(&mut self) {
+        let (pen, site) = self.parts();
+        pen.lock_all(site);
+    }
+
+    /// Gives back what is locked. Without, it does nothing.
+    ///
+    /// # Errors
+    /// Those of [`WriterOn::settle`], when it was not in a group.
+    pub fn unlock(&mut self) -> Result<()> {
+        let (pen, site) = self.parts();
+        pen.unlock(site.records);
+        self.end_locked()
+    }
+
+    /// Whether a write under the locks found no room: what runs gives up, unlocks, [makes room](Self::make_room), and begins again.
+    #[must_use]
+    pub fn wants_room(&self) -> bool {
+        self.pen().wants_room()
+    }
+
+    /// Makes the room that a write under locks did not find. No keys may be locked.
+    ///
+    /// # Errors
+    /// `OutOfSpace` when there is none to be made; otherwise as [`StoreOn::put`](crate::StoreOn::put).
+    pub fn make_room(&mut self) -> Result<()> {
+        let (pen, site) = self.parts();
+        pen.make_room(site)
+    }
+
+    fn lock_hashes(&mut self, hashes: &[u64]) {
+        let (pen, site) = self.parts();
+        pen.lock_keys(site, hashes);
+    }
+
+    fn end_locked(&mut self) -> Result<()> {
+        let (pen, site) = self.parts();
+        pen.end_locked(site.records)
+    }
+}
+
+/// Gives back what is locked, also in a panic.
+struct Unlocks<'w, M: Medium>(&'w mut WriterOn<M>);
+
+impl<M: Medium> Drop for Unlocks<'_, M> {
+    fn drop(&mut self) {
+        let (pen, site) = self.0.parts();
+        pen.unlock(site.records);
+    }
+}

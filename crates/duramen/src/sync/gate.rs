@@ -1,0 +1,117 @@
+//! The gate of a store: commands that name their keys go through it side by side, and one that does not has it for itself.
+//!
+//! Who goes through stores to a line of its own, and looks then whether the gate is closed: a single write is [pinned](reclaim::pin)
+//! for as long as it takes, which is such a store; what writes several times has a counter that is odd meanwhile ([`Turns`]). Neither
+//! takes a locked instruction. Who closes the gate says so, has the kernel fence all CPUs (as [`reclaim::Moment::now`] does for the
+//! same reason), and waits until all have left who were inside then. So one of the two sees the other.
+//!
+//! Order of waiting: who waits at the gate holds no lock of a key and no epoch, is not pinned, and counts as outside. Who waits for
+//! the others to leave holds nothing but the gate. The background thread passes it by: it changes nothing that a command sees.
+
+use super::Backoff;
+use super::atomic::AtomicU64;
+use super::atomic::Ordering::{Acquire, Relaxed, Release};
+use super::reclaim::{self, Guard, Moment, Turns};
+use super::{Arc, Condvar, Mutex, PoisonError, lock, this_thread};
+use crate::mutants::{Mutant, planted};
+
+#[derive(Default)]
+pub(crate) struct Gate {
+    /// The thread that has closed it, else 0.
+    by: AtomicU64,
+    closed: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    /// Whether another thread has closed it.
+    #[inline]
+    fn is_closed(&self) -> bool {
+        // Acquire: pairs with the Release in `open`.
+        let by = self.by.load(Acquire);
+        by != 0 && by != this_thread()
+    }
+
+    /// Pins this thread to write once, inside.
+    #[inline]
+    pub(crate) fn pin(&self) -> Guard {
+        let guard = reclaim::pin_to_write();
+        if self.is_closed() { self.pin_later(guard) } else { guard }
+    }
+
+    #[cold]
+    fn pin_later(&self, mut guard: Guard) -> Guard {
+        loop {
+            drop(guard);
+            // One that was pinned before is inside already, and would be waited for.
+            if !reclaim::is_pinned() {
+                self.wait();
+            }
+            guard = reclaim::pin_to_write();
+            if !self.is_closed() || reclaim::is_pinned_twice() {
+                return guard;
+            }
+        }
+    }
+
+    /// Goes inside, until `turns` ends.
+    #[inline]
+    pub(crate) fn enter(&self, turns: &Turns) {
+        loop {
+            turns.begin();
+            if !self.is_closed() {
+                return;
+            }
+            turns.end();
+            self.wait();
+        }
+    }
+
+    /// Waits until it is open.
+    #[cold]
+    fn wait(&self) {
+        let mut closed = lock(&self.closed);
+        while *closed {
+            closed = self.opened.wait(closed).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Closes it, when it is open, and waits until everybody else has left; `insiders` says who may be inside. The caller
+    /// is neither inside nor pinned.
+    pub(crate) fn close(&self, insiders: impl Fn() -> Vec<Arc<Turns>>) {
+        debug_assert!(!reclaim::is_pinned(), "it would wait for itself");
+        {
+            let mut closed = lock(&self.closed);
+            while *closed {
+                closed = self.opened.wait(closed).unwrap_or_else(PoisonError::into_inner);
+            }
+            *closed = true;
+        }
+        // Relaxed: the moment that is noted next fences. Before the list is made: who comes to it later sees this.
+        self.by.store(this_thread(), Relaxed);
+        if planted(Mutant::GateNotWaitedFor) {
+            return;
+        }
+        let mut backoff = Backoff::default();
+        let mut moment = loop {
+            // The kernel may refuse to fence for want of memory, for a while.
+            match Moment::now(insiders()) {
+                Some(moment) => break moment,
+                None => backoff.wait(),
+            }
+        };
+        while !moment.is_past() {
+            backoff.wait();
+        }
+    }
+
+    /// Opens it again.
+    pub(crate) fn open(&self) {
+        let mut closed = lock(&self.closed);
+        // Release: pairs with the Acquire in `is_closed`.
+        self.by.store(0, Release);
+        *closed = false;
+        drop(closed);
+        self.opened.notify_all();
+    }
+}

@@ -1,0 +1,286 @@
+//! Key locks: a writer that names keys has them for itself for as long as it wants, whatever it reads and writes of them; and who
+//! cannot name them closes the gate.
+//!
+//! 1. *Room*: the writer's block has some, as for a put. No lock is held.
+//! 2. *Lock*: the stripes of the keys, in the order of their numbers ([`Stripes::hold`](crate::index::stripes::Stripes::hold)), or
+//!    the gate ([`crate::sync::gate`]). Keys of any tables; those of one name share a stripe.
+//! 3. *Run*: what the writer reads and writes of these keys is as if it were alone. Each write is a put, an update in place or a
+//!    batch, as without locks.
+//! 4. *Unlock*. What was written is pending until the group is settled, as all in a group, so nobody shows it before it is durable.
+//!
+//! A crash between two writes of 3 leaves the first without the second: who needs both or none writes one batch. Locks are
+//! in DRAM alone, and a crash leaves nothing of them.
+//!
+//! While a writer holds locks:
+//! * It makes no space: compaction waits for stripes, and grows and waits for devices. A write that finds no room fails
+//!   as if the store were full, and notes how much it wanted. Its caller gives up what it did (it must have written nothing), unlocks,
+//!   [makes room](Pen::make_room) and begins again.
+//! * It does not wait for an epoch, in which others may wait for its stripes: what it owes is paid when it has unlocked. So there is
+//!   always a group, if need be one from lock to unlock.
+//! * It does not settle its group, which locks the stripes of what was written before.
+//! * It splits no segment of an index, which locks many stripes: what is crowded is split after the unlock.
+//! * It writes no keys that it did not name, and elements of collections as it likes, whose stripes are others.
+
+use super::{Pen, Site};
+use crate::format::{Owner, Version};
+use crate::log::open_block::Purpose;
+use crate::log::supply::FreeOnly;
+use crate::mutants::{Mutant, planted};
+use crate::read::Records;
+use crate::read::table::{Table, Target};
+use crate::sync::reclaim::{self, Guard, Turns};
+use crate::sync::Arc;
+use crate::{Error, ErrorKind, Result};
+use duramen_media::Medium;
+
+/// Room that is reserved before keys are locked, so that most commands open no block under their locks. Small, since the rest
+/// of a block that has less is lost to this writer.
+const ROOM_AHEAD: u64 = 512;
+/// How often room is made for one command. Each time it had all that it had asked for by then, so more than a few are only needed
+/// by one that asks for more each time.
+const TRIES_MAX: u32 = 16;
+
+/// What a writer holds between [`Pen::lock_keys`] and [`Pen::unlock`].
+#[derive(Default)]
+pub(super) struct Locks {
+    held: Held,
+    /// The stripes, by their numbers.
+    numbers: Vec<u32>,
+    /// The group was begun with the locks, and ends with them.
+    ends_group: bool,
+    /// Bytes that were reserved since.
+    reserved: u64,
+    /// What did not fit.
+    wanted: Option<Wanted>,
+    /// How often room was made since the last run that wanted none.
+    tries: u32,
+    /// Keys in parts of indexes that are to be split.
+    crowded: Vec<(Owner, u64)>,
+    /// It never waits at the gate.
+    pub(super) passes_gate: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Held {
+    #[default]
+    Nothing,
+    /// The stripes of some keys.
+    Keys,
+    /// The gate.
+    All,
+}
+
+/// A write that found no room under locks.
+#[derive(Clone, Copy)]
+struct Wanted {
+    /// Of the record, or the batch.
+    bytes: u64,
+    /// With all that was written before it under the same locks.
+    total: u64,
+    purpose: Purpose,
+}
+
+impl Pen {
+    /// Whether it holds keys, or the gate.
+    #[inline]
+    pub(super) fn is_locked(&self) -> bool {
+        self.locks.held != Held::Nothing
+    }
+
+    /// Pins this thread to write, inside the gate.
+    #[inline]
+    pub(super) fn pin<M: Medium>(&self, records: &Records<M>) -> Guard {
+        if self.locks.passes_gate || self.is_locked() {
+            return reclaim::pin_to_write();
+        }
+        records.gate.pin()
+    }
+
+    /// Is inside the gate for several pins, until what is returned is dropped.
+    pub(super) fn enter<M: Medium>(&self, records: &Records<M>) -> Inside {
+        if self.locks.passes_gate || self.is_locked() {
+            return Inside(None);
+        }
+        records.gate.enter(&self.activity.inside);
+        Inside(Some(Arc::clone(&self.activity.inside)))
+    }
+
+    /// Locks the keys of these hashes. It must hold none.
+    pub(crate) fn lock_keys<M: Medium>(&mut self, site: Site<'_, M>, hashes: &[u64]) {
+        let records = site.records;
+        self.before_lock(site);
+        records.gate.enter(&self.activity.inside);
+        loop {
+            records.stripes().hold(hashes, &mut self.locks.numbers);
+            let Some(claimed) = records.stripes().find_claimed(hashes) else { break };
+            // As a put of a claimed key: nobody waits for claims in a stripe.
+            records.stripes().let_go(&self.locks.numbers, Version(0));
+            self.locks.numbers.clear();
+            records.stripes().wait_for_claims(claimed);
+        }
+        self.locks.held = Held::Keys;
+    }
+
+    /// Locks more keys, if they are to be had at once; whether it has them all now.
+    pub(crate) fn lock_more<M: Medium>(&mut self, records: &Records<M>, hashes: &[u64]) -> bool {
+        match self.locks.held {
+            Held::All => true,
+            Held::Nothing => false,
+            Held::Keys => {
+                records.stripes().hold_more(hashes, &mut self.locks.numbers)
+                    // Taken already: given back with the others.
+                    && records.stripes().find_claimed(hashes).is_none()
+            }
+        }
+    }
+
+    /// Closes the gate: no other writer is within a write or holds a key then.
+    pub(crate) fn lock_all<M: Medium>(&mut self, site: Site<'_, M>) {
+        self.before_lock(site);
+        site.records.gate.close(|| site.records.log.epochs().commands());
+        self.locks.held = Held::All;
+    }
+
+    fn before_lock<M: Medium>(&mut self, site: Site<'_, M>) {
+        debug_assert!(!self.is_locked(), "keys are locked by one call");
+        self.locks.reserved = 0;
+        self.locks.wanted = None;
+        self.locks.ends_group = self.group.is_none();
+        if !self.appender.has_room(ROOM_AHEAD, Purpose::Write) && self.locks.tries == 0 {
+            // What is free and no more: whether the command needs room is not known yet.
+            let free = FreeOnly(site.supply);
+            let _ = self.appender.reserve(&site.records.log, &free, ROOM_AHEAD, Purpose::Write);
+        }
+        self.begin_group();
+    }
+
+    /// Gives back what is held. Then [`Pen::end_locked`].
+    pub(crate) fn unlock<M: Medium>(&mut self, records: &Records<M>) {
+        match std::mem::take(&mut self.locks.held) {
+            Held::Nothing => return,
+            Held::Keys => {
+                records.stripes().let_go(&self.locks.numbers, self.version);
+                self.locks.numbers.clear();
+                self.activity.inside.end();
+            }
+            Held::All => records.gate.open(),
+        }
+        let mut last = None;
+        for (owner, hash) in self.locks.crowded.drain(..) {
+            let guard = reclaim::pin_to_write();
+            if let Some(table) = records.tables.find(owner, &mut last) {
+                table.index.split(hash, records, &guard);
+            }
+        }
+        if self.locks.wanted.is_none() {
+            self.locks.tries = 0;
+        }
+    }
+
+    /// What was written under locks that were given back may be told when this has returned; in a group, when that is settled.
+    pub(crate) fn end_locked<M: Medium>(&mut self, records: &Records<M>) -> Result<()> {
+        if std::mem::take(&mut self.locks.ends_group) { self.settle(records) } else { Ok(()) }
+    }
+
+    /// The same early, as [`Mutant::KeysUnlockedEarly`] does it.
+    #[inline]
+    pub(super) fn unlock_early<M: Medium>(&mut self, records: &Records<M>) {
+        if planted(Mutant::KeysUnlockedEarly) && self.locks.held == Held::Keys {
+            records.stripes().let_go(&self.locks.numbers, self.version);
+            self.locks.numbers.clear();
+        }
+    }
+
+    /// Whether the key of `hash` may be written now.
+    ///
+    /// # Errors
+    /// `InvalidInput`: keys are locked, and this is none of them.
+    #[inline]
+    pub(super) fn check_named<M: Medium>(&self, records: &Records<M>, target: Target<'_>, hash: u64) -> Result<()> {
+        if self.locks.held != Held::Keys
+            || matches!(target, Target::Collection(_))
+            || records.stripes().is_held_here(hash)
+            || planted(Mutant::KeysUnlockedEarly)
+        {
+            return Ok(());
+        }
+        Err(Error::invalid(
+            "a key was written that is none of those that were locked: name all keys when they are locked",
+        ))
+    }
+
+    /// A part of an index is crowded where a key of `hash` was put: it is split, or will be when no lock is held.
+    #[inline]
+    pub(super) fn split<M: Medium>(&mut self, records: &Records<M>, table: &Table, hash: u64, guard: &Guard) {
+        if self.is_locked() {
+            self.locks.crowded.push((table.owner, hash));
+        } else {
+            table.index.split(hash, records, guard);
+        }
+    }
+
+    /// Makes sure that a record of `bytes` fits, of what is free.
+    #[inline]
+    pub(super) fn reserve_locked<M: Medium>(
+        &mut self,
+        site: Site<'_, M>,
+        bytes: u64,
+        purpose: Purpose,
+    ) -> Result<()> {
+        let total = self.locks.reserved + bytes;
+        self.locks.reserved = total;
+        if self.appender.has_room(bytes, purpose) {
+            return Ok(());
+        }
+        let reserved = self.appender.reserve(&site.records.log, &FreeOnly(site.supply), bytes, purpose);
+        if let Err(error) = &reserved
+            && error.kind() == ErrorKind::OutOfSpace
+        {
+            self.locks.wanted = Some(Wanted { bytes, total, purpose });
+        }
+        reserved
+    }
+
+    /// Whether a write under the locks found no room.
+    pub(crate) fn wants_room(&self) -> bool {
+        self.locks.wanted.is_some()
+    }
+
+    /// Makes the room that a write under locks did not find; no lock may be held. Then what wrote begins again from the beginning.
+    ///
+    /// # Errors
+    /// `OutOfSpace` when there is none to be made; what the medium fails with.
+    pub(crate) fn make_room<M: Medium>(&mut self, site: Site<'_, M>) -> Result<()> {
+        debug_assert!(!self.is_locked(), "space is made without a lock");
+        let Some(wanted) = self.locks.wanted.take() else { return Ok(()) };
+        let tries = std::mem::take(&mut self.locks.tries);
+        if tries >= TRIES_MAX {
+            return Err(Error::new(
+                ErrorKind::OutOfSpace,
+                format!("room for {} bytes was made {tries} times, and found none when they were written", wanted.total),
+            ));
+        }
+        if wanted.total > wanted.bytes {
+            // In one block, if that is to be had: nobody else takes that.
+            if self.reserve(site, wanted.total, wanted.purpose).is_ok() {
+                self.locks.tries = tries + 1;
+                return Ok(());
+            }
+            site.supply.make_free(wanted.total, wanted.purpose);
+        }
+        self.reserve(site, wanted.bytes, wanted.purpose)?;
+        self.locks.tries = tries + 1;
+        Ok(())
+    }
+}
+
+/// A writer is inside the gate.
+pub(super) struct Inside(Option<Arc<Turns>>);
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        if let Some(turns) = &self.0 {
+            turns.end();
+        }
+    }
+}
