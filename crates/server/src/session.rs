@@ -71,7 +71,7 @@ pub struct Session {
     /// Since WATCH. Forgotten by EXEC, DISCARD, UNWATCH and RESET.
     pub watched: Vec<Watched>,
     /// Set by EXEC and DISCARD: once their own transaction is committed, the dispatcher drops `transaction` and
-    /// `watched`. Until then both stay, so that a conflict can run them again.
+    /// `watched`. Until then both stay, so that they can run again.
     pub transaction_over: bool,
     /// The connection ends when the replies so far are sent.
     pub closing: bool,

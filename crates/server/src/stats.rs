@@ -71,7 +71,7 @@ pub struct WorkerStats {
     /// See `keyspace_hits`.
     pub keyspace_misses: Counter,
     /// Transactions that ran again because something they had read changed.
-    pub conflicts: Counter,
+    pub repeated: Counter,
     /// Clients cut off because they did not read their replies.
     pub output_limit_disconnections: Counter,
     /// Clients cut off because all clients' buffers together were too large.
@@ -103,7 +103,7 @@ impl WorkerStats {
             error_replies: Counter::default(),
             keyspace_hits: Counter::default(),
             keyspace_misses: Counter::default(),
-            conflicts: Counter::default(),
+            repeated: Counter::default(),
             output_limit_disconnections: Counter::default(),
             evicted_clients: Counter::default(),
             query_limit_disconnections: Counter::default(),
@@ -153,7 +153,7 @@ pub struct Totals {
     pub error_replies: u64,
     pub keyspace_hits: u64,
     pub keyspace_misses: u64,
-    pub conflicts: u64,
+    pub repeated: u64,
     pub output_limit_disconnections: u64,
     pub evicted_clients: u64,
     pub query_limit_disconnections: u64,
@@ -191,7 +191,7 @@ impl Totals {
         self.error_replies += worker.error_replies.get();
         self.keyspace_hits += worker.keyspace_hits.get();
         self.keyspace_misses += worker.keyspace_misses.get();
-        self.conflicts += worker.conflicts.get();
+        self.repeated += worker.repeated.get();
         self.output_limit_disconnections += worker.output_limit_disconnections.get();
         self.evicted_clients += worker.evicted_clients.get();
         self.query_limit_disconnections += worker.query_limit_disconnections.get();
@@ -219,7 +219,7 @@ impl Totals {
         self.error_replies -= base.error_replies;
         self.keyspace_hits -= base.keyspace_hits;
         self.keyspace_misses -= base.keyspace_misses;
-        self.conflicts -= base.conflicts;
+        self.repeated -= base.repeated;
         self.output_limit_disconnections -= base.output_limit_disconnections;
         self.evicted_clients -= base.evicted_clients;
         self.query_limit_disconnections -= base.query_limit_disconnections;

@@ -1,15 +1,17 @@
 //! What concerns all keys of a database: FLUSHDB, FLUSHALL, SWAPDB; and deletes of more keys than a transaction takes.
 //!
-//! They run while no other worker is in a turn: others see all of it or nothing, and what is watched changes at that moment.
+//! They run while nobody else writes, or is within a transaction that names keys: others see all of it or nothing, and what is watched
+//! changes at that moment.
 //! Each database that is emptied, and each pair that is swapped, is one write of the engine, which is durable before anybody sees
 //! it. A crash within FLUSHALL leaves some databases empty and others as they were; nothing of it was acknowledged then.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::keyspace::{Keyspace, table_name};
+use crate::locks::Locks;
 use crate::worker::Worker;
 
 impl Keyspace {
-    /// Empties a database, while nobody is in a turn.
+    /// Empties a database, while nobody else writes.
     fn clear(&self, db: u8) -> Result<()> {
         let Some(table) = self.table(db) else { return Ok(()) };
         let kind = self.store().index_kind();
@@ -55,12 +57,7 @@ impl Worker {
     pub fn delete_each<'k>(&mut self, db: u8, keys: impl Iterator<Item = &'k [u8]>, now: u64) -> Result<u64> {
         let mut deleted = 0;
         for key in keys {
-            let mut found = false;
-            self.retry(|worker| {
-                let mut txn = worker.begin(now);
-                found = txn.delete(db, key)?;
-                txn.commit()
-            })?;
+            let found = self.run::<_, Error>(now, Locks::One(key), |txn| txn.delete(db, key))?;
             deleted += u64::from(found);
         }
         Ok(deleted)

@@ -8,27 +8,23 @@
 //! ```
 //! # let dir = tempfile::tempdir().unwrap();
 //! # let store = duramen::Options::default().open(dir.path().join("store"))?;
-//! use duramen_structures::{DATABASES_DEFAULT, Keyspace, Outcome};
+//! use duramen_structures::{DATABASES_DEFAULT, Error, Keyspace, Locks};
 //!
 //! let keyspace = Keyspace::open(store, DATABASES_DEFAULT)?;
 //! let mut worker = keyspace.worker()?;
 //! let now = 1_700_000_000_000;
-//! loop {
-//!     let mut txn = worker.begin(now);
+//! worker.run::<_, Error>(now, Locks::One(b"visits"), |txn| {
 //!     let visits = txn.get_string(0, b"visits")?.map_or(0, |value| value.len());
-//!     txn.put(0, b"visits", &vec![b'|'; visits + 1])?;
-//!     if txn.commit()? == Outcome::Committed {
-//!         break;
-//!     }
-//! }
+//!     txn.put(0, b"visits", &vec![b'|'; visits + 1])
+//! })?;
 //! assert_eq!(keyspace.count(0, now).keys, 1);
 //! # Ok::<(), duramen_structures::Error>(())
 //! ```
 //!
 //! | module | holds |
 //! |---|---|
-//! | `keyspace`, `worker`, `txn` | databases, what one thread has of them, transactions |
-//! | `turns`, `watch`, `flush` | one worker alone, keys under WATCH, what concerns all keys of a database |
+//! | `keyspace`, `worker`, `locks`, `txn` | databases, what one thread has of them, transactions and the keys that they name |
+//! | `turns`, `watch`, `flush` | what others have not made durable, keys under WATCH, what concerns all keys of a database |
 //! | `packed`, `entries`, `sequence` | small collections in one value; hashes, sets and sorted sets, and lists in that form |
 //! | `large` | the same with a record for each entry |
 //! | [`strings`] | integers, doubles and long doubles, ranges, longest common subsequence |
@@ -51,6 +47,7 @@ pub mod glob;
 pub mod hyperloglog;
 mod keyspace;
 mod large;
+mod locks;
 mod packed;
 mod random;
 mod sequence;
@@ -65,6 +62,7 @@ pub use error::{Error, Result};
 pub use keyspace::{
     DATABASES_DEFAULT, DATABASES_MAX, KEY_BYTES_MAX, KeyCount, Keyspace, PACKED_BYTES_MAX_DEFAULT, table_name,
 };
+pub use locks::{Keys, Locks};
 pub use packed::Malformed;
 pub use sequence::End;
 pub use txn::{
@@ -72,7 +70,7 @@ pub use txn::{
     text_of_number,
 };
 pub use watch::Watched;
-pub use worker::{AHEAD_MAX, Outcome, Worker};
+pub use worker::{AHEAD_MAX, Worker};
 
 /// Type of a value, kept in the engine's tag byte. Numbers are part of the stored format. So is tag 0x81: a string that is
 /// kept as an integer, since INCR or its like wrote it; its form is at the head of `src/txn/number.rs`.

@@ -1,22 +1,16 @@
-//! Turns of workers, and how one of them gets the keyspace for itself.
+//! Turns of workers: who tells of what others wrote, and cannot tell which of it, waits until those turns have ended in which it may
+//! have been written.
 //!
-//! A transaction that lost against another worker's write runs again. A long one could lose for ever against a short one that
-//! runs all the time; so after a few losses its worker runs it alone: the others begin no turn meanwhile.
-//!
-//! Who is in a turn says so in a line of its own, and looks then whether somebody is alone; who wants to be alone says so,
-//! and looks then who is in a turn. With a fence between, one of the two sees the other. Whoever waits for the others is
-//! in no turn, so that two who want to be alone do not wait for each other.
+//! Who is in a turn says so in a line of its own before it writes; who read something looks afterwards who is in a turn. With a fence
+//! between, what was read is durable or its turn is seen. Whoever waits is in no turn, so that two do not wait for each other.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicU64, fence};
+use std::sync::atomic::{AtomicU64, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The turns of a keyspace's workers.
 #[derive(Default)]
 pub(crate) struct Turns {
-    /// Held by who is alone.
-    alone: Mutex<()>,
-    is_alone: AtomicBool,
     workers: Mutex<Vec<Arc<Turn>>>,
 }
 
@@ -38,41 +32,10 @@ impl Turns {
         self.workers().retain(|other| !Arc::ptr_eq(other, turn));
     }
 
-    /// Begins a turn, when nobody else is alone any more.
-    #[inline]
-    pub(crate) fn begin(&self, turn: &Turn) {
-        loop {
-            turn.enter();
-            // SeqCst: pairs with the same in `alone`; one of the two sees what the other stored before.
-            fence(SeqCst);
-            // Acquire: pairs with the Release in `Alone::drop`, though what transactions meet is ordered by the engine.
-            if !self.is_alone.load(Acquire) {
-                return;
-            }
-            turn.end();
-            drop(self.lock());
-        }
-    }
-
-    /// Waits until no other worker is in a turn. From then on none is until what is returned is dropped. The caller must not
-    /// be in one.
-    pub(crate) fn alone(&self) -> Alone<'_> {
-        let held = self.lock();
-        self.is_alone.store(true, Relaxed);
-        // SeqCst: see `begin`.
-        fence(SeqCst);
-        let mut tries = 0;
-        // Looked at anew each time: workers come and go.
-        while self.workers().iter().any(|turn| turn.is_in(turn.count())) {
-            back_off(&mut tries);
-        }
-        Alone { turns: self, _held: held }
-    }
-
     /// The turns that workers other than `mine` are in. What was read before the call, and written in one of them, is settled when they
     /// have ended.
     pub(crate) fn others(&self, mine: &Turn) -> Others {
-        // SeqCst: see `begin`; what a turn wrote that is not seen here was not read before either.
+        // SeqCst: pairs with the same in `Turn::begin`; what a turn wrote that is not seen here was not read before either.
         fence(SeqCst);
         let workers = self.workers();
         let others = workers.iter().filter(|turn| !std::ptr::eq(&***turn, mine));
@@ -81,25 +44,19 @@ impl Turns {
         Others(in_turn.collect())
     }
 
-    fn lock(&self) -> MutexGuard<'_, ()> {
-        self.alone.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn workers(&self) -> MutexGuard<'_, Vec<Arc<Turn>>> {
         self.workers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Turn {
-    /// Is in a turn, of who was alone until now.
-    pub(crate) fn go_on(&self, _alone: &Alone<'_>) {
-        // Relaxed: the lock that is given back afterwards orders it for the next who is alone.
-        self.enter();
-    }
-
-    fn enter(&self) {
+    /// Begins a turn.
+    #[inline]
+    pub(crate) fn begin(&self) {
         // Only its worker writes it.
         self.0.store(self.0.load(Relaxed) | 1, Relaxed);
+        // SeqCst: pairs with the same in `Turns::others`.
+        fence(SeqCst);
     }
 
     // Acquire: pairs with the Release in `end`.
@@ -129,11 +86,13 @@ fn back_off(tries: &mut u32) {
 }
 
 /// Turns that some workers were in.
+#[derive(Default)]
 pub(crate) struct Others(Vec<(Arc<Turn>, u64)>);
 
 impl Others {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    /// These too.
+    pub(crate) fn add(&mut self, others: Self) {
+        self.0.extend(others.0);
     }
 
     /// Waits until all of them have ended. The caller must be in none.
@@ -145,58 +104,35 @@ impl Others {
     }
 }
 
-/// Nobody else is in a turn.
-pub(crate) struct Alone<'a> {
-    turns: &'a Turns,
-    _held: MutexGuard<'a, ()>,
-}
-
-impl Drop for Alone<'_> {
-    fn drop(&mut self) {
-        // Release: pairs with the Acquire in `begin`.
-        self.turns.is_alone.store(false, Release);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn who_is_alone_is_alone_and_nobody_waits_for_ever() {
+    fn who_waits_for_others_comes_back_when_their_turns_have_ended() {
         const ROUNDS: u64 = 2000;
         let turns = Turns::default();
-        // Changed by two steps each: whoever was not alone would lose counts.
-        let count = std::sync::atomic::AtomicU64::new(0);
-        let add = || {
-            let before = count.load(Relaxed);
-            std::hint::black_box(before);
-            count.store(before + 1, Relaxed);
-        };
-        let inside = std::sync::atomic::AtomicU64::new(0);
+        // Odd while it is written in a turn that has not ended.
+        let written: [AtomicU64; 2] = Default::default();
         std::thread::scope(|scope| {
-            for _ in 0..2 {
-                scope.spawn(|| {
-                    for _ in 0..ROUNDS {
-                        let alone = turns.alone();
-                        assert_eq!(inside.load(Relaxed), 0);
-                        add();
-                        drop(alone);
-                    }
-                });
-                scope.spawn(|| {
+            for mine in 0..2 {
+                let (turns, written) = (&turns, &written);
+                scope.spawn(move || {
                     let turn = turns.come();
                     for _ in 0..ROUNDS {
-                        turns.begin(&turn);
-                        inside.fetch_add(1, Relaxed);
-                        std::hint::spin_loop();
-                        inside.fetch_sub(1, Relaxed);
+                        turn.begin();
+                        written[mine].fetch_add(1, Relaxed);
+                        let seen = written[1 - mine].load(Relaxed);
+                        let others = turns.others(&turn);
+                        written[mine].fetch_add(1, Relaxed);
                         turn.end();
+                        others.wait();
+                        let now = written[1 - mine].load(Relaxed);
+                        assert!(seen % 2 == 0 || now > seen, "what was seen of a turn that has not ended");
                     }
                     turns.go(&turn);
                 });
             }
         });
-        assert_eq!(count.load(Relaxed), 2 * ROUNDS);
     }
 }

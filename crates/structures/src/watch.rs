@@ -2,11 +2,11 @@
 //!
 //! A watched key is compared by its stamp, which the engine changes with every write. When a whole database is emptied or
 //! swapped, Redis takes those keys for changed that were there before or are there then, and no others; the stamp of a key that
-//! is absent from another table says nothing of that. So who empties or swaps looks at all that is watched, while nobody else is
-//! in a turn, and gives what was and stays absent its new stamp. The same for a database that gets its table.
+//! is absent from another table says nothing of that. So who empties or swaps looks at all that is watched, while nobody else writes or
+//! runs a transaction that names keys, and gives what was and stays absent its new stamp. The same for a database that gets its table.
 //!
-//! Invariant: nothing is watched, and nothing that is watched is compared, while a database is emptied or swapped, since that is
-//! done in turns.
+//! Invariant: nothing is watched, and nothing that is watched is compared, while a database is emptied or swapped, since
+//! who watches a key names it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -169,6 +169,11 @@ impl Watched {
     /// Whether it is `key` in `db` that is watched.
     pub fn is(&self, db: u8, key: &[u8]) -> bool {
         (self.key.db, &*self.key.key) == (db, key)
+    }
+
+    /// The key.
+    pub fn key(&self) -> &[u8] {
+        &self.key.key
     }
 
     /// Memory that it takes.

@@ -9,25 +9,16 @@ use duramen::Writer;
 
 use crate::error::{Error, Result};
 use crate::keyspace::{Keyspace, random};
-use crate::turns::{Alone, Turn};
-use crate::txn::Scratch;
+use crate::locks::Locks;
+use crate::turns::{Others, Turn};
+use crate::txn::{Scratch, Txn};
 
 /// Keys that [`Worker::prefetch`] takes: more than a core has misses under way, few enough that the first lines
 /// fetched are still in the nearest cache when they are used.
 pub const AHEAD_MAX: usize = 16;
 
-// Conflicts after which a transaction runs alone: one that is short meets few in a row.
-const CONFLICTS_MAX: u32 = 8;
-
-/// How a transaction ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub enum Outcome {
-    /// Everything was applied, and everything read was true at that moment.
-    Committed,
-    /// Somebody else changed what was read. Nothing was applied: run it again.
-    Conflict,
-}
+// How often what concerns all keys looks for space: after the first time the turns of all others have ended.
+const ALONE_TRIES_MAX: u32 = 3;
 
 impl Keyspace {
     /// A worker for the calling thread.
@@ -37,7 +28,8 @@ impl Keyspace {
             keyspace: self.clone(),
             writer,
             turn: self.shared.turns.come(),
-            alone: false,
+            others: Others::default(),
+            wants_table: None,
             scratch: Scratch::default(),
             grouped: false,
             failed: false,
@@ -53,8 +45,10 @@ pub struct Worker {
     pub(crate) scratch: Scratch,
     // While it is in a group.
     turn: Arc<Turn>,
-    // Nobody else begins a turn: `retry` waits for that.
-    alone: bool,
+    // Turns of others that something was read of which this one must not tell before they have ended.
+    others: Others,
+    // A transaction was to write to a database that has no table yet.
+    pub(crate) wants_table: Option<u8>,
     grouped: bool,
     // The group could not be made durable, nor can it ever be.
     failed: bool,
@@ -80,21 +74,27 @@ impl Worker {
     /// Nothing they read or wrote may be shown to anybody before.
     pub fn group(&mut self) {
         if !self.grouped {
-            if !self.alone {
-                self.keyspace.shared.turns.begin(&self.turn);
-            }
+            self.turn.begin();
             self.writer.group();
             self.grouped = true;
             self.failed = false;
         }
     }
 
-    /// Makes all that the group wrote or read durable, and ends the group. Without a group, nothing.
+    /// Makes all that the group wrote or read durable, and ends the group; waits for the turns of others that it told of. Without a
+    /// group, nothing.
     ///
     /// # Errors
     /// When that failed; then again and again, until the next [`group`](Self::group): what the group did must
     /// not be shown, whoever noticed first.
     pub fn settle(&mut self) -> Result<()> {
+        self.settle_own()?;
+        // Who waits is in no turn: two of them would wait for each other.
+        std::mem::take(&mut self.others).wait();
+        Ok(())
+    }
+
+    fn settle_own(&mut self) -> Result<()> {
         if self.failed {
             return Err(Error::Unsettled);
         }
@@ -110,46 +110,43 @@ impl Worker {
         Ok(())
     }
 
-    /// Runs `attempt` again until it meets no conflict. After a few it runs while no other worker is in a group, so that it
-    /// ends however often others write what it reads.
+    /// Runs `work` in a transaction that is about what `locks` says, and commits it. In two cases, both rare, it runs again from the beginning, when
+    /// nothing of it was visible: when a write found no free space, which is made meanwhile; and when it is the first
+    /// that writes to a database.
     ///
     /// # Errors
-    /// Those of `attempt`, and that the group could not be made durable, which ends before the others are waited for.
+    /// Those of `work`, after which nothing is written, and of [`Txn::commit`].
     #[inline]
-    pub fn retry<E: From<Error>>(
+    pub fn run<T, E: From<Error>>(
         &mut self,
-        mut attempt: impl FnMut(&mut Self) -> std::result::Result<Outcome, E>,
-    ) -> std::result::Result<(), E> {
-        for _ in 0..CONFLICTS_MAX {
-            if attempt(self)? == Outcome::Committed {
-                return Ok(());
+        now: u64,
+        locks: Locks<'_>,
+        mut work: impl FnMut(&mut Txn<'_>) -> std::result::Result<T, E>,
+    ) -> std::result::Result<T, E> {
+        loop {
+            let mut txn = self.begin_on(now, locks);
+            let done = work(&mut txn)?;
+            match txn.commit() {
+                Ok(()) => return Ok(done),
+                Err(error) => self.before_again(error)?,
             }
         }
-        self.retry_alone(attempt)
     }
 
+    /// Does what a commit wanted that failed with `error`, so that it need not the next time.
+    ///
+    /// # Errors
+    /// `error`, if it wanted nothing; those of what is done.
     #[cold]
-    fn retry_alone<E: From<Error>>(
-        &mut self,
-        mut attempt: impl FnMut(&mut Self) -> std::result::Result<Outcome, E>,
-    ) -> std::result::Result<(), E> {
-        let grouped = self.grouped;
-        self.settle()?;
-        let keyspace = self.keyspace.clone();
-        let alone = keyspace.shared.turns.alone();
-        self.alone = true;
-        let held = HeldAlone { worker: self, alone };
-        if grouped {
-            held.worker.group();
+    pub fn before_again(&mut self, error: Error) -> Result<()> {
+        if let Some(db) = self.wants_table.take() {
+            self.keyspace.make(db)?;
+        } else if self.writer.wants_room() {
+            self.writer.make_room()?;
+        } else {
+            return Err(error);
         }
-        // The store itself still forgets what has expired, which is a conflict too, but once for each key.
-        loop {
-            match attempt(held.worker) {
-                Ok(Outcome::Conflict) => {}
-                Ok(Outcome::Committed) => return Ok(()),
-                Err(error) => return Err(error),
-            }
-        }
+        Ok(())
     }
 
     /// Where the count of changes of a number that is new begins.
@@ -158,32 +155,37 @@ impl Worker {
         self.changes
     }
 
-    /// Waits until what other workers wrote so far is durable, or failed to be. A group ends, and another one begins, if there is
-    /// anything to wait for.
-    pub(crate) fn settle_others(&mut self) -> Result<()> {
-        let keyspace = self.keyspace.clone();
-        let others = keyspace.shared.turns.others(&self.turn);
-        if !others.is_empty() {
-            let grouped = self.grouped;
-            // Who waits is in no turn: two of them would wait for each other.
-            self.settle()?;
-            others.wait();
-            if grouped {
-                self.group();
-            }
+    /// What other workers wrote so far is told of: [`settle`](Self::settle) waits until it is durable, or failed to be.
+    pub(crate) fn owe_others(&mut self) -> Result<()> {
+        self.others.add(self.keyspace.shared.turns.others(&self.turn));
+        if !self.grouped {
+            std::mem::take(&mut self.others).wait();
         }
         Ok(())
     }
 
-    /// Does what concerns all keys of a database, while no other worker is in a turn. The group ends before, and another one
-    /// begins.
-    pub(crate) fn alone<T>(&mut self, work: impl FnOnce(&Keyspace) -> Result<T>) -> Result<T> {
+    /// Does what concerns all keys of a database, while no other worker runs a transaction that names keys, or writes. The
+    /// group ends before, and another one begins.
+    pub(crate) fn alone<T>(&mut self, mut work: impl FnMut(&Keyspace) -> Result<T>) -> Result<T> {
         let grouped = self.grouped;
         self.settle()?;
         let keyspace = self.keyspace.clone();
-        let alone = keyspace.shared.turns.alone();
-        let done = work(&keyspace);
-        drop(alone);
+        let mut tries = 0;
+        let done = loop {
+            self.writer.lock_all();
+            let held = HeldAlone(&mut self.writer);
+            let done = work(&keyspace);
+            drop(held);
+            tries += 1;
+            match &done {
+                // Others wait within their turns, which keep space: it comes back when those have ended.
+                Err(Error::Engine(error)) if is_full(error) && tries < ALONE_TRIES_MAX => {
+                    keyspace.shared.turns.others(&self.turn).wait();
+                }
+                _ => break done,
+            }
+        };
+        self.writer.unlock()?;
         if grouped {
             self.group();
         }
@@ -193,7 +195,8 @@ impl Worker {
     /// Makes what this worker wrote visible to scans, which read past its group.
     pub(crate) fn settle_for_scan(&mut self) -> Result<()> {
         if self.grouped || self.failed {
-            self.settle()?;
+            // Others may wait for a transaction that is under way.
+            self.settle_own()?;
             self.group();
         }
         Ok(())
@@ -214,19 +217,18 @@ impl Drop for EndOfTurn<'_> {
     }
 }
 
-/// A worker that is alone. Dropped, also by a panic, it is one among others again, in its turn if it is in a group.
-struct HeldAlone<'w, 'k> {
-    worker: &'w mut Worker,
-    alone: Alone<'k>,
+/// A worker that is alone. Dropped, also by a panic, it is one among others again.
+struct HeldAlone<'w>(&'w mut Writer);
+
+impl Drop for HeldAlone<'_> {
+    fn drop(&mut self) {
+        // It is in no group of the caller's: what it owes is paid by the caller, or lost with the panic.
+        let _ = self.0.unlock();
+    }
 }
 
-impl Drop for HeldAlone<'_, '_> {
-    fn drop(&mut self) {
-        self.worker.alone = false;
-        if self.worker.grouped {
-            self.worker.turn.go_on(&self.alone);
-        }
-    }
+fn is_full(error: &duramen::Error) -> bool {
+    error.kind() == duramen::ErrorKind::OutOfSpace
 }
 
 impl Drop for Worker {
@@ -248,30 +250,24 @@ mod tests {
         let mut worker = keyspace.worker().unwrap();
         worker.group();
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            let mut tries = 0;
-            worker.retry::<Error>(|worker| {
-                tries += 1;
-                assert!(!worker.alone, "on purpose, after {tries} tries");
-                Ok(Outcome::Conflict)
+            worker.alone(|_| -> Result<()> { panic!("on purpose") })
+        }));
+        assert!(panicked.is_err());
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            worker.run(0, Locks::One(b"k"), |txn| -> Result<()> {
+                txn.put(0, b"k", b"v")?;
+                panic!("on purpose")
             })
         }));
-        assert!(panicked.is_err() && !worker.alone);
-        // Others begin turns, and who wants to be alone waits for the one that this worker is still in.
-        let mut other = keyspace.worker().unwrap();
-        other.group();
-        other.settle().unwrap();
-        let (told, tell) = (std::sync::atomic::AtomicBool::new(false), std::sync::mpsc::channel());
+        assert!(panicked.is_err());
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let alone = keyspace.shared.turns.alone();
-                told.store(true, std::sync::atomic::Ordering::SeqCst);
-                tell.0.send(()).unwrap();
-                drop(alone);
+                let mut other = keyspace.worker().unwrap();
+                other.group();
+                other.run::<_, Error>(0, Locks::One(b"k"), |txn| txn.put(0, b"k", b"w")).unwrap();
+                other.alone(|_| Ok(())).unwrap();
+                other.settle().unwrap();
             });
-            std::thread::sleep(std::time::Duration::from_millis(20));
-            assert!(!told.load(std::sync::atomic::Ordering::SeqCst), "beside a worker in its turn");
-            worker.settle().unwrap();
-            tell.1.recv().unwrap();
         });
         worker.group();
         worker.settle().unwrap();

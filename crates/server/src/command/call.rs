@@ -12,8 +12,8 @@ use duramen_structures::Txn;
 /// Does what the command says and writes exactly one reply. An error makes the dispatcher take back
 /// whatever was written to the reply and write the error in its place.
 ///
-/// May be called again for the same command when its transaction met a conflict: what it does outside
-/// the transaction must bear repeating.
+/// May be called again for the same command, when space had to be made for it: what it does outside the transaction must bear
+/// repeating. The keys that it works on are those that `commands.jsonl` tells.
 pub type Apply = fn(&mut Call<'_, '_>) -> Result<(), CommandError>;
 
 /// One command, or one subcommand, in the list of its group.

@@ -6,6 +6,7 @@
 use super::call::subcommand_error;
 use super::errors::StoreFailure;
 use super::groups::table;
+use super::spec::LockSpec;
 use super::{After, Args, Call, CommandError, Entry, Flags, Table, errors};
 use crate::local::Local;
 use crate::log;
@@ -14,7 +15,7 @@ use crate::resp::{Protocol, Reply, ahead};
 use crate::server::Server;
 use crate::session::{ReplyMode, Session};
 use crate::stats::WorkerStats;
-use duramen_structures::{Outcome, Txn, Worker};
+use duramen_structures::{Keys, Locks, Txn, Worker};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -42,6 +43,8 @@ pub struct Dispatcher {
     local: Local,
     // Messages before the command that runs.
     outgoing_before: usize,
+    // The keys of a command that has several.
+    keys: Keys,
     // Up to here all time is charged to commands.
     clock: Instant,
     // The command that runs since then, once or several times in a row.
@@ -63,6 +66,7 @@ impl Dispatcher {
             stats,
             local: Local::new(number),
             outgoing_before: 0,
+            keys: Keys::default(),
             clock: Instant::now(),
             running: None,
             now: 0,
@@ -243,10 +247,11 @@ impl Dispatcher {
         let before = self.outgoing_before;
         let local = &mut self.local;
         let mut after = After::Nothing;
+        let names = names_of(entry, self.table, session, args, &mut self.keys);
         let mut again = false;
-        let committed = self.worker.retry(|worker| {
+        let committed = self.worker.run(self.now, names, |txn| {
             if std::mem::replace(&mut again, true) {
-                self.stats.conflicts.add(1);
+                self.stats.repeated.add(1);
                 out.truncate(start);
                 local.outgoing.take_back(before);
                 (session.db, session.protocol) = (db, protocol);
@@ -260,7 +265,7 @@ impl Dispatcher {
                 stats: &self.stats,
                 now: self.now,
             };
-            Self::apply(worker.begin(self.now), running, session, local, out, &mut after)
+            Self::apply(txn, running, session, local, out, &mut after)
         });
         let done = match committed {
             // There is room for one delete at a time, each of which makes some.
@@ -293,21 +298,20 @@ impl Dispatcher {
         }
     }
 
-    /// One try: apply and commit.
     fn apply(
-        mut txn: Txn<'_>,
+        txn: &mut Txn<'_>,
         running: Running<'_>,
         session: &mut Session,
         local: &mut Local,
         out: &mut Output,
         after: &mut After,
-    ) -> Result<Outcome, CommandError> {
+    ) -> Result<(), CommandError> {
         let protocol: Protocol = session.protocol;
         let mut call = Call {
             args: running.args,
             entry: running.entry,
             table: running.table,
-            txn: &mut txn,
+            txn,
             reply: Reply::new(out, protocol),
             session,
             server: running.server,
@@ -317,8 +321,7 @@ impl Dispatcher {
             after,
             in_transaction: false,
         };
-        (running.entry.apply)(&mut call)?;
-        Ok(txn.commit()?)
+        (running.entry.apply)(&mut call)
     }
 
     /// Charges the time since the last charge to the command that ran. The clock is read when the command changes
@@ -405,7 +408,7 @@ impl Dispatcher {
     }
 }
 
-/// What stays the same when a command runs again after a conflict.
+/// What stays the same when a command runs again.
 #[derive(Clone, Copy)]
 struct Running<'a> {
     entry: &'static Entry,
@@ -430,6 +433,41 @@ fn may_listen(name: &str) -> bool {
         "reset",
     ];
     NAMES.contains(&name)
+}
+
+/// What a command locks, in `keys` if it is several.
+#[inline]
+fn names_of<'a>(entry: &Entry, table: &Table, session: &Session, args: Args<'a>, keys: &'a mut Keys) -> Locks<'a> {
+    match entry.spec.locks {
+        LockSpec::Nothing => Locks::Nothing,
+        LockSpec::One(index) => Locks::One(args.at(index)),
+        LockSpec::Keys => {
+            keys.clear();
+            if add_keys(entry, args, keys) { Locks::Keys(keys) } else { Locks::All }
+        }
+        LockSpec::Queued => names_of_queue(table, session, keys),
+    }
+}
+
+fn names_of_queue<'a>(table: &Table, session: &Session, keys: &'a mut Keys) -> Locks<'a> {
+    keys.clear();
+    for watched in &session.watched {
+        keys.add(watched.key());
+    }
+    for queued in session.transaction.iter().flat_map(|transaction| &transaction.queue) {
+        let entry = table.entry(queued.command);
+        if entry.spec.works_on_any() || !add_keys(entry, queued.args.args(), keys) {
+            return Locks::All;
+        }
+    }
+    if keys.is_empty() { Locks::Nothing } else { Locks::Keys(keys) }
+}
+
+/// Whether the arguments tell all keys.
+fn add_keys(entry: &Entry, args: Args<'_>, keys: &mut Keys) -> bool {
+    let Some(places) = entry.spec.keys(args) else { return !entry.spec.has_keys() };
+    places.for_each(|key| keys.add(args.at(key.index)));
+    true
 }
 
 // Of all arguments together, as Redis shows them.

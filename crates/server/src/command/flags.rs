@@ -99,3 +99,9 @@ named_set! {
         SCRIPTING = 20, "scripting";
     }
 }
+
+impl Categories {
+    /// Those of values of many elements.
+    pub const OF_COLLECTIONS: Self =
+        Self::SET.with(Self::SORTED_SET).with(Self::LIST).with(Self::HASH).with(Self::GEO).with(Self::STREAM);
+}

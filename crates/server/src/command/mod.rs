@@ -7,8 +7,9 @@
 //!
 //! - **Invariant 1**: an `apply` that returns `Ok` has written exactly one reply; one that returns an error may
 //!   have written anything, which is taken back.
-//! - **Invariant 2**: keys are read and written through [`Call::txn`] only. It is committed after `apply`; when the
-//!   commit meets a conflict the reply is taken back and `apply` runs again.
+//! - **Invariant 2**: keys are read and written through [`Call::txn`] only. It is committed after `apply`, which runs
+//!   as if it were alone: its keys are locked ([`LockSpec`](spec::LockSpec)). In two rare cases (no space, no table yet) the reply is taken
+//!   back and `apply` runs again.
 //! - **Invariant 3**: an `apply` never blocks and never sleeps: it would hold up all connections of its worker.
 
 mod args;

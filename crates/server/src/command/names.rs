@@ -27,6 +27,13 @@ macro_rules! named_set {
                 self.0 & other.0 == other.0
             }
 
+            /// Whether one of `other` is in this set.
+            #[inline]
+            #[allow(dead_code, reason = "each set has what any of them needs")]
+            pub const fn has_any(self, other: Self) -> bool {
+                self.0 & other.0 != 0
+            }
+
             /// The member with this name, in any case.
             pub fn of_name(name: &[u8]) -> Option<Self> {
                 let same = |(_, other): &&(Self, &str)| other.as_bytes().eq_ignore_ascii_case(name);

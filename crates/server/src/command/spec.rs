@@ -9,8 +9,8 @@
 
 use super::Args;
 use super::description::Description;
-use super::flags::Flags;
-use super::keys::{Key, KeyFlags, KeySpec};
+use super::flags::{Categories, Flags};
+use super::keys::{Begin, Find, Key, KeyFlags, KeySpec};
 
 /// One command, or one subcommand, in the list of its group.
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +61,48 @@ pub struct Spec {
     pub flags: Flags,
     /// What is told about it.
     pub description: Box<Description>,
+    /// What is locked while it runs.
+    pub locks: LockSpec,
     key_flags: Option<fn(Args<'_>) -> KeyFlags>,
+}
+
+/// What is locked while a command runs, as far as it is known without its arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockSpec {
+    /// Nothing: it has no keys, or reads one plain value.
+    Nothing,
+    /// The key that is this argument.
+    One(usize),
+    /// Its keys; everything where its arguments do not tell them.
+    Keys,
+    /// Those of the commands that were queued, and what is watched.
+    Queued,
+}
+
+impl LockSpec {
+    fn of(name: &str, description: &Description) -> Self {
+        let mut specs = description.key_specs.iter().filter(|spec| !spec.flags.has(KeyFlags::NOT_KEY));
+        if name == "exec" {
+            return Self::Queued;
+        }
+        let (Some(spec), more) = (specs.next(), specs.next()) else { return Self::Nothing };
+        let one = match (&spec.begin, spec.find) {
+            (Begin::Index(index), Find::Range { last: 0, .. })
+                if more.is_none() && !spec.flags.has(KeyFlags::INCOMPLETE) =>
+            {
+                usize::try_from(*index).ok()
+            }
+            _ => None,
+        };
+        let reads_plain = description.flags.has(Flags::READONLY)
+            && name != "dump"
+            && !description.categories.has_any(Categories::OF_COLLECTIONS);
+        match one {
+            Some(_) if reads_plain => Self::Nothing,
+            Some(index) => Self::One(index),
+            None => Self::Keys,
+        }
+    }
 }
 
 impl Spec {
@@ -72,6 +113,7 @@ impl Spec {
             name: command.name,
             arity: description.arity,
             flags: description.flags.with(own),
+            locks: LockSpec::of(command.name, &description),
             description: Box::new(description),
             key_flags: command.key_flags,
         }
@@ -89,6 +131,11 @@ impl Spec {
 
     fn key_specs(&self) -> impl Iterator<Item = &KeySpec> {
         self.description.key_specs.iter().filter(|spec| !spec.flags.has(KeyFlags::NOT_KEY))
+    }
+
+    /// Whether the command works on keys that it is not told, or on all of a database.
+    pub fn works_on_any(&self) -> bool {
+        !self.has_keys() && (self.flags.has(Flags::READONLY) || self.flags.has(Flags::WRITE))
     }
 
     /// Whether the command has keys at all.

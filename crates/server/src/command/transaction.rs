@@ -25,8 +25,8 @@ fn multi(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 /// EXEC: runs what MULTI queued, as one transaction of the keyspace.
 ///
 /// An error of one command does not stop the others. If a key under WATCH has changed, or ended, nothing
-/// runs and the reply is null. The keys that were read are checked at the commit; when one has changed
-/// meanwhile, the dispatcher runs EXEC again, which finds the queue as it was.
+/// runs and the reply is null. The dispatcher has locked all keys of the queue, and those that are watched. When it runs EXEC
+/// again, that finds the queue as it was.
 fn exec(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let Some(transaction) = &mut call.session.transaction else {
         return Err(CommandError::new("ERR EXEC without MULTI"));

@@ -22,7 +22,7 @@ use duramen::Store;
 use duramen_structures::dump::Restored;
 pub use duramen_structures::dump::file::Skip;
 use duramen_structures::dump::file::{Flaw, Item, Key, Reader};
-use duramen_structures::{DATABASES_DEFAULT, DATABASES_MAX, Keyspace, Outcome, Worker, string_until};
+use duramen_structures::{DATABASES_DEFAULT, DATABASES_MAX, Keyspace, Locks, Worker, string_until};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::io::Read;
@@ -188,15 +188,13 @@ impl<'a> Import<'a> {
             self.done.expired += 1;
             return Ok(());
         }
-        let put = self.worker.retry(|worker| {
-            let mut txn = worker.begin(now);
+        let put = self.worker.run(now, Locks::One(&key.key), |txn| {
             if let Restored::String(value) = &key.value
                 && txn.put_at_once(db, &key.key, value, string_until(key.expires_at))?
             {
-                return Ok(Outcome::Committed);
+                return Ok(());
             }
-            txn.put_restored(db, &key.key, &key.value, key.expires_at)?;
-            txn.commit()
+            txn.put_restored(db, &key.key, &key.value, key.expires_at)
         });
         put.map_err(|error: duramen_structures::Error| Failure::new(error))?;
         self.done.databases.insert(db);

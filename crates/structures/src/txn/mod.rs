@@ -1,33 +1,42 @@
 //! A transaction: the one door through which commands read and write keys.
 //!
-//! Every command runs in a [`Txn`], alone or with others between MULTI and EXEC. Reads go through
-//! the transaction's own pending writes to the engine and remember the *stamp* of what they saw;
-//! writes wait. [`Txn::commit`] applies them, all or nothing, and only if everything that was read is
-//! still as it was. If it is not, the outcome is [`Outcome::Conflict`], nothing was written, and the
-//! caller throws its reply away and runs the commands again. No lock is held at any time.
+//! Every command runs in a [`Txn`], alone or with others between MULTI and EXEC. It says which keys it is about ([`Locks`]), and has them
+//! for itself from its first look at one of them until it is committed or dropped (key locks, [`duramen::Writer::lock`]). So a
+//! command is written as if it were alone: what it read stays true, and it runs once. Reads go through the transaction's own pending
+//! writes to the engine; writes wait for [`Txn::commit`], which applies them, all or nothing, and gives the keys back. What is written is
+//! pending until the worker's group is settled, so nobody tells of it before it is durable.
 //!
 //! ```text
-//! begin ──get, put, delete …──► commit ─┬─► Committed
-//!   ▲                                   └─► Conflict ──┐
-//!   └──────────────── run again ───────────────────────┘
+//! begin ──(lock)── get, put, delete … ──► commit: serve, write, unlock ──► done
+//!   ▲                                        │ no room, or no table yet: unlock, make that
+//!   └────────────────────────────────────────┘
 //! ```
+//!
+//! | names | locks | for |
+//! |---|---|---|
+//! | `Nothing` | none | reads of one plain value, which is of one moment anyway; scans and counts, which are of none |
+//! | `One`, `Keys` | those keys, whatever their databases | all other commands |
+//! | `All` | the gate: nobody else writes or has keys | SORT with BY or GET, scans and FLUSHALL within MULTI, what does not know its keys |
 //!
 //! What commit does, by what was done:
 //!
-//! | reads and writes | commit |
+//! | writes | commit |
 //! |---|---|
-//! | at most one key read | nothing: one read is a snapshot |
-//! | several keys read | looks at the stamps again; all unchanged means that all the values were there together at the end of the first pass |
-//! | one integer counted up or down, nothing else read | one update in place, where the engine can (or [`Txn::add_at_once`]) |
-//! | one key written, nothing else read | one compare-and-swap, or one put (also [`Txn::put_at_once`]) |
-//! | anything else | one batch that expects every stamp |
+//! | none | nothing |
+//! | one integer counted up or down | one update in place, where the engine can (without locks: [`Txn::add_at_once`]) |
+//! | one key | one put or delete (without locks: [`Txn::put_at_once`]) |
+//! | several keys | one batch |
+//!
+//! **Where waiting commands are served**: at the beginning of `commit`, before anything is applied and under the locks of all keys that
+//! are named. There `scratch.entries` tells what was written; who waits for one of these keys is served by running his
+//! command on this same transaction, so that both are one batch. A key of his that is not named is asked for by
+//! `Txn::name_more`; if somebody else has it, the transaction names it too and begins again, since nothing of it is visible yet.
 //!
 //! Invariants:
 //!
 //! 1. An entry per key: `scratch.entries` never holds two entries of one key of one database.
 //! 2. Nothing is written before `commit`, except by `add_at_once` and `put_at_once`; a dropped transaction leaves no trace.
-//! 3. A database gets its table by the first commit that puts something into it. What was read of it before has no stamp: if it has a
-//!    table by then, whoever made that, the transaction conflicts, and runs again with stamps.
+//! 3. A database gets its table by the first commit that puts something into it; that begins again with the table, which is made without locks.
 //! 4. A value whose time has come is absent, whether or not the engine has swept it.
 //! 5. Whoever watches a key is told of every write, also of one after which the key is absent as it was before: such a
 //!    write leaves a record that has expired, since a delete of what is not there changes no stamp.
@@ -49,8 +58,9 @@ use duramen::{ErrorKind, IndexKind, Meta, Modified, Swap, Update, Value};
 use crate::error::{Error, Result};
 use crate::keyspace::{KEY_BYTES_MAX, KeyCount, random};
 use crate::strings::integer::{self, Text};
+use crate::locks::Locks;
 use crate::watch::{Then, Watched};
-use crate::worker::{Outcome, Worker};
+use crate::worker::Worker;
 use crate::{Type, string_until};
 pub use collection::{AllNames, Collection, Edit, Stored};
 pub use found::Found;
@@ -59,7 +69,7 @@ pub use list::{EditList, List, StoredList};
 use number::Number;
 pub use number::text_of_number;
 pub(crate) use scratch::Scratch;
-use scratch::{Entry, Payload, Seen, Write, get, stored};
+use scratch::{Payload, Write, get, life_of, stored};
 pub use source::{Detached, Reads, Source};
 
 // Entries looked at per call of the engine's scan when all keys are wanted.
@@ -71,17 +81,50 @@ const RANDOM_ENTRIES: usize = 16;
 pub struct Txn<'w> {
     worker: &'w mut Worker,
     now: u64,
-    conflicted: bool,
+    locks: Locks<'w>,
+    /// What is named is locked, or nothing is.
+    locked: bool,
 }
 
 impl Worker {
-    /// Begins a transaction that sees the time as `now` (Unix milliseconds) throughout.
+    /// Begins a transaction that sees the time as `now` (Unix milliseconds) throughout, and is about whatever it comes to. See
+    /// [`Worker::run`], which also commits it and begins it again where it must.
     pub fn begin(&mut self, now: u64) -> Txn<'_> {
-        Txn { worker: self, now, conflicted: false }
+        self.begin_on(now, Locks::All)
+    }
+
+    /// Begins one that is about what `locks` says.
+    #[inline]
+    pub fn begin_on<'w>(&'w mut self, now: u64, locks: Locks<'w>) -> Txn<'w> {
+        Txn { worker: self, now, locks, locked: matches!(locks, Locks::Nothing) }
     }
 }
 
 impl<'w> Txn<'w> {
+    /// Locks what is named, if it is not yet.
+    #[inline]
+    fn lock(&mut self) {
+        if !std::mem::replace(&mut self.locked, true) {
+            self.lock_now();
+        }
+    }
+
+    fn lock_now(&mut self) {
+        let writer = &mut self.worker.writer;
+        match self.locks {
+            Locks::Nothing => {}
+            Locks::One(key) => writer.lock([key]),
+            Locks::Keys(keys) => writer.lock(keys.iter()),
+            Locks::All => writer.lock_all(),
+        }
+    }
+
+    /// Locks more keys, if nobody else has one of them now; whether it has them.
+    pub fn name_more(&mut self, keys: &[&[u8]]) -> bool {
+        self.lock();
+        self.worker.writer.lock_more(keys.iter().copied())
+    }
+
     /// The time that everything in this transaction sees, in Unix milliseconds.
     pub fn now(&self) -> u64 {
         self.now
@@ -102,12 +145,12 @@ impl<'w> Txn<'w> {
     /// The same, and what reads its elements if it is large.
     fn get_with_reads(&mut self, db: u8, key: &[u8]) -> Result<Option<(Found<'_>, Reads<'_>)>> {
         let Some(at) = self.entry(db, key) else { return Ok(None) };
-        let Self { worker, now, conflicted } = self;
+        let Self { worker, now, .. } = self;
         let Worker { keyspace, writer, scratch, .. } = &mut **worker;
         let reads = Reads(&*writer);
         if let Write::None = scratch.entries[at].write {
             let key_bytes = scratch.entries[at].key.len();
-            let value = stored(keyspace, writer, scratch, at, *now, conflicted)?;
+            let value = stored(keyspace, writer, scratch, at, *now)?;
             return Ok(value.map(|value| (Found::of(value, key_bytes), reads)));
         }
         let found = match &scratch.entries[at].write {
@@ -136,18 +179,18 @@ impl<'w> Txn<'w> {
         Ok(self.get(db, key)?.is_some())
     }
 
-    /// Keys in `db` as [`Keyspace::count`](crate::Keyspace::count) says, pending writes included. Of what other workers wrote it tells
-    /// once that is durable. Not part of what commit checks.
+    /// Keys in `db` as [`Keyspace::count`](crate::Keyspace::count) says, pending writes included. What other workers wrote of it
+    /// is durable when the group is settled.
     pub fn count(&mut self, db: u8) -> Result<KeyCount> {
         let stored = self.worker.keyspace.count(db, self.now);
-        self.worker.settle_others()?;
+        self.worker.owe_others()?;
         Ok(self.with_pending(db, stored))
     }
 
     /// The keys of [`Txn::count`] alone: it does not look at any, unless they are few.
     pub fn keys(&mut self, db: u8) -> Result<u64> {
         let keys = self.worker.keyspace.keys(db, self.now);
-        self.worker.settle_others()?;
+        self.worker.owe_others()?;
         Ok(self.with_pending(db, KeyCount { keys, expires: 0 }).keys)
     }
 
@@ -159,8 +202,8 @@ impl<'w> Txn<'w> {
                 continue;
             }
             // A key written without a look at it is looked at here. What cannot be read is not there.
-            let look = || Seen::look(keyspace, writer, db, &scratch.arena[entry.key.clone()]).ok();
-            let before = entry.seen.or_else(look).map_or(Life::Absent, |seen| seen.life);
+            let look = || life_of(keyspace, writer, db, &scratch.arena[entry.key.clone()]).ok();
+            let before = entry.seen.or_else(look).unwrap_or(Life::Absent);
             for (sum, life) in [(&mut less, before), (&mut more, entry.write.life())] {
                 let KeyCount { keys, expires } = life.counts();
                 (sum.keys, sum.expires) = (sum.keys + keys, sum.expires + expires);
@@ -258,12 +301,12 @@ impl<'w> Txn<'w> {
 
     /// The integer that an entry's key has now.
     fn integer(&mut self, at: usize) -> Result<Integer> {
-        let Self { worker, now, conflicted } = self;
+        let Self { worker, now, .. } = self;
         let Worker { keyspace, writer, scratch, .. } = &mut **worker;
         let key_bytes = scratch.entries[at].key.len();
         match &scratch.entries[at].write {
             Write::None => {
-                let Some(value) = stored(keyspace, writer, scratch, at, *now, conflicted)? else {
+                let Some(value) = stored(keyspace, writer, scratch, at, *now)? else {
                     return Ok(Integer::default());
                 };
                 let in_place = value.meta().updatable;
@@ -333,12 +376,12 @@ impl<'w> Txn<'w> {
     ) -> Result<bool> {
         let target = self.entry(to_db, to).ok_or(Error::KeyTooLong)?;
         let Some(source) = self.entry(db, from) else { return Ok(false) };
-        let Self { worker, now, conflicted } = self;
+        let Self { worker, now, .. } = self;
         let Worker { keyspace, writer, scratch, .. } = &mut **worker;
         let key_bytes = scratch.entries[source].key.len();
         let (payload, meta) = match &scratch.entries[source].write {
             Write::None => {
-                let Some(value) = stored(keyspace, writer, scratch, source, *now, conflicted)? else {
+                let Some(value) = stored(keyspace, writer, scratch, source, *now)? else {
                     return Ok(false);
                 };
                 let meta = Meta { updatable: false, ..value.meta() };
@@ -383,8 +426,8 @@ impl<'w> Txn<'w> {
     // --- scanning
 
     /// Visits about `count` keys of `db` from `cursor` and calls `visit` with key and type tag; returns the cursor to go on from, 0 at the end. Pending writes are seen, new keys first. A key
-    /// that is there during the whole scan is visited at least once; what is visited is not part of
-    /// what commit checks. What is damaged is passed over: whoever asks for the key is told.
+    /// that is there during the whole scan is visited at least once; what others write meanwhile may be seen or
+    /// not. What is damaged is passed over: whoever asks for the key is told.
     pub fn scan(
         &mut self,
         db: u8,
@@ -392,7 +435,7 @@ impl<'w> Txn<'w> {
         count: usize,
         mut visit: impl FnMut(&[u8], u8),
     ) -> Result<u64> {
-        self.worker.settle_for_scan()?;
+        self.before_scan()?;
         if cursor == 0 {
             self.visit_pending(db, &mut visit);
         }
@@ -404,7 +447,7 @@ impl<'w> Txn<'w> {
     /// Visits every key of `db` that begins with `prefix`, and maybe others, each with its type tag. In a database with an
     /// ordered index it takes time in proportion to those keys, else to all of its keys. Otherwise as [`Txn::scan`].
     pub fn scan_prefix(&mut self, db: u8, prefix: &[u8], mut visit: impl FnMut(&[u8], u8)) -> Result<()> {
-        self.worker.settle_for_scan()?;
+        self.before_scan()?;
         self.visit_pending(db, &mut visit);
         let Some(table) = self.worker.keyspace.table(db) else { return Ok(()) };
         let pending = self.is_pending();
@@ -425,6 +468,13 @@ impl<'w> Txn<'w> {
                 return Ok(());
             }
         }
+    }
+
+    /// Scans read past the group: what it wrote must be durable before, for which its keys must not be held by it.
+    fn before_scan(&mut self) -> Result<()> {
+        let holds_keys = matches!(self.locks, Locks::One(_) | Locks::Keys(_)) && self.locked;
+        debug_assert!(!holds_keys, "a command that scans names no keys");
+        self.worker.settle_for_scan()
     }
 
     fn is_pending(&self) -> bool {
@@ -460,7 +510,7 @@ impl<'w> Txn<'w> {
     /// Some key of `db`. The chances are the same for all, unless most have expired, or this transaction has written some:
     /// then, as in Redis, not quite.
     pub fn random_key(&mut self, db: u8) -> Result<Option<Vec<u8>>> {
-        self.worker.settle_for_scan()?;
+        self.before_scan()?;
         if !self.is_pending() {
             let mut wanted = |value: &Value<'_>| {
                 let mut is_wanted = false;
@@ -495,12 +545,12 @@ impl<'w> Txn<'w> {
 
     // --- WATCH
 
-    /// Remembers `key` as it is now; `None` for a key too long to ever exist. Not part of what commit
-    /// checks: each key is watched by itself, from its own moment on.
+    /// Remembers `key`, which is named, as it is now; `None` for a key too long to ever exist.
     pub fn watch(&mut self, db: u8, key: &[u8]) -> Result<Option<Watched>> {
         if key.len() > KEY_BYTES_MAX {
             return Ok(None);
         }
+        self.lock();
         let Worker { keyspace, writer, .. } = &*self.worker;
         let watched = keyspace.shared.watchers.watch(db, key, || {
             let (stamp, value) = get(keyspace, writer, db, key)?;
@@ -510,18 +560,16 @@ impl<'w> Txn<'w> {
         Ok(Some(watched))
     }
 
-    /// Whether a watched key is still as it was. From a yes on, commit demands that it stays so.
+    /// Whether a watched key, which is named, is still as it was. It stays so until the transaction ends.
     pub fn expect(&mut self, watched: &Watched) -> Result<bool> {
         if watched.expires_at.is_some_and(|time| time <= self.now) {
             return Ok(false);
         }
-        let (db, key, then) = (watched.key.db, &watched.key.key, watched.key.then());
-        let Some(at) = self.entry(db, key) else { return Ok(false) };
-        self.get(db, key)?;
-        let stamp = self.worker.scratch.entries[at].seen.and_then(|seen| seen.stamp);
-        // The database got its table just now: the next try knows what was watched.
-        self.conflicted |= then == Then::Nowhere && stamp.is_some();
-        Ok(match (then, stamp) {
+        self.lock();
+        let (db, key) = (watched.key.db, &watched.key.key);
+        let (stamp, _) = get(&self.worker.keyspace, &self.worker.writer, db, key)?;
+        Ok(match (watched.key.then(), stamp) {
+            // A table that was made since then is empty, or knows what was watched.
             (Then::Nowhere, _) => true,
             (Then::Had(then), Some(now)) => then == now,
             (Then::Had(_), None) | (Then::Changed, _) => false,
@@ -535,136 +583,112 @@ impl<'w> Txn<'w> {
 
     // --- the end
 
-    /// Applies all pending writes if everything read is unchanged; see the table at the module's head.
-    pub fn commit(self) -> Result<Outcome> {
-        if self.conflicted {
-            return Ok(Outcome::Conflict);
+    /// Applies all pending writes, and gives the keys back; see the table at the module's head.
+    ///
+    /// # Errors
+    /// Those of the engine; then nothing is written, and [`Worker::before_again`] says whether it is to begin again.
+    #[inline]
+    pub fn commit(mut self) -> Result<()> {
+        let entries = &self.worker.scratch.entries;
+        match entries.iter().filter(|entry| !matches!(entry.write, Write::None)).take(2).count() {
+            0 => {}
+            1 => self.commit_single()?,
+            _ => self.commit_batch()?,
         }
-        let Worker { keyspace, scratch, .. } = &*self.worker;
-        let entries = &scratch.entries;
-        let writes = entries.iter().filter(|entry| !matches!(entry.write, Write::None)).count();
-        match (writes, entries.len()) {
-            (0, 0 | 1) => return Ok(Outcome::Committed),
-            (0, _) => return self.commit_reads(),
-            _ => {}
+        if !matches!(self.locks, Locks::Nothing) && self.locked {
+            self.worker.writer.unlock()?;
         }
-        for entry in entries {
-            if !matches!(entry.write, Write::None | Write::Delete) {
-                keyspace.make(entry.db)?;
-            }
-        }
-        // Invariant 3.
-        let is_new = |entry: &Entry| {
-            entry.seen.is_some_and(|seen| seen.stamp.is_none()) && keyspace.table(entry.db).is_some()
-        };
-        if entries.iter().any(is_new) {
-            return Ok(Outcome::Conflict);
-        }
-        match (writes, entries.len()) {
-            (1, 1) => self.commit_single(),
-            _ => self.commit_batch(),
-        }
+        Ok(())
     }
 
-    fn commit_reads(self) -> Result<Outcome> {
-        let Worker { keyspace, writer, scratch, .. } = self.worker;
-        for entry in &scratch.entries {
-            if let Some(seen) = entry.seen
-                && get(keyspace, writer, entry.db, &scratch.arena[entry.key.clone()])?.0 != seen.stamp
-            {
-                return Ok(Outcome::Conflict);
-            }
-        }
-        Ok(Outcome::Committed)
-    }
-
-    fn commit_single(self) -> Result<Outcome> {
-        let Worker { keyspace, writer, scratch, .. } = &mut *self.worker;
+    fn commit_single(&mut self) -> Result<()> {
+        let Worker { keyspace, writer, scratch, wants_table, .. } = &mut *self.worker;
         let Scratch { arena, entries, .. } = scratch;
-        let Some(entry) = entries.first() else { return Ok(Outcome::Committed) };
-        // Without a table there is nothing to delete.
-        let Some(table) = keyspace.table(entry.db) else { return Ok(Outcome::Committed) };
+        let Some(entry) = entries.iter().find(|entry| !matches!(entry.write, Write::None)) else { return Ok(()) };
+        let Some(table) = keyspace.table(entry.db) else {
+            // Without one there is nothing to delete.
+            return if matches!(entry.write, Write::Delete) { Ok(()) } else { no_table(wants_table, entry.db) };
+        };
         let mut writer = writer.table(table);
         let key = &arena[entry.key.clone()];
-        let seen = entry.seen.and_then(|seen| Some((seen.stamp?, seen.life)));
-        if let Write::Number { number, in_place: true, .. } = entry.write
-            && let Some((stamp, _)) = seen
-        {
+        if let Write::Number { number, in_place: true, .. } = entry.write {
             let (at, field) = number.field(key.len());
-            return Ok(match writer.compare_and_update(key, stamp, at, &field)? {
-                Some(Update::InPlace | Update::NewVersion) => Outcome::Committed,
-                // `Absent`: it expired meanwhile.
-                Some(Update::Absent) | None => Outcome::Conflict,
-            });
-        }
-        let value = entry.write.value(arena, key.len());
-        let value = value.as_ref().map(|(bytes, meta)| (&bytes[..], *meta));
-        match (seen, value) {
-            (Some((_, Life::Absent)), None) => {}
-            (Some((stamp, _)), value) => {
-                if writer.compare_and_swap(key, stamp, value)? == Swap::Changed {
-                    return Ok(Outcome::Conflict);
-                }
+            // Else it has expired meanwhile: what is written then has too.
+            if writer.update(key, at, &field)? != Update::Absent {
+                return Ok(());
             }
-            // A write that read nothing holds over whatever is there now.
-            (None, Some((bytes, meta))) => writer.put_with(key, bytes, meta)?,
+        }
+        match (entry.write.value(arena, key.len()), entry.seen) {
+            (Some((bytes, meta)), _) => writer.put_with(key, &bytes, meta)?,
+            (None, Some(Life::Absent)) => {}
+            (None, Some(_)) => drop(writer.delete(key)?),
             // A delete looks first, and goes on where it met damage.
             (None, None) => drop(writer.replace(key, None)?),
         }
-        Ok(Outcome::Committed)
+        Ok(())
     }
 
-    fn commit_batch(self) -> Result<Outcome> {
-        let Worker { keyspace, writer, scratch, .. } = &mut *self.worker;
+    fn commit_batch(&mut self) -> Result<()> {
+        let Worker { keyspace, writer, scratch, wants_table, .. } = &mut *self.worker;
         let Scratch { arena, entries, batch, .. } = scratch;
+        batch.clear();
         let mut db = None;
-        for entry in entries.iter_mut() {
-            // As in `commit_single`; nothing was there, and nothing is.
-            let Some(table) = keyspace.table(entry.db) else { continue };
+        for entry in entries.iter() {
+            // As in `commit_single`.
+            let is_nothing = match entry.write {
+                Write::None => true,
+                Write::Delete => entry.seen == Some(Life::Absent),
+                Write::Put(..) | Write::Number { .. } | Write::Expired => false,
+            };
+            if is_nothing {
+                continue;
+            }
+            let Some(table) = keyspace.table(entry.db) else {
+                if matches!(entry.write, Write::Delete) {
+                    continue;
+                }
+                return no_table(wants_table, entry.db);
+            };
             if db.replace(entry.db) != Some(entry.db) {
                 batch.table(Some(table));
             }
             let key = &arena[entry.key.clone()];
-            if entry.seen.is_none() {
-                entry.seen = match Seen::look(keyspace, writer, entry.db, key) {
-                    // What is written without a look at it makes a damaged key whole, as when it is written alone.
-                    Err(error) if is_damaged(&error) && !matches!(entry.write, Write::None) => None,
-                    seen => Some(seen?),
-                };
-            }
-            if let Some(stamp) = entry.seen.and_then(|seen| seen.stamp) {
-                batch.expect(key, stamp);
-            }
-            match &entry.write {
-                Write::None => {}
-                Write::Delete if entry.seen.is_some_and(|seen| seen.life == Life::Absent) => {}
-                Write::Delete => {
-                    batch.delete(key);
-                }
-                write @ (Write::Put(..) | Write::Number { .. } | Write::Expired) => {
-                    if let Some((bytes, meta)) = write.value(arena, key.len()) {
-                        batch.put_with(key, &bytes, meta);
-                    }
-                }
-            }
+            match entry.write.value(arena, key.len()) {
+                Some((bytes, meta)) => batch.put_with(key, &bytes, meta),
+                None => batch.delete(key),
+            };
         }
-        Ok(match writer.apply(batch)? {
-            Swap::Done => Outcome::Committed,
-            Swap::Changed => Outcome::Conflict,
-        })
+        match writer.apply(batch)? {
+            Swap::Done | Swap::Changed => Ok(()),
+        }
     }
 
     /// The entry of a key, made if need be; `None` for a key that is too long to exist.
     fn entry(&mut self, db: u8, key: &[u8]) -> Option<usize> {
-        (key.len() <= KEY_BYTES_MAX).then(|| self.worker.scratch.entry(db, key))
+        if key.len() > KEY_BYTES_MAX {
+            return None;
+        }
+        self.lock();
+        Some(self.worker.scratch.entry(db, key))
     }
 }
 
 impl Drop for Txn<'_> {
-    /// Lets go of large values at once, not when the worker's next command comes.
+    /// Gives the keys back, and lets go of large values at once, not when the worker's next command comes.
     fn drop(&mut self) {
+        if !matches!(self.locks, Locks::Nothing) && self.locked {
+            // Without a group it settles what was read, which whoever gave up does not tell.
+            let _ = self.worker.writer.unlock();
+        }
         self.worker.scratch.clear();
     }
+}
+
+/// The error of a transaction that begins again when the table of `db` is made.
+#[cold]
+fn no_table(wants_table: &mut Option<u8>, db: u8) -> Result<()> {
+    *wants_table = Some(db);
+    Err(Error::NoSuchDatabase)
 }
 
 /// The cursor that a scan goes on with, also where it met what is damaged.

@@ -39,23 +39,16 @@ pub(crate) struct Scratch {
 pub(super) struct Entry {
     pub(super) db: u8,
     pub(super) key: Range<usize>,
-    pub(super) seen: Option<Seen>,
+    /// What the engine held when the key was looked at.
+    pub(super) seen: Option<Life>,
     pub(super) write: Write,
-}
-
-/// What the engine held when the key was first looked at.
-#[derive(Clone, Copy)]
-pub(super) struct Seen {
-    // `None`: its database had no table.
-    pub(super) stamp: Option<Stamp>,
-    pub(super) life: Life,
 }
 
 /// What is to become of a key.
 pub(super) enum Write {
     None,
     Put(Payload, Meta),
-    /// `in_place`: nothing but the integer differs from what `seen` saw, which may be updated.
+    /// `in_place`: nothing but the integer differs from what is stored, which may be updated.
     Number {
         number: Number,
         expires_at: Option<u64>,
@@ -198,11 +191,10 @@ impl Payload {
     }
 }
 
-impl Seen {
-    pub(super) fn look(keyspace: &Keyspace, writer: &Writer, db: u8, key: &[u8]) -> Result<Self> {
-        let (stamp, value) = get(keyspace, writer, db, key)?;
-        Ok(Self { stamp, life: value.map_or(Life::Absent, |value| Life::of(value.expires_at())) })
-    }
+/// The life of a key in the engine.
+pub(super) fn life_of(keyspace: &Keyspace, writer: &Writer, db: u8, key: &[u8]) -> Result<Life> {
+    let (_, value) = get(keyspace, writer, db, key)?;
+    Ok(value.map_or(Life::Absent, |value| Life::of(value.expires_at())))
 }
 
 /// Reads a key from the engine; no stamp when its database has no table.
@@ -218,24 +210,17 @@ pub(super) fn get<'v>(
     Ok((Some(stamp), value))
 }
 
-/// Reads an entry's key from the engine, and remembers its stamp the first time.
+/// Reads an entry's key from the engine.
 pub(super) fn stored<'v>(
     keyspace: &Keyspace,
     writer: &'v Writer,
     scratch: &mut Scratch,
     at: usize,
     now: u64,
-    conflicted: &mut bool,
 ) -> Result<Option<Value<'v>>> {
     let entry = &mut scratch.entries[at];
-    let (stamp, value) = get(keyspace, writer, entry.db, &scratch.arena[entry.key.clone()])?;
+    let (_, value) = get(keyspace, writer, entry.db, &scratch.arena[entry.key.clone()])?;
     let value = value.filter(|value| value.expires_at().is_none_or(|time| time > now));
-    match entry.seen {
-        None => {
-            let life = value.as_ref().map_or(Life::Absent, |value| Life::of(value.expires_at()));
-            entry.seen = Some(Seen { stamp, life });
-        }
-        Some(seen) => *conflicted |= seen.stamp != stamp,
-    }
+    entry.seen = Some(value.as_ref().map_or(Life::Absent, |value| Life::of(value.expires_at())));
     Ok(value)
 }

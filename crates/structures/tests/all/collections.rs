@@ -2,7 +2,7 @@
 
 use crate::support::{keyspace, now, run, store};
 use duramen::{MediumKind, Meta};
-use duramen_structures::{Encoding, Error, Keyspace, Outcome, Txn, Type};
+use duramen_structures::{Encoding, Error, Keyspace, Txn, Type};
 use std::ops::ControlFlow;
 
 fn pairs(txn: &mut Txn<'_>, key: &[u8]) -> Vec<(String, String)> {
@@ -188,18 +188,6 @@ fn two_workers_that_change_one_hash_lose_nothing() {
         assert_eq!(hash.len(), 2 * EACH + 1);
         assert_eq!(&*hash.get(b"sum").unwrap().unwrap(), (2 * EACH).to_string().as_bytes());
     });
-}
-
-#[test]
-fn a_write_that_somebody_else_got_in_the_way_of_is_not_made() {
-    let (_dir, keyspace) = keyspace(MediumKind::Volatile);
-    let (mut one, mut other) = (keyspace.worker().unwrap(), keyspace.worker().unwrap());
-    run(&mut one, |txn| assert!(put(txn, b"h", b"a", b"1")));
-    let mut txn = one.begin(now());
-    put(&mut txn, b"h", b"mine", b"1");
-    run(&mut other, |txn| assert!(put(txn, b"h", b"other", b"1")));
-    assert_eq!(txn.commit().unwrap(), Outcome::Conflict);
-    run(&mut one, |txn| assert_eq!(pairs(txn, b"h").len(), 2));
 }
 
 #[test]

@@ -2,12 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::support::{keyspace, now, run, store, text};
+use crate::support::{keyspace, look, now, run, run_on, store, text};
 use duramen::{MediumKind, Meta, Options};
-use duramen_structures::{Error, KEY_BYTES_MAX, KeyCount, Keyspace, Outcome, Txn, Worker, string_until};
+use duramen_structures::{Error, KEY_BYTES_MAX, KeyCount, Keys, Keyspace, Locks, Txn, Worker, string_until};
 
 fn get(worker: &mut Worker, db: u8, key: &str) -> Option<String> {
-    run(worker, |txn| text(txn.get(db, key.as_bytes()).unwrap()))
+    look(worker, |txn| text(txn.get(db, key.as_bytes()).unwrap()))
 }
 
 fn put(worker: &mut Worker, db: u8, key: &str, value: &str) {
@@ -16,7 +16,7 @@ fn put(worker: &mut Worker, db: u8, key: &str, value: &str) {
 
 fn keys(worker: &mut Worker, db: u8) -> Vec<String> {
     let mut keys = vec![];
-    run(worker, |txn| {
+    look(worker, |txn| {
         keys.clear();
         all_keys(txn, db, &mut keys);
     });
@@ -69,7 +69,7 @@ fn a_transaction_sees_its_own_writes_and_nobody_else_does_before_commit() {
     assert_eq!(seen, ["new", "old"]);
     assert_eq!(keys(&mut other, 0), ["gone", "old"]);
     assert_eq!(get(&mut other, 0, "old").unwrap(), "1");
-    assert_eq!(txn.commit().unwrap(), Outcome::Committed);
+    txn.commit().unwrap();
     assert_eq!(keys(&mut other, 0), ["new", "old"]);
     assert_eq!(get(&mut other, 0, "old").unwrap(), "3");
 }
@@ -86,53 +86,74 @@ fn a_dropped_transaction_leaves_no_trace() {
 }
 
 #[test]
-fn what_was_read_and_then_changed_is_a_conflict() {
+fn what_a_transaction_names_nobody_else_writes_until_it_ends() {
     let (_dir, keyspace) = keyspace(MediumKind::Volatile);
-    let (mut one, mut other) = (keyspace.worker().unwrap(), keyspace.worker().unwrap());
+    let mut one = keyspace.worker().unwrap();
+    let mut keys = Keys::default();
+    keys.add(b"a");
+    keys.add(b"b");
     put(&mut one, 0, "a", "1");
-    // One key read and written: a compare-and-swap.
-    let mut txn = one.begin(now());
-    txn.get(0, b"a").unwrap();
-    txn.put(0, b"a", b"2").unwrap();
-    put(&mut other, 0, "a", "9");
-    assert_eq!(txn.commit().unwrap(), Outcome::Conflict);
-    // One key read, another written: a batch.
-    let mut txn = one.begin(now());
-    txn.get(0, b"a").unwrap();
-    txn.put(0, b"b", b"2").unwrap();
-    run(&mut other, |txn| assert!(txn.delete(0, b"a").unwrap()));
-    assert_eq!(txn.commit().unwrap(), Outcome::Conflict);
-    assert_eq!(get(&mut one, 0, "b"), None);
-    // Absent when read, there at the commit.
-    let mut txn = one.begin(now());
-    assert!(!txn.exists(0, b"a").unwrap());
-    txn.put(0, b"b", b"2").unwrap();
-    put(&mut other, 0, "a", "1");
-    assert_eq!(txn.commit().unwrap(), Outcome::Conflict);
-    // Several keys read, none written.
-    let mut txn = one.begin(now());
-    txn.get(0, b"a").unwrap();
-    put(&mut other, 0, "a", "2");
-    txn.get(0, b"b").unwrap();
-    assert_eq!(txn.commit().unwrap(), Outcome::Conflict);
-    // One key read twice.
-    let mut txn = one.begin(now());
-    txn.get(0, b"a").unwrap();
-    put(&mut other, 0, "a", "3");
-    txn.get(0, b"a").unwrap();
-    assert_eq!(txn.commit().unwrap(), Outcome::Conflict);
+    for (locks, grouped) in [
+        (Locks::One(b"a"), false),
+        (Locks::Keys(&keys), false),
+        (Locks::All, false),
+        (Locks::One(b"a"), true),
+        (Locks::Keys(&keys), true),
+    ] {
+        let wrote = AtomicBool::new(false);
+        if grouped {
+            one.group();
+        }
+        std::thread::scope(|scope| {
+            let mut txn = one.begin_on(now(), locks);
+            let before = text(txn.get(0, b"a").unwrap()).unwrap();
+            // By each way to a key: a put at once, in a transaction, with a gate.
+            for way in 0..3 {
+                let (keyspace, wrote) = (&keyspace, &wrote);
+                scope.spawn(move || {
+                    let mut other = keyspace.worker().unwrap();
+                    match way {
+                        0 => {
+                            let mut txn = other.begin_on(now(), Locks::One(b"a"));
+                            assert!(txn.put_at_once(0, b"a", b"theirs", string_until(None)).unwrap());
+                        }
+                        1 => run_on(&mut other, Locks::One(b"a"), |txn| txn.put(0, b"a", b"theirs").unwrap()),
+                        _ => put(&mut other, 0, "a", "theirs"),
+                    }
+                    wrote.store(true, Ordering::SeqCst);
+                });
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            assert_eq!(text(txn.get(0, b"a").unwrap()).unwrap(), before);
+            assert!(!wrote.load(Ordering::SeqCst));
+            txn.put(0, b"a", b"mine").unwrap();
+            txn.commit().unwrap();
+        });
+        assert_eq!(get(&mut one, 0, "a").unwrap(), "theirs");
+        one.settle().unwrap();
+    }
 }
 
 #[test]
-fn a_write_that_read_nothing_holds_over_whatever_is_there() {
+fn a_transaction_names_more_keys_if_nobody_has_them() {
     let (_dir, keyspace) = keyspace(MediumKind::Volatile);
     let (mut one, mut other) = (keyspace.worker().unwrap(), keyspace.worker().unwrap());
-    let mut txn = one.begin(now());
-    txn.put(0, b"a", b"mine").unwrap();
-    put(&mut other, 0, "a", "theirs");
-    assert_eq!(txn.commit().unwrap(), Outcome::Committed);
-    assert_eq!(get(&mut other, 0, "a").unwrap(), "mine");
-    assert_eq!(keyspace.count(0, now()).keys, 1);
+    let mut txn = one.begin_on(now(), Locks::One(b"a"));
+    assert!(txn.name_more(&[b"b", b"a"]));
+    txn.put(0, b"a", b"1").unwrap();
+    txn.put(0, b"b", b"1").unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut third = keyspace.worker().unwrap();
+            let mut txn = third.begin_on(now(), Locks::One(b"c"));
+            assert!(!txn.exists(0, b"c").unwrap() && !txn.name_more(&[b"b"]));
+            txn.put(0, b"c", b"1").unwrap();
+            assert!(txn.commit().is_err(), "the database has no table yet");
+        });
+    });
+    let error = txn.commit().unwrap_err();
+    one.before_again(error).unwrap();
+    assert_eq!(get(&mut other, 0, "b"), None);
 }
 
 #[test]
@@ -146,19 +167,16 @@ fn a_watched_key_that_changed_is_told() {
     assert!(a.is(0, b"a") && !a.is(1, b"a"));
     let mut txn = one.begin(now());
     assert!(txn.expect(&a).unwrap() && txn.expect(&absent).unwrap());
-    txn.put(0, b"b", b"1").unwrap();
-    // Between the look and the commit: the commit sees it, and the next look.
+    drop(txn);
     put(&mut other, 0, "a", "1");
-    assert_eq!(txn.commit().unwrap(), Outcome::Conflict);
     assert!(!one.begin(now()).expect(&a).unwrap());
-    assert_eq!(get(&mut one, 0, "b"), None);
     // A key that was not there and came.
     put(&mut other, 0, "absent", "1");
     assert!(!one.begin(now()).expect(&absent).unwrap());
     // A key whose time came.
     let mut txn = one.begin(now());
     txn.put_with(0, b"soon", b"1", string_until(Some(now() + 60_000))).unwrap();
-    assert_eq!(txn.commit().unwrap(), Outcome::Committed);
+    txn.commit().unwrap();
     let soon = watch(&mut one, "soon");
     assert!(one.begin(now()).expect(&soon).unwrap());
     assert!(!one.begin(now() + 60_000).expect(&soon).unwrap());
@@ -387,28 +405,27 @@ fn a_random_key_is_one_of_the_database() {
     assert_eq!(seen.into_iter().collect::<Vec<_>>(), [b"a", b"b", b"c"]);
 }
 
-/// Each of the long ones would lose for ever, and each waits for the other to be in no group.
+/// Each of the long ones scans, for which it ends its group while the others wait for it.
 #[test]
-fn long_transactions_end_though_another_worker_writes_what_they_read_all_the_time() {
+fn long_transactions_run_once_though_another_worker_writes_what_they_read_all_the_time() {
     let (_dir, keyspace) = keyspace(MediumKind::Volatile);
     let over = AtomicBool::new(false);
+    put(&mut keyspace.worker().unwrap(), 0, "hot", "0");
     let long = || {
         let mut worker = keyspace.worker().unwrap();
         worker.group();
-        let mut tries = 0;
-        let done = worker.retry::<Error>(|worker| {
-            tries += 1;
-            let mut txn = worker.begin(now());
-            txn.get(0, b"hot")?;
-            // A scan ends the group and begins another.
-            all_keys(&mut txn, 1, &mut Vec::new());
+        let mut runs = 0;
+        run(&mut worker, |txn| {
+            runs += 1;
+            let hot = text(txn.get(0, b"hot").unwrap());
+            all_keys(txn, 1, &mut Vec::new());
+            assert!(txn.count(0).unwrap().keys > 0);
             std::thread::sleep(std::time::Duration::from_millis(5));
-            txn.put(0, b"long", b"1")?;
-            txn.commit()
+            assert_eq!(text(txn.get(0, b"hot").unwrap()), hot);
+            txn.put(0, b"long", b"1").unwrap();
         });
-        done.unwrap();
         worker.settle().unwrap();
-        assert!(tries <= 10, "{tries}");
+        assert_eq!(runs, 1);
     };
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -416,7 +433,7 @@ fn long_transactions_end_though_another_worker_writes_what_they_read_all_the_tim
             while !over.load(Ordering::Relaxed) {
                 worker.group();
                 for _ in 0..50 {
-                    run(&mut worker, |txn| txn.add(0, b"hot", 1).map(drop).unwrap());
+                    run_on(&mut worker, Locks::One(b"hot"), |txn| txn.add(0, b"hot", 1).map(drop).unwrap());
                 }
                 worker.settle().unwrap();
             }
@@ -457,12 +474,15 @@ fn transactions_of_several_threads_are_as_if_one_after_the_other() {
                         if from == to {
                             continue;
                         }
-                        run(&mut worker, |txn| {
+                        let mut keys = Keys::default();
+                        keys.add(&[to]);
+                        keys.add(&[from]);
+                        run_on(&mut worker, Locks::Keys(&keys), |txn| {
                             let (a, b) = (balance(txn, from) - 1, balance(txn, to) + 1);
                             txn.put(0, &[from], a.to_string().as_bytes()).unwrap();
                             txn.put(0, &[to], b.to_string().as_bytes()).unwrap();
                         });
-                        run(&mut worker, |txn| {
+                        run_on(&mut worker, Locks::One(b"moves"), |txn| {
                             let n: i64 =
                                 text(txn.get(0, b"moves").unwrap()).map_or(0, |n| n.parse().unwrap());
                             txn.put(0, b"moves", (n + 1).to_string().as_bytes()).unwrap();
@@ -473,9 +493,14 @@ fn transactions_of_several_threads_are_as_if_one_after_the_other() {
             .collect();
         scope.spawn(|| {
             let mut reader = keyspace.worker().unwrap();
+            let mut looks = 0;
             while !over.load(Ordering::Relaxed) {
+                let mut keys = Keys::default();
+                (0..ACCOUNTS).for_each(|account| keys.add(&[account]));
+                let locks = if looks % 2 == 0 { Locks::Keys(&keys) } else { Locks::All };
+                looks += 1;
                 let sum: i64 =
-                    run(&mut reader, |txn| (0..ACCOUNTS).map(|account| balance(txn, account)).sum());
+                    run_on(&mut reader, locks, |txn| (0..ACCOUNTS).map(|account| balance(txn, account)).sum());
                 assert_eq!(sum, 100 * i64::from(ACCOUNTS));
             }
         });

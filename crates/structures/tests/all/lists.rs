@@ -2,7 +2,7 @@
 
 use crate::support::{keyspace, now, run, store};
 use duramen::{MediumKind, Meta};
-use duramen_structures::{Encoding, End, Error, Keyspace, Outcome, Txn, Type};
+use duramen_structures::{Encoding, End, Error, Keyspace, Txn, Type};
 use std::ops::ControlFlow;
 
 fn elements(txn: &mut Txn<'_>, key: &[u8]) -> Vec<String> {
@@ -149,17 +149,6 @@ fn two_workers_that_rotate_and_grow_one_list_lose_nothing() {
         wanted.sort();
         assert_eq!(found, wanted);
     });
-}
-
-#[test]
-fn a_push_that_somebody_else_got_in_the_way_of_is_not_made() {
-    let (_dir, keyspace) = keyspace(MediumKind::Volatile);
-    let (mut one, mut other) = (keyspace.worker().unwrap(), keyspace.worker().unwrap());
-    let mut txn = one.begin(now());
-    push(&mut txn, b"l", End::Left, &["mine"]);
-    run(&mut other, |txn| push(txn, b"l", End::Left, &["other"]));
-    assert_eq!(txn.commit().unwrap(), Outcome::Conflict);
-    run(&mut one, |txn| assert_eq!(elements(txn, b"l"), ["other"]));
 }
 
 #[test]

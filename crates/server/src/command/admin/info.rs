@@ -257,7 +257,7 @@ fn stats(text: &mut Text, facts: &Facts<'_>) {
     text.field("client_query_buffer_limit_disconnections", totals.query_limit_disconnections);
     text.field("client_output_buffer_limit_disconnections", totals.output_limit_disconnections);
     text.field("total_event_loop_turns", totals.turns);
-    text.field("total_transaction_conflicts", totals.conflicts);
+    text.field("total_commands_repeated", totals.repeated);
 }
 
 fn replication(text: &mut Text, facts: &Facts<'_>) {

@@ -3,7 +3,7 @@
 #![allow(dead_code)] // Not every test uses all of it.
 
 use duramen::{MediumKind, Options, Store};
-use duramen_structures::{Error, Found, Keyspace, Txn, Worker};
+use duramen_structures::{Error, Found, Keyspace, Locks, Txn, Worker};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tempfile::TempDir;
 
@@ -24,16 +24,18 @@ pub fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64
 }
 
-/// Runs `commands` until it commits, as a dispatcher does.
-pub fn run<T>(worker: &mut Worker, mut commands: impl FnMut(&mut Txn<'_>) -> T) -> T {
-    let mut result = None;
-    let committed = worker.retry::<Error>(|worker| {
-        let mut txn = worker.begin(now());
-        result = Some(commands(&mut txn));
-        txn.commit()
-    });
-    committed.unwrap();
-    result.unwrap()
+/// Runs `commands` in a transaction, as a dispatcher does.
+pub fn run<T>(worker: &mut Worker, commands: impl FnMut(&mut Txn<'_>) -> T) -> T {
+    run_on(worker, Locks::All, commands)
+}
+
+/// The same with nothing locked, to look at what is there.
+pub fn look<T>(worker: &mut Worker, commands: impl FnMut(&mut Txn<'_>) -> T) -> T {
+    run_on(worker, Locks::Nothing, commands)
+}
+
+pub fn run_on<T>(worker: &mut Worker, locks: Locks<'_>, mut commands: impl FnMut(&mut Txn<'_>) -> T) -> T {
+    worker.run::<_, Error>(now(), locks, |txn| Ok(commands(txn))).unwrap()
 }
 
 pub fn text(found: Option<Found<'_>>) -> Option<String> {
