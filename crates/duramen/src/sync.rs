@@ -65,12 +65,14 @@ pub(crate) mod statics {
 pub(crate) mod reclaim {
     #[cfg(not(loom))]
     pub(crate) use super::reclamation::{
-        Atomic, Guard, Hold, Moment, Owned, Turns, collect, held, is_pinned, is_pinned_twice, pin, pin_to_write, published,
+        Atomic, Guard, Hold, Moment, Owned, Turns, collect, held, is_pinned, is_pinned_twice, pin,
+        pin_to_write, published,
     };
 
     #[cfg(loom)]
     pub(crate) use crate::models::primitives::reclaim::{
-        Atomic, Guard, Hold, Moment, Owned, Turns, collect, held, is_pinned, is_pinned_twice, pin, pin_to_write, published,
+        Atomic, Guard, Hold, Moment, Owned, Turns, collect, held, is_pinned, is_pinned_twice, pin,
+        pin_to_write, published,
     };
 }
 

@@ -46,6 +46,8 @@ use std::cell::Cell;
 
 /// The top bits of a hash that tell its stripe, so that a segment of a hash index lies in one, or has some of its own.
 pub(crate) const STRIPE_BITS: u32 = if cfg!(loom) { 2 } else { 11 };
+/// The same of elements of collections, which are mostly written under the lock of their collection's key: 16 KiB a store.
+pub(crate) const ELEMENT_STRIPE_BITS: u32 = if cfg!(loom) { 2 } else { 8 };
 
 /// Somebody holds the stripe.
 const LOCKED: u8 = 1;

@@ -47,7 +47,7 @@ use crate::format::superblock::{BOOT_UNKNOWN, Regime, Superblock};
 use crate::format::{Epoch, Generation, HEAD_BYTES, Owner, OwnerKind, Unit, Version, block};
 use crate::index::either::Index;
 use crate::index::ordered::Parting;
-use crate::index::stripes::Stripes;
+use crate::index::stripes::{ELEMENT_STRIPE_BITS, Stripes};
 use crate::index::{Counts, Hasher, Loaded, MEDIUM_BYTES_MAX};
 use crate::log::blocks::{Blocks, Use, room_won};
 use crate::log::read;
@@ -535,7 +535,7 @@ fn empty_tables(superblock: &Superblock, options: &Options, incarnation: u32) ->
     let tuning = &options.tuning;
     let maker = Maker {
         stripes: Arc::new(Stripes::new(tuning.stripe_bits)),
-        elements: Arc::new(Stripes::new(tuning.stripe_bits)),
+        elements: Arc::new(Stripes::new(tuning.stripe_bits.min(ELEMENT_STRIPE_BITS))),
         seed: superblock.store_id,
         cache_slots: options.index_cache_slots,
         split_count_min: tuning.split_count_min,

@@ -101,7 +101,10 @@ impl Stats {
             dead_bytes: totals.dead_bytes,
             free_bytes: free * log.unit_bytes,
             unit_bytes: log.unit_bytes,
-            index_bytes: index.bytes + stripes.bytes() + elements.bytes() + records.tables.collections_bytes(),
+            index_bytes: index.bytes
+                + stripes.bytes()
+                + elements.bytes()
+                + records.tables.collections_bytes(),
             index_pages_left: records.tables.pages_left(),
             index_splits: index.splits,
             index_doublings: index.doublings,

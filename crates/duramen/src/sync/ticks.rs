@@ -29,7 +29,10 @@ mod source {
     /// What the time is read from.
     enum Source {
         #[cfg(target_arch = "x86_64")]
-        Counter { start: u64, units_for_2_64: u64 },
+        Counter {
+            start: u64,
+            units_for_2_64: u64,
+        },
         Monotonic(Instant),
     }
 

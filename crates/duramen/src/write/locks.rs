@@ -28,8 +28,8 @@ use crate::log::supply::FreeOnly;
 use crate::mutants::{Mutant, planted};
 use crate::read::Records;
 use crate::read::table::{Table, Target};
-use crate::sync::reclaim::{self, Guard, Turns};
 use crate::sync::Arc;
+use crate::sync::reclaim::{self, Guard, Turns};
 use crate::{Error, ErrorKind, Result};
 use duramen_media::Medium;
 
@@ -196,7 +196,12 @@ impl Pen {
     /// # Errors
     /// `InvalidInput`: keys are locked, and this is none of them.
     #[inline]
-    pub(super) fn check_named<M: Medium>(&self, records: &Records<M>, target: Target<'_>, hash: u64) -> Result<()> {
+    pub(super) fn check_named<M: Medium>(
+        &self,
+        records: &Records<M>,
+        target: Target<'_>,
+        hash: u64,
+    ) -> Result<()> {
         if self.locks.held != Held::Keys
             || matches!(target, Target::Collection(_))
             || records.stripes().is_held_here(hash)
@@ -257,7 +262,10 @@ impl Pen {
         if tries >= TRIES_MAX {
             return Err(Error::new(
                 ErrorKind::OutOfSpace,
-                format!("room for {} bytes was made {tries} times, and found none when they were written", wanted.total),
+                format!(
+                    "room for {} bytes was made {tries} times, and found none when they were written",
+                    wanted.total
+                ),
             ));
         }
         if wanted.total > wanted.bytes {

@@ -95,12 +95,17 @@ fn who_has_the_gate_is_alone() {
         let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             for _ in 0..500 {
                 let looked = writer.locked_all(|writer| {
-                    let (x, y, plain) = (number(writer, b"x"), number(writer, b"y"), number(writer, b"plain"));
+                    let (x, y, plain) =
+                        (number(writer, b"x"), number(writer, b"y"), number(writer, b"plain"));
                     assert_eq!(x, y, "beside a command");
                     for _ in 0..200 {
                         std::hint::spin_loop();
                     }
-                    assert_eq!((number(writer, b"x"), number(writer, b"plain")), (x, plain), "beside a writer");
+                    assert_eq!(
+                        (number(writer, b"x"), number(writer, b"plain")),
+                        (x, plain),
+                        "beside a writer"
+                    );
                     writer.put(b"any", b"key")
                 });
                 looked.unwrap();
@@ -186,7 +191,10 @@ fn what_is_longer_than_the_room_is_written_in_a_second_run_and_no_third() {
         assert_eq!(store.get(b"too long").unwrap().as_deref(), None);
         // Deletes go on in a full store, also under locks.
         let mut filled = 0u32;
-        while writer.locked([&filled.to_le_bytes()[..]], |writer| writer.put(&filled.to_le_bytes(), &[1; 60_000])).is_ok() {
+        while writer
+            .locked([&filled.to_le_bytes()[..]], |writer| writer.put(&filled.to_le_bytes(), &[1; 60_000]))
+            .is_ok()
+        {
             filled += 1;
             assert!(filled < 2000, "a store of 64 MiB is never full");
         }

@@ -437,7 +437,13 @@ fn may_listen(name: &str) -> bool {
 
 /// What a command locks, in `keys` if it is several.
 #[inline]
-fn names_of<'a>(entry: &Entry, table: &Table, session: &Session, args: Args<'a>, keys: &'a mut Keys) -> Locks<'a> {
+fn names_of<'a>(
+    entry: &Entry,
+    table: &Table,
+    session: &Session,
+    args: Args<'a>,
+    keys: &'a mut Keys,
+) -> Locks<'a> {
     match entry.spec.locks {
         LockSpec::Nothing => Locks::Nothing,
         LockSpec::One(index) => Locks::One(args.at(index)),

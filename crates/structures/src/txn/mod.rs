@@ -57,8 +57,8 @@ use duramen::{ErrorKind, IndexKind, Meta, Modified, Swap, Update, Value};
 
 use crate::error::{Error, Result};
 use crate::keyspace::{KEY_BYTES_MAX, KeyCount, random};
-use crate::strings::integer::{self, Text};
 use crate::locks::Locks;
+use crate::strings::integer::{self, Text};
 use crate::watch::{Then, Watched};
 use crate::worker::Worker;
 use crate::{Type, string_until};
@@ -604,10 +604,16 @@ impl<'w> Txn<'w> {
     fn commit_single(&mut self) -> Result<()> {
         let Worker { keyspace, writer, scratch, wants_table, .. } = &mut *self.worker;
         let Scratch { arena, entries, .. } = scratch;
-        let Some(entry) = entries.iter().find(|entry| !matches!(entry.write, Write::None)) else { return Ok(()) };
+        let Some(entry) = entries.iter().find(|entry| !matches!(entry.write, Write::None)) else {
+            return Ok(());
+        };
         let Some(table) = keyspace.table(entry.db) else {
             // Without one there is nothing to delete.
-            return if matches!(entry.write, Write::Delete) { Ok(()) } else { no_table(wants_table, entry.db) };
+            return if matches!(entry.write, Write::Delete) {
+                Ok(())
+            } else {
+                no_table(wants_table, entry.db)
+            };
         };
         let mut writer = writer.table(table);
         let key = &arena[entry.key.clone()];

@@ -499,8 +499,9 @@ fn transactions_of_several_threads_are_as_if_one_after_the_other() {
                 (0..ACCOUNTS).for_each(|account| keys.add(&[account]));
                 let locks = if looks % 2 == 0 { Locks::Keys(&keys) } else { Locks::All };
                 looks += 1;
-                let sum: i64 =
-                    run_on(&mut reader, locks, |txn| (0..ACCOUNTS).map(|account| balance(txn, account)).sum());
+                let sum: i64 = run_on(&mut reader, locks, |txn| {
+                    (0..ACCOUNTS).map(|account| balance(txn, account)).sum()
+                });
                 assert_eq!(sum, 100 * i64::from(ACCOUNTS));
             }
         });

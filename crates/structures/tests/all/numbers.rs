@@ -5,9 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::support::{keyspace, now, run, store, text};
 use duramen::{MediumKind, Meta, Options};
-use duramen_structures::{
-    Error, KeyCount, Keyspace, Txn, Type, Worker, string_until, text_of_number,
-};
+use duramen_structures::{Error, KeyCount, Keyspace, Txn, Type, Worker, string_until, text_of_number};
 
 /// The tag of a number, and the largest one: part of the stored format.
 const TAG: u8 = 0x81;
