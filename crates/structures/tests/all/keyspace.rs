@@ -348,7 +348,9 @@ fn a_group_is_counted_by_others_once_it_is_settled() {
             if is_grouped {
                 other.group();
             }
-            let keys = other.begin(now()).keys(0).unwrap();
+            let keys = look(&mut other, |txn| txn.keys(0).unwrap());
+            // In a group it is told when that is settled.
+            other.settle().unwrap();
             told.store(true, Ordering::SeqCst);
             keys
         };

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::support::{keyspace, now, run, store, text};
 use duramen::{MediumKind, Meta, Options};
-use duramen_structures::{Error, KeyCount, Keyspace, Txn, Type, Worker, string_until, text_of_number};
+use duramen_structures::{Error, KeyCount, Keyspace, Locks, Txn, Type, Worker, string_until, text_of_number};
 
 /// The tag of a number, and the largest one: part of the stored format.
 const TAG: u8 = 0x81;
@@ -239,10 +239,11 @@ fn a_counter_that_expires_under_way_begins_anew() {
     };
     let keyspace = Keyspace::open(options.open(dir.path().join("store")).unwrap(), 16).unwrap();
     let mut worker = keyspace.worker().unwrap();
-    let mut txn = worker.begin(1_000);
-    txn.put_with(0, b"n", b"5", string_until(Some(2_000))).unwrap();
-    assert_eq!(txn.add(0, b"n", 1).unwrap(), 6);
-    txn.commit().unwrap();
+    let begun = worker.run::<_, Error>(1_000, Locks::One(b"n"), |txn| {
+        txn.put_with(0, b"n", b"5", string_until(Some(2_000)))?;
+        txn.add(0, b"n", 1)
+    });
+    assert_eq!(begun.unwrap(), 6);
     let mut txn = worker.begin(1_999);
     assert_eq!(txn.add(0, b"n", 1).unwrap(), 7);
     time.store(2_000, Ordering::Relaxed);
