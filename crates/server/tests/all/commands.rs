@@ -17,6 +17,7 @@ fn a_long_command_ends_though_another_client_changes_one_of_its_keys_all_the_tim
     let server = Server::start();
     // Of two workers, one each.
     let (mut hot, mut long) = (server.client(), server.client());
+    long.says("set hot 0", "+OK\r\n");
     let keys: Vec<String> = (0..20_000).map(|key| format!("k{key}")).collect();
     for keys in keys.chunks(1000) {
         long.says(
