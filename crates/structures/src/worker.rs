@@ -9,9 +9,8 @@ use duramen::Writer;
 
 use crate::error::{Error, Result};
 use crate::keyspace::{Keyspace, random};
-use crate::locks::Locks;
 use crate::turns::{Others, Turn};
-use crate::txn::{Scratch, Txn};
+use crate::txn::scratch::Scratch;
 
 /// Keys that [`Worker::prefetch`] takes: more than a core has misses under way, few enough that the first lines
 /// fetched are still in the nearest cache when they are used.
@@ -108,29 +107,6 @@ impl Worker {
             self.failed = false;
         }
         Ok(())
-    }
-
-    /// Runs `work` in a transaction that is about what `locks` says, and commits it. In two cases, both rare, it runs again from the beginning, when
-    /// nothing of it was visible: when a write found no free space, which is made meanwhile; and when it is the first
-    /// that writes to a database.
-    ///
-    /// # Errors
-    /// Those of `work`, after which nothing is written, and of [`Txn::commit`].
-    #[inline]
-    pub fn run<T, E: From<Error>>(
-        &mut self,
-        now: u64,
-        locks: Locks<'_>,
-        mut work: impl FnMut(&mut Txn<'_>) -> std::result::Result<T, E>,
-    ) -> std::result::Result<T, E> {
-        loop {
-            let mut txn = self.begin_on(now, locks);
-            let done = work(&mut txn)?;
-            match txn.commit() {
-                Ok(()) => return Ok(done),
-                Err(error) => self.before_again(error)?,
-            }
-        }
     }
 
     /// Does what a commit wanted that failed with `error`, so that it need not the next time.
@@ -241,6 +217,7 @@ impl Drop for Worker {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::locks::Locks;
 
     #[test]
     fn a_panic_of_a_worker_that_is_alone_lets_the_others_go_on() {

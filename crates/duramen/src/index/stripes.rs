@@ -193,7 +193,7 @@ impl Stripes {
         let here = this_thread();
         for &number in &*numbers {
             let stripe = &self.each[number as usize];
-            std::mem::forget(Held::new(stripe));
+            Held::new(stripe).keep();
             stripe.holder.store(here, Relaxed);
         }
     }
@@ -392,6 +392,11 @@ impl<'a> Held<'a> {
     #[inline]
     pub(crate) fn is_marked(&self) -> bool {
         self.claimed.get()
+    }
+
+    /// The stripe stays locked, until [`Stripes::let_go`].
+    fn keep(mut self) {
+        self.owned = false;
     }
 
     /// The version of the next record, of a writer that may give none below `floor`.

@@ -50,7 +50,7 @@ mod life;
 mod list;
 mod number;
 mod restored;
-mod scratch;
+pub(crate) mod scratch;
 mod source;
 
 use duramen::{ErrorKind, IndexKind, Meta, Modified, Swap, Update, Value};
@@ -68,8 +68,7 @@ use life::Life;
 pub use list::{EditList, List, StoredList};
 use number::Number;
 pub use number::text_of_number;
-pub(crate) use scratch::Scratch;
-use scratch::{Payload, Write, get, life_of, stored};
+use scratch::{Payload, Scratch, Write, get, life_of, stored};
 pub use source::{Detached, Reads, Source};
 
 // Entries looked at per call of the engine's scan when all keys are wanted.
@@ -97,6 +96,29 @@ impl Worker {
     #[inline]
     pub fn begin_on<'w>(&'w mut self, now: u64, locks: Locks<'w>) -> Txn<'w> {
         Txn { worker: self, now, locks, locked: matches!(locks, Locks::Nothing) }
+    }
+
+    /// Runs `work` in a transaction that is about what `locks` says, and commits it. In two cases, both rare, it runs
+    /// again from the beginning, when nothing of it was visible: when a write found no free space, which is made
+    /// meanwhile; and when it is the first that writes to a database.
+    ///
+    /// # Errors
+    /// Those of `work`, after which nothing is written, and of [`Txn::commit`].
+    #[inline]
+    pub fn run<T, E: From<Error>>(
+        &mut self,
+        now: u64,
+        locks: Locks<'_>,
+        mut work: impl FnMut(&mut Txn<'_>) -> std::result::Result<T, E>,
+    ) -> std::result::Result<T, E> {
+        loop {
+            let mut txn = self.begin_on(now, locks);
+            let done = work(&mut txn)?;
+            match txn.commit() {
+                Ok(()) => return Ok(done),
+                Err(error) => self.before_again(error)?,
+            }
+        }
     }
 }
 
