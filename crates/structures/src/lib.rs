@@ -27,6 +27,7 @@
 //! | `turns`, `watch`, `flush` | what others have not made durable, keys under WATCH, what concerns all keys of a database |
 //! | `packed`, `entries`, `sequence` | small collections in one value; hashes, sets and sorted sets, and lists in that form |
 //! | `large` | the same with a record for each entry |
+//! | [`stream`], `listpack` | streams in one value |
 //! | [`strings`] | integers, doubles and long doubles, ranges, longest common subsequence |
 //! | [`bits`] | bitmaps: counting, searching, combining, bit fields |
 //! | [`geo`] | places on the earth as scores |
@@ -47,10 +48,12 @@ pub mod glob;
 pub mod hyperloglog;
 mod keyspace;
 mod large;
+mod listpack;
 mod locks;
 mod packed;
 mod random;
 mod sequence;
+pub mod stream;
 pub mod strings;
 mod turns;
 mod txn;
@@ -66,8 +69,8 @@ pub use locks::{Keys, Locks};
 pub use packed::Malformed;
 pub use sequence::End;
 pub use txn::{
-    AllNames, Collection, Detached, Edit, EditList, Found, List, Reads, Source, Stored, StoredList, Txn,
-    text_of_number,
+    AllNames, Collection, Detached, Edit, EditList, EditStream, Found, List, Reads, Source, Stored,
+    StoredList, StreamAt, Txn, text_of_number,
 };
 pub use watch::Watched;
 pub use worker::{AHEAD_MAX, Worker};

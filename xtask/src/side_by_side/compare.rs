@@ -13,12 +13,26 @@ pub fn same(treatment: &Treatment, reference: &Reply, subject: &Reply) -> bool {
         Treatment::Exact => reference.encode() == subject.encode(),
         Treatment::Any => reference.kind() != b'-' || reference.encode() == subject.encode(),
         Treatment::Sorted => sorted(reference) == sorted(subject),
-        Treatment::Near(distance) => match (reference.integer(), subject.integer()) {
-            (Some(a), Some(b)) => a.abs_diff(b) <= distance.unsigned_abs(),
-            _ => reference == subject,
-        },
+        Treatment::Near(distance) => near(reference, subject, distance.unsigned_abs()),
         Treatment::Except(names) => masked(reference, names) == masked(subject, names),
         Treatment::Names(names) => present(reference, names) == present(subject, names),
+    }
+}
+
+/// Whether they are the same but for integers that differ by no more than `distance`.
+fn near(reference: &Reply, subject: &Reply, distance: u64) -> bool {
+    if let (Some(a), Some(b)) = (reference.integer(), subject.integer()) {
+        return a.abs_diff(b) <= distance;
+    }
+    match (reference, subject) {
+        (
+            Reply::Aggregate { kind, header, items },
+            Reply::Aggregate { kind: kind_b, header: header_b, items: items_b },
+        ) => {
+            (kind, header, items.len()) == (kind_b, header_b, items_b.len())
+                && items.iter().zip(items_b).all(|(a, b)| near(a, b, distance))
+        }
+        _ => reference == subject,
     }
 }
 
@@ -111,6 +125,11 @@ mod tests {
         assert!(same_bytes(&Treatment::Near(5), ":100\r\n", ":95\r\n"));
         assert!(!same_bytes(&Treatment::Near(5), ":100\r\n", ":94\r\n"));
         assert!(!same_bytes(&Treatment::Near(5), ":100\r\n", "$3\r\n100\r\n"));
+        let list = |at: i64, name: &str| format!("*2\r\n+{name}\r\n*1\r\n:{at}\r\n");
+        assert!(same_bytes(&Treatment::Near(5), &list(100, "a"), &list(103, "a")));
+        assert!(!same_bytes(&Treatment::Near(5), &list(100, "a"), &list(106, "a")));
+        assert!(!same_bytes(&Treatment::Near(5), &list(100, "a"), &list(100, "b")));
+        assert!(!same_bytes(&Treatment::Near(5), &list(100, "a"), "*1\r\n+a\r\n"));
     }
 
     #[test]

@@ -27,26 +27,33 @@ struct Form {
     treatment: Treatment,
     /// Compared exactly where nothing is long.
     is_ordered: bool,
+    /// The reference changes the key without telling whoever watches it.
+    is_quiet: bool,
 }
 
 const fn exact(words: &'static [&'static str], options: &'static [&'static str]) -> Form {
-    Form { words, options, treatment: Treatment::Exact, is_ordered: false }
+    Form { words, options, treatment: Treatment::Exact, is_ordered: false, is_quiet: false }
 }
 
 const fn sorted(words: &'static [&'static str], options: &'static [&'static str]) -> Form {
-    Form { words, options, treatment: Treatment::Sorted, is_ordered: false }
+    Form { words, options, treatment: Treatment::Sorted, is_ordered: false, is_quiet: false }
 }
 
 const fn ordered(words: &'static [&'static str], options: &'static [&'static str]) -> Form {
-    Form { words, options, treatment: Treatment::Sorted, is_ordered: true }
+    Form { words, options, treatment: Treatment::Sorted, is_ordered: true, is_quiet: false }
 }
 
 const fn near(words: &'static [&'static str], distance: i64) -> Form {
-    Form { words, options: &[], treatment: Treatment::Near(distance), is_ordered: false }
+    Form { words, options: &[], treatment: Treatment::Near(distance), is_ordered: false, is_quiet: false }
+}
+
+const fn quiet(words: &'static [&'static str], options: &'static [&'static str]) -> Form {
+    Form { words, options, treatment: Treatment::Exact, is_ordered: false, is_quiet: true }
 }
 
 /// `k` is a key, `p` one for HyperLogLogs, `n` a field, a member or an element, `m` an integer as a member, `s` a score, `z` the bound of a range of scores, `x` one of a range of members, `y` a value of a field, `v` a value, `i` an integer, `o` an offset, `b` a bit, `f` a float, `t` a relative and `a` an
-/// absolute time, `w` a field's type; what is written large, or is longer, stands for itself.
+/// absolute time, `w` a field's type; `d` is the id of a new entry, `j` of one that may be there, `r` the bound of a range of them, `u` a group, `c` a
+/// consumer; what is written large, or is longer, stands for itself.
 const FORMS: &[Form] = &[
     exact(&["GET", "k"], &[]),
     exact(&["SET", "k", "v"], &["NX", "XX", "GET", "KEEPTTL", "EX t", "PX t", "EXAT a", "PXAT a"]),
@@ -113,7 +120,16 @@ const FORMS: &[Form] = &[
     sorted(&["KEYS", "*"], &[]),
     sorted(
         &["SCAN", "0", "COUNT", "1000"],
-        &["TYPE string", "TYPE hash", "TYPE list", "TYPE set", "TYPE zset", "TYPE none", "MATCH [a-c]"],
+        &[
+            "TYPE string",
+            "TYPE hash",
+            "TYPE list",
+            "TYPE set",
+            "TYPE zset",
+            "TYPE stream",
+            "TYPE none",
+            "MATCH [a-c]",
+        ],
     ),
     exact(&["TYPE", "k"], &[]),
     exact(&["HSET", "k", "n", "y"], &[]),
@@ -271,6 +287,60 @@ const FORMS: &[Form] = &[
     exact(&["ZINTERSTORE", "k", "2", "k", "k"], &["WEIGHTS s s", "AGGREGATE MIN", "AGGREGATE MAX"]),
     exact(&["ZDIFFSTORE", "k", "2", "k", "k"], &["WITHSCORES"]),
     exact(&["ZINTERCARD", "2", "k", "k"], &["LIMIT i"]),
+    exact(&["XADD", "k", "d", "n", "y"], &[]),
+    exact(&["XADD", "k", "d", "n", "y", "n", "y"], &[]),
+    exact(&["XADD", "k", "d", "left", "1", "right", "2"], &[]),
+    exact(&["XADD", "k", "d", "left", "y", "right", "y"], &[]),
+    exact(&["XADD", "k", "MAXLEN", "o", "d", "n", "y"], &[]),
+    exact(&["XADD", "k", "MAXLEN", "~", "o", "d", "n", "y"], &[]),
+    exact(&["XADD", "k", "NOMKSTREAM", "MINID", "j", "d", "n", "y"], &[]),
+    exact(&["XLEN", "k"], &[]),
+    exact(&["XRANGE", "k", "-", "+"], &["COUNT o"]),
+    exact(&["XRANGE", "k", "r", "r"], &["COUNT i", "COUNT o"]),
+    exact(&["XREVRANGE", "k", "+", "-"], &["COUNT o"]),
+    exact(&["XREVRANGE", "k", "r", "r"], &["COUNT o"]),
+    exact(&["XREAD", "COUNT", "o", "STREAMS", "k", "j"], &[]),
+    exact(&["XREAD", "STREAMS", "k", "k", "j", "j"], &[]),
+    exact(&["XREAD", "STREAMS", "k", "$"], &[]),
+    exact(&["XDEL", "k", "j"], &[]),
+    exact(&["XDEL", "k", "j", "j", "j", "j", "j"], &[]),
+    exact(&["XTRIM", "k", "MAXLEN", "o"], &["LIMIT o"]),
+    exact(&["XTRIM", "k", "MAXLEN", "~", "o"], &["LIMIT o"]),
+    exact(&["XTRIM", "k", "MINID", "j"], &[]),
+    exact(&["XTRIM", "k", "MINID", "~", "j"], &[]),
+    quiet(&["XSETID", "k", "j"], &["ENTRIESADDED o", "MAXDELETEDID j"]),
+    exact(&["XINFO", "STREAM", "k"], &[]),
+    near(&["XINFO", "STREAM", "k", "FULL"], 2000),
+    near(&["XINFO", "STREAM", "k", "FULL", "COUNT", "o"], 2000),
+    exact(&["XINFO", "GROUPS", "k"], &[]),
+    near(&["XINFO", "CONSUMERS", "k", "u"], 2000),
+    quiet(&["XGROUP", "CREATE", "k", "u", "0"], &["MKSTREAM", "ENTRIESREAD o"]),
+    quiet(&["XGROUP", "CREATE", "k", "u", "$"], &["MKSTREAM", "MKSTREAM"]),
+    quiet(&["XGROUP", "CREATE", "k", "u", "j"], &["MKSTREAM"]),
+    quiet(&["XGROUP", "SETID", "k", "u", "j"], &["ENTRIESREAD o"]),
+    quiet(&["XGROUP", "SETID", "k", "u", "0"], &[]),
+    quiet(&["XGROUP", "DESTROY", "k", "u"], &[]),
+    quiet(&["XGROUP", "CREATECONSUMER", "k", "u", "c"], &[]),
+    quiet(&["XGROUP", "DELCONSUMER", "k", "u", "c"], &[]),
+    quiet(&["XREADGROUP", "GROUP", "u", "c", "STREAMS", "k", ">"], &[]),
+    quiet(&["XREADGROUP", "GROUP", "u", "c", "COUNT", "2", "STREAMS", "k", ">"], &[]),
+    quiet(&["XREADGROUP", "GROUP", "u", "c", "NOACK", "COUNT", "1", "STREAMS", "k", ">"], &[]),
+    quiet(&["XREADGROUP", "GROUP", "u", "c", "COUNT", "o", "STREAMS", "k", "j"], &[]),
+    quiet(&["XREADGROUP", "GROUP", "u", "c", "STREAMS", "k", "k", "j", ">"], &[]),
+    quiet(&["XACK", "k", "u", "j"], &[]),
+    quiet(&["XACK", "k", "u", "j", "j", "j"], &[]),
+    exact(&["XPENDING", "k", "u"], &[]),
+    near(&["XPENDING", "k", "u", "r", "r", "o"], 2000),
+    near(&["XPENDING", "k", "u", "-", "+", "100", "c"], 2000),
+    near(&["XPENDING", "k", "u", "IDLE", "0", "-", "+", "100"], 2000),
+    quiet(
+        &["XCLAIM", "k", "u", "c", "0", "j"],
+        &["FORCE", "JUSTID", "RETRYCOUNT o", "TIME 1000", "LASTID j"],
+    ),
+    quiet(&["XCLAIM", "k", "u", "c", "0", "j", "j", "j"], &["FORCE", "JUSTID", "TIME 1000"]),
+    quiet(&["XCLAIM", "k", "u", "c", "100000000000", "j"], &["FORCE"]),
+    quiet(&["XAUTOCLAIM", "k", "u", "c", "0", "r"], &["JUSTID", "COUNT o"]),
+    quiet(&["XAUTOCLAIM", "k", "u", "c", "100000000000", "0"], &["COUNT 1"]),
     exact(&["PFADD", "p", "n", "n", "n"], &[]),
     exact(&["PFADD", "p", "m", "m", "m", "m", "m", "m", "m", "m"], &[]),
     exact(&["PFCOUNT", "p"], &[]),
@@ -301,13 +371,14 @@ const FORMS: &[Form] = &[
     exact(&["DISCARD"], &[]),
 ];
 
-const KEYS: &[&str] = &["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
+const KEYS: &[&str] = &["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "s", "t"];
 // Most commands of a type meet keys of that type, or hardly any would do more than fail.
 const STRING_KEYS: &[&str] = &["a", "b"];
 const HASH_KEYS: &[&str] = &["c", "d"];
 const SET_KEYS: &[&str] = &["e", "f"];
 const LIST_KEYS: &[&str] = &["g", "h"];
 const SORTED_SET_KEYS: &[&str] = &["i", "j"];
+const STREAM_KEYS: &[&str] = &["s", "t"];
 const LOG_KEYS: &[&str] = &["p", "q", "r"];
 /// Beginnings of the names of commands that take a key of any type.
 const ANY_TYPE: &[&str] = &[
@@ -430,6 +501,8 @@ const RELATIVE: &[&str] = &["1000", "5000000", "0", "-1", "abc", "92233720368547
 const ABSOLUTE: &[&str] = &["33177117420", "33177117420123", "33177117421000", "1", "0", "-5", "x"];
 const FIELDS: &[&str] =
     &["u8", "i8", "u1", "u4", "i5", "u16", "i16", "u32", "i63", "i64", "u63", "u64", "i0", "x8"];
+const GROUPS: &[&str] = &["g", "g", "g", "h", ""];
+const CONSUMERS: &[&str] = &["one", "two", "three", ""];
 const BITS: &[&str] = &["0", "1", "1", "0", "2", "-1", "x"];
 
 /// Says `count` random commands to both. Returns whether all replies were the same.
@@ -440,7 +513,7 @@ pub fn play(run: &mut Run, count: u64, seed: u64) -> Result<bool> {
     let mut random = Random::new(seed);
     let mut client = run.connect()?;
     let mut recent: Vec<String> = Vec::new();
-    let (mut queueing, mut must_begin) = (false, true);
+    let (mut queueing, mut watching, mut must_begin) = (false, false, true);
     for line in 1..=count as usize {
         let phase = (line - 1) / PHASE % 3;
         let (is_long, is_resp3) = (phase == 1, phase == 2);
@@ -451,15 +524,15 @@ pub fn play(run: &mut Run, count: u64, seed: u64) -> Result<bool> {
             run.empty()?;
             client = run.connect()?;
             recent.clear();
-            queueing = false;
+            (queueing, watching) = (false, false);
             if is_resp3 {
                 let hello = Step { line, text: "@resp3".to_owned(), action: Action::Hello(3) };
                 run.step(&transcript, &hello, &mut client);
             }
         }
-        let (arguments, treatment) = command(&mut random, is_long);
+        let (arguments, treatment, is_quiet) = command(&mut random, is_long);
         // Inside a transaction the replies come together, and could only be compared exactly.
-        if queueing && treatment != Treatment::Exact {
+        if queueing && treatment != Treatment::Exact || watching && is_quiet {
             continue;
         }
         let text = shown(&arguments);
@@ -467,6 +540,11 @@ pub fn play(run: &mut Run, count: u64, seed: u64) -> Result<bool> {
             Some(b"MULTI") => true,
             Some(b"EXEC" | b"DISCARD") => false,
             _ => queueing,
+        };
+        watching = match arguments.first().map(|name| name.to_ascii_uppercase()).as_deref() {
+            Some(b"WATCH") => true,
+            Some(b"EXEC" | b"DISCARD" | b"UNWATCH") => false,
+            _ => watching,
         };
         let step = Step { line, text: text.clone(), action: Action::Command(arguments, treatment) };
         let differed = run.differ;
@@ -488,8 +566,8 @@ pub fn play(run: &mut Run, count: u64, seed: u64) -> Result<bool> {
     Ok(run.differ == 0)
 }
 
-fn command(random: &mut Random, is_long: bool) -> (Vec<Vec<u8>>, Treatment) {
-    let Some(form) = pick(random, FORMS) else { return (Vec::new(), Treatment::Exact) };
+fn command(random: &mut Random, is_long: bool) -> (Vec<Vec<u8>>, Treatment, bool) {
+    let Some(form) = pick(random, FORMS) else { return (Vec::new(), Treatment::Exact, false) };
     let mut words: Vec<&str> = form.words.to_vec();
     for _ in 0..random.below(4) {
         if let Some(option) = pick(random, form.options) {
@@ -522,7 +600,7 @@ fn command(random: &mut Random, is_long: bool) -> (Vec<Vec<u8>>, Treatment) {
         }
     }
     let treatment = if form.is_ordered && !is_long { Treatment::Exact } else { form.treatment.clone() };
-    (arguments, treatment)
+    (arguments, treatment, form.is_quiet)
 }
 
 /// The keys that a command mostly takes.
@@ -535,11 +613,15 @@ fn keys_of(name: &str) -> &'static [&'static str] {
         _ if name.starts_with("SORT") => LIST_KEYS,
         _ if name.starts_with('H') => HASH_KEYS,
         _ if name.starts_with('Z') => SORTED_SET_KEYS,
+        _ if name.starts_with('X') => STREAM_KEYS,
         _ => STRING_KEYS,
     }
 }
 
 fn argument(random: &mut Random, word: &str, keys: &'static [&'static str], is_long: bool) -> Vec<u8> {
+    if let "d" | "j" | "r" = word {
+        return stream_id(random, word);
+    }
     let pool = match word {
         "k" if random.one_in(4) => KEYS,
         "k" => keys,
@@ -556,6 +638,8 @@ fn argument(random: &mut Random, word: &str, keys: &'static [&'static str], is_l
         "t" => RELATIVE,
         "a" => ABSOLUTE,
         "w" => FIELDS,
+        "u" => GROUPS,
+        "c" => CONSUMERS,
         "b" => BITS,
         _ => return word.as_bytes().to_vec(),
     };
@@ -567,6 +651,26 @@ fn argument(random: &mut Random, word: &str, keys: &'static [&'static str], is_l
         "v" if random.one_in(6) => (0..random.below(20)).map(|_| random.any() as u8).collect(),
         _ => text.to_vec(),
     }
+}
+
+/// An id of few: so what is asked for is there now and then.
+fn stream_id(random: &mut Random, word: &str) -> Vec<u8> {
+    let ms = random.below(40);
+    let end = match random.below(8) {
+        0 | 1 if word == "d" => "-*",
+        2 => "-1",
+        3 => "-2",
+        4 => "-0",
+        _ => "",
+    };
+    let begin = match random.below(6) {
+        0 | 1 if word == "r" => "(",
+        2 if word == "r" => return b"-".to_vec(),
+        3 if word == "r" => return b"+".to_vec(),
+        4 if random.one_in(8) => return b"x".to_vec(),
+        _ => "",
+    };
+    format!("{begin}{ms}{end}").into_bytes()
 }
 
 fn pick<'a, T>(random: &mut Random, pool: &'a [T]) -> Option<&'a T> {

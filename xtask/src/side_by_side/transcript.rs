@@ -11,7 +11,7 @@
 //! | `@resp3`, `@resp2` | this client says `HELLO` with that version; the reply is not compared |
 //! | `@any CMD` | only the kind of the reply (its first byte) is compared |
 //! | `@sorted CMD` | the innermost arrays of the reply are sorted before it is compared |
-//! | `@near 50 CMD` | an integer reply may differ by 50 |
+//! | `@near 50 CMD` | integers of the reply may differ by 50 |
 //! | `@except a,b CMD` | in a reply of names and values, the values of `a` and `b` are not compared |
 //! | `@names a,b CMD` | of a text of `name:value` or `name=value`, only the presence of these names is compared |
 //! | `@noreply CMD` | nothing is read after it |

@@ -149,6 +149,12 @@ pub fn subcommand_error(entry: &Entry, args: Args<'_>) -> CommandError {
     CommandError::showing("ERR unknown subcommand '", args.at(1), &help)
 }
 
+/// Redis's error for a subcommand that there is, with other arguments than it takes.
+pub fn subcommand_arguments_error(entry: &Entry, args: Args<'_>) -> CommandError {
+    let help = format!("'. Try {} HELP.", entry.container_name().to_ascii_uppercase());
+    CommandError::showing("ERR unknown subcommand or wrong number of arguments for '", args.at(1), &help)
+}
+
 /// What runs for a container command whose subcommand is not known.
 ///
 /// # Errors

@@ -2,8 +2,8 @@
 
 use super::{Command, Table};
 use super::{
-    admin, bitmap, connection, geo, hash, hyperloglog, key, list, pubsub, set, sort, sorted_set, string,
-    transaction,
+    admin, bitmap, connection, geo, hash, hyperloglog, key, list, pubsub, set, sort, sorted_set, stream,
+    string, transaction,
 };
 use std::sync::LazyLock;
 
@@ -20,6 +20,7 @@ const GROUPS: &[&[Command]] = &[
     geo::COMMANDS,
     hyperloglog::COMMANDS,
     sort::COMMANDS,
+    stream::COMMANDS,
     key::COMMANDS,
     transaction::COMMANDS,
     pubsub::COMMANDS,

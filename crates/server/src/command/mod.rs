@@ -39,6 +39,7 @@ pub mod pubsub;
 pub mod set;
 pub mod sort;
 mod sorted_set;
+mod stream;
 pub mod string;
 pub mod transaction;
 

@@ -1,5 +1,6 @@
 //! SUBSCRIBE, PUBLISH and their forms. How messages travel stands in [`messages`](crate::messages).
 
+use super::call::subcommand_arguments_error;
 use super::{Args, Call, Command, CommandError};
 use crate::messages::Kind;
 
@@ -106,7 +107,7 @@ fn publish(call: &mut Call<'_, '_>, is_shard: bool) -> Result<(), CommandError> 
 /// PUBSUB CHANNELS and SHARDCHANNELS [pattern].
 fn channels(call: &mut Call<'_, '_>, kind: Kind) -> Result<(), CommandError> {
     if call.args.len() > 3 {
-        return Err(wrong_arguments(call));
+        return Err(subcommand_arguments_error(call.entry, call.args));
     }
     let names = call.server.subscriptions.names(kind, call.args.get(2));
     call.reply.array(names.len());
@@ -130,12 +131,4 @@ fn numsub(call: &mut Call<'_, '_>, kind: Kind) -> Result<(), CommandError> {
 fn numpat(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     call.reply.count(call.server.subscriptions.names_count(Kind::Pattern));
     Ok(())
-}
-
-fn wrong_arguments(call: &Call<'_, '_>) -> CommandError {
-    CommandError::showing(
-        "ERR unknown subcommand or wrong number of arguments for '",
-        call.args.at(1),
-        "'. Try PUBSUB HELP.",
-    )
 }

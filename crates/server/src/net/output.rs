@@ -75,6 +75,11 @@ impl Output {
         Mark { bytes: self.bytes.len(), is_cut: self.is_cut }
     }
 
+    /// Puts what was written since `since` before what was written since `place`, which is earlier.
+    pub fn put_before(&mut self, place: Mark, since: Mark) {
+        self.bytes[place.bytes..].rotate_left(since.bytes - place.bytes);
+    }
+
     /// Takes back everything since `mark`.
     #[inline]
     pub fn rollback(&mut self, mark: Mark) {

@@ -142,6 +142,20 @@ impl<'a> Reply<'a> {
         self.head(b'*', count);
     }
 
+    /// The head of an array of the `count` values that were written since `place`.
+    pub fn array_since(&mut self, place: Mark, count: usize) {
+        let since = self.mark();
+        self.array(count);
+        self.out.put_before(place, since);
+    }
+
+    /// The head of a map of `count` pairs, whose values were written since `place`.
+    pub fn map_since(&mut self, place: Mark, count: usize) {
+        let since = self.mark();
+        self.map(count);
+        self.out.put_before(place, since);
+    }
+
     /// The head of a map of `count` pairs: twice as many values must follow.
     pub fn map(&mut self, count: usize) {
         match self.protocol {

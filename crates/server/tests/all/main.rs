@@ -11,5 +11,6 @@ mod lists;
 mod panics;
 mod protocol;
 mod pubsub;
+mod streams;
 #[path = "../support/mod.rs"]
 mod support;

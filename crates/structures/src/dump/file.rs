@@ -267,7 +267,6 @@ impl<R: Read> Reader<R> {
                 TYPE_MODULE_OLD => {
                     "a module's value as Redis 4.0's candidates wrote it, whose end nobody finds"
                 }
-                15 | 19 | 21 => "a stream",
                 _ => "a hash whose fields expire, of Redis 7.4",
             };
             let why = format!(

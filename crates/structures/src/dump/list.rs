@@ -11,7 +11,8 @@
 //! depends on how the list was filled. Here it is as if it had been filled at the right end.
 
 use super::input::Input;
-use super::{Restored, decode, decode_len, encode, encode_len, listpack, ziplist};
+use super::{Restored, decode, decode_len, encode, encode_len, ziplist};
+use crate::listpack;
 
 const TYPE_LIST: u8 = 1;
 const TYPE_LIST_ZIPLIST: u8 = 10;

@@ -71,6 +71,8 @@ pub enum Encoding {
     Intset,
     /// Every list.
     Quicklist,
+    /// Every stream.
+    Stream,
     /// Every other hash or set.
     Hashtable,
     /// Every other sorted set.
@@ -514,6 +516,7 @@ impl Encoding {
             Self::Listpack => "listpack",
             Self::Intset => "intset",
             Self::Quicklist => "quicklist",
+            Self::Stream => "stream",
             Self::Hashtable => "hashtable",
             Self::Skiplist => "skiplist",
         }

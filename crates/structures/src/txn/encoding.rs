@@ -3,12 +3,13 @@
 use super::Txn;
 use super::collection::Stored;
 use super::list::StoredList;
+use super::stream::StreamAt;
 use crate::Type;
 use crate::entries::Encoding;
 use crate::error::Result;
 
 impl Txn<'_> {
-    /// How Redis would keep the hash, list, set or sorted set at `key`; `None` without one.
+    /// How Redis would keep the hash, list, set, sorted set or stream at `key`; `None` without one.
     pub fn encoding(&mut self, db: u8, key: &[u8]) -> Result<Option<Encoding>> {
         let Some((found, reads)) = self.get_with_reads(db, key)? else { return Ok(None) };
         match Type::of_tag(found.tag()) {
@@ -16,6 +17,7 @@ impl Txn<'_> {
                 Stored::of(type_, key, found, reads).map(|it| Some(it.encoding()))
             }
             Some(Type::List) => StoredList::of(key, found, reads).map(|_| Some(Encoding::Quicklist)),
+            Some(Type::Stream) => StreamAt::of(key, found).map(|_| Some(Encoding::Stream)),
             _ => Ok(None),
         }
     }

@@ -52,6 +52,7 @@ mod number;
 mod restored;
 pub(crate) mod scratch;
 mod source;
+mod stream;
 
 use duramen::{ErrorKind, IndexKind, Meta, Modified, Swap, Update, Value};
 
@@ -70,6 +71,7 @@ use number::Number;
 pub use number::text_of_number;
 use scratch::{Payload, Scratch, Write, get, life_of, stored};
 pub use source::{Detached, Reads, Source};
+pub use stream::{EditStream, StreamAt};
 
 // Entries looked at per call of the engine's scan when all keys are wanted.
 const SCAN_ENTRIES: usize = 1024;

@@ -28,7 +28,11 @@ impl Txn<'_> {
                 Some(set) => Some(dump::sorted_set(&set.scored()?, set.encoding() == Encoding::Listpack)),
                 None => None,
             },
-            Some(Type::Stream) | None => return Err(Error::WrongType),
+            Some(Type::Stream) => match self.stream(db, key)? {
+                Some(stream) => Some(stream.dumped()?),
+                None => None,
+            },
+            None => return Err(Error::WrongType),
         };
         Ok(value.map(|value| (value, expires_at)))
     }
@@ -62,6 +66,7 @@ impl Txn<'_> {
                 let members = members.iter().map(|(member, score)| (&member[..], *score)).collect();
                 self.put_sorted_set(db, key, members)?;
             }
+            Restored::Stream(run) => self.put_stream(db, key, run)?,
             Restored::Set(members) => {
                 self.put_set(db, key, members.iter().map(Vec::as_slice).collect())?;
             }

@@ -4,12 +4,16 @@ use crate::support::{keyspace, now, run};
 use duramen::MediumKind;
 use duramen_structures::dump::Restored;
 use duramen_structures::dump::file::{Flaw, Item, Key, Reader, Skip, Writer};
+use duramen_structures::stream::{Stream, StreamId};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
 const BYTES_MAX: u64 = 1 << 20;
 const REDIS_7: &[u8] = include_bytes!("../../../../testdata/rdb/redis-7.0.rdb");
 const REDIS_5: &[u8] = include_bytes!("../../../../testdata/rdb/redis-5.0.rdb");
+const STREAMS_7_0: &[u8] = include_bytes!("../../../../testdata/rdb/streams-7.0.rdb");
+const STREAMS_5: &[u8] = include_bytes!("../../../../testdata/rdb/streams-5.0.rdb");
+const STREAMS_7_2: &[u8] = include_bytes!("../../../../testdata/rdb/streams-7.2.rdb");
 
 fn read(bytes: &[u8]) -> Result<Vec<Key>, Flaw> {
     let mut reader = Reader::new(bytes, Skip::default(), BYTES_MAX)?;
@@ -32,7 +36,7 @@ fn ordered(keys: Vec<Key>) -> BTreeMap<(u64, String), Key> {
                 pairs.sort();
                 *strings = pairs.concat();
             }
-            Restored::String(_) | Restored::List(_) => {}
+            Restored::String(_) | Restored::List(_) | Restored::Stream(_) => {}
         }
         ((key.db, String::from_utf8(key.key.clone()).unwrap()), key)
     };
@@ -123,8 +127,65 @@ fn a_file_with_the_encodings_before_redis_7_is_read() {
 }
 
 #[test]
+fn streams_are_read_in_all_three_forms() {
+    for (file, is_old, seen_at) in
+        [(STREAMS_7_0, false, None), (STREAMS_5, true, Some(10_000)), (STREAMS_7_2, false, Some(10_000))]
+    {
+        let keys = ordered(read(file).unwrap());
+        assert_eq!(keys.len(), 5);
+        let key = |name: &str| keys[&(0, name.to_owned())].clone();
+        let stream = |name| match key(name).value {
+            Restored::Stream(run) => Stream::of(run).unwrap(),
+            other => panic!("{other:?}"),
+        };
+        let id = |ms, seq| StreamId { ms, seq };
+        let entries = |stream: &Stream<Vec<u8>>| {
+            let mut entries = Vec::new();
+            let visited = stream.visit(StreamId::MIN, StreamId::MAX, false, |entry| {
+                let pairs = entry.pairs().map(|(name, value)| (name.to_vec(), value.to_vec()));
+                entries.push((entry.id, pairs.collect::<Vec<_>>()));
+                std::ops::ControlFlow::Continue(())
+            });
+            visited.unwrap();
+            entries
+        };
+        let pair = |name: &str, value: &str| (name.as_bytes().to_vec(), value.as_bytes().to_vec());
+        let fields = stream("stream:fields");
+        assert_eq!(
+            entries(&fields),
+            [(id(5, 1), vec![pair("f", "v")]), (id(6, 0), vec![pair("g", "x"), pair("y", "2")])]
+        );
+        // What the old form does not tell.
+        let (deleted, added) = if is_old { (id(0, 0), 2) } else { (id(5, 2), 3) };
+        assert_eq!((fields.deleted_id(), fields.added(), fields.first_id()), (deleted, added, id(5, 1)));
+        let nodes = stream("stream:nodes");
+        let found = entries(&nodes);
+        assert_eq!((nodes.len(), nodes.node_counts().unwrap().0, found.len()), (248, 3, 248));
+        assert_eq!(found[247], (id(250, 0), vec![pair("n", "250"), pair("square", "62500")]));
+        let groups = stream("stream:groups").groups().unwrap();
+        let group = groups.get(b"g").unwrap();
+        assert_eq!((group.last_id, group.entries_read), (id(3, 0), Some(3)));
+        let pending: Vec<_> = group
+            .pending_from(StreamId::MIN, None)
+            .map(|(id, it)| {
+                (id.ms, group.consumer_name(it.consumer).to_vec(), it.delivered_at, it.deliveries)
+            })
+            .collect();
+        let (one, two) = (b"one".to_vec(), b"two".to_vec());
+        assert_eq!(pending, [(1, one.clone(), 1000, 5), (2, one, 2000, 1), (3, two, 3000, 2)]);
+        if let Some(seen_at) = seen_at {
+            let seen: Vec<_> = group.consumers().iter().map(|(_, consumer)| consumer.seen_at).collect();
+            assert_eq!(seen, [seen_at, seen_at + 1]);
+        }
+        assert_eq!(groups.get(b"unread").unwrap().entries_read, Some(3));
+        assert_eq!(stream("stream:empty").groups().unwrap().iter().len(), 1);
+        assert_eq!(key("stream:expiring").expires_at, Some(4_102_444_800_123));
+    }
+}
+
+#[test]
 fn what_is_put_into_a_keyspace_is_told_again() {
-    for file in [REDIS_7, REDIS_5] {
+    for file in [REDIS_7, REDIS_5, STREAMS_7_0, STREAMS_5, STREAMS_7_2] {
         let (_dir, keyspace) = keyspace(MediumKind::Volatile);
         let mut worker = keyspace.worker().unwrap();
         let keys = ordered(read(file).unwrap());
@@ -158,10 +219,10 @@ fn what_is_put_into_a_keyspace_is_told_again() {
 proptest! {
     #[test]
     fn mutated_files_are_told_with_an_offset_and_never_panic(
-        old: bool, changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+        which in 0usize..5, changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
         cut in prop::option::of(any::<prop::sample::Index>()),
     ) {
-        let file = if old { REDIS_5 } else { REDIS_7 };
+        let file = [REDIS_5, REDIS_7, STREAMS_5, STREAMS_7_0, STREAMS_7_2][which];
         let mut bytes = file.to_vec();
         // Without a checksum, so that it is the content which has to be told.
         let end = bytes.len() - 8;

@@ -1,0 +1,60 @@
+//! Puts an entry at the end: XADD.
+
+use super::parse::{AddOrTrim, NODE_BYTES, NODE_ENTRIES};
+use super::reply_id;
+use crate::command::{Call, CommandError};
+use crate::notifications::STREAM;
+use duramen_structures::stream::{NodeLimits, ParsedId, StreamId};
+
+const ZERO_ID: CommandError = CommandError::new("ERR The ID specified in XADD must be greater than 0-0");
+const EXHAUSTED: CommandError =
+    CommandError::new("ERR The stream has exhausted the last possible ID, unable to add more items");
+const TOO_LARGE: CommandError = CommandError::new("ERR Elements are too large to be stored");
+const NOT_ABOVE: CommandError =
+    CommandError::new("ERR The ID specified in XADD is equal or smaller than the target stream top item");
+
+/// XADD key [NOMKSTREAM] [MAXLEN|MINID [=|~] threshold [LIMIT count]] *|id field value [field value …]: a new entry; its id.
+pub fn xadd(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let (db, args) = (call.session.db, call.args);
+    let options = AddOrTrim::of_add(args)?;
+    let pairs: Vec<&[u8]> = args.from(options.behind).collect();
+    if pairs.is_empty() || !pairs.len().is_multiple_of(2) {
+        return Err(CommandError::arity(call.entry.spec.name));
+    }
+    if options.id == Some(ParsedId { id: StreamId::MIN, any_seq: false }) {
+        return Err(ZERO_ID);
+    }
+    let mut stream = call.txn.edit_stream(db, args.at(1))?;
+    if stream.is_new() && options.no_make {
+        call.reply.null();
+        return Ok(());
+    }
+    let id = next_id(options.id, stream.last_id(), call.now)?;
+    stream.append(id, &pairs, NodeLimits { bytes: NODE_BYTES, entries: NODE_ENTRIES })?;
+    let trimmed = match options.trim {
+        Some(trim) => stream.trim(trim, options.whole_nodes, options.limit)?,
+        None => 0,
+    };
+    stream.save()?;
+    call.notify(STREAM, "xadd", args.at(1));
+    if trimmed > 0 {
+        call.notify(STREAM, "xtrim", args.at(1));
+    }
+    reply_id(&mut call.reply, id);
+    Ok(())
+}
+
+/// The id of the next entry, by what was asked for.
+fn next_id(wanted: Option<ParsedId>, last: StreamId, now: u64) -> Result<StreamId, CommandError> {
+    let behind_last = last.next().ok_or(EXHAUSTED)?;
+    match wanted {
+        None => Ok(behind_last.max(StreamId { ms: now, seq: 0 })),
+        Some(ParsedId { id, any_seq: true }) if id.ms == last.ms => match last.seq.checked_add(1) {
+            Some(seq) => Ok(StreamId { seq, ..last }),
+            // What is told there is an error that the reference does not set.
+            None => Err(TOO_LARGE),
+        },
+        Some(ParsedId { id, .. }) if id > last => Ok(id),
+        Some(_) => Err(NOT_ABOVE),
+    }
+}

@@ -1,0 +1,284 @@
+//! Reads what is new in several streams: XREAD, and XREADGROUP for a consumer of a group.
+//!
+//! Neither waits: with BLOCK, where nothing is there, whoever may not wait is answered as if the time had run out, as in the
+//! reference within MULTI. [`serve`] tells whether anything was there, for the one who will wait.
+
+use super::{CREATED, parse, reply_entries, reply_entry, reply_id};
+use crate::command::{Args, Call, CommandError, errors};
+use crate::notifications::STREAM;
+use crate::resp::{Protocol, Reply};
+use duramen_structures::EditStream;
+use duramen_structures::stream::{Group, Groups, Pending, StreamId};
+
+const NO_BLOCK: CommandError =
+    CommandError::new("ERR BLOCK is not supported here: there is no new entry, and nobody may wait for one");
+const GROUP_IN_XREAD: CommandError =
+    CommandError::new("ERR The GROUP option is only supported by XREADGROUP. You called XREAD instead.");
+const NOACK_IN_XREAD: CommandError =
+    CommandError::new("ERR The NOACK option is only supported by XREADGROUP. You called XREAD instead.");
+const LAST_IN_XREADGROUP: CommandError = CommandError::new(
+    "ERR The $ ID is meaningless in the context of XREADGROUP: you want to read the history of this consumer by \
+     specifying a proper ID, or use the > ID to get new messages. The $ ID would just return an empty result set.",
+);
+const NEW_IN_XREAD: CommandError = CommandError::new(
+    "ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> <consumer> option.",
+);
+
+/// XREAD [COUNT count] [BLOCK milliseconds] STREAMS key [key …] id [id …]: of each stream the entries behind an id.
+pub fn xread(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    read(call, false)
+}
+
+/// XREADGROUP GROUP group consumer [COUNT count] [BLOCK milliseconds] [NOACK] STREAMS key [key …] id [id …]: of each stream
+/// the entries that the group has not read, or those behind an id that are pending for the consumer.
+pub fn xreadgroup(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    read(call, true)
+}
+
+fn read(call: &mut Call<'_, '_>, by_group: bool) -> Result<(), CommandError> {
+    let options = Options::parse(call.args, by_group)?;
+    let from = origins(call, &options)?;
+    if !serve(call, &options, &from)? {
+        if options.blocks && !call.in_transaction {
+            return Err(NO_BLOCK);
+        }
+        call.reply.null_array();
+    }
+    Ok(())
+}
+
+/// What a read is about, besides the ids.
+struct Options<'a> {
+    /// Group, consumer.
+    group: Option<(&'a [u8], &'a [u8])>,
+    most: usize,
+    no_ack: bool,
+    blocks: bool,
+    /// The place of the first key, and how many there are; as many ids follow.
+    first: usize,
+    count: usize,
+}
+
+impl<'a> Options<'a> {
+    fn parse(args: Args<'a>, by_group: bool) -> Result<Self, CommandError> {
+        let mut found =
+            Self { group: None, most: usize::MAX, no_ack: false, blocks: false, first: 0, count: 0 };
+        let mut at = 1;
+        while at < args.len() {
+            let more = args.len() - at - 1;
+            if args.is(at, "block") && more > 0 {
+                at += 1;
+                let millis = args.integer(at).map_err(|_| TIMEOUT_NO_INTEGER)?;
+                if millis < 0 {
+                    return Err(CommandError::new("ERR timeout is negative"));
+                }
+                found.blocks = true;
+            } else if args.is(at, "count") && more > 0 {
+                at += 1;
+                // 0 is all, and so is what is below.
+                let count = usize::try_from(args.integer(at)?).unwrap_or(0);
+                found.most = if count == 0 { usize::MAX } else { count };
+            } else if args.is(at, "streams") && more > 0 {
+                found.first = at + 1;
+                if !more.is_multiple_of(2) {
+                    return Err(UNBALANCED);
+                }
+                found.count = more / 2;
+                break;
+            } else if args.is(at, "group") && more >= 2 {
+                if !by_group {
+                    return Err(GROUP_IN_XREAD);
+                }
+                found.group = Some((args.at(at + 1), args.at(at + 2)));
+                at += 2;
+            } else if args.is(at, "noack") {
+                if !by_group {
+                    return Err(NOACK_IN_XREAD);
+                }
+                found.no_ack = true;
+            } else {
+                return Err(errors::SYNTAX);
+            }
+            at += 1;
+        }
+        if found.first == 0 {
+            return Err(errors::SYNTAX);
+        }
+        if by_group && found.group.is_none() {
+            return Err(CommandError::new("ERR Missing GROUP option for XREADGROUP"));
+        }
+        Ok(found)
+    }
+
+    fn keys(&self, args: Args<'a>) -> impl Iterator<Item = &'a [u8]> {
+        args.from(self.first).take(self.count)
+    }
+}
+
+// Also of XREADGROUP, as in the reference.
+const UNBALANCED: CommandError = CommandError::new(
+    "ERR Unbalanced XREAD list of streams: for each stream key an ID or '$' must be specified.",
+);
+const TIMEOUT_NO_INTEGER: CommandError = CommandError::new("ERR timeout is not an integer or out of range");
+
+/// The id behind which each stream is read; the greatest is `>`, what the group has not read.
+fn origins(call: &mut Call<'_, '_>, options: &Options<'_>) -> Result<Vec<StreamId>, CommandError> {
+    let (db, args) = (call.session.db, call.args);
+    let ids = args.from(options.first + options.count);
+    let mut from = Vec::with_capacity(options.count);
+    for (key, id) in options.keys(args).zip(ids) {
+        let stream = call.stats.read(call.txn.stream(db, key)?);
+        if let Some((group, _)) = options.group {
+            let groups = stream.as_ref().map(|stream| stream.groups()).transpose()?;
+            if groups.is_none_or(|groups| groups.get(group).is_none()) {
+                return Err(CommandError::showing("NOGROUP No such key '", key, "' or consumer group '")
+                    .and_showing("", group, "' in XREADGROUP with GROUP option"));
+            }
+        }
+        from.push(match (id, options.group) {
+            (b"$", Some(_)) => return Err(LAST_IN_XREADGROUP),
+            (b"$", None) => stream.map_or(StreamId::MIN, |stream| stream.last_id()),
+            (b">", Some(_)) => StreamId::MAX,
+            (b">", None) => return Err(NEW_IN_XREAD),
+            (id, _) => parse::id(id)?,
+        });
+    }
+    Ok(from)
+}
+
+/// Replies with what there is of these streams. Without anything there is no reply.
+fn serve(call: &mut Call<'_, '_>, options: &Options<'_>, from: &[StreamId]) -> Result<bool, CommandError> {
+    let (db, args) = (call.session.db, call.args);
+    let (begin, mut served) = (call.reply.mark(), 0);
+    for (key, from) in options.keys(args).zip(from) {
+        served += usize::from(match options.group {
+            Some((group, consumer)) => {
+                let mut reader = Reader {
+                    stream: call.txn.edit_stream(db, key)?,
+                    reply: call.reply.reborrow(),
+                    key,
+                    group,
+                    consumer,
+                    options,
+                    now: i64::try_from(call.now).unwrap_or(i64::MAX),
+                    is_created: false,
+                };
+                let mut groups = reader.stream.groups()?;
+                let is_served = reader.serve(&mut groups, *from)?;
+                let is_created = reader.is_created;
+                if is_served {
+                    reader.stream.set_groups(&groups);
+                    reader.stream.save()?;
+                }
+                if is_created {
+                    call.notify(STREAM, CREATED, key);
+                }
+                is_served
+            }
+            None => serve_one(call, key, *from, options.most)?,
+        });
+    }
+    match (served, call.reply.protocol) {
+        (0, _) => {}
+        (_, Protocol::Resp2) => call.reply.array_since(begin, served),
+        (_, Protocol::Resp3) => call.reply.map_since(begin, served),
+    }
+    Ok(served > 0)
+}
+
+fn serve_one(call: &mut Call<'_, '_>, key: &[u8], from: StreamId, most: usize) -> Result<bool, CommandError> {
+    let Some(stream) = call.txn.stream(call.session.db, key)? else { return Ok(false) };
+    let Some(from) = from.next() else { return Ok(false) };
+    let entries = stream.range(from, StreamId::MAX, false, most)?;
+    if !entries.is_empty() {
+        reply_key(&mut call.reply, key);
+        reply_entries(&mut call.reply, &entries);
+    }
+    Ok(!entries.is_empty())
+}
+
+/// The key before the entries of its stream.
+fn reply_key(reply: &mut Reply<'_>, key: &[u8]) {
+    if reply.protocol == Protocol::Resp2 {
+        reply.array(2);
+    }
+    reply.bulk(key);
+}
+
+/// A consumer that reads one stream.
+struct Reader<'c, 't, 'w> {
+    stream: EditStream<'t, 'w>,
+    reply: Reply<'c>,
+    key: &'c [u8],
+    group: &'c [u8],
+    consumer: &'c [u8],
+    options: &'c Options<'c>,
+    now: i64,
+    /// The group did not know it.
+    is_created: bool,
+}
+
+impl Reader<'_, '_, '_> {
+    fn serve(&mut self, groups: &mut Groups, from: StreamId) -> Result<bool, CommandError> {
+        let Some(group) = groups.get_mut(self.group) else { return Ok(false) };
+        let is_new = from == StreamId::MAX;
+        let has_new = self.stream.last_entry_id()?.is_some_and(|id| id > group.last_id);
+        // Who gets nothing was not here, as in the reference.
+        if is_new && !has_new {
+            return Ok(false);
+        }
+        let (consumer, is_created) = group.see_consumer(self.consumer, self.now);
+        self.is_created = is_created;
+        reply_key(&mut self.reply, self.key);
+        if is_new {
+            self.serve_new(group, consumer)?;
+        } else {
+            self.serve_pending(group, consumer, from)?;
+        }
+        Ok(true)
+    }
+
+    /// What the group has not read.
+    fn serve_new(&mut self, group: &mut Group, consumer: usize) -> Result<(), CommandError> {
+        let from = group.last_id.next().unwrap_or(StreamId::MAX);
+        let entries = self.stream.range(from, StreamId::MAX, false, self.options.most)?;
+        reply_entries(&mut self.reply, &entries);
+        for entry in &entries {
+            self.stream.read_by(group, entry.id);
+            if !self.options.no_ack {
+                // One that was pending before, since the group was set back, goes over to this consumer.
+                let pending = Pending { consumer, delivered_at: self.now, deliveries: 1 };
+                group.set_pending(entry.id, pending);
+            }
+        }
+        Ok(())
+    }
+
+    /// What is pending for the consumer. An entry that was deleted since has no fields.
+    fn serve_pending(
+        &mut self,
+        group: &mut Group,
+        consumer: usize,
+        from: StreamId,
+    ) -> Result<(), CommandError> {
+        // Behind the greatest id the reference begins anew.
+        let from = from.next().unwrap_or(StreamId::MIN);
+        let pending: Vec<_> = group.pending_from(from, Some(consumer)).take(self.options.most).collect();
+        self.reply.array(pending.len());
+        for (id, pending) in pending {
+            match self.stream.get(id)? {
+                Some(entry) => {
+                    reply_entry(&mut self.reply, &entry);
+                    let deliveries = pending.deliveries.wrapping_add(1);
+                    group.set_pending(id, Pending { delivered_at: self.now, deliveries, ..pending });
+                }
+                None => {
+                    self.reply.array(2);
+                    reply_id(&mut self.reply, id);
+                    self.reply.null_array();
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,151 @@
+//! The payload of streams.
+//!
+//! RDB type 19 is that of Redis 7.0:
+//!
+//! - how many nodes, and each as two strings: its id and its listpack, as `stream` keeps them;
+//! - how many entries there are; the last id, the first one and the greatest that was deleted, each as two numbers; how many entries there
+//!   ever were;
+//! - how many groups, and of each its name, its last id as two numbers, how many entries it read, what is pending, and its
+//!   consumers;
+//! - what is pending: how many, and of each its id in 16 bytes, the time of its delivery in 8 bytes and how often it was delivered;
+//! - the consumers: how many, and of each its name, the time it was seen in 8 bytes, and how many are pending for it, each by
+//!   its id in 16 bytes.
+//!
+//! Type 15 is that of Redis 5.0: it tells no first id, no deleted one, nor how many entries there were or were read. Type 21
+//! is that of Redis 7.2: a consumer has a second time behind the first. Lengths, counts and numbers of ids are RDB lengths, times
+//! little-endian.
+
+use std::ops::Deref;
+
+use super::input::Input;
+use super::{Restored, decode, decode_len, encode, encode_len};
+use crate::packed::Malformed;
+use crate::stream::{Groups, Pending, Stream, StreamId};
+
+const TYPE_STREAM_5: u8 = 15;
+const TYPE_STREAM_7: u8 = 19;
+const TYPE_STREAM_7_2: u8 = 21;
+/// Those of the text above.
+pub(super) const TYPES: [u8; 3] = [TYPE_STREAM_5, TYPE_STREAM_7, TYPE_STREAM_7_2];
+
+// What a group has read, if nobody knows.
+const READ_NOT_KNOWN: i64 = -1;
+
+/// Type and value of a stream.
+///
+/// # Errors
+/// When what lies in it is none.
+pub fn stream<B: Deref<Target = [u8]>>(stream: &Stream<B>) -> Result<Vec<u8>, Malformed> {
+    let mut out = vec![TYPE_STREAM_7];
+    encode_len(stream.node_counts()?.0 as u64, &mut out);
+    stream.visit_nodes(|id, pack| {
+        encode(&id.to_bytes(), &mut out);
+        encode(pack, &mut out);
+    })?;
+    encode_len(stream.len(), &mut out);
+    for id in [stream.last_id(), stream.first_id(), stream.deleted_id()] {
+        encode_id(id, &mut out);
+    }
+    encode_len(stream.added(), &mut out);
+    let groups = stream.groups()?;
+    encode_len(groups.iter().len() as u64, &mut out);
+    for group in groups.iter() {
+        encode(group.name(), &mut out);
+        encode_id(group.last_id, &mut out);
+        encode_len(group.entries_read.unwrap_or(READ_NOT_KNOWN) as u64, &mut out);
+        encode_len(group.pending_len() as u64, &mut out);
+        for (id, pending) in group.pending_from(StreamId::MIN, None) {
+            out.extend_from_slice(&id.to_bytes());
+            out.extend_from_slice(&pending.delivered_at.to_le_bytes());
+            encode_len(pending.deliveries, &mut out);
+        }
+        encode_len(group.consumers_len() as u64, &mut out);
+        let counts = group.pending_counts();
+        for (index, consumer) in group.consumers() {
+            encode(consumer.name(), &mut out);
+            out.extend_from_slice(&consumer.seen_at.to_le_bytes());
+            encode_len(counts.get(index).copied().unwrap_or_default() as u64, &mut out);
+            for (id, _) in group.pending_from(StreamId::MIN, Some(index)) {
+                out.extend_from_slice(&id.to_bytes());
+            }
+        }
+    }
+    Ok(out)
+}
+
+fn encode_id(id: StreamId, out: &mut Vec<u8>) {
+    encode_len(id.ms, out);
+    encode_len(id.seq, out);
+}
+
+/// The stream that follows on this type; `None` for what is none.
+pub(super) fn read(rdb_type: u8, rest: &mut Input<'_>, bytes_max: u64) -> Option<Restored> {
+    let mut stream = Stream::empty();
+    for _ in 0..decode_len(rest)? {
+        let id = StreamId::of_bytes(decode(rest, bytes_max)?.try_into().ok()?);
+        let pack = decode(rest, bytes_max)?;
+        // What it tells of its length is what finds the next one.
+        if u32::from_le_bytes(*pack.first_chunk()?) as usize != pack.len() {
+            return None;
+        }
+        stream.push_pack(id, &pack);
+    }
+    let len = decode_len(rest)?;
+    let last = decode_id(rest)?;
+    let (mut first, mut deleted, mut added) = (None, StreamId::MIN, len);
+    if rdb_type != TYPE_STREAM_5 {
+        first = Some(decode_id(rest)?);
+        deleted = decode_id(rest)?;
+        added = decode_len(rest)?;
+    }
+    stream.set_ids(last, Some(added), Some(deleted));
+    stream.set_counts(len, first).ok()?;
+    let groups = groups(rdb_type, rest, &stream, bytes_max)?;
+    stream.set_groups(&groups);
+    // What a client made up is not to be met later.
+    stream.check().ok()?;
+    Some(Restored::Stream(stream.into_run()))
+}
+
+fn groups(rdb_type: u8, rest: &mut Input<'_>, stream: &Stream<Vec<u8>>, bytes_max: u64) -> Option<Groups> {
+    let mut groups = Groups::default();
+    for _ in 0..decode_len(rest)? {
+        let name = decode(rest, bytes_max)?;
+        let last = decode_id(rest)?;
+        let read = match rdb_type {
+            TYPE_STREAM_5 => stream.count_up_to(last),
+            _ => Some(decode_len(rest)? as i64).filter(|&read| read != READ_NOT_KNOWN),
+        };
+        let group = groups.create(&name, last, read)?;
+        let mut pending = std::collections::BTreeMap::new();
+        for _ in 0..decode_len(rest)? {
+            let id = StreamId::of_bytes(rest.take_array()?);
+            let delivered_at = i64::from_le_bytes(rest.take_array()?);
+            if pending.insert(id, (delivered_at, decode_len(rest)?)).is_some() {
+                return None;
+            }
+        }
+        for _ in 0..decode_len(rest)? {
+            let name = decode(rest, bytes_max)?;
+            let seen_at = i64::from_le_bytes(rest.take_array()?);
+            if rdb_type == TYPE_STREAM_7_2 {
+                rest.take_array::<8>()?;
+            }
+            let consumer = group.create_consumer(&name, seen_at)?;
+            for _ in 0..decode_len(rest)? {
+                let id = StreamId::of_bytes(rest.take_array()?);
+                // What is pending is so for one consumer.
+                let (delivered_at, deliveries) = pending.remove(&id)?;
+                group.set_pending(id, Pending { consumer, delivered_at, deliveries });
+            }
+        }
+        if !pending.is_empty() {
+            return None;
+        }
+    }
+    Some(groups)
+}
+
+fn decode_id(rest: &mut Input<'_>) -> Option<StreamId> {
+    Some(StreamId { ms: decode_len(rest)?, seq: decode_len(rest)? })
+}

@@ -1,0 +1,298 @@
+//! A stream in one value: entries by ascending ids, and groups of consumers.
+//!
+//! | offset | bytes | meaning |
+//! |---|---|---|
+//! | 0 | 1 | the form, 1 for this one |
+//! | 1 | 4 | where the last node begins; 0 without nodes |
+//! | 5 | 8 | how many entries there are |
+//! | 13 | 16 | the id of the last entry that there ever was |
+//! | 29 | 16 | the id of the first entry that is there; 0-0 without one |
+//! | 45 | 16 | the greatest id that was deleted |
+//! | 61 | 8 | how many entries there ever were |
+//! | 69 | 4 | bytes of the groups |
+//! | 73 | … | the [`groups`]; nothing without any |
+//! | … | … | the [`node`]s, ascending: the id of each, and its listpack, whose first 4 bytes tell its length |
+//!
+//! Numbers are little-endian; ids are as [`StreamId::to_bytes`] has them. The nodes are those that Redis would have, since
+//! clients see them: DUMP tells them as they are, XINFO counts them, and XTRIM with `~` removes whole ones. They stand last, so
+//! that an entry that is added moves nothing. Commands need of a stream what [`Stream`] offers: entries by id, in ranges from either
+//! end, added, deleted and trimmed, and the groups.
+//!
+//! 1. Any bytes may come: what is no stream is an error that tells the place ([`Malformed`]), never a panic. The head is looked at
+//!    when a stream is opened, the rest when it is read.
+//! 2. A stream without entries is one still: it knows its last id and its groups.
+
+mod bytes;
+mod change;
+mod groups;
+mod id;
+mod node;
+mod radix;
+mod read_count;
+
+use std::ops::{ControlFlow, Deref};
+
+use crate::packed::Malformed;
+use bytes::Bytes;
+pub use change::Trim;
+pub use groups::{Consumer, Group, Groups, Pending};
+pub use id::{ParsedId, StreamId};
+use node::Node;
+pub use node::{Entry, NodeLimits};
+
+const FORM: u8 = 1;
+const LAST_NODE_AT: usize = 1;
+const LEN_AT: usize = 5;
+const LAST_ID_AT: usize = 13;
+const FIRST_ID_AT: usize = 29;
+const DELETED_ID_AT: usize = 45;
+const ADDED_AT: usize = 61;
+const GROUPS_BYTES_AT: usize = 69;
+const HEAD_BYTES: usize = 73;
+
+/// A stream, in bytes of its own or where it lies.
+#[derive(Clone, Debug)]
+pub struct Stream<B> {
+    run: B,
+    head: Head,
+}
+
+/// What stands at the begin.
+#[derive(Clone, Copy, Debug, Default)]
+struct Head {
+    last_node: usize,
+    len: u64,
+    last_id: StreamId,
+    first_id: StreamId,
+    deleted_id: StreamId,
+    added: u64,
+    groups_bytes: usize,
+}
+
+impl Stream<Vec<u8>> {
+    /// A stream that nothing was ever put in.
+    pub fn empty() -> Self {
+        let mut run = vec![0; HEAD_BYTES];
+        run[0] = FORM;
+        Self { run, head: Head::default() }
+    }
+
+    /// The bytes.
+    pub fn into_run(mut self) -> Vec<u8> {
+        self.write_head();
+        self.run
+    }
+
+    fn write_head(&mut self) {
+        let Self { run, head } = self;
+        let mut put = |at: usize, bytes: &[u8]| run[at..at + bytes.len()].copy_from_slice(bytes);
+        put(LAST_NODE_AT, &(head.last_node as u32).to_le_bytes());
+        put(LEN_AT, &head.len.to_le_bytes());
+        put(LAST_ID_AT, &head.last_id.to_bytes());
+        put(FIRST_ID_AT, &head.first_id.to_bytes());
+        put(DELETED_ID_AT, &head.deleted_id.to_bytes());
+        put(ADDED_AT, &head.added.to_le_bytes());
+        put(GROUPS_BYTES_AT, &(head.groups_bytes as u32).to_le_bytes());
+    }
+}
+
+impl<B: Deref<Target = [u8]>> Stream<B> {
+    /// The stream that lies in `run`.
+    ///
+    /// # Errors
+    /// When its head is none.
+    pub fn of(run: B) -> Result<Self, Malformed> {
+        let Some((&[form, ref numbers @ ..], rest)) = run.split_first_chunk::<HEAD_BYTES>() else {
+            return Err(Malformed { at: run.len(), why: "it ends within its head" });
+        };
+        if form != FORM {
+            return Err(Malformed { at: 0, why: "its form is not one that this version knows" });
+        }
+        let mut numbers = Bytes::new(numbers, LAST_NODE_AT);
+        let head = Head {
+            last_node: numbers.u32()? as usize,
+            len: numbers.u64()?,
+            last_id: numbers.id()?,
+            first_id: numbers.id()?,
+            deleted_id: numbers.id()?,
+            added: numbers.u64()?,
+            groups_bytes: numbers.u32()? as usize,
+        };
+        let has_nodes = match head.last_node {
+            0 => false,
+            at if at >= HEAD_BYTES + head.groups_bytes && at < run.len() => true,
+            _ => return Err(Malformed { at: LAST_NODE_AT, why: "its last node is not in it" }),
+        };
+        if head.groups_bytes > rest.len() || has_nodes != (head.groups_bytes < rest.len()) {
+            return Err(Malformed { at: GROUPS_BYTES_AT, why: "its groups have another length" });
+        }
+        Ok(Self { run, head })
+    }
+
+    /// A copy in bytes of its own.
+    pub fn to_owned(&self) -> Stream<Vec<u8>> {
+        Stream { run: self.run.to_vec(), head: self.head }
+    }
+
+    /// How many entries there are.
+    pub fn len(&self) -> u64 {
+        self.head.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The id of the last entry that there ever was.
+    pub fn last_id(&self) -> StreamId {
+        self.head.last_id
+    }
+
+    /// The id of the first entry, 0-0 without one.
+    pub fn first_id(&self) -> StreamId {
+        self.head.first_id
+    }
+
+    /// The greatest id that was deleted, 0-0 without one.
+    pub fn deleted_id(&self) -> StreamId {
+        self.head.deleted_id
+    }
+
+    /// How many entries there ever were.
+    pub fn added(&self) -> u64 {
+        self.head.added
+    }
+
+    /// The groups.
+    pub fn groups(&self) -> Result<Groups, Malformed> {
+        match self.head.groups_bytes {
+            0 => Ok(Groups::default()),
+            _ => Groups::decode(&self.run[HEAD_BYTES..self.nodes_at()], HEAD_BYTES),
+        }
+    }
+
+    /// Calls `visit` for the entries from one id to another, ascending or descending, until it breaks.
+    pub fn visit<'s>(
+        &'s self,
+        from: StreamId,
+        to: StreamId,
+        is_descending: bool,
+        mut visit: impl FnMut(Entry<'s>) -> ControlFlow<()>,
+    ) -> Result<(), Malformed> {
+        if is_descending {
+            return self.visit_back(from, to, visit);
+        }
+        let mut at = self.nodes_at();
+        while at < self.run.len() {
+            let node = Node::open(&self.run, at)?;
+            at = node.end();
+            if node.id > to {
+                break;
+            }
+            // All of it is before what is wanted if the next one begins there.
+            if at < self.run.len() && Node::open(&self.run, at)?.id <= from {
+                continue;
+            }
+            for placed in node.entries()? {
+                let placed = placed?;
+                if placed.entry.id > to {
+                    return Ok(());
+                }
+                if !placed.is_deleted && placed.entry.id >= from && visit(placed.entry).is_break() {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn visit_back<'s>(
+        &'s self,
+        from: StreamId,
+        to: StreamId,
+        mut visit: impl FnMut(Entry<'s>) -> ControlFlow<()>,
+    ) -> Result<(), Malformed> {
+        // The last node is where most look first; only if it is not enough the others are sought.
+        for node in self.last_node().into_iter().map(Ok).chain(self.nodes_back()) {
+            let node = node?;
+            if node.id > to {
+                continue;
+            }
+            let mut entries = Vec::new();
+            for placed in node.entries()? {
+                let placed = placed?;
+                if !placed.is_deleted && (from..=to).contains(&placed.entry.id) {
+                    entries.push(placed.entry);
+                }
+            }
+            if entries.into_iter().rev().any(|entry| visit(entry).is_break()) || node.id <= from {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The last node, if it is where the head says.
+    fn last_node(&self) -> Option<Node<'_>> {
+        let at = Some(self.head.last_node).filter(|&at| at != 0)?;
+        Node::open(&self.run, at).ok().filter(|node| node.end() == self.run.len())
+    }
+
+    /// All nodes but the last, descending. They are sought when the first one is asked for.
+    fn nodes_back(&self) -> impl Iterator<Item = Result<Node<'_>, Malformed>> {
+        let all = || match self.nodes() {
+            Ok(mut nodes) => {
+                if self.last_node().is_some() {
+                    nodes.pop();
+                }
+                nodes.into_iter().rev().map(Ok).collect()
+            }
+            Err(malformed) => vec![Err(malformed)],
+        };
+        std::iter::once_with(all).flatten()
+    }
+
+    fn nodes(&self) -> Result<Vec<Node<'_>>, Malformed> {
+        let (mut nodes, mut at) = (Vec::new(), self.nodes_at());
+        while at < self.run.len() {
+            let node = Node::open(&self.run, at)?;
+            nodes.push(node);
+            at = node.end();
+        }
+        Ok(nodes)
+    }
+
+    /// The id of the last entry that is there.
+    pub fn last_entry_id(&self) -> Result<Option<StreamId>, Malformed> {
+        self.end_id(true)
+    }
+
+    fn end_id(&self, is_last: bool) -> Result<Option<StreamId>, Malformed> {
+        let mut found = None;
+        self.visit(StreamId::MIN, StreamId::MAX, is_last, |entry| {
+            found = Some(entry.id);
+            ControlFlow::Break(())
+        })?;
+        Ok(found)
+    }
+
+    /// How many nodes there are, and how many Redis's tree over them has.
+    pub fn node_counts(&self) -> Result<(usize, u64), Malformed> {
+        let ids: Vec<StreamId> = self.nodes()?.iter().map(|node| node.id).collect();
+        Ok((ids.len(), radix::nodes(&ids)))
+    }
+
+    /// Calls `visit` with the id of each node and its listpack.
+    pub(crate) fn visit_nodes(&self, mut visit: impl FnMut(StreamId, &[u8])) -> Result<(), Malformed> {
+        self.nodes()?.iter().for_each(|node| visit(node.id, node.pack));
+        Ok(())
+    }
+
+    fn nodes_at(&self) -> usize {
+        HEAD_BYTES + self.head.groups_bytes
+    }
+}
+
+#[cfg(test)]
+mod tests;
