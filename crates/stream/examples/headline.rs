@@ -3,6 +3,9 @@
 //!
 //! `cargo run --release -p duramen-stream --example headline [-- --quick]`
 //!
+//! With `-- --checkpoints DIRECTORY` the same job runs with checkpoints in a store there and without, in turn: how many
+//! records a second of the clock, and for how long checkpoints keep rows waiting.
+//!
 //! Both read the same batches from the same generator, run in turn, five times each. Time is that of the CPU, because
 //! others may use the machine; the generator alone is measured beside. The hand-written loop has the same semantics:
 //! watermark 5 s behind the greatest time, late rows dropped, a window's sums given when the watermark passes its end.
@@ -10,11 +13,15 @@
 #![allow(clippy::unwrap_used)]
 
 use std::cell::RefCell;
+use std::path::Path;
 use std::rc::Rc;
-use std::time::Instant;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
 use duramen_stream::batch::{Batch, Values};
 use duramen_stream::compile::{Output, Program, Rows};
+use duramen_stream::plan::Sink;
+use duramen_stream::run::{Fill, Keep, Progress, Running};
 use duramen_stream::{Outcome, Result, Session};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -186,11 +193,16 @@ fn timed(run: impl FnOnce()) -> (f64, f64) {
     (cpu() - cpu_began, began.elapsed().as_secs_f64())
 }
 
+fn job() -> Vec<Sink> {
+    let Some(Outcome::Job(job)) = Session::default().run(SCRIPT).unwrap().pop() else {
+        std::process::exit(1)
+    };
+    job.optimised
+}
+
 fn program() -> (Program, Rc<RefCell<Given>>) {
-    let mut session = Session::default();
-    let Some(Outcome::Job(job)) = session.run(SCRIPT).unwrap().pop() else { std::process::exit(1) };
     let given = Rc::new(RefCell::new(Given::default()));
-    let plans = vec![job.optimised[0].input.clone()];
+    let plans = vec![job()[0].input.clone()];
     (Program::compile(&plans, vec![Box::new(Count(given.clone()))]).unwrap(), given)
 }
 
@@ -278,7 +290,93 @@ fn measure(keys: u64, per_window: u64, events: u64) {
     println!("  compiled : hand  {ratio:.2} ({least:.2} to {most:.2})");
 }
 
+/// The generator as a source of a running job.
+struct Made {
+    generator: Generator,
+    buffer: [Vec<i64>; 4],
+    reads: Vec<usize>,
+    next: u64,
+    events: u64,
+}
+
+impl Fill for Made {
+    fn fill(&mut self, batch: &mut Batch, _: usize) -> Result<bool> {
+        self.generator.fill(&mut self.buffer, self.next);
+        for (column, read) in batch.columns.iter_mut().zip(&self.reads) {
+            if let Values::Int(values) = &mut column.values {
+                values.extend_from_slice(&self.buffer[*read]);
+            }
+        }
+        batch.set_rows(BATCH);
+        self.next += BATCH as u64;
+        Ok(self.next < self.events)
+    }
+
+    fn position(&self) -> serde_json::Value {
+        serde_json::json!({ "next": self.next, "random": self.generator.random })
+    }
+
+    fn seek(&mut self, position: &serde_json::Value) -> Result<()> {
+        self.next = position["next"].as_u64().unwrap_or(0);
+        self.generator.random = position["random"].as_u64().unwrap_or(1);
+        Ok(())
+    }
+}
+
+/// One run, with checkpoints every so often or without.
+fn run(keys: u64, per_window: u64, events: u64, keep: Option<&Keep>) -> Progress {
+    let mut own = |_: &_, source: &duramen_stream::compile::Source| {
+        let made = Made {
+            generator: Generator::new(keys, per_window),
+            buffer: columns(),
+            reads: source.reads.clone(),
+            next: 0,
+            events,
+        };
+        Ok(Some(Box::new(made) as Box<dyn Fill>))
+    };
+    let mut running = Running::start_with(&job(), Path::new("."), keep, &mut own).unwrap();
+    running.run(&AtomicBool::new(false), |_| ()).unwrap()
+}
+
+fn checkpoints(directory: &Path, keys: u64, per_window: u64, events: u64, every: Duration) {
+    let millions = |progress: &Progress| progress.records as f64 / progress.elapsed.as_secs_f64() / 1e6;
+    let (mut without, mut with, mut ratios, mut last) = (vec![], vec![], vec![], None);
+    for _ in 0..ROUNDS {
+        let plain = millions(&run(keys, per_window, events, None));
+        let place = tempfile::tempdir_in(directory).unwrap();
+        let options =
+            duramen::Options { durability: duramen::Durability::Manual, ..duramen::Options::default() };
+        let store = options.open(place.path().join("store")).unwrap();
+        let keep = Keep { store, name: "headline".to_owned(), every, from_start: false, note: String::new() };
+        let kept = run(keys, per_window, events, Some(&keep));
+        without.push(plain);
+        with.push(millions(&kept));
+        ratios.push(millions(&kept) / plain);
+        last = kept.checkpoints;
+    }
+    let text = |values: Vec<f64>| {
+        let (middle, least, most) = median(values);
+        format!("{middle:.2} ({least:.2} to {most:.2})")
+    };
+    println!("{keys} keys, {events} events, a checkpoint every {every:?}, median of {ROUNDS} (range):");
+    println!("  without  {} M/s", text(without));
+    println!("  with     {} M/s", text(with));
+    println!("  ratio    {}", text(ratios));
+    println!("  last run {last:?}");
+}
+
 fn main() {
+    let mut args = std::env::args().skip_while(|arg| arg != "--checkpoints").skip(1);
+    if let Some(directory) = args.next() {
+        let directory = Path::new(&directory);
+        for every in [1, 10] {
+            let every = Duration::from_secs(every);
+            checkpoints(directory, 15_000, 2_000_000, 600_000_000, every);
+            checkpoints(directory, 10_000_000, 50_000_000, 200_000_000, every);
+        }
+        return;
+    }
     let quick = std::env::args().any(|arg| arg == "--quick");
     let part = if quick { 10 } else { 1 };
     let (program, _) = program();

@@ -55,7 +55,7 @@ const CONNECTORS: &[Connector] = &[
     connector("nexmark", true, None, false, false),
     connector("print", false, Some(SinkKind::Retract), false, false),
     connector("redis", false, Some(SinkKind::Upsert), true, false),
-    connector("redis-stream", true, Some(SinkKind::Append), false, true),
+    connector("redis-stream", true, Some(SinkKind::Append), false, false),
     connector("socket", true, Some(SinkKind::Append), false, true),
     connector("upsert-kafka", false, Some(SinkKind::Upsert), false, true),
 ];

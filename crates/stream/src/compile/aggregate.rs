@@ -114,6 +114,12 @@ impl Group {
         Ok(Group { entries, keys: keys.to_vec(), parts, number, list, sets })
     }
 
+    /// Says that code marks what it changes.
+    pub fn track(&mut self) {
+        self.entries.layout.track();
+        self.sets.iter_mut().for_each(|set| set.layout.track());
+    }
+
     /// Whether records of parts of the rows can be put together to that of all.
     pub fn is_mergeable(&self) -> bool {
         self.parts.iter().all(|part| {

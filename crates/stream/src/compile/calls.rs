@@ -32,6 +32,8 @@ pub fn all() -> Vec<Callee> {
         callee("grow", grow as *const u8, 1, false),
         callee("spare", spare as *const u8, 1, true),
         callee("spare_filled", spare_filled as *const u8, 1, true),
+        callee("touch_entry", touch_entry as *const u8, 2, false),
+        callee("touch_link", touch_link as *const u8, 2, false),
         callee("intern", intern as *const u8, 3, true),
         callee("append", append as *const u8, 3, true),
         callee("place_row", place_row as *const u8, 3, true),
@@ -97,6 +99,14 @@ extern "C" fn spare(address: usize) -> usize {
 extern "C" fn spare_filled(address: usize) -> usize {
     let table = table(address);
     if table.head.spare_used == 0 { 0 } else { table.spare().0 }
+}
+
+extern "C" fn touch_entry(address: usize, place: usize) {
+    table(address).touch_entry(place);
+}
+
+extern "C" fn touch_link(address: usize, word: usize) {
+    table(address).touch_rows(word, 1);
 }
 
 extern "C" fn intern(address: usize, at: usize, bytes: usize) -> usize {

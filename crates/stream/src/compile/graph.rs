@@ -62,6 +62,17 @@ pub enum Kept {
     Lookup(Lists),
 }
 
+impl Kept {
+    /// Says that code marks what it changes.
+    fn track(&mut self) {
+        match self {
+            Kept::Group(group) => group.track(),
+            Kept::Sides(sides) => sides.iter_mut().for_each(|side| side.entries.layout.track()),
+            Kept::Rows(lists) | Kept::Lookup(lists) => lists.entries.layout.track(),
+        }
+    }
+}
+
 /// A breaker's place in the machine and what it keeps.
 #[derive(Debug)]
 pub struct Place {
@@ -132,8 +143,17 @@ impl Graph {
             machine.scans.push(Box::new(ScanSlot { watermark: i64::MIN, deadline: i64::MIN }));
         }
         self.seen.insert(id(node), scans.clone());
-        if let Some((kept, mut breaker, layouts)) = breaker(node)? {
+        if let Some((mut kept, mut breaker, mut layouts)) = breaker(node)? {
             breaker.scans = scans;
+            breaker.layout = format!("{}: {kept:?}", breaker.name);
+            breaker.borrowed = matches!(kept, Kept::Lookup(_));
+            if machine.tracked && !breaker.borrowed {
+                kept.track();
+                layouts.iter_mut().for_each(Layout::track);
+                if let Kind::Sessions { sessions, .. } = &mut breaker.kind {
+                    *sessions = Sessions::new(true);
+                }
+            }
             for layout in layouts {
                 breaker.states.push(Box::new(Memory::new(layout)));
             }

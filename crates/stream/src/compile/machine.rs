@@ -17,7 +17,7 @@ use crate::expr::{Expr, eval};
 use crate::function::Clock;
 use crate::plan::changelog::RowKind;
 use crate::plan::{self, window_time};
-use crate::state::{Sessions, State, Table, Window};
+use crate::state::{Get, Numbers, Put, Reader, Sessions, State, Table, Window, write_word};
 use crate::types::{DataType, Value};
 
 /// A scan's event time.
@@ -273,6 +273,10 @@ pub struct Breaker {
     pub close: Option<CloseCode>,
     /// Code that puts slices together.
     pub merge: Option<MergeCode>,
+    /// How records lie in its states, for comparing.
+    pub layout: String,
+    /// Whether its state is not the job's: rows of a table that is looked up.
+    pub borrowed: bool,
     /// Windows of slices that end here or before have given their rows.
     slices_closed: i64,
 }
@@ -292,6 +296,8 @@ impl Breaker {
             late: 0,
             close: None,
             merge: None,
+            layout: String::new(),
+            borrowed: false,
             slices_closed: i64::MIN,
         }
     }
@@ -350,42 +356,65 @@ impl Breaker {
         *kept = rows(&mut self.states);
     }
 
-    /// What it knows beside its states.
-    fn progress(&self) -> [i64; 3] {
-        [self.watermark, self.slices_closed, self.late as i64]
+    /// Keeps its states as they are now for a checkpoint, and writes to `out` what finds them again.
+    pub(super) fn freeze(&mut self, numbers: &mut Numbers, out: &mut Vec<u8>) {
+        let kept = if let Kind::Interval { kept, .. } = &self.kind { *kept as u64 } else { 0 };
+        for word in [self.watermark as u64, self.slices_closed as u64, self.late, kept] {
+            write_word(out, word);
+        }
+        if self.borrowed {
+            return;
+        }
+        self.states.iter_mut().for_each(|state| state.freeze(numbers, out));
+        if let Kind::Sessions { sessions, .. } = &mut self.kind {
+            sessions.freeze(numbers, out);
+        }
     }
 
-    /// Goes back to what was written of it; returns what stands behind.
-    pub(super) fn restore<'b>(&mut self, bytes: &'b [u8]) -> Result<&'b [u8]> {
-        let short = || Error::evaluation("the snapshot ends too early; it is damaged");
-        let (words, mut rest) = bytes.split_first_chunk::<24>().ok_or_else(short)?;
-        let word = |index: usize| words[index * 8..][..8].try_into().map_or(0, i64::from_le_bytes);
-        self.watermark = word(0);
-        self.slices_closed = word(1);
-        self.late = word(2) as u64;
+    /// Writes out what was frozen, until `budget` bytes are used up; whether all is.
+    pub(super) fn save(&mut self, put: &mut Put<'_>, budget: &mut usize) -> bool {
+        if self.borrowed {
+            return true;
+        }
+        let saved = self.states.iter_mut().all(|state| state.save(put, budget));
+        match &mut self.kind {
+            Kind::Sessions { sessions, .. } => saved && sessions.save(put, budget),
+            _ => saved,
+        }
+    }
+
+    /// Goes back to what was frozen.
+    pub(super) fn restore(
+        &mut self,
+        reader: &mut Reader<'_>,
+        get: &mut Get<'_>,
+        named: &mut Vec<u64>,
+    ) -> Result<()> {
+        self.watermark = reader.word()? as i64;
+        self.slices_closed = reader.word()? as i64;
+        self.late = reader.word()?;
+        let rows = reader.word()? as usize;
+        if let Kind::Interval { kept, .. } = &mut self.kind {
+            *kept = rows;
+        }
+        if self.borrowed {
+            return Ok(());
+        }
         let is_one_table = self.is_one_table();
         for (side, state) in self.states.iter_mut().enumerate() {
-            rest = state.restore(rest)?;
+            state.restore(reader, get, named)?;
             self.panes[side] = Pane::default();
             if is_one_table {
                 self.panes[side].table = std::ptr::from_mut(state.table(Window::ALWAYS)) as usize;
             }
         }
-        if let Kind::Sessions { sessions, .. } = &mut self.kind {
-            rest = sessions.restore(rest)?;
+        if let Kind::Sessions { sessions, word, .. } = &mut self.kind {
+            let table = self.states[0].table(Window::ALWAYS);
+            let lists = table.entries().filter_map(|entry| (entry[*word] as usize).checked_sub(1)).collect();
+            let words = table.layout().stride;
+            sessions.restore(reader, words, &lists, get, named)?;
         }
-        Ok(rest)
-    }
-
-    /// Writes its states to `out`.
-    pub(super) fn snapshot(&self, out: &mut Vec<u8>) {
-        for word in self.progress() {
-            out.extend_from_slice(&word.to_le_bytes());
-        }
-        self.states.iter().for_each(|state| state.snapshot(out));
-        if let Kind::Sessions { sessions, .. } = &self.kind {
-            sessions.snapshot(out);
-        }
+        Ok(())
     }
 
     /// Whether it keeps all its groups in one table for as long as it runs.
@@ -438,6 +467,8 @@ pub struct Machine {
     pub clock: Box<i64>,
     /// What failed.
     pub error: Option<Error>,
+    /// Whether there are checkpoints.
+    pub tracked: bool,
     arena: Vec<Vec<u8>>,
     /// Tables that closed and whose texts may still be on their way to a sink.
     closed: Vec<(usize, usize, Box<Table>)>,
@@ -461,6 +492,7 @@ impl Machine {
             constants: Vec::new(),
             clock: Box::new(0),
             error: None,
+            tracked: false,
             arena: Vec::new(),
             closed: Vec::new(),
         })

@@ -37,7 +37,7 @@ pub use self::machine::{Output, Rows};
 use crate::batch::{Batch, Values};
 use crate::error::{Error, Result};
 use crate::plan::{Node, NodeOp, explain};
-use crate::state::Window;
+use crate::state::{Get, Numbers, Put, Reader, Window, write_word};
 use crate::types::Type;
 
 /// The end of time; sums with lengths of windows stay within 64 bits. As in the reference.
@@ -72,7 +72,7 @@ pub struct Held {
 pub struct Program {
     machine: Box<Machine>,
     scans: Vec<(Source, usize, SourceCode)>,
-    lookups: Vec<(Source, SourceCode)>,
+    lookups: Vec<(Source, usize, SourceCode)>,
     constants: Vec<SourceCode>,
     text: String,
     compiled_in: Duration,
@@ -123,8 +123,18 @@ enum Part {
 impl Program {
     /// Compiles the plans of a job for this CPU: each gives its rows to the output with the same number.
     pub fn compile(plans: &[Arc<Node>], outputs: Vec<Box<dyn Output>>) -> Result<Program> {
+        Program::compile_with(plans, outputs, false)
+    }
+
+    /// The same. With `tracked`, code marks what it changes, as checkpoints need it.
+    pub fn compile_with(
+        plans: &[Arc<Node>],
+        outputs: Vec<Box<dyn Output>>,
+        tracked: bool,
+    ) -> Result<Program> {
         let began = Instant::now();
         let mut machine = Machine::new();
+        machine.tracked = tracked;
         machine.outputs = outputs;
         let graph = Graph::new(plans, &mut machine)?;
         for breaker in &mut machine.breakers {
@@ -232,7 +242,7 @@ impl Program {
                         reads: (0..table.columns.len()).collect(),
                         types: table.columns.iter().map(|column| column.ty.clone()).collect(),
                     };
-                    lookups.push((source, source_code(code)));
+                    lookups.push((source, graph.places[number].number, source_code(code)));
                 }
                 Part::Constants => constants.push(source_code(code)),
                 Part::Close(number) => {
@@ -266,7 +276,7 @@ impl Program {
 
     /// What it looks up, in the order of [`Program::load`]'s numbers.
     pub fn lookups(&self) -> Vec<Source> {
-        self.lookups.iter().map(|(source, _)| source.clone()).collect()
+        self.lookups.iter().map(|(source, ..)| source.clone()).collect()
     }
 
     /// The code of all functions, readable.
@@ -296,10 +306,19 @@ impl Program {
 
     /// Gives the rows of a table that is looked up: all its columns.
     pub fn load(&mut self, lookup: usize, batch: &Batch) -> Result<()> {
-        let (source, code) = &self.lookups[lookup];
+        let (source, _, code) = &self.lookups[lookup];
         let code = *code;
         fits(source, batch)?;
         self.call(code, batch)
+    }
+
+    /// Forgets the rows of a table that is looked up, for others to be given.
+    pub fn unload(&mut self, lookup: usize) {
+        let (_, breaker, _) = &self.lookups[lookup];
+        self.machine.breakers[*breaker]
+            .states
+            .iter_mut()
+            .for_each(|state| state.table(Window::ALWAYS).clear());
     }
 
     /// Pushes a batch of a source through the job. After an error the job is over.
@@ -382,41 +401,59 @@ impl Program {
         }
     }
 
-    /// Everything that the job keeps between two batches.
-    pub fn snapshot(&self) -> Vec<u8> {
+    /// Keeps everything that the job keeps between two batches as it is now: a checkpoint. Returns what finds it again
+    /// together with the pages that [`Program::save`] writes out, until which no other checkpoint may begin.
+    pub fn freeze(&mut self, numbers: &mut Numbers) -> Vec<u8> {
         let mut out = Vec::new();
-        let mut word = |word: i64| out.extend_from_slice(&word.to_le_bytes());
-        word(*self.machine.clock);
-        word(i64::from(self.begun));
-        self.machine.scans.iter().for_each(|scan| word(scan.watermark));
-        for breaker in &self.machine.breakers {
-            breaker.snapshot(&mut out);
+        numbers.named.clear();
+        for word in [*self.machine.clock as u64, u64::from(self.begun)] {
+            write_word(&mut out, word);
         }
+        for scan in &self.machine.scans {
+            write_word(&mut out, scan.watermark as u64);
+            write_word(&mut out, scan.deadline as u64);
+        }
+        for breaker in &mut self.machine.breakers {
+            breaker.freeze(numbers, &mut out);
+        }
+        // Behind everything else: only now are all given.
+        write_word(&mut out, numbers.next());
         out
     }
 
-    /// Goes back to what [`Program::snapshot`] of the same job wrote.
-    pub fn restore(&mut self, bytes: &[u8]) -> Result<()> {
-        let mut rest = bytes;
-        let mut word = || -> Result<i64> {
-            let short = || Error::evaluation("the snapshot ends too early; it is damaged");
-            let (word, behind) = rest.split_first_chunk::<8>().ok_or_else(short)?;
-            rest = behind;
-            Ok(i64::from_le_bytes(*word))
-        };
-        *self.machine.clock = word()?;
-        self.begun = word()? != 0;
+    /// Writes pages out as they were at [`Program::freeze`], about `budget` bytes; whether all are.
+    pub fn save(&mut self, put: &mut Put<'_>, mut budget: usize) -> bool {
+        self.machine.breakers.iter_mut().all(|breaker| breaker.save(put, &mut budget))
+    }
+
+    /// Goes back to a checkpoint of the same job, before anything was run. Returns the numbers to go on with, and those
+    /// that the checkpoint names.
+    pub fn restore(&mut self, frozen: &[u8], get: &mut Get<'_>) -> Result<Numbers> {
+        let mut reader = Reader(frozen);
+        let mut named = Vec::new();
+        *self.machine.clock = reader.word()? as i64;
+        self.begun = reader.word()? != 0;
         for scan in &mut self.machine.scans {
-            scan.watermark = word()?;
-            scan.deadline = i64::MIN;
+            scan.watermark = reader.word()? as i64;
+            scan.deadline = reader.word()? as i64;
         }
         for breaker in &mut self.machine.breakers {
-            rest = breaker.restore(rest)?;
+            breaker.restore(&mut reader, get, &mut named)?;
         }
-        if !rest.is_empty() {
-            return Err(Error::evaluation("the snapshot has more than this job keeps; it is another job's"));
+        let mut numbers = Numbers::above(reader.word()?);
+        numbers.named = named;
+        if !reader.0.is_empty() {
+            return Err(Error::evaluation(
+                "the checkpoint has more than this job keeps; it is another job's",
+            ));
         }
-        Ok(())
+        Ok(numbers)
+    }
+
+    /// How records lie in its state: a checkpoint of another layout is not for this job.
+    pub fn layout(&self) -> String {
+        let layouts = self.machine.breakers.iter().map(|breaker| format!("{}\n", breaker.layout));
+        layouts.collect()
     }
 }
 

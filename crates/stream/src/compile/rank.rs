@@ -64,7 +64,8 @@ impl Gen<'_, '_> {
         self.b.ins().load(types::I64, trusted(), at, -8)
     }
 
-    fn set_next(&mut self, table: ir::Value, link: ir::Value, next: ir::Value) {
+    fn set_next(&mut self, table: ir::Value, lists: &Lists, link: ir::Value, next: ir::Value) {
+        self.touch_link(table, &lists.entries.layout, link);
         let at = self.row_at(table, link);
         self.b.ins().store(trusted(), next, at, -8);
     }
@@ -139,14 +140,14 @@ impl Gen<'_, '_> {
             let free = g.load(at, (value + FREE) * 8);
             let own = g.ask("place_row", &[table, stored, free]);
             g.store(zero, at, (value + FREE) * 8);
-            g.set_next(table, own, link);
+            g.set_next(table, lists, own, link);
             let (first, behind, linked) = (g.b.create_block(), g.b.create_block(), g.b.create_block());
             g.b.ins().brif(before, behind, &[], first, &[]);
             g.b.switch_to_block(first);
             g.store(own, at, (value + FIRST) * 8);
             g.b.ins().jump(linked, &[]);
             g.b.switch_to_block(behind);
-            g.set_next(table, before, own);
+            g.set_next(table, lists, before, own);
             g.b.ins().jump(linked, &[]);
             g.b.switch_to_block(linked);
 
@@ -219,7 +220,7 @@ impl Gen<'_, '_> {
         // The new row stands within the bound: one stands before what is beyond it.
         self.b.switch_to_block(beyond);
         let zero = self.int(0);
-        self.set_next(table, pred, zero);
+        self.set_next(table, lists, pred, zero);
         self.store(mover, at, (lists.entries.value + FREE) * 8);
         if gives && !by_place {
             let row = self.row_of(table, lists, mover);

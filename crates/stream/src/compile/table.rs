@@ -5,10 +5,10 @@ use std::mem::offset_of;
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{self, InstBuilder, types};
 
-use super::emit::{Gen, Val};
+use super::emit::{Gen, Val, trusted};
 use crate::batch::Shape;
 use crate::error::{Error, Result};
-use crate::state::{Head, Layout, MULTIPLIER, hash_seed};
+use crate::state::{DIRTY, Head, Layout, MULTIPLIER, PAGE_WORDS, hash_seed};
 
 /// How a table's entries look to code: the first word, a word of bits, the key, and what is kept for it.
 #[derive(Debug, Clone, PartialEq)]
@@ -73,6 +73,45 @@ impl Gen<'_, '_> {
     pub fn child(&mut self, table: ir::Value, number: usize) -> ir::Value {
         let children = self.load(table, head!(children));
         self.load(children, number * 8)
+    }
+
+    /// Says that the page with this number is about to change, unless it is known to have.
+    fn touch(
+        &mut self,
+        table: ir::Value,
+        pages: ir::Value,
+        page: ir::Value,
+        call: (&'static str, ir::Value),
+    ) {
+        let at = self.b.ins().iadd(pages, page);
+        let state = self.b.ins().load(types::I8, trusted(), at, 0);
+        let known = self.b.ins().icmp_imm_s(IntCC::Equal, state, i64::from(DIRTY));
+        let (new, on) = (self.b.create_block(), self.b.create_block());
+        self.b.set_cold_block(new);
+        self.b.ins().brif(known, on, &[], new, &[]);
+        self.b.switch_to_block(new);
+        self.call(call.0, &[table, call.1]);
+        self.b.ins().jump(on, &[]);
+        self.b.switch_to_block(on);
+    }
+
+    /// Says that the entry at a place is about to change.
+    fn touch_entry(&mut self, table: ir::Value, layout: &Layout, place: ir::Value) {
+        if layout.tracked {
+            let pages = self.load(table, head!(entry_pages));
+            let page = self.b.ins().ushr_imm_s(place, i64::from(layout.page_shift()));
+            self.touch(table, pages, page, ("touch_entry", place));
+        }
+    }
+
+    /// Says that the link of a row is about to change.
+    pub fn touch_link(&mut self, table: ir::Value, layout: &Layout, link: ir::Value) {
+        if layout.tracked {
+            let pages = self.load(table, head!(row_pages));
+            let word = self.b.ins().iadd_imm_s(link, -1);
+            let page = self.b.ins().ushr_imm_s(word, i64::from(PAGE_WORDS.ilog2()));
+            self.touch(table, pages, page, ("touch_link", word));
+        }
     }
 
     fn mix(&mut self, hash: ir::Value, word: ir::Value) -> ir::Value {
@@ -187,6 +226,9 @@ impl Gen<'_, '_> {
         if !direct {
             self.check(table, entries, &key, bits, at, next);
         }
+        if insert {
+            self.touch_entry(table, &entries.layout, place);
+        }
         let there = self.truth(!insert);
         self.b.ins().jump(done, &[at.into(), there.into()]);
 
@@ -194,9 +236,9 @@ impl Gen<'_, '_> {
         self.b.switch_to_block(other);
         self.b.ins().brif(found, next, &[], absent, &[]);
         self.b.switch_to_block(next);
-        let place = self.b.ins().iadd_imm_s(place, 1);
-        let place = self.b.ins().band(place, mask);
-        self.b.ins().jump(walk, &[place.into()]);
+        let further = self.b.ins().iadd_imm_s(place, 1);
+        let further = self.b.ins().band(further, mask);
+        self.b.ins().jump(walk, &[further.into()]);
 
         self.b.switch_to_block(absent);
         if insert {
@@ -210,6 +252,7 @@ impl Gen<'_, '_> {
             self.call("grow", &[table]);
             self.b.ins().jump(again, &[]);
             self.b.switch_to_block(room);
+            self.touch_entry(table, &entries.layout, place);
             let more = self.b.ins().iadd_imm_s(count, 1);
             self.store(more, table, head!(count));
             self.store(tag, at, 0);

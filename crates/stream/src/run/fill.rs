@@ -1,9 +1,10 @@
 //! What sources have in common.
 
-use std::time::SystemTime;
+use serde_json::Value;
 
+use super::records::Records;
 use crate::batch::Batch;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// What fills batches with rows.
 pub trait Fill {
@@ -14,10 +15,23 @@ pub trait Fill {
     fn skipped(&self) -> u64 {
         0
     }
+
+    /// How far it was read. What cannot be read again has no place: [`Value::Null`].
+    fn position(&self) -> Value;
+
+    /// Goes on behind a position.
+    fn seek(&mut self, position: &Value) -> Result<()>;
+
+    /// Its reader of records, if it has dead letters to give.
+    fn letters(&mut self) -> Option<&mut Records> {
+        None
+    }
 }
 
-/// The machine's clock, in microseconds since 1970.
-pub fn now() -> i64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+/// A number of a position.
+pub fn place(position: &Value, field: &str) -> Result<u64> {
+    let found = position[field].as_u64();
+    found.ok_or_else(|| {
+        Error::connector(format!("the checkpoint has no '{field}' in the position {position}"))
+    })
 }

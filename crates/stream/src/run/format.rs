@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::catalog::Table;
-use crate::compile::Source;
+use crate::compile::{Rows, Source};
 use crate::error::{Error, Result};
 use crate::types::{DataType, Row, Type, Value, cast};
 
@@ -130,6 +130,14 @@ fn some(value: Value, name: &str, ty: &Type) -> Result<Value> {
     Ok(value)
 }
 
+/// A value by its text; NULL without one.
+pub fn parse_or_null(text: Option<&str>, name: &str, ty: &Type) -> Result<Value> {
+    match text {
+        Some(text) => parse(text, name, ty),
+        None => some(Value::Null, name, ty),
+    }
+}
+
 fn parse(text: &str, name: &str, ty: &Type) -> Result<Value> {
     let value = match &ty.data {
         data if data.is_character() => Some(Value::string(text)),
@@ -200,6 +208,38 @@ pub fn write(format: Format, names: &[String], types: &[DataType], row: &[Value]
         }
     }
     out.push('\n');
+}
+
+/// How rows become records.
+pub struct Writing {
+    format: Format,
+    columns: Vec<String>,
+    text: String,
+}
+
+impl Writing {
+    /// Of a table.
+    pub fn new(format: Format, table: &Table) -> Writing {
+        let columns = table.physical.iter().map(|column| table.columns[*column].name.clone()).collect();
+        Writing { format, columns, text: String::new() }
+    }
+
+    /// What the names of files with such records end in.
+    pub fn extension(&self) -> &'static str {
+        match self.format {
+            Format::Csv { .. } => "csv",
+            Format::Json => "json",
+        }
+    }
+
+    /// The records of these rows.
+    pub fn text(&mut self, rows: &Rows<'_>) -> &str {
+        self.text.clear();
+        for (_, row) in rows.iter() {
+            write(self.format, &self.columns, rows.types(), &row, &mut self.text);
+        }
+        &self.text
+    }
 }
 
 fn quote(text: &str, delimiter: u8, out: &mut String) {

@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use super::fill::{Fill, now};
+use super::clock::now;
+use super::fill::{Fill, place};
 use crate::batch::Batch;
 use crate::catalog::Table;
 use crate::compile::Source;
@@ -43,6 +44,8 @@ pub struct Datagen {
     columns: Vec<(Kind, DataType)>,
     rows: Option<u64>,
     made: u64,
+    /// Rows that had been made when it began.
+    before: u64,
     per_second: Option<u64>,
     began: Instant,
     random: u64,
@@ -94,7 +97,7 @@ impl Datagen {
         }
         let per_second = option(table, "rows-per-second")?;
         let random = option(table, "seed")?.unwrap_or(1);
-        Ok(Datagen { columns, rows, made: 0, per_second, began: Instant::now(), random })
+        Ok(Datagen { columns, rows, made: 0, before: 0, per_second, began: Instant::now(), random })
     }
 
     // SplitMix64.
@@ -126,10 +129,7 @@ impl Fill for Datagen {
             wanted = wanted.min(rows - self.made);
         }
         if let Some(per_second) = self.per_second {
-            let due = (self.began.elapsed().as_secs_f64() * per_second as f64) as u64;
-            if due <= self.made {
-                std::thread::sleep(std::time::Duration::from_millis(10));
-            }
+            let due = self.before + (self.began.elapsed().as_secs_f64() * per_second as f64) as u64;
             wanted = wanted.min(due.saturating_sub(self.made));
         }
         let now = now();
@@ -167,6 +167,17 @@ impl Fill for Datagen {
             self.made += 1;
         }
         Ok(self.rows.is_none_or(|rows| self.made < rows))
+    }
+
+    fn position(&self) -> serde_json::Value {
+        serde_json::json!({ "rows": self.made, "random": self.random })
+    }
+
+    fn seek(&mut self, position: &serde_json::Value) -> Result<()> {
+        self.made = place(position, "rows")?;
+        self.before = self.made;
+        self.random = place(position, "random")?;
+        Ok(())
     }
 }
 
@@ -218,5 +229,14 @@ impl Fill for Nexmark {
         }
         self.next = end;
         Ok(self.next < self.events)
+    }
+
+    fn position(&self) -> serde_json::Value {
+        serde_json::json!({ "events": self.next })
+    }
+
+    fn seek(&mut self, position: &serde_json::Value) -> Result<()> {
+        self.next = place(position, "events")?;
+        Ok(())
     }
 }

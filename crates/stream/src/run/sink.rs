@@ -1,16 +1,31 @@
 //! Sinks: what takes rows.
+//!
+//! | sink | in a job with checkpoints |
+//! |---|---|
+//! | `filesystem` | exactly once: parts of a directory, each renamed when the checkpoint that names it is committed |
+//! | `duramen` | exactly once: keys of the job's store are written in the checkpoint |
+//! | `redis` | at least once, which for the same rows under the same keys comes to the same |
+//! | `redis-stream`, `socket` | at least once: given at once, and again for what was read since the last checkpoint |
+//! | `print`, `blackhole` | at least once: given at once, and again for what was read since the last checkpoint |
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
-use std::path::Path;
+use std::io::Write;
 
-use super::format::{self, Format, path};
+use serde_json::Value;
+
+use super::entries::Adder;
+use super::format::{Format, Writing, path};
+use super::parts::Parts;
+use super::records::Place;
+use super::socket::Sender;
+use super::take::{Cut, Take};
+use super::view::{Own, Remote};
 use crate::compile::{Output, Rows};
 use crate::error::{Error, Result};
 use crate::plan::Sink;
 
-/// Opens what a sink's table is connected to.
-pub fn open(sink: &Sink, directory: &Path) -> Result<Box<dyn Output>> {
+/// Opens what a sink's table is connected to; `number` is that of the sink in its job.
+pub fn open(sink: &Sink, number: usize, place: Place<'_>) -> Result<Box<dyn Take>> {
     let table = &sink.table;
     let name = table.name.clone();
     match table.connector.name {
@@ -20,8 +35,12 @@ pub fn open(sink: &Sink, directory: &Path) -> Result<Box<dyn Output>> {
             Ok(Box::new(Print { prefix: prefix.map_or(String::new(), |prefix| format!("{prefix}> ")) }))
         }
         "filesystem" => {
-            let format = Format::of(table)?;
-            let mut path = path(table, directory)?;
+            let writing = Writing::new(Format::of(table)?, table);
+            let mut path = path(table, place.directory)?;
+            if let Some(job) = place.job {
+                let parts = Parts::open(path, &name, (job, &number.to_string()), writing.extension())?;
+                return Ok(Box::new(Files { parts, writing }));
+            }
             // A directory gets one file.
             if path.is_dir() || table.options.get("path").is_some_and(|path| path.ends_with('/')) {
                 std::fs::create_dir_all(&path).map_err(|error| {
@@ -31,11 +50,18 @@ pub fn open(sink: &Sink, directory: &Path) -> Result<Box<dyn Output>> {
             }
             let file = File::create(&path)
                 .map_err(|error| Error::connector(format!("cannot create {path:?} for `{name}`: {error}")))?;
-            let columns = table.physical.iter().map(|column| table.columns[*column].name.clone()).collect();
-            Ok(Box::new(Lines { file: BufWriter::new(file), format, columns, text: String::new(), name }))
+            Ok(Box::new(OneFile { file, writing, name }))
         }
+        "duramen" if place.job.is_some() => Ok(Box::new(Own::open(table)?)),
+        "duramen" => Err(Error::invalid(
+            format!("`{name}` of connector 'duramen' in a job without a store"),
+            "a store for the job: --store PATH",
+        )),
+        "redis" => Ok(Box::new(Remote::open(table)?)),
+        "redis-stream" => Ok(Box::new(Adder::open(table)?)),
+        "socket" => Ok(Box::new(Sender::open(table, place)?)),
         other => Err(Error::unsupported(format!("writing to the connector '{other}'"))
-            .hint("there are print, blackhole, filesystem")),
+            .hint("there are print, blackhole, filesystem, duramen, redis, redis-stream, socket")),
     }
 }
 
@@ -46,6 +72,8 @@ impl Output for Blackhole {
         Ok(())
     }
 }
+
+impl Take for Blackhole {}
 
 /// Rows as Flink's `print` shows them: `+I[a, b]`.
 struct Print {
@@ -64,23 +92,43 @@ impl Output for Print {
     }
 }
 
-struct Lines {
-    file: BufWriter<File>,
-    format: Format,
-    columns: Vec<String>,
-    text: String,
+impl Take for Print {}
+
+/// One file.
+struct OneFile {
+    file: File,
+    writing: Writing,
     name: String,
 }
 
-impl Output for Lines {
+impl Output for OneFile {
     fn take(&mut self, rows: &Rows<'_>) -> Result<()> {
-        self.text.clear();
-        for (_, row) in rows.iter() {
-            format::write(self.format, &self.columns, rows.types(), &row, &mut self.text);
-        }
         self.file
-            .write_all(self.text.as_bytes())
-            .and_then(|()| self.file.flush())
+            .write_all(self.writing.text(rows).as_bytes())
             .map_err(|error| Error::connector(format!("cannot write `{}`: {error}", self.name)))
+    }
+}
+
+impl Take for OneFile {}
+
+/// Files of a directory.
+struct Files {
+    parts: Parts,
+    writing: Writing,
+}
+
+impl Output for Files {
+    fn take(&mut self, rows: &Rows<'_>) -> Result<()> {
+        self.parts.write(self.writing.text(rows).as_bytes())
+    }
+}
+
+impl Take for Files {
+    fn cut(&mut self) -> Result<(Value, Option<Box<dyn Cut>>)> {
+        self.parts.cut()
+    }
+
+    fn recover(&mut self, cut: Option<&Value>, epoch: u64) -> Result<()> {
+        self.parts.recover(cut, epoch)
     }
 }

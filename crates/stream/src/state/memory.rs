@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::table::Reader;
+use super::pages::{Get, Left, Numbers, Put, Reader, save_left, write_word};
 use super::{Layout, State, Table, Window};
 use crate::error::Result;
 
@@ -16,18 +16,20 @@ pub struct Memory {
     layout: Layout,
     open: BTreeMap<Window, Box<Table>>,
     spare: Vec<Box<Table>>,
+    /// Vectors of tables that closed before they were saved.
+    left: Vec<Left>,
 }
 
 impl Memory {
     /// No state yet, of this layout.
     pub fn new(layout: Layout) -> Memory {
-        Memory { layout, open: BTreeMap::new(), spare: Vec::new() }
+        Memory { layout, open: BTreeMap::new(), spare: Vec::new(), left: Vec::new() }
     }
 }
 
 impl State for Memory {
     fn table(&mut self, window: Window) -> &mut Table {
-        let Memory { layout, open, spare } = self;
+        let Memory { layout, open, spare, .. } = self;
         open.entry(window).or_insert_with(|| spare.pop().unwrap_or_else(|| Table::new(layout)))
     }
 
@@ -48,8 +50,9 @@ impl State for Memory {
     }
 
     fn give_back(&mut self, mut table: Box<Table>) {
+        table.clear();
+        table.take_left(&mut self.left);
         if self.spare.len() < KEPT {
-            table.clear();
             self.spare.push(table);
         }
     }
@@ -58,25 +61,35 @@ impl State for Memory {
         self.open.values().chain(&self.spare).map(|table| table.held()).sum()
     }
 
-    fn snapshot(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&(self.open.len() as u64).to_le_bytes());
-        for (window, table) in &self.open {
-            out.extend_from_slice(&window.start.to_le_bytes());
-            out.extend_from_slice(&window.end.to_le_bytes());
-            table.snapshot(out);
+    fn freeze(&mut self, numbers: &mut Numbers, out: &mut Vec<u8>) {
+        write_word(out, self.open.len() as u64);
+        for (window, table) in &mut self.open {
+            write_word(out, window.start as u64);
+            write_word(out, window.end as u64);
+            table.freeze(numbers, out);
         }
+        // How large they are decides in which order windows to come give their groups.
+        write_word(out, self.spare.len() as u64);
+        self.spare.iter().for_each(|table| write_word(out, table.places() as u64));
     }
 
-    fn restore<'b>(&mut self, bytes: &'b [u8]) -> Result<&'b [u8]> {
-        let mut reader = Reader(bytes);
+    fn save(&mut self, put: &mut Put<'_>, budget: &mut usize) -> bool {
+        save_left(&mut self.left, put, budget) && self.open.values_mut().all(|table| table.save(put, budget))
+    }
+
+    fn restore(&mut self, reader: &mut Reader<'_>, get: &mut Get<'_>, named: &mut Vec<u64>) -> Result<()> {
         let mut open = BTreeMap::new();
-        for _ in 0..reader.word()? {
+        for _ in 0..reader.count()? {
             let (start, end) = (reader.word()? as i64, reader.word()? as i64);
             let mut table = Table::new(&self.layout);
-            reader.0 = table.restore(reader.0)?;
+            table.restore(reader, get, named)?;
             open.insert(Window { end, start }, table);
         }
         self.open = open;
-        Ok(reader.0)
+        self.spare.clear();
+        for _ in 0..reader.count()? {
+            self.spare.push(Table::with_places(&self.layout, reader.count()?));
+        }
+        Ok(())
     }
 }

@@ -10,13 +10,16 @@
 //! 2. `count <= limit < entries`: a walk from any entry meets an empty one.
 //! 3. A text is a place in `bytes` and a length, a row of a list a place in `rows` plus one: nothing in a table is an
 //!    address, so that a table may be moved, written out and read back.
-//! 4. A table's own address never changes while a window is open, and its `Head` says where its vectors are now.
+//! 4. A page of a table that is tracked is touched before it is changed (`pages.rs`).
+//! 5. A table's own address never changes while a window is open, and its `Head` says where its vectors are now.
 
 mod memory;
+mod pages;
 mod sessions;
 mod table;
 
 pub use memory::Memory;
+pub use pages::{DIRTY, Get, Numbers, PAGE_WORDS, Put, Reader, write_word};
 pub use sessions::{Placed, Session, Sessions};
 pub use table::{Head, Layout, MULTIPLIER, Table, hash_bytes, hash_seed};
 
@@ -59,9 +62,12 @@ pub trait State {
     /// Bytes that are held, in use or not.
     fn bytes(&self) -> usize;
 
-    /// Writes everything to `out`.
-    fn snapshot(&self, out: &mut Vec<u8>);
+    /// Keeps everything as it is now for a checkpoint, and writes to `out` what finds it again.
+    fn freeze(&mut self, numbers: &mut Numbers, out: &mut Vec<u8>);
 
-    /// Replaces everything by what [`State::snapshot`] wrote. Returns what stands behind it.
-    fn restore<'b>(&mut self, bytes: &'b [u8]) -> Result<&'b [u8]>;
+    /// Writes pages out that were frozen, until `budget` bytes are used up; whether all are.
+    fn save(&mut self, put: &mut Put<'_>, budget: &mut usize) -> bool;
+
+    /// Replaces everything by what was frozen. The numbers of its vectors go to `named`.
+    fn restore(&mut self, reader: &mut Reader<'_>, get: &mut Get<'_>, named: &mut Vec<u64>) -> Result<()>;
 }

@@ -1,11 +1,12 @@
 //! Sessions of groups: records that lie outside of the table, because a row may lengthen a session, or link two.
 //!
 //! A group's entry in the table names its list here by its place plus one; zero is none. A session's record has the
-//! words of an entry, the key among them, so that code reads both alike.
+//! words of an entry, the key among them, so that code reads both alike. For checkpoints a list is a page: it is touched
+//! before a session of it is changed, which code does only behind [`Sessions::place`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeSet, HashSet};
 
-use super::table::Reader;
+use super::pages::{Get, Numbers, Pages, Put, Reader, write_word};
 use crate::error::Result;
 
 /// One session of a group.
@@ -19,18 +20,21 @@ pub struct Session {
     pub record: Box<[u64]>,
     /// By which the queue knows it.
     serial: u64,
+    /// What its end was when it was looked at last.
+    queued: i64,
 }
 
 /// All sessions of a breaker.
 #[derive(Debug, Default)]
 pub struct Sessions {
     lists: Vec<Vec<Session>>,
+    pages: Pages,
     /// Lists of no group.
     free: Vec<usize>,
     /// Lists of groups that have no session any more.
     empty: usize,
-    /// When a session may close: what its end was when it was looked at last.
-    queue: BTreeMap<i64, Vec<(usize, u64)>>,
+    /// When a session may close: what its end was when it was looked at last, its serial number, its list.
+    queue: BTreeSet<(i64, u64, usize)>,
     serial: u64,
 }
 
@@ -43,7 +47,29 @@ pub struct Placed {
     pub linked: Vec<Box<[u64]>>,
 }
 
+fn page(list: &[Session]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for session in list {
+        write_word(&mut out, session.start as u64);
+        write_word(&mut out, session.end as u64);
+        write_word(&mut out, session.serial);
+        write_word(&mut out, session.queued as u64);
+        session.record.iter().for_each(|word| write_word(&mut out, *word));
+    }
+    out
+}
+
 impl Sessions {
+    /// No sessions yet. With `tracked` it shall be known what changes.
+    pub fn new(tracked: bool) -> Sessions {
+        Sessions { pages: Pages::new(tracked, 0), ..Sessions::default() }
+    }
+
+    fn touch(&mut self, list: usize) {
+        let lists = &self.lists;
+        self.pages.touch(list, || page(&lists[list]));
+    }
+
     /// Puts a row of the time [start, end) into the group's list, whose number is in `word` of its entry.
     pub fn place(&mut self, entry: &mut [u64], word: usize, mut start: i64, mut end: i64) -> Placed {
         let list = match entry[word] {
@@ -63,6 +89,7 @@ impl Sessions {
                 list
             }
         };
+        self.touch(list);
         let sessions = &mut self.lists[list];
         let mut met: Vec<Session> =
             sessions.extract_if(.., |other| other.start <= end && start <= other.end).collect();
@@ -74,8 +101,8 @@ impl Sessions {
             self.serial += 1;
             let mut record = entry.to_vec().into_boxed_slice();
             record[word] = 0;
-            self.queue.entry(end).or_default().push((list, self.serial));
-            Session { start, end, record, serial: self.serial }
+            self.queue.insert((end, self.serial, list));
+            Session { start, end, record, serial: self.serial, queued: end }
         } else {
             met.remove(0)
         };
@@ -92,26 +119,24 @@ impl Sessions {
 
     /// The end at which a session may close first.
     pub fn first_end(&self) -> Option<i64> {
-        self.queue.first_key_value().map(|(end, _)| *end)
+        self.queue.first().map(|(end, ..)| *end)
     }
 
     /// Takes a session out that ends at `bound` or before.
     pub fn take_closed(&mut self, bound: i64) -> Option<Session> {
         loop {
-            let mut first = self.queue.first_entry().filter(|first| *first.key() <= bound)?;
-            let Some((list, serial)) = first.get_mut().pop() else {
-                first.remove();
+            let (_, serial, list) = self.queue.first().copied().filter(|(end, ..)| *end <= bound)?;
+            self.queue.pop_first();
+            // One that was linked to another is gone.
+            let Some(place) = self.lists[list].iter().position(|session| session.serial == serial) else {
                 continue;
             };
-            if first.get().is_empty() {
-                first.remove();
-            }
+            self.touch(list);
             let sessions = &mut self.lists[list];
-            // One that was linked to another is gone.
-            let Some(place) = sessions.iter().position(|session| session.serial == serial) else { continue };
             let end = sessions[place].end;
             if end > bound {
-                self.queue.entry(end).or_default().push((list, serial));
+                sessions[place].queued = end;
+                self.queue.insert((end, serial, list));
                 continue;
             }
             let session = sessions.swap_remove(place);
@@ -141,45 +166,50 @@ impl Sessions {
         self.lists.iter().flatten().map(|session| session.record.len() * 8 + size_of::<Session>()).sum()
     }
 
-    /// Writes everything to `out`.
-    pub fn snapshot(&self, out: &mut Vec<u8>) {
-        let mut word = |word: u64| out.extend_from_slice(&word.to_le_bytes());
-        word(self.lists.len() as u64);
-        for list in &self.lists {
-            word(list.len() as u64);
-            for session in list {
-                word(session.start as u64);
-                word(session.end as u64);
-                word(session.record.len() as u64);
-                session.record.iter().for_each(|value| word(*value));
-            }
+    /// Keeps everything as it is now for a checkpoint, and writes to `out` what finds it again.
+    pub fn freeze(&mut self, numbers: &mut Numbers, out: &mut Vec<u8>) {
+        for word in [self.lists.len() as u64, self.pages.freeze(numbers), self.serial] {
+            write_word(out, word);
         }
-        word(self.free.len() as u64);
-        self.free.iter().for_each(|list| word(*list as u64));
-        word(self.empty as u64);
     }
 
-    /// Replaces everything by what was written. Returns what stands behind it.
-    pub fn restore<'b>(&mut self, bytes: &'b [u8]) -> Result<&'b [u8]> {
-        let mut reader = Reader(bytes);
-        *self = Sessions::default();
-        for list in 0..reader.word()? as usize {
+    /// Writes lists out that were frozen, until `budget` bytes are used up; whether all are.
+    pub fn save(&mut self, put: &mut Put<'_>, budget: &mut usize) -> bool {
+        let lists = &self.lists;
+        self.pages.save(|list| page(&lists[list]), put, budget)
+    }
+
+    /// Replaces everything by what was frozen: records of `words` words. `used` are the lists that groups name.
+    pub fn restore(
+        &mut self,
+        reader: &mut Reader<'_>,
+        words: usize,
+        used: &HashSet<usize>,
+        get: &mut Get<'_>,
+        named: &mut Vec<u64>,
+    ) -> Result<()> {
+        let (count, number) = (reader.count()?, reader.word()?);
+        named.push(number);
+        *self = Sessions { serial: reader.word()?, ..Sessions::default() };
+        for list in 0..count {
+            let bytes = get(number, list as u32)?;
+            let mut reader = Reader(&bytes);
             let mut sessions = Vec::new();
-            for _ in 0..reader.word()? {
+            while !reader.0.is_empty() {
                 let (start, end) = (reader.word()? as i64, reader.word()? as i64);
-                let words = reader.word()?;
+                let (serial, queued) = (reader.word()?, reader.word()? as i64);
                 let record: Result<Vec<u64>> = (0..words).map(|_| reader.word()).collect();
-                self.serial += 1;
-                self.queue.entry(end).or_default().push((list, self.serial));
-                sessions.push(Session { start, end, record: record?.into(), serial: self.serial });
+                self.queue.insert((queued, serial, list));
+                sessions.push(Session { start, end, record: record?.into(), serial, queued });
+            }
+            if !used.contains(&list) {
+                self.free.push(list);
+            } else if sessions.is_empty() {
+                self.empty += 1;
             }
             self.lists.push(sessions);
         }
-        for _ in 0..reader.word()? {
-            let list = reader.word()? as usize;
-            self.free.push(list);
-        }
-        self.empty = reader.word()? as usize;
-        Ok(reader.0)
+        self.pages = Pages::restored(number, count);
+        Ok(())
     }
 }

@@ -1,5 +1,9 @@
 //! One table: open addressing over entries of whole words, with texts and lists of rows beside.
 
+use super::pages::{
+    Data, Get, Left, Numbers, PAGE_BYTES, PAGE_WORDS, Pages, Put, Reader, page_of_bytes, page_of_words,
+    read_bytes, read_words, save_left, write_word,
+};
 use crate::error::{Error, Result};
 
 /// What compiled code reads and writes, at the beginning of every [`Table`]. Addresses are as of now.
@@ -22,6 +26,10 @@ pub struct Head {
     pub children: usize,
     /// Whether the entry behind the last place is filled: that of the key that looks empty.
     pub spare_used: u64,
+    /// Address of the states of pages of entries.
+    pub entry_pages: usize,
+    /// Address of the states of pages of rows.
+    pub row_pages: usize,
 }
 
 /// How entries and rows are laid out, in words of 8 bytes.
@@ -41,11 +49,30 @@ pub struct Layout {
     pub row_texts: Vec<usize>,
     /// Layouts of the tables that belong to each table.
     pub children: Vec<Layout>,
+    /// Whether it is known what has changed since the last checkpoint.
+    pub tracked: bool,
 }
 
 impl Layout {
     /// The key that is stored as zero, and therefore apart: one that no generator of keys is likely to give.
     pub const EMPTY: i64 = 0x5bd1_e995_9d2c_5680_u64 as i64;
+
+    /// Says that it shall be known what changes, in all tables that belong to each table too.
+    pub fn track(&mut self) {
+        self.tracked = true;
+        self.children.iter_mut().for_each(Layout::track);
+    }
+
+    /// An entry's place is shifted by so many bits to its page: no entry lies on two, and a page has at most
+    /// [`PAGE_WORDS`], unless one entry has more.
+    pub fn page_shift(&self) -> u32 {
+        (PAGE_WORDS / self.stride.max(1)).max(1).ilog2()
+    }
+
+    /// Words of a page of entries.
+    fn page_words(&self) -> usize {
+        self.stride << self.page_shift()
+    }
 }
 
 /// A multiplier without structure: the fraction of the golden ratio.
@@ -97,6 +124,11 @@ pub struct Table {
     rows: Vec<u64>,
     children: Vec<Box<Table>>,
     addresses: Vec<usize>,
+    entry_pages: Pages,
+    row_pages: Pages,
+    byte_pages: Pages,
+    /// Vectors that were replaced before they were saved.
+    left: Vec<Left>,
     /// Texts that were replaced by a longer vector while somebody may still read them.
     retired: Vec<Vec<u8>>,
 }
@@ -107,7 +139,13 @@ const PLACES: usize = 64;
 impl Table {
     /// An empty table.
     pub fn new(layout: &Layout) -> Box<Table> {
-        let mut table = Box::new(Table { layout: layout.clone(), ..Table::default() });
+        let pages = || Pages::new(layout.tracked, 0);
+        let mut table = Box::new(Table {
+            layout: layout.clone(),
+            row_pages: pages(),
+            byte_pages: pages(),
+            ..Table::default()
+        });
         table.children = layout.children.iter().map(Table::new).collect();
         table.addresses =
             table.children.iter_mut().map(|child| std::ptr::from_mut(&mut **child) as usize).collect();
@@ -115,9 +153,11 @@ impl Table {
         table
     }
 
-    /// Fresh entries; the spare one is behind the last place.
+    /// Fresh entries; the spare one is behind the last place. What was there goes to whoever took it, or is lost.
     fn place(&mut self, places: usize) {
         self.entries = vec![0; (places + 1) * self.layout.stride];
+        let pages = (places >> self.layout.page_shift()) + 1;
+        self.entry_pages = Pages::new(self.layout.tracked, pages);
         self.head.mask = places as u64 - 1;
         // 11/16: a walk meets 2 entries on average when full.
         self.head.limit = (places as u64 / 16) * 11;
@@ -129,6 +169,38 @@ impl Table {
         self.head.bytes = self.bytes.as_ptr() as usize;
         self.head.rows = self.rows.as_ptr() as usize;
         self.head.children = self.addresses.as_ptr() as usize;
+        self.head.entry_pages = self.entry_pages.address();
+        self.head.row_pages = self.row_pages.address();
+    }
+
+    /// Takes the entries out, to be replaced; whoever reads them must put them back by [`Table::leave_entries`].
+    fn take_entries(&mut self) -> (Vec<u64>, Pages) {
+        (std::mem::take(&mut self.entries), std::mem::take(&mut self.entry_pages))
+    }
+
+    /// Keeps entries that were replaced until they are saved.
+    fn leave_entries(&mut self, (old, mut pages): (Vec<u64>, Pages)) {
+        let each = self.layout.page_words();
+        self.left.extend(pages.replace(0, || Data::Words(old, each)));
+    }
+
+    /// Says that the entry at a place is about to change.
+    pub fn touch_entry(&mut self, place: usize) {
+        let (shift, each) = (self.layout.page_shift(), self.layout.page_words());
+        let entries = &self.entries;
+        self.entry_pages.touch(place >> shift, || page_of_words(entries, each, place >> shift));
+    }
+
+    /// Says that words of rows are about to change, or to be appended.
+    pub fn touch_rows(&mut self, from: usize, words: usize) {
+        if !self.layout.tracked {
+            return;
+        }
+        let rows = &self.rows;
+        for page in from / PAGE_WORDS..=(from + words - 1) / PAGE_WORDS {
+            self.row_pages.touch(page, || page_of_words(rows, PAGE_WORDS, page));
+        }
+        self.head.row_pages = self.row_pages.address();
     }
 
     /// Entries in use.
@@ -174,10 +246,10 @@ impl Table {
     /// The same for a length that is known when compiling: copies of a few words, where a call takes longer than they.
     fn grow_by<const STRIDE: usize>(&mut self) {
         let places = self.head.mask as usize + 1;
-        let old = std::mem::take(&mut self.entries);
+        let old = self.take_entries();
         self.place(places * 2);
         let (mask, direct) = (self.head.mask, self.layout.direct);
-        let (from, _) = old.as_chunks::<STRIDE>();
+        let (from, _) = old.0.as_chunks::<STRIDE>();
         let (to, _) = self.entries.as_chunks_mut::<STRIDE>();
         for found in from[..places].iter().filter(|entry| entry[0] != 0) {
             let home = if direct { home_of_key(found[0]) } else { home(found[0]) };
@@ -188,14 +260,15 @@ impl Table {
             to[place] = *found;
         }
         to[places * 2] = from[places];
+        self.leave_entries(old);
     }
 
     fn grow_any(&mut self) {
         let stride = self.layout.stride;
         let places = self.head.mask as usize + 1;
-        let old = std::mem::take(&mut self.entries);
+        let old = self.take_entries();
         self.place(places * 2);
-        for (place, entry) in old.chunks_exact(stride).enumerate() {
+        for (place, entry) in old.0.chunks_exact(stride).enumerate() {
             if place == places {
                 let spare = places * 2 * stride;
                 self.entries[spare..spare + stride].copy_from_slice(entry);
@@ -203,16 +276,17 @@ impl Table {
                 self.put_back(entry);
             }
         }
+        self.leave_entries(old);
     }
 
     /// Keeps only entries for which `keep` is true. Texts stay.
     pub fn retain(&mut self, mut keep: impl FnMut(&[u64]) -> bool) {
         let stride = self.layout.stride;
         let places = self.head.mask as usize + 1;
-        let old = std::mem::take(&mut self.entries);
+        let old = self.take_entries();
         self.place(places);
         self.head.count = 0;
-        for (place, entry) in old.chunks_exact(stride).enumerate() {
+        for (place, entry) in old.0.chunks_exact(stride).enumerate() {
             if place == places {
                 if self.head.spare_used != 0 && keep(entry) {
                     self.entries[places * stride..].copy_from_slice(entry);
@@ -224,6 +298,7 @@ impl Table {
                 self.head.count += 1;
             }
         }
+        self.leave_entries(old);
     }
 
     /// Rows that were appended.
@@ -235,9 +310,11 @@ impl Table {
     pub fn keep_rows(&mut self, keep: impl Fn(&[u64]) -> bool) {
         let (stride, list, row) = (self.layout.stride, self.layout.list, self.layout.row);
         let places = self.head.mask as usize + 1;
-        let entries = std::mem::take(&mut self.entries);
+        let (entries, entry_pages) = self.take_entries();
         let rows = std::mem::take(&mut self.rows);
         let bytes = std::mem::take(&mut self.bytes);
+        let mut row_pages = std::mem::replace(&mut self.row_pages, Pages::new(self.layout.tracked, 0));
+        let mut byte_pages = std::mem::replace(&mut self.byte_pages, Pages::new(self.layout.tracked, 0));
         let spare = self.head.spare_used != 0;
         self.place(places);
         (self.head.count, self.head.spare_used) = (0, 0);
@@ -278,7 +355,10 @@ impl Table {
                 self.head.count += 1;
             }
         }
-        // Somebody may still read texts where they were.
+        self.leave_entries((entries, entry_pages));
+        self.left.extend(row_pages.replace(0, || Data::Words(rows, PAGE_WORDS)));
+        // A copy: somebody may still read texts where they were.
+        self.left.extend(byte_pages.replace(0, || Data::Bytes(bytes.clone())));
         self.retired.push(bytes);
         self.aim();
     }
@@ -302,6 +382,7 @@ impl Table {
     /// The entry of the key that looks empty: its address, and whether it is new.
     pub fn spare(&mut self) -> (usize, bool) {
         let new = self.head.spare_used == 0;
+        self.touch_entry(self.head.mask as usize + 1);
         self.head.spare_used = 1;
         let spare = (self.head.mask as usize + 1) * self.layout.stride;
         (self.head.entries + spare * 8, new)
@@ -314,6 +395,12 @@ impl Table {
             let mut longer = Vec::with_capacity((place + text.len()).max(256) * 2);
             longer.extend_from_slice(&self.bytes);
             self.retired.push(std::mem::replace(&mut self.bytes, longer));
+        }
+        if self.layout.tracked && !text.is_empty() {
+            let bytes = &self.bytes;
+            for page in place / PAGE_BYTES..=(place + text.len() - 1) / PAGE_BYTES {
+                self.byte_pages.touch(page, || page_of_bytes(bytes, page));
+            }
         }
         self.bytes.extend_from_slice(text);
         self.aim();
@@ -329,9 +416,11 @@ impl Table {
     /// Returns the row's place plus one; `last` is the place plus one of the row before it, zero for none.
     pub fn append(&mut self, row: &[u64], last: u64) -> u64 {
         let place = self.rows.len();
+        self.touch_rows(place, row.len() + 1);
         self.rows.push(0);
         self.rows.extend_from_slice(row);
         if last > 0 {
+            self.touch_rows(last as usize - 1, 1);
             self.rows[last as usize - 1] = place as u64 + 1;
         }
         self.aim();
@@ -340,6 +429,7 @@ impl Table {
 
     /// Writes a row over one that is in no list any more, given its place plus one.
     pub fn replace(&mut self, row: &[u64], free: u64) -> u64 {
+        self.touch_rows(free as usize, row.len().max(1));
         self.rows[free as usize..][..row.len()].copy_from_slice(row);
         free
     }
@@ -355,9 +445,22 @@ impl Table {
         self.children.iter_mut().for_each(|child| child.release());
     }
 
-    /// Empties the table and keeps its memory.
+    /// Empties the table and keeps its memory, but of what is not saved yet.
     pub fn clear(&mut self) {
-        self.entries.fill(0);
+        let places = self.head.mask as usize + 1;
+        let pages = (places >> self.layout.page_shift()) + 1;
+        let each = self.layout.page_words();
+        let entries = &mut self.entries;
+        match self.entry_pages.replace(pages, || Data::Words(std::mem::take(entries), each)) {
+            None => self.entries.fill(0),
+            Some(left) => {
+                self.left.push(left);
+                self.entries = vec![0; (places + 1) * self.layout.stride];
+            }
+        }
+        let (rows, bytes) = (&mut self.rows, &mut self.bytes);
+        self.left.extend(self.row_pages.replace(0, || Data::Words(std::mem::take(rows), PAGE_WORDS)));
+        self.left.extend(self.byte_pages.replace(0, || Data::Bytes(std::mem::take(bytes))));
         self.bytes.clear();
         self.rows.clear();
         self.retired.clear();
@@ -367,75 +470,82 @@ impl Table {
         self.aim();
     }
 
-    /// Writes everything to `out`: counts, entries in use, texts, rows, children.
-    pub(super) fn snapshot(&self, out: &mut Vec<u8>) {
-        let mut word = |word: u64| out.extend_from_slice(&word.to_le_bytes());
-        word(self.count() as u64);
-        word(self.head.spare_used);
-        word(self.bytes.len() as u64);
-        word(self.rows.len() as u64);
-        self.entries().flatten().chain(&self.rows).for_each(|value| word(*value));
-        out.extend_from_slice(&self.bytes);
-        self.children.iter().for_each(|child| child.snapshot(out));
+    /// Places of entries, without the spare one.
+    pub fn places(&self) -> usize {
+        self.head.mask as usize + 1
     }
 
-    /// Fills an empty table with what [`Table::snapshot`] wrote; returns what stands behind it.
-    pub(super) fn restore<'b>(&mut self, bytes: &'b [u8]) -> Result<&'b [u8]> {
-        let mut reader = Reader(bytes);
-        let (count, spare) = (reader.word()?, reader.word()?);
-        let (text, rows) = (reader.word()?, reader.word()?);
-        let stride = self.layout.stride;
-        let needed = usize::try_from(count).unwrap_or(usize::MAX);
-        if needed.checked_mul(stride * 8).is_none_or(|bytes| bytes > reader.0.len()) {
-            return Err(Reader::short());
+    /// An empty table of so many places.
+    pub fn with_places(layout: &Layout, places: usize) -> Box<Table> {
+        let mut table = Table::new(layout);
+        table.place(places.next_power_of_two().max(PLACES));
+        table
+    }
+
+    /// Takes the vectors out that were replaced before they were saved.
+    pub(super) fn take_left(&mut self, left: &mut Vec<Left>) {
+        left.append(&mut self.left);
+        self.children.iter_mut().for_each(|child| child.take_left(left));
+    }
+
+    /// Keeps what it is now for a checkpoint, and writes to `out` what finds it again.
+    pub(super) fn freeze(&mut self, numbers: &mut Numbers, out: &mut Vec<u8>) {
+        let words = [
+            self.places() as u64,
+            self.head.count,
+            self.head.spare_used,
+            self.entry_pages.freeze(numbers),
+            self.rows.len() as u64,
+            self.row_pages.freeze(numbers),
+            self.bytes.len() as u64,
+            self.byte_pages.freeze(numbers),
+        ];
+        words.into_iter().for_each(|word| write_word(out, word));
+        self.children.iter_mut().for_each(|child| child.freeze(numbers, out));
+    }
+
+    /// Writes pages out that were frozen; whether all are.
+    pub(super) fn save(&mut self, put: &mut Put<'_>, budget: &mut usize) -> bool {
+        let each = self.layout.page_words();
+        let (entries, rows, bytes) = (&self.entries, &self.rows, &self.bytes);
+        save_left(&mut self.left, put, budget)
+            && self.entry_pages.save(|page| page_of_words(entries, each, page), put, budget)
+            && self.row_pages.save(|page| page_of_words(rows, PAGE_WORDS, page), put, budget)
+            && self.byte_pages.save(|page| page_of_bytes(bytes, page), put, budget)
+            && self.children.iter_mut().all(|child| child.save(put, budget))
+    }
+
+    /// Fills an empty table with what was frozen. The numbers of its vectors go to `named`.
+    pub(super) fn restore(
+        &mut self,
+        reader: &mut Reader<'_>,
+        get: &mut Get<'_>,
+        named: &mut Vec<u64>,
+    ) -> Result<()> {
+        let places = reader.count()?;
+        (self.head.count, self.head.spare_used) = (reader.word()?, reader.word()?);
+        let number = reader.word()?;
+        named.push(number);
+        if !places.is_power_of_two() || places < PLACES || self.head.count as usize > places / 16 * 11 {
+            return Err(Error::evaluation(format!(
+                "the checkpoint has a table of {} entries in {places} places; it is damaged",
+                self.head.count
+            )));
         }
-        let mut places = PLACES;
-        while (places / 16 * 11) < needed {
-            places *= 2;
-        }
-        self.clear();
-        self.place(places);
-        for index in 0..count {
-            let entry: Result<Vec<u64>> = (0..stride).map(|_| reader.word()).collect();
-            let entry = entry?;
-            // The spare entry is written last.
-            if spare != 0 && index + 1 == count {
-                self.entries[places * stride..].copy_from_slice(&entry);
-                self.head.spare_used = 1;
-            } else if entry[0] == 0 {
-                return Err(Error::evaluation("the snapshot has an empty entry; it is damaged"));
-            } else {
-                self.put_back(&entry);
-                self.head.count += 1;
-            }
-        }
-        for _ in 0..rows {
-            let word = reader.word()?;
-            self.rows.push(word);
-        }
-        let length = usize::try_from(text).unwrap_or(usize::MAX);
-        let (text, rest) = reader.0.split_at_checked(length).ok_or_else(Reader::short)?;
-        self.bytes.extend_from_slice(text);
+        let (stride, each) = (self.layout.stride, self.layout.page_words());
+        self.entries = read_words(number, (places + 1) * stride, each, get)?;
+        self.entry_pages = Pages::restored(number, (places >> self.layout.page_shift()) + 1);
+        self.head.mask = places as u64 - 1;
+        self.head.limit = (places as u64 / 16) * 11;
+        let (count, number) = (reader.count()?, reader.word()?);
+        named.push(number);
+        self.rows = read_words(number, count, PAGE_WORDS, get)?;
+        self.row_pages = Pages::restored(number, count.div_ceil(PAGE_WORDS));
+        let (count, number) = (reader.count()?, reader.word()?);
+        named.push(number);
+        self.bytes = read_bytes(number, count, get)?;
+        self.byte_pages = Pages::restored(number, count.div_ceil(PAGE_BYTES));
         self.aim();
-        let mut rest = rest;
-        for child in &mut self.children {
-            rest = child.restore(rest)?;
-        }
-        Ok(rest)
-    }
-}
-
-/// Reads words.
-pub(super) struct Reader<'b>(pub &'b [u8]);
-
-impl Reader<'_> {
-    fn short() -> Error {
-        Error::evaluation("the snapshot ends too early; it is damaged")
-    }
-
-    pub(super) fn word(&mut self) -> Result<u64> {
-        let (word, rest) = self.0.split_first_chunk::<8>().ok_or_else(Self::short)?;
-        self.0 = rest;
-        Ok(u64::from_le_bytes(*word))
+        self.children.iter_mut().try_for_each(|child| child.restore(reader, get, named))
     }
 }

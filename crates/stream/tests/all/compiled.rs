@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use duramen_stream::nexmark::{Generator, TABLES};
 use duramen_stream::plan::changelog::RowKind;
 use duramen_stream::reference::{Arrival, Changes, Input, final_rows, run_plans};
-use duramen_stream::state::Layout;
+use duramen_stream::state::{Layout, Numbers};
 use duramen_stream::types::{OrderedValue, Value};
 use duramen_stream::{ErrorKind, Outcome, Session};
 
@@ -81,12 +81,13 @@ fn the_key_that_looks_empty_is_a_key_like_others() {
     ] {
         let plans = support::job(&[session.plan(query).unwrap()]);
         let wanted = run_plans(&plans, &input).unwrap();
-        let (mut program, kept) = support::compile(&plans, &input).unwrap();
+        let (mut program, kept) = support::compile_with(&plans, &input, true).unwrap();
         support::push(&mut program, &input.arrivals[..2000], 256, false).unwrap();
-        // And so it is in a snapshot.
-        let snapshot = program.snapshot();
-        let (mut second, more) = support::compile(&plans, &input).unwrap();
-        second.restore(&snapshot).unwrap();
+        // And so it is in a checkpoint.
+        let mut shelf = support::Shelf::default();
+        let frozen = shelf.take(&mut program, &mut Numbers::default());
+        let (mut second, more) = support::compile_with(&plans, &input, true).unwrap();
+        shelf.restore(&mut second, &frozen).unwrap();
         support::push(&mut second, &input.arrivals[2000..], 256, false).unwrap();
         second.finish().unwrap();
         let found = [kept[0].borrow().clone(), more[0].borrow().clone()].concat();
@@ -125,6 +126,81 @@ fn a_join_by_interval_keeps_only_rows_that_may_meet_others() {
     program.finish().unwrap();
     assert!(wanted[0].len() > 20_000, "{} pairs", wanted[0].len());
     assert!(sorted(kept[0].borrow().clone()) == sorted(wanted[0].clone()), "the pairs differ");
+}
+
+#[test]
+fn a_checkpoint_has_what_was_there_when_it_began_and_costs_what_changed() {
+    let mut session = Session::default();
+    session
+        .run(
+            "CREATE TABLE t (k STRING, v BIGINT, ts TIMESTAMP(3) NOT NULL, WATERMARK FOR ts AS ts)
+             WITH ('connector' = 'datagen');",
+        )
+        .unwrap();
+    // 8,000 keys: pages are changed while they wait to be written out, and tables grow meanwhile.
+    let row = |number: i64| {
+        let key = Value::string(format!("key {}", number * 7919 % (1000 + number / 5)));
+        vec![key, Value::Int(number), Value::Int(number * 1000)]
+    };
+    let arrivals =
+        (0..40_000).map(|number| Arrival { table: "t".to_owned(), row: row(number), clock: number });
+    let input = Input { arrivals: arrivals.collect(), ..Input::default() };
+    for query in [
+        "SELECT k, COUNT(*), SUM(v) FROM t GROUP BY k",
+        "SELECT k, COUNT(DISTINCT v), MAX(k) FROM t GROUP BY k",
+        "SELECT k, window_end, SUM(v) FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '2' SECOND)) \
+         GROUP BY k, window_start, window_end",
+        "SELECT k, window_end, SUM(v) FROM TABLE(HOP(TABLE t, DESCRIPTOR(ts), INTERVAL '1' SECOND, INTERVAL '4' SECOND)) \
+         GROUP BY k, window_start, window_end",
+        "SELECT k, window_end, SUM(v) FROM TABLE(SESSION(TABLE t PARTITION BY k, DESCRIPTOR(ts), INTERVAL '1' SECOND)) \
+         GROUP BY k, window_start, window_end",
+        "SELECT l.k, l.v, r.v FROM t AS l JOIN t AS r ON l.k = r.k WHERE l.v < 300",
+        "SELECT l.k, l.v, r.v FROM t AS l JOIN t AS r ON l.k = r.k AND l.ts BETWEEN r.ts - INTERVAL '0.1' SECOND AND r.ts",
+        "SELECT k, v FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY v DESC) AS n FROM t) WHERE n <= 2",
+    ] {
+        let plans = support::job(&[session.plan(query).unwrap()]);
+        let (mut whole, wanted) = support::compile(&plans, &input).unwrap();
+        support::push(&mut whole, &input.arrivals, 100, false).unwrap();
+        whole.finish().unwrap();
+        let (mut program, kept) = support::compile_with(&plans, &input, true).unwrap();
+        let mut shelf = support::Shelf::default();
+        let mut numbers = Numbers::default();
+        let mut last = None;
+        let mut taken = Vec::new();
+        for (number, chunk) in input.arrivals.chunks(100).enumerate() {
+            if last.is_none() && number % 7 == 3 {
+                last = Some((program.freeze(&mut numbers), number * 100, kept[0].borrow().len()));
+            }
+            support::push(&mut program, chunk, 100, false).unwrap();
+            // A page or three for each batch: much changes before it is written.
+            if last.is_some() && shelf.save(&mut program, 10_000) {
+                let (frozen, at, given) = last.take().unwrap();
+                taken.push((frozen, at, given, shelf.clone(), numbers.clone()));
+            }
+        }
+        program.finish().unwrap();
+        assert!(*kept[0].borrow() == *wanted[0].borrow(), "marking changes what is given: {query}");
+        assert!(taken.len() > 3, "{} checkpoints of {query}", taken.len());
+        for (frozen, at, given, shelf, numbers) in taken {
+            let (mut second, more) = support::compile_with(&plans, &input, true).unwrap();
+            assert_eq!(shelf.restore(&mut second, &frozen).unwrap(), numbers);
+            support::push(&mut second, &input.arrivals[at..], 100, false).unwrap();
+            second.finish().unwrap();
+            let found = [&kept[0].borrow()[..given], &more[0].borrow()].concat();
+            assert!(found == *wanted[0].borrow(), "the checkpoint at row {at} differs: {query}");
+        }
+        // One row changes some pages, not all.
+        let (before, tail) = (&input.arrivals[..39_900], &input.arrivals[39_900..39_901]);
+        let (mut program, _) = support::compile_with(&plans, &input, true).unwrap();
+        support::push(&mut program, before, 100, false).unwrap();
+        let mut shelf = support::Shelf::default();
+        let mut numbers = Numbers::default();
+        shelf.take(&mut program, &mut numbers);
+        let all = std::mem::take(&mut shelf.written);
+        support::push(&mut program, tail, 100, false).unwrap();
+        shelf.take(&mut program, &mut numbers);
+        assert!(shelf.written <= 12.min(all), "{} pages of {all} for one row: {query}", shelf.written);
+    }
 }
 
 /// All changes in an order of their own: `final_rows` takes the square of their number.

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
 
 mod compiled;
+mod connect;
+mod kill;
 mod nexmark;
 mod property;
 mod run;

@@ -5,6 +5,7 @@ use super::support;
 use duramen_stream::Session;
 use duramen_stream::plan::rules;
 use duramen_stream::reference::{Arrival, Input, final_rows, run_plans};
+use duramen_stream::state::Numbers;
 use duramen_stream::types::Value;
 use proptest::prelude::*;
 
@@ -214,7 +215,7 @@ proptest! {
     }
 
     #[test]
-    fn a_snapshot_goes_on_as_the_job_would_have(query in job(), rows in rows(), at in 0usize..12) {
+    fn a_checkpoint_goes_on_as_the_job_would_have(query in job(), rows in rows(), at in 0usize..12) {
         let mut session = Session::default();
         session.run(TABLE).unwrap();
         let plans = support::job(&[session.plan(&query).unwrap()]);
@@ -222,18 +223,22 @@ proptest! {
         let at = at.min(input.arrivals.len());
         // A failing expression ends a run; there is nothing to compare then.
         let Ok(whole) = support::run(&plans, &input, 1, true) else { return Ok(()) };
-        let (mut first, before) = support::compile(&plans, &input).unwrap();
-        support::push(&mut first, &input.arrivals[..at], 1, true).unwrap();
-        let snapshot = first.snapshot();
+        let (mut first, before) = support::compile_with(&plans, &input, true).unwrap();
+        let (mut shelf, mut numbers) = (support::Shelf::default(), Numbers::default());
+        // One at half of the way, so that the other has what changed since.
+        support::push(&mut first, &input.arrivals[..at / 2], 1, true).unwrap();
+        shelf.take(&mut first, &mut numbers);
+        support::push(&mut first, &input.arrivals[at / 2..at], 1, true).unwrap();
+        let frozen = shelf.take(&mut first, &mut numbers);
         drop(first);
-        let (mut second, after) = support::compile(&plans, &input).unwrap();
-        second.restore(&snapshot).unwrap();
+        let (mut second, after) = support::compile_with(&plans, &input, true).unwrap();
+        shelf.restore(&mut second, &frozen).unwrap();
         support::push(&mut second, &input.arrivals[at..], 1, true).unwrap();
         second.finish().unwrap();
         let both = [before[0].borrow().clone(), after[0].borrow().clone()].concat();
         prop_assert_eq!(final_rows(&both), final_rows(&whole[0]), "{}", query);
         // What is cut short is refused.
-        let (mut third, _) = support::compile(&plans, &input).unwrap();
-        prop_assert!(third.restore(&snapshot[..snapshot.len() - 1]).is_err());
+        let (mut third, _) = support::compile_with(&plans, &input, true).unwrap();
+        prop_assert!(shelf.restore(&mut third, &frozen[..frozen.len() - 1]).is_err());
     }
 }

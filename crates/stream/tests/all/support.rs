@@ -1,6 +1,7 @@
 //! Runs plans as machine code over the input of the reference.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -8,7 +9,8 @@ use duramen_stream::batch::Batch;
 use duramen_stream::compile::{Output, Program, Rows};
 use duramen_stream::plan::{Node, Sink, rules};
 use duramen_stream::reference::{Arrival, Changes, Input, final_rows, run_plans};
-use duramen_stream::{ErrorKind, Result, Session};
+use duramen_stream::state::Numbers;
+use duramen_stream::{Error, ErrorKind, Result, Session};
 
 /// Keeps what a sink is given.
 pub struct Keep(pub Rc<RefCell<Changes>>);
@@ -22,9 +24,18 @@ impl Output for Keep {
 
 /// A compiled job and what its sinks were given.
 pub fn compile(plans: &[Arc<Node>], input: &Input) -> Result<(Program, Vec<Rc<RefCell<Changes>>>)> {
+    compile_with(plans, input, false)
+}
+
+/// The same; `tracked` as the job will have checkpoints.
+pub fn compile_with(
+    plans: &[Arc<Node>],
+    input: &Input,
+    tracked: bool,
+) -> Result<(Program, Vec<Rc<RefCell<Changes>>>)> {
     let kept: Vec<Rc<RefCell<Changes>>> = plans.iter().map(|_| Rc::default()).collect();
     let outputs = kept.iter().map(|kept| Box::new(Keep(kept.clone())) as Box<dyn Output>).collect();
-    let mut program = Program::compile(plans, outputs)?;
+    let mut program = Program::compile_with(plans, outputs, tracked)?;
     for (number, lookup) in program.lookups().into_iter().enumerate() {
         let mut batch = Batch::new(&lookup.types)?;
         for row in input.tables.get(&lookup.table).into_iter().flatten() {
@@ -56,6 +67,41 @@ pub fn push(program: &mut Program, arrivals: &[Arrival], rows: usize, by_clock: 
         }
     }
     Ok(())
+}
+
+/// Pages of checkpoints, as a store keeps them: the newest of each.
+#[derive(Debug, Clone, Default)]
+pub struct Shelf {
+    pub pages: HashMap<(u64, u32), Vec<u8>>,
+    /// Pages that were written.
+    pub written: usize,
+}
+
+impl Shelf {
+    /// Writes about `budget` bytes of a checkpoint; whether all of it is.
+    pub fn save(&mut self, program: &mut Program, budget: usize) -> bool {
+        let mut put = |number, page, bytes| {
+            self.written += 1;
+            self.pages.insert((number, page), bytes);
+        };
+        program.save(&mut put, budget)
+    }
+
+    /// A whole checkpoint.
+    pub fn take(&mut self, program: &mut Program, numbers: &mut Numbers) -> Vec<u8> {
+        let frozen = program.freeze(numbers);
+        assert!(self.save(program, usize::MAX));
+        frozen
+    }
+
+    /// Brings a job that was compiled anew to a checkpoint.
+    pub fn restore(&self, program: &mut Program, frozen: &[u8]) -> Result<Numbers> {
+        let mut get = |number, page| {
+            let found = self.pages.get(&(number, page)).cloned();
+            found.ok_or_else(|| Error::evaluation(format!("page {page} of vector {number} is missing")))
+        };
+        program.restore(frozen, &mut get)
+    }
 }
 
 /// What the plans' machine code gives for all of the input.

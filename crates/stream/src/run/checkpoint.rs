@@ -1,0 +1,450 @@
+//! Checkpoints of a job in a store: what is written, by whom and in which order. Why a crash leaves the last one whole
+//! is told in `docs/decisions/026-checkpoints-of-jobs.md`.
+//!
+//! A thread of its own has the store's writer. It is sent pages and, last, the rest of a checkpoint; it commits and
+//! publishes, and then says so. Nothing is sent between the end of a checkpoint and that answer.
+
+use std::collections::HashMap;
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, channel, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use duramen::{Durability, IndexKind, Store, Table};
+use serde_json::{Value, json};
+
+use super::clock::now;
+use super::take::{Cut, Desk};
+use crate::error::{Error, Result};
+use crate::state::Numbers;
+
+/// The store in which a job keeps its checkpoints, and how.
+#[derive(Debug, Clone)]
+pub struct Keep {
+    /// Opened with [`Durability::Manual`]. No other job runs in it, and nobody else commits it: that would make half of a
+    /// checkpoint count. So it is closed, and not committed, when a job has failed.
+    pub store: Store,
+    /// The job's name: letters, digits, `-` and `_`.
+    pub name: String,
+    /// How long after one checkpoint the next begins.
+    pub every: Duration,
+    /// Whether what was kept under this name is forgotten.
+    pub from_start: bool,
+    /// Kept with each checkpoint, for whoever starts the job again.
+    pub note: String,
+}
+
+/// What begins the names of tables with checkpoints.
+const PREFIX: &str = "sql.";
+const HEAD: &[u8] = b"head";
+const STATE: &[u8] = b"state";
+/// How records are written; another one is refused.
+const VERSION: u64 = 1;
+
+/// The table with the checkpoint of the job of this name.
+fn table_name(job: &str) -> String {
+    format!("{PREFIX}{job}")
+}
+
+fn failed(what: &str) -> impl Fn(duramen::Error) -> Error {
+    move |error| Error::connector(format!("cannot {what} the job's store: {error}"))
+}
+
+fn key(number: u64, page: u32) -> [u8; 12] {
+    let mut key = [0; 12];
+    key[..8].copy_from_slice(&number.to_be_bytes());
+    key[8..].copy_from_slice(&page.to_be_bytes());
+    key
+}
+
+/// A job that a store keeps.
+#[derive(Debug, Clone)]
+pub struct Kept {
+    /// Its name.
+    pub name: String,
+    /// The number of its last checkpoint.
+    pub epoch: u64,
+    /// Records that had been read.
+    pub records: u64,
+    /// Whether its input has ended.
+    pub finished: bool,
+    /// When the checkpoint was made, in microseconds since 1970.
+    pub at: i64,
+    /// What was kept with it.
+    pub note: String,
+}
+
+/// The jobs that a store keeps.
+pub fn jobs(store: &Store) -> Result<Vec<Kept>> {
+    let mut jobs = Vec::new();
+    for table in store.tables() {
+        let name = String::from_utf8_lossy(&table.name).into_owned();
+        let Some(name) = name.strip_prefix(PREFIX).filter(|name| !name.contains('.')) else { continue };
+        let Some(table) = store.find_table(&table.name).map_err(failed("read"))? else { continue };
+        if let Some(head) = read_head(&table)? {
+            jobs.push(Kept {
+                name: name.to_owned(),
+                epoch: number(&head, "epoch")?,
+                records: number(&head, "records")?,
+                finished: head["finished"] == true,
+                at: head["at"].as_i64().unwrap_or(0),
+                note: head["note"].as_str().unwrap_or_default().to_owned(),
+            });
+        }
+    }
+    Ok(jobs)
+}
+
+/// Forgets a job and all that was kept for it.
+pub fn forget(store: &Store, job: &str) -> Result<()> {
+    let own = format!("{}.", table_name(job));
+    for table in store.tables() {
+        if table.name == table_name(job).as_bytes() || table.name.starts_with(own.as_bytes()) {
+            store.drop_table(&table.name).map_err(failed("drop tables of"))?;
+        }
+    }
+    store.commit().map_err(failed("commit"))
+}
+
+fn read_head(table: &Table) -> Result<Option<Value>> {
+    let Some(bytes) = table.get(HEAD).map_err(failed("read"))? else { return Ok(None) };
+    let head: Value = serde_json::from_slice(&bytes)
+        .map_err(|error| Error::connector(format!("the head of a checkpoint is damaged: {error}")))?;
+    if head["version"] != VERSION {
+        return Err(Error::connector(format!(
+            "a checkpoint of version {}, wanted {VERSION}: another release wrote it",
+            head["version"]
+        ))
+        .hint("--from-start forgets it"));
+    }
+    Ok(Some(head))
+}
+
+fn number(head: &Value, field: &str) -> Result<u64> {
+    head[field]
+        .as_u64()
+        .ok_or_else(|| Error::connector(format!("the head of a checkpoint has no number '{field}': {head}")))
+}
+
+/// What a checkpoint says beside pages.
+#[derive(Debug, Clone)]
+pub struct Head {
+    /// Its number, from 1.
+    pub epoch: u64,
+    /// Records that were read.
+    pub records: u64,
+    /// Whether the input has ended.
+    pub finished: bool,
+    /// The job as text: another job does not go on from here.
+    pub plan: String,
+    /// For whoever starts the job again.
+    pub note: String,
+    /// How far each source was read.
+    pub sources: Vec<Value>,
+    /// What each sink publishes behind the commit, and then the dead letters of each source.
+    pub sinks: Vec<Value>,
+}
+
+impl Head {
+    fn to_json(&self, at: i64) -> String {
+        json!({
+            "version": VERSION, "epoch": self.epoch, "records": self.records, "finished": self.finished, "at": at,
+            "plan": self.plan, "note": self.note, "sources": self.sources, "sinks": self.sinks,
+        })
+        .to_string()
+    }
+
+    fn of(head: &Value) -> Result<Head> {
+        let list = |field: &str| head[field].as_array().cloned().unwrap_or_default();
+        Ok(Head {
+            epoch: number(head, "epoch")?,
+            records: number(head, "records")?,
+            finished: head["finished"] == true,
+            plan: head["plan"].as_str().unwrap_or_default().to_owned(),
+            note: head["note"].as_str().unwrap_or_default().to_owned(),
+            sources: list("sources"),
+            sinks: list("sinks"),
+        })
+    }
+}
+
+/// What a job goes on from.
+pub struct Found {
+    /// Positions and the like.
+    pub head: Head,
+    /// What [`crate::compile::Program::freeze`] gave.
+    pub state: Vec<u8>,
+}
+
+/// Tables of one job in its store.
+pub struct Shelf {
+    store: Store,
+    name: String,
+    table: Table,
+    own: HashMap<u64, Table>,
+}
+
+impl Shelf {
+    /// The tables of the job, made if they are not there.
+    pub fn open(keep: &Keep) -> Result<Shelf> {
+        let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        if keep.name.is_empty() || !keep.name.bytes().all(good) {
+            return Err(Error::invalid(
+                format!("the job's name '{}'", keep.name),
+                "letters, digits, - and _",
+            ));
+        }
+        if keep.store.durability() != Durability::Manual {
+            return Err(Error::connector("the job's store must be opened with durability manual"));
+        }
+        if keep.from_start {
+            forget(&keep.store, &keep.name)?;
+        }
+        let table = keep.store.table(table_name(&keep.name).as_bytes(), IndexKind::Hash);
+        Ok(Shelf {
+            store: keep.store.clone(),
+            name: keep.name.clone(),
+            table: table.map_err(failed("make a table in"))?,
+            own: HashMap::new(),
+        })
+    }
+
+    fn own_name(&self, number: u64) -> String {
+        format!("{}.{number}", table_name(&self.name))
+    }
+
+    /// The last checkpoint.
+    pub fn find(&self) -> Result<Option<Found>> {
+        let Some(head) = read_head(&self.table)? else { return Ok(None) };
+        let state = self.table.get(STATE).map_err(failed("read"))?;
+        let state =
+            state.ok_or_else(|| Error::connector("a checkpoint has a head and no state; it is damaged"))?;
+        Ok(Some(Found { head: Head::of(&head)?, state: state.to_vec() }))
+    }
+
+    fn own(&mut self, number: u64) -> Result<&Table> {
+        if !self.own.contains_key(&number) {
+            let name = self.own_name(number);
+            let table =
+                self.store.table(name.as_bytes(), IndexKind::Hash).map_err(failed("make a table in"))?;
+            self.own.insert(number, table);
+        }
+        Ok(&self.own[&number])
+    }
+
+    /// A page of the last checkpoint.
+    pub fn get(&mut self, number: u64, page: u32) -> Result<Vec<u8>> {
+        let found = if Numbers::has_own_table(number) {
+            let table = self.own(number)?;
+            table.get(&page.to_be_bytes()).map(|found| found.map(|bytes| bytes.to_vec()))
+        } else {
+            self.table.get(&key(number, page)).map(|found| found.map(|bytes| bytes.to_vec()))
+        };
+        found.map_err(failed("read"))?.ok_or_else(|| {
+            Error::connector(format!(
+                "page {page} of vector {number} is not in the checkpoint; it is damaged"
+            ))
+        })
+    }
+
+    /// Deletes what the last checkpoint does not name. Returns how many pages the vectors in the shared table have.
+    fn sweep(&mut self, named: &[u64]) -> Result<HashMap<u64, u32>> {
+        let own = self.own_name(0);
+        let own = &own[..own.len() - 1];
+        for table in self.store.tables() {
+            let name = String::from_utf8_lossy(&table.name).into_owned();
+            if let Some(number) = name.strip_prefix(own).and_then(|number| number.parse::<u64>().ok())
+                && !named.contains(&number)
+            {
+                self.own.remove(&number);
+                self.store.drop_table(&table.name).map_err(failed("drop tables of"))?;
+            }
+        }
+        let (mut pages, mut gone) = (HashMap::new(), Vec::new());
+        self.table
+            .for_each(|value| {
+                let Ok(bytes) = <[u8; 12]>::try_from(value.key()) else { return };
+                let number = bytes[..8].try_into().map_or(0, u64::from_be_bytes);
+                let page = bytes[8..].try_into().map_or(0, u32::from_be_bytes);
+                if named.contains(&number) {
+                    let pages = pages.entry(number).or_insert(0);
+                    *pages = (page + 1).max(*pages);
+                } else {
+                    gone.push(bytes);
+                }
+            })
+            .map_err(failed("read"))?;
+        for key in gone {
+            self.table.delete(&key).map_err(failed("write"))?;
+        }
+        Ok(pages)
+    }
+}
+
+/// A page on its way: number, place, bytes.
+type Page = (u64, u32, Vec<u8>);
+
+enum Order {
+    Pages(Vec<Page>),
+    End { head: Box<Head>, state: Vec<u8>, cuts: Vec<Box<dyn Cut>>, named: Vec<u64> },
+}
+
+/// What a checkpoint came to.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Done {
+    /// Bytes of pages that were written.
+    pub bytes: u64,
+    /// How long the commit took.
+    pub commit: Duration,
+}
+
+/// The thread that writes.
+pub struct Keeper {
+    orders: Option<SyncSender<Order>>,
+    answers: Receiver<Result<Done>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Keeper {
+    /// Starts it. `named` are the vectors of the last checkpoint.
+    pub fn start(shelf: Shelf, named: Vec<u64>) -> Result<Keeper> {
+        // 16 times 256 KiB wait at most.
+        let (orders, taken) = sync_channel(16);
+        let (answer, answers) = channel();
+        let thread = std::thread::Builder::new()
+            .name("checkpoints".to_owned())
+            .spawn(move || {
+                if let Err(error) = work(shelf, named, &taken, &|done| {
+                    // Whoever asked may have gone.
+                    let _ = answer.send(Ok(done));
+                }) {
+                    let _ = answer.send(Err(error));
+                }
+            })
+            .map_err(|error| Error::connector(format!("cannot start the thread for checkpoints: {error}")))?;
+        Ok(Keeper { orders: Some(orders), answers, thread: Some(thread) })
+    }
+
+    /// Sends pages; gives them back if too many wait already.
+    pub fn send(&self, pages: Vec<Page>) -> Result<Option<Vec<Page>>> {
+        let Some(orders) = &self.orders else { return Ok(None) };
+        match orders.try_send(Order::Pages(pages)) {
+            Ok(()) => Ok(None),
+            Err(TrySendError::Full(Order::Pages(pages))) => Ok(Some(pages)),
+            Err(_) => Err(self.why()),
+        }
+    }
+
+    /// Sends pages, however long that takes.
+    pub fn send_waiting(&self, pages: Vec<Page>) -> Result<()> {
+        self.order(Order::Pages(pages))
+    }
+
+    /// Sends the end of a checkpoint.
+    pub fn end(&self, head: Head, state: Vec<u8>, cuts: Vec<Box<dyn Cut>>, named: Vec<u64>) -> Result<()> {
+        self.order(Order::End { head: Box::new(head), state, cuts, named })
+    }
+
+    fn order(&self, order: Order) -> Result<()> {
+        match &self.orders {
+            Some(orders) => orders.send(order).map_err(|_| self.why()),
+            None => Ok(()),
+        }
+    }
+
+    fn why(&self) -> Error {
+        match self.answers.recv() {
+            Ok(Err(error)) => error,
+            _ => Error::connector("the thread for checkpoints has ended"),
+        }
+    }
+
+    /// Whether the checkpoint that was ended is whole by now.
+    pub fn done(&self) -> Result<Option<Done>> {
+        match self.answers.try_recv() {
+            Ok(done) => done.map(Some),
+            Err(TryRecvError::Empty) => Ok(None),
+            Err(TryRecvError::Disconnected) => Err(Error::connector("the thread for checkpoints has ended")),
+        }
+    }
+
+    /// Waits until the checkpoint that was ended is whole.
+    pub fn wait(&self) -> Result<Done> {
+        self.answers.recv().unwrap_or_else(|_| Err(Error::connector("the thread for checkpoints has ended")))
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.orders = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What the thread does until nobody sends any more.
+fn work(mut shelf: Shelf, named: Vec<u64>, orders: &Receiver<Order>, done: &dyn Fn(Done)) -> Result<()> {
+    let mut desk = Desk::new(&shelf.store)?;
+    let mut pages = shelf.sweep(&named)?;
+    let (mut before, mut bytes) = (named, 0);
+    while let Ok(order) = orders.recv() {
+        match order {
+            Order::Pages(sent) => {
+                for (number, page, content) in sent {
+                    bytes += content.len() as u64;
+                    put(&mut shelf, &mut desk, &mut pages, (number, page), &content)?;
+                }
+            }
+            Order::End { head, state, mut cuts, named } => {
+                for cut in &mut cuts {
+                    cut.prepare(&mut desk)?;
+                }
+                let mut table = desk.writer.table(&shelf.table);
+                table.put(STATE, &state).map_err(failed("write to"))?;
+                table.put(HEAD, head.to_json(now()).as_bytes()).map_err(failed("write to"))?;
+                let began = Instant::now();
+                shelf.store.commit().map_err(failed("commit"))?;
+                let commit = began.elapsed();
+                for cut in &mut cuts {
+                    cut.publish()?;
+                }
+                for number in before.iter().filter(|number| !named.contains(number)) {
+                    drop_vector(&mut shelf, &mut desk, &mut pages, *number)?;
+                }
+                before = named;
+                done(Done { bytes: std::mem::take(&mut bytes), commit });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn put(
+    shelf: &mut Shelf,
+    desk: &mut Desk,
+    pages: &mut HashMap<u64, u32>,
+    (number, page): (u64, u32),
+    content: &[u8],
+) -> Result<()> {
+    let put = if Numbers::has_own_table(number) {
+        desk.writer.table(shelf.own(number)?).put(&page.to_be_bytes(), content)
+    } else {
+        let pages = pages.entry(number).or_insert(0);
+        *pages = (page + 1).max(*pages);
+        desk.writer.table(&shelf.table).put(&key(number, page), content)
+    };
+    put.map_err(failed("write to"))
+}
+
+fn drop_vector(shelf: &mut Shelf, desk: &mut Desk, pages: &mut HashMap<u64, u32>, number: u64) -> Result<()> {
+    if Numbers::has_own_table(number) {
+        shelf.own.remove(&number);
+        let name = shelf.own_name(number);
+        shelf.store.drop_table(name.as_bytes()).map_err(failed("drop tables of"))?;
+        return Ok(());
+    }
+    for page in 0..pages.remove(&number).unwrap_or(0) {
+        desk.writer.table(&shelf.table).delete(&key(number, page)).map_err(failed("write to"))?;
+    }
+    Ok(())
+}

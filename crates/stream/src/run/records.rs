@@ -1,0 +1,129 @@
+//! Records of a source: lines to rows of a batch, and what becomes of those that cannot be read.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::format::{Format, Reading};
+use super::parts::Parts;
+use super::take::Cut;
+use crate::batch::Batch;
+use crate::catalog::Table;
+use crate::compile::Source;
+use crate::error::{Error, Result};
+
+/// What a job's sources and sinks have of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Place<'p> {
+    /// Paths are relative to it.
+    pub directory: &'p Path,
+    /// The name of a job with checkpoints.
+    pub job: Option<&'p str>,
+}
+
+/// Where records go that could not be read, each as an object of JSON with what was wrong: `'dead-letter' = 'path'`.
+enum Letters {
+    /// With checkpoints: exactly once.
+    Parts(Parts),
+    /// Without.
+    File(File),
+}
+
+/// Reads lines.
+pub struct Records {
+    table: String,
+    reading: Reading,
+    /// Whether what cannot be read is left out.
+    skip: bool,
+    skipped: u64,
+    letters: Option<Letters>,
+}
+
+impl Records {
+    /// Of a table with a format.
+    pub fn open(table: &Table, source: &Source, place: Place<'_>) -> Result<Records> {
+        let skip = ["csv.ignore-parse-errors", "json.ignore-parse-errors"]
+            .iter()
+            .any(|option| table.options.get(*option).is_some_and(|value| value == "true"));
+        let letters = match table.options.get("dead-letter") {
+            None => None,
+            Some(path) => {
+                let path = place.directory.join(path);
+                Some(match place.job {
+                    Some(job) => {
+                        let number = format!("dead-{}", table.name);
+                        Letters::Parts(Parts::open(path, &table.name, (job, &number), "json")?)
+                    }
+                    None => Letters::File(File::create(&path).map_err(|error| {
+                        Error::connector(format!("cannot create {path:?} for `{}`: {error}", table.name))
+                    })?),
+                })
+            }
+        };
+        let reading = Reading::new(Format::of(table)?, table, source)?;
+        Ok(Records { table: table.name.clone(), reading, skip, skipped: 0, letters })
+    }
+
+    /// Whether a record goes on behind this line.
+    pub fn is_open(&self, line: &[u8]) -> bool {
+        self.reading.is_open(line)
+    }
+
+    /// Takes a record without the end of its line; `place` says where it stood.
+    pub fn take(&mut self, line: &[u8], batch: &mut Batch, place: impl FnOnce() -> String) -> Result<()> {
+        let error = match self.reading.read(line) {
+            Ok(row) => return batch.push(&row),
+            Err(error) => error,
+        };
+        if let Some(letters) = &mut self.letters {
+            self.skipped += 1;
+            let letter = json!({
+                "table": self.table, "place": place(), "error": error.to_string(),
+                "record": String::from_utf8_lossy(line),
+            });
+            let letter = format!("{letter}\n");
+            return match letters {
+                Letters::Parts(parts) => parts.write(letter.as_bytes()),
+                Letters::File(file) => file.write_all(letter.as_bytes()).map_err(|error| {
+                    Error::connector(format!("cannot write a dead letter of `{}`: {error}", self.table))
+                }),
+            };
+        }
+        if self.skip {
+            self.skipped += 1;
+            return Ok(());
+        }
+        Err(Error::connector(format!("{}: {error}", place())).hint(
+            "'csv.ignore-parse-errors' or 'json.ignore-parse-errors' = 'true' leaves such records out, \
+             'dead-letter' = 'path' keeps them",
+        ))
+    }
+
+    /// Records that were left out.
+    pub fn skipped(&self) -> u64 {
+        self.skipped
+    }
+
+    /// Goes on with so many left out.
+    pub fn set_skipped(&mut self, skipped: u64) {
+        self.skipped = skipped;
+    }
+
+    /// As [`super::take::Take::cut`], of dead letters.
+    pub fn cut(&mut self) -> Result<(Value, Option<Box<dyn Cut>>)> {
+        match &mut self.letters {
+            Some(Letters::Parts(parts)) => parts.cut(),
+            _ => Ok((Value::Null, None)),
+        }
+    }
+
+    /// As [`super::take::Take::recover`], of dead letters.
+    pub fn recover(&mut self, cut: Option<&Value>, epoch: u64) -> Result<()> {
+        match &mut self.letters {
+            Some(Letters::Parts(parts)) => parts.recover(cut, epoch),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! Sockets: records as lines, over TCP or Unix sockets.
+//!
+//! | options | are |
+//! |---|---|
+//! | `hostname`, `port` | where to connect, or to listen (`hostname` is 127.0.0.1 if it is not given) |
+//! | `path` | the same for a Unix socket |
+//! | `mode` | `connect` (default): the input ends with the connection. `listen`: others connect, any number of them, and the input never ends |
+//!
+//! What comes over a socket cannot be read again: a crash loses what was read since the last checkpoint.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::fill::Fill;
+use super::format::{Format, Writing};
+use super::records::{Place, Records};
+use super::redis::Address;
+use super::take::{Cut, Take};
+use crate::batch::Batch;
+use crate::catalog::Table;
+use crate::compile::{Output, Rows, Source};
+use crate::error::{Error, Result};
+
+/// How long a peer that does not answer is tried.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The longest record.
+const RECORD_BYTES_MAX: usize = 64 << 20;
+
+/// Where a socket is.
+#[derive(Debug)]
+enum Socket {
+    Tcp(String, u16),
+    Unix(PathBuf),
+}
+
+impl Socket {
+    fn of(table: &Table, place: Place<'_>) -> Result<Socket> {
+        match (table.options.get("path"), table.options.contains_key("port")) {
+            (Some(path), _) => Ok(Socket::Unix(place.directory.join(path))),
+            (None, true) => {
+                let Address { host, port, .. } = Address::of(table)?;
+                Ok(Socket::Tcp(host, port))
+            }
+            (None, false) => Err(Error::invalid(
+                format!("neither 'port' nor 'path' for `{}`", table.name),
+                "'hostname' and 'port' of TCP, or the 'path' of a Unix socket",
+            )),
+        }
+    }
+
+    fn connect(&self) -> std::io::Result<Stream> {
+        match self {
+            Socket::Tcp(host, port) => TcpStream::connect((host.as_str(), *port)).map(Stream::Tcp),
+            Socket::Unix(path) => UnixStream::connect(path).map(Stream::Unix),
+        }
+    }
+
+    /// Tries until somebody listens.
+    fn connect_patiently(&self, table: &str) -> Result<Stream> {
+        let began = Instant::now();
+        loop {
+            match self.connect() {
+                Ok(stream) => return Ok(stream),
+                Err(error) if began.elapsed() > PATIENCE => {
+                    return Err(Error::connector(format!("cannot connect `{table}` to {self:?}: {error}")));
+                }
+                Err(_) => std::thread::sleep(Duration::from_millis(100)),
+            }
+        }
+    }
+
+    fn listen(&self) -> std::io::Result<Listener> {
+        let listener = match self {
+            Socket::Tcp(host, port) => Listener::Tcp(TcpListener::bind((host.as_str(), *port))?),
+            Socket::Unix(path) => {
+                // Left by a process that was killed; one that somebody listens at is not taken from them.
+                if UnixStream::connect(path).is_err() {
+                    let _ = std::fs::remove_file(path);
+                }
+                Listener::Unix(UnixListener::bind(path)?)
+            }
+        };
+        match &listener {
+            Listener::Tcp(listener) => listener.set_nonblocking(true)?,
+            Listener::Unix(listener) => listener.set_nonblocking(true)?,
+        }
+        Ok(listener)
+    }
+}
+
+enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl Listener {
+    fn accept(&self) -> std::io::Result<Stream> {
+        match self {
+            Listener::Tcp(listener) => listener.accept().map(|(stream, _)| Stream::Tcp(stream)),
+            Listener::Unix(listener) => listener.accept().map(|(stream, _)| Stream::Unix(stream)),
+        }
+    }
+}
+
+enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Stream {
+    fn set_nonblocking(&self) -> std::io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => stream.set_nonblocking(true),
+            Stream::Unix(stream) => stream.set_nonblocking(true),
+        }
+    }
+
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.read(into),
+            Stream::Unix(stream) => stream.read(into),
+        }
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => stream.write_all(bytes),
+            Stream::Unix(stream) => stream.write_all(bytes),
+        }
+    }
+}
+
+/// A connection that records come from.
+struct Connection {
+    stream: Stream,
+    bytes: Vec<u8>,
+    /// Bytes of records that were taken.
+    taken: usize,
+    records: u64,
+    ended: bool,
+}
+
+impl Connection {
+    fn new(stream: Stream) -> std::io::Result<Connection> {
+        stream.set_nonblocking()?;
+        Ok(Connection { stream, bytes: Vec::new(), taken: 0, records: 0, ended: false })
+    }
+
+    /// Reads what has come.
+    fn receive(&mut self) -> std::io::Result<()> {
+        self.bytes.drain(..std::mem::take(&mut self.taken));
+        let mut room = vec![0; 1 << 16];
+        // As much as a batch takes at a time; more waits in the kernel, and with it the peer.
+        while !self.ended && self.bytes.len() < 1 << 20 {
+            match self.stream.read(&mut room) {
+                Ok(0) => self.ended = true,
+                Ok(read) => self.bytes.extend_from_slice(&room[..read]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                // As if it had ended: what has come is used.
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => self.ended = true,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the next record ends and the one behind it begins; none if it is not there yet.
+    fn next(&self, records: &Records) -> Option<(usize, usize)> {
+        let mut end = self.taken;
+        while let Some(line) = self.bytes[end..].iter().position(|byte| *byte == b'\n') {
+            let at = end + line;
+            if !records.is_open(&self.bytes[self.taken..at]) {
+                return Some((at, at + 1));
+            }
+            end = at + 1;
+        }
+        (self.ended && self.taken < self.bytes.len()).then_some((self.bytes.len(), self.bytes.len()))
+    }
+}
+
+/// A source.
+pub struct Lines {
+    table: String,
+    records: Records,
+    listener: Option<Listener>,
+    connections: Vec<Connection>,
+}
+
+impl Lines {
+    /// Of a table of connector 'socket'.
+    pub fn open(table: &Table, source: &Source, place: Place<'_>) -> Result<Lines> {
+        let socket = Socket::of(table, place)?;
+        let records = Records::open(table, source, place)?;
+        let failed =
+            |error| Error::connector(format!("cannot open {socket:?} for `{}`: {error}", table.name));
+        let (listener, connections) = match table.options.get("mode").map(String::as_str) {
+            None | Some("connect") => {
+                let stream = socket.connect_patiently(&table.name)?;
+                (None, vec![Connection::new(stream).map_err(failed)?])
+            }
+            Some("listen") => (Some(socket.listen().map_err(failed)?), Vec::new()),
+            Some(other) => {
+                return Err(Error::invalid(
+                    format!("'mode' = '{other}' of `{}`", table.name),
+                    "'connect' or 'listen'",
+                ));
+            }
+        };
+        Ok(Lines { table: table.name.clone(), records, listener, connections })
+    }
+}
+
+impl Fill for Lines {
+    fn fill(&mut self, batch: &mut Batch, rows: usize) -> Result<bool> {
+        let Lines { table, records, listener, connections } = self;
+        let failed = |error| Error::connector(format!("cannot read from the socket of `{table}`: {error}"));
+        if let Some(listener) = listener {
+            loop {
+                match listener.accept() {
+                    Ok(stream) => connections.push(Connection::new(stream).map_err(failed)?),
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                    Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
+                    Err(error) => return Err(failed(error)),
+                }
+            }
+        }
+        for connection in connections.iter_mut() {
+            if batch.rows() >= rows {
+                break;
+            }
+            connection.receive().map_err(failed)?;
+            while batch.rows() < rows
+                && let Some((end, next)) = connection.next(records)
+            {
+                let line = &connection.bytes[connection.taken..end];
+                let line = line.strip_suffix(b"\r").unwrap_or(line);
+                connection.records += 1;
+                let number = connection.records;
+                if !line.is_empty() {
+                    records.take(line, batch, || format!("the socket of `{table}`, record {number}"))?;
+                }
+                connection.taken = next;
+            }
+            if connection.bytes.len() - connection.taken > RECORD_BYTES_MAX {
+                return Err(Error::connector(format!(
+                    "a record of more than {RECORD_BYTES_MAX} bytes from the socket of `{table}`"
+                )));
+            }
+        }
+        connections.retain(|connection| !connection.ended || connection.taken < connection.bytes.len());
+        Ok(listener.is_some() || !connections.is_empty())
+    }
+
+    fn skipped(&self) -> u64 {
+        self.records.skipped()
+    }
+
+    fn position(&self) -> Value {
+        json!({ "skipped": self.records.skipped() })
+    }
+
+    fn seek(&mut self, position: &Value) -> Result<()> {
+        self.records.set_skipped(super::fill::place(position, "skipped")?);
+        Ok(())
+    }
+
+    fn letters(&mut self) -> Option<&mut Records> {
+        Some(&mut self.records)
+    }
+}
+
+/// A sink.
+pub struct Sender {
+    socket: Socket,
+    stream: Option<Stream>,
+    writing: Writing,
+    table: String,
+}
+
+impl Sender {
+    /// Of a table of connector 'socket': it is connected to when the first row comes.
+    pub fn open(table: &Table, place: Place<'_>) -> Result<Sender> {
+        let writing = Writing::new(Format::of(table)?, table);
+        Ok(Sender { socket: Socket::of(table, place)?, stream: None, writing, table: table.name.clone() })
+    }
+}
+
+impl Output for Sender {
+    fn take(&mut self, rows: &Rows<'_>) -> Result<()> {
+        let mut stream = match self.stream.take() {
+            Some(stream) => stream,
+            None => self.socket.connect_patiently(&self.table)?,
+        };
+        stream.write_all(self.writing.text(rows).as_bytes()).map_err(|error| {
+            Error::connector(format!("cannot write to the socket of `{}`: {error}", self.table))
+        })?;
+        self.stream = Some(stream);
+        Ok(())
+    }
+}
+
+impl Take for Sender {
+    fn cut(&mut self) -> Result<(Value, Option<Box<dyn Cut>>)> {
+        Ok((Value::Null, None))
+    }
+}

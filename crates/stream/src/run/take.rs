@@ -1,0 +1,173 @@
+//! What sinks have in common.
+
+use duramen::{Store, Writer};
+use duramen_structures::{DATABASES_MAX, Keyspace, Locks, Txn, Type, Worker};
+use serde_json::Value;
+
+use super::clock::now;
+use crate::compile::Output;
+use crate::error::{Error, Result};
+
+/// What is kept under a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Content {
+    /// Fields and their values.
+    Hash(Vec<(String, String)>),
+    /// A string.
+    Text(String),
+}
+
+impl Content {
+    /// The fields: a string is an object of JSON.
+    pub fn fields(&self) -> Result<Vec<(String, String)>> {
+        let text = match self {
+            Content::Hash(fields) => return Ok(fields.clone()),
+            Content::Text(text) => text,
+        };
+        let object: serde_json::Map<String, Value> = serde_json::from_str(text)
+            .map_err(|error| Error::invalid(format!("no JSON ({error})"), "an object, or a hash"))?;
+        let field = |(name, value): (String, Value)| match value {
+            Value::Null => None,
+            Value::String(text) => Some((name, text)),
+            other => Some((name, other.to_string())),
+        };
+        Ok(object.into_iter().filter_map(field).collect())
+    }
+}
+
+/// What a running job gives rows to.
+pub trait Take: Output {
+    /// Ends what was taken for a checkpoint: what follows belongs to the next. Returns what is to be known after a
+    /// crash, and what is to be done when the checkpoint is written.
+    fn cut(&mut self) -> Result<(Value, Option<Box<dyn Cut>>)> {
+        Ok((Value::Null, None))
+    }
+
+    /// Goes on behind a checkpoint of this sink, or from the start if there is none: what a crash left is published or
+    /// deleted. `epoch` is the number of the checkpoint that what is taken now will belong to.
+    fn recover(&mut self, cut: Option<&Value>, epoch: u64) -> Result<()> {
+        let _ = (cut, epoch);
+        Ok(())
+    }
+
+    /// What the job wrote to its store before is forgotten with it.
+    fn is_forgotten(&mut self, desk: &mut Desk) -> Result<()> {
+        let _ = desk;
+        Ok(())
+    }
+}
+
+/// What was taken for one checkpoint.
+pub trait Cut: Send {
+    /// Makes it last; what is written to the store belongs to the checkpoint.
+    fn prepare(&mut self, desk: &mut Desk) -> Result<()>;
+
+    /// The checkpoint is committed. After a crash, [`Take::recover`] does this again.
+    fn publish(&mut self) -> Result<()>;
+}
+
+/// What writes to a job's store, in one thread.
+pub struct Desk {
+    store: Store,
+    /// For tables of the engine.
+    pub writer: Writer,
+    /// For keys as Redis has them, once they are asked for.
+    keys: Option<(Keyspace, Worker)>,
+}
+
+fn failed(error: impl std::fmt::Display) -> Error {
+    Error::connector(format!("cannot write to the job's store: {error}"))
+}
+
+impl Desk {
+    /// A desk of this thread.
+    pub fn new(store: &Store) -> Result<Desk> {
+        Ok(Desk { store: store.clone(), writer: store.writer().map_err(failed)?, keys: None })
+    }
+
+    fn keys(&mut self) -> Result<&mut (Keyspace, Worker)> {
+        let keys = match self.keys.take() {
+            Some(keys) => keys,
+            None => {
+                let keyspace = Keyspace::open(self.store.clone(), DATABASES_MAX).map_err(failed)?;
+                let worker = keyspace.worker().map_err(failed)?;
+                (keyspace, worker)
+            }
+        };
+        Ok(self.keys.insert(keys))
+    }
+
+    /// Does `change` to a key.
+    fn change(
+        &mut self,
+        key: &[u8],
+        change: impl FnMut(&mut Txn<'_>) -> duramen_structures::Result<()>,
+    ) -> Result<()> {
+        let (_, worker) = self.keys()?;
+        worker
+            .run::<_, duramen_structures::Error>(now() as u64 / 1000, Locks::One(key), change)
+            .map_err(failed)
+    }
+
+    /// Makes a hash of these fields, of which there are some, the value of a key.
+    pub fn put_hash(&mut self, database: u8, key: &[u8], fields: &[(String, String)]) -> Result<()> {
+        let pairs: Vec<(&[u8], &[u8])> =
+            fields.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())).collect();
+        self.change(key, |txn| txn.put_hash(database, key, &pairs))
+    }
+
+    /// Makes a string the value of a key.
+    pub fn put_string(&mut self, database: u8, key: &[u8], text: &[u8]) -> Result<()> {
+        self.change(key, |txn| txn.put(database, key, text))
+    }
+
+    /// Deletes a key.
+    pub fn delete(&mut self, database: u8, key: &[u8]) -> Result<()> {
+        self.change(key, |txn| txn.delete(database, key).map(|_| ()))
+    }
+
+    /// The keys that begin so, in their order, and whether each is a hash.
+    fn begin_so(&mut self, database: u8, prefix: &[u8]) -> Result<Vec<(Vec<u8>, bool)>> {
+        let mut found = Vec::new();
+        if let Some(table) = self.keys()?.0.table(database) {
+            table
+                .for_each(|value| {
+                    if value.key().starts_with(prefix) {
+                        found.push((value.key().to_vec(), value.tag() == Type::Hash.tag()));
+                    }
+                })
+                .map_err(failed)?;
+        }
+        found.sort();
+        Ok(found)
+    }
+
+    /// Deletes the keys that begin so.
+    pub fn delete_prefix(&mut self, database: u8, prefix: &[u8]) -> Result<()> {
+        let found = self.begin_so(database, prefix)?;
+        found.iter().try_for_each(|(key, _)| self.delete(database, key))
+    }
+
+    /// The keys that begin so, and what is under them.
+    pub fn kept(&mut self, database: u8, prefix: &[u8]) -> Result<Vec<(String, Content)>> {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let found = self.begin_so(database, prefix)?;
+        let (_, worker) = self.keys()?;
+        let mut kept = Vec::new();
+        for (key, is_hash) in found {
+            let mut txn = worker.begin_on(now() as u64 / 1000, Locks::One(&key));
+            let content = if is_hash {
+                let Some(hash) = txn.hash(database, &key).map_err(failed)? else { continue };
+                let pairs = hash.pairs().map_err(failed)?;
+                Content::Hash(pairs.into_iter().map(|(name, value)| (text(name), text(value))).collect())
+            } else {
+                match txn.get_string(database, &key).map_err(failed)? {
+                    Some(value) => Content::Text(text(&value)),
+                    None => continue,
+                }
+            };
+            kept.push((text(&key), content));
+        }
+        Ok(kept)
+    }
+}

@@ -1,0 +1,221 @@
+//! Results as keys: the newest row of each primary key is a hash, or a string of JSON, under a key that any Redis client
+//! reads.
+//!
+//! | option | is |
+//! |---|---|
+//! | `database` | number of the database, 0 by default |
+//! | `key` | what keys begin with, the table's name by default; values of the primary key follow, each behind a `:` |
+//! | `value` | `hash` (default): a field for each column that is not NULL; `json`: the row as a string |
+//!
+//! `duramen` writes to the job's own store, in the checkpoint, exactly once; `duramen serve` serves it when the job does
+//! not run. `redis` writes to a running server at once: after a crash some keys are written again with the same rows.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value as Json;
+
+use super::format::{Format, write};
+use super::redis::{Address, Client, words};
+use super::take::{Content, Cut, Desk, Take};
+use crate::catalog::Table;
+use crate::compile::{Output, Rows};
+use crate::error::{Error, Result};
+use crate::plan::changelog::RowKind;
+use crate::types::{DataType, Value};
+
+/// How rows become keys and values.
+struct View {
+    name: String,
+    database: u8,
+    prefix: String,
+    columns: Vec<String>,
+    /// Places of the primary key among the columns.
+    key: Vec<usize>,
+    json: bool,
+}
+
+/// The number of a table's database.
+pub fn database(table: &Table) -> Result<u8> {
+    let text = table.options.get("database").map_or("0", String::as_str);
+    text.parse().ok().filter(|database| *database < 128).ok_or_else(|| {
+        Error::invalid(format!("'database' = '{text}' of `{}`", table.name), "a number from 0 to 127")
+    })
+}
+
+/// What a table's keys begin with.
+pub fn prefix(table: &Table) -> String {
+    format!("{}:", table.options.get("key").unwrap_or(&table.name))
+}
+
+impl View {
+    fn of(table: &Table) -> Result<View> {
+        let key: Vec<usize> = table
+            .primary_key
+            .iter()
+            .filter_map(|column| table.physical.iter().position(|physical| physical == column))
+            .collect();
+        if key.is_empty() {
+            return Err(Error::invalid(
+                format!("no PRIMARY KEY for `{}`", table.name),
+                "PRIMARY KEY (...) NOT ENFORCED: it becomes the key in the store",
+            ));
+        }
+        let json = match table.options.get("value").map(String::as_str) {
+            None | Some("hash") => false,
+            Some("json") => true,
+            Some(other) => {
+                return Err(Error::invalid(
+                    format!("'value' = '{other}' of `{}`", table.name),
+                    "'hash' or 'json'",
+                ));
+            }
+        };
+        Ok(View {
+            name: table.name.clone(),
+            database: database(table)?,
+            prefix: prefix(table),
+            columns: table.physical.iter().map(|column| table.columns[*column].name.clone()).collect(),
+            key,
+            json,
+        })
+    }
+
+    /// The key of a row, and what is kept of it; nothing of a row that goes.
+    fn entry(&self, kind: RowKind, row: &[Value], types: &[DataType]) -> (String, Option<Content>) {
+        let parts: Vec<String> = self.key.iter().map(|column| row[*column].text(&types[*column])).collect();
+        let key = format!("{}{}", self.prefix, parts.join(":"));
+        if kind == RowKind::Delete {
+            return (key, None);
+        }
+        if self.json {
+            let mut text = String::new();
+            write(Format::Json, &self.columns, types, row, &mut text);
+            text.pop();
+            return (key, Some(Content::Text(text)));
+        }
+        let fields = self.columns.iter().zip(row.iter().zip(types));
+        let fields = fields.filter(|(_, (value, _))| !value.is_null());
+        (key, Some(Content::Hash(fields.map(|(name, (value, ty))| (name.clone(), value.text(ty))).collect())))
+    }
+}
+
+/// What has changed of rows, by key: the newest counts. A row that replaces another is preceded by that one.
+fn changes(view: &View, rows: &Rows<'_>, mut each: impl FnMut(String, Option<Content>)) {
+    for (kind, row) in rows.iter() {
+        if kind != RowKind::UpdateBefore {
+            let (key, kept) = view.entry(kind, &row, rows.types());
+            each(key, kept);
+        }
+    }
+}
+
+/// A view in the job's own store.
+pub struct Own {
+    view: View,
+    changed: BTreeMap<String, Option<Content>>,
+}
+
+impl Own {
+    /// Of a table of connector 'duramen'.
+    pub fn open(table: &Table) -> Result<Own> {
+        Ok(Own { view: View::of(table)?, changed: BTreeMap::new() })
+    }
+}
+
+impl Output for Own {
+    fn take(&mut self, rows: &Rows<'_>) -> Result<()> {
+        let changed = &mut self.changed;
+        changes(&self.view, rows, |key, kept| {
+            changed.insert(key, kept);
+        });
+        Ok(())
+    }
+}
+
+impl Take for Own {
+    fn cut(&mut self) -> Result<(Json, Option<Box<dyn Cut>>)> {
+        let changed = std::mem::take(&mut self.changed);
+        let cut = OwnCut { name: self.view.name.clone(), database: self.view.database, changed };
+        Ok((Json::Null, Some(Box::new(cut))))
+    }
+
+    fn is_forgotten(&mut self, desk: &mut Desk) -> Result<()> {
+        desk.delete_prefix(self.view.database, self.view.prefix.as_bytes())
+    }
+}
+
+struct OwnCut {
+    name: String,
+    database: u8,
+    changed: BTreeMap<String, Option<Content>>,
+}
+
+impl Cut for OwnCut {
+    fn prepare(&mut self, desk: &mut Desk) -> Result<()> {
+        for (key, kept) in &self.changed {
+            let written = match kept {
+                None => desk.delete(self.database, key.as_bytes()),
+                Some(Content::Text(text)) => desk.put_string(self.database, key.as_bytes(), text.as_bytes()),
+                Some(Content::Hash(fields)) => desk.put_hash(self.database, key.as_bytes(), fields),
+            };
+            written.map_err(|error| Error::connector(format!("cannot write `{}`: {error}", self.name)))?;
+        }
+        Ok(())
+    }
+
+    fn publish(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// A view in a running server.
+pub struct Remote {
+    view: View,
+    client: Client,
+}
+
+impl Remote {
+    /// Of a table of connector 'redis': it is connected to when the first row comes.
+    pub fn open(table: &Table) -> Result<Remote> {
+        let view = View::of(table)?;
+        let client = Client::new(Address::of(table)?, view.database);
+        Ok(Remote { view, client })
+    }
+}
+
+impl Output for Remote {
+    fn take(&mut self, rows: &Rows<'_>) -> Result<()> {
+        // Of several changes of one key in a batch the newest is enough.
+        let mut changed = BTreeMap::new();
+        changes(&self.view, rows, |key, kept| {
+            changed.insert(key, kept);
+        });
+        let mut commands: Vec<Vec<Vec<u8>>> = Vec::new();
+        for (key, kept) in &changed {
+            match kept {
+                None => commands.push(words(&["DEL", key])),
+                Some(Content::Text(text)) => commands.push(words(&["SET", key, text])),
+                Some(Content::Hash(fields)) => {
+                    let mut set = words(&["HSET", key]);
+                    for (name, value) in fields {
+                        set.push(name.as_bytes().to_vec());
+                        set.push(value.as_bytes().to_vec());
+                    }
+                    // Fields that are NULL now.
+                    let gone = |name: &&String| !fields.iter().any(|(field, _)| field == *name);
+                    let gone: Vec<&str> = self.view.columns.iter().filter(gone).map(String::as_str).collect();
+                    commands.push(set);
+                    if !gone.is_empty() {
+                        commands.push(words(&[&["HDEL", key.as_str()], gone.as_slice()].concat()));
+                    }
+                }
+            }
+        }
+        self.client
+            .run(&commands)
+            .map(|_| ())
+            .map_err(|error| Error::connector(format!("cannot write `{}`: {error}", self.view.name)))
+    }
+}
+
+impl Take for Remote {}

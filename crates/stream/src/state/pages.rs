@@ -1,0 +1,347 @@
+//! Which pages of a vector have changed since they were written out last, so that a checkpoint costs what has changed.
+//!
+//! A checkpoint *freezes* a vector at one moment and writes its changed pages out afterwards, while rows go on to change
+//! them. So whoever is about to change a page *touches* it first; code does so by one load and a branch.
+//!
+//! | a page is | freeze | touch | save |
+//! |---|---|---|---|
+//! | `CLEAN`: as it was written out last | | → `DIRTY` | |
+//! | `DIRTY`: changed since the last freeze | → `SAVE` | | |
+//! | `SAVE`: to be written out as it is | refused | copied, then → `DIRTY` | written, then → `CLEAN` |
+//!
+//! # Invariants
+//!
+//! 1. From a freeze until all is saved, each page that was `DIRTY` has its bytes of that moment in the vector (`SAVE`),
+//!    or in `copied`, or written out already.
+//! 2. A vector that is replaced gets a new number, under which all of it is written: what was written under the old one
+//!    stays as it is until a later checkpoint is whole.
+
+use crate::error::{Error, Result};
+
+const CLEAN: u8 = 0;
+/// The one state in which code need not call.
+pub const DIRTY: u8 = 1;
+const SAVE: u8 = 2;
+
+/// Where pages go that are written out: the vector's number, the page's place in it, its bytes.
+pub type Put<'p> = dyn FnMut(u64, u32, Vec<u8>) + 'p;
+
+/// Where pages come from: number, place.
+pub type Get<'g> = dyn FnMut(u64, u32) -> Result<Vec<u8>> + 'g;
+
+/// Vectors of so many pages get a table of their own in the store, which is dropped by one small write. A table takes
+/// some KiB of memory, a page of a shared one a deletion.
+const PAGES_OWN_LEAST: usize = 256;
+
+/// Gives vectors their numbers.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Numbers {
+    next: u64,
+    /// Those that the checkpoint names.
+    pub named: Vec<u64>,
+}
+
+impl Numbers {
+    /// Numbers above those that were given before.
+    pub fn above(next: u64) -> Numbers {
+        Numbers { next, named: Vec::new() }
+    }
+
+    /// The next one, if no other is given.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Whether a vector has a table of its own.
+    pub fn has_own_table(number: u64) -> bool {
+        number & 1 != 0
+    }
+
+    fn give(&mut self, pages: usize) -> u64 {
+        self.next += 1;
+        self.next << 1 | u64::from(pages >= PAGES_OWN_LEAST)
+    }
+}
+
+/// The pages of one vector.
+#[derive(Debug, Default)]
+pub struct Pages {
+    /// Its number; zero before it was frozen.
+    number: u64,
+    states: Vec<u8>,
+    /// What was copied when it was touched.
+    copied: Vec<(u32, Vec<u8>)>,
+    /// No page before it is `SAVE`.
+    next: usize,
+    /// Whether anybody will ask.
+    tracked: bool,
+}
+
+impl Pages {
+    /// Pages of a new vector: `pages` of them, all dirty.
+    pub fn new(tracked: bool, pages: usize) -> Pages {
+        Pages { states: vec![DIRTY; if tracked { pages } else { 0 }], tracked, ..Pages::default() }
+    }
+
+    /// The address of the states, for code.
+    pub fn address(&self) -> usize {
+        self.states.as_ptr() as usize
+    }
+
+    /// Says that a page is about to change. `copy` gives its bytes.
+    pub fn touch(&mut self, page: usize, copy: impl FnOnce() -> Vec<u8>) {
+        if !self.tracked {
+            return;
+        }
+        if page >= self.states.len() {
+            self.states.resize(page + 1, DIRTY);
+        }
+        match self.states[page] {
+            DIRTY => {}
+            SAVE => {
+                self.copied.push((page as u32, copy()));
+                self.states[page] = DIRTY;
+            }
+            _ => self.states[page] = DIRTY,
+        }
+    }
+
+    /// Whether something of the last freeze is not written out yet.
+    fn waits(&self) -> bool {
+        !self.copied.is_empty() || self.states[self.next.min(self.states.len())..].contains(&SAVE)
+    }
+
+    /// From now on the bytes of this moment are to be saved. Returns the vector's number.
+    pub fn freeze(&mut self, numbers: &mut Numbers) -> u64 {
+        debug_assert!(!self.waits(), "a page of the checkpoint before is not written out");
+        if self.number == 0 {
+            self.number = numbers.give(self.states.len());
+        }
+        for state in &mut self.states {
+            // Without a branch: there may be 100,000.
+            *state <<= u8::from(*state == DIRTY);
+        }
+        self.next = 0;
+        numbers.named.push(self.number);
+        self.number
+    }
+
+    /// Writes pages out until `budget` bytes are used up; whether all are.
+    pub fn save(
+        &mut self,
+        mut copy: impl FnMut(usize) -> Vec<u8>,
+        put: &mut Put<'_>,
+        budget: &mut usize,
+    ) -> bool {
+        let mut give = |page: u32, bytes: Vec<u8>, budget: &mut usize| {
+            // A page of no bytes costs something too.
+            *budget = budget.saturating_sub(bytes.len() + 64);
+            put(self.number, page, bytes);
+        };
+        while *budget > 0
+            && let Some((page, bytes)) = self.copied.pop()
+        {
+            give(page, bytes, budget);
+        }
+        while *budget > 0 && self.next < self.states.len() {
+            let Some(page) = self.states[self.next..].iter().position(|state| *state == SAVE) else {
+                self.next = self.states.len();
+                break;
+            };
+            self.next += page;
+            give(self.next as u32, copy(self.next), budget);
+            self.states[self.next] = CLEAN;
+            self.next += 1;
+        }
+        self.copied.is_empty() && self.next == self.states.len()
+    }
+
+    /// The vector is replaced by one of `pages` pages. What of it is to be saved still goes with its bytes to what is
+    /// left behind.
+    pub fn replace(&mut self, pages: usize, data: impl FnOnce() -> Data) -> Option<Left> {
+        let new = Pages::new(self.tracked, pages);
+        let old = std::mem::replace(self, new);
+        old.waits().then(|| Left { pages: old, data: data() })
+    }
+
+    /// The vector is as it was read under this number.
+    pub fn restored(number: u64, pages: usize) -> Pages {
+        Pages { number, states: vec![CLEAN; pages], copied: Vec::new(), next: pages, tracked: true }
+    }
+}
+
+/// The elements of a vector that was replaced.
+#[derive(Debug)]
+pub enum Data {
+    /// Words, and how many a page has.
+    Words(Vec<u64>, usize),
+    /// Bytes.
+    Bytes(Vec<u8>),
+}
+
+/// A vector that was replaced before its pages were written out.
+#[derive(Debug)]
+pub struct Left {
+    pages: Pages,
+    data: Data,
+}
+
+impl Left {
+    /// As [`Pages::save`].
+    pub fn save(&mut self, put: &mut Put<'_>, budget: &mut usize) -> bool {
+        let data = &self.data;
+        let copy = |page: usize| match data {
+            Data::Words(words, each) => page_of_words(words, *each, page),
+            Data::Bytes(bytes) => page_of_bytes(bytes, page),
+        };
+        self.pages.save(copy, put, budget)
+    }
+}
+
+/// Saves what is left of replaced vectors, and forgets those that are done; whether all are.
+pub fn save_left(left: &mut Vec<Left>, put: &mut Put<'_>, budget: &mut usize) -> bool {
+    while let Some(last) = left.last_mut() {
+        if !last.save(put, budget) {
+            return false;
+        }
+        left.pop();
+    }
+    true
+}
+
+/// Bytes of a page of bytes; a page of words has at most as many.
+pub const PAGE_BYTES: usize = 4096;
+
+/// Words of a page.
+pub const PAGE_WORDS: usize = PAGE_BYTES / 8;
+
+/// The bytes of a page of words.
+pub fn page_of_words(words: &[u64], each: usize, page: usize) -> Vec<u8> {
+    let words = &words[page * each..words.len().min((page + 1) * each)];
+    let mut bytes = vec![0; words.len() * 8];
+    for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
+        to.copy_from_slice(&word.to_le_bytes());
+    }
+    bytes
+}
+
+/// The bytes of a page of bytes.
+pub fn page_of_bytes(bytes: &[u8], page: usize) -> Vec<u8> {
+    bytes[page * PAGE_BYTES..bytes.len().min((page + 1) * PAGE_BYTES)].to_vec()
+}
+
+/// Reads a vector of so many words back, `each` on a page.
+pub fn read_words(number: u64, count: usize, each: usize, get: &mut Get<'_>) -> Result<Vec<u64>> {
+    // Not reserved by what was read: that may be damaged.
+    let mut words = Vec::new();
+    for page in 0..count.div_ceil(each) {
+        let bytes = get(number, page as u32)?;
+        let wanted = each.min(count - page * each);
+        if bytes.len() < wanted * 8 {
+            return Err(short(number, page));
+        }
+        let (read, _) = bytes.as_chunks::<8>();
+        words.extend(read[..wanted].iter().map(|word| u64::from_le_bytes(*word)));
+    }
+    Ok(words)
+}
+
+/// Reads a vector of so many bytes back.
+pub fn read_bytes(number: u64, count: usize, get: &mut Get<'_>) -> Result<Vec<u8>> {
+    let mut read = Vec::new();
+    for page in 0..count.div_ceil(PAGE_BYTES) {
+        let bytes = get(number, page as u32)?;
+        let wanted = PAGE_BYTES.min(count - page * PAGE_BYTES);
+        read.extend_from_slice(bytes.get(..wanted).ok_or_else(|| short(number, page))?);
+    }
+    Ok(read)
+}
+
+fn short(number: u64, page: usize) -> Error {
+    Error::evaluation(format!(
+        "page {page} of vector {number} in the checkpoint ends too early; it is damaged"
+    ))
+}
+
+/// Reads words of what a checkpoint knows beside pages.
+pub struct Reader<'b>(pub &'b [u8]);
+
+impl Reader<'_> {
+    /// The next word.
+    pub fn word(&mut self) -> Result<u64> {
+        let (word, rest) = self
+            .0
+            .split_first_chunk::<8>()
+            .ok_or_else(|| Error::evaluation("the checkpoint ends too early; it is damaged"))?;
+        self.0 = rest;
+        Ok(u64::from_le_bytes(*word))
+    }
+
+    /// The next word as a count of things that are in memory.
+    pub fn count(&mut self) -> Result<usize> {
+        // 2^40: more than any machine holds.
+        let word = self.word()?;
+        match usize::try_from(word) {
+            Ok(count) if word < 1 << 40 => Ok(count),
+            _ => Err(Error::evaluation(format!("the checkpoint has a count of {word}; it is damaged"))),
+        }
+    }
+}
+
+/// Appends a word of what a checkpoint knows beside pages.
+pub fn write_word(out: &mut Vec<u8>, word: u64) {
+    out.extend_from_slice(&word.to_le_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn save(pages: &mut Pages, data: &[u8]) -> Vec<(u32, Vec<u8>)> {
+        let mut saved = Vec::new();
+        let copy = |page| page_of_bytes(data, page);
+        assert!(pages.save(copy, &mut |_, page, bytes| saved.push((page, bytes)), &mut usize::MAX.clone()));
+        saved.sort();
+        saved
+    }
+
+    #[test]
+    fn pages_are_saved_as_they_were_when_they_were_frozen() {
+        let mut data = vec![1; 3 * PAGE_BYTES];
+        let mut pages = Pages::new(true, 3);
+        let mut numbers = Numbers::default();
+        let number = pages.freeze(&mut numbers);
+        for page in [0, 2] {
+            pages.touch(page, || page_of_bytes(&data, page));
+            data[page * PAGE_BYTES] = 2;
+        }
+        let saved = save(&mut pages, &data);
+        assert_eq!(saved.len(), 3);
+        assert!(saved.iter().all(|(_, bytes)| bytes.iter().all(|byte| *byte == 1)));
+        // What was touched since is all that the next has.
+        assert_eq!(pages.freeze(&mut numbers), number);
+        assert_eq!(save(&mut pages, &data).iter().map(|(page, _)| *page).collect::<Vec<_>>(), [0, 2]);
+        pages.freeze(&mut numbers);
+        assert!(save(&mut pages, &data).is_empty());
+    }
+
+    #[test]
+    fn a_vector_that_is_replaced_is_saved_as_it_was() {
+        let mut data = vec![1; 2 * PAGE_BYTES];
+        let mut pages = Pages::new(true, 2);
+        let mut numbers = Numbers::default();
+        let number = pages.freeze(&mut numbers);
+        pages.touch(1, || page_of_bytes(&data, 1));
+        data[PAGE_BYTES] = 2;
+        let mut left: Vec<Left> = pages.replace(1, || Data::Bytes(data.clone())).into_iter().collect();
+        let mut saved = Vec::new();
+        assert!(save_left(&mut left, &mut |of, page, bytes| saved.push((of, page, bytes)), &mut (1 << 20)));
+        saved.sort();
+        assert_eq!(
+            saved.iter().map(|(of, page, _)| (*of, *page)).collect::<Vec<_>>(),
+            [(number, 0), (number, 1)]
+        );
+        assert!(saved.iter().all(|(.., bytes)| bytes.iter().all(|byte| *byte == 1)));
+        assert_ne!(pages.freeze(&mut numbers), number);
+    }
+}

@@ -1,0 +1,282 @@
+//! Jobs over sockets, with dead letters, lookups, and a real Redis server where there is one.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use duramen::{Create, Durability, Options, Store};
+use duramen_stream::run::{Keep, Progress, Running};
+use duramen_stream::{Error, Outcome, Session};
+
+fn open(directory: &Path) -> Store {
+    let options =
+        Options { durability: Durability::Manual, create: Create::OpenOrCreate, ..Options::default() };
+    options.open(directory.join("store")).unwrap()
+}
+
+fn keep(directory: &Path) -> Keep {
+    Keep {
+        store: open(directory),
+        name: "job".to_owned(),
+        every: Duration::from_millis(5),
+        from_start: false,
+        note: String::new(),
+    }
+}
+
+fn start(script: &str, directory: &Path, kept: bool) -> Result<Running, Error> {
+    let Some(Outcome::Job(job)) = Session::default().run(script)?.pop() else { panic!("{script}") };
+    let keep = kept.then(|| keep(directory));
+    Running::start_in(&job.optimised, directory, keep.as_ref())
+}
+
+fn run(script: &str, directory: &Path, kept: bool) -> Result<Progress, Error> {
+    start(script, directory, kept)?.run(&AtomicBool::new(false), |_| ())
+}
+
+/// Runs a job that does not end by itself until `enough` says so.
+fn run_until(script: &str, directory: &Path, kept: bool, enough: impl Fn() -> bool + Sync) -> Progress {
+    let mut running = start(script, directory, kept).unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let began = Instant::now();
+            while !enough() && began.elapsed() < Duration::from_secs(20) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        running.run(&stop, |_| ()).unwrap()
+    })
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_default()
+}
+
+#[test]
+fn records_come_and_go_over_sockets() {
+    let directory = tempfile::tempdir().unwrap();
+    let (input, output) = (TcpListener::bind("127.0.0.1:0").unwrap(), directory.path().join("out.sock"));
+    let port = input.local_addr().unwrap().port();
+    let script = format!(
+        "CREATE TABLE i (k BIGINT, s STRING) WITH ('connector' = 'socket', 'port' = '{port}', 'format' = 'csv');
+         CREATE TABLE o (k BIGINT, s STRING) WITH ('connector' = 'socket', 'path' = 'out.sock', 'format' = 'json');
+         INSERT INTO o SELECT k * 2, s FROM i"
+    );
+    let peer = UnixListener::bind(&output).unwrap();
+    let lines = std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let (mut stream, _) = input.accept().unwrap();
+            // A record in two parts, one over two lines, and one whose end is that of the connection.
+            for part in ["1,on", "e\r\n2,\"two\nlines\"\n", "3,three"] {
+                stream.write_all(part.as_bytes()).unwrap();
+                std::thread::sleep(Duration::from_millis(30));
+            }
+        });
+        let taken = scope.spawn(move || {
+            let mut text = String::new();
+            peer.accept().unwrap().0.read_to_string(&mut text).unwrap();
+            text
+        });
+        assert_eq!(run(&script, directory.path(), false).unwrap().records, 3);
+        taken.join().unwrap()
+    });
+    assert_eq!(
+        lines,
+        "{\"k\":2,\"s\":\"one\"}\n{\"k\":4,\"s\":\"two\\nlines\"}\n{\"k\":6,\"s\":\"three\"}\n"
+    );
+}
+
+#[test]
+fn several_connect_to_a_socket_that_listens() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("in.sock");
+    let script = "CREATE TABLE i (k BIGINT)
+          WITH ('connector' = 'socket', 'path' = 'in.sock', 'mode' = 'listen', 'format' = 'json');
+        CREATE TABLE o (k BIGINT) WITH ('connector' = 'filesystem', 'path' = 'out.csv', 'format' = 'csv');
+        INSERT INTO o SELECT k FROM i";
+    let out = directory.path().join("out.csv");
+    let progress = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let connect = || loop {
+                match UnixStream::connect(&path) {
+                    Ok(stream) => break stream,
+                    Err(_) => std::thread::sleep(Duration::from_millis(5)),
+                }
+            };
+            let (mut a, mut b) = (connect(), connect());
+            a.write_all(b"{\"k\": 1}\n").unwrap();
+            b.write_all(b"{\"k\": 2}\n{\"k\": 3}\n").unwrap();
+        });
+        run_until(script, directory.path(), false, || read(&out).lines().count() == 3)
+    });
+    assert_eq!(progress.records, 3);
+    let mut lines: Vec<String> = read(&out).lines().map(str::to_owned).collect();
+    lines.sort();
+    assert_eq!(lines, ["1", "2", "3"]);
+}
+
+#[test]
+fn what_cannot_be_read_goes_to_dead_letters_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("in.csv");
+    std::fs::write(&path, "1\nx\n2\n").unwrap();
+    let script =
+        "CREATE TABLE i (k BIGINT) WITH ('connector' = 'filesystem', 'path' = 'in.csv', 'format' = 'csv',
+          'source.monitor-interval' = '1 ms', 'dead-letter' = 'dead');
+        CREATE TABLE o (k BIGINT) WITH ('connector' = 'filesystem', 'path' = 'out', 'format' = 'csv');
+        INSERT INTO o SELECT k FROM i";
+    let all = |name: &str| {
+        let mut parts: Vec<_> = std::fs::read_dir(directory.path().join(name))
+            .into_iter()
+            .flatten()
+            .map(|part| part.unwrap().path())
+            .filter(|part| !part.file_name().unwrap().to_string_lossy().starts_with('.'))
+            .collect();
+        parts.sort();
+        parts.iter().map(|part| read(part)).collect::<String>()
+    };
+    let progress = run_until(script, directory.path(), true, || all("out") == "1\n2\n");
+    assert_eq!((progress.records, progress.skipped), (2, 1));
+    std::fs::write(&path, "1\nx\n2\ny\n3\n").unwrap();
+    let progress = run_until(script, directory.path(), true, || all("out") == "1\n2\n3\n");
+    assert_eq!((progress.records, progress.skipped), (3, 2));
+    let letters: Vec<serde_json::Value> =
+        all("dead").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(letters.len(), 2, "{letters:?}");
+    assert_eq!(letters[0]["record"], "x");
+    assert_eq!(letters[1]["record"], "y");
+    assert!(letters[1]["error"].as_str().unwrap().contains("wanted BIGINT"), "{letters:?}");
+}
+
+#[test]
+fn what_one_job_keeps_another_looks_up() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("names.csv"), "1,one\n2,two\n3,\n").unwrap();
+    std::fs::write(directory.path().join("in.csv"), "1\n2\n1\n4\n3\n").unwrap();
+    let names = "CREATE TABLE names (k BIGINT, name STRING, PRIMARY KEY (k) NOT ENFORCED)
+        WITH ('connector' = 'duramen', 'database' = '3', 'value' = 'VALUE');";
+    for value in ["hash", "json"] {
+        let names = names.replace("VALUE", value);
+        let first = format!(
+            "{names} CREATE TABLE i (k BIGINT, name STRING) WITH ('connector' = 'filesystem', 'path' = 'names.csv', 'format' = 'csv');
+             INSERT INTO names SELECT k, name FROM i"
+        );
+        let store = open(directory.path());
+        for job in ["first", "second"] {
+            duramen_stream::run::forget(&store, job).unwrap();
+        }
+        let run = |script: &str, name: &str| {
+            let keep = Keep {
+                store: store.clone(),
+                name: name.to_owned(),
+                every: Duration::from_secs(1),
+                from_start: false,
+                note: String::new(),
+            };
+            let Some(Outcome::Job(job)) = Session::default().run(script).unwrap().pop() else { panic!() };
+            let mut running = Running::start_in(&job.optimised, directory.path(), Some(&keep)).unwrap();
+            running.run(&AtomicBool::new(false), |_| ()).unwrap();
+        };
+        run(&first, "first");
+        let second = format!(
+            "{names} CREATE TABLE i (k BIGINT, p AS PROCTIME()) WITH ('connector' = 'filesystem', 'path' = 'in.csv', 'format' = 'csv');
+             CREATE TABLE o (k BIGINT, name STRING) WITH ('connector' = 'filesystem', 'path' = 'out-{value}', 'format' = 'csv');
+             INSERT INTO o SELECT i.k, n.name FROM i LEFT JOIN names FOR SYSTEM_TIME AS OF i.p AS n ON i.k = n.k"
+        );
+        run(&second, "second");
+        let part = directory.path().join(format!("out-{value}/part-second-0-0000000001.csv"));
+        assert_eq!(read(&part), "1,one\n2,two\n1,one\n4,\n3,\n");
+    }
+}
+
+/// A real server, if one is installed; it ends with this.
+struct Server {
+    child: Child,
+    port: u16,
+    _directory: tempfile::TempDir,
+}
+
+impl Server {
+    fn start() -> Option<Server> {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let directory = tempfile::tempdir().unwrap();
+        let mut command = Command::new("redis-server");
+        command.args(["--port", &port.to_string(), "--save", "", "--dir"]).arg(directory.path());
+        let child = command.stdout(Stdio::null()).spawn().ok()?;
+        let server = Server { child, port, _directory: directory };
+        let began = Instant::now();
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(began.elapsed() < Duration::from_secs(20), "redis-server does not listen");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Some(server)
+    }
+
+    /// One command that is answered by one line, or by a bulk string.
+    fn ask(&self, command: &str) -> String {
+        let mut stream = BufReader::new(TcpStream::connect(("127.0.0.1", self.port)).unwrap());
+        stream.get_mut().write_all(format!("{command}\r\n").as_bytes()).unwrap();
+        let mut line = String::new();
+        stream.read_line(&mut line).unwrap();
+        if line.starts_with('$') && line != "$-1\r\n" {
+            line.clear();
+            stream.read_line(&mut line).unwrap();
+        }
+        line.trim_end().to_owned()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn streams_and_keys_of_a_redis_server() {
+    let Some(server) = Server::start() else {
+        eprintln!("there is no redis-server in PATH: not tested");
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    for (id, name) in [(1, "one"), (2, "two"), (3, "three")] {
+        assert_eq!(server.ask(&format!("HSET names:{id} name {name}")), ":1");
+    }
+    for (id, n) in [(1, 10), (2, 20), (1, 30)] {
+        assert!(server.ask(&format!("XADD orders * id {id} n {n}")).contains('-'));
+    }
+    let port = server.port;
+    let script = format!(
+        "CREATE TABLE orders (id BIGINT, n BIGINT, p AS PROCTIME())
+           WITH ('connector' = 'redis-stream', 'port' = '{port}');
+         CREATE TABLE names (id BIGINT, name STRING, PRIMARY KEY (id) NOT ENFORCED)
+           WITH ('connector' = 'redis', 'port' = '{port}', 'lookup.refresh' = '1 ms');
+         CREATE TABLE named (id BIGINT, name STRING, n BIGINT)
+           WITH ('connector' = 'redis-stream', 'stream' = 'out', 'port' = '{port}');
+         CREATE TABLE totals (id BIGINT, total BIGINT, most BIGINT, PRIMARY KEY (id) NOT ENFORCED)
+           WITH ('connector' = 'redis', 'port' = '{port}', 'key' = 'total');
+         EXECUTE STATEMENT SET BEGIN
+         INSERT INTO named SELECT o.id, n.name, o.n FROM orders o
+           JOIN names FOR SYSTEM_TIME AS OF o.p AS n ON o.id = n.id;
+         INSERT INTO totals SELECT id, SUM(n), MAX(n) FROM orders GROUP BY id;
+         END"
+    );
+    run_until(&script, directory.path(), true, || server.ask("HGET total:1 total") == "40");
+    assert_eq!(server.ask("XLEN out"), ":3");
+    assert_eq!(server.ask("HGET total:2 most"), "20");
+    // The job goes on behind the last entry, with its sums; what is looked up is what is there now.
+    server.ask("HSET names:4 name four");
+    server.ask("XADD orders * id 4 n 1");
+    server.ask("XADD orders * id 1 n 2");
+    run_until(&script, directory.path(), true, || server.ask("HGET total:1 total") == "42");
+    assert_eq!(server.ask("XLEN out"), ":5");
+    assert_eq!(server.ask("HGET total:4 total"), "1");
+    assert_eq!(server.ask("HGET total:1 most"), "30");
+}

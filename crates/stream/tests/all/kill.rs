@@ -1,0 +1,356 @@
+//! Jobs that are killed: what they have given at the end is, byte for byte, what one gives that nobody disturbs.
+//!
+//! The job runs in a child process, which is this test binary again. It is killed with SIGKILL at random moments and
+//! started again until it has ended; then the directories of its file sinks and the keys in its store are compared.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use duramen::{Create, Durability, Options, Store};
+use duramen_stream::run::{Keep, Running, jobs};
+use duramen_stream::{Outcome, Session};
+
+/// Where the child runs; without it the child's test does nothing.
+const DIRECTORY: &str = "DURAMEN_STREAM_KILLED";
+/// The file that the child makes when it begins to read.
+const STARTED: &str = "started";
+/// Where the tests put their directories: `/dev/shm` by default, where a wait for a device does not take longer than
+/// everything else.
+const PLACE: &str = "DURAMEN_STREAM_PLACE";
+/// How many kills `kill_many` does.
+const KILLS: &str = "DURAMEN_STREAM_KILLS";
+
+/// Every kind of state, and every kind of sink that gives exactly once.
+const JOB: &str = "
+CREATE TABLE person (id BIGINT, name STRING, state STRING, dateTime TIMESTAMP(3),
+  WATERMARK FOR dateTime AS dateTime - INTERVAL '4' SECOND) WITH ('connector' = 'nexmark', 'events' = 'EVENTS');
+CREATE TABLE auction (id BIGINT, itemName STRING, seller BIGINT, category BIGINT, dateTime TIMESTAMP(3),
+  WATERMARK FOR dateTime AS dateTime - INTERVAL '4' SECOND) WITH ('connector' = 'nexmark', 'events' = 'EVENTS');
+CREATE TABLE bid (auction BIGINT, bidder BIGINT, price BIGINT, channel STRING, dateTime TIMESTAMP(3),
+  WATERMARK FOR dateTime AS dateTime - INTERVAL '4' SECOND)
+  WITH ('connector' = 'filesystem', 'path' = 'bids', 'format' = 'csv');
+CREATE TABLE tumbled (auction BIGINT, wend TIMESTAMP(3), n BIGINT, total BIGINT, channel STRING, bidders BIGINT)
+  WITH ('connector' = 'filesystem', 'path' = 'out/tumbled', 'format' = 'csv');
+CREATE TABLE hopped (bidder BIGINT, wend TIMESTAMP(3), mean BIGINT)
+  WITH ('connector' = 'filesystem', 'path' = 'out/hopped', 'format' = 'csv');
+CREATE TABLE sessions (bidder BIGINT, wstart TIMESTAMP(3), wend TIMESTAMP(3), n BIGINT, least STRING)
+  WITH ('connector' = 'filesystem', 'path' = 'out/sessions', 'format' = 'json');
+CREATE TABLE newcomers (id BIGINT, name STRING, wend TIMESTAMP(3))
+  WITH ('connector' = 'filesystem', 'path' = 'out/newcomers', 'format' = 'csv');
+CREATE TABLE early (auction BIGINT, itemName STRING, price BIGINT)
+  WITH ('connector' = 'filesystem', 'path' = 'out/early', 'format' = 'csv');
+CREATE TABLE sellers (name STRING, state STRING, auction BIGINT)
+  WITH ('connector' = 'filesystem', 'path' = 'out/sellers', 'format' = 'csv');
+CREATE TABLE highest (auction BIGINT, price BIGINT, wend TIMESTAMP(3))
+  WITH ('connector' = 'filesystem', 'path' = 'out/highest', 'format' = 'csv');
+CREATE TABLE totals (bidder BIGINT, n BIGINT, total BIGINT, auctions BIGINT, PRIMARY KEY (bidder) NOT ENFORCED)
+  WITH ('connector' = 'duramen');
+CREATE TABLE best (auction BIGINT, price BIGINT, bidder BIGINT, place BIGINT, PRIMARY KEY (auction, place) NOT ENFORCED)
+  WITH ('connector' = 'duramen', 'database' = '1', 'key' = 'top', 'value' = 'json');
+CREATE TABLE latest (bidder BIGINT, channel STRING, dateTime TIMESTAMP(3), PRIMARY KEY (bidder) NOT ENFORCED)
+  WITH ('connector' = 'duramen');
+EXECUTE STATEMENT SET BEGIN
+INSERT INTO tumbled SELECT auction, window_end, COUNT(*), SUM(price), MAX(channel), COUNT(DISTINCT bidder)
+  FROM TABLE(TUMBLE(TABLE bid, DESCRIPTOR(dateTime), INTERVAL '10' SECOND)) GROUP BY auction, window_start, window_end;
+INSERT INTO hopped SELECT bidder, window_end, AVG(price)
+  FROM TABLE(HOP(TABLE bid, DESCRIPTOR(dateTime), INTERVAL '5' SECOND, INTERVAL '15' SECOND))
+  GROUP BY bidder, window_start, window_end;
+INSERT INTO sessions SELECT bidder, window_start, window_end, COUNT(*), MIN(channel)
+  FROM TABLE(SESSION(TABLE bid PARTITION BY bidder, DESCRIPTOR(dateTime), INTERVAL '3' SECOND))
+  GROUP BY bidder, window_start, window_end;
+INSERT INTO newcomers SELECT P.id, P.name, P.endtime FROM (
+    SELECT id, name, window_start AS starttime, window_end AS endtime
+    FROM TABLE(TUMBLE(TABLE person, DESCRIPTOR(dateTime), INTERVAL '10' SECOND)) GROUP BY id, name, window_start, window_end
+  ) P JOIN (
+    SELECT seller, window_start AS starttime, window_end AS endtime
+    FROM TABLE(TUMBLE(TABLE auction, DESCRIPTOR(dateTime), INTERVAL '10' SECOND)) GROUP BY seller, window_start, window_end
+  ) A ON P.id = A.seller AND P.starttime = A.starttime AND P.endtime = A.endtime;
+INSERT INTO early SELECT A.id, A.itemName, B.price FROM auction A JOIN bid B
+  ON A.id = B.auction AND B.dateTime BETWEEN A.dateTime AND A.dateTime + INTERVAL '2' SECOND;
+INSERT INTO sellers SELECT P.name, P.state, A.id FROM auction A JOIN person P ON A.seller = P.id WHERE A.category = 10;
+INSERT INTO highest SELECT auction, price, window_end FROM (
+    SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY price DESC) AS place
+    FROM TABLE(TUMBLE(TABLE bid, DESCRIPTOR(dateTime), INTERVAL '10' SECOND))
+  ) WHERE place <= 5;
+INSERT INTO totals SELECT bidder, COUNT(*), SUM(price), COUNT(DISTINCT auction) FROM bid GROUP BY bidder;
+INSERT INTO best SELECT auction, price, bidder, place FROM (
+    SELECT *, ROW_NUMBER() OVER (PARTITION BY auction ORDER BY price DESC) AS place FROM bid
+  ) WHERE place <= 3;
+INSERT INTO latest SELECT bidder, channel, dateTime FROM (
+    SELECT *, ROW_NUMBER() OVER (PARTITION BY bidder ORDER BY dateTime DESC) AS place FROM bid
+  ) WHERE place = 1;
+END;";
+
+/// Bids in several files, as another job writes them.
+const BIDS: &str = "
+CREATE TABLE bid (auction BIGINT, bidder BIGINT, price BIGINT, channel STRING, dateTime TIMESTAMP(3))
+  WITH ('connector' = 'nexmark', 'events' = 'EVENTS');
+CREATE TABLE bids (auction BIGINT, bidder BIGINT, price BIGINT, channel STRING, dateTime TIMESTAMP(3))
+  WITH ('connector' = 'filesystem', 'path' = 'all.csv', 'format' = 'csv');
+INSERT INTO bids SELECT * FROM bid;";
+
+const EVENTS: &str = "60000";
+
+fn open(directory: &Path) -> Store {
+    let options =
+        Options { durability: Durability::Manual, create: Create::OpenOrCreate, ..Options::default() };
+    options.open(directory.join("store")).unwrap()
+}
+
+fn start(script: &str, directory: &Path, from_start: bool) -> Running {
+    let Some(Outcome::Job(job)) = Session::default().run(script).unwrap().pop() else { panic!("{script}") };
+    let store = open(directory);
+    let keep = Keep {
+        store,
+        name: "job".to_owned(),
+        every: Duration::from_millis(15),
+        from_start,
+        note: String::new(),
+    };
+    Running::start_in(&job.optimised, directory, Some(&keep)).unwrap()
+}
+
+fn run(script: &str, directory: &Path) {
+    start(script, directory, false).run(&AtomicBool::new(false), |_| ()).unwrap();
+}
+
+fn new_directory() -> tempfile::TempDir {
+    let place = std::env::var(PLACE).unwrap_or_else(|_| "/dev/shm".to_owned());
+    tempfile::tempdir_in(place).or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+/// The input, in a directory of its own.
+fn bids() -> tempfile::TempDir {
+    let directory = new_directory();
+    let script = BIDS.replace("EVENTS", EVENTS);
+    let Some(Outcome::Job(job)) = Session::default().run(&script).unwrap().pop() else { panic!() };
+    Running::start(&job.optimised, directory.path()).unwrap().run(&AtomicBool::new(false), |_| ()).unwrap();
+    let text = std::fs::read_to_string(directory.path().join("all.csv")).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    std::fs::create_dir(directory.path().join("bids")).unwrap();
+    for (number, lines) in lines.chunks(lines.len() / 5 + 1).enumerate() {
+        let path = directory.path().join(format!("bids/part-{number}.csv"));
+        std::fs::write(path, format!("{}\n", lines.join("\n"))).unwrap();
+    }
+    directory
+}
+
+fn input(bids: &Path) -> tempfile::TempDir {
+    let directory = new_directory();
+    std::os::unix::fs::symlink(bids.join("bids"), directory.path().join("bids")).unwrap();
+    std::fs::write(directory.path().join("job.sql"), JOB.replace("EVENTS", EVENTS)).unwrap();
+    directory
+}
+
+/// All that a job has given: bytes of each directory's parts in order, and of each key.
+fn given(directory: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut given = BTreeMap::new();
+    for sink in std::fs::read_dir(directory.join("out")).unwrap() {
+        let sink = sink.unwrap().path();
+        let mut parts: Vec<PathBuf> =
+            std::fs::read_dir(&sink).unwrap().map(|part| part.unwrap().path()).collect();
+        parts.sort();
+        let name = sink.file_name().unwrap().to_string_lossy().into_owned();
+        for part in &parts {
+            let file = part.file_name().unwrap().to_string_lossy().into_owned();
+            assert!(!file.starts_with('.'), "{part:?} was never published");
+        }
+        given.insert(name, parts.iter().flat_map(|part| std::fs::read(part).unwrap()).collect());
+    }
+    let store = open(directory);
+    for database in ["redis.0", "redis.1"] {
+        let table = store.find_table(database.as_bytes()).unwrap().unwrap();
+        let mut entry = |value: &duramen::Value<'_>| {
+            let key = format!("{database} {} {}", String::from_utf8_lossy(value.key()), value.tag());
+            given.insert(key, value.to_vec());
+        };
+        table.for_each(&mut entry).unwrap();
+    }
+    given
+}
+
+fn child_in(directory: &Path) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["kill::child", "--exact", "--ignored", "--nocapture"])
+        .env(DIRECTORY, directory)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+#[test]
+#[ignore = "the other tests of this file run it as a process that they kill"]
+fn child() {
+    let Ok(directory) = std::env::var(DIRECTORY) else { return };
+    let directory = Path::new(&directory);
+    let mut running = start(&std::fs::read_to_string(directory.join("job.sql")).unwrap(), directory, false);
+    std::fs::write(directory.join(STARTED), "").unwrap();
+    running.run(&AtomicBool::new(false), |_| ()).unwrap();
+}
+
+/// A generator of moments.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound.max(1)
+    }
+}
+
+/// Runs jobs to their ends until so many were killed, and compares each.
+fn kill(count: usize, seed: u64) {
+    let bids = bids();
+    let undisturbed = input(bids.path());
+    run(&JOB.replace("EVENTS", EVENTS), undisturbed.path());
+    let wanted = given(undisturbed.path());
+    assert!(wanted.len() > 1000, "{} results", wanted.len());
+    assert!(wanted.values().filter(|bytes| bytes.len() > 2_000).count() == 7, "a sink was given little");
+    let mut random = Random(seed);
+    let (mut kills, mut rounds) = (0, 0);
+    while kills < count {
+        rounds += 1;
+        let directory = input(bids.path());
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            assert!(tries < 200, "no progress: it was killed {tries} times; seed {seed}");
+            let started = directory.path().join(STARTED);
+            let _ = std::fs::remove_file(&started);
+            let mut began = Instant::now();
+            let mut child = child_in(directory.path());
+            // One of five while it opens and goes on, which takes about a second; the others while it runs.
+            let early = random.below(5) == 0;
+            // Later and later, so that it comes to an end on a machine that has much else to do.
+            let moment = random.below(if early { 1500 } else { 300 + 50 * tries });
+            let moment = Duration::from_millis(moment);
+            let mut runs = early;
+            let ended = loop {
+                match child.try_wait().unwrap() {
+                    Some(status) => break Some(status),
+                    None if runs && began.elapsed() >= moment => break None,
+                    None if !runs && started.exists() => (runs, began) = (true, Instant::now()),
+                    None => std::thread::sleep(Duration::from_millis(1)),
+                }
+            };
+            if let Some(status) = ended {
+                let output = child.wait_with_output().unwrap();
+                let why = String::from_utf8_lossy(&output.stderr);
+                assert!(status.success(), "it ended by itself: {status}\n{why}\nseed {seed}");
+                break;
+            }
+            child.kill().unwrap();
+            child.wait().unwrap();
+            kills += 1;
+        }
+        let found = given(directory.path());
+        for (name, bytes) in &wanted {
+            let found = found.get(name).unwrap_or_else(|| panic!("nothing of {name}; seed {seed}"));
+            assert!(
+                found == bytes,
+                "{name} differs after {tries} runs: {} bytes, wanted {}; seed {seed}",
+                found.len(),
+                bytes.len()
+            );
+        }
+        assert_eq!(found.len(), wanted.len(), "more keys than wanted; seed {seed}");
+        let store = open(directory.path());
+        assert!(jobs(&store).unwrap()[0].finished);
+    }
+    eprintln!("{kills} kills in {rounds} rounds");
+}
+
+#[test]
+fn killed_jobs_give_what_undisturbed_ones_give() {
+    kill(10, 0x5eed);
+}
+
+/// `DURAMEN_STREAM_KILLS=200 cargo test -p duramen-stream --test all kill_many -- --ignored --nocapture`
+#[test]
+#[ignore = "takes minutes; the number of kills is in DURAMEN_STREAM_KILLS"]
+fn kill_many() {
+    let count = std::env::var(KILLS).ok().and_then(|count| count.parse().ok()).unwrap_or(200);
+    let seed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
+    eprintln!("seed {seed}");
+    kill(count, seed | 1);
+}
+
+#[test]
+fn a_changed_query_is_refused_and_from_the_start_forgets() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("in.csv"), "1,5\n2,6\n1,7\n").unwrap();
+    let job = |what: &str| {
+        format!(
+            "CREATE TABLE i (k BIGINT, v BIGINT) WITH ('connector' = 'filesystem', 'path' = 'in.csv', 'format' = 'csv');
+             CREATE TABLE o (k BIGINT, v BIGINT, PRIMARY KEY (k) NOT ENFORCED) WITH ('connector' = 'duramen');
+             INSERT INTO o SELECT k, {what} FROM i GROUP BY k"
+        )
+    };
+    run(&job("SUM(v)"), directory.path());
+    let value = |directory: &Path, key: &str| {
+        let store = open(directory);
+        let table = store.find_table(b"redis.0").unwrap().unwrap();
+        table.get(key.as_bytes()).unwrap().map(|value| String::from_utf8_lossy(&value).into_owned())
+    };
+    assert!(value(directory.path(), "o:1").unwrap().contains("12"));
+    let changed = job("MAX(v)");
+    let Some(Outcome::Job(other)) = Session::default().run(&changed).unwrap().pop() else { panic!() };
+    let keep = |from_start| Keep {
+        store: open(directory.path()),
+        name: "job".to_owned(),
+        every: Duration::from_secs(10),
+        from_start,
+        note: String::new(),
+    };
+    let error = Running::start_in(&other.optimised, directory.path(), Some(&keep(false))).unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("MAX(v)") && text.contains("SUM(v)") && text.contains("--from-start"), "{text}");
+    // The same query has ended, and what was added to its input since is not read.
+    std::fs::write(directory.path().join("in.csv"), "2,6\n").unwrap();
+    assert!(start(&job("SUM(v)"), directory.path(), false).is_finished());
+    start(&changed, directory.path(), true).run(&AtomicBool::new(false), |_| ()).unwrap();
+    assert!(value(directory.path(), "o:2").unwrap().contains('6'));
+    assert_eq!(value(directory.path(), "o:1"), None);
+}
+
+#[test]
+fn a_job_that_was_stopped_goes_on_and_reads_what_was_appended() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("in.csv");
+    std::fs::write(&path, "1,5\n2,6\n1,").unwrap();
+    let job = "CREATE TABLE i (k BIGINT, v BIGINT)
+          WITH ('connector' = 'filesystem', 'path' = 'in.csv', 'format' = 'csv', 'source.monitor-interval' = '1 ms');
+        CREATE TABLE o (k BIGINT, v BIGINT, PRIMARY KEY (k) NOT ENFORCED) WITH ('connector' = 'duramen', 'value' = 'json');
+        INSERT INTO o SELECT k, SUM(v) FROM i GROUP BY k";
+    let stop = AtomicBool::new(false);
+    // It follows the file: nothing ends it but somebody.
+    let run_until = |records: u64| {
+        let mut running = start(job, directory.path(), false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(700));
+                stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            });
+            assert_eq!(running.run(&stop, |_| ()).unwrap().records, records);
+        });
+        stop.store(false, std::sync::atomic::Ordering::Relaxed);
+        assert!(!running.is_finished());
+    };
+    // The last line has no end yet.
+    run_until(2);
+    let mut text = std::fs::read_to_string(&path).unwrap();
+    text.push_str("7\n2,1\n");
+    std::fs::write(&path, text).unwrap();
+    run_until(4);
+    let store = open(directory.path());
+    let table = store.find_table(b"redis.0").unwrap().unwrap();
+    assert_eq!(table.get(b"o:1").unwrap().as_deref(), Some(&br#"{"k":1,"v":12}"#[..]));
+    assert_eq!(table.get(b"o:2").unwrap().as_deref(), Some(&br#"{"k":2,"v":7}"#[..]));
+    assert_eq!(table.len(), 2);
+}
