@@ -19,6 +19,8 @@ use crate::watch::Watchers;
 pub const DATABASES_DEFAULT: u8 = 16;
 /// Most databases a keyspace can have.
 pub const DATABASES_MAX: u8 = 128;
+// Tables behind those of the databases.
+const OTHERS: [&str; 2] = ["memcached", "memcached.state"];
 /// Longest user key.
 pub const KEY_BYTES_MAX: usize = duramen::KEY_BYTES_MAX;
 
@@ -66,9 +68,12 @@ impl Keyspace {
     /// Opens the keyspace in `store`, with `databases` (1 to [`DATABASES_MAX`]) databases. Keys of the store's own table, and of other
     /// tables, are in none of them.
     pub fn open(store: Store, databases: u8) -> Result<Self> {
-        let find =
-            |db| Ok(store.find_table(table_name(db).as_bytes())?.map_or_else(OnceLock::new, OnceLock::from));
-        let tables = (0..databases.clamp(1, DATABASES_MAX)).map(find).collect::<Result<_>>()?;
+        let databases = databases.clamp(1, DATABASES_MAX);
+        let find = |db| {
+            let name = name(databases, db);
+            Ok(store.find_table(name.as_bytes())?.map_or_else(OnceLock::new, OnceLock::from))
+        };
+        let tables = (0..databases + OTHERS.len() as u8).map(find).collect::<Result<_>>()?;
         let (making, turns, watchers) = Default::default();
         let packed_bytes_max = AtomicUsize::new(PACKED_BYTES_MAX_DEFAULT);
         Ok(Self { shared: Arc::new(Shared { tables, store, making, packed_bytes_max, turns, watchers }) })
@@ -95,7 +100,7 @@ impl Keyspace {
         let place = self.shared.tables.get(usize::from(db)).ok_or(Error::NoSuchDatabase)?;
         if place.get().is_none() {
             let store = &self.shared.store;
-            let table = store.table(table_name(db).as_bytes(), store.index_kind())?;
+            let table = store.table(name(self.databases(), db).as_bytes(), store.index_kind())?;
             // Before anybody can write to it: what is watched is still absent.
             let made = table.clone();
             let _ = self.shared.watchers.made(db, &table, store, || place.set(made))?;
@@ -151,12 +156,46 @@ impl Keyspace {
 
     /// How many databases there are.
     pub fn databases(&self) -> u8 {
-        self.shared.tables.len() as u8
+        (self.shared.tables.len() - OTHERS.len()) as u8
+    }
+
+    /// Where memcached's items are that share no database with Redis's strings: used as one, though no command of Redis
+    /// reaches it.
+    pub fn items(&self) -> u8 {
+        self.databases()
+    }
+
+    /// Where is kept what memcached's commands need besides items.
+    pub fn state(&self) -> u8 {
+        self.databases() + 1
+    }
+
+    /// A number that is kept under this name in the table of [`state`](Self::state).
+    pub fn state_number(&self, name: &[u8]) -> Result<Option<u64>> {
+        let Some(table) = self.table(self.state()) else { return Ok(None) };
+        let value = table.get(name)?;
+        Ok(value.and_then(|value| value.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))))
+    }
+
+    /// Sets such a number, durable on return whatever the store's durability is. Not to be called while the thread is in a
+    /// group, for which it would wait.
+    pub fn set_state_number(&self, name: &[u8], value: u64) -> Result<()> {
+        let table = self.make(self.state())?;
+        table.put_with(name, &value.to_le_bytes(), crate::string_until(None))?;
+        Ok(self.store().commit()?)
     }
 
     /// The store below, for its statistics and settings.
     pub fn store(&self) -> &Store {
         &self.shared.store
+    }
+}
+
+/// The name of the table of `db`, behind `databases` of Redis.
+fn name(databases: u8, db: u8) -> String {
+    match db.checked_sub(databases).and_then(|other| OTHERS.get(usize::from(other))) {
+        Some(other) => (*other).to_owned(),
+        None => table_name(db),
     }
 }
 

@@ -35,7 +35,8 @@
 //! | [`glob`] | the patterns of KEYS and SCAN |
 //! | [`dump`] | the payload of DUMP and RESTORE |
 //!
-//! Database `n` is the table of the engine with the name `redis.n`; its keys are the user's.
+//! Database `n` is the table of the engine with the name `redis.n`; its keys are the user's. Two more are no databases of Redis:
+//! [`Keyspace::items`] and [`Keyspace::state`].
 #![forbid(unsafe_code)]
 
 pub mod bits;
@@ -69,14 +70,15 @@ pub use locks::{Keys, Locks};
 pub use packed::Malformed;
 pub use sequence::End;
 pub use txn::{
-    AllNames, Collection, Detached, Edit, EditList, EditStream, Found, List, Reads, Source, Stored,
-    StoredList, StreamAt, Txn, text_of_number,
+    AllNames, Collection, Detached, Edit, EditList, EditStream, Found, Item, ItemHead, List, Reads, Source,
+    Stored, StoredList, StreamAt, Txn, data_of_item, text_of_number,
 };
 pub use watch::Watched;
 pub use worker::{AHEAD_MAX, Worker};
 
-/// Type of a value, kept in the engine's tag byte. Numbers are part of the stored format. So is tag 0x81: a string that is
-/// kept as an integer, since INCR or its like wrote it; its form is at the head of `src/txn/number.rs`.
+/// Type of a value, kept in the engine's tag byte. Numbers are part of the stored format. So are tag 0x81, a string that is
+/// kept as an integer, since INCR or its like wrote it (its form is at the head of `src/txn/number.rs`), and tag 0x82, a
+/// string that memcached's commands wrote (`src/txn/head.rs`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Type {

@@ -17,6 +17,12 @@ pub type Cursor = u64;
 pub struct Stamp(pub(crate) u64);
 
 impl Stamp {
+    /// As a number: two stamps of one key have the same only if they are the same.
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        self.0
+    }
+
     /// Of a key that has no slot in the table of `owner`, when so many of its stripe were forgotten.
     pub(crate) fn absent(owner: Owner, forgotten: u64) -> Self {
         // When a table is cleared all of its keys are forgotten at once, and their table is another one. An odd factor, so that

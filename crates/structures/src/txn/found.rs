@@ -4,6 +4,7 @@ use std::ops::Deref;
 
 use duramen::{CollectionId, Meta, Value};
 
+use super::head;
 use super::number::Number;
 use crate::Type;
 use crate::strings::integer::Text;
@@ -15,6 +16,13 @@ const EDIT_ROOM_BYTES: usize = 128;
 pub enum Found<'a> {
     /// As it lies in the store.
     Stored(Value<'a>),
+    /// The data of an item of memcached, behind its head.
+    Item {
+        /// All of it.
+        value: Value<'a>,
+        /// Where the data begins.
+        from: usize,
+    },
     /// As this transaction is about to write it.
     Pending {
         /// The value.
@@ -37,6 +45,10 @@ impl<'a> Found<'a> {
     /// What is stored under an engine key of `key_bytes`.
     pub(super) fn of(value: Value<'a>, key_bytes: usize) -> Self {
         match Number::of(value.tag(), &value, key_bytes) {
+            None if value.tag() == head::TAG => {
+                let from = head::data_from(head::TAG, &value);
+                Self::Item { value, from }
+            }
             None => Self::Stored(value),
             Some(number) => Self::Number {
                 text: Text::new(number.value()),
@@ -51,14 +63,21 @@ impl<'a> Found<'a> {
         match self {
             Self::Stored(value) => value.tag(),
             Self::Pending { meta, .. } => meta.tag,
-            Self::Number { .. } => Type::String.tag(),
+            Self::Number { .. } | Self::Item { .. } => Type::String.tag(),
         }
+    }
+
+    /// What this transaction is about to write.
+    pub(super) fn pending(bytes: &'a [u8], meta: Meta) -> Self {
+        let from = head::data_from(meta.tag, bytes);
+        let tag = if meta.tag == head::TAG { Type::String.tag() } else { meta.tag };
+        Self::Pending { bytes: &bytes[from..], meta: Meta { tag, ..meta } }
     }
 
     /// When it expires, in Unix milliseconds.
     pub fn expires_at(&self) -> Option<u64> {
         match self {
-            Self::Stored(value) => value.expires_at(),
+            Self::Stored(value) | Self::Item { value, .. } => value.expires_at(),
             Self::Pending { meta, .. } => meta.expires_at,
             Self::Number { expires_at, .. } => *expires_at,
         }
@@ -69,7 +88,7 @@ impl<'a> Found<'a> {
         match self {
             Self::Stored(value) => value.meta().collection,
             Self::Pending { meta, .. } => meta.collection,
-            Self::Number { .. } => None,
+            Self::Number { .. } | Self::Item { .. } => None,
         }
     }
 
@@ -83,7 +102,7 @@ impl<'a> Found<'a> {
     /// Bytes that its record takes on the medium; `None` when it is not there yet.
     pub fn footprint(&self) -> Option<u64> {
         match self {
-            Self::Stored(value) => Some(value.footprint()),
+            Self::Stored(value) | Self::Item { value, .. } => Some(value.footprint()),
             Self::Pending { .. } => None,
             Self::Number { footprint, .. } => *footprint,
         }
@@ -96,6 +115,7 @@ impl Deref for Found<'_> {
     fn deref(&self) -> &[u8] {
         match self {
             Self::Stored(value) => value.bytes(),
+            Self::Item { value, from } => &value.bytes()[*from..],
             Self::Pending { bytes, .. } => bytes,
             Self::Number { text, .. } => text,
         }

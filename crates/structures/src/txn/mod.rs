@@ -41,11 +41,13 @@
 //! 5. Whoever watches a key is told of every write, also of one after which the key is absent as it was before: such a
 //!    write leaves a record that has expired, since a delete of what is not there changes no stamp.
 //! 6. What INCR stores is kept in a form of its own (see `number`), which nobody outside of this module sees: a string
-//!    that is read is its text.
+//!    that is read is its text. So is what memcached's commands store (see `head`): of it a string is the data.
 
 mod collection;
 mod encoding;
 mod found;
+mod head;
+mod item;
 mod life;
 mod list;
 mod number;
@@ -65,6 +67,8 @@ use crate::worker::Worker;
 use crate::{Type, string_until};
 pub use collection::{AllNames, Collection, Edit, Stored};
 pub use found::Found;
+pub use head::{ItemHead, data_of_item};
+pub use item::Item;
 use life::Life;
 pub use list::{EditList, List, StoredList};
 use number::Number;
@@ -178,9 +182,7 @@ impl<'w> Txn<'w> {
             return Ok(value.map(|value| (Found::of(value, key_bytes), reads)));
         }
         let found = match &scratch.entries[at].write {
-            Write::Put(payload, meta) => {
-                Some(Found::Pending { bytes: payload.bytes(&scratch.arena), meta: *meta })
-            }
+            Write::Put(payload, meta) => Some(Found::pending(payload.bytes(&scratch.arena), *meta)),
             Write::Number { number, expires_at, .. } => {
                 let text = Text::new(number.value());
                 Some(Found::Number { text, expires_at: *expires_at, footprint: None })
@@ -510,6 +512,7 @@ impl<'w> Txn<'w> {
         let scratch = &self.worker.scratch;
         for entry in &scratch.entries {
             let tag = match &entry.write {
+                Write::Put(_, meta) if meta.tag == head::TAG => Type::String.tag(),
                 Write::Put(_, meta) => meta.tag,
                 Write::Number { .. } => Type::String.tag(),
                 Write::None | Write::Delete | Write::Expired => continue,
@@ -526,8 +529,8 @@ impl<'w> Txn<'w> {
         if value.expires_at().is_none_or(|time| time > self.now)
             && !(pending && self.worker.scratch.writes(db, key))
         {
-            let is_number = Number::of(value.tag(), value, key.len()).is_some();
-            visit(key, if is_number { Type::String.tag() } else { value.tag() });
+            let is_string = value.tag() == head::TAG || Number::of(value.tag(), value, key.len()).is_some();
+            visit(key, if is_string { Type::String.tag() } else { value.tag() });
         }
     }
 
@@ -752,7 +755,9 @@ impl Integer {
         let number = Number::of(meta.tag, bytes, key_bytes);
         let value = match number {
             Some(number) => number.value(),
-            None if meta.tag == Type::String.tag() => integer::parse_or_error(bytes)?,
+            None if meta.tag == Type::String.tag() || meta.tag == head::TAG => {
+                integer::parse_or_error(&bytes[head::data_from(meta.tag, bytes)..])?
+            }
             None => return Err(Error::WrongType),
         };
         Ok(Self { value, expires_at: meta.expires_at, number, in_place: false })

@@ -1,0 +1,135 @@
+//! Items of memcached as its commands read and write them; how they are kept is at the head of `head`.
+
+use std::ops::Deref;
+
+use duramen::{Meta, Value};
+
+use super::found::Found;
+use super::head::{ItemHead, TAG};
+use super::number;
+use super::scratch::{self, Payload, Write, stored};
+use super::{KEY_BYTES_MAX, Txn};
+use crate::Type;
+use crate::error::{Error, Result};
+use crate::locks::Locks;
+use crate::worker::Worker;
+
+// No number that was given out has this bit.
+const FOREIGN: u64 = 1 << 62;
+
+/// A string as memcached sees it, not copied; its bytes are the data.
+pub struct Item<'a> {
+    /// What goes with it.
+    pub head: ItemHead,
+    found: Found<'a>,
+}
+
+impl<'a> Item<'a> {
+    fn of(value: Value<'a>, key_bytes: usize) -> Result<Self> {
+        const STRING: u8 = Type::String as u8;
+        let head = match value.tag() {
+            TAG => ItemHead::decode(&value).map(|(head, _)| head).unwrap_or_default(),
+            STRING | number::TAG => {
+                ItemHead { cas: FOREIGN | value.stamp().number() & (FOREIGN - 1), ..ItemHead::default() }
+            }
+            _ => return Err(Error::WrongType),
+        };
+        Ok(Self { head, found: Found::of(value, key_bytes) })
+    }
+
+    /// When it expires, in Unix milliseconds.
+    pub fn expires_at(&self) -> Option<u64> {
+        self.found.expires_at()
+    }
+
+    /// Whether its CAS number was given out by whoever wrote it, and not made of its stamp.
+    pub fn is_numbered(&self) -> bool {
+        self.head.cas & FOREIGN == 0
+    }
+}
+
+impl Deref for Item<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.found
+    }
+}
+
+impl Worker {
+    /// The item at `key`, for who only reads; in a group it may be told of when that is settled.
+    ///
+    /// # Errors
+    /// `WrongType` for what is no string.
+    #[inline]
+    pub fn item(&self, now: u64, db: u8, key: &[u8]) -> Result<Option<Item<'_>>> {
+        if key.len() > KEY_BYTES_MAX {
+            return Ok(None);
+        }
+        let (_, value) = scratch::get(&self.keyspace, &self.writer, db, key)?;
+        let value = value.filter(|value| value.expires_at().is_none_or(|time| time > now));
+        value.map(|value| Item::of(value, key.len())).transpose()
+    }
+
+    /// Makes an item the value of `key`, whatever is there.
+    pub fn set_item(
+        &mut self,
+        now: u64,
+        db: u8,
+        key: &[u8],
+        head: &ItemHead,
+        data: &[u8],
+        expires_at: Option<u64>,
+    ) -> Result<()> {
+        if expires_at.is_some_and(|time| time <= now) {
+            return self.run(now, Locks::One(key), |txn| txn.put_item(db, key, head, &[data], expires_at));
+        }
+        let Self { keyspace, writer, scratch, .. } = self;
+        scratch.arena.clear();
+        head.encode(&mut scratch.arena);
+        scratch.arena.extend_from_slice(data);
+        let meta = Meta { tag: TAG, expires_at, ..Meta::default() };
+        let put = keyspace
+            .make(db)
+            .and_then(|table| Ok(writer.table(table).put_with(key, &scratch.arena, meta)?));
+        scratch.clear();
+        put
+    }
+}
+
+impl Txn<'_> {
+    /// The item at `key`, as it is stored: what this transaction is about to write of it is not seen.
+    ///
+    /// # Errors
+    /// `WrongType` for what is no string.
+    pub fn item(&mut self, db: u8, key: &[u8]) -> Result<Option<Item<'_>>> {
+        let Some(at) = self.entry(db, key) else { return Ok(None) };
+        let Self { worker, now, .. } = self;
+        let Worker { keyspace, writer, scratch, .. } = &mut **worker;
+        debug_assert!(
+            matches!(scratch.entries[at].write, Write::None),
+            "an item is read before it is written"
+        );
+        let value = stored(keyspace, writer, scratch, at, *now)?;
+        value.map(|value| Item::of(value, key.len())).transpose()
+    }
+
+    /// Makes an item of these parts the value of `key`. With a time that has passed the key is absent from then on.
+    pub fn put_item(
+        &mut self,
+        db: u8,
+        key: &[u8],
+        head: &ItemHead,
+        data: &[&[u8]],
+        expires_at: Option<u64>,
+    ) -> Result<()> {
+        let at = self.entry(db, key).ok_or(Error::KeyTooLong)?;
+        let scratch = &mut self.worker.scratch;
+        let meta = Meta { tag: TAG, expires_at, ..Meta::default() };
+        let mut bytes = Vec::with_capacity(16 + data.iter().map(|part| part.len()).sum::<usize>());
+        head.encode(&mut bytes);
+        data.iter().for_each(|part| bytes.extend_from_slice(part));
+        scratch.write(at, Write::Put(Payload::Own(bytes), meta), self.now);
+        Ok(())
+    }
+}
