@@ -25,6 +25,8 @@ pub struct Client {
     pub unix: bool,
     /// File descriptor, as CLIENT LIST shows it.
     pub descriptor: i32,
+    /// Its listener's.
+    pub mark: u8,
     /// When it came.
     pub since: Instant,
     /// What CLIENT SETNAME and SETINFO said.
@@ -89,6 +91,8 @@ pub struct Origin {
     pub unix: bool,
     /// See [`Client::descriptor`].
     pub descriptor: i32,
+    /// See [`Client::mark`].
+    pub mark: u8,
 }
 
 impl Client {
@@ -100,6 +104,7 @@ impl Client {
             address_local: origin.address_local,
             unix: origin.unix,
             descriptor: origin.descriptor,
+            mark: origin.mark,
             since: Instant::now(),
             names: Mutex::default(),
             active_at: AtomicU64::new(unix_seconds()),

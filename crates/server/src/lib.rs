@@ -1,4 +1,4 @@
-//! Serves a Duramen store to Redis clients.
+//! Serves a Duramen store to Redis and memcached clients.
 //!
 //! [`serve`] is the whole server: it opens the store, listens, and returns after a clean shutdown.
 //! [`Started`] is the same in two steps, for whoever has other things to do meanwhile.
@@ -10,7 +10,7 @@
 //! | [`command`] | what each command does |
 //! | [`log`] | lines for the operator |
 //! | [`net`] | sockets, threads, one wait for durability per turn; knows no protocol |
-//! | [`redis`] | the protocol, with its commands, on those |
+//! | [`redis`], [`memcached`] | the protocols, with their commands, on those; `protocols`: which is spoken where |
 //! | [`import`] | what another server saved, and back |
 //! | [`messages`], [`notifications`] | pub/sub: what reaches a client without a request |
 //! | [`local`], [`server`], [`clients`], [`session`], [`stats`] | what commands may know of all that |
@@ -23,11 +23,13 @@ mod error;
 pub mod import;
 pub mod local;
 pub mod log;
+pub mod memcached;
 pub mod messages;
 pub mod net;
 pub mod notifications;
 mod notify;
 mod process;
+mod protocols;
 pub mod redis;
 pub mod resp;
 pub mod server;
@@ -37,6 +39,6 @@ pub mod stats;
 
 pub use config::Config;
 /// Types of values, as their tags in the store tell.
-pub use duramen_structures::{Type, table_name, text_of_number};
+pub use duramen_structures::{Type, data_of_item, table_name, text_of_number};
 pub use error::{Error, ErrorKind};
 pub use start::{Started, serve};

@@ -5,7 +5,7 @@ use crate::clients::Client;
 use crate::command::{CommandError, Dispatcher};
 use crate::config::Config;
 use crate::messages::{Content, Kind, Message, Subscribed};
-use crate::net::{self, Output, Protocol, Refusal};
+use crate::net::{self, Output, Refusal};
 use crate::resp::{Limits, Reply, Request, Requests};
 use crate::server::Server;
 use crate::session::Session;
@@ -47,33 +47,65 @@ pub struct Conversation {
     requests: Requests,
 }
 
-impl Protocol for Redis {
-    type Conversation = Conversation;
-    type Failure = CommandError;
+/// What is said to a client that is not let in.
+pub const fn refusal(why: Refusal) -> &'static [u8] {
+    match why {
+        Refusal::TooMany => TOO_MANY,
+        Refusal::Protected => PROTECTED,
+    }
+}
 
-    fn refusal(why: Refusal) -> &'static [u8] {
-        match why {
-            Refusal::TooMany => TOO_MANY,
-            Refusal::Protected => PROTECTED,
+/// Appends what a client is told in place of the replies of a turn that was not settled, and closes the conversation.
+pub fn refuse(conversation: &mut Conversation, failure: &CommandError, output: &mut Output) {
+    Reply::new(output, conversation.session.protocol).error(failure.text());
+    conversation.session.closing = true;
+}
+
+/// What [`net::Protocol`] wants of a protocol.
+impl Redis {
+    /// A connection has come.
+    pub fn conversation(&self, client: Arc<Client>) -> Conversation {
+        Conversation {
+            session: Session::new(client, self.needs_no_password()),
+            requests: Requests::default(),
         }
     }
 
-    fn conversation(&self, client: Arc<Client>) -> Conversation {
-        let authenticated = self.server.config().requirepass.is_empty();
-        Conversation { session: Session::new(client, authenticated), requests: Requests::default() }
+    /// Whether clients that have just come may do everything.
+    pub fn needs_no_password(&self) -> bool {
+        self.server.config().requirepass.is_empty()
     }
 
-    fn begin(&mut self) {
+    /// Begins a turn; what reads and writes keys in it, and its time in Unix milliseconds.
+    pub fn begin(&mut self) -> (&mut Worker, u64) {
         self.dispatcher.group();
+        self.dispatcher.turn()
     }
 
+    /// What reads and writes keys.
+    pub const fn worker(&mut self) -> &mut Worker {
+        self.dispatcher.turn().0
+    }
+
+    /// Takes note of what the store told another protocol of this turn.
+    pub fn note(&mut self, failure: CommandError) {
+        self.dispatcher.note(failure);
+    }
+
+    /// Takes note of a panic in another protocol of this turn.
+    pub fn panicked_elsewhere(&mut self) {
+        self.dispatcher.note_panic();
+    }
+
+    /// Fetches what the next requests in `input` need.
     #[inline]
-    fn look_ahead(&mut self, conversation: &Conversation, input: &[u8]) -> usize {
+    pub fn look_ahead(&mut self, conversation: &Conversation, input: &[u8]) -> usize {
         self.dispatcher.look_ahead(&conversation.session, input)
     }
 
+    /// Executes the request at the beginning of `input`.
     #[inline]
-    fn execute(
+    pub fn execute(
         &mut self,
         conversation: &mut Conversation,
         input: &[u8],
@@ -99,21 +131,22 @@ impl Protocol for Redis {
         }
     }
 
-    fn settle(&mut self) -> Result<(), CommandError> {
+    /// Makes the turn durable.
+    ///
+    /// # Errors
+    /// When that failed.
+    pub fn settle(&mut self) -> Result<(), CommandError> {
         self.dispatcher.settle()
     }
 
-    fn receivers(&self, message: &Message, clients: &mut Vec<u64>) {
+    /// The clients of this worker that get a message.
+    pub fn receivers(&self, message: &Message, clients: &mut Vec<u64>) {
         self.dispatcher.local().subscribers.receivers(message, clients);
     }
 
-    fn leave(&mut self, conversation: &mut Conversation) {
+    /// A connection has ended.
+    pub fn leave(&mut self, conversation: &mut Conversation) {
         self.dispatcher.leave(&mut conversation.session);
-    }
-
-    fn refuse(conversation: &mut Conversation, failure: &CommandError, output: &mut Output) {
-        Reply::new(output, conversation.session.protocol).error(failure.text());
-        conversation.session.closing = true;
     }
 }
 

@@ -4,6 +4,7 @@ use crate::clients::{Client, Clients};
 use crate::command::CommandError;
 use crate::config::Config;
 use crate::log;
+use crate::memcached::Shared;
 use crate::messages::{Delivery, Subscriptions};
 use crate::net::Inbox;
 use crate::notifications::Classes;
@@ -18,6 +19,8 @@ use std::time::{Duration, Instant};
 pub struct Server {
     /// The databases.
     pub keyspace: Keyspace,
+    /// What memcached's protocols need, where they are spoken.
+    pub memcached: Option<Arc<Shared>>,
     /// All connections.
     pub clients: Clients,
     /// Who listens to what.
@@ -61,6 +64,7 @@ impl Server {
     pub fn new(
         config: Config,
         keyspace: Keyspace,
+        memcached: Option<Arc<Shared>>,
         inboxes: Vec<Arc<Inbox>>,
         stop: Arc<Stop>,
         run_id: String,
@@ -68,6 +72,7 @@ impl Server {
     ) -> Self {
         Self {
             keyspace,
+            memcached,
             clients: Clients::default(),
             subscriptions: Subscriptions::default(),
             delivery: Delivery::default(),
@@ -163,6 +168,9 @@ impl Server {
     pub fn totals_reset(&self) {
         let mut reset = self.reset.lock().unwrap_or_else(PoisonError::into_inner);
         *reset = self.totals_ever();
+        if let Some(memcached) = &self.memcached {
+            memcached.counters.reset();
+        }
         self.clients.history_reset();
     }
 
@@ -172,6 +180,10 @@ impl Server {
         self.tell_deleted();
         if let Err(error) = self.keyspace.store().check_writable() {
             self.tell_failure(&CommandError::from(error));
+        } else if let Some(memcached) = &self.memcached
+            && let Err(error) = memcached.tend(&self.keyspace)
+        {
+            log::warning(format_args!("no CAS numbers for memcached's commands could be set aside: {error}"));
         }
         let totals = self.totals_ever();
         let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);

@@ -7,9 +7,10 @@ use crate::command;
 use crate::config::{Config, value};
 use crate::error::{Error, ErrorKind};
 use crate::log;
-use crate::net::{self, Inbox, Listener, Message, Worker, accept, open_files};
+use crate::memcached::Shared;
+use crate::net::{self, Inbox, Listener, Message, Place, Worker, accept, open_files};
 use crate::notify::{READY, STOPPING, notify};
-use crate::redis::Redis;
+use crate::protocols::{MEMCACHED, Protocols, REDIS};
 use crate::server::{Server, Stop};
 use duramen::{OnDamage, Options};
 use duramen_structures::Keyspace;
@@ -94,7 +95,7 @@ impl Started {
             ));
             config.maxclients = clients;
         }
-        let mut listeners = Listener::open_all(&config)?;
+        let mut listeners = Listener::open_all(&config, &places(&config))?;
         for (index, listener) in listeners.iter_mut().enumerate() {
             listener
                 .register(poll.registry(), mio::Token(index))
@@ -110,13 +111,26 @@ impl Started {
             polls.push(poll);
             inboxes.push(Arc::new(Inbox::new(waker)));
         }
+        if let Some(db) = config.memcached_database.filter(|db| *db >= config.databases) {
+            return Err(Error::new(
+                ErrorKind::Configuration,
+                format!("memcached-database {db}: there are {} databases, from 0 on", config.databases),
+            ));
+        }
+        let memcached = match config.speaks_memcached() {
+            true => Some(Shared::open(&keyspace, config.memcached_database, inboxes.len())),
+            false => None,
+        };
+        let memcached =
+            memcached.transpose().map_err(|error| Error::new(ErrorKind::Store, error.to_string()))?;
         let pidfile = config.pidfile.clone();
         if !pidfile.is_empty() {
             std::fs::write(&pidfile, format!("{}\n", std::process::id()))
                 .map_err(|error| system(&format!("write pidfile {pidfile}"), &error))?;
         }
-        let server =
-            Arc::new(Server::new(config, keyspace, inboxes, stop, run_id(), command::table().count()));
+        let memcached = memcached.map(Arc::new);
+        let commands = command::table().count();
+        let server = Arc::new(Server::new(config, keyspace, memcached, inboxes, stop, run_id(), commands));
         let mut started = Self { server, poll, listeners, workers: Vec::new(), pidfile };
         for (index, poll) in polls.into_iter().enumerate() {
             if let Err(error) = started.start_worker(index, poll) {
@@ -148,7 +162,7 @@ impl Started {
                     return Ok(());
                 }
             };
-            let protocol = Redis::new(Arc::clone(&server), keys, Arc::clone(&stats), index);
+            let protocol = Protocols::new(&server, keys, Arc::clone(&stats), index);
             Worker::new(server, inbox, poll, protocol, stats).run()
         });
         self.workers.push(thread.map_err(|error| system("start a thread", &error))?);
@@ -169,7 +183,7 @@ impl Started {
     /// # Errors
     /// What went wrong at the end: a worker that failed, or a store that could not be closed.
     pub fn run(mut self) -> Result<(), Error> {
-        let accepted = accept::<Redis>(&self.server, &mut self.poll, &self.listeners);
+        let accepted = accept::<Protocols>(&self.server, &mut self.poll, &self.listeners);
         notify(STOPPING);
         let finished = self.finish();
         accepted.map_err(|error| system("wait for connections", &error))?;
@@ -239,12 +253,35 @@ impl Started {
         }
         let names: Vec<_> = self.listeners.iter().map(Listener::name).collect();
         log::notice(format_args!("listening: {}", names.join(", ")));
-        let how = match config.port {
-            0 => format!("-s {}", config.unixsocket),
-            port => format!("-p {port}"),
+        let how = match (config.port, config.unixsocket.as_str()) {
+            (0, "") if config.memcached != 0 => format!("memcstat --servers=localhost:{}", config.memcached),
+            (0, "") => format!("memcstat --servers={}", config.memcached_socket),
+            (0, socket) => format!("redis-cli -s {socket} set greeting hello"),
+            (port, _) => format!("redis-cli -p {port} set greeting hello"),
         };
-        log::notice(format_args!("ready; try: redis-cli {how} set greeting hello"));
+        log::notice(format_args!("ready; try: {how}"));
     }
+}
+
+/// Where each protocol is spoken.
+fn places(config: &Config) -> [Place<'_>; 2] {
+    let bind = if config.memcached_bind.is_empty() { &config.bind } else { &config.memcached_bind };
+    [
+        Place {
+            mark: REDIS,
+            bind: &config.bind,
+            port: config.port,
+            unixsocket: &config.unixsocket,
+            directives: ["--port", "--unixsocket"],
+        },
+        Place {
+            mark: MEMCACHED,
+            bind,
+            port: config.memcached,
+            unixsocket: &config.memcached_socket,
+            directives: ["--memcached", "--memcached-socket"],
+        },
+    ]
 }
 
 /// What the open found, and how long it took.

@@ -82,6 +82,11 @@ impl Dispatcher {
         self.now = unix_millis();
     }
 
+    /// What reads and writes keys in this turn, and its time in Unix milliseconds.
+    pub const fn turn(&mut self) -> (&mut Worker, u64) {
+        (&mut self.worker, self.now)
+    }
+
     /// Lets the engine fetch what the next commands in `input` need, while they wait for their turn. Gives the bytes
     /// of the commands that were looked at.
     pub fn look_ahead(&mut self, session: &Session, input: &[u8]) -> usize {
@@ -178,10 +183,7 @@ impl Dispatcher {
         }
         self.stats.error(PANICKED.code());
         let name = self.running.map_or("a command", |entry| entry.spec.name);
-        let is_poisoned = self.server.keyspace.store().check_writable().is_err();
-        // Whether the rest of the turn is in doubt is for `settle` to say.
-        self.failed_before |= is_poisoned;
-        let writes = if is_poisoned {
+        let writes = if self.note_panic() {
             "it was within a write, so the store takes no writes until the server is started again; reads go on"
         } else {
             "the server goes on"
@@ -191,6 +193,14 @@ impl Dispatcher {
              lines",
             session.client.id, session.client.address
         ));
+    }
+
+    /// Takes note of a panic that has left the transaction; whether it was within a write.
+    pub fn note_panic(&mut self) -> bool {
+        let is_poisoned = self.server.keyspace.store().check_writable().is_err();
+        // Whether the rest of the turn is in doubt is for `settle` to say.
+        self.failed_before |= is_poisoned;
+        is_poisoned
     }
 
     fn execute_checked(&mut self, session: &mut Session, args: Args<'_>, out: &mut Output) {
@@ -354,7 +364,7 @@ impl Dispatcher {
 
     /// Takes note of a failure of the store. While it refuses writes because of an earlier one there is nothing new in
     /// doubt: those who only read go on.
-    fn note(&mut self, error: CommandError) {
+    pub fn note(&mut self, error: CommandError) {
         match error.store_failure() {
             None => {}
             Some(StoreFailure::Earlier) if self.failed_before => {}

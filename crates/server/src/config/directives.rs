@@ -417,6 +417,74 @@ pub const DIRECTIVES: &[Directive] = &[
             Ok(())
         }
     ),
+    // --- memcached
+    directive!(
+        "memcached",
+        false,
+        "TCP port on which memcached's protocols are spoken, text, meta and binary; 0: none. With `port 0` the server speaks \
+         nothing else.",
+        |c| c.memcached.to_string(),
+        |c, v| {
+            c.memcached = value::integer(v[0], 0, 65_535)? as u16;
+            Ok(())
+        }
+    ),
+    directive!(
+        "memcached-bind",
+        false,
+        1..=16,
+        "Addresses of that port; empty: those of `bind`.",
+        |c| c.memcached_bind.join(" "),
+        |c, v| {
+            c.memcached_bind = v.iter().flat_map(|v| v.split([' ', ','])).map(str::to_owned).collect();
+            c.memcached_bind.retain(|address| !address.is_empty());
+            Ok(())
+        }
+    ),
+    directive!(
+        "memcached-socket",
+        false,
+        "Path of a Unix socket for memcached's protocols; empty for none. Its permissions are `unixsocketperm`.",
+        |c| c.memcached_socket.clone(),
+        |c, v| {
+            c.memcached_socket = v[0].to_owned();
+            Ok(())
+        }
+    ),
+    directive!(
+        "memcached-database",
+        false,
+        "Database whose strings memcached's commands read and write too; empty: items have a table of their own, which no command of \
+         Redis reaches.",
+        |c| c.memcached_database.map_or_else(String::new, |db| db.to_string()),
+        |c, v| {
+            c.memcached_database = match v[0] {
+                "" => None,
+                number => Some(value::integer(number, 0, 127)? as u8),
+            };
+            Ok(())
+        }
+    ),
+    directive!(
+        "memcached-max-item-size",
+        false,
+        "Bytes of the largest item, its key and memcached's 60 bytes for each among them; 1kb to 512mb.",
+        |c| c.memcached_max_item_size.to_string(),
+        |c, v| {
+            c.memcached_max_item_size = value::bytes(v[0], 1024, VALUE_BYTES_MAX)?;
+            Ok(())
+        }
+    ),
+    directive!(
+        "memcached-enable-shutdown",
+        false,
+        "Whether memcached's command `shutdown` ends the server.",
+        |c| value::yes_no_text(c.memcached_enable_shutdown),
+        |c, v| {
+            c.memcached_enable_shutdown = value::yes_no(v[0])?;
+            Ok(())
+        }
+    ),
     // --- process
     directive!(
         "pidfile",

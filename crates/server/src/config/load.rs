@@ -13,6 +13,20 @@ use std::path::Path;
 const INCLUDE_DEPTH_MAX: usize = 16;
 const ENVIRONMENT_PREFIX: &str = "DURAMEN_";
 
+/// Options of memcached's that mean the same here, and their directives.
+const MEMCACHED_OPTIONS: [(&str, &str); 10] = [
+    ("-p", "memcached"),
+    ("-l", "memcached-bind"),
+    ("-s", "memcached-socket"),
+    ("-a", "unixsocketperm"),
+    ("-I", "memcached-max-item-size"),
+    ("-A", "memcached-enable-shutdown"),
+    ("-m", "maxmemory"),
+    ("-M", "maxmemory-policy"),
+    ("-c", "maxclients"),
+    ("-t", "duramen-threads"),
+];
+
 /// What `duramen serve --help` says of the directives.
 pub fn help() -> String {
     let config = Config::default();
@@ -31,6 +45,11 @@ pub fn help() -> String {
         "\n  --tune FILE\n      Settings for this medium as duramen bench mem --tune FILE writes them; on the command line \
          only, and what\n      stands behind it wins.\n",
     );
+    text.push_str("\n  Options of memcached's:");
+    for (option, name) in MEMCACHED_OPTIONS {
+        let _ = write!(text, " {option} is --{name},");
+    }
+    text.push_str(" sizes in its units.\n");
     text.push_str("\nExit codes: 0 clean shutdown, 1 system, 2 configuration, 3 store, 4 address.\n");
     text
 }
@@ -51,11 +70,19 @@ impl Config {
     ) -> Result<Self, Error> {
         let mut config = Self::default();
         let mut args = args.into_iter().peekable();
-        if let Some(file) = args.next_if(|first| !first.starts_with("--")) {
+        if let Some(file) = args.next_if(|first| !begins_option(first)) {
             config.load_file(&file, 0)?;
         }
         config.load_environment(environment)?;
         while let Some(argument) = args.next() {
+            if let Some((_, name)) = memcached_option(&argument) {
+                // -M and -A stand alone.
+                let value = args.next_if(|next| !begins_option(next));
+                config
+                    .set_memcached(name, value.as_deref())
+                    .map_err(|why| configuration(format!("argument '{argument}': {why}")))?;
+                continue;
+            }
             let Some(name) = argument.strip_prefix("--").filter(|name| !name.is_empty()) else {
                 return Err(configuration(format!(
                     "argument {argument:?}: a directive begins with --, as in --port 6379"
@@ -67,7 +94,7 @@ impl Config {
                 None => (name, None),
             };
             values.extend(with_equals);
-            while let Some(value) = args.next_if(|next| !next.starts_with("--")) {
+            while let Some(value) = args.next_if(|next| !begins_option(next)) {
                 values.push(value);
             }
             let values: Vec<&str> = values.iter().map(String::as_str).collect();
@@ -90,6 +117,25 @@ impl Config {
                 .map_err(|why| configuration(format!("argument '{}': {why}", text.trim_end())))?;
         }
         Ok(config)
+    }
+
+    /// Sets a directive by an option of memcached's: bytes are in its units, where `k` is 1024, and memory is in MiB.
+    fn set_memcached(&mut self, name: &str, value: Option<&str>) -> Result<(), String> {
+        let value = match (name, value) {
+            ("memcached-enable-shutdown", None) => "yes".to_owned(),
+            ("maxmemory-policy", None) => "noeviction".to_owned(),
+            ("memcached-enable-shutdown" | "maxmemory-policy", Some(_)) => {
+                return Err("takes no value".to_owned());
+            }
+            (_, None) => return Err("wants a value".to_owned()),
+            ("maxmemory", Some(megabytes)) => format!("{megabytes}mb"),
+            ("memcached-max-item-size", Some(size)) => match size.strip_suffix(['k', 'm', 'g']) {
+                Some(_) => format!("{size}b"),
+                None => size.to_owned(),
+            },
+            (_, Some(value)) => value.to_owned(),
+        };
+        self.set(name, &[&value])
     }
 
     fn load_environment(&mut self, all: impl IntoIterator<Item = (String, String)>) -> Result<(), Error> {
@@ -215,6 +261,14 @@ impl Config {
     }
 }
 
+fn memcached_option(argument: &str) -> Option<(&'static str, &'static str)> {
+    MEMCACHED_OPTIONS.into_iter().find(|(option, _)| *option == argument)
+}
+
+fn begins_option(argument: &str) -> bool {
+    argument.starts_with("--") || memcached_option(argument).is_some()
+}
+
 fn toml_values(value: &toml::Value) -> Option<Vec<String>> {
     Some(match value {
         toml::Value::Array(values) => {
@@ -278,6 +332,34 @@ mod tests {
         let config = from(&[&path, "--port", "4"], &environment).unwrap();
         assert_eq!((config.port, config.timeout, config.maxclients), (4, 6, 7));
         assert_eq!(config.medium, MediumKind::Shm);
+    }
+
+    #[test]
+    fn memcacheds_options_mean_what_they_mean_there() {
+        let args = [
+            "--port",
+            "0",
+            "-p",
+            "11211",
+            "-l",
+            "127.0.0.1,::1",
+            "-m",
+            "64",
+            "-I",
+            "2m",
+            "-c",
+            "9",
+            "-M",
+            "-A",
+        ];
+        let config = from(&args, &[]).unwrap();
+        assert_eq!((config.port, config.memcached, config.maxclients), (0, 11211, 9));
+        assert_eq!((config.maxmemory, config.memcached_max_item_size), (64 << 20, 2 << 20));
+        assert_eq!(config.memcached_bind, ["127.0.0.1", "::1"]);
+        assert!(config.memcached_enable_shutdown && config.memcached_database.is_none());
+        assert_eq!(from(&["-p"], &[]).unwrap_err(), "argument '-p': wants a value");
+        let config = from(&["--memcached-database", "3"], &[("DURAMEN_MEMCACHED", "7")]).unwrap();
+        assert_eq!((config.memcached, config.memcached_database), (7, Some(3)));
     }
 
     #[test]

@@ -46,6 +46,12 @@ pub struct Config {
     pub residence: Residence,
     pub checkpoint_bytes: u64,
     pub notify_keyspace_events: Classes,
+    pub memcached: u16,
+    pub memcached_bind: Vec<String>,
+    pub memcached_socket: String,
+    pub memcached_database: Option<u8>,
+    pub memcached_max_item_size: u64,
+    pub memcached_enable_shutdown: bool,
     pub pidfile: String,
     pub loglevel: Level,
     pub logfile: String,
@@ -137,6 +143,12 @@ impl Default for Config {
             residence: Residence::Dram,
             checkpoint_bytes: 0,
             notify_keyspace_events: 0,
+            memcached: 0,
+            memcached_bind: Vec::new(),
+            memcached_socket: String::new(),
+            memcached_database: None,
+            memcached_max_item_size: MIB,
+            memcached_enable_shutdown: false,
             pidfile: String::new(),
             loglevel: Level::Notice,
             logfile: String::new(),
@@ -159,6 +171,11 @@ impl Default for Config {
 }
 
 impl Config {
+    /// Whether memcached's protocols are spoken anywhere.
+    pub const fn speaks_memcached(&self) -> bool {
+        self.memcached != 0 || !self.memcached_socket.is_empty()
+    }
+
     /// Worker threads to start.
     pub fn threads_resolved(&self) -> usize {
         match self.threads {

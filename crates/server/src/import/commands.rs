@@ -46,8 +46,9 @@ impl Commands {
         let worker = keyspace.worker().map_err(Failure::new)?;
         let commands = command::table().count();
         let stop = Arc::new(Stop::new(waker));
-        let server = Arc::new(Server::new(config, keyspace, Vec::new(), stop, String::new(), commands));
+        let server = Arc::new(Server::new(config, keyspace, None, Vec::new(), stop, String::new(), commands));
         let client = server.clients.enter(Origin {
+            mark: 0,
             worker: 0,
             address: "import".to_owned(),
             address_local: String::new(),

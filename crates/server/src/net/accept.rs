@@ -79,7 +79,7 @@ fn admit<P: Protocol>(server: &Server, mut incoming: Incoming, next: &mut usize)
     } else {
         None
     };
-    if let Some(refusal) = refusal.map(P::refusal) {
+    if let Some(refusal) = refusal.map(|why| P::refusal(why, incoming.mark)) {
         server.clients.reject();
         server.tell_refused(&incoming.address, refusal);
         // Whoever does not read it in one piece does without.
@@ -95,6 +95,7 @@ fn admit<P: Protocol>(server: &Server, mut incoming: Incoming, next: &mut usize)
         address_local: incoming.address_local,
         unix: incoming.is_unix,
         descriptor: incoming.stream.descriptor(),
+        mark: incoming.mark,
     });
     log::verbose(format_args!("accepted {} as client {}", client.address, client.id));
     server.inboxes[worker].send(Message::Connection(incoming.stream, client));

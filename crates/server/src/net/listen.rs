@@ -12,8 +12,27 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::PathBuf;
 
+/// Where to listen.
+pub struct Place<'a> {
+    /// Goes with the connections that come there.
+    pub mark: u8,
+    /// Addresses; a leading minus: no error where it is not available.
+    pub bind: &'a [String],
+    /// TCP port; 0 for none.
+    pub port: u16,
+    /// Path of a Unix socket; empty for none.
+    pub unixsocket: &'a str,
+    /// The directives of the port and of the socket, for errors.
+    pub directives: [&'a str; 2],
+}
+
 /// A listening socket.
-pub enum Listener {
+pub struct Listener {
+    socket: Bound,
+    mark: u8,
+}
+
+enum Bound {
     /// TCP, at this address.
     Tcp(TcpListener, SocketAddr),
     /// A Unix socket at this path.
@@ -32,41 +51,59 @@ pub struct Incoming {
     pub is_local: bool,
     /// Through a Unix socket.
     pub is_unix: bool,
+    /// The listener's.
+    pub mark: u8,
 }
 
 impl Listener {
-    /// Opens all that `config` names.
+    /// Opens all places, with the backlog and the permissions that `config` names.
     ///
     /// # Errors
     /// `Address`, naming the address and what to do.
-    pub fn open_all(config: &Config) -> Result<Vec<Self>, Error> {
+    pub fn open_all(config: &Config, places: &[Place<'_>]) -> Result<Vec<Self>, Error> {
         let mut listeners = Vec::new();
-        if config.port != 0 {
-            for name in &config.bind {
-                let (name, optional) = match name.strip_prefix('-') {
-                    Some(name) => (name, true),
-                    None => (name.as_str(), false),
-                };
-                let address = SocketAddr::new(ip(name)?, config.port);
-                match tcp(address, config.tcp_backlog) {
-                    Ok(listener) => listeners.push(Self::Tcp(listener, address)),
-                    Err(error) if optional && not_available(&error) => {}
-                    Err(error) => return Err(refused(&address.to_string(), &error, "--port")),
-                }
+        for place in places {
+            let before = listeners.len();
+            Self::open(config, place, &mut listeners)?;
+            if place.port != 0 && listeners.len() == before {
+                return Err(Error::new(
+                    ErrorKind::Address,
+                    format!("nothing to listen on for port {}: no address of bind is available", place.port),
+                ));
             }
-        }
-        if !config.unixsocket.is_empty() {
-            let listener =
-                unix(config).map_err(|error| refused(&config.unixsocket, &error, "--unixsocket"))?;
-            listeners.push(Self::Unix(listener, PathBuf::from(&config.unixsocket)));
         }
         if listeners.is_empty() {
             return Err(Error::new(
                 ErrorKind::Address,
-                "nothing to listen on: port is 0 or no address of bind is available, and unixsocket is empty",
+                "nothing to listen on: no port and no Unix socket is configured, or no address of bind is available",
             ));
         }
         Ok(listeners)
+    }
+
+    fn open(config: &Config, place: &Place<'_>, listeners: &mut Vec<Self>) -> Result<(), Error> {
+        let mark = place.mark;
+        let [port, socket] = place.directives;
+        if place.port != 0 {
+            for name in place.bind {
+                let (name, optional) = match name.strip_prefix('-') {
+                    Some(name) => (name, true),
+                    None => (name.as_str(), false),
+                };
+                let address = SocketAddr::new(ip(name)?, place.port);
+                match tcp(address, config.tcp_backlog) {
+                    Ok(listener) => listeners.push(Self { socket: Bound::Tcp(listener, address), mark }),
+                    Err(error) if optional && not_available(&error) => {}
+                    Err(error) => return Err(refused(&address.to_string(), &error, port)),
+                }
+            }
+        }
+        if !place.unixsocket.is_empty() {
+            let listener = unix(place.unixsocket, config.unixsocketperm)
+                .map_err(|error| refused(place.unixsocket, &error, socket))?;
+            listeners.push(Self { socket: Bound::Unix(listener, PathBuf::from(place.unixsocket)), mark });
+        }
+        Ok(())
     }
 
     /// The next connection; `WouldBlock` when there is none.
@@ -74,8 +111,9 @@ impl Listener {
     /// # Errors
     /// The kernel's.
     pub fn accept(&self) -> io::Result<Incoming> {
-        match self {
-            Self::Tcp(listener, address) => {
+        let mark = self.mark;
+        match &self.socket {
+            Bound::Tcp(listener, address) => {
                 let (stream, peer) = listener.accept()?;
                 // Replies are sent whole: waiting for more to send could only delay them.
                 stream.set_nodelay(true)?;
@@ -86,9 +124,10 @@ impl Listener {
                     address: peer.to_string(),
                     address_local: local.to_string(),
                     is_unix: false,
+                    mark,
                 })
             }
-            Self::Unix(listener, path) => {
+            Bound::Unix(listener, path) => {
                 let (stream, _) = listener.accept()?;
                 let address = format!("{}:0", path.display());
                 Ok(Incoming {
@@ -97,6 +136,7 @@ impl Listener {
                     address,
                     is_local: true,
                     is_unix: true,
+                    mark,
                 })
             }
         }
@@ -104,9 +144,9 @@ impl Listener {
 
     /// For people.
     pub fn name(&self) -> String {
-        match self {
-            Self::Tcp(_, address) => address.to_string(),
-            Self::Unix(_, path) => path.display().to_string(),
+        match &self.socket {
+            Bound::Tcp(_, address) => address.to_string(),
+            Bound::Unix(_, path) => path.display().to_string(),
         }
     }
 
@@ -115,16 +155,16 @@ impl Listener {
     /// # Errors
     /// The kernel's.
     pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
-        match self {
-            Self::Tcp(listener, _) => listener.register(registry, token, Interest::READABLE),
-            Self::Unix(listener, _) => listener.register(registry, token, Interest::READABLE),
+        match &mut self.socket {
+            Bound::Tcp(listener, _) => listener.register(registry, token, Interest::READABLE),
+            Bound::Unix(listener, _) => listener.register(registry, token, Interest::READABLE),
         }
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Self::Unix(_, path) = self {
+        if let Bound::Unix(_, path) = &self.socket {
             // The next start would remove it too.
             let _ = std::fs::remove_file(path);
         }
@@ -158,8 +198,7 @@ fn tcp(address: SocketAddr, backlog: u32) -> io::Result<TcpListener> {
     Ok(TcpListener::from_std(socket.into()))
 }
 
-fn unix(config: &Config) -> io::Result<UnixListener> {
-    let path = &config.unixsocket;
+fn unix(path: &str, permissions: u32) -> io::Result<UnixListener> {
     // A socket that nobody listens on was left by a server that was killed. Anything else there stays.
     if std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
         if std::os::unix::net::UnixStream::connect(path).is_ok() {
@@ -168,8 +207,8 @@ fn unix(config: &Config) -> io::Result<UnixListener> {
         std::fs::remove_file(path)?;
     }
     let listener = UnixListener::bind(path)?;
-    if config.unixsocketperm != 0 {
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(config.unixsocketperm))?;
+    if permissions != 0 {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(permissions))?;
     }
     Ok(listener)
 }

@@ -23,7 +23,7 @@ mod worker;
 
 pub use accept::{WAKE, accept};
 pub use inbox::{Inbox, Message};
-pub use listen::Listener;
+pub use listen::{Listener, Place};
 pub use output::{Mark, Output};
 pub use protocol::{Conversation, Protocol, Refusal};
 pub use worker::{INBOX, Worker};

@@ -23,10 +23,10 @@ pub trait Protocol {
     /// Why a turn could not be made durable.
     type Failure;
 
-    /// What is said to a client that is not let in.
-    fn refusal(why: Refusal) -> &'static [u8];
+    /// What is said to a client of a listener with this mark that is not let in.
+    fn refusal(why: Refusal, mark: u8) -> &'static [u8];
 
-    /// A connection has come.
+    /// A connection has come; [`Client::mark`] is its listener's.
     fn conversation(&self, client: Arc<Client>) -> Self::Conversation;
 
     /// Begins a turn: all that is executed until [`Self::settle`] becomes durable together.

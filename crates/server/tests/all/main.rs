@@ -8,6 +8,7 @@ mod commands;
 mod connections;
 mod limits;
 mod lists;
+mod memcached;
 mod panics;
 mod protocol;
 mod pubsub;

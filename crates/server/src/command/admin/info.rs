@@ -9,6 +9,7 @@ use super::REDIS_VERSION;
 use crate::clients::unix_seconds;
 use crate::command::{Call, CommandError, Table};
 use crate::config::Config;
+use crate::memcached::COUNTER_NAMES;
 use crate::messages::Kind;
 use crate::process;
 use crate::server::Server;
@@ -35,6 +36,7 @@ const SECTIONS: &[Section] = &[
     ("Latencystats", false, |_, _| {}),
     ("Cluster", true, |text, _| text.field("cluster_enabled", 0)),
     ("Duramen", true, duramen),
+    ("Memcached", true, memcached),
     ("Keyspace", true, keyspace),
 ];
 
@@ -334,6 +336,16 @@ fn duramen(text: &mut Text, facts: &Facts<'_>) {
         ("recovery_nanos", store.recovery_nanos),
     ] {
         text.field(&format!("duramen_{name}"), value);
+    }
+}
+
+/// Where memcached's protocols are not spoken, nothing.
+fn memcached(text: &mut Text, facts: &Facts<'_>) {
+    let Some(shared) = &facts.server.memcached else { return };
+    text.field("memcached_port", facts.config.memcached);
+    text.field("memcached_items", facts.server.keyspace.keys(shared.db, facts.now));
+    for (name, sum) in COUNTER_NAMES.iter().zip(shared.counters.sums()) {
+        text.field(&format!("memcached_{name}"), sum);
     }
 }
 

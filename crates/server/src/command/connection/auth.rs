@@ -2,6 +2,7 @@
 
 use super::client::{check_name, set_name};
 use crate::command::{Call, CommandError, admin::REDIS_VERSION, errors, integer};
+use crate::config::Config;
 use crate::resp::Protocol;
 
 const NO_AUTH: CommandError = CommandError::new(
@@ -95,13 +96,17 @@ pub fn hello(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 
 /// Lets the connection in, or tells that it may not. Without a password any is right.
 fn authenticate(call: &mut Call<'_, '_>, user: &[u8], password: &[u8]) -> Result<(), CommandError> {
-    let config = call.server.config();
-    let wanted = config.requirepass.as_bytes();
-    if user != b"default" || !(wanted.is_empty() || equal(wanted, password)) {
+    if !is_password(&call.server.config(), user, password) {
         return Err(errors::WRONG_PASS);
     }
     call.session.authenticated = true;
     Ok(())
+}
+
+/// Whether this is the password of the user of that name.
+pub fn is_password(config: &Config, user: &[u8], password: &[u8]) -> bool {
+    let wanted = config.requirepass.as_bytes();
+    user == b"default" && (wanted.is_empty() || equal(wanted, password))
 }
 
 /// Whether two passwords are the same, in a time that tells nothing but the length of the given one.

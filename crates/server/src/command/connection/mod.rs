@@ -5,6 +5,7 @@ mod client;
 mod session;
 
 use super::Command;
+pub use auth::is_password;
 
 /// The commands of this group.
 pub const COMMANDS: &[Command] = &[

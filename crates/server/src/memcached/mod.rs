@@ -1,0 +1,40 @@
+//! memcached's protocols, those of 1.6.18: text, meta and binary, on items of the keyspace.
+//!
+//! | module | is about |
+//! |---|---|
+//! | `service`, `talk`, `request`, `line` | what a worker, a connection and a command have |
+//! | [`text`], [`meta`], [`binary`] | the protocols: bytes to commands, outcomes to bytes |
+//! | `items` | what commands do, whatever protocol they came by |
+//! | [`numbering`] | CAS numbers |
+//! | [`clock`], `touched` | seconds and deadlines; when items were used |
+//! | `shared`, `counters`, `stats` | what all workers have, and what is told of it |
+//! | [`number`], [`base64`] | numbers and keys as clients write them |
+//! | `offline` | all of it without sockets, for fuzz targets |
+//!
+//! How items are kept is at the head of `crates/structures/src/txn/head.rs`, and why in
+//! docs/decisions/027-memcached-items.md.
+
+pub mod base64;
+pub mod binary;
+pub mod clock;
+pub mod counters;
+mod items;
+mod line;
+pub mod meta;
+pub mod number;
+pub mod numbering;
+mod offline;
+mod request;
+mod service;
+mod shared;
+mod stats;
+mod talk;
+pub mod text;
+mod touched;
+
+pub use counters::NAMES as COUNTER_NAMES;
+pub use items::KEY_BYTES_MAX;
+pub use offline::Offline;
+pub use service::Service;
+pub use shared::Shared;
+pub use talk::Talk;

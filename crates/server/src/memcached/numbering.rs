@@ -1,0 +1,131 @@
+//! CAS numbers: after each change of an item another one, never the same twice, also over restarts.
+//!
+//! A number is a count, and the worker who gave it out: bits 10 to 61 and 0 to 9. A worker's counts only rise, so no two are the
+//! same. They are above those of the item before, and of all that was settled before the turn, so the later of two
+//! changes of an item has the greater number.
+//!
+//! Counts stay below a *ceiling* that is durable before the first count below it is given out; the next start begins
+//! at the ceiling it finds. So what was given out before a crash is not given out again, whatever became of the items.
+//!
+//! **Invariant**: a count that is given out is below the durable ceiling.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Workers that numbers can tell apart.
+pub const WORKERS_MAX: usize = 1 << WORKER_BITS;
+
+const WORKER_BITS: u32 = 10;
+// As many as 2^30 changes of one worker: it is raised once in a second when half is used, so it would take 500 million changes in a
+// second to reach it. 2^52 counts are enough for four million starts.
+const CEILING_STEP: u64 = 1 << 30;
+
+/// What all workers know.
+#[derive(Debug, Default)]
+pub struct Numbers {
+    // The greatest count of a turn that was settled.
+    settled: AtomicU64,
+    ceiling: AtomicU64,
+}
+
+impl Numbers {
+    /// Begins at the ceiling that was found. No number is given out before [`raise_to`](Self::raise_to).
+    pub const fn begin(ceiling: u64) -> Self {
+        Self { settled: AtomicU64::new(ceiling), ceiling: AtomicU64::new(ceiling) }
+    }
+
+    /// The ceiling to make durable now, if there is to be another one.
+    pub fn wants(&self) -> Option<u64> {
+        let (settled, ceiling) = (self.settled.load(Relaxed), self.ceiling.load(Relaxed));
+        (ceiling - settled.min(ceiling) < CEILING_STEP / 2).then(|| ceiling + CEILING_STEP)
+    }
+
+    /// This ceiling is durable.
+    pub fn raise_to(&self, ceiling: u64) {
+        self.ceiling.store(ceiling, Relaxed);
+    }
+}
+
+/// What a worker has.
+#[derive(Debug)]
+pub struct Numbering {
+    worker: u64,
+    last: u64,
+    is_new: bool,
+}
+
+impl Numbering {
+    /// That of the worker with this position.
+    pub const fn new(worker: usize) -> Self {
+        Self { worker: worker as u64 % (1 << WORKER_BITS), last: 0, is_new: false }
+    }
+
+    /// A turn begins.
+    pub fn begin(&mut self, numbers: &Numbers) {
+        // Relaxed: a number that a client was sent is behind its worker's settling, and so are we, through the client.
+        self.last = self.last.max(numbers.settled.load(Relaxed));
+    }
+
+    /// The next number, above that of the item before; `None` when there is none below the ceiling.
+    #[inline]
+    pub fn next(&mut self, numbers: &Numbers, before: Option<u64>) -> Option<u64> {
+        let before = before.map_or(0, |number| number >> WORKER_BITS);
+        let count = self.last.max(before) + 1;
+        if count >= numbers.ceiling.load(Relaxed) {
+            return None;
+        }
+        self.last = count;
+        self.is_new = true;
+        Some(count << WORKER_BITS | self.worker)
+    }
+
+    /// The turn is settled: its replies may leave after this.
+    pub fn settle(&mut self, numbers: &Numbers) {
+        if std::mem::take(&mut self.is_new) {
+            numbers.settled.fetch_max(self.last, Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_rise_and_are_never_given_out_twice() {
+        let numbers = Numbers::begin(0);
+        let mut workers = [Numbering::new(0), Numbering::new(1)];
+        assert_eq!(workers[0].next(&numbers, None), None);
+        numbers.raise_to(numbers.wants().unwrap());
+        assert_eq!(numbers.wants(), None);
+        let (mut seen, mut last) = (std::collections::BTreeSet::new(), None);
+        for at in 0..1000 {
+            // One item, changed by one worker and the other.
+            let number = workers[at * 7 % 3 % 2].next(&numbers, last).unwrap();
+            assert!(seen.insert(number) && last.is_none_or(|last| number > last));
+            last = Some(number);
+        }
+        for worker in &mut workers {
+            worker.settle(&numbers);
+            worker.begin(&numbers);
+        }
+        let other = workers[0].next(&numbers, None).unwrap();
+        assert!(Some(other) > last && seen.insert(other));
+    }
+
+    #[test]
+    fn a_start_begins_above_all_that_was_given_out() {
+        let numbers = Numbers::begin(0);
+        let durable = numbers.wants().unwrap();
+        numbers.raise_to(durable);
+        let mut worker = Numbering::new(3);
+        let last = (0..100).filter_map(|_| worker.next(&numbers, None)).last().unwrap();
+        let again = Numbers::begin(durable);
+        again.raise_to(again.wants().unwrap());
+        let mut worker = Numbering::new(3);
+        worker.begin(&again);
+        assert!(worker.next(&again, None).unwrap() > last);
+        // A number that nobody gave out does not lead beyond the ceiling.
+        assert_eq!(worker.next(&again, Some(u64::MAX)), None);
+    }
+}

@@ -1,0 +1,109 @@
+//! What a command has besides its bytes.
+
+use super::counters::Count;
+use super::items::Items;
+use crate::command::CommandError;
+use crate::command::connection::is_password;
+use crate::config::Config;
+use crate::net::Output;
+use crate::server::Server;
+use duramen_structures::{Error, Locks};
+
+/// What clients are told to be talking to: they look at it to know what it can do.
+pub const VERSION: &str = "1.6.18";
+/// Texts that both text protocols have.
+pub const BAD_FORMAT: &[u8] = b"CLIENT_ERROR bad command line format";
+/// See [`BAD_FORMAT`].
+pub const TOO_LARGE: &[u8] = b"SERVER_ERROR object too large for cache";
+
+/// What is no number cannot be counted.
+pub const NOT_NUMERIC: &[u8] = b"CLIENT_ERROR cannot increment or decrement non-numeric value";
+
+/// See the module.
+pub struct Request<'a> {
+    /// The items.
+    pub items: Items<'a>,
+    /// Where replies go.
+    pub out: &'a mut Output,
+    /// What all connections share.
+    pub server: &'a Server,
+    /// The configuration.
+    pub config: &'a Config,
+    /// What the store said last that was no answer.
+    pub failure: &'a mut Option<CommandError>,
+}
+
+/// An error of the store, as a client is told.
+pub struct Refused {
+    /// There is no space.
+    pub is_full: bool,
+    /// What to say.
+    pub text: Vec<u8>,
+}
+
+impl Request<'_> {
+    /// Appends a line.
+    pub fn line(&mut self, text: &[u8]) {
+        self.out.bytes.extend_from_slice(text);
+        self.out.bytes.extend_from_slice(b"\r\n");
+    }
+
+    /// Appends a line, unless the client wants none.
+    pub fn line_unless(&mut self, is_quiet: bool, text: &[u8]) {
+        if !is_quiet {
+            self.line(text);
+        }
+    }
+
+    /// Whether this is the password of the user of that name.
+    pub fn is_password(&self, user: &[u8], password: &[u8]) -> bool {
+        is_password(self.config, user, password)
+    }
+
+    /// Takes note of what the store refused.
+    #[cold]
+    pub fn refused(&mut self, error: Error) -> Refused {
+        let error = CommandError::from(error);
+        let is_full = error.code() == "OOM";
+        if is_full {
+            self.server.tell_full(&error);
+            self.items.counters.add(Count::StoreNoMemory);
+        }
+        let text = match is_full {
+            true => b"SERVER_ERROR out of memory storing object".to_vec(),
+            false => [b"SERVER_ERROR ", error.text()].concat(),
+        };
+        *self.failure = Some(error);
+        Refused { is_full, text }
+    }
+
+    /// Takes note of an item that is too large to be stored. What it would have replaced is out of date, and goes.
+    pub fn too_large(&mut self, key: &[u8], replaces: bool) {
+        self.items.counters.add(Count::StoreTooLarge);
+        if replaces {
+            let Items { worker, shared, now, .. } = &mut self.items;
+            let deleted = worker.run(now.millis, Locks::One(key), |txn| txn.delete(shared.db, key));
+            if let Err(error) = deleted {
+                self.refused(error);
+            }
+        }
+    }
+
+    /// Has all items go in so many seconds, or at that Unix time. As in memcached they go a second before.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn flush(&mut self, asked: i64) -> duramen_structures::Result<()> {
+        let now = self.items.now;
+        let at = now.deadline(asked.max(0)).map(|at| at.saturating_sub(1));
+        self.items.flush(at.filter(|at| *at > now.seconds))
+    }
+
+    /// Tells what the store refused as a line, in place of what was appended since `start`.
+    #[cold]
+    pub fn refuse(&mut self, start: usize, error: Error) {
+        self.out.truncate(start);
+        let text = self.refused(error).text;
+        self.line(&text);
+    }
+}

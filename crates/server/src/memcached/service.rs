@@ -1,0 +1,151 @@
+//! memcached's protocols as one worker has them: finds requests and executes them on items.
+
+use super::binary;
+use super::clock::Now;
+use super::counters::Counters;
+use super::items::{Items, flush_due};
+use super::numbering::Numbering;
+use super::request::Request;
+use super::shared::Shared;
+use super::talk::{Talk, Tongue};
+use super::text;
+use crate::command::CommandError;
+use crate::config::Config;
+use crate::log;
+use crate::net::Output;
+use crate::server::Server;
+use duramen_structures::{AHEAD_MAX, Worker};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+const PANICKED: &[u8] =
+    b"SERVER_ERROR internal error: the command panicked, and may have been done or not; the server's log has more\r\n";
+// Longer keys are none of memcached's.
+const AHEAD_LINE_BYTES_MAX: usize = 300;
+
+/// What one worker has of memcached.
+pub struct Service {
+    server: Arc<Server>,
+    shared: Arc<Shared>,
+    counters: Arc<Counters>,
+    numbering: Numbering,
+    now: Now,
+    /// What the store said last that was no answer.
+    failure: Option<CommandError>,
+    /// A request panicked.
+    panicked: bool,
+}
+
+impl Service {
+    /// That of the worker with this number.
+    pub fn new(server: Arc<Server>, shared: Arc<Shared>, worker: usize) -> Self {
+        let counters = shared.counters.of(worker);
+        let numbering = Numbering::new(worker);
+        Self { server, shared, counters, numbering, now: Now::default(), failure: None, panicked: false }
+    }
+
+    /// A turn begins at this time.
+    pub fn begin(&mut self, worker: &mut Worker, millis: u64) {
+        self.now = Now::at(millis);
+        self.numbering.begin(&self.shared.numbers);
+        if self.shared.is_flush_due(self.now.seconds) {
+            let done = flush_due(worker, &self.shared, self.now);
+            self.shared.flushed(done.is_ok());
+            if let Err(error) = done {
+                self.failure = Some(error.into());
+            }
+        }
+    }
+
+    /// The turn is settled.
+    pub fn settle(&mut self) {
+        self.numbering.settle(&self.shared.numbers);
+    }
+
+    /// What the store said since the last call that was no answer.
+    pub fn failure(&mut self) -> Option<CommandError> {
+        self.failure.take()
+    }
+
+    /// Whether a request panicked since the last call.
+    pub fn panicked(&mut self) -> bool {
+        std::mem::take(&mut self.panicked)
+    }
+
+    /// Has the engine fetch what the next gets in `input` need; how many bytes of them were looked at.
+    pub fn look_ahead(&self, worker: &Worker, talk: &Talk, input: &[u8]) -> usize {
+        if talk.tongue != Some(Tongue::Text) || talk.swallow > 0 {
+            return input.len();
+        }
+        let mut keys: [&[u8]; AHEAD_MAX] = [&[]; AHEAD_MAX];
+        let (mut count, mut at) = (0, 0);
+        while count < AHEAD_MAX {
+            let rest = &input[at..];
+            let Some(line) = rest.strip_prefix(b"get ") else { break };
+            let Some(end) = line.iter().take(AHEAD_LINE_BYTES_MAX).position(|byte| *byte == b'\n') else {
+                break;
+            };
+            let key = line[..end].split(|byte| matches!(byte, b' ' | b'\r')).next().unwrap_or_default();
+            keys[count] = key;
+            count += 1;
+            at += b"get ".len() + end + 1;
+        }
+        // For one there is nothing to overlap with.
+        if count > 1 {
+            worker.prefetch(self.shared.db, keys[..count].iter().copied());
+        }
+        if at == 0 { input.len() } else { at }
+    }
+
+    /// Executes the request at the beginning of `input`; see [`Protocol::execute`](crate::net::Protocol::execute).
+    pub fn execute(
+        &mut self,
+        worker: &mut Worker,
+        talk: &mut Talk,
+        input: &[u8],
+        out: &mut Output,
+        config: &Config,
+    ) -> Option<usize> {
+        if talk.swallow > 0 {
+            let bytes = talk.swallow.min(input.len() as u64);
+            talk.swallow -= bytes;
+            return Some(bytes as usize);
+        }
+        let tongue = *talk.tongue.get_or_insert(match input.first() {
+            Some(&binary::MAGIC) => Tongue::Binary,
+            _ => Tongue::Text,
+        });
+        let start = out.len();
+        let mut request = Request {
+            items: Items {
+                worker,
+                shared: &self.shared,
+                counters: &self.counters,
+                numbering: &mut self.numbering,
+                now: self.now,
+                bytes_max: config.memcached_max_item_size,
+            },
+            out,
+            server: &self.server,
+            config,
+            failure: &mut self.failure,
+        };
+        let executed = catch_unwind(AssertUnwindSafe(|| match tongue {
+            Tongue::Text => text::next(&mut request, talk, input),
+            Tongue::Binary => binary::next(&mut request, talk, input),
+        }));
+        executed.unwrap_or_else(|_| {
+            // Where the next request begins nobody knows now.
+            talk.closing = true;
+            self.panicked = true;
+            out.truncate(start);
+            out.bytes.extend_from_slice(PANICKED);
+            log::warning(format_args!(
+                "the panic above was in a command of memcached's of client {} ({}), which was answered an error and is closed. It is a \
+                 bug: please report it with these lines",
+                talk.client.id, talk.client.address
+            ));
+            Some(input.len())
+        })
+    }
+}

@@ -1,0 +1,227 @@
+//! The protocols that the server speaks, each on listeners of its own, over one engine writer for each worker.
+//!
+//! A turn has requests of all of them: they become durable together, and what failed of one is in doubt for all.
+
+use crate::clients::Client;
+use crate::command::CommandError;
+use crate::config::Config;
+use crate::memcached::{Service, Shared, Talk};
+use crate::messages::Message;
+use crate::net::{self, Output, Protocol, Refusal};
+use crate::redis::{self, Redis};
+use crate::server::Server;
+use crate::stats::WorkerStats;
+use duramen_structures::Worker;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Connections to a listener with this mark speak Redis's protocol.
+pub const REDIS: u8 = 0;
+/// Connections to a listener with this mark speak memcached's protocols.
+pub const MEMCACHED: u8 = 1;
+
+const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
+const PROTECTED: &[u8] =
+    b"SERVER_ERROR only clients of the server's machine are served while there is no password: set \
+requirepass, or protected-mode no\r\n";
+
+/// All protocols, as one worker has them.
+pub struct Protocols {
+    redis: Redis,
+    memcached: Option<Service>,
+}
+
+impl Protocols {
+    /// Executes on the keys of `worker`, which is the server's worker with this number.
+    pub fn new(server: &Arc<Server>, worker: Worker, stats: Arc<WorkerStats>, number: usize) -> Self {
+        let service = |shared: &Arc<Shared>| Service::new(Arc::clone(server), Arc::clone(shared), number);
+        let memcached = server.memcached.as_ref().map(service);
+        Self { redis: Redis::new(Arc::clone(server), worker, stats, number), memcached }
+    }
+}
+
+/// What a connection has said.
+// Each is part of its connection, which is looked at with every request: no further pointer.
+#[allow(clippy::large_enum_variant)]
+pub enum Conversation {
+    /// In Redis's protocol.
+    Redis(redis::Conversation),
+    /// In one of memcached's.
+    Memcached(Talk),
+}
+
+impl Protocol for Protocols {
+    type Conversation = Conversation;
+    type Failure = CommandError;
+
+    fn refusal(why: Refusal, mark: u8) -> &'static [u8] {
+        match (why, mark) {
+            (Refusal::TooMany, MEMCACHED) => TOO_MANY,
+            (Refusal::Protected, MEMCACHED) => PROTECTED,
+            (why, _) => redis::refusal(why),
+        }
+    }
+
+    fn conversation(&self, client: Arc<Client>) -> Conversation {
+        match client.mark {
+            MEMCACHED => Conversation::Memcached(Talk::new(client, self.redis.needs_no_password())),
+            _ => Conversation::Redis(self.redis.conversation(client)),
+        }
+    }
+
+    fn begin(&mut self) {
+        let (worker, now) = self.redis.begin();
+        if let Some(memcached) = &mut self.memcached {
+            memcached.begin(worker, now);
+        }
+    }
+
+    #[inline]
+    fn look_ahead(&mut self, conversation: &Conversation, input: &[u8]) -> usize {
+        match (conversation, &self.memcached) {
+            (Conversation::Redis(conversation), _) => self.redis.look_ahead(conversation, input),
+            (Conversation::Memcached(talk), Some(memcached)) => {
+                memcached.look_ahead(self.redis.worker(), talk, input)
+            }
+            (Conversation::Memcached(_), None) => input.len(),
+        }
+    }
+
+    #[inline]
+    fn execute(
+        &mut self,
+        conversation: &mut Conversation,
+        input: &[u8],
+        output: &mut Output,
+        config: &Config,
+    ) -> Option<usize> {
+        match (conversation, &mut self.memcached) {
+            (Conversation::Redis(conversation), _) => self.redis.execute(conversation, input, output, config),
+            (Conversation::Memcached(talk), Some(memcached)) => {
+                memcached.execute(self.redis.worker(), talk, input, output, config)
+            }
+            // There is no listener whose connections come here.
+            (Conversation::Memcached(talk), None) => {
+                talk.closing = true;
+                Some(input.len())
+            }
+        }
+    }
+
+    fn settle(&mut self) -> Result<(), CommandError> {
+        if let Some(memcached) = &mut self.memcached {
+            if memcached.panicked() {
+                self.redis.panicked_elsewhere();
+            }
+            if let Some(failure) = memcached.failure() {
+                self.redis.note(failure);
+            }
+        }
+        let settled = self.redis.settle();
+        if let (Ok(()), Some(memcached)) = (&settled, &mut self.memcached) {
+            memcached.settle();
+        }
+        settled
+    }
+
+    fn receivers(&self, message: &Message, clients: &mut Vec<u64>) {
+        self.redis.receivers(message, clients);
+    }
+
+    fn leave(&mut self, conversation: &mut Conversation) {
+        if let Conversation::Redis(conversation) = conversation {
+            self.redis.leave(conversation);
+        }
+    }
+
+    fn refuse(conversation: &mut Conversation, failure: &CommandError, output: &mut Output) {
+        match conversation {
+            Conversation::Redis(conversation) => redis::refuse(conversation, failure, output),
+            Conversation::Memcached(talk) => {
+                for part in [b"SERVER_ERROR ", failure.text(), b"\r\n"] {
+                    output.bytes.extend_from_slice(part);
+                }
+                talk.closing = true;
+            }
+        }
+    }
+}
+
+impl net::Conversation for Conversation {
+    #[inline]
+    fn client(&self) -> &Client {
+        match self {
+            Self::Redis(conversation) => conversation.client(),
+            Self::Memcached(talk) => &talk.client,
+        }
+    }
+
+    #[inline]
+    fn is_closing(&self) -> bool {
+        match self {
+            Self::Redis(conversation) => conversation.is_closing(),
+            Self::Memcached(talk) => talk.closing,
+        }
+    }
+
+    #[inline]
+    fn paused_until(&self) -> Option<Instant> {
+        match self {
+            Self::Redis(conversation) => conversation.paused_until(),
+            Self::Memcached(_) => None,
+        }
+    }
+
+    fn go_on(&mut self) {
+        if let Self::Redis(conversation) = self {
+            conversation.go_on();
+        }
+    }
+
+    fn receive(&mut self, message: &Message, output: &mut Output) {
+        if let Self::Redis(conversation) = self {
+            conversation.receive(message, output);
+        }
+    }
+
+    fn output_class(&self) -> usize {
+        match self {
+            Self::Redis(conversation) => conversation.output_class(),
+            Self::Memcached(_) => 0,
+        }
+    }
+
+    fn may_be_idle(&self) -> bool {
+        match self {
+            Self::Redis(conversation) => conversation.may_be_idle(),
+            Self::Memcached(_) => false,
+        }
+    }
+
+    fn request_bytes(&self) -> usize {
+        match self {
+            Self::Redis(conversation) => conversation.request_bytes(),
+            Self::Memcached(_) => 0,
+        }
+    }
+
+    fn queued_bytes(&self) -> usize {
+        match self {
+            Self::Redis(conversation) => conversation.queued_bytes(),
+            Self::Memcached(_) => 0,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Redis(conversation) => conversation.bytes(),
+            Self::Memcached(_) => 0,
+        }
+    }
+
+    fn publish(&self) {
+        if let Self::Redis(conversation) = self {
+            conversation.publish();
+        }
+    }
+}
