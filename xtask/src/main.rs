@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `tidy` | documents, dependencies, imports and sources keep the rules that no compiler checks |
 //! | `side-by-side` | `duramen serve` answers as Debian's redis-server does, byte by byte |
+//! | `side-by-side-memcached` | and as Debian's memcached does |
 //! | `crash` | no power failure or kill at any persist point of a simulated medium breaks a promise |
 //! | `coverage` | how much of the engine the tests and the crash driver execute |
 //! | `loom` | threads of the index, blocks, epochs and growth, in every order |
@@ -73,6 +74,27 @@ enum Check {
         /// Compare the notifications that each command of the transcripts causes too.
         #[arg(long)]
         notifications: bool,
+        /// Says this many random commands instead of the transcripts
+        #[arg(long, value_name = "COUNT")]
+        random: Option<u64>,
+        /// Repeats the random commands of an earlier run
+        #[arg(long, requires = "random")]
+        seed: Option<u64>,
+        /// Only the transcripts whose names contain one of these
+        #[arg(value_name = "NAME")]
+        only: Vec<String>,
+    },
+    /// Says the same to memcached and to duramen serve, and compares the replies
+    SideBySideMemcached {
+        /// The duramen program [default: built now]
+        #[arg(long, value_name = "PATH")]
+        duramen: Option<PathBuf>,
+        /// The memcached program [default: the one in PATH]
+        #[arg(long, value_name = "PATH")]
+        memcached: Option<PathBuf>,
+        /// Prints memcached's replies and compares nothing
+        #[arg(long)]
+        record: bool,
         /// Says this many random commands instead of the transcripts
         #[arg(long, value_name = "COUNT")]
         random: Option<u64>,
@@ -279,6 +301,11 @@ fn run(check: Check) -> Result<bool> {
             let settings =
                 side_by_side::Settings { duramen, redis, only, record, notifications, random, seed };
             side_by_side::run(&repository(), settings)
+        }
+        Check::SideBySideMemcached { duramen, memcached, record, random, seed, only } => {
+            let settings =
+                side_by_side::memcached::Settings { duramen, memcached, only, record, random, seed };
+            side_by_side::memcached::run(&repository(), settings)
         }
         Check::Torture { seconds, medium, durability, index, residence, seed, writers, part, duramen } => {
             let seed = seed.unwrap_or_else(random::fresh_seed);

@@ -10,6 +10,7 @@
 mod compare;
 mod events;
 mod intended;
+pub mod memcached;
 mod random;
 mod transcript;
 

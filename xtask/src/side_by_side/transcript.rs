@@ -157,7 +157,7 @@ fn command(line: &str) -> Result<Vec<Vec<u8>>, String> {
 }
 
 /// Splits a line as redis-cli does.
-fn words(line: &str) -> Result<Vec<Vec<u8>>, String> {
+pub fn words(line: &str) -> Result<Vec<Vec<u8>>, String> {
     let mut words = Vec::new();
     let mut rest = line.as_bytes();
     loop {
