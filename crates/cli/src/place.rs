@@ -113,11 +113,14 @@ impl Keys {
         }
     }
 
-    /// What a server's clients see of a value, where it is kept in another form: integers that were counted.
+    /// What a server's clients see of a value, where it is kept in another form: integers that were counted, and items of
+    /// memcached.
     pub fn text(&self, value: &duramen::Value<'_>) -> Option<Vec<u8>> {
-        self.db
-            .and_then(|_| duramen_server::text_of_number(value.key(), value.tag(), value))
-            .map(|text| text.to_vec())
+        self.db?;
+        match duramen_server::text_of_number(value.key(), value.tag(), value) {
+            Some(text) => Some(text.to_vec()),
+            None => duramen_server::data_of_item(value.tag(), value).map(<[u8]>::to_vec),
+        }
     }
 
     /// The type of a value of the server's that is no string.

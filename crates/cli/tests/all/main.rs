@@ -9,5 +9,6 @@ mod damage;
 mod databases;
 mod import;
 mod log;
+mod memcached;
 #[cfg(feature = "sql")]
 mod sql;
