@@ -357,16 +357,16 @@ fn change_item(request: &mut Request<'_>, flags: &Flags<'_>, used: Use) -> Resul
     let is_there = worker.run(now.millis, Locks::One(key), |txn| {
         out.truncate(start);
         is_new = false;
-        let (head, deadline, data, is_numbered) = match look(txn, db, key, |item| item.to_vec())? {
+        let (head, deadline, data) = match look(txn, db, key, |item| item.to_vec())? {
             Old::Other => return Ok(false),
-            Old::Item { head, deadline, number, taken, .. } => (head, deadline, taken, number.is_some()),
+            Old::Item { head, deadline, taken, .. } => (head, deadline, taken),
             Old::Absent => {
                 if flags.vivify.is_none() {
                     return Ok(false);
                 }
                 is_new = true;
                 let cas = next_number(numbering, shared, None)?;
-                (ItemHead { cas, ..ItemHead::default() }, None, Vec::new(), true)
+                (ItemHead { cas, ..ItemHead::default() }, None, Vec::new())
             }
         };
         let shown = Shown { head, deadline, data: &data, used, is_new };
@@ -375,7 +375,7 @@ fn change_item(request: &mut Request<'_>, flags: &Flags<'_>, used: Use) -> Resul
             shown.write(*now, flags, changed, out);
         }
         let head = ItemHead { won: changed.won, ..head };
-        if head == shown.head && !is_new || !is_numbered {
+        if head == shown.head && !is_new {
             txn.set_expiry(db, key, millis_of(changed.deadline))?;
         } else {
             txn.put_item(db, key, &head, &[&data], millis_of(changed.deadline))?;

@@ -22,7 +22,7 @@ pub struct Shared {
     pub touched: Touched,
     /// Counters.
     pub counters: AllCounters,
-    /// `stats detail on`.
+    /// What `verbosity` was set to, which changes nothing.
     pub verbosity: AtomicU64,
     // When all items are to go, in Unix seconds; 0: they are not.
     flush_at: AtomicU64,

@@ -110,6 +110,11 @@ fn a_shared_database_has_the_strings_of_both() {
     memcached.says("incr n 9", "10\r\n");
     redis.says("incrby n 5", ":15\r\n");
     memcached.says("get n", "VALUE n 0 2\r\n15\r\nEND\r\n");
+    // What Redis wrote is recached by one who asks, too.
+    redis.says("set r world ex 10", "+OK\r\n");
+    memcached.says("mg r R30 v", "VA 5 W\r\nworld\r\n");
+    memcached.says("mg r R30", "HD Z\r\n");
+    redis.says("get r", "$5\r\nworld\r\n");
     // What Redis does to an item keeps, or loses, its flags as it does its bytes.
     redis.says("expire k 100", ":1\r\n");
     memcached.says("mg k f v t", "VA 5 f7 t100\r\nhello\r\n");
