@@ -16,8 +16,8 @@
 //! | `@raw "…" "…"*9` | these bytes are sent as they are; all that comes back is compared, and whether the connection is closed |
 //! | `@packet OPCODE key=… extras=HEX value=… cas=… opaque=…` | a packet of the binary protocol |
 //!
-//! Behind each command a `mn` is sent, and behind each packet a no-op: what comes before their replies is the
-//! command's. CAS numbers are compared by which of them are the same.
+//! Behind each command a `mg` is sent of a key that is not there, and behind each packet a no-op: what comes before
+//! their replies is the command's. CAS numbers are compared by which of them are the same.
 
 use std::collections::HashMap;
 use std::fs;
@@ -35,8 +35,8 @@ use crate::wire::{Connection, Ended};
 
 const TRANSCRIPTS: &str = "testdata/memcached";
 const INTENDED: &str = "testdata/memcached/intended.txt";
-const MARK: &[u8] = b"mn\r\n";
-const MARK_REPLY: &[u8] = b"MN\r\n";
+const MARK: &[u8] = b"mg no_item k Omark\r\n";
+const MARK_REPLY: &[u8] = b"EN kno_item Omark\r\n";
 const NOOP: u8 = 0x0a;
 const NOOP_OPAQUE: [u8; 4] = [0xff; 4];
 const HEADER_BYTES: usize = 24;
@@ -652,8 +652,8 @@ fn pick<'a>(random: &mut Random, from: &[&'a str]) -> &'a str {
 }
 
 const KEYS: &[&str] = &["a", "b", "c", "d", "longer_key_1"];
-const VALUES: &[&str] =
-    &["", "x", "10", "99", "0", "18446744073709551615", "hello", "5  ", "12a", "-1", "{v*300}"];
+// No number from 2^63 on: in those memcached looks for a minus, also behind the item's end. Transcripts have some.
+const VALUES: &[&str] = &["", "x", "10", "99", "0", "4294967296", "hello", "5  ", "12a", "-1", "{v*300}"];
 const TIMES: &[&str] = &["0", "0", "0", "100", "-1", "4000000000", "2592000"];
 const FLAGS: &[&str] = &["0", "1", "65536", "4294967295"];
 
@@ -682,7 +682,7 @@ fn random_line(random: &mut Random, numbers: usize) -> String {
         5 => format!("get {key} {}", pick(random, KEYS)),
         6 => format!("gets {key} {} {}", pick(random, KEYS), pick(random, KEYS)),
         7 => format!("{} {time} {key}", pick(random, &["gat", "gats"])),
-        8 => format!("incr {key} {}{quiet}", pick(random, &["1", "5", "18446744073709551615", "x", "-1"])),
+        8 => format!("incr {key} {}{quiet}", pick(random, &["1", "5", "100", "x", "-1"])),
         9 => format!("decr {key} {}{quiet}", pick(random, &["1", "5", "100", "x"])),
         10 => format!("touch {key} {time}{quiet}"),
         11 => format!("delete {key}{quiet}"),
