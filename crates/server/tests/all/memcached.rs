@@ -117,7 +117,10 @@ fn a_shared_database_has_the_strings_of_both() {
     redis.says("get r", "$5\r\nworld\r\n");
     // What Redis does to an item keeps, or loses, its flags as it does its bytes.
     redis.says("expire k 100", ":1\r\n");
-    memcached.says("mg k f v t", "VA 5 f7 t100\r\nhello\r\n");
+    memcached.says("mg k f v", "VA 5 f7\r\nhello\r\n");
+    memcached.send("mg k t\r\n");
+    let left: u64 = memcached.line().strip_prefix("HD t").unwrap().parse().unwrap();
+    assert!((60..=100).contains(&left), "{left}");
     redis.says("rename k l", "+OK\r\n");
     memcached.says("get l", "VALUE l 7 5\r\nhello\r\nEND\r\n");
     redis.says("multi", "+OK\r\n");
