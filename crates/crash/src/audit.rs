@@ -25,6 +25,8 @@ struct Record {
     tombstone: bool,
     expires_at: Option<u64>,
     value: Vec<u8>,
+    /// Of a root: the owner that it names.
+    names: Option<u64>,
 }
 
 /// What a medium holds.
@@ -61,6 +63,13 @@ impl Audit {
         (!newest.is_absent(now)).then(|| newest.value.clone())
     }
 
+    /// What lies under a key of an owner: the owner that it names, if it is a root, and the value.
+    #[must_use]
+    pub fn root(&self, owner: u64, key: &[u8], now: u64) -> Option<(Option<u64>, Vec<u8>)> {
+        let newest = Self::winner(self.keys.get(&(owner, key.to_vec()))?)?;
+        (!newest.is_absent(now)).then(|| (newest.names, newest.value.clone()))
+    }
+
     /// The owner that a name leads to.
     #[must_use]
     pub fn owner(&self, name: &[u8]) -> Option<u64> {
@@ -79,6 +88,12 @@ impl Audit {
     pub fn live_bytes(&self, now: u64) -> u64 {
         let mut owners: Vec<u64> = self.names().iter().filter_map(|name| self.owner(name)).collect();
         owners.extend([STORE, CATALOG]);
+        // Roots are elements of no collection.
+        let named = self.keys.iter().filter(|((owner, _), _)| owners.contains(owner));
+        let named: Vec<u64> = named
+            .filter_map(|(_, records)| Self::winner(records).filter(|newest| !newest.is_absent(now))?.names)
+            .collect();
+        owners.extend(named);
         let live = |((owner, _), records): (&(u64, Vec<u8>), &Vec<Record>)| {
             let newest = Self::winner(records)?;
             let counts = records.len() > 1 || !newest.is_absent(now);
@@ -184,6 +199,7 @@ fn run(audit: &mut Audit, base: u64, bytes: &[u8], from: u64, generation: u64) -
             return Err(format!("the record at {:#x} has a wrong checksum", base + at as u64));
         }
         let value = &record[head + key_bytes..head + key_bytes + value_bytes];
+        let names = (kind == 6).then(|| u64_at(value, 0));
         if kind == 5 {
             run(audit, base, &bytes[..at + head + value_bytes], (at + head) as u64, generation)?;
         } else {
@@ -200,7 +216,8 @@ fn run(audit: &mut Audit, base: u64, bytes: &[u8], from: u64, generation: u64) -
                 bytes: end as u64,
                 tombstone: kind == 2,
                 expires_at: expires.then(|| u64_at(record, 24)),
-                value: value.to_vec(),
+                value: if kind == 6 { value[8..].to_vec() } else { value.to_vec() },
+                names,
             });
         }
         at += end;

@@ -1,6 +1,7 @@
 //! Looks at a store that was opened on an image, and goes on using it.
 
 use crate::audit;
+use crate::collections::{ELEMENTS, delete_places, element_key, make_again, read_places};
 use crate::entry::Entry;
 use crate::oracle::{Allowed, State};
 use crate::setup::{Promise, Setup, table_name, value};
@@ -65,7 +66,7 @@ impl Place<'_> {
 pub fn read_all(setup: &Setup, store: &Sim, exact: bool, like: Option<&Allowed>) -> Result<State, String> {
     let mut state: State = vec![None; setup.cells()];
     let is_ordered = setup.index == IndexKind::Ordered;
-    read_table(setup, &Place::Store(store), 0, is_ordered, exact, like, &mut state)?;
+    let mut roots = read_table(setup, store, &Place::Store(store), 0, is_ordered, exact, like, &mut state)?;
     let mut names = Vec::new();
     for table in 1..=setup.tables {
         let name = table_name(table);
@@ -75,7 +76,7 @@ pub fn read_all(setup: &Setup, store: &Sim, exact: bool, like: Option<&Allowed>)
         let kind = found.index_kind().map_err(|error| format!("table {table}: {error}"))?;
         let is_ordered = kind == IndexKind::Ordered;
         state[setup.cell_of_table(table)] = Some(Arc::new(Setup::entry_of_table(is_ordered)));
-        read_table(setup, &Place::Table(found), table, is_ordered, exact, like, &mut state)
+        roots += read_table(setup, store, &Place::Table(found), table, is_ordered, exact, like, &mut state)
             .map_err(|wrong| format!("table {table}: {wrong}"))?;
         names.push(name);
     }
@@ -83,25 +84,29 @@ pub fn read_all(setup: &Setup, store: &Sim, exact: bool, like: Option<&Allowed>)
     if listed != names {
         return Err(format!("the store lists the tables {listed:?}, it finds {names:?}"));
     }
-    let count = state[..setup.cell(setup.tables + 1, 0)].iter().flatten().count() as u64;
+    let count = state[..setup.cell(setup.tables + 1, 0)].iter().flatten().count() as u64 + roots;
     if exact && store.stats().keys != count {
         return Err(format!("the store says it has {} keys in all, it shows {count}", store.stats().keys));
     }
     Ok(state)
 }
 
+/// Returns how many of the keys are those of places for collections.
+#[expect(clippy::too_many_arguments, reason = "a part of `read_all`")]
 fn read_table(
     setup: &Setup,
+    store: &Sim,
     place: &Place<'_>,
     table: usize,
     is_ordered: bool,
     exact: bool,
     like: Option<&Allowed>,
     state: &mut State,
-) -> Result<(), String> {
-    let mut wrong = None;
+) -> Result<u64, String> {
+    let (mut wrong, mut roots) = (None, 0);
     place
         .for_each(|value| match setup.number(value.key()) {
+            None if setup.is_key_of_place(value.key()) => roots += 1,
             None => wrong = Some(format!("a scan shows key {:02x?}, which was never written", value.key())),
             Some(key) => {
                 let cell = setup.cell(table, key);
@@ -115,6 +120,14 @@ fn read_table(
         .map_err(|error| format!("scan: {error}"))?;
     if let Some(wrong) = wrong {
         return Err(wrong);
+    }
+    let handle = match place {
+        Place::Store(_) => None,
+        Place::Table(table) => Some(table),
+    };
+    let read = read_places(setup, store, handle, table, state)?;
+    if roots != read {
+        return Err(format!("a scan shows {roots} keys of collections, reading each {read}"));
     }
     let state = &state[setup.cells_of(table)];
     for (key, name) in setup.keys.iter().enumerate() {
@@ -131,11 +144,11 @@ fn read_table(
     if is_ordered {
         check_order(setup, place, state)?;
     }
-    let count = state.iter().flatten().count() as u64;
+    let count = state.iter().flatten().count() as u64 + roots;
     if exact && place.len() != count {
         return Err(format!("the table says it has {} keys, it shows {count}", place.len()));
     }
-    Ok(())
+    Ok(roots)
 }
 
 /// Iterates from both ends, and compares with what was read otherwise.
@@ -147,6 +160,9 @@ fn check_order(setup: &Setup, place: &Place<'_>, state: &[Option<Arc<Entry>>]) -
         let mut wanted = sorted.iter();
         while let Some(value) = if reverse { range.next_back() } else { range.next() } {
             let value = value.map_err(|error| format!("range: {error}"))?;
+            if setup.is_key_of_place(value.key()) {
+                continue;
+            }
             let key = if reverse { wanted.next_back() } else { wanted.next() };
             let agree = key.is_some_and(|&key| {
                 setup.keys[key] == value.key() && state[key].as_ref().is_some_and(|e| is_entry(&value, e))
@@ -245,12 +261,33 @@ pub fn audit(setup: &Setup, store: &Sim, medium: &SimMedium, state: &State) -> R
                 ));
             }
         }
+        for place in table * setup.places..(table + 1) * setup.places {
+            let root = found.root(owner, &setup.key_of_place(place), setup.now());
+            let cells = setup.cells_of_place(place);
+            let value_of = |cell: usize| state[cell].as_ref().map(|entry| entry.value.clone());
+            if root.as_ref().map(|(_, value)| value.clone()) != value_of(cells.start) {
+                return Err(format!(
+                    "place {place}: the newest root on the medium is not what the store shows"
+                ));
+            }
+            let elements = root.and_then(|(names, _)| names);
+            for at in 0..ELEMENTS {
+                let newest = elements.and_then(|owner| found.newest(owner, &element_key(at), setup.now()));
+                if newest != value_of(cells.start + 1 + at) {
+                    return Err(format!(
+                        "element {at} of place {place}: the newest record on the medium is not what the store shows"
+                    ));
+                }
+            }
+        }
     }
     Ok(())
 }
 
 /// Gets rid of all that named tables have: by clearing, by dropping, and key by key.
-fn empty_tables(setup: &Setup, store: &Sim, manual: bool, state: Option<&mut State>) -> Result<(), String> {
+fn empty_tables(setup: &Setup, store: &Sim, manual: bool, state: &mut State) -> Result<(), String> {
+    let delete = |name: &[u8]| retry(store, manual, || store.delete(name));
+    delete_places(setup, delete, 0, state).map_err(told("delete a root"))?;
     let mut dropped = Vec::new();
     for table in 1..=setup.tables {
         let name = table_name(table);
@@ -265,12 +302,13 @@ fn empty_tables(setup: &Setup, store: &Sim, manual: bool, state: Option<&mut Sta
                 for name in &setup.keys {
                     retry(store, manual, || handle.delete(name)).map_err(told("delete in a table"))?;
                 }
+                let delete = |name: &[u8]| retry(store, manual, || handle.delete(name));
+                delete_places(setup, delete, table, state).map_err(told("delete a root in a table"))?;
             }
         }
+        state[setup.cells_of_places(table)].fill(None);
     }
-    if let Some(state) = state {
-        dropped.into_iter().for_each(|cell| state[cell] = None);
-    }
+    dropped.into_iter().for_each(|cell| state[cell] = None);
     Ok(())
 }
 
@@ -294,7 +332,7 @@ pub fn delete_all(
     }
     let mut empty: State = state.clone();
     empty[..setup.cell(setup.tables + 1, 0)].fill(None);
-    empty_tables(setup, &store, manual, Some(&mut empty))?;
+    empty_tables(setup, &store, manual, &mut empty)?;
     if setup.case.promise() == Promise::Uncommitted {
         store.commit().map_err(told("commit"))?;
     }
@@ -307,6 +345,13 @@ pub fn delete_all(
         let value = value(key as u64 + 77, 12);
         retry(&store, manual, || store.put(name, &value)).map_err(told("put"))?;
         state[key] = Some(Arc::new(Entry { value, tag: 0, expires_at: None, updatable: false }));
+    }
+    if setup.places > 0 {
+        let make = || {
+            let mut state = state.clone();
+            make_again(setup, &store, 0, &mut state).map(|()| state)
+        };
+        state = retry(&store, manual, make).map_err(told("make a collection"))?;
     }
     // One key in each table, of which some are made anew.
     for table in 1..=setup.tables {
@@ -364,7 +409,7 @@ pub fn overwrite_all(
     for name in &setup.keys {
         retry(&store, manual, || store.delete(name)).map_err(told("delete"))?;
     }
-    empty_tables(setup, &store, manual, Some(&mut state))?;
+    empty_tables(setup, &store, manual, &mut state)?;
     let mut kept = state.clone();
     if manual {
         store.commit().map_err(told("commit"))?;
@@ -410,6 +455,11 @@ pub fn overwrite_all(
             if round % 25 == 0 {
                 retry(&store, manual, || table.clear()).map_err(told("clearing a table again and again"))?;
             }
+        }
+        if setup.places > 0 && round % 11 == 0 {
+            // Over the one that is there.
+            let make = || make_again(setup, &store, 0, &mut vec![None; setup.cells()]);
+            retry(&store, manual, make).map_err(told("making a collection again and again"))?;
         }
         if round % 7 == 0 {
             let mut batch = Batch::new();

@@ -20,6 +20,7 @@
 
 pub mod audit;
 pub mod check;
+pub mod collections;
 pub mod directed;
 pub mod entry;
 pub mod explore;

@@ -48,6 +48,7 @@ fn one(name: &str, (len_max, unit_bytes, value_bytes): (u64, u32, usize)) -> Res
         hash_mask: u64::MAX,
         keys: (0..count).map(|key| format!("key{key:06}").into_bytes()).collect(),
         tuning: duramen::tuning::Tuning::default(),
+        places: 0,
         ..Setup::new(1, Some(case))
     };
     let put = |key| Op::Put { key, bytes: value_bytes, tag: 0, ttl: None, updatable: false };

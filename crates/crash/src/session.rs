@@ -1,12 +1,14 @@
 //! Runs operations on a store and notes what was done, when, and what it means.
 
 use crate::check::{accounts, audit, read_all};
+use crate::collections::{self, Change, Known};
 use crate::entry::Entry;
 use crate::oracle::{Allowed, Effects, History, Means, State, Step, apply};
 use crate::phases::{Inside, Trace};
 use crate::setup::{Op, Promise, Setup, table_name, value};
 use duramen::{
-    Batch, ErrorKind, IndexKind, Meta, Modified, Stamp, Stats, StoreOn, Swap, TableOn, Update, WriterOn,
+    Batch, CollectionOn, ErrorKind, IndexKind, Meta, Modified, Stamp, Stats, StoreOn, Swap, TableOn, Update,
+    WriterOn,
 };
 use duramen_media::sim::{Model, Rng, SimMedium};
 use std::sync::Arc;
@@ -21,6 +23,10 @@ pub struct Session<'s> {
     writers: [Option<WriterOn<SimMedium>>; 2],
     /// Handles of named tables, also of dropped ones.
     tables: Vec<Option<TableOn<SimMedium>>>,
+    /// Of each place for collections what is there.
+    collections: Vec<Option<CollectionOn<SimMedium>>>,
+    /// Of some collection that is gone.
+    gone: Option<CollectionOn<SimMedium>>,
     current: usize,
     grouped: bool,
     /// A value is kept: space may not come back.
@@ -42,6 +48,22 @@ type Seen = (Stamp, u64, Option<Arc<Entry>>);
 fn find_tables(setup: &Setup, store: &StoreOn<SimMedium>) -> Result<Vec<Option<TableOn<SimMedium>>>, String> {
     let find = |table| store.find_table(&table_name(table)).map_err(|error| error.to_string());
     (1..=setup.tables).map(find).collect()
+}
+
+/// The collections that a store has.
+fn find_collections(
+    setup: &Setup,
+    store: &StoreOn<SimMedium>,
+    tables: &[Option<TableOn<SimMedium>>],
+) -> Result<Vec<Option<CollectionOn<SimMedium>>>, String> {
+    let find = |place| match setup.table_of_place(place) {
+        0 => collections::find(setup, store, None, place),
+        table => match &tables[table - 1] {
+            Some(handle) => collections::find(setup, store, Some(handle), place),
+            None => Ok(None),
+        },
+    };
+    (0..setup.all_places()).map(find).collect()
 }
 
 /// What an operation came to.
@@ -75,6 +97,7 @@ impl<'s> Session<'s> {
         let history = History::new(setup.case, start..end, setup.now(), before, state.clone());
         let keys = setup.cells();
         let tables = find_tables(setup, &store)?;
+        let collections = find_collections(setup, &store, &tables)?;
         Ok(Self {
             setup,
             medium,
@@ -82,6 +105,8 @@ impl<'s> Session<'s> {
             store: Some(store),
             writers: [None, None],
             tables,
+            collections,
+            gone: None,
             current: 0,
             grouped: false,
             holding: false,
@@ -108,6 +133,8 @@ impl<'s> Session<'s> {
         self.history.spans = self.trace.take();
         self.writers = [None, None];
         self.tables.clear();
+        self.collections.clear();
+        self.gone = None;
         self.store = None;
         (self.medium.clone(), self.history.clone())
     }
@@ -185,6 +212,7 @@ impl<'s> Session<'s> {
                 self.update(*key, *share, *bytes, *fresh, &mut effects)?
             }
             Op::Swap { key, fresh, bytes } => self.swap(*key, *fresh, *bytes, &mut effects)?,
+            Op::Collection(change) => self.change_collection(change, &mut effects)?,
             Op::Batch { writes, expects } => self.batch(writes, expects, &mut effects)?,
             Op::Make { .. } | Op::Clear { .. } | Op::Drop { .. } | Op::Exchange { .. } => {
                 let (outcome, changed) = self.change_tables(op, &mut effects)?;
@@ -267,7 +295,7 @@ impl<'s> Session<'s> {
             inside.push(Inside::Group);
         }
         match op {
-            Op::Batch { .. } => inside.push(Inside::Batch),
+            Op::Batch { .. } | Op::Collection(_) => inside.push(Inside::Batch),
             Op::Update { .. } => inside.push(Inside::Update),
             Op::Delete { .. } => inside.push(Inside::Delete),
             Op::Make { .. } | Op::Clear { .. } | Op::Drop { .. } | Op::Exchange { .. } => {
@@ -511,9 +539,78 @@ impl<'s> Session<'s> {
         }
     }
 
+    fn change_collection(&mut self, change: &Change, effects: &mut Effects) -> Result<Outcome, String> {
+        let (setup, store) = (self.setup, self.store()?.clone());
+        if let Some(gone) = &self.gone {
+            collections::check_gone(gone)?;
+        }
+        let known = Known {
+            setup,
+            store: &store,
+            tables: &self.tables,
+            collections: &self.collections,
+            state: &self.state,
+            grouped: self.grouped,
+        };
+        let mut number = self.next_value;
+        let plan = known.plan(change, |bytes| {
+            number += 1;
+            value(number, bytes)
+        });
+        self.next_value = number;
+        let Some(plan) = plan else { return Ok(Outcome::Refused) };
+        let done = match (&plan.alone, change) {
+            (Some((at, value)), Change::Elements { place, .. }) => {
+                let present = self.visible(setup.cell_of_root(*place) + 1 + at).is_some();
+                let Some(collection) = self.collections[*place].clone() else {
+                    return Err("no handle".into());
+                };
+                let key = collections::element_key(*at);
+                let mut writer = self.writer()?.collection(&collection);
+                match value {
+                    Some(value) => writer.put(&key, value),
+                    None => match writer.delete(&key) {
+                        Ok(was) if was != present => {
+                            return Err(format!("a delete said {was}, the element was present: {present}"));
+                        }
+                        done => done.map(|_| ()),
+                    },
+                }
+            }
+            _ => match self.writer()?.apply(&plan.batch) {
+                Ok(Swap::Changed) => return Err("a batch without conditions failed".into()),
+                done => done.map(|_| ()),
+            },
+        };
+        let outcome = self.outcome(done)?.0;
+        if matches!(outcome, Outcome::Refused) {
+            let may_refuse = self.holding || setup.case.promise() == Promise::Uncommitted;
+            if plan.deletes && !may_refuse {
+                return Err(format!("a delete finds no space: {:?}", self.store()?.stats()));
+            }
+            if let (Change::Make { .. }, Some((_, Some(made)))) = (change, plan.leads.into_iter().next()) {
+                made.abandon();
+            }
+            return Ok(outcome);
+        }
+        *effects = plan.effects;
+        let mut left: Vec<_> = Vec::new();
+        for (place, now) in plan.leads {
+            left.extend(std::mem::replace(&mut self.collections[place], now));
+        }
+        left.retain(|gone| self.collections.iter().flatten().all(|other| other.id() != gone.id()));
+        self.gone = left.pop().or_else(|| self.gone.take());
+        if let Some(gone) = &self.gone {
+            collections::check_gone(gone)?;
+        }
+        Ok(outcome)
+    }
+
     fn reopen(&mut self, effects: &mut Effects) -> Result<(), String> {
         self.writers = [None, None];
         self.tables.clear();
+        self.collections.clear();
+        self.gone = None;
         self.seen.fill(None);
         let Some(store) = self.store.take() else { return Err("no store".into()) };
         store.close().map_err(|error| format!("close: {error}"))?;
@@ -535,6 +632,7 @@ impl<'s> Session<'s> {
         audit(self.setup, &store, &self.medium, &found)
             .map_err(|what| format!("after a clean close, {what}"))?;
         self.tables = find_tables(self.setup, &store)?;
+        self.collections = find_collections(self.setup, &store, &self.tables)?;
         self.store = Some(store);
         Ok(())
     }
@@ -584,7 +682,8 @@ impl<'s> Session<'s> {
         let store = self.store()?.clone();
         let is_there = |table: usize| self.state[setup.cell_of_table(table)].is_some();
         let emptied = |table: usize, effects: &mut Effects| {
-            let kept = setup.cells_of(table).filter(|&cell| self.state[cell].is_some());
+            let cells = setup.cells_of(table).chain(setup.cells_of_places(table));
+            let kept = cells.filter(|&cell| self.state[cell].is_some());
             effects.extend(kept.map(|cell| (cell, None)));
         };
         let mut made = None;
@@ -632,7 +731,8 @@ impl<'s> Session<'s> {
                     };
                 }
                 let own = std::iter::once((setup.cell_of_table(a), setup.cell_of_table(b)));
-                for (a, b) in setup.cells_of(a).zip(setup.cells_of(b)).chain(own) {
+                let places = setup.cells_of_places(a).zip(setup.cells_of_places(b));
+                for (a, b) in setup.cells_of(a).zip(setup.cells_of(b)).chain(own).chain(places) {
                     if self.state[a] != self.state[b] {
                         effects.extend([(a, self.state[b].clone()), (b, self.state[a].clone())]);
                     }
@@ -656,6 +756,17 @@ impl<'s> Session<'s> {
             _ => false,
         };
         let changed = matches!(outcome, Outcome::Done) && !is_idle;
+        let places_of = |table: usize| table * setup.places..(table + 1) * setup.places;
+        match *op {
+            // They go with their table, some time.
+            Op::Clear { table } | Op::Drop { table } if changed => {
+                self.collections[places_of(table)].fill(None)
+            }
+            Op::Exchange { tables: [a, b] } if changed => {
+                places_of(a).zip(places_of(b)).for_each(|(a, b)| self.collections.swap(a, b));
+            }
+            _ => {}
+        }
         Ok((outcome, changed))
     }
 

@@ -1,5 +1,6 @@
 //! What a run is: medium, durability, sizes, keys, and the operations, all from one seed.
 
+use crate::collections::Change;
 use crate::entry::Entry;
 use crate::phases::Trace;
 use duramen::tuning::Tuning;
@@ -95,6 +96,8 @@ pub enum Op {
     Drop { table: usize },
     /// Swaps what two tables have.
     Exchange { tables: [usize; 2] },
+    /// Changes a collection.
+    Collection(Change),
     /// Begins a group.
     Group,
     /// Ends it.
@@ -134,6 +137,8 @@ pub struct Setup {
     pub keys: Vec<Vec<u8>>,
     /// Named tables beside the store's own.
     pub tables: usize,
+    /// Places for collections in each table: see [`crate::collections`].
+    pub places: usize,
     /// Whether puts and deletes of few keys are most of what is done.
     pub churns: bool,
     /// What is done.
@@ -204,6 +209,10 @@ impl Setup {
             tuning.short_batch_max = 0;
         }
         let tables = own.below(4) as usize;
+        // Half of them have collections; from a source of their own again.
+        let mut theirs = Rng::new(seed ^ 0x636f_6c6c_6563_7473);
+        let places = if theirs.one_in(2) { 0 } else { 1 + theirs.below(2) as usize };
+        units += if places > 0 { 6 } else { 0 };
         let mut setup = Self {
             seed,
             case,
@@ -214,6 +223,7 @@ impl Setup {
             hash_mask,
             keys,
             tables,
+            places,
             churns,
             ops: Vec::new(),
             clock: Arc::new(AtomicU64::new(TIME_BEGIN)),
@@ -245,11 +255,15 @@ impl Setup {
         let large = rng.one_in(3);
         // In some runs, of every few operations one is about a table.
         let about_tables = if self.tables > 0 { [0, 5, 12, 30][rng.below(4) as usize] } else { 0 };
+        let about_collections = if self.places > 0 { [2, 3, 6, 15][rng.below(4) as usize] } else { 0 };
         let mut ops = Vec::new();
         let mut group_left = 0;
         while (ops.len() as u64) < count || group_left > 0 {
             if about_tables > 0 && rng.one_in(about_tables) {
                 ops.push(self.table_op(rng));
+            }
+            if about_collections > 0 && rng.one_in(about_collections) {
+                ops.push(Op::Collection(self.collection_op(rng)));
             }
             if group_left > 0 {
                 group_left -= 1;
@@ -410,7 +424,7 @@ impl Setup {
     /// How many cells there are.
     #[must_use]
     pub fn cells(&self) -> usize {
-        self.cell(self.tables + 1, self.tables)
+        self.cell_of_root(self.all_places())
     }
 
     /// The table and the key of a cell.
@@ -442,7 +456,7 @@ impl Setup {
     #[must_use]
     pub fn describe(&self) -> String {
         format!(
-            "seed {} {}, index {}: units of {} bytes, medium of {} KiB, {} keys, {} tables, {} ops, hash mask {:#x}",
+            "seed {} {}, index {}: units of {} bytes, medium of {} KiB, {} keys, {} tables, {} places of collections, {} ops, hash mask {:#x}",
             self.seed,
             self.case.name,
             self.index,
@@ -450,6 +464,7 @@ impl Setup {
             self.len_max >> 10,
             self.keys.len(),
             self.tables,
+            self.all_places(),
             self.ops.len(),
             self.hash_mask
         )

@@ -352,6 +352,7 @@ fn sixteen_keys_with_one_hash_are_all_kept() {
             ops: (0..80)
                 .map(|i| if i % 5 == 4 { Op::Delete { key: i % 16 } } else { put(i % 16, 20) })
                 .collect(),
+            places: 0,
             ..Setup::new(5, case(name))
         };
         run_setup(&setup, Effort { images_max: 1_500, ..Effort::default() })

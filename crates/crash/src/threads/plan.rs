@@ -145,6 +145,7 @@ impl Plan {
         let mut rng = Rng::new(seed ^ 0x0074_6872_6561_6473);
         let mut setup = Setup::new(seed, case);
         setup.ops.clear();
+        setup.places = 0;
         setup.tables = if kind.has_tables() { 1 + setup.tables.min(2) } else { 0 };
         setup.unit_bytes = [512, 512, 1024][rng.below(3) as usize];
         let some = rng.below(3) as usize + 2;

@@ -28,6 +28,7 @@ pub fn small(seed: u64, case_name: &str, keys: &[&[u8]], ops: Vec<Op>) -> Setup 
         tuning: duramen::tuning::Tuning::default(),
         keys: keys.iter().map(|key| key.to_vec()).collect(),
         ops,
+        places: 0,
         ..Setup::new(seed, case(case_name))
     }
 }
