@@ -1,8 +1,8 @@
 //! Collections in a run: where they stand in a state, what is done to them, and how they are read back.
 //!
-//! Each table has *places* for collections: a key of its own, under which a root lies, and a few elements. A place has one cell for the root, and
-//! one for each element, behind those of keys and tables. What a root has in its cell begins with its kind ([`KINDS`], or [`STRING`]: its
-//! key holds a plain value).
+//! Each table has *places* for collections: a key of its own, under which a root lies, and a few elements. A place has
+//! one cell for the root and one for each element, behind those of keys and tables. What a root has in its cell begins
+//! with its kind ([`KINDS`], or [`STRING`]: its key holds a plain value).
 
 use crate::entry::Entry;
 use crate::oracle::{Effects, State};

@@ -282,7 +282,7 @@ mod planting {
     ];
 
     /// Those that the crash driver finds.
-    pub const ALL: [Mutant; 46] = [
+    pub const ALL: [Mutant; 48] = [
         Mutant::RecordNotFlushed,
         Mutant::AcknowledgedWithoutDrain,
         Mutant::CellOpenedBeforeDurable,
@@ -329,5 +329,7 @@ mod planting {
         Mutant::DeadCountedLive,
         Mutant::DeadNotUncounted,
         Mutant::NewestNameIgnored,
+        Mutant::DeadHandleUsed,
+        Mutant::RootNotDied,
     ];
 }
