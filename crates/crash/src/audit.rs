@@ -174,12 +174,54 @@ fn records(audit: &mut Audit, base: u64, block: &[u8], generation: u64) -> Resul
     if tail > 64 && tail * 2 <= block.len() as u64 {
         audit.room_bytes += block.len() as u64 - tail;
     }
-    run(audit, base, &block[..tail as usize], 64, generation)
+    run(audit, base, &block[..tail as usize], generation)
 }
 
-fn run(audit: &mut Audit, base: u64, bytes: &[u8], from: u64, generation: u64) -> Result<(), String> {
+/// Records of one unit, in a row.
+#[derive(Default)]
+struct OfUnit {
+    unit: u64,
+    records: Vec<((u64, Vec<u8>), Record)>,
+    /// How many, and a sum over them.
+    sum: (u64, u64),
+}
+
+impl OfUnit {
+    /// Takes it over if it counts, which its end says, or the block's header.
+    fn end(self, audit: &mut Audit, end: Option<(u64, u64)>, fates: u32) -> Result<(), String> {
+        let fate = match end {
+            Some((0, _)) => 2,
+            Some(end) if end == self.sum => 1,
+            Some(_) => fates & 3,
+            None => fates >> 2 & 3,
+        };
+        match fate {
+            _ if self.records.is_empty() => {}
+            1 => self
+                .records
+                .into_iter()
+                .for_each(|(key, record)| audit.keys.entry(key).or_default().push(record)),
+            2 => {}
+            _ => return Err(format!("nothing says whether unit {:#x} counts", self.unit)),
+        }
+        Ok(())
+    }
+}
+
+/// What a record adds to a sum.
+fn summand(at: u64, crc: u32) -> u64 {
+    let mix = |x: u64| (x ^ x >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    let x = mix(mix(at << 20 ^ u64::from(crc)));
+    x ^ x >> 32
+}
+
+fn run(audit: &mut Audit, base: u64, bytes: &[u8], generation: u64) -> Result<(), String> {
     let seed = crc32c(&generation.to_le_bytes());
-    let mut at = from as usize;
+    let word = u64_at(bytes, 40);
+    let check = [&(word as u32).to_le_bytes()[..], b"UNIT", &generation.to_le_bytes()].concat();
+    let fates = if crc32c(&check) == (word >> 32) as u32 { word as u32 } else { 0 };
+    let mut of_unit = OfUnit::default();
+    let mut at = 64;
     while at < bytes.len() {
         let record = &bytes[at..];
         let (kind, flags) = (record[4] & 15, record[4] >> 4);
@@ -187,21 +229,28 @@ fn run(audit: &mut Audit, base: u64, bytes: &[u8], from: u64, generation: u64) -
         let key_bytes =
             usize::from(u16::from_le_bytes([record[6], record[7]])) | ((sizes >> 30 & 1) as usize) << 16;
         let value_bytes = (sizes & ((1 << 30) - 1)) as usize;
-        let (expires, owned) = (flags & 1 != 0, flags & 8 != 0);
+        let (expires, member, owned) = (flags & 1 != 0, flags & 2 != 0, flags & 8 != 0);
         let head = 24 + 8 * usize::from(expires) + 8 * usize::from(owned);
-        let end = (head + key_bytes + value_bytes + 7) & !7;
+        let trailer = (head + key_bytes + value_bytes + 7) & !7;
+        let end = trailer + 16 * usize::from(member);
         if end > record.len() {
             return Err(format!("the record at {:#x} ends behind its block", base + at as u64));
         }
         let summed = if kind == 4 { key_bytes } else { key_bytes + value_bytes };
         let body = crc32c_append(seed, &record[head..head + summed]);
-        if crc32c_append(body, &record[4..head]) != u32_at(record, 0) {
+        let crc = crc32c_append(crc32c_append(body, &record[4..head]), &record[trailer..end]);
+        if crc != u32_at(record, 0) {
             return Err(format!("the record at {:#x} has a wrong checksum", base + at as u64));
         }
         let value = &record[head + key_bytes..head + key_bytes + value_bytes];
         let names = (kind == 6).then(|| u64_at(value, 0));
+        let unit = if member { u64_at(record, trailer) } else { 0 };
+        if unit != of_unit.unit {
+            std::mem::replace(&mut of_unit, OfUnit { unit, ..OfUnit::default() }).end(audit, None, fates)?;
+        }
         if kind == 5 {
-            run(audit, base, &bytes[..at + head + value_bytes], (at + head) as u64, generation)?;
+            let sum = (u64_at(value, 0), u64_at(value, 8));
+            std::mem::take(&mut of_unit).end(audit, Some(sum), fates)?;
         } else {
             let version = u64_at(record, 16) & ((1 << 52) - 1);
             let owner = if owned { u64_at(record, head - 8) } else { STORE };
@@ -209,7 +258,7 @@ fn run(audit: &mut Audit, base: u64, bytes: &[u8], from: u64, generation: u64) -
             if owned && owner == STORE {
                 return Err(format!("the record at {:#x} names the store's own table", base + at as u64));
             }
-            audit.keys.entry((owner, key)).or_default().push(Record {
+            let record = Record {
                 version,
                 generation,
                 at: base + at as u64,
@@ -218,11 +267,18 @@ fn run(audit: &mut Audit, base: u64, bytes: &[u8], from: u64, generation: u64) -
                 expires_at: expires.then(|| u64_at(record, 24)),
                 value: if kind == 6 { value[8..].to_vec() } else { value.to_vec() },
                 names,
-            });
+            };
+            if member {
+                of_unit.records.push(((owner, key), record));
+                of_unit.sum.0 += 1;
+                of_unit.sum.1 = of_unit.sum.1.wrapping_add(summand(base + at as u64, crc));
+            } else {
+                audit.keys.entry((owner, key)).or_default().push(record);
+            }
         }
         at += end;
     }
-    Ok(())
+    of_unit.end(audit, None, fates)
 }
 
 /// A word of the medium, for tests that damage it.

@@ -2,12 +2,9 @@
 //! is written down here. Each tells what is wrong: nothing, but with the planted bug that it is for.
 
 use duramen::tuning::{Phase, Tuning};
-use duramen::{Batch, Durability, IndexKind, Meta, OnDamage, Options, StoreOn, check_on, salvage_on};
+use duramen::{Batch, Durability, IndexKind, OnDamage, Options, StoreOn, check_on, salvage_on};
 use duramen_media::MediumKind;
-use duramen_media::sim::schedule::{self, Settings, Strategy};
 use duramen_media::sim::{Log, Memory, Model, SimMedium, Walker};
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Tells what is wrong.
@@ -220,85 +217,6 @@ pub fn kept_and_deleted() -> Result<(), String> {
     }
     drop(kept);
     audited(&store)
-}
-
-/// A batch that claims its keys replaces a cell while compaction moves the cell: by some schedules.
-///
-/// # Errors
-/// What is wrong.
-pub fn moved_beside_a_batch() -> Result<(), String> {
-    (1..=60).try_for_each(moved_beside_a_batch_by)
-}
-
-fn moved_beside_a_batch_by(seed: u64) -> Result<(), String> {
-    const KEY: &[u8] = b"cell 001";
-    duramen::schedule::finish_reclamation();
-    let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
-    let moves = Arc::new(AtomicBool::new(false));
-    let mut options = options(1, Durability::EveryWrite);
-    options.unit_bytes = Some(4096);
-    // Each batch is a long one.
-    options.tuning.short_batch_max = 0;
-    // The batch begins when the cell was found and room is made for its copy.
-    let (inside, begins) = (AtomicBool::new(false), Arc::clone(&moves));
-    options.tuning.on_phase = Some(Arc::new(move |phase, is_begin| match (phase, is_begin) {
-        (Phase::Move, true) => inside.store(true, SeqCst),
-        (Phase::Move, false) => begins.store(true, SeqCst),
-        (Phase::OpenBlock, true) if inside.load(SeqCst) => begins.store(true, SeqCst),
-        _ => {}
-    }));
-    let (options, wrong) = (Arc::new(options), Arc::new(Mutex::new(None::<String>)));
-    let (to, tell, how) = (medium.clone(), Arc::clone(&wrong), Arc::clone(&options));
-    let work = move || -> Result<(), String> {
-        let store = StoreOn::open_on(to, &how).map_err(told)?;
-        store.put_with(KEY, &[1; 24], Meta { updatable: true, ..Meta::default() }).map_err(told)?;
-        // No other block is sealed.
-        for round in 0..60 {
-            store.put(b"filler", &[round; 40]).map_err(told)?;
-        }
-        let both = [true, false].map(|batches| {
-            let (store, tell, moves) = (store.clone(), Arc::clone(&tell), Arc::clone(&moves));
-            schedule::spawn(if batches { "batch" } else { "maintain" }, move || {
-                let done = if batches {
-                    let mut batch = Batch::new();
-                    batch.put(KEY, &[2; 24]);
-                    store.writer().and_then(|mut writer| {
-                        // It has a block then.
-                        writer.put(b"other", b"")?;
-                        while !moves.load(SeqCst) && schedule::relax() {}
-                        writer.apply(&batch).map(|_| ())
-                    })
-                } else {
-                    store.maintain()
-                };
-                if let Err(error) = done {
-                    tell.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(told(error));
-                }
-            })
-        });
-        both.into_iter().flatten().for_each(|thread| thread.join());
-        match store.get(KEY).map_err(told)?.as_deref() {
-            Some([2, ..]) => Ok(()),
-            other => Err(format!("after the batch the key is {other:?}")),
-        }
-    };
-    let tell = Arc::clone(&wrong);
-    let settings = Settings { seed, strategy: Strategy::Walk { one_in: 2 }, steps_max: 100_000 };
-    let report = schedule::run(&settings, move || {
-        if let Err(what) = work() {
-            tell.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(what);
-        }
-    });
-    if let Some(what) = report.failure.or(wrong.lock().unwrap_or_else(PoisonError::into_inner).take()) {
-        return Err(format!("schedule {seed}: {what}"));
-    }
-    let mut options = (*options).clone();
-    options.boot_id = Some([2; 16]);
-    let store = StoreOn::open_on(after_power_failure(&medium, Model::CacheLine), &options).map_err(told)?;
-    match store.get(KEY).map_err(told)?.as_deref() {
-        Some([2, ..]) => Ok(()),
-        other => Err(format!("schedule {seed}: after the batch and a power failure the key is {other:?}")),
-    }
 }
 
 /// The record of the catalog that names a table is damaged while the store is closed. Its table must be told of, and its records must stay,

@@ -35,7 +35,7 @@ pub struct Caught {
 }
 
 /// Bugs that show where several threads meet, most of them only there.
-const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 29] = [
+const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 31] = [
     (Mutant::FreedBeforeReadersLeave, Kind::Churn, None),
     (Mutant::UndurableShown, Kind::Mixed, None),
     (Mutant::CellNotLookedAtAgain, Kind::Cells, Some("line/every-write")),
@@ -43,7 +43,11 @@ const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 29] = [
     (Mutant::SwapNotRechecked, Kind::Mixed, None),
     (Mutant::UpdateNotRechecked, Kind::Cells, Some("byte/every-write")),
     (Mutant::SplitPublishedFirst, Kind::Splits, None),
-    (Mutant::BatchShownInParts, Kind::Batches, None),
+    (Mutant::UnitShownInParts, Kind::Batches, None),
+    (Mutant::RunningOverwritten, Kind::Batches, None),
+    (Mutant::UnitNotDrained, Kind::Batches, Some("line/every-write")),
+    (Mutant::BeforeUnitMoved, Kind::Batches, None),
+    (Mutant::ImageOfRunning, Kind::Batches, None),
     (Mutant::EpochsOverlap, Kind::Mixed, None),
     (Mutant::NextNotWoken, Kind::Mixed, Some("page/every-write")),
     (Mutant::StripeNotLocked, Kind::Mixed, None),
@@ -60,8 +64,6 @@ const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 29] = [
     (Mutant::SealedTooEarly, Kind::Churn, Some("byte/every-write")),
     (Mutant::GrownTwice, Kind::Growth, None),
     (Mutant::SpaceNotLookedForAgain, Kind::Growth, None),
-    (Mutant::ClaimNotLookedAt, Kind::Batches, None),
-    (Mutant::LongBatchShownInParts, Kind::Batches, None),
     (Mutant::ImageOfPending, Kind::Mixed, Some("line/every-write")),
     (Mutant::MovedIntoReserve, Kind::Churn, Some("line/manual")),
     (Mutant::NameWrittenLate, Kind::Tables, Some("line/every-write")),
@@ -85,12 +87,11 @@ const SOAKED: [(Mutant, What); 6] = [
 ];
 
 /// Bugs that a few steps show, in an order that seeds do not meet in minutes.
-const DIRECTED: [(Mutant, Scenario); 6] = [
+const DIRECTED: [(Mutant, Scenario); 5] = [
     (Mutant::OriginalCountedTwice, directed::cut_short),
     (Mutant::CountedBehindTail, directed::behind_the_tail),
     (Mutant::UncommittedCopied, directed::copied_and_shown),
     (Mutant::KeptNotCounted, directed::kept_and_deleted),
-    (Mutant::CellMovedBesideClaim, directed::moved_beside_a_batch),
     (Mutant::NamelessBuried, directed::name_lost),
 ];
 

@@ -204,10 +204,8 @@ impl Setup {
         tuning.checkpoint_bytes_min = 100 << own.below(5);
         // Segments of which each lies in one stripe: all, those of a store that grew a little, or none.
         tuning.stripe_bits = [1, 2, 11][own.below(3) as usize];
-        // Half of them apply each batch as if it were too long for all of its locks at once.
-        if own.one_in(2) {
-            tuning.short_batch_max = 0;
-        }
+        // What follows is drawn as it always was.
+        let _ = own.one_in(2);
         let tables = own.below(4) as usize;
         // Half of them have collections; from a source of their own again.
         let mut theirs = Rng::new(seed ^ 0x636f_6c6c_6563_7473);

@@ -32,12 +32,6 @@ fn a_key_stays_deleted_whose_older_record_lies_in_a_block_that_a_kept_value_hold
 }
 
 #[test]
-fn a_cell_that_a_long_batch_replaces_is_not_moved_above_it() {
-    let _alone = alone();
-    directed::moved_beside_a_batch().unwrap();
-}
-
-#[test]
 fn a_table_whose_name_is_damaged_is_told_of_and_saved() {
     let _alone = alone();
     directed::name_lost().unwrap();

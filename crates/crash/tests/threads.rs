@@ -254,8 +254,7 @@ fn puts_go_on_beside_a_long_batch() {
         let settings = Settings { steps_max: 1_000_000, ..settings(seed, WALK) };
         let report = schedule::run(&settings, move || {
             let medium = SimMedium::resume(Log::empty(Model::CacheLine, 1 << 20));
-            let tuning = Tuning { short_batch_max: 0, ..Tuning::default() };
-            let options = Options { background: false, unit_bytes: Some(4096), tuning, ..Options::default() };
+            let options = Options { background: false, unit_bytes: Some(4096), ..Options::default() };
             let store = StoreOn::open_on(medium, &options).unwrap();
             let mut batch = Batch::new();
             (0..KEYS).for_each(|key| {

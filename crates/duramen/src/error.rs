@@ -31,6 +31,10 @@ pub enum ErrorKind {
     Poisoned,
     /// The store was opened to be read only.
     ReadOnly,
+    /// A unit met a key that another unit has written, and neither may wait for the other: give it up, and begin again.
+    Conflict,
+    /// A unit that its caller gave up: [`Error::given_up`].
+    GivenUp,
 }
 
 /// What was attempted, on what, what was found and wanted, and what to do.
@@ -46,6 +50,11 @@ pub struct Error {
 impl Error {
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), os_error: None, cursor: None }
+    }
+
+    /// For who gives up a unit of writes ([`Writer::unit`](crate::Writer::unit)): what `work` returns, and why.
+    pub fn given_up(why: impl Into<String>) -> Self {
+        Self::new(ErrorKind::GivenUp, why)
     }
 
     pub(crate) fn invalid(message: impl Into<String>) -> Self {

@@ -122,6 +122,7 @@ pub mod measuring {
 /// The parsers of what is read from a medium, for fuzzing: any bytes, no panic.
 #[doc(hidden)]
 pub mod fuzzing {
+    use crate::format::unit::keep_what_counts;
     use crate::format::{block, mark::Mark, record, superblock::Superblock};
 
     /// Parses `bytes` as superblock, commit mark and block header.
@@ -136,12 +137,11 @@ pub mod fuzzing {
     /// Walks `bytes` as the records of a block.
     pub fn records(bytes: &[u8]) {
         let mut walk = record::Walk::new(bytes, 0, bytes.len() as u64, 1);
+        let mut records = Vec::new();
         while let record::Step::Record { at, header } = walk.step() {
-            let _ = record::members(&bytes[at as usize..], &header, 1);
+            records.push((at, header));
         }
+        keep_what_counts(bytes, 0, block::Fates::default(), false, &mut records);
         let _ = walk.find_after(0, |_| true);
-        if let Some(header) = record::Header::decode(bytes) {
-            let _ = record::members(bytes, &header, 1);
-        }
     }
 }

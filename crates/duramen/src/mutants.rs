@@ -26,8 +26,6 @@ pub enum Mutant {
     LastScannedWins,
     /// An overwrite keeps the version of what it replaces.
     VersionNotAdvanced,
-    /// Members of a torn batch count.
-    BatchWithoutCommit,
     /// Recovery takes a commit mark for proof of its epoch.
     MarkNotProven,
     /// A commit does not flush what the epoch wrote.
@@ -118,8 +116,6 @@ pub enum Mutant {
     MergeWithoutLocks,
     /// A scan goes on behind a segment that was merged, though it had come to a half of it only.
     ScanForgetsMerge,
-    /// Members of a batch are shown before all of its slots are set.
-    BatchShownInParts,
     /// Writers enter an epoch while others are still in the one before.
     EpochsOverlap,
     /// A leaf is changed without its lock.
@@ -160,8 +156,6 @@ pub enum Mutant {
     RootOfDeadTableLives,
     /// Recovery forgets collections that have no element.
     EmptyForgotten,
-    /// Roots that are members of batches are not noted in their blocks.
-    BatchedRootNotNoted,
     /// A collection dies with any of its roots, also while another names it.
     DiesWithAnyRoot,
     /// A collection that is gone may be named again.
@@ -204,20 +198,42 @@ pub enum Mutant {
     CountedBehindTail,
     /// A move that was cut short counts the original of what was overwritten meanwhile, as the overwriter has done.
     OriginalCountedTwice,
-    /// A writer writes a key that a long batch has claimed.
-    ClaimNotLookedAt,
     /// A writer that locked keys gives them up before its last write is published.
     KeysUnlockedEarly,
     /// Keys are locked in the order in which they are named.
     LocksNotSorted,
+    /// Keys are held that a unit writes which runs.
+    HeldBesideRunning,
     /// Who closes the gate does not wait until those have left who are inside.
     GateNotWaitedFor,
     /// Of keys that were locked and not written the versions are not raised.
     VersionNotRaised,
-    /// A cell is moved, with a new version, though a long batch has claimed its key.
-    CellMovedBesideClaim,
-    /// A long batch shows its members before all of its slots are set.
-    LongBatchShownInParts,
+    /// The members of a unit are stored and their write-back never started.
+    MembersNotFlushed,
+    /// A group in which a unit committed is settled without a drain.
+    UnitNotDrained,
+    /// Headers of blocks say that a unit counts before it is durable.
+    SettledTooEarly,
+    /// Of a unit of several blocks the header of the one with the end does not say that it counts.
+    EndNotConfirmed,
+    /// Members that do not count are counted as stale records of their keys.
+    VoidCounted,
+    /// Recovery does not write down that a unit does not count whose end was not found.
+    TornNotVoided,
+    /// Recovery counts members whose unit has no end.
+    EndNotLookedFor,
+    /// A unit is shown without its end.
+    UnitWithoutEnd,
+    /// A unit that is given up leaves its slots where they are.
+    PreviousNotPutBack,
+    /// Readers see what a unit writes while it runs.
+    UnitShownInParts,
+    /// A writer writes a key that a unit writes which runs.
+    RunningOverwritten,
+    /// What a unit took the place of is moved and freed while it runs.
+    BeforeUnitMoved,
+    /// An index image leads to members of units that run.
+    ImageOfRunning,
     /// The slot of a damaged record stays where it is among keys that its leaf cannot tell apart, and splits cut there.
     DamagedPlacedByGuess,
 }
@@ -251,7 +267,7 @@ mod planting {
     }
 
     /// Those that the models of `cargo xtask loom` find.
-    pub const MODELLED: [Mutant; 27] = [
+    pub const MODELLED: [Mutant; 28] = [
         Mutant::PageReadTwice,
         Mutant::StripeNotLocked,
         Mutant::SharedSegmentAlone,
@@ -278,11 +294,12 @@ mod planting {
         Mutant::LeafChangedUnmarked,
         Mutant::NodeLeftLinked,
         Mutant::NextNotWoken,
-        Mutant::ClaimNotLookedAt,
+        Mutant::UnitShownInParts,
+        Mutant::PreviousNotPutBack,
     ];
 
     /// Those that the crash driver finds.
-    pub const ALL: [Mutant; 48] = [
+    pub const ALL: [Mutant; 54] = [
         Mutant::RecordNotFlushed,
         Mutant::AcknowledgedWithoutDrain,
         Mutant::CellOpenedBeforeDurable,
@@ -293,7 +310,6 @@ mod planting {
         Mutant::VersionNotRecovered,
         Mutant::LastScannedWins,
         Mutant::VersionNotAdvanced,
-        Mutant::BatchWithoutCommit,
         Mutant::MarkNotProven,
         Mutant::EpochNotFlushed,
         Mutant::SealOfOldEpoch,
@@ -316,7 +332,6 @@ mod planting {
         Mutant::SwapNotRechecked,
         Mutant::UpdateNotRechecked,
         Mutant::SplitPublishedFirst,
-        Mutant::BatchShownInParts,
         Mutant::EpochsOverlap,
         Mutant::ImageBeforeCommit,
         Mutant::ImageKeepsFreed,
@@ -331,5 +346,13 @@ mod planting {
         Mutant::NewestNameIgnored,
         Mutant::DeadHandleUsed,
         Mutant::RootNotDied,
+        Mutant::MembersNotFlushed,
+        Mutant::SettledTooEarly,
+        Mutant::EndNotConfirmed,
+        Mutant::VoidCounted,
+        Mutant::TornNotVoided,
+        Mutant::EndNotLookedFor,
+        Mutant::UnitWithoutEnd,
+        Mutant::PreviousNotPutBack,
     ];
 }

@@ -54,8 +54,6 @@ pub struct Tuning {
     pub image_bytes_min: u64,
     /// The least that is written between two checkpoints of the index, in bytes.
     pub checkpoint_bytes_min: u64,
-    /// What a batch may take, in bytes and a KiB for each member, while it holds all of its locks.
-    pub short_batch_max: u64,
     /// Told of phases.
     pub on_phase: Option<OnPhase>,
 }
@@ -73,8 +71,6 @@ impl Default for Tuning {
             // Less than this is read, and verified by that, in a tenth of a second.
             image_bytes_min: 64 << 20,
             checkpoint_bytes_min: 64 << 20,
-            // Some 150 µs.
-            short_batch_max: 512 << 10,
             on_phase: None,
         }
     }

@@ -166,7 +166,6 @@ impl Plan {
             stripe_bits: setup.tuning.stripe_bits,
             leaf_slots: setup.tuning.leaf_slots,
             image_bytes_min: setup.tuning.image_bytes_min,
-            short_batch_max: setup.tuning.short_batch_max,
             // After nearly every write, so that others write while one is made.
             checkpoint_bytes_min: 64,
             ..Tuning::default()

@@ -5,7 +5,7 @@ use super::plan::{Kind, Op, Plan};
 use super::values::{ABSENT, Id, Values};
 use crate::setup::{Setup, table_name, value};
 use duramen::{
-    Batch, ErrorKind, IndexKind, Meta, Modified, Range, Stamp, StoreOn, Swap, TableOn, Update, Value,
+    Batch, Error, ErrorKind, IndexKind, Meta, Modified, Range, Stamp, StoreOn, Swap, TableOn, Update, Value,
     WriterOn,
 };
 use duramen_media::sim::SimMedium;
@@ -555,7 +555,7 @@ impl<'p> Hand<'p> {
                 seen.push((key, found, stamp));
             }
         }
-        let mut new = Vec::new();
+        let (mut new, mut tables) = (Vec::new(), Vec::new());
         for &(key, bytes) in writes {
             let name = self.plan.setup.of_cell(key).1;
             let content = bytes.map(|bytes| self.bytes(bytes));
@@ -566,6 +566,7 @@ impl<'p> Hand<'p> {
                 None => batch.delete(name),
             };
             new.push((key, content));
+            tables.push(table);
         }
         let ids = {
             let values = &mut self.recorder.notes().values;
@@ -594,6 +595,37 @@ impl<'p> Hand<'p> {
                 match &table {
                     None => writer.compare_and_swap(name, *stamp, new),
                     Some(table) => writer.table(table).compare_and_swap(name, *stamp, new),
+                }
+            }
+            // A unit that begins again when another one stands in its way, and is given up first by some.
+            (Some(writer), writes, []) if self.thread % 2 == 1 && tables.len() == writes.len() => {
+                let mut gives_up = writes.len().is_multiple_of(2);
+                loop {
+                    let done = writer.unit(|unit| {
+                        for ((key, content), table) in writes.iter().zip(&tables) {
+                            let mut keys = match table {
+                                Some(table) => unit.table(table),
+                                None => unit.store(),
+                            };
+                            let name = setup.of_cell(*key).1;
+                            match content {
+                                Some(content) => {
+                                    keys.put_with(name, content, Meta { tag: 9, ..Meta::default() })?;
+                                }
+                                None => {
+                                    keys.delete(name)?;
+                                }
+                            }
+                        }
+                        if gives_up { Err(Error::given_up("on purpose")) } else { Ok(Swap::Done) }
+                    });
+                    match done {
+                        Err(error) if error.kind() == ErrorKind::GivenUp => gives_up = false,
+                        Err(error) if error.kind() == ErrorKind::Conflict => {
+                            let _ = schedule::relax();
+                        }
+                        done => break done,
+                    }
                 }
             }
             (Some(writer), ..) => writer.apply(&batch),

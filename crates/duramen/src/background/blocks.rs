@@ -1,9 +1,11 @@
 //! Reading whole blocks, and setting those aside that are damaged.
 
 use super::Keeper;
-use crate::format::record::{self, Header, Kind, Step, Walk};
+use crate::format::record::{Header, Step, Walk};
+use crate::format::unit::keep_what_counts;
 use crate::format::{Unit, block};
 use crate::log::read;
+use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::Ordering::Relaxed;
 use duramen_media::{Medium, Offset};
 
@@ -15,24 +17,13 @@ const FOUND_MAX: u64 = 1 << 10;
 /// A record of a block, and where it lies in it.
 pub(super) type Found = (u64, Header);
 
-/// Adds a record that was met at `at`: of a batch its members, one by one. False when a batch is not whole.
-fn add(found: &mut Vec<Found>, bytes: &[u8], (at, header): Found, seed: u32) -> bool {
-    if header.kind != Kind::Batch {
-        found.push((at, header));
-        return true;
-    }
-    let Ok(members) = record::members(&bytes[at as usize..], &header, seed) else { return false };
-    found.extend(members.into_iter().map(|(member, header)| (at + member, header)));
-    true
-}
-
-/// All records of a block; `None` when it is damaged before `tail`.
+/// Every record of a block, counting or not; `None` when it is damaged before `tail`.
 fn records_of(bytes: &[u8], tail: u64, seed: u32) -> Option<Vec<Found>> {
     let mut walk = Walk::new(bytes, block::HEADER_BYTES, tail, seed);
     let mut found = Vec::with_capacity((tail / RECORD_BYTES_USUAL).min(FOUND_MAX) as usize);
     loop {
         match walk.step() {
-            Step::Record { at, header } => add(&mut found, bytes, (at, header), seed).then_some(())?,
+            Step::Record { at, header } => found.push((at, header)),
             Step::End { at } if at == tail => return Some(found),
             Step::End { .. } => return None,
         }
@@ -44,7 +35,7 @@ pub(super) fn records_of_open(bytes: &[u8], seed: u32) -> Vec<Found> {
     let mut walk = Walk::new(bytes, block::HEADER_BYTES, bytes.len() as u64, seed);
     let mut found = Vec::new();
     while let Step::Record { at, header } = walk.step() {
-        add(&mut found, bytes, (at, header), seed);
+        found.push((at, header));
     }
     found
 }
@@ -55,9 +46,7 @@ pub(super) fn whole_records_of(bytes: &[u8], seed: u32) -> Vec<Found> {
     let mut found = Vec::new();
     loop {
         match walk.step() {
-            Step::Record { at, header } => {
-                add(&mut found, bytes, (at, header), seed);
-            }
+            Step::Record { at, header } => found.push((at, header)),
             Step::End { at } => match walk.find_after(at, |_| true) {
                 Some(next) => walk.resume(next),
                 None => return found,
@@ -67,6 +56,14 @@ pub(super) fn whole_records_of(bytes: &[u8], seed: u32) -> Vec<Found> {
 }
 
 impl<M: Medium> Keeper<M> {
+    /// Leaves out what does not count of the records of a block, which has these bytes.
+    pub(super) fn keep_what_counts(&self, unit: Unit, bytes: &[u8], found: &mut Vec<Found>) {
+        let fates = block::Header::decode(unit, bytes).map(|header| header.fates).unwrap_or_default();
+        // What is pinned has a unit that runs, or is not settled.
+        let open_counts = self.log().blocks.at(unit).is_pinned() || planted(Mutant::VoidCounted);
+        keep_what_counts(bytes, self.log().blocks.offset(unit), fates, open_counts, found);
+    }
+
     /// Copies a block, each aligned 8 bytes as one piece: cells in it may change meanwhile, and so may
     /// the end of an open block.
     pub(super) fn copy_block(&self, unit: Unit, bytes: u64, scratch: &mut Vec<u8>) {
@@ -127,6 +124,8 @@ impl<M: Medium> Keeper<M> {
         } else {
             read::block(&self.log().medium, self.log().offset_of(unit), tail)
         };
-        Some((bytes, records_of(bytes, tail, block.generation().seed())?))
+        let mut records = records_of(bytes, tail, block.generation().seed())?;
+        self.keep_what_counts(unit, bytes, &mut records);
+        Some((bytes, records))
     }
 }

@@ -249,7 +249,10 @@ impl<M: Medium> Keeper<M> {
                 // Live bytes would have what is dead, and no table would tell. Another time.
                 return Ok(None);
             }
-            self.blocks_where(|state| matches!(state, Use::Sealed | Use::Damaged))
+            // Of units that run or are not settled the image has what was there before: their blocks are read.
+            let mut before = self.blocks_where(|state| matches!(state, Use::Sealed | Use::Damaged));
+            before.retain(|kept| !self.log().blocks.at(kept.unit).is_pinned());
+            before
         };
         let mut extents = Extents {
             log: &self.records.log,
@@ -263,11 +266,20 @@ impl<M: Medium> Keeper<M> {
         };
         let mut committed = Instant::now();
         let pending = |slot: Slot| {
-            let record = self.records.record(slot.location());
-            // The members of a batch are durable before slots lead to them.
-            if !self.log().epochs().in_use() && !record.head.is_member() && !planted(Mutant::ImageOfPending) {
-                self.records.help(&record, false);
+            let mut slot = slot;
+            while slot.is_pending() && !slot.is_empty() {
+                let record = self.records.record(slot.location());
+                if record.head.is_member() && !planted(Mutant::ImageOfRunning) {
+                    // Its unit may never count. If it does, recovery reads the member: its block is pinned.
+                    slot = slot.put_back(Slot::of_previous(record.trailer().previous));
+                    continue;
+                }
+                if !self.log().epochs().in_use() && !planted(Mutant::ImageOfPending) {
+                    self.records.help(&record, false);
+                }
+                slot = slot.with_pending(false);
             }
+            slot
         };
         let mut written = Some(Vec::new());
         for table in tables {

@@ -73,7 +73,7 @@ impl<M: Medium> Keeper<M> {
     /// The bytes of a block that records take or could, and how many of them are live, if it is sealed and enough of it is dead.
     fn dead_of(&self, unit: Unit, dead_percent_min: u64) -> Option<(u64, u64)> {
         let block = self.log().blocks.at(unit);
-        if block.state() != Use::Sealed {
+        if block.state() != Use::Sealed || block.is_pinned() {
             return None;
         }
         let tail = block.tail().max(block::HEADER_BYTES);

@@ -230,7 +230,7 @@ impl<M: Medium> Keeper<M> {
             }
             self.forget_stale(mover, &dead);
             let block = self.log().blocks.at(unit);
-            // What frames the members of batches was dead from the beginning.
+            // Ends of units, and what does not count of them, was dead from the beginning.
             let framed = records.iter().map(|(_, header)| header.record_bytes()).sum::<u64>();
             let framing = block.tail() - block::HEADER_BYTES - framed;
             let gone = gone + framing + room_won(self.log().blocks.bytes(block), block.tail());
@@ -386,19 +386,9 @@ impl<M: Medium> Keeper<M> {
     ) -> bool {
         let KeyOf { owner, key, hash } = of;
         let (index, epochs) = (&table.index, self.log().epochs());
-        let (unwinding, epoch, locked) = loop {
-            let unwinding = epochs.unwinding(&mover.activity);
-            let epoch = epochs.enter(&mover.activity);
-            let locked = index.lock(hash, guard);
-            if !index.is_claimed(&locked, hash) || planted(Mutant::CellMovedBesideClaim) {
-                break (unwinding, epoch, locked);
-            }
-            // The copy would have a version above that of what the batch writes, which has one already.
-            drop(locked);
-            epochs.leave(&mover.activity, epoch, None);
-            unwinding.over();
-            self.records.stripes().wait_for_claims(hash);
-        };
+        let unwinding = epochs.unwinding(&mover.activity);
+        let epoch = epochs.enter(&mover.activity);
+        let locked = index.lock(hash, guard);
         let Some(found) = locked.find(key, |slot| slot.location() == place) else {
             drop(locked);
             self.log().epochs().leave(&mover.activity, epoch, None);

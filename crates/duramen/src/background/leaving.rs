@@ -121,7 +121,9 @@ impl<M: Medium> Keeper<M> {
         let mut scratch = std::mem::take(&mut mover.scratch);
         self.copy_block(unit, block.tail(), &mut scratch);
         let mut stale = Vec::new();
-        for (at, header) in whole_records_of(&scratch, block.generation().seed()) {
+        let mut records = whole_records_of(&scratch, block.generation().seed());
+        self.keep_what_counts(unit, &scratch, &mut records);
+        for (at, header) in records {
             let guard = reclaim::pin();
             let key = header.key(&scratch[at as usize..]);
             let hash = self.records.hasher.hash(key);

@@ -75,7 +75,9 @@ impl<M: Medium> Keeper<M> {
             }
             self.copy_block(at, bytes, &mut scratch);
             let base = self.log().blocks.offset(at);
-            for (place, header) in records_of_open(&scratch, block.generation().seed()) {
+            let mut records = records_of_open(&scratch, block.generation().seed());
+            self.keep_what_counts(at, &scratch, &mut records);
+            for (place, header) in records {
                 let key = header.key(&scratch[place as usize..]);
                 // What is newer is a delete's that was taken back, behind the end of an open block.
                 if let Some(found) = unknown.get_mut(&header.owner).and_then(|of| of.get_mut(key))

@@ -89,6 +89,10 @@ impl<M: Medium> Keeper<M> {
         if let Some(found) = locked.find(of.key, |slot| slot.location() == place)
             && !found.get().is_tombstone()
         {
+            if found.get().is_pending() {
+                // Its unit may be given up, and counts then what its slot is. Another time.
+                return self.log().blocks.of(place.0).expiry_add(header.expires_at.unwrap_or(u64::MAX));
+            }
             let names = self.records.whole_record(place).and_then(|record| record.names());
             found.set(found.get().with_tombstone(true));
             if let Some(names) = names.filter(|_| !planted(Mutant::SweptRootKept)) {

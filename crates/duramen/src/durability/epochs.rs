@@ -203,6 +203,10 @@ impl Epochs {
         self.regime
     }
 
+    pub(crate) fn incarnation(&self) -> u32 {
+        self.incarnation
+    }
+
     #[inline]
     pub(crate) fn current(&self) -> Epoch {
         Epoch(self.current.load(Relaxed))

@@ -7,7 +7,8 @@
 //! | 16 | 8 | generation 1 |
 //! | 24 | 8 | seal: bits 0 to 31 tail in bytes / 8, bits 32 to 63 check |
 //! | 32 | 8 | epoch of the seal |
-//! | 40 | 24 | zero |
+//! | 40 | 8 | units: bits 0 to 1 what became of the one that began in another block and ends in this one, bits 2 to 3 of the one that goes on in another block ([`Fates`]); bits 32 to 63 check |
+//! | 48 | 16 | zero |
 //!
 //! States: 1 free, 2 data. The word is the commit of every transition:
 //!
@@ -26,6 +27,9 @@
 //! A seal says where the records end. It is written when the last record is durable, so a sealed
 //! block whose records end earlier is damaged; an unsealed block may end in a torn record.
 //! On media with epochs, a seal counts only when its epoch is committed.
+//!
+//! What became of units is written when it can change no more: see `log::unit`. The check is for this
+//! generation, so what an earlier use of the block left says nothing.
 
 use super::{Epoch, Generation, Unit, u64_at};
 use crate::mutants::{Mutant, planted};
@@ -55,7 +59,63 @@ pub(crate) struct Header {
     pub generation: Generation,
     /// Bytes from the block's beginning to the end of its records, and the epoch in which it was sealed.
     pub seal: Option<(u64, Epoch)>,
+    pub fates: Fates,
     which: bool,
+}
+
+/// What is known for good of a unit of several blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// Nothing: its end tells.
+    #[default]
+    Open,
+    /// Its records count, whatever else is found of it.
+    Counts,
+    /// They never do.
+    Void,
+}
+
+/// The fates of the units of which not all lies in one block. Of each kind there is one in a block at most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Fates {
+    /// Of the unit that began in another block, and has its end here.
+    pub ended: Fate,
+    /// Of the unit that has no end here: its records are the last ones.
+    pub onward: Fate,
+}
+
+impl Fates {
+    fn bits(self) -> u32 {
+        let bits = |fate| match fate {
+            Fate::Open => 0,
+            Fate::Counts => 1,
+            Fate::Void => 2,
+        };
+        bits(self.ended) | bits(self.onward) << 2
+    }
+
+    fn of_bits(bits: u32) -> Self {
+        let fate = |bits| match bits & 3 {
+            1 => Fate::Counts,
+            2 => Fate::Void,
+            _ => Fate::Open,
+        };
+        Self { ended: fate(bits), onward: fate(bits >> 2) }
+    }
+
+    /// The same, with what else is known.
+    pub(crate) fn with(self, other: Self) -> Self {
+        let with = |a, b| if b == Fate::Open { a } else { b };
+        Self { ended: with(self.ended, other.ended), onward: with(self.onward, other.onward) }
+    }
+}
+
+fn fates_check(bits: u32, generation: Generation) -> u32 {
+    let mut bytes = [0; 16];
+    bytes[..4].copy_from_slice(&bits.to_le_bytes());
+    bytes[4..8].copy_from_slice(b"UNIT");
+    bytes[8..].copy_from_slice(&generation.0.to_le_bytes());
+    crc32c::crc32c(&bytes)
 }
 
 fn check(at: Unit, low: u32, generation: Generation) -> u32 {
@@ -79,7 +139,7 @@ pub(crate) fn check_from_unit_0(bytes: &[u8]) -> Option<u32> {
     let word = u64_at(bytes, 0);
     let low = word as u32;
     let generation = Generation(u64_at(bytes, if low & 16 != 0 { 16 } else { 8 }));
-    let is_one = matches!(low & 15, 1 | 2) && low >> 5 > 0 && bytes[40..].iter().all(|&byte| byte == 0);
+    let is_one = matches!(low & 15, 1 | 2) && low >> 5 > 0 && bytes[48..].iter().all(|&byte| byte == 0);
     is_one.then(|| (word >> 32) as u32 ^ check(Unit(0), low, generation))
 }
 
@@ -116,12 +176,22 @@ impl Header {
             && u64::from(tail) * 8 >= HEADER_BYTES
             && (seal >> 32) as u32 == seal_check(tail, epoch, generation);
         let seal = sealed.then_some((u64::from(tail) * 8, Epoch(epoch)));
-        Ok(Self { state, units, generation, seal, which })
+        let word = u64_at(bytes, 40);
+        let is_known = state == State::Data && (word >> 32) as u32 == fates_check(word as u32, generation);
+        let fates = if is_known { Fates::of_bits(word as u32) } else { Fates::default() };
+        Ok(Self { state, units, generation, seal, fates, which })
     }
 
     /// A header for space that was never used.
     pub(crate) fn fresh(units: u32) -> Self {
-        Self { state: State::Free, units, generation: Generation(0), seal: None, which: false }
+        Self {
+            state: State::Free,
+            units,
+            generation: Generation(0),
+            seal: None,
+            fates: Fates::default(),
+            which: false,
+        }
     }
 
     fn word(&self, at: Unit) -> u64 {
@@ -153,12 +223,19 @@ impl Header {
 
     /// The header of the next use of the block: data, with a new generation.
     pub(crate) fn opened(&self, units: u32, generation: Generation) -> Self {
-        Self { state: State::Data, units, generation, seal: None, which: !self.which }
+        Self {
+            state: State::Data,
+            units,
+            generation,
+            seal: None,
+            fates: Fates::default(),
+            which: !self.which,
+        }
     }
 
     /// The header after the block was freed.
     pub(crate) fn freed(&self) -> Self {
-        Self { state: State::Free, seal: None, ..*self }
+        Self { state: State::Free, seal: None, fates: Fates::default(), ..*self }
     }
 
     /// The header of the first unit of a freed block, once its other units have headers of their own.
@@ -180,5 +257,13 @@ impl Header {
             offset.plus(24),
             u64::from(seal_check(tail, epoch.0, self.generation)) << 32 | u64::from(tail),
         );
+    }
+
+    /// Says what became of units, and starts its write-back. Each of them must be durable if it counts.
+    pub(crate) fn store_fates<M: Medium>(&self, medium: &M, offset: Offset, fates: Fates) {
+        let bits = fates.bits();
+        let word = u64::from(fates_check(bits, self.generation)) << 32 | u64::from(bits);
+        medium.store_u64(offset.plus(40), word);
+        medium.flush(offset.plus(40), 8);
     }
 }

@@ -24,9 +24,10 @@ pub(crate) mod mark;
 pub(crate) mod record;
 mod sum;
 pub(crate) mod superblock;
+pub(crate) mod unit;
 
 /// The version written by this build, and the newest that it opens.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;
 
 /// Bytes before the first block.
 pub(crate) const HEAD_BYTES: u64 = 16 << 10;

@@ -11,22 +11,22 @@
 //! | 24 | 8 | expiry, Unix milliseconds: only with flag 1 |
 //! | | 8 | owner ([`Owner`]): only with flag 8, behind the expiry if there is one |
 //! | 24, 32 or 40 | | key, then value, then zeros up to a multiple of 8 |
+//! | | 16 | [`Trailer`]: the unit that it belongs to, and what the key's slot was before: only with flag 2 |
 //!
-//! Kinds: 1 value; 2 tombstone; 3 cell being appended; 4 cell; 5 batch, whose value is a run of
-//! records of kinds 1, 2 and 6 (members), all valid or none; 6 root of a collection, whose value begins with the owner of the
-//! elements (8 bytes). A cell is appended as kind 3, whole and durable,
+//! Kinds: 1 value; 2 tombstone; 3 cell being appended; 4 cell; 5 end of a unit ([`super::unit`]); 6 root of a collection, whose value
+//! begins with the owner of the elements (8 bytes). A cell is appended as kind 3, whole and durable,
 //! and then made kind 4 by one store of its first 8 bytes, before the index leads to it.
-//! Flags: 1 expires; 2 member of a batch; 4 everything before this record in its block was durable
+//! Flags: 1 expires; 2 belongs to a unit; 4 everything before this record in its block was durable
 //! when it was written (so a broken record before it is damage and not a torn write); 8 belongs to the table of the owner that
 //! is named, without it to the store's own.
 //!
 //! The checksum starts from the block's generation ([`super::Generation::seed`]) and covers, in this
-//! order, key and value as stored, bytes 4 to 23, the expiry, and the owner. The body comes first so that it
+//! order, key and value as stored, bytes 4 to 23, the expiry, the owner, and the trailer. The body comes first so that it
 //! can be summed before the version is known. For kind 4 the value is left out: it changes in
-//! place.
+//! place. What belongs to a unit stands behind the value, so that a lookup need not ask for it to find the key.
 
+use super::unit::UnitId;
 use super::{Epoch, Owner, Version, sum, u64_at};
-use crate::mutants::{Mutant, planted};
 use crate::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use duramen_media::Offset;
 
@@ -35,8 +35,11 @@ const EXPIRY_BYTES: u64 = 8;
 const OWNER_BYTES: u64 = 8;
 /// The largest header.
 pub(crate) const HEAD_BYTES_MAX: usize = 40;
-/// The largest body of a batch record: its members, headers included.
-pub(crate) const BATCH_BYTES_MAX: u64 = (1 << 30) - 1;
+pub(crate) const TRAILER_BYTES: u64 = 16;
+/// Bytes of the value of an end: how many members its unit has, and their sum.
+pub(crate) const END_VALUE_BYTES: usize = 16;
+/// Bytes of an end.
+pub(crate) const END_BYTES: u64 = HEADER_BYTES + END_VALUE_BYTES as u64 + TRAILER_BYTES;
 
 const FLAG_EXPIRES: u8 = 1;
 const FLAG_MEMBER: u8 = 2;
@@ -61,7 +64,7 @@ pub(crate) enum Kind {
     Tombstone = 2,
     CellSealed = 3,
     CellOpen = 4,
-    Batch = 5,
+    End = 5,
     Root = 6,
 }
 
@@ -133,16 +136,22 @@ impl Head {
             2 => Kind::Tombstone,
             3 => Kind::CellSealed,
             4 => Kind::CellOpen,
-            5 => Kind::Batch,
+            5 => Kind::End,
             6 => Kind::Root,
             other => unreachable!("the index leads to a record of kind {other}"),
         }
     }
 
-    /// Whether it is a value, alone or a member, that neither expires nor changes.
+    /// Whether it is a value, of a unit or not, that neither expires nor changes.
     #[inline]
     pub(crate) fn is_plain_value(self) -> bool {
         self.kind_bits() == Kind::Value as u8 && !self.expires()
+    }
+
+    /// Whether it is the end of a unit.
+    #[inline]
+    pub(crate) fn is_end(self) -> bool {
+        self.kind_bits() == Kind::End as u8
     }
 
     /// Whether it is the root of a collection.
@@ -232,10 +241,36 @@ impl Head {
         self.key_at() + self.key_bytes()
     }
 
-    /// Bytes of the whole record, padding included.
+    /// Bytes of the whole record, padding and trailer included.
     #[inline]
     pub(crate) fn record_bytes(self) -> u64 {
-        (self.value_at() + self.value_bytes() + 7) & !7
+        ((self.value_at() + self.value_bytes() + 7) & !7) + TRAILER_BYTES * u64::from(self.is_member())
+    }
+}
+
+/// What is behind the value of a record that belongs to a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Trailer {
+    pub unit: UnitId,
+    /// The slot that the record's took the place of, with the lane of its writer where a slot has the fingerprint; the lane alone: there
+    /// was none. (`index::Slot::as_previous`)
+    pub previous: u64,
+}
+
+impl Trailer {
+    /// Of the record at the beginning of `bytes`, which has `record_bytes`.
+    #[inline]
+    pub(crate) fn of(bytes: &[u8], record_bytes: u64) -> Self {
+        let at = (record_bytes - TRAILER_BYTES) as usize;
+        Self { unit: UnitId(u64_at(bytes, at)), previous: u64_at(bytes, at + 8) }
+    }
+
+    #[inline]
+    pub(crate) fn bytes(self) -> [u8; TRAILER_BYTES as usize] {
+        let mut bytes = [0; TRAILER_BYTES as usize];
+        bytes[..8].copy_from_slice(&self.unit.0.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.previous.to_le_bytes());
+        bytes
     }
 }
 
@@ -246,10 +281,10 @@ impl Header {
         head_bytes(self.expires_at.is_some(), self.owner != Owner::STORE)
     }
 
-    /// Bytes of the whole record, padding included.
+    /// Bytes of the whole record, padding and trailer included.
     #[inline]
     pub(crate) fn record_bytes(&self) -> u64 {
-        (self.value_at() + u64::from(self.value_bytes) + 7) & !7
+        ((self.value_at() + u64::from(self.value_bytes) + 7) & !7) + TRAILER_BYTES * u64::from(self.member)
     }
 
     /// Where the value begins in the record.
@@ -260,7 +295,7 @@ impl Header {
 
     /// The header as bytes, for a body with this checksum ([`body_crc`]).
     #[inline(always)]
-    pub(crate) fn encode(&self, body: u32) -> Encoded {
+    pub(crate) fn encode(&self, body: u32, trailer: Option<Trailer>) -> Encoded {
         let owner = (self.owner != Owner::STORE).then_some(self.owner.0);
         let flags = if self.expires_at.is_some() { FLAG_EXPIRES } else { 0 }
             | if self.member { FLAG_MEMBER } else { 0 }
@@ -272,6 +307,7 @@ impl Header {
         let sizes = u64::from(self.value_bytes) | u64::from(self.key_bytes >> 16) << 30;
         let words = [sizes | self.epoch.0 << 32, self.version.0 | (self.epoch.0 >> 32) << 52];
         let crc = sum::append_words(body, first, words, [self.expires_at, owner]);
+        let crc = trailer.map_or(crc, |trailer| sum::append(crc, &trailer.bytes()));
         let mut bytes = [0; HEAD_BYTES_MAX];
         let word = u64::from(crc) | u64::from(first) << 32;
         let fourth = self.expires_at.or(owner).unwrap_or(0);
@@ -307,12 +343,12 @@ impl Header {
         // No record names the owner of those that name none.
         if flags & FLAG_OWNED != 0 && (header.owner == Owner::STORE || header.owner.kind().is_none())
             || header.kind == Kind::Root && u64::from(header.value_bytes) < OWNER_BYTES
+            || header.member && header.kind.is_updatable()
+            || header.kind == Kind::End && !header.is_end()
         {
             return None;
         }
-        let value_bytes_max =
-            if header.kind == Kind::Batch { BATCH_BYTES_MAX } else { VALUE_BYTES_MAX as u64 };
-        if header.key_bytes as usize > KEY_BYTES_MAX || u64::from(header.value_bytes) > value_bytes_max {
+        if header.key_bytes as usize > KEY_BYTES_MAX || header.value_bytes as usize > VALUE_BYTES_MAX {
             return None;
         }
         (header.record_bytes() <= room).then_some(header)
@@ -340,10 +376,31 @@ impl Header {
         }
     }
 
+    /// Whether an end has what an end has, and nothing else.
+    fn is_end(&self) -> bool {
+        self.member
+            && self.expires_at.is_none()
+            && self.owner == Owner::STORE
+            && (self.key_bytes, self.value_bytes) == (0, END_VALUE_BYTES as u32)
+    }
+
     /// Whether the record at the beginning of `bytes`, which `self` was decoded from, is whole.
     pub(crate) fn verify(&self, bytes: &[u8], seed: u32) -> bool {
+        let body = body_crc(seed, &[self.summed_body(bytes)]);
+        let to = self.record_bytes();
         // The bytes themselves: a header that decodes has no bit that `self` does not say.
-        self.crc_with(body_crc(seed, &[self.summed_body(bytes)]), bytes) == self.crc
+        self.crc_with(body, bytes, &bytes[(to - self.trailer_bytes()) as usize..to as usize]) == self.crc
+    }
+
+    /// Bytes of the trailer, if there is one.
+    pub(crate) fn trailer_bytes(&self) -> u64 {
+        TRAILER_BYTES * u64::from(self.member)
+    }
+
+    /// The trailer of the record at the beginning of `bytes`, if it belongs to a unit.
+    #[inline]
+    pub(crate) fn trailer(&self, bytes: &[u8]) -> Option<Trailer> {
+        self.member.then(|| Trailer::of(bytes, self.record_bytes()))
     }
 
     /// How many bytes of the body, behind `head_bytes`, the checksum covers.
@@ -352,9 +409,9 @@ impl Header {
         u64::from(self.key_bytes) + u64::from(value_bytes)
     }
 
-    /// The checksum of a record whose header is `head`, and whose body has this one.
-    pub(crate) fn crc_with(&self, body: u32, head: &[u8]) -> u32 {
-        sum::append(body, &head[4..self.head_bytes() as usize])
+    /// The checksum of a record whose header is `head`, whose body has this one, and that ends in this trailer.
+    pub(crate) fn crc_with(&self, body: u32, head: &[u8], trailer: &[u8]) -> u32 {
+        sum::append(sum::append(body, &head[4..self.head_bytes() as usize]), trailer)
     }
 
     /// The part of the body that the checksum covers.
@@ -437,7 +494,7 @@ impl<'a> Walk<'a> {
         let at = self.at;
         let bytes = &self.block[at.min(self.end) as usize..self.end as usize];
         match Header::decode(bytes) {
-            Some(header) if header.verify(bytes, self.seed) || torn_batch(&header) => {
+            Some(header) if header.verify(bytes, self.seed) => {
                 self.at += header.record_bytes();
                 Step::Record { at, header }
             }
@@ -471,35 +528,6 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// A planted bug: see [`Mutant::BatchWithoutCommit`].
-fn torn_batch(header: &Header) -> bool {
-    planted(Mutant::BatchWithoutCommit) && header.kind == Kind::Batch
-}
-
-/// The members of a batch record that was verified, as offsets in the record and headers. A
-/// body that is not a whole run of members gives an error: it was written so, by a defect or by
-/// somebody else.
-pub(crate) fn members(record: &[u8], batch: &Header, seed: u32) -> Result<Vec<(u64, Header)>, String> {
-    let from = batch.value_at();
-    let end = from + u64::from(batch.value_bytes);
-    let mut walk = Walk::new(record, from, end, seed);
-    let mut found = Vec::new();
-    loop {
-        match walk.step() {
-            Step::Record { at, header }
-                if header.member && matches!(header.kind, Kind::Value | Kind::Tombstone | Kind::Root) =>
-            {
-                found.push((at, header));
-            }
-            Step::Record { at, header } => {
-                return Err(format!("batch holds a {:?} record at its byte {at}", header.kind));
-            }
-            Step::End { at } if at == end || torn_batch(batch) => return Ok(found),
-            Step::End { at } => return Err(format!("batch members end at byte {at}, wanted {end}")),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -507,9 +535,13 @@ mod tests {
     use proptest::prelude::*;
 
     fn whole(header: Header, key: &[u8], value: &[u8], seed: u32) -> Vec<u8> {
-        let head = header.encode(body_crc(seed, &[key, value]));
+        let trailer = Trailer { unit: UnitId(7), previous: 1 << 62 | 9 };
+        let trailer = header.member.then_some(trailer);
+        let head = header.encode(body_crc(seed, &[key, value]), trailer);
         let mut bytes = [head.bytes(), key, value].concat();
-        bytes.resize(header.record_bytes() as usize, 0);
+        bytes.resize((header.record_bytes() - header.trailer_bytes()) as usize, 0);
+        bytes.extend(trailer.into_iter().flat_map(Trailer::bytes));
+        assert_eq!(header.trailer(&bytes), trailer);
         bytes
     }
 
@@ -535,9 +567,11 @@ mod tests {
             prop_assert!(read.verify(&bytes, seed));
             prop_assert_eq!(read.key(&bytes), &key[..]);
             prop_assert!(!read.verify(&bytes, Generation::new(1, 3).seed()));
-            // Any flipped bit of header, key or value is told.
+            // Any flipped bit of header, key, value or trailer is told.
             let bits = (header.value_at() as usize + value.len()) * 8;
-            let bit = flip.index(bits);
+            let trailer = bytes.len() * 8 - header.trailer_bytes() as usize * 8;
+            let bit = flip.index(bits + header.trailer_bytes() as usize * 8);
+            let bit = if bit < bits { bit } else { bit - bits + trailer };
             let mut flipped = bytes.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
             prop_assert!(Header::decode(&flipped).is_none_or(|h| !h.verify(&flipped, seed)));

@@ -162,8 +162,14 @@ impl Superblock {
         let field = |name: &str, found: u64, wanted: &str| {
             Err(Error::corrupt(format!("superblock field {name} is {found}, wanted {wanted}")))
         };
-        if version == 0 {
-            return field("format version", 0, "1 or more");
+        if version != FORMAT_VERSION {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                format!(
+                    "format version is {version}, this build reads {FORMAT_VERSION} alone: write what is in it to a file with \"duramen dump\" \
+                     of the build that wrote it, and read that into a new store with \"duramen load\" of this one"
+                ),
+            ));
         }
         let unit_bytes = u32_at(bytes, 32);
         if !(UNIT_BYTES_MIN..=UNIT_BYTES_MAX).contains(&unit_bytes) || !unit_bytes.is_multiple_of(64) {

@@ -141,10 +141,6 @@ impl Index {
         index!(self, it => KeyIndex::shrink_from(it, from))
     }
 
-    pub(crate) fn make_room(&self, hashes: &[u64], keys: &impl KeyBytes, guard: &Guard) {
-        index!(self, it => KeyIndex::make_room(it, hashes, keys, guard));
-    }
-
     pub(crate) fn scan(&self, cursor: u64, guard: &Guard, visit: &mut dyn FnMut(Slot)) -> u64 {
         index!(self, it => KeyIndex::scan(it, cursor, guard, visit))
     }
@@ -179,7 +175,7 @@ impl Index {
     pub(crate) fn dump(
         &self,
         keys: &impl KeyBytes,
-        pending: &dyn Fn(Slot),
+        pending: &dyn Fn(Slot) -> Slot,
         emit: &mut dyn FnMut(u64, &[u8]) -> Result<bool>,
     ) -> Result<Option<Loaded>> {
         index!(self, it => KeyIndex::dump(it, keys, pending, emit))
@@ -255,19 +251,6 @@ impl Index {
         keys.iter().zip(held).map(|(&(index, hash), held)| index.locked(held, hash, guard)).collect()
     }
 
-    /// Whether somebody else has claimed the key of `hash`, which the caller locked to write it. Then it unlocks, leaves
-    /// its epoch, and [waits](Stripes::wait_for_claims).
-    #[inline(always)]
-    pub(crate) fn is_claimed(&self, locked: &Locked<'_>, hash: u64) -> bool {
-        locked.is_marked() && self.stripes().is_claimed(hash)
-    }
-
-    /// The same, of a key that is [held](Self::hold) alone.
-    #[inline(always)]
-    pub(crate) fn is_claimed_beside(&self, held: &Held<'_>, hash: u64) -> bool {
-        held.is_marked() && self.stripes().is_claimed(hash)
-    }
-
     /// Whether these bytes are a page of an image of this kind of index.
     pub(crate) fn is_page(kind: u8, bytes: &[u8]) -> bool {
         match kind {
@@ -307,8 +290,13 @@ impl Index {
 // As `LockedKey` has them.
 impl<'a> Locked<'a> {
     #[inline(always)]
-    fn is_marked(&self) -> bool {
-        locked!(self, it => LockedKey::is_marked(it))
+    pub(crate) fn has_members(&self) -> bool {
+        locked!(self, it => LockedKey::has_members(it))
+    }
+
+    #[inline]
+    pub(crate) fn count_member(&self, more: bool) {
+        locked!(self, it => LockedKey::count_member(it, more));
     }
 
     #[inline]

@@ -736,51 +736,16 @@ impl HashIndex {
         planted(Mutant::SegmentBeforeLock).then(|| self.entry(hash, guard))
     }
 
-    /// Whether the segment has enough keys to be split when this many more come, and a hash bit to be split by.
-    fn is_crowded(&self, entry: DirEntry, more: u32, guard: &Guard) -> bool {
+    /// Whether the segment has enough keys to be split, and a hash bit to be split by.
+    fn is_crowded(&self, entry: DirEntry, guard: &Guard) -> bool {
         let count = self.segment(entry, guard).count.load(Relaxed);
-        count.saturating_add(more) >= self.split_count_min && entry.depth() < DEPTH_MAX
-    }
-
-    /// Splits segments until keys of these hashes have room in buckets, as far as they are new. Who adds many keys under
-    /// their locks cannot split meanwhile, and would fill stashes, which everybody searches from end to end. No lock may be held.
-    pub(crate) fn make_room(&self, hashes: &[u64], keys: &impl Keys, guard: &Guard) {
-        // Few find room, or do no harm in a stash until their insertion asks for a split.
-        if hashes.len() < self.split_count_min as usize / 4 {
-            return;
-        }
-        let mut hashes = hashes.to_vec();
-        hashes.sort_unstable();
-        let mut left = &hashes[..];
-        // Hashes that agree in more bits than so many keys should are not parted for ever.
-        let mut depth_most = None;
-        while let Some(&hash) = left.first() {
-            let entry = self.entry(hash, guard);
-            let segment = self.segment(entry, guard);
-            let same = |&other: &u64| (other ^ hash) >> (64 - entry.depth()) == 0;
-            let (here, others) = left.split_at(left.partition_point(same));
-            let is_new = |&&hash: &&u64| segment.find(Probe { hash, entry }, Some).is_none();
-            let more = here.iter().filter(is_new).count() as u32;
-            let expected = (segment.count.load(Relaxed) + more) / self.split_count_min.max(1);
-            let most = *depth_most
-                .get_or_insert(entry.depth() + expected.checked_ilog2().map_or(0, |bits| bits + 3));
-            if entry.depth() < most && self.is_crowded(entry, more, guard) {
-                self.split_for(hash, more, keys, guard);
-            } else {
-                (left, depth_most) = (others, None);
-            }
-        }
+        count >= self.split_count_min && entry.depth() < DEPTH_MAX
     }
 
     /// Splits the segment of `hash`, if it is crowded. No lock may be held.
     pub(crate) fn split(&self, hash: u64, keys: &impl Keys, guard: &Guard) {
-        self.split_for(hash, 0, keys, guard);
-    }
-
-    /// The same, if it is when this many more keys come.
-    fn split_for(&self, hash: u64, more: u32, keys: &impl Keys, guard: &Guard) {
         let mut entry = self.entry(hash, guard);
-        if !self.is_crowded(entry, more, guard) {
+        if !self.is_crowded(entry, guard) {
             return;
         }
         let held =
@@ -788,7 +753,7 @@ impl HashIndex {
         // Somebody else may have split it meanwhile, or merged it: then the stripes held are not all of it. Nobody does from
         // here on, and nobody changes it.
         let before = std::mem::replace(&mut entry, self.entry(hash, guard));
-        if entry.depth() < before.depth() || !self.is_crowded(entry, more, guard) {
+        if entry.depth() < before.depth() || !self.is_crowded(entry, guard) {
             return;
         }
         let (segment, depth) = (self.segment(entry, guard), entry.depth());

@@ -103,9 +103,6 @@ pub(crate) trait KeyIndex {
         None
     }
 
-    /// Makes room for the keys of these hashes, as far as they are new. No lock may be held.
-    fn make_room(&self, _hashes: &[u64], _keys: &impl KeyBytes, _guard: &Guard) {}
-
     /// Visits some slots from `cursor` on, and returns the cursor to go on from, 0 at the end. A key that stays is
     /// visited at least once.
     fn scan(&self, cursor: u64, guard: &Guard, visit: &mut dyn FnMut(Slot)) -> u64;
@@ -139,12 +136,12 @@ pub(crate) trait KeyIndex {
     fn draw(&self, random: [u64; 2], guard: &Guard) -> Option<Slot>;
 
     /// Hands pages for an image to `emit`, with where the keys of each begin, until that says false. Returns what was
-    /// handed out, if it was all. No page of an image may be unread. `pending` is told of each slot that is, while its
-    /// record is there.
+    /// handed out, if it was all. No page of an image may be unread. `pending` says of each slot that is, while its
+    /// record is there, what is written in its place, which may be nothing.
     fn dump(
         &self,
         keys: &impl KeyBytes,
-        pending: &dyn Fn(Slot),
+        pending: &dyn Fn(Slot) -> Slot,
         emit: &mut dyn FnMut(u64, &[u8]) -> Result<bool>,
     ) -> Result<Option<Loaded>>;
 
@@ -178,10 +175,16 @@ pub(crate) trait LockedKey<'a> {
     /// The stripe that is held.
     fn held(&self) -> &Held<'a>;
 
-    /// Whether some keys of its stripe are claimed.
+    /// See [`Held::has_members`].
     #[inline(always)]
-    fn is_marked(&self) -> bool {
-        self.held().is_marked()
+    fn has_members(&self) -> bool {
+        self.held().has_members()
+    }
+
+    /// See [`Held::count_member`].
+    #[inline]
+    fn count_member(&self, more: bool) {
+        self.held().count_member(more);
     }
 
     /// The version of the key's next record.

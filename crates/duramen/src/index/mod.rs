@@ -125,7 +125,27 @@ impl Slot {
     pub(crate) fn at(self, at: Offset) -> Self {
         Self(self.0 & !LOCATION_MASK | (at.0 / 8))
     }
+
+    /// What a member of a unit keeps of the slot whose place its own takes: all but the fingerprint, where the lane of its writer is.
+    #[inline]
+    pub(crate) fn as_previous(self, lane: u16) -> u64 {
+        self.0 & !(FINGERPRINT_MASK | BUCKET_BIT) | u64::from(lane) << FINGERPRINT_SHIFT
+    }
+
+    /// The lane in what [`Slot::as_previous`] made.
+    #[inline]
+    pub(crate) fn lane_of(previous: u64) -> u16 {
+        (previous >> FINGERPRINT_SHIFT) as u16
+    }
+
+    /// The slot in what [`Slot::as_previous`] made; its fingerprint is not that of any key.
+    #[inline]
+    pub(crate) fn of_previous(previous: u64) -> Self {
+        Self(previous & !(FINGERPRINT_MASK | BUCKET_BIT))
+    }
 }
+
+const _: () = assert!(FINGERPRINT_BITS == 16, "a lane has as many bits");
 
 /// The pages of an index image: where the keys of each begin, and its bytes.
 pub(crate) type PagesOf<'a> = [(u64, &'a [u8])];

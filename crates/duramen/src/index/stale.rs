@@ -80,6 +80,16 @@ impl Slot {
         self.with_stale(old.stale() + u64::from(!planted(Mutant::StaleNotCounted)))
     }
 
+    /// The slot that this one, of a member of a unit, took the place of: the unit is given up, so its record is no record of the key,
+    /// and the one before is not stale any more. What was counted since then stays counted.
+    pub(crate) fn put_back(self, previous: Self) -> Self {
+        let stale = self.stale_known().map_or(UNKNOWN, |stale| stale.saturating_sub(1));
+        self.at(previous.location())
+            .with_tombstone(previous.is_tombstone())
+            .with_pending(previous.is_pending())
+            .with_stale(stale)
+    }
+
     /// The same slot, of a record beside which recovery met that of `other`, which is stale.
     #[inline]
     pub(crate) fn met_beside(self, other: Self) -> Self {

@@ -23,26 +23,17 @@
 //! the same count before and after its copy has met at most one store, that of the last update counted, and a copy beside
 //! one store is the cell as it was before or after that store. So nobody waits for an update that is under way.
 //!
-//! *Claims* are locks of single keys, for a batch of so many that their stripes, all held at once, would stop every other writer
-//! while its bytes are written ([`Stripes::claim`]). One batch at a time has claims. A mark on each stripe with a claimed key
-//! says that there are some, so who locks a stripe without a mark need not look further. Who writes a key:
-//!
-//! 1. locks its stripe, and with a mark on it looks whether the key is claimed;
-//! 2. if so it gives the stripe back, leaves what others may wait for (its epoch), and waits for the end of all claims.
-//!
-//! Marks are set under the stripe's lock, so when the last is set nobody is left who writes a claimed key and did not see it. Who
-//! has claims waits for stripes and epochs, and for no space; and nobody waits for claims in a stripe or in an epoch: no circle.
-//! Whoever does not write a value of its own (the compactor, who moves records, and recounts) passes claims by.
+//! And it counts the *members* of units that lead slots of its keys and are not settled ([`Held::count_member`]), so that who locks a
+//! stripe without any need not look whether the key is one that a unit writes. Counted by who holds it. Of units that *run* without key
+//! locks it counts each that has members of its keys: who holds stripes for several writes must meet none, and does not wait under them.
 
 use super::prefetch;
 use crate::format::Version;
 use crate::mutants::{Mutant, planted};
 use crate::sync::Backoff;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use crate::sync::atomic::{AtomicU8, AtomicU64, fence};
-use crate::sync::ticks;
-use crate::sync::{Arc, Mutex, MutexGuard, lock, this_thread};
-use std::cell::Cell;
+use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, fence};
+use crate::sync::{this_thread, ticks};
 
 /// The top bits of a hash that tell its stripe, so that a segment of a hash index lies in one, or has some of its own.
 pub(crate) const STRIPE_BITS: u32 = if cfg!(loom) { 2 } else { 11 };
@@ -51,14 +42,16 @@ pub(crate) const ELEMENT_STRIPE_BITS: u32 = if cfg!(loom) { 2 } else { 8 };
 
 /// Somebody holds the stripe.
 const LOCKED: u8 = 1;
-/// Some of its keys are claimed. Changed by who holds it.
-const CLAIMED: u8 = 2;
 
 #[repr(align(64))]
 #[derive(Default)]
 struct Stripe {
-    /// [`LOCKED`] and [`CLAIMED`].
+    /// [`LOCKED`] or 0.
     state: AtomicU8,
+    /// Slots of its keys that lead to members of units which are not settled.
+    members: AtomicU32,
+    /// Units that run without locks, and have members of its keys.
+    running: AtomicU32,
     version: AtomicU64,
     /// Updates in place of cells of its keys, each counted before it is stored.
     updates: AtomicU64,
@@ -74,10 +67,6 @@ const COPIES_MAX: u32 = if cfg!(loom) { 2 } else { 16 };
 pub(crate) struct Stripes {
     bits: u32,
     each: Box<[Stripe]>,
-    /// Held by who has claims.
-    turn: Mutex<()>,
-    /// The hashes of the keys that are claimed, in order.
-    claimed: Mutex<Arc<[u64]>>,
     /// The version that time 0 has: it wraps around.
     time_0: AtomicU64,
 }
@@ -86,16 +75,6 @@ pub(crate) struct Stripes {
 pub(crate) struct Held<'a> {
     stripe: &'a Stripe,
     owned: bool,
-    /// Some of the stripe's keys are claimed.
-    claimed: Cell<bool>,
-}
-
-/// Keys that nobody else writes until it is dropped: see the module.
-#[must_use]
-pub(crate) struct Claims<'a> {
-    stripes: &'a Stripes,
-    hashes: Arc<[u64]>,
-    _turn: MutexGuard<'a, ()>,
 }
 
 impl Default for Stripes {
@@ -109,8 +88,7 @@ impl Stripes {
     pub(crate) fn new(bits: u32) -> Self {
         let bits = bits.clamp(1, 16);
         let each = (0..1 << bits).map(|_| Stripe::default()).collect();
-        let claimed = Mutex::new(Arc::from([]));
-        Self { bits, each, turn: Mutex::default(), claimed, time_0: AtomicU64::new(0) }
+        Self { bits, each, time_0: AtomicU64::new(0) }
     }
 
     /// Recovery is over: time goes on from the greatest version that it met.
@@ -139,11 +117,6 @@ impl Stripes {
         (hash >> (64 - self.bits)) as usize
     }
 
-    /// Whether two hashes belong to one stripe.
-    pub(crate) fn is_same(&self, a: u64, b: u64) -> bool {
-        self.number(a) == self.number(b)
-    }
-
     #[inline]
     fn of(&self, hash: u64) -> &Stripe {
         &self.each[self.number(hash)]
@@ -161,18 +134,13 @@ impl Stripes {
 
     /// Locks the stripes of all `hashes`; two of one stripe share its lock. The result is in the order of `hashes`.
     pub(crate) fn lock_all(&self, hashes: &[u64]) -> Vec<Held<'_>> {
-        let mut held: Vec<_> = hashes
-            .iter()
-            .map(|&hash| Held { stripe: self.of(hash), owned: false, claimed: Cell::new(false) })
-            .collect();
+        let mut held: Vec<_> =
+            hashes.iter().map(|&hash| Held { stripe: self.of(hash), owned: false }).collect();
         let mut order: Vec<usize> = (0..hashes.len()).collect();
         order.sort_by_key(|&i| self.number(hashes[i]));
         for (at, &i) in order.iter().enumerate() {
             if at == 0 || self.number(hashes[order[at - 1]]) != self.number(hashes[i]) {
                 held[i] = Held::new(held[i].stripe);
-            } else {
-                let claimed = held[order[at - 1]].claimed.get();
-                held[i].claimed.set(claimed);
             }
         }
         held
@@ -209,10 +177,9 @@ impl Stripes {
                 continue;
             }
             let stripe = &self.each[number as usize];
-            let state = stripe.state.load(Relaxed);
             // Acquire: pairs with the Release when it is given back.
-            let taken = state & LOCKED == 0
-                && stripe.state.compare_exchange(state, state | LOCKED, Acquire, Relaxed).is_ok();
+            let taken = stripe.state.load(Relaxed) == 0
+                && stripe.state.compare_exchange(0, LOCKED, Acquire, Relaxed).is_ok();
             if !taken {
                 self.let_go(&numbers[before..], Version(0));
                 numbers.truncate(before);
@@ -233,8 +200,8 @@ impl Stripes {
                 stripe.version.store(version.0, Relaxed);
             }
             stripe.holder.store(0, Relaxed);
-            // Release: pairs with the Acquire in `Held::new` and `is_locked`. Nobody marks a stripe that is held.
-            stripe.state.store(stripe.state.load(Relaxed) & CLAIMED, Release);
+            // Release: pairs with the Acquire in `Held::new` and `is_locked`.
+            stripe.state.store(0, Release);
         }
     }
 
@@ -244,43 +211,45 @@ impl Stripes {
         self.of(hash).holder.load(Relaxed) == this_thread()
     }
 
-    /// Of keys whose stripes are held here, the hash of one that is claimed.
-    pub(crate) fn find_claimed(&self, hashes: &[u64]) -> Option<u64> {
-        let marked = |hash: &u64| self.of(*hash).state.load(Relaxed) & CLAIMED != 0;
-        hashes.iter().copied().find(|hash| marked(hash) && self.is_claimed(*hash))
+    /// Of stripes that are held here, one whose keys a unit writes that runs without locks.
+    pub(crate) fn find_running(&self, numbers: &[u32]) -> Option<u32> {
+        // Acquire: pairs with the Release in `end_running`: what is not counted any more is shown, or put back.
+        numbers.iter().copied().find(|&number| self.each[number as usize].running.load(Acquire) != 0)
     }
 
-    /// Claims the keys of `hashes`, when nobody else has claims. No stripe may be held, and no epoch entered.
-    pub(crate) fn claim(&self, hashes: &[u64]) -> Claims<'_> {
-        let mut hashes = hashes.to_vec();
-        hashes.sort_unstable();
-        let hashes: Arc<[u64]> = hashes.into();
-        let turn = lock(&self.turn);
-        *lock(&self.claimed) = Arc::clone(&hashes);
-        let claims = Claims { stripes: self, hashes, _turn: turn };
-        claims.mark(true);
-        claims
-    }
-
-    /// Whether a key of `hash` is claimed, for who found its stripe marked.
+    /// Waits until no unit runs that writes keys of a stripe. No stripe may be held, no epoch entered, and no unit of the caller's run.
     #[cold]
-    pub(crate) fn is_claimed(&self, hash: u64) -> bool {
-        let claimed = Arc::clone(&lock(&self.claimed));
-        claimed.binary_search(&hash).is_ok()
-    }
-
-    /// Waits until the key of `hash` is not claimed. No stripe may be held, and no epoch entered.
-    #[inline]
-    pub(crate) fn wait_for_claims(&self, hash: u64) {
-        if self.of(hash).state.load(Relaxed) & CLAIMED != 0 {
-            self.wait_for_end_of(hash);
+    pub(crate) fn wait_for_running(&self, number: u32) {
+        let mut backoff = Backoff::default();
+        while self.each[number as usize].running.load(Relaxed) != 0 {
+            backoff.wait();
         }
     }
 
-    #[cold]
-    fn wait_for_end_of(&self, hash: u64) {
-        while self.of(hash).state.load(Relaxed) & CLAIMED != 0 && self.is_claimed(hash) {
-            drop(lock(&self.turn));
+    /// A unit that runs without locks writes a first key of the stripe of `hash`, which is held. `counted` has a bit for each stripe in
+    /// which the unit is counted.
+    pub(crate) fn begin_running(&self, hash: u64, counted: &mut Vec<u64>) {
+        let number = self.number(hash);
+        if counted.is_empty() {
+            counted.resize(self.each.len().div_ceil(64), 0);
+        }
+        let (word, bit) = (number / 64, 1 << (number % 64));
+        if counted[word] & bit == 0 {
+            counted[word] |= bit;
+            // Relaxed: who asks holds the stripe, as the caller does.
+            self.each[number].running.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// The unit is shown, or was given up.
+    pub(crate) fn end_running(&self, counted: &mut Vec<u64>) {
+        for (at, word) in counted.iter_mut().enumerate() {
+            let mut left = std::mem::take(word);
+            while left != 0 {
+                // Release: pairs with the Acquire in `find_running`.
+                self.each[at * 64 + left.trailing_zeros() as usize].running.fetch_sub(1, Release);
+                left &= left - 1;
+            }
         }
     }
 
@@ -369,17 +338,16 @@ impl<'a> Held<'a> {
     fn new(stripe: &'a Stripe) -> Self {
         let mut backoff = Backoff::default();
         loop {
-            let state = stripe.state.load(Relaxed);
             // Acquire: pairs with the Release in `drop`.
             if planted(Mutant::StripeNotLocked)
-                || state & LOCKED == 0
-                    && stripe.state.compare_exchange(state, state | LOCKED, Acquire, Relaxed).is_ok()
+                || stripe.state.load(Relaxed) == 0
+                    && stripe.state.compare_exchange(0, LOCKED, Acquire, Relaxed).is_ok()
             {
-                return Self { stripe, owned: true, claimed: Cell::new(state & CLAIMED != 0) };
+                return Self { stripe, owned: true };
             }
             // Relaxed: only this thread stores its own number.
-            if state & LOCKED != 0 && stripe.holder.load(Relaxed) == this_thread() {
-                return Self { stripe, owned: false, claimed: Cell::new(state & CLAIMED != 0) };
+            if stripe.holder.load(Relaxed) == this_thread() {
+                return Self { stripe, owned: false };
             }
             if backoff.is_first() {
                 stripe.waits.fetch_add(1, Relaxed);
@@ -388,10 +356,19 @@ impl<'a> Held<'a> {
         }
     }
 
-    /// Whether some of the stripe's keys are claimed.
+    /// Whether slots of the stripe's keys lead to members of units that are not settled.
     #[inline]
-    pub(crate) fn is_marked(&self) -> bool {
-        self.claimed.get()
+    pub(crate) fn has_members(&self) -> bool {
+        self.stripe.members.load(Relaxed) != 0
+    }
+
+    /// A slot of one of its keys leads to such a member, or led to one that is settled now.
+    #[inline]
+    pub(crate) fn count_member(&self, more: bool) {
+        // Relaxed, and not one step: whoever counts or asks holds the stripe.
+        let members = self.stripe.members.load(Relaxed);
+        let members = if more { members + 1 } else { members.saturating_sub(1) };
+        self.stripe.members.store(members, Relaxed);
     }
 
     /// The stripe stays locked, until [`Stripes::let_go`].
@@ -419,27 +396,8 @@ impl Drop for Held<'_> {
     fn drop(&mut self) {
         if self.owned {
             // Release: pairs with the Acquire in `Held::new` and `is_locked`.
-            self.stripe.state.store(if self.claimed.get() { CLAIMED } else { 0 }, Release);
+            self.stripe.state.store(0, Release);
         }
-    }
-}
-
-impl Claims<'_> {
-    /// Marks each stripe of a claimed key, or takes the mark off.
-    fn mark(&self, claimed: bool) {
-        let mut last = None;
-        for &hash in &*self.hashes {
-            if last.replace(self.stripes.number(hash)) != Some(self.stripes.number(hash)) {
-                self.stripes.lock(hash).claimed.set(claimed);
-            }
-        }
-    }
-}
-
-impl Drop for Claims<'_> {
-    fn drop(&mut self) {
-        self.mark(false);
-        *lock(&self.stripes.claimed) = Arc::from([]);
     }
 }
 

@@ -142,34 +142,6 @@ fn an_index_made_for_too_few_keys_or_for_too_many_holds_all_of_them() {
 }
 
 #[test]
-fn many_keys_that_come_under_one_lock_find_room_in_buckets() {
-    let index = HashIndex::new();
-    let guard = reclaim::pin();
-    let hashes: Vec<u64> = (1..=KEYS).map(hash).collect();
-    index.make_room(&hashes, &Numbers, &guard);
-    let (grown, _) = index.grown(&guard);
-    assert!(grown >= KEYS / u64::from(SPLIT_COUNT_MIN), "{grown} splits");
-    let crowded = (1..=KEYS).filter(|&key| {
-        let locked = index.lock(hash(key), &guard);
-        locked.insert(Slot::new(Offset(key * 8)))
-    });
-    // A bucket may overflow all the same.
-    assert!(crowded.count() as u64 <= KEYS / 100);
-    // They are there now: nothing more is to come.
-    let grown = index.grown(&guard);
-    index.make_room(&hashes, &Numbers, &guard);
-    assert_eq!(index.grown(&guard), grown);
-}
-
-#[test]
-fn hashes_that_are_equal_are_not_parted_for_ever() {
-    let index = HashIndex::new();
-    let guard = reclaim::pin();
-    index.make_room(&[7; 3 * SPLIT_COUNT_MIN as usize], &Numbers, &guard);
-    assert!(index.grown(&guard).1 <= 4, "{:?}", index.grown(&guard));
-}
-
-#[test]
 fn keys_of_one_hash_go_to_the_stash_and_come_back() {
     let index = HashIndex::new();
     let guard = reclaim::pin();

@@ -34,7 +34,9 @@ use super::Log;
 use super::open_block::{OpenBlock, Purpose};
 use super::supply::Supply;
 use crate::format::Owner;
-use crate::format::record::{self, Appended, Encoded, HEADER_BYTES, Header, Kind};
+use crate::format::record::{Appended, END_BYTES, Header, Kind, Trailer, body_crc};
+use crate::format::unit::{UnitId, UnitSum};
+use crate::format::{Epoch, Version};
 use crate::mutants::{Mutant, planted};
 use crate::sync::lock;
 use crate::sync::thread::yield_now;
@@ -72,8 +74,10 @@ pub(crate) struct Fields {
 pub(crate) struct Appender {
     block: Option<OpenBlock>,
     staged: bool,
-    /// Within a group: records may be read before they are drained.
+    /// Within a group or a unit: records may be read before they are drained.
     pub grouped: bool,
+    /// Of a unit that runs: what it has in the block at hand.
+    in_unit: bool,
     /// The seed of the shared block when it was last met.
     pub shared_seed: u32,
 }
@@ -159,16 +163,29 @@ impl Appender {
         let full = {
             let mut space = log.space();
             space.returned(&block);
-            // What the compactor had of its own nobody else may fill: sealed, it can be moved on.
-            if block.room() >= block.bytes / 8 && block.purpose != Purpose::Compaction {
+            // What the compactor had of its own nobody else may fill: sealed, it can be moved on. And a unit that goes on elsewhere has
+            // the last records of a block.
+            let is_partial = block.purpose != Purpose::Compaction && !self.in_unit;
+            if block.room() >= block.bytes / 8 && is_partial {
                 space.give_partial(block)
             } else {
                 Some(block)
             }
         };
+        self.in_unit = false;
         if let Some(full) = full {
             log.seal(full);
         }
+    }
+
+    /// A unit that has records in the block at hand goes on, or is over.
+    pub(crate) fn set_in_unit(&mut self, in_unit: bool) {
+        self.in_unit = in_unit;
+    }
+
+    /// The block at hand, and where its records end.
+    pub(crate) fn place(&self) -> Option<(crate::format::Unit, u64)> {
+        self.block.as_ref().map(|block| (block.unit, block.tail))
     }
 
     /// Gives the block up, for nobody to write to.
@@ -234,20 +251,13 @@ impl Appender {
         self.block.as_ref().map_or(0, OpenBlock::room)
     }
 
-    /// Notes that the block will hold a record that expires at `millis`.
-    pub(crate) fn note_expiry<M: Medium>(&self, log: &Log<M>, millis: u64) {
-        if let Some(block) = &self.block {
-            log.blocks.at(block.unit).expiry_add(millis);
-        }
-    }
-
     #[inline]
-    fn header(fields: Fields, key_bytes: usize, value_bytes: usize, drained: bool) -> Header {
+    fn header(fields: Fields, key_bytes: usize, value_bytes: usize, member: bool, drained: bool) -> Header {
         Header {
             crc: 0,
             kind: fields.kind,
             tag: fields.tag,
-            member: false,
+            member,
             drained,
             key_bytes: key_bytes as u32,
             value_bytes: value_bytes as u32,
@@ -283,25 +293,76 @@ impl Appender {
         value: &[u8],
         body: u32,
     ) -> Appended {
+        self.append_with(log, fields, key, value, body, None)
+    }
+
+    /// The same of a member of a unit.
+    pub(crate) fn append_member<M: Medium>(
+        &mut self,
+        log: &Log<M>,
+        fields: Fields,
+        key: &[u8],
+        value: &[u8],
+        body: u32,
+        trailer: Trailer,
+    ) -> Appended {
+        self.append_with(log, fields, key, value, body, Some(trailer))
+    }
+
+    /// Appends the end of a unit; of one that is given up, without members. Always fits: room for it is reserved with each member.
+    pub(crate) fn append_end<M: Medium>(
+        &mut self,
+        log: &Log<M>,
+        unit: UnitId,
+        sum: UnitSum,
+        epoch: Epoch,
+    ) -> Appended {
+        let (version, owner) = (Version(0), Owner::STORE);
+        let fields = Fields { kind: Kind::End, tag: 0, expires_at: None, version, epoch, owner };
+        let value = sum.bytes();
+        let body = body_crc(self.seed(), &[&value]);
+        let appended = self.append_with(log, fields, &[], &value, body, Some(Trailer { unit, previous: 0 }));
+        debug_assert_eq!(appended.bytes, END_BYTES, "what is reserved for an end");
+        appended
+    }
+
+    #[inline(always)]
+    fn append_with<M: Medium>(
+        &mut self,
+        log: &Log<M>,
+        fields: Fields,
+        key: &[u8],
+        value: &[u8],
+        body: u32,
+        trailer: Option<Trailer>,
+    ) -> Appended {
         let staged = std::mem::take(&mut self.staged);
         let block = self.block.as_ref().map(|b| (b.offset, b.tail, b.settled, b.room()));
         let (offset, tail, settled, room) = block.unwrap_or_default();
-        let header = Self::header(fields, key.len(), value.len(), settled == tail);
+        let header = Self::header(fields, key.len(), value.len(), trailer.is_some(), settled == tail);
         let bytes = header.record_bytes();
         assert!(bytes <= room, "record of {bytes} bytes in {room} bytes of room");
         let at = Offset(offset + tail);
-        let head = header.encode(body);
+        let head = header.encode(body, trailer);
         debug_assert_eq!(
             Header::decode_within(head.bytes(), bytes),
             Some(Header { crc: head.crc, ..header }),
             "recovery reads what is appended"
         );
-        if staged {
-            self.write(log, at, &[head.bytes()]);
-        } else {
-            let used = header.value_at() as usize + value.len();
-            const ZEROS: [u8; 8] = [0; 8];
-            self.write(log, at, &[head.bytes(), key, value, &ZEROS[..bytes as usize - used]]);
+        const ZEROS: [u8; 8] = [0; 8];
+        let used = header.value_at() as usize + value.len();
+        match trailer {
+            None if staged => self.write(log, at, &[head.bytes()]),
+            None => self.write(log, at, &[head.bytes(), key, value, &ZEROS[..bytes as usize - used]]),
+            Some(trailer) => {
+                let trailer = trailer.bytes();
+                let padding = &ZEROS[..bytes as usize - trailer.len() - used];
+                if planted(Mutant::MembersNotFlushed) && header.kind != Kind::End {
+                    log.medium.store(at, &[head.bytes(), key, value, padding, &trailer]);
+                } else {
+                    self.write(log, at, &[head.bytes(), key, value, padding, &trailer]);
+                }
+            }
         }
         if let Some(block) = &mut self.block {
             block.tail += bytes;
@@ -327,32 +388,6 @@ impl Appender {
             block.tail -= appended.bytes;
             block.records -= 1;
         }
-    }
-
-    /// Writes `bytes`, `from` bytes behind the beginning of the next record's body, of which the rest was staged.
-    pub(crate) fn restage<M: Medium>(&self, log: &Log<M>, from: u64, bytes: &[u8]) {
-        if let Some(block) = &self.block {
-            self.write(log, Offset(block.offset + block.tail + HEADER_BYTES + from), &[bytes]);
-        }
-    }
-
-    /// Appends members that were built by [`member`] as one record, of which a staged body is written already. Only after
-    /// [`Appender::reserve`]. `of_collections`: some are roots or elements.
-    pub(crate) fn append_batch<M: Medium>(
-        &mut self,
-        log: &Log<M>,
-        members: &[u8],
-        epoch: crate::format::Epoch,
-        of_collections: bool,
-    ) -> Appended {
-        let (version, owner) = (crate::format::Version(0), Owner::STORE);
-        let fields = Fields { kind: Kind::Batch, tag: 0, expires_at: None, version, epoch, owner };
-        let body = record::body_crc(self.seed(), &[members]);
-        let appended = self.append(log, fields, &[], members, body);
-        if let Some(block) = self.block.as_ref().filter(|_| of_collections) {
-            log.blocks.at(block.unit).set_elements(true);
-        }
-        appended
     }
 
     /// Drains what was appended; afterwards all of it is durable (in the `Immediate` regime).
@@ -383,30 +418,4 @@ impl Appender {
             block.live += bytes;
         }
     }
-}
-
-/// Builds one member of a batch behind `out`; returns where it begins.
-pub(crate) fn member(out: &mut Vec<u8>, fields: Fields, key: &[u8], value: &[u8], seed: u32) -> u64 {
-    let head_bytes = record::head_bytes(fields.expires_at.is_some(), fields.owner != Owner::STORE);
-    let at = member_body(out, head_bytes, key, value);
-    let head = member_head(fields, key.len(), value.len(), record::body_crc(seed, &[key, value]));
-    out[at as usize..][..head.bytes().len()].copy_from_slice(head.bytes());
-    at
-}
-
-/// The same, with zeros for the header, whose place is returned.
-pub(crate) fn member_body(out: &mut Vec<u8>, head_bytes: u64, key: &[u8], value: &[u8]) -> u64 {
-    let at = out.len();
-    let bytes = record::record_bytes(head_bytes, key.len(), value.len()) as usize;
-    out.reserve(bytes);
-    out.resize(at + head_bytes as usize, 0);
-    out.extend_from_slice(key);
-    out.extend_from_slice(value);
-    out.resize(at + bytes, 0);
-    at as u64
-}
-
-/// The header of a member whose key and value have this checksum.
-pub(crate) fn member_head(fields: Fields, key_bytes: usize, value_bytes: usize, body: u32) -> Encoded {
-    Header { member: true, ..Appender::header(fields, key_bytes, value_bytes, false) }.encode(body)
 }

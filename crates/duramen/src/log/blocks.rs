@@ -24,15 +24,17 @@
 //! | `tail`, `settled` | the block's appender | a reader that helps, the committer, the compactor |
 //! | `expiry` | the block's appender, the sweeper | the sweeper |
 //! | `cells` | whoever opens the block, its appender | the compactor |
+//! | `pins` | writers of units | the compactor |
 //! | `copies` | whoever opens the block, the compactor | a reader that would wait for an epoch |
 //! | `unknown` | recovery | the compactor, whoever writes an image |
 //! | `doubtful` | recovery, the compactor | everybody, while [`Records::has_doubts`](crate::read::Records::has_doubts) says so |
 
 use crate::format::block::HEADER_BYTES;
 use crate::format::{Generation, Unit};
+use crate::mutants::{Mutant, planted};
 use crate::sync::OnceLock;
-use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
+use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, fence};
 use std::ops::Range;
 
 /// What may be done with a block.
@@ -73,6 +75,8 @@ pub(crate) struct Block {
     cells: AtomicBool,
     /// May hold elements or roots of collections, which no image knows.
     elements: AtomicBool,
+    /// Units that run, or are not settled, have members here, or the records that their members took the place of: see [`Block::pin`].
+    pins: AtomicU32,
     /// See [`Block::is_copy`]: where they begin, in bytes from the block's beginning, and in the low half where they end.
     copies: AtomicU64,
     /// Not verified, or known to be damaged: each record is verified whenever it is used.
@@ -118,14 +122,48 @@ impl Block {
         self.change(&[Use::Open], Use::Sealed);
     }
 
-    /// The compactor begins to move out of it, if it still is sealed.
+    /// The compactor begins to move out of it, if it still is sealed, and no unit needs it.
     pub(crate) fn retire(&self) -> bool {
-        self.take(Use::Sealed, Use::Retired)
+        self.retire_from(Use::Sealed)
     }
 
     /// The same of one that was set aside.
     pub(crate) fn retire_damaged(&self) -> bool {
-        self.take(Use::Damaged, Use::Retired)
+        self.retire_from(Use::Damaged)
+    }
+
+    fn retire_from(&self, from: Use) -> bool {
+        if self.is_pinned() || !self.take(from, Use::Retired) {
+            return false;
+        }
+        // Pairs with the fence in `pin`: a pin that is not seen here sees that the block is retired.
+        fence(SeqCst);
+        if self.is_pinned() {
+            self.change(&[Use::Retired], from);
+            return false;
+        }
+        true
+    }
+
+    /// Keeps the compactor away from a block, which somebody may have begun to move out of: then it says false, and does nothing.
+    pub(crate) fn pin(&self) -> bool {
+        self.pins.fetch_add(1, Relaxed);
+        fence(SeqCst);
+        let is_there = self.state() != Use::Retired;
+        if !is_there {
+            self.unpin();
+        }
+        is_there
+    }
+
+    /// Takes one [`Block::pin`] back.
+    pub(crate) fn unpin(&self) {
+        // Release: pairs with the Acquire in `is_pinned`; what was changed under the pin is seen.
+        self.pins.fetch_sub(1, Release);
+    }
+
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.pins.load(Acquire) != 0 && !planted(Mutant::BeforeUnitMoved)
     }
 
     /// What was begun by [`Block::retire`] did not succeed: it stays as it was.

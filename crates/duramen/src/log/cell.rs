@@ -138,7 +138,7 @@ impl Appender {
             appended.crc
         );
         let open = Header { kind: Kind::CellOpen, ..sealed };
-        let head = open.encode(record::body_crc(self.seed(), &[key]));
+        let head = open.encode(record::body_crc(self.seed(), &[key]), None);
         log.medium.publish(appended.at, head.first_word());
         Reachable::drained(appended)
     }
@@ -172,7 +172,7 @@ mod tests {
                 expires_at: None,
                 owner: Owner(8),
             };
-            let head = Head::new(header.encode(0).bytes());
+            let head = Head::new(header.encode(0, None).bytes());
             let wanted = Cell { value_at: Offset(64 + record::head_bytes(false, true) + 3), value_bytes: 5 };
             assert_eq!(Cell::of(Offset(64), head), (kind == Kind::CellOpen).then_some(wanted));
         }

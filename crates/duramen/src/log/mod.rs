@@ -2,7 +2,8 @@
 //!
 //! [`blocks`] is what DRAM knows of each block, [`space`] hands out units and takes them back, [`supply`] opens blocks, and
 //! [`appender`] writes records into an [open block](open_block) of its own, or one that writers share. [`read`] reads them where they lie.
-//! [`cell`] is a record whose value is updated in place, and [`reachable`] one that a slot may lead to.
+//! [`cell`] is a record whose value is updated in place, and [`reachable`] one that a slot may lead to. [`unit`] says which units run,
+//! and [`settling`] what becomes of those of several blocks.
 
 pub(crate) mod appender;
 pub(crate) mod blocks;
@@ -10,9 +11,11 @@ pub(crate) mod cell;
 pub(crate) mod open_block;
 pub(crate) mod reachable;
 pub(crate) mod read;
+mod settling;
 pub(crate) mod space;
 pub(crate) mod supply;
 mod told;
+pub(crate) mod unit;
 
 use crate::Result;
 use crate::durability::{Activity, DurableState, Epochs, StoreClock};
@@ -49,6 +52,9 @@ pub(crate) struct Log<M: Medium> {
     shared: appender::Shared,
     space: Mutex<Space>,
     told: Told,
+    /// Which units run.
+    pub lanes: unit::Lanes,
+    settling: settling::Settling,
     /// Lines that a record of this store takes, about: what a lookup fetches ahead.
     record_lines: AtomicU64,
     /// Blocks ever retired. Raised before the moment of a block is noted: who pins itself and finds it as it was may still read whatever
@@ -68,6 +74,8 @@ impl<M: Medium> Log<M> {
         let tells = durable.epochs.in_use() && medium.granularity() == Granularity::CacheLine;
         Self {
             unit_bytes: space.unit_bytes(),
+            lanes: unit::Lanes::new(durable.epochs.incarnation()),
+            settling: settling::Settling::default(),
             medium,
             blocks,
             durable,
@@ -163,7 +171,9 @@ impl<M: Medium> Log<M> {
     /// Makes everything acknowledged so far durable.
     pub(crate) fn commit(&self) -> Result<()> {
         let _inside = self.tuning.phase(Phase::Commit);
-        self.durable.commit(&self.medium, &|epoch| self.told.flush(&self.medium, &self.blocks, epoch))
+        self.durable.commit(&self.medium, &|epoch| self.told.flush(&self.medium, &self.blocks, epoch))?;
+        self.settle_units();
+        Ok(())
     }
 
     /// Waits until `epoch` is committed, where a reply has to.

@@ -5,8 +5,8 @@
 //! | made by | holds | the slot |
 //! |---|---|---|
 //! | [`Appender::make_durable`], [`Appender::make_all_durable`], [`Appender::open_cell`] | drained; where epochs are in use, its epoch is not committed while its writer is in it | is not pending |
-//! | [`Appender::leave_pending`] | a group that drains later | is pending until [`Appender::settle`] |
-//! | [`Reachable::pending`] | durable, but of a batch of which not all slots are set, or of a group | is pending until they are, or it settles |
+//! | [`Appender::leave_pending`] | a group that drains later, or a unit that runs | is pending until [`Appender::settle`], or until its unit is settled |
+//! | [`Reachable::pending`] | durable, but of a group | is pending until that settles |
 
 use super::Log;
 use super::appender::Appender;
@@ -40,13 +40,7 @@ impl Reachable {
         self.is_pending
     }
 
-    /// A member of the batch that this record is, so many bytes behind its beginning.
-    #[inline]
-    pub(crate) fn member(self, at: u64) -> Self {
-        Self { at: self.at.plus(at), ..self }
-    }
-
-    /// The same, not to be told of yet: not all slots of its batch are set, or its group is not settled.
+    /// The same, not to be told of yet: its group is not settled.
     #[inline]
     pub(crate) fn pending(self) -> Self {
         Self { is_pending: true, ..self }

@@ -11,7 +11,9 @@
 
 use super::blocks::{Blocks, Use};
 use crate::KEY_BYTES_MAX;
-use crate::format::record::{HEAD_BYTES_MAX, HEADER_BYTES, Head, Header, Kind, body_crc, key_places};
+use crate::format::record::{
+    HEAD_BYTES_MAX, HEADER_BYTES, Head, Header, Kind, TRAILER_BYTES, body_crc, key_places,
+};
 use crate::format::{Unit, block};
 use duramen_media::{Medium, Offset};
 
@@ -119,7 +121,7 @@ fn claimed<M: Medium>(medium: &M, at: Offset, end: u64) -> Option<([u8; HEAD_BYT
     let bytes = room.min(HEAD_BYTES_MAX as u64) as usize;
     medium.load_pieces(at, &mut head[..bytes]);
     let header = Header::decode_within(&head[..bytes], room)?;
-    (header.kind != Kind::Batch).then_some((head, header))
+    (header.kind != Kind::End).then_some((head, header))
 }
 
 /// Goes on with a checksum over `bytes` bytes from `at`.
@@ -136,12 +138,20 @@ fn sum_pieces<M: Medium>(medium: &M, at: Offset, bytes: u64, crc: u32) -> u32 {
     crc
 }
 
+/// The checksum of the record at `at`, which has this header, given as bytes too, and whose body has this one.
+fn sum_rest<M: Medium>(medium: &M, at: Offset, header: &Header, head: &[u8], body: u32) -> u32 {
+    let mut trailer = [0; TRAILER_BYTES as usize];
+    let trailer = &mut trailer[..header.trailer_bytes() as usize];
+    medium.load_pieces(at.plus(header.record_bytes() - header.trailer_bytes()), trailer);
+    header.crc_with(body, head, trailer)
+}
+
 /// Whether the record at `at` is what was written there, in a block of this seed whose records end at `end`. Any bytes may be there;
 /// whoever calls has the location from a slot, under the guard of (2).
 pub(crate) fn verify<M: Medium>(medium: &M, at: Offset, end: u64, seed: u32) -> Result<(), Wrong> {
     let (head, header) = claimed(medium, at, end).ok_or(Wrong::Header)?;
     let body = sum_pieces(medium, at.plus(header.head_bytes()), header.summed_bytes(), seed);
-    let wanted = header.crc_with(body, &head);
+    let wanted = sum_rest(medium, at, &header, &head, body);
     if wanted == header.crc { Ok(()) } else { Err(Wrong::Checksum { found: header.crc, wanted }) }
 }
 
@@ -200,8 +210,8 @@ pub(crate) fn was_of<M: Medium>(
     key_bytes == key.len() as u64 && {
         let body = body_crc(seed, &[key]);
         let behind = at.plus(header.head_bytes() + key_bytes);
-        header.crc_with(sum_pieces(medium, behind, header.summed_bytes() - key_bytes, body), &head)
-            == header.crc
+        let body = sum_pieces(medium, behind, header.summed_bytes() - key_bytes, body);
+        sum_rest(medium, at, &header, &head, body) == header.crc
     }
 }
 

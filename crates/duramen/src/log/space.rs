@@ -26,8 +26,8 @@
 //! * *Any block of several records can be rewritten without its dead.* It has `m` units, at most `A`, and the spare takes
 //!   what lives in it in one piece. The block is then free: the spare is whole, or lacks what was moved, for which the `m`
 //!   units are room: it is moved there before the spare is taken again (`Keeper::restore_spare`). A longer block holds one record (see `Log::open_block`):
-//!   dead, it is free without a copy; live, it holds nothing stale. (A batch is one record of many members; one longer than `A`
-//!   units is rewritten where there is room for its members, one by one.)
+//!   dead, it is free without a copy; live, it holds nothing stale. (The end of its unit behind
+//!   it is dead with it.)
 //! * *So no tombstone must stay.* Once the blocks with stale records are rewritten, no tombstone hides anything: they are dead,
 //!   and so is all that deletes took of `D`. Each of these rewrites takes dead bytes away, and there are only so many: a delete
 //!   compacts for as long as they become fewer (`Supply::take_units`).

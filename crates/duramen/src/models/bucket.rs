@@ -160,7 +160,7 @@ fn a_page_of_an_image_is_read_once_whoever_touches_it() {
             before.put(0, 1, 1);
             before
                 .index
-                .dump(&|_| {}, &mut |first, page| {
+                .dump(&|slot| slot, &mut |first, page| {
                     pages.push((first, page.to_vec()));
                     Ok(true)
                 })

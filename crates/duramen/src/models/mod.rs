@@ -21,8 +21,6 @@ mod bucket;
 #[cfg(test)]
 mod cell;
 #[cfg(test)]
-mod claims;
-#[cfg(test)]
 mod epochs;
 #[cfg(test)]
 mod growth;
@@ -30,6 +28,8 @@ mod growth;
 mod ordered;
 #[cfg(test)]
 mod reclamation;
+#[cfg(test)]
+mod units;
 
 #[cfg(test)]
 use crate::mutants::{ALL, MODELLED, Mutant, plant};

@@ -137,7 +137,7 @@ fn a_page_of_an_image_is_there_whole_for_whoever_touches_it() {
                 pages.push((first, page.to_vec()));
                 Ok(true)
             };
-            before.index.dump(&before.log, &|_| {}, emit).unwrap();
+            before.index.dump(&before.log, &|slot| slot, emit).unwrap();
         }
         let pages: Vec<(u64, &[u8])> = pages.iter().map(|(first, page)| (*first, &page[..])).collect();
         let mut store = Store::unshared(3, C, 2);

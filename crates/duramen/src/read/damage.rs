@@ -136,12 +136,6 @@ impl<M: Medium> Records<M> {
         is_own.then_some(Met::Damaged)
     }
 
-    /// Whether a slot of `table` is that of `key`, damaged or not.
-    #[inline]
-    pub(crate) fn is_slot_of(&self, table: &Table, slot: Slot, key: &[u8]) -> bool {
-        self.meet(table, slot, key, &mut Unknown::default()).is_some()
-    }
-
     /// What the damaged records that slots of a table lead to say of whose they were.
     pub(crate) fn claimed_keys(&self, target: Target<'_>) -> Vec<Vec<u8>> {
         let (mut claimed, mut cursor) = (Vec::new(), 0);

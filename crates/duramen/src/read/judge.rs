@@ -5,7 +5,7 @@
 //!
 //! | verdict | because | dealt with by |
 //! |---|---|---|
-//! | [`Unpublished`](Verdict::Unpublished) | the slot is pending, since a batch is being published | looking again, until all slots of the batch are set (a few stores, no medium) |
+//! | [`OfUnit`](Verdict::OfUnit) | the slot is pending, since the unit of its record runs or is not settled | [`Records::standing`]: what the slot led to before is shown, or the unit is made durable |
 //! | [`Undrained`](Verdict::Undrained) | the slot is pending, since its writer is in a group and has not drained yet | [`Records::help`]: the reader flushes the record itself, from where its block is settled, and drains |
 //! | [`Uncommitted`](Verdict::Uncommitted) | its epoch is not committed, and writes are to be durable one by one, or the reader is in a group. Not so for a copy that compaction made of a committed record | [`Records::owe`]: it waits for the commit, or notes the epoch |
 //! | [`Copied`](Verdict::Copied) | the value is updated in place, and may just be | [`Records::flush_shown`]: it is copied, and flushed while a writer holds the key's lock |
@@ -24,6 +24,19 @@ use std::cell::Cell;
 pub(crate) struct Owed {
     /// The newest epoch read.
     pub epoch: Cell<u64>,
+    /// The reader's own unit that runs, whose writes it sees, or 0.
+    pub unit: Cell<u64>,
+}
+
+/// Where the unit of a member stands, whose slot is pending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It runs, and is the reader's own.
+    Own,
+    /// It runs: what the slot led to before is what is there.
+    Runs,
+    /// It has committed, or was given up.
+    Over,
 }
 
 /// See the module.
@@ -35,7 +48,7 @@ pub(crate) enum Verdict {
     Copied,
     /// The key is absent, and that may be told.
     Absent,
-    Unpublished,
+    OfUnit,
     Undrained,
     Uncommitted(Epoch),
 }
@@ -54,7 +67,7 @@ impl<M: Medium> Records<M> {
     #[inline(never)]
     fn judge_otherwise(&self, slot: Slot, record: &Record<'_>, owed: Option<&Owed>) -> Verdict {
         if slot.is_pending() {
-            return if record.head.is_member() { Verdict::Unpublished } else { Verdict::Undrained };
+            return if record.head.is_member() { Verdict::OfUnit } else { Verdict::Undrained };
         }
         if self.log.epochs().in_use() {
             let epoch = self.epoch_of(record);
@@ -84,14 +97,48 @@ impl<M: Medium> Records<M> {
         })
     }
 
-    /// Makes a record durable that its writer has not drained yet.
+    /// Where the unit stands that a pending record belongs to.
+    #[cold]
+    pub(super) fn standing(&self, record: &Record<'_>, owed: Option<&Owed>) -> Standing {
+        let trailer = record.trailer();
+        if owed.is_some_and(|owed| owed.unit.get() == trailer.unit.0) {
+            return Standing::Own;
+        }
+        let runs = self.log.lanes.at(Slot::lane_of(trailer.previous)).runs(trailer.unit);
+        if runs && !planted(Mutant::UnitShownInParts) { Standing::Runs } else { Standing::Over }
+    }
+
+    /// Makes what was committed last by the writer of a member durable; what is to be waited for besides.
+    fn help_unit(&self, record: &Record<'_>, drain: bool) -> Epoch {
+        let lane = self.log.lanes.at(Slot::lane_of(record.trailer().previous));
+        if self.log.epochs().in_use() {
+            return Epoch(lane.epoch());
+        }
+        let to = lane.shown_to();
+        if to != 0 {
+            let unit = self.log.blocks.unit_of(to - 8);
+            let from = self.log.blocks.offset(unit) + self.log.blocks.at(unit).settled();
+            if from < to {
+                self.log.medium.flush(Offset(from), to - from);
+            }
+            if drain {
+                self.log.medium.drain();
+            }
+        }
+        Epoch(0)
+    }
+
+    /// Makes a record durable that its writer has not drained yet, with all of its unit; what is to be waited for besides.
     ///
     /// Recovery reads a block from its beginning, so everything between what is settled and the end of this record
     /// must be durable with it. A caller in a group drains when it settles.
     #[cold]
-    pub(crate) fn help(&self, record: &Record<'_>, drain: bool) {
+    pub(crate) fn help(&self, record: &Record<'_>, drain: bool) -> Epoch {
         if planted(Mutant::UndurableShown) {
-            return;
+            return Epoch(0);
+        }
+        if record.head.is_member() {
+            return self.help_unit(record, drain);
         }
         let unit = self.log.blocks.unit_of(record.at.0);
         let from = self.log.blocks.offset(unit) + self.log.blocks.at(unit).settled();
@@ -104,6 +151,7 @@ impl<M: Medium> Records<M> {
         if drain {
             self.log.medium.drain();
         }
+        Epoch(0)
     }
 
     /// The epoch that must be durable before the record is shown. None (0) for a copy by the compactor of a committed record:

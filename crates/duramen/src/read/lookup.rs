@@ -2,13 +2,12 @@
 
 use super::Records;
 use super::cell::CellCopy;
-use super::judge::{Owed, Verdict};
+use super::judge::{Owed, Standing, Verdict};
 use super::table::{Table, Target};
 use super::value::{Record, Stamp, Value, is_same};
 use crate::Result;
 use crate::index::Slot;
 use crate::log::read;
-use crate::sync::Backoff;
 use crate::sync::reclaim::{self, Guard};
 use duramen_media::{Medium, Offset};
 
@@ -206,18 +205,40 @@ impl<M: Medium> Records<M> {
         mut found: (Slot, Record<'a>),
         mut take: impl FnMut(&Record<'a>) -> T,
     ) -> Result<Looked<(Record<'a>, T)>> {
-        let mut backoff = Backoff::default();
+        // What was found is what a member of a unit that runs took the place of.
+        let mut is_before = false;
         loop {
             let (slot, record) = found;
             match self.judge(slot, &record, owed) {
-                Verdict::Unpublished => {
-                    backoff.wait();
-                    let again = table.index.find_with(hash, key, guard, |slot| self.record_of(slot, key));
-                    let Some(again) = again else {
-                        return Ok(Looked::Absent(self.stamp_of(table, None, hash)));
-                    };
-                    found = again;
-                }
+                Verdict::OfUnit => match self.standing(&record, owed) {
+                    Standing::Own => found.0 = slot.with_pending(false),
+                    Standing::Runs => {
+                        let before = Slot::of_previous(record.trailer().previous);
+                        if before.is_empty() {
+                            return Ok(Looked::Absent(self.stamp_of(table, None, hash)));
+                        }
+                        is_before = true;
+                        let Some(record) = self.whole_record(before.location()) else {
+                            return Err(self.corrupt(before.location()));
+                        };
+                        found = (before, record);
+                    }
+                    Standing::Over => {
+                        // One that was given up has put its slots back before.
+                        let again = table.index.find_with(hash, key, guard, |slot| self.record_of(slot, key));
+                        match again.filter(|_| !is_before) {
+                            Some(again) if again.0.location() != slot.location() => found = again,
+                            None if !is_before => {
+                                return Ok(Looked::Absent(self.stamp_of(table, None, hash)));
+                            }
+                            _ => {
+                                let epoch = self.help(&record, owed.is_none());
+                                self.owe(epoch, owed)?;
+                                found.0 = slot.with_pending(false);
+                            }
+                        }
+                    }
+                },
                 Verdict::Undrained => {
                     self.help(&record, owed.is_none());
                     found.0 = slot.with_pending(false);

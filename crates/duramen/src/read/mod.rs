@@ -7,7 +7,7 @@ mod forgotten;
 pub(crate) mod judge;
 pub(crate) mod lookup;
 mod many;
-mod names;
+pub(crate) mod names;
 pub(crate) mod range;
 mod reachable;
 pub(crate) mod scan;

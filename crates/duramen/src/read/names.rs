@@ -25,7 +25,7 @@ pub(super) struct Names(AtomicU32);
 
 /// What a collection was when a root was counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Before {
+pub(crate) enum Before {
     Fresh,
     Named,
 }

@@ -46,7 +46,7 @@ impl<M: Medium> Records<M> {
             }
             Verdict::Absent => Ok(None),
             // What is not yet settled takes the ordinary way, also what is absent: that too is an answer.
-            Verdict::Unpublished | Verdict::Undrained | Verdict::Uncommitted(_) => {
+            Verdict::OfUnit | Verdict::Undrained | Verdict::Uncommitted(_) => {
                 let key = record.key();
                 Ok(self.look_up(table, key, self.hasher.hash(key), guard, owed)?.value())
             }

@@ -178,6 +178,11 @@ impl Tables {
         &self.maker.elements
     }
 
+    /// Those of what `owner` owns.
+    pub(crate) fn stripes_of(&self, owner: Owner) -> &Stripes {
+        if owner.is_collection() { &self.maker.elements } else { &self.maker.stripes }
+    }
+
     /// The greatest version of all records.
     pub(crate) fn version(&self) -> Version {
         self.maker.stripes.version().max(self.maker.elements.version())
@@ -305,6 +310,15 @@ impl Tables {
     pub(crate) fn unname(&self, owner: Owner) {
         if let Some(table) = self.of(owner).filter(|_| owner.is_collection() && !planted(Mutant::RootNotDied))
             && table.names.remove()
+        {
+            self.die(&table);
+        }
+    }
+
+    /// A root that was [kept](Naming::keep) as one that names this collection was taken back.
+    pub(crate) fn unname_unwritten(&self, owner: Owner, before: Before) {
+        if let Some(table) = self.of(owner)
+            && table.names.give_up(before)
         {
             self.die(&table);
         }
@@ -444,6 +458,12 @@ pub(crate) struct Naming<'t> {
 }
 
 impl Naming<'_> {
+    /// It names it from now on, unless [`Tables::unname_unwritten`] takes that back.
+    pub(crate) fn keep(mut self) -> Before {
+        self.is_written = true;
+        self.before
+    }
+
     /// What became of the write: whether a slot leads to the root. Where the medium has failed that is not known, and one too many is
     /// counted: nobody writes to that store any more.
     pub(crate) fn settle<T>(mut self, done: &Result<T>, is_written: impl FnOnce(&T) -> bool) {

@@ -1,7 +1,7 @@
 //! What readers are given: values, and what goes with them.
 
 use super::cell::CellCopy;
-use crate::format::record::{self, HEADER_BYTES, Head};
+use crate::format::record::{self, HEADER_BYTES, Head, Trailer};
 use crate::format::{Owner, u64_at};
 use crate::log::cell::Cell;
 use crate::sync::reclaim::{Guard, Hold};
@@ -169,6 +169,19 @@ impl<'a> Record<'a> {
     #[inline]
     pub(crate) fn names(&self) -> Option<Owner> {
         self.head.is_root().then(|| record::owner_of_root(&self.bytes[self.head.value_at() as usize..]))
+    }
+
+    /// Of a record that belongs to a unit: which, and what its slot led to before.
+    #[inline]
+    pub(crate) fn trailer(&self) -> Trailer {
+        debug_assert!(self.head.is_member(), "only a member has a trailer");
+        Trailer::of(self.bytes, self.head.record_bytes())
+    }
+
+    /// Whose it is.
+    #[inline]
+    pub(crate) fn owner(&self) -> Owner {
+        self.head.owner(self.bytes)
     }
 
     /// The record as a cell, if it is one now.

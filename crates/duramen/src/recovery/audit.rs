@@ -9,7 +9,8 @@
 //! A count that is too high keeps a tombstone for ever; one that is too low lets a deleted key come back after a crash. Neither
 //! shows in what a store answers. Counts are compared by the hash of the key, so that an audit takes little memory.
 
-use crate::format::record::{self, Kind, Step, Walk};
+use crate::format::record::{Kind, Step, Walk};
+use crate::format::unit::keep_what_counts;
 use crate::format::{HEAD_BYTES, Owner, Unit, block};
 use crate::index::{Hasher, Slot};
 use crate::log::blocks::{Blocks, Use};
@@ -125,18 +126,19 @@ impl<M: Medium> Accounts<'_, M> {
         let words = (0..bytes / 8).map(|word| self.medium.load_u64(at.plus(word * 8)).to_le_bytes());
         let block: Vec<u8> = words.flatten().collect();
         let mut walk = Walk::new(&block, block::HEADER_BYTES, bytes, seed);
-        let mut last = None;
+        let mut records = Vec::new();
         while let Step::Record { at: from, header } = walk.step() {
+            records.push((from, header));
+        }
+        let header = block::Header::decode(self.blocks.unit_of(at.0), &block);
+        let fates = header.map(|header| header.fates).unwrap_or_default();
+        // A unit that has committed and is not settled yet has its blocks pinned.
+        let open_counts = self.blocks.of(at.0).is_pinned();
+        keep_what_counts(&block, at.0, fates, open_counts, &mut records);
+        let mut last = None;
+        for (from, header) in records {
             let record = &block[from as usize..];
             last = None;
-            if header.kind == Kind::Batch {
-                let members = record::members(record, &header, seed).unwrap_or_default();
-                for (member, header) in members {
-                    let key = header.key(&record[member as usize..]);
-                    keys.entry((header.owner, self.hasher.hash(key))).or_default().records += 1;
-                }
-                continue;
-            }
             let key = header.key(record);
             let hash = self.hasher.hash(key);
             keys.entry((header.owner, hash)).or_default().records += 1;

@@ -36,10 +36,8 @@ pub(crate) fn claims_in(bytes: &[u8], base: u64, from: u64, until: u64) -> Vec<C
             break;
         };
         let end = (at + header.record_bytes()).min(until);
-        if header.kind == Kind::Batch {
-            // Without its frame none of the members counts.
-            claims.extend(claims_in(bytes, base, at + header.value_at(), end));
-        } else {
+        // An end has no key. What it may have been the end of tells of itself.
+        if header.kind != Kind::End {
             let said = Said {
                 owner: header.owner,
                 key: header.key(rest).to_vec(),

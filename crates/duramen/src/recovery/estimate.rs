@@ -62,18 +62,13 @@ impl<'m> Sample<'m> {
         sample
     }
 
-    /// Takes the keys of `take` records of a block that lie behind its first `from` bytes of records. A batch is the
-    /// records in it.
+    /// Takes the keys of `take` records of a block that lie behind its first `from` bytes of records.
     fn take(&mut self, block: &'m [u8], from: u64, take: usize) {
         let (mut at, enough) = (block::HEADER_BYTES, self.keys.len() + take);
         while self.keys.len() < enough {
             let Some(bytes) = block.get(at as usize..) else { return };
             let Some(header) = Header::decode(bytes) else { return };
-            if header.kind == Kind::Batch {
-                at += header.value_at();
-                continue;
-            }
-            if at >= block::HEADER_BYTES + from {
+            if header.kind != Kind::End && at >= block::HEADER_BYTES + from {
                 self.keys.push((header.owner, header.key(bytes)));
             }
             at += header.record_bytes();

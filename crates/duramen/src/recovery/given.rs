@@ -63,6 +63,8 @@ pub(super) struct Scan<'a, M: Medium> {
     pub counts_all: bool,
     /// What the image leads to that is damaged, and stood in the way.
     pub damaged: Mutex<Option<String>>,
+    /// Some block headers are damaged.
+    pub lost_heads: bool,
     pub on_progress: Option<&'a OnProgress>,
 }
 

@@ -36,9 +36,10 @@ mod given;
 pub(crate) mod headless;
 pub(crate) mod image;
 mod scan;
+mod units;
 mod verify;
 
-use crate::format::block::DataBlock;
+use crate::format::block::{DataBlock, Fates};
 use crate::format::holes::Holes;
 use crate::format::image::{Extent, Harm, Kept};
 use crate::format::mark::Mark;
@@ -324,6 +325,7 @@ fn read_from<M: Medium>(
         flushes,
         counts_all: image.is_none(),
         damaged: Mutex::default(),
+        lost_heads: !headers.lost.is_empty(),
         on_progress: options.on_progress.as_ref(),
     };
     let mut scanned = scan.run(&plan.data, threads);
@@ -422,7 +424,7 @@ fn read_from<M: Medium>(
         summary.damage.extend(outcome.damage.iter().cloned());
         let entry = blocks.at(data.unit);
         live += u64::from(entry.live_sealed());
-        if outcome.records == 0 && outcome.damage.is_empty() {
+        if !outcome.holds && outcome.damage.is_empty() {
             entry.free();
             space.give(data.unit, data.header.units);
             freed.push((data.unit, data.header));
@@ -749,6 +751,10 @@ impl Recovered {
                     let at = offset(data.unit).plus(at);
                     medium.store_u64(at, medium.load_u64(at));
                 }
+            }
+            if outcome.fates != Fates::default() && !planted(Mutant::TornNotVoided) {
+                data.header.store_fates(medium, offset(data.unit), data.header.fates.with(outcome.fates));
+                medium.drain();
             }
             if outcome.reseal {
                 data.header.publish_seal(medium, offset(data.unit), outcome.tail, epoch);

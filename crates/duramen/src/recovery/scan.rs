@@ -6,7 +6,8 @@ use super::bytes::bytes_of;
 use super::claims::{Claim, claims_in};
 use super::entries::{Entries, Left};
 use super::given::{Flushes, MetRoot, Scan};
-use crate::format::block::DataBlock;
+use super::units::UnitsMet;
+use crate::format::block::{DataBlock, Fates};
 use crate::format::holes::Holes;
 use crate::format::mark::record_sum;
 use crate::format::record::{self, Header, Kind, Step, Walk};
@@ -40,8 +41,13 @@ pub(crate) struct Outcome {
     /// What the damaged records say of themselves.
     pub claims: Vec<Claim>,
     pub epoch_max: Epoch,
+    /// Whether it holds any whole record, counting or not: of the epochs that it belongs to each one is needed to prove them.
+    pub holds: bool,
+    /// What became of units of several blocks, which its header does not say yet.
+    pub fates: Fates,
     /// Bytes of the records that were entered in the index.
-    entered: u64,
+    pub(super) entered: u64,
+    pub(super) units: UnitsMet,
 }
 
 pub(super) struct Scanned {
@@ -122,6 +128,7 @@ impl<M: Medium> Scan<'_, M> {
             crate::sync::on_threads(threads, work).into_iter().unzip();
         let mut outcomes: Vec<(DataBlock, Outcome)> = outcomes.into_iter().flatten().collect();
         outcomes.sort_by_key(|(block, _)| block.unit);
+        left.extend(self.count_units(&mut outcomes, threads));
         let uncommitted = outcomes.iter().map(|(_, outcome)| outcome.uncommitted).sum();
         if self.counts_all {
             let absent: HashSet<Owner> = left.iter().flat_map(|left| left.absent.iter().copied()).collect();
@@ -131,8 +138,8 @@ impl<M: Medium> Scan<'_, M> {
                 .for_each(|table| self.uncount_tombstones(&table));
         }
         Scanned {
+            records: outcomes.iter().map(|(_, outcome)| outcome.records).sum(),
             outcomes,
-            records: records.into_inner(),
             uncommitted,
             roots: left.iter_mut().flat_map(|left| std::mem::take(&mut left.roots)).collect(),
             by_key: left.into_iter().flat_map(|left| left.by_key).collect(),
@@ -163,12 +170,14 @@ impl<M: Medium> Scan<'_, M> {
                 }
                 Step::Record { at, header } => {
                     outcome.epoch_max = outcome.epoch_max.max(header.epoch);
-                    self.meet_whole(entry, bytes, base, at, &header, seed, entries, &mut outcome);
+                    let fates = data.header.fates;
+                    self.meet_whole(entry, bytes, base, at, &header, fates, entries, &mut outcome);
                 }
                 Step::End { at } => break Some(at),
             }
         };
         outcome.tail = outcome.tail.max(block::HEADER_BYTES);
+        self.finish_units(entry, bytes, base, data.header.fates, entries, &mut outcome);
         if let Some(at) = end {
             self.judge_end(data, &mut walk, bytes, seal, at, &mut outcome, entries);
         }
@@ -191,16 +200,16 @@ impl<M: Medium> Scan<'_, M> {
             let end = seal.map_or(part.len() as u64, |tail| tail - from);
             let mut walk = Walk::new(part, 0, end, seed);
             let first = Header::decode(part).filter(|header| header.verify(part, seed)).map(|_| 0);
-            let next = first.or_else(|| walk.find_after(0, |header| !header.member));
+            let next = first.or_else(|| walk.find_after(0, |_| true));
             self.read_on(
                 entry,
                 &mut walk,
                 part,
                 base + from,
-                seed,
+                data,
                 seal.map(|_| end),
                 next,
-                |header| !header.member,
+                |_| true,
                 &mut outcome,
                 entries,
             );
@@ -244,10 +253,9 @@ impl<M: Medium> Scan<'_, M> {
         }
         // Behind the break, only a record that vouches for what lies before it shows damage.
         let vouches = |header: &Header| {
-            // What cannot be a record of this block is not worth the sum; a member tells nothing without its batch,
-            // which may be what was torn.
+            // What cannot be a record of this block is not worth the sum.
             let (first, last) = (*self.epochs.start(), *self.epochs.end());
-            if header.member || header.epoch.0 > last || (seal.is_none() && header.epoch.0 < first) {
+            if header.epoch.0 > last || (seal.is_none() && header.epoch.0 < first) {
                 return false;
             }
             seal.is_some()
@@ -264,13 +272,12 @@ impl<M: Medium> Scan<'_, M> {
         }
         let until = next.or(seal).unwrap_or(bytes.len() as u64);
         self.tell(bytes, base, at, until, outcome);
-        let seed = data.header.generation.seed();
         self.read_on(
             self.blocks.at(data.unit),
             walk,
             bytes,
             base,
-            seed,
+            data,
             seal,
             next,
             vouches,
@@ -306,7 +313,7 @@ impl<M: Medium> Scan<'_, M> {
         walk: &mut Walk<'_>,
         bytes: &[u8],
         base: u64,
-        seed: u32,
+        data: &DataBlock,
         seal: Option<u64>,
         mut next: Option<u64>,
         vouches: impl Fn(&Header) -> bool,
@@ -318,12 +325,13 @@ impl<M: Medium> Scan<'_, M> {
             let broke = loop {
                 match walk.step() {
                     Step::Record { at, header } if self.cut.keeps(header.epoch) => {
-                        self.meet_whole(entry, bytes, base, at, &header, seed, entries, outcome);
+                        self.meet_whole(entry, bytes, base, at, &header, data.header.fates, entries, outcome);
                     }
                     Step::Record { .. } => {}
                     Step::End { at } => break at,
                 }
             };
+            self.finish_units(entry, bytes, base, data.header.fates, entries, outcome);
             next = walk.find_after(broke, &vouches);
             if let Some(until) = next.or(seal).filter(|&until| until > broke) {
                 self.tell(bytes, base, broke, until, outcome);
@@ -331,7 +339,7 @@ impl<M: Medium> Scan<'_, M> {
         }
     }
 
-    /// [`Scan::meet`] for a record, or each member of a batch; `seed` is that of the block.
+    /// [`Scan::meet`] for a record that counts; what belongs to a unit waits for its end. `fates` is what the block's header says of units.
     #[inline]
     #[expect(clippy::too_many_arguments, reason = "one step of `block`")]
     fn meet_whole(
@@ -341,32 +349,25 @@ impl<M: Medium> Scan<'_, M> {
         base: u64,
         at: u64,
         header: &Header,
-        seed: u32,
+        fates: Fates,
         entries: &mut Entries,
         outcome: &mut Outcome,
     ) {
         outcome.tail = at + header.record_bytes();
-        if header.kind != Kind::Batch {
-            return self.meet(entry, bytes, base, at, header, entries, outcome);
+        outcome.holds = true;
+        if (header.member || outcome.units.is_open())
+            && self.meet_of_unit(entry, bytes, base, at, header, fates, entries, outcome)
+        {
+            return;
         }
-        match record::members(&bytes[at as usize..], header, seed) {
-            Ok(members) => {
-                for (member, header) in members {
-                    self.meet(entry, bytes, base, at + member, &header, entries, outcome);
-                }
-            }
-            Err(why) => {
-                outcome.damage.push(format!("batch at offset {:#x}: {why}", base + at));
-                outcome.claims.extend(claims_in(bytes, base, at, at + header.record_bytes()));
-            }
-        }
+        self.meet(entry, bytes, base, at, header, entries, outcome);
     }
 
     /// A record that is whole and counts: it lies at `at` in `bytes`, which lie at `base` on the medium, in the block of
     /// `entry`.
     #[inline]
     #[expect(clippy::too_many_arguments, reason = "one step of `block`")]
-    fn meet(
+    pub(super) fn meet(
         &self,
         entry: &Block,
         bytes: &[u8],

@@ -6,7 +6,7 @@
 use crate::format::block;
 use crate::format::holes::Holes;
 use crate::format::image::{Harm, Kept};
-use crate::format::record::{Kind, Step, Walk, members};
+use crate::format::record::{Step, Walk};
 use crate::log::blocks::Blocks;
 use crate::log::read;
 use crate::sync::each_on_threads;
@@ -56,11 +56,6 @@ fn wrong<M: Medium>(medium: &M, at: Offset, kept: &Kept, holes: &Holes<'_>) -> O
     let mut walk = Walk::new(bytes, block::HEADER_BYTES, kept.tail, seed);
     loop {
         match walk.step() {
-            Step::Record { at: from, header } if header.kind == Kind::Batch => {
-                if let Err(why) = members(&bytes[from as usize..], &header, seed) {
-                    return Some(format!("batch at offset {:#x}: {why}", at.0 + from));
-                }
-            }
             Step::Record { .. } => {}
             Step::End { at: end } if end == kept.tail => return None,
             Step::End { at: end } => return Some(format!("no whole record at offset {:#x}", at.0 + end)),

@@ -279,15 +279,11 @@ impl<M: Medium> StoreOn<M> {
         if planted(Mutant::SwapWrittenInTwo) {
             core.write_name(names, a, Some(owners[1].owner), || ())?;
         }
-        let _ = names.pen.apply_then(
-            core.site(),
-            &batch,
-            Some(&mut || {
-                if is_early {
-                    show();
-                }
-            }),
-        )?;
+        let _ = names.pen.apply_then(core.site(), &batch, &mut || {
+            if is_early {
+                show();
+            }
+        })?;
         core.commit_names()?;
         if !is_early {
             show();

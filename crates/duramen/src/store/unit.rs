@@ -1,10 +1,12 @@
 //! Units: any number of writes that count all or not at all, after a crash and to every reader.
+//!
+//! What a unit writes goes to the log at once, so it may be of any size; how it is shown and what a crash leaves stands in `write/unit.rs`.
 
 use super::collections::CollectionOn;
 use super::tables::TableOn;
 use super::writer::WriterOn;
 use crate::read::table::Target;
-use crate::{Batch, Error, ErrorKind, Meta, Result, Stamp, Swap, Value};
+use crate::{Meta, Result, Stamp, Value};
 use duramen_media::{Mapped, Medium};
 
 /// A unit on the media of this machine.
@@ -13,7 +15,13 @@ pub type Unit<'w> = UnitOn<'w, Mapped>;
 /// A unit in progress: see [`WriterOn::unit`].
 pub struct UnitOn<'w, M: Medium = Mapped> {
     writer: &'w mut WriterOn<M>,
-    batch: Batch,
+}
+
+impl<M: Medium> Drop for UnitOn<'_, M> {
+    fn drop(&mut self) {
+        // Of one that was committed there is nothing to give up. Why one could not be settled that is given up concerns who asks next.
+        let _ = self.writer.give_up_unit();
+    }
 }
 
 impl<M: Medium> std::fmt::Debug for UnitOn<'_, M> {
@@ -24,44 +32,62 @@ impl<M: Medium> std::fmt::Debug for UnitOn<'_, M> {
 
 impl<M: Medium> WriterOn<M> {
     /// Writes what `work` writes through the unit that it is given, all or nothing: after a crash, and to every reader. It is shown
-    /// when `work` has returned `Ok`; on `Err`, or a panic, nothing of it is left.
+    /// when `work` has returned `Ok`, by one step; on `Err`, or a panic, nothing of it is left. Any number of keys and bytes, of any tables and
+    /// collections; of what is written nothing is copied or kept in DRAM, but for what the index takes.
     ///
     /// Within a [group](WriterOn::group) it is shown to others at once and is durable when the group is settled; else it is durable when
     /// this returns.
     ///
-    /// What it writes waits in DRAM, as one [`Batch`], until `work` has returned: reads through the unit tell what was
-    /// there before it. Units lock no keys. Who reads and writes keys that others write too keeps them away meanwhile.
+    /// A unit sees its own writes. It locks no keys: others may write what it has read. Who writes a key that it has written waits for its
+    /// end; so `work` must not write any key of the store but through the unit.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let store = duramen::Options::default().open(dir.path().join("store"))?;
+    /// store.put(b"ada", b"100")?;
+    /// let mut writer = store.writer()?;
+    /// let left = writer.unit(|unit| {
+    ///     let ada: u64 = std::str::from_utf8(&unit.get(b"ada")?.unwrap()).unwrap().parse().unwrap();
+    ///     unit.put(b"ada", (ada - 30).to_string().as_bytes())?;
+    ///     unit.put(b"bob", b"30")?;
+    ///     Ok(ada - 30)
+    /// })?;
+    /// assert_eq!(left, 70);
+    /// assert_eq!(&*store.get(b"bob")?.unwrap(), b"30");
+    /// # Ok::<(), duramen::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Those of `work`; otherwise as [`StoreOn::put`](crate::StoreOn::put).
     pub fn unit<T>(&mut self, work: impl FnOnce(&mut UnitOn<'_, M>) -> Result<T>) -> Result<T> {
-        let mut unit = UnitOn { writer: self, batch: Batch::new() };
+        self.begin_unit()?;
+        let mut unit = UnitOn { writer: self };
         let worked = work(&mut unit)?;
-        let UnitOn { writer, batch } = unit;
-        match writer.apply(&batch)? {
-            Swap::Done => Ok(worked),
-            Swap::Changed => Err(Error::new(ErrorKind::InvalidInput, "a unit without conditions failed one")),
-        }
+        unit.writer.commit_unit()?;
+        Ok(worked)
     }
 }
 
 impl<'w, M: Medium> UnitOn<'w, M> {
     /// The store's own keys.
     pub fn store(&mut self) -> UnitKeys<'_, 'w, M> {
-        self.batch.now = crate::write::batch::In::Store;
         UnitKeys { unit: self, target: Target::Store }
     }
 
     /// Keys of `table`, which is one of the writer's store.
     pub fn table<'u>(&'u mut self, table: &'u TableOn<M>) -> UnitKeys<'u, 'w, M> {
-        self.batch.table(Some(table));
         UnitKeys { unit: self, target: table.target() }
     }
 
     /// Elements of `collection`, which is one of the writer's store.
     pub fn collection<'u>(&'u mut self, collection: &'u CollectionOn<M>) -> UnitKeys<'u, 'w, M> {
-        self.batch.collection(collection);
         UnitKeys { unit: self, target: collection.target() }
+    }
+
+    /// The writer, to read by: what it reads is as the unit has left it.
+    #[must_use]
+    pub fn reads(&self) -> &WriterOn<M> {
+        self.writer
     }
 
     /// As [`UnitKeys::get`], of the store's own table.
@@ -121,7 +147,8 @@ impl<M: Medium> UnitKeys<'_, '_, M> {
     /// Sets `key` to `value`.
     ///
     /// # Errors
-    /// As [`StoreOn::put`](crate::StoreOn::put). The unit is to be given up then.
+    /// `Conflict` when another unit that runs has written the key, and neither may wait for the other; otherwise as
+    /// [`StoreOn::put`](crate::StoreOn::put). Then `work` should return the error, so that the unit is given up.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         self.put_with(key, value, Meta::default())
     }
@@ -131,7 +158,7 @@ impl<M: Medium> UnitKeys<'_, '_, M> {
     /// # Errors
     /// As [`UnitKeys::put`].
     pub fn put_with(&mut self, key: &[u8], value: &[u8], meta: Meta) -> Result<()> {
-        self.replace(key, Some((value, meta))).map(|_| ())
+        self.write(key, Some((value, meta)), false).map(|_| ())
     }
 
     /// Removes `key`; whether it was there.
@@ -139,9 +166,7 @@ impl<M: Medium> UnitKeys<'_, '_, M> {
     /// # Errors
     /// As [`UnitKeys::put`]; deletes have space kept back for them.
     pub fn delete(&mut self, key: &[u8]) -> Result<bool> {
-        let was = self.get(key)?.is_some();
-        self.unit.batch.delete(key);
-        Ok(was)
+        Ok(self.replace(key, None)?.is_some())
     }
 
     /// Sets `key` to a value, or deletes it for `None`; returns what went with the live value that was there.
@@ -149,11 +174,11 @@ impl<M: Medium> UnitKeys<'_, '_, M> {
     /// # Errors
     /// As [`UnitKeys::put`].
     pub fn replace(&mut self, key: &[u8], value: Option<(&[u8], Meta)>) -> Result<Option<Meta>> {
-        let before = self.get(key)?.map(|value| value.meta());
-        match value {
-            Some((value, meta)) => self.unit.batch.put_with(key, value, meta),
-            None => self.unit.batch.delete(key),
-        };
-        Ok(before)
+        self.write(key, value, true)
+    }
+
+    fn write(&mut self, key: &[u8], value: Option<(&[u8], Meta)>, asks: bool) -> Result<Option<Meta>> {
+        let (pen, site) = self.unit.writer.parts();
+        pen.write_in_unit(site, self.target, key, value, asks)
     }
 }

@@ -78,6 +78,18 @@ impl<M: Medium> WriterOn<M> {
         (&mut self.pen.pen, self.store.core().site())
     }
 
+    pub(super) fn begin_unit(&mut self) -> Result<()> {
+        self.pen.pen.begin_unit(self.store.records())
+    }
+
+    pub(super) fn commit_unit(&mut self) -> Result<()> {
+        self.pen.pen.commit_unit(self.store.records())
+    }
+
+    pub(super) fn give_up_unit(&mut self) -> Result<()> {
+        self.pen.pen.give_up_unit(self.store.records())
+    }
+
     /// Sets `key` to `value`.
     ///
     /// # Errors
@@ -175,7 +187,7 @@ impl<M: Medium> WriterOn<M> {
     /// expectation failed.
     ///
     /// # Errors
-    /// `InvalidInput` when it is larger than 1 GiB; otherwise as [`StoreOn::put`].
+    /// As [`StoreOn::put`].
     pub fn apply(&mut self, batch: &Batch) -> Result<Swap> {
         self.pen.pen.apply(self.store.core().site(), batch)
     }

@@ -1,6 +1,5 @@
 //! Several writes, all or nothing.
 
-use crate::format::record::Kind;
 use crate::read::CollectionId;
 use crate::read::table::{Named, Table, Target};
 use crate::read::value::{Meta, Stamp};
@@ -17,7 +16,7 @@ pub(crate) enum In {
 }
 
 impl In {
-    fn target(&self) -> Target<'_> {
+    pub(super) fn target(&self) -> Target<'_> {
         match self {
             Self::Store => Target::Store,
             Self::Catalog => Target::Catalog,
@@ -27,43 +26,14 @@ impl In {
     }
 }
 
-/// A key of a batch.
-#[derive(Clone, Copy)]
-pub(super) struct BatchKey<'b> {
-    target: Target<'b>,
-    pub key: &'b [u8],
-}
-
-impl<'b> BatchKey<'b> {
-    pub(super) fn new(table: &'b In, key: &'b [u8]) -> Self {
-        Self { target: table.target(), key }
-    }
-
-    pub(super) fn target(self) -> Target<'b> {
-        self.target
-    }
-
-    /// The same for the same key of the same table.
-    pub(super) fn id(self) -> (usize, &'b [u8]) {
-        let table = match self.target {
-            Target::Store => 0,
-            Target::Catalog => 1,
-            Target::Named(named) => std::ptr::from_ref(named).addr(),
-            Target::Collection(table) => std::ptr::from_ref(table).addr(),
-        };
-        (table, self.key)
-    }
-}
-
 /// What a batch does to one key.
 pub(crate) enum Op {
-    Put { value: Vec<u8>, meta: Meta },
+    /// Of a root the value is what follows what it names.
+    Put {
+        value: Vec<u8>,
+        meta: Meta,
+    },
     Delete,
-}
-
-/// The kind of a record of a batch.
-pub(super) fn kind_of(meta: Meta) -> Kind {
-    if meta.collection.is_some() { Kind::Root } else { Kind::Value }
 }
 
 /// The value of a root: what it names, then what goes with that.
@@ -72,10 +42,8 @@ pub(super) fn root_value(value: &[u8], meta: Meta) -> Vec<u8> {
     [&names.to_le_bytes(), value].concat()
 }
 
-/// Several writes, all or nothing, with conditions. A key may be written more than once; its last
-/// write counts.
-///
-/// All of them together, with 24 to 32 bytes each for the header, may take up to 1 GiB.
+/// Several writes, all or nothing, with conditions: a unit ([`Writer::unit`](crate::Writer::unit)) whose writes are known before. A key may be
+/// written more than once; its last write counts.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -105,11 +73,10 @@ impl Batch {
         self.put_with(key, value, Meta::default())
     }
 
-    /// Sets `key` to `value`, with what goes with it. `meta.updatable` is ignored: members of a batch are
+    /// Sets `key` to `value`, with what goes with it. `meta.updatable` is ignored: what a unit writes is
     /// never updated in place.
     pub fn put_with(&mut self, key: &[u8], value: &[u8], meta: Meta) -> &mut Self {
-        let value = if meta.collection.is_some() { root_value(value, meta) } else { value.to_vec() };
-        self.writes.push((self.now.clone(), key.to_vec(), Op::Put { value, meta }));
+        self.writes.push((self.now.clone(), key.to_vec(), Op::Put { value: value.to_vec(), meta }));
         self
     }
 

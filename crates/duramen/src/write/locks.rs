@@ -87,18 +87,21 @@ impl Pen {
         self.locks.held != Held::Nothing
     }
 
+    /// Whether the gate is not asked: it has passed it, or never does.
+    #[inline]
+    fn is_inside(&self) -> bool {
+        self.locks.passes_gate || self.is_locked() || self.unit.is_some()
+    }
+
     /// Pins this thread to write, inside the gate.
     #[inline]
     pub(super) fn pin<M: Medium>(&self, records: &Records<M>) -> Guard {
-        if self.locks.passes_gate || self.is_locked() {
-            return reclaim::pin_to_write();
-        }
-        records.gate.pin()
+        if self.is_inside() { reclaim::pin_to_write() } else { records.gate.pin() }
     }
 
     /// Is inside the gate for several pins, until what is returned is dropped.
     pub(super) fn enter<M: Medium>(&self, records: &Records<M>) -> Inside {
-        if self.locks.passes_gate || self.is_locked() {
+        if self.is_inside() {
             return Inside(None);
         }
         records.gate.enter(&self.activity.inside);
@@ -112,11 +115,12 @@ impl Pen {
         records.gate.enter(&self.activity.inside);
         loop {
             records.stripes().hold(hashes, &mut self.locks.numbers);
-            let Some(claimed) = records.stripes().find_claimed(hashes) else { break };
-            // As a put of a claimed key: nobody waits for claims in a stripe.
+            let running = records.stripes().find_running(&self.locks.numbers);
+            let Some(running) = running.filter(|_| !planted(Mutant::HeldBesideRunning)) else { break };
+            // A unit that runs may want what is held here.
             records.stripes().let_go(&self.locks.numbers, Version(0));
             self.locks.numbers.clear();
-            records.stripes().wait_for_claims(claimed);
+            records.stripes().wait_for_running(running);
         }
         self.locks.held = Held::Keys;
     }
@@ -129,7 +133,7 @@ impl Pen {
             Held::Keys => {
                 records.stripes().hold_more(hashes, &mut self.locks.numbers)
                     // Taken already: given back with the others.
-                    && records.stripes().find_claimed(hashes).is_none()
+                    && records.stripes().find_running(&self.locks.numbers).is_none()
             }
         }
     }

@@ -16,7 +16,7 @@
 //! finds it finds a write that was never acknowledged, of an absent key.
 //!
 //! A crash before the end of 3 leaves the old value; after it, the new one. In a group, 3 does not
-//! drain: the slot is marked pending, and [`Pen::settle`] drains once and clears the marks.
+//! drain: the slot is marked pending, and [`Pen::settle`] drains once and clears the marks. Writes that count all or not at all are [units](unit).
 //!
 //! Several writes of keys that nobody else writes meanwhile: see [`locks`].
 //!
@@ -29,9 +29,9 @@
 mod apply;
 pub(crate) mod batch;
 mod locks;
-mod long_batch;
 mod old;
 mod put;
+mod unit;
 mod update;
 
 pub use batch::Batch;
@@ -43,6 +43,7 @@ use crate::format::{Epoch, Owner, Version};
 use crate::log::appender::Appender;
 use crate::log::open_block::Purpose;
 use crate::log::supply::Supply;
+use crate::mutants::{Mutant, planted};
 use crate::read::Records;
 use crate::read::judge::Owed;
 use crate::sync::Arc;
@@ -66,6 +67,8 @@ struct Group {
     turn: Option<Turn>,
     /// Slots to be cleared of their pending mark: table, hash and location.
     pending: Vec<(Owner, u64, Offset)>,
+    /// Units that have committed in it.
+    over: Vec<unit::Over>,
     owed: Owed,
 }
 
@@ -104,10 +107,12 @@ pub(crate) struct Pen {
     appender: Appender,
     activity: Arc<Activity>,
     group: Option<Group>,
-    members: Vec<u8>,
     locks: Locks,
     /// The greatest version that it gave.
     version: Version,
+    /// The unit that runs, within the group.
+    unit: Option<unit::Running>,
+    units: Option<unit::Units>,
 }
 
 impl Pen {
@@ -116,9 +121,10 @@ impl Pen {
             appender: Appender::default(),
             activity: epochs.register(),
             group: None,
-            members: Vec::new(),
             locks: Locks::default(),
             version: Version(0),
+            unit: None,
+            units: None,
         }
     }
 
@@ -144,8 +150,10 @@ impl Pen {
 
     /// Settles what is left of a group, and gives the block and the counts up. Not when the store is closed.
     pub(crate) fn end<M: Medium>(&mut self, records: &Records<M>) {
+        let _ = self.give_up_unit(records);
         self.unlock(records);
         let _ = self.settle(records);
+        self.end_units(records);
         self.appender.put_aside(&records.log);
         records.log.epochs().unregister(&self.activity);
     }
@@ -200,10 +208,16 @@ impl Pen {
     fn reserve_in_group<M: Medium>(&mut self, site: Site<'_, M>, bytes: u64, purpose: Purpose) -> Result<()> {
         let records = site.records;
         self.appender.settle(&records.log);
+        self.units_drained(records);
+        let mut over = Vec::new();
         if let Some(group) = &mut self.group {
             clear_pending(records, group.pending.drain(..));
             group.turn = None;
+            if !records.log.epochs().in_use() {
+                over = std::mem::take(&mut group.over);
+            }
         }
+        over.iter().for_each(|over| self.settle_unit(records, over));
         let reserved = self.appender.reserve(&site.records.log, site.supply, bytes, purpose);
         if let Some(group) = &mut self.group {
             group.turn = Some(Turn::begin(&self.activity));
@@ -224,6 +238,7 @@ impl Pen {
             self.group = Some(Group {
                 turn: Some(Turn::begin(&self.activity)),
                 pending: Vec::new(),
+                over: Vec::new(),
                 owed: Owed::default(),
             });
             self.appender.grouped = true;
@@ -233,9 +248,14 @@ impl Pen {
     pub(crate) fn settle<M: Medium>(&mut self, records: &Records<M>) -> Result<()> {
         let Some(group) = self.group.take() else { return Ok(()) };
         self.appender.grouped = false;
-        self.appender.settle(&records.log);
+        if group.over.is_empty() || !planted(Mutant::UnitNotDrained) {
+            self.appender.settle(&records.log);
+        }
+        self.units_drained(records);
         clear_pending(records, group.pending.into_iter());
-        records.log.wait_for(Epoch(group.owed.epoch.get()))
+        records.log.wait_for(Epoch(group.owed.epoch.get()))?;
+        group.over.iter().for_each(|over| self.settle_unit(records, over));
+        Ok(())
     }
 }
 

@@ -4,8 +4,8 @@ use super::batch::root_value;
 use super::old::{Old, stamp_unlocked};
 use super::{Pen, Site, Swap};
 use crate::Result;
+use crate::format::record::{Appended, Kind, Trailer, body_crc, head_bytes, record_bytes};
 use crate::format::Epoch;
-use crate::format::record::{Appended, Kind, body_crc, head_bytes, record_bytes};
 use crate::index::Slot;
 use crate::log::appender::{Fields, STAGE_BYTES_MIN};
 use crate::log::cell;
@@ -64,15 +64,15 @@ pub(super) enum Wrote {
     Damaged {
         at: Offset,
     },
-    /// Nothing: a long batch has claimed the key.
-    Claimed,
+    /// Nothing: a unit that runs has written the key.
+    Running(Trailer),
 }
 
 impl Wrote {
     fn epoch(&self) -> Epoch {
         match self {
             Self::Done { epoch, .. } | Self::Changed { epoch } | Self::Absent { epoch } => *epoch,
-            Self::Damaged { .. } | Self::Claimed => Epoch(0),
+            Self::Damaged { .. } | Self::Running(_) => Epoch(0),
         }
     }
 }
@@ -108,7 +108,7 @@ impl Pen {
     ) -> Result<Option<Meta>> {
         Ok(match self.write(site, target, key, new, Want::Anything)? {
             Wrote::Done { replaced, .. } => replaced,
-            Wrote::Changed { .. } | Wrote::Absent { .. } | Wrote::Damaged { .. } | Wrote::Claimed => None,
+            Wrote::Changed { .. } | Wrote::Absent { .. } | Wrote::Damaged { .. } | Wrote::Running(_) => None,
         })
     }
 
@@ -122,7 +122,7 @@ impl Pen {
     ) -> Result<Swap> {
         Ok(match self.write(site, target, key, value, Want::Stamp(seen))? {
             Wrote::Done { .. } | Wrote::Absent { .. } => Swap::Done,
-            Wrote::Changed { .. } | Wrote::Damaged { .. } | Wrote::Claimed => Swap::Changed,
+            Wrote::Changed { .. } | Wrote::Damaged { .. } | Wrote::Running(_) => Swap::Changed,
         })
     }
 
@@ -192,6 +192,26 @@ impl Pen {
         purpose: Purpose,
         mut then: impl FnMut(),
     ) -> Result<Wrote> {
+        loop {
+            match self.try_write(site, target, key, new, want, purpose, &mut then)? {
+                Wrote::Running(unit) => self.wait_for_unit(site.records, unit)?,
+                wrote => return Ok(wrote),
+            }
+        }
+    }
+
+    #[inline(always)]
+    #[expect(clippy::too_many_arguments, reason = "`write`, and what only the catalog asks for")]
+    fn try_write<M: Medium>(
+        &mut self,
+        site: Site<'_, M>,
+        target: Target<'_>,
+        key: &[u8],
+        new: Option<(&[u8], Meta)>,
+        want: Want,
+        purpose: Purpose,
+        then: &mut impl FnMut(),
+    ) -> Result<Wrote> {
         let records = site.records;
         let (value, meta) = new.unwrap_or_default();
         Self::check(records, key, value.len())?;
@@ -219,27 +239,23 @@ impl Pen {
         let body = body_crc(seed, &[key, value]);
         let ready = Ready { key, hash, new, want, bytes, shared, body, seed };
         let epochs = records.log.epochs();
-        let (wrote, crowded) = loop {
-            let unwinding = epochs.unwinding(&self.activity);
-            let epoch = epochs.enter(&self.activity);
-            let (wrote, crowded, appended) = self.write_locked(records, table, ready, epoch, &guard);
-            if matches!(wrote, Wrote::Done { .. }) {
-                then();
-            }
-            epochs.leave(&self.activity, epoch, appended);
-            unwinding.over();
-            if !matches!(wrote, Wrote::Claimed) {
-                break (wrote, crowded);
-            }
-            table.index.stripes().wait_for_claims(hash);
-        };
+        let unwinding = epochs.unwinding(&self.activity);
+        let epoch = epochs.enter(&self.activity);
+        let (wrote, crowded, appended) = self.write_locked(records, table, ready, epoch, &guard);
+        if matches!(wrote, Wrote::Done { .. }) {
+            then();
+        }
+        epochs.leave(&self.activity, epoch, appended);
+        unwinding.over();
         if crowded {
             self.split(records, table, hash, &guard);
         }
         drop(guard);
         self.give_back(records);
-        if let Wrote::Damaged { at } = wrote {
-            return Err(records.corrupt(at));
+        match wrote {
+            Wrote::Damaged { at } => return Err(records.corrupt(at)),
+            Wrote::Running(_) => return Ok(wrote),
+            _ => {}
         }
         self.finish(records, wrote.epoch())?;
         Ok(wrote)
@@ -260,9 +276,8 @@ impl Pen {
         let locked = table.index.lock(hash, guard);
         // Under the lock: who had it before has read the time before.
         let floor = self.floor(records);
-        if table.index.is_claimed(&locked, hash) && !planted(Mutant::ClaimNotLookedAt) {
-            return (Wrote::Claimed, false, None);
-        }
+        // The key may be one that a unit writes which runs: that is looked at first.
+        let has_members = locked.has_members() && !planted(Mutant::RunningOverwritten);
         let kind = match new {
             None => Kind::Tombstone,
             Some(_) if meta.collection.is_some() => Kind::Root,
@@ -275,6 +290,7 @@ impl Pen {
         // Before it is looked at what is there, if that does not matter: the new record is written while the index's lines
         // come from memory, and its write-back and the miss of the old one overlap. Not in a turn, which others wait for.
         let ahead = match want {
+            _ if has_members => false,
             Want::Anything => new.is_some() && !ready.shared && !planted(Mutant::VersionNotAdvanced),
             Want::Present if records.log.epochs().in_use() => false,
             Want::Present => {
@@ -294,6 +310,13 @@ impl Pen {
             Some((slot, records.meet(table, slot, key, &mut met)?))
         });
         let old = found.as_ref().map(|&(_, (slot, met))| Old::new(records, slot, met.whole()));
+        if has_members
+            && let Some(Old { slot, record: Some(record), .. }) = &old
+            && let Some(unit) = records.running_at(*slot, record)
+        {
+            self.appender.unstage();
+            return (Wrote::Running(unit), false, None);
+        }
         // A slot that may be the key's, and is not known to be, stays: see `damage`.
         let unknown = met.is_some() && found.is_none();
         let present = old.as_ref().is_some_and(|old| old.present) || (unknown && met.may_be_live);

@@ -171,10 +171,6 @@ impl Pen {
     ) -> Result<Tried> {
         let Edit { key, hash, seen, at, bytes, .. } = edit;
         let locked = table.index.lock(hash, guard);
-        if table.index.is_claimed(&locked, hash) {
-            // What writes a new version waits.
-            return Ok(Tried::Refused);
-        }
         let mut damaged = Offset(0);
         let found = locked.find_with(key, |slot| Some((slot, records.record_or(slot, key, &mut damaged)?)));
         let Some((_, (slot, record))) = found else {
@@ -182,6 +178,10 @@ impl Pen {
             let changed = seen.is_some_and(|seen| seen != records.stamp_of(table, None, hash));
             return Ok(if changed { Tried::Changed } else { Tried::Done(Update::Absent) });
         };
+        if records.running_at(slot, &record).is_some() {
+            // What writes a new version waits.
+            return Ok(Tried::Refused);
+        }
         let changed = seen.is_some_and(|seen| seen != records.stamp_locked(&record));
         if changed || slot.is_tombstone() || records.is_expired(record.expires_at()) {
             if slot.is_pending() {
@@ -213,9 +213,6 @@ impl Pen {
         self.check_named(records, target, hash)?;
         table.index.prefetch_write(hash, false, &guard);
         let locked = table.index.lock(hash, &guard);
-        if table.index.is_claimed(&locked, hash) {
-            return Ok(Modified::NotInPlace);
-        }
         let mut damaged = Offset(0);
         let found = locked.find_with(key, |slot| Some((slot, records.record_or(slot, key, &mut damaged)?)));
         let Some((_, (slot, record))) = found else {
@@ -242,10 +239,7 @@ fn update_likeliest<M: Medium>(records: &Records<M>, table: &Table, edit: Edit<'
     if !table.index.candidates_are_current() || records.has_doubts() {
         return false;
     }
-    let held = table.index.hold(hash);
-    if table.index.is_claimed_beside(&held, hash) {
-        return false;
-    }
+    let _held = table.index.hold(hash);
     let Some(slot) = table.index.candidate(hash, || key, guard).filter(|slot| slot.is_ready_value()) else {
         return false;
     };

@@ -3,6 +3,8 @@
 mod batch;
 #[path = "../../examples/embed.rs"]
 mod embed;
+#[path = "../../examples/transfer.rs"]
+mod transfer;
 #[path = "../../examples/typed.rs"]
 mod typed;
 
@@ -10,5 +12,6 @@ mod typed;
 fn examples_run() {
     embed::main().unwrap();
     batch::main().unwrap();
+    transfer::main().unwrap();
     typed::main().unwrap();
 }

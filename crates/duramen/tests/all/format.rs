@@ -2,11 +2,13 @@
 //! and this test opens it. After a change of the format, add a version: never write an image anew.
 //!
 //! An image was made by `DURAMEN_WRITE_IMAGE=1 cargo test -p duramen --test all format::`, which refuses to overwrite.
-use duramen::{Batch, IndexKind, MediumKind, Meta, Options, Swap, Update};
+use duramen::{Batch, Error, ErrorKind, IndexKind, MediumKind, Meta, Options, Swap, Update};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 const EXPIRES_AT: u64 = 2_000_000;
+/// The first version that a build still reads.
+const FIRST: u32 = 3;
 
 fn options(now: u64) -> Options {
     Options {
@@ -23,8 +25,8 @@ fn image(version: u32) -> PathBuf {
     root.join(format!("version-{version}.duramen"))
 }
 
-/// Every kind of record: value, tombstone, cell, batch, expiry, tags, owners, and a block of several units; as a
-/// process leaves it that is killed.
+/// Every kind of record: value, tombstone, cell, members and ends of units in one block and in several, and of one that was given up, expiry,
+/// tags, owners, and a block of several units of space; as a process leaves it that is killed.
 fn write(path: &std::path::Path) {
     let store = options(1_000_000).open(path).unwrap();
     let mut writer = store.writer().unwrap();
@@ -49,6 +51,13 @@ fn write(path: &std::path::Path) {
     let mut batch = Batch::new();
     batch.put(b"batch 1", b"one again").table(Some(&table)).put(b"batch 1", b"three");
     assert_eq!(writer.apply(&batch).unwrap(), Swap::Done);
+    let given_up: Result<(), Error> = writer.unit(|unit| {
+        unit.put(b"given up", b"")?;
+        unit.delete(b"plain")?;
+        Err(store.range(..).err().unwrap())
+    });
+    assert_eq!(given_up.unwrap_err().kind(), ErrorKind::Unsupported);
+    writer.unit(|unit| (0..20u8).try_for_each(|key| unit.put(&[b'u', key], &[key; 100]))).unwrap();
     let bytes = std::fs::read(path).unwrap();
     let end = bytes.iter().rposition(|&b| b != 0).unwrap() + 1;
     std::fs::write(path.with_extension("image"), &bytes[..end.next_multiple_of(512)]).unwrap();
@@ -63,7 +72,7 @@ fn images_of_all_versions_open() {
         write(&dir.path().join("store"));
         std::fs::copy(dir.path().join("store.image"), target).unwrap();
     }
-    for version in 1..=duramen::FORMAT_VERSION {
+    for version in FIRST..=duramen::FORMAT_VERSION {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("store");
         std::fs::copy(image(version), &path).unwrap();
@@ -75,21 +84,45 @@ fn images_of_all_versions_open() {
         assert_eq!(value(b"expires").unwrap(), b"soon");
         assert_eq!(value(b"deleted"), None);
         assert_eq!(value(b"updated").unwrap(), [[0; 8], [1; 8]].concat());
-        let has_tables = version >= 2;
-        assert_eq!(value(b"batch 1").unwrap(), if has_tables { &b"one again"[..] } else { b"one" });
+        assert_eq!(value(b"batch 1").unwrap(), b"one again");
         assert_eq!(value(b"batch 2").unwrap(), b"two");
+        assert_eq!(value(b"given up"), None);
         assert_eq!(value(b"long").unwrap(), [9; 3000]);
-        assert_eq!(store.get(b"tagged").unwrap().unwrap().tag(), 200);
-        assert_eq!(store.len(), 7);
-        assert_eq!(store.tables().len(), if has_tables { 2 } else { 0 });
-        if has_tables {
-            let table = store.table(b"a table", IndexKind::Ordered).unwrap();
-            assert_eq!(table.get(b"batch 1").unwrap().as_deref(), Some(&b"three"[..]));
-            assert_eq!(table.get(b"plain").unwrap().as_deref(), Some(&b"of the table"[..]));
-            assert_eq!(store.find_table(b"cleared").unwrap().unwrap().len(), 0);
+        for key in 0..20u8 {
+            assert_eq!(value(&[b'u', key]).unwrap(), [key; 100]);
         }
+        assert_eq!(store.get(b"tagged").unwrap().unwrap().tag(), 200);
+        assert_eq!(store.len(), 27);
+        assert_eq!(store.tables().len(), 2);
+        let table = store.table(b"a table", IndexKind::Ordered).unwrap();
+        assert_eq!(table.get(b"batch 1").unwrap().as_deref(), Some(&b"three"[..]));
+        assert_eq!(table.get(b"plain").unwrap().as_deref(), Some(&b"of the table"[..]));
+        assert_eq!(store.find_table(b"cleared").unwrap().unwrap().len(), 0);
+        drop(table);
         store.close().unwrap();
         let store = options(EXPIRES_AT).open(&path).unwrap();
         assert!(store.get(b"expires").unwrap().is_none());
+    }
+}
+
+#[test]
+fn a_store_of_an_earlier_version_is_refused_with_what_to_do() {
+    for version in 1..FIRST {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("store");
+        let mut bytes = std::fs::read(image(FIRST)).unwrap();
+        for copy in [0, 4096] {
+            bytes[copy + 8..copy + 12].copy_from_slice(&version.to_le_bytes());
+            bytes[copy + 12..copy + 16].fill(0);
+            let crc = crc32c::crc32c(&bytes[copy..copy + 128]);
+            bytes[copy + 12..copy + 16].copy_from_slice(&crc.to_le_bytes());
+        }
+        std::fs::write(&path, &bytes).unwrap();
+        let error = options(0).open(&path).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        let says = error.to_string();
+        assert!(says.contains(&format!("format version is {version}")), "{says}");
+        assert!(says.contains("duramen dump") && says.contains("duramen load"), "{says}");
+        assert_eq!(std::fs::read(&path).unwrap(), bytes);
     }
 }

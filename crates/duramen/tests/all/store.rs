@@ -10,7 +10,7 @@ use duramen::{
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Every configuration that tests run over: a name, and how to open. Each with both kinds of index.
@@ -200,12 +200,7 @@ fn keys_and_values_of_every_size_read_back() {
 
 #[test]
 fn batch_is_all_or_nothing_and_conditions_hold() {
-    let long = AtomicBool::new(false);
-    let test = |_: &str, options: &Options, path: &Path| {
-        let mut options = options.clone();
-        if long.load(Relaxed) {
-            options.tuning.short_batch_max = 0;
-        }
+    for_each_store(|_, options, path| {
         let store = options.open(path).unwrap();
         let mut writer = store.writer().unwrap();
         writer.put(b"a", b"1").unwrap();
@@ -234,10 +229,7 @@ fn batch_is_all_or_nothing_and_conditions_hold() {
         let store = options.open(path).unwrap();
         assert_eq!(store.len(), 2001);
         assert_eq!(&*store.get(&1999u32.to_le_bytes()).unwrap().unwrap(), &[1999u32 as u8; 200]);
-    };
-    for_each_store(test);
-    long.store(true, Relaxed);
-    for_each_store(test);
+    });
 }
 
 #[test]

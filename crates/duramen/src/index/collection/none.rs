@@ -109,7 +109,7 @@ impl KeyIndex for CollectionIndex {
     fn dump(
         &self,
         _: &impl KeyBytes,
-        _: &dyn Fn(Slot),
+        _: &dyn Fn(Slot) -> Slot,
         _: &mut dyn FnMut(u64, &[u8]) -> Result<bool>,
     ) -> Result<Option<Loaded>> {
         match self.0 {}

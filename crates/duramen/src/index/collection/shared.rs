@@ -184,7 +184,7 @@ impl KeyIndex for CollectionIndex {
     fn dump(
         &self,
         _: &impl KeyBytes,
-        _: &dyn Fn(Slot),
+        _: &dyn Fn(Slot) -> Slot,
         _: &mut dyn FnMut(u64, &[u8]) -> Result<bool>,
     ) -> Result<Option<Loaded>> {
         Ok(Some(Loaded::default()))

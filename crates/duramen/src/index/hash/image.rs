@@ -28,20 +28,22 @@ const OCCUPIED_AT: usize = 8;
 const OVERFLOW_AT: usize = OCCUPIED_AT + BUCKETS;
 const SLOTS_AT: usize = OVERFLOW_AT + BUCKETS.div_ceil(8);
 
-/// The segment's page; what is in it is counted in `counted`, and told to `pending` where its writer has not settled it.
+/// The segment's page; what is in it is counted in `counted`. Of a slot whose writer has not settled it
+/// `pending` says what is written.
 fn encode(
     segment: &Segment,
     entry: DirEntry,
     page: &mut Vec<u8>,
     counted: &mut Loaded,
-    pending: &dyn Fn(Slot),
+    pending: &dyn Fn(Slot) -> Slot,
 ) {
     let mut push = |page: &mut Vec<u8>, slot: Slot| {
-        counted.count(slot);
-        if slot.is_pending() {
-            pending(slot);
+        let slot = if slot.is_pending() { pending(slot) } else { slot };
+        if !slot.is_empty() {
+            counted.count(slot);
+            page.extend_from_slice(&slot.with_pending(false).0.to_le_bytes());
         }
-        page.extend_from_slice(&slot.with_pending(false).0.to_le_bytes());
+        !slot.is_empty()
     };
     page.clear();
     page.resize(SLOTS_AT, 0);
@@ -53,9 +55,8 @@ fn encode(
             if s == 1 && word & BUCKET_BIT != 0 {
                 page[OVERFLOW_AT + b / 8] |= 1 << (b % 8);
             }
-            if !Slot(word).is_empty() {
+            if !Slot(word).is_empty() && push(page, Slot(word & !BUCKET_BIT)) {
                 page[OCCUPIED_AT + b] |= 1 << s;
-                push(page, Slot(word & !BUCKET_BIT));
             }
         }
     }
@@ -63,8 +64,7 @@ fn encode(
     for slot in segment.stashes().flat_map(|stash| &stash.slots) {
         let slot = Slot(slot.load(Acquire));
         if !slot.is_empty() {
-            stashed += 1;
-            push(page, slot);
+            stashed += u32::from(push(page, slot));
         }
     }
     page[4..8].copy_from_slice(&stashed.to_le_bytes());
@@ -108,10 +108,10 @@ fn depth_of(pages: &PagesOf<'_>) -> std::result::Result<u32, String> {
 
 impl HashIndex {
     /// Hands each segment's page to `emit`, in the order of the hashes, until that says false. Returns what was handed out,
-    /// if it was all. `pending` is told of each slot that is, while its record is there.
+    /// if it was all. `pending` says of each slot that is, while its record is there, what is written in its place, which may be nothing.
     pub(crate) fn dump(
         &self,
-        pending: &dyn Fn(Slot),
+        pending: &dyn Fn(Slot) -> Slot,
         emit: &mut dyn FnMut(u64, &[u8]) -> Result<bool>,
     ) -> Result<Option<Loaded>> {
         let mut page = Vec::new();

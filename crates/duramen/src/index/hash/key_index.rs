@@ -70,10 +70,6 @@ impl KeyIndex for HashIndex {
         self.merge_from(from)
     }
 
-    fn make_room(&self, hashes: &[u64], keys: &impl KeyBytes, guard: &Guard) {
-        self.make_room(hashes, keys, guard);
-    }
-
     fn scan(&self, cursor: u64, guard: &Guard, visit: &mut dyn FnMut(Slot)) -> u64 {
         self.scan(cursor, guard, visit)
     }
@@ -97,7 +93,7 @@ impl KeyIndex for HashIndex {
     fn dump(
         &self,
         _: &impl KeyBytes,
-        pending: &dyn Fn(Slot),
+        pending: &dyn Fn(Slot) -> Slot,
         emit: &mut dyn FnMut(u64, &[u8]) -> Result<bool>,
     ) -> Result<Option<Loaded>> {
         self.dump(pending, emit)

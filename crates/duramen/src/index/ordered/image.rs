@@ -98,42 +98,42 @@ fn fill(held: &mut Held<'_>, leaf: &Leaf<'_>, counts: &Counts) {
     held.set_order(Order::of(count));
 }
 
-/// Appends a leaf, from `low` on, without its first `skipped` slots. Those that it appends are counted in `counted`, and told to
-/// `pending` where their writers have not settled them.
+/// Appends a leaf, from `low` on, without its first `skipped` slots. Those that it appends are counted in `counted`; where their
+/// writers have not settled them `pending` says what is written.
 fn encode(
     held: &Held<'_>,
     low: &[u8],
     skipped: usize,
     page: &mut Vec<u8>,
     counted: &mut Loaded,
-    pending: &dyn Fn(Slot),
+    pending: &dyn Fn(Slot) -> Slot,
 ) {
     let node = held.node;
-    let entries = || held.entries().skip(skipped);
+    let written = |slot: Slot| if slot.is_pending() { pending(slot).with_pending(false) } else { slot };
+    let entries = held.entries().skip(skipped).map(|(prefix, slot)| (prefix, written(slot)));
+    let entries: Vec<_> = entries.filter(|(_, slot)| !slot.is_empty()).collect();
     page.extend_from_slice(&(low.len() as u32).to_le_bytes());
     page.extend_from_slice(&(node.skip() as u32).to_le_bytes());
-    page.extend_from_slice(&(entries().count() as u64).to_le_bytes());
+    page.extend_from_slice(&(entries.len() as u64).to_le_bytes());
     page.extend_from_slice(&node.label.load(Relaxed).to_le_bytes());
     page.extend_from_slice(low);
-    for (_, slot) in entries() {
+    for &(_, slot) in &entries {
         counted.count(slot);
-        if slot.is_pending() {
-            pending(slot);
-        }
-        page.extend_from_slice(&slot.with_pending(false).0.to_le_bytes());
+        page.extend_from_slice(&slot.0.to_le_bytes());
     }
-    for (prefix, _) in entries() {
+    for (prefix, _) in entries {
         page.extend_from_slice(&prefix.to_le_bytes());
     }
 }
 
 impl OrderedIndex {
     /// Hands pages of all leaves to `emit`, in the order of their keys, until that says false. Returns what was handed out, if
-    /// it was all. No page may be unread. `pending` is told of each slot that is, while its record is there.
+    /// it was all. No page may be unread. `pending` says of each slot that is, while its record is
+    /// there, what is written in its place, which may be nothing.
     pub(crate) fn dump(
         &self,
         keys: &impl KeyBytes,
-        pending: &dyn Fn(Slot),
+        pending: &dyn Fn(Slot) -> Slot,
         emit: &mut dyn FnMut(u64, &[u8]) -> Result<bool>,
     ) -> Result<Option<Loaded>> {
         let mut page = Vec::new();
@@ -155,7 +155,7 @@ impl OrderedIndex {
         &self,
         from: &[u8],
         keys: &impl KeyBytes,
-        pending: &dyn Fn(Slot),
+        pending: &dyn Fn(Slot) -> Slot,
         page: &mut Vec<u8>,
         counted: &mut Loaded,
     ) -> Option<Vec<u8>> {

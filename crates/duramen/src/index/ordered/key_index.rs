@@ -76,7 +76,7 @@ impl KeyIndex for OrderedIndex {
     fn dump(
         &self,
         keys: &impl KeyBytes,
-        pending: &dyn Fn(Slot),
+        pending: &dyn Fn(Slot) -> Slot,
         emit: &mut dyn FnMut(u64, &[u8]) -> Result<bool>,
     ) -> Result<Option<Loaded>> {
         self.dump(keys, pending, emit)

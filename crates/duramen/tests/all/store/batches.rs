@@ -1,7 +1,6 @@
 //! How long others wait beside a batch of many keys, by the clock.
 //!
-//! `DURAMEN_BATCH_KEYS` and `DURAMEN_BATCH_BYTES` say how large it is; with `DURAMEN_BATCH_LOCKED=1` all of its locks are held while
-//! it is applied, as those of a short one are. What does not depend on the machine is in the crash driver's
+//! `DURAMEN_BATCH_KEYS` and `DURAMEN_BATCH_BYTES` say how large it is. What does not depend on the machine is in the crash driver's
 //! `puts_go_on_beside_a_long_batch`.
 
 use super::contents;
@@ -68,10 +67,6 @@ fn a_put_beside_a_large_batch_waits_for_none_of_it() {
                 len_max: 8 * bytes as u64 + (64 << 20),
                 ..Options::default()
             };
-            let mut options = options;
-            if number("DURAMEN_BATCH_LOCKED", 0) > 0 {
-                options.tuning.short_batch_max = u64::MAX;
-            }
             let store = options.open("waits").unwrap();
             // Others take the CPU now and then: one round of several in which nobody does is enough.
             let rounds = (0..16)

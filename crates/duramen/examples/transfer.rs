@@ -1,0 +1,52 @@
+//! Moves money between accounts in one table and writes it down in another, all or nothing; what cannot be paid leaves nothing.
+//!
+//! `cargo run -p duramen --example transfer`
+
+use duramen::{Error, ErrorKind, IndexKind, Options, Result, Table, Writer};
+
+/// Runs in a directory of its own, which is removed at the end.
+pub fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let dir = tempfile::tempdir()?;
+    let store = Options::default().open(dir.path().join("bank"))?;
+    let accounts = store.table(b"accounts", IndexKind::Hash)?;
+    let journal = store.table(b"journal", IndexKind::Ordered)?;
+    accounts.put(b"alice", &100i64.to_le_bytes())?;
+    accounts.put(b"bob", &20i64.to_le_bytes())?;
+
+    let mut writer = store.writer()?;
+    for (number, amount) in [30i64, 500, 40].into_iter().enumerate() {
+        match transfer(&mut writer, &accounts, &journal, number as u64, amount) {
+            Ok(left) => println!("{amount} paid, {left} left"),
+            Err(error) if error.kind() == ErrorKind::GivenUp => println!("{amount} not paid: {error}"),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    assert_eq!((balance(accounts.get(b"alice")?), balance(accounts.get(b"bob")?)), (30, 90));
+    assert_eq!(journal.len(), 2);
+    Ok(())
+}
+
+/// Returns what alice has left. Readers see both accounts and the journal as before, or as after.
+fn transfer(writer: &mut Writer, accounts: &Table, journal: &Table, number: u64, amount: i64) -> Result<i64> {
+    writer.unit(|unit| {
+        journal_entry(unit, journal, number, amount)?;
+        let bob = balance(unit.table(accounts).get(b"bob")?) + amount;
+        unit.table(accounts).put(b"bob", &bob.to_le_bytes())?;
+        let alice = balance(unit.table(accounts).get(b"alice")?) - amount;
+        if alice < 0 {
+            // What was written above was seen by nobody, and is gone.
+            return Err(Error::given_up(format!("{} are missing", -alice)));
+        }
+        unit.table(accounts).put(b"alice", &alice.to_le_bytes())?;
+        Ok(alice)
+    })
+}
+
+fn journal_entry(unit: &mut duramen::Unit<'_>, journal: &Table, number: u64, amount: i64) -> Result<()> {
+    unit.table(journal).put(&number.to_be_bytes(), format!("alice to bob: {amount}").as_bytes())
+}
+
+fn balance(value: Option<duramen::Value<'_>>) -> i64 {
+    let bytes = value.and_then(|value| <[u8; 8]>::try_from(&value[..]).ok());
+    bytes.map_or(0, i64::from_le_bytes)
+}

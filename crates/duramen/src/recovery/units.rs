@@ -1,0 +1,256 @@
+//! Which units count: those whose end and members all are there.
+//!
+//! A block tells by itself what counts of a unit that lies in it whole, or of which its header says what became of it (`format::unit`). Members of
+//! others wait until all blocks have been read, as a few words for each block and unit, and are read once more if they count:
+//!
+//! | found of a unit | then |
+//! |---|---|
+//! | a header that says that it counts, or does not | that: a crash came while the headers were written |
+//! | an end whose count and sum all members have | it counts |
+//! | no end, or one whose sum is not met, and nothing is damaged | it does not: a crash tore it, or it was given up |
+//! | the same, and something is damaged, or a crash cannot have torn it | its members are told as damaged: the end, or others of them, may be what is |
+//!
+//! A crash cannot have torn a unit whose end is there if only the process died, since then all stores survive in their order; nor one whose end
+//! belongs to an epoch that was committed; nor any after a clean close.
+//!
+//! What is decided is written to the headers by `Recovered::adopt`, so that no later recovery has to look again: of what lies in one
+//! block after that, each block tells by itself.
+
+use super::Cut;
+use super::bytes::bytes_of;
+use super::claims::claims_in;
+use super::entries::{Entries, Left};
+use super::given::Scan;
+use super::scan::Outcome;
+use crate::format::block::{DataBlock, Fate, Fates};
+use crate::format::record::{Header, Kind, Step, Walk};
+use crate::format::unit::{Part, Parts, UnitId, UnitSum};
+use crate::log::blocks::Block;
+use crate::mutants::{Mutant, planted};
+use crate::sync::atomic::AtomicUsize;
+use crate::sync::atomic::Ordering::Relaxed;
+use duramen_media::Medium;
+use std::collections::HashMap;
+
+/// What a block has of units.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct UnitsMet {
+    parts: Parts,
+    /// Members that wait for an end.
+    waiting: Vec<(u64, Header)>,
+    /// Of units that the block does not have whole: what it has, what its header says, and where the bytes lie that `Part` counts from.
+    several: Vec<(Part, Fate, u64)>,
+}
+
+impl UnitsMet {
+    #[inline]
+    pub(super) fn is_open(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+}
+
+/// What all blocks have of one unit.
+#[derive(Default)]
+struct Found {
+    fate: Fate,
+    sum: UnitSum,
+    end: Option<UnitSum>,
+}
+
+impl<M: Medium> Scan<'_, M> {
+    /// A record that belongs to a unit, or comes behind one. Whether nothing more is to be done with it.
+    #[cold]
+    #[expect(clippy::too_many_arguments, reason = "one step of `Scan::block`")]
+    pub(super) fn meet_of_unit(
+        &self,
+        entry: &Block,
+        bytes: &[u8],
+        base: u64,
+        at: u64,
+        header: &Header,
+        fates: Fates,
+        entries: &mut Entries,
+        outcome: &mut Outcome,
+    ) -> bool {
+        let mut over = [None; 2];
+        let mut parts = std::mem::take(&mut outcome.units.parts);
+        let is_member = parts.next(base, at, header, &bytes[at as usize..], |part| {
+            let free = usize::from(over[0].is_some());
+            over[free] = Some(part);
+        });
+        outcome.units.parts = parts;
+        for part in over.into_iter().flatten() {
+            self.part_over(entry, bytes, base, part, fates, entries, outcome);
+        }
+        if is_member {
+            outcome.units.waiting.push((at, *header));
+        }
+        is_member || header.kind == Kind::End
+    }
+
+    /// There are no more records in a row.
+    pub(super) fn finish_units(
+        &self,
+        entry: &Block,
+        bytes: &[u8],
+        base: u64,
+        fates: Fates,
+        entries: &mut Entries,
+        outcome: &mut Outcome,
+    ) {
+        let mut last = None;
+        std::mem::take(&mut outcome.units.parts).finish(|part| last = Some(part));
+        if let Some(part) = last {
+            self.part_over(entry, bytes, base, part, fates, entries, outcome);
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one step of `Scan::block`")]
+    fn part_over(
+        &self,
+        entry: &Block,
+        bytes: &[u8],
+        base: u64,
+        part: Part,
+        fates: Fates,
+        entries: &mut Entries,
+        outcome: &mut Outcome,
+    ) {
+        let waiting = std::mem::take(&mut outcome.units.waiting);
+        let fate = part.fate(fates);
+        if fate == Fate::Counts || planted(Mutant::EndNotLookedFor) {
+            for (at, header) in &waiting {
+                self.meet(entry, bytes, base, *at, header, entries, outcome);
+            }
+        }
+        if !part.is_whole() {
+            outcome.units.several.push((part, fate, base));
+        }
+    }
+
+    /// Enters the members of units of several blocks that count, and tells of those of which nobody knows.
+    pub(super) fn count_units(&self, outcomes: &mut [(DataBlock, Outcome)], threads: usize) -> Vec<Left> {
+        let mut units: HashMap<UnitId, Found> = HashMap::new();
+        for (part, fate, _) in outcomes.iter().flat_map(|(_, outcome)| &outcome.units.several) {
+            let found = units.entry(part.unit).or_default();
+            found.sum = found.sum.plus(part.sum);
+            found.end = found.end.or(part.end);
+            if *fate != Fate::Open {
+                found.fate = *fate;
+            }
+        }
+        if units.is_empty() {
+            return Vec::new();
+        }
+        let is_damaged = self.lost_heads
+            || self.holes.damage().next().is_some()
+            || outcomes.iter().any(|(_, outcome)| !outcome.damage.is_empty());
+        let mut counting: Vec<(usize, Part, u64)> = Vec::new();
+        for (number, (data, outcome)) in outcomes.iter_mut().enumerate() {
+            for (part, _, base) in std::mem::take(&mut outcome.units.several)
+                .into_iter()
+                .filter(|(_, fate, _)| *fate == Fate::Open && !planted(Mutant::EndNotLookedFor))
+            {
+                let Some(found) = units.get(&part.unit) else { continue };
+                let fate = match found.fate {
+                    Fate::Open if found.end == Some(found.sum) => Fate::Counts,
+                    Fate::Open if is_damaged || self.cannot_be_torn(found) => {
+                        self.tell_undecided(data, outcome, &part, base);
+                        continue;
+                    }
+                    Fate::Open => Fate::Void,
+                    known => known,
+                };
+                match part.end {
+                    Some(_) => outcome.fates.ended = fate,
+                    None => outcome.fates.onward = fate,
+                }
+                if fate == Fate::Counts {
+                    counting.push((number, part, base));
+                }
+            }
+        }
+        self.enter_stretches(outcomes, &counting, threads)
+    }
+
+    /// Whether no crash can have left so much of a unit, and not all.
+    fn cannot_be_torn(&self, found: &Found) -> bool {
+        self.all_sealed || found.end.is_some() && (self.killed || self.cut != Cut::ALL)
+    }
+
+    /// It is not known whether the members of a unit count.
+    fn tell_undecided(&self, data: &DataBlock, outcome: &mut Outcome, part: &Part, base: u64) {
+        let entry = self.blocks.at(data.unit);
+        let bytes = bytes_at(self, data, base);
+        outcome.damage.push(format!(
+            "block at unit {} (offset {:#x}): {} records from offset {:#x} on belong to unit {:#x}, whose end{} not found; it may be in what is \
+             damaged, and they count only with it",
+            data.unit.0,
+            self.blocks.offset(data.unit),
+            part.sum.count,
+            base + part.from,
+            part.unit.0,
+            if part.end.is_some() { ", which is here, speaks of others that are" } else { " is" },
+        ));
+        outcome.claims.extend(claims_in(bytes, base, part.from, part.to));
+        entry.set_doubtful(true);
+        entry.set_unknown();
+        if entry.state() == crate::log::blocks::Use::Sealed {
+            entry.set_aside();
+        }
+    }
+
+    /// Reads the members of units that count once more, and enters them.
+    fn enter_stretches(
+        &self,
+        outcomes: &mut [(DataBlock, Outcome)],
+        counting: &[(usize, Part, u64)],
+        threads: usize,
+    ) -> Vec<Left> {
+        let next = AtomicUsize::new(0);
+        let blocks: Vec<DataBlock> = counting.iter().map(|&(number, ..)| outcomes[number].0).collect();
+        let work = || {
+            let mut entries = Entries::new(self);
+            let mut done = Vec::new();
+            loop {
+                let at = next.fetch_add(1, Relaxed);
+                let (Some((number, part, base)), Some(data)) = (counting.get(at), blocks.get(at)) else {
+                    break;
+                };
+                done.push((*number, self.enter_stretch(data, part, *base, &mut entries)));
+            }
+            (done, self.finish(entries))
+        };
+        let threads = if counting.len() < 2 { 1 } else { threads };
+        let mut left = Vec::new();
+        for (done, its) in crate::sync::on_threads(threads, work) {
+            for (number, read) in done {
+                let outcome = &mut outcomes[number].1;
+                outcome.records += read.records;
+                self.blocks.at(outcomes[number].0.unit).live_add(read.entered);
+            }
+            left.push(its);
+        }
+        left
+    }
+
+    fn enter_stretch(&self, data: &DataBlock, part: &Part, base: u64, entries: &mut Entries) -> Outcome {
+        let entry = self.blocks.at(data.unit);
+        let bytes = bytes_at(self, data, base);
+        let mut walk = Walk::new(bytes, part.from, part.to, data.header.generation.seed());
+        let mut read = Outcome::default();
+        while let Step::Record { at, header } = walk.step() {
+            if header.kind != Kind::End {
+                self.meet(entry, bytes, base, at, &header, entries, &mut read);
+            }
+        }
+        read
+    }
+}
+
+/// The bytes of a block from `base` on, which is where it begins, or where a part of it does that can be read.
+fn bytes_at<'m, M: Medium>(scan: &Scan<'m, M>, data: &DataBlock, base: u64) -> &'m [u8] {
+    let (bytes, behind) = bytes_of(scan.medium, scan.unit_bytes, data, scan.holes);
+    let from = base - u64::from(data.unit.0) * scan.unit_bytes;
+    behind.into_iter().find(|(at, _)| *at == from && from > 0).map_or(bytes, |(_, part)| part)
+}
