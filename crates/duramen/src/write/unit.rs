@@ -43,9 +43,9 @@ use crate::log::open_block::Purpose;
 use crate::log::read::Unknown;
 use crate::log::unit::{Lane, Numbers};
 use crate::mutants::{Mutant, planted};
+use crate::read::names::Before;
 use crate::read::table::{Table, Target};
 use crate::read::value::{Meta, Record};
-use crate::read::names::Before;
 use crate::read::{CollectionId, Records};
 use crate::sync::Backoff;
 use crate::sync::reclaim::{self, Guard};
@@ -132,7 +132,6 @@ impl<M: Medium> Records<M> {
     pub(crate) fn lane_of(&self, trailer: Trailer) -> &Lane {
         self.log.lanes.at(Slot::lane_of(trailer.previous))
     }
-
 }
 
 impl Pen {

@@ -2,22 +2,29 @@
 //! and this test opens it. After a change of the format, add a version: never write an image anew.
 //!
 //! An image was made by `DURAMEN_WRITE_IMAGE=1 cargo test -p duramen --test all format::`, which refuses to overwrite.
-use duramen::{Batch, Error, ErrorKind, IndexKind, MediumKind, Meta, Options, Swap, Update};
+use duramen::{Batch, ElementOrder, Error, ErrorKind, IndexKind, MediumKind, Meta, Options, Swap, Update};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 const EXPIRES_AT: u64 = 2_000_000;
 /// The first version that a build still reads.
 const FIRST: u32 = 3;
+const COLLECTIONS: [(&[u8], ElementOrder); 3] = [
+    (b"map", ElementOrder::Unordered),
+    (b"by value", ElementOrder::ByValue),
+    (b"by key", ElementOrder::ByKey),
+];
 
 fn options(now: u64) -> Options {
-    Options {
+    let mut options = Options {
         medium: MediumKind::File,
         unit_bytes: Some(512),
         background: false,
         clock: Some(Arc::new(move || now)),
         ..Options::default()
-    }
+    };
+    options.tuning.growth_bytes_min = 512;
+    options
 }
 
 fn image(version: u32) -> PathBuf {
@@ -26,7 +33,7 @@ fn image(version: u32) -> PathBuf {
 }
 
 /// Every kind of record: value, tombstone, cell, members and ends of units in one block and in several, and of one that was given up, expiry,
-/// tags, owners, and a block of several units of space; as a process leaves it that is killed.
+/// tags, owners, roots and elements of collections, and a block of several units of space; as a process leaves it that is killed.
 fn write(path: &std::path::Path) {
     let store = options(1_000_000).open(path).unwrap();
     let mut writer = store.writer().unwrap();
@@ -54,9 +61,21 @@ fn write(path: &std::path::Path) {
     let given_up: Result<(), Error> = writer.unit(|unit| {
         unit.put(b"given up", b"")?;
         unit.delete(b"plain")?;
-        Err(store.range(..).err().unwrap())
+        Err(Error::given_up("on purpose"))
     });
-    assert_eq!(given_up.unwrap_err().kind(), ErrorKind::Unsupported);
+    assert_eq!(given_up.unwrap_err().kind(), ErrorKind::GivenUp);
+    for (key, order) in COLLECTIONS {
+        let made = store.new_collection(order);
+        let named = Meta { tag: 7, collection: Some(made.id()), ..Meta::default() };
+        let mut batch = Batch::new();
+        batch
+            .put_with(key, b"state", named)
+            .collection(&made)
+            .put(b"element 1", b"8 bytes.")
+            .put(b"element 2", b"");
+        assert_eq!(writer.apply(&batch).unwrap(), Swap::Done);
+        writer.collection(&made).put(b"element 3", b"alone").unwrap();
+    }
     writer.unit(|unit| (0..20u8).try_for_each(|key| unit.put(&[b'u', key], &[key; 100]))).unwrap();
     let bytes = std::fs::read(path).unwrap();
     let end = bytes.iter().rposition(|&b| b != 0).unwrap() + 1;
@@ -92,7 +111,15 @@ fn images_of_all_versions_open() {
             assert_eq!(value(&[b'u', key]).unwrap(), [key; 100]);
         }
         assert_eq!(store.get(b"tagged").unwrap().unwrap().tag(), 200);
-        assert_eq!(store.len(), 27);
+        for (key, order) in COLLECTIONS {
+            let root = store.get(key).unwrap().unwrap();
+            assert_eq!((&*root, root.tag()), (&b"state"[..], 7));
+            let collection = store.collection(root.meta().collection.unwrap()).unwrap();
+            assert_eq!((collection.len(), collection.order()), (3, order));
+            assert_eq!(collection.get(b"element 1").unwrap().as_deref(), Some(&b"8 bytes."[..]));
+            assert_eq!(collection.get(b"element 3").unwrap().as_deref(), Some(&b"alone"[..]));
+        }
+        assert_eq!(store.len(), 30);
         assert_eq!(store.tables().len(), 2);
         let table = store.table(b"a table", IndexKind::Ordered).unwrap();
         assert_eq!(table.get(b"batch 1").unwrap().as_deref(), Some(&b"three"[..]));

@@ -1,6 +1,12 @@
 //! Units through the public door.
 
-use duramen::{ElementOrder, Error, ErrorKind, IndexKind, Meta, Options, Store};
+use duramen::{Batch, ElementOrder, Error, ErrorKind, IndexKind, Meta, Options, Store, Swap};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// Longer than a step takes that nothing holds up, on a loaded machine.
+const A_WHILE: Duration = Duration::from_millis(50);
 
 fn store() -> (tempfile::TempDir, Store) {
     let dir = tempfile::tempdir().unwrap();
@@ -24,9 +30,9 @@ fn a_unit_writes_to_tables_and_collections_or_leaves_nothing() {
         assert!(unit.delete(b"old")?);
         unit.table(&table).put(b"row", b"3")?;
         unit.collection(&collection).put(b"element", b"4")?;
-        Err(store.range(..).err().unwrap())
+        Err(Error::given_up("on purpose"))
     });
-    assert_eq!(given_up.unwrap_err().kind(), ErrorKind::Unsupported);
+    assert_eq!(given_up.unwrap_err().kind(), ErrorKind::GivenUp);
     assert_eq!((value(&store, b"new"), value(&store, b"old")), (None, Some(b"1".to_vec())));
     assert_eq!((table.len(), collection.len(), store.len()), (0, 0, 1));
 
@@ -45,4 +51,190 @@ fn a_unit_writes_to_tables_and_collections_or_leaves_nothing() {
     assert_eq!(table.get(b"row").unwrap().unwrap().to_vec(), b"3");
     assert_eq!(collection.get(b"element").unwrap().unwrap().to_vec(), b"4");
     assert_eq!((table.len(), collection.len(), store.len()), (1, 1, 2));
+}
+
+#[test]
+fn nobody_sees_a_unit_before_it_is_over_and_who_writes_its_keys_waits() {
+    let (_dir, store) = store();
+    store.put(b"a", b"old").unwrap();
+    let over = AtomicBool::new(false);
+    let (begun, has_begun) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let unit = scope.spawn(|| {
+            let mut writer = store.writer().unwrap();
+            writer
+                .unit(|unit| {
+                    unit.put(b"a", b"new")?;
+                    unit.put(b"b", b"new")?;
+                    begun.send(()).unwrap();
+                    std::thread::sleep(A_WHILE);
+                    over.store(true, SeqCst);
+                    Ok(())
+                })
+                .unwrap();
+        });
+        has_begun.recv().unwrap();
+        let seen = (value(&store, b"a"), value(&store, b"b"));
+        if !over.load(SeqCst) {
+            assert_eq!(seen, (Some(b"old".to_vec()), None));
+        }
+        store.put(b"b", b"newer").unwrap();
+        assert!(over.load(SeqCst), "a key of a unit that runs was written");
+        unit.join().unwrap();
+    });
+    assert_eq!((value(&store, b"a"), value(&store, b"b")), (Some(b"new".to_vec()), Some(b"newer".to_vec())));
+}
+
+/// What `hold` locks is not to be had before a unit is over that has written it.
+fn waits_for_a_unit(hold: impl Fn(&mut duramen::Writer) + Sync) {
+    let (_dir, store) = store();
+    let over = AtomicBool::new(false);
+    let (begun, has_begun) = mpsc::channel();
+    let (held, is_held) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let (store, over) = (&store, &over);
+        scope.spawn(move || {
+            let mut writer = store.writer().unwrap();
+            writer
+                .unit(|unit| {
+                    unit.put(b"a", b"new")?;
+                    begun.send(()).unwrap();
+                    assert!(is_held.recv_timeout(A_WHILE).is_err(), "a key of a unit that runs was locked");
+                    // What it writes now the other must not have.
+                    unit.put(b"b", b"new")?;
+                    over.store(true, SeqCst);
+                    Ok(())
+                })
+                .unwrap();
+        });
+        has_begun.recv().unwrap();
+        let mut writer = store.writer().unwrap();
+        hold(&mut writer);
+        // Nobody listens any more.
+        let _ = held.send(());
+        assert!(over.load(SeqCst));
+        for key in [&b"a"[..], b"b"] {
+            assert_eq!(writer.get(key).unwrap().as_deref(), Some(&b"new"[..]));
+            writer.put(key, b"newer").unwrap();
+        }
+        writer.unlock().unwrap();
+    });
+    assert_eq!(value(&store, b"a"), Some(b"newer".to_vec()));
+}
+
+#[test]
+fn keys_are_locked_when_the_units_that_wrote_them_are_over() {
+    waits_for_a_unit(|writer| writer.lock([&b"a"[..], b"b"]));
+}
+
+#[test]
+fn the_gate_is_closed_when_all_units_are_over() {
+    waits_for_a_unit(|writer| writer.lock_all());
+}
+
+#[test]
+fn units_under_locks_are_one_step_to_all_others() {
+    let (_dir, store) = store();
+    let threads = 3;
+    let rounds = 300;
+    let done = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let (store, done) = (&store, &done);
+            scope.spawn(move || {
+                let mut writer = store.writer().unwrap();
+                for round in 0..rounds {
+                    // Named in another order by each.
+                    let names: [&[u8]; 2] =
+                        if (thread + round) % 2 == 0 { [b"x", b"y"] } else { [b"y", b"x"] };
+                    writer
+                        .locked(names, |writer| {
+                            let count = |writer: &duramen::Writer, key: &[u8]| -> Result<u64, Error> {
+                                let found = writer.get(key)?;
+                                Ok(found.map_or(0, |found| u64::from_le_bytes((&*found).try_into().unwrap())))
+                            };
+                            let (x, y) = (count(writer, b"x")?, count(writer, b"y")?);
+                            assert_eq!(x, y);
+                            let gives_up = round % 7 == 3;
+                            let wrote = writer.unit(|unit| {
+                                unit.put(b"x", &(x + 1).to_le_bytes())?;
+                                assert_eq!(unit.get(b"x")?.as_deref(), Some(&(x + 1).to_le_bytes()[..]));
+                                unit.put(b"y", &(y + 1).to_le_bytes())?;
+                                if gives_up { Err(Error::given_up("on purpose")) } else { Ok(()) }
+                            });
+                            match wrote {
+                                Err(error) if error.kind() == ErrorKind::GivenUp => assert!(gives_up),
+                                wrote => {
+                                    wrote?;
+                                    done.fetch_add(1, SeqCst);
+                                }
+                            }
+                            Ok::<_, Error>(())
+                        })
+                        .unwrap();
+                }
+            });
+        }
+    });
+    let total = done.load(SeqCst).to_le_bytes().to_vec();
+    assert_eq!((value(&store, b"x"), value(&store, b"y")), (Some(total.clone()), Some(total)));
+}
+
+#[test]
+fn a_unit_under_locks_writes_what_was_named_and_nothing_else() {
+    let (_dir, store) = store();
+    let mut writer = store.writer().unwrap();
+    let wrote = writer.locked([&b"a"[..]], |writer| {
+        writer.unit(|unit| {
+            unit.put(b"a", b"1")?;
+            unit.put(b"another", b"2")
+        })
+    });
+    let error = wrote.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+    assert_eq!((value(&store, b"a"), value(&store, b"another")), (None, None));
+    let mut batch = Batch::new();
+    batch.put(b"a", b"1").put(b"another", b"2");
+    let error = writer.locked([&b"a"[..]], |writer| writer.apply(&batch)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+    assert_eq!(writer.locked([&b"a"[..], b"another"], |writer| writer.apply(&batch)).unwrap(), Swap::Done);
+    assert_eq!(value(&store, b"another"), Some(b"2".to_vec()));
+}
+
+#[test]
+fn a_collection_lives_and_dies_with_the_units_that_commit() {
+    let (_dir, store) = store();
+    let mut writer = store.writer().unwrap();
+    let made = store.new_collection(ElementOrder::ByKey);
+    let root = Meta { collection: Some(made.id()), ..Meta::default() };
+    let give_up = |error: Result<(), Error>| assert_eq!(error.unwrap_err().kind(), ErrorKind::GivenUp);
+    // Named twice and given up: it is as fresh as before.
+    give_up(writer.unit(|unit| {
+        unit.store().put_with(b"root", b"1", root)?;
+        unit.store().put_with(b"root", b"2", root)?;
+        Err(Error::given_up("on purpose"))
+    }));
+    writer
+        .unit(|unit| {
+            unit.collection(&made).put(b"element", b"")?;
+            unit.store().put_with(b"root", b"1", root)?;
+            unit.store().put_with(b"root", b"2", root)
+        })
+        .unwrap();
+    assert_eq!(store.collection(made.id()).unwrap().len(), 1);
+    // Its root deleted, and given up: it lives.
+    give_up(writer.unit(|unit| {
+        assert!(unit.delete(b"root")?);
+        Err(Error::given_up("on purpose"))
+    }));
+    // Renamed in one unit: it lives.
+    writer
+        .unit(|unit| {
+            unit.store().put_with(b"renamed", b"3", root)?;
+            unit.delete(b"root")
+        })
+        .unwrap();
+    assert_eq!(store.collection(made.id()).unwrap().len(), 1);
+    writer.unit(|unit| unit.delete(b"renamed")).unwrap();
+    assert_eq!(store.collection(made.id()).unwrap_err().kind(), ErrorKind::NotFound);
 }
