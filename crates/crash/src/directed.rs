@@ -1,11 +1,11 @@
 //! Scenarios of a few lines for bugs that seeds do not find in minutes: the order of a handful of steps decides, and it
 //! is written down here. Each tells what is wrong: nothing, but with the planted bug that it is for.
 
-use duramen::tuning::{Phase, Tuning};
-use duramen::{Batch, Durability, IndexKind, OnDamage, Options, StoreOn, check_on, salvage_on};
+use duramen::tuning::Tuning;
+use duramen::{Durability, IndexKind, OnDamage, Options, StoreOn, check_on, salvage_on};
 use duramen_media::MediumKind;
 use duramen_media::sim::{Log, Memory, Model, SimMedium, Walker};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Tells what is wrong.
 pub type Scenario = fn() -> Result<(), String>;
@@ -44,70 +44,6 @@ fn after_power_failure(medium: &SimMedium, model: Model) -> SimMedium {
 }
 
 fn audited(store: &StoreOn<SimMedium>) -> Result<(), String> {
-    let differences = store.audit();
-    if differences.is_empty() { Ok(()) } else { Err(differences.join("; ")) }
-}
-
-/// A long batch is moved, record by record. When the first two are copied, one of them is overwritten, and others take
-/// the room for the rest. The original of the one that was overwritten is stale once.
-///
-/// # Errors
-/// What is wrong.
-pub fn cut_short() -> Result<(), String> {
-    const UNIT: u64 = 4096;
-    /// Two records fill a unit.
-    const VALUE: [u8; 1900] = [1; 1900];
-    const UNITS: u32 = 31;
-    type Hook = Arc<Mutex<Option<Box<dyn FnMut() + Send>>>>;
-    let hook: Hook = Arc::default();
-    let hooked = Arc::clone(&hook);
-    let on_phase = move |phase, begins| {
-        // Not in what the hook itself does.
-        if let (Phase::OpenBlock, true, Ok(mut hook)) = (phase, begins, hooked.try_lock())
-            && let Some(hook) = &mut *hook
-        {
-            hook();
-        }
-    };
-    let options = Options {
-        medium: MediumKind::Volatile,
-        unit_bytes: Some(UNIT as u32),
-        len_max: UNIT * u64::from(UNITS),
-        tuning: Tuning {
-            compaction_bytes_min: Some(32),
-            units_initial: UNITS,
-            on_phase: Some(Arc::new(on_phase)),
-            ..Tuning::default()
-        },
-        ..options(1, Durability::EveryWrite)
-    };
-    let store = options.open("none").map_err(told)?;
-    let mut batch = Batch::new();
-    (0..24u8).for_each(|key| {
-        batch.put(&[key], &VALUE);
-    });
-    let _ = store.apply(&batch).map_err(told)?;
-    for key in 20..24u8 {
-        store.put(&[key], b"").map_err(told)?;
-    }
-    let (other, mut opened, failed) = (store.clone(), 0, Arc::new(Mutex::new(None)));
-    let tell = Arc::clone(&failed);
-    *hook.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(move || {
-        opened += 1;
-        if opened == 2 {
-            let mut done = other.put(&[0], b"");
-            for key in 100..107u8 {
-                done = done.and_then(|()| other.put(&[key], &[2; 3000]));
-            }
-            *tell.lock().unwrap_or_else(PoisonError::into_inner) = Some(done.map_err(told));
-        }
-    }));
-    store.maintain().map_err(told)?;
-    *hook.lock().unwrap_or_else(PoisonError::into_inner) = None;
-    match failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
-        Some(done) => done?,
-        None => return Err("the batch was not moved".into()),
-    }
     let differences = store.audit();
     if differences.is_empty() { Ok(()) } else { Err(differences.join("; ")) }
 }

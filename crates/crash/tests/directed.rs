@@ -8,12 +8,6 @@ use duramen_crash::directed;
 use support::alone;
 
 #[test]
-fn an_original_is_counted_once_though_its_move_is_cut_short() {
-    let _alone = alone();
-    directed::cut_short().unwrap();
-}
-
-#[test]
 fn records_that_were_not_committed_keep_no_tombstone() {
     let _alone = alone();
     directed::behind_the_tail().unwrap();

@@ -196,8 +196,6 @@ pub enum Mutant {
     SpareNotRestored,
     /// Counting stale records anew reads on behind the end of a sealed block, where records lie that do not count.
     CountedBehindTail,
-    /// A move that was cut short counts the original of what was overwritten meanwhile, as the overwriter has done.
-    OriginalCountedTwice,
     /// A writer that locked keys gives them up before its last write is published.
     KeysUnlockedEarly,
     /// Keys are locked in the order in which they are named.

@@ -206,8 +206,7 @@ impl<M: Medium> Keeper<M> {
         }
         if !complete {
             // What was superseded meanwhile is counted, by whoever did it.
-            let is_counted =
-                |moved: &Move<'_>| superseded.contains(&moved.from) && !planted(Mutant::OriginalCountedTwice);
+            let is_counted = |moved: &Move<'_>| superseded.contains(&moved.from);
             let moved = moves.iter().filter(|moved| !is_counted(moved)).map(|m| (m.key_of(), m.from_bytes));
             self.keep_originals(mover, moved.chain(cells));
         }
