@@ -1,11 +1,13 @@
 //! Scenarios of a few lines for bugs that seeds do not find in minutes: the order of a handful of steps decides, and it
 //! is written down here. Each tells what is wrong: nothing, but with the planted bug that it is for.
 
-use duramen::tuning::Tuning;
-use duramen::{Durability, IndexKind, OnDamage, Options, StoreOn, check_on, salvage_on};
+use duramen::tuning::{Phase, Tuning};
+use duramen::{
+    Durability, Error, ErrorKind, IndexKind, OnDamage, Options, Residence, StoreOn, check_on, salvage_on,
+};
 use duramen_media::MediumKind;
 use duramen_media::sim::{Log, Memory, Model, SimMedium, Walker};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 /// Tells what is wrong.
 pub type Scenario = fn() -> Result<(), String>;
@@ -111,6 +113,69 @@ pub fn copied_and_shown() -> Result<(), String> {
         shown if shown != found => Err("a reader was shown what a power failure undid".into()),
         _ => Ok(()),
     }
+}
+
+/// While the index is written to the medium a unit overwrites a key, whose record lies in a block that recovery does not
+/// read again. Power fails before the unit is over.
+///
+/// # Errors
+/// What is wrong.
+pub fn image_beside_unit() -> Result<(), String> {
+    let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
+    let with_images = |boot| {
+        let mut options = options(boot, Durability::EveryWrite);
+        options.residence = Residence::Persistent;
+        options.tuning.image_bytes_min = 0;
+        options.tuning.checkpoint_bytes_min = 64;
+        options
+    };
+    let (begin, begins) = mpsc::channel();
+    let (written, is_written) = mpsc::channel();
+    let (end, ends) = mpsc::channel::<()>();
+    let mut options = with_images(1);
+    let waits = Mutex::new(is_written);
+    options.tuning.on_phase = Some(Arc::new(move |phase, is_beginning| {
+        // Once: afterwards nobody listens.
+        if phase == Phase::Image && is_beginning && begin.send(()).is_ok() {
+            let _ = waits.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        }
+    }));
+    let store = StoreOn::open_on(medium.clone(), &options).map_err(told)?;
+    store.put(b"key", b"before").map_err(told)?;
+    // The block of the key is full, so it is sealed.
+    (0..40u8).try_for_each(|key| store.put(&[key], &[key; 40])).map_err(told)?;
+    std::thread::scope(|scope| {
+        let unit = scope.spawn(|| -> duramen::Result<()> {
+            let (begins, ends) = (begins, ends);
+            store.writer()?.unit(|unit| {
+                if begins.recv().is_err() {
+                    return Ok(());
+                }
+                drop(begins);
+                unit.put(b"key", b"of the unit")?;
+                let _ = written.send(());
+                let _ = ends.recv();
+                Err(Error::given_up("on purpose"))
+            })
+        });
+        let before = store.stats().checkpoints;
+        store.maintain().map_err(told)?;
+        if store.stats().checkpoints == before {
+            return Err("no image was written".into());
+        }
+        let medium = after_power_failure(&medium, Model::CacheLine);
+        let again = StoreOn::open_on(medium, &with_images(2)).map_err(told)?;
+        let found = again.get(b"key").map_err(told)?.map(|value| value.to_vec());
+        drop(end);
+        match unit.join() {
+            Ok(Err(error)) if error.kind() == ErrorKind::GivenUp => {}
+            other => return Err(format!("the unit ended otherwise than by giving up: {other:?}")),
+        }
+        if found.as_deref() != Some(b"before") {
+            return Err(format!("the key has {found:?} after a crash"));
+        }
+        audited(&store)
+    })
 }
 
 /// The first record of a key is in a block that stays because somebody reads it; all others go, and then the tombstone.

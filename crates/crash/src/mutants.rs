@@ -35,7 +35,7 @@ pub struct Caught {
 }
 
 /// Bugs that show where several threads meet, most of them only there.
-const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 31] = [
+const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 30] = [
     (Mutant::FreedBeforeReadersLeave, Kind::Churn, None),
     (Mutant::UndurableShown, Kind::Mixed, None),
     (Mutant::CellNotLookedAtAgain, Kind::Cells, Some("line/every-write")),
@@ -47,7 +47,6 @@ const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 31] = [
     (Mutant::RunningOverwritten, Kind::Batches, None),
     (Mutant::UnitNotDrained, Kind::Batches, Some("line/every-write")),
     (Mutant::BeforeUnitMoved, Kind::Batches, None),
-    (Mutant::ImageOfRunning, Kind::Batches, None),
     (Mutant::EpochsOverlap, Kind::Mixed, None),
     (Mutant::NextNotWoken, Kind::Mixed, Some("page/every-write")),
     (Mutant::StripeNotLocked, Kind::Mixed, None),
@@ -87,7 +86,8 @@ const SOAKED: [(Mutant, What); 6] = [
 ];
 
 /// Bugs that a few steps show, in an order that seeds do not meet in minutes.
-const DIRECTED: [(Mutant, Scenario); 4] = [
+const DIRECTED: [(Mutant, Scenario); 5] = [
+    (Mutant::ImageOfRunning, directed::image_beside_unit),
     (Mutant::CountedBehindTail, directed::behind_the_tail),
     (Mutant::UncommittedCopied, directed::copied_and_shown),
     (Mutant::KeptNotCounted, directed::kept_and_deleted),

@@ -30,3 +30,9 @@ fn a_table_whose_name_is_damaged_is_told_of_and_saved() {
     let _alone = alone();
     directed::name_lost().unwrap();
 }
+
+#[test]
+fn an_image_knows_nothing_of_a_unit_that_runs() {
+    let _alone = alone();
+    directed::image_beside_unit().unwrap();
+}

@@ -265,7 +265,7 @@ mod planting {
     }
 
     /// Those that the models of `cargo xtask loom` find.
-    pub const MODELLED: [Mutant; 28] = [
+    pub const MODELLED: [Mutant; 31] = [
         Mutant::PageReadTwice,
         Mutant::StripeNotLocked,
         Mutant::SharedSegmentAlone,
@@ -294,6 +294,9 @@ mod planting {
         Mutant::NextNotWoken,
         Mutant::UnitShownInParts,
         Mutant::PreviousNotPutBack,
+        Mutant::HeldBesideRunning,
+        Mutant::GateNotWaitedFor,
+        Mutant::KeysUnlockedEarly,
     ];
 
     /// Those that the crash driver finds.

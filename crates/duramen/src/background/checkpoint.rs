@@ -176,7 +176,6 @@ impl<M: Medium> Keeper<M> {
             // Soon: those who may still use a dead table leave.
             return Ok(());
         }
-        let _inside = self.log().tuning.phase(Phase::Image);
         // Also where there is no room: it is not tried again at once.
         current.written = written;
         let Some(Written { place, extents }) = self.write_image(None)? else { return Ok(()) };
@@ -224,7 +223,6 @@ impl<M: Medium> Keeper<M> {
         if !self.images.at_close || (log.used_bytes() < log.tuning.image_bytes_min && !is_damaged) {
             return Ok(None);
         }
-        let _inside = log.tuning.phase(Phase::Image);
         self.write_image_at_close()
     }
 
@@ -254,6 +252,7 @@ impl<M: Medium> Keeper<M> {
             before.retain(|kept| !self.log().blocks.at(kept.unit).is_pinned());
             before
         };
+        let _inside = self.log().tuning.phase(Phase::Image);
         let mut extents = Extents {
             log: &self.records.log,
             growth: &self.growth,

@@ -61,3 +61,50 @@ fn reader_beside_a_unit_that_is_given_up_sees_nothing_of_it() {
         store.close().unwrap();
     });
 }
+
+#[test]
+fn who_locks_keys_waits_for_a_unit_that_writes_them() {
+    let planted = [Bug(Mutant::HeldBesideRunning)];
+    check(2, &planted, || {
+        let store = open(Granularity::CacheLine, Durability::EveryWrite);
+        let writer = {
+            let store = store.clone();
+            thread::spawn(move || store.writer().unwrap().unit(|unit| unit.put(b"a", b"1")).unwrap())
+        };
+        let mut locking = store.writer().unwrap();
+        let seen = locking.locked([&b"a"[..]], |locking| {
+            let seen = get(&store, b"a");
+            locking.put(b"a", b"2")?;
+            Ok::<_, Error>(seen)
+        });
+        let seen = seen.unwrap();
+        writer.join().unwrap();
+        // The one or the other came first.
+        let last = get(&store, b"a").unwrap();
+        assert!(if seen.is_some() { last == b"2" } else { last == b"1" }, "{seen:?}, then {last:?}");
+        drop(locking);
+        store.close().unwrap();
+    });
+}
+
+#[test]
+fn who_closes_the_gate_is_alone() {
+    let planted = [Bug(Mutant::GateNotWaitedFor), Bug(Mutant::KeysUnlockedEarly)];
+    check(2, &planted, || {
+        let store = open(Granularity::CacheLine, Durability::EveryWrite);
+        let more = |store: &crate::Store| get(store, b"a").map_or(1, |count| count[0] + 1);
+        let other = {
+            let store = store.clone();
+            thread::spawn(move || {
+                let mut writer = store.writer().unwrap();
+                writer.locked([&b"a"[..]], |writer| writer.put(b"a", &[more(&store)])).unwrap();
+            })
+        };
+        let mut writer = store.writer().unwrap();
+        writer.locked_all(|writer| writer.put(b"a", &[more(&store)])).unwrap();
+        other.join().unwrap();
+        assert_eq!(get(&store, b"a").as_deref(), Some(&[2][..]));
+        drop(writer);
+        store.close().unwrap();
+    });
+}
