@@ -1,7 +1,7 @@
 //! Readers that meet a unit while it runs, is shown, or is given up. The whole engine runs, on the medium of [`super::medium`].
 
 use super::Planted::{Bug, Relaxed};
-use super::blocks::{get, open};
+use super::blocks::{Store, get, open};
 use super::check;
 use crate::mutants::Mutant;
 use crate::{Durability, Error};
@@ -92,7 +92,7 @@ fn who_closes_the_gate_is_alone() {
     let planted = [Bug(Mutant::GateNotWaitedFor), Bug(Mutant::KeysUnlockedEarly)];
     check(2, &planted, || {
         let store = open(Granularity::CacheLine, Durability::EveryWrite);
-        let more = |store: &crate::Store| get(store, b"a").map_or(1, |count| count[0] + 1);
+        let more = |store: &Store| get(store, b"a").map_or(1, |count| count[0] + 1);
         let other = {
             let store = store.clone();
             thread::spawn(move || {
