@@ -6,7 +6,7 @@
 
 use crate::entry::Entry;
 use crate::oracle::{Effects, State};
-use crate::setup::{Setup, value};
+use crate::setup::{Change, Setup, value};
 use duramen::{Batch, CollectionOn, ElementOrder, ErrorKind, Meta, StoreOn, TableOn};
 use duramen_media::sim::{Rng, SimMedium};
 use std::sync::Arc;
@@ -19,24 +19,6 @@ pub const ELEMENTS: usize = 5;
 pub const KINDS: [ElementOrder; 3] = [ElementOrder::Unordered, ElementOrder::ByValue, ElementOrder::ByKey];
 /// Instead of a kind: there is no collection under this key, but a value.
 const STRING: u8 = 9;
-
-/// An operation on a collection. Places are numbered over all tables.
-#[derive(Clone, Debug)]
-#[allow(missing_docs, reason = "the fields are named after what they are")]
-pub enum Change {
-    /// Makes a collection of these elements, over what is there.
-    Make { place: usize, kind: usize, elements: Vec<(usize, usize)>, ttl: Option<u64> },
-    /// Puts elements, or deletes them (`None`): one by itself, several as one batch.
-    Elements { place: usize, writes: Vec<(usize, Option<usize>)> },
-    /// The root goes to another place, over what is there.
-    Rename { from: usize, to: usize },
-    /// The same collection gets a new root under the same key.
-    Again { place: usize, ttl: Option<u64> },
-    /// A plain value takes the place of a collection.
-    Overwrite { place: usize },
-    /// Deletes the key.
-    Delete { place: usize },
-}
 
 impl Setup {
     /// Places of all tables.

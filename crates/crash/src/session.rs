@@ -1,11 +1,11 @@
 //! Runs operations on a store and notes what was done, when, and what it means.
 
 use crate::check::{accounts, audit, read_all};
-use crate::collections::{self, Change, Known};
+use crate::collections::{self, Known};
 use crate::entry::Entry;
 use crate::oracle::{Allowed, Effects, History, Means, State, Step, apply};
 use crate::phases::{Inside, Trace};
-use crate::setup::{Op, Promise, Setup, table_name, value};
+use crate::setup::{Change, Op, Promise, Setup, table_name, value};
 use duramen::{
     Batch, CollectionOn, Error, ErrorKind, IndexKind, Meta, Modified, Stamp, Stats, StoreOn, Swap, TableOn,
     Update, WriterOn,

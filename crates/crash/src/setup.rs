@@ -1,6 +1,5 @@
 //! What a run is: medium, durability, sizes, keys, and the operations, all from one seed.
 
-use crate::collections::Change;
 use crate::entry::Entry;
 use crate::phases::Trace;
 use duramen::tuning::Tuning;
@@ -69,6 +68,24 @@ impl Case {
     pub fn named(name: &str) -> Option<Self> {
         CASES.into_iter().find(|case| case.name == name)
     }
+}
+
+/// An operation on a collection. Places are numbered over all tables.
+#[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "the fields are named after what they are")]
+pub enum Change {
+    /// Makes a collection of these elements, over what is there.
+    Make { place: usize, kind: usize, elements: Vec<(usize, usize)>, ttl: Option<u64> },
+    /// Puts elements, or deletes them (`None`): one by itself, several as one batch.
+    Elements { place: usize, writes: Vec<(usize, Option<usize>)> },
+    /// The root goes to another place, over what is there.
+    Rename { from: usize, to: usize },
+    /// The same collection gets a new root under the same key.
+    Again { place: usize, ttl: Option<u64> },
+    /// A plain value takes the place of a collection.
+    Overwrite { place: usize },
+    /// Deletes the key.
+    Delete { place: usize },
 }
 
 /// One operation. Keys are cells: see [`Setup::cell`].

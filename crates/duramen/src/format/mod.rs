@@ -81,6 +81,17 @@ impl Generation {
     }
 }
 
+/// The number of a unit: never used twice, as a [`Generation`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[repr(transparent)]
+pub(crate) struct UnitId(pub(crate) u64);
+
+impl UnitId {
+    pub(crate) fn new(incarnation: u32, counter: u64) -> Self {
+        Self(Generation::new(incarnation, counter).0)
+    }
+}
+
 /// Whose a record is: the table or collection that it belongs to. Never used twice, so what belongs to an owner that nothing names is dead for ever.
 ///
 /// | bits | meaning |

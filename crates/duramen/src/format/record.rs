@@ -25,8 +25,7 @@
 //! can be summed before the version is known. For kind 4 the value is left out: it changes in
 //! place. What belongs to a unit stands behind the value, so that a lookup need not ask for it to find the key.
 
-use super::unit::UnitId;
-use super::{Epoch, Owner, Version, sum, u64_at};
+use super::{Epoch, Owner, UnitId, Version, sum, u64_at};
 use crate::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use duramen_media::Offset;
 

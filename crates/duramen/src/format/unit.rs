@@ -15,19 +15,8 @@
 use super::block::{Fate, Fates};
 use super::mark::record_sum;
 use super::record::{END_VALUE_BYTES, Header, Kind};
-use super::{Generation, u64_at};
+use super::{UnitId, u64_at};
 use duramen_media::Offset;
-
-/// The number of a unit: never used twice, as a [`Generation`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-#[repr(transparent)]
-pub(crate) struct UnitId(pub(crate) u64);
-
-impl UnitId {
-    pub(crate) fn new(incarnation: u32, counter: u64) -> Self {
-        Self(Generation::new(incarnation, counter).0)
-    }
-}
 
 /// How many members there are, and a sum over their places and checksums that does not depend on their order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -19,7 +19,7 @@
 //!
 //! Where epochs are in use a unit is durable with the epoch of its end, which is noted in `epoch`, later than those of its members.
 
-use crate::format::unit::UnitId;
+use crate::format::UnitId;
 use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::{Mutex, OnceLock, lock};

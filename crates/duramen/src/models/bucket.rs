@@ -185,10 +185,8 @@ fn a_page_of_an_image_is_read_once_whoever_touches_it() {
 
 #[test]
 fn two_writers_of_one_bucket_lose_nothing() {
-    let planted = [
-        Relaxed("index/stripes.rs", "self.stripe.state.store(0, Release)"),
-        Bug(Mutant::StripeNotLocked),
-    ];
+    let planted =
+        [Relaxed("index/stripes.rs", "self.stripe.state.store(0, Release)"), Bug(Mutant::StripeNotLocked)];
     check(2, &planted, || {
         let store = Store::new(4);
         let other = {

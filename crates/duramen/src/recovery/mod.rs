@@ -35,6 +35,7 @@ mod estimate;
 mod given;
 pub(crate) mod headless;
 pub(crate) mod image;
+mod outcome;
 mod scan;
 mod units;
 mod verify;
@@ -68,7 +69,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
 pub(crate) use claims::{Claim, Said};
-pub(crate) use scan::Outcome;
+pub(crate) use outcome::Outcome;
 
 /// What recovery found and did, for people and for tests.
 #[derive(Clone, Debug, Default)]

@@ -3,10 +3,10 @@
 use super::Cut;
 use super::by_key::ByKey;
 use super::bytes::bytes_of;
-use super::claims::{Claim, claims_in};
+use super::claims::claims_in;
 use super::entries::{Entries, Left};
 use super::given::{Flushes, MetRoot, Scan};
-use super::units::UnitsMet;
+use super::outcome::Outcome;
 use crate::format::block::{DataBlock, Fates};
 use crate::format::holes::Holes;
 use crate::format::mark::record_sum;
@@ -26,29 +26,6 @@ use std::collections::HashSet;
 
 /// Blocks that a thread takes at a time.
 const BLOCKS_PER_TURN: usize = 16;
-
-/// What one block turned out to hold.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Outcome {
-    pub records: u64,
-    /// Bytes from the block's beginning to the end of the records that count.
-    pub tail: u64,
-    /// Whether the header does not say so yet.
-    pub reseal: bool,
-    pub torn: bool,
-    pub uncommitted: u64,
-    pub damage: Vec<String>,
-    /// What the damaged records say of themselves.
-    pub claims: Vec<Claim>,
-    pub epoch_max: Epoch,
-    /// Whether it holds any whole record, counting or not: of the epochs that it belongs to each one is needed to prove them.
-    pub holds: bool,
-    /// What became of units of several blocks, which its header does not say yet.
-    pub fates: Fates,
-    /// Bytes of the records that were entered in the index.
-    pub(super) entered: u64,
-    pub(super) units: UnitsMet,
-}
 
 pub(super) struct Scanned {
     pub outcomes: Vec<(DataBlock, Outcome)>,

@@ -21,33 +21,17 @@ use super::bytes::bytes_of;
 use super::claims::claims_in;
 use super::entries::{Entries, Left};
 use super::given::Scan;
-use super::scan::Outcome;
+use super::outcome::Outcome;
+use crate::format::UnitId;
 use crate::format::block::{DataBlock, Fate, Fates};
 use crate::format::record::{Header, Kind, Step, Walk};
-use crate::format::unit::{Part, Parts, UnitId, UnitSum};
+use crate::format::unit::{Part, UnitSum};
 use crate::log::blocks::Block;
 use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::AtomicUsize;
 use crate::sync::atomic::Ordering::Relaxed;
 use duramen_media::Medium;
 use std::collections::HashMap;
-
-/// What a block has of units.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct UnitsMet {
-    parts: Parts,
-    /// Members that wait for an end.
-    waiting: Vec<(u64, Header)>,
-    /// Of units that the block does not have whole: what it has, what its header says, and where the bytes lie that `Part` counts from.
-    several: Vec<(Part, Fate, u64)>,
-}
-
-impl UnitsMet {
-    #[inline]
-    pub(super) fn is_open(&self) -> bool {
-        !self.waiting.is_empty()
-    }
-}
 
 /// What all blocks have of one unit.
 #[derive(Default)]

@@ -9,8 +9,8 @@
 use super::batch::{Batch, In, Op};
 use super::old::Old;
 use super::{Pen, Site, Swap};
+use crate::format::UnitId;
 use crate::format::record::Trailer;
-use crate::format::unit::UnitId;
 use crate::index::Slot;
 use crate::index::either::Index;
 use crate::read::Records;

@@ -15,6 +15,8 @@
 //! * It makes no space: compaction waits for stripes, and grows and waits for devices. A write that finds no room fails
 //!   as if the store were full, and notes how much it wanted. Its caller gives up what it did (it must have written nothing), unlocks,
 //!   [makes room](Pen::make_room) and begins again.
+//! * It does not wait for the compactor either, which may wait for a stripe: a unit that would, for what its member takes the place of, fails in
+//!   the same way.
 //! * It does not wait for an epoch, in which others may wait for its stripes: what it owes is paid when it has unlocked. So there is
 //!   always a group, if need be one from lock to unlock.
 //! * It does not settle its group, which locks the stripes of what was written before.
@@ -23,6 +25,7 @@
 
 use super::{Pen, Site};
 use crate::format::{Owner, Version};
+use crate::index::Slot;
 use crate::log::open_block::Purpose;
 use crate::log::supply::FreeOnly;
 use crate::mutants::{Mutant, planted};
@@ -52,6 +55,10 @@ pub(super) struct Locks {
     reserved: u64,
     /// What did not fit.
     wanted: Option<Wanted>,
+    /// A unit met a record that the compactor moves.
+    met_move: bool,
+    /// What units led back to that were given up, and what was pending there: it is settled when no lock is held.
+    put_back: Vec<(Owner, u64, Slot)>,
     /// How often room was made since the last run that wanted none.
     tries: u32,
     /// Keys in parts of indexes that are to be split.
@@ -149,6 +156,7 @@ impl Pen {
         debug_assert!(!self.is_locked(), "keys are locked by one call");
         self.locks.reserved = 0;
         self.locks.wanted = None;
+        self.locks.met_move = false;
         self.locks.ends_group = self.group.is_none();
         if !self.appender.has_room(ROOM_AHEAD, Purpose::Write) && self.locks.tries == 0 {
             // What is free and no more: whether the command needs room is not known yet.
@@ -179,6 +187,16 @@ impl Pen {
         if self.locks.wanted.is_none() {
             self.locks.tries = 0;
         }
+        if !self.locks.put_back.is_empty() {
+            let put_back = std::mem::take(&mut self.locks.put_back);
+            self.settle_put_back(records, put_back);
+        }
+    }
+
+    /// A unit was given up under locks: what was pending where its slots lead again is settled after the unlock, since that may wait for an
+    /// epoch.
+    pub(super) fn defer_put_back(&mut self, again: Vec<(Owner, u64, Slot)>) {
+        self.locks.put_back.extend(again);
     }
 
     /// What was written under locks that were given back may be told when this has returned; in a group, when that is settled.
@@ -250,9 +268,16 @@ impl Pen {
         reserved
     }
 
-    /// Whether a write under the locks found no room.
+    /// A unit met a record that the compactor moves, which waits for the stripes of keys: whether the caller holds any. Then it fails as
+    /// if it had found no room.
+    pub(super) fn meets_move(&mut self) -> bool {
+        self.locks.met_move = self.locks.held == Held::Keys;
+        self.locks.met_move
+    }
+
+    /// Whether a write under the locks found no room, or what is being moved.
     pub(crate) fn wants_room(&self) -> bool {
-        self.locks.wanted.is_some()
+        self.locks.wanted.is_some() || self.locks.met_move
     }
 
     /// Makes the room that a write under locks did not find; no lock may be held. Then what wrote begins again from the beginning.
@@ -261,6 +286,11 @@ impl Pen {
     /// `OutOfSpace` when there is none to be made; what the medium fails with.
     pub(crate) fn make_room<M: Medium>(&mut self, site: Site<'_, M>) -> Result<()> {
         debug_assert!(!self.is_locked(), "space is made without a lock");
+        if std::mem::take(&mut self.locks.met_move) {
+            // Nobody holds up the compactor now.
+            crate::sync::thread::yield_now();
+            return Ok(());
+        }
         let Some(wanted) = self.locks.wanted.take() else { return Ok(()) };
         let tries = std::mem::take(&mut self.locks.tries);
         if tries >= TRIES_MAX {

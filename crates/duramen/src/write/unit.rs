@@ -34,8 +34,8 @@ use crate::format::block::Fate;
 use crate::format::record::{
     Appended, END_BYTES, Kind, TRAILER_BYTES, Trailer, body_crc, head_bytes, record_bytes,
 };
-use crate::format::unit::{UnitId, UnitSum};
-use crate::format::{Epoch, Owner, Unit};
+use crate::format::unit::UnitSum;
+use crate::format::{Epoch, Owner, Unit, UnitId};
 use crate::index::Slot;
 use crate::index::either::Locked;
 use crate::log::appender::Fields;
@@ -271,6 +271,12 @@ impl Pen {
                 }
                 Wrote::Moved => {
                     drop(guard);
+                    if self.meets_move() {
+                        return Err(Error::new(
+                            ErrorKind::Conflict,
+                            "cannot write in a unit under locks: compaction is moving what is there; it runs again",
+                        ));
+                    }
                     crate::sync::thread::yield_now();
                 }
             }
@@ -524,7 +530,11 @@ impl Pen {
         records.log.lanes.at(self.lane()).over();
         let own_group = self.leave_unit(records);
         self.release(records, &stretches, Fate::Void, has_end, Epoch(0));
-        self.settle_put_back(records, again);
+        if self.is_locked() {
+            self.defer_put_back(again);
+        } else {
+            self.settle_put_back(records, again);
+        }
         if own_group { self.settle(records) } else { Ok(()) }
     }
 
@@ -601,7 +611,7 @@ impl Pen {
     }
 
     /// What was pending when a unit superseded it, and is there again: who would have cleared the mark may have passed by.
-    fn settle_put_back<M: Medium>(&self, records: &Records<M>, again: Vec<(Owner, u64, Slot)>) {
+    pub(super) fn settle_put_back<M: Medium>(&self, records: &Records<M>, again: Vec<(Owner, u64, Slot)>) {
         for (owner, hash, slot) in again {
             let guard = reclaim::pin_to_write();
             let mut last = None;

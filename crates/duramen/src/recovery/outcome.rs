@@ -1,0 +1,47 @@
+//! What recovery finds in one block.
+
+use super::claims::Claim;
+use crate::format::Epoch;
+use crate::format::block::{Fate, Fates};
+use crate::format::record::Header;
+use crate::format::unit::{Part, Parts};
+
+/// What one block turned out to hold.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Outcome {
+    pub records: u64,
+    /// Bytes from the block's beginning to the end of the records that count.
+    pub tail: u64,
+    /// Whether the header does not say so yet.
+    pub reseal: bool,
+    pub torn: bool,
+    pub uncommitted: u64,
+    pub damage: Vec<String>,
+    /// What the damaged records say of themselves.
+    pub claims: Vec<Claim>,
+    pub epoch_max: Epoch,
+    /// Whether it holds any whole record, counting or not: of the epochs that it belongs to each one is needed to prove them.
+    pub holds: bool,
+    /// What became of units of several blocks, which its header does not say yet.
+    pub fates: Fates,
+    /// Bytes of the records that were entered in the index.
+    pub(super) entered: u64,
+    pub(super) units: UnitsMet,
+}
+
+/// What a block has of units.
+#[derive(Clone, Debug, Default)]
+pub(super) struct UnitsMet {
+    pub parts: Parts,
+    /// Members that wait for an end.
+    pub waiting: Vec<(u64, Header)>,
+    /// Of units that the block does not have whole: what it has, what its header says, and where the bytes lie that `Part` counts from.
+    pub several: Vec<(Part, Fate, u64)>,
+}
+
+impl UnitsMet {
+    #[inline]
+    pub fn is_open(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+}
