@@ -126,6 +126,19 @@ impl Client {
         }
     }
 
+    /// Nobody's: for what the server does itself.
+    pub fn nobody() -> Arc<Self> {
+        let origin = Origin {
+            worker: 0,
+            address: "nowhere".to_owned(),
+            address_local: String::new(),
+            unix: false,
+            descriptor: 0,
+            mark: 0,
+        };
+        Arc::new(Self::new(0, origin))
+    }
+
     /// It runs no further command. False when that was so before.
     pub fn kill(&self) -> bool {
         // Relaxed: nothing is published by it. Whoever has the reply of the kill sends later.

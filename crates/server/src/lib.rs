@@ -36,6 +36,7 @@ pub mod server;
 pub mod session;
 mod start;
 pub mod stats;
+mod waiting;
 
 pub use config::Config;
 /// Types of values, as their tags in the store tell.

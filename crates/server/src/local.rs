@@ -1,9 +1,12 @@
 //! What commands have of the worker that runs them, besides its keys.
 
+use crate::command::OwnedArgs;
 use crate::messages::{Content, Kind, Outgoing, Subscribed, Subscribers};
 use crate::notifications::{Classes, KEYEVENT, KEYSPACE};
 use crate::server::Server;
 use crate::session::Session;
+use crate::waiting::{Wait, Waiter};
+use std::sync::Arc;
 
 /// See the module.
 #[derive(Default)]
@@ -14,6 +17,22 @@ pub struct Local {
     pub subscribers: Subscribers,
     /// Messages of the turn that runs.
     pub outgoing: Outgoing,
+    /// The command that runs waits.
+    pub wait: Option<Wait>,
+    /// What the command that runs took for a client that waits: how to put it back.
+    pub put_back: Option<OwnedArgs>,
+    /// Who waited and is answered by the command that runs, once its transaction has committed.
+    pub claims: Vec<Claim>,
+}
+
+/// A waiter that was claimed, and what its client is told.
+pub struct Claim {
+    /// Who.
+    pub waiter: Arc<Waiter>,
+    /// The reply.
+    pub reply: Box<[u8]>,
+    /// How to put back what was taken for it.
+    pub put_back: Option<OwnedArgs>,
 }
 
 impl Local {

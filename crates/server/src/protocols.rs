@@ -128,6 +128,20 @@ impl Protocol for Protocols {
         self.redis.receivers(message, clients);
     }
 
+    fn undeliverable(&mut self, message: &Message) {
+        self.redis.undeliverable(message);
+    }
+
+    fn has_work(&self) -> bool {
+        self.redis.has_work()
+    }
+
+    fn expire(&mut self, conversation: &mut Conversation, output: &mut Output) {
+        if let Conversation::Redis(conversation) = conversation {
+            self.redis.expire(conversation, output);
+        }
+    }
+
     fn leave(&mut self, conversation: &mut Conversation) {
         if let Conversation::Redis(conversation) = conversation {
             self.redis.leave(conversation);
@@ -178,9 +192,25 @@ impl net::Conversation for Conversation {
         }
     }
 
-    fn receive(&mut self, message: &Message, output: &mut Output) {
-        if let Self::Redis(conversation) = self {
-            conversation.receive(message, output);
+    #[inline]
+    fn is_waiting(&self) -> bool {
+        match self {
+            Self::Redis(conversation) => conversation.is_waiting(),
+            Self::Memcached(_) => false,
+        }
+    }
+
+    fn waits_until(&self) -> Option<Instant> {
+        match self {
+            Self::Redis(conversation) => conversation.waits_until(),
+            Self::Memcached(_) => None,
+        }
+    }
+
+    fn receive(&mut self, message: &Message, output: &mut Output) -> bool {
+        match self {
+            Self::Redis(conversation) => conversation.receive(message, output),
+            Self::Memcached(_) => true,
         }
     }
 

@@ -144,6 +144,23 @@ impl Redis {
         self.dispatcher.local().subscribers.receivers(message, clients);
     }
 
+    /// A message has come for a connection that is not there any more, or cannot take it.
+    pub fn undeliverable(&mut self, message: &Message) {
+        if let Content::Reply { put_back: Some(put_back), .. } = &message.content {
+            self.dispatcher.put_back(put_back);
+        }
+    }
+
+    /// Whether the next turn has something to do, whoever sends requests.
+    pub fn has_work(&self) -> bool {
+        self.dispatcher.has_work()
+    }
+
+    /// The time of one that waits has come.
+    pub fn expire(&mut self, conversation: &mut Conversation, output: &mut Output) {
+        self.dispatcher.expire(&mut conversation.session, output);
+    }
+
     /// A connection has ended.
     pub fn leave(&mut self, conversation: &mut Conversation) {
         self.dispatcher.leave(&mut conversation.session);
@@ -170,10 +187,32 @@ impl net::Conversation for Conversation {
         self.session.paused_until = None;
     }
 
-    fn receive(&mut self, message: &Message, output: &mut Output) {
-        let Some(subscribed) = &self.session.subscribed else { return };
+    fn is_waiting(&self) -> bool {
+        self.session.waiter.is_some()
+    }
+
+    fn waits_until(&self) -> Option<Instant> {
+        self.session.waits_until
+    }
+
+    fn receive(&mut self, message: &Message, output: &mut Output) -> bool {
+        if let Content::Reply { waiter, bytes, closes, .. } = &message.content {
+            let session = &mut self.session;
+            let is_for_it = session.waiter.as_ref().is_some_and(|own| Arc::ptr_eq(own, waiter));
+            if is_for_it {
+                (session.waiter, session.waits_until) = (None, None);
+                // One that was refused in the same turn has been told.
+                if !waiter.is_silent && !session.closing {
+                    output.bytes.extend_from_slice(bytes);
+                }
+                session.closing |= closes;
+            }
+            return is_for_it;
+        }
+        let Some(subscribed) = &self.session.subscribed else { return true };
         let mut reply = Reply::new(output, self.session.protocol);
         write_message(&mut reply, message, subscribed);
+        true
     }
 
     fn output_class(&self) -> usize {
@@ -183,7 +222,7 @@ impl net::Conversation for Conversation {
     }
 
     fn may_be_idle(&self) -> bool {
-        self.session.subscribed.is_some()
+        self.session.subscribed.is_some() || self.session.waiter.is_some()
     }
 
     fn request_bytes(&self) -> usize {
@@ -213,6 +252,7 @@ fn write_message(reply: &mut Reply<'_>, message: &Message, subscribed: &Subscrib
         reply.bulk(payload);
     };
     match &message.content {
+        Content::Reply { .. } => {}
         Content::Shard { channel, payload } => {
             if subscribed.hears(Kind::Shard, channel, sequence) {
                 plain(b"smessage", channel, payload);

@@ -9,6 +9,7 @@ use crate::messages::{Delivery, Subscriptions};
 use crate::net::Inbox;
 use crate::notifications::Classes;
 use crate::stats::{Totals, WorkerStats};
+use crate::waiting::Waiting;
 use duramen::OnDamage;
 use duramen_structures::Keyspace;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
@@ -25,6 +26,8 @@ pub struct Server {
     pub clients: Clients,
     /// Who listens to what.
     pub subscriptions: Subscriptions,
+    /// Who waits for keys.
+    pub waiting: Waiting,
     /// Messages on their way.
     pub delivery: Delivery,
     /// When it started.
@@ -75,6 +78,7 @@ impl Server {
             memcached,
             clients: Clients::default(),
             subscriptions: Subscriptions::default(),
+            waiting: Waiting::default(),
             delivery: Delivery::default(),
             started: Instant::now(),
             run_id,

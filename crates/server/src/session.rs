@@ -5,6 +5,7 @@ use crate::clients::Client;
 use crate::command::{Args, CommandError, OwnedArgs};
 use crate::messages::{Kind, Subscribed};
 use crate::resp::Protocol;
+use crate::waiting::Waiter;
 use duramen_structures::Watched;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -81,6 +82,10 @@ pub struct Session {
     pub store_failure: Option<CommandError>,
     /// No further command before this moment (DEBUG SLEEP).
     pub paused_until: Option<Instant>,
+    /// It waits for a key: nothing further is executed before that is answered.
+    pub waiter: Option<Arc<Waiter>>,
+    /// When to look at the waiter: its time is up.
+    pub waits_until: Option<Instant>,
 }
 
 impl Session {
@@ -100,6 +105,8 @@ impl Session {
             command_last: crate::clients::COMMAND_NONE,
             store_failure: None,
             paused_until: None,
+            waiter: None,
+            waits_until: None,
         }
     }
 
@@ -132,7 +139,9 @@ impl Session {
 
     /// Memory that it takes, besides itself.
     pub fn bytes(&self) -> usize {
-        self.multi_bytes() + self.subscribed.as_ref().map_or(0, |subscribed| subscribed.bytes())
+        self.multi_bytes()
+            + self.subscribed.as_ref().map_or(0, |subscribed| subscribed.bytes())
+            + self.waiter.as_ref().map_or(0, |waiter| waiter.bytes())
     }
 
     /// Tells other connections about this one.
@@ -148,6 +157,6 @@ impl Session {
         for (count, kind) in client.subscriptions.iter().zip([Kind::Channel, Kind::Pattern, Kind::Shard]) {
             count.store(self.subscriptions(kind) as u32, Ordering::Relaxed);
         }
-        client.paused.store(self.paused_until.is_some(), Ordering::Relaxed);
+        client.paused.store(self.paused_until.is_some() || self.waiter.is_some(), Ordering::Relaxed);
     }
 }

@@ -8,7 +8,7 @@ use crate::config::{Config, value};
 use crate::error::{Error, ErrorKind};
 use crate::log;
 use crate::memcached::Shared;
-use crate::net::{self, Inbox, Listener, Message, Place, Worker, accept, open_files};
+use crate::net::{self, Inbox, Listener, Message, Place, Protocol as _, Worker, accept, open_files};
 use crate::notify::{READY, STOPPING, notify};
 use crate::protocols::{MEMCACHED, Protocols, REDIS};
 use crate::server::{Server, Stop};
@@ -203,6 +203,9 @@ impl Started {
                 Err(_) => failed = Some("it panicked; please report this".to_owned()),
             }
         }
+        if failed.is_none() {
+            self.put_back_undelivered();
+        }
         if !self.pidfile.is_empty() {
             // The process ends in any case; a leftover is overwritten by the next start.
             let _ = std::fs::remove_file(&self.pidfile);
@@ -217,6 +220,17 @@ impl Started {
             return Err(Error::new(ErrorKind::System, format!("a worker thread failed: {error}")));
         }
         closed.map_err(|error| Error::new(ErrorKind::Store, error.to_string()))
+    }
+
+    /// What workers took for clients of others, who had ended by then, is put back.
+    fn put_back_undelivered(&self) {
+        let mail: Vec<_> = self.server.inboxes.iter().flat_map(|inbox| inbox.take_mail()).collect();
+        let (false, Ok(keys)) = (mail.is_empty(), self.server.keyspace.worker()) else { return };
+        let mut protocol = Protocols::new(&self.server, keys, Arc::clone(&self.server.stats[0]), 0);
+        mail.iter().for_each(|message| protocol.undeliverable(message));
+        protocol.begin();
+        // If it fails the log tells.
+        let _ = protocol.settle();
     }
 
     /// Tells in the log where and on what the server runs, what that promises, and what it found.

@@ -9,6 +9,7 @@ use duramen::Writer;
 
 use crate::error::{Error, Result};
 use crate::keyspace::{Keyspace, random};
+use crate::locks::Keys;
 use crate::turns::{Others, Turn};
 use crate::txn::scratch::Scratch;
 
@@ -29,6 +30,7 @@ impl Keyspace {
             turn: self.shared.turns.come(),
             others: Others::default(),
             wants_table: None,
+            wants_keys: Keys::default(),
             scratch: Scratch::default(),
             grouped: false,
             failed: false,
@@ -48,6 +50,8 @@ pub struct Worker {
     others: Others,
     // A transaction was to write to a database that has no table yet.
     pub(crate) wants_table: Option<u8>,
+    // It was to name these keys too, which others had.
+    pub(crate) wants_keys: Keys,
     grouped: bool,
     // The group could not be made durable, nor can it ever be.
     failed: bool,
@@ -248,6 +252,50 @@ mod tests {
         });
         worker.group();
         worker.settle().unwrap();
+    }
+
+    #[test]
+    fn a_transaction_that_could_not_name_more_begins_again_with_these_keys() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = duramen::Options { medium: duramen::MediumKind::Volatile, ..Default::default() };
+        let keyspace = Keyspace::open(options.open(dir.path().join("store")).unwrap(), 1).unwrap();
+        let mut more = Keys::default();
+        more.add(b"other");
+        let (has_it, may_go) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
+        // The first write to a database runs twice.
+        keyspace
+            .worker()
+            .unwrap()
+            .run::<_, Error>(0, Locks::One(b"first"), |txn| txn.put(0, b"first", b""))
+            .unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut worker = keyspace.worker().unwrap();
+                worker.run::<_, Error>(0, Locks::One(b"other"), |txn| {
+                    txn.put(0, b"other", b"theirs")?;
+                    has_it.wait();
+                    may_go.wait();
+                    Ok(())
+                })
+            });
+            let mut worker = keyspace.worker().unwrap();
+            let mut runs = 0;
+            has_it.wait();
+            let seen = worker.run::<_, Error>(0, Locks::One(b"mine"), |txn| {
+                runs += 1;
+                txn.put(0, b"mine", b"1")?;
+                if !txn.name_more(&more) {
+                    may_go.wait();
+                    return Err(Error::NoSuchKey);
+                }
+                assert_eq!(txn.written().collect::<Vec<_>>(), [(0, &b"mine"[..])]);
+                Ok(txn.get(0, b"other")?.map(|found| found.to_vec()))
+            });
+            assert_eq!((seen.unwrap().as_deref(), runs), (Some(&b"theirs"[..]), 2));
+            // An error of its own is one.
+            let failed = worker.run::<(), Error>(0, Locks::One(b"mine"), |_| Err(Error::NoSuchKey));
+            assert!(matches!(failed, Err(Error::NoSuchKey)));
+        });
     }
 
     #[test]

@@ -196,6 +196,12 @@ const FORMS: &[Form] = &[
     exact(&["RPOPLPUSH", "k", "k"], &[]),
     exact(&["LMPOP", "1", "k", "LEFT"], &["COUNT i"]),
     exact(&["LMPOP", "2", "k", "k", "RIGHT"], &["COUNT o"]),
+    // The times run out at once, since nobody else writes.
+    exact(&["BLPOP", "k", "k", "0.001"], &[]),
+    exact(&["BRPOP", "k", "0.001"], &[]),
+    exact(&["BLMPOP", "0.001", "2", "k", "k", "LEFT"], &["COUNT o"]),
+    exact(&["BLMOVE", "k", "k", "LEFT", "RIGHT", "0.001"], &[]),
+    exact(&["BRPOPLPUSH", "k", "k", "0.001"], &[]),
     exact(&["SADD", "k", "n"], &[]),
     exact(&["SADD", "k", "n", "n", "n"], &[]),
     exact(&["SADD", "k", "m", "m", "m"], &[]),
@@ -272,6 +278,9 @@ const FORMS: &[Form] = &[
     exact(&["ZPOPMAX", "k"], &["o"]),
     exact(&["ZMPOP", "2", "k", "k", "MIN"], &["COUNT o"]),
     exact(&["ZMPOP", "2", "k", "k", "MAX"], &["COUNT o"]),
+    exact(&["BZPOPMIN", "k", "k", "0.001"], &[]),
+    exact(&["BZPOPMAX", "k", "0.001"], &[]),
+    exact(&["BZMPOP", "0.001", "2", "k", "k", "MIN"], &["COUNT o"]),
     exact(&["ZRANDMEMBER", "k", "1000"], &["WITHSCORES"]),
     exact(&["ZRANDMEMBER", "k", "0"], &["WITHSCORES"]),
     ordered(
@@ -302,6 +311,8 @@ const FORMS: &[Form] = &[
     exact(&["XREAD", "COUNT", "o", "STREAMS", "k", "j"], &[]),
     exact(&["XREAD", "STREAMS", "k", "k", "j", "j"], &[]),
     exact(&["XREAD", "STREAMS", "k", "$"], &[]),
+    exact(&["XREAD", "BLOCK", "1", "STREAMS", "k", "k", "j", "$"], &[]),
+    quiet(&["XREADGROUP", "GROUP", "u", "c", "BLOCK", "1", "STREAMS", "k", ">"], &[]),
     exact(&["XDEL", "k", "j"], &[]),
     exact(&["XDEL", "k", "j", "j", "j", "j", "j"], &[]),
     exact(&["XTRIM", "k", "MAXLEN", "o"], &["LIMIT o"]),
@@ -388,7 +399,7 @@ const ANY_TYPE: &[&str] = &[
 /// Beginnings of the names of commands on lists.
 const ON_LISTS: &[&str] = &[
     "LPUSH", "RPUSH", "LPOP", "RPOP", "LLEN", "LRANGE", "LINDEX", "LSET", "LINSERT", "LREM", "LTRIM", "LPOS",
-    "LMOVE", "LMPOP",
+    "LMOVE", "LMPOP", "BLPOP", "BRPOP", "BLMPOP", "BLMOVE",
 ];
 /// Beginnings of the names of commands on sets.
 const ON_SETS: &[&str] = &[
@@ -612,7 +623,7 @@ fn keys_of(name: &str) -> &'static [&'static str] {
         _ if is_one_of(ON_SETS) => SET_KEYS,
         _ if name.starts_with("SORT") => LIST_KEYS,
         _ if name.starts_with('H') => HASH_KEYS,
-        _ if name.starts_with('Z') => SORTED_SET_KEYS,
+        _ if name.starts_with('Z') || name.starts_with("BZ") => SORTED_SET_KEYS,
         _ if name.starts_with('X') => STREAM_KEYS,
         _ => STRING_KEYS,
     }

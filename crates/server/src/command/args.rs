@@ -126,6 +126,17 @@ pub struct OwnedArgs {
 }
 
 impl OwnedArgs {
+    /// Those of a command that is put together.
+    pub fn of(parts: &[&[u8]]) -> Self {
+        let mut end = 0;
+        let spans = parts.iter().map(|part| {
+            let start = end;
+            end += part.len();
+            Span { start, end }
+        });
+        Self { spans: spans.collect(), buffer: parts.concat().into() }
+    }
+
     /// The arguments.
     pub fn args(&self) -> Args<'_> {
         Args::new(&self.buffer, &self.spans)

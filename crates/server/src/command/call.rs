@@ -1,13 +1,15 @@
 //! What a command is given to work with, and so what a command is: a function of a [`Call`].
 
-use super::{Args, CommandError, spec, table};
+use super::{Args, CommandError, OwnedArgs, spec, table};
 use crate::local::Local;
 use crate::notifications::{Classes, GENERIC};
 use crate::resp::Reply;
 use crate::server::Server;
 use crate::session::Session;
 use crate::stats::WorkerStats;
+use crate::waiting::{Awaited, Wait};
 use duramen_structures::Txn;
+use std::time::Instant;
 
 /// Does what the command says and writes exactly one reply. An error makes the dispatcher take back
 /// whatever was written to the reply and write the error in its place.
@@ -58,8 +60,10 @@ pub struct Call<'c, 'w> {
     pub now: u64,
     /// What is to be done once the transaction is committed.
     pub after: &'c mut After,
-    /// Run by EXEC.
+    /// Run by EXEC, or for a client that waited: it does not wait.
     pub in_transaction: bool,
+    /// Run for a client that waited.
+    pub is_served: bool,
 }
 
 /// Work that a command leaves for after its transaction, because it needs the worker itself.
@@ -83,6 +87,21 @@ impl<'w> Call<'_, 'w> {
     #[inline]
     pub fn db(&self) -> u8 {
         self.session.db
+    }
+
+    /// The command found nothing and waits. False, and it does not, within EXEC: it answers as if its time were up.
+    pub fn waits(&mut self, until: Option<Instant>, keys: Vec<Awaited>) -> bool {
+        if !self.in_transaction {
+            self.local.wait = Some(Wait { until, keys });
+        }
+        !self.in_transaction
+    }
+
+    /// Notes how to put back what was taken, for the case that the client waited for it and has gone.
+    pub fn put_back(&mut self, args: impl FnOnce() -> OwnedArgs) {
+        if self.is_served {
+            self.local.put_back = Some(args());
+        }
     }
 
     /// Tells of an event of a key in the selected database.
@@ -125,6 +144,7 @@ impl<'w> Call<'_, 'w> {
             now: self.now,
             after: &mut *self.after,
             in_transaction: true,
+            is_served: false,
         };
         let result = (entry.apply)(&mut call);
         // HELLO may have changed the protocol.

@@ -6,8 +6,9 @@
 use super::call::subcommand_error;
 use super::errors::StoreFailure;
 use super::groups::table;
+use super::serve::{self, Serving, add_keys};
 use super::spec::LockSpec;
-use super::{After, Args, Call, CommandError, Entry, Flags, Table, errors};
+use super::{After, Args, Call, CommandError, Entry, Flags, OwnedArgs, Table, errors};
 use crate::local::Local;
 use crate::log;
 use crate::net::Output;
@@ -15,6 +16,7 @@ use crate::resp::{Protocol, Reply, ahead};
 use crate::server::Server;
 use crate::session::{ReplyMode, Session};
 use crate::stats::WorkerStats;
+use crate::waiting::Waiter;
 use duramen_structures::{Keys, Locks, Txn, Worker};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -36,11 +38,17 @@ const AHEAD_KEY_BYTES_MAX: usize = 256;
 
 /// Runs commands for one worker.
 pub struct Dispatcher {
-    table: &'static Table,
-    server: Arc<Server>,
-    worker: Worker,
-    stats: Arc<WorkerStats>,
-    local: Local,
+    pub(super) table: &'static Table,
+    pub(super) server: Arc<Server>,
+    pub(super) worker: Worker,
+    pub(super) stats: Arc<WorkerStats>,
+    pub(super) local: Local,
+    // Who waited and was answered in this turn.
+    pub(super) answered: Vec<Arc<Waiter>>,
+    // Keys at which somebody who waits may have been passed over, with their databases.
+    pub(super) again: Vec<(u8, Vec<u8>)>,
+    // Commands that put back what was taken for clients that had gone.
+    pub(super) put_backs: Vec<(u8, OwnedArgs)>,
     // Messages before the command that runs.
     outgoing_before: usize,
     // The keys of a command that has several.
@@ -49,7 +57,7 @@ pub struct Dispatcher {
     clock: Instant,
     // The command that runs since then, once or several times in a row.
     running: Option<&'static Entry>,
-    now: u64,
+    pub(super) now: u64,
     // The store failed during this turn, whichever command noticed.
     failed: Option<CommandError>,
     // A failure was seen, so the store has taken no writes since.
@@ -65,6 +73,9 @@ impl Dispatcher {
             worker,
             stats,
             local: Local::new(number),
+            answered: Vec::new(),
+            again: Vec::new(),
+            put_backs: Vec::new(),
             outgoing_before: 0,
             keys: Keys::default(),
             clock: Instant::now(),
@@ -80,6 +91,9 @@ impl Dispatcher {
         self.worker.group();
         self.clock = Instant::now();
         self.now = unix_millis();
+        if self.has_work() && catch_unwind(AssertUnwindSafe(|| self.work())).is_err() {
+            Self::release(&mut self.local, &mut self.again);
+        }
     }
 
     /// What reads and writes keys in this turn, and its time in Unix milliseconds.
@@ -118,13 +132,26 @@ impl Dispatcher {
         // A scan or a save settles in the middle of a turn: when that failed, what was written before is in doubt
         // though nothing is left to settle now.
         let settled = self.failed.take().map_or(settled, Err);
+        self.hand_over(settled.is_ok());
+        match &settled {
+            Ok(()) => self.answered.clear(),
+            Err(error) if !self.answered.is_empty() => {
+                self.refuse_answered(error);
+                // They tell of nothing that the turn did.
+                self.hand_over(true);
+            }
+            Err(_) => {}
+        }
+        settled
+    }
+
+    fn hand_over(&mut self, is_settled: bool) {
         let (inboxes, own) = (&self.server.inboxes, self.local.worker);
-        self.server.delivery.hand_over(&mut self.local.outgoing, settled.is_ok(), |worker, messages| {
+        self.server.delivery.hand_over(&mut self.local.outgoing, is_settled, |worker, messages| {
             if let Some(inbox) = inboxes.get(worker) {
                 inbox.send_mail(messages, worker != own);
             }
         });
-        settled
     }
 
     /// What commands have of this worker.
@@ -134,6 +161,7 @@ impl Dispatcher {
 
     /// A connection has ended.
     pub fn leave(&mut self, session: &mut Session) {
+        self.stop_waiting(session);
         self.local.leave(&self.server, session);
     }
 
@@ -171,6 +199,11 @@ impl Dispatcher {
     fn panicked(&mut self, session: &mut Session) {
         session.store_failure = None;
         self.local.outgoing.take_back(self.outgoing_before);
+        self.local.wait = None;
+        Self::release(&mut self.local, &mut self.again);
+        if session.waiter.is_none() {
+            serve::take_out(&self.server, self.server.waiting.of_client(session.client.id));
+        }
         if let Some(entry) = self.running {
             let counters = &self.stats.commands[entry.index];
             counters.calls.add(1);
@@ -245,7 +278,13 @@ impl Dispatcher {
         self.run(entry, session, args, out);
     }
 
-    fn run(&mut self, entry: &'static Entry, session: &mut Session, args: Args<'_>, out: &mut Output) {
+    pub(super) fn run(
+        &mut self,
+        entry: &'static Entry,
+        session: &mut Session,
+        args: Args<'_>,
+        out: &mut Output,
+    ) {
         session.command_last = entry.index as u32;
         if self.running.is_none_or(|running| running.index != entry.index) {
             self.charge();
@@ -259,13 +298,16 @@ impl Dispatcher {
         let mut after = After::Nothing;
         let names = names_of(entry, self.table, session, args, &mut self.keys);
         let mut again = false;
-        let committed = self.worker.run(self.now, names, |txn| {
+        let (passed_over, mut waiter) = (&mut self.again, None);
+        let committed: Result<(), CommandError> = self.worker.run(self.now, names, |txn| {
             if std::mem::replace(&mut again, true) {
                 self.stats.repeated.add(1);
                 out.truncate(start);
                 local.outgoing.take_back(before);
                 (session.db, session.protocol) = (db, protocol);
                 after = After::Nothing;
+                Self::release(local, passed_over);
+                serve::take_out(&self.server, waiter.take());
             }
             let running = Running {
                 entry,
@@ -275,8 +317,27 @@ impl Dispatcher {
                 stats: &self.stats,
                 now: self.now,
             };
-            Self::apply(txn, running, session, local, out, &mut after)
+            Self::apply(txn, running, session, local, out, &mut after)?;
+            if local.wait.is_some() {
+                waiter = running.serving().enter(session, entry.index, local);
+            } else if self.server.waiting.count() > 0 {
+                running.serving().serve_written(txn, local)?;
+            }
+            Ok(())
         });
+        match &committed {
+            Ok(()) if !self.local.claims.is_empty() => self.answer(),
+            Ok(()) => {}
+            Err(_) => {
+                self.local.wait = None;
+                Self::release(&mut self.local, &mut self.again);
+                serve::take_out(&self.server, waiter.take());
+            }
+        }
+        if let Some(waiter) = waiter {
+            session.waits_until = waiter.until;
+            session.waiter = Some(waiter);
+        }
         let done = match committed {
             // There is room for one delete at a time, each of which makes some.
             Err(error) if error.code() == "OOM" && matches!(entry.spec.name, "del" | "unlink") => {
@@ -330,6 +391,7 @@ impl Dispatcher {
             now: running.now,
             after,
             in_transaction: false,
+            is_served: false,
         };
         (running.entry.apply)(&mut call)
     }
@@ -347,7 +409,10 @@ impl Dispatcher {
     fn finish(&mut self, after: After) -> Result<(), CommandError> {
         match after {
             After::Nothing => {}
-            After::FlushDb(db) => self.worker.flush(db)?,
+            After::FlushDb(db) => {
+                self.worker.flush(db)?;
+                self.look_at_databases([db]);
+            }
             After::Save => {
                 // Not inside the group: the commit waits for the writes of all.
                 self.worker.settle()?;
@@ -356,8 +421,14 @@ impl Dispatcher {
                 saved?;
                 self.server.saved_at.store(self.now / 1000, Ordering::Relaxed);
             }
-            After::FlushAll => self.worker.flush_all()?,
-            After::Swap(first, second) => self.worker.swap(first, second)?,
+            After::FlushAll => {
+                self.worker.flush_all()?;
+                self.look_at_databases(0..self.server.keyspace.databases());
+            }
+            After::Swap(first, second) => {
+                self.worker.swap(first, second)?;
+                self.look_at_databases([first, second]);
+            }
         }
         Ok(())
     }
@@ -429,6 +500,13 @@ struct Running<'a> {
     now: u64,
 }
 
+impl<'a> Running<'a> {
+    /// The same for whoever waits for its keys.
+    fn serving(self) -> Serving<'a> {
+        Serving { table: self.table, server: self.server, stats: self.stats, now: self.now }
+    }
+}
+
 /// What a client may send that listens in RESP2.
 fn may_listen(name: &str) -> bool {
     const NAMES: [&str; 9] = [
@@ -477,13 +555,6 @@ fn names_of_queue<'a>(table: &Table, session: &Session, keys: &'a mut Keys) -> L
         }
     }
     if keys.is_empty() { Locks::Nothing } else { Locks::Keys(keys) }
-}
-
-/// Whether the arguments tell all keys.
-fn add_keys(entry: &Entry, args: Args<'_>, keys: &mut Keys) -> bool {
-    let Some(places) = entry.spec.keys(args) else { return !entry.spec.has_keys() };
-    places.for_each(|key| keys.add(args.at(key.index)));
-    true
 }
 
 // Of all arguments together, as Redis shows them.

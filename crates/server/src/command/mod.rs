@@ -10,9 +10,11 @@
 //! - **Invariant 2**: keys are read and written through [`Call::txn`] only. It is committed after `apply`, which runs
 //!   as if it were alone: its keys are locked ([`LockSpec`](spec::LockSpec)). In two rare cases (no space, no table yet) the reply is taken
 //!   back and `apply` runs again.
-//! - **Invariant 3**: an `apply` never blocks and never sleeps: it would hold up all connections of its worker.
+//! - **Invariant 3**: an `apply` never blocks and never sleeps: it would hold up all connections of its worker. A command that waits says so
+//!   ([`Call::waits`]) and replies nothing.
 
 mod args;
+mod blocking;
 mod call;
 mod description;
 mod dispatch;
@@ -24,8 +26,10 @@ mod keys;
 mod names;
 mod random;
 mod scan;
+mod serve;
 mod spec;
 mod table;
+mod timeout;
 
 pub mod admin;
 pub mod bitmap;

@@ -1,5 +1,9 @@
 //! What a message says.
 
+use crate::command::OwnedArgs;
+use crate::waiting::Waiter;
+use std::sync::Arc;
+
 /// A message on its way to connections.
 #[derive(Debug)]
 pub struct Message {
@@ -9,9 +13,29 @@ pub struct Message {
     pub content: Content,
 }
 
+/// How to put back what was taken for a client that waited, and has gone.
+#[derive(Debug)]
+pub struct PutBack {
+    /// In which database.
+    pub db: u8,
+    /// The command that does it.
+    pub args: OwnedArgs,
+}
+
 /// See [`Message`].
 #[derive(Debug)]
 pub enum Content {
+    /// The reply to a command that waited.
+    Reply {
+        /// Whose command.
+        waiter: Arc<Waiter>,
+        /// What it is told.
+        bytes: Box<[u8]>,
+        /// What is done when it has gone.
+        put_back: Option<PutBack>,
+        /// The connection ends with it.
+        closes: bool,
+    },
     /// PUBLISH, or a notification of a key.
     Channel {
         /// Where it was published.

@@ -1,4 +1,5 @@
-//! What reaches a client without a request of its own: messages of pub/sub and what is told about keys.
+//! What reaches a client not within a turn of its own: messages of pub/sub, what is told about keys, and replies to commands that
+//! waited.
 //!
 //! ```text
 //!  a command ──► Outgoing ── turn settles ──► Delivery ── in order ──► inboxes of workers ──► Subscribers ──► connections
@@ -15,6 +16,6 @@ mod subscribers;
 mod subscriptions;
 
 pub use delivery::{Delivery, Outgoing};
-pub use message::{Content, Message};
+pub use message::{Content, Message, PutBack};
 pub use subscribers::Subscribers;
 pub use subscriptions::{Kind, Subscribed, Subscriptions};

@@ -31,6 +31,7 @@ impl Subscribers {
     /// The clients that get a message, each once.
     pub fn receivers(&self, message: &Message, clients: &mut Vec<u64>) {
         let (kind, channel) = match &message.content {
+            Content::Reply { waiter, .. } => return clients.push(waiter.client.id),
             Content::Channel { channel, .. } => (Kind::Channel, channel),
             Content::Shard { channel, .. } => (Kind::Shard, channel),
         };

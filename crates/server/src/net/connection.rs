@@ -86,6 +86,8 @@ pub struct Connection<P: Protocol> {
     pub read_closed: bool,
     /// Nothing that is sent can reach the client any more.
     pub gone: bool,
+    /// When the worker looks at it, since what it waits for takes too long.
+    pub timer: Option<Instant>,
     /// Is in the worker's list of connections with work.
     pub listed: bool,
     // Input that is not executed yet: from `input_from` to `input_used`; what is behind is room.
@@ -121,6 +123,7 @@ impl<P: Protocol> Connection<P> {
             readable: false,
             read_closed: false,
             gone: false,
+            timer: None,
             listed: false,
             input: Vec::new(),
             input_from: 0,
@@ -157,6 +160,20 @@ impl<P: Protocol> Connection<P> {
             return if self.gone { Step::Ends } else { Step::Waits };
         }
         self.conversation.go_on();
+        if self.conversation.is_waiting() {
+            // A client that has ended its sending has gone, as in the reference: nothing else tells.
+            if self.gone || self.read_closed || self.input_over {
+                return Step::Ends;
+            }
+            if self.conversation.waits_until().is_none_or(|until| until > turn.now) {
+                return Step::Waits;
+            }
+            self.take_output(turn);
+            turn.protocol.expire(&mut self.conversation, &mut self.output);
+            if self.conversation.is_waiting() {
+                return Step::Waits;
+            }
+        }
         if self.backed_up {
             return self.read_ahead(turn);
         }
@@ -316,7 +333,7 @@ impl<P: Protocol> Connection<P> {
                 self.input_ready = true;
                 break;
             }
-            if self.conversation.paused_until().is_some() {
+            if self.conversation.paused_until().is_some() || self.conversation.is_waiting() {
                 self.input_ready = true;
                 break;
             }
@@ -353,6 +370,9 @@ impl<P: Protocol> Connection<P> {
             turn.stats.query_limit_disconnections.add(1);
             self.log_limit("client-query-buffer-limit", request + self.conversation.queued_bytes());
             return Step::Ends;
+        }
+        if self.conversation.is_waiting() {
+            return if self.read_closed { Step::Ends } else { Step::Waits };
         }
         if self.input_ready && !self.backed_up && self.conversation.paused_until().is_none() {
             Step::Goes
@@ -394,22 +414,26 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    /// Appends a message to what is to be sent, unless more is waiting than may.
-    pub fn receive(&mut self, message: &Message, turn: &mut Turn<'_, P>) {
+    /// Appends a message to what is to be sent, unless more is waiting than may, or the client has gone; false when it was not taken.
+    pub fn receive(&mut self, message: &Message, turn: &mut Turn<'_, P>) -> bool {
         let hard = turn.config.client_output_buffer_limit[self.conversation.output_class()].hard_bytes;
-        if self.lingering_until.is_some() || self.flooded {
-            return;
+        let is_waiting = self.conversation.is_waiting();
+        let has_gone =
+            self.gone || is_waiting && (self.read_closed || self.conversation.client().is_killed());
+        if self.lingering_until.is_some() || self.flooded || has_gone {
+            return false;
         }
         if hard > 0 && self.unread() as u64 > hard {
             self.flooded = true;
-            return;
+            return false;
         }
         self.take_output(turn);
         // A message is not cut: what is beyond the limit ends the connection.
         self.output.limit(usize::MAX);
-        self.conversation.receive(message, &mut self.output);
+        let is_taken = self.conversation.receive(message, &mut self.output);
         // Between two turns: a turn that fails takes back only what is its own.
         self.output_settled = self.output.len();
+        is_taken
     }
 
     /// This turn could not be made durable: what it would have shown is replaced by the failure, and the
@@ -452,7 +476,8 @@ impl<P: Protocol> Connection<P> {
             self.backed_up = false;
         }
         // What waits for nothing but its turn.
-        let goes = (self.input_ready || self.readable && !self.input_over) && !self.backed_up;
+        let is_waiting = self.conversation.is_waiting();
+        let goes = (self.input_ready || self.readable && !self.input_over) && !self.backed_up && !is_waiting;
         let step = if goes { Step::Goes } else { Step::Waits };
         if self.output_sent == self.output.len() {
             self.give_output(turn);

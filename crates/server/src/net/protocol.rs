@@ -56,6 +56,15 @@ pub trait Protocol {
     /// The clients of this worker that get a message.
     fn receivers(&self, message: &Message, clients: &mut Vec<u64>);
 
+    /// A message has come for a connection that is not there any more, or cannot take it.
+    fn undeliverable(&mut self, message: &Message);
+
+    /// Whether the next turn has something to do, whoever sends requests.
+    fn has_work(&self) -> bool;
+
+    /// The time of [`Conversation::waits_until`] has come. It may be another one afterwards.
+    fn expire(&mut self, conversation: &mut Self::Conversation, output: &mut Output);
+
     /// A connection has ended.
     fn leave(&mut self, conversation: &mut Self::Conversation);
 
@@ -77,8 +86,14 @@ pub trait Conversation {
     /// The pause is over.
     fn go_on(&mut self);
 
-    /// Appends a message to what its client is sent, if it is for it. What caused it is durable.
-    fn receive(&mut self, message: &Message, output: &mut Output);
+    /// Its last request is not answered yet: nothing further is executed before a message answers it, or its time has come.
+    fn is_waiting(&self) -> bool;
+
+    /// When that is.
+    fn waits_until(&self) -> Option<Instant>;
+
+    /// Appends a message to what its client is sent, if it is for it. What caused it is durable. False when it is for nobody.
+    fn receive(&mut self, message: &Message, output: &mut Output) -> bool;
 
     /// Which of the limits of output it falls under: its position in [`OUTPUT_CLASSES`](crate::config::OUTPUT_CLASSES).
     fn output_class(&self) -> usize;

@@ -20,7 +20,7 @@ use crate::messages::Message;
 use crate::server::Server;
 use crate::stats::WorkerStats;
 use mio::{Events, Interest, Poll, Token};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -46,6 +46,8 @@ pub struct Worker<P: Protocol> {
     connections: Vec<Option<Box<Connection<P>>>>,
     free: Vec<usize>,
     by_id: HashMap<u64, usize>,
+    // When to look at which clients that wait.
+    timers: BTreeSet<(Instant, u64)>,
     // Connections with work for the next turn.
     working: Vec<usize>,
     scratch: Vec<u8>,
@@ -76,6 +78,7 @@ impl<P: Protocol> Worker<P> {
             connections: Vec::new(),
             free: Vec::new(),
             by_id: HashMap::new(),
+            timers: BTreeSet::new(),
             working: Vec::new(),
             scratch: vec![0; SCRATCH_BYTES],
             spare: Spare::default(),
@@ -120,12 +123,19 @@ impl<P: Protocol> Worker<P> {
             self.turn();
         }
         self.close_all();
+        if self.protocol.has_work() {
+            self.protocol.begin();
+            // If it fails the log tells; nobody waits for it.
+            let _ = self.protocol.settle();
+        }
         Ok(())
     }
 
     fn patience(&self) -> Option<Duration> {
-        if !self.working.is_empty() {
+        if !self.working.is_empty() || self.protocol.has_work() {
             Some(Duration::ZERO)
+        } else if let Some((first, _)) = self.timers.first() {
+            Some(first.saturating_duration_since(Instant::now()).min(TICK))
         } else if self.by_id.is_empty() && self.spare.is_empty() {
             None
         } else {
@@ -179,13 +189,34 @@ impl<P: Protocol> Worker<P> {
             clients.clear();
             turn.protocol.receivers(message, &mut clients);
             for client in &clients {
-                let Some(&index) = by_id.get(client) else { continue };
-                let Some(Some(connection)) = connections.get_mut(index) else { continue };
-                connection.receive(message, turn);
+                let connection = by_id.get(client).and_then(|&index| connections.get_mut(index)?.as_mut());
+                let Some(connection) = connection else {
+                    turn.protocol.undeliverable(message);
+                    continue;
+                };
+                if !connection.receive(message, turn) {
+                    turn.protocol.undeliverable(message);
+                }
                 if !connection.listed {
                     connection.listed = true;
-                    working.push(index);
+                    working.extend(by_id.get(client));
                 }
+            }
+        }
+    }
+
+    /// Lists the connections that have waited for long enough.
+    fn ring(&mut self, now: Instant) {
+        while let Some(&(until, id)) = self.timers.first()
+            && until <= now
+        {
+            self.timers.pop_first();
+            let Some(&index) = self.by_id.get(&id) else { continue };
+            let Some(Some(connection)) = self.connections.get_mut(index) else { continue };
+            connection.timer = None;
+            if !connection.listed {
+                connection.listed = true;
+                self.working.push(index);
             }
         }
     }
@@ -198,9 +229,10 @@ impl<P: Protocol> Worker<P> {
             self.config = self.server.config();
         }
         let now = Instant::now();
+        self.ring(now);
         let mut working = std::mem::take(&mut self.working);
         let mail = self.inbox.take_mail();
-        if !working.is_empty() || !mail.is_empty() {
+        if !working.is_empty() || !mail.is_empty() || self.protocol.has_work() {
             self.stats.turns.add(1);
             let mut ended = Vec::new();
             let mut turn = Turn {
@@ -251,6 +283,13 @@ impl<P: Protocol> Worker<P> {
                     Step::Ends => ended.push(index),
                 }
                 connection.publish(seconds);
+                let until = connection.conversation.waits_until();
+                if connection.timer != until {
+                    let id = connection.conversation.client().id;
+                    let before = std::mem::replace(&mut connection.timer, until);
+                    before.map(|before| self.timers.remove(&(before, id)));
+                    self.timers.extend(until.map(|until| (until, id)));
+                }
             }
             // Before the limits are looked at again: a connection is cut off, and counted, once.
             for index in ended {
@@ -317,6 +356,7 @@ impl<P: Protocol> Worker<P> {
         // Closing the socket does the same; mio asks for it.
         let _ = self.poll.registry().deregister(&mut connection.stream);
         let id = connection.conversation.client().id;
+        connection.timer.map(|timer| self.timers.remove(&(timer, id)));
         self.by_id.remove(&id);
         self.server.clients.leave(id);
         self.free.push(index);

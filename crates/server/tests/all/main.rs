@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // A panic here is a failed test.
 
+mod blocking;
 mod collections;
 mod commands;
 mod connections;

@@ -60,7 +60,7 @@ use duramen::{ErrorKind, IndexKind, Meta, Modified, Swap, Update, Value};
 
 use crate::error::{Error, Result};
 use crate::keyspace::{KEY_BYTES_MAX, KeyCount, random};
-use crate::locks::Locks;
+use crate::locks::{Keys, Locks};
 use crate::strings::integer::{self, Text};
 use crate::watch::{Then, Watched};
 use crate::worker::Worker;
@@ -104,9 +104,9 @@ impl Worker {
         Txn { worker: self, now, locks, locked: matches!(locks, Locks::Nothing) }
     }
 
-    /// Runs `work` in a transaction that is about what `locks` says, and commits it. In two cases, both rare, it runs
-    /// again from the beginning, when nothing of it was visible: when a write found no free space, which is made
-    /// meanwhile; and when it is the first that writes to a database.
+    /// Runs `work` in a transaction that is about what `locks` says, and commits it. In three cases, all rare, it runs again from the
+    /// beginning, when nothing of it was visible: when a write found no free space, which is made meanwhile; when it is the first
+    /// that writes to a database; and when it failed after [`Txn::name_more`] did.
     ///
     /// # Errors
     /// Those of `work`, after which nothing is written, and of [`Txn::commit`].
@@ -117,14 +117,41 @@ impl Worker {
         locks: Locks<'_>,
         mut work: impl FnMut(&mut Txn<'_>) -> std::result::Result<T, E>,
     ) -> std::result::Result<T, E> {
+        let mut named = Keys::default();
         loop {
-            let mut txn = self.begin_on(now, locks);
-            let done = work(&mut txn)?;
+            let mut txn = self.begin_on(now, if named.is_empty() { locks } else { Locks::Keys(&named) });
+            let done = match work(&mut txn) {
+                Ok(done) => done,
+                Err(error) => {
+                    drop(txn);
+                    if !self.name_again(locks, &mut named) {
+                        return Err(error);
+                    }
+                    continue;
+                }
+            };
             match txn.commit() {
                 Ok(()) => return Ok(done),
                 Err(error) => self.before_again(error)?,
             }
         }
+    }
+
+    /// Adds what a transaction wanted to name to what it names; false if it wanted nothing.
+    fn name_again(&mut self, locks: Locks<'_>, named: &mut Keys) -> bool {
+        if self.wants_keys.is_empty() {
+            return false;
+        }
+        if named.is_empty() {
+            match locks {
+                Locks::One(key) => named.add(key),
+                Locks::Keys(keys) => keys.iter().for_each(|key| named.add(key)),
+                Locks::Nothing | Locks::All => {}
+            }
+        }
+        self.wants_keys.iter().for_each(|key| named.add(key));
+        self.wants_keys.clear();
+        true
     }
 }
 
@@ -147,10 +174,15 @@ impl<'w> Txn<'w> {
         }
     }
 
-    /// Locks more keys, if nobody else has one of them now; whether it has them.
-    pub fn name_more(&mut self, keys: &[&[u8]]) -> bool {
+    /// Locks more keys, if nobody else has one of them now; whether it has them. If not, [`Worker::run`] names them too and begins
+    /// again, once what runs has given up with any error.
+    pub fn name_more(&mut self, keys: &Keys) -> bool {
         self.lock();
-        self.worker.writer.lock_more(keys.iter().copied())
+        let is_locked = self.worker.writer.lock_more(keys.iter());
+        if !is_locked {
+            keys.iter().for_each(|key| self.worker.wants_keys.add(key));
+        }
+        is_locked
     }
 
     /// The time that everything in this transaction sees, in Unix milliseconds.
@@ -239,6 +271,13 @@ impl<'w> Txn<'w> {
             keys: more.keys.saturating_sub(less.keys),
             expires: more.expires.saturating_sub(less.expires),
         }
+    }
+
+    /// The keys that are written by now, with their databases, in the order of the first look at each.
+    pub fn written(&self) -> impl Iterator<Item = (u8, &[u8])> {
+        let Scratch { arena, entries, .. } = &self.worker.scratch;
+        let written = entries.iter().filter(|entry| !matches!(entry.write, Write::None));
+        written.map(|entry| (entry.db, &arena[entry.key.clone()]))
     }
 
     // --- writes: pending until commit

@@ -134,19 +134,25 @@ fn what_a_transaction_names_nobody_else_writes_until_it_ends() {
     }
 }
 
+fn named(names: &[&[u8]]) -> Keys {
+    let mut keys = Keys::default();
+    names.iter().for_each(|key| keys.add(key));
+    keys
+}
+
 #[test]
 fn a_transaction_names_more_keys_if_nobody_has_them() {
     let (_dir, keyspace) = keyspace(MediumKind::Volatile);
     let (mut one, mut other) = (keyspace.worker().unwrap(), keyspace.worker().unwrap());
     let mut txn = one.begin_on(now(), Locks::One(b"a"));
-    assert!(txn.name_more(&[b"b", b"a"]));
+    assert!(txn.name_more(&named(&[b"b", b"a"])));
     txn.put(0, b"a", b"1").unwrap();
     txn.put(0, b"b", b"1").unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut third = keyspace.worker().unwrap();
             let mut txn = third.begin_on(now(), Locks::One(b"c"));
-            assert!(!txn.exists(0, b"c").unwrap() && !txn.name_more(&[b"b"]));
+            assert!(!txn.exists(0, b"c").unwrap() && !txn.name_more(&named(&[b"b"])));
             txn.put(0, b"c", b"1").unwrap();
             assert!(txn.commit().is_err(), "the database has no table yet");
         });

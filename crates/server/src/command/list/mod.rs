@@ -1,5 +1,6 @@
-//! Commands on lists. Those that wait for an element come with clients that can wait.
+//! Commands on lists.
 
+mod blocking;
 mod change;
 mod get;
 mod pop;
@@ -20,6 +21,11 @@ pub const COMMANDS: &[Command] = &[
     Command::new("lmpop", pop::lmpop),
     Command::new("lmove", relocate::lmove),
     Command::new("rpoplpush", relocate::rpoplpush),
+    Command::new("blpop", blocking::blpop),
+    Command::new("brpop", blocking::brpop),
+    Command::new("blmpop", blocking::blmpop),
+    Command::new("blmove", blocking::blmove),
+    Command::new("brpoplpush", blocking::brpoplpush),
     Command::new("llen", get::llen),
     Command::new("lrange", get::lrange),
     Command::new("lindex", get::lindex),

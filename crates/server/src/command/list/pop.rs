@@ -1,7 +1,7 @@
 //! Takes elements from an end: LPOP, RPOP, LMPOP.
 
 use super::end;
-use crate::command::{Call, CommandError, errors};
+use crate::command::{Args, Call, CommandError, OwnedArgs, errors};
 use crate::notifications::LIST;
 use crate::resp::Reply;
 use duramen_structures::{EditList, End};
@@ -46,31 +46,84 @@ fn pop(call: &mut Call<'_, '_>, end: End) -> Result<(), CommandError> {
 
 /// LMPOP numkeys key [key …] LEFT|RIGHT [COUNT count]: LPOP or RPOP of the first of these lists that is there, with its key.
 pub fn lmpop(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
-    let args = call.args;
-    let keys = args.positive(1).ok_or(errors::NO_KEYS)?;
-    let behind = keys.saturating_add(2);
-    let end = end(args, behind)?;
-    let mut count = None;
-    for at in (behind + 1..args.len()).step_by(2) {
-        if count.is_some() || !args.is(at, "count") || at + 1 == args.len() {
-            return Err(errors::SYNTAX);
-        }
-        let given = args.positive(at + 1);
-        count = Some(given.ok_or(CommandError::new("ERR count should be greater than 0"))?);
+    if !Many::parse(call.args)?.pop(call, call.args)? {
+        call.reply.null_array();
     }
-    let count = count.unwrap_or(1);
-    for key in args.from(2).take(keys) {
-        let list = call.txn.edit_list(call.session.db, key)?;
-        if !list.is_empty() {
-            call.reply.array(2);
-            call.reply.bulk(key);
-            call.reply.array(count.min(list.len()));
-            let is_gone = take(list, &mut call.reply, end, count)?;
-            call.notify_or_gone(LIST, popped(end), key, is_gone);
-            return Ok(());
+    Ok(())
+}
+
+/// What LMPOP and BLMPOP are told.
+pub struct Many {
+    /// How many keys there are, from the third argument of LMPOP on.
+    pub keys: usize,
+    end: End,
+    count: usize,
+}
+
+impl Many {
+    /// Reads the arguments of LMPOP.
+    pub fn parse(args: Args<'_>) -> Result<Self, CommandError> {
+        let keys = args.positive(1).ok_or(errors::NO_KEYS)?;
+        let behind = keys.saturating_add(2);
+        let end = end(args, behind)?;
+        let mut count = None;
+        for at in (behind + 1..args.len()).step_by(2) {
+            if count.is_some() || !args.is(at, "count") || at + 1 == args.len() {
+                return Err(errors::SYNTAX);
+            }
+            let given = args.positive(at + 1);
+            count = Some(given.ok_or(CommandError::new("ERR count should be greater than 0"))?);
         }
+        Ok(Self { keys, end, count: count.unwrap_or(1) })
     }
-    call.reply.null_array();
+
+    /// Takes from the first list that is there; false when none is.
+    pub fn pop(&self, call: &mut Call<'_, '_>, args: Args<'_>) -> Result<bool, CommandError> {
+        let Self { keys, end, count } = *self;
+        for key in args.from(2).take(keys) {
+            let list = call.txn.edit_list(call.session.db, key)?;
+            if !list.is_empty() {
+                call.reply.array(2);
+                call.reply.bulk(key);
+                call.reply.array(count.min(list.len()));
+                take_with_key(call, key, end, count)?;
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Takes one element of a list, and replies with the key and the element; false when it is not there.
+pub fn pop_one(call: &mut Call<'_, '_>, key: &[u8], end: End) -> Result<bool, CommandError> {
+    if call.txn.list(call.session.db, key)?.is_none() {
+        return Ok(false);
+    }
+    call.reply.array(2);
+    call.reply.bulk(key);
+    take_with_key(call, key, end, 1)?;
+    Ok(true)
+}
+
+fn take_with_key(call: &mut Call<'_, '_>, key: &[u8], end: End, count: usize) -> Result<(), CommandError> {
+    let (mut taken, keeps): (Vec<Vec<u8>>, bool) = (Vec::new(), call.is_served);
+    let mut list = call.txn.edit_list(call.session.db, key)?;
+    let reply = &mut call.reply;
+    list.pop(end, count, |element| {
+        reply.bulk(element);
+        if keeps {
+            taken.push(element.to_vec());
+        }
+    })?;
+    let is_gone = list.is_empty();
+    list.save()?;
+    call.put_back(|| {
+        let push: &[u8] = if end == End::Left { b"LPUSH" } else { b"RPUSH" };
+        // What was taken last goes back first.
+        let elements = taken.iter().rev().map(Vec::as_slice);
+        OwnedArgs::of(&[push, key].into_iter().chain(elements).collect::<Vec<_>>())
+    });
+    call.notify_or_gone(LIST, popped(end), key, is_gone);
     Ok(())
 }
 

@@ -18,7 +18,8 @@ pub fn rpoplpush(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     relocate(call, End::Right, End::Left)
 }
 
-fn relocate(call: &mut Call<'_, '_>, from: End, to: End) -> Result<(), CommandError> {
+/// From that end of the one to that end of the other; the element.
+pub fn relocate(call: &mut Call<'_, '_>, from: End, to: End) -> Result<(), CommandError> {
     let (db, source, destination) = (call.session.db, call.args.at(1), call.args.at(2));
     // Without a source nobody looks at the destination, as in the reference.
     if call.txn.list(db, source)?.is_none() {

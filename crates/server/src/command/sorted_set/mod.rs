@@ -3,6 +3,7 @@
 //! What a command wants of a sorted set is a range of positions; how these are found, `structures` knows.
 
 mod algebra;
+mod blocking;
 mod change;
 mod get;
 mod parse;
@@ -43,6 +44,9 @@ pub const COMMANDS: &[Command] = &[
     Command::new("zpopmin", pop::zpopmin),
     Command::new("zpopmax", pop::zpopmax),
     Command::new("zmpop", pop::zmpop),
+    Command::new("bzpopmin", blocking::bzpopmin),
+    Command::new("bzpopmax", blocking::bzpopmax),
+    Command::new("bzmpop", blocking::bzmpop),
     Command::new("zrandmember", random::zrandmember),
     Command::new("zscan", get::zscan),
     Command::new("zunion", algebra::zunion),

@@ -2,15 +2,18 @@
 
 use super::parse::positive;
 use super::{reply_members, reply_score};
-use crate::command::{Call, CommandError, errors};
+use crate::command::{Args, Call, CommandError, OwnedArgs, errors};
 use crate::notifications::SORTED_SET;
 use crate::resp::Reply;
+use duramen_structures::strings::double;
 use std::ops::ControlFlow;
 
 /// From which end.
 #[derive(Clone, Copy)]
-enum End {
+pub enum End {
+    /// The lowest scores.
     Min,
+    /// The highest.
     Max,
 }
 
@@ -26,42 +29,64 @@ pub fn zpopmax(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 
 /// ZMPOP numkeys key [key …] MIN | MAX [COUNT count]: ZPOPMIN or ZPOPMAX of the first key that is there.
 pub fn zmpop(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
-    let (db, args) = (call.session.db, call.args);
-    let keys = positive(args, 1, "ERR numkeys should be greater than 0")?;
-    let end_at = keys.saturating_add(2);
-    let end = match () {
-        () if args.is(end_at, "min") => End::Min,
-        () if args.is(end_at, "max") => End::Max,
-        () => return Err(errors::SYNTAX),
-    };
-    let count = match args.len() - end_at - 1 {
-        0 => 1,
-        2.. if args.is(end_at + 1, "count") => {
-            let count = positive(args, end_at + 2, "ERR count should be greater than 0")?;
-            if args.len() > end_at + 3 {
-                return Err(errors::SYNTAX);
-            }
-            count
-        }
-        _ => return Err(errors::SYNTAX),
-    };
-    for key in args.from(2).take(keys) {
-        // Types are looked at up to the first key that is there, as in the reference.
-        if call.txn.sorted_set(db, key)?.is_some() {
-            return pop(call, key, end, count, |reply, members| {
-                reply.array(2);
-                reply.bulk(key);
-                reply.array(members.len());
-                for (member, score) in members {
-                    reply.array(2);
-                    reply.bulk(member);
-                    reply_score(reply, *score);
-                }
-            });
-        }
+    if !Many::parse(call.args)?.pop(call, call.args)? {
+        call.reply.null_array();
     }
-    call.reply.null_array();
     Ok(())
+}
+
+/// What ZMPOP and BZMPOP are told.
+pub struct Many {
+    /// How many keys there are, from the third argument of ZMPOP on.
+    pub keys: usize,
+    end: End,
+    count: usize,
+}
+
+impl Many {
+    /// Reads the arguments of ZMPOP.
+    pub fn parse(args: Args<'_>) -> Result<Self, CommandError> {
+        let keys = positive(args, 1, "ERR numkeys should be greater than 0")?;
+        let end_at = keys.saturating_add(2);
+        let end = match () {
+            () if args.is(end_at, "min") => End::Min,
+            () if args.is(end_at, "max") => End::Max,
+            () => return Err(errors::SYNTAX),
+        };
+        let count = match args.len() - end_at - 1 {
+            0 => 1,
+            2.. if args.is(end_at + 1, "count") => {
+                let count = positive(args, end_at + 2, "ERR count should be greater than 0")?;
+                if args.len() > end_at + 3 {
+                    return Err(errors::SYNTAX);
+                }
+                count
+            }
+            _ => return Err(errors::SYNTAX),
+        };
+        Ok(Self { keys, end, count })
+    }
+
+    /// Takes from the first key that is there; false when none is.
+    pub fn pop(&self, call: &mut Call<'_, '_>, args: Args<'_>) -> Result<bool, CommandError> {
+        for key in args.from(2).take(self.keys) {
+            // Types are looked at up to the first key that is there, as in the reference.
+            if call.txn.sorted_set(call.session.db, key)?.is_some() {
+                pop(call, key, self.end, self.count, |reply, members| {
+                    reply.array(2);
+                    reply.bulk(key);
+                    reply.array(members.len());
+                    for (member, score) in members {
+                        reply.array(2);
+                        reply.bulk(member);
+                        reply_score(reply, *score);
+                    }
+                })?;
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
 }
 
 fn pop_from(call: &mut Call<'_, '_>, end: End) -> Result<(), CommandError> {
@@ -90,7 +115,8 @@ fn pop_from(call: &mut Call<'_, '_>, end: End) -> Result<(), CommandError> {
     })
 }
 
-fn pop(
+/// Takes so many members of a key, and has them written.
+pub fn pop(
     call: &mut Call<'_, '_>,
     key: &[u8],
     end: End,
@@ -119,6 +145,14 @@ fn pop(
             End::Min => "zpopmin",
             End::Max => "zpopmax",
         };
+        call.put_back(|| {
+            let scores: Vec<String> = members.iter().map(|(_, score)| double::text(*score)).collect();
+            let mut args = vec![&b"ZADD"[..], key];
+            for ((member, _), score) in members.iter().zip(&scores) {
+                args.extend([score.as_bytes(), member]);
+            }
+            OwnedArgs::of(&args)
+        });
         call.notify_or_gone(SORTED_SET, event, key, is_gone);
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Commands on streams. Those that wait for an entry come with clients that can wait.
+//! Commands on streams.
 
 mod add;
 mod change;

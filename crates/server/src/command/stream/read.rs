@@ -1,17 +1,17 @@
 //! Reads what is new in several streams: XREAD, and XREADGROUP for a consumer of a group.
 //!
-//! Neither waits: with BLOCK, where nothing is there, whoever may not wait is answered as if the time had run out, as in the
-//! reference within MULTI. [`serve`] tells whether anything was there, for the one who will wait.
+//! With BLOCK, where nothing is there, they wait: for an entry behind the id that `$` stands for then, or for one that the group has
+//! not read. Who reads what is pending for him never waits.
 
 use super::{CREATED, parse, reply_entries, reply_entry, reply_id};
-use crate::command::{Args, Call, CommandError, errors};
+use crate::command::timeout::after_millis;
+use crate::command::{Args, Call, CommandError, OwnedArgs, errors};
 use crate::notifications::STREAM;
 use crate::resp::{Protocol, Reply};
+use crate::waiting::{Awaited, What};
 use duramen_structures::EditStream;
 use duramen_structures::stream::{Group, Groups, Pending, StreamId};
 
-const NO_BLOCK: CommandError =
-    CommandError::new("ERR BLOCK is not supported here: there is no new entry, and nobody may wait for one");
 const GROUP_IN_XREAD: CommandError =
     CommandError::new("ERR The GROUP option is only supported by XREADGROUP. You called XREAD instead.");
 const NOACK_IN_XREAD: CommandError =
@@ -38,13 +38,36 @@ pub fn xreadgroup(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 fn read(call: &mut Call<'_, '_>, by_group: bool) -> Result<(), CommandError> {
     let options = Options::parse(call.args, by_group)?;
     let from = origins(call, &options)?;
-    if !serve(call, &options, &from)? {
-        if options.blocks && !call.in_transaction {
-            return Err(NO_BLOCK);
-        }
+    let is_done = serve(call, &options, &from)? || options.blocks && wait(call, &options, &from)?;
+    if !is_done {
         call.reply.null_array();
     }
     Ok(())
+}
+
+/// Waits for an entry of one of the streams; false where that may not be.
+fn wait(call: &mut Call<'_, '_>, options: &Options<'_>, from: &[StreamId]) -> Result<bool, CommandError> {
+    let args = call.args;
+    let until = after_millis(options.millis)?;
+    let count = options.most.min(i64::MAX as usize).to_string();
+    let awaited = |(key, from): (&[u8], &StreamId)| {
+        let behind = from.to_string();
+        let mut alone = vec![args.at(0)];
+        if let Some((group, consumer)) = options.group {
+            alone.extend([b"GROUP", group, consumer]);
+        }
+        if options.no_ack {
+            alone.push(b"NOACK");
+        }
+        let id = if options.group.is_some() { &b">"[..] } else { behind.as_bytes() };
+        alone.extend([&b"COUNT"[..], count.as_bytes(), b"STREAMS", key, id]);
+        let what = match options.group {
+            Some((group, _)) => What::Unread(group.into()),
+            None => What::Entry(*from),
+        };
+        Awaited { key: key.into(), what, args: OwnedArgs::of(&alone) }
+    };
+    Ok(call.waits(until, options.keys(args).zip(from).map(awaited).collect()))
 }
 
 /// What a read is about, besides the ids.
@@ -54,6 +77,8 @@ struct Options<'a> {
     most: usize,
     no_ack: bool,
     blocks: bool,
+    /// How long; 0 is for ever.
+    millis: i64,
     /// The place of the first key, and how many there are; as many ids follow.
     first: usize,
     count: usize,
@@ -61,8 +86,15 @@ struct Options<'a> {
 
 impl<'a> Options<'a> {
     fn parse(args: Args<'a>, by_group: bool) -> Result<Self, CommandError> {
-        let mut found =
-            Self { group: None, most: usize::MAX, no_ack: false, blocks: false, first: 0, count: 0 };
+        let mut found = Self {
+            group: None,
+            most: usize::MAX,
+            no_ack: false,
+            blocks: false,
+            millis: 0,
+            first: 0,
+            count: 0,
+        };
         let mut at = 1;
         while at < args.len() {
             let more = args.len() - at - 1;
@@ -72,7 +104,7 @@ impl<'a> Options<'a> {
                 if millis < 0 {
                     return Err(CommandError::new("ERR timeout is negative"));
                 }
-                found.blocks = true;
+                (found.blocks, found.millis) = (true, millis);
             } else if args.is(at, "count") && more > 0 {
                 at += 1;
                 // 0 is all, and so is what is below.

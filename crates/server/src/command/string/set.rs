@@ -35,7 +35,9 @@ pub fn set(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     }
     let meta = string_until(expires_at);
     // Whoever looked at the key before has the transaction compare it.
-    if call.in_transaction || !call.txn.put_at_once(db, key, value, meta)? {
+    // So has whoever may wait for an entry of a stream there.
+    let looks = call.in_transaction || call.server.waiting.count() > 0;
+    if looks || !call.txn.put_at_once(db, key, value, meta)? {
         call.txn.put_with(db, key, value, meta)?;
     }
     if !options.get {

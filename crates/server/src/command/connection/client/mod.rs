@@ -2,6 +2,7 @@
 
 mod kill;
 mod list;
+mod unblock;
 
 use crate::clients::Names;
 use crate::command::{Call, Command, CommandError, errors};
@@ -17,6 +18,7 @@ pub const SUBCOMMANDS: &[Command] = &[
     Command::new("client|info", list::info),
     Command::new("client|list", list::list),
     Command::new("client|kill", kill::kill),
+    Command::new("client|unblock", unblock::unblock),
     Command::new("client|no-evict", no_evict),
     Command::new("client|no-touch", no_touch),
     Command::new("client|reply", reply),
@@ -53,6 +55,8 @@ const HELP: &[&str] = &[
     "    Control the replies sent to the current connection.",
     "SETNAME <name>",
     "    Assign the name <name> to the current connection.",
+    "UNBLOCK <clientid> [TIMEOUT|ERROR]",
+    "    Unblock the specified blocked client.",
     "NO-EVICT (ON|OFF)",
     "    Protect current client connection from eviction.",
     "NO-TOUCH (ON|OFF)",

@@ -1,0 +1,159 @@
+//! What becomes of clients that wait for a key, besides being served ([`serve`](super::serve)): they are answered, their time runs out,
+//! they go.
+//!
+//! - **Invariant**: a waiter that was claimed is either answered, once the transaction has committed ([`Dispatcher::answer`]), or released
+//!   ([`Dispatcher::release`]), and then its keys are looked at again.
+
+use super::dispatch::Dispatcher;
+use super::serve::{Serving, error_reply, null_reply};
+use super::{CommandError, OwnedArgs, errors};
+use crate::clients::Client;
+use crate::local::{Claim, Local};
+use crate::log;
+use crate::messages::{Content, PutBack};
+use crate::net::Output;
+use crate::session::Session;
+use crate::waiting::Waiter;
+use duramen_structures::Locks;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+// Whoever has claimed a waiter is done with it before long.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
+
+impl Dispatcher {
+    /// The transaction has committed: whoever it answered gets his reply when the turn has settled.
+    pub(super) fn answer(&mut self) {
+        for Claim { waiter, reply, put_back } in std::mem::take(&mut self.local.claims) {
+            self.server.waiting.leave(&waiter);
+            let put_back = put_back.map(|args| PutBack { db: waiter.db, args });
+            self.post(&waiter, reply, put_back, false);
+            self.answered.push(waiter);
+        }
+    }
+
+    fn post(&mut self, waiter: &Arc<Waiter>, bytes: Box<[u8]>, put_back: Option<PutBack>, closes: bool) {
+        let worker = waiter.client.worker as u32;
+        let content = Content::Reply { waiter: Arc::clone(waiter), bytes, put_back, closes };
+        self.server.delivery.add(&mut self.local.outgoing, content, vec![worker]);
+    }
+
+    /// The transaction was dropped: whoever it was about to answer waits on.
+    pub(super) fn release(local: &mut Local, again: &mut Vec<(u8, Vec<u8>)>) {
+        for Claim { waiter, .. } in local.claims.drain(..) {
+            waiter.release();
+            // Who wrote to another key of it meanwhile passed over it.
+            again.extend(waiter.keys.iter().map(|awaited| (waiter.db, awaited.key.to_vec())));
+        }
+    }
+
+    /// All keys of these databases may have others' values.
+    pub(super) fn look_at_databases(&mut self, databases: impl IntoIterator<Item = u8>) {
+        if self.server.waiting.count() == 0 {
+            return;
+        }
+        for db in databases {
+            self.again.extend(self.server.waiting.keys(db).into_iter().map(|key| (db, key)));
+        }
+        self.look_again();
+    }
+
+    /// Serves who waits for keys that somebody passed over.
+    pub(super) fn look_again(&mut self) {
+        for (db, key) in std::mem::take(&mut self.again) {
+            let before = self.local.outgoing.len();
+            let (mut again, mut is_again) = (Vec::new(), false);
+            let local = &mut self.local;
+            let serving =
+                Serving { table: self.table, server: &self.server, stats: &self.stats, now: self.now };
+            let served = self.worker.run(self.now, Locks::One(&key), |txn| {
+                if std::mem::replace(&mut is_again, true) {
+                    local.outgoing.take_back(before);
+                    Self::release(local, &mut again);
+                }
+                serving.serve(txn, local, db, &key)?;
+                serving.serve_written(txn, local)
+            });
+            match served {
+                Ok(()) => self.answer(),
+                Err(error) => {
+                    self.local.outgoing.take_back(before);
+                    // Not again: whatever failed will fail again now, and the next write looks.
+                    Self::release(&mut self.local, &mut again);
+                    self.note(error);
+                }
+            }
+        }
+    }
+
+    /// Those who were answered in a turn that did not settle are told so, as whoever it served is, and go.
+    pub(super) fn refuse_answered(&mut self, error: &CommandError) {
+        for waiter in std::mem::take(&mut self.answered) {
+            self.post(&waiter, error_reply(&waiter, error), None, true);
+        }
+    }
+
+    /// The time of a client that waits has come. It is told so, unless it is being answered.
+    pub fn expire(&mut self, session: &mut Session, output: &mut Output) {
+        let Some(waiter) = &session.waiter else { return };
+        if !waiter.claim() {
+            session.waits_until = Some(Instant::now() + LOOK_AGAIN);
+            return;
+        }
+        self.server.waiting.leave(waiter);
+        if !waiter.is_silent {
+            output.bytes.extend_from_slice(&null_reply(waiter));
+        }
+        (session.waiter, session.waits_until) = (None, None);
+    }
+
+    /// A client that waits has gone, or waits no more.
+    pub(super) fn stop_waiting(&mut self, session: &mut Session) {
+        if let Some(waiter) = session.waiter.take()
+            && waiter.claim()
+        {
+            self.server.waiting.leave(&waiter);
+        }
+    }
+
+    /// A client has gone before it got what was taken for it: that is put back in the next turn.
+    pub fn put_back(&mut self, put_back: &PutBack) {
+        self.put_backs.push((put_back.db, put_back.args.clone()));
+    }
+
+    /// Whether there is something to do in a turn, though no client sent anything.
+    pub fn has_work(&self) -> bool {
+        !self.put_backs.is_empty() || !self.again.is_empty()
+    }
+
+    /// Does it, at the beginning of a turn.
+    pub(super) fn work(&mut self) {
+        self.look_again();
+        for (db, args) in std::mem::take(&mut self.put_backs) {
+            if let Err(error) = self.put_back_now(db, &args) {
+                let key = args.args().at(1).escape_ascii();
+                log::warning(format_args!(
+                    "what was taken from '{key}' of database {db} for a client that had gone could not be put back: {}",
+                    String::from_utf8_lossy(error.text())
+                ));
+                self.note(error);
+            }
+        }
+    }
+
+    fn put_back_now(&mut self, db: u8, args: &OwnedArgs) -> Result<(), CommandError> {
+        let args = args.args();
+        let entry = self.table.find(args).ok_or(errors::SYNTAX)?;
+        let mut session = Session::new(Client::nobody(), true);
+        session.db = db;
+        let mut output = Output::default();
+        let start = output.len();
+        self.run(entry, &mut session, args, &mut output);
+        match output.bytes.get(start) {
+            Some(b'-') => {
+                Err(CommandError::with(String::from_utf8_lossy(output.bytes[1..].trim_ascii_end())))
+            }
+            _ => Ok(()),
+        }
+    }
+}

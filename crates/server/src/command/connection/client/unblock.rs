@@ -1,0 +1,27 @@
+//! CLIENT UNBLOCK client-id [TIMEOUT | ERROR]: ends another client's wait for a key.
+
+use crate::command::call::subcommand_arguments_error;
+use crate::command::serve::null_reply;
+use crate::command::{Call, CommandError};
+use crate::local::Claim;
+
+const UNBLOCKED: &[u8] = b"-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n";
+
+/// See the module. Whether it waited.
+pub fn unblock(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let args = call.args;
+    let is_error = match () {
+        () if args.len() > 4 => return Err(subcommand_arguments_error(call.entry, args)),
+        () if args.len() == 3 || args.is(3, "timeout") => false,
+        () if args.is(3, "error") => true,
+        () => return Err(CommandError::new("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR")),
+    };
+    let waiter = u64::try_from(args.integer(2)?).ok().and_then(|id| call.server.waiting.of_client(id));
+    let claimed = waiter.filter(|waiter| waiter.claim());
+    call.reply.integer(i64::from(claimed.is_some()));
+    call.local.claims.extend(claimed.map(|waiter| {
+        let reply = if is_error { UNBLOCKED.into() } else { null_reply(&waiter) };
+        Claim { waiter, reply, put_back: None }
+    }));
+    Ok(())
+}

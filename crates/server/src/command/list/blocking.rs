@@ -1,0 +1,80 @@
+//! Takes an element of a list, or waits for one: BLPOP, BRPOP, BLMPOP, BLMOVE, BRPOPLPUSH.
+
+use super::end;
+use super::pop::{Many, pop_one};
+use super::relocate::relocate;
+use crate::command::timeout::timeout;
+use crate::command::{Call, CommandError, OwnedArgs};
+use crate::waiting::{Awaited, What};
+use duramen_structures::End;
+
+/// BLPOP key [key …] timeout: LPOP of the first of these lists that is there, with its key.
+pub fn blpop(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    pop(call, End::Left)
+}
+
+/// BRPOP key [key …] timeout: RPOP of the first of these lists that is there, with its key.
+pub fn brpop(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    pop(call, End::Right)
+}
+
+fn awaited(key: &[u8], args: &[&[u8]]) -> Awaited {
+    Awaited { key: key.into(), what: What::List, args: OwnedArgs::of(args) }
+}
+
+fn pop(call: &mut Call<'_, '_>, end: End) -> Result<(), CommandError> {
+    let args = call.args;
+    let until = timeout(args.at(args.len() - 1))?;
+    let keys = || args.from(1).take(args.len() - 2);
+    for key in keys() {
+        if pop_one(call, key, end)? {
+            return Ok(());
+        }
+    }
+    if !call.waits(until, keys().map(|key| awaited(key, &[args.at(0), key, b"0"])).collect()) {
+        call.reply.null_array();
+    }
+    Ok(())
+}
+
+/// BLMPOP timeout numkeys key [key …] LEFT|RIGHT [COUNT count]: LMPOP that waits.
+pub fn blmpop(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let args = call.args;
+    let many = Many::parse(args.skip(1))?;
+    let until = timeout(args.at(1))?;
+    if many.pop(call, args.skip(1))? {
+        return Ok(());
+    }
+    let behind: Vec<&[u8]> = args.from(3 + many.keys).collect();
+    let alone = |key| awaited(key, &[&[args.at(0), b"0", b"1", key], &behind[..]].concat());
+    if !call.waits(until, args.from(3).take(many.keys).map(alone).collect()) {
+        call.reply.null_array();
+    }
+    Ok(())
+}
+
+/// BLMOVE source destination LEFT|RIGHT LEFT|RIGHT timeout: LMOVE that waits.
+pub fn blmove(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let (from, to) = (end(call.args, 3)?, end(call.args, 4)?);
+    relocate_or_wait(call, from, to)
+}
+
+/// BRPOPLPUSH source destination timeout: RPOPLPUSH that waits.
+pub fn brpoplpush(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    relocate_or_wait(call, End::Right, End::Left)
+}
+
+fn relocate_or_wait(call: &mut Call<'_, '_>, from: End, to: End) -> Result<(), CommandError> {
+    let (args, source) = (call.args, call.args.at(1));
+    let until = timeout(args.at(args.len() - 1))?;
+    if call.txn.list(call.session.db, source)?.is_some() {
+        return relocate(call, from, to);
+    }
+    let mut alone: Vec<&[u8]> = args.iter().collect();
+    alone.pop();
+    alone.push(b"0");
+    if !call.waits(until, vec![awaited(source, &alone)]) {
+        call.reply.null();
+    }
+    Ok(())
+}

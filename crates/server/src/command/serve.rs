@@ -1,0 +1,213 @@
+//! Serves clients that wait for a key, in the transaction of whoever wrote to it: see docs/decisions/025-blocking.md.
+
+use super::{After, Args, Call, CommandError, Entry, Table};
+use crate::local::{Claim, Local};
+use crate::net::Output;
+use crate::resp::Reply;
+use crate::server::Server;
+use crate::session::{ReplyMode, Session};
+use crate::stats::WorkerStats;
+use crate::waiting::{Awaited, Kind, Waiter, What};
+use duramen_structures::{Keys, Txn, Type};
+use std::sync::Arc;
+
+const KEY_GONE: CommandError = CommandError::new("UNBLOCKED the stream key no longer exists");
+const GROUP_GONE: CommandError =
+    CommandError::new("NOGROUP the consumer group this client was blocked on no longer exists");
+// Told to nobody: the transaction begins again.
+const BEGINS_AGAIN: CommandError = CommandError::new("ERR keys that are needed were not there to be locked");
+
+/// What became of a key that is waited for.
+enum Look {
+    /// There is nothing for the waiter.
+    Nothing,
+    /// Its command finds something.
+    Something,
+    /// There never will be.
+    Never(CommandError),
+}
+
+/// What is there for a waiter. A key that cannot be read has nothing.
+fn look(txn: &mut Txn<'_>, db: u8, awaited: &Awaited) -> Look {
+    let key = &awaited.key;
+    let type_ = match txn.get(db, key) {
+        Ok(found) => found.and_then(|found| Type::of_tag(found.tag())),
+        Err(_) => return Look::Nothing,
+    };
+    let is = |is_there| if is_there { Look::Something } else { Look::Nothing };
+    match (&awaited.what, type_) {
+        (What::List, type_) => is(type_ == Some(Type::List)),
+        (What::SortedSet, type_) => is(type_ == Some(Type::SortedSet)),
+        (What::Entry(_), Some(Type::Stream)) | (What::Unread(_), Some(Type::Stream)) => {
+            let Ok(Some(stream)) = txn.stream(db, key) else { return Look::Nothing };
+            let Ok(last) = stream.last_entry_id() else { return Look::Nothing };
+            match &awaited.what {
+                What::Unread(name) => match stream.groups().as_ref().map(|groups| groups.get(name)) {
+                    Ok(Some(group)) => is(last.is_some_and(|last| last > group.last_id)),
+                    Ok(None) => Look::Never(GROUP_GONE),
+                    Err(_) => Look::Nothing,
+                },
+                What::Entry(behind) => is(last.is_some_and(|last| last > *behind)),
+                What::List | What::SortedSet => Look::Nothing,
+            }
+        }
+        (What::Entry(_), _) => Look::Nothing,
+        (What::Unread(_), _) => Look::Never(KEY_GONE),
+    }
+}
+
+/// What stays the same while waiters are served.
+#[derive(Clone, Copy)]
+pub(super) struct Serving<'a> {
+    pub(super) table: &'static Table,
+    pub(super) server: &'a Server,
+    pub(super) stats: &'a WorkerStats,
+    pub(super) now: u64,
+}
+
+impl Serving<'_> {
+    /// Serves who waits for one of the keys that the transaction has written, before it commits.
+    pub(super) fn serve_written(self, txn: &mut Txn<'_>, local: &mut Local) -> Result<(), CommandError> {
+        loop {
+            let waiting = &self.server.waiting;
+            let awaited: Vec<(u8, Vec<u8>)> = txn
+                .written()
+                .filter(|(db, key)| waiting.is_awaited(*db, key))
+                .map(|(db, key)| (db, key.to_vec()))
+                .collect();
+            let claims = local.claims.len();
+            for (db, key) in &awaited {
+                self.serve(txn, local, *db, key)?;
+            }
+            // What was written for a waiter may be for another.
+            if local.claims.len() == claims {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Serves who waits for a key whose lock the transaction has.
+    pub(super) fn serve(
+        self,
+        txn: &mut Txn<'_>,
+        local: &mut Local,
+        db: u8,
+        key: &[u8],
+    ) -> Result<(), CommandError> {
+        for kind in Kind::ALL {
+            let mut ticket = 0;
+            while let Some((next, waiter)) = self.server.waiting.next(db, key, kind, ticket) {
+                ticket = next;
+                let Some(awaited) = waiter.awaited(key) else { continue };
+                match look(txn, db, awaited) {
+                    // All others in this queue want the same.
+                    Look::Nothing if kind != Kind::Stream => break,
+                    Look::Nothing => {}
+                    Look::Something => self.run(txn, local, &waiter, awaited)?,
+                    Look::Never(error) => {
+                        if waiter.claim() {
+                            let reply = error_reply(&waiter, &error);
+                            local.claims.push(Claim { waiter: Arc::clone(&waiter), reply, put_back: None });
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs a waiter's command on the transaction, unless somebody else answers it.
+    fn run(
+        self,
+        txn: &mut Txn<'_>,
+        local: &mut Local,
+        waiter: &Arc<Waiter>,
+        awaited: &Awaited,
+    ) -> Result<(), CommandError> {
+        let (entry, args) = (self.table.entry(waiter.command), awaited.args.args());
+        let mut keys = Keys::default();
+        if !add_keys(entry, args, &mut keys) {
+            return Ok(());
+        }
+        if !txn.name_more(&keys) {
+            return Err(BEGINS_AGAIN);
+        }
+        if !waiter.claim() {
+            return Ok(());
+        }
+        local.claims.push(Claim { waiter: Arc::clone(waiter), reply: Box::default(), put_back: None });
+        let mut session = Session::new(Arc::clone(&waiter.client), true);
+        (session.db, session.protocol) = (waiter.db, waiter.protocol);
+        let (mut output, mut after) = (Output::default(), After::Nothing);
+        local.put_back = None;
+        let mut call = Call {
+            args,
+            entry,
+            table: self.table,
+            txn,
+            reply: Reply::new(&mut output, waiter.protocol),
+            session: &mut session,
+            server: self.server,
+            local,
+            stats: self.stats,
+            now: self.now,
+            after: &mut after,
+            in_transaction: true,
+            is_served: true,
+        };
+        let reply = match (entry.apply)(&mut call) {
+            Ok(()) => output.bytes.into(),
+            // Whoever wrote is told, and whoever waits waits on.
+            Err(error) if error.store_failure().is_some() => return Err(error),
+            Err(error) => {
+                self.stats.commands[entry.index].failed.add(1);
+                self.stats.error(error.code());
+                error_reply(waiter, &error)
+            }
+        };
+        let put_back = local.put_back.take();
+        if let Some(claim) = local.claims.last_mut() {
+            (claim.reply, claim.put_back) = (reply, put_back);
+        }
+        Ok(())
+    }
+
+    /// Enters a command in the queues of its keys, whose locks its transaction has.
+    pub(super) fn enter(self, session: &Session, entry: usize, local: &mut Local) -> Option<Arc<Waiter>> {
+        let wait = local.wait.take()?;
+        let is_silent = session.reply_mode != ReplyMode::On;
+        let how = (session.db, session.protocol, is_silent);
+        let waiter = Arc::new(Waiter::new(Arc::clone(&session.client), entry, how, wait));
+        self.server.waiting.enter(&waiter);
+        Some(waiter)
+    }
+}
+
+/// What a client is told whose command failed.
+pub(super) fn error_reply(waiter: &Waiter, error: &CommandError) -> Box<[u8]> {
+    let mut output = Output::default();
+    Reply::new(&mut output, waiter.protocol).error(error.text());
+    output.bytes.into()
+}
+
+/// What a client is told whose time is up.
+pub fn null_reply(waiter: &Waiter) -> Box<[u8]> {
+    let mut output = Output::default();
+    Reply::new(&mut output, waiter.protocol).null_array();
+    output.bytes.into()
+}
+
+/// Takes a waiter out whose transaction did not commit.
+pub(super) fn take_out(server: &Server, waiter: Option<Arc<Waiter>>) {
+    // Else somebody has answered it, to which nobody listens: its session waits for another.
+    if let Some(waiter) = waiter.filter(|waiter| waiter.claim()) {
+        server.waiting.leave(&waiter);
+    }
+}
+
+/// Names the keys of a command; whether its arguments tell all of them.
+pub(super) fn add_keys(entry: &Entry, args: Args<'_>, keys: &mut Keys) -> bool {
+    let Some(places) = entry.spec.keys(args) else { return !entry.spec.has_keys() };
+    places.for_each(|key| keys.add(args.at(key.index)));
+    true
+}

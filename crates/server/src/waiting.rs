@@ -1,0 +1,374 @@
+//! Clients that wait for a key to have something: BLPOP and its like. Who serves them, and why nobody is forgotten, is told in
+//! docs/decisions/025-blocking.md.
+//!
+//! ```text
+//!              claim                     done
+//!   WAITING ──────────────► CLAIMED ──────────────► DONE
+//!      ▲        release        │
+//!      └───────────────────────┘
+//! ```
+//!
+//! - **Invariant 1**: a waiter is entered by who holds the locks of its keys.
+//! - **Invariant 2**: whoever has claimed a waiter is the only one who may answer its client, or release it.
+//! - **Invariant 3**: a waiter that is done is in no queue.
+
+use crate::clients::Client;
+use crate::command::OwnedArgs;
+use crate::resp::Protocol;
+use duramen_structures::stream::StreamId;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+// More than there are workers, so that two keys are seldom in one.
+const SHARDS: usize = 64;
+
+const WAITING: u8 = 0;
+const CLAIMED: u8 = 1;
+const DONE: u8 = 2;
+
+/// What a command tells that waits.
+pub struct Wait {
+    /// When it has waited for long enough; `None`: never.
+    pub until: Option<Instant>,
+    /// Its keys.
+    pub keys: Vec<Awaited>,
+}
+
+/// A key that is waited for.
+#[derive(Debug)]
+pub struct Awaited {
+    /// The key.
+    pub key: Box<[u8]>,
+    /// What it must have.
+    pub what: What,
+    /// The command to run then: the one that waits, about this key alone.
+    pub args: OwnedArgs,
+}
+
+/// What is waited for.
+#[derive(Clone, Debug)]
+pub enum What {
+    /// An element of a list.
+    List,
+    /// A member of a sorted set.
+    SortedSet,
+    /// An entry of a stream behind this one.
+    Entry(StreamId),
+    /// An entry of a stream that this group has not read.
+    Unread(Box<[u8]>),
+}
+
+impl What {
+    const fn kind(&self) -> Kind {
+        match self {
+            Self::List => Kind::List,
+            Self::SortedSet => Kind::SortedSet,
+            Self::Entry(_) | Self::Unread(_) => Kind::Stream,
+        }
+    }
+}
+
+/// The type of what is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Lists.
+    List,
+    /// Sorted sets.
+    SortedSet,
+    /// Streams.
+    Stream,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::List, Self::SortedSet, Self::Stream];
+}
+
+/// A client that waits.
+#[derive(Debug)]
+pub struct Waiter {
+    /// Which one.
+    pub client: Arc<Client>,
+    /// Its command, by its position in the table.
+    pub command: usize,
+    /// In which database.
+    pub db: u8,
+    /// In which protocol it is answered.
+    pub protocol: Protocol,
+    /// It wants no reply (CLIENT REPLY).
+    pub is_silent: bool,
+    /// See [`Wait::until`].
+    pub until: Option<Instant>,
+    /// Its keys, each once.
+    pub keys: Vec<Awaited>,
+    state: AtomicU8,
+}
+
+impl Waiter {
+    /// A waiter that is in no queue yet.
+    pub fn new(
+        client: Arc<Client>,
+        command: usize,
+        (db, protocol, is_silent): (u8, Protocol, bool),
+        wait: Wait,
+    ) -> Self {
+        let Wait { until, mut keys } = wait;
+        let mut at = 0;
+        // Of a key that is named twice the first place counts.
+        while let Some(awaited) = keys.get(at) {
+            let is_again = keys[..at].iter().any(|before| before.key == awaited.key);
+            if is_again {
+                keys.remove(at);
+            } else {
+                at += 1;
+            }
+        }
+        Self { client, command, db, protocol, is_silent, until, keys, state: AtomicU8::new(WAITING) }
+    }
+
+    /// Makes it the caller's to answer; false when it is somebody else's, or was answered.
+    pub fn claim(&self) -> bool {
+        self.swap(WAITING, CLAIMED)
+    }
+
+    /// It waits on, and is anybody's to answer.
+    pub fn release(&self) {
+        self.swap(CLAIMED, WAITING);
+    }
+
+    fn done(&self) {
+        self.swap(CLAIMED, DONE);
+    }
+
+    fn swap(&self, from: u8, to: u8) -> bool {
+        // SeqCst: rare, and one order of all that happens to it is easy to follow.
+        self.state.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    /// What it waits for at this key.
+    pub fn awaited(&self, key: &[u8]) -> Option<&Awaited> {
+        self.keys.iter().find(|awaited| *awaited.key == *key)
+    }
+
+    /// Memory that it takes, about.
+    pub fn bytes(&self) -> usize {
+        // 128: what the queues take for a key.
+        let of_key =
+            |awaited: &Awaited| awaited.key.len() * 2 + awaited.args.bytes() + size_of::<Awaited>() + 128;
+        size_of::<Self>() + self.keys.iter().map(of_key).sum::<usize>()
+    }
+}
+
+/// Those who wait for something of each kind, in the order in which they came.
+type Queues = [BTreeMap<u64, Arc<Waiter>>; Kind::ALL.len()];
+
+/// All that wait. See the module.
+pub struct Waiting {
+    // Nobody who writes need look while there are none.
+    count: AtomicUsize,
+    tickets: AtomicU64,
+    hasher: RandomState,
+    // By database and key.
+    shards: [Mutex<HashMap<Box<[u8]>, Queues>>; SHARDS],
+    by_client: Mutex<HashMap<u64, Entered>>,
+}
+
+struct Entered {
+    ticket: u64,
+    waiter: Arc<Waiter>,
+}
+
+impl Default for Waiting {
+    fn default() -> Self {
+        Self {
+            count: AtomicUsize::default(),
+            tickets: AtomicU64::default(),
+            hasher: RandomState::new(),
+            shards: std::array::from_fn(|_| Mutex::default()),
+            by_client: Mutex::default(),
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn place(db: u8, key: &[u8]) -> Box<[u8]> {
+    [&[db], key].concat().into()
+}
+
+impl Waiting {
+    /// How many clients wait.
+    #[inline]
+    pub fn count(&self) -> usize {
+        // Relaxed: whoever writes to a key has its lock, under which waiters for it are entered.
+        self.count.load(Ordering::Relaxed)
+    }
+
+    fn shard(&self, place: &[u8]) -> MutexGuard<'_, HashMap<Box<[u8]>, Queues>> {
+        let hash = self.hasher.hash_one(place) as usize;
+        lock(&self.shards[hash % SHARDS])
+    }
+
+    /// Enters a waiter in the queues of its keys, whose locks the caller has.
+    pub fn enter(&self, waiter: &Arc<Waiter>) {
+        let ticket = self.tickets.fetch_add(1, Ordering::Relaxed) + 1;
+        for awaited in &waiter.keys {
+            let place = place(waiter.db, &awaited.key);
+            let mut shard = self.shard(&place);
+            let queues = shard.entry(place).or_default();
+            queues[awaited.what.kind() as usize].insert(ticket, Arc::clone(waiter));
+        }
+        // Last: whoever finds it here, without the locks of its keys, may take it out.
+        let entered = Entered { ticket, waiter: Arc::clone(waiter) };
+        lock(&self.by_client).insert(waiter.client.id, entered);
+        self.count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes a waiter out that the caller has claimed, for good.
+    pub fn leave(&self, waiter: &Waiter) {
+        waiter.done();
+        let mut by_client = lock(&self.by_client);
+        // It may have come again.
+        let is_same = |entered: &Entered| std::ptr::eq(&*entered.waiter, waiter);
+        let Some(ticket) = by_client.get(&waiter.client.id).filter(|it| is_same(it)).map(|it| it.ticket)
+        else {
+            return;
+        };
+        by_client.remove(&waiter.client.id);
+        drop(by_client);
+        for awaited in &waiter.keys {
+            let place = place(waiter.db, &awaited.key);
+            let mut shard = self.shard(&place);
+            if let Some(queues) = shard.get_mut(&place) {
+                queues[awaited.what.kind() as usize].remove(&ticket);
+                if queues.iter().all(BTreeMap::is_empty) {
+                    shard.remove(&place);
+                }
+            }
+        }
+        self.count.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// The first of those who wait for something of this kind at a key, and came after `ticket`.
+    pub fn next(&self, db: u8, key: &[u8], kind: Kind, ticket: u64) -> Option<(u64, Arc<Waiter>)> {
+        let place = place(db, key);
+        let shard = self.shard(&place);
+        let (ticket, waiter) = shard.get(&place)?[kind as usize].range(ticket + 1..).next()?;
+        Some((*ticket, Arc::clone(waiter)))
+    }
+
+    /// Whether anybody waits for a key.
+    pub fn is_awaited(&self, db: u8, key: &[u8]) -> bool {
+        let place = place(db, key);
+        self.shard(&place).contains_key(&place)
+    }
+
+    /// The keys of a database that are waited for.
+    pub fn keys(&self, db: u8) -> Vec<Vec<u8>> {
+        let mut keys = Vec::new();
+        for shard in &self.shards {
+            keys.extend(lock(shard).keys().filter(|place| place[0] == db).map(|place| place[1..].to_vec()));
+        }
+        keys
+    }
+
+    /// What a client waits for.
+    pub fn of_client(&self, client: u64) -> Option<Arc<Waiter>> {
+        lock(&self.by_client).get(&client).map(|entered| Arc::clone(&entered.waiter))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clients::{Clients, Origin};
+
+    fn waiter(clients: &Clients, keys: &[(&str, What)]) -> Arc<Waiter> {
+        let origin = Origin {
+            worker: 0,
+            address: String::new(),
+            address_local: String::new(),
+            unix: false,
+            descriptor: 0,
+            mark: 0,
+        };
+        let awaited = |(key, what): &(&str, What)| {
+            let args = OwnedArgs::of(&[b"BLPOP", key.as_bytes(), b"0"]);
+            Awaited { key: key.as_bytes().into(), what: what.clone(), args }
+        };
+        let wait = Wait { until: None, keys: keys.iter().map(awaited).collect() };
+        Arc::new(Waiter::new(clients.enter(origin), 0, (3, Protocol::Resp2, false), wait))
+    }
+
+    fn queue(waiting: &Waiting, key: &str, kind: Kind) -> Vec<u64> {
+        let mut clients = Vec::new();
+        let mut ticket = 0;
+        while let Some((next, waiter)) = waiting.next(3, key.as_bytes(), kind, ticket) {
+            ticket = next;
+            clients.push(waiter.client.id);
+        }
+        clients
+    }
+
+    #[test]
+    fn a_key_has_its_waiters_in_the_order_in_which_they_came() {
+        let (waiting, clients) = (Waiting::default(), Clients::default());
+        let all = [
+            waiter(&clients, &[("a", What::List), ("b", What::List), ("a", What::List)]),
+            waiter(&clients, &[("b", What::SortedSet)]),
+            waiter(&clients, &[("b", What::List)]),
+        ];
+        all.iter().for_each(|waiter| waiting.enter(waiter));
+        assert_eq!((waiting.count(), all[0].keys.len()), (3, 2));
+        assert_eq!(queue(&waiting, "a", Kind::List), [1]);
+        assert_eq!(queue(&waiting, "b", Kind::List), [1, 3]);
+        assert_eq!(queue(&waiting, "b", Kind::SortedSet), [2]);
+        assert!(waiting.next(0, b"b", Kind::List, 0).is_none(), "of another database");
+        let mut keys = waiting.keys(3);
+        keys.sort();
+        assert_eq!(keys, [b"a", b"b"]);
+        // One that is done is in no queue; to take it out again does nothing to another of its client.
+        assert!(all[0].claim() && !all[0].claim());
+        waiting.leave(&all[0]);
+        all[0].release();
+        assert!(!all[0].claim());
+        waiting.leave(&all[0]);
+        assert_eq!(queue(&waiting, "b", Kind::List), [3]);
+        assert!(!waiting.is_awaited(3, b"a") && waiting.is_awaited(3, b"b"));
+        assert!(waiting.of_client(1).is_none() && waiting.of_client(2).is_some());
+        for waiter in &all[1..] {
+            assert!(waiter.claim());
+            waiting.leave(waiter);
+        }
+        assert_eq!((waiting.count(), waiting.keys(3).len()), (0, 0));
+    }
+
+    #[test]
+    fn a_waiter_that_is_released_waits_in_its_old_place() {
+        let (waiting, clients) = (Waiting::default(), Clients::default());
+        let all = [(); 2].map(|()| waiter(&clients, &[("a", What::List)]));
+        all.iter().for_each(|waiter| waiting.enter(waiter));
+        assert!(all[0].claim());
+        all[0].release();
+        assert_eq!(queue(&waiting, "a", Kind::List), [1, 2]);
+        assert!(all[0].claim());
+    }
+
+    #[test]
+    fn of_many_who_claim_a_waiter_one_has_it() {
+        let clients = Clients::default();
+        for _ in 0..200 {
+            let waiter = waiter(&clients, &[("a", What::List)]);
+            let claimed: usize = std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..3).map(|_| scope.spawn(|| usize::from(waiter.claim()))).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+            });
+            assert_eq!(claimed, 1);
+        }
+    }
+}
