@@ -1,6 +1,7 @@
 //! SORT and SORT_RO: the elements of a list, a set or a sorted set in an order of their own, or by what other keys hold.
 
 use super::{Args, Call, Command, CommandError, errors};
+use crate::notifications::LIST;
 use duramen_structures::Type;
 use duramen_structures::strings::double;
 use std::borrow::Cow;
@@ -137,12 +138,12 @@ fn run(call: &mut Call<'_, '_>, stores: bool) -> Result<(), CommandError> {
         Some(destination) => {
             let values: Vec<&[u8]> =
                 values.iter().map(|value| value.as_deref().unwrap_or_default()).collect();
-            if values.is_empty() {
-                call.txn.delete(db, destination)?;
-            } else {
+            let is_gone = values.is_empty() && call.txn.delete(db, destination)?;
+            if !values.is_empty() {
                 call.txn.put_list(db, destination, &values)?;
             }
             call.reply.count(values.len());
+            call.notify_stored(LIST, "sortstore", destination, values.len(), is_gone);
         }
     }
     Ok(())
