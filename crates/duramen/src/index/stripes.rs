@@ -242,7 +242,7 @@ impl Stripes {
     }
 
     /// The unit is shown, or was given up.
-    pub(crate) fn end_running(&self, counted: &mut Vec<u64>) {
+    pub(crate) fn end_running(&self, counted: &mut [u64]) {
         for (at, word) in counted.iter_mut().enumerate() {
             let mut left = std::mem::take(word);
             while left != 0 {

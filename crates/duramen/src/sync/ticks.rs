@@ -44,7 +44,7 @@ mod source {
             #[cfg(target_arch = "x86_64")]
             Source::Counter { start, units_for_2_64 } => {
                 let counted = counter::read().saturating_sub(*start);
-                (u128::from(counted) * u128::from(*units_for_2_64) >> 64) as u64
+                ((u128::from(counted) * u128::from(*units_for_2_64)) >> 64) as u64
             }
             Source::Monotonic(start) => (start.elapsed().as_nanos() >> UNIT_BITS) as u64,
         }
