@@ -43,6 +43,8 @@ enum Command {
     Erase(command::erase::Args),
     #[cfg(feature = "sql")]
     Sql(command::sql::Args),
+    #[cfg(feature = "sql")]
+    Jobs(command::jobs::Args),
     Version(command::version::Args),
 }
 
@@ -75,6 +77,8 @@ fn main() -> ExitCode {
         Command::Erase(args) => command::erase::run(&args),
         #[cfg(feature = "sql")]
         Command::Sql(args) => command::sql::run(&args),
+        #[cfg(feature = "sql")]
+        Command::Jobs(args) => command::jobs::run(&args),
         Command::Version(args) => command::version::run(&args),
     };
     match answer {

@@ -8,6 +8,8 @@ pub mod erase;
 pub mod export;
 pub mod get;
 pub mod import;
+#[cfg(feature = "sql")]
+pub mod jobs;
 pub mod load;
 pub mod put;
 pub mod scan;

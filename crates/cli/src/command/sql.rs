@@ -2,9 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use duramen_stream::run::{Progress, Running};
+use duramen::{Create, Durability, MediumKind, Options, Store};
+use duramen_stream::run::{Keep, Progress, Running};
 use duramen_stream::{Error, ErrorKind, Job, Outcome, Session};
 use indicatif::ProgressBar;
 
@@ -15,6 +17,21 @@ use crate::{Answer, Failure};
 pub struct Args {
     /// The script; - for standard input
     script: PathBuf,
+    /// A store for checkpoints, made if it is not there: a job goes on from its last one, also after a crash
+    #[arg(long, value_name = "PATH")]
+    store: Option<PathBuf>,
+    /// Medium of the store: auto, file, shm, fsdax, devdax
+    #[arg(long, default_value_t = MediumKind::Auto, requires = "store")]
+    medium: MediumKind,
+    /// Milliseconds from checkpoint to checkpoint
+    #[arg(long, value_name = "MS", default_value_t = 10_000, requires = "store")]
+    every: u64,
+    /// The job's name in the store; the script's by default. A second job of the script is NAME-2
+    #[arg(long, requires = "store")]
+    name: Option<String>,
+    /// Forget what the store has of the job, and begin again
+    #[arg(long, requires = "store")]
+    from_start: bool,
 }
 
 pub fn run(args: &Args) -> Result<Answer, Failure> {
@@ -24,22 +41,134 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
         std::fs::read_to_string(&args.script)
     };
     let script = script.map_err(|error| format!("cannot read {}: {error}", args.script.display()))?;
-    let refused = |error| told(&args.script, error);
-    let outcomes = Session::default().run(&script).map_err(refused)?;
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // The second one ends the program at once.
-        signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop))?;
-        signal_hook::flag::register(signal, Arc::clone(&stop))?;
-    }
-    for outcome in outcomes {
-        match outcome {
-            Outcome::Done => {}
-            Outcome::Text(text) => println!("{}", text.trim_end()),
-            Outcome::Job(job) => run_job(&job, &stop).map_err(refused)?,
+    let store = args.store.as_deref().map(|path| Open::new(path, args.medium)).transpose()?;
+    let script = Script {
+        title: args.script.display().to_string(),
+        text: script,
+        name: job_name(args),
+        only: None,
+        every: Duration::from_millis(args.every),
+        from_start: args.from_start,
+    };
+    script.run(store.as_ref())
+}
+
+/// A script to be run.
+pub struct Script {
+    /// What errors begin with.
+    pub title: String,
+    pub text: String,
+    /// Of its first job.
+    pub name: String,
+    /// The only one of its jobs, from 1; all if there is none.
+    pub only: Option<usize>,
+    pub every: Duration,
+    pub from_start: bool,
+}
+
+impl Script {
+    pub fn run(&self, store: Option<&Open>) -> Result<Answer, Failure> {
+        let refused = |error| told(&self.title, error);
+        let outcomes = Session::default().run(&self.text).map_err(refused)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+            // The second one ends the program at once.
+            signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop))?;
+            signal_hook::flag::register(signal, Arc::clone(&stop))?;
         }
+        let mut number = 0;
+        for outcome in outcomes {
+            match outcome {
+                Outcome::Done => {}
+                Outcome::Text(text) => println!("{}", text.trim_end()),
+                Outcome::Job(job) => {
+                    number += 1;
+                    if self.only.is_some_and(|only| only != number) || stop.load(Ordering::Relaxed) {
+                        continue;
+                    }
+                    let keep = store.map(|open| self.keep(open, number)).transpose()?;
+                    run_job(&job, keep.as_ref(), &stop).map_err(refused)?;
+                }
+            }
+        }
+        Ok(Answer::Yes)
     }
-    Ok(Answer::Yes)
+
+    fn keep(&self, open: &Open, number: usize) -> Result<Keep, Failure> {
+        let name = match self.only {
+            // It has its number already.
+            None if number > 1 => format!("{}-{number}", self.name),
+            _ => self.name.clone(),
+        };
+        let note = Note {
+            title: self.title.clone(),
+            script: self.text.clone(),
+            number,
+            directory: std::env::current_dir()?,
+            every: self.every.as_millis() as u64,
+        };
+        Ok(Keep {
+            store: open.store.clone(),
+            name,
+            every: self.every,
+            from_start: self.from_start,
+            note: serde_json::to_string(&note)?,
+        })
+    }
+}
+
+/// What `duramen jobs --resume` starts a job by.
+#[derive(serde::Serialize, serde::Deserialize)]
+pub struct Note {
+    pub title: String,
+    pub script: String,
+    /// The job's number in the script.
+    pub number: usize,
+    pub directory: PathBuf,
+    /// Milliseconds from checkpoint to checkpoint.
+    pub every: u64,
+}
+
+/// The store of jobs while this process has it. A file beside it says which process that is.
+pub struct Open {
+    pub store: Store,
+    runs: PathBuf,
+}
+
+impl Open {
+    pub fn new(path: &Path, medium: MediumKind) -> Result<Open, Failure> {
+        let store = open(path, medium)?;
+        let runs = runs(path);
+        std::fs::write(&runs, std::process::id().to_string())
+            .map_err(|error| format!("cannot write {}: {error}", runs.display()))?;
+        Ok(Open { store, runs })
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.runs);
+    }
+}
+
+/// The file that says which process has a store of jobs.
+pub fn runs(store: &Path) -> PathBuf {
+    let mut name = store.as_os_str().to_owned();
+    name.push(".runs");
+    PathBuf::from(name)
+}
+
+/// The store of jobs: what is in it counts from commit to commit.
+pub fn open(path: &Path, medium: MediumKind) -> duramen::Result<Store> {
+    Options { medium, create: Create::OpenOrCreate, durability: Durability::Manual, ..Options::default() }
+        .open(path)
+}
+
+fn job_name(args: &Args) -> String {
+    let stem = args.script.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    let from_script =
+        |char: char| if char.is_ascii_alphanumeric() || "-_".contains(char) { char } else { '_' };
+    args.name.clone().unwrap_or_else(|| stem.chars().map(from_script).collect())
 }
 
 /// A script that is wrong, or asks for what is not there.
@@ -54,8 +183,8 @@ impl std::fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-fn told(script: &Path, error: Error) -> Failure {
-    let text = format!("{}: {error}", script.display());
+fn told(title: &str, error: Error) -> Failure {
+    let text = format!("{title}: {error}");
     match error.kind() {
         ErrorKind::Syntax | ErrorKind::Invalid | ErrorKind::Unsupported => Box::new(Refused(text)),
         // Its files, or its records.
@@ -63,32 +192,47 @@ fn told(script: &Path, error: Error) -> Failure {
     }
 }
 
-fn run_job(job: &Job, stop: &AtomicBool) -> Result<(), Error> {
-    let mut running = Running::start(&job.optimised, Path::new("."))?;
+fn run_job(job: &Job, keep: Option<&Keep>, stop: &AtomicBool) -> Result<(), Error> {
+    let mut running = Running::start_in(&job.optimised, Path::new("."), keep)?;
+    let before = running.records_before();
+    if running.is_finished() {
+        eprintln!("the job has ended already, after {before} records; --from-start runs it again");
+        return Ok(());
+    }
+    if before > 0 {
+        eprintln!("goes on behind {before} records");
+    }
     // Drawn on standard error, when that is a terminal.
     let bar = ProgressBar::new_spinner();
-    let progress = running.run(stop, |progress| bar.set_message(line(progress)))?;
+    let progress = running.run(stop, |progress| bar.set_message(line(progress, before)))?;
     bar.finish_and_clear();
     let compiled = running.program().compiled_in().as_secs_f64() * 1e3;
-    eprintln!("compiled in {compiled:.1} ms; {}", line(&progress));
+    eprintln!("compiled in {compiled:.1} ms; {}", line(&progress, before));
     Ok(())
 }
 
 /// Where a job stands, in one line.
-fn line(progress: &Progress) -> String {
+fn line(progress: &Progress, before: u64) -> String {
     let seconds = progress.elapsed.as_secs_f64();
-    let rate = progress.records as f64 / seconds.max(1e-9);
+    let records = progress.records - before;
+    let rate = records as f64 / seconds.max(1e-9);
     let bytes: usize = progress.held.iter().map(|held| held.bytes).sum();
     let late: u64 = progress.held.iter().map(|held| held.late).sum();
-    let mut line = format!(
-        "{} records in {seconds:.1} s, {rate:.0}/s, {:.1} MB of state",
-        progress.records,
-        bytes as f64 / 1e6
-    );
+    let mut line =
+        format!("{records} records in {seconds:.1} s, {rate:.0}/s, {:.1} MB of state", bytes as f64 / 1e6);
     for (count, what) in [(late, "late"), (progress.skipped, "left out")] {
         if count > 0 {
             line.push_str(&format!(", {count} {what}"));
         }
+    }
+    if let Some(kept) = &progress.checkpoints {
+        line.push_str(&format!(
+            ", {} checkpoints (the last {:.1} MB in {:.0} ms; pauses up to {:.1} ms)",
+            kept.count,
+            kept.bytes as f64 / 1e6,
+            kept.took.as_secs_f64() * 1e3,
+            kept.pause_max.as_secs_f64() * 1e3
+        ));
     }
     line
 }

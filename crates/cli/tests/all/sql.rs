@@ -1,6 +1,10 @@
 //! `duramen sql`, in builds that have it: `cargo test -p duramen-cli --features sql --test all sql`.
 
-use std::process::{Command, Output};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 const TABLES: &str = "
     CREATE TABLE o (id BIGINT, ts TIMESTAMP(3), price DECIMAL(10, 2), WATERMARK FOR ts AS ts)
@@ -36,4 +40,126 @@ fn a_wrong_script_and_a_missing_file_differ_in_their_codes() {
     let output = sql(JOB, None);
     assert_eq!(output.status.code(), Some(3), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("orders.csv"), "{output:?}");
+}
+
+fn duramen(directory: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_duramen"));
+    command.args(args).current_dir(directory);
+    command
+}
+
+/// A process that is killed when the test ends.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn start(directory: &Path, args: &[&str]) -> Running {
+    Running(duramen(directory, args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+}
+
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < Duration::from_secs(60), "never: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn said(directory: &Path, args: &[&str]) -> (Option<i32>, String) {
+    let output = duramen(directory, args).output().unwrap();
+    (output.status.code(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+}
+
+/// The parts that a job has published in a directory, one after the other.
+fn parts(directory: &Path) -> String {
+    let mut parts: Vec<_> =
+        std::fs::read_dir(directory).into_iter().flatten().map(|part| part.unwrap().path()).collect();
+    parts.retain(|part| !part.file_name().unwrap().to_string_lossy().starts_with('.'));
+    parts.sort();
+    parts.iter().map(|part| std::fs::read_to_string(part).unwrap()).collect()
+}
+
+#[test]
+fn jobs_are_listed_stopped_resumed_killed_and_forgotten() {
+    let directory = tempfile::tempdir().unwrap();
+    let dir = directory.path();
+    std::fs::write(
+        dir.join("job.sql"),
+        "CREATE TABLE i (k BIGINT) WITH ('connector' = 'filesystem', 'path' = 'in.csv', 'format' = 'csv',
+           'source.monitor-interval' = '5 ms');
+         CREATE TABLE o (k BIGINT, n BIGINT) WITH ('connector' = 'filesystem', 'path' = 'out', 'format' = 'csv');
+         INSERT INTO o SELECT k, k * k FROM i;",
+    )
+    .unwrap();
+    let append = |line: &str| {
+        let mut file =
+            std::fs::OpenOptions::new().create(true).append(true).open(dir.join("in.csv")).unwrap();
+        file.write_all(line.as_bytes()).unwrap();
+    };
+    append("1\n2\n");
+    let mut first = start(dir, &["sql", "job.sql", "--store", "jobs", "--every", "20"]);
+    until("the first two", || parts(&dir.join("out")) == "1,1\n2,4\n");
+    let (code, text) = said(dir, &["jobs", "--store", "jobs"]);
+    assert!(code == Some(0) && text.contains(&format!("process {}", first.0.id())), "{text}");
+    let (code, text) = said(dir, &["jobs", "--store", "jobs", "--stop"]);
+    assert!(code == Some(0) && text.contains("job: stopped after 2 records"), "{code:?} {text}");
+    assert!(first.0.wait().unwrap().success());
+    append("3\n");
+    // Resumed from elsewhere, killed, and resumed again.
+    let elsewhere = tempfile::tempdir().unwrap();
+    let store = dir.join("jobs");
+    let resume = ["jobs", "--store", store.to_str().unwrap(), "--resume", "job"];
+    let second = start(elsewhere.path(), &resume);
+    until("the third", || parts(&dir.join("out")) == "1,1\n2,4\n3,9\n");
+    drop(second);
+    append("4\n");
+    let third = start(elsewhere.path(), &resume);
+    until("the fourth", || parts(&dir.join("out")) == "1,1\n2,4\n3,9\n4,16\n");
+    drop(third);
+    let (code, text) = said(dir, &["jobs", "--store", "jobs", "--resume", "other"]);
+    assert!(code == Some(3) && text.contains("it keeps: job"), "{text}");
+    assert_eq!(said(dir, &["jobs", "--store", "jobs", "--forget", "job"]).0, Some(0));
+    assert_eq!(said(dir, &["jobs", "--store", "jobs"]), (Some(1), String::new()));
+}
+
+/// What the server says until it is silent for a moment.
+fn ask(port: u16, command: &str) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.write_all(format!("{command}\r\n").as_bytes()).unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+#[test]
+fn the_view_of_the_readme_follows_its_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let dir = directory.path();
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/stream/readme");
+    let copy = dir.join("testdata/stream/readme");
+    std::fs::create_dir_all(&copy).unwrap();
+    std::fs::copy(data.join("orders.csv"), copy.join("orders.csv")).unwrap();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let script = std::fs::read_to_string(data.join("totals.sql")).unwrap();
+    assert!(script.contains("'6379'"));
+    std::fs::write(copy.join("totals.sql"), script.replace("6379", &port.to_string())).unwrap();
+    let _server = start(dir, &["serve", "--bind", "127.0.0.1", "--port", &port.to_string()]);
+    until("the server listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+    let _job = start(dir, &["sql", "testdata/stream/readme/totals.sql", "--store", "totals"]);
+    let orders = std::fs::read_to_string(copy.join("orders.csv")).unwrap();
+    let cheese = |text: &str| text.lines().filter(|line| line.starts_with("cheese,")).count();
+    let is = |count: usize| {
+        let reply = ask(port, "HGET total:cheese orders");
+        reply == format!("${}\r\n{count}\r\n", count.to_string().len())
+    };
+    until("all orders count", || is(cheese(&orders)));
+    std::fs::write(copy.join("orders.csv"), format!("{orders}cheese,2026-01-05 10:00:00,1,9.90\n")).unwrap();
+    until("the new one counts", || is(cheese(&orders) + 1));
+    assert!(ask(port, "HGETALL total:cheese").contains("revenue"));
 }

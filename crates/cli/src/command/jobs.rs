@@ -1,0 +1,121 @@
+//! `duramen jobs`: the jobs that a store keeps.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use duramen::{ErrorKind, MediumKind};
+use duramen_stream::run::{Kept, forget, jobs};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::sql::{Note, Open, Script, open, runs};
+use crate::{Answer, Failure};
+
+/// List the jobs that a store keeps; stop the process that runs them; resume one, or forget it
+#[derive(clap::Args)]
+pub struct Args {
+    /// The store, as `duramen sql --store` has it
+    #[arg(long, value_name = "PATH")]
+    store: PathBuf,
+    /// Medium of the store: auto, file, shm, fsdax, devdax
+    #[arg(long, default_value_t = MediumKind::Auto)]
+    medium: MediumKind,
+    /// Stop the process that runs the store's jobs, with a last checkpoint
+    #[arg(long, conflicts_with_all = ["resume", "forget"])]
+    stop: bool,
+    /// Run this job on from its last checkpoint, by the script that it had
+    #[arg(long, value_name = "NAME", conflicts_with = "forget")]
+    resume: Option<String>,
+    /// Forget this job
+    #[arg(long, value_name = "NAME")]
+    forget: Option<String>,
+}
+
+pub fn run(args: &Args) -> Result<Answer, Failure> {
+    if !args.store.exists() {
+        return Err(format!("there is no store {}", args.store.display()).into());
+    }
+    if args.stop {
+        stop(args)?;
+    }
+    let store = match open(&args.store, args.medium) {
+        Err(error) if error.kind() == ErrorKind::InUse => {
+            if args.resume.is_some() || args.forget.is_some() {
+                return Err(error.into());
+            }
+            match running(args) {
+                Some(pid) => {
+                    println!("process {} runs the jobs of {}", pid.as_raw_nonzero(), args.store.display())
+                }
+                None => return Err(error.into()),
+            }
+            return Ok(Answer::Yes);
+        }
+        opened => opened?,
+    };
+    let kept = jobs(&store)?;
+    let find = |name: &str| {
+        kept.iter().find(|job| job.name == name).ok_or_else(|| {
+            let names: Vec<&str> = kept.iter().map(|job| job.name.as_str()).collect();
+            format!("the store keeps no job {name:?}; it keeps: {}", names.join(", "))
+        })
+    };
+    if let Some(name) = &args.forget {
+        find(name)?;
+        forget(&store, name)?;
+        return Ok(Answer::Yes);
+    }
+    if let Some(name) = &args.resume {
+        let note: Note = serde_json::from_str(&find(name)?.note).map_err(|_| {
+            format!("job {name:?} was not started by `duramen sql`: only its program can resume it")
+        })?;
+        let path = std::path::absolute(&args.store)?;
+        std::env::set_current_dir(&note.directory)
+            .map_err(|error| format!("cannot go to {}: {error}", note.directory.display()))?;
+        let script = Script {
+            title: note.title,
+            text: note.script,
+            name: name.clone(),
+            only: Some(note.number),
+            every: Duration::from_millis(note.every),
+            from_start: false,
+        };
+        drop(store);
+        return script.run(Some(&Open::new(&path, args.medium)?));
+    }
+    for job in &kept {
+        println!("{}", line(job));
+    }
+    Ok(if kept.is_empty() { Answer::No } else { Answer::Yes })
+}
+
+fn line(job: &Kept) -> String {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let age = (now.as_micros() as i64).saturating_sub(job.at) / 1_000_000;
+    let state = if job.finished { "ended" } else { "stopped" };
+    format!("{}: {state} after {} records; checkpoint {}, {age} s ago", job.name, job.records, job.epoch)
+}
+
+/// The process that has the store.
+fn running(args: &Args) -> Option<Pid> {
+    let pid: i32 = std::fs::read_to_string(runs(&args.store)).ok()?.trim().parse().ok()?;
+    // The file may be left from a process that was killed, and its number be another's by now.
+    let command = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let mut words = command.split(|byte| *byte == 0);
+    words.any(|word| matches!(word, b"sql" | b"jobs")).then(|| Pid::from_raw(pid)).flatten()
+}
+
+fn stop(args: &Args) -> Result<(), Failure> {
+    let Some(pid) = running(args) else {
+        return Err(format!("no process of `duramen sql` has {}", args.store.display()).into());
+    };
+    kill_process(pid, Signal::TERM)
+        .map_err(|error| format!("cannot stop process {}: {error}", pid.as_raw_nonzero()))?;
+    let began = Instant::now();
+    while running(args) == Some(pid) {
+        if began.elapsed() > Duration::from_secs(60) {
+            return Err(format!("process {} still runs after 60 seconds", pid.as_raw_nonzero()).into());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
