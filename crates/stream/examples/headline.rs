@@ -3,7 +3,7 @@
 //!
 //! `cargo run --release -p duramen-stream --example headline [-- --quick]`
 //!
-//! With `-- --checkpoints DIRECTORY` the same job runs with checkpoints in a store there and without, in turn: how many
+//! With `-- --checkpoints DIRECTORY [--quick]` the same job runs with checkpoints in a store there and without, in turn: how many
 //! records a second of the clock, and for how long checkpoints keep rows waiting.
 //!
 //! Both read the same batches from the same generator, run in turn, five times each. Time is that of the CPU, because
@@ -367,18 +367,18 @@ fn checkpoints(directory: &Path, keys: u64, per_window: u64, events: u64, every:
 }
 
 fn main() {
+    let quick = std::env::args().any(|arg| arg == "--quick");
+    let part = if quick { 10 } else { 1 };
     let mut args = std::env::args().skip_while(|arg| arg != "--checkpoints").skip(1);
     if let Some(directory) = args.next() {
         let directory = Path::new(&directory);
-        for every in [1, 10] {
-            let every = Duration::from_secs(every);
-            checkpoints(directory, 15_000, 2_000_000, 600_000_000, every);
-            checkpoints(directory, 10_000_000, 50_000_000, 200_000_000, every);
+        for every in if quick { &[1][..] } else { &[1, 10] } {
+            let every = Duration::from_secs(*every);
+            checkpoints(directory, 15_000, 2_000_000, 600_000_000 / part, every);
+            checkpoints(directory, 10_000_000, 50_000_000, 300_000_000 / part, every);
         }
         return;
     }
-    let quick = std::env::args().any(|arg| arg == "--quick");
-    let part = if quick { 10 } else { 1 };
     let (program, _) = program();
     println!("compiled in {:.1} ms", program.compiled_in().as_secs_f64() * 1e3);
     if std::env::args().any(|arg| arg == "--code") {

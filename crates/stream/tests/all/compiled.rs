@@ -168,7 +168,7 @@ fn a_checkpoint_has_what_was_there_when_it_began_and_costs_what_changed() {
         let mut last = None;
         let mut taken = Vec::new();
         for (number, chunk) in input.arrivals.chunks(100).enumerate() {
-            if last.is_none() && number % 7 == 3 {
+            if last.is_none() && number % 90 == 33 {
                 last = Some((program.freeze(&mut numbers), number * 100, kept[0].borrow().len()));
             }
             support::push(&mut program, chunk, 100, false).unwrap();
@@ -180,7 +180,7 @@ fn a_checkpoint_has_what_was_there_when_it_began_and_costs_what_changed() {
         }
         program.finish().unwrap();
         assert!(*kept[0].borrow() == *wanted[0].borrow(), "marking changes what is given: {query}");
-        assert!(taken.len() > 3, "{} checkpoints of {query}", taken.len());
+        assert!(taken.len() > 2, "{} checkpoints of {query}", taken.len());
         for (frozen, at, given, shelf, numbers) in taken {
             let (mut second, more) = support::compile_with(&plans, &input, true).unwrap();
             assert_eq!(shelf.restore(&mut second, &frozen).unwrap(), numbers);
