@@ -63,12 +63,15 @@ fn writes() {
             tell(&format!("{} KiB", besides >> 10));
             assert!(besides <= DRAM_MAX, "{besides} bytes of DRAM besides the index");
             tell("end");
+            // Until it is killed, or told to go on.
+            let _ = std::io::stdin().read_line(&mut String::new());
             Ok(())
         })
         .unwrap();
     tell("after");
     // Until it is killed, or its standard input ends.
     let _ = std::io::stdin().read_line(&mut String::new());
+    drop(writer);
     store.close().unwrap();
     tell("closed");
 }
@@ -82,7 +85,10 @@ fn killed_at(path: &Path, when: &str) {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let stdin = child.stdin.take();
+    let mut stdin = child.stdin.take().unwrap();
+    if when == "after" || when == "closed" {
+        stdin.write_all(b"\n").unwrap();
+    }
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
     if when == "closed" {
         drop(stdin);

@@ -2,7 +2,7 @@
 //! compactor reads of it. The whole engine runs, on the medium of [`super::medium`].
 
 use super::Planted::{Bug, Relaxed};
-use super::check;
+use super::check_deep;
 use super::medium::ModelMedium;
 use crate::log::blocks::Use;
 use crate::mutants::Mutant;
@@ -42,7 +42,7 @@ pub(super) fn get(store: &Store, key: &[u8]) -> Option<Vec<u8>> {
 #[test]
 fn block_of_a_writer_that_ends_goes_to_one_other() {
     let planted = [Bug(Mutant::PartialTakenTwice)];
-    check(2, &planted, || {
+    check_deep(2, &planted, || {
         let store = open(Granularity::CacheLine, Durability::EveryWrite);
         let mut ending = store.writer().unwrap();
         ending.put(b"a", b"1").unwrap();
@@ -69,7 +69,7 @@ fn block_of_a_writer_that_ends_goes_to_one_other() {
 #[test]
 fn reader_of_a_key_that_is_put_sees_nothing_or_all_of_it() {
     let planted = [Relaxed("index/hash.rs", "slot.compare_exchange_weak(now, word, AcqRel")];
-    check(2, &planted, || {
+    check_deep(2, &planted, || {
         let store = open(Granularity::CacheLine, Durability::EveryWrite);
         let writer = {
             let store = store.clone();
@@ -91,7 +91,7 @@ fn reader_of_a_key_that_is_put_sees_nothing_or_all_of_it() {
 #[test]
 fn reader_of_a_group_helps_it_and_sees_it_whole() {
     let planted = [Relaxed("index/hash.rs", "slot.compare_exchange_weak(now, word, AcqRel")];
-    check(2, &planted, || {
+    check_deep(2, &planted, || {
         let store = open(Granularity::CacheLine, Durability::EveryWrite);
         store.writer().unwrap().put(b"key", b"1").unwrap();
         let writer = {
@@ -117,7 +117,7 @@ fn sealed_block_is_read_up_to_its_tail() {
         Bug(Mutant::SealedTooEarly),
         Relaxed("log/blocks.rs", "self.state.compare_exchange(from as u8, to as u8, AcqRel"),
     ];
-    check(2, &planted, || {
+    check_deep(2, &planted, || {
         let store = open(Granularity::CacheLine, Durability::EveryWrite);
         let mut writer = store.writer().unwrap();
         writer.put(b"a", &[0; 400]).unwrap();

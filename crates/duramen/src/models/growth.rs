@@ -2,7 +2,7 @@
 
 use super::Planted::Bug;
 use super::blocks::{get, open_with};
-use super::check;
+use super::check_deep;
 use crate::Durability;
 use crate::mutants::Mutant;
 use duramen_media::Granularity;
@@ -11,7 +11,7 @@ use loom::thread;
 #[test]
 fn writers_share_no_unit_when_they_grow_the_store_and_both_find_room() {
     let planted = [Bug(Mutant::GrownTwice), Bug(Mutant::SpaceNotLookedForAgain)];
-    check(2, &planted, || {
+    check_deep(2, &planted, || {
         // 16 units to begin with, and 8 more to grow by. All that writes may take are taken.
         let store = open_with(Granularity::CacheLine, Durability::EveryWrite, 56 << 9);
         let mut first = store.writer().unwrap();

@@ -67,9 +67,17 @@ impl Planted {
     }
 }
 
-/// The stack of the thread that a model begins in.
+/// As [`check`], for a program that is too deep for the 32 KiB of stack of a model's first thread.
 #[cfg(test)]
-const STACK_WORDS: usize = 1 << 15;
+fn check_deep(preemptions: usize, planted: &[Planted], program: impl Fn() + Sync + Send + 'static) {
+    const STACK_WORDS: usize = 1 << 15;
+    let program = Arc::new(program);
+    check(preemptions, planted, move || {
+        let program = Arc::clone(&program);
+        let thread = loom::thread::Builder::new().stack_size(STACK_WORDS).spawn(move || program());
+        thread.unwrap().join().unwrap();
+    });
+}
 
 /// Runs `program` through all its executions with at most `preemptions` preemptions (or as many as
 /// `LOOM_MAX_PREEMPTIONS` says), and then once with each planted change, which must make it fail.
@@ -87,13 +95,9 @@ fn check(preemptions: usize, planted: &[Planted], program: impl Fn() + Sync + Se
     builder.max_branches = 50_000;
     let executions = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&executions);
-    let program = Arc::new(program);
     builder.check(move || {
         counted.fetch_add(1, Relaxed);
-        let program = Arc::clone(&program);
-        // The first thread of a model has 32 KiB of stack, which the whole engine may exceed.
-        let thread = loom::thread::Builder::new().stack_size(STACK_WORDS).spawn(move || program());
-        thread.unwrap().join().unwrap();
+        program();
         assert_eq!(primitives::reclaim::left(), (0, 0, 0), "guards left, what waits for them, and holds");
     });
     let executions = executions.load(Relaxed);

@@ -2,7 +2,7 @@
 
 use super::Planted::Bug;
 use super::blocks::{Store, get, open, open_with};
-use super::check;
+use super::check_deep;
 use crate::Durability;
 use crate::mutants::Mutant;
 use duramen_media::Granularity;
@@ -22,7 +22,7 @@ fn with_a_full_block() -> Store {
 #[test]
 fn block_is_not_used_again_while_a_reader_is_in_it() {
     let planted = [Bug(Mutant::FreedBeforeReadersLeave), Bug(Mutant::HoldNotLookedAt)];
-    check(2, &planted, || {
+    check_deep(2, &planted, || {
         let store = with_a_full_block();
         let writer = {
             let store = store.clone();
@@ -53,7 +53,7 @@ fn block_is_not_used_again_while_a_reader_is_in_it() {
 #[test]
 fn compaction_and_a_writer_of_the_same_key_lose_nothing() {
     let planted = [Bug(Mutant::StripeNotLocked)];
-    check(2, &planted, || {
+    check_deep(2, &planted, || {
         let store = with_a_full_block();
         store.writer().unwrap().put(b"y", &[0; 400]).unwrap();
         let compactor = {
@@ -77,7 +77,7 @@ fn cell_is_read_as_it_was_before_or_after_its_update() {
     // Long enough that the value is aligned, so that it can be updated in place.
     const KEY: &[u8] = b"the cell";
     let planted = [Bug(Mutant::UpdateTorn)];
-    check(2, &planted, || {
+    check_deep(2, &planted, || {
         let store = open(Granularity::CacheLine, Durability::EveryWrite);
         let meta = crate::Meta { updatable: true, ..crate::Meta::default() };
         let mut first = store.writer().unwrap();
