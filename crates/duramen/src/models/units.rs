@@ -65,7 +65,7 @@ fn reader_beside_a_unit_that_is_given_up_sees_nothing_of_it() {
 #[test]
 fn who_locks_keys_waits_for_a_unit_that_writes_them() {
     let planted = [Bug(Mutant::HeldBesideRunning)];
-    check_deep(1, &planted, || {
+    check_deep(2, &planted, || {
         let store = open(Granularity::CacheLine, Durability::EveryWrite);
         let writer = {
             let store = store.clone();
