@@ -124,6 +124,7 @@ pub fn image_beside_unit() -> Result<(), String> {
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
     let with_images = |boot| {
         let mut options = options(boot, Durability::EveryWrite);
+        options.index_image = true;
         options.residence = Residence::Persistent;
         options.tuning.image_bytes_min = 0;
         options.tuning.checkpoint_bytes_min = 64;
