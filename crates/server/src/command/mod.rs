@@ -30,6 +30,7 @@ mod serve;
 mod spec;
 mod table;
 mod timeout;
+mod wait;
 
 pub mod admin;
 pub mod bitmap;

@@ -4,6 +4,7 @@ use super::end;
 use super::pop::{Many, pop_one};
 use super::relocate::relocate;
 use crate::command::timeout::timeout;
+use crate::command::wait::{wait_for_first, wait_for_many};
 use crate::command::{Call, CommandError, OwnedArgs};
 use crate::waiting::{Awaited, What};
 use duramen_structures::End;
@@ -18,22 +19,15 @@ pub fn brpop(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     pop(call, End::Right)
 }
 
-fn awaited(key: &[u8], args: &[&[u8]]) -> Awaited {
-    Awaited { key: key.into(), what: What::List, args: OwnedArgs::of(args) }
-}
-
 fn pop(call: &mut Call<'_, '_>, end: End) -> Result<(), CommandError> {
     let args = call.args;
     let until = timeout(args.at(args.len() - 1))?;
-    let keys = || args.from(1).take(args.len() - 2);
-    for key in keys() {
+    for key in args.from(1).take(args.len() - 2) {
         if pop_one(call, key, end)? {
             return Ok(());
         }
     }
-    if !call.waits(until, keys().map(|key| awaited(key, &[args.at(0), key, b"0"])).collect()) {
-        call.reply.null_array();
-    }
+    wait_for_first(call, until, &What::List);
     Ok(())
 }
 
@@ -45,11 +39,7 @@ pub fn blmpop(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     if many.pop(call, args.skip(1))? {
         return Ok(());
     }
-    let behind: Vec<&[u8]> = args.from(3 + many.keys).collect();
-    let alone = |key| awaited(key, &[&[args.at(0), b"0", b"1", key], &behind[..]].concat());
-    if !call.waits(until, args.from(3).take(many.keys).map(alone).collect()) {
-        call.reply.null_array();
-    }
+    wait_for_many(call, until, &What::List, many.keys);
     Ok(())
 }
 
@@ -73,7 +63,8 @@ fn relocate_or_wait(call: &mut Call<'_, '_>, from: End, to: End) -> Result<(), C
     let mut alone: Vec<&[u8]> = args.iter().collect();
     alone.pop();
     alone.push(b"0");
-    if !call.waits(until, vec![awaited(source, &alone)]) {
+    let awaited = Awaited { key: source.into(), what: What::List, args: OwnedArgs::of(&alone) };
+    if !call.waits(until, vec![awaited]) {
         call.reply.null();
     }
     Ok(())
