@@ -179,6 +179,47 @@ pub fn image_beside_unit() -> Result<(), String> {
     })
 }
 
+/// Two units go on to one block, each from another: one that commits, and one that is given up. Then power fails.
+///
+/// # Errors
+/// What is wrong.
+pub fn two_units_in_one_block() -> Result<(), String> {
+    let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
+    let options = |boot| Options { unit_bytes: Some(4096), ..options(boot, Durability::EveryWrite) };
+    let store = StoreOn::open_on(medium.clone(), &options(1)).map_err(told)?;
+    let mut writer = store.writer().map_err(told)?;
+    writer.put(b"fills the first block", &[0; 2800]).map_err(told)?;
+    writer
+        .unit(|unit| {
+            unit.put(b"a", &[1; 400])?;
+            unit.put(b"b", &[1; 2000])
+        })
+        .map_err(told)?;
+    // Does not fit beside them, and leaves little.
+    writer.put(b"fills the third block", &[0; 3500]).map_err(told)?;
+    let given_up = writer.unit(|unit| {
+        unit.put(b"c", &[2; 100])?;
+        unit.put(b"d", &[2; 1200])?;
+        Err::<(), Error>(Error::given_up("on purpose"))
+    });
+    if given_up.is_ok() {
+        return Err("a unit that is given up commits".into());
+    }
+    audited(&store)?;
+    let medium = after_power_failure(&medium, Model::CacheLine);
+    let again = StoreOn::open_on(medium, &options(2)).map_err(told)?;
+    for (key, wanted) in [(&b"a"[..], Some(400)), (b"b", Some(2000)), (b"c", None), (b"d", None)] {
+        let found = again.get(key).map_err(told)?.map(|value| value.len());
+        if found != wanted {
+            return Err(format!(
+                "{} has {found:?} bytes after a crash, wanted {wanted:?}",
+                key.escape_ascii()
+            ));
+        }
+    }
+    audited(&again)
+}
+
 /// The first record of a key is in a block that stays because somebody reads it; all others go, and then the tombstone.
 ///
 /// # Errors

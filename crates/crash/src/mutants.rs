@@ -86,7 +86,8 @@ const SOAKED: [(Mutant, What); 6] = [
 ];
 
 /// Bugs that a few steps show, in an order that seeds do not meet in minutes.
-const DIRECTED: [(Mutant, Scenario); 5] = [
+const DIRECTED: [(Mutant, Scenario); 6] = [
+    (Mutant::EnteredTwice, directed::two_units_in_one_block),
     (Mutant::ImageOfRunning, directed::image_beside_unit),
     (Mutant::CountedBehindTail, directed::behind_the_tail),
     (Mutant::UncommittedCopied, directed::copied_and_shown),

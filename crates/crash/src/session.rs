@@ -530,15 +530,15 @@ impl<'s> Session<'s> {
                 }
             }
         }
-        let done = match self.setup.seed % 3 {
-            // A closure over the same keys; one in three gives such a one up before.
-            0 if expects.is_empty() => {
-                if writes.len().is_multiple_of(3) {
-                    let _ = self.unit(writes, effects, true)?;
-                }
-                self.unit(writes, effects, false)?
+        let is_closure = (self.setup.spans || self.setup.seed.is_multiple_of(3)) && expects.is_empty();
+        let done = if is_closure {
+            // Over the same keys; some are given up before.
+            if writes.len().is_multiple_of(if self.setup.spans { 2 } else { 3 }) {
+                let _ = self.unit(writes, effects, true)?;
             }
-            _ => self.writer()?.apply(&batch),
+            self.unit(writes, effects, false)?
+        } else {
+            self.writer()?.apply(&batch)
         };
         match self.outcome(done)?.1 {
             Some(Swap::Done) if changed => Err("applied although a key was changed since".into()),

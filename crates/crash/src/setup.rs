@@ -158,6 +158,8 @@ pub struct Setup {
     pub places: usize,
     /// Whether puts and deletes of few keys are most of what is done.
     pub churns: bool,
+    /// Whether units of values that are large beside a block are most of what is done.
+    pub spans: bool,
     /// What is done.
     pub ops: Vec<Op>,
     /// The time of day.
@@ -228,6 +230,9 @@ impl Setup {
         let mut theirs = Rng::new(seed ^ 0x636f_6c6c_6563_7473);
         let places = if theirs.one_in(2) { 0 } else { 1 + theirs.below(2) as usize };
         units += if places > 0 { 6 } else { 0 };
+        // One in six: units that go on from block to block, and half of them are given up.
+        let spans = Rng::new(seed ^ 0x7370_616e_7300).one_in(6);
+        units += if spans { 16 } else { 0 };
         let mut setup = Self {
             seed,
             case,
@@ -240,6 +245,7 @@ impl Setup {
             tables,
             places,
             churns,
+            spans,
             ops: Vec::new(),
             clock: Arc::new(AtomicU64::new(TIME_BEGIN)),
             tuning,
@@ -261,6 +267,9 @@ impl Setup {
     pub fn some_ops(&self, rng: &mut Rng, count: u64) -> Vec<Op> {
         // Each run has its own preferences, so that rare things come in numbers.
         let weights: [u64; 13] = std::array::from_fn(|i| {
+            if self.spans {
+                return [20, 6, 1, 1, 40, 2, 1, 1, 6, 2, 2, 3, 2][i];
+            }
             if self.churns {
                 return [30, 20, 2, 2, 3, 1, 8, 2, 2, 3, 1, 2, 2][i];
             }
@@ -320,6 +329,9 @@ impl Setup {
         };
         let unit = u64::from(self.unit_bytes);
         let bytes = |rng: &mut Rng| {
+            if self.spans {
+                return rng.below(unit * 3 / 4) as usize;
+            }
             let bound = match rng.below(12) {
                 0 => return 0,
                 1..=5 => 24,
@@ -346,10 +358,12 @@ impl Setup {
                 bytes: if rng.one_in(3) { None } else { Some(bytes(rng)) },
             },
             4 => {
-                let writes = (0..1 + rng.below(6))
+                let writes = (0..1 + rng.below(if self.spans { 4 } else { 6 }))
                     .map(|_| (key(rng), (!rng.one_in(3)).then(|| bytes(rng)), ttl(rng)))
                     .collect();
-                let expects = (0..rng.below(3)).map(|_| (key(rng), !rng.one_in(6))).collect();
+                let expects = (0..rng.below(if self.spans { 1 } else { 3 }))
+                    .map(|_| (key(rng), !rng.one_in(6)))
+                    .collect();
                 Op::Batch { writes, expects }
             }
             5 => Op::Group,

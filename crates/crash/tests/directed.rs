@@ -32,6 +32,12 @@ fn a_table_whose_name_is_damaged_is_told_of_and_saved() {
 }
 
 #[test]
+fn what_becomes_of_two_units_that_went_on_to_one_block_is_told_apart() {
+    let _alone = alone();
+    directed::two_units_in_one_block().unwrap();
+}
+
+#[test]
 fn an_image_knows_nothing_of_a_unit_that_runs() {
     let _alone = alone();
     directed::image_beside_unit().unwrap();

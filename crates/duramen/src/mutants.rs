@@ -216,6 +216,8 @@ pub enum Mutant {
     EndNotConfirmed,
     /// Members that do not count are counted as stale records of their keys.
     VoidCounted,
+    /// A unit goes on to a block that another one went on to before.
+    EnteredTwice,
     /// Recovery does not write down that a unit does not count whose end was not found.
     TornNotVoided,
     /// Recovery counts members whose unit has no end.
@@ -299,7 +301,7 @@ mod planting {
     ];
 
     /// Those that the crash driver finds.
-    pub const ALL: [Mutant; 54] = [
+    pub const ALL: [Mutant; 55] = [
         Mutant::RecordNotFlushed,
         Mutant::AcknowledgedWithoutDrain,
         Mutant::CellOpenedBeforeDurable,
@@ -350,6 +352,7 @@ mod planting {
         Mutant::SettledTooEarly,
         Mutant::EndNotConfirmed,
         Mutant::VoidCounted,
+        Mutant::EnteredTwice,
         Mutant::TornNotVoided,
         Mutant::EndNotLookedFor,
         Mutant::UnitWithoutEnd,

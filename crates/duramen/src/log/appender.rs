@@ -70,14 +70,26 @@ pub(crate) struct Fields {
     pub owner: Owner,
 }
 
+/// Where the unit that an appender is within has records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Reach {
+    /// Nowhere, or there is no such unit.
+    #[default]
+    Nowhere,
+    /// In the block at hand.
+    Here,
+    /// In others, and not in the block at hand.
+    Elsewhere,
+}
+
 #[derive(Default)]
 pub(crate) struct Appender {
     block: Option<OpenBlock>,
     staged: bool,
     /// Within a group or a unit: records may be read before they are drained.
     pub grouped: bool,
-    /// Of a unit that runs: what it has in the block at hand.
-    in_unit: bool,
+    /// Where the unit that runs has records.
+    reach: Reach,
     /// The seed of the shared block when it was last met.
     pub shared_seed: u32,
 }
@@ -137,7 +149,8 @@ impl Appender {
         self.put_aside(log);
         let begun = Instant::now();
         let block = loop {
-            let partial = log.space().take_partial(bytes, purpose);
+            let comes = self.reach == Reach::Elsewhere && !planted(Mutant::EnteredTwice);
+            let partial = log.space().take_partial(bytes, purpose, comes);
             if let Some(block) = partial {
                 break block;
             }
@@ -165,22 +178,32 @@ impl Appender {
             space.returned(&block);
             // What the compactor had of its own nobody else may fill: sealed, it can be moved on. And a unit that goes on elsewhere has
             // the last records of a block.
-            let is_partial = block.purpose != Purpose::Compaction && !self.in_unit;
+            let is_partial = block.purpose != Purpose::Compaction && self.reach != Reach::Here;
             if block.room() >= block.bytes / 8 && is_partial {
                 space.give_partial(block)
             } else {
                 Some(block)
             }
         };
-        self.in_unit = false;
+        if self.reach == Reach::Here {
+            self.reach = Reach::Elsewhere;
+        }
         if let Some(full) = full {
             log.seal(full);
         }
     }
 
-    /// A unit that has records in the block at hand goes on, or is over.
-    pub(crate) fn set_in_unit(&mut self, in_unit: bool) {
-        self.in_unit = in_unit;
+    /// The unit that runs has a record in the block at hand.
+    pub(crate) fn enter_unit(&mut self) {
+        if let Some(block) = &mut self.block {
+            block.entered |= self.reach == Reach::Elsewhere;
+        }
+        self.reach = Reach::Here;
+    }
+
+    /// The unit that ran is over.
+    pub(crate) fn leave_unit(&mut self) {
+        self.reach = Reach::Nowhere;
     }
 
     /// The block at hand, and where its records end.

@@ -29,6 +29,8 @@ pub(crate) struct OpenBlock {
     pub told_epoch: u64,
     /// What its room may be used for, and what is more urgent: see [`crate::log::space`].
     pub purpose: Purpose,
+    /// A unit went on to it from another block: see [`Fates::ended`](block::Fates::ended).
+    pub entered: bool,
 }
 
 impl OpenBlock {

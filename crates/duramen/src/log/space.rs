@@ -250,8 +250,9 @@ impl Space {
         self.by_units.insert((length, start));
     }
 
-    /// An open block with room for `bytes`, left by a writer that ended or went on to a larger one.
-    pub(crate) fn take_partial(&mut self, bytes: u64, purpose: Purpose) -> Option<OpenBlock> {
+    /// An open block with room for `bytes`, left by a writer that ended or went on to a larger one. A unit that `comes` from another block
+    /// takes none that one came to already.
+    pub(crate) fn take_partial(&mut self, bytes: u64, purpose: Purpose, comes: bool) -> Option<OpenBlock> {
         let allowed = [Purpose::Write, Purpose::Delete, Purpose::Compaction].map(|as_for| {
             match purpose {
                 // The compactor has room of its own: it leaves deletes theirs.
@@ -259,7 +260,9 @@ impl Space {
                 _ => as_for <= purpose || self.allows(purpose) || planted(Mutant::ReserveTakenByPuts),
             }
         });
-        let fits = |block: &OpenBlock| block.room() >= bytes && allowed[block.purpose as usize];
+        let fits = |block: &OpenBlock| {
+            block.room() >= bytes && allowed[block.purpose as usize] && !(comes && block.entered)
+        };
         let at = self.partial.iter().rposition(fits)?;
         #[cfg(feature = "mutants")]
         if planted(Mutant::PartialTakenTwice) {

@@ -114,6 +114,7 @@ impl<M: Medium> Log<M> {
             records: 0,
             told_epoch: 0,
             purpose: as_for,
+            entered: false,
         };
         self.space().lend(&mut block, as_for);
         Ok(block)

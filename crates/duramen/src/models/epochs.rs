@@ -51,6 +51,7 @@ impl Store {
             records: 0,
             told_epoch: 0,
             purpose: Purpose::Write,
+            entered: false,
         }
     }
 

@@ -22,7 +22,8 @@
 //!    wait for that.
 //! 2. What a member took the place of stays where it is until 5: its block is pinned ([`Block::pin`](crate::log::blocks::Block::pin)), and it is
 //!    live until then. So are blocks with members, until 5 or 6.
-//! 3. Of a block that a unit has members in, and that it goes on from, its members are the last records.
+//! 3. Of a block that a unit has members in, and that it goes on from, its members are the last records. One unit at most comes to a block
+//!    from another. So a block's header, which has one fate of each kind ([`Fates`](crate::format::block::Fates)), speaks of one unit each.
 //! 4. There is always room for the end: it is reserved with each member. It lies behind the last member, or in a block of its own, when one
 //!    was opened for a member that was not written after all.
 
@@ -403,7 +404,7 @@ impl Pen {
                 let pinned = records.log.blocks.at(unit).pin();
                 debug_assert!(pinned, "an open block is retired");
                 running.stretches.push(Stretch { unit, from: to - appended.bytes, to });
-                self.appender.set_in_unit(true);
+                self.appender.enter_unit();
             }
         }
     }
@@ -480,7 +481,7 @@ impl Pen {
 
     /// The unit runs no more. Whether its group is its own.
     fn leave_unit<M: Medium>(&mut self, records: &Records<M>) -> bool {
-        self.appender.set_in_unit(false);
+        self.appender.leave_unit();
         let over = self.unit.take();
         let own_group = over.as_ref().is_some_and(|running| running.own_group);
         // Those of its roots that were not written after all.
