@@ -75,6 +75,9 @@ const ON_ONE_MEDIUM: [(Mutant, &str); 3] = [
     (Mutant::TableShownEarly, "page/interval"),
 ];
 
+/// Bugs that one thread shows in units that go on from block to block.
+const IN_UNITS: [Mutant; 2] = [Mutant::EnteredTwice, Mutant::SettledTooEarly];
+
 /// Bugs that a soak shows: stores that are damaged while they are closed, or full, emptied, and filled again.
 const SOAKED: [(Mutant, What); 6] = [
     (Mutant::UsedUnverified, What::Damage),
@@ -143,6 +146,11 @@ impl Prey {
         self.threads.is_some()
     }
 
+    /// Whether runs of one thread look for it.
+    fn is_alone(&self) -> bool {
+        self.threads.is_none() && self.soak.is_none() && self.scenario.is_none()
+    }
+
     fn look(&self, seed: u64) -> Result<(), Box<Violation>> {
         if let Some(what) = self.soak {
             return soak::run_seed(seed, &std::env::temp_dir(), what).map(|_| ()).map_err(|found| {
@@ -176,7 +184,9 @@ impl Prey {
             None => busy().saturating_sub(on_cpu),
         };
         let mut by = None;
-        for seed in seed.. {
+        let is_in_units = self.is_alone() && self.mutant.is_some_and(|mutant| IN_UNITS.contains(&mutant));
+        let case = self.case.and_then(Case::named);
+        for seed in (seed..).filter(|&seed| !is_in_units || Setup::new(seed, case).spans) {
             if took() >= patience {
                 break;
             }

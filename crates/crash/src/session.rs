@@ -37,6 +37,8 @@ pub struct Session<'s> {
     changes: Vec<u64>,
     seen: Vec<Option<Seen>>,
     next_value: u64,
+    /// Where the log was when the operation at hand had committed what was before it.
+    midway: Option<usize>,
     history: History,
     trace: Trace,
 }
@@ -115,6 +117,7 @@ impl<'s> Session<'s> {
             changes: vec![0; keys],
             seen: vec![None; keys],
             next_value: rng.bits() >> 24 << 16,
+            midway: None,
             history,
             trace,
         })
@@ -163,7 +166,7 @@ impl<'s> Session<'s> {
 
     fn step(&mut self, op: &Op) -> Result<(), String> {
         let setup = self.setup;
-        let start = self.medium.position();
+        let mut start = self.medium.position();
         let before = self.store()?.stats();
         let mut effects = Effects::new();
         let mut means = if self.grouped { Means::Grouped } else { Means::Write };
@@ -284,6 +287,12 @@ impl<'s> Session<'s> {
         }
         let (end, now) = (self.medium.position(), self.setup.now());
         let inside = self.inside(op, &before, means);
+        if let Some(end) = self.midway.take() {
+            let (effects, means, inside) = (Effects::new(), Means::Commit, inside.clone());
+            let what = format!("{op:?}, up to the commit within");
+            self.history.steps.push(Step { start, end, effects, means, now, what, inside });
+            start = end;
+        }
         self.history.steps.push(Step { start, end, effects, means, now, what: format!("{op:?}"), inside });
         Ok(())
     }
@@ -626,8 +635,16 @@ impl<'s> Session<'s> {
             writes.iter().map(|(key, ..)| (self.table_of(*key), self.setup.of_cell(*key).1)).collect();
         let mut wrong = None;
         let written = &effects[effects.len() - writes.len()..];
+        // What a unit wrote before belongs to an epoch that is committed then, and its end does not.
+        let commits = self.setup.spans && !self.grouped && writes.len() == 3;
+        let (store, medium) = (self.store()?.clone(), self.medium.clone());
+        let mut committed = None;
         let done = self.writer()?.unit(|unit| {
-            for ((table, name), (_, entry)) in keys.iter().zip(written) {
+            for (number, ((table, name), (_, entry))) in keys.iter().zip(written).enumerate() {
+                if commits && number == 2 {
+                    store.commit()?;
+                    committed = Some(medium.position());
+                }
                 let mut keys = match table {
                     Some(table) => unit.table(table),
                     None => unit.store(),
@@ -648,6 +665,10 @@ impl<'s> Session<'s> {
             }
             if gives_up { Err(Error::given_up("on purpose")) } else { Ok(Swap::Done) }
         });
+        if committed.is_some() {
+            self.committed.clone_from(&self.state);
+            self.midway = committed;
+        }
         match (wrong, done) {
             (Some(wrong), _) => Err(wrong),
             (None, Err(error)) if error.kind() == ErrorKind::GivenUp => Ok(Ok(Swap::Done)),

@@ -267,7 +267,7 @@ mod planting {
     }
 
     /// Those that the models of `cargo xtask loom` find.
-    pub const MODELLED: [Mutant; 30] = [
+    pub const MODELLED: [Mutant; 33] = [
         Mutant::PageReadTwice,
         Mutant::StripeNotLocked,
         Mutant::SharedSegmentAlone,
@@ -298,6 +298,9 @@ mod planting {
         Mutant::PreviousNotPutBack,
         Mutant::HeldBesideRunning,
         Mutant::GateNotWaitedFor,
+        Mutant::KeysUnlockedEarly,
+        Mutant::LocksNotSorted,
+        Mutant::VersionNotRaised,
     ];
 
     /// Those that the crash driver finds.

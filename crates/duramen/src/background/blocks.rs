@@ -1,7 +1,7 @@
 //! Reading whole blocks, and setting those aside that are damaged.
 
 use super::Keeper;
-use crate::format::record::{Header, Step, Walk};
+use crate::format::record::{Header, Kind, Step, Walk};
 use crate::format::unit::keep_what_counts;
 use crate::format::{Unit, block};
 use crate::log::read;
@@ -56,12 +56,20 @@ pub(super) fn whole_records_of(bytes: &[u8], seed: u32) -> Vec<Found> {
 }
 
 impl<M: Medium> Keeper<M> {
-    /// Leaves out what does not count of the records of a block, which has these bytes.
-    pub(super) fn keep_what_counts(&self, unit: Unit, bytes: &[u8], found: &mut Vec<Found>) {
+    /// Leaves out what does not count of the records of a block, which has these bytes. `is_pinned` is what was known before they were read:
+    /// then it has members of a unit that runs, or is not settled, and those count. Of what is not pinned the header tells all.
+    pub(super) fn keep_what_counts(
+        &self,
+        unit: Unit,
+        is_pinned: bool,
+        bytes: &[u8],
+        found: &mut Vec<Found>,
+    ) {
         let fates = block::Header::decode(unit, bytes).map(|header| header.fates).unwrap_or_default();
-        // What is pinned has a unit that runs, or is not settled.
-        let open_counts = self.log().blocks.at(unit).is_pinned() || planted(Mutant::VoidCounted);
-        keep_what_counts(bytes, self.log().blocks.offset(unit), fates, open_counts, found);
+        if planted(Mutant::VoidCounted) {
+            return found.retain(|(_, header)| header.kind != Kind::End);
+        }
+        keep_what_counts(bytes, self.log().blocks.offset(unit), fates, is_pinned, found);
     }
 
     /// Copies a block, each aligned 8 bytes as one piece: cells in it may change meanwhile, and so may
@@ -118,6 +126,7 @@ impl<M: Medium> Keeper<M> {
         if !self.log().medium.unreadable(self.log().offset_of(unit), tail).is_empty() {
             return None;
         }
+        let is_pinned = block.is_pinned();
         let bytes = if block.may_hold_cells() {
             self.copy_block(unit, tail, scratch);
             &scratch[..]
@@ -125,7 +134,7 @@ impl<M: Medium> Keeper<M> {
             read::block(&self.log().medium, self.log().offset_of(unit), tail)
         };
         let mut records = records_of(bytes, tail, block.generation().seed())?;
-        self.keep_what_counts(unit, bytes, &mut records);
+        self.keep_what_counts(unit, is_pinned, bytes, &mut records);
         Some((bytes, records))
     }
 }

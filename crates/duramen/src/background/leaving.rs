@@ -119,10 +119,11 @@ impl<M: Medium> Keeper<M> {
         let block = self.log().blocks.at(unit);
         let base = self.log().blocks.offset(unit);
         let mut scratch = std::mem::take(&mut mover.scratch);
+        let is_pinned = block.is_pinned();
         self.copy_block(unit, block.tail(), &mut scratch);
         let mut stale = Vec::new();
         let mut records = whole_records_of(&scratch, block.generation().seed());
-        self.keep_what_counts(unit, &scratch, &mut records);
+        self.keep_what_counts(unit, is_pinned, &scratch, &mut records);
         for (at, header) in records {
             let guard = reclaim::pin();
             let key = header.key(&scratch[at as usize..]);

@@ -73,10 +73,11 @@ impl<M: Medium> Keeper<M> {
                 unknown.clear();
                 break;
             }
+            let is_pinned = block.is_pinned();
             self.copy_block(at, bytes, &mut scratch);
             let base = self.log().blocks.offset(at);
             let mut records = records_of_open(&scratch, block.generation().seed());
-            self.keep_what_counts(at, &scratch, &mut records);
+            self.keep_what_counts(at, is_pinned, &scratch, &mut records);
             for (place, header) in records {
                 let key = header.key(&scratch[place as usize..]);
                 // What is newer is a delete's that was taken back, behind the end of an open block.

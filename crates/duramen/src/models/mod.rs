@@ -25,6 +25,8 @@ mod epochs;
 #[cfg(test)]
 mod growth;
 #[cfg(test)]
+mod locks;
+#[cfg(test)]
 mod ordered;
 #[cfg(test)]
 mod reclamation;
