@@ -69,7 +69,8 @@ const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 30] = [
 ];
 
 /// Bugs that one thread shows, but only on one medium.
-const ON_ONE_MEDIUM: [(Mutant, &str); 3] = [
+const ON_ONE_MEDIUM: [(Mutant, &str); 4] = [
+    (Mutant::RecordNotFlushed, "line/every-write"),
     (Mutant::CopiesNotDrained, "line/every-write"),
     (Mutant::ImageBeforeCommit, "page/interval"),
     (Mutant::TableShownEarly, "page/interval"),
@@ -170,7 +171,7 @@ impl Prey {
             return run_plan(&Plan::new(seed, Some(kind), case, None), IMAGES_MAX).map(|_| ());
         }
         let setup = Setup { flush_short: self.mutant.is_none(), ..Setup::new(seed, case) };
-        run_setup(&setup, Effort { images_max: 2_000, ..Effort::default() }).map(|_| ())
+        run_setup(&setup, Effort { images_max: 600, ..Effort::default() }).map(|_| ())
     }
 
     /// Runs seeds from `seed` on until the bug is caught, or for `patience`.

@@ -58,13 +58,7 @@ pub(super) fn whole_records_of(bytes: &[u8], seed: u32) -> Vec<Found> {
 impl<M: Medium> Keeper<M> {
     /// Leaves out what does not count of the records of a block, which has these bytes. `is_pinned` is what was known before they were read:
     /// then it has members of a unit that runs, or is not settled, and those count. Of what is not pinned the header tells all.
-    pub(super) fn keep_what_counts(
-        &self,
-        unit: Unit,
-        is_pinned: bool,
-        bytes: &[u8],
-        found: &mut Vec<Found>,
-    ) {
+    pub(super) fn keep_what_counts(&self, unit: Unit, is_pinned: bool, bytes: &[u8], found: &mut Vec<Found>) {
         let fates = block::Header::decode(unit, bytes).map(|header| header.fates).unwrap_or_default();
         if planted(Mutant::VoidCounted) {
             return found.retain(|(_, header)| header.kind != Kind::End);
