@@ -76,6 +76,9 @@ const ON_ONE_MEDIUM: [(Mutant, &str); 4] = [
     (Mutant::TableShownEarly, "page/interval"),
 ];
 
+/// Bugs that one thread shows without any crash: values that are held while others write.
+const WITHOUT_CRASH: [Mutant; 2] = [Mutant::FreedBeforeReadersLeave, Mutant::HoldNotLookedAt];
+
 /// Bugs that one thread shows in units that go on from block to block.
 const IN_UNITS: [Mutant; 2] = [Mutant::EnteredTwice, Mutant::SettledTooEarly];
 
@@ -171,7 +174,9 @@ impl Prey {
             return run_plan(&Plan::new(seed, Some(kind), case, None), IMAGES_MAX).map(|_| ());
         }
         let setup = Setup { flush_short: self.mutant.is_none(), ..Setup::new(seed, case) };
-        run_setup(&setup, Effort { images_max: 600, ..Effort::default() }).map(|_| ())
+        let images_max =
+            if self.mutant.is_some_and(|mutant| WITHOUT_CRASH.contains(&mutant)) { 20 } else { 600 };
+        run_setup(&setup, Effort { images_max, ..Effort::default() }).map(|_| ())
     }
 
     /// Runs seeds from `seed` on until the bug is caught, or for `patience`.
