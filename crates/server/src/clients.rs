@@ -57,6 +57,8 @@ pub struct Client {
     pub no_evict: AtomicBool,
     /// CLIENT NO-TOUCH ON.
     pub no_touch: AtomicBool,
+    /// MONITOR.
+    pub monitors: AtomicBool,
     /// Waiting, as after DEBUG SLEEP.
     pub paused: AtomicBool,
     /// What [`Buffers`](crate::server::Buffers) counts for it.
@@ -120,6 +122,7 @@ impl Client {
             command: AtomicU32::new(COMMAND_NONE),
             no_evict: AtomicBool::new(false),
             no_touch: AtomicBool::new(false),
+            monitors: AtomicBool::new(false),
             paused: AtomicBool::new(false),
             charged: AtomicU64::new(0),
             killed: AtomicBool::new(false),
@@ -156,6 +159,12 @@ impl Client {
         self.subscriptions.iter().any(|count| count.load(Ordering::Relaxed) > 0)
     }
 
+    /// What its buffers take, and what it keeps for EXEC.
+    pub fn buffered(&self) -> u64 {
+        let parts = [&self.input_bytes, &self.input_free_bytes, &self.output_bytes, &self.multi_bytes];
+        parts.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum()
+    }
+
     /// A copy of what the client said about itself.
     pub fn names(&self) -> Names {
         self.names.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -173,6 +182,7 @@ impl Client {
         let get = |number: &AtomicU64| number.load(Ordering::Relaxed);
         let mut flags = String::new();
         for (on, flag) in [
+            (self.monitors.load(Ordering::Relaxed), 'O'),
             (self.listens(), 'P'),
             (self.paused.load(Ordering::Relaxed), 'b'),
             (self.queued.load(Ordering::Relaxed) >= 0, 'x'),

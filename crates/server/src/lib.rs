@@ -13,12 +13,13 @@
 //! | [`redis`], [`memcached`] | the protocols, with their commands, on those; `protocols`: which is spoken where |
 //! | [`import`] | what another server saved, and back |
 //! | [`messages`], [`notifications`] | pub/sub: what reaches a client without a request |
-//! | [`local`], [`server`], [`clients`], [`session`], [`stats`] | what commands may know of all that |
+//! | [`local`], [`server`], [`clients`], [`session`], [`stats`], [`times`] | what commands may know of all that |
 #![forbid(unsafe_code)]
 
 pub mod clients;
 pub mod command;
 pub mod config;
+mod counter;
 mod error;
 pub mod import;
 pub mod local;
@@ -36,6 +37,7 @@ pub mod server;
 pub mod session;
 mod start;
 pub mod stats;
+pub mod times;
 mod waiting;
 
 pub use config::Config;

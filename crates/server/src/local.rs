@@ -1,12 +1,13 @@
 //! What commands have of the worker that runs them, besides its keys.
 
-use crate::command::OwnedArgs;
+use crate::command::{Args, Flags, OwnedArgs, Spec, shown};
 use crate::messages::{Content, Kind, Outgoing, Subscribed, Subscribers};
 use crate::notifications::{Classes, KEYEVENT, KEYSPACE};
 use crate::server::Server;
 use crate::session::Session;
 use crate::waiting::{Wait, Waiter};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// See the module.
 #[derive(Default)]
@@ -21,6 +22,8 @@ pub struct Local {
     pub wait: Option<Wait>,
     /// What the command that runs took for a client that waits: how to put it back.
     pub put_back: Option<OwnedArgs>,
+    /// How long the client of the command that runs sleeps: Redis counts that as the command's time.
+    pub slept: Duration,
     /// Who waited and is answered by the command that runs, once its transaction has committed.
     pub claims: Vec<Claim>,
 }
@@ -110,8 +113,45 @@ impl Local {
         }
     }
 
+    /// A connection is sent what all clients do.
+    pub fn monitor(&mut self, server: &Server, session: &mut Session) {
+        // First, as in `subscribe`.
+        session.monitors_since = Some(server.delivery.next());
+        self.subscribers.monitors.insert(session.client.id);
+        server.monitors.change(self.worker, true);
+    }
+
+    /// It is not any more.
+    pub fn unmonitor(&mut self, server: &Server, session: &mut Session) {
+        if session.monitors_since.take().is_some() {
+            self.subscribers.monitors.remove(&session.client.id);
+            server.monitors.change(self.worker, false);
+        }
+    }
+
+    /// Shows a command that has run to those who said MONITOR.
+    #[inline]
+    pub fn show(&mut self, server: &Server, spec: &Spec, args: Args<'_>, session: &Session) {
+        if server.monitors.are_any() && !spec.flags.has_any(Flags::SKIP_MONITOR.with(Flags::ADMIN)) {
+            self.show_to(server, spec, args, session);
+        }
+    }
+
+    #[cold]
+    fn show_to(&mut self, server: &Server, spec: &Spec, args: Args<'_>, session: &Session) {
+        let micros = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64);
+        let client = &session.client;
+        let address = match client.unix {
+            true => format!("unix:{}", server.config().unixsocket),
+            false => client.address.clone(),
+        };
+        let line = shown::monitored(spec, args, micros, session.db, &address);
+        server.delivery.add(&mut self.outgoing, Content::Monitor { line }, server.monitors.workers());
+    }
+
     /// A connection has ended.
     pub fn leave(&mut self, server: &Server, session: &mut Session) {
         self.unsubscribe_all(server, session);
+        self.unmonitor(server, session);
     }
 }

@@ -117,8 +117,9 @@ impl Redis {
             Limits { bulk_bytes_max: config.proto_max_bulk_len, authenticated: session.authenticated };
         match requests.next(input, &limits) {
             Ok(Request::Command { bytes }) => {
-                self.dispatcher.execute(session, requests.args(input), output);
-                Some(bytes)
+                let is_done = self.dispatcher.execute(session, requests.args(input), output);
+                // One that is held comes again.
+                Some(if is_done { bytes } else { 0 })
             }
             Ok(Request::Nothing { bytes }) => Some(bytes),
             Ok(Request::Incomplete { .. }) => None,
@@ -188,7 +189,7 @@ impl net::Conversation for Conversation {
     }
 
     fn is_waiting(&self) -> bool {
-        self.session.waiter.is_some()
+        self.session.waiter.is_some() || self.session.is_held
     }
 
     fn waits_until(&self) -> Option<Instant> {
@@ -209,6 +210,12 @@ impl net::Conversation for Conversation {
             }
             return is_for_it;
         }
+        if let Content::Monitor { line } = &message.content {
+            if self.session.monitors_since.is_some_and(|since| since <= message.sequence) {
+                output.bytes.extend_from_slice(line);
+            }
+            return true;
+        }
         let Some(subscribed) = &self.session.subscribed else { return true };
         let mut reply = Reply::new(output, self.session.protocol);
         write_message(&mut reply, message, subscribed);
@@ -222,7 +229,8 @@ impl net::Conversation for Conversation {
     }
 
     fn may_be_idle(&self) -> bool {
-        self.session.subscribed.is_some() || self.session.waiter.is_some()
+        let session = &self.session;
+        session.subscribed.is_some() || session.waiter.is_some() || session.monitors_since.is_some() || session.is_held
     }
 
     fn request_bytes(&self) -> usize {
@@ -252,7 +260,7 @@ fn write_message(reply: &mut Reply<'_>, message: &Message, subscribed: &Subscrib
         reply.bulk(payload);
     };
     match &message.content {
-        Content::Reply { .. } => {}
+        Content::Reply { .. } | Content::Monitor { .. } => {}
         Content::Shard { channel, payload } => {
             if subscribed.hears(Kind::Shard, channel, sequence) {
                 plain(b"smessage", channel, payload);

@@ -5,13 +5,15 @@ use crate::command::CommandError;
 use crate::config::Config;
 use crate::log;
 use crate::memcached::Shared;
-use crate::messages::{Delivery, Subscriptions};
+use crate::messages::{Delivery, Monitors, Subscriptions};
 use crate::net::Inbox;
 use crate::notifications::Classes;
 use crate::stats::{Totals, WorkerStats};
+use crate::times::{HistogramSums, Times};
 use crate::waiting::Waiting;
 use duramen::OnDamage;
 use duramen_structures::Keyspace;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -26,6 +28,8 @@ pub struct Server {
     pub clients: Clients,
     /// Who listens to what.
     pub subscriptions: Subscriptions,
+    /// Who said MONITOR.
+    pub monitors: Monitors,
     /// Who waits for keys.
     pub waiting: Waiting,
     /// Messages on their way.
@@ -42,6 +46,10 @@ pub struct Server {
     pub stop: Arc<Stop>,
     /// What the buffers of clients take together, as far as they are large.
     pub buffers: Buffers,
+    /// How long things take.
+    pub times: Times,
+    /// CLIENT PAUSE.
+    pub pause: Pause,
     /// Unix seconds of the last SAVE or BGSAVE, or of the start.
     pub saved_at: AtomicU64,
     // What `config` says of notifications, for every command that writes.
@@ -50,6 +58,8 @@ pub struct Server {
     // Counts changes of `config`, so that workers need no lock to see that there is none.
     config_generation: AtomicU64,
     reset: Mutex<Totals>,
+    // By command, as of the last CONFIG RESETSTAT.
+    histograms_reset: Mutex<HashMap<usize, HistogramSums>>,
     samples: Mutex<Samples>,
     // Damaged blocks that the log was told of, and that the store has failed.
     damage_told: AtomicU64,
@@ -78,6 +88,7 @@ impl Server {
             memcached,
             clients: Clients::default(),
             subscriptions: Subscriptions::default(),
+            monitors: Monitors::default(),
             waiting: Waiting::default(),
             delivery: Delivery::default(),
             started: Instant::now(),
@@ -86,11 +97,14 @@ impl Server {
             inboxes,
             stop,
             buffers: Buffers::default(),
+            times: Times::new(&config),
+            pause: Pause::default(),
             saved_at: AtomicU64::new(crate::clients::unix_seconds()),
             notifications: AtomicU32::new(config.notify_keyspace_events),
             config: RwLock::new(Arc::new(config)),
             config_generation: AtomicU64::new(0),
             reset: Mutex::default(),
+            histograms_reset: Mutex::default(),
             samples: Mutex::default(),
             damage_told: AtomicU64::new(0),
             failure_told: AtomicBool::new(false),
@@ -130,6 +144,7 @@ impl Server {
         change(&mut changed)?;
         // Relaxed: what runs at this moment may come before or after.
         self.notifications.store(changed.notify_keyspace_events, Ordering::Relaxed);
+        self.times.configure(&changed);
         *current = Arc::new(changed);
         self.config_generation.fetch_add(1, Ordering::Release);
         Ok(())
@@ -168,10 +183,32 @@ impl Server {
         self.totals_ever().since(&reset)
     }
 
+    /// How long a command took since then, by its position in the table.
+    pub fn histogram(&self, command: usize) -> HistogramSums {
+        let reset = self.histograms_reset.lock().unwrap_or_else(PoisonError::into_inner);
+        let sums = self.histogram_ever(command);
+        match reset.get(&command) {
+            Some(base) => sums.since(base),
+            None => sums,
+        }
+    }
+
+    fn histogram_ever(&self, command: usize) -> HistogramSums {
+        let mut sums = HistogramSums::default();
+        for stats in &self.stats {
+            stats.commands.get(command).iter().for_each(|counters| sums.add(&counters.times));
+        }
+        sums
+    }
+
     /// CONFIG RESETSTAT.
     pub fn totals_reset(&self) {
         let mut reset = self.reset.lock().unwrap_or_else(PoisonError::into_inner);
         *reset = self.totals_ever();
+        let commands = self.stats.first().map_or(0, |stats| stats.commands.len());
+        let histograms = (0..commands).map(|command| (command, self.histogram_ever(command)));
+        *self.histograms_reset.lock().unwrap_or_else(PoisonError::into_inner) =
+            histograms.filter(|(_, sums)| sums.total() > 0).collect();
         if let Some(memcached) = &self.memcached {
             memcached.counters.reset();
         }
@@ -387,6 +424,39 @@ impl Buffers {
             most => most,
         };
         (self.bytes.load(Ordering::Relaxed).max(0) as u64).saturating_sub(most)
+    }
+}
+
+/// CLIENT PAUSE: until when commands wait.
+#[derive(Default)]
+pub struct Pause {
+    // Unix milliseconds; 0: no pause.
+    until: AtomicU64,
+    all: AtomicBool,
+}
+
+impl Pause {
+    /// Commands wait until then, all of them or those that write.
+    pub fn begin(&self, until: u64, all: bool) {
+        // Relaxed, here and below: a command that runs at this moment may come before.
+        self.all.store(all, Ordering::Relaxed);
+        self.until.store(until, Ordering::Relaxed);
+    }
+
+    /// They go on.
+    pub fn end(&self) {
+        self.until.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether there may be a pause: quick to ask.
+    #[inline]
+    pub fn is_any(&self) -> bool {
+        self.until.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether a command waits at `now`.
+    pub fn holds(&self, now: u64, writes: bool) -> bool {
+        now < self.until.load(Ordering::Relaxed) && (writes || self.all.load(Ordering::Relaxed))
     }
 }
 

@@ -65,6 +65,10 @@ pub struct Session {
     pub authenticated: bool,
     /// Whether replies are sent.
     pub reply_mode: ReplyMode,
+    /// MONITOR, since this number of a message.
+    pub monitors_since: Option<u64>,
+    /// CLIENT PAUSE holds its next command.
+    pub is_held: bool,
     /// What it listens to, if anything.
     pub subscribed: Option<Box<Subscribed>>,
     /// Open since MULTI.
@@ -97,6 +101,8 @@ impl Session {
             protocol: Protocol::Resp2,
             authenticated,
             reply_mode: ReplyMode::On,
+            monitors_since: None,
+            is_held: false,
             subscribed: None,
             transaction: None,
             watched: Vec::new(),
@@ -157,6 +163,8 @@ impl Session {
         for (count, kind) in client.subscriptions.iter().zip([Kind::Channel, Kind::Pattern, Kind::Shard]) {
             count.store(self.subscriptions(kind) as u32, Ordering::Relaxed);
         }
-        client.paused.store(self.paused_until.is_some() || self.waiter.is_some(), Ordering::Relaxed);
+        client.monitors.store(self.monitors_since.is_some(), Ordering::Relaxed);
+        let waits = self.paused_until.is_some() || self.waiter.is_some() || self.is_held;
+        client.paused.store(waits, Ordering::Relaxed);
     }
 }

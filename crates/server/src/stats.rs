@@ -4,33 +4,10 @@
 //! store. INFO sums over the workers. CONFIG RESETSTAT cannot zero what others write: it remembers the
 //! sums of that moment ([`Totals`]) and INFO subtracts them.
 
+use crate::counter::Counter;
+use crate::times::Histogram;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
-
-/// A number that one thread adds to and any thread reads.
-#[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
-
-impl Counter {
-    /// Adds, from the owning thread only.
-    #[inline]
-    pub fn add(&self, more: u64) {
-        // Relaxed, and no read-modify-write: there is one writer, and nothing is published by it.
-        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
-    }
-
-    /// The number, from any thread.
-    #[inline]
-    pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    /// Replaces the number, from the owning thread only.
-    pub fn set(&self, value: u64) {
-        self.0.store(value, Ordering::Relaxed);
-    }
-}
 
 /// What is counted for one command.
 #[derive(Debug, Default)]
@@ -39,6 +16,8 @@ pub struct CommandCounters {
     pub calls: Counter,
     /// Time it took, in nanoseconds.
     pub nanos: Counter,
+    /// How long it took.
+    pub times: Histogram,
     /// Times it was refused before it ran.
     pub rejected: Counter,
     /// Times it ran and answered with an error.

@@ -95,6 +95,11 @@ impl Dispatcher {
 
     /// The time of a client that waits has come. It is told so, unless it is being answered.
     pub fn expire(&mut self, session: &mut Session, output: &mut Output) {
+        if session.is_held {
+            // Its command is looked at again, and held again if need be.
+            (session.is_held, session.waits_until) = (false, None);
+            return;
+        }
         let Some(waiter) = &session.waiter else { return };
         if !waiter.claim() {
             session.waits_until = Some(Instant::now() + LOOK_AGAIN);

@@ -1,6 +1,6 @@
 //! What a command is given to work with, and so what a command is: a function of a [`Call`].
 
-use super::{Args, CommandError, OwnedArgs, spec, table};
+use super::{Args, CommandError, OwnedArgs, spec, table, timing};
 use crate::local::Local;
 use crate::notifications::{Classes, GENERIC};
 use crate::resp::Reply;
@@ -146,7 +146,9 @@ impl<'w> Call<'_, 'w> {
             in_transaction: true,
             is_served: false,
         };
+        let begun = Instant::now();
         let result = (entry.apply)(&mut call);
+        let time = begun.elapsed() + std::mem::take(&mut self.local.slept);
         // HELLO may have changed the protocol.
         self.reply.protocol = self.session.protocol;
         let counters = &self.stats.commands[entry.index];
@@ -160,6 +162,12 @@ impl<'w> Call<'_, 'w> {
                 self.session.store_failure = Some(error);
             }
         }
+        counters.nanos.add(time.as_nanos() as u64);
+        if self.server.times.tracked() {
+            counters.times.record(time.as_nanos() as u64, 1);
+        }
+        timing::note(self.server, &entry.spec, args, self.session, time.as_micros() as u64);
+        self.local.show(self.server, &entry.spec, args, self.session);
     }
 }
 

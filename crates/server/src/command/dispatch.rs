@@ -8,6 +8,7 @@ use super::errors::StoreFailure;
 use super::groups::table;
 use super::serve::{self, Serving, add_keys};
 use super::spec::LockSpec;
+use super::timing::{self, Tick};
 use super::{After, Args, Call, CommandError, Entry, Flags, OwnedArgs, Table, errors};
 use crate::local::Local;
 use crate::log;
@@ -21,7 +22,7 @@ use duramen_structures::{Keys, Locks, Txn, Worker};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const PANICKED: CommandError = CommandError::new(
     "ERR internal error: the command panicked, and may have been done or not; the server's log has more",
@@ -33,6 +34,11 @@ const NOT_SETTLED: CommandError = CommandError::failed(
 const FULL: CommandError = CommandError::new(
     "OOM the store has no more space: its device, or the address space reserved for it, is used up; delete keys",
 );
+// A held command is looked at again: CLIENT UNPAUSE is noticed so soon.
+const LOOK_AT_PAUSE: Duration = Duration::from_millis(20);
+// See `timed`.
+const FAST_ARGUMENTS_MAX: usize = 8;
+const LOOK_AT_CLOCK: u64 = 8;
 // Longer keys are copied for longer than a miss takes.
 const AHEAD_KEY_BYTES_MAX: usize = 256;
 
@@ -55,6 +61,10 @@ pub struct Dispatcher {
     keys: Keys,
     // Up to here all time is charged to commands.
     clock: Instant,
+    // The coarse clock then.
+    tick: Tick,
+    // Commands since then.
+    uncharged: u64,
     // The command that runs since then, once or several times in a row.
     running: Option<&'static Entry>,
     pub(super) now: u64,
@@ -79,6 +89,8 @@ impl Dispatcher {
             outgoing_before: 0,
             keys: Keys::default(),
             clock: Instant::now(),
+            tick: Tick::now(),
+            uncharged: 0,
             running: None,
             now: 0,
             failed: None,
@@ -90,6 +102,7 @@ impl Dispatcher {
     pub fn group(&mut self) {
         self.worker.group();
         self.clock = Instant::now();
+        self.tick = Tick::now();
         self.now = unix_millis();
         if self.has_work() && catch_unwind(AssertUnwindSafe(|| self.work())).is_err() {
             Self::release(&mut self.local, &mut self.again);
@@ -125,6 +138,9 @@ impl Dispatcher {
     pub fn settle(&mut self) -> Result<(), CommandError> {
         self.charge();
         let settled = catch_unwind(AssertUnwindSafe(|| self.worker.settle()));
+        if self.server.times.each() || self.tick != Tick::now() {
+            self.server.times.spike("aof-fsync-always", self.clock.elapsed().as_micros() as u64);
+        }
         let settled = settled.map_or(Err(NOT_SETTLED), |settled| settled.map_err(CommandError::from));
         if let Err(error) = &settled {
             self.note(error.clone());
@@ -166,8 +182,8 @@ impl Dispatcher {
     }
 
     /// Runs one command and appends its reply to `out`. A command that panics is answered by an error; all others go on, the
-    /// same connection's too.
-    pub fn execute(&mut self, session: &mut Session, args: Args<'_>, out: &mut Output) {
+    /// same connection's too. False, and nothing has happened, when CLIENT PAUSE holds it: the session says for how long.
+    pub fn execute(&mut self, session: &mut Session, args: Args<'_>, out: &mut Output) -> bool {
         let start = out.len();
         let (db, protocol) = (session.db, session.protocol);
         if catch_unwind(AssertUnwindSafe(|| self.execute_checked(session, args, out))).is_err() {
@@ -175,6 +191,9 @@ impl Dispatcher {
             (session.db, session.protocol) = (db, protocol);
             self.panicked(session);
             Reply::new(out, protocol).error(PANICKED.text());
+        }
+        if session.is_held {
+            return false;
         }
         if session.reply_mode != ReplyMode::On {
             match session.reply_mode {
@@ -190,6 +209,17 @@ impl Dispatcher {
                 ReplyMode::On => {}
             }
         }
+        true
+    }
+
+    /// Whether CLIENT PAUSE holds a command.
+    #[cold]
+    fn is_held(&self, entry: &Entry, session: &Session) -> bool {
+        let writes = |entry: &Entry| entry.spec.flags.has_any(Flags::WRITE.with(Flags::MAY_REPLICATE));
+        let mut queue = session.transaction.iter().flat_map(|transaction| &transaction.queue);
+        let is_exec = entry.spec.name == "exec";
+        let writes = writes(entry) || is_exec && queue.any(|queued| writes(self.table.entry(queued.command)));
+        self.server.pause.holds(unix_millis(), writes)
     }
 
     /// What a panic left behind becomes what an error leaves. The engine poisons the store when it was within a write, and the
@@ -264,6 +294,10 @@ impl Dispatcher {
                 spec.name
             );
             return self.reject(Some(entry), session, CommandError::with(error), out);
+        }
+        if self.server.pause.is_any() && self.is_held(entry, session) {
+            (session.is_held, session.waits_until) = (true, Some(Instant::now() + LOOK_AT_PAUSE));
+            return;
         }
         if let Some(transaction) = &mut session.transaction {
             if spec.flags.has(Flags::NO_MULTI) {
@@ -367,6 +401,8 @@ impl Dispatcher {
             Reply::new(out, session.protocol).error(error.text());
             self.note(error);
         }
+        self.local.show(&self.server, &entry.spec, args, session);
+        self.timed(entry, args, session);
     }
 
     fn apply(
@@ -400,10 +436,41 @@ impl Dispatcher {
     /// and at the end of a turn, not after each of a pipeline's equal commands: their sum is the same.
     fn charge(&mut self) {
         if let Some(entry) = self.running.take() {
-            let now = Instant::now();
-            self.stats.commands[entry.index].nanos.add(now.duration_since(self.clock).as_nanos() as u64);
-            self.clock = now;
+            self.charge_to(entry, Duration::ZERO);
         }
+    }
+
+    /// Gives the time charged.
+    fn charge_to(&mut self, entry: &Entry, slept: Duration) -> Duration {
+        let now = Instant::now();
+        let time = now.duration_since(std::mem::replace(&mut self.clock, now)) + slept;
+        let count = std::mem::take(&mut self.uncharged);
+        let (nanos, counters) = (time.as_nanos() as u64, &self.stats.commands[entry.index]);
+        counters.nanos.add(nanos);
+        if count > 0 && self.server.times.tracked() {
+            counters.times.record(nanos / count, count);
+        }
+        time
+    }
+
+    /// A command has run: if that may have taken long, the clock is read, and it is noted.
+    #[inline]
+    fn timed(&mut self, entry: &'static Entry, args: Args<'_>, session: &Session) {
+        self.uncharged += 1;
+        // A fast command of few arguments takes no time of its own: the clock is looked at for several of them at once.
+        let is_fast = entry.spec.flags.has(Flags::FAST) && args.len() <= FAST_ARGUMENTS_MAX;
+        let is_due = !is_fast || self.uncharged.is_multiple_of(LOOK_AT_CLOCK);
+        let slept = !self.local.slept.is_zero();
+        if self.server.times.each() || slept || is_due && self.tick != Tick::now() {
+            self.timed_now(entry, args, session);
+        }
+    }
+
+    fn timed_now(&mut self, entry: &'static Entry, args: Args<'_>, session: &Session) {
+        let slept = std::mem::take(&mut self.local.slept);
+        let micros = self.charge_to(entry, slept).as_micros() as u64;
+        self.tick = Tick::now();
+        timing::note(&self.server, &entry.spec, args, session, micros);
     }
 
     fn finish(&mut self, after: After) -> Result<(), CommandError> {

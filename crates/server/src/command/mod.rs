@@ -27,9 +27,11 @@ mod names;
 mod random;
 mod scan;
 mod serve;
+pub mod shown;
 mod spec;
 mod table;
 mod timeout;
+mod timing;
 mod wait;
 
 pub mod admin;

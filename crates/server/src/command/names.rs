@@ -46,6 +46,12 @@ macro_rules! named_set {
                 names.try_fold(Self::NONE, |set, member| Some(set.with(member?)))
             }
 
+            /// The names of all members that there are.
+            #[allow(dead_code, reason = "each set has what any of them needs")]
+            pub fn all_names() -> impl Iterator<Item = &'static str> {
+                Self::NAMES.iter().map(|(_, name)| *name)
+            }
+
             /// The names of the members.
             pub fn names(self) -> impl Iterator<Item = &'static str> {
                 Self::NAMES.iter().filter(move |(member, _)| self.has(*member)).map(|(_, name)| *name)

@@ -193,7 +193,9 @@ pub(super) fn error_reply(waiter: &Waiter, error: &CommandError) -> Box<[u8]> {
 /// What a client is told whose time is up.
 pub fn null_reply(waiter: &Waiter) -> Box<[u8]> {
     let mut output = Output::default();
-    Reply::new(&mut output, waiter.protocol).null_array();
+    let mut reply = Reply::new(&mut output, waiter.protocol);
+    // Without keys it is WAIT, for replicas of which there are none.
+    if waiter.keys.is_empty() { reply.integer(0) } else { reply.null_array() }
     output.bytes.into()
 }
 

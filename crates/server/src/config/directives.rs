@@ -417,6 +417,64 @@ pub const DIRECTIVES: &[Directive] = &[
             Ok(())
         }
     ),
+    // --- times
+    directive!(
+        "slowlog-log-slower-than",
+        true,
+        "Microseconds from which on a command enters the slow log (SLOWLOG); 0: each does, -1: none. Below 10000 the clock is read after \
+         each command of a pipeline, too.",
+        |c| c.slowlog_log_slower_than.to_string(),
+        |c, v| {
+            c.slowlog_log_slower_than = value::signed(v[0], -1, i64::MAX)?;
+            Ok(())
+        }
+    ),
+    directive!(
+        "slowlog-max-len",
+        true,
+        "Commands that the slow log keeps.",
+        |c| c.slowlog_max_len.to_string(),
+        |c, v| {
+            c.slowlog_max_len = value::integer(v[0], 0, i64::MAX as u64)? as usize;
+            Ok(())
+        }
+    ),
+    directive!(
+        "latency-monitor-threshold",
+        true,
+        "Milliseconds from which on an event is noted (LATENCY): a command, a fast command, or the wait for durability \
+         (aof-fsync-always); 0: none.",
+        |c| c.latency_monitor_threshold.to_string(),
+        |c, v| {
+            c.latency_monitor_threshold = value::integer(v[0], 0, i64::MAX as u64)?;
+            Ok(())
+        }
+    ),
+    directive!(
+        "latency-tracking",
+        true,
+        "Whether it is counted how long each command takes (INFO latencystats, LATENCY HISTOGRAM). In a pipeline, commands of one kind that \
+         follow each other count with their average.",
+        |c| value::yes_no_text(c.latency_tracking),
+        |c, v| {
+            c.latency_tracking = value::yes_no(v[0])?;
+            Ok(())
+        }
+    ),
+    directive!(
+        "latency-tracking-info-percentiles",
+        true,
+        0..=64,
+        "Percentiles that INFO latencystats shows.",
+        |c| {
+            let all: Vec<String> = c.latency_tracking_info_percentiles.iter().map(f64::to_string).collect();
+            all.join(" ")
+        },
+        |c, v| {
+            c.latency_tracking_info_percentiles = value::percentiles(v)?;
+            Ok(())
+        }
+    ),
     // --- memcached
     directive!(
         "memcached",
@@ -563,9 +621,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "io-threads",
     "io-threads-do-reads",
     "jemalloc-bg-thread",
-    "latency-monitor-threshold",
-    "latency-tracking",
-    "latency-tracking-info-percentiles",
     "lazyfree-lazy-eviction",
     "lazyfree-lazy-expire",
     "lazyfree-lazy-server-del",
@@ -601,8 +656,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "sanitize-dump-payload",
     "set-max-intset-entries",
     "set-proc-title",
-    "slowlog-log-slower-than",
-    "slowlog-max-len",
     "stop-writes-on-bgsave-error",
     "stream-node-max-bytes",
     "stream-node-max-entries",

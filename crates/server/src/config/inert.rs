@@ -91,9 +91,6 @@ pub const INERT: &[(&str, &str, Inert)] = {
         ("io-threads", "1", Fixed),
         ("io-threads-do-reads", "no", Fixed),
         ("jemalloc-bg-thread", "yes", YesNo),
-        ("latency-monitor-threshold", "0", Fixed),
-        ("latency-tracking", "yes", Fixed),
-        ("latency-tracking-info-percentiles", "50 99 99.9", Fixed),
         ("lazyfree-lazy-eviction", "no", YesNo),
         ("lazyfree-lazy-expire", "no", YesNo),
         ("lazyfree-lazy-server-del", "no", YesNo),
@@ -190,8 +187,6 @@ pub const INERT: &[(&str, &str, Inert)] = {
         ("zset-max-listpack-value", "64", Fixed),
         ("zset-max-ziplist-entries", "128", Fixed),
         ("zset-max-ziplist-value", "64", Fixed),
-        ("slowlog-log-slower-than", "10000", Fixed),
-        ("slowlog-max-len", "128", Fixed),
     ]
 };
 

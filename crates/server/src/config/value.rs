@@ -30,6 +30,30 @@ pub fn integer(text: &str, least: u64, most: u64) -> Result<u64, String> {
     within(value, least, most)
 }
 
+/// The same where it may be negative.
+///
+/// # Errors
+/// Redis's texts.
+pub fn signed(text: &str, least: i64, most: i64) -> Result<i64, String> {
+    let value: i64 = text.parse().map_err(|_| "argument couldn't be parsed into an integer".to_owned())?;
+    let within = (least..=most).contains(&value);
+    within.then_some(value).ok_or_else(|| format!("argument must be between {least} and {most} inclusive"))
+}
+
+/// Numbers between 0 and 100.
+///
+/// # Errors
+/// Redis's texts.
+pub fn percentiles(words: &[&str]) -> Result<Vec<f64>, String> {
+    let words = words.iter().flat_map(|word| word.split_whitespace());
+    let number = |word: &str| word.parse::<f64>().map_err(|_| "Invalid latency-tracking-info-percentiles parameters".to_owned());
+    let all: Vec<f64> = words.map(number).collect::<Result<_, _>>()?;
+    if all.iter().all(|percent| (0.0..=100.0).contains(percent)) {
+        return Ok(all);
+    }
+    Err("latency-tracking-info-percentiles parameters should sit between [0.0,100.0]".to_owned())
+}
+
 /// Bytes: a number with an optional unit, `k m g` of 1000 or `kb mb gb` of 1024.
 ///
 /// # Errors

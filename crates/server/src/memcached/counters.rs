@@ -1,6 +1,6 @@
 //! What memcached's `stats` and INFO count. As in [`crate::stats`] each worker counts for itself.
 
-use crate::stats::Counter;
+use crate::counter::Counter;
 use std::sync::{Arc, Mutex, PoisonError};
 
 macro_rules! counts {

@@ -43,6 +43,11 @@ pub enum Content {
         /// What was published.
         payload: Box<[u8]>,
     },
+    /// A line for those who said MONITOR.
+    Monitor {
+        /// With its line end.
+        line: Box<[u8]>,
+    },
     /// SPUBLISH.
     Shard {
         /// Where it was published.

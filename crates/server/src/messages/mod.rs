@@ -18,4 +18,4 @@ mod subscriptions;
 pub use delivery::{Delivery, Outgoing};
 pub use message::{Content, Message, PutBack};
 pub use subscribers::Subscribers;
-pub use subscriptions::{Kind, Subscribed, Subscriptions};
+pub use subscriptions::{Kind, Monitors, Subscribed, Subscriptions};

@@ -8,6 +8,8 @@ use std::collections::{BTreeSet, HashMap};
 /// The numbers of clients, by what they listen to.
 #[derive(Default)]
 pub struct Subscribers {
+    /// Those who said MONITOR.
+    pub monitors: BTreeSet<u64>,
     clients: [HashMap<Box<[u8]>, BTreeSet<u64>>; 3],
 }
 
@@ -32,6 +34,7 @@ impl Subscribers {
     pub fn receivers(&self, message: &Message, clients: &mut Vec<u64>) {
         let (kind, channel) = match &message.content {
             Content::Reply { waiter, .. } => return clients.push(waiter.client.id),
+            Content::Monitor { .. } => return clients.extend(&self.monitors),
             Content::Channel { channel, .. } => (Kind::Channel, channel),
             Content::Shard { channel, .. } => (Kind::Shard, channel),
         };

@@ -3,7 +3,7 @@
 use duramen_structures::glob;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 /// What one can listen to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +24,35 @@ impl Kind {
             Self::Pattern => ("psubscribe", "punsubscribe"),
             Self::Shard => ("ssubscribe", "sunsubscribe"),
         }
+    }
+}
+
+/// How many connections of each worker said MONITOR.
+#[derive(Default)]
+pub struct Monitors {
+    any: AtomicUsize,
+    counts: Mutex<Counts>,
+}
+
+impl Monitors {
+    /// A connection of `worker` begins to, or ends to.
+    pub fn change(&self, worker: usize, is_more: bool) {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = counts.at(worker);
+        *count = if is_more { *count + 1 } else { count.saturating_sub(1) };
+        self.any.store(counts.total(), Ordering::Relaxed);
+    }
+
+    /// Whether there is one.
+    #[inline]
+    pub fn are_any(&self) -> bool {
+        // Relaxed: who comes at this moment may come before or after.
+        self.any.load(Ordering::Relaxed) > 0
+    }
+
+    /// The workers that have some.
+    pub fn workers(&self) -> Vec<u32> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner).workers().collect()
     }
 }
 

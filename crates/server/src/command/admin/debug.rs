@@ -45,6 +45,7 @@ pub fn debug(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         let sleep = Duration::try_from_secs_f64(seconds).unwrap_or_default().min(SLEEP_MAX);
         if !sleep.is_zero() {
             call.session.paused_until = Some(Instant::now() + sleep);
+            call.local.slept = sleep;
         }
         call.reply.ok();
         return Ok(());

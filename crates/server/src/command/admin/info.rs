@@ -33,7 +33,7 @@ const SECTIONS: &[Section] = &[
     ("Modules", true, |_, _| {}),
     ("Commandstats", false, commandstats),
     ("Errorstats", true, errorstats),
-    ("Latencystats", false, |_, _| {}),
+    ("Latencystats", false, latencystats),
     ("Cluster", true, |text, _| text.field("cluster_enabled", 0)),
     ("Duramen", true, duramen),
     ("Memcached", true, memcached),
@@ -177,19 +177,12 @@ fn memory(text: &mut Text, facts: &Facts<'_>) {
     text.field("mem_not_counted_for_evict", 0);
     text.field("mem_replication_backlog", 0);
     text.field("mem_clients_slaves", 0);
-    let waiting: u64 = facts.server.clients.list().iter().map(|client| buffered(client)).sum();
+    let waiting: u64 = facts.server.clients.list().iter().map(|client| client.buffered()).sum();
     text.field("mem_clients_normal", waiting);
     text.field("mem_allocator", "system");
     text.field("active_defrag_running", 0);
     text.field("lazyfree_pending_objects", 0);
     text.field("lazyfreed_objects", 0);
-}
-
-fn buffered(client: &crate::clients::Client) -> u64 {
-    [&client.input_bytes, &client.input_free_bytes, &client.output_bytes, &client.multi_bytes]
-        .iter()
-        .map(|bytes| bytes.load(Ordering::Relaxed))
-        .sum()
 }
 
 fn persistence(text: &mut Text, facts: &Facts<'_>) {
@@ -295,6 +288,20 @@ fn commandstats(text: &mut Text, facts: &Facts<'_>) {
             "cmdstat_{}:calls={},usec={micros},usec_per_call={per_call:.2},rejected_calls={},failed_calls={}",
             entry.spec.name, command.calls, command.rejected, command.failed
         ));
+    }
+}
+
+/// Percentiles of each command that ran, in microseconds.
+fn latencystats(text: &mut Text, facts: &Facts<'_>) {
+    for entry in facts.table.all() {
+        let sums = facts.server.histogram(entry.index);
+        let percentiles = &facts.config.latency_tracking_info_percentiles;
+        if sums.total() == 0 {
+            continue;
+        }
+        let of = |percent: &f64| format!("p{percent}={:.3}", sums.percentile(*percent) as f64 / 1000.0);
+        let all: Vec<String> = percentiles.iter().map(of).collect();
+        text.field(&format!("latency_percentiles_usec_{}", entry.spec.name), all.join(","));
     }
 }
 

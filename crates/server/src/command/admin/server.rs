@@ -1,5 +1,6 @@
-//! The running server: SAVE, BGSAVE, LASTSAVE, TIME.
+//! The running server: SAVE, BGSAVE, LASTSAVE, TIME, LOLWUT.
 
+use super::REDIS_VERSION;
 use crate::command::{After, Call, CommandError, errors};
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -27,6 +28,15 @@ pub fn bgsave(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 /// LASTSAVE: when everything was last saved, in Unix seconds.
 pub fn lastsave(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     call.reply.integer(call.server.saved_at.load(Ordering::Relaxed) as i64);
+    Ok(())
+}
+
+/// LOLWUT [VERSION version …]: the version, which Redis shows below a picture.
+pub fn lolwut(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    if call.args.len() >= 3 && call.args.is(1, "version") {
+        call.args.integer(2)?;
+    }
+    call.reply.verbatim(&format!("Redis ver. {REDIS_VERSION}\n"));
     Ok(())
 }
 

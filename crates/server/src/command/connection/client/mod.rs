@@ -2,6 +2,7 @@
 
 mod kill;
 mod list;
+mod pause;
 mod unblock;
 
 use crate::clients::Names;
@@ -21,6 +22,8 @@ pub const SUBCOMMANDS: &[Command] = &[
     Command::new("client|unblock", unblock::unblock),
     Command::new("client|no-evict", no_evict),
     Command::new("client|no-touch", no_touch),
+    Command::new("client|pause", pause::pause),
+    Command::new("client|unpause", pause::unpause),
     Command::new("client|reply", reply),
     Command::new("client|help", help),
 ];
@@ -51,6 +54,10 @@ const HELP: &[&str] = &[
     "    Return information about client connections. Options:",
     "    * TYPE (NORMAL|MASTER|REPLICA|PUBSUB)",
     "      Return clients of specified type.",
+    "UNPAUSE",
+    "    Stop the current client pause, resuming traffic.",
+    "PAUSE <timeout> [WRITE|ALL]",
+    "    Suspend all, or just write, clients for <timeout> milliseconds.",
     "REPLY (ON|OFF|SKIP)",
     "    Control the replies sent to the current connection.",
     "SETNAME <name>",

@@ -1,0 +1,16 @@
+//! MONITOR: this client is sent what all clients do from now on.
+
+use crate::command::{Call, CommandError};
+
+/// MONITOR.
+pub fn monitor(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    if call.in_transaction {
+        return Err(CommandError::new("ERR MONITOR isn't allowed for DENY BLOCKING client"));
+    }
+    // Whoever is one already is told nothing, as by Redis.
+    if call.session.monitors_since.is_none() {
+        call.local.monitor(call.server, call.session);
+        call.reply.ok();
+    }
+    Ok(())
+}

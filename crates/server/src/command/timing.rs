@@ -1,0 +1,35 @@
+//! What is noted of a command that took long.
+
+use super::flags::Flags;
+use super::shown;
+use super::spec::Spec;
+use super::Args;
+use crate::clients::unix_seconds;
+use crate::server::Server;
+use crate::session::Session;
+use rustix::time::{ClockId, clock_gettime};
+
+/// Notes how long a command took, if that is long.
+pub fn note(server: &Server, spec: &Spec, args: Args<'_>, session: &Session, micros: u64) {
+    let times = &server.times;
+    if !times.is_notable(micros) {
+        return;
+    }
+    if times.is_slow(micros) && !spec.flags.has(Flags::SKIP_SLOWLOG) {
+        let (client, shown) = (&session.client, shown::arguments(spec, args));
+        times.slow_log.push(unix_seconds(), micros, &shown, client.address.clone(), client.names().name);
+    }
+    times.spike(if spec.flags.has(Flags::FAST) { "fast-command" } else { "command" }, micros);
+}
+
+/// The coarse clock, which is quick to read and moves every few milliseconds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Tick(i64, i64);
+
+impl Tick {
+    /// As it is.
+    pub fn now() -> Self {
+        let now = clock_gettime(ClockId::MonotonicCoarse);
+        Self(now.tv_sec, now.tv_nsec)
+    }
+}
