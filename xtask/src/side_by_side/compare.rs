@@ -12,11 +12,20 @@ pub fn same(treatment: &Treatment, reference: &Reply, subject: &Reply) -> bool {
     match treatment {
         Treatment::Exact => reference.encode() == subject.encode(),
         Treatment::Any => reference.kind() != b'-' || reference.encode() == subject.encode(),
+        Treatment::Digits => without_digits(reference) == without_digits(subject),
         Treatment::Sorted => sorted(reference) == sorted(subject),
         Treatment::Near(distance) => near(reference, subject, distance.unsigned_abs()),
         Treatment::Except(names) => masked(reference, names) == masked(subject, names),
         Treatment::Names(names) => present(reference, names) == present(subject, names),
     }
+}
+
+/// The bytes of a reply with each run of digits as one.
+fn without_digits(reply: &Reply) -> Vec<u8> {
+    let mut bytes = reply.encode();
+    bytes.iter_mut().filter(|byte| byte.is_ascii_digit()).for_each(|byte| *byte = b'0');
+    bytes.dedup_by(|one, other| *one == b'0' && *other == b'0');
+    bytes
 }
 
 /// Whether they are the same but for integers that differ by no more than `distance`.

@@ -11,11 +11,12 @@
 //! | `@resp3`, `@resp2` | this client says `HELLO` with that version; the reply is not compared |
 //! | `@any CMD` | only the kind of the reply (its first byte) is compared |
 //! | `@sorted CMD` | the innermost arrays of the reply are sorted before it is compared |
+//! | `@digits CMD` | numbers in the reply may be any |
 //! | `@near 50 CMD` | integers of the reply may differ by 50 |
 //! | `@except a,b CMD` | in a reply of names and values, the values of `a` and `b` are not compared |
 //! | `@names a,b CMD` | of a text of `name:value` or `name=value`, only the presence of these names is compared |
 //! | `@noreply CMD` | nothing is read after it |
-//! | `@read`, `@read sorted` | a further reply is read: a message, or what a command said that had to wait |
+//! | `@read`, `@read sorted`, `@read digits` | a further reply is read: a message, or what a command said that had to wait |
 //! | `@silent` | nothing comes for a while |
 //! | `@raw "…" "…"*9` | these bytes are sent as they are; all that comes back is compared, and whether the connection is closed |
 //! | `@pipeline` … `@end` | the lines between are sent in one write, then their replies are read |
@@ -70,6 +71,8 @@ pub enum Treatment {
     Any,
     /// In the order of the innermost arrays.
     Sorted,
+    /// In all digits: runs of them are one.
+    Digits,
     /// By this much.
     Near(i64),
     /// In the values of these names.
@@ -132,12 +135,17 @@ fn action(line: &str) -> Result<Action, String> {
         "resp2" => Action::Hello(2),
         "resp3" => Action::Hello(3),
         "any" => Action::Command(command(rest)?, Treatment::Any),
+        "digits" => Action::Command(command(rest)?, Treatment::Digits),
         "sorted" => Action::Command(command(rest)?, Treatment::Sorted),
         "near" => Action::Command(command(after)?, Treatment::Near(number(own)? as i64)),
         "except" => Action::Command(command(after)?, Treatment::Except(list(own))),
         "names" => Action::Command(command(after)?, Treatment::Names(list(own))),
         "noreply" => Action::NoReply(command(rest)?),
-        "read" => Action::Read(if rest == "sorted" { Treatment::Sorted } else { Treatment::Exact }),
+        "read" => Action::Read(match rest {
+            "sorted" => Treatment::Sorted,
+            "digits" => Treatment::Digits,
+            _ => Treatment::Exact,
+        }),
         "silent" => Action::Silent,
         "raw" => Action::Raw(words(rest)?.concat()),
         "exchange" => match words(rest)?.as_slice() {

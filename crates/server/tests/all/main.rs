@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // A panic here is a failed test.
 
+mod administration;
 mod blocking;
 mod collections;
 mod commands;
@@ -14,5 +15,6 @@ mod panics;
 mod protocol;
 mod pubsub;
 mod streams;
+mod tracking;
 #[path = "../support/mod.rs"]
 mod support;

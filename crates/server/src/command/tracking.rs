@@ -1,0 +1,91 @@
+//! What commands do for clients that track keys: remember what is read, tell what is written. See [`crate::tracking`].
+
+use super::flags::Flags;
+use super::spec::Spec;
+use super::{Args, CommandError};
+use crate::local::Local;
+use crate::messages::Content;
+use crate::server::Server;
+use crate::session::Session;
+use crate::tracking::Tracked;
+use duramen_structures::Txn;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Whether the keys of a command are remembered: they are locked then.
+pub fn remembers(spec: &Spec, session: &Session) -> bool {
+    let tracks = session.tracks.as_ref();
+    tracks.is_some_and(|tracks| tracks.remembers()) && spec.flags.has(Flags::READONLY) && spec.has_keys()
+}
+
+/// Remembers the keys of a command that has read them, under their locks.
+pub fn remember(
+    server: &Server,
+    txn: &mut Txn<'_>,
+    session: &Session,
+    spec: &Spec,
+    args: Args<'_>,
+) -> Result<(), CommandError> {
+    let tracking = &server.tracking;
+    for place in spec.keys(args).into_iter().flatten() {
+        let key = args.at(place.index);
+        tracking.remember(key, session.client.id);
+        if let Some(at) = txn.get(session.db, key)?.and_then(|found| found.expires_at()) {
+            tracking.will_expire(at, session.db, key);
+        }
+    }
+    Ok(())
+}
+
+/// Tells of what a transaction has written, before it commits.
+#[cold]
+pub fn tell_written(server: &Server, txn: &Txn<'_>, local: &mut Local, writer: u64) {
+    let keys: Vec<Box<[u8]>> = txn.written().map(|(_, key)| key.into()).collect();
+    tell(server, local, writer, &keys);
+}
+
+/// Tells of keys whose locks the caller has.
+pub fn tell(server: &Server, local: &mut Local, writer: u64, keys: &[Box<[u8]>]) {
+    let mut broadcasts: BTreeMap<u64, (Tracked, Vec<Box<[u8]>>)> = BTreeMap::new();
+    for key in keys {
+        for tracked in server.tracking.take(key, writer, &mut local.untracked) {
+            send(server, local, &tracked, Some(vec![key.clone()]));
+        }
+        for tracked in server.tracking.of_prefixes(key, writer) {
+            let told = broadcasts.entry(tracked.client.id).or_insert_with(|| (tracked, Vec::new()));
+            told.1.push(key.clone());
+        }
+    }
+    for (tracked, mut keys) in broadcasts.into_values() {
+        keys.sort();
+        keys.dedup();
+        send(server, local, &tracked, Some(keys));
+    }
+}
+
+/// Tells that a database was emptied: whatever anybody keeps is not to be relied on.
+#[cold]
+pub fn tell_flushed(server: &Server, local: &mut Local) {
+    for tracked in server.tracking.all() {
+        send(server, local, &tracked, None);
+    }
+}
+
+/// Tells of keys of which too many are remembered, so that they are forgotten.
+pub fn tell_surplus(server: &Server, local: &mut Local) {
+    let keys_max = server.config().tracking_table_max_keys;
+    while let Some(key) = server.tracking.surplus(keys_max) {
+        // Without the lock: it was not written.
+        tell(server, local, 0, &[key]);
+    }
+}
+
+fn send(server: &Server, local: &mut Local, tracked: &Tracked, keys: Option<Vec<Box<[u8]>>>) {
+    let own = Arc::clone(&tracked.client);
+    let (client, content) = match tracked.redirect.map(|id| (id, server.clients.find(id))) {
+        None => (Arc::clone(&own), Content::Invalidate { client: own, redirected: false, keys }),
+        Some((_, Some(target))) => (Arc::clone(&target), Content::Invalidate { client: target, redirected: true, keys }),
+        Some((redirect, None)) => (Arc::clone(&own), Content::RedirectBroken { client: own, redirect }),
+    };
+    server.delivery.add(&mut local.outgoing, content, vec![client.worker as u32]);
+}

@@ -1,0 +1,328 @@
+//! Clients that keep copies of what they read, and are told when it changes (CLIENT TRACKING).
+//!
+//! A client either has the keys remembered that it reads, of each of which it is told once, or names prefixes, and is told of every key
+//! that begins with one (BCAST). A key has a name and no database here, as in Redis: a client is told too often rather than not.
+//!
+//! - **Invariant 1**: a key is remembered for a client by whoever has the key's lock and has read it; whoever writes the key takes what is
+//!   remembered of it under that lock. So there is no moment between a read and its being remembered in which a write is missed.
+//! - **Invariant 2**: what was taken for a transaction that did not commit is put back.
+
+use crate::clients::{Client, unix_millis};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+const SHARDS: usize = 64;
+
+/// How a client tracks.
+#[derive(Clone, Debug, Default)]
+pub struct Tracks {
+    /// By prefixes.
+    pub broadcast: bool,
+    /// Only what is read after CLIENT CACHING YES.
+    pub opt_in: bool,
+    /// All but what is read after CLIENT CACHING NO.
+    pub opt_out: bool,
+    /// Not what it changes itself.
+    pub no_loop: bool,
+    /// The client that is told in its place.
+    pub redirect: Option<u64>,
+    /// Since that has gone.
+    pub is_broken: bool,
+    /// CLIENT CACHING was said for the next command.
+    pub caching: bool,
+    /// Of broadcasts; none is inside another.
+    pub prefixes: BTreeSet<Box<[u8]>>,
+}
+
+impl Tracks {
+    /// Whether what is read now is remembered.
+    pub const fn remembers(&self) -> bool {
+        !self.broadcast && !(self.opt_in && !self.caching) && !(self.opt_out && self.caching)
+    }
+}
+
+/// Keys that were taken, with the clients for which they were remembered.
+pub type Taken = Vec<(Box<[u8]>, BTreeSet<u64>)>;
+
+type Shard = HashMap<Box<[u8]>, BTreeSet<u64>>;
+
+/// All that is tracked. Nobody who reads or writes need look while there is nothing.
+pub struct Tracking {
+    count: AtomicUsize,
+    clients: RwLock<HashMap<u64, Tracked>>,
+    // By prefix.
+    prefixes: RwLock<BTreeMap<Box<[u8]>, BTreeSet<u64>>>,
+    hasher: RandomState,
+    shards: [Mutex<Shard>; SHARDS],
+    keys: AtomicUsize,
+    // Remembered keys that will expire, by Unix milliseconds and database.
+    expiries: Mutex<BTreeSet<(u64, u8, Box<[u8]>)>>,
+    next_expiry: AtomicU64,
+}
+
+/// What whoever writes has to know of a client that tracks.
+#[derive(Clone)]
+pub struct Tracked {
+    /// Who.
+    pub client: Arc<Client>,
+    /// See [`Tracks::broadcast`].
+    pub broadcast: bool,
+    /// See [`Tracks::no_loop`].
+    pub no_loop: bool,
+    /// See [`Tracks::redirect`].
+    pub redirect: Option<u64>,
+}
+
+impl Default for Tracking {
+    fn default() -> Self {
+        Self {
+            count: AtomicUsize::default(),
+            clients: RwLock::default(),
+            prefixes: RwLock::default(),
+            hasher: RandomState::new(),
+            shards: std::array::from_fn(|_| Mutex::default()),
+            keys: AtomicUsize::default(),
+            expiries: Mutex::default(),
+            next_expiry: AtomicU64::new(u64::MAX),
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Tracking {
+    /// Whether a client tracks.
+    #[inline]
+    pub fn is_any(&self) -> bool {
+        // Acquire: pairs with the Release in `begin`. A client that is told OK has been counted by then.
+        self.count.load(Ordering::Acquire) > 0
+    }
+
+    /// How many clients track.
+    pub fn clients_count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Keys that are remembered, and for how many clients together, and prefixes.
+    pub fn sizes(&self) -> (usize, usize, usize) {
+        let items = self.shards.iter().map(|shard| lock(shard).values().map(BTreeSet::len).sum::<usize>()).sum();
+        let prefixes = self.prefixes.read().unwrap_or_else(PoisonError::into_inner).len();
+        (self.keys.load(Ordering::Relaxed), items, prefixes)
+    }
+
+    /// A client tracks, in this way from now on.
+    pub fn begin(&self, client: &Arc<Client>, tracks: &Tracks) {
+        let mut prefixes = self.prefixes.write().unwrap_or_else(PoisonError::into_inner);
+        for prefix in &tracks.prefixes {
+            prefixes.entry(prefix.clone()).or_default().insert(client.id);
+        }
+        drop(prefixes);
+        let tracked = Tracked {
+            client: Arc::clone(client),
+            broadcast: tracks.broadcast,
+            no_loop: tracks.no_loop,
+            redirect: tracks.redirect,
+        };
+        let mut clients = self.clients.write().unwrap_or_else(PoisonError::into_inner);
+        clients.insert(client.id, tracked);
+        self.count.store(clients.len(), Ordering::Release);
+    }
+
+    /// A client tracks no more. Keys that are remembered for it are forgotten when they are written.
+    pub fn end(&self, client: u64, tracks: &Tracks) {
+        let mut prefixes = self.prefixes.write().unwrap_or_else(PoisonError::into_inner);
+        for prefix in &tracks.prefixes {
+            if let Some(clients) = prefixes.get_mut(prefix) {
+                clients.remove(&client);
+                if clients.is_empty() {
+                    prefixes.remove(prefix);
+                }
+            }
+        }
+        drop(prefixes);
+        let mut clients = self.clients.write().unwrap_or_else(PoisonError::into_inner);
+        clients.remove(&client);
+        if clients.is_empty() {
+            // Nobody looks any more.
+            self.shards.iter().for_each(|shard| lock(shard).clear());
+            self.keys.store(0, Ordering::Relaxed);
+            lock(&self.expiries).clear();
+            self.next_expiry.store(u64::MAX, Ordering::Relaxed);
+        }
+        self.count.store(clients.len(), Ordering::Release);
+    }
+
+    /// Clients that track, whatever.
+    pub fn all(&self) -> Vec<Tracked> {
+        self.clients.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// Those of these clients that still track keys one by one, or, by prefixes, and did not write themselves if they do not want to know.
+    fn told(&self, ids: &BTreeSet<u64>, broadcast: bool, writer: u64) -> Vec<Tracked> {
+        let clients = self.clients.read().unwrap_or_else(PoisonError::into_inner);
+        let found = ids.iter().filter_map(|id| clients.get(id));
+        let wants = |it: &&Tracked| it.broadcast == broadcast && !(it.no_loop && it.client.id == writer);
+        found.filter(wants).cloned().collect()
+    }
+
+    fn shard(&self, key: &[u8]) -> MutexGuard<'_, Shard> {
+        lock(&self.shards[self.hasher.hash_one(key) as usize % SHARDS])
+    }
+
+    /// A client has read a key, whose lock the caller has.
+    pub fn remember(&self, key: &[u8], client: u64) {
+        let mut shard = self.shard(key);
+        match shard.get_mut(key) {
+            Some(clients) => drop(clients.insert(client)),
+            None => {
+                shard.insert(key.into(), BTreeSet::from([client]));
+                self.keys.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// A remembered key will expire.
+    pub fn will_expire(&self, at: u64, db: u8, key: &[u8]) {
+        let mut expiries = lock(&self.expiries);
+        expiries.insert((at, db, key.into()));
+        self.next_expiry.store(expiries.first().map_or(u64::MAX, |first| first.0), Ordering::Relaxed);
+    }
+
+    /// Whether a remembered key may have expired by `now`.
+    #[inline]
+    pub fn is_due(&self, now: u64) -> bool {
+        self.next_expiry.load(Ordering::Relaxed) <= now
+    }
+
+    /// The same for now, which is only looked at if there is any.
+    pub fn is_due_by_now(&self) -> bool {
+        let next = self.next_expiry.load(Ordering::Relaxed);
+        next != u64::MAX && next <= unix_millis()
+    }
+
+    /// Keys that may have, which the caller looks at.
+    pub fn due(&self, now: u64) -> Vec<(u8, Box<[u8]>)> {
+        let mut expiries = lock(&self.expiries);
+        let mut due = Vec::new();
+        while expiries.first().is_some_and(|(at, ..)| *at <= now) {
+            due.extend(expiries.pop_first().map(|(_, db, key)| (db, key)));
+        }
+        self.next_expiry.store(expiries.first().map_or(u64::MAX, |first| first.0), Ordering::Relaxed);
+        due
+    }
+
+    /// What is remembered of a key, whose lock the caller has: it is forgotten, and `taken` has it. Gives who is told.
+    pub fn take(&self, key: &[u8], writer: u64, taken: &mut Taken) -> Vec<Tracked> {
+        let Some((key, clients)) = self.shard(key).remove_entry(key) else { return Vec::new() };
+        self.keys.fetch_sub(1, Ordering::Relaxed);
+        let told = self.told(&clients, false, writer);
+        taken.push((key, clients));
+        told
+    }
+
+    /// What was taken is remembered again.
+    pub fn put_back(&self, taken: Taken) {
+        for (key, clients) in taken {
+            for client in clients {
+                self.remember(&key, client);
+            }
+        }
+    }
+
+    /// Who is told of a key by a prefix.
+    pub fn of_prefixes(&self, key: &[u8], writer: u64) -> Vec<Tracked> {
+        let prefixes = self.prefixes.read().unwrap_or_else(PoisonError::into_inner);
+        let matching = prefixes.iter().filter(|(prefix, _)| key.starts_with(prefix));
+        let ids: BTreeSet<u64> = matching.flat_map(|(_, clients)| clients).copied().collect();
+        drop(prefixes);
+        if ids.is_empty() { Vec::new() } else { self.told(&ids, true, writer) }
+    }
+
+    /// A key of too many.
+    pub fn surplus(&self, keys_max: usize) -> Option<Box<[u8]>> {
+        if keys_max == 0 || self.keys.load(Ordering::Relaxed) <= keys_max {
+            return None;
+        }
+        let begin = self.hasher.hash_one(self.keys.load(Ordering::Relaxed)) as usize;
+        (0..SHARDS).find_map(|at| lock(&self.shards[(begin + at) % SHARDS]).keys().next().cloned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clients::{Clients, Origin};
+
+    fn client(clients: &Clients) -> Arc<Client> {
+        let origin = Origin {
+            worker: 0,
+            address: String::new(),
+            address_local: String::new(),
+            unix: false,
+            descriptor: 0,
+            mark: 0,
+        };
+        clients.enter(origin)
+    }
+
+    fn ids(told: &[Tracked]) -> Vec<u64> {
+        told.iter().map(|it| it.client.id).collect()
+    }
+
+    #[test]
+    fn a_key_is_told_once_and_again_after_it_was_put_back() {
+        let (tracking, clients) = (Tracking::default(), Clients::default());
+        let both = [client(&clients), client(&clients)];
+        tracking.begin(&both[0], &Tracks::default());
+        tracking.begin(&both[1], &Tracks { no_loop: true, ..Tracks::default() });
+        for client in &both {
+            tracking.remember(b"k", client.id);
+        }
+        assert_eq!(tracking.sizes(), (1, 2, 0));
+        let mut taken = Taken::new();
+        assert_eq!(ids(&tracking.take(b"k", 9, &mut taken)), [1, 2]);
+        assert!(tracking.take(b"k", 9, &mut Taken::new()).is_empty());
+        tracking.put_back(taken);
+        assert_eq!(ids(&tracking.take(b"k", 2, &mut Taken::new())), [1], "what 2 wrote it knows");
+        tracking.remember(b"k", 1);
+        tracking.end(1, &Tracks::default());
+        assert!(tracking.take(b"k", 9, &mut Taken::new()).is_empty() && tracking.is_any());
+        tracking.end(2, &Tracks::default());
+        assert!(!tracking.is_any());
+    }
+
+    #[test]
+    fn prefixes_are_told_of_each_key_and_every_time() {
+        let (tracking, clients) = (Tracking::default(), Clients::default());
+        let both = [client(&clients), client(&clients)];
+        let of = |prefixes: &[&[u8]]| Tracks {
+            broadcast: true,
+            prefixes: prefixes.iter().map(|prefix| Box::from(*prefix)).collect(),
+            ..Tracks::default()
+        };
+        let tracks = [of(&[b"a:", b"b:"]), of(&[b""])];
+        both.iter().zip(&tracks).for_each(|(client, tracks)| tracking.begin(client, tracks));
+        for (key, wanted) in [(&b"a:1"[..], &[1, 2][..]), (b"b:", &[1, 2]), (b"c", &[2]), (b"a:1", &[1, 2])] {
+            assert_eq!(ids(&tracking.of_prefixes(key, 9)), wanted);
+        }
+        tracking.end(2, &tracks[1]);
+        assert_eq!((ids(&tracking.of_prefixes(b"b:x", 9)), ids(&tracking.of_prefixes(b"c", 9))), (vec![1], vec![]));
+    }
+
+    #[test]
+    fn a_key_of_too_many_is_found_and_expiries_come_in_their_order() {
+        let tracking = Tracking::default();
+        for at in 0..3u8 {
+            tracking.remember(&[at], 1);
+            tracking.will_expire(u64::from(30 - at), 0, &[at]);
+        }
+        assert!(tracking.surplus(3).is_none() && tracking.surplus(0).is_none() && tracking.surplus(2).is_some());
+        assert!(!tracking.is_due(27) && tracking.is_due(28));
+        assert_eq!(tracking.due(29), [(0, Box::from([2])), (0, Box::from([1]))]);
+        assert!(!tracking.is_due(29) && tracking.is_due(30));
+    }
+}

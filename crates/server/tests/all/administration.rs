@@ -1,0 +1,147 @@
+//! What an operator asks and does: CLIENT PAUSE, MONITOR, SLOWLOG, WAIT and the times of commands, over sockets and across workers.
+
+use crate::support::{Client, Server, eventually};
+use std::time::{Duration, Instant};
+
+fn clients(server: &Server, count: usize) -> Vec<Client> {
+    (0..count).map(|_| server.client()).collect()
+}
+
+#[test]
+fn a_pause_holds_writes_of_all_workers_and_lets_reads_go_on() {
+    let server = Server::with(|config| config.threads = 3);
+    let (mut admin, mut writers) = (server.client(), clients(&server, 6));
+    admin.says("client pause 60000 write", "+OK\r\n");
+    for (at, writer) in writers.iter_mut().enumerate() {
+        // What stands before the one that is held is answered.
+        writer.send(format!("get k{at}\r\nset k{at} v\r\nget k{at}\r\n"));
+        writer.expect("$-1\r\n");
+    }
+    eventually("six that wait", || admin.text("info clients").contains("blocked_clients:6"));
+    for at in 0..6 {
+        admin.says(&format!("get k{at}"), "$-1\r\n");
+    }
+    admin.says("client unpause", "+OK\r\n");
+    for writer in &mut writers {
+        writer.expect("+OK\r\n$1\r\nv\r\n");
+    }
+}
+
+#[test]
+fn a_pause_of_all_ends_by_itself_and_a_held_client_that_goes_did_nothing() {
+    let server = Server::start();
+    let mut clients = clients(&server, 2);
+    let begun = Instant::now();
+    clients[0].says("client pause 300 all", "+OK\r\n");
+    clients[1].send("set k v\r\n");
+    drop(clients.pop());
+    clients[0].says("get k", "$-1\r\n");
+    assert!(begun.elapsed() >= Duration::from_millis(300));
+    // A transaction that writes nothing is not held, one that does is, and EXEC too.
+    clients[0].says("multi", "+OK\r\n");
+    clients[0].says("set k w", "+QUEUED\r\n");
+    let mut admin = server.client();
+    admin.says("client pause 60000 write", "+OK\r\n");
+    clients[0].send("exec\r\n");
+    eventually("one that waits", || admin.text("info clients").contains("blocked_clients:1"));
+    admin.says("multi", "+OK\r\n");
+    admin.says("get k", "+QUEUED\r\n");
+    admin.says("exec", "*1\r\n$-1\r\n");
+    admin.says("client unpause", "+OK\r\n");
+    clients[0].expect("*1\r\n+OK\r\n");
+}
+
+#[test]
+fn a_monitor_is_shown_commands_of_all_workers_in_their_order() {
+    let server = Server::with(|config| config.threads = 3);
+    let mut monitors = clients(&server, 3);
+    for monitor in &mut monitors {
+        monitor.says("monitor", "+OK\r\n");
+    }
+    const COMMANDS: usize = 300;
+    std::thread::scope(|scope| {
+        for name in ["x", "y", "z"] {
+            let mut client = server.client();
+            scope.spawn(move || (0..COMMANDS).for_each(|at| client.says(&format!("set {name} {at}"), "+OK\r\n")));
+        }
+    });
+    let mut orders = monitors.iter_mut().map(|monitor| {
+        let lines = (0..3 * COMMANDS).map(|_| monitor.line().split_once("] ").unwrap().1.to_owned());
+        lines.collect::<Vec<_>>()
+    });
+    let first = orders.next().unwrap();
+    for name in ["x", "y", "z"] {
+        let of = format!("\"set\" \"{name}\" ");
+        let own: Vec<_> = first.iter().filter(|line| line.starts_with(&of)).cloned().collect();
+        assert_eq!(own, (0..COMMANDS).map(|at| format!("{of}\"{at}\"")).collect::<Vec<_>>());
+    }
+    assert!(orders.all(|other| other == first));
+    // One that goes is forgotten, one that stays is shown what follows.
+    let last = monitors.pop();
+    drop(last);
+    server.client().says("get none", "$-1\r\n");
+    assert!(monitors[0].line().ends_with("\"get\" \"none\""));
+    assert!(server.client().text("client list").matches("flags=O").count() >= 2);
+}
+
+#[test]
+fn the_slow_log_has_each_command_of_a_pipeline_with_its_time() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.says("config set slowlog-log-slower-than 0", "+OK\r\n");
+    client.says("slowlog reset", "+OK\r\n");
+    client.send("set a 1\r\nset a 2\r\nget a\r\n");
+    client.expect("+OK\r\n+OK\r\n$1\r\n2\r\n");
+    // Of three and SLOWLOG RESET itself.
+    client.says("slowlog len", ":4\r\n");
+    client.send("slowlog get 4\r\n");
+    let lines: Vec<String> = (0..4 * 14 + 1).map(|_| client.line()).take_while(|line| line != "+end").collect();
+    let text = lines.join(" ");
+    assert!(text.starts_with("*4 *6 "), "{text}");
+    for args in ["$7 slowlog $3 len", "$3 get $1 a", "$3 set $1 a $1 2", "$3 set $1 a $1 1"] {
+        assert!(text.contains(args), "{args}: {text}");
+    }
+}
+
+#[test]
+fn wait_is_answered_when_its_time_is_up_and_what_stands_before_it_at_once() {
+    let server = Server::start();
+    let (mut client, mut other) = (server.client(), server.client());
+    client.says("wait 0 60000", ":0\r\n");
+    let begun = Instant::now();
+    client.send("set k v\r\nwait 1 300\r\nget k\r\n");
+    client.expect("+OK\r\n");
+    assert!(begun.elapsed() < Duration::from_millis(250));
+    client.expect(":0\r\n$1\r\nv\r\n");
+    assert!(begun.elapsed() >= Duration::from_millis(300));
+    client.says("client id", ":1\r\n");
+    client.send("wait 1 0\r\n");
+    eventually("one that waits", || other.text("info clients").contains("blocked_clients:1"));
+    other.says("client unblock 1", ":1\r\n");
+    client.expect(":0\r\n");
+}
+
+#[test]
+fn times_of_commands_are_counted_until_they_are_reset() {
+    let server = Server::start();
+    let mut clients = clients(&server, 4);
+    let of_get = |text: &str| {
+        let line = text.lines().find(|line| line.starts_with("latency_percentiles_usec_get:"));
+        line.map(|line| line.split(['=', ',']).skip(1).step_by(2).map(|us| us.parse().unwrap()).collect::<Vec<f64>>())
+    };
+    assert_eq!(of_get(&clients[0].text("info latencystats")), None);
+    for client in &mut clients {
+        client.send("get k\r\n".repeat(100));
+        client.expect("$-1\r\n".repeat(100));
+    }
+    let percentiles = of_get(&clients[0].text("info latencystats")).unwrap();
+    assert!(percentiles.len() == 3 && percentiles[0] > 0.0 && percentiles.is_sorted(), "{percentiles:?}");
+    clients[0].send("latency histogram get\r\n");
+    clients[0].expect("*2\r\n$3\r\nget\r\n*4\r\n$5\r\ncalls\r\n:400\r\n");
+    let mut client = server.client();
+    client.says("config resetstat", "+OK\r\n");
+    client.says("latency histogram get", "*0\r\n");
+    client.says("config set latency-tracking no", "+OK\r\n");
+    client.says("get k", "$-1\r\n");
+    client.says("latency histogram get", "*0\r\n");
+}

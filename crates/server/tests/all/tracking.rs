@@ -1,0 +1,137 @@
+//! CLIENT TRACKING over sockets: no copy stays that is not told of, whichever workers read and write.
+
+use crate::support::{Client, Server, eventually};
+
+fn tracking(server: &Server, options: &str) -> Client {
+    let mut client = server.client();
+    client.send("hello 3\r\n");
+    // A map of seven pairs, of which the last is an empty array.
+    while client.line() != "*0" {}
+    client.says(&format!("client tracking on {options}"), "+OK\r\n");
+    client
+}
+
+fn invalidation(keys: &[&str]) -> String {
+    let keys: String = keys.iter().map(|key| format!("${}\r\n{key}\r\n", key.len())).collect();
+    format!(">2\r\n$10\r\ninvalidate\r\n*1\r\n{keys}")
+}
+
+#[test]
+fn a_copy_is_told_of_when_it_is_old_whoever_writes_meanwhile() {
+    let server = Server::with(|config| config.threads = 3);
+    const WRITES: usize = 500;
+    // On all workers.
+    let mut readers: Vec<Client> = (0..3).map(|_| tracking(&server, "")).collect();
+    std::thread::scope(|scope| {
+        for reader in &mut readers {
+            scope.spawn(|| {
+                // Reads whenever it has no copy, and is told again after each copy until the last one.
+                let mut copy = String::new();
+                while copy != (3 * WRITES).to_string() {
+                    reader.send("get n\r\n");
+                    let mut is_told = false;
+                    loop {
+                        let line = reader.line();
+                        match line.as_str() {
+                            ">2" => {
+                                (0..5).for_each(|_| drop(reader.line()));
+                                // Before its own reply it is about a copy that is none any more.
+                                is_told = true;
+                            }
+                            "$-1" | "_" => copy.clear(),
+                            _ if line.starts_with('$') => copy = reader.line(),
+                            other => panic!("{other}"),
+                        }
+                        // The last value is not told of.
+                        if copy == (3 * WRITES).to_string() || is_told {
+                            break;
+                        }
+                    }
+                }
+            });
+        }
+        for _ in 0..3 {
+            let mut writer = server.client();
+            scope.spawn(move || {
+                for _ in 0..WRITES {
+                    writer.send("incr n\r\n");
+                    assert!(writer.line().starts_with(':'));
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn elements_of_large_values_and_what_is_served_to_others_are_told_of() {
+    let server = Server::with(|config| config.packed_bytes_max = 64);
+    let (mut reader, mut writer, mut waits) = (tracking(&server, ""), server.client(), server.client());
+    let fields: String = (0..200).map(|at| format!(" f{at} v{at}")).collect();
+    writer.says(&format!("hset h{fields}"), ":200\r\n");
+    for (command, reply) in [("hset h f7 w", ":0\r\n"), ("hset h new w", ":1\r\n"), ("hdel h f9", ":1\r\n"), ("expire h 100", ":1\r\n")] {
+        reader.says("hget h f1", "$2\r\nv1\r\n");
+        writer.says(command, reply);
+        reader.expect(invalidation(&["h"]));
+    }
+    reader.says("llen to", ":0\r\n");
+    waits.send("blmove from to left left 0\r\n");
+    eventually("one that waits", || writer.text("info clients").contains("blocked_clients:1"));
+    writer.says("rpush from x", ":1\r\n");
+    waits.expect("$1\r\nx\r\n");
+    reader.expect(invalidation(&["to"]));
+}
+
+#[test]
+fn another_client_is_told_in_resp2_and_its_end_is_told_too() {
+    let server = Server::start();
+    let (mut listener, mut writer) = (server.client(), server.client());
+    listener.says("client id", ":1\r\n");
+    listener.says("subscribe __redis__:invalidate", "*3\r\n$9\r\nsubscribe\r\n$20\r\n__redis__:invalidate\r\n:1\r\n");
+    let mut reader = server.client();
+    reader.says("client tracking on redirect 1", "+OK\r\n");
+    reader.says("client getredir", ":1\r\n");
+    reader.says("get k", "$-1\r\n");
+    writer.says("set k v", "+OK\r\n");
+    listener.expect("*3\r\n$7\r\nmessage\r\n$20\r\n__redis__:invalidate\r\n*1\r\n$1\r\nk\r\n");
+    writer.says("flushall", "+OK\r\n");
+    listener.expect("*3\r\n$7\r\nmessage\r\n$20\r\n__redis__:invalidate\r\n*-1\r\n");
+    let mut third = tracking(&server, "redirect 1");
+    third.says("get k", "_\r\n");
+    drop(listener);
+    eventually("the listener gone", || !writer.text("client list").contains("id=1 "));
+    writer.says("set k v", "+OK\r\n");
+    third.expect(">2\r\n$21\r\ntracking-redir-broken\r\n:1\r\n");
+    assert!(third.text("client list").contains("flags=tR"));
+}
+
+#[test]
+fn more_keys_than_may_be_remembered_are_told_of() {
+    let server = Server::with(|config| config.tracking_table_max_keys = 10);
+    let mut reader = tracking(&server, "");
+    let mut told = 0;
+    for at in 0..50 {
+        reader.send(format!("get k{at}\r\n"));
+        loop {
+            match reader.line().as_str() {
+                "_" => break,
+                ">2" => told += 1,
+                _ => {}
+            }
+        }
+    }
+    eventually("those beyond ten", || {
+        reader.send("echo end\r\n");
+        loop {
+            match reader.line().as_str() {
+                "end" => break,
+                ">2" => told += 1,
+                _ => {}
+            }
+        }
+        told == 40
+    });
+    let text = server.client().text("info everything");
+    assert!(text.contains("tracking_clients:1\r\n") && text.contains("tracking_total_keys:10\r\n"));
+    drop(reader);
+    eventually("nothing remembered", || server.client().text("info stats").contains("tracking_total_keys:0\r\n"));
+}
