@@ -57,6 +57,12 @@ pub struct Client {
     pub no_evict: AtomicBool,
     /// CLIENT NO-TOUCH ON.
     pub no_touch: AtomicBool,
+    /// CLIENT TRACKING: the client that is told; 0: itself, -1: none.
+    pub redirect: AtomicI64,
+    /// CLIENT TRACKING by prefixes.
+    pub broadcast: AtomicBool,
+    /// The client that is told in its place has gone.
+    pub redirect_broken: AtomicBool,
     /// MONITOR.
     pub monitors: AtomicBool,
     /// Waiting, as after DEBUG SLEEP.
@@ -122,6 +128,9 @@ impl Client {
             command: AtomicU32::new(COMMAND_NONE),
             no_evict: AtomicBool::new(false),
             no_touch: AtomicBool::new(false),
+            redirect: AtomicI64::new(-1),
+            broadcast: AtomicBool::new(false),
+            redirect_broken: AtomicBool::new(false),
             monitors: AtomicBool::new(false),
             paused: AtomicBool::new(false),
             charged: AtomicU64::new(0),
@@ -184,8 +193,11 @@ impl Client {
         for (on, flag) in [
             (self.monitors.load(Ordering::Relaxed), 'O'),
             (self.listens(), 'P'),
-            (self.paused.load(Ordering::Relaxed), 'b'),
             (self.queued.load(Ordering::Relaxed) >= 0, 'x'),
+            (self.paused.load(Ordering::Relaxed), 'b'),
+            (self.redirect.load(Ordering::Relaxed) >= 0, 't'),
+            (self.redirect_broken.load(Ordering::Relaxed), 'R'),
+            (self.broadcast.load(Ordering::Relaxed), 'B'),
             (self.unix, 'U'),
             (self.no_evict.load(Ordering::Relaxed), 'e'),
             (self.no_touch.load(Ordering::Relaxed), 'T'),
@@ -206,7 +218,7 @@ impl Client {
             line,
             "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={flags} db={} sub={} psub={} ssub={} \
              multi={} qbuf={input} qbuf-free={input_free} argv-mem=0 multi-mem={multi} rbs={output} rbp={output} \
-             obl={output} oll=0 omem=0 tot-mem={} events=r cmd={command} user=default redir=-1 resp={} \
+             obl={output} oll=0 omem=0 tot-mem={} events=r cmd={command} user=default redir={} resp={} \
              lib-name={} lib-ver={}",
             self.id,
             self.address,
@@ -221,6 +233,7 @@ impl Client {
             self.subscriptions[2].load(Ordering::Relaxed),
             self.queued.load(Ordering::Relaxed),
             input + input_free + output + multi + std::mem::size_of::<Self>() as u64,
+            self.redirect.load(Ordering::Relaxed),
             self.protocol.load(Ordering::Relaxed),
             String::from_utf8_lossy(&names.library),
             String::from_utf8_lossy(&names.library_version),
@@ -304,4 +317,9 @@ impl Clients {
 /// Seconds since 1970.
 pub fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// Milliseconds since 1970.
+pub fn unix_millis() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }

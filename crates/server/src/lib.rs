@@ -12,7 +12,7 @@
 //! | [`net`] | sockets, threads, one wait for durability per turn; knows no protocol |
 //! | [`redis`], [`memcached`] | the protocols, with their commands, on those; `protocols`: which is spoken where |
 //! | [`import`] | what another server saved, and back |
-//! | [`messages`], [`notifications`] | pub/sub: what reaches a client without a request |
+//! | [`messages`], [`notifications`], [`tracking`] | what reaches a client without a request |
 //! | [`local`], [`server`], [`clients`], [`session`], [`stats`], [`times`] | what commands may know of all that |
 #![forbid(unsafe_code)]
 
@@ -38,6 +38,7 @@ pub mod session;
 mod start;
 pub mod stats;
 pub mod times;
+pub mod tracking;
 mod waiting;
 
 pub use config::Config;

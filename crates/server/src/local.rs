@@ -5,6 +5,7 @@ use crate::messages::{Content, Kind, Outgoing, Subscribed, Subscribers};
 use crate::notifications::{Classes, KEYEVENT, KEYSPACE};
 use crate::server::Server;
 use crate::session::Session;
+use crate::tracking::Taken;
 use crate::waiting::{Wait, Waiter};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -22,6 +23,10 @@ pub struct Local {
     pub wait: Option<Wait>,
     /// What the command that runs took for a client that waits: how to put it back.
     pub put_back: Option<OwnedArgs>,
+    /// The command that runs empties a database.
+    pub is_flushed: bool,
+    /// What was remembered of keys that the command that runs has written.
+    pub untracked: Taken,
     /// How long the client of the command that runs sleeps: Redis counts that as the command's time.
     pub slept: Duration,
     /// Who waited and is answered by the command that runs, once its transaction has committed.
@@ -113,6 +118,13 @@ impl Local {
         }
     }
 
+    /// A connection tracks keys no more.
+    pub fn track_no_more(&mut self, server: &Server, session: &mut Session) {
+        if let Some(tracks) = session.tracks.take() {
+            server.tracking.end(session.client.id, &tracks);
+        }
+    }
+
     /// A connection is sent what all clients do.
     pub fn monitor(&mut self, server: &Server, session: &mut Session) {
         // First, as in `subscribe`.
@@ -153,5 +165,6 @@ impl Local {
     pub fn leave(&mut self, server: &Server, session: &mut Session) {
         self.unsubscribe_all(server, session);
         self.unmonitor(server, session);
+        self.track_no_more(server, session);
     }
 }

@@ -6,7 +6,7 @@ use crate::command::{CommandError, Dispatcher};
 use crate::config::Config;
 use crate::messages::{Content, Kind, Message, Subscribed};
 use crate::net::{self, Output, Refusal};
-use crate::resp::{Limits, Reply, Request, Requests};
+use crate::resp::{Limits, Protocol, Reply, Request, Requests};
 use crate::server::Server;
 use crate::session::Session;
 use crate::stats::WorkerStats;
@@ -216,6 +216,23 @@ impl net::Conversation for Conversation {
             }
             return true;
         }
+        match &message.content {
+            Content::Invalidate { redirected, keys, .. } => {
+                write_invalidation(&mut self.session, *redirected, keys.as_deref(), output);
+            }
+            Content::RedirectBroken { redirect, .. } => {
+                if let Some(tracks) = &mut self.session.tracks {
+                    tracks.is_broken = true;
+                }
+                if self.session.protocol == Protocol::Resp3 {
+                    let mut reply = Reply::new(output, Protocol::Resp3);
+                    reply.push(2);
+                    reply.bulk(b"tracking-redir-broken");
+                    reply.integer(*redirect as i64);
+                }
+            }
+            _ => {}
+        }
         let Some(subscribed) = &self.session.subscribed else { return true };
         let mut reply = Reply::new(output, self.session.protocol);
         write_message(&mut reply, message, subscribed);
@@ -230,7 +247,10 @@ impl net::Conversation for Conversation {
 
     fn may_be_idle(&self) -> bool {
         let session = &self.session;
-        session.subscribed.is_some() || session.waiter.is_some() || session.monitors_since.is_some() || session.is_held
+        session.subscribed.is_some()
+            || session.waiter.is_some()
+            || session.monitors_since.is_some()
+            || session.is_held
     }
 
     fn request_bytes(&self) -> usize {
@@ -250,6 +270,29 @@ impl net::Conversation for Conversation {
     }
 }
 
+/// Tells a client of keys that were written. In RESP2 only one that listens can be told, and only in place of another.
+fn write_invalidation(
+    session: &mut Session,
+    redirected: bool,
+    keys: Option<&[Box<[u8]>]>,
+    output: &mut Output,
+) {
+    let mut reply = Reply::new(output, session.protocol);
+    if session.protocol == Protocol::Resp3 {
+        reply.push(2);
+        reply.bulk(b"invalidate");
+    } else if redirected && session.subscribed.is_some() {
+        reply.array(3);
+        reply.bulk(b"message");
+        reply.bulk(b"__redis__:invalidate");
+    } else {
+        return;
+    }
+    let Some(keys) = keys else { return reply.null_array() };
+    reply.array(keys.len());
+    keys.iter().for_each(|key| reply.bulk(key));
+}
+
 /// Writes a message once for each of its client's subscriptions that it comes by.
 fn write_message(reply: &mut Reply<'_>, message: &Message, subscribed: &Subscribed) {
     let sequence = message.sequence;
@@ -260,7 +303,10 @@ fn write_message(reply: &mut Reply<'_>, message: &Message, subscribed: &Subscrib
         reply.bulk(payload);
     };
     match &message.content {
-        Content::Reply { .. } | Content::Monitor { .. } => {}
+        Content::Reply { .. }
+        | Content::Monitor { .. }
+        | Content::Invalidate { .. }
+        | Content::RedirectBroken { .. } => {}
         Content::Shard { channel, payload } => {
             if subscribed.hears(Kind::Shard, channel, sequence) {
                 plain(b"smessage", channel, payload);

@@ -10,6 +10,7 @@ use crate::net::Inbox;
 use crate::notifications::Classes;
 use crate::stats::{Totals, WorkerStats};
 use crate::times::{HistogramSums, Times};
+use crate::tracking::Tracking;
 use crate::waiting::Waiting;
 use duramen::OnDamage;
 use duramen_structures::Keyspace;
@@ -30,6 +31,8 @@ pub struct Server {
     pub subscriptions: Subscriptions,
     /// Who said MONITOR.
     pub monitors: Monitors,
+    /// Who keeps copies of keys.
+    pub tracking: Tracking,
     /// Who waits for keys.
     pub waiting: Waiting,
     /// Messages on their way.
@@ -89,6 +92,7 @@ impl Server {
             clients: Clients::default(),
             subscriptions: Subscriptions::default(),
             monitors: Monitors::default(),
+            tracking: Tracking::default(),
             waiting: Waiting::default(),
             delivery: Delivery::default(),
             started: Instant::now(),

@@ -5,6 +5,7 @@ use crate::clients::Client;
 use crate::command::{Args, CommandError, OwnedArgs};
 use crate::messages::{Kind, Subscribed};
 use crate::resp::Protocol;
+use crate::tracking::Tracks;
 use crate::waiting::Waiter;
 use duramen_structures::Watched;
 use std::sync::Arc;
@@ -67,6 +68,8 @@ pub struct Session {
     pub reply_mode: ReplyMode,
     /// MONITOR, since this number of a message.
     pub monitors_since: Option<u64>,
+    /// CLIENT TRACKING.
+    pub tracks: Option<Box<Tracks>>,
     /// CLIENT PAUSE holds its next command.
     pub is_held: bool,
     /// What it listens to, if anything.
@@ -102,6 +105,7 @@ impl Session {
             authenticated,
             reply_mode: ReplyMode::On,
             monitors_since: None,
+            tracks: None,
             is_held: false,
             subscribed: None,
             transaction: None,
@@ -163,6 +167,11 @@ impl Session {
         for (count, kind) in client.subscriptions.iter().zip([Kind::Channel, Kind::Pattern, Kind::Shard]) {
             count.store(self.subscriptions(kind) as u32, Ordering::Relaxed);
         }
+        let tracks = self.tracks.as_deref();
+        let redirect = tracks.map_or(-1, |tracks| tracks.redirect.unwrap_or(0) as i64);
+        client.redirect.store(redirect, Ordering::Relaxed);
+        client.broadcast.store(tracks.is_some_and(|tracks| tracks.broadcast), Ordering::Relaxed);
+        client.redirect_broken.store(tracks.is_some_and(|tracks| tracks.is_broken), Ordering::Relaxed);
         client.monitors.store(self.monitors_since.is_some(), Ordering::Relaxed);
         let waits = self.paused_until.is_some() || self.waiter.is_some() || self.is_held;
         client.paused.store(waits, Ordering::Relaxed);

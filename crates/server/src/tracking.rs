@@ -109,7 +109,8 @@ impl Tracking {
 
     /// Keys that are remembered, and for how many clients together, and prefixes.
     pub fn sizes(&self) -> (usize, usize, usize) {
-        let items = self.shards.iter().map(|shard| lock(shard).values().map(BTreeSet::len).sum::<usize>()).sum();
+        let items =
+            self.shards.iter().map(|shard| lock(shard).values().map(BTreeSet::len).sum::<usize>()).sum();
         let prefixes = self.prefixes.read().unwrap_or_else(PoisonError::into_inner).len();
         (self.keys.load(Ordering::Relaxed), items, prefixes)
     }
@@ -310,7 +311,10 @@ mod tests {
             assert_eq!(ids(&tracking.of_prefixes(key, 9)), wanted);
         }
         tracking.end(2, &tracks[1]);
-        assert_eq!((ids(&tracking.of_prefixes(b"b:x", 9)), ids(&tracking.of_prefixes(b"c", 9))), (vec![1], vec![]));
+        assert_eq!(
+            (ids(&tracking.of_prefixes(b"b:x", 9)), ids(&tracking.of_prefixes(b"c", 9))),
+            (vec![1], vec![])
+        );
     }
 
     #[test]
@@ -320,7 +324,9 @@ mod tests {
             tracking.remember(&[at], 1);
             tracking.will_expire(u64::from(30 - at), 0, &[at]);
         }
-        assert!(tracking.surplus(3).is_none() && tracking.surplus(0).is_none() && tracking.surplus(2).is_some());
+        assert!(
+            tracking.surplus(3).is_none() && tracking.surplus(0).is_none() && tracking.surplus(2).is_some()
+        );
         assert!(!tracking.is_due(27) && tracking.is_due(28));
         assert_eq!(tracking.due(29), [(0, Box::from([2])), (0, Box::from([1]))]);
         assert!(!tracking.is_due(29) && tracking.is_due(30));

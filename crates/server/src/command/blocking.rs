@@ -6,6 +6,7 @@
 
 use super::dispatch::Dispatcher;
 use super::serve::{Serving, error_reply, null_reply};
+use super::tracking;
 use super::{CommandError, OwnedArgs, errors};
 use crate::clients::Client;
 use crate::local::{Claim, Local};
@@ -70,10 +71,19 @@ impl Dispatcher {
                 if std::mem::replace(&mut is_again, true) {
                     local.outgoing.take_back(before);
                     Self::release(local, &mut again);
+                    self.server.tracking.put_back(std::mem::take(&mut local.untracked));
                 }
                 serving.serve(txn, local, db, &key)?;
-                serving.serve_written(txn, local)
+                serving.serve_written(txn, local)?;
+                if self.server.tracking.is_any() {
+                    tracking::tell_written(&self.server, txn, local, 0);
+                }
+                Ok(())
             });
+            let taken = std::mem::take(&mut self.local.untracked);
+            if served.is_err() {
+                self.server.tracking.put_back(taken);
+            }
             match served {
                 Ok(()) => self.answer(),
                 Err(error) => {
@@ -128,7 +138,7 @@ impl Dispatcher {
 
     /// Whether there is something to do in a turn, though no client sent anything.
     pub fn has_work(&self) -> bool {
-        !self.put_backs.is_empty() || !self.again.is_empty()
+        !self.put_backs.is_empty() || !self.again.is_empty() || self.server.tracking.is_due_by_now()
     }
 
     /// Does it, at the beginning of a turn.

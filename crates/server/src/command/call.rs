@@ -1,6 +1,6 @@
 //! What a command is given to work with, and so what a command is: a function of a [`Call`].
 
-use super::{Args, CommandError, OwnedArgs, spec, table, timing};
+use super::{Args, CommandError, OwnedArgs, spec, table, timing, tracking};
 use crate::local::Local;
 use crate::notifications::{Classes, GENERIC};
 use crate::resp::Reply;
@@ -148,6 +148,10 @@ impl<'w> Call<'_, 'w> {
         };
         let begun = Instant::now();
         let result = (entry.apply)(&mut call);
+        let result = result.and_then(|()| match tracking::remembers(&entry.spec, call.session) {
+            true => tracking::remember(call.server, call.txn, call.session, &entry.spec, args),
+            false => Ok(()),
+        });
         let time = begun.elapsed() + std::mem::take(&mut self.local.slept);
         // HELLO may have changed the protocol.
         self.reply.protocol = self.session.protocol;

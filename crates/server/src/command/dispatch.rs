@@ -9,7 +9,9 @@ use super::groups::table;
 use super::serve::{self, Serving, add_keys};
 use super::spec::LockSpec;
 use super::timing::{self, Tick};
+use super::tracking;
 use super::{After, Args, Call, CommandError, Entry, Flags, OwnedArgs, Table, errors};
+use crate::clients::unix_millis;
 use crate::local::Local;
 use crate::log;
 use crate::net::Output;
@@ -22,7 +24,7 @@ use duramen_structures::{Keys, Locks, Txn, Worker};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 const PANICKED: CommandError = CommandError::new(
     "ERR internal error: the command panicked, and may have been done or not; the server's log has more",
@@ -36,6 +38,8 @@ const FULL: CommandError = CommandError::new(
 );
 // A held command is looked at again: CLIENT UNPAUSE is noticed so soon.
 const LOOK_AT_PAUSE: Duration = Duration::from_millis(20);
+// What Redis may send to replicas though it writes no key.
+const MAY_REPLICATE: [&str; 3] = ["pfcount", "publish", "spublish"];
 // See `timed`.
 const FAST_ARGUMENTS_MAX: usize = 8;
 const LOOK_AT_CLOCK: u64 = 8;
@@ -104,6 +108,11 @@ impl Dispatcher {
         self.clock = Instant::now();
         self.tick = Tick::now();
         self.now = unix_millis();
+        if self.server.tracking.is_due(self.now)
+            && catch_unwind(AssertUnwindSafe(|| self.tell_expired())).is_err()
+        {
+            self.note_panic();
+        }
         if self.has_work() && catch_unwind(AssertUnwindSafe(|| self.work())).is_err() {
             Self::release(&mut self.local, &mut self.again);
         }
@@ -215,7 +224,8 @@ impl Dispatcher {
     /// Whether CLIENT PAUSE holds a command.
     #[cold]
     fn is_held(&self, entry: &Entry, session: &Session) -> bool {
-        let writes = |entry: &Entry| entry.spec.flags.has_any(Flags::WRITE.with(Flags::MAY_REPLICATE));
+        let writes =
+            |entry: &Entry| entry.spec.flags.has(Flags::WRITE) || MAY_REPLICATE.contains(&entry.spec.name);
         let mut queue = session.transaction.iter().flat_map(|transaction| &transaction.queue);
         let is_exec = entry.spec.name == "exec";
         let writes = writes(entry) || is_exec && queue.any(|queued| writes(self.table.entry(queued.command)));
@@ -230,6 +240,7 @@ impl Dispatcher {
         session.store_failure = None;
         self.local.outgoing.take_back(self.outgoing_before);
         self.local.wait = None;
+        self.server.tracking.put_back(std::mem::take(&mut self.local.untracked));
         Self::release(&mut self.local, &mut self.again);
         if session.waiter.is_none() {
             serve::take_out(&self.server, self.server.waiting.of_client(session.client.id));
@@ -342,6 +353,7 @@ impl Dispatcher {
                 after = After::Nothing;
                 Self::release(local, passed_over);
                 serve::take_out(&self.server, waiter.take());
+                self.server.tracking.put_back(std::mem::take(&mut local.untracked));
             }
             let running = Running {
                 entry,
@@ -357,8 +369,15 @@ impl Dispatcher {
             } else if self.server.waiting.count() > 0 {
                 running.serving().serve_written(txn, local)?;
             }
+            if self.server.tracking.is_any() {
+                if tracking::remembers(&entry.spec, session) {
+                    tracking::remember(&self.server, txn, session, &entry.spec, args)?;
+                }
+                tracking::tell_written(&self.server, txn, local, session.client.id);
+            }
             Ok(())
         });
+        let is_committed = committed.is_ok();
         match &committed {
             Ok(()) if !self.local.claims.is_empty() => self.answer(),
             Ok(()) => {}
@@ -376,6 +395,11 @@ impl Dispatcher {
             // There is room for one delete at a time, each of which makes some.
             Err(error) if error.code() == "OOM" && matches!(entry.spec.name, "del" | "unlink") => {
                 out.truncate(start);
+                let keys: Vec<Box<[u8]>> = args.from(1).map(Box::from).collect();
+                if self.server.tracking.is_any() {
+                    tracking::tell(&self.server, &mut self.local, session.client.id, &keys);
+                    self.local.untracked.clear();
+                }
                 self.worker
                     .delete_each(db, args.from(1), self.now)
                     .map(|deleted| Reply::new(out, protocol).integer(deleted as i64))
@@ -384,6 +408,7 @@ impl Dispatcher {
             committed => committed.and_then(|()| self.finish(after)),
         };
         let failed = done.err();
+        self.tracked(session, is_committed);
         if let Some(error) = session.store_failure.take() {
             self.note(error);
         }
@@ -403,6 +428,52 @@ impl Dispatcher {
         }
         self.local.show(&self.server, &entry.spec, args, session);
         self.timed(entry, args, session);
+    }
+
+    /// A transaction has committed, or not, that may have been of keys that are tracked.
+    #[inline]
+    fn tracked(&mut self, session: &mut Session, is_committed: bool) {
+        if self.server.tracking.is_any() {
+            self.tracked_slow(session, is_committed);
+        }
+    }
+
+    #[cold]
+    fn tracked_slow(&mut self, session: &mut Session, is_committed: bool) {
+        let taken = std::mem::take(&mut self.local.untracked);
+        if !is_committed {
+            self.server.tracking.put_back(taken);
+        }
+        if std::mem::take(&mut self.local.is_flushed) {
+            tracking::tell_flushed(&self.server, &mut self.local);
+        }
+        tracking::tell_surplus(&self.server, &mut self.local);
+        self.local.untracked.clear();
+        // CLIENT CACHING is for one command, or one transaction.
+        let is_client = self.running.is_some_and(|entry| entry.container_name() == "client");
+        if session.transaction.is_none()
+            && !is_client
+            && let Some(tracks) = &mut session.tracks
+        {
+            tracks.caching = false;
+        }
+    }
+
+    /// Tells of remembered keys that have expired.
+    fn tell_expired(&mut self) {
+        for (db, key) in self.server.tracking.due(self.now) {
+            let (server, local) = (&self.server, &mut self.local);
+            let told = self.worker.run(self.now, Locks::One(&key), |txn| -> Result<(), CommandError> {
+                if !txn.exists(db, &key)? {
+                    tracking::tell(server, local, 0, &[key.clone()]);
+                }
+                Ok(())
+            });
+            self.local.untracked.clear();
+            if let Err(error) = told {
+                self.note(error);
+            }
+        }
     }
 
     fn apply(
@@ -600,6 +671,10 @@ fn names_of<'a>(
     keys: &'a mut Keys,
 ) -> Locks<'a> {
     match entry.spec.locks {
+        LockSpec::Nothing if tracking::remembers(&entry.spec, session) => {
+            keys.clear();
+            if add_keys(entry, args, keys) { Locks::Keys(keys) } else { Locks::All }
+        }
         LockSpec::Nothing => Locks::Nothing,
         LockSpec::One(index) => Locks::One(args.at(index)),
         LockSpec::Keys => {
@@ -641,9 +716,4 @@ fn unknown_command(args: Args<'_>) -> CommandError {
         shown += error.text().len() - before;
     }
     error
-}
-
-/// Milliseconds since 1970.
-pub fn unix_millis() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }

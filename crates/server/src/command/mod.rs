@@ -32,6 +32,7 @@ mod spec;
 mod table;
 mod timeout;
 mod timing;
+mod tracking;
 mod wait;
 
 pub mod admin;
@@ -53,7 +54,7 @@ pub mod transaction;
 pub use args::{Args, OwnedArgs, Span, integer};
 pub use call::{After, Apply, Call, Command, Entry, Table, subcommand_unknown};
 pub use description::Description;
-pub use dispatch::{Dispatcher, unix_millis};
+pub use dispatch::Dispatcher;
 pub use errors::CommandError;
 pub use flags::{Categories, Flags};
 pub use groups::table;

@@ -195,7 +195,11 @@ pub fn null_reply(waiter: &Waiter) -> Box<[u8]> {
     let mut output = Output::default();
     let mut reply = Reply::new(&mut output, waiter.protocol);
     // Without keys it is WAIT, for replicas of which there are none.
-    if waiter.keys.is_empty() { reply.integer(0) } else { reply.null_array() }
+    if waiter.keys.is_empty() {
+        reply.integer(0)
+    } else {
+        reply.null_array()
+    }
     output.bytes.into()
 }
 

@@ -69,7 +69,10 @@ mod tests {
     #[test]
     fn bytes_are_quoted_and_passwords_hidden() {
         let shown = |parts| line(parts).replace("+1.000007 [3 1.2.3.4:5] ", "").replace("\r\n", "");
-        assert_eq!(shown(&["Set", "a\"\\\r\n\t\u{7}\u{8}\0 ~\u{7f}", ""]), r#""Set" "a\"\\\r\n\t\a\b\x00 ~\x7f" """#);
+        assert_eq!(
+            shown(&["Set", "a\"\\\r\n\t\u{7}\u{8}\0 ~\u{7f}", ""]),
+            r#""Set" "a\"\\\r\n\t\a\b\x00 ~\x7f" """#
+        );
         assert_eq!(shown(&["AUTH", "u", "p"]), r#""AUTH" "(redacted)" "(redacted)""#);
         assert_eq!(
             shown(&["hello", "3", "auth", "u", "p", "setname", "n"]),

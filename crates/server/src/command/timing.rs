@@ -1,9 +1,9 @@
 //! What is noted of a command that took long.
 
+use super::Args;
 use super::flags::Flags;
 use super::shown;
 use super::spec::Spec;
-use super::Args;
 use crate::clients::unix_seconds;
 use crate::server::Server;
 use crate::session::Session;

@@ -84,7 +84,9 @@ fn send(server: &Server, local: &mut Local, tracked: &Tracked, keys: Option<Vec<
     let own = Arc::clone(&tracked.client);
     let (client, content) = match tracked.redirect.map(|id| (id, server.clients.find(id))) {
         None => (Arc::clone(&own), Content::Invalidate { client: own, redirected: false, keys }),
-        Some((_, Some(target))) => (Arc::clone(&target), Content::Invalidate { client: target, redirected: true, keys }),
+        Some((_, Some(target))) => {
+            (Arc::clone(&target), Content::Invalidate { client: target, redirected: true, keys })
+        }
         Some((redirect, None)) => (Arc::clone(&own), Content::RedirectBroken { client: own, redirect }),
     };
     server.delivery.add(&mut local.outgoing, content, vec![client.worker as u32]);

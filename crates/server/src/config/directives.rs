@@ -417,6 +417,17 @@ pub const DIRECTIVES: &[Directive] = &[
             Ok(())
         }
     ),
+    directive!(
+        "tracking-table-max-keys",
+        true,
+        "Keys that are remembered for clients that track what they read (CLIENT TRACKING); of more, some are told as if they had been \
+         written; 0: no limit.",
+        |c| c.tracking_table_max_keys.to_string(),
+        |c, v| {
+            c.tracking_table_max_keys = value::integer(v[0], 0, i64::MAX as u64)? as usize;
+            Ok(())
+        }
+    ),
     // --- times
     directive!(
         "slowlog-log-slower-than",
@@ -663,7 +674,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "syslog-enabled",
     "syslog-facility",
     "syslog-ident",
-    "tracking-table-max-keys",
     "acllog-max-len",
     "acl-pubsub-default",
     "lua-time-limit",

@@ -182,7 +182,6 @@ pub const INERT: &[(&str, &str, Inert)] = {
         ("tls-session-cache-size", "20480", Fixed),
         ("tls-session-cache-timeout", "300", Fixed),
         ("tls-session-caching", "yes", Fixed),
-        ("tracking-table-max-keys", "1000000", Fixed),
         ("zset-max-listpack-entries", "128", Fixed),
         ("zset-max-listpack-value", "64", Fixed),
         ("zset-max-ziplist-entries", "128", Fixed),

@@ -46,7 +46,9 @@ pub fn signed(text: &str, least: i64, most: i64) -> Result<i64, String> {
 /// Redis's texts.
 pub fn percentiles(words: &[&str]) -> Result<Vec<f64>, String> {
     let words = words.iter().flat_map(|word| word.split_whitespace());
-    let number = |word: &str| word.parse::<f64>().map_err(|_| "Invalid latency-tracking-info-percentiles parameters".to_owned());
+    let number = |word: &str| {
+        word.parse::<f64>().map_err(|_| "Invalid latency-tracking-info-percentiles parameters".to_owned())
+    };
     let all: Vec<f64> = words.map(number).collect::<Result<_, _>>()?;
     if all.iter().all(|percent| (0.0..=100.0).contains(percent)) {
         return Ok(all);

@@ -1,7 +1,7 @@
 //! An RDB file of what a store has, for redis-server 7.0 and later.
 
 use super::Failure;
-use crate::command::unix_millis;
+use crate::clients::unix_millis;
 use duramen::Store;
 use duramen_structures::dump::file::Writer;
 use duramen_structures::{DATABASES_MAX, Keyspace, Worker};

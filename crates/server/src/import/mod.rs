@@ -16,7 +16,7 @@ mod commands;
 pub mod export;
 pub mod replica;
 
-use crate::command::unix_millis;
+use crate::clients::unix_millis;
 use commands::Commands;
 use duramen::Store;
 use duramen_structures::dump::Restored;

@@ -1,5 +1,6 @@
 //! What a message says.
 
+use crate::clients::Client;
 use crate::command::OwnedArgs;
 use crate::waiting::Waiter;
 use std::sync::Arc;
@@ -42,6 +43,22 @@ pub enum Content {
         channel: Box<[u8]>,
         /// What was published.
         payload: Box<[u8]>,
+    },
+    /// Keys that a client keeps copies of were written.
+    Invalidate {
+        /// Who is told.
+        client: Arc<Client>,
+        /// In place of another.
+        redirected: bool,
+        /// Which keys; `None`: all.
+        keys: Option<Vec<Box<[u8]>>>,
+    },
+    /// The client that was to be told in place of this one has gone.
+    RedirectBroken {
+        /// Who is told.
+        client: Arc<Client>,
+        /// Who has gone.
+        redirect: u64,
     },
     /// A line for those who said MONITOR.
     Monitor {

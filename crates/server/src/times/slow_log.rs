@@ -121,6 +121,9 @@ mod tests {
         assert_eq!(cut(&[&long])[0], [&long[..128], b"... (2 more bytes)"].concat());
         assert_eq!(cut(&many[..32]).len(), 32);
         let cut = cut(&many);
-        assert_eq!((cut.len(), &cut[30][..], &cut[31][..]), (32, &long[..128], &b"... (2 more arguments)"[..]));
+        assert_eq!(
+            (cut.len(), &cut[30][..], &cut[31][..]),
+            (32, &long[..128], &b"... (2 more arguments)"[..])
+        );
     }
 }

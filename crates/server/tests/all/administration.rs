@@ -62,7 +62,9 @@ fn a_monitor_is_shown_commands_of_all_workers_in_their_order() {
     std::thread::scope(|scope| {
         for name in ["x", "y", "z"] {
             let mut client = server.client();
-            scope.spawn(move || (0..COMMANDS).for_each(|at| client.says(&format!("set {name} {at}"), "+OK\r\n")));
+            scope.spawn(move || {
+                (0..COMMANDS).for_each(|at| client.says(&format!("set {name} {at}"), "+OK\r\n"))
+            });
         }
     });
     let mut orders = monitors.iter_mut().map(|monitor| {
@@ -95,7 +97,8 @@ fn the_slow_log_has_each_command_of_a_pipeline_with_its_time() {
     // Of three and SLOWLOG RESET itself.
     client.says("slowlog len", ":4\r\n");
     client.send("slowlog get 4\r\n");
-    let lines: Vec<String> = (0..4 * 14 + 1).map(|_| client.line()).take_while(|line| line != "+end").collect();
+    let lines: Vec<String> =
+        (0..4 * 14 + 1).map(|_| client.line()).take_while(|line| line != "+end").collect();
     let text = lines.join(" ");
     assert!(text.starts_with("*4 *6 "), "{text}");
     for args in ["$7 slowlog $3 len", "$3 get $1 a", "$3 set $1 a $1 2", "$3 set $1 a $1 1"] {
@@ -127,7 +130,9 @@ fn times_of_commands_are_counted_until_they_are_reset() {
     let mut clients = clients(&server, 4);
     let of_get = |text: &str| {
         let line = text.lines().find(|line| line.starts_with("latency_percentiles_usec_get:"));
-        line.map(|line| line.split(['=', ',']).skip(1).step_by(2).map(|us| us.parse().unwrap()).collect::<Vec<f64>>())
+        line.map(|line| {
+            line.split(['=', ',']).skip(1).step_by(2).map(|us| us.parse().unwrap()).collect::<Vec<f64>>()
+        })
     };
     assert_eq!(of_get(&clients[0].text("info latencystats")), None);
     for client in &mut clients {

@@ -15,6 +15,6 @@ mod panics;
 mod protocol;
 mod pubsub;
 mod streams;
-mod tracking;
 #[path = "../support/mod.rs"]
 mod support;
+mod tracking;

@@ -68,7 +68,12 @@ fn elements_of_large_values_and_what_is_served_to_others_are_told_of() {
     let (mut reader, mut writer, mut waits) = (tracking(&server, ""), server.client(), server.client());
     let fields: String = (0..200).map(|at| format!(" f{at} v{at}")).collect();
     writer.says(&format!("hset h{fields}"), ":200\r\n");
-    for (command, reply) in [("hset h f7 w", ":0\r\n"), ("hset h new w", ":1\r\n"), ("hdel h f9", ":1\r\n"), ("expire h 100", ":1\r\n")] {
+    for (command, reply) in [
+        ("hset h f7 w", ":0\r\n"),
+        ("hset h new w", ":1\r\n"),
+        ("hdel h f9", ":1\r\n"),
+        ("expire h 100", ":1\r\n"),
+    ] {
         reader.says("hget h f1", "$2\r\nv1\r\n");
         writer.says(command, reply);
         reader.expect(invalidation(&["h"]));
@@ -86,7 +91,10 @@ fn another_client_is_told_in_resp2_and_its_end_is_told_too() {
     let server = Server::start();
     let (mut listener, mut writer) = (server.client(), server.client());
     listener.says("client id", ":1\r\n");
-    listener.says("subscribe __redis__:invalidate", "*3\r\n$9\r\nsubscribe\r\n$20\r\n__redis__:invalidate\r\n:1\r\n");
+    listener.says(
+        "subscribe __redis__:invalidate",
+        "*3\r\n$9\r\nsubscribe\r\n$20\r\n__redis__:invalidate\r\n:1\r\n",
+    );
     let mut reader = server.client();
     reader.says("client tracking on redirect 1", "+OK\r\n");
     reader.says("client getredir", ":1\r\n");
@@ -133,5 +141,7 @@ fn more_keys_than_may_be_remembered_are_told_of() {
     let text = server.client().text("info everything");
     assert!(text.contains("tracking_clients:1\r\n") && text.contains("tracking_total_keys:10\r\n"));
     drop(reader);
-    eventually("nothing remembered", || server.client().text("info stats").contains("tracking_total_keys:0\r\n"));
+    eventually("nothing remembered", || {
+        server.client().text("info stats").contains("tracking_total_keys:0\r\n")
+    });
 }

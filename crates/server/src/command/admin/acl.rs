@@ -45,8 +45,8 @@ fn cat(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         return Err(crate::command::call::subcommand_arguments_error(call.entry, call.args));
     }
     let name = call.args.at(2);
-    let category =
-        Categories::of_name(name).ok_or_else(|| CommandError::showing("ERR Unknown category '", name, "'"))?;
+    let category = Categories::of_name(name)
+        .ok_or_else(|| CommandError::showing("ERR Unknown category '", name, "'"))?;
     let is_in = |entry: &&Entry| entry.spec.description.categories.has(category);
     let found: Vec<&Entry> = call.table.all().filter(is_in).collect();
     call.reply.array(found.len());

@@ -152,7 +152,7 @@ fn clients(text: &mut Text, facts: &Facts<'_>) {
     let paused =
         facts.server.clients.list().iter().filter(|client| client.paused.load(Ordering::Relaxed)).count();
     text.field("blocked_clients", paused);
-    text.field("tracking_clients", 0);
+    text.field("tracking_clients", facts.server.tracking.clients_count());
     text.field("clients_in_timeout_table", 0);
 }
 
@@ -246,6 +246,10 @@ fn stats(text: &mut Text, facts: &Facts<'_>) {
     text.field("active_defrag_misses", 0);
     text.field("active_defrag_key_hits", 0);
     text.field("active_defrag_key_misses", 0);
+    let (keys, items, prefixes) = facts.server.tracking.sizes();
+    text.field("tracking_total_keys", keys);
+    text.field("tracking_total_items", items);
+    text.field("tracking_total_prefixes", prefixes);
     text.field("total_error_replies", totals.error_replies);
     text.field("total_reads_processed", totals.reads);
     text.field("total_writes_processed", totals.writes);

@@ -14,6 +14,7 @@ pub fn dbsize(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 pub fn flushdb(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     check(call.args)?;
     let db = call.db();
+    call.local.is_flushed = call.server.tracking.is_any();
     if call.in_transaction {
         call.txn.flush(db)?;
     } else {
@@ -26,6 +27,7 @@ pub fn flushdb(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 /// FLUSHALL [ASYNC|SYNC]: deletes every key of all databases.
 pub fn flushall(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     check(call.args)?;
+    call.local.is_flushed = call.server.tracking.is_any();
     if call.in_transaction {
         for db in 0..call.txn.databases() {
             call.txn.flush(db)?;

@@ -40,8 +40,7 @@ fn help(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 const LITTLE: &str = "Hi Sam, this instance is empty or is using very little memory, my issues detector can't be used in these conditions. \
 Please, leave for your mission on Earth and fill it with some data. The new Sam and I will be back to our programming as soon as I \
 finished rebooting.\n";
-const NO_ISSUE: &str =
-    "Hi Sam, I can't find any memory issue in your instance. I can only account for what occurs on this base.\n";
+const NO_ISSUE: &str = "Hi Sam, I can't find any memory issue in your instance. I can only account for what occurs on this base.\n";
 const ISSUES: &str = "Sam, I detected a few issues in this Redis instance memory implants:\n\n";
 const PEAK: &str = " * Peak memory: In the past this instance used more than 150% the memory that is currently using. The allocator is \
 normally not able to release memory after a peak, so you can expect to see a big fragmentation ratio, however this is actually harmless and \
@@ -63,7 +62,8 @@ fn doctor(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let process = process::read();
     let clients = call.server.clients.list();
     let buffered: u64 = clients.iter().map(|client| client.buffered()).sum();
-    let text = report(process.anonymous_bytes, process.resident_bytes_max, buffered / clients.len().max(1) as u64);
+    let text =
+        report(process.anonymous_bytes, process.resident_bytes_max, buffered / clients.len().max(1) as u64);
     call.reply.verbatim(&text);
     Ok(())
 }
@@ -94,7 +94,8 @@ fn purge(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 fn stats(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (process, store) = (process::read(), call.server.keyspace.store().stats());
     let clients: u64 = call.server.clients.list().iter().map(|client| client.buffered()).sum();
-    let (used, resident, peak) = (process.anonymous_bytes, process.resident_bytes, process.resident_bytes_max);
+    let (used, resident, peak) =
+        (process.anonymous_bytes, process.resident_bytes, process.resident_bytes_max);
     let overhead = store.index_bytes + clients;
     let reply = &mut call.reply;
     reply.map(25);

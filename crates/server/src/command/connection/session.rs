@@ -42,6 +42,7 @@ pub fn select(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 pub fn reset(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let session = &mut *call.session;
     call.local.unsubscribe_all(call.server, session);
+    call.local.track_no_more(call.server, session);
     call.local.unmonitor(call.server, session);
     session.transaction_drop();
     session.db = 0;

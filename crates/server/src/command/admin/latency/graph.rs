@@ -14,8 +14,7 @@ pub fn draw(event: &str, series: &Series, now: u64) -> String {
     let (high, low) = (values().max().unwrap_or(0), values().min().unwrap_or(0));
     let mut text = String::new();
     // Writing to a string cannot fail.
-    let _ =
-        writeln!(text, "{event} - high {high} ms, low {low} ms (all time high {} ms)", series.millis_max);
+    let _ = writeln!(text, "{event} - high {high} ms, low {low} ms (all time high {} ms)", series.millis_max);
     text.push_str(&"-".repeat(COLUMNS));
     text.push('\n');
     let samples: Vec<(u64, String)> =
@@ -48,7 +47,9 @@ fn draw_part(text: &mut String, part: &[(u64, String)], low: u64, high: u64) {
     text.push('\n');
     let longest = part.iter().map(|(_, label)| label.len()).max().unwrap_or(0);
     for at in 0..longest {
-        text.extend(part.iter().map(|(_, label)| label.as_bytes().get(at).map_or(' ', |letter| char::from(*letter))));
+        text.extend(
+            part.iter().map(|(_, label)| label.as_bytes().get(at).map_or(' ', |letter| char::from(*letter))),
+        );
         text.push('\n');
     }
 }
@@ -75,10 +76,7 @@ mod tests {
     #[test]
     fn one_sample_lies_at_the_bottom_and_many_rise() {
         assert_eq!(drawn(&[(5, 10)], 5), " \n \n \n_\n \n0\ns\n");
-        assert_eq!(
-            drawn(&[(0, 1), (10, 12), (3700, 7)], 3800),
-            " # \n |_\n ||\n_||\n   \n111\nhhm\n"
-        );
+        assert_eq!(drawn(&[(0, 1), (10, 12), (3700, 7)], 3800), " # \n |_\n ||\n_||\n   \n111\nhhm\n");
         assert!(drawn(&[(7, 1); 81], 7).contains("\n\n"));
     }
 }

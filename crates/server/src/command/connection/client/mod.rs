@@ -3,6 +3,7 @@
 mod kill;
 mod list;
 mod pause;
+mod tracking;
 mod unblock;
 
 use crate::clients::Names;
@@ -25,11 +26,19 @@ pub const SUBCOMMANDS: &[Command] = &[
     Command::new("client|pause", pause::pause),
     Command::new("client|unpause", pause::unpause),
     Command::new("client|reply", reply),
+    Command::new("client|tracking", tracking::tracking),
+    Command::new("client|caching", tracking::caching),
+    Command::new("client|trackinginfo", tracking::info),
+    Command::new("client|getredir", tracking::get_redirect),
     Command::new("client|help", help),
 ];
 
 const HELP: &[&str] = &[
     "CLIENT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "CACHING (YES|NO)",
+    "    Enable/disable tracking of the keys for next command in OPTIN/OPTOUT modes.",
+    "GETREDIR",
+    "    Return the client ID we are redirecting to when tracking is enabled.",
     "GETNAME",
     "    Return the name of the current connection.",
     "ID",
@@ -64,6 +73,11 @@ const HELP: &[&str] = &[
     "    Assign the name <name> to the current connection.",
     "UNBLOCK <clientid> [TIMEOUT|ERROR]",
     "    Unblock the specified blocked client.",
+    "TRACKING (ON|OFF) [REDIRECT <id>] [BCAST] [PREFIX <prefix> [...]]",
+    "         [OPTIN] [OPTOUT] [NOLOOP]",
+    "    Control server assisted client side caching.",
+    "TRACKINGINFO",
+    "    Report tracking status for the current connection.",
     "NO-EVICT (ON|OFF)",
     "    Protect current client connection from eviction.",
     "NO-TOUCH (ON|OFF)",

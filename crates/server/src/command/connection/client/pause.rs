@@ -1,7 +1,8 @@
 //! CLIENT PAUSE timeout [WRITE | ALL] and CLIENT UNPAUSE: commands of all clients wait, or those that write.
 
+use crate::clients::unix_millis;
 use crate::command::call::subcommand_arguments_error;
-use crate::command::{Call, CommandError, integer, unix_millis};
+use crate::command::{Call, CommandError, integer};
 
 /// CLIENT PAUSE.
 pub fn pause(call: &mut Call<'_, '_>) -> Result<(), CommandError> {

@@ -43,7 +43,8 @@ fn parse<'a>(call: &Call<'a, '_>) -> Result<(Tracks, Vec<&'a [u8]>), CommandErro
             if tracks.redirect.is_some() {
                 return Err(CommandError::new("ERR A client can only redirect to a single other client"));
             }
-            let id = u64::try_from(args.integer(at)?).ok().filter(|id| call.server.clients.find(*id).is_some());
+            let id =
+                u64::try_from(args.integer(at)?).ok().filter(|id| call.server.clients.find(*id).is_some());
             let id = id.ok_or(CommandError::new("ERR The client ID you want redirect to does not exist"))?;
             tracks.redirect = Some(id);
         } else if args.is(at, "bcast") {
@@ -117,8 +118,12 @@ fn collisions(given: &[&[u8]], before: Option<&Tracks>) -> Result<(), CommandErr
 pub fn caching(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let tracks = call.session.tracks.as_deref_mut().ok_or(NOT_TRACKING)?;
     let (is_allowed, error) = match (call.args.is(2, "yes"), call.args.is(2, "no")) {
-        (true, _) => (tracks.opt_in, "ERR CLIENT CACHING YES is only valid when tracking is enabled in OPTIN mode."),
-        (_, true) => (tracks.opt_out, "ERR CLIENT CACHING NO is only valid when tracking is enabled in OPTOUT mode."),
+        (true, _) => {
+            (tracks.opt_in, "ERR CLIENT CACHING YES is only valid when tracking is enabled in OPTIN mode.")
+        }
+        (_, true) => {
+            (tracks.opt_out, "ERR CLIENT CACHING NO is only valid when tracking is enabled in OPTOUT mode.")
+        }
         _ => return Err(errors::SYNTAX),
     };
     if !is_allowed {
