@@ -234,13 +234,18 @@ impl Tracking {
         }
     }
 
-    /// Who is told of a key by a prefix.
-    pub fn of_prefixes(&self, key: &[u8], writer: u64) -> Vec<Tracked> {
+    /// Who is told of which of these keys by a prefix: for each prefix its keys.
+    pub fn of_prefixes(&self, keys: &[Box<[u8]>], writer: u64) -> Vec<(Tracked, Vec<Box<[u8]>>)> {
         let prefixes = self.prefixes.read().unwrap_or_else(PoisonError::into_inner);
-        let matching = prefixes.iter().filter(|(prefix, _)| key.starts_with(prefix));
-        let ids: BTreeSet<u64> = matching.flat_map(|(_, clients)| clients).copied().collect();
-        drop(prefixes);
-        if ids.is_empty() { Vec::new() } else { self.told(&ids, true, writer) }
+        let mut all = Vec::new();
+        for (prefix, ids) in prefixes.iter() {
+            let matching: BTreeSet<_> = keys.iter().filter(|key| key.starts_with(prefix)).cloned().collect();
+            if !matching.is_empty() {
+                let keys: Vec<_> = matching.into_iter().collect();
+                all.extend(self.told(ids, true, writer).into_iter().map(|tracked| (tracked, keys.clone())));
+            }
+        }
+        all
     }
 
     /// A key of too many.
@@ -307,14 +312,18 @@ mod tests {
         };
         let tracks = [of(&[b"a:", b"b:"]), of(&[b""])];
         both.iter().zip(&tracks).for_each(|(client, tracks)| tracking.begin(client, tracks));
-        for (key, wanted) in [(&b"a:1"[..], &[1, 2][..]), (b"b:", &[1, 2]), (b"c", &[2]), (b"a:1", &[1, 2])] {
-            assert_eq!(ids(&tracking.of_prefixes(key, 9)), wanted);
+        let told = |keys: &[&str]| {
+            let keys: Vec<Box<[u8]>> = keys.iter().map(|key| key.as_bytes().into()).collect();
+            let text = |(it, keys): (Tracked, Vec<Box<[u8]>>)| {
+                format!("{}:{}", it.client.id, String::from_utf8(keys.join(&b' ')).unwrap())
+            };
+            tracking.of_prefixes(&keys, 9).into_iter().map(text).collect::<Vec<_>>()
+        };
+        for _ in 0..2 {
+            assert_eq!(told(&["c", "b:", "a:2", "a:1"]), ["2:a:1 a:2 b: c", "1:a:1 a:2", "1:b:"]);
         }
         tracking.end(2, &tracks[1]);
-        assert_eq!(
-            (ids(&tracking.of_prefixes(b"b:x", 9)), ids(&tracking.of_prefixes(b"c", 9))),
-            (vec![1], vec![])
-        );
+        assert_eq!((told(&["b:x"]), told(&["c"])), (vec!["1:b:x".to_owned()], vec![]));
     }
 
     #[test]

@@ -451,7 +451,7 @@ impl Dispatcher {
         self.local.untracked.clear();
         // CLIENT CACHING is for one command, or one transaction.
         let is_client = self.running.is_some_and(|entry| entry.container_name() == "client");
-        if session.transaction.is_none()
+        if (session.transaction.is_none() || session.transaction_over)
             && !is_client
             && let Some(tracks) = &mut session.tracks
         {

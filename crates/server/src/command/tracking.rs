@@ -9,7 +9,6 @@ use crate::server::Server;
 use crate::session::Session;
 use crate::tracking::Tracked;
 use duramen_structures::Txn;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Whether the keys of a command are remembered: they are locked then.
@@ -46,19 +45,12 @@ pub fn tell_written(server: &Server, txn: &Txn<'_>, local: &mut Local, writer: u
 
 /// Tells of keys whose locks the caller has.
 pub fn tell(server: &Server, local: &mut Local, writer: u64, keys: &[Box<[u8]>]) {
-    let mut broadcasts: BTreeMap<u64, (Tracked, Vec<Box<[u8]>>)> = BTreeMap::new();
     for key in keys {
         for tracked in server.tracking.take(key, writer, &mut local.untracked) {
             send(server, local, &tracked, Some(vec![key.clone()]));
         }
-        for tracked in server.tracking.of_prefixes(key, writer) {
-            let told = broadcasts.entry(tracked.client.id).or_insert_with(|| (tracked, Vec::new()));
-            told.1.push(key.clone());
-        }
     }
-    for (tracked, mut keys) in broadcasts.into_values() {
-        keys.sort();
-        keys.dedup();
+    for (tracked, keys) in server.tracking.of_prefixes(keys, writer) {
         send(server, local, &tracked, Some(keys));
     }
 }

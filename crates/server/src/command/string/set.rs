@@ -35,8 +35,8 @@ pub fn set(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     }
     let meta = string_until(expires_at);
     // Whoever looked at the key before has the transaction compare it.
-    // So has whoever may wait for an entry of a stream there.
-    let looks = call.in_transaction || call.server.waiting.count() > 0;
+    // So has whoever may wait for an entry of a stream there, or be told of the write.
+    let looks = call.in_transaction || call.server.waiting.count() > 0 || call.server.tracking.is_any();
     if looks || !call.txn.put_at_once(db, key, value, meta)? {
         call.txn.put_with(db, key, value, meta)?;
     }

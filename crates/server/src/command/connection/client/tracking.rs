@@ -15,6 +15,7 @@ pub fn tracking(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         check(&tracks, &given, before)?;
         // Prefixes are added to those that the client has.
         tracks.prefixes = before.map(|before| before.prefixes.clone()).unwrap_or_default();
+        tracks.caching = before.is_some_and(|before| before.caching);
         tracks.prefixes.extend(given.into_iter().map(Box::from));
         if tracks.broadcast && tracks.prefixes.is_empty() {
             tracks.prefixes.insert(Box::default());
