@@ -5,6 +5,7 @@
 //! | `tidy` | documents, dependencies, imports and sources keep the rules that no compiler checks |
 //! | `side-by-side` | `duramen serve` answers as Debian's redis-server does, byte by byte |
 //! | `side-by-side-memcached` | and as Debian's memcached does |
+//! | `clients` | real client libraries, installed from their registries, do what applications do with them |
 //! | `crash` | no power failure or kill at any persist point of a simulated medium breaks a promise |
 //! | `coverage` | how much of the engine the tests and the crash driver execute |
 //! | `loom` | threads of the index, blocks, epochs and growth, in every order |
@@ -23,6 +24,7 @@
 
 mod bench_mem_check;
 mod checking;
+mod clients;
 mod coverage;
 mod digest;
 mod failure;
@@ -102,6 +104,21 @@ enum Check {
         #[arg(long, requires = "random")]
         seed: Option<u64>,
         /// Only the transcripts whose names contain one of these
+        #[arg(value_name = "NAME")]
+        only: Vec<String>,
+    },
+    /// Runs programmes with real client libraries, which it installs from their registries, against duramen serve
+    Clients {
+        /// The duramen program [default: built now]
+        #[arg(long, value_name = "PATH")]
+        duramen: Option<PathBuf>,
+        /// Runs them against this redis-server instead
+        #[arg(long, value_name = "PATH")]
+        redis: Option<PathBuf>,
+        /// Where libraries are installed [default: target/clients]
+        #[arg(long, value_name = "PATH")]
+        cache: Option<PathBuf>,
+        /// Only the clients whose names contain one of these
         #[arg(value_name = "NAME")]
         only: Vec<String>,
     },
@@ -306,6 +323,10 @@ fn run(check: Check) -> Result<bool> {
             let settings =
                 side_by_side::memcached::Settings { duramen, memcached, only, record, random, seed };
             side_by_side::memcached::run(&repository(), settings)
+        }
+        Check::Clients { duramen, redis, cache, only } => {
+            let cache = cache.unwrap_or_else(|| repository().join("target/clients"));
+            clients::run(&clients::Settings { duramen, redis, cache, only })
         }
         Check::Torture { seconds, medium, durability, index, residence, seed, writers, part, duramen } => {
             let seed = seed.unwrap_or_else(random::fresh_seed);

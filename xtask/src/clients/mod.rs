@@ -1,0 +1,325 @@
+//! `cargo xtask clients`: client libraries as their registries have them, each in a programme that uses it as an application does, against
+//! `duramen serve`.
+//!
+//! Libraries are installed into a cache directory, once; what a machine cannot run, or a registry does not give, is told and is no finding.
+//! What needs scripts is told apart: [`NEEDS_SCRIPTS`] says who does, and fails once it passes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::failure::{Attempt, Failure, Result};
+use crate::server::{Server, duramen_program, wait_for_end};
+
+/// What is run.
+pub struct Settings {
+    /// The duramen program.
+    pub duramen: Option<PathBuf>,
+    /// Run against this redis-server instead, to see whether a programme is right.
+    pub redis: Option<PathBuf>,
+    /// Where libraries are installed.
+    pub cache: PathBuf,
+    /// Only the clients whose names contain one of these.
+    pub only: Vec<String>,
+}
+
+/// A client library, or what is built on one.
+struct Client {
+    name: &'static str,
+    language: Language,
+    /// As the registry of the language names them.
+    packages: &'static [&'static str],
+    /// What is run, the first one first.
+    programmes: &'static [(&'static str, &'static str)],
+}
+
+#[derive(Clone, Copy)]
+enum Language {
+    Python,
+    Node,
+    Go,
+    Java,
+    Rust,
+}
+
+macro_rules! programmes {
+    ($($name:literal),+) => { &[$(($name, include_str!(concat!("programs/", $name)))),+] };
+}
+
+const CLIENTS: &[Client] = &[
+    Client {
+        name: "redis-py",
+        language: Language::Python,
+        packages: &["redis"],
+        programmes: programmes!("redis_py.py"),
+    },
+    Client {
+        name: "RQ",
+        language: Language::Python,
+        packages: &["rq"],
+        programmes: programmes!("rq_jobs.py", "rq_work.py"),
+    },
+    Client {
+        name: "Celery",
+        language: Language::Python,
+        packages: &["celery[redis]", "packaging"],
+        programmes: programmes!("celery_jobs.py"),
+    },
+    Client {
+        name: "django-redis",
+        language: Language::Python,
+        packages: &["django", "django-redis"],
+        programmes: programmes!("django_cache.py"),
+    },
+    Client {
+        name: "ioredis",
+        language: Language::Node,
+        packages: &["ioredis"],
+        programmes: programmes!("ioredis.mjs"),
+    },
+    Client {
+        name: "node-redis",
+        language: Language::Node,
+        packages: &["redis"],
+        programmes: programmes!("node_redis.mjs"),
+    },
+    Client {
+        name: "go-redis",
+        language: Language::Go,
+        packages: &["github.com/redis/go-redis/v9"],
+        programmes: programmes!("go_redis.go"),
+    },
+    Client {
+        name: "Jedis",
+        language: Language::Java,
+        packages: &["redis.clients:jedis:[5.2,6)"],
+        programmes: programmes!("WithJedis.java"),
+    },
+    Client {
+        name: "Lettuce",
+        language: Language::Java,
+        packages: &["io.lettuce:lettuce-core:[6.5,6.6)"],
+        programmes: programmes!("WithLettuce.java"),
+    },
+    Client {
+        name: "redis-rs",
+        language: Language::Rust,
+        packages: &["redis@0.32"],
+        programmes: programmes!("redis_rs.rs"),
+    },
+];
+
+/// Those that send scripts, of which there are none yet, and for what.
+const NEEDS_SCRIPTS: &[(&str, &str)] =
+    &[("Celery", "to release the lock under which it gives back jobs of dead workers")];
+
+const PATIENCE: Duration = Duration::from_secs(240);
+
+/// Runs them; whether all did as they should.
+pub fn run(settings: &Settings) -> Result<bool> {
+    let program = match &settings.redis {
+        Some(redis) => redis.clone(),
+        None => duramen_program(settings.duramen.clone())?,
+    };
+    let mut is_good = true;
+    println!("| client | result | seconds |\n|---|---|---|");
+    for client in CLIENTS {
+        let name = client.name.to_lowercase();
+        if !settings.only.is_empty() && !settings.only.iter().any(|part| name.contains(&part.to_lowercase()))
+        {
+            continue;
+        }
+        let begun = Instant::now();
+        let outcome = outcome(client, settings, &program)?;
+        is_good &= !matches!(outcome, Outcome::Failed(_));
+        println!("| {} | {} | {:.1} |", client.name, outcome.text(), begun.elapsed().as_secs_f64());
+        if let Outcome::Failed(why) | Outcome::NotInstalled(why) = &outcome {
+            println!("\n```\n{why}\n```\n");
+        }
+    }
+    Ok(is_good)
+}
+
+enum Outcome {
+    Passed,
+    NeedsScripts(&'static str),
+    NotInstalled(String),
+    Failed(String),
+}
+
+impl Outcome {
+    fn text(&self) -> String {
+        match self {
+            Self::Passed => "passed".to_owned(),
+            Self::NeedsScripts(why) => format!("needs scripts {why}"),
+            Self::NotInstalled(_) => "could not be installed".to_owned(),
+            Self::Failed(_) => "FAILED".to_owned(),
+        }
+    }
+}
+
+fn outcome(client: &Client, settings: &Settings, program: &Path) -> Result<Outcome> {
+    let directory = settings.cache.join(client.name);
+    fs::create_dir_all(&directory).attempt(|| format!("make {}", directory.display()))?;
+    for (file, text) in client.programmes {
+        let path = directory.join(file);
+        fs::write(&path, text).attempt(|| format!("write {}", path.display()))?;
+    }
+    let programme = match prepare(client, &directory) {
+        Ok(programme) => programme,
+        Err(why) => return Ok(Outcome::NotInstalled(why.to_string())),
+    };
+    let store = tempfile::tempdir_in("/dev/shm").attempt(|| "make a directory in /dev/shm".to_owned())?;
+    let mut server = match settings.redis {
+        Some(_) => Server::start_redis(program, store.path())?,
+        None => {
+            let place = store.path().display().to_string();
+            Server::start_duramen(program, &["--duramen-path", &place], &store.path().join("log"))?
+        }
+    };
+    server.demand_ready(Duration::from_secs(20))?;
+    let port = server.port().to_string();
+    let log = directory.join("workers.log");
+    // Of this run alone.
+    let _ = fs::remove_file(&log);
+    let envs =
+        [("PORT", port.as_str()), ("LOG", &log.display().to_string()), ("PYTHONDONTWRITEBYTECODE", "1")];
+    let said = said(&programme, &directory, &envs);
+    let scripts = NEEDS_SCRIPTS.iter().find(|(name, _)| *name == client.name && settings.redis.is_none());
+    Ok(match (said, scripts) {
+        (Ok(_), None) => Outcome::Passed,
+        (Ok(_), Some(_)) => {
+            Outcome::Failed("it passes without scripts: take it out of NEEDS_SCRIPTS".to_owned())
+        }
+        (Err(_), Some((_, why)))
+            if fs::read_to_string(&log).is_ok_and(|log| log.contains("unknown command 'EVAL")) =>
+        {
+            Outcome::NeedsScripts(why)
+        }
+        (Err(why), _) => Outcome::Failed(why.to_string()),
+    })
+}
+
+/// Installs what a client needs, unless that is there; how its programme is called.
+fn prepare(client: &Client, directory: &Path) -> Result<Vec<String>> {
+    let (file, _) = client.programmes[0];
+    let stem = file.split('.').next().unwrap_or_default();
+    let is_there = directory.join("installed").exists();
+    let call = |words: &[&str]| {
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        said(&words, directory, &[]).map(|_| ())
+    };
+    let with = |words: &[&'static str]| [words, client.packages].concat();
+    let programme = match client.language {
+        Language::Python => {
+            if !is_there {
+                call(&["python3", "-m", "venv", "venv"])?;
+                call(&with(&["venv/bin/pip", "install", "--quiet"]))?;
+            }
+            vec!["venv/bin/python".to_owned(), file.to_owned()]
+        }
+        Language::Node => {
+            if !is_there {
+                write(directory, "package.json", "{\"private\": true}\n")?;
+                call(&with(&["npm", "install", "--no-audit", "--no-fund"]))?;
+            }
+            vec!["node".to_owned(), file.to_owned()]
+        }
+        Language::Go => {
+            if !is_there {
+                write(directory, "go.mod", "module clients\n\ngo 1.24\n")?;
+                call(&with(&["go", "get"]))?;
+            }
+            call(&["go", "build", "-o", stem, file])?;
+            vec![format!("./{stem}")]
+        }
+        Language::Java => {
+            if !is_there {
+                write(directory, "pom.xml", &pom(client.packages))?;
+                call(&[
+                    "mvn",
+                    "--quiet",
+                    "--batch-mode",
+                    "dependency:copy-dependencies",
+                    "-DoutputDirectory=lib",
+                ])?;
+            }
+            call(&["javac", "-cp", "lib/*", file])?;
+            ["java", "-cp", ".:lib/*", stem].map(str::to_owned).to_vec()
+        }
+        Language::Rust => {
+            if !is_there {
+                write(
+                    directory,
+                    "Cargo.toml",
+                    &format!("{MANIFEST}[[bin]]\nname = \"{stem}\"\npath = \"{file}\"\n"),
+                )?;
+                call(&with(&["cargo", "add", "--quiet"]))?;
+            }
+            call(&["cargo", "build", "--quiet", "--target-dir", "target"])?;
+            vec![format!("target/debug/{stem}")]
+        }
+    };
+    write(directory, "installed", "")?;
+    Ok(programme)
+}
+
+// A workspace of its own, wherever the cache lies.
+const MANIFEST: &str =
+    "[package]\nname = \"clients\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n[workspace]\n\n";
+
+fn write(directory: &Path, name: &str, text: &str) -> Result<()> {
+    fs::write(directory.join(name), text).attempt(|| format!("write {name} in {}", directory.display()))
+}
+
+fn pom(packages: &[&str]) -> String {
+    let dependency = |package: &&str| {
+        let parts: Vec<&str> = package.split(':').collect();
+        let at = |index: usize| parts.get(index).copied().unwrap_or_default();
+        format!(
+            "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>",
+            at(0),
+            at(1),
+            at(2)
+        )
+    };
+    let dependencies: String = packages.iter().map(dependency).collect();
+    format!(
+        "<project xmlns=\"http://maven.apache.org/POM/4.0.0\"><modelVersion>4.0.0</modelVersion><groupId>clients</groupId>\
+         <artifactId>clients</artifactId><version>1</version><dependencies>{dependencies}</dependencies></project>\n"
+    )
+}
+
+/// Runs a program in a directory to its end; an error has the end of what it said.
+fn said(words: &[String], directory: &Path, envs: &[(&str, &str)]) -> Result<String> {
+    let shown = words.join(" ");
+    let (program, arguments) = words.split_first().ok_or_else(|| Failure::new("no program"))?;
+    // Beside the clients, or from the path.
+    let own = directory.join(program);
+    let program = if program.contains('/') { own.as_os_str() } else { program.as_ref() };
+    let log = directory.join("said.log");
+    let out = fs::File::create(&log).attempt(|| format!("write {}", log.display()))?;
+    let err = out.try_clone().attempt(|| format!("write {}", log.display()))?;
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(directory).envs(envs.iter().copied());
+    command.stdin(Stdio::null()).stdout(out).stderr(err);
+    let mut child = command.spawn().attempt(|| format!("start {shown}"))?;
+    let ended = wait_for_end(&mut child, PATIENCE).attempt(|| format!("wait for {shown}"))?;
+    let text = String::from_utf8_lossy(&fs::read(&log).unwrap_or_default()).into_owned();
+    match ended {
+        Some(status) if status.success() => Ok(text),
+        Some(status) => Err(Failure::new(format!("{shown}: {status}\n{}", end_of(&text)))),
+        None => {
+            // It is gone already, or goes now.
+            let _ = child.kill();
+            let _ = child.wait();
+            Err(Failure::new(format!("{shown}: no end within {} s\n{}", PATIENCE.as_secs(), end_of(&text))))
+        }
+    }
+}
+
+fn end_of(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(25)..].join("\n")
+}
