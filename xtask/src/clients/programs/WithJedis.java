@@ -52,7 +52,7 @@ public class WithJedis {
                 try (Jedis own = new Jedis("127.0.0.1", port)) { Thread.sleep(50); own.rpush("queue", "job"); } catch (InterruptedException gone) { }
             }).start();
             equal(r.blpop(5, "queue"), "[queue, job]");
-            r.xgroupCreate("stream", "group", new StreamEntryID("0"), true);
+            r.xgroupCreate("stream", "group", new StreamEntryID(0, 0), true);
             StreamEntryID id = r.xadd("stream", StreamEntryID.NEW_ENTRY, Map.of("a", "1"));
             var read = r.xreadGroup("group", "me", new XReadGroupParams().count(5), Map.of("stream", StreamEntryID.XREADGROUP_UNDELIVERED_ENTRY));
             equal(read.get(0).getValue().get(0).getID(), id);
