@@ -39,12 +39,14 @@ pub struct Tracks {
 impl Tracks {
     /// Whether what is read now is remembered.
     pub const fn remembers(&self) -> bool {
-        !self.broadcast && !(self.opt_in && !self.caching) && !(self.opt_out && self.caching)
+        !self.broadcast && (self.caching || !self.opt_in) && !(self.opt_out && self.caching)
     }
 }
 
 /// Keys that were taken, with the clients for which they were remembered.
 pub type Taken = Vec<(Box<[u8]>, BTreeSet<u64>)>;
+
+type Expiry = (u64, u8, Box<[u8]>);
 
 type Shard = HashMap<Box<[u8]>, BTreeSet<u64>>;
 
@@ -58,7 +60,7 @@ pub struct Tracking {
     shards: [Mutex<Shard>; SHARDS],
     keys: AtomicUsize,
     // Remembered keys that will expire, by Unix milliseconds and database.
-    expiries: Mutex<BTreeSet<(u64, u8, Box<[u8]>)>>,
+    expiries: Mutex<BTreeSet<Expiry>>,
     next_expiry: AtomicU64,
 }
 

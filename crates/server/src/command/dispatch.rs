@@ -469,7 +469,7 @@ impl Dispatcher {
             let (server, local) = (&self.server, &mut self.local);
             let told = self.worker.run(self.now, Locks::One(&key), |txn| -> Result<(), CommandError> {
                 if !txn.exists(db, &key)? {
-                    tracking::tell(server, local, 0, &[key.clone()]);
+                    tracking::tell(server, local, 0, std::slice::from_ref(&key));
                 }
                 Ok(())
             });
