@@ -45,3 +45,5 @@ await r.get("shown");
 assert.deepEqual(await shown, ["get", "shown"]);
 await assert.rejects(r.incr("h"), /WRONGTYPE/);
 for (const client of [r, other, listener, monitor]) client.disconnect();
+// A monitor keeps its own timers.
+process.exit(0);
