@@ -59,6 +59,8 @@ pub enum Error {
     },
     /// The group of transactions could not be made durable, as an earlier error said.
     Unsettled,
+    /// A command of the transaction failed when it had written a part of a large value.
+    Incomplete,
     /// The engine refused; `kind()` tells whose fault it is.
     Engine(duramen::Error),
 }
@@ -95,6 +97,9 @@ impl fmt::Display for Error {
                 );
             }
             Self::Unsettled => "MISCONF earlier writes of this group could not be made durable",
+            Self::Incomplete => {
+                "ERR a command failed when a part of what it changes was written; nothing of its transaction was kept"
+            }
             Self::Engine(error) => return write!(f, "ERR {error}"),
         })
     }

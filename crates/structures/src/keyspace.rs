@@ -24,8 +24,8 @@ const OTHERS: [&str; 2] = ["memcached", "memcached.state"];
 /// Longest user key.
 pub const KEY_BYTES_MAX: usize = duramen::KEY_BYTES_MAX;
 
-/// See [`Keyspace::packed_bytes_max`]: nothing is kept large unless that is set.
-pub const PACKED_BYTES_MAX_DEFAULT: usize = usize::MAX;
+/// See [`Keyspace::packed_bytes_max`].
+pub const PACKED_BYTES_MAX_DEFAULT: usize = 1024;
 
 // A database of no more keys is counted by looking at them, some microseconds: then what has expired does not count, though the
 // engine has not swept it yet.

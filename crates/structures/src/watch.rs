@@ -5,10 +5,14 @@
 //! is absent from another table says nothing of that. So who empties or swaps looks at all that is watched, while nobody else writes or
 //! runs a transaction that names keys, and gives what was and stays absent its new stamp. The same for a database that gets its table.
 //!
+//! Of a large value an element can change and the record of its key stay: who changes one says so (`Watchers::touch`).
+//!
 //! Invariant: nothing is watched, and nothing that is watched is compared, while a database is emptied or swapped, since
 //! who watches a key names it.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use duramen::{Stamp, Store, Table};
@@ -42,7 +46,11 @@ pub(crate) enum Then {
 
 /// All that is watched.
 #[derive(Default)]
-pub(crate) struct Watchers(Mutex<Keys>);
+pub(crate) struct Watchers {
+    keys: Mutex<Keys>,
+    /// How many are in `keys`. Who has a key's lock sees at least those of that key, since who watches one locks it.
+    count: AtomicUsize,
+}
 
 #[derive(Default)]
 struct Keys {
@@ -66,7 +74,7 @@ impl Key {
 
 impl Watchers {
     fn lock(&self) -> MutexGuard<'_, Keys> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Those in one of `dbs`.
@@ -88,11 +96,15 @@ impl Watchers {
         keys.next += 1;
         let number = keys.next;
         keys.keys.insert(number, Arc::clone(&key));
+        self.count.store(keys.keys.len(), Relaxed);
         Ok(Watched { key, expires_at, number, watchers: Arc::clone(self) })
     }
 
     /// What is at `key` changes, though its record may stay. Under the key's lock, or by the only one who writes.
     pub(crate) fn touch(&self, db: u8, key: &[u8]) {
+        if self.count.load(Relaxed) == 0 {
+            return;
+        }
         let keys = self.lock();
         keys.keys
             .values()
@@ -184,6 +196,8 @@ impl Watched {
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        self.watchers.lock().keys.remove(&self.number);
+        let mut keys = self.watchers.lock();
+        keys.keys.remove(&self.number);
+        self.watchers.count.store(keys.keys.len(), Relaxed);
     }
 }

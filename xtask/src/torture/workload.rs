@@ -22,7 +22,8 @@ const CHUNKS_MAX: u32 = 300;
 // Of each type; and pairs of keys that change together.
 const COLLECTIONS: usize = 3;
 const PAIRS: usize = 1;
-/// Entries of a collection from which on more leave than come: some 13 KB, which no server keeps in one piece.
+/// Entries of a collection from which on more leave than come: some 13 KB, of which a server keeps about one in one piece. So
+/// collections become large, again and again.
 const ENTRIES_MAX: u32 = 400;
 
 /// The two doors differ in how a counter looks.

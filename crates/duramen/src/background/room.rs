@@ -31,9 +31,10 @@ impl<M: Medium> Supply for Keeper<M> {
         taken
     }
 
-    fn make_free(&self, bytes: u64, purpose: Purpose) {
+    fn make_free(&self, bytes: u64, wished: u64, purpose: Purpose) {
         let log = &self.records.log;
-        let wanted = u32::try_from(bytes.div_ceil(log.unit_bytes)).unwrap_or(u32::MAX);
+        let units_of = |bytes: u64| u32::try_from(bytes.div_ceil(log.unit_bytes)).unwrap_or(u32::MAX);
+        let (wanted, wished) = (units_of(bytes), units_of(wished));
         for _ in 0..ROUNDS_MAX {
             let (free, writable) = {
                 let space = log.space();
@@ -43,7 +44,7 @@ impl<M: Medium> Supply for Keeper<M> {
             if has >= wanted {
                 return;
             }
-            let grown = self.growth.grow_for_writer(log, wanted - has);
+            let grown = self.growth.grow_for_writer(log, wished.max(wanted) - has);
             if !grown.unwrap_or(false) && !self.compact_now() {
                 return;
             }

@@ -22,8 +22,9 @@ pub(crate) trait Supply {
     /// The same of what is free, without making any: the caller may hold what it likes.
     fn take_free(&self, wants: [u32; 3], purpose: Purpose) -> Option<(Unit, u32, Purpose)>;
 
-    /// Makes so many bytes free, as far as that can be. The caller holds no lock and no pin.
-    fn make_free(&self, bytes: u64, purpose: Purpose);
+    /// Makes so many bytes free, as far as that can be; and where the medium grows, as many as are wished for. The caller holds no lock
+    /// and no pin.
+    fn make_free(&self, bytes: u64, wished: u64, purpose: Purpose);
 
     /// Whether it is worth waiting for what others have in hand.
     fn may_wait(&self) -> bool {
@@ -48,7 +49,7 @@ impl Supply for FreeOnly<'_> {
         self.0.take_free(wants, purpose)
     }
 
-    fn make_free(&self, _: u64, _: Purpose) {}
+    fn make_free(&self, _: u64, _: u64, _: Purpose) {}
 
     fn may_wait(&self) -> bool {
         false

@@ -6,7 +6,7 @@ use super::collections::CollectionOn;
 use super::tables::TableOn;
 use super::writer::WriterOn;
 use crate::read::table::Target;
-use crate::{Meta, Result, Stamp, Value};
+use crate::{Error, Meta, Result, Stamp, Value};
 use duramen_media::{Mapped, Medium};
 
 /// A unit on the media of this machine.
@@ -66,22 +66,70 @@ impl<M: Medium> WriterOn<M> {
         unit.writer.commit_unit()?;
         Ok(worked)
     }
+
+    /// Begins what [`unit`](Self::unit) does, for who cannot write it as a closure: until [`commit_unit`](Self::commit_unit) or
+    /// [`give_up_unit`](Self::give_up_unit), and at the latest until the writer is dropped, which gives it up. No unit may run. What is
+    /// not written by [`in_unit`](Self::in_unit) meanwhile is no part of it, and must be of other keys.
+    ///
+    /// Under [key locks](Self::lock) it ends before they are given back. A write that finds no room, or what is being moved, fails
+    /// then; the unit is given up, and what runs begins again as [`wants_room`](Self::wants_room) says.
+    ///
+    /// # Errors
+    /// As [`StoreOn::put`](crate::StoreOn::put).
+    pub fn begin_unit(&mut self) -> Result<()> {
+        let (pen, site) = self.parts();
+        pen.begin_unit(site.records)
+    }
+
+    /// Whether a unit runs.
+    #[must_use]
+    pub fn has_unit(&self) -> bool {
+        self.pen().unit_id() != 0
+    }
+
+    /// Keys of `table`, which is one of this store, within the unit that runs.
+    pub fn in_unit<'u>(&'u mut self, table: &'u TableOn<M>) -> UnitKeys<'u, M> {
+        UnitKeys { writer: self, target: table.target() }
+    }
+
+    /// Elements of `collection`, which is one of this store, within the unit that runs.
+    pub fn in_unit_of<'u>(&'u mut self, collection: &'u CollectionOn<M>) -> UnitKeys<'u, M> {
+        UnitKeys { writer: self, target: collection.target() }
+    }
+
+    /// Ends the unit that runs, and shows it.
+    ///
+    /// # Errors
+    /// As [`StoreOn::put`](crate::StoreOn::put); `OutOfSpace` when one of its writes found no room: then it was given up.
+    pub fn commit_unit(&mut self) -> Result<()> {
+        let (pen, site) = self.parts();
+        pen.commit_unit(site.records)
+    }
+
+    /// Gives the unit up that runs: nothing of it is left. Without one it does nothing.
+    ///
+    /// # Errors
+    /// As [`WriterOn::settle`], when it is in no group: of what was read, not of the unit.
+    pub fn give_up_unit(&mut self) -> Result<()> {
+        let (pen, site) = self.parts();
+        pen.give_up_unit(site.records)
+    }
 }
 
-impl<'w, M: Medium> UnitOn<'w, M> {
+impl<M: Medium> UnitOn<'_, M> {
     /// The store's own keys.
-    pub fn store(&mut self) -> UnitKeys<'_, 'w, M> {
-        UnitKeys { unit: self, target: Target::Store }
+    pub fn store(&mut self) -> UnitKeys<'_, M> {
+        UnitKeys { writer: self.writer, target: Target::Store }
     }
 
     /// Keys of `table`, which is one of the writer's store.
-    pub fn table<'u>(&'u mut self, table: &'u TableOn<M>) -> UnitKeys<'u, 'w, M> {
-        UnitKeys { unit: self, target: table.target() }
+    pub fn table<'u>(&'u mut self, table: &'u TableOn<M>) -> UnitKeys<'u, M> {
+        self.writer.in_unit(table)
     }
 
     /// Elements of `collection`, which is one of the writer's store.
-    pub fn collection<'u>(&'u mut self, collection: &'u CollectionOn<M>) -> UnitKeys<'u, 'w, M> {
-        UnitKeys { unit: self, target: collection.target() }
+    pub fn collection<'u>(&'u mut self, collection: &'u CollectionOn<M>) -> UnitKeys<'u, M> {
+        self.writer.in_unit_of(collection)
     }
 
     /// The writer, to read by: what it reads is as the unit has left it.
@@ -116,18 +164,18 @@ impl<'w, M: Medium> UnitOn<'w, M> {
 }
 
 /// The keys of one table, or the elements of one collection, within a unit. Costs nothing: make it for each call.
-pub struct UnitKeys<'u, 'w, M: Medium = Mapped> {
-    unit: &'u mut UnitOn<'w, M>,
+pub struct UnitKeys<'u, M: Medium = Mapped> {
+    writer: &'u mut WriterOn<M>,
     target: Target<'u>,
 }
 
-impl<M: Medium> std::fmt::Debug for UnitKeys<'_, '_, M> {
+impl<M: Medium> std::fmt::Debug for UnitKeys<'_, M> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("UnitKeys").finish_non_exhaustive()
     }
 }
 
-impl<M: Medium> UnitKeys<'_, '_, M> {
+impl<M: Medium> UnitKeys<'_, M> {
     /// The value of `key`, as it was before the unit.
     ///
     /// # Errors
@@ -141,7 +189,7 @@ impl<M: Medium> UnitKeys<'_, '_, M> {
     /// # Errors
     /// As [`StoreOn::get`](crate::StoreOn::get).
     pub fn get_stamped(&self, key: &[u8]) -> Result<(Stamp, Option<Value<'_>>)> {
-        self.unit.writer.get_in(self.target, key)
+        self.writer.get_in(self.target, key)
     }
 
     /// Sets `key` to `value`.
@@ -178,7 +226,10 @@ impl<M: Medium> UnitKeys<'_, '_, M> {
     }
 
     fn write(&mut self, key: &[u8], value: Option<(&[u8], Meta)>, asks: bool) -> Result<Option<Meta>> {
-        let (pen, site) = self.unit.writer.parts();
+        if !self.writer.has_unit() {
+            return Err(Error::invalid("a write within a unit, and none runs: begin one before"));
+        }
+        let (pen, site) = self.writer.parts();
         pen.write_in_unit(site, self.target, key, value, asks)
     }
 }

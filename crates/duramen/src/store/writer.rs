@@ -78,18 +78,6 @@ impl<M: Medium> WriterOn<M> {
         (&mut self.pen.pen, self.store.core().site())
     }
 
-    pub(super) fn begin_unit(&mut self) -> Result<()> {
-        self.pen.pen.begin_unit(self.store.records())
-    }
-
-    pub(super) fn commit_unit(&mut self) -> Result<()> {
-        self.pen.pen.commit_unit(self.store.records())
-    }
-
-    pub(super) fn give_up_unit(&mut self) -> Result<()> {
-        self.pen.pen.give_up_unit(self.store.records())
-    }
-
     /// Sets `key` to `value`.
     ///
     /// # Errors

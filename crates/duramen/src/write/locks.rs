@@ -308,7 +308,9 @@ impl Pen {
                 self.locks.tries = tries + 1;
                 return Ok(());
             }
-            site.supply.make_free(wanted.total, wanted.purpose);
+            // What comes after it is not known. So that it is found by a few tries the store grows by more each time.
+            let wished = wanted.total.saturating_mul(1 << tries);
+            site.supply.make_free(wanted.total, wished, wanted.purpose);
         }
         self.reserve(site, wanted.bytes, wanted.purpose)?;
         self.locks.tries = tries + 1;

@@ -235,11 +235,14 @@ impl Pen {
 
     pub(crate) fn begin_group(&mut self) {
         if self.group.is_none() {
+            let owed = Owed::default();
+            // Of a unit that goes on though the group before was settled.
+            owed.unit.set(self.unit_id());
             self.group = Some(Group {
                 turn: Some(Turn::begin(&self.activity)),
                 pending: Vec::new(),
                 over: Vec::new(),
-                owed: Owed::default(),
+                owed,
             });
             self.appender.grouped = true;
         }

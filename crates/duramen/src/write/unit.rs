@@ -74,7 +74,7 @@ pub(super) struct Running {
     own_group: bool,
     /// Until it is over nobody else closes the gate.
     _inside: Inside,
-    /// There was no room for one of its writes, so there may be none for its end.
+    /// One of its writes found no room, so there may be none for its end, or found what is being moved.
     failed: bool,
 }
 
@@ -273,6 +273,9 @@ impl Pen {
                 Wrote::Moved => {
                     drop(guard);
                     if self.meets_move() {
+                        if let Some(running) = &mut self.unit {
+                            running.failed = true;
+                        }
                         return Err(Error::new(
                             ErrorKind::Conflict,
                             "cannot write in a unit under locks: compaction is moving what is there; it runs again",
@@ -423,7 +426,7 @@ impl Pen {
             self.give_up_unit(records)?;
             return Err(Error::new(
                 ErrorKind::OutOfSpace,
-                "cannot commit the unit: there was no room for one of its writes, and nothing of it was kept",
+                "cannot commit the unit: one of its writes found no room, or what was being moved; nothing of it was kept",
             ));
         }
         let unwinding = records.log.epochs().unwinding(&self.activity);

@@ -95,7 +95,8 @@ impl LockSpec {
             _ => None,
         };
         let reads_plain = description.flags.has(Flags::READONLY)
-            && name != "dump"
+            // Those look into values of any type.
+            && !matches!(name, "dump" | "memory|usage" | "object|encoding")
             && !description.categories.has_any(Categories::OF_COLLECTIONS);
         match one {
             Some(_) if reads_plain => Self::Nothing,

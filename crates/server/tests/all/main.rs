@@ -18,3 +18,13 @@ mod streams;
 #[path = "../support/mod.rs"]
 mod support;
 mod tracking;
+
+/// All tests of this program, in a process in which hardly anything is packed.
+#[test]
+fn all_with_values_that_are_large() {
+    if std::env::var_os(support::PACKED).is_none() {
+        let program = std::env::current_exe().unwrap();
+        let status = std::process::Command::new(program).env(support::PACKED, "64").status();
+        assert!(status.unwrap().success());
+    }
+}

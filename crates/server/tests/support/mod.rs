@@ -10,6 +10,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+/// Names the limit of packed values in the process that runs all tests with another one.
+pub const PACKED: &str = "DURAMEN_TEST_PACKED_BYTES_MAX";
+
 /// A running server; dropping it ends it.
 pub struct Server {
     pub port: u16,
@@ -37,6 +40,9 @@ impl Server {
                 loglevel: duramen_server::log::Level::Nothing,
                 ..Config::default()
             };
+            if let Some(bytes) = std::env::var_os(PACKED) {
+                config.packed_bytes_max = bytes.to_str().unwrap().parse().unwrap();
+            }
             change(&mut config);
             match Started::start(config) {
                 Ok(started) => {

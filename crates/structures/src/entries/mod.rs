@@ -33,6 +33,7 @@ use std::ops::{ControlFlow, Deref};
 use crate::packed::{self, Element, Elements, Malformed, Packed};
 use crate::random::Random;
 use crate::strings::integer;
+pub(crate) use scan::CURSOR_PACKED;
 pub use scored::{Scored, rank, score_of};
 
 /// A hash of more fields is a hash table to Redis (`hash-max-listpack-entries`).

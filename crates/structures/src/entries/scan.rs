@@ -10,8 +10,11 @@ use std::ops::{ControlFlow, Deref};
 use super::Entries;
 use crate::packed::Malformed;
 
-// So that a cursor is an integer to clients that have doubles only.
-const HASH_BITS: u32 = 53;
+// So that a cursor is an integer to clients that have doubles only, the bit that says whose it is included.
+const HASH_BITS: u32 = 52;
+/// In all cursors of a packed collection but 0, and in none of a large one. Who goes on with one of the other form begins anew, since
+/// the two count differently.
+pub(crate) const CURSOR_PACKED: u64 = 1 << HASH_BITS;
 
 impl<B: Deref<Target = [u8]>> Entries<B> {
     /// Calls `visit` for about `count` entries from `cursor` on, which is 0 at the begin; the cursor to go on from, 0 at
@@ -30,9 +33,10 @@ impl<B: Deref<Target = [u8]>> Entries<B> {
             return Ok(0);
         }
         let mut entries = Vec::new();
+        let from = if cursor & CURSOR_PACKED == 0 { 0 } else { cursor & (CURSOR_PACKED - 1) };
         self.visit(|name, value| {
             let hash = hash(name);
-            if hash >= cursor {
+            if hash >= from {
                 entries.push((hash, name, value));
             }
             ControlFlow::Continue(())
@@ -45,7 +49,7 @@ impl<B: Deref<Target = [u8]>> Entries<B> {
             // Names of one hash come together.
             let last_of_all = rest.iter().all(|&(hash, ..)| hash == last);
             entries.retain(|&(hash, ..)| hash <= last);
-            if last_of_all { 0 } else { last + 1 }
+            if last_of_all { 0 } else { CURSOR_PACKED | (last + 1) }
         };
         for (_, name, value) in entries {
             visit(name, value);

@@ -8,7 +8,7 @@ use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::ops::{ControlFlow, Range};
 
-use duramen::{Collection, CollectionReader, ElementOrder, Store, Value};
+use duramen::{Collection, CollectionReader, ElementOrder, Value};
 
 use super::{Bytes, Pen, Result};
 use crate::packed::Malformed;
@@ -33,8 +33,8 @@ impl Labelled {
     }
 
     /// Makes a large form of a list. Nothing names it yet.
-    pub(crate) fn make(pen: &mut impl Pen, store: &Store, list: &Sequence<Vec<u8>>) -> Result<Self> {
-        let made = Self::of(store.new_collection(ElementOrder::ByKey));
+    pub(crate) fn make(pen: &mut impl Pen, list: &Sequence<Vec<u8>>) -> Result<Self> {
+        let made = Self::of(pen.new_collection(ElementOrder::ByKey));
         let (mut put, mut label) = (Ok(false), MIDDLE);
         list.visit(0..list.len(), |element| {
             put = pen.put(&made.elements, &label.to_be_bytes(), element);
@@ -322,8 +322,9 @@ impl Labelled {
         Ok(keys.len())
     }
 
-    /// Removes the elements of a part.
+    /// Removes the elements of a part. It counts as a change where that is none.
     pub(crate) fn cut(&mut self, pen: &mut impl Pen, part: Range<usize>) -> Result<()> {
+        self.changed();
         let mut keys = Vec::with_capacity(part.len());
         self.walk(pen.reads(&self.elements), part, End::Left, |value| {
             keys.push(value.key().to_vec());

@@ -20,7 +20,7 @@ mod labelled;
 mod named;
 mod scored;
 
-use duramen::{Collection, CollectionReader, Value};
+use duramen::{Collection, CollectionReader, ElementOrder, Value};
 
 use crate::packed::Malformed;
 pub(crate) use labelled::Labelled;
@@ -32,6 +32,9 @@ const FLAGS_SHIFT: u32 = 4;
 
 /// Writes elements, and reads them as they are written: the one place that knows how.
 pub(crate) trait Pen {
+    /// A collection that nothing names yet. It goes if nothing comes to name it.
+    fn new_collection(&mut self, order: ElementOrder) -> Collection;
+
     /// Reads of a collection, with what this writer wrote.
     fn reads<'a>(&'a self, elements: &'a Collection) -> CollectionReader<'a>;
 

@@ -9,13 +9,13 @@ use std::collections::HashSet;
 use std::ops::{ControlFlow, Range};
 use std::time::SystemTime;
 
-use duramen::{Collection, CollectionReader, ElementOrder, Store, Value};
+use duramen::{Collection, CollectionReader, ElementOrder, Value};
 
 use super::scored::{image, score_in, value_of};
 use super::{Bytes, Pen, Result};
 use crate::entries::{
-    CONVERTED, Encoding, Entries, INTSET_ENTRIES_MAX, LISTPACK_ENTRIES_MAX, LISTPACK_VALUE_BYTES_MAX,
-    SCORED_ENTRIES_MAX, Shape, score_of,
+    CONVERTED, CURSOR_PACKED, Encoding, Entries, INTSET_ENTRIES_MAX, LISTPACK_ENTRIES_MAX,
+    LISTPACK_VALUE_BYTES_MAX, SCORED_ENTRIES_MAX, Shape, score_of,
 };
 use crate::packed::Malformed;
 use crate::random::Random;
@@ -57,11 +57,11 @@ impl Named {
     }
 
     /// Makes a large form of entries. Nothing names it yet.
-    pub(crate) fn make(pen: &mut impl Pen, store: &Store, entries: &Entries<Vec<u8>>) -> Result<Self> {
+    pub(crate) fn make(pen: &mut impl Pen, entries: &Entries<Vec<u8>>) -> Result<Self> {
         let shape = entries.shape();
         let order = if shape == Shape::SortedSet { ElementOrder::ByValue } else { ElementOrder::Unordered };
         let flags = if entries.is_converted()? { CONVERTED } else { 0 };
-        let mut made = Self::of(shape, store.new_collection(order), flags);
+        let mut made = Self::of(shape, pen.new_collection(order), flags);
         let mut put = Ok(());
         entries.visit(|name, value| {
             put = made.put(pen, name, value).map(|_| ());
@@ -170,7 +170,10 @@ impl Named {
         count: usize,
         mut visit: impl FnMut(&[u8], &[u8]),
     ) -> Result<u64> {
-        if !self.is_converted {
+        // It was packed when the scan came to this cursor: all of it comes once more.
+        let cursor = if cursor & CURSOR_PACKED == 0 { cursor } else { 0 };
+        // All at once come each once; else one that stands far from its place in the map may come twice.
+        if !self.is_converted || cursor == 0 && count >= self.len() {
             self.visit(reads, |name, value| {
                 visit(name, value);
                 ControlFlow::Continue(())

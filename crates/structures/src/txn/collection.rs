@@ -6,7 +6,9 @@
 //!
 //! 1. An empty collection is not there: [`Edit::save`] deletes its key.
 //! 2. A collection that changes keeps its expiry time; one that comes to be has none.
-//! 3. What an edit does to a large form is written at once, as part of the transaction; to a packed one, by [`Edit::save`].
+//! 3. What an edit does to a large form is written at once, as part of the transaction; to a packed one, by [`Edit::save`]. An edit of a
+//!    large form that was begun and is not saved makes the transaction one that cannot be committed.
+//! 4. Where a name is longer than the key of an element can be, all is packed, whatever its size.
 
 use std::borrow::Borrow;
 use std::ops::{ControlFlow, Deref, Range};
@@ -120,6 +122,7 @@ impl<'w> Txn<'w> {
     }
 
     fn edit<'t>(&'t mut self, type_: Type, db: u8, key: &'t [u8]) -> Result<Edit<'t, 'w>> {
+        self.begin_edit();
         let (mut expires_at, mut is_new) = (None, true);
         let mut form = Form::Packed(Entries::empty(shape(type_)));
         if let Some((found, reads)) = self.read_of(type_, db, key)? {
@@ -169,23 +172,23 @@ impl<'w> Txn<'w> {
         entries: Entries<Vec<u8>>,
         expires_at: Option<u64>,
     ) -> Result<()> {
-        if !self.is_large(entries.run_bytes()) {
+        self.begin_edit();
+        if !self.is_large(entries.run_bytes()) || has_long_name(&entries) {
             return self.put_vec(db, key, entries.into_run(), meta(type_, expires_at));
         }
-        let store = self.store();
-        let made = Named::make(self, &store, &entries).map_err(|fault| error(type_, key, fault))?;
+        let made = Named::make(self, &entries).map_err(|fault| error(type_, key, fault))?;
         self.put_root(type_, db, key, made.elements(), made.flags(), expires_at)
     }
 
     /// Copies the entries of a collection to one that nothing names yet.
     pub(super) fn copy_collection(&mut self, type_: Type, db: u8, key: &[u8]) -> Result<Option<Copied>> {
+        self.begin_edit();
         let Some((found, reads)) = self.read_of(type_, db, key)? else { return Ok(None) };
         let form = Form::of(type_, key, &found, reads, Found::copied_to_edit)?;
         let Form::Large(named) = form else { return Ok(None) };
         let whole = named.whole(large::Pen::reads(self, named.elements()));
         let whole = whole.map_err(|fault| error(type_, key, fault))?;
-        let store = self.store();
-        let made = Named::make(self, &store, whole).map_err(|fault| error(type_, key, fault))?;
+        let made = Named::make(self, whole).map_err(|fault| error(type_, key, fault))?;
         Ok(Some((made.elements().clone(), made.flags())))
     }
 }
@@ -522,6 +525,9 @@ impl AllNames<'_> {
 impl Edit<'_, '_> {
     /// Puts an entry, or another value in its place; whether the name is new.
     pub fn insert(&mut self, name: &[u8], value: &[u8]) -> Result<bool> {
+        if name.len() > ELEMENT_KEY_BYTES_MAX {
+            self.pack()?;
+        }
         let Collection { source, form, .. } = &mut self.collection;
         let inserted = match form {
             Form::Packed(entries) => entries.insert(name, value).map_err(Fault::from),
@@ -571,6 +577,7 @@ impl Edit<'_, '_> {
     pub fn remove(&mut self, name: &[u8]) -> Result<bool> {
         let Collection { source, form, .. } = &mut self.collection;
         let removed = match form {
+            Form::Large(_) if name.len() > ELEMENT_KEY_BYTES_MAX => Ok(false),
             Form::Packed(entries) => entries.remove(name).map_err(Fault::from),
             Form::Large(named) => named.remove(&mut **source, name),
         };
@@ -651,6 +658,15 @@ impl Edit<'_, '_> {
         self.told(popped)
     }
 
+    /// Makes a large form packed.
+    fn pack(&mut self) -> Result<()> {
+        if let Form::Large(named) = &self.collection.form {
+            let entries = self.told(named.whole(self.collection.reads(named)))?.clone();
+            self.collection.form = Form::Packed(entries);
+        }
+        Ok(())
+    }
+
     /// Removes all entries.
     pub fn clear(&mut self) {
         self.collection.form = Form::Packed(Entries::empty(shape(self.collection.type_)));
@@ -660,14 +676,19 @@ impl Edit<'_, '_> {
     pub fn save(self) -> Result<()> {
         let Self { db, expires_at, is_new, collection } = self;
         let Collection { key, type_, source: txn, form } = collection;
+        txn.end_edit();
         match form {
             Form::Packed(entries) if !entries.is_empty() => {
                 txn.put_entries(type_, db, key, entries, expires_at)
             }
             Form::Large(named) if named.len() > 0 => match named.new_flags() {
                 Some(flags) => txn.put_root(type_, db, key, named.elements(), flags, expires_at),
-                None if named.is_changed() => txn.element_changed(db, key),
-                None => Ok(()),
+                None => {
+                    if named.is_changed() {
+                        txn.element_changed(db, key);
+                    }
+                    Ok(())
+                }
             },
             _ if !is_new => txn.delete(db, key).map(|_| ()),
             _ => Ok(()),
@@ -683,8 +704,23 @@ impl<'t, 'w> Deref for Edit<'t, 'w> {
     }
 }
 
+const ELEMENT_KEY_BYTES_MAX: usize = duramen::KEY_BYTES_MAX;
+
 // As Redis (`SPOP_MOVE_STRATEGY_MUL`).
 const POPPED_PER_MOVED: usize = 5;
+
+/// Whether a name is too long to be the key of an element: then all stay together.
+fn has_long_name(entries: &Entries<Vec<u8>>) -> bool {
+    let mut has_one = false;
+    if entries.run_bytes() > ELEMENT_KEY_BYTES_MAX {
+        // What is malformed is told by who reads it.
+        let _ = entries.visit(|name, _| {
+            has_one = name.len() > ELEMENT_KEY_BYTES_MAX;
+            if has_one { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+    }
+    has_one
+}
 
 pub(super) fn meta(type_: Type, expires_at: Option<u64>) -> duramen::Meta {
     duramen::Meta { tag: type_.tag(), expires_at, ..duramen::Meta::default() }

@@ -47,6 +47,7 @@ impl<'w> Txn<'w> {
 
     /// The list at `key` to be changed, empty without one; an error when it holds another type.
     pub fn edit_list<'t>(&'t mut self, db: u8, key: &'t [u8]) -> Result<EditList<'t, 'w>> {
+        self.begin_edit();
         let (mut expires_at, mut is_new) = (None, true);
         let mut form = Form::Packed(Sequence::empty());
         if let Some((found, reads)) = self.read_of(Type::List, db, key)? {
@@ -80,21 +81,21 @@ impl<'w> Txn<'w> {
         sequence: Sequence<Vec<u8>>,
         expires_at: Option<u64>,
     ) -> Result<()> {
+        self.begin_edit();
         if !self.is_large(sequence.run_bytes()) {
             return self.put_vec(db, key, sequence.into_run(), meta(Type::List, expires_at));
         }
-        let store = self.store();
-        let made = Labelled::make(self, &store, &sequence).map_err(|it| error(Type::List, key, it))?;
+        let made = Labelled::make(self, &sequence).map_err(|it| error(Type::List, key, it))?;
         self.put_root(Type::List, db, key, made.elements(), 0, expires_at)
     }
 
     /// Copies the elements of a large list to one that nothing names yet.
     pub(super) fn copy_list(&mut self, db: u8, key: &[u8]) -> Result<Option<Copied>> {
+        self.begin_edit();
         let Some(list) = self.list(db, key)? else { return Ok(None) };
         let Form::Large(labelled) = &list.form else { return Ok(None) };
         let whole = list.told(labelled.copied(list.reads(labelled), 0..labelled.len()))?;
-        let store = self.store();
-        let made = Labelled::make(self, &store, &whole).map_err(|it| error(Type::List, key, it))?;
+        let made = Labelled::make(self, &whole).map_err(|it| error(Type::List, key, it))?;
         Ok(Some((made.elements().clone(), 0)))
     }
 }
@@ -276,12 +277,15 @@ impl EditList<'_, '_> {
     /// Makes it the value of its key, once the transaction commits.
     pub fn save(self) -> Result<()> {
         let Self { db, expires_at, is_new, list: List { key, source: txn, form } } = self;
+        txn.end_edit();
         match form {
             Form::Packed(sequence) if !sequence.is_empty() => txn.put_sequence(db, key, sequence, expires_at),
-            Form::Large(labelled) if labelled.len() > 0 && labelled.is_changed() => {
-                txn.element_changed(db, key)
+            Form::Large(labelled) if labelled.len() > 0 => {
+                if labelled.is_changed() {
+                    txn.element_changed(db, key);
+                }
+                Ok(())
             }
-            Form::Large(labelled) if labelled.len() > 0 => Ok(()),
             _ if !is_new => txn.delete(db, key).map(|_| ()),
             _ => Ok(()),
         }

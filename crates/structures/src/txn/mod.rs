@@ -26,6 +26,7 @@
 //! | one integer counted up or down | one update in place, where the engine can (without locks: [`Txn::add_at_once`]) |
 //! | one key | one put or delete (without locks: [`Txn::put_at_once`]) |
 //! | several keys | one batch |
+//! | elements of a large value | a unit that began with the first of them, and all else in it |
 //!
 //! **Where waiting commands are served**: at the beginning of `commit`, before anything is applied and under the locks of all keys that
 //! are named. There `scratch.entries` tells what was written; who waits for one of these keys is served by running his
@@ -35,7 +36,8 @@
 //! Invariants:
 //!
 //! 1. An entry per key: `scratch.entries` never holds two entries of one key of one database.
-//! 2. Nothing is written before `commit`, except by `add_at_once` and `put_at_once`; a dropped transaction leaves no trace.
+//! 2. Nothing is seen by others before `commit`, except what `add_at_once` and `put_at_once` do; a dropped transaction leaves no trace. Of
+//!    a large value (`source`) elements are in the log before, in a unit that counts with the commit.
 //! 3. A database gets its table by the first commit that puts something into it; that begins again with the table, which is made without locks.
 //! 4. A value whose time has come is absent, whether or not the engine has swept it.
 //! 5. Whoever watches a key is told of every write, also of one after which the key is absent as it was before: such a
@@ -125,7 +127,11 @@ impl Worker {
                 Err(error) => {
                     drop(txn);
                     if !self.name_again(locks, &mut named) {
-                        return Err(error);
+                        // An element found no room, as a write may in `commit`.
+                        if !self.writer.wants_room() {
+                            return Err(error);
+                        }
+                        self.writer.make_room().map_err(Error::from)?;
                     }
                     continue;
                 }
@@ -183,6 +189,11 @@ impl<'w> Txn<'w> {
             keys.iter().for_each(|key| self.worker.wants_keys.add(key));
         }
         is_locked
+    }
+
+    /// Whether one of its writes found no room: whatever it comes to, [`Worker::run`] runs it again once there is some.
+    pub fn wants_room(&self) -> bool {
+        self.worker.writer.wants_room()
     }
 
     /// The time that everything in this transaction sees, in Unix milliseconds.
@@ -656,13 +667,56 @@ impl<'w> Txn<'w> {
     #[inline]
     pub fn commit(mut self) -> Result<()> {
         let entries = &self.worker.scratch.entries;
+        if self.worker.writer.has_unit() {
+            self.commit_unit()?;
+            return self.give_keys_back();
+        }
         match entries.iter().filter(|entry| !matches!(entry.write, Write::None)).take(2).count() {
             0 => {}
             1 => self.commit_single()?,
             _ => self.commit_batch()?,
         }
+        self.give_keys_back()
+    }
+
+    #[inline]
+    fn give_keys_back(&mut self) -> Result<()> {
         if !matches!(self.locks, Locks::Nothing) && self.locked {
             self.worker.writer.unlock()?;
+        }
+        Ok(())
+    }
+
+    /// Commits what wrote elements: all else belongs to their unit.
+    #[cold]
+    fn commit_unit(&mut self) -> Result<()> {
+        let Worker { keyspace, writer, scratch, wants_table, .. } = &mut *self.worker;
+        if (scratch.unsaved || scratch.is_incomplete) && !writer.wants_room() {
+            return Err(Error::Incomplete);
+        }
+        let Scratch { arena, entries, .. } = scratch;
+        for entry in entries.iter() {
+            // As in `commit_single`.
+            if matches!(entry.write, Write::None)
+                || matches!(entry.write, Write::Delete) && entry.seen == Some(Life::Absent)
+            {
+                continue;
+            }
+            let Some(table) = keyspace.table(entry.db) else {
+                if matches!(entry.write, Write::Delete) {
+                    continue;
+                }
+                return no_table(wants_table, entry.db);
+            };
+            let key = &arena[entry.key.clone()];
+            match entry.write.value(arena, key.len()) {
+                Some((bytes, meta)) => writer.in_unit(table).put_with(key, &bytes, meta)?,
+                None => drop(writer.in_unit(table).delete(key)?),
+            }
+        }
+        writer.commit_unit()?;
+        for entry in entries.iter().filter(|entry| entry.has_new_elements) {
+            keyspace.shared.watchers.touch(entry.db, &arena[entry.key.clone()]);
         }
         Ok(())
     }
@@ -748,6 +802,9 @@ impl<'w> Txn<'w> {
 impl Drop for Txn<'_> {
     /// Gives the keys back, and lets go of large values at once, not when the worker's next command comes.
     fn drop(&mut self) {
+        if self.worker.writer.has_unit() {
+            let _ = self.worker.writer.give_up_unit();
+        }
         if !matches!(self.locks, Locks::Nothing) && self.locked {
             // Without a group it settles what was read, which whoever gave up does not tell.
             let _ = self.worker.writer.unlock();

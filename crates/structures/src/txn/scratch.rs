@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::ops::{Deref, Range};
 
-use duramen::{Batch, Meta, Stamp, Value, Writer};
+use duramen::{Batch, Collection, Meta, Stamp, Value, Writer};
 
 use super::life::Life;
 use super::number::{self, Number};
@@ -33,6 +33,12 @@ pub(crate) struct Scratch {
     // By database and key; filled when there are more than LINEAR_ENTRIES.
     by_key: HashMap<Box<[u8]>, usize>,
     pub(super) batch: Batch,
+    /// Collections that were made for large values, which go unless a root has come to name them.
+    pub(super) made: Vec<Collection>,
+    /// Elements were written of what is not saved yet.
+    pub(super) unsaved: bool,
+    /// Elements were written of what was not saved, nor will be.
+    pub(super) is_incomplete: bool,
 }
 
 /// One key that the transaction touched.
@@ -42,6 +48,8 @@ pub(super) struct Entry {
     /// What the engine held when the key was looked at.
     pub(super) seen: Option<Life>,
     pub(super) write: Write,
+    /// Elements of the large value that is there were written.
+    pub(super) has_new_elements: bool,
 }
 
 /// What is to become of a key.
@@ -78,6 +86,8 @@ impl Scratch {
         self.arena.shrink_to(ARENA_KEEP_BYTES);
         self.entries.clear();
         self.batch.clear();
+        self.made.drain(..).for_each(Collection::abandon);
+        (self.unsaved, self.is_incomplete) = (false, false);
         if self.entries.capacity() > ENTRIES_KEEP {
             // Also the table: to clear it takes as long as it is large, not as it is full.
             *self = Self::default();
@@ -96,7 +106,8 @@ impl Scratch {
             return at;
         }
         let at = self.entries.len();
-        self.entries.push(Entry { db, key: start + 1..self.arena.len(), seen: None, write: Write::None });
+        let key = start + 1..self.arena.len();
+        self.entries.push(Entry { db, key, seen: None, write: Write::None, has_new_elements: false });
         if at == LINEAR_ENTRIES {
             let Self { arena, entries, by_key, .. } = self;
             by_key.extend(entries.iter().enumerate().map(|(at, e)| (arena[e.id()].into(), at)));

@@ -1,14 +1,16 @@
 //! From where the entries of a large value are read, and how a transaction writes them.
 //!
-//! This is the one place where elements meet the transaction: a read is one of the worker's writer, which sees what it wrote, and a write is
-//! one of the transaction.
+//! This is the one place where elements meet the transaction. A read is one of the worker's writer, which sees what it wrote. A write
+//! goes to the log at once, as part of a *unit* of the engine that begins with the first of them; to it belongs then all that
+//! the transaction writes, which counts when that commits.
 
-use duramen::{Collection, CollectionId, CollectionReader, Meta, Writer};
+use duramen::{Collection, CollectionId, CollectionReader, ElementOrder, Meta, Writer};
 
 use super::Txn;
 use crate::Type;
 use crate::error::Result;
 use crate::large::{self, Pen};
+use crate::worker::Worker;
 
 /// From where the entries of a large value are read.
 pub trait Source {
@@ -58,18 +60,66 @@ impl Pen for Txn<'_> {
         self.worker.writer.read(elements)
     }
 
+    fn new_collection(&mut self, order: ElementOrder) -> Collection {
+        let made = self.worker.keyspace.store().new_collection(order);
+        self.worker.scratch.made.push(made.clone());
+        made
+    }
+
     fn put(&mut self, elements: &Collection, key: &[u8], value: &[u8]) -> duramen::Result<bool> {
-        self.worker.writer.collection(elements).replace(key, value)
+        self.write_element(elements, key, Some(value))
     }
 
     fn delete(&mut self, elements: &Collection, key: &[u8]) -> duramen::Result<bool> {
-        self.worker.writer.collection(elements).delete(key)
+        self.write_element(elements, key, None)
     }
 }
 
 impl Txn<'_> {
-    pub(super) fn store(&self) -> duramen::Store {
-        self.worker.keyspace.store().clone()
+    /// Writes an element, or removes it, in the unit of the transaction; whether it was there.
+    fn write_element(
+        &mut self,
+        elements: &Collection,
+        key: &[u8],
+        value: Option<&[u8]>,
+    ) -> duramen::Result<bool> {
+        self.lock();
+        let Worker { writer, scratch, .. } = &mut *self.worker;
+        if !writer.has_unit() {
+            writer.begin_unit()?;
+        }
+        let new = value.map(|value| (value, Meta::default()));
+        let was_there = writer.in_unit_of(elements).replace(key, new)?.is_some();
+        scratch.unsaved |= was_there || value.is_some();
+        Ok(was_there)
+    }
+
+    /// Bytes that what is at `key` takes on the medium, as far as it is there yet; of elements `samples` are looked at, or all for 0.
+    pub fn footprint(&mut self, db: u8, key: &[u8], samples: u64) -> Result<Option<u64>> {
+        let Some((found, reads)) = self.get_with_reads(db, key)? else { return Ok(None) };
+        // Not on the medium yet: what it holds is all that is known.
+        let root = found.footprint().unwrap_or((key.len() + found.len()) as u64);
+        let Some(id) = found.collection() else { return Ok(Some(root)) };
+        let elements = reads.open(id)?;
+        let (mut looked, mut bytes) = (0, 0);
+        Source::reads(&reads, &elements).each(&mut |element| {
+            looked += 1;
+            bytes += element.footprint();
+            looked != samples
+        })?;
+        Ok(Some(root + bytes * elements.len() / looked.max(1)))
+    }
+
+    /// Something is about to be changed. If what was changed before was not saved, some of its elements may be written and others not: then
+    /// the transaction cannot be committed.
+    pub(super) fn begin_edit(&mut self) {
+        let scratch = &mut self.worker.scratch;
+        scratch.is_incomplete |= std::mem::take(&mut scratch.unsaved);
+    }
+
+    /// All elements are written that belong together.
+    pub(super) fn end_edit(&mut self) {
+        self.worker.scratch.unsaved = false;
     }
 
     /// Whether a value of so many bytes is to be kept in its large form.
@@ -87,14 +137,16 @@ impl Txn<'_> {
         flags: u8,
         expires_at: Option<u64>,
     ) -> Result<()> {
+        self.end_edit();
         let meta = Meta { tag: type_.tag(), expires_at, collection: Some(elements.id()), ..Meta::default() };
         self.put_with(db, key, &large::root(flags), meta)
     }
 
-    /// Elements of the large value at `key` were written, and its root was not: whoever watches the key is told.
-    pub(super) fn element_changed(&mut self, db: u8, key: &[u8]) -> Result<()> {
-        self.worker.keyspace.shared.watchers.touch(db, key);
-        Ok(())
+    /// Elements of the large value at `key` were written, and its root was not: whoever watches the key is told at the commit.
+    pub(super) fn element_changed(&mut self, db: u8, key: &[u8]) {
+        if let Some(at) = self.entry(db, key) {
+            self.worker.scratch.entries[at].has_new_elements = true;
+        }
     }
 
     /// Copies the value at `key`, if it is large, to a collection that nothing names yet.

@@ -2,7 +2,7 @@
 
 use crate::support::{keyspace, now, run, store};
 use duramen::{MediumKind, Meta};
-use duramen_structures::{Encoding, Error, Keyspace, Txn, Type};
+use duramen_structures::{Encoding, Error, Txn, Type};
 use std::ops::ControlFlow;
 
 fn pairs(txn: &mut Txn<'_>, key: &[u8]) -> Vec<(String, String)> {
@@ -58,7 +58,7 @@ fn a_hash_keeps_its_expiry_time_and_goes_with_its_last_field() {
 fn collections_are_there_when_a_store_is_opened_again() {
     let dir = tempfile::tempdir().unwrap();
     for round in 0..3 {
-        let keyspace = Keyspace::open(store(MediumKind::File, &dir), 16).unwrap();
+        let keyspace = crate::support::open(store(MediumKind::File, &dir), 16);
         let mut worker = keyspace.worker().unwrap();
         run(&mut worker, |txn| {
             assert_eq!(pairs(txn, b"h").len(), round);
@@ -80,7 +80,7 @@ fn collections_are_there_when_a_store_is_opened_again() {
 fn a_sorted_set_is_there_when_a_store_is_opened_again() {
     let dir = tempfile::tempdir().unwrap();
     for round in 0..3i32 {
-        let keyspace = Keyspace::open(store(MediumKind::File, &dir), 16).unwrap();
+        let keyspace = crate::support::open(store(MediumKind::File, &dir), 16);
         let mut worker = keyspace.worker().unwrap();
         run(&mut worker, |txn| {
             let found = txn.sorted_set(0, b"z").unwrap().map(|set| set.detached().unwrap());

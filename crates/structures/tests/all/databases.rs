@@ -88,7 +88,7 @@ fn a_transaction_of_several_databases_is_one_also_when_it_makes_them() {
 #[test]
 fn swapped_databases_have_each_others_keys_also_after_a_kill() {
     let dir = tempfile::tempdir().unwrap();
-    let keyspace = Keyspace::open(store(MediumKind::File, &dir), 16).unwrap();
+    let keyspace = crate::support::open(store(MediumKind::File, &dir), 16);
     let mut worker = keyspace.worker().unwrap();
     (0..10).for_each(|n| put(&mut worker, 0, &format!("zero{n}")));
     put(&mut worker, 1, "one");
@@ -110,7 +110,7 @@ fn swapped_databases_have_each_others_keys_also_after_a_kill() {
     let killed = dir.path().join("killed");
     std::fs::copy(dir.path().join("store"), &killed).unwrap();
     let options = Options { medium: MediumKind::File, ..Options::default() };
-    check(&Keyspace::open(options.open(&killed).unwrap(), 16).unwrap());
+    check(&crate::support::open(options.open(&killed).unwrap(), 16));
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn counts_are_right_at_once_after_a_kill_or_a_close() {
     let killed = dir.path().join("killed");
     let options = Options { medium: MediumKind::File, ..Options::default() };
     let wanted = {
-        let keyspace = Keyspace::open(options.open(&path).unwrap(), 3).unwrap();
+        let keyspace = crate::support::open(options.open(&path).unwrap(), 3);
         let mut worker = keyspace.worker().unwrap();
         for db in 0..3 {
             for n in 0..1000 + u32::from(db) {
@@ -209,7 +209,7 @@ fn counts_are_right_at_once_after_a_kill_or_a_close() {
     };
     assert_eq!(wanted, [300, 700, 1002]);
     for path in [path, killed] {
-        let keyspace = Keyspace::open(options.open(&path).unwrap(), 3).unwrap();
+        let keyspace = crate::support::open(options.open(&path).unwrap(), 3);
         assert_eq!([0, 1, 2].map(|db| keyspace.keys(db, now())), wanted);
         // Of many keys an estimate, which is right where all are alike.
         assert_eq!([0, 1, 2].map(|db| keyspace.count(db, now()).expires), [0, 700, 0]);

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::support::{keyspace, look, now, run, run_on, store, text};
 use duramen::{MediumKind, Meta, Options};
-use duramen_structures::{Error, KEY_BYTES_MAX, KeyCount, Keys, Keyspace, Locks, Txn, Worker, string_until};
+use duramen_structures::{Error, KEY_BYTES_MAX, KeyCount, Keys, Locks, Txn, Worker, string_until};
 
 fn get(worker: &mut Worker, db: u8, key: &str) -> Option<String> {
     look(worker, |txn| text(txn.get(db, key.as_bytes()).unwrap()))
@@ -217,7 +217,7 @@ fn a_value_that_has_expired_when_it_is_written_changes_what_is_watched_but_no_co
         string_until(Some(now() - 1))
     }
     let dir = tempfile::tempdir().unwrap();
-    let keyspace = Keyspace::open(store(MediumKind::File, &dir), 16).unwrap();
+    let keyspace = crate::support::open(store(MediumKind::File, &dir), 16);
     let mut worker = keyspace.worker().unwrap();
     put(&mut worker, 0, "there", "1");
     let count = KeyCount { keys: 1, expires: 0 };
@@ -260,7 +260,7 @@ fn a_value_that_has_expired_when_it_is_written_changes_what_is_watched_but_no_co
     assert_eq!((get(&mut worker, 0, "there"), keyspace.count(0, now())), (None, KeyCount::default()));
     // After a restart, too, and it is swept as any other.
     drop((worker, keyspace));
-    let keyspace = Keyspace::open(store(MediumKind::File, &dir), 16).unwrap();
+    let keyspace = crate::support::open(store(MediumKind::File, &dir), 16);
     assert_eq!(keyspace.count(0, now()), KeyCount::default());
     keyspace.store().maintain().unwrap();
     assert_eq!(keyspace.table(0).unwrap().len(), 0);
@@ -316,7 +316,7 @@ fn a_key_that_is_too_long_is_absent_and_cannot_be_written() {
 #[test]
 fn counts_are_those_of_the_keys_also_after_reopening() {
     let dir = tempfile::tempdir().unwrap();
-    let keyspace = Keyspace::open(store(MediumKind::File, &dir), 16).unwrap();
+    let keyspace = crate::support::open(store(MediumKind::File, &dir), 16);
     let mut worker = keyspace.worker().unwrap();
     let end = now() + 60_000;
     run(&mut worker, |txn| {
@@ -335,7 +335,7 @@ fn counts_are_those_of_the_keys_also_after_reopening() {
     drop(worker);
     assert_eq!([keyspace.count(0, now()), keyspace.count(3, now())], wanted);
     drop(keyspace);
-    let keyspace = Keyspace::open(store(MediumKind::File, &dir), 16).unwrap();
+    let keyspace = crate::support::open(store(MediumKind::File, &dir), 16);
     assert_eq!([keyspace.count(0, now()), keyspace.count(3, now())], wanted);
     assert_eq!(keyspace.count(3, end + 64), KeyCount { keys: 5, expires: 0 });
 }
@@ -535,7 +535,7 @@ fn scans_by_prefix_see_the_same_with_either_index_and_what_is_pending() {
     for index in [duramen::IndexKind::Hash, duramen::IndexKind::Ordered] {
         let dir = tempfile::tempdir().unwrap();
         let options = Options { medium: MediumKind::Volatile, index, ..Options::default() };
-        let keyspace = Keyspace::open(options.open(dir.path().join("store")).unwrap(), 16).unwrap();
+        let keyspace = crate::support::open(options.open(dir.path().join("store")).unwrap(), 16);
         let mut worker = keyspace.worker().unwrap();
         for n in 0..300 {
             put(&mut worker, n as u8 % 2, &format!("key:{n:03}"), "v");

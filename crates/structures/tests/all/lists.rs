@@ -2,7 +2,7 @@
 
 use crate::support::{keyspace, now, run, store};
 use duramen::{MediumKind, Meta};
-use duramen_structures::{Encoding, End, Error, Keyspace, Txn, Type};
+use duramen_structures::{Encoding, End, Error, Txn, Type};
 use std::ops::ControlFlow;
 
 fn elements(txn: &mut Txn<'_>, key: &[u8]) -> Vec<String> {
@@ -73,7 +73,7 @@ fn lists_are_there_when_a_store_is_opened_again() {
     let dir = tempfile::tempdir().unwrap();
     let mut wanted = Vec::new();
     for round in 0..3 {
-        let keyspace = Keyspace::open(store(MediumKind::File, &dir), 16).unwrap();
+        let keyspace = crate::support::open(store(MediumKind::File, &dir), 16);
         let mut worker = keyspace.worker().unwrap();
         run(&mut worker, |txn| assert_eq!(elements(txn, b"l"), wanted));
         let new: Vec<String> = (0..100).map(|at| format!("{round}.{at}")).collect();

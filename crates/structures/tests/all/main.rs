@@ -11,3 +11,4 @@ mod numbers;
 mod rdb;
 mod redis_vectors;
 mod support;
+mod units;

@@ -237,7 +237,7 @@ fn a_counter_that_expires_under_way_begins_anew() {
         clock: Some(Arc::new(move || clock.load(Ordering::Relaxed))),
         ..Options::default()
     };
-    let keyspace = Keyspace::open(options.open(dir.path().join("store")).unwrap(), 16).unwrap();
+    let keyspace = crate::support::open(options.open(dir.path().join("store")).unwrap(), 16);
     let mut worker = keyspace.worker().unwrap();
     let begun = worker.run::<_, Error>(1_000, Locks::One(b"n"), |txn| {
         txn.put_with(0, b"n", b"5", string_until(Some(2_000)))?;
@@ -450,7 +450,7 @@ fn counters_are_there_after_reopening() {
         }
         drop(worker);
         drop(keyspace);
-        let keyspace = Keyspace::open(store(medium, &dir), 16).unwrap();
+        let keyspace = crate::support::open(store(medium, &dir), 16);
         let mut worker = keyspace.worker().unwrap();
         assert_eq!(get(&mut worker, "n").unwrap(), "11");
         assert_eq!(add(&mut worker, "n", 1), 12);

@@ -14,6 +14,9 @@ pub const SUBCOMMANDS: &[Command] = &[
     Command::new("memory|help", help),
 ];
 
+// As the reference.
+const SAMPLES: u64 = 5;
+
 const HELP: &[&str] = &[
     "MEMORY <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
     "DOCTOR",
@@ -150,23 +153,16 @@ fn ratio(reply: &mut Reply<'_>, name: &str, part: f64, whole: u64) {
 }
 
 fn usage(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
-    match call.args.len() {
-        3 => {}
+    let samples = match call.args.len() {
+        3 => SAMPLES,
         5 if call.args.is(3, "samples") => {
-            if call.args.integer(4)? < 0 {
-                return Err(errors::SYNTAX);
-            }
+            u64::try_from(call.args.integer(4)?).map_err(|_| errors::SYNTAX)?
         }
         _ => return Err(errors::SYNTAX),
-    }
-    let (db, key) = (call.db(), call.args.at(2));
-    match call.txn.get(db, key)? {
+    };
+    match call.txn.footprint(call.db(), call.args.at(2), samples)? {
         None => call.reply.null(),
-        Some(value) => match value.footprint() {
-            Some(bytes) => call.reply.integer(bytes as i64),
-            // Not on the medium yet: what it holds is all that is known.
-            None => call.reply.count(key.len() + value.len()),
-        },
+        Some(bytes) => call.reply.integer(bytes as i64),
     }
     Ok(())
 }

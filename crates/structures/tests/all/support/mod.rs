@@ -4,14 +4,33 @@
 
 use duramen::{MediumKind, Options, Store};
 use duramen_structures::{Error, Found, Keyspace, Locks, Txn, Worker};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tempfile::TempDir;
 
 pub fn store(medium: MediumKind, dir: &TempDir) -> Store {
-    let mut options = Options { medium, ..Options::default() };
-    // Nothing grows under locks, and a test of what is written there does not begin again.
-    options.tuning.units_initial = options.tuning.units_initial.max(256);
-    options.open(dir.path().join("store")).unwrap()
+    Options { medium, ..Options::default() }.open(dir.path().join("store")).unwrap()
+}
+
+/// Opens the keyspace; up to how much is packed, the environment may say.
+pub fn open(store: Store, databases: u8) -> Keyspace {
+    let keyspace = Keyspace::open(store, databases).unwrap();
+    if let Some(bytes) = std::env::var_os(PACKED) {
+        keyspace.set_packed_bytes_max(bytes.to_str().unwrap().parse().unwrap());
+    }
+    keyspace
+}
+
+/// Names the limit in the process that runs all with another one.
+const PACKED: &str = "DURAMEN_TEST_PACKED_BYTES_MAX";
+
+/// All tests of this program, in a process in which hardly anything is packed.
+#[test]
+fn all_with_values_that_are_large() {
+    if std::env::var_os(PACKED).is_none() {
+        let status = std::process::Command::new(std::env::current_exe().unwrap()).env(PACKED, "64").status();
+        assert!(status.unwrap().success());
+    }
 }
 
 pub fn keyspace(medium: MediumKind) -> (TempDir, Keyspace) {
@@ -19,7 +38,7 @@ pub fn keyspace(medium: MediumKind) -> (TempDir, Keyspace) {
         MediumKind::Shm => tempfile::tempdir_in("/dev/shm").unwrap(),
         _ => tempfile::tempdir().unwrap(),
     };
-    let keyspace = Keyspace::open(store(medium, &dir), 16).unwrap();
+    let keyspace = open(store(medium, &dir), 16);
     (dir, keyspace)
 }
 
@@ -37,8 +56,14 @@ pub fn look<T>(worker: &mut Worker, commands: impl FnMut(&mut Txn<'_>) -> T) -> 
     run_on(worker, Locks::Nothing, commands)
 }
 
+/// The same under these locks. What panics since it found no room runs again when there is some, as what returns the error.
 pub fn run_on<T>(worker: &mut Worker, locks: Locks<'_>, mut commands: impl FnMut(&mut Txn<'_>) -> T) -> T {
-    worker.run::<_, Error>(now(), locks, |txn| Ok(commands(txn))).unwrap()
+    let run = |txn: &mut Txn<'_>| match catch_unwind(AssertUnwindSafe(|| commands(txn))) {
+        Ok(done) => Ok(done),
+        Err(_) if txn.wants_room() => Err(Error::NoSuchKey),
+        Err(panic) => resume_unwind(panic),
+    };
+    worker.run(now(), locks, run).unwrap()
 }
 
 pub fn text(found: Option<Found<'_>>) -> Option<String> {
