@@ -25,8 +25,6 @@ pub struct Local {
     pub put_back: Option<OwnedArgs>,
     /// The command that runs empties a database.
     pub is_flushed: bool,
-    /// Keys whose elements may have been written.
-    pub edited: Vec<Box<[u8]>>,
     /// What was remembered of keys that the command that runs has written.
     pub untracked: Taken,
     /// How long the client of the command that runs sleeps: Redis counts that as the command's time.

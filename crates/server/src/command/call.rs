@@ -152,10 +152,6 @@ impl<'w> Call<'_, 'w> {
             true => tracking::remember(call.server, call.txn, call.session, &entry.spec, args),
             false => Ok(()),
         });
-        let result = result.and_then(|()| match call.server.tracking.is_any() {
-            true => tracking::note_elements(call.txn, call.local, call.session.db, &entry.spec, args),
-            false => Ok(()),
-        });
         let time = begun.elapsed() + std::mem::take(&mut self.local.slept);
         // HELLO may have changed the protocol.
         self.reply.protocol = self.session.protocol;

@@ -363,11 +363,7 @@ impl Dispatcher {
                 stats: &self.stats,
                 now: self.now,
             };
-            local.edited.clear();
             Self::apply(txn, running, session, local, out, &mut after)?;
-            if self.server.tracking.is_any() {
-                tracking::note_elements(txn, local, db, &entry.spec, args)?;
-            }
             if local.wait.is_some() {
                 waiter = running.serving().enter(session, entry.index, local);
             } else if self.server.waiting.count() > 0 {

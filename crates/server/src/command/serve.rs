@@ -1,6 +1,5 @@
 //! Serves clients that wait for a key, in the transaction of whoever wrote to it: see docs/decisions/025-blocking.md.
 
-use super::tracking;
 use super::{After, Args, Call, CommandError, Entry, Table};
 use crate::local::{Claim, Local};
 use crate::net::Output;
@@ -156,11 +155,7 @@ impl Serving<'_> {
             in_transaction: true,
             is_served: true,
         };
-        let done = (entry.apply)(&mut call);
-        if self.server.tracking.is_any() {
-            tracking::note_elements(call.txn, call.local, waiter.db, &entry.spec, args)?;
-        }
-        let reply = match done {
+        let reply = match (entry.apply)(&mut call) {
             Ok(()) => output.bytes.into(),
             // Whoever wrote is told, and whoever waits waits on.
             Err(error) if error.store_failure().is_some() => return Err(error),

@@ -9,7 +9,6 @@ use crate::server::Server;
 use crate::session::Session;
 use crate::tracking::Tracked;
 use duramen_structures::Txn;
-use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Whether the keys of a command are remembered: they are locked then.
@@ -37,33 +36,10 @@ pub fn remember(
     Ok(())
 }
 
-/// Takes note of the keys of a command that may have written elements of large values: the transaction does not tell those.
-pub fn note_elements(
-    txn: &mut Txn<'_>,
-    local: &mut Local,
-    db: u8,
-    spec: &Spec,
-    args: Args<'_>,
-) -> Result<(), CommandError> {
-    if !spec.flags.has(Flags::WRITE) {
-        return Ok(());
-    }
-    for place in spec.keys(args).into_iter().flatten() {
-        let key = args.at(place.index);
-        if txn.get(db, key)?.is_some_and(|found| found.is_large()) {
-            local.edited.push(key.into());
-        }
-    }
-    Ok(())
-}
-
 /// Tells of what a transaction has written, before it commits.
 #[cold]
 pub fn tell_written(server: &Server, txn: &Txn<'_>, local: &mut Local, writer: u64) {
-    let mut keys: Vec<Box<[u8]>> = txn.written().map(|(_, key)| key.into()).collect();
-    keys.append(&mut local.edited);
-    let mut seen = HashSet::new();
-    keys.retain(|key| seen.insert(key.clone()));
+    let keys: Vec<Box<[u8]>> = txn.written().map(|(_, key)| key.into()).collect();
     tell(server, local, writer, &keys);
 }
 

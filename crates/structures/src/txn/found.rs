@@ -83,11 +83,6 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// Whether it is kept in its large form: then [`Txn::written`](super::Txn::written) does not tell of every change.
-    pub fn is_large(&self) -> bool {
-        self.collection().is_some()
-    }
-
     /// The elements that it is the root of, where it is kept in its large form.
     pub(super) fn collection(&self) -> Option<CollectionId> {
         match self {

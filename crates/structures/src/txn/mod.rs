@@ -287,7 +287,8 @@ impl<'w> Txn<'w> {
     /// The keys that are written by now, with their databases, in the order of the first look at each.
     pub fn written(&self) -> impl Iterator<Item = (u8, &[u8])> {
         let Scratch { arena, entries, .. } = &self.worker.scratch;
-        let written = entries.iter().filter(|entry| !matches!(entry.write, Write::None));
+        let written =
+            entries.iter().filter(|entry| !matches!(entry.write, Write::None) || entry.has_new_elements);
         written.map(|entry| (entry.db, &arena[entry.key.clone()]))
     }
 
