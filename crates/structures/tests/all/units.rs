@@ -55,12 +55,12 @@ fn elements_that_find_no_room_under_locks_begin_again_with_room() {
     // Whoever does not tell of the error, as EXEC, begins again too.
     let mut failed = 0;
     let done = worker.run::<_, Error>(now(), Locks::One(b"h"), |txn| {
-        failed += usize::from(set_fields(txn, b"h", 0..12_000, &[8; 300]).is_err());
+        failed += usize::from(set_fields(txn, b"h", 0..60_000, &[8; 300]).is_err());
         Ok(())
     });
     done.unwrap();
     assert!(failed > 0);
-    assert_eq!(len(&mut worker, b"h"), 12_000);
+    assert_eq!(len(&mut worker, b"h"), 60_000);
     assert_eq!(keyspace.store().audit(), Vec::<String>::new());
 }
 
