@@ -39,7 +39,8 @@ pub struct Tracks {
 impl Tracks {
     /// Whether what is read now is remembered.
     pub const fn remembers(&self) -> bool {
-        !self.broadcast && (self.caching || !self.opt_in) && !(self.opt_out && self.caching)
+        let is_meant = if self.opt_in { self.caching } else { !(self.opt_out && self.caching) };
+        is_meant && !self.broadcast
     }
 }
 
