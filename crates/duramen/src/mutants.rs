@@ -234,6 +234,20 @@ pub enum Mutant {
     BeforeUnitMoved,
     /// An index image leads to members of units that run.
     ImageOfRunning,
+    /// A key is evicted without a tombstone though older records of it are left.
+    EvictedWithStale,
+    /// A block that keys were evicted from is freed before those that were retired earlier.
+    EvictedWithoutOrder,
+    /// Evicted keys of a block that stays have nothing that says so.
+    KeptEvictedBare,
+    /// The root of a collection is evicted without a tombstone.
+    RootEvictedAlone,
+    /// The tombstone of an evicted key is older than its record.
+    EvictedBelow,
+    /// The elements of a collection that was evicted stay.
+    EvictedRootNamed,
+    /// Everything of a block is evicted, also what is in no table that may evict.
+    EvictedUnasked,
     /// The slot of a damaged record stays where it is among keys that its leaf cannot tell apart, and splits cut there.
     DamagedPlacedByGuess,
 }

@@ -7,6 +7,7 @@ mod choose;
 mod compact;
 pub(crate) mod compaction;
 mod dying;
+pub(crate) mod evict;
 mod free;
 pub(crate) mod grow;
 mod leaving;
@@ -28,6 +29,7 @@ use crate::read::Records;
 use checkpoint::Images;
 use compaction::Compaction;
 use duramen_media::Medium;
+use evict::Evictor;
 use grow::Growth;
 use wake::Wake;
 
@@ -37,12 +39,14 @@ pub(crate) struct Keeper<M: Medium> {
     pub compaction: Compaction,
     pub growth: Growth,
     pub images: Images,
+    pub evictor: Evictor,
     pub wake: Wake,
 }
 
 impl<M: Medium> Keeper<M> {
     pub(crate) fn new(records: Records<M>, compaction: Compaction, images: Images) -> Self {
-        Self { records, compaction, growth: Growth::default(), images, wake: Wake::default() }
+        let (growth, evictor, wake) = Default::default();
+        Self { records, compaction, growth, images, evictor, wake }
     }
 
     #[inline]

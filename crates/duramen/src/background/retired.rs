@@ -10,8 +10,10 @@ pub(super) struct Retired {
     pub unit: Unit,
     /// How many were retired before it.
     pub number: u64,
-    /// Tombstones were dropped from it.
+    /// Tombstones were dropped from it, or keys evicted.
     pub dropped: bool,
+    /// Keys were evicted that it has the newest records of: see [`super::evict`].
+    pub evicted: bool,
     /// Bytes of all its records that are gone, and of room that was counted as dead.
     pub bytes: u64,
     /// The epoch in which it was retired.

@@ -76,15 +76,38 @@ fn refcount(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     })
 }
 
-/// Always 0: reading a key leaves no trace, so that readers never meet.
+/// Seconds since the key was written or read, with a policy that goes by that. Else 0: reading a key leaves no trace then, so
+/// that readers never meet.
 fn idletime(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
-    with_value(call, |reply, _| reply.integer(0))
+    let (db, key, policy) = (call.db(), call.args.at(2), call.server.config().policy());
+    // Before it is looked at.
+    let idle = match call.server.keyspace.table(db).filter(|_| policy.is_lru()) {
+        Some(table) => table.idle_seconds(key).ok().flatten().unwrap_or(0),
+        None => 0,
+    };
+    if !call.stats.read_key(call.txn.exists(db, key)?) {
+        call.reply.null();
+        return Ok(());
+    }
+    if policy.is_lfu() {
+        return Err(CommandError::new(
+            "ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that when switching between \
+             policies at runtime LRU and LFU data will take some time to adjust.",
+        ));
+    }
+    call.reply.integer(i64::try_from(idle).unwrap_or(i64::MAX));
+    Ok(())
 }
 
 fn freq(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (db, key) = (call.db(), call.args.at(2));
+    let reads = call.server.keyspace.store().reads_of(key);
     if !call.stats.read_key(call.txn.exists(db, key)?) {
         call.reply.null();
+        return Ok(());
+    }
+    if call.server.config().policy().is_lfu() {
+        call.reply.integer(reads.into());
         return Ok(());
     }
     Err(CommandError::new(

@@ -1,0 +1,578 @@
+//! Eviction: what a store gives up that has reached its limit, so that it need not refuse writes. What says that an evicted key is
+//! gone, and why no crash brings back what is older, stands in docs/decisions/028; here is what is chosen, and how.
+//!
+//! ```text
+//!  sealed ──(next in its queue)──▶ some records moved, others given up ──retire──▶ as any block that was moved out of
+//! ```
+//!
+//! Blocks stand in two queues, each by generation: those that writers filled, and those that the compactor did. Both are listed ahead,
+//! a part of the store at a time, so that who needs room does not look through all blocks for it.
+//!
+//! Invariants:
+//! 1. A record is given up only when it is its key's newest one, is settled, and its table may evict.
+//! 2. A key whose slot is removed has older records only in its block, or in blocks that were retired before. Other keys, and roots,
+//!    get a tombstone.
+//! 3. A block from which keys were evicted is freed as one from which tombstones were dropped. If it stays, each of its keys that has
+//!    no slot gets a tombstone ([`super::leaving`]).
+//! 4. Of what may go of a block at least a quarter goes.
+
+use super::Keeper;
+use super::blocks::Found;
+use super::compaction::Mover;
+use super::grow::Growth;
+use super::stale::KeyOf;
+use crate::Result;
+use crate::format::record::{Header, Kind, body_crc};
+use crate::format::{Owner, Unit, Version};
+use crate::index::Slot;
+use crate::log::appender::Fields;
+use crate::log::blocks::Use;
+use crate::log::space::Space;
+use crate::mutants::{Mutant, planted};
+use crate::options::{EvictBy, Eviction};
+use crate::read::access::READS_MAX;
+use crate::read::table::{Last, Table};
+use crate::sync::atomic::AtomicU64;
+use crate::sync::atomic::Ordering::Relaxed;
+use crate::sync::reclaim;
+use crate::sync::{Arc, Mutex, lock};
+use duramen_media::{Medium, Offset};
+
+/// Bytes of blocks that one round evicts from.
+const ROUND_BYTES: u64 = 256 << 10;
+/// The store's own thread keeps this share of the limit free ...
+const LOW_SHARE: u64 = 64;
+/// ... within these bounds, but no more than this share.
+const LOW_BYTES: std::ops::RangeInclusive<u64> = 2 << 20..=32 << 20;
+const LOW_SHARE_MOST: u64 = 16;
+/// This share of the store is listed at once.
+const LISTED_SHARE: usize = 16;
+/// ... or so many blocks of each queue.
+const LISTED_MIN: usize = 16;
+/// Blocks that writers filled may take this share before they are next.
+const FRESH_SHARE: u64 = 10;
+/// How often a key of such a block was read, at least, to stay: when it was first asked for it was not there.
+const FRESH_READS: u8 = 2;
+/// More reads than this are not remembered of what stays for having been read lately.
+const LATELY_READS: u8 = 3;
+/// Rounds of one eviction for a writer.
+const ROUNDS_MAX: u32 = 8;
+
+/// A key that was evicted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Evicted {
+    /// That of its table: see [`TableOn::set_evictable`](crate::TableOn::set_evictable).
+    pub label: u32,
+    /// The key.
+    pub key: Vec<u8>,
+    /// Bytes of its record.
+    pub bytes: u64,
+    /// When it would have expired, in Unix milliseconds.
+    pub expires_at: Option<u64>,
+}
+
+/// Told of keys that were evicted, by the thread that did, which may be one that writes: it does not use the store.
+pub type OnEvicted = Arc<dyn Fn(&[Evicted]) + Send + Sync>;
+
+/// What threads share of eviction.
+#[derive(Default)]
+pub(crate) struct Evictor {
+    policy: AtomicU64,
+    told: Mutex<Option<OnEvicted>>,
+    pub keys: AtomicU64,
+    pub bytes: AtomicU64,
+}
+
+/// What the compacting thread knows of it.
+#[derive(Default)]
+pub(super) struct Queues {
+    /// The oldest last.
+    fresh: Vec<Listed>,
+    moved: Vec<Listed>,
+    /// Bytes of the blocks that writers filled, and of all, when they were listed; less what was taken since.
+    fresh_bytes: u64,
+    all_bytes: u64,
+    /// Bytes of blocks in both lists, then and now.
+    listed_bytes: u64,
+    left_bytes: u64,
+    /// Keys evicted since reads were halved.
+    since_halved: u64,
+    /// For blocks that are chosen by chance.
+    chance: u64,
+    told: Vec<Evicted>,
+}
+
+/// A block, its generation and bytes when it was listed.
+#[derive(Clone, Copy)]
+struct Listed {
+    order: u64,
+    generation: u64,
+    unit: Unit,
+    bytes: u64,
+}
+
+/// How the records of one block are judged.
+#[derive(Clone, Copy)]
+pub(super) struct Giving {
+    eviction: Eviction,
+    /// Writers filled the block.
+    is_fresh: bool,
+    /// Nothing can be moved that may go.
+    all: bool,
+}
+
+/// What became of a key that was to be evicted with a tombstone.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Buried {
+    Done,
+    /// Somebody wrote it meanwhile.
+    Superseded,
+}
+
+/// A record that goes without a tombstone.
+pub(super) struct Gone {
+    pub hash: u64,
+    pub at: u64,
+    pub header: Header,
+    /// Older records of the key in the same block.
+    pub dead_here: u64,
+}
+
+impl Giving {
+    /// The same where there is no room for what may go.
+    pub(super) fn of_all(self) -> Self {
+        Self { all: true, ..self }
+    }
+}
+
+impl Evictor {
+    pub(crate) fn eviction(&self) -> Option<Eviction> {
+        Eviction::of_code(self.policy.load(Relaxed))
+    }
+
+    pub(crate) fn set(&self, eviction: Option<Eviction>) {
+        self.policy.store(eviction.map_or(0, Eviction::code), Relaxed);
+    }
+
+    pub(crate) fn set_told(&self, told: OnEvicted) {
+        *lock(&self.told) = Some(told);
+    }
+}
+
+impl<M: Medium> Keeper<M> {
+    /// Has the store stay below `bytes`, if it can; 0: as much as the medium has.
+    pub(crate) fn set_limit(&self, bytes: u64) {
+        let log = self.log();
+        {
+            let mut space = log.space();
+            // No less than the smallest store, in which deletes and compaction have room.
+            let least = crate::format::HEAD_BYTES.div_ceil(log.unit_bytes) as u32 + 2 * space.reserve();
+            let units = u32::try_from(bytes / log.unit_bytes).unwrap_or(u32::MAX);
+            space.set_limit(if bytes == 0 { 0 } else { units.max(least) });
+        }
+        self.growth.forget_failure();
+        self.wake.in_vain.store(false, Relaxed);
+        self.wake.hurry();
+    }
+
+    /// What is given up when the store is full, from now on.
+    pub(crate) fn set_eviction(&self, eviction: Option<Eviction>) {
+        self.evictor.set(eviction);
+        let is_counted =
+            eviction.is_some_and(|eviction| matches!(eviction.by, EvictBy::Recency | EvictBy::Frequency));
+        let keeps_times = eviction.is_some_and(|eviction| eviction.by == EvictBy::Recency);
+        self.records.access.switch(is_counted, keeps_times, self.records.tables.keys());
+        self.records.access.set_now(self.records.seconds());
+        self.wake.in_vain.store(false, Relaxed);
+        self.wake.hurry();
+    }
+
+    /// Whether the store evicts now: it has a policy, and nothing to grow by.
+    fn is_full(&self, space: &Space) -> bool {
+        let at_limit = space.limit() != 0 && space.units() >= space.limit();
+        self.evictor.eviction().is_some() && (at_limit || self.growth.is_at_end(space.units()))
+    }
+
+    /// Whether so little is free that the store's own thread should make room.
+    pub(super) fn is_short(&self, space: &Space) -> bool {
+        if !self.is_full(space) {
+            return Growth::is_low(self.log(), space);
+        }
+        let units = if space.limit() == 0 { space.units() } else { space.limit() };
+        let bytes = u64::from(units) * self.log().unit_bytes;
+        let low = (bytes / LOW_SHARE).clamp(*LOW_BYTES.start(), *LOW_BYTES.end()).min(bytes / LOW_SHARE_MOST);
+        // What was moved out of is free soon.
+        let coming = self.compaction.retired_units.load(Relaxed);
+        (u64::from(space.writable_units()) + coming) * self.log().unit_bytes < low
+    }
+
+    /// Whether a store that evicts is short.
+    fn is_due(&self) -> bool {
+        let space = self.log().space();
+        self.is_full(&space) && self.is_short(&space)
+    }
+
+    /// Makes room ahead of the writers, a round of it; whether there is more to do.
+    pub(super) fn evict_ahead(&self) -> Result<bool> {
+        if self.evictor.eviction().is_none() || !self.is_due() {
+            return Ok(false);
+        }
+        // Else who has it makes room, and looks again.
+        let Ok(mut mover) = self.compaction.mover.try_lock() else { return Ok(false) };
+        let worked = self.evict_round(&mut mover)?;
+        self.reclaim(&mut mover, false);
+        self.list_ahead(&mut mover);
+        Ok(worked && self.is_due())
+    }
+
+    /// Makes room for a writer that found none; whether more is free.
+    pub(super) fn evict_now(&self) -> bool {
+        if self.evictor.eviction().is_none() || !self.is_full(&self.log().space()) {
+            return false;
+        }
+        let before = self.compaction.freed_units.load(Relaxed);
+        let mut mover = lock(&self.compaction.mover);
+        for _ in 0..ROUNDS_MAX {
+            let worked = self.evict_round(&mut mover).unwrap_or(false);
+            self.reclaim(&mut mover, true);
+            // Also what the store's own thread freed while this one waited for it.
+            if self.compaction.freed_units.load(Relaxed) > before {
+                return true;
+            }
+            if !worked {
+                break;
+            }
+        }
+        false
+    }
+
+    /// Evicts from the next blocks; whether there were any.
+    fn evict_round(&self, mover: &mut Mover) -> Result<bool> {
+        self.log().epochs().check_writable()?;
+        let Some(eviction) = self.evictor.eviction() else { return Ok(false) };
+        let (mut total, mut listed) = (0, false);
+        while total < ROUND_BYTES {
+            let Some((unit, is_fresh)) = self.next_victim(mover, &eviction) else {
+                if listed || !self.list(mover, &eviction) {
+                    break;
+                }
+                listed = true;
+                continue;
+            };
+            let block = self.log().blocks.at(unit);
+            let live = u64::from(block.live_sealed());
+            // The spare is for what cannot go.
+            let has_room = live <= mover.appender.room() || self.restore_spare(mover);
+            if !block.retire() {
+                continue;
+            }
+            total += block.tail();
+            let giving = Giving { eviction, is_fresh, all: !has_room };
+            self.move_out(mover, unit, Some(giving))?;
+        }
+        self.restore_spare(mover);
+        self.tell(mover);
+        let since = mover.queues.since_halved;
+        if since > 0 && since >= self.records.tables.keys() {
+            mover.queues.since_halved = 0;
+            self.records.access.halve();
+        }
+        Ok(total > 0)
+    }
+
+    /// The next block that is still what it was when it was listed, and whether writers filled it.
+    fn next_victim(&self, mover: &mut Mover, eviction: &Eviction) -> Option<(Unit, bool)> {
+        let queues = &mut mover.queues;
+        loop {
+            let few = queues.fresh_bytes * FRESH_SHARE <= queues.all_bytes && eviction.by == EvictBy::Recency;
+            let from_fresh = if few { queues.moved.is_empty() } else { !queues.fresh.is_empty() };
+            let next = if from_fresh { queues.fresh.pop() } else { queues.moved.pop() };
+            let Listed { generation, unit, bytes, .. } = next?;
+            queues.left_bytes -= bytes;
+            let block = self.log().blocks.at(unit);
+            if from_fresh {
+                queues.fresh_bytes = queues.fresh_bytes.saturating_sub(bytes);
+            }
+            queues.all_bytes = queues.all_bytes.saturating_sub(bytes);
+            let is_there = block.state() == Use::Sealed && block.generation().0 == generation;
+            if is_there && !block.is_pinned() {
+                return Some((unit, from_fresh));
+            }
+        }
+    }
+
+    /// Lists blocks before they are needed.
+    fn list_ahead(&self, mover: &mut Mover) {
+        let queues = &mover.queues;
+        if queues.left_bytes * 2 < queues.listed_bytes
+            && let Some(eviction) = self.evictor.eviction()
+        {
+            self.list(mover, &eviction);
+        }
+    }
+
+    /// Lists the blocks that are next; whether there are any.
+    fn list(&self, mover: &mut Mover, eviction: &Eviction) -> bool {
+        let queues = &mut mover.queues;
+        let (mut fresh, mut moved) = (std::mem::take(&mut queues.fresh), std::mem::take(&mut queues.moved));
+        (fresh.clear(), moved.clear());
+        (queues.fresh_bytes, queues.all_bytes) = (0, 0);
+        for (unit, block, state) in self.log().blocks.walk(0..self.log().space().units()) {
+            if state != Use::Sealed {
+                continue;
+            }
+            let (generation, bytes) = (block.generation().0, self.log().blocks.bytes(block));
+            let expires = block.expiry_seconds();
+            queues.all_bytes += bytes;
+            let is_fresh = block.is_fresh() && eviction.by == EvictBy::Recency;
+            queues.fresh_bytes += if is_fresh { bytes } else { 0 };
+            if eviction.volatile_only && expires == u32::MAX {
+                continue;
+            }
+            let order = match eviction.by {
+                EvictBy::Recency | EvictBy::Frequency => generation,
+                EvictBy::Expiry => u64::from(expires),
+                EvictBy::Chance => {
+                    queues.chance = queues.chance.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e);
+                    queues.chance >> 20
+                }
+            };
+            let listed = Listed { order, generation, unit, bytes };
+            if is_fresh { fresh.push(listed) } else { moved.push(listed) }
+        }
+        let by_order = |listed: &Listed| (listed.order, listed.generation);
+        queues.listed_bytes = 0;
+        for list in [&mut fresh, &mut moved] {
+            let most = (list.len() / LISTED_SHARE).max(LISTED_MIN);
+            if list.len() > most {
+                list.select_nth_unstable_by_key(most, by_order);
+                list.truncate(most);
+            }
+            list.sort_unstable_by_key(|listed| std::cmp::Reverse(by_order(listed)));
+            queues.listed_bytes += list.iter().map(|listed| listed.bytes).sum::<u64>();
+        }
+        queues.left_bytes = queues.listed_bytes;
+        let any = !fresh.is_empty() || !moved.is_empty();
+        (queues.fresh, queues.moved) = (fresh, moved);
+        self.records.access.fit(self.records.tables.keys());
+        any
+    }
+
+    /// Which records of a block are to go, of those that turn out to be the newest of their keys.
+    pub(super) fn given_up(&self, giving: &Giving, records: &[Found], hashes: &[u64]) -> Vec<bool> {
+        let (mut last, mut last_owner): (Last, Option<(Owner, bool)>) = (None, None);
+        let mut may_evict = |owner: Owner| match last_owner {
+            Some((known, may)) if known == owner => may,
+            _ => {
+                // Elements go with their roots.
+                let table = if owner.is_collection() { None } else { self.records.tables.find(owner, &mut last) };
+                let may = table.is_some_and(|table| table.label().is_some() || planted(Mutant::EvictedUnasked));
+                last_owner = Some((owner, may));
+                may
+            }
+        };
+        let Eviction { by, volatile_only } = giving.eviction;
+        let mut may_go: Vec<bool> = records
+            .iter()
+            .map(|(_, header)| {
+                let is_value = header.kind != Kind::Tombstone;
+                is_value && (header.expires_at.is_some() || !volatile_only) && may_evict(header.owner)
+            })
+            .collect();
+        if giving.all || by == EvictBy::Chance {
+            return may_go;
+        }
+        let guard = reclaim::pin();
+        let bytes = |at: usize| records[at].1.record_bytes();
+        let all: u64 = (0..records.len()).filter(|&at| may_go[at]).map(bytes).sum();
+        if by == EvictBy::Expiry {
+            // The half that expires first.
+            let mut order: Vec<usize> = (0..records.len()).filter(|&at| may_go[at]).collect();
+            order.sort_unstable_by_key(|&at| records[at].1.expires_at);
+            let mut gone = 0;
+            for at in order {
+                may_go[at] = gone * 2 < all;
+                gone += bytes(at);
+            }
+            return may_go;
+        }
+        let reads: Vec<u8> = hashes.iter().map(|&hash| self.records.access.reads(hash, &guard)).collect();
+        // Of each number of reads, the bytes that were read so often.
+        let mut by_reads = [0; READS_MAX as usize + 1];
+        for at in (0..records.len()).filter(|&at| may_go[at]) {
+            by_reads[usize::from(reads[at])] += bytes(at);
+        }
+        let (least, most) = match by {
+            EvictBy::Frequency => (1, all / 2),
+            _ if giving.is_fresh => (FRESH_READS, all / 4 * 3),
+            _ => (1, all / 4 * 3),
+        };
+        let stays = |from: usize| by_reads[from..].iter().sum::<u64>();
+        let least = (least..READS_MAX).find(|&least| stays(usize::from(least)) <= most).unwrap_or(READS_MAX);
+        // Where more than may stay were read as often as can be told, the first ones do.
+        let mut stayed = 0;
+        for at in 0..records.len() {
+            if may_go[at] && reads[at] >= least && stayed + bytes(at) <= most {
+                stayed += bytes(at);
+                may_go[at] = false;
+                if by == EvictBy::Recency {
+                    let less = if giving.is_fresh { 0 } else { 1 };
+                    self.records.access.lower(hashes[at], reads[at].min(LATELY_READS) - less, &guard);
+                }
+            }
+        }
+        may_go
+    }
+
+    /// Whether a key needs no tombstone when its newest record goes, which `slot` leads to (invariant 2).
+    pub(super) fn goes_alone(slot: Slot, header: &Header, dead_here: u64) -> bool {
+        (header.kind != Kind::Root || planted(Mutant::RootEvictedAlone))
+            && (slot.hides_at_most(dead_here) || planted(Mutant::EvictedWithStale))
+    }
+
+    /// Removes the slot of a key whose newest record goes with its block; false when it was written meanwhile.
+    pub(super) fn evict(
+        &self,
+        mover: &mut Mover,
+        table: &Table,
+        of: KeyOf<'_>,
+        place: Offset,
+        gone: &Gone,
+    ) -> bool {
+        let guard = reclaim::pin();
+        let locked = table.index.lock(of.hash, &guard);
+        let Some(found) = locked.find(of.key, |slot| slot.location() == place) else { return false };
+        debug_assert!(
+            found.get().hides_at_most(gone.dead_here) || planted(Mutant::EvictedWithStale),
+            "only who has the mover counts stale records of what stays where it is"
+        );
+        if let Some(names) = self.records.whole_record(place).and_then(|record| record.names()) {
+            self.records.tables.unname(names);
+        }
+        self.log().uncount(place, gone.header.record_bytes(), &mover.activity);
+        table.count_keys(mover.activity.shard, -1);
+        self.records.forgotten.add(of.hash);
+        locked.remove(&found, &self.records);
+        drop(locked);
+        table.index.shrink(of.hash, &guard);
+        self.note_evicted(mover, table, of, &gone.header);
+        true
+    }
+
+    /// Appends a tombstone for a key, whose slot leads there from then on. Room for it is reserved.
+    pub(super) fn evict_buried(
+        &self,
+        mover: &mut Mover,
+        table: &Table,
+        of: KeyOf<'_>,
+        place: Offset,
+        header: &Header,
+    ) -> Buried {
+        let guard = reclaim::pin();
+        let epochs = self.log().epochs();
+        let unwinding = epochs.unwinding(&mover.activity);
+        let epoch = epochs.enter(&mover.activity);
+        let locked = table.index.lock(of.hash, &guard);
+        let Some(found) = locked.find(of.key, |slot| slot.location() == place) else {
+            drop(locked);
+            epochs.leave(&mover.activity, epoch, None);
+            unwinding.over();
+            return Buried::Superseded;
+        };
+        let names = self.records.whole_record(place).and_then(|record| record.names());
+        let version = match locked.next_version(Version(0)) {
+            _ if planted(Mutant::EvictedBelow) => Version(header.version.0 - 1),
+            version => version,
+        };
+        let fields =
+            Fields { kind: Kind::Tombstone, tag: 0, expires_at: None, version, epoch, owner: of.owner };
+        let body = body_crc(mover.appender.seed(), &[of.key, &[]]);
+        let appended = mover.appender.append(self.log(), fields, of.key, &[], body);
+        let copy = mover.appender.make_durable(self.log(), appended);
+        // A slot that is not pending becomes so only with another record: no unit that runs can have taken its place (`Block::pin`).
+        let slot = found.get().moved_to(copy).with_tombstone(true);
+        found.lead(of.key, slot, &self.records);
+        drop(locked);
+        epochs.leave(&mover.activity, epoch, Some(appended));
+        unwinding.over();
+        table.count_keys(mover.activity.shard, -1);
+        self.log().blocks.of(place.0).live_sub(header.record_bytes());
+        if slot.hides_nothing() {
+            mover.activity.dead_add(appended.bytes as i64);
+        } else {
+            self.log().blocks.of(appended.at.0).live_add(appended.bytes);
+        }
+        if let Some(names) = names.filter(|_| !planted(Mutant::EvictedRootNamed)) {
+            self.records.tables.unname(names);
+        }
+        self.note_evicted(mover, table, of, header);
+        Buried::Done
+    }
+
+    fn note_evicted(&self, mover: &mut Mover, table: &Table, of: KeyOf<'_>, header: &Header) {
+        self.evictor.keys.fetch_add(1, Relaxed);
+        self.evictor.bytes.fetch_add(header.record_bytes(), Relaxed);
+        mover.queues.since_halved += 1;
+        if let Some(label) = table.label() {
+            mover.queues.told.push(Evicted {
+                label,
+                key: of.key.to_vec(),
+                bytes: header.record_bytes(),
+                expires_at: header.expires_at,
+            });
+        }
+    }
+
+    fn tell(&self, mover: &mut Mover) {
+        let told = lock(&self.evictor.told).clone();
+        if let Some(told) = told
+            && !mover.queues.told.is_empty()
+        {
+            told(&mover.queues.told);
+        }
+        mover.queues.told.clear();
+    }
+
+    /// Gives a key without a slot a tombstone, whose newest record lies in a block that stays (invariant 3); false when there is no room.
+    /// The record counts as its stale one. `None` when the key has a slot after all, or nobody asks for it.
+    pub(super) fn bury_evicted(&self, mover: &mut Mover, of: KeyOf<'_>) -> Option<bool> {
+        let table = self.records.tables.of(of.owner).filter(|table| !table.is_dead())?;
+        let bytes = crate::format::record::record_bytes(
+            crate::format::record::head_bytes(false, table.is_owned()),
+            of.key.len(),
+            0,
+        );
+        if mover.appender.reserve_to_move(self.log(), self, bytes, bytes).is_err() {
+            return Some(false);
+        }
+        let guard = reclaim::pin();
+        let epochs = self.log().epochs();
+        let unwinding = epochs.unwinding(&mover.activity);
+        let epoch = epochs.enter(&mover.activity);
+        let locked = table.index.lock(of.hash, &guard);
+        if locked.find(of.key, |slot| self.records.is_key_at(slot, of.key)).is_some() {
+            drop(locked);
+            epochs.leave(&mover.activity, epoch, None);
+            unwinding.over();
+            return None;
+        }
+        let version = locked.next_version(Version(0));
+        let fields =
+            Fields { kind: Kind::Tombstone, tag: 0, expires_at: None, version, epoch, owner: of.owner };
+        let body = body_crc(mover.appender.seed(), &[of.key, &[]]);
+        let appended = mover.appender.append(self.log(), fields, of.key, &[], body);
+        let made = mover.appender.make_durable(self.log(), appended);
+        let slot = Slot::to(made).with_tombstone(true).met_beside_stale(1);
+        let crowded = locked.insert(of.key, slot, &self.records);
+        drop(locked);
+        epochs.leave(&mover.activity, epoch, Some(appended));
+        unwinding.over();
+        self.log().blocks.of(appended.at.0).live_add(appended.bytes);
+        if crowded {
+            table.index.split(of.hash, &self.records, &guard);
+        }
+        Some(true)
+    }
+}
+
