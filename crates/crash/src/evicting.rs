@@ -331,7 +331,8 @@ impl<'r> Session<'r> {
                 self.write(cell, Some(Content::Elements(elements)), expires_at)
             }
             _ => {
-                let bytes = 10 + rng.below([60, 60, self.run.unit_bytes / 2][rng.below(3) as usize]);
+                let most = [60, 60, self.run.unit_bytes / 2][rng.below(3) as usize];
+                let bytes = 10 + rng.below(most);
                 let value = self.value(bytes);
                 self.write(cell, Some(Content::Plain(value)), expires_at)
             }

@@ -1,6 +1,7 @@
 //! Plants one bug after the other, to see that each is caught: the proof that the checks can fail.
 
 use crate::directed::{self, Scenario};
+use crate::evicting;
 use crate::explore::{caught, run_setup};
 use crate::measure::busy;
 use crate::soak::{self, What};
@@ -21,6 +22,8 @@ pub struct Prey {
     soak: Option<What>,
     /// The scenario that is for it.
     scenario: Option<Scenario>,
+    /// Whether it shows in stores that evict.
+    evicts: bool,
     /// The medium and durability where it shows, if it cannot on others.
     case: Option<&'static str>,
 }
@@ -82,6 +85,17 @@ const WITHOUT_CRASH: [Mutant; 2] = [Mutant::FreedBeforeReadersLeave, Mutant::Hol
 /// Bugs that one thread shows in units that go on from block to block.
 const IN_UNITS: [Mutant; 2] = [Mutant::EnteredTwice, Mutant::SettledTooEarly];
 
+/// Bugs of eviction.
+const EVICTING: [Mutant; 7] = [
+    Mutant::EvictedWithStale,
+    Mutant::EvictedWithoutOrder,
+    Mutant::KeptEvictedBare,
+    Mutant::RootEvictedAlone,
+    Mutant::EvictedBelow,
+    Mutant::EvictedRootNamed,
+    Mutant::EvictedUnasked,
+];
+
 /// Bugs that a soak shows: stores that are damaged while they are closed, or full, emptied, and filled again.
 const SOAKED: [(Mutant, What); 6] = [
     (Mutant::UsedUnverified, What::Damage),
@@ -110,6 +124,7 @@ pub fn all() -> Vec<Prey> {
         threads: Some(kind),
         soak: None,
         scenario: None,
+        evicts: false,
         case,
     });
     let shows_alone = |mutant: &Mutant| {
@@ -119,12 +134,13 @@ pub fn all() -> Vec<Prey> {
     let case = |mutant| ON_ONE_MEDIUM.iter().find(|(other, _)| mutant == Some(*other)).map(|(_, case)| *case);
     let alone = std::iter::once(None).chain(alone);
     let alone =
-        alone.map(|mutant| Prey { mutant, threads: None, soak: None, scenario: None, case: case(mutant) });
+        alone.map(|mutant| Prey { mutant, threads: None, soak: None, scenario: None, evicts: false, case: case(mutant) });
     let soaked = SOAKED.map(|(mutant, what)| Prey {
         mutant: Some(mutant),
         threads: None,
         soak: Some(what),
         scenario: None,
+        evicts: false,
         case: None,
     });
     let directed = DIRECTED.map(|(mutant, scenario)| Prey {
@@ -132,9 +148,18 @@ pub fn all() -> Vec<Prey> {
         threads: None,
         soak: None,
         scenario: Some(scenario),
+        evicts: false,
         case: None,
     });
-    alone.chain(among).chain(soaked).chain(directed).collect()
+    let evicting = EVICTING.map(|mutant| Prey {
+        mutant: Some(mutant),
+        threads: None,
+        soak: None,
+        scenario: None,
+        evicts: true,
+        case: None,
+    });
+    alone.chain(among).chain(soaked).chain(directed).chain(evicting).collect()
 }
 
 impl Prey {
@@ -168,6 +193,9 @@ impl Prey {
                 let command = format!("cargo xtask crash --mutants -- --mutant {}", self.name());
                 Box::new(Violation { setup: "scenario".into(), what, command })
             });
+        }
+        if self.evicts {
+            return evicting::run_seed(seed).map(|_| ());
         }
         let case = self.case.and_then(Case::named);
         if let Some(kind) = self.threads {

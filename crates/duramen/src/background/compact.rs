@@ -237,12 +237,14 @@ impl<M: Medium> Keeper<M> {
             // What was superseded meanwhile is counted, by whoever did it.
             let is_counted = |moved: &Move<'_>| superseded.contains(&moved.from);
             let moved = moves.iter().filter(|moved| !is_counted(moved)).map(|m| (m.key_of(), m.from_bytes));
-            self.keep_originals(mover, moved.chain(cells));
+            self.keep_originals(mover, moved.chain(cells.iter().copied()));
         }
         self.compaction.moved_bytes.fetch_add(moves.iter().map(|m| m.copy.bytes).sum(), Relaxed);
         if complete {
             // Last, since there is no way back: were the block kept, its older records would count for nobody.
             let has_evicted = !evicted.is_empty();
+            // Older records of what goes may lie in blocks that are not free yet: then this one waits for them.
+            let is_hiding = evicted.iter().any(|gone| mover.leaving.may_have_dead(gone.hash));
             let mut unneeded = HashSet::new();
             for of_evicted in &evicted {
                 gone += of_evicted.header.record_bytes();
@@ -259,7 +261,12 @@ impl<M: Medium> Keeper<M> {
                 // They were counted for the slots that are gone now.
                 dead.retain(|other| !unneeded.contains(&(other.owner, other.key)));
             }
-            let dropped = !drops.is_empty() || has_evicted && !planted(Mutant::EvictedWithoutOrder);
+            let dropped_hashes: Vec<u64> = drops.iter().map(|&(hash, ..)| hash).collect();
+            let is_tracked = self.evictor.eviction().is_some();
+            let hashes = dead.iter().map(|of| of.hash).chain(cells.iter().map(|(of, _)| of.hash));
+            let hashes = hashes.chain(evicted.iter().map(|gone| gone.hash)).chain(dropped_hashes.iter().copied());
+            let dead_hashes = is_tracked.then(|| hashes.collect());
+            let dropped = !dropped_hashes.is_empty() || is_hiding && !planted(Mutant::EvictedWithoutOrder);
             for (hash, at, header) in drops {
                 gone += header.record_bytes();
                 let key = header.key(&bytes[at as usize..]);
@@ -286,7 +293,8 @@ impl<M: Medium> Keeper<M> {
             let number = self.log().retirements.fetch_add(1, Release);
             let epoch = self.log().epochs().current().0;
             let evicted = has_evicted;
-            mover.leaving.add(Retired { unit, number, dropped, evicted, bytes: gone, epoch, again: None });
+            let dead = dead_hashes;
+            mover.leaving.add(Retired { unit, number, dropped, evicted, bytes: gone, dead, epoch, again: None });
         }
         Ok(complete)
     }
