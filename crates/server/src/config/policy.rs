@@ -7,7 +7,7 @@ use duramen::{EvictBy, Eviction};
 pub struct Policy(Option<Eviction>);
 
 const fn policy(by: EvictBy, volatile_only: bool) -> Policy {
-    Policy(Some(Eviction { by, volatile_only }))
+    Policy::of(Eviction { by, volatile_only })
 }
 
 /// In the order in which Redis names them.
@@ -25,6 +25,11 @@ const POLICIES: [(&str, Policy); 8] = [
 impl Policy {
     /// That of a cache: allkeys-lru.
     pub const CACHE: Self = policy(EvictBy::Recency, false);
+
+    /// That which does so.
+    pub const fn of(eviction: Eviction) -> Self {
+        Self(Some(eviction))
+    }
 
     /// That of this name, in letters of any case.
     ///
