@@ -95,7 +95,8 @@ fn hits(cache: &mut dyn Cache, trace: &mut Trace, requests: u64) -> Result<(f64,
         let keys: Vec<u64> = (0..TOGETHER).map(|_| trace.key()).collect();
         let there = cache.get(&keys)?;
         found += there.iter().filter(|there| **there).count();
-        let missing: Vec<u64> = keys.iter().zip(there).filter(|(_, there)| !there).map(|(key, _)| *key).collect();
+        let missing: Vec<u64> =
+            keys.iter().zip(there).filter(|(_, there)| !there).map(|(key, _)| *key).collect();
         if !missing.is_empty() {
             cache.set(&missing)?;
         }
@@ -319,7 +320,8 @@ fn start(which: &'static str, program: &Path, limit: u64, directory: &Path) -> R
             (limit.into_iter().chain(keep).collect(), false)
         }
         policy => {
-            let where_to = ["serve", "--port", &number, "--bind", "127.0.0.1", "--path", &store, "--threads", "1"];
+            let where_to =
+                ["serve", "--port", &number, "--bind", "127.0.0.1", "--path", &store, "--threads", "1"];
             let limit = ["--maxmemory", &redis_limit, "--maxmemory-policy"];
             let policy = policy.strip_prefix("duramen ").unwrap_or("allkeys-lru");
             (where_to.into_iter().chain(limit).chain([policy]).collect(), false)
@@ -340,7 +342,8 @@ fn start(which: &'static str, program: &Path, limit: u64, directory: &Path) -> R
 
 /// Runs all traces, and prints a table.
 pub fn run(settings: Settings) -> Result<bool> {
-    let need = |name: &str| find_program(name).ok_or_else(|| Failure::new(format!("cannot find {name} in PATH")));
+    let need =
+        |name: &str| find_program(name).ok_or_else(|| Failure::new(format!("cannot find {name} in PATH")));
     let (memcached, redis) = (need("memcached")?, need("redis-server")?);
     let duramen = duramen_program(settings.duramen)?;
     let directory = tempfile::tempdir_in("/dev/shm").attempt(|| "make a directory in /dev/shm".to_owned())?;
@@ -354,7 +357,13 @@ pub fn run(settings: Settings) -> Result<bool> {
         "{} requests, {} keys, {} MiB each; hits in the second half, in percent (thousand requests a second)",
         settings.requests, settings.keys, settings.limit
     );
-    println!("{:22}{:>12}{:>12}{}", "trace", "LRU", "S3-FIFO", servers.map(|(name, _)| format!("{name:>24}")).concat());
+    println!(
+        "{:22}{:>12}{:>12}{}",
+        "trace",
+        "LRU",
+        "S3-FIFO",
+        servers.map(|(name, _)| format!("{name:>24}")).concat()
+    );
     for &theta in &settings.thetas {
         for scans in [false, true] {
             let trace = || Trace::new(settings.seed, settings.keys, theta, scans);

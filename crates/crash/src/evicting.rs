@@ -133,7 +133,14 @@ impl Run {
     fn describe(&self) -> String {
         format!(
             "evicting seed {}: {:?}, {:?}, {} units of {} bytes, {} keys, index {}, residence {:?}",
-            self.seed, self.model, self.eviction, self.units, self.unit_bytes, self.keys, self.index, self.residence
+            self.seed,
+            self.model,
+            self.eviction,
+            self.units,
+            self.unit_bytes,
+            self.keys,
+            self.index,
+            self.residence
         )
     }
 }
@@ -209,7 +216,8 @@ impl<'r> Session<'r> {
         let store = open(run, &medium, boot)?;
         let now = read(run, &store)?;
         let at = medium.position();
-        let change = |to: &Option<Content>| vec![Change { start: at, end: at, to: to.clone(), evicted: false }];
+        let change =
+            |to: &Option<Content>| vec![Change { start: at, end: at, to: to.clone(), evicted: false }];
         let changes = now.iter().map(change).collect();
         let evicted = Arc::default();
         let mut session =
@@ -323,7 +331,8 @@ impl<'r> Session<'r> {
             _ => rng.below((KEPT * self.run.keys) as u64) as usize,
         };
         // Of what may be evicted only if it expires, some does not.
-        let expires_at = (self.run.eviction.volatile_only && rng.below(8) > 0).then_some(FAR + rng.below(1 << 20));
+        let expires_at =
+            (self.run.eviction.volatile_only && rng.below(8) > 0).then_some(FAR + rng.below(1 << 20));
         match rng.below(10) {
             0 | 1 => self.write(cell, None, None),
             2 if self.run.collections => {
@@ -377,7 +386,10 @@ impl<'r> Session<'r> {
         }
         let found = read(self.run, &self.store)?;
         if let Some(cell) = (0..found.len()).find(|&cell| found[cell] != self.now[cell]) {
-            return Err(format!("without any crash, key {cell} holds {:?}, wanted {:?}", found[cell], self.now[cell]));
+            return Err(format!(
+                "without any crash, key {cell} holds {:?}, wanted {:?}",
+                found[cell], self.now[cell]
+            ));
         }
         Ok(())
     }
@@ -402,7 +414,10 @@ impl<'r> Session<'r> {
             }
             // A block that was not freed yet has what was evicted from it.
             if !allowed(&self.changes[cell], end).contains(&found) {
-                return Err(format!("after a clean close, key {cell} holds {found:?}, wanted {:?}", self.now[cell]));
+                return Err(format!(
+                    "after a clean close, key {cell} holds {found:?}, wanted {:?}",
+                    self.now[cell]
+                ));
             }
             self.changes[cell].push(Change { start, end, to: found.clone(), evicted: false });
             self.now[cell] = found;
@@ -414,10 +429,19 @@ impl<'r> Session<'r> {
 /// What a key may hold after a crash at `position`.
 fn allowed(changes: &[Change], position: usize) -> Vec<Option<Content>> {
     let floor = changes.iter().rposition(|change| !change.evicted && change.end <= position).unwrap_or(0);
-    changes[floor..].iter().filter(|change| change.start <= position).map(|change| change.to.clone()).collect()
+    changes[floor..]
+        .iter()
+        .filter(|change| change.start <= position)
+        .map(|change| change.to.clone())
+        .collect()
 }
 
-fn check(run: &Run, found: &[Option<Content>], changes: &[Vec<Change>], position: usize) -> Result<(), String> {
+fn check(
+    run: &Run,
+    found: &[Option<Content>],
+    changes: &[Vec<Change>],
+    position: usize,
+) -> Result<(), String> {
     for (cell, found) in found.iter().enumerate() {
         let allowed = allowed(&changes[cell], position);
         if !allowed.contains(found) {
@@ -459,7 +483,9 @@ fn delete_all(run: &Run, store: Sim, medium: &SimMedium, boot: u64) -> Result<()
     let found = read(run, &store)?;
     medium.power_off();
     match found.iter().position(Option::is_some) {
-        Some(cell) => Err(format!("all was deleted, then the process died: key {cell} holds {:?}", found[cell])),
+        Some(cell) => {
+            Err(format!("all was deleted, then the process died: key {cell} holds {:?}", found[cell]))
+        }
         None => Ok(()),
     }
 }
@@ -552,8 +578,12 @@ pub fn run_seed(seed: u64) -> Result<Totals, Box<Violation>> {
     let run = Run::new(seed);
     let mut totals = Totals { seeds: 1, ..Totals::default() };
     caught(|| {
-        let mut explorer =
-            Explorer { run: &run, rng: Rng::new(seed), boot: 1, totals: Totals { seeds: 1, ..Totals::default() } };
+        let mut explorer = Explorer {
+            run: &run,
+            rng: Rng::new(seed),
+            boot: 1,
+            totals: Totals { seeds: 1, ..Totals::default() },
+        };
         let medium = SimMedium::resume(Log::empty(run.model, run.len_max()));
         let done = explorer.session(medium, 0);
         totals = explorer.totals;

@@ -133,8 +133,14 @@ pub fn all() -> Vec<Prey> {
     let alone = ALL.into_iter().filter(shows_alone).map(Some);
     let case = |mutant| ON_ONE_MEDIUM.iter().find(|(other, _)| mutant == Some(*other)).map(|(_, case)| *case);
     let alone = std::iter::once(None).chain(alone);
-    let alone =
-        alone.map(|mutant| Prey { mutant, threads: None, soak: None, scenario: None, evicts: false, case: case(mutant) });
+    let alone = alone.map(|mutant| Prey {
+        mutant,
+        threads: None,
+        soak: None,
+        scenario: None,
+        evicts: false,
+        case: case(mutant),
+    });
     let soaked = SOAKED.map(|(mutant, what)| Prey {
         mutant: Some(mutant),
         threads: None,

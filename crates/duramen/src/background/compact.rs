@@ -184,10 +184,12 @@ impl<M: Medium> Keeper<M> {
                 }
             }
             drop(guard);
-            let mut goes = !hidden && given_up.as_ref().is_some_and(|given_up| given_up[i]) && !slot.is_pending();
+            let mut goes =
+                !hidden && given_up.as_ref().is_some_and(|given_up| given_up[i]) && !slot.is_pending();
             goes &= self.is_committed(header);
             if goes {
-                let mut alone = || dead_here.get_or_insert_with(|| count_keys(&dead)).get(&(of.owner, key)).copied();
+                let mut alone =
+                    || dead_here.get_or_insert_with(|| count_keys(&dead)).get(&(of.owner, key)).copied();
                 let here = if slot.stale_known() == Some(0) { 0 } else { alone().unwrap_or(0) };
                 if Self::goes_alone(slot, header, here) {
                     evicted.push(Gone { hash, at: *at, header: *header, dead_here: here });
@@ -264,7 +266,8 @@ impl<M: Medium> Keeper<M> {
             let dropped_hashes: Vec<u64> = drops.iter().map(|&(hash, ..)| hash).collect();
             let is_tracked = self.evictor.eviction().is_some();
             let hashes = dead.iter().map(|of| of.hash).chain(cells.iter().map(|(of, _)| of.hash));
-            let hashes = hashes.chain(evicted.iter().map(|gone| gone.hash)).chain(dropped_hashes.iter().copied());
+            let hashes =
+                hashes.chain(evicted.iter().map(|gone| gone.hash)).chain(dropped_hashes.iter().copied());
             let dead_hashes = is_tracked.then(|| hashes.collect());
             let dropped = !dropped_hashes.is_empty() || is_hiding && !planted(Mutant::EvictedWithoutOrder);
             for (hash, at, header) in drops {
@@ -294,7 +297,16 @@ impl<M: Medium> Keeper<M> {
             let epoch = self.log().epochs().current().0;
             let evicted = has_evicted;
             let dead = dead_hashes;
-            mover.leaving.add(Retired { unit, number, dropped, evicted, bytes: gone, dead, epoch, again: None });
+            mover.leaving.add(Retired {
+                unit,
+                number,
+                dropped,
+                evicted,
+                bytes: gone,
+                dead,
+                epoch,
+                again: None,
+            });
         }
         Ok(complete)
     }

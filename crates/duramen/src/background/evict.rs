@@ -19,6 +19,7 @@
 use super::Keeper;
 use super::blocks::Found;
 use super::compaction::Mover;
+use super::dying::Until;
 use super::grow::Growth;
 use super::stale::KeyOf;
 use crate::Result;
@@ -35,8 +36,10 @@ use crate::read::table::{Last, Table};
 use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::reclaim;
+use crate::sync::time::Instant;
 use crate::sync::{Arc, Mutex, lock};
 use duramen_media::{Medium, Offset};
+use std::time::Duration;
 
 /// Bytes of blocks that one round evicts from.
 const ROUND_BYTES: u64 = 256 << 10;
@@ -55,6 +58,11 @@ const FRESH_SHARE: u64 = 10;
 const FRESH_READS: u8 = 2;
 /// More reads than this are not remembered of what stays for having been read lately.
 const LATELY_READS: u8 = 3;
+/// What is dead goes first, when it takes more than this share of the store, out of blocks of which so many percent are dead.
+const DEAD_SHARE: u64 = 10;
+const DEAD_PERCENT: u64 = 30;
+/// Where nothing may be evicted it is not tried again for so long.
+const VAIN_PAUSE: Duration = Duration::from_secs(1);
 /// Rounds of one eviction for a writer.
 const ROUNDS_MAX: u32 = 8;
 
@@ -98,6 +106,9 @@ pub(super) struct Queues {
     left_bytes: u64,
     /// Keys evicted since reads were halved.
     since_halved: u64,
+    /// Bytes of blocks that were moved out of since a key was evicted, and when so many were that it is no use for now.
+    vain_bytes: u64,
+    vain_at: Option<Instant>,
     /// For blocks that are chosen by chance.
     chance: u64,
     told: Vec<Evicted>,
@@ -251,9 +262,25 @@ impl<M: Medium> Keeper<M> {
     fn evict_round(&self, mover: &mut Mover) -> Result<bool> {
         self.log().epochs().check_writable()?;
         let Some(eviction) = self.evictor.eviction() else { return Ok(false) };
+        // Collections whose roots were evicted are dead: that is had for less. (In parts, so that nobody waits long.)
+        self.bury(mover, Until::Part);
+        let dead = self.log().epochs().totals().dead_bytes;
+        let dead = dead.saturating_sub(self.compaction.retired_bytes.load(Relaxed));
+        let used = self.log().used_bytes();
+        if dead > used / DEAD_SHARE {
+            let before = self.compaction.retired.load(Relaxed);
+            self.compact_round(mover, DEAD_PERCENT)?;
+            if self.compaction.retired.load(Relaxed) > before {
+                return Ok(true);
+            }
+        }
+        if mover.queues.vain_at.is_some_and(|at| at.elapsed() < VAIN_PAUSE) {
+            return Ok(false);
+        }
+        mover.queues.vain_at = None;
         let (mut total, mut listed) = (0, false);
         while total < ROUND_BYTES {
-            let Some((unit, is_fresh)) = self.next_victim(mover, &eviction) else {
+            let Some((unit, is_fresh)) = self.next_victim(mover, &eviction, listed) else {
                 if listed || !self.list(mover, &eviction) {
                     break;
                 }
@@ -268,8 +295,16 @@ impl<M: Medium> Keeper<M> {
                 continue;
             }
             total += block.tail();
+            let before = self.evictor.keys.load(Relaxed);
             let giving = Giving { eviction, is_fresh, all: !has_room };
             self.move_out(mover, unit, Some(giving))?;
+            let has_evicted = self.evictor.keys.load(Relaxed) > before;
+            mover.queues.vain_bytes = if has_evicted { 0 } else { mover.queues.vain_bytes + block.tail() };
+            if mover.queues.vain_bytes > 2 * used {
+                // All that there is was moved, and nothing may go.
+                (mover.queues.vain_bytes, mover.queues.vain_at) = (0, Some(Instant::now()));
+                break;
+            }
         }
         self.restore_spare(mover);
         self.tell(mover);
@@ -281,23 +316,27 @@ impl<M: Medium> Keeper<M> {
         Ok(total > 0)
     }
 
-    /// The next block that is still what it was when it was listed, and whether writers filled it.
-    fn next_victim(&self, mover: &mut Mover, eviction: &Eviction) -> Option<(Unit, bool)> {
+    /// The next block that is still what it was when it was listed, and whether writers filled it; `None` when it is to be listed
+    /// anew, or, if it just was, there is none.
+    fn next_victim(&self, mover: &mut Mover, eviction: &Eviction, is_listed: bool) -> Option<(Unit, bool)> {
         let queues = &mut mover.queues;
         loop {
             let few = queues.fresh_bytes * FRESH_SHARE <= queues.all_bytes && eviction.by == EvictBy::Recency;
-            let from_fresh = if few { queues.moved.is_empty() } else { !queues.fresh.is_empty() };
-            let next = if from_fresh { queues.fresh.pop() } else { queues.moved.pop() };
+            let (wanted, other) = match !few && eviction.by == EvictBy::Recency {
+                true => (&mut queues.fresh, &mut queues.moved),
+                false => (&mut queues.moved, &mut queues.fresh),
+            };
+            // The other one only where there is nothing else.
+            let next = wanted.pop().or_else(|| if is_listed { other.pop() } else { None });
             let Listed { generation, unit, bytes, .. } = next?;
-            queues.left_bytes -= bytes;
             let block = self.log().blocks.at(unit);
-            if from_fresh {
-                queues.fresh_bytes = queues.fresh_bytes.saturating_sub(bytes);
-            }
+            let is_fresh = block.is_fresh() && eviction.by == EvictBy::Recency;
+            queues.left_bytes -= bytes;
             queues.all_bytes = queues.all_bytes.saturating_sub(bytes);
+            queues.fresh_bytes = queues.fresh_bytes.saturating_sub(if is_fresh { bytes } else { 0 });
             let is_there = block.state() == Use::Sealed && block.generation().0 == generation;
             if is_there && !block.is_pinned() {
-                return Some((unit, from_fresh));
+                return Some((unit, is_fresh));
             }
         }
     }
@@ -334,7 +373,8 @@ impl<M: Medium> Keeper<M> {
                 EvictBy::Recency | EvictBy::Frequency => generation,
                 EvictBy::Expiry => u64::from(expires),
                 EvictBy::Chance => {
-                    queues.chance = queues.chance.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e);
+                    queues.chance =
+                        queues.chance.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e);
                     queues.chance >> 20
                 }
             };
@@ -366,8 +406,10 @@ impl<M: Medium> Keeper<M> {
             Some((known, may)) if known == owner => may,
             _ => {
                 // Elements go with their roots.
-                let table = if owner.is_collection() { None } else { self.records.tables.find(owner, &mut last) };
-                let may = table.is_some_and(|table| table.label().is_some() || planted(Mutant::EvictedUnasked));
+                let table =
+                    if owner.is_collection() { None } else { self.records.tables.find(owner, &mut last) };
+                let may =
+                    table.is_some_and(|table| table.label().is_some() || planted(Mutant::EvictedUnasked));
                 last_owner = Some((owner, may));
                 may
             }
@@ -575,4 +617,3 @@ impl<M: Medium> Keeper<M> {
         Some(true)
     }
 }
-

@@ -141,7 +141,11 @@ impl<M: Medium> Keeper<M> {
             let of = KeyOf { owner: header.owner, key, hash };
             let mut is_counted = self.count_stale(mover, of, &guard);
             drop(guard);
-            if !is_counted && retired.evicted && header.kind != Kind::Tombstone && !planted(Mutant::KeptEvictedBare) {
+            if !is_counted
+                && retired.evicted
+                && header.kind != Kind::Tombstone
+                && !planted(Mutant::KeptEvictedBare)
+            {
                 let buried = self.bury_evicted(mover, of);
                 is_counted = buried == Some(true);
                 has_room &= buried != Some(false);

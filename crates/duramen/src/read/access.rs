@@ -171,7 +171,8 @@ impl Access {
         if !self.is_on.load(Relaxed) || before.len() >= wanted {
             return;
         }
-        let of_old = |at: usize| before.get(at & before.len().wrapping_sub(1)).map_or(0, |word| word.load(Relaxed));
+        let of_old =
+            |at: usize| before.get(at & before.len().wrapping_sub(1)).map_or(0, |word| word.load(Relaxed));
         let words = (0..wanted).map(|at| AtomicU64::new(of_old(at))).collect();
         self.words.replace(words, &guard);
     }

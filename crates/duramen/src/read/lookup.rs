@@ -70,7 +70,8 @@ impl<M: Medium> Records<M> {
         let written = record.head.version().0 / VERSIONS_PER_SECOND;
         // Of all that has the same low bits.
         let now = self.seconds();
-        let read = self.access.read_at(hash, &guard).map_or(0, |read| now & !(u64::from(u32::MAX) >> 8) | read);
+        let read =
+            self.access.read_at(hash, &guard).map_or(0, |read| now & !(u64::from(u32::MAX) >> 8) | read);
         Ok(Some(now.saturating_sub(written.max(if read > now { 0 } else { read }))))
     }
 

@@ -20,8 +20,8 @@ use crate::index::{Hasher, KeyBytes, Keys};
 use crate::log::Log;
 use crate::sync::atomic::{AtomicBool, AtomicU64};
 use crate::sync::gate::Gate;
-use duramen_media::{Medium, Offset};
 use access::Access;
+use duramen_media::{Medium, Offset};
 use forgotten::Forgotten;
 use table::Tables;
 

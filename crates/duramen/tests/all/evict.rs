@@ -1,7 +1,7 @@
 //! Eviction: a store below a limit gives up keys instead of refusing writes.
 
 use duramen::{
-    ElementOrder, ErrorKind, EvictBy, Eviction, Evicted, IndexKind, MediumKind, Meta, Options, Store, Table,
+    ElementOrder, ErrorKind, EvictBy, Evicted, Eviction, IndexKind, MediumKind, Meta, Options, Store, Table,
 };
 use std::collections::HashMap;
 use std::path::Path;
@@ -126,7 +126,9 @@ fn a_stream_of_ten_times_the_limit_is_taken_by_every_policy() {
                     }
                 }
                 assert!(found > 5_000, "{by:?} keeps {found}");
-                (0..500).for_each(|at| assert_eq!(other.get(&key(at)).unwrap().as_deref(), Some(&value(at, 7)[..])));
+                (0..500).for_each(|at| {
+                    assert_eq!(other.get(&key(at)).unwrap().as_deref(), Some(&value(at, 7)[..]))
+                });
                 if volatile_only {
                     let kept = |at| table.get(&key(1 << 30 | at)).unwrap().map(|value| value.to_vec());
                     (0..500).for_each(|at| assert_eq!(kept(at), Some(value(at, 8)), "{by:?}"));
@@ -186,7 +188,10 @@ fn a_collection_goes_as_a_whole() {
         let collection = store.collection(root.meta().collection.unwrap()).unwrap();
         assert_eq!(collection.len(), 40);
         for element in 0..40u64 {
-            assert_eq!(collection.get(&element.to_be_bytes()).unwrap().as_deref(), Some(&value(element, at)[..]));
+            assert_eq!(
+                collection.get(&element.to_be_bytes()).unwrap().as_deref(),
+                Some(&value(element, at)[..])
+            );
         }
         whole += 1;
     }

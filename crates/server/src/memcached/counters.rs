@@ -86,7 +86,6 @@ pub struct Evictions {
 // So long ago an item is in use.
 const ACTIVE_SECONDS: u64 = 60;
 
-
 /// Sums over all workers.
 pub type Sums = [u64; NAMES.len()];
 
@@ -108,11 +107,7 @@ impl AllCounters {
     /// What was evicted since the last reset.
     pub fn evictions(&self) -> Evictions {
         let [all, unfetched, active] = &self.evictions;
-        Evictions {
-            all: all.load(Relaxed),
-            unfetched: unfetched.load(Relaxed),
-            active: active.load(Relaxed),
-        }
+        Evictions { all: all.load(Relaxed), unfetched: unfetched.load(Relaxed), active: active.load(Relaxed) }
     }
 
     /// Those of a worker.

@@ -35,7 +35,10 @@ fn a_policy_that_is_set_at_run_time_evicts_and_tells_of_it() {
     client.says("config set maxmemory-policy allkeys-lru notify-keyspace-events Ee", "+OK\r\n");
     client.says("config get maxmemory-policy", "*2\r\n$16\r\nmaxmemory-policy\r\n$11\r\nallkeys-lru\r\n");
     let mut listener = server.client();
-    listener.says("subscribe __keyevent@0__:evicted", "*3\r\n$9\r\nsubscribe\r\n$24\r\n__keyevent@0__:evicted\r\n:1\r\n");
+    listener.says(
+        "subscribe __keyevent@0__:evicted",
+        "*3\r\n$9\r\nsubscribe\r\n$24\r\n__keyevent@0__:evicted\r\n:1\r\n",
+    );
     client.says("set hot value", "+OK\r\n");
     for round in 0..100 {
         assert_eq!(fill(&mut client, 100_000 + round * 600..100_600 + round * 600), 600);
@@ -43,7 +46,8 @@ fn a_policy_that_is_set_at_run_time_evicts_and_tells_of_it() {
     }
     let evicted = field(&mut client, "stats", "evicted_keys");
     assert!(evicted > 20_000, "{evicted}");
-    let (_, kind, channel) = (listener.line(), (listener.line(), listener.line()), (listener.line(), listener.line()));
+    let (_, kind, channel) =
+        (listener.line(), (listener.line(), listener.line()), (listener.line(), listener.line()));
     assert_eq!((&*kind.1, &*channel.1), ("message", "__keyevent@0__:evicted"));
     let name = (listener.line(), listener.line()).1;
     assert!(name.starts_with("key:"), "{name}");
@@ -59,7 +63,9 @@ fn idle_time_and_frequency_are_told_where_they_are_kept() {
     let server = Server::with(|config| config.maxmemory_policy = Some(Policy::named("allkeys-lru").unwrap()));
     let mut client = server.client();
     client.says("set k v", "+OK\r\n");
-    let idle = |client: &mut Client| client.text_line("object idletime k").trim_start_matches(':').parse::<u64>().unwrap();
+    let idle = |client: &mut Client| {
+        client.text_line("object idletime k").trim_start_matches(':').parse::<u64>().unwrap()
+    };
     eventually("it is idle", || idle(&mut client) >= 2);
     assert!(idle(&mut client) >= 2, "to ask is not to read it");
     client.says("get k", "$1\r\nv\r\n");
