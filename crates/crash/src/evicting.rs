@@ -515,7 +515,8 @@ impl Explorer<'_> {
         self.totals.ops += steps;
         let log = medium.log();
         let span = (log.events.len() - begun).max(1) as u64;
-        let mut points: Vec<usize> = (0..POINTS).map(|_| begun + rng.below(span) as usize).collect();
+        let mut points: Vec<usize> =
+            (0..POINTS >> (2 * depth)).map(|_| begun + rng.below(span) as usize).collect();
         points.push(log.events.len());
         points.sort_unstable();
         let mut walker = Walker::new(&log);
@@ -552,15 +553,15 @@ impl Explorer<'_> {
         check(run, &found, changes, at)?;
         match self.rng.below(8) {
             0 => delete_all(run, store, &medium, self.boot),
-            1 if depth < 2 => {
+            1 if depth < 2 && self.rng.one_in(2) => {
                 use duramen_media::Bytes;
                 medium.power_off();
                 drop(store);
                 self.totals.nested += 1;
                 self.totals.depth = self.totals.depth.max(u64::from(depth) + 1);
                 // What was found is what a second recovery must find.
-                let again = medium_of(run, medium.memory(), medium.len());
-                self.session(again, depth + 1)
+                let log = Log::on(run.model, run.len_max(), medium.memory().snapshot(), medium.len());
+                self.session(SimMedium::resume(log), depth + 1)
             }
             _ => {
                 medium.power_off();

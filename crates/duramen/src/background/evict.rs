@@ -14,7 +14,8 @@
 //!    get a tombstone.
 //! 3. A block from which keys were evicted is freed as one from which tombstones were dropped. If it stays, each of its keys that has
 //!    no slot gets a tombstone ([`super::leaving`]).
-//! 4. Of what may go of a block at least a quarter goes.
+//! 4. Of what may go at least a quarter goes (a half, by frequency), if not of each block then of a fourth of the store: where keys that
+//!    are read all the time lie together they all stay, on the credit of blocks before.
 
 use super::Keeper;
 use super::blocks::Found;
@@ -23,7 +24,7 @@ use super::dying::Until;
 use super::grow::Growth;
 use super::stale::KeyOf;
 use crate::Result;
-use crate::format::record::{Header, Kind, body_crc};
+use crate::format::record::{Header, Kind, body_crc, head_bytes, record_bytes};
 use crate::format::{Owner, Unit, Version};
 use crate::index::Slot;
 use crate::log::appender::Fields;
@@ -58,6 +59,8 @@ const FRESH_SHARE: u64 = 10;
 const FRESH_READS: u8 = 2;
 /// More reads than this are not remembered of what stays for having been read lately.
 const LATELY_READS: u8 = 3;
+/// No more than this share of the store stays on credit.
+const CREDIT_SHARE: u64 = 4;
 /// What is dead goes first, when it takes more than this share of the store, out of blocks of which so many percent are dead.
 const DEAD_SHARE: u64 = 10;
 const DEAD_PERCENT: u64 = 30;
@@ -104,6 +107,8 @@ pub(super) struct Queues {
     /// Bytes of blocks in both lists, then and now.
     listed_bytes: u64,
     left_bytes: u64,
+    /// Bytes that may stay of what comes next, saved by blocks of which less stayed than might.
+    credit: u64,
     /// Keys evicted since reads were halved.
     since_halved: u64,
     /// Bytes of blocks that were moved out of since a key was evicted, and when so many were that it is no use for now.
@@ -400,7 +405,13 @@ impl<M: Medium> Keeper<M> {
     }
 
     /// Which records of a block are to go, of those that turn out to be the newest of their keys.
-    pub(super) fn given_up(&self, giving: &Giving, records: &[Found], hashes: &[u64]) -> Vec<bool> {
+    pub(super) fn given_up(
+        &self,
+        mover: &mut Mover,
+        giving: &Giving,
+        records: &[Found],
+        hashes: &[u64],
+    ) -> Vec<bool> {
         let (mut last, mut last_owner): (Last, Option<(Owner, bool)>) = (None, None);
         let mut may_evict = |owner: Owner| match last_owner {
             Some((known, may)) if known == owner => may,
@@ -445,11 +456,10 @@ impl<M: Medium> Keeper<M> {
         for at in (0..records.len()).filter(|&at| may_go[at]) {
             by_reads[usize::from(reads[at])] += bytes(at);
         }
-        let (least, most) = match by {
-            EvictBy::Frequency => (1, all / 2),
-            _ if giving.is_fresh => (FRESH_READS, all / 4 * 3),
-            _ => (1, all / 4 * 3),
-        };
+        let least = if by == EvictBy::Recency && giving.is_fresh { FRESH_READS } else { 1 };
+        let may_stay = if by == EvictBy::Frequency { all / 2 } else { all / 4 * 3 };
+        let credit = mover.queues.credit + may_stay;
+        let most = credit.min(all);
         let stays = |from: usize| by_reads[from..].iter().sum::<u64>();
         let least = (least..READS_MAX).find(|&least| stays(usize::from(least)) <= most).unwrap_or(READS_MAX);
         // Where more than may stay were read as often as can be told, the first ones do.
@@ -464,6 +474,7 @@ impl<M: Medium> Keeper<M> {
                 }
             }
         }
+        mover.queues.credit = (credit - stayed).min(self.log().used_bytes() / CREDIT_SHARE);
         may_go
     }
 
@@ -579,12 +590,10 @@ impl<M: Medium> Keeper<M> {
     /// Gives a key without a slot a tombstone, whose newest record lies in a block that stays (invariant 3); false when there is no room.
     /// The record counts as its stale one. `None` when the key has a slot after all, or nobody asks for it.
     pub(super) fn bury_evicted(&self, mover: &mut Mover, of: KeyOf<'_>) -> Option<bool> {
-        let table = self.records.tables.of(of.owner).filter(|table| !table.is_dead())?;
-        let bytes = crate::format::record::record_bytes(
-            crate::format::record::head_bytes(false, table.is_owned()),
-            of.key.len(),
-            0,
-        );
+        // Elements are not evicted, but with their roots.
+        let owner = Some(of.owner).filter(|owner| !owner.is_collection())?;
+        let table = self.records.tables.of(owner).filter(|table| !table.is_dead())?;
+        let bytes = record_bytes(head_bytes(false, table.is_owned()), of.key.len(), 0);
         if mover.appender.reserve_to_move(self.log(), self, bytes, bytes).is_err() {
             return Some(false);
         }
