@@ -89,7 +89,7 @@ const IN_UNITS: [Mutant; 2] = [Mutant::EnteredTwice, Mutant::SettledTooEarly];
 const EVICTING: [Mutant; 7] = [
     Mutant::EvictedWithStale,
     Mutant::EvictedWithoutOrder,
-    Mutant::KeptEvictedBare,
+    Mutant::EvictedBeforeFree,
     Mutant::RootEvictedAlone,
     Mutant::EvictedBelow,
     Mutant::EvictedRootNamed,

@@ -236,10 +236,10 @@ pub enum Mutant {
     ImageOfRunning,
     /// A key is evicted without a tombstone though older records of it are left.
     EvictedWithStale,
-    /// A block that keys were evicted from is freed before those that were retired earlier.
+    /// A block that keys were evicted from is freed before others that have older records of them.
     EvictedWithoutOrder,
-    /// Evicted keys of a block that stays have nothing that says so.
-    KeptEvictedBare,
+    /// Keys are evicted without a tombstone before their block is free.
+    EvictedBeforeFree,
     /// The root of a collection is evicted without a tombstone.
     RootEvictedAlone,
     /// The tombstone of an evicted key is older than its record.

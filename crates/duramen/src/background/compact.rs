@@ -191,7 +191,7 @@ impl<M: Medium> Keeper<M> {
                 let mut alone =
                     || dead_here.get_or_insert_with(|| count_keys(&dead)).get(&(of.owner, key)).copied();
                 let here = if slot.stale_known() == Some(0) { 0 } else { alone().unwrap_or(0) };
-                if Self::goes_alone(slot, header, here) {
+                if self.goes_alone(slot, header, here) {
                     evicted.push(Gone { hash, at: *at, header: *header, dead_here: here });
                     continue;
                 }
@@ -235,6 +235,26 @@ impl<M: Medium> Keeper<M> {
             gone += moved.from_bytes;
             superseded.insert(moved.from);
         }
+        if complete && !evicted.is_empty() && !self.may_be_free(mover, &evicted, &drops, &dead) {
+            for gone_alone in evicted.drain(..) {
+                let header = &gone_alone.header;
+                let key = header.key(&bytes[gone_alone.at as usize..]);
+                let of = KeyOf { owner: header.owner, key, hash: gone_alone.hash };
+                let Some(table) = self.records.tables.find(of.owner, &mut last) else { continue };
+                let most = header.record_bytes();
+                if mover.appender.reserve_to_move(self.log(), self, most, most).is_err() {
+                    complete = false;
+                    break;
+                }
+                match self.evict_buried(mover, table, of, Offset(base + gone_alone.at), header) {
+                    Buried::Done => cells.push((of, header.record_bytes())),
+                    Buried::Superseded => {
+                        dead.push(of);
+                        gone += header.record_bytes();
+                    }
+                }
+            }
+        }
         if !complete {
             // What was superseded meanwhile is counted, by whoever did it.
             let is_counted = |moved: &Move<'_>| superseded.contains(&moved.from);
@@ -244,9 +264,11 @@ impl<M: Medium> Keeper<M> {
         self.compaction.moved_bytes.fetch_add(moves.iter().map(|m| m.copy.bytes).sum(), Relaxed);
         if complete {
             // Last, since there is no way back: were the block kept, its older records would count for nobody.
-            let has_evicted = !evicted.is_empty();
-            // Older records of what goes may lie in blocks that are not free yet: then this one waits for them.
-            let is_hiding = evicted.iter().any(|gone| mover.leaving.may_have_dead(gone.hash));
+            let is_free = !evicted.is_empty();
+            if is_free && !planted(Mutant::EvictedBeforeFree) {
+                // Before the slots go. What was moved is durable.
+                self.publish_free(unit)?;
+            }
             let mut unneeded = HashSet::new();
             for of_evicted in &evicted {
                 gone += of_evicted.header.record_bytes();
@@ -264,12 +286,14 @@ impl<M: Medium> Keeper<M> {
                 dead.retain(|other| !unneeded.contains(&(other.owner, other.key)));
             }
             let dropped_hashes: Vec<u64> = drops.iter().map(|&(hash, ..)| hash).collect();
-            let is_tracked = self.evictor.eviction().is_some();
             let hashes = dead.iter().map(|of| of.hash).chain(cells.iter().map(|(of, _)| of.hash));
-            let hashes =
-                hashes.chain(evicted.iter().map(|gone| gone.hash)).chain(dropped_hashes.iter().copied());
-            let dead_hashes = is_tracked.then(|| hashes.collect());
-            let dropped = !dropped_hashes.is_empty() || is_hiding && !planted(Mutant::EvictedWithoutOrder);
+            let hashes = hashes.chain(dropped_hashes.iter().copied());
+            let dead_hashes = match self.evictor.eviction() {
+                _ if is_free => Some(Vec::new()),
+                Some(_) => Some(hashes.collect()),
+                None => None,
+            };
+            let dropped = !dropped_hashes.is_empty();
             for (hash, at, header) in drops {
                 gone += header.record_bytes();
                 let key = header.key(&bytes[at as usize..]);
@@ -295,13 +319,12 @@ impl<M: Medium> Keeper<M> {
             // Release: pairs with the Acquire in `Range::step`, by way of the fence of `Moment::now`.
             let number = self.log().retirements.fetch_add(1, Release);
             let epoch = self.log().epochs().current().0;
-            let evicted = has_evicted;
             let dead = dead_hashes;
             mover.leaving.add(Retired {
                 unit,
                 number,
                 dropped,
-                evicted,
+                is_free,
                 bytes: gone,
                 dead,
                 epoch,

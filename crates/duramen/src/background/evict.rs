@@ -10,10 +10,10 @@
 //!
 //! Invariants:
 //! 1. A record is given up only when it is its key's newest one, is settled, and its table may evict.
-//! 2. A key whose slot is removed has older records only in its block, or in blocks that were retired before. Other keys, and roots,
-//!    get a tombstone.
-//! 3. A block from which keys were evicted is freed as one from which tombstones were dropped. If it stays, each of its keys that has
-//!    no slot gets a tombstone ([`super::leaving`]).
+//! 2. A key goes without a tombstone only when it has older records in its block alone, and when that block is free on the medium, durably.
+//!    Only then is its slot removed, so nobody is told that it is gone before no crash brings it back. Other keys get a tombstone: also
+//!    roots, all where writes wait for epochs, and all of a block that tombstones are dropped from.
+//! 3. A block that is free on the medium already is given to others only when nobody can see it any more, as any other.
 //! 4. Of what may go at least a quarter goes (a half, by frequency), if not of each block then of a fourth of the store: where keys that
 //!    are read all the time lie together they all stay, on the credit of blocks before.
 
@@ -24,7 +24,7 @@ use super::dying::Until;
 use super::grow::Growth;
 use super::stale::KeyOf;
 use crate::Result;
-use crate::format::record::{Header, Kind, body_crc, head_bytes, record_bytes};
+use crate::format::record::{Header, Kind, body_crc};
 use crate::format::{Owner, Unit, Version};
 use crate::index::Slot;
 use crate::log::appender::Fields;
@@ -479,9 +479,42 @@ impl<M: Medium> Keeper<M> {
     }
 
     /// Whether a key needs no tombstone when its newest record goes, which `slot` leads to (invariant 2).
-    pub(super) fn goes_alone(slot: Slot, header: &Header, dead_here: u64) -> bool {
-        (header.kind != Kind::Root || planted(Mutant::RootEvictedAlone))
+    pub(super) fn goes_alone(&self, slot: Slot, header: &Header, dead_here: u64) -> bool {
+        !self.log().epochs().in_use()
+            && (header.kind != Kind::Root || planted(Mutant::RootEvictedAlone))
             && (slot.hides_at_most(dead_here) || planted(Mutant::EvictedWithStale))
+    }
+
+    /// Whether a block may be free on the medium at once (invariant 2): no older record of what goes with it lies in a block that is not
+    /// free yet, it hides nothing there by tombstones that are dropped, and what superseded its dead records is durable.
+    pub(super) fn may_be_free(
+        &self,
+        mover: &Mover,
+        gone: &[Gone],
+        drops: &[(u64, u64, Header)],
+        dead: &[KeyOf<'_>],
+    ) -> bool {
+        if planted(Mutant::EvictedWithoutOrder) {
+            return true;
+        }
+        let mut last = None;
+        let guard = reclaim::pin();
+        let mut is_pending = |of: &KeyOf<'_>| {
+            let Some(table) = self.records.tables.find(of.owner, &mut last) else { return false };
+            let is_its = |slot: Slot| slot.is_pending() && self.records.is_key_at(slot, of.key);
+            table.index.find(of.hash, of.key, &guard, is_its).is_some()
+        };
+        drops.is_empty()
+            && !gone.iter().any(|gone| mover.leaving.may_have_dead(gone.hash))
+            && !dead.iter().any(&mut is_pending)
+    }
+
+    /// Has a block be free on the medium, durably, that others still read.
+    pub(super) fn publish_free(&self, unit: Unit) -> Result<()> {
+        for (unit, header) in self.headers_to_free(&[unit]) {
+            header.freed().publish_word(&self.log().medium, unit, self.log().offset_of(unit));
+        }
+        self.log().sync_or_poison()
     }
 
     /// Removes the slot of a key whose newest record goes with its block; false when it was written meanwhile.
@@ -585,44 +618,5 @@ impl<M: Medium> Keeper<M> {
             told(&mover.queues.told);
         }
         mover.queues.told.clear();
-    }
-
-    /// Gives a key without a slot a tombstone, whose newest record lies in a block that stays (invariant 3); false when there is no room.
-    /// The record counts as its stale one. `None` when the key has a slot after all, or nobody asks for it.
-    pub(super) fn bury_evicted(&self, mover: &mut Mover, of: KeyOf<'_>) -> Option<bool> {
-        // Elements are not evicted, but with their roots.
-        let owner = Some(of.owner).filter(|owner| !owner.is_collection())?;
-        let table = self.records.tables.of(owner).filter(|table| !table.is_dead())?;
-        let bytes = record_bytes(head_bytes(false, table.is_owned()), of.key.len(), 0);
-        if mover.appender.reserve_to_move(self.log(), self, bytes, bytes).is_err() {
-            return Some(false);
-        }
-        let guard = reclaim::pin();
-        let epochs = self.log().epochs();
-        let unwinding = epochs.unwinding(&mover.activity);
-        let epoch = epochs.enter(&mover.activity);
-        let locked = table.index.lock(of.hash, &guard);
-        if locked.find(of.key, |slot| self.records.is_key_at(slot, of.key)).is_some() {
-            drop(locked);
-            epochs.leave(&mover.activity, epoch, None);
-            unwinding.over();
-            return None;
-        }
-        let version = locked.next_version(Version(0));
-        let fields =
-            Fields { kind: Kind::Tombstone, tag: 0, expires_at: None, version, epoch, owner: of.owner };
-        let body = body_crc(mover.appender.seed(), &[of.key, &[]]);
-        let appended = mover.appender.append(self.log(), fields, of.key, &[], body);
-        let made = mover.appender.make_durable(self.log(), appended);
-        let slot = Slot::to(made).with_tombstone(true).met_beside_stale(1);
-        let crowded = locked.insert(of.key, slot, &self.records);
-        drop(locked);
-        epochs.leave(&mover.activity, epoch, Some(appended));
-        unwinding.over();
-        self.log().blocks.of(appended.at.0).live_add(appended.bytes);
-        if crowded {
-            table.index.split(of.hash, &self.records, &guard);
-        }
-        Some(true)
     }
 }

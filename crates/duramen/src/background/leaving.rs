@@ -18,8 +18,7 @@
 //!   that were moved out of it, since they are older than what came after the copy. So no tombstone of these keys is dropped
 //!   from then on, and blocks that are retired later need not wait for it. A key without a slot is left out: its tombstone was dropped
 //!   already, and lies in a block that has to wait (next), or in this one, where it goes with what it hides.
-//!   Of a block that keys were evicted from (`evict.rs`, invariant 3) such a key gets a tombstone; where there is no room for one, all blocks
-//!   that tombstones were dropped from wait for this one.
+//!   A block that is free on the medium already (`evict.rs`, invariant 3) is not counted.
 //! * *A block that was retired before that, and that tombstones were dropped from, waits for it.* These are few: the blocks retired
 //!   between a block's retirement and the end of its moment. While such a one waits it stays too, and all of this is true of it.
 //! * *When it need not stay any more* what was counted again is forgotten, no more and no less, and it is freed before whatever is retired
@@ -37,7 +36,6 @@ use super::compaction::{GRACE_MAX, Mover};
 use super::retired::{Again, Retired, Stale};
 use super::stale::KeyOf;
 use crate::format::Unit;
-use crate::format::record::Kind;
 use crate::format::superblock::Regime;
 use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::Ordering::Relaxed;
@@ -86,16 +84,12 @@ impl<M: Medium> Keeper<M> {
                 continue;
             }
             if retired.again.is_none() {
-                let mut since = self.log().retirements.load(Relaxed);
-                let stale = if planted(Mutant::KeptNotCounted) {
+                let since = if retired.is_free { 0 } else { self.log().retirements.load(Relaxed) };
+                let stale = if retired.is_free || planted(Mutant::KeptNotCounted) {
+                    // What is free on the medium already hides nothing, and brings nothing back.
                     Vec::new()
                 } else {
-                    let (stale, has_room) = self.count_again(mover, &retired);
-                    if !has_room {
-                        // Some key that was evicted has nothing that says so.
-                        since = u64::MAX;
-                    }
-                    stale
+                    self.count_again(mover, retired.unit)
                 };
                 retired.again = Some(Again { since, stale });
             }
@@ -122,10 +116,8 @@ impl<M: Medium> Keeper<M> {
         mover.leaving.unseen.sort_by_key(|retired| retired.number);
     }
 
-    /// Counts each record of a block that stays for the slot of its key. A key that was evicted has none: it gets a tombstone. Returns
-    /// also whether there was room for that.
-    fn count_again(&self, mover: &mut Mover, retired: &Retired) -> (Vec<Stale>, bool) {
-        let (unit, mut has_room) = (retired.unit, true);
+    /// Counts each record of a block that stays for the slot of its key.
+    fn count_again(&self, mover: &mut Mover, unit: Unit) -> Vec<Stale> {
         let block = self.log().blocks.at(unit);
         let base = self.log().blocks.offset(unit);
         let mut scratch = std::mem::take(&mut mover.scratch);
@@ -139,23 +131,12 @@ impl<M: Medium> Keeper<M> {
             let key = header.key(&scratch[at as usize..]);
             let hash = self.records.hasher.hash(key);
             let of = KeyOf { owner: header.owner, key, hash };
-            let mut is_counted = self.count_stale(mover, of, &guard);
-            drop(guard);
-            if !is_counted
-                && retired.evicted
-                && header.kind != Kind::Tombstone
-                && !planted(Mutant::KeptEvictedBare)
-            {
-                let buried = self.bury_evicted(mover, of);
-                is_counted = buried == Some(true);
-                has_room &= buried != Some(false);
-            }
-            if is_counted {
+            if self.count_stale(mover, of, &guard) {
                 stale.push(Stale { owner: header.owner, hash, at: Offset(base + at) });
             }
         }
         mover.scratch = scratch;
-        (stale, has_room)
+        stale
     }
 
     /// Takes that back.

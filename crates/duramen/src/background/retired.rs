@@ -11,10 +11,10 @@ pub(super) struct Retired {
     pub unit: Unit,
     /// How many were retired before it.
     pub number: u64,
-    /// Tombstones were dropped from it, or keys evicted.
+    /// Tombstones were dropped from it.
     pub dropped: bool,
-    /// Keys were evicted that it has the newest records of: see [`super::evict`].
-    pub evicted: bool,
+    /// It is free on the medium already, since keys were evicted that it has the newest records of: see [`super::evict`].
+    pub is_free: bool,
     /// Bytes of all its records that are gone, and of room that was counted as dead.
     pub bytes: u64,
     /// Hashes of keys that it has dead records of, where keys are evicted; `None`: of any.
