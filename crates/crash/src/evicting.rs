@@ -1,7 +1,7 @@
 //! Stores that evict: small ones, below a limit, in which keys are put all the time, held, deleted, and read.
 //!
 //! What a key may hold after a crash is what was written last, or what was being written, or nothing if it was evicted: never anything
-//! older, and nothing that was deleted. Collections are there as a whole, or not. Tables that may not evict lose nothing.
+//! older, and nothing that was deleted, even if it had been evicted before. Collections are there as a whole, or not. Tables that may not evict lose nothing.
 //! While no crash comes, each key is there until the store tells that it is not.
 
 use crate::explore::{Totals, Violation, caught};
@@ -413,7 +413,7 @@ impl<'r> Session<'r> {
                 continue;
             }
             // A block that was not freed yet has what was evicted from it.
-            if !allowed(&self.changes[cell], end).contains(&found) {
+            if !allowed(self.run, &self.changes[cell], end).contains(&found) {
                 return Err(format!(
                     "after a clean close, key {cell} holds {found:?}, wanted {:?}",
                     self.now[cell]
@@ -426,9 +426,12 @@ impl<'r> Session<'r> {
     }
 }
 
-/// What a key may hold after a crash at `position`.
-fn allowed(changes: &[Change], position: usize) -> Vec<Option<Content>> {
-    let floor = changes.iter().rposition(|change| !change.evicted && change.end <= position).unwrap_or(0);
+/// What a key may hold after a crash at `position`. What was evicted is gone for good by then, but where that is a tombstone which the
+/// next commit makes durable.
+fn allowed(run: &Run, changes: &[Change], position: usize) -> Vec<Option<Content>> {
+    let is_certain =
+        |change: &Change| change.end <= position && (!change.evicted || run.model != Model::Page);
+    let floor = changes.iter().rposition(is_certain).unwrap_or(0);
     changes[floor..]
         .iter()
         .filter(|change| change.start <= position)
@@ -443,7 +446,7 @@ fn check(
     position: usize,
 ) -> Result<(), String> {
     for (cell, found) in found.iter().enumerate() {
-        let allowed = allowed(&changes[cell], position);
+        let allowed = allowed(run, &changes[cell], position);
         if !allowed.contains(found) {
             return Err(format!(
                 "key {cell} of table {} holds {found:?}, allowed: {allowed:?}",
