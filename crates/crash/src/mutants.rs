@@ -86,13 +86,11 @@ const WITHOUT_CRASH: [Mutant; 2] = [Mutant::FreedBeforeReadersLeave, Mutant::Hol
 const IN_UNITS: [Mutant; 2] = [Mutant::EnteredTwice, Mutant::SettledTooEarly];
 
 /// Bugs of eviction.
-const EVICTING: [Mutant; 7] = [
+const EVICTING: [Mutant; 5] = [
     Mutant::EvictedWithStale,
     Mutant::EvictedWithoutOrder,
     Mutant::EvictedBeforeFree,
-    Mutant::RootEvictedAlone,
     Mutant::EvictedBelow,
-    Mutant::EvictedRootNamed,
     Mutant::EvictedUnasked,
 ];
 

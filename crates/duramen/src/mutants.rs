@@ -240,12 +240,8 @@ pub enum Mutant {
     EvictedWithoutOrder,
     /// Keys are evicted without a tombstone before their block is free.
     EvictedBeforeFree,
-    /// The root of a collection is evicted without a tombstone.
-    RootEvictedAlone,
     /// The tombstone of an evicted key is older than its record.
     EvictedBelow,
-    /// The elements of a collection that was evicted stay.
-    EvictedRootNamed,
     /// Everything of a block is evicted, also what is in no table that may evict.
     EvictedUnasked,
     /// The slot of a damaged record stays where it is among keys that its leaf cannot tell apart, and splits cut there.

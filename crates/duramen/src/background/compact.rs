@@ -191,7 +191,7 @@ impl<M: Medium> Keeper<M> {
                 let mut alone =
                     || dead_here.get_or_insert_with(|| count_keys(&dead)).get(&(of.owner, key)).copied();
                 let here = if slot.stale_known() == Some(0) { 0 } else { alone().unwrap_or(0) };
-                if self.goes_alone(slot, header, here) {
+                if self.goes_alone(slot, here) {
                     evicted.push(Gone { hash, at: *at, header: *header, dead_here: here });
                     continue;
                 }

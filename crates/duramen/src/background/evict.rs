@@ -11,8 +11,7 @@
 //! Invariants:
 //! 1. A record is given up only when it is its key's newest one, is settled, and its table may evict.
 //! 2. A key goes without a tombstone only when it has older records in its block alone, and when that block is free on the medium, durably.
-//!    Only then is its slot removed, so nobody is told that it is gone before no crash brings it back. Other keys get a tombstone: also
-//!    roots, all where writes wait for epochs, and all of a block that tombstones are dropped from.
+//!    Only then is its slot removed, so nobody is told that it is gone before no crash brings it back. Other keys get a tombstone: all where writes wait for epochs, and all of a block that tombstones are dropped from.
 //! 3. A block that is free on the medium already is given to others only when nobody can see it any more, as any other.
 //! 4. Of what may go at least a quarter goes (a half, by frequency), if not of each block then of a fourth of the store: where keys that
 //!    are read all the time lie together they all stay, on the credit of blocks before.
@@ -479,10 +478,8 @@ impl<M: Medium> Keeper<M> {
     }
 
     /// Whether a key needs no tombstone when its newest record goes, which `slot` leads to (invariant 2).
-    pub(super) fn goes_alone(&self, slot: Slot, header: &Header, dead_here: u64) -> bool {
-        !self.log().epochs().in_use()
-            && (header.kind != Kind::Root || planted(Mutant::RootEvictedAlone))
-            && (slot.hides_at_most(dead_here) || planted(Mutant::EvictedWithStale))
+    pub(super) fn goes_alone(&self, slot: Slot, dead_here: u64) -> bool {
+        !self.log().epochs().in_use() && (slot.hides_at_most(dead_here) || planted(Mutant::EvictedWithStale))
     }
 
     /// Whether a block may be free on the medium at once (invariant 2): no older record of what goes with it lies in a block that is not
@@ -589,7 +586,7 @@ impl<M: Medium> Keeper<M> {
         } else {
             self.log().blocks.of(appended.at.0).live_add(appended.bytes);
         }
-        if let Some(names) = names.filter(|_| !planted(Mutant::EvictedRootNamed)) {
+        if let Some(names) = names {
             self.records.tables.unname(names);
         }
         self.note_evicted(mover, table, of, header);

@@ -18,6 +18,11 @@ fn fill(client: &mut Client, keys: std::ops::Range<u32>) -> u32 {
     stored
 }
 
+fn ask(client: &mut Client, line: &str) -> String {
+    client.send(format!("{line}\r\n"));
+    client.line()
+}
+
 fn field(client: &mut Client, section: &str, name: &str) -> u64 {
     let text = client.text(&format!("info {section}"));
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap();
@@ -64,16 +69,16 @@ fn idle_time_and_frequency_are_told_where_they_are_kept() {
     let mut client = server.client();
     client.says("set k v", "+OK\r\n");
     let idle = |client: &mut Client| {
-        client.text_line("object idletime k").trim_start_matches(':').parse::<u64>().unwrap()
+        ask(client, "object idletime k").trim_start_matches(':').parse::<u64>().unwrap()
     };
     eventually("it is idle", || idle(&mut client) >= 2);
     assert!(idle(&mut client) >= 2, "to ask is not to read it");
     client.says("get k", "$1\r\nv\r\n");
     assert!(idle(&mut client) <= 1);
     client.says("object idletime absent", "$-1\r\n");
-    assert!(client.text_line("object freq k").starts_with("-ERR An LFU maxmemory policy is not selected"));
+    assert!(ask(&mut client, "object freq k").starts_with("-ERR An LFU maxmemory policy is not selected"));
     client.says("config set maxmemory-policy volatile-lfu", "+OK\r\n");
-    assert!(client.text_line("object idletime k").starts_with("-ERR An LFU maxmemory policy is selected"));
+    assert!(ask(&mut client, "object idletime k").starts_with("-ERR An LFU maxmemory policy is selected"));
     (0..6).for_each(|_| client.says("get k", "$1\r\nv\r\n"));
     client.says("object freq k", ":6\r\n");
     client.says("object freq absent", "$-1\r\n");
@@ -98,7 +103,7 @@ fn collections_go_as_a_whole_and_volatile_policies_leave_the_rest() {
     }
     let mut there = 0;
     for list in 0..1_200 {
-        match client.text_line(&format!("llen list:{list}")).as_str() {
+        match ask(&mut client, &format!("llen list:{list}")).as_str() {
             ":0" => {}
             length => {
                 assert_eq!(length, ":100");
