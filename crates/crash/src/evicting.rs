@@ -187,7 +187,7 @@ fn read(run: &Run, store: &Sim) -> Result<Vec<Option<Content>>, String> {
     let tables = tables_of(store)?;
     let mut all = vec![None; run.cells()];
     let mut counts = [0u64; TABLES];
-    for cell in 0..run.cells() {
+    for (cell, holds) in all.iter_mut().enumerate() {
         let (table, name) = (cell / run.keys, run.name(cell));
         let value = match (table, &tables[table]) {
             (0, _) => store.get(&name),
@@ -195,7 +195,7 @@ fn read(run: &Run, store: &Sim) -> Result<Vec<Option<Content>>, String> {
             (_, None) => continue,
         };
         if let Some(value) = value.map_err(told("get"))? {
-            all[cell] = Some(content(store, &value)?);
+            *holds = Some(content(store, &value)?);
             counts[table] += 1;
         }
     }

@@ -10,8 +10,9 @@
 //!
 //! Invariants:
 //! 1. A record is given up only when it is its key's newest one, is settled, and its table may evict.
-//! 2. A key goes without a tombstone only when it has older records in its block alone, and when that block is free on the medium, durably.
-//!    Only then is its slot removed, so nobody is told that it is gone before no crash brings it back. Other keys get a tombstone: all where writes wait for epochs, and all of a block that tombstones are dropped from.
+//! 2. A key goes without a tombstone only when it has older records in its block alone, and when that block is free on the medium,
+//!    durably. Only then is its slot removed, so nobody is told that it is gone before no crash brings it back. Other keys get a
+//!    tombstone: all where writes wait for epochs, and all of a block that tombstones are dropped from.
 //! 3. A block that is free on the medium already is given to others only when nobody can see it any more, as any other.
 //! 4. Of what may go at least a quarter goes (a half, by frequency), if not of each block then of a fourth of the store: where keys that
 //!    are read all the time lie together they all stay, on the credit of blocks before.
@@ -359,7 +360,8 @@ impl<M: Medium> Keeper<M> {
     fn list(&self, mover: &mut Mover, eviction: &Eviction) -> bool {
         let queues = &mut mover.queues;
         let (mut fresh, mut moved) = (std::mem::take(&mut queues.fresh), std::mem::take(&mut queues.moved));
-        (fresh.clear(), moved.clear());
+        fresh.clear();
+        moved.clear();
         (queues.fresh_bytes, queues.all_bytes) = (0, 0);
         for (unit, block, state) in self.log().blocks.walk(0..self.log().space().units()) {
             if state != Use::Sealed {
