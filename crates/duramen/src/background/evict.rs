@@ -107,8 +107,8 @@ pub(super) struct Queues {
     /// Bytes of blocks in both lists, then and now.
     listed_bytes: u64,
     left_bytes: u64,
-    /// Bytes that may stay of what comes next, saved by blocks of which less stayed than might.
-    credit: u64,
+    /// Bytes that stayed beyond what may of each block, less what others left.
+    debt: u64,
     /// Keys evicted since reads were halved.
     since_halved: u64,
     /// Bytes of blocks that were moved out of since a key was evicted, and when so many were that it is no use for now.
@@ -459,8 +459,8 @@ impl<M: Medium> Keeper<M> {
         }
         let least = if by == EvictBy::Recency && giving.is_fresh { FRESH_READS } else { 1 };
         let may_stay = if by == EvictBy::Frequency { all / 2 } else { all / 4 * 3 };
-        let credit = mover.queues.credit + may_stay;
-        let most = credit.min(all);
+        let credit = (self.log().used_bytes() / CREDIT_SHARE).saturating_sub(mover.queues.debt);
+        let most = all.min(may_stay + credit);
         let stays = |from: usize| by_reads[from..].iter().sum::<u64>();
         let least = (least..READS_MAX).find(|&least| stays(usize::from(least)) <= most).unwrap_or(READS_MAX);
         // Where more than may stay were read as often as can be told, the first ones do.
@@ -475,7 +475,7 @@ impl<M: Medium> Keeper<M> {
                 }
             }
         }
-        mover.queues.credit = (credit - stayed).min(self.log().used_bytes() / CREDIT_SHARE);
+        mover.queues.debt = (mover.queues.debt + stayed).saturating_sub(may_stay);
         may_go
     }
 
