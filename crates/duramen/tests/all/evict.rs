@@ -179,7 +179,7 @@ fn what_is_read_stays() {
 fn a_collection_goes_as_a_whole() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let (store, table) = open(&dir.path().join("store"), &options(policy(EvictBy::Recency, false), true));
-    for at in 0..400u64 {
+    for at in 0..1_000u64 {
         let collection = store.new_collection(ElementOrder::ByKey);
         for element in 0..40u64 {
             collection.put(&element.to_be_bytes(), &value(element, at)).unwrap();
@@ -189,7 +189,7 @@ fn a_collection_goes_as_a_whole() {
         (0..100).for_each(|other| table.put(&key(1_000_000 + other), &value(other, at)).unwrap());
     }
     let mut whole = 0;
-    for at in 0..400u64 {
+    for at in 0..1_000u64 {
         let Some(root) = table.get(&key(at)).unwrap() else { continue };
         let collection = store.collection(root.meta().collection.unwrap()).unwrap();
         assert_eq!(collection.len(), 40);
@@ -201,7 +201,7 @@ fn a_collection_goes_as_a_whole() {
         }
         whole += 1;
     }
-    assert!(whole > 50 && whole < 390, "{whole} of 400 collections are there");
+    assert!(whole > 50 && whole < 990, "{whole} of 1,000 collections are there");
     is_sound(&store);
 }
 
