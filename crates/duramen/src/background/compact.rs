@@ -83,7 +83,7 @@ impl<'a> Move<'a> {
 impl<M: Medium> Keeper<M> {
     /// Moves what is live out of a block and retires it. False when there was no room to do so: the block
     /// is then as it was, with less alive.
-    /// Keys are evicted too, where something is to be given up.
+    /// Keys are evicted too, where something is to be given up; then also false where they were and the block stays (`evict.rs`).
     pub(super) fn move_out(&self, mover: &mut Mover, unit: Unit, gives: Option<Giving>) -> Result<bool> {
         let _inside = self.log().tuning.phase(Phase::Move);
         let block = self.log().blocks.at(unit);
@@ -145,7 +145,11 @@ impl<M: Medium> Keeper<M> {
         let mut rest = u64::from(self.log().blocks.at(unit).live_sealed());
         let hash_of = |(at, header): &Found| self.records.hasher.hash(header.key(&bytes[*at as usize..]));
         let hashes: Vec<u64> = records.iter().map(hash_of).collect();
-        let given_up = gives.map(|gives| self.given_up(mover, &gives, records, &hashes));
+        let given_up = gives.map(|gives| self.given_up(mover, &gives, records, &hashes, rest));
+        if let Some(chosen) = given_up.as_ref().filter(|chosen| chosen.in_place) {
+            self.evict_in_place(mover, unit, bytes, records, chosen);
+            return Ok(false);
+        }
         let mut evicted: Vec<Gone> = Vec::new();
         for (i, (at, header)) in records.iter().enumerate() {
             let record = &bytes[*at as usize..];
@@ -185,7 +189,7 @@ impl<M: Medium> Keeper<M> {
             }
             drop(guard);
             let mut goes =
-                !hidden && given_up.as_ref().is_some_and(|given_up| given_up[i]) && !slot.is_pending();
+                !hidden && given_up.as_ref().is_some_and(|chosen| chosen.goes[i]) && !slot.is_pending();
             goes &= self.is_committed(header);
             if goes {
                 let mut alone =
@@ -260,6 +264,10 @@ impl<M: Medium> Keeper<M> {
             let is_counted = |moved: &Move<'_>| superseded.contains(&moved.from);
             let moved = moves.iter().filter(|moved| !is_counted(moved)).map(|m| (m.key_of(), m.from_bytes));
             self.keep_originals(mover, moved.chain(cells.iter().copied()));
+            if let Some(chosen) = &given_up {
+                // What was to go without a tombstone, since the block was to be free.
+                self.evict_in_place(mover, unit, bytes, records, chosen);
+            }
         }
         self.compaction.moved_bytes.fetch_add(moves.iter().map(|m| m.copy.bytes).sum(), Relaxed);
         if complete {
@@ -340,7 +348,7 @@ impl<M: Medium> Keeper<M> {
         planted(Mutant::TombstoneDroppedEarly) || is_committed && slot.hides_at_most(dead_here.unwrap_or(0))
     }
 
-    fn is_committed(&self, header: &Header) -> bool {
+    pub(super) fn is_committed(&self, header: &Header) -> bool {
         !self.log().epochs().in_use() || header.epoch <= self.log().epochs().committed()
     }
 
@@ -458,7 +466,7 @@ impl<M: Medium> Keeper<M> {
 
     /// A block could not be emptied and stays: the originals of what was moved out of it are stale records like
     /// any other, and dead bytes. `moved`: each, and its bytes.
-    fn keep_originals<'a>(&self, mover: &Mover, moved: impl Iterator<Item = (KeyOf<'a>, u64)>) {
+    pub(super) fn keep_originals<'a>(&self, mover: &Mover, moved: impl Iterator<Item = (KeyOf<'a>, u64)>) {
         let guard = reclaim::pin();
         for (of, bytes) in moved {
             self.count_stale(mover, of, &guard);

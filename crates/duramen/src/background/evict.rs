@@ -14,13 +14,16 @@
 //!    durably. Only then is its slot removed, so nobody is told that it is gone before no crash brings it back. Other keys get a
 //!    tombstone: all where writes wait for epochs, and all of a block that tombstones are dropped from.
 //! 3. A block that is free on the medium already is given to others only when nobody can see it any more, as any other.
-//! 4. Of what may go at least a quarter goes (a half, by frequency), if not of each block then of a fourth of the store: where keys that
+//! 4. What a root names goes only when it is buried ([`super::bury`]), and is then dead where it lies. So a block with little else that may
+//!    go than roots is not moved for them: they get tombstones, it stays where it is and is passed over until its turn comes again, and
+//!    compaction takes the blocks in which enough has died. While something waits to be buried nothing more is evicted ahead.
+//! 5. Of what may go at least a quarter goes (a half, by frequency), if not of each block then of a fourth of the store: where keys that
 //!    are read all the time lie together they all stay, on the credit of blocks before.
 
 use super::Keeper;
 use super::blocks::Found;
-use super::compaction::Mover;
-use super::dying::Until;
+use super::compaction::{GRACE_MAX, Mover};
+use super::dying::{Left, Until};
 use super::grow::Growth;
 use super::stale::KeyOf;
 use crate::Result;
@@ -40,6 +43,7 @@ use crate::sync::reclaim;
 use crate::sync::time::Instant;
 use crate::sync::{Arc, Mutex, lock};
 use duramen_media::{Medium, Offset};
+use std::collections::HashMap;
 use std::time::Duration;
 
 /// Bytes of blocks that one round evicts from.
@@ -61,13 +65,17 @@ const FRESH_READS: u8 = 2;
 const LATELY_READS: u8 = 3;
 /// No more than this share of the store stays on credit.
 const CREDIT_SHARE: u64 = 4;
-/// What is dead goes first, when it takes more than this share of the store, out of blocks of which so many percent are dead.
+/// What is dead goes first, when it takes more than this share of the store (less while a writer waits), out of blocks of which so many percent are dead.
 const DEAD_SHARE: u64 = 10;
 const DEAD_PERCENT: u64 = 30;
 /// Where nothing may be evicted it is not tried again for so long.
 const VAIN_PAUSE: Duration = Duration::from_secs(1);
 /// Rounds of one eviction for a writer.
-const ROUNDS_MAX: u32 = 8;
+const ROUNDS_MAX: u32 = 64;
+/// A block is not moved for roots alone that take less than this share of what lives in it.
+const IN_PLACE_SHARE: u64 = 4;
+/// To pass over a block takes this share of the time that it takes to move out of it.
+const PASSED_SHARE: u64 = 8;
 
 /// A key that was evicted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,7 +124,26 @@ pub(super) struct Queues {
     vain_at: Option<Instant>,
     /// For blocks that are chosen by chance.
     chance: u64,
+    /// Blocks that stayed where they are.
+    passed: HashMap<Unit, Passed>,
     told: Vec<Evicted>,
+}
+
+/// A block that was passed over.
+#[derive(Clone, Copy)]
+struct Passed {
+    generation: u64,
+    /// Instead of the one that it had; `None`: nothing is left in it that may go.
+    order: Option<u64>,
+}
+
+/// What of a block's records is to go.
+pub(super) struct Chosen {
+    /// Of each whether it may, and whether it does, if it turns out to be the newest of its key.
+    pub may_go: Vec<bool>,
+    pub goes: Vec<bool>,
+    /// The block is not moved for it.
+    pub in_place: bool,
 }
 
 /// A block, its generation and bytes when it was listed.
@@ -236,7 +263,11 @@ impl<M: Medium> Keeper<M> {
         }
         // Else who has it makes room, and looks again.
         let Ok(mut mover) = self.compaction.mover.try_lock() else { return Ok(false) };
-        let worked = self.evict_round(&mut mover)?;
+        // What was evicted already comes first, or too much would be. (In parts, so that nobody waits long.)
+        let worked = match self.bury(&mut mover, Until::Part) {
+            Left::Nothing => self.evict_round(&mut mover, DEAD_SHARE)?,
+            left => left == Left::More,
+        };
         self.reclaim(&mut mover, false);
         self.list_ahead(&mut mover);
         Ok(worked && self.is_due())
@@ -248,9 +279,13 @@ impl<M: Medium> Keeper<M> {
             return false;
         }
         let before = self.compaction.freed_units.load(Relaxed);
+        let begun = Instant::now();
         let mut mover = lock(&self.compaction.mover);
-        for _ in 0..ROUNDS_MAX {
-            let worked = self.evict_round(&mut mover).unwrap_or(false);
+        for round in 0..ROUNDS_MAX {
+            // Nothing is won from collections before they are buried.
+            self.bury_all(&mut mover, GRACE_MAX.saturating_sub(begun.elapsed()));
+            // Less and less has to be dead.
+            let worked = self.evict_round(&mut mover, DEAD_SHARE << round.min(16)).unwrap_or(false);
             self.reclaim(&mut mover, true);
             // Also what the store's own thread freed while this one waited for it.
             if self.compaction.freed_units.load(Relaxed) > before {
@@ -263,16 +298,14 @@ impl<M: Medium> Keeper<M> {
         false
     }
 
-    /// Evicts from the next blocks; whether there were any.
-    fn evict_round(&self, mover: &mut Mover) -> Result<bool> {
+    /// Evicts from the next blocks; whether there were any. What is dead goes first, when it takes more than this share.
+    fn evict_round(&self, mover: &mut Mover, dead_share: u64) -> Result<bool> {
         self.log().epochs().check_writable()?;
         let Some(eviction) = self.evictor.eviction() else { return Ok(false) };
-        // Collections whose roots were evicted are dead: that is had for less. (In parts, so that nobody waits long.)
-        self.bury(mover, Until::Part);
         let dead = self.log().epochs().totals().dead_bytes;
         let dead = dead.saturating_sub(self.compaction.retired_bytes.load(Relaxed));
         let used = self.log().used_bytes();
-        if dead > used / DEAD_SHARE {
+        if dead > used / dead_share {
             let before = self.compaction.retired.load(Relaxed);
             self.compact_round(mover, DEAD_PERCENT)?;
             if self.compaction.retired.load(Relaxed) > before {
@@ -299,14 +332,16 @@ impl<M: Medium> Keeper<M> {
             if !block.retire() {
                 continue;
             }
-            total += block.tail();
             let before = self.evictor.keys.load(Relaxed);
             let giving = Giving { eviction, is_fresh, all: !has_room };
-            self.move_out(mover, unit, Some(giving))?;
+            let moved = self.move_out(mover, unit, Some(giving))?;
             let has_evicted = self.evictor.keys.load(Relaxed) > before;
+            let passed = !moved && !has_evicted;
+            total += if passed { block.tail() / PASSED_SHARE } else { block.tail() };
             mover.queues.vain_bytes = if has_evicted { 0 } else { mover.queues.vain_bytes + block.tail() };
             if mover.queues.vain_bytes > 2 * used {
-                // All that there is was moved, and nothing may go.
+                // All that there is was looked at, and nothing may go.
+                mover.queues.passed.clear();
                 (mover.queues.vain_bytes, mover.queues.vain_at) = (0, Some(Instant::now()));
                 break;
             }
@@ -360,6 +395,7 @@ impl<M: Medium> Keeper<M> {
     fn list(&self, mover: &mut Mover, eviction: &Eviction) -> bool {
         let queues = &mut mover.queues;
         let (mut fresh, mut moved) = (std::mem::take(&mut queues.fresh), std::mem::take(&mut queues.moved));
+        let before = std::mem::take(&mut queues.passed);
         fresh.clear();
         moved.clear();
         (queues.fresh_bytes, queues.all_bytes) = (0, 0);
@@ -375,9 +411,17 @@ impl<M: Medium> Keeper<M> {
             if eviction.volatile_only && expires == u32::MAX {
                 continue;
             }
+            let passed = before.get(&unit).copied().filter(|passed| passed.generation == generation);
+            if let Some(passed) = passed {
+                queues.passed.insert(unit, passed);
+                if passed.order.is_none() {
+                    continue;
+                }
+            }
+            let passed = passed.and_then(|passed| passed.order);
             let order = match eviction.by {
-                EvictBy::Recency | EvictBy::Frequency => generation,
-                EvictBy::Expiry => u64::from(expires),
+                EvictBy::Recency | EvictBy::Frequency => passed.unwrap_or(generation),
+                EvictBy::Expiry => passed.unwrap_or(u64::from(expires)),
                 EvictBy::Chance => {
                     queues.chance =
                         queues.chance.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e);
@@ -400,19 +444,24 @@ impl<M: Medium> Keeper<M> {
         }
         queues.left_bytes = queues.listed_bytes;
         let any = !fresh.is_empty() || !moved.is_empty();
+        if !any {
+            // Something may have become evictable since.
+            queues.passed.clear();
+        }
         (queues.fresh, queues.moved) = (fresh, moved);
         self.records.access.fit(self.records.tables.keys());
         any
     }
 
-    /// Which records of a block are to go, of those that turn out to be the newest of their keys.
+    /// Which records of a block are to go, of those that turn out to be the newest of their keys, where so many bytes live in it.
     pub(super) fn given_up(
         &self,
         mover: &mut Mover,
         giving: &Giving,
         records: &[Found],
         hashes: &[u64],
-    ) -> Vec<bool> {
+        live: u64,
+    ) -> Chosen {
         let (mut last, mut last_owner): (Last, Option<(Owner, bool)>) = (None, None);
         let mut may_evict = |owner: Owner| match last_owner {
             Some((known, may)) if known == owner => may,
@@ -427,29 +476,33 @@ impl<M: Medium> Keeper<M> {
             }
         };
         let Eviction { by, volatile_only } = giving.eviction;
-        let mut may_go: Vec<bool> = records
+        let may_go: Vec<bool> = records
             .iter()
             .map(|(_, header)| {
                 let is_value = header.kind != Kind::Tombstone;
                 is_value && (header.expires_at.is_some() || !volatile_only) && may_evict(header.owner)
             })
             .collect();
-        if giving.all || by == EvictBy::Chance {
-            return may_go;
-        }
-        let guard = reclaim::pin();
         let bytes = |at: usize| records[at].1.record_bytes();
         let all: u64 = (0..records.len()).filter(|&at| may_go[at]).map(bytes).sum();
+        let has_values = (0..records.len()).any(|at| may_go[at] && records[at].1.kind != Kind::Root);
+        let in_place = !has_values && all * IN_PLACE_SHARE < live;
+        let mut chosen = Chosen { goes: may_go.clone(), may_go, in_place };
+        if giving.all && !in_place || by == EvictBy::Chance {
+            return chosen;
+        }
+        let (may_go, goes) = (&chosen.may_go, &mut chosen.goes);
+        let guard = reclaim::pin();
         if by == EvictBy::Expiry {
             // The half that expires first.
             let mut order: Vec<usize> = (0..records.len()).filter(|&at| may_go[at]).collect();
             order.sort_unstable_by_key(|&at| records[at].1.expires_at);
             let mut gone = 0;
             for at in order {
-                may_go[at] = gone * 2 < all;
+                goes[at] = gone * 2 < all;
                 gone += bytes(at);
             }
-            return may_go;
+            return chosen;
         }
         let reads: Vec<u8> = hashes.iter().map(|&hash| self.records.access.reads(hash, &guard)).collect();
         // Of each number of reads, the bytes that were read so often.
@@ -468,7 +521,7 @@ impl<M: Medium> Keeper<M> {
         for at in 0..records.len() {
             if may_go[at] && reads[at] >= least && stayed + bytes(at) <= most {
                 stayed += bytes(at);
-                may_go[at] = false;
+                goes[at] = false;
                 if by == EvictBy::Recency {
                     let less = if giving.is_fresh { 0 } else { 1 };
                     self.records.access.lower(hashes[at], reads[at].min(LATELY_READS) - less, &guard);
@@ -476,7 +529,57 @@ impl<M: Medium> Keeper<M> {
             }
         }
         mover.queues.debt = (mover.queues.debt + stayed).saturating_sub(may_stay);
-        may_go
+        chosen
+    }
+
+    /// Evicts from a block that stays where it is, with tombstones, as far as there is room for those.
+    pub(super) fn evict_in_place(
+        &self,
+        mover: &mut Mover,
+        unit: Unit,
+        bytes: &[u8],
+        records: &[Found],
+        chosen: &Chosen,
+    ) {
+        let base = self.log().blocks.offset(unit);
+        let mut last = None;
+        // When that expires first which may go and does not.
+        let mut left: Option<u64> = None;
+        for (i, (at, header)) in records.iter().enumerate().filter(|&(i, _)| chosen.may_go[i]) {
+            let (place, key) = (Offset(base + at), header.key(&bytes[*at as usize..]));
+            let hash = self.records.hasher.hash(key);
+            let Some(table) = self.records.tables.find(header.owner, &mut last) else { continue };
+            let is_it = |slot: Slot| slot.location() == place;
+            let Some(slot) = table.index.find(hash, key, &reclaim::pin(), is_it) else { continue };
+            if slot.is_tombstone() {
+                continue;
+            }
+            let is_settled = !slot.is_pending() && self.is_committed(header);
+            let most = header.record_bytes();
+            // What has expired goes by itself.
+            if chosen.goes[i]
+                && is_settled
+                && !self.records.is_expired(header.expires_at)
+                && mover.appender.reserve_to_move(self.log(), self, most, most).is_ok()
+            {
+                let of = KeyOf { owner: header.owner, key, hash };
+                if self.evict_buried(mover, table, of, place, header) == Buried::Done {
+                    // It is a stale record like any other.
+                    self.keep_originals(mover, std::iter::once((of, most)));
+                }
+            } else {
+                let expires = header.expires_at.unwrap_or(u64::MAX);
+                left = Some(left.map_or(expires, |left| left.min(expires)));
+            }
+        }
+        let newest = self.log().space().generation_now().0;
+        let block = self.log().blocks.at(unit);
+        block.set_fresh(false);
+        let order = left.map(|millis| match self.evictor.eviction().map(|eviction| eviction.by) {
+            Some(EvictBy::Expiry) => millis.div_ceil(1000),
+            _ => newest,
+        });
+        mover.queues.passed.insert(unit, Passed { generation: block.generation().0, order });
     }
 
     /// Whether a key needs no tombstone when its newest record goes, which `slot` leads to (invariant 2).
