@@ -1,5 +1,6 @@
-//! What becomes known of keys that the store evicts: events of Redis, counts of memcached.
+//! What becomes known of keys that the store evicts: events and invalidations of Redis, counts of memcached.
 
+use crate::command::tracking;
 use crate::local::Local;
 use crate::notifications::EVICTED;
 use crate::server::Server;
@@ -22,6 +23,11 @@ pub fn teller(server: &Arc<Server>) -> OnEvicted {
             if db < server.keyspace.databases() {
                 local.notify(&server, EVICTED, "evicted", db, &key.key);
             }
+        }
+        if server.tracking.is_any() {
+            // Without their locks: who reads one at this moment keeps what was written last, and is told when that changes.
+            let keys: Vec<Box<[u8]>> = evicted.iter().map(|evicted| evicted.key.as_slice().into()).collect();
+            tracking::tell(&server, &mut local, 0, &keys);
         }
         server.delivery.hand_over(&mut local.outgoing, true, |worker, messages| {
             server.inboxes[worker].send_mail(messages, true);

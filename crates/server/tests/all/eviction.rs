@@ -37,6 +37,12 @@ fn a_policy_that_is_set_at_run_time_evicts_and_tells_of_it() {
     assert!(full > 20_000 && full < 40_000, "{full}");
     assert_eq!(field(&mut client, "stats", "evicted_keys"), 0);
     client.says("config set maxmemory-policy allkeys-lri", "-ERR CONFIG SET failed (possibly related to argument 'maxmemory-policy') - argument must be one of the following: volatile-lru, volatile-lfu, volatile-random, volatile-ttl, allkeys-lru, allkeys-lfu, allkeys-random, noeviction\r\n");
+    // Before reads are counted.
+    let mut tracker = server.client();
+    tracker.send("hello 3\r\n");
+    while tracker.line() != "*0" {}
+    tracker.says("client tracking on", "+OK\r\n");
+    tracker.says("strlen key:5", ":400\r\n");
     client.says("config set maxmemory-policy allkeys-lru notify-keyspace-events Ee", "+OK\r\n");
     client.says("config get maxmemory-policy", "*2\r\n$16\r\nmaxmemory-policy\r\n$11\r\nallkeys-lru\r\n");
     let mut listener = server.client();
@@ -51,6 +57,7 @@ fn a_policy_that_is_set_at_run_time_evicts_and_tells_of_it() {
     }
     let evicted = field(&mut client, "stats", "evicted_keys");
     assert!(evicted > 20_000, "{evicted}");
+    tracker.expect(">2\r\n$10\r\ninvalidate\r\n*1\r\n$5\r\nkey:5\r\n");
     let (_, kind, channel) =
         (listener.line(), (listener.line(), listener.line()), (listener.line(), listener.line()));
     assert_eq!((&*kind.1, &*channel.1), ("message", "__keyevent@0__:evicted"));
