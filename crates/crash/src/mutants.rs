@@ -86,12 +86,13 @@ const WITHOUT_CRASH: [Mutant; 2] = [Mutant::FreedBeforeReadersLeave, Mutant::Hol
 const IN_UNITS: [Mutant; 2] = [Mutant::EnteredTwice, Mutant::SettledTooEarly];
 
 /// Bugs of eviction.
-const EVICTING: [Mutant; 5] = [
+const EVICTING: [Mutant; 6] = [
     Mutant::EvictedWithStale,
     Mutant::EvictedWithoutOrder,
     Mutant::EvictedBeforeFree,
     Mutant::EvictedBelow,
     Mutant::EvictedUnasked,
+    Mutant::EvictedInPlaceUncounted,
 ];
 
 /// Bugs that a soak shows: stores that are damaged while they are closed, or full, emptied, and filled again.

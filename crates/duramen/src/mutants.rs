@@ -244,6 +244,8 @@ pub enum Mutant {
     EvictedBelow,
     /// Everything of a block is evicted, also what is in no table that may evict.
     EvictedUnasked,
+    /// The record of a key that was evicted in place is not counted as an older one of it.
+    EvictedInPlaceUncounted,
     /// The slot of a damaged record stays where it is among keys that its leaf cannot tell apart, and splits cut there.
     DamagedPlacedByGuess,
 }

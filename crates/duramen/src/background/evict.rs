@@ -563,7 +563,9 @@ impl<M: Medium> Keeper<M> {
                 && mover.appender.reserve_to_move(self.log(), self, most, most).is_ok()
             {
                 let of = KeyOf { owner: header.owner, key, hash };
-                if self.evict_buried(mover, table, of, place, header) == Buried::Done {
+                if self.evict_buried(mover, table, of, place, header) == Buried::Done
+                    && !planted(Mutant::EvictedInPlaceUncounted)
+                {
                     // It is a stale record like any other.
                     self.keep_originals(mover, std::iter::once((of, most)));
                 }

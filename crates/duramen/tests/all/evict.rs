@@ -206,6 +206,44 @@ fn a_collection_goes_as_a_whole() {
 }
 
 #[test]
+fn collections_that_expire_make_room_and_others_stay() {
+    for (by, background) in [EvictBy::Recency, EvictBy::Frequency, EvictBy::Chance, EvictBy::Expiry]
+        .into_iter()
+        .flat_map(|by| [(by, false), (by, true)])
+    {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let (store, table) = open(&dir.path().join("store"), &options(policy(by, true), background));
+        let write = |name: &[u8], expires_at| {
+            let collection = store.new_collection(ElementOrder::ByKey);
+            for element in 0..100u64 {
+                collection.put(&element.to_be_bytes(), &[b'e'; 48]).unwrap_or_else(|error| {
+                    panic!("{by:?}: {error}: {:?}", store.stats());
+                });
+            }
+            let meta = Meta { collection: Some(collection.id()), expires_at, ..Meta::default() };
+            table.put_with(name, b"root", meta).unwrap();
+        };
+        for at in 0..1_000u64 {
+            write(&key(at), Some(4_000_000_000_000 + at));
+            if at % 50 == 0 {
+                write(&key(1_000_000 + at), None);
+            }
+        }
+        let is_there = |at: u64| {
+            let Some(root) = table.get(&key(at)).unwrap() else { return false };
+            let collection = store.collection(root.meta().collection.unwrap()).unwrap();
+            assert_eq!(collection.len(), 100);
+            true
+        };
+        let there = (0..1_000).filter(|&at| is_there(at)).count();
+        // Some 9 kB each, in 4 MiB.
+        assert!(there > 80 && there < 450, "{by:?}: {there}");
+        assert!((0..20).all(|at| is_there(1_000_000 + at * 50)), "{by:?}");
+        is_sound(&store);
+    }
+}
+
+#[test]
 fn a_lower_limit_is_reached_by_evicting() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let (store, table) = open(&dir.path().join("store"), &options(policy(EvictBy::Recency, false), true));
