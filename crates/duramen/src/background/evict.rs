@@ -70,8 +70,9 @@ const DEAD_SHARE: u64 = 10;
 const DEAD_PERCENT: u64 = 30;
 /// Where nothing may be evicted it is not tried again for so long.
 const VAIN_PAUSE: Duration = Duration::from_secs(1);
-/// Rounds of one eviction for a writer.
+/// Rounds of one eviction for a writer, and while others stand in the way of what was won.
 const ROUNDS_MAX: u32 = 64;
+const ROUNDS_HINDERED_MAX: u32 = 8;
 /// A block is not moved for roots alone that take less than this share of what lives in it.
 const IN_PLACE_SHARE: u64 = 4;
 /// To pass over a block takes this share of the time that it takes to move out of it.
@@ -283,7 +284,11 @@ impl<M: Medium> Keeper<M> {
         let mut mover = lock(&self.compaction.mover);
         for round in 0..ROUNDS_MAX {
             // Nothing is won from collections before they are buried.
-            self.bury_all(&mut mover, GRACE_MAX.saturating_sub(begun.elapsed()));
+            let is_buried = self.bury_all(&mut mover, GRACE_MAX.saturating_sub(begun.elapsed()));
+            let is_hindered = !is_buried || self.compaction.retired.load(Relaxed) > 0;
+            if is_hindered && round >= ROUNDS_HINDERED_MAX {
+                break;
+            }
             // Less and less has to be dead.
             let worked = self.evict_round(&mut mover, DEAD_SHARE << round.min(16)).unwrap_or(false);
             self.reclaim(&mut mover, true);
