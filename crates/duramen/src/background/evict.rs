@@ -65,7 +65,8 @@ const FRESH_READS: u8 = 2;
 const LATELY_READS: u8 = 3;
 /// No more than this share of the store stays on credit.
 const CREDIT_SHARE: u64 = 4;
-/// What is dead goes first, when it takes more than this share of the store (less while a writer waits), out of blocks of which so many percent are dead.
+/// What is dead goes first, when it takes more than this share of the store (less while a writer waits), out of blocks of which so
+/// many percent are dead.
 const DEAD_SHARE: u64 = 10;
 const DEAD_PERCENT: u64 = 30;
 /// Where nothing may be evicted it is not tried again for so long.
