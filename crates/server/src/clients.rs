@@ -103,6 +103,20 @@ pub struct Origin {
     pub mark: u8,
 }
 
+impl Origin {
+    /// Of whom no connection is.
+    pub(crate) fn nowhere() -> Self {
+        Self {
+            worker: 0,
+            address: "nowhere".to_owned(),
+            address_local: String::new(),
+            unix: false,
+            descriptor: 0,
+            mark: 0,
+        }
+    }
+}
+
 impl Client {
     fn new(id: u64, origin: Origin) -> Self {
         Self {
@@ -140,15 +154,7 @@ impl Client {
 
     /// Nobody's: for what the server does itself.
     pub fn nobody() -> Arc<Self> {
-        let origin = Origin {
-            worker: 0,
-            address: "nowhere".to_owned(),
-            address_local: String::new(),
-            unix: false,
-            descriptor: 0,
-            mark: 0,
-        };
-        Arc::new(Self::new(0, origin))
+        Arc::new(Self::new(0, Origin::nowhere()))
     }
 
     /// It runs no further command. False when that was so before.

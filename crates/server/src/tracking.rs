@@ -8,6 +8,7 @@
 //! - **Invariant 2**: what was taken for a transaction that did not commit is put back.
 
 use crate::clients::{Client, unix_millis};
+use crate::waiting::lock;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -91,10 +92,6 @@ impl Default for Tracking {
             next_expiry: AtomicU64::new(u64::MAX),
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Tracking {
@@ -267,15 +264,7 @@ mod tests {
     use crate::clients::{Clients, Origin};
 
     fn client(clients: &Clients) -> Arc<Client> {
-        let origin = Origin {
-            worker: 0,
-            address: String::new(),
-            address_local: String::new(),
-            unix: false,
-            descriptor: 0,
-            mark: 0,
-        };
-        clients.enter(origin)
+        clients.enter(Origin::nowhere())
     }
 
     fn ids(told: &[Tracked]) -> Vec<u64> {

@@ -193,7 +193,8 @@ impl Default for Waiting {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// Locks, also after a panic of somebody who had it.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -289,20 +290,12 @@ mod tests {
     use crate::clients::{Clients, Origin};
 
     fn waiter(clients: &Clients, keys: &[(&str, What)]) -> Arc<Waiter> {
-        let origin = Origin {
-            worker: 0,
-            address: String::new(),
-            address_local: String::new(),
-            unix: false,
-            descriptor: 0,
-            mark: 0,
-        };
         let awaited = |(key, what): &(&str, What)| {
             let args = OwnedArgs::of(&[b"BLPOP", key.as_bytes(), b"0"]);
             Awaited { key: key.as_bytes().into(), what: what.clone(), args }
         };
         let wait = Wait { until: None, keys: keys.iter().map(awaited).collect() };
-        Arc::new(Waiter::new(clients.enter(origin), 0, (3, Protocol::Resp2, false), wait))
+        Arc::new(Waiter::new(clients.enter(Origin::nowhere()), 0, (3, Protocol::Resp2, false), wait))
     }
 
     fn queue(waiting: &Waiting, key: &str, kind: Kind) -> Vec<u64> {

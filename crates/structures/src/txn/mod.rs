@@ -696,13 +696,7 @@ impl<'w> Txn<'w> {
             return Err(Error::Incomplete);
         }
         let Scratch { arena, entries, .. } = scratch;
-        for entry in entries.iter() {
-            // As in `commit_single`.
-            if matches!(entry.write, Write::None)
-                || matches!(entry.write, Write::Delete) && entry.seen == Some(Life::Absent)
-            {
-                continue;
-            }
+        for entry in entries.iter().filter(|entry| !entry.writes_nothing()) {
             let Some(table) = keyspace.table(entry.db) else {
                 if matches!(entry.write, Write::Delete) {
                     continue;
@@ -760,16 +754,7 @@ impl<'w> Txn<'w> {
         let Scratch { arena, entries, batch, .. } = scratch;
         batch.clear();
         let mut db = None;
-        for entry in entries.iter() {
-            // As in `commit_single`.
-            let is_nothing = match entry.write {
-                Write::None => true,
-                Write::Delete => entry.seen == Some(Life::Absent),
-                Write::Put(..) | Write::Number { .. } | Write::Expired => false,
-            };
-            if is_nothing {
-                continue;
-            }
+        for entry in entries.iter().filter(|entry| !entry.writes_nothing()) {
             let Some(table) = keyspace.table(entry.db) else {
                 if matches!(entry.write, Write::Delete) {
                     continue;

@@ -52,6 +52,17 @@ pub(super) struct Entry {
     pub(super) has_new_elements: bool,
 }
 
+impl Entry {
+    /// Whether a commit has nothing to do for it. A delete of what was not seen looks first, and goes on where it met damage.
+    pub(super) fn writes_nothing(&self) -> bool {
+        match self.write {
+            Write::None => true,
+            Write::Delete => self.seen == Some(Life::Absent),
+            Write::Put(..) | Write::Number { .. } | Write::Expired => false,
+        }
+    }
+}
+
 /// What is to become of a key.
 pub(super) enum Write {
     None,
