@@ -200,6 +200,8 @@ pub enum Mutant {
     KeysUnlockedEarly,
     /// Keys are locked in the order in which they are named.
     LocksNotSorted,
+    /// A writer locks the stripe of its key when it is in an epoch.
+    LockedInEpoch,
     /// Keys are held that a unit writes which runs.
     HeldBesideRunning,
     /// Who closes the gate does not wait until those have left who are inside.
@@ -228,6 +230,10 @@ pub enum Mutant {
     PreviousNotPutBack,
     /// Readers see what a unit writes while it runs.
     UnitShownInParts,
+    /// A key that was absent when a unit deleted it may be there when the unit is shown.
+    MissedNotLookedAt,
+    /// A reader shows what a unit wrote and then wrote again, when the unit ends while the reader goes back along its members.
+    StepOfUnitShown,
     /// A writer writes a key that a unit writes which runs.
     RunningOverwritten,
     /// What a unit took the place of is moved and freed while it runs.
@@ -267,7 +273,7 @@ mod planting {
     }
 
     /// Those that the models of `cargo xtask loom` find.
-    pub const MODELLED: [Mutant; 33] = [
+    pub const MODELLED: [Mutant; 36] = [
         Mutant::PageReadTwice,
         Mutant::StripeNotLocked,
         Mutant::SharedSegmentAlone,
@@ -295,11 +301,14 @@ mod planting {
         Mutant::NodeLeftLinked,
         Mutant::NextNotWoken,
         Mutant::UnitShownInParts,
+        Mutant::StepOfUnitShown,
+        Mutant::MissedNotLookedAt,
         Mutant::PreviousNotPutBack,
         Mutant::HeldBesideRunning,
         Mutant::GateNotWaitedFor,
         Mutant::KeysUnlockedEarly,
         Mutant::LocksNotSorted,
+        Mutant::LockedInEpoch,
         Mutant::VersionNotRaised,
     ];
 

@@ -69,10 +69,40 @@ pub enum Op {
     },
     /// Several operations, settled at once.
     Group(Vec<Op>),
+    /// The same, with their keys locked.
+    Locked(Vec<Op>),
     Commit,
     Maintain,
     /// Gives up the writer; the next write makes a new one.
     Retire,
+}
+
+impl Op {
+    /// The cells of the keys that it names.
+    #[must_use]
+    pub fn keys(&self) -> Vec<usize> {
+        match self {
+            Self::Put { key, .. }
+            | Self::Delete { key }
+            | Self::Update { key, .. }
+            | Self::Swap { key, .. }
+            | Self::Get { key, .. } => vec![*key],
+            Self::Batch { writes, expects } => {
+                writes.iter().map(|(key, _)| *key).chain(expects.iter().copied()).collect()
+            }
+            Self::GetMany { keys } => keys.clone(),
+            Self::Group(ops) | Self::Locked(ops) => ops.iter().flat_map(Self::keys).collect(),
+            Self::Scan
+            | Self::Make { .. }
+            | Self::Clear { .. }
+            | Self::Drop { .. }
+            | Self::Exchange { .. }
+            | Self::Walk { .. }
+            | Self::Commit
+            | Self::Maintain
+            | Self::Retire => Vec::new(),
+        }
+    }
 }
 
 /// All that one run needs.
@@ -115,6 +145,8 @@ pub enum Kind {
     Splits,
     /// Writers that need space at the same time, in a store that grows by little and has room to.
     Growth,
+    /// Keys that are locked for several operations, beside writers that lock none.
+    Locks,
     /// Tables that are made, cleared and dropped beside who uses them.
     Tables,
     /// The same, and swapped. Only when it is asked for: a call that found its table before a swap may act on it afterwards
@@ -132,13 +164,14 @@ impl Plan {
     /// The run of a seed; `kind`, `case` and `threads` instead of what the seed says.
     #[must_use]
     pub fn new(seed: u64, kind: Option<Kind>, case: Option<Case>, threads: Option<usize>) -> Self {
-        let some = match Rng::new(seed ^ 0x6b69_6e64).below(11) {
+        let some = match Rng::new(seed ^ 0x6b69_6e64).below(12) {
             0 => Kind::Batches,
             1 => Kind::Cells,
             2 => Kind::Splits,
             3 => Kind::Churn,
             4 => Kind::Growth,
             5 | 6 => Kind::Tables,
+            11 => Kind::Locks,
             _ => Kind::Mixed,
         };
         let kind = kind.unwrap_or(some);
@@ -177,7 +210,7 @@ impl Plan {
         }
         let keys = match kind {
             Kind::Mixed => [1, 2, 4, 8, 16][rng.below(5) as usize],
-            Kind::Batches => 2 + rng.below(2) as usize,
+            Kind::Batches | Kind::Locks => 2 + rng.below(2) as usize,
             Kind::Cells => 1 + rng.below(2) as usize,
             Kind::Churn => 2 + rng.below(3) as usize,
             Kind::Splits => 26,
@@ -198,7 +231,7 @@ impl Plan {
         let last_closes = rng.one_in(3);
         let first = match kind {
             Kind::Splits => (0..14 + rng.below(3) as usize).collect(),
-            Kind::Batches | Kind::Cells | Kind::Churn => (0..keys).collect(),
+            Kind::Batches | Kind::Cells | Kind::Churn | Kind::Locks => (0..keys).collect(),
             Kind::Mixed => (0..keys).filter(|_| rng.one_in(2)).collect(),
             Kind::Growth => Vec::new(),
             Kind::Tables | Kind::Swaps => (0..keys * (setup.tables + 1)).filter(|_| rng.one_in(2)).collect(),
@@ -209,7 +242,7 @@ impl Plan {
         let swaps = setup.tables > 1 && rng.one_in(2) && kind == Kind::Swaps;
         let tables = setup.tables;
         let mut maker =
-            Maker { kind, keys, tables, swaps, unit: unit as usize, rng: rng.fork(), weights: [0; 13] };
+            Maker { kind, keys, tables, swaps, unit: unit as usize, rng: rng.fork(), weights: [0; 14] };
         let threads = (0..threads)
             .map(|_| {
                 let mut fork = rng.fork();
@@ -262,7 +295,7 @@ struct Maker {
     swaps: bool,
     unit: usize,
     rng: Rng,
-    weights: [u64; 13],
+    weights: [u64; 14],
 }
 
 impl Maker {
@@ -270,13 +303,14 @@ impl Maker {
         self.rng = rng;
         // Each thread has its own preferences, so that readers meet writers.
         let usual = match self.kind {
-            Kind::Mixed => [20, 8, 10, 8, 8, 16, 3, 1, 3, 2, 3, 3, 0],
-            Kind::Batches => [2, 1, 0, 2, 20, 20, 6, 0, 1, 0, 0, 0, 0],
-            Kind::Cells => [1, 0, 20, 2, 0, 20, 1, 0, 1, 0, 1, 0, 0],
-            Kind::Churn => [40, 6, 0, 4, 4, 10, 0, 0, 2, 2, 4, 8, 0],
-            Kind::Splits => [20, 4, 3, 4, 10, 10, 4, 1, 1, 0, 2, 1, 0],
-            Kind::Growth => [40, 1, 0, 0, 2, 4, 0, 0, 0, 0, 0, 1, 0],
-            Kind::Tables | Kind::Swaps => [20, 4, 4, 3, 4, 14, 0, 1, 2, 1, 6, 2, 16],
+            Kind::Mixed => [20, 8, 10, 8, 8, 16, 3, 1, 3, 2, 3, 3, 0, 3],
+            Kind::Batches => [2, 1, 0, 2, 20, 20, 6, 0, 1, 0, 0, 0, 0, 0],
+            Kind::Cells => [1, 0, 20, 2, 0, 20, 1, 0, 1, 0, 1, 0, 0, 0],
+            Kind::Churn => [40, 6, 0, 4, 4, 10, 0, 0, 2, 2, 4, 8, 0, 0],
+            Kind::Splits => [20, 4, 3, 4, 10, 10, 4, 1, 1, 0, 2, 1, 0, 0],
+            Kind::Growth => [40, 1, 0, 0, 2, 4, 0, 0, 0, 0, 0, 1, 0, 0],
+            Kind::Tables | Kind::Swaps => [20, 4, 4, 3, 4, 14, 0, 1, 2, 1, 6, 2, 16, 0],
+            Kind::Locks => [16, 4, 4, 4, 8, 12, 1, 0, 1, 1, 2, 1, 0, 24],
         };
         self.weights = usual.map(|weight| weight * [0, 1, 1, 4][self.rng.below(4) as usize]);
         (0..count).map(|_| self.op(false)).collect()
@@ -363,6 +397,10 @@ impl Maker {
             Some(8) if !grouped => {
                 let count = 1 + self.rng.below(5);
                 Op::Group((0..count).map(|_| self.op(true)).collect())
+            }
+            Some(13) if !grouped => {
+                let count = 1 + self.rng.below(5);
+                Op::Locked((0..count).map(|_| self.op(true)).collect())
             }
             Some(9) if !grouped => Op::Commit,
             Some(10) if !grouped => Op::Maintain,

@@ -81,7 +81,10 @@ impl Recorder {
                 tell(&mut call.act, &told, &mut notes.values);
                 Ok(Some(told))
             }
-            Err(error) if error.kind() == ErrorKind::OutOfSpace && !self.roomy => {
+            // `Conflict`: under locks, a unit that met what compaction moves.
+            Err(error)
+                if matches!(error.kind(), ErrorKind::OutOfSpace | ErrorKind::Conflict) && !self.roomy =>
+            {
                 call.void = true;
                 Ok(None)
             }
@@ -220,12 +223,14 @@ struct Hand<'p> {
     /// Writes through the handle.
     plain: bool,
     group: Option<usize>,
+    /// It holds the keys of its operations.
+    locked: bool,
     count: u64,
 }
 
 impl<'p> Hand<'p> {
     fn new(plan: &'p Plan, recorder: &'p Recorder, store: Sim, thread: usize, plain: bool) -> Self {
-        Self { plan, recorder, thread, writer: None, store, plain, group: None, count: 0 }
+        Self { plan, recorder, thread, writer: None, store, plain, group: None, locked: false, count: 0 }
     }
 
     /// Bytes that nobody else writes.
@@ -274,7 +279,16 @@ impl<'p> Hand<'p> {
             Op::Update { key: k, at, size, on_condition } => self.update(*k, at * 8, *size, *on_condition),
             Op::Swap { key: k, bytes } => self.batch(&[(*k, *bytes)], &[*k], true),
             Op::Batch { writes, expects } => self.batch(writes, expects, false),
-            Op::Get { key: k, hold } => self.get(*k, *hold).map(|_| ()),
+            Op::Get { key: k, hold } => {
+                let (found, _) = self.get(*k, *hold)?;
+                if self.locked {
+                    let (again, _) = self.get(*k, 0)?;
+                    if again != found {
+                        return Err(format!("key {k}: somebody else wrote it while it was locked"));
+                    }
+                }
+                Ok(())
+            }
             Op::GetMany { keys } => {
                 let begun = (schedule::stamp(), self.recorder.medium.position());
                 let keys: Vec<usize> = keys.iter().map(|&k| k % plan.setup.keys.len()).collect();
@@ -290,6 +304,7 @@ impl<'p> Hand<'p> {
             }
             Op::Walk { table } => self.walk_table(*table),
             Op::Group(ops) => self.grouped(ops),
+            Op::Locked(ops) => self.locked(ops),
             Op::Commit => {
                 let store = &self.store;
                 let nothing = |_: &mut Act, _: &(), _: &mut Values| {};
@@ -586,7 +601,7 @@ impl<'p> Hand<'p> {
             },
             _ => None,
         };
-        let setup = &self.plan.setup;
+        let (setup, locked) = (&self.plan.setup, self.locked);
         let (store, writer) = (&self.store, &mut self.writer);
         let work = || match (writer, &new[..], &seen[..]) {
             (Some(writer), [(key, content)], [(_, _, stamp)]) if single => {
@@ -621,7 +636,7 @@ impl<'p> Hand<'p> {
                     });
                     match done {
                         Err(error) if error.kind() == ErrorKind::GivenUp => gives_up = false,
-                        Err(error) if error.kind() == ErrorKind::Conflict => {
+                        Err(error) if error.kind() == ErrorKind::Conflict && !locked => {
                             let _ = schedule::relax();
                         }
                         done => break done,
@@ -668,13 +683,7 @@ impl<'p> Hand<'p> {
     }
 
     fn grouped(&mut self, ops: &[Op]) -> Result<(), String> {
-        let group = {
-            let settled = &mut self.recorder.notes().history.settled;
-            settled.push(None);
-            settled.len() - 1
-        };
-        self.group = Some(group);
-        self.ready()?;
+        let group = self.begin_group()?;
         if let Some(writer) = &mut self.writer {
             writer.group();
         }
@@ -683,10 +692,60 @@ impl<'p> Hand<'p> {
         if let Some(writer) = &mut self.writer {
             writer.settle().map_err(|e| format!("settle: {e}"))?;
         }
+        self.end_group(group);
+        done
+    }
+
+    /// What is written while keys are locked is settled when they are unlocked.
+    fn locked(&mut self, ops: &[Op]) -> Result<(), String> {
+        let group = self.begin_group()?;
+        let setup = &self.plan.setup;
+        let names: Vec<&[u8]> = ops.iter().flat_map(Op::keys).map(|key| setup.of_cell(key).1).collect();
+        schedule::say("lock");
+        if let Some(writer) = &mut self.writer {
+            writer.lock(names.iter().copied());
+        }
+        self.locked = true;
+        let mut done = Ok(());
+        for op in ops {
+            done = self.run(op);
+            if done.is_err() || self.writer.as_ref().is_some_and(WriterOn::wants_room) {
+                break;
+            }
+        }
+        self.locked = false;
+        schedule::say("unlock");
+        if let Some(writer) = &mut self.writer {
+            writer.unlock().map_err(|e| format!("unlock: {e}"))?;
+            if writer.wants_room() {
+                schedule::say("make room");
+                match writer.make_room() {
+                    Err(error) if error.kind() != ErrorKind::OutOfSpace => {
+                        return Err(format!("make room: {error}"));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        self.end_group(group);
+        done
+    }
+
+    fn begin_group(&mut self) -> Result<usize, String> {
+        let group = {
+            let settled = &mut self.recorder.notes().history.settled;
+            settled.push(None);
+            settled.len() - 1
+        };
+        self.group = Some(group);
+        self.ready()?;
+        Ok(group)
+    }
+
+    fn end_group(&mut self, group: usize) {
         self.group = None;
         let position = self.recorder.medium.position();
         self.recorder.notes().history.settled[group] = Some(position);
-        done
     }
 }
 

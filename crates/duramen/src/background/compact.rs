@@ -386,14 +386,13 @@ impl<M: Medium> Keeper<M> {
         let KeyOf { owner, key, hash } = of;
         let (index, epochs) = (&table.index, self.log().epochs());
         let unwinding = epochs.unwinding(&mover.activity);
-        let epoch = epochs.enter(&mover.activity);
         let locked = index.lock(hash, guard);
         let Some(found) = locked.find(key, |slot| slot.location() == place) else {
             drop(locked);
-            self.log().epochs().leave(&mover.activity, epoch, None);
             unwinding.over();
             return false;
         };
+        let epoch = epochs.enter(&mover.activity);
         let record = self.records.record(place);
         let Some(cell) = record.cell() else { unreachable!("a cell stays one while a slot leads to it") };
         let (value, old) = (self.records.copy_cell_locked(cell), record.head);
@@ -409,7 +408,7 @@ impl<M: Medium> Keeper<M> {
         };
         found.lead(key, found.get().moved_to(copy), &self.records);
         drop(locked);
-        self.log().epochs().leave(&mover.activity, epoch, Some(appended));
+        epochs.leave(&mover.activity, epoch, Some(appended));
         unwinding.over();
         self.log().blocks.of(place.0).live_sub(old.record_bytes());
         self.log().blocks.of(appended.at.0).live_add(appended.bytes);

@@ -4,8 +4,8 @@
 //! base. In the other regimes:
 //!
 //! ```text
-//!  writer:  enter (takes the current epoch, once the one before has ended) → append, publish in the index →
-//!           leave (adds to the epoch's sum)
+//!  writer:  lock the key's stripe → enter (takes the current epoch, once the one before has ended) → append, publish in the
+//!           index → leave (adds to the epoch's sum)
 //!  commit:  advance the epoch → wait until no writer is in the old one → flush what it wrote →
 //!           store the mark → sync (one wait for the device) → `committed`
 //! ```
@@ -23,6 +23,8 @@
 //!    poisoned.
 //! 4. Nobody writes in an epoch before all have left the one before: else a write that came later, even of another key,
 //!    could belong to the earlier epoch, and what a crash leaves would be no prefix in time.
+//! 5. Who is in an epoch locks no stripe: all that it needs was locked before. So nobody in an epoch waits for who holds stripes,
+//!    and who holds stripes may wait for an epoch to end.
 
 use super::gate::Gate;
 use crate::format::Epoch;

@@ -4,7 +4,7 @@ use super::Planted::{Bug, Relaxed};
 use super::blocks::{Store, get, open};
 use super::check_deep;
 use crate::mutants::Mutant;
-use crate::{Durability, Error};
+use crate::{Batch, Durability, Error, Swap};
 use duramen_media::Granularity;
 use loom::thread;
 
@@ -32,6 +32,51 @@ fn reader_that_saw_one_write_of_a_unit_sees_the_other() {
         assert!(a == b"1" || b.as_deref() == Some(b"2"), "a is {a:?}, then b is {b:?}");
         writer.join().unwrap();
         assert_eq!(get(&store, b"b").as_deref(), Some(&b"2"[..]));
+        store.close().unwrap();
+    });
+}
+
+#[test]
+fn reader_sees_no_step_of_a_unit_that_writes_a_key_twice() {
+    check_deep(2, &[Bug(Mutant::StepOfUnitShown)], || {
+        let store = open(Granularity::CacheLine, Durability::EveryWrite);
+        let writer = {
+            let store = store.clone();
+            thread::spawn(move || {
+                let mut writer = store.writer().unwrap();
+                writer
+                    .unit(|unit| {
+                        unit.put(b"a", b"1")?;
+                        unit.put(b"a", b"2")
+                    })
+                    .unwrap();
+            })
+        };
+        let seen = get(&store, b"a");
+        assert!(seen.is_none() || seen.as_deref() == Some(b"2"), "{seen:?}");
+        writer.join().unwrap();
+        assert_eq!(get(&store, b"a").as_deref(), Some(&b"2"[..]));
+        store.close().unwrap();
+    });
+}
+
+#[test]
+fn key_that_a_batch_deletes_is_absent_when_the_batch_is_shown() {
+    check_deep(2, &[Bug(Mutant::MissedNotLookedAt)], || {
+        let store = open(Granularity::CacheLine, Durability::EveryWrite);
+        let writer = {
+            let store = store.clone();
+            thread::spawn(move || {
+                let mut batch = Batch::new();
+                batch.put(b"a", b"1").delete(b"b");
+                assert_eq!(store.writer().unwrap().apply(&batch).unwrap(), Swap::Done);
+            })
+        };
+        store.put(b"b", b"2").unwrap();
+        let is_shown = get(&store, b"a").is_some();
+        writer.join().unwrap();
+        // Not shown when b was there: it deleted that.
+        assert!(is_shown || get(&store, b"b").is_none());
         store.close().unwrap();
     });
 }

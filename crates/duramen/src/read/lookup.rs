@@ -8,6 +8,7 @@ use super::value::{Record, Stamp, Value, is_same};
 use crate::Result;
 use crate::index::Slot;
 use crate::log::read;
+use crate::mutants::{Mutant, planted};
 use crate::sync::reclaim::{self, Guard};
 use duramen_media::{Medium, Offset};
 
@@ -205,38 +206,44 @@ impl<M: Medium> Records<M> {
         mut found: (Slot, Record<'a>),
         mut take: impl FnMut(&Record<'a>) -> T,
     ) -> Result<Looked<(Record<'a>, T)>> {
-        // What was found is what a member of a unit that runs took the place of.
-        let mut is_before = false;
+        // What was found is what a member of this unit, which runs, took the place of.
+        let mut before = None;
         loop {
             let (slot, record) = found;
             match self.judge(slot, &record, owed) {
                 Verdict::OfUnit => match self.standing(&record, owed) {
                     Standing::Own => found.0 = slot.with_pending(false),
                     Standing::Runs => {
-                        let before = Slot::of_previous(record.trailer().previous);
-                        if before.is_empty() {
+                        let previous = Slot::of_previous(record.trailer().previous);
+                        if previous.is_empty() {
                             return Ok(Looked::Absent(self.stamp_of(table, None, hash)));
                         }
-                        is_before = true;
-                        let Some(record) = self.whole_record(before.location()) else {
-                            return Err(self.corrupt(before.location()));
+                        before = Some(record.trailer().unit);
+                        let Some(record) = self.whole_record(previous.location()) else {
+                            return Err(self.corrupt(previous.location()));
                         };
-                        found = (before, record);
+                        found = (previous, record);
                     }
                     Standing::Over => {
-                        // One that was given up has put its slots back before.
-                        let again = table.index.find_with(hash, key, guard, |slot| self.record_of(slot, key));
-                        match again.filter(|_| !is_before) {
-                            Some(again) if again.0.location() != slot.location() => found = again,
-                            None if !is_before => {
+                        // Of a unit that was shown while it was passed by this is no more than a step on its way.
+                        let passed =
+                            before == Some(record.trailer().unit) && !planted(Mutant::StepOfUnitShown);
+                        if before.is_none() || passed {
+                            before = None;
+                            // One that was given up has put its slots back before.
+                            let again =
+                                table.index.find_with(hash, key, guard, |slot| self.record_of(slot, key));
+                            let Some(again) = again else {
                                 return Ok(Looked::Absent(self.stamp_of(table, None, hash)));
-                            }
-                            _ => {
-                                let epoch = self.help(&record, owed.is_none());
-                                self.owe(epoch, owed)?;
-                                found.0 = slot.with_pending(false);
+                            };
+                            if again.0.location() != slot.location() {
+                                found = again;
+                                continue;
                             }
                         }
+                        let epoch = self.help(&record, owed.is_none());
+                        self.owe(epoch, owed)?;
+                        found.0 = slot.with_pending(false);
                     }
                 },
                 Verdict::Undrained => {

@@ -39,7 +39,7 @@ impl<M: Medium> WriterOn<M> {
     /// this returns.
     ///
     /// A unit sees its own writes. It locks no keys: others may write what it has read. Who writes a key that it has written waits for its
-    /// end; so `work` must not write any key of the store but through the unit.
+    /// end, or fails with `Conflict` and begins again; so `work` must not write any key of the store but through the unit.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();
@@ -100,7 +100,8 @@ impl<M: Medium> WriterOn<M> {
     /// Ends the unit that runs, and shows it.
     ///
     /// # Errors
-    /// As [`StoreOn::put`](crate::StoreOn::put); `OutOfSpace` when one of its writes found no room: then it was given up.
+    /// As [`StoreOn::put`](crate::StoreOn::put); `OutOfSpace` when one of its writes found no room, and `Conflict` when a key that it
+    /// deleted, and that was not there, was written meanwhile: then it was given up.
     pub fn commit_unit(&mut self) -> Result<()> {
         let (pen, site) = self.parts();
         pen.commit_unit(site.records)

@@ -1,7 +1,8 @@
 //! Batches: units whose writes are known before, on conditions.
 //!
-//! The conditions are compared twice: before anything is written, so that a batch that fails one leaves nothing behind, and in the epoch of its
-//! end, with the stripes of their keys held until it is shown. So the batch is one step to everybody else.
+//! The conditions are compared twice: before anything is written, so that a batch that fails one leaves nothing behind, and when it is
+//! shown, with the stripes of their keys held. So the batch is one step to everybody else. That the keys are absent still which a unit deleted
+//! in vain is such a condition too.
 //!
 //! A batch that meets another unit that runs, and may not wait for it since that might wait for the batch, is given up, waits, and begins
 //! again.
@@ -9,10 +10,10 @@
 use super::batch::{Batch, In, Op};
 use super::old::Old;
 use super::{Pen, Site, Swap};
-use crate::format::UnitId;
 use crate::format::record::Trailer;
+use crate::format::{Owner, UnitId};
 use crate::index::Slot;
-use crate::index::either::Index;
+use crate::index::either::{Index, Locked};
 use crate::read::Records;
 use crate::read::table::Table;
 use crate::read::value::{Record, Stamp};
@@ -21,11 +22,19 @@ use crate::{ErrorKind, Result};
 use duramen_media::Medium;
 
 /// What a look at the conditions came to.
-enum Compared {
+pub(super) enum Compared {
     Met,
     Failed,
+    /// A key came that was absent when the unit deleted it.
+    Came,
     /// Another unit that runs has written a key.
     Running(Trailer),
+}
+
+/// A key that was absent when a unit deleted it, so that it wrote nothing.
+pub(super) struct Missed {
+    pub(super) owner: Owner,
+    pub(super) key: Vec<u8>,
 }
 
 impl Pen {
@@ -57,6 +66,7 @@ impl Pen {
             match self.try_apply(site, batch, then) {
                 Ok(Compared::Met) => return Ok(Swap::Done),
                 Ok(Compared::Failed) => return self.give_up_unit(records).map(|()| Swap::Changed),
+                Ok(Compared::Came) => self.give_up_unit(records)?,
                 Ok(Compared::Running(unit)) => {
                     self.give_up_unit(records)?;
                     self.wait_for_unit(records, unit)?;
@@ -82,7 +92,7 @@ impl Pen {
     ) -> Result<Compared> {
         let records = site.records;
         for expect in &batch.expects {
-            let compared = self.compare(records, std::slice::from_ref(expect), |_| ())?;
+            let compared = self.compare(records, std::slice::from_ref(expect), &[], |_| ())?;
             if !matches!(compared, Compared::Met) {
                 return Ok(compared);
             }
@@ -94,20 +104,32 @@ impl Pen {
             };
             self.write_in_unit(site, table.target(), key, new, false)?;
         }
+        self.show_if(records, &batch.expects, then)
+    }
+
+    /// Shows the unit that runs if the conditions are met; else it runs on, and is to be given up.
+    pub(super) fn show_if<M: Medium>(
+        &mut self,
+        records: &Records<M>,
+        expects: &[(In, Vec<u8>, Stamp)],
+        then: &mut dyn FnMut(),
+    ) -> Result<Compared> {
+        let missed = self.take_missed();
         let epochs = records.log.epochs();
         let unwinding = epochs.unwinding(&self.activity);
-        let epoch = epochs.enter(&self.activity);
-        let mut end = None;
-        let compared = self.compare(records, &batch.expects, |pen| {
-            end = pen.show_unit(records, epoch);
+        let mut shown = None;
+        let compared = self.compare(records, expects, &missed, |pen| {
+            let epoch = epochs.enter(&pen.activity);
+            let end = pen.show_unit(records, epoch);
             if end.is_some() {
                 then();
             }
+            epochs.leave(&pen.activity, epoch, end);
+            shown = Some((end, epoch));
         });
-        epochs.leave(&self.activity, epoch, end);
         unwinding.over();
         let compared = compared?;
-        if matches!(compared, Compared::Met) {
+        if let Some((end, epoch)) = shown {
             self.unit_shown(records, end, epoch)?;
         }
         Ok(compared)
@@ -118,25 +140,35 @@ impl Pen {
         &mut self,
         records: &Records<M>,
         expects: &[(In, Vec<u8>, Stamp)],
+        missed: &[Missed],
         met: impl FnOnce(&mut Self),
     ) -> Result<Compared> {
         let guard = reclaim::pin_to_write();
-        let tables: Vec<&Table> = expects
+        let mut tables: Vec<&Table> = expects
             .iter()
             .map(|(table, ..)| records.tables.at(table.target(), &guard))
             .collect::<Result<_>>()?;
-        let hashes = expects.iter().map(|(_, key, _)| records.hasher.hash(key));
+        // Of a table that died nothing comes any more.
+        let named: Vec<_> =
+            missed.iter().filter_map(|missed| Some((records.tables.of(missed.owner)?, missed))).collect();
+        tables.extend(named.iter().map(|(table, _)| &**table));
+        let names = expects.iter().map(|(_, key, _)| key).chain(named.iter().map(|(_, missed)| &missed.key));
+        let hashes = names.map(|key| records.hasher.hash(key));
         let keys: Vec<(&Index, u64)> = tables.iter().map(|table| &table.index).zip(hashes).collect();
         let locks = Index::lock_all(&keys, &guard);
+        for (lock, (table, missed)) in locks[expects.len()..].iter().zip(&named) {
+            let present = match self.find_before(records, table, lock, &missed.key)? {
+                Ok(before) => before.is_some_and(|old| old.present),
+                Err(unit) => return Ok(Compared::Running(unit)),
+            };
+            if present {
+                return Ok(Compared::Came);
+            }
+        }
         for (((_, key, stamp), table), lock) in expects.iter().zip(&tables).zip(&locks) {
-            let (old, damaged) = Old::find(records, table, lock, key);
-            records.told(damaged)?;
-            let before = match old {
-                None => None,
-                Some(old) => match self.before_own(records, old)? {
-                    Ok(before) => before,
-                    Err(unit) => return Ok(Compared::Running(unit)),
-                },
+            let before = match self.find_before(records, table, lock, key)? {
+                Ok(before) => before,
+                Err(unit) => return Ok(Compared::Running(unit)),
             };
             if let Some(owed) = self.owed() {
                 owed.epoch.set(owed.epoch.get().max(self.told_of(records, before.as_ref()).0));
@@ -148,6 +180,19 @@ impl Pen {
         }
         met(self);
         Ok(Compared::Met)
+    }
+
+    /// What is there of `key`, which is locked, but for what the unit that runs wrote. `Err` within: another unit that runs wrote it.
+    fn find_before<'a, M: Medium>(
+        &self,
+        records: &'a Records<M>,
+        table: &Table,
+        lock: &Locked<'_>,
+        key: &[u8],
+    ) -> Result<std::result::Result<Option<Old<'a>>, Trailer>> {
+        let (old, damaged) = Old::find(records, table, lock, key);
+        records.told(damaged)?;
+        old.map_or(Ok(Ok(None)), |old| self.before_own(records, old))
     }
 
     /// What was there before the unit that runs wrote it. `Err` within: another unit that runs did.

@@ -124,10 +124,10 @@ impl Pen {
             records.stripes().hold(hashes, &mut self.locks.numbers);
             let running = records.stripes().find_running(&self.locks.numbers);
             let Some(running) = running.filter(|_| !planted(Mutant::HeldBesideRunning)) else { break };
-            // A unit that runs may want what is held here.
+            // A unit that runs may want what is held here, and space.
             records.stripes().let_go(&self.locks.numbers, Version(0));
             self.locks.numbers.clear();
-            records.stripes().wait_for_running(running);
+            self.while_resting(records, |_| records.stripes().wait_for_running(running));
         }
         self.locks.held = Held::Keys;
     }

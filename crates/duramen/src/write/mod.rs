@@ -4,9 +4,9 @@
 //! One write, in order:
 //!
 //! 1. room is made sure of, since that may take long and needs the index itself;
-//! 2. the key is locked, the newest record looked up, and the condition (if any) checked;
+//! 2. the key is locked, the epoch entered, the newest record looked up, and the condition (if any) checked;
 //! 3. the record is appended with the next version, and drained;
-//! 4. the slot leads to it (this is the moment the write happens for readers), the lock is given back;
+//! 4. the slot leads to it (this is the moment the write happens for readers), the lock is given back, the epoch left;
 //! 5. where writes wait for their epoch: wait.
 //!
 //! The version does not depend on the record that is superseded: the lock gives it out (`index::stripes`). So a put that
@@ -202,11 +202,20 @@ impl Pen {
         self.reserve_in_group(site, bytes, purpose)
     }
 
-    /// Settles the writes of the group so far and lets go of what it pinned, so that space can be reclaimed
-    /// while a block is opened; then the group goes on.
+    /// As [`Pen::reserve`], while the group rests.
     #[cold]
     fn reserve_in_group<M: Medium>(&mut self, site: Site<'_, M>, bytes: u64, purpose: Purpose) -> Result<()> {
-        let records = site.records;
+        self.while_resting(site.records, |pen| {
+            pen.appender.reserve(&site.records.log, site.supply, bytes, purpose)
+        })
+    }
+
+    /// Runs `work`, which waits for others, while the group rests: what it wrote so far is settled, and what it pinned is let go, so that
+    /// space can be reclaimed meanwhile. No stripe may be held.
+    fn while_resting<M: Medium, T>(&mut self, records: &Records<M>, work: impl FnOnce(&mut Self) -> T) -> T {
+        if self.group.is_none() {
+            return work(self);
+        }
         self.appender.settle(&records.log);
         self.units_drained(records);
         let mut over = Vec::new();
@@ -218,11 +227,11 @@ impl Pen {
             }
         }
         over.iter().for_each(|over| self.settle_unit(records, over));
-        let reserved = self.appender.reserve(&site.records.log, site.supply, bytes, purpose);
+        let done = work(self);
         if let Some(group) = &mut self.group {
             group.turn = Some(Turn::begin(&self.activity));
         }
-        reserved
+        done
     }
 
     /// Gives the block back if it was taken below the mark of puts.

@@ -7,6 +7,7 @@ use crate::Result;
 use crate::format::Epoch;
 use crate::format::record::{Appended, Kind, Trailer, body_crc, head_bytes, record_bytes};
 use crate::index::Slot;
+use crate::index::either::Locked;
 use crate::log::appender::{Fields, STAGE_BYTES_MIN};
 use crate::log::cell;
 use crate::log::open_block::Purpose;
@@ -240,8 +241,12 @@ impl Pen {
         let ready = Ready { key, hash, new, want, bytes, shared, body, seed };
         let epochs = records.log.epochs();
         let unwinding = epochs.unwinding(&self.activity);
+        if planted(Mutant::LockedInEpoch) {
+            let _ = epochs.enter(&self.activity);
+        }
+        let locked = table.index.lock(hash, &guard);
         let epoch = epochs.enter(&self.activity);
-        let (wrote, crowded, appended) = self.write_locked(records, table, ready, epoch, &guard);
+        let (wrote, crowded, appended) = self.write_locked(records, table, locked, ready, epoch);
         if matches!(wrote, Wrote::Done { .. }) {
             then();
         }
@@ -261,19 +266,18 @@ impl Pen {
         Ok(wrote)
     }
 
-    /// Steps 2 to 4. Returns also whether the index is crowded, and the record.
+    /// Steps 3 and 4, of who holds the lock. Returns also whether the index is crowded, and the record.
     #[inline(always)]
     fn write_locked<M: Medium>(
         &mut self,
         records: &Records<M>,
         table: &Table,
+        locked: Locked<'_>,
         ready: Ready<'_>,
         epoch: Epoch,
-        guard: &Guard,
     ) -> (Wrote, bool, Option<Appended>) {
         let Ready { key, hash, new, want, .. } = ready;
         let (value, meta) = new.unwrap_or_default();
-        let locked = table.index.lock(hash, guard);
         // Under the lock: who had it before has read the time before.
         let floor = self.floor(records);
         // The key may be one that a unit writes which runs: that is looked at first.
@@ -411,8 +415,8 @@ impl Pen {
     pub(crate) fn panic_within_a_write<M: Medium>(&mut self, records: &Records<M>) {
         let guard = reclaim::pin_to_write();
         let _unwinding = records.log.epochs().unwinding(&self.activity);
-        records.log.epochs().enter(&self.activity);
         let _locked = records.tables.store.index.lock(0, &guard);
+        records.log.epochs().enter(&self.activity);
         std::panic::panic_any("within a write, on purpose");
     }
 }

@@ -27,6 +27,7 @@
 //! 4. There is always room for the end: it is reserved with each member. It lies behind the last member, or in a block of its own, when one
 //!    was opened for a member that was not written after all.
 
+use super::apply::{Compared, Missed};
 use super::batch::root_value;
 use super::locks::Inside;
 use super::old::Old;
@@ -49,7 +50,7 @@ use crate::read::table::{Table, Target};
 use crate::read::value::{Meta, Record};
 use crate::read::{CollectionId, Records};
 use crate::sync::Backoff;
-use crate::sync::reclaim::{self, Guard};
+use crate::sync::reclaim;
 use crate::{Error, ErrorKind, Result};
 use duramen_media::{Medium, Offset};
 
@@ -70,6 +71,8 @@ pub(super) struct Running {
     lost: Vec<Owner>,
     /// Those that its roots name, each with what it was before.
     named: Vec<(Owner, Before)>,
+    /// Keys of tables that were absent when it deleted them, unless they were locked.
+    missed: Vec<Missed>,
     /// The group was begun for it.
     own_group: bool,
     /// Until it is over nobody else closes the gate.
@@ -141,7 +144,7 @@ impl Pen {
     /// # Errors
     /// `Conflict`: this writer holds locks, which that unit may wait for.
     #[cold]
-    pub(super) fn wait_for_unit<M: Medium>(&self, records: &Records<M>, trailer: Trailer) -> Result<()> {
+    pub(super) fn wait_for_unit<M: Medium>(&mut self, records: &Records<M>, trailer: Trailer) -> Result<()> {
         if self.is_locked() {
             return Err(Error::new(
                 ErrorKind::Conflict,
@@ -149,10 +152,13 @@ impl Pen {
                  collection that it writes, before it begins",
             ));
         }
-        let mut backoff = Backoff::default();
-        while records.lane_of(trailer).runs(trailer.unit) {
-            backoff.wait();
-        }
+        // That unit may need space.
+        self.while_resting(records, |_| {
+            let mut backoff = Backoff::default();
+            while records.lane_of(trailer).runs(trailer.unit) {
+                backoff.wait();
+            }
+        });
         Ok(())
     }
 
@@ -185,6 +191,7 @@ impl Pen {
             stretches: Vec::new(),
             lost: Vec::new(),
             named: Vec::new(),
+            missed: Vec::new(),
             own_group,
             _inside: inside,
             failed: false,
@@ -253,8 +260,9 @@ impl Pen {
             let body = body_crc(self.appender.seed(), &[key, value]);
             let write = Write { key, hash, new, body, asks };
             let unwinding = records.log.epochs().unwinding(&self.activity);
+            let locked = table.index.lock(hash, &guard);
             let epoch = records.log.epochs().enter(&self.activity);
-            let wrote = self.write_member_locked(records, table, write, epoch, &guard);
+            let wrote = self.write_member_locked(records, table, locked, write, epoch);
             let appended = if let Wrote::Done { appended, .. } = wrote { Some(appended) } else { None };
             records.log.epochs().leave(&self.activity, epoch, appended);
             unwinding.over();
@@ -265,7 +273,10 @@ impl Pen {
                     }
                     return Ok(replaced);
                 }
-                Wrote::Absent => return Ok(None),
+                Wrote::Absent => {
+                    self.note_missed(table, key);
+                    return Ok(None);
+                }
                 Wrote::Running(trailer) => {
                     drop(guard);
                     self.wait_or_yield(records, trailer)?;
@@ -288,7 +299,7 @@ impl Pen {
     }
 
     /// Waits for another's unit, unless that might wait for this one: a unit that has written waits only for those with higher numbers.
-    fn wait_or_yield<M: Medium>(&self, records: &Records<M>, other: Trailer) -> Result<()> {
+    fn wait_or_yield<M: Medium>(&mut self, records: &Records<M>, other: Trailer) -> Result<()> {
         let may_wait = self.unit.as_ref().is_none_or(|own| own.sum.count == 0 || own.id < other.unit);
         if !may_wait && !self.is_locked() {
             return Err(Error::new(
@@ -304,15 +315,14 @@ impl Pen {
         &mut self,
         records: &Records<M>,
         table: &Table,
+        locked: Locked<'_>,
         write: Write<'_>,
         epoch: Epoch,
-        guard: &Guard,
     ) -> Wrote {
         let Write { key, hash, new, body, asks } = write;
         let (value, meta) = new.unwrap_or_default();
         let lane = self.lane();
         let id = UnitId(self.unit_id());
-        let locked = table.index.lock(hash, guard);
         // Under the lock: who had it before has read the time before.
         let floor = self.floor(records);
         let mut met = Unknown::default();
@@ -386,6 +396,18 @@ impl Pen {
         }
     }
 
+    /// Somebody else may write the key before the unit is shown, in which it is absent.
+    fn note_missed(&mut self, table: &Table, key: &[u8]) {
+        let is_alone = self.is_locked() || table.owner.is_collection() || planted(Mutant::MissedNotLookedAt);
+        if let Some(running) = self.unit.as_mut().filter(|_| !is_alone) {
+            running.missed.push(Missed { owner: table.owner, key: key.to_vec() });
+        }
+    }
+
+    pub(super) fn take_missed(&mut self) -> Vec<Missed> {
+        self.unit.as_mut().map(|running| std::mem::take(&mut running.missed)).unwrap_or_default()
+    }
+
     /// Counts a member that was appended.
     fn note_member<M: Medium>(&mut self, records: &Records<M>, appended: Appended) {
         self.appender.count_live(appended.bytes);
@@ -429,12 +451,17 @@ impl Pen {
                 "cannot commit the unit: one of its writes found no room, or what was being moved; nothing of it was kept",
             ));
         }
-        let unwinding = records.log.epochs().unwinding(&self.activity);
-        let epoch = records.log.epochs().enter(&self.activity);
-        let end = self.show_unit(records, epoch);
-        records.log.epochs().leave(&self.activity, epoch, end);
-        unwinding.over();
-        self.unit_shown(records, end, epoch)
+        let shown = self.show_if(records, &[], &mut || ());
+        if let Ok(Compared::Met) = shown {
+            return Ok(());
+        }
+        self.give_up_unit(records)?;
+        shown?;
+        Err(Error::new(
+            ErrorKind::Conflict,
+            "cannot commit the unit: somebody wrote a key meanwhile that was not there when the unit deleted it; nothing of it was kept, \
+             begin again, or lock the keys before",
+        ))
     }
 
     /// The moment of the unit that runs, in the epoch of its end, which is returned.
