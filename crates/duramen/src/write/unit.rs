@@ -102,8 +102,10 @@ enum Wrote {
         replaced: Option<Meta>,
         crowded: bool,
     },
-    /// Nothing was there to be deleted.
-    Absent,
+    /// Nothing was there to be deleted; whether since the unit deleted it.
+    Absent {
+        by_own: bool,
+    },
     /// Nothing: another unit that runs has the key.
     Running(Trailer),
     /// Nothing: the compactor moves what is there.
@@ -273,8 +275,10 @@ impl Pen {
                     }
                     return Ok(replaced);
                 }
-                Wrote::Absent => {
-                    self.note_missed(table, key);
+                Wrote::Absent { by_own } => {
+                    if !by_own {
+                        self.note_missed(table, key);
+                    }
                     return Ok(None);
                 }
                 Wrote::Running(trailer) => {
@@ -328,9 +332,11 @@ impl Pen {
         let mut met = Unknown::default();
         let found = locked.find_with(key, |slot| Some((slot, records.meet(table, slot, key, &mut met)?)));
         let old = found.as_ref().map(|&(_, (slot, met))| Old::new(records, slot, met.whole()));
-        if let Some(Old { slot, record: Some(record), .. }) = &old
-            && let Some(other) = records.running_at(*slot, record).filter(|other| other.unit != id)
-        {
+        let running = match &old {
+            Some(Old { slot, record: Some(record), .. }) => records.running_at(*slot, record),
+            _ => None,
+        };
+        if let Some(other) = running.filter(|running| running.unit != id) {
             return Wrote::Running(other);
         }
         let unknown = met.is_some() && found.is_none();
@@ -339,7 +345,7 @@ impl Pen {
             self.owe_for(records, old.as_ref(), id);
         }
         if new.is_none() && !present && !unknown {
-            return Wrote::Absent;
+            return Wrote::Absent { by_own: running.is_some() };
         }
         if let Some(old) = &old
             && !records.log.blocks.of(old.slot.location().0).pin()
