@@ -35,7 +35,7 @@ pub struct Caught {
 }
 
 /// Bugs that show where several threads meet, most of them only there.
-const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 35] = [
+const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 34] = [
     (Mutant::FreedBeforeReadersLeave, Kind::Churn, None),
     (Mutant::UndurableShown, Kind::Mixed, None),
     (Mutant::CellNotLookedAtAgain, Kind::Cells, Some("line/every-write")),
@@ -70,7 +70,6 @@ const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 35] = [
     (Mutant::KeysUnlockedEarly, Kind::Locks, None),
     (Mutant::LocksNotSorted, Kind::Locks, None),
     (Mutant::LockedInEpoch, Kind::Locks, Some("line/interval")),
-    (Mutant::HeldBesideRunning, Kind::Locks, None),
 ];
 
 /// Bugs that one thread shows, but only on one medium.

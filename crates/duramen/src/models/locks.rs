@@ -81,26 +81,3 @@ fn of_two_that_lock_a_key_and_add_to_it_neither_is_lost() {
         store.close().unwrap();
     });
 }
-
-#[test]
-fn who_holds_keys_who_waits_for_one_and_who_commits_wait_in_no_circle() {
-    check_deep(1, &[Bug(Mutant::LockedInEpoch)], || {
-        let store = open(Granularity::Page, Durability::Manual);
-        let with_keys = {
-            let store = store.clone();
-            thread::spawn(move || {
-                let mut writer = store.writer().unwrap();
-                writer.locked([&b"a"[..]], |writer| writer.put(b"a", &[1])).unwrap();
-            })
-        };
-        let without = {
-            let store = store.clone();
-            thread::spawn(move || store.put(b"a", &[2]).unwrap())
-        };
-        store.commit().unwrap();
-        with_keys.join().unwrap();
-        without.join().unwrap();
-        assert!(get(&store, b"a").is_some());
-        store.close().unwrap();
-    });
-}

@@ -17,7 +17,7 @@
 //!   [makes room](Pen::make_room) and begins again.
 //! * It does not wait for the compactor either, which may wait for a stripe: a unit that would, for what its member takes the place of, fails in
 //!   the same way.
-//! * It does not wait for an epoch, in which others may wait for its stripes: what it owes is paid when it has unlocked. So there is
+//! * It does not wait for a commit, which takes as long as the device does: what it owes is paid when it has unlocked. So there is
 //!   always a group, if need be one from lock to unlock.
 //! * It does not settle its group, which locks the stripes of what was written before.
 //! * It splits no segment of an index, which locks many stripes: what is crowded is split after the unlock.
