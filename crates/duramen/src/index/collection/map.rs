@@ -29,7 +29,8 @@
 //! *The rest* is a list of the elements that no page has: of a page that is full of equal positions, which no split
 //! would part, and those whose records are damaged, so that nobody knows their positions.
 //!
-//! Costs: at most 14 bytes of DRAM an element from 10,000 on; below, up to 18 just after the map grew. A lookup loads
+//! Costs: at most 14 bytes of DRAM an element from 10,000 on; below, up to 18 just after the map grew, and up to 20 where elements came in
+//! the order of their positions, which leaves pages half full. A lookup loads
 //! an entry of one or two nodes, most of which are in the CPU's caches, and one line of a page, seldom another next to
 //! it.
 //!
@@ -63,8 +64,6 @@ const DEPTH_MAX: u32 = 40;
 const FULL_SHARE: (u32, u32) = (29, 32);
 /// A page that has this share becomes half as large; two with the same share of both become one.
 const SHRINK_SHARE: u32 = 4;
-/// A split that leaves fewer than this part on one side does not help: positions are equal.
-const HALF_LEAST: u32 = 16;
 
 const _: () = assert!(DEPTH_MAX + PAGE_BITS_MAX + FINGERPRINT_BITS <= 64);
 
@@ -146,6 +145,12 @@ impl Map {
     pub(crate) fn bytes(&self) -> u64 {
         let beside = self.rest.capacity() * size_of::<Rest>() + self.depths.capacity() * size_of::<u32>();
         self.pages.bytes() + (size_of::<Self>() + beside) as u64
+    }
+
+    /// How many elements are in no page.
+    #[cfg(test)]
+    pub(super) fn rest(&self) -> usize {
+        self.rest.len()
     }
 
     #[cfg(test)]
@@ -361,7 +366,7 @@ impl Map {
     fn part(&mut self, position: u64, found: node::Found, keys: &impl Keys) -> bool {
         let entry = found.entry;
         let (page, bits, depth) = (entry.page(), entry.bits(), entry.depth());
-        if bits == PAGE_BITS_MAX && !self.would_part(entry, keys) {
+        if bits == PAGE_BITS_MAX && !self.would_part(position, entry, keys) {
             return false;
         }
         let anew = entry.known() <= KNOWN_MIN;
@@ -389,24 +394,27 @@ impl Map {
         true
     }
 
-    /// Whether a split of the page would leave something on both sides.
-    fn would_part(&self, entry: Entry, keys: &impl Keys) -> bool {
-        let (mut all, mut ones) = (0, 0);
+    /// Whether the page has an element at another position, so that splits part the two sooner or later.
+    fn would_part(&self, position: u64, entry: Entry, keys: &impl Keys) -> bool {
+        if entry.depth() >= DEPTH_MAX {
+            return false;
+        }
+        let (bits, behind) = (entry.bits(), position << entry.depth());
+        let (home, print) = (top(behind, bits), fingerprint(behind, bits) & known_mask(entry.known()));
+        let mut parts = false;
         self.each_word(entry, |bucket, word| {
-            let away = (word >> AWAY_SHIFT) as u32 & AWAY_MANY;
-            let first = if away < AWAY_MANY {
-                let buckets = 1 << entry.bits();
-                Some(bucket.wrapping_sub(away) & (buckets - 1) >= buckets / 2)
-            } else {
-                let hash = keys.hash_at(Slot(word).location());
-                hash.map(|hash| spread(hash) << entry.depth() >> 63 == 1)
-            };
-            if let Some(first) = first {
-                all += 1;
-                ones += u32::from(first);
+            if parts {
+                return;
             }
+            let away = (word >> AWAY_SHIFT) as u32 & AWAY_MANY;
+            let differs = away < AWAY_MANY
+                && (bucket.wrapping_sub(away) & ((1 << bits) - 1) != home
+                    || (word ^ print) & known_mask(entry.known()) & !(u64::from(AWAY_MANY) << AWAY_SHIFT)
+                        != 0);
+            parts =
+                differs || keys.hash_at(Slot(word).location()).is_some_and(|hash| spread(hash) != position);
         });
-        entry.depth() < DEPTH_MAX && ones.min(all - ones) * HALF_LEAST >= all
+        parts
     }
 
     /// Makes a page from which an element was removed smaller, or one with its sibling, if both have little.

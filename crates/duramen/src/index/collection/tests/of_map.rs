@@ -284,6 +284,34 @@ fn equal_hashes_are_not_parted_for_ever() {
     tested.check();
 }
 
+/// As when a collection is copied, or comes from a file that one was written to.
+#[test]
+fn elements_that_come_in_the_order_of_their_positions_are_in_pages() {
+    let mut hashes: Vec<u64> = (0..200_000).map(mix).collect();
+    hashes.sort_unstable();
+    let mut map = Map::new(pages());
+    // Each record lies where its number says.
+    struct Sorted(Vec<u64>);
+    impl Keys for Sorted {
+        fn hash_at(&self, at: Offset) -> Option<u64> {
+            self.0.get(key_of(Slot::new(at)) as usize).copied()
+        }
+
+        fn prefetch_at(&self, _at: Offset) {}
+    }
+    let sorted = Sorted(hashes);
+    for (key, &hash) in sorted.0.iter().enumerate() {
+        map.insert(hash, slot_of(key as u64, 0), &sorted);
+        assert_eq!(map.rest(), 0, "after {key} elements");
+        if key > 10_000 && key % 1_000 == 0 {
+            let bytes = map.bytes() as f64 / map.len() as f64;
+            // A page that is parted has no more to come: half a page.
+            assert!(bytes < 20.0, "{bytes} bytes an element of {key}");
+        }
+    }
+    map.check(&|slot| sorted.0[key_of(slot) as usize]);
+}
+
 #[test]
 fn pages_are_well_filled_at_every_size() {
     let mut tested = Tested::new(Hashes::Even);
