@@ -6,13 +6,14 @@ use duramen::{
     Durability, Error, ErrorKind, IndexKind, OnDamage, Options, Residence, StoreOn, check_on, salvage_on,
 };
 use duramen_media::MediumKind;
-use duramen_media::sim::{Log, Memory, Model, SimMedium, Walker};
+use duramen_media::sim::{Log, Memory, Model, Rng, SimMedium, Walker};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 /// Tells what is wrong.
 pub type Scenario = fn() -> Result<(), String>;
 
 const LEN_MAX: u64 = 256 << 10;
+const IMAGES_AT_ONCE: usize = 300;
 // Records of 40 bytes fill a block of 512 so that less than an eighth of it is left: it is sealed, not kept for more.
 
 fn options(boot: u8, durability: Durability) -> Options {
@@ -80,6 +81,49 @@ pub fn behind_the_tail() -> Result<(), String> {
         return Err("nothing was counted again".into());
     }
     audited(&store)
+}
+
+/// Compaction moves keys out of one block and frees it: no other drain comes between the two. Power fails anywhere.
+///
+/// # Errors
+/// What is wrong.
+pub fn copied_and_freed() -> Result<(), String> {
+    const STAYS: [u8; 40] = [3; 40];
+    let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
+    let store = StoreOn::open_on(medium.clone(), &options(1, Durability::EveryWrite)).map_err(told)?;
+    let keys = [b"one", b"two"];
+    for key in keys {
+        store.put(key, &STAYS).map_err(told)?;
+        (0..2).try_for_each(|_| store.put(b"filler", &[1; 40])).map_err(told)?;
+    }
+    // That is the oldest block, behind which all is live for long: it is moved out of, and freed, before those of which all is dead.
+    (0..60).try_for_each(|key| store.put(format!("live {key:02}").as_bytes(), &STAYS)).map_err(told)?;
+    (0..20).try_for_each(|_| store.put(b"filler", &[2; 40])).map_err(told)?;
+    let from = medium.position();
+    (0..2).try_for_each(|_| store.maintain()).map_err(told)?;
+    let stats = store.stats();
+    if stats.compacted_bytes == 0 || stats.freed_units == 0 {
+        return Err("nothing was moved and freed".into());
+    }
+    let log = medium.log();
+    let mut walker = Walker::new(&log);
+    let mut rng = Rng::new(1);
+    while let Some(at) = walker.next_point() {
+        if at < from {
+            continue;
+        }
+        for choice in walker.choices(&mut rng, IMAGES_AT_ONCE) {
+            let (memory, len) = walker.form(&choice);
+            let image = SimMedium::from_image(Model::CacheLine, LEN_MAX, memory, len);
+            let found = StoreOn::open_on(image, &options(2, Durability::EveryWrite)).map_err(told)?;
+            for key in keys {
+                if found.get(key).map_err(told)?.is_none_or(|value| *value != STAYS) {
+                    return Err(format!("{} is lost at event {at}", String::from_utf8_lossy(key)));
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Compaction beside a group whose writes are not committed. The group is open, so nothing is freed, which would commit.

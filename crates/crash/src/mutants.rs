@@ -73,9 +73,8 @@ const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 34] = [
 ];
 
 /// Bugs that one thread shows, but only on one medium.
-const ON_ONE_MEDIUM: [(Mutant, &str); 4] = [
+const ON_ONE_MEDIUM: [(Mutant, &str); 3] = [
     (Mutant::RecordNotFlushed, "line/every-write"),
-    (Mutant::CopiesNotDrained, "line/every-write"),
     (Mutant::ImageBeforeCommit, "page/interval"),
     (Mutant::TableShownEarly, "page/interval"),
 ];
@@ -97,10 +96,11 @@ const SOAKED: [(Mutant, What); 6] = [
 ];
 
 /// Bugs that a few steps show, in an order that seeds do not meet in minutes.
-const DIRECTED: [(Mutant, Scenario); 6] = [
+const DIRECTED: [(Mutant, Scenario); 7] = [
     (Mutant::EnteredTwice, directed::two_units_in_one_block),
     (Mutant::ImageOfRunning, directed::image_beside_unit),
     (Mutant::CountedBehindTail, directed::behind_the_tail),
+    (Mutant::CopiesNotDrained, directed::copied_and_freed),
     (Mutant::UncommittedCopied, directed::copied_and_shown),
     (Mutant::KeptNotCounted, directed::kept_and_deleted),
     (Mutant::NamelessBuried, directed::name_lost),

@@ -42,3 +42,9 @@ fn an_image_knows_nothing_of_a_unit_that_runs() {
     let _alone = alone();
     directed::image_beside_unit().unwrap();
 }
+
+#[test]
+fn what_was_moved_is_durable_before_its_block_is_free() {
+    let _alone = alone();
+    directed::copied_and_freed().unwrap();
+}
