@@ -35,11 +35,12 @@ pub struct Caught {
 }
 
 /// Bugs that show where several threads meet, most of them only there.
-const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 34] = [
+const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 35] = [
     (Mutant::FreedBeforeReadersLeave, Kind::Churn, None),
     (Mutant::UndurableShown, Kind::Mixed, None),
     (Mutant::CellNotLookedAtAgain, Kind::Cells, Some("line/every-write")),
     (Mutant::CellCopyNotChecked, Kind::Cells, Some("line/every-write")),
+    (Mutant::UpdateTorn, Kind::Cells, Some("line/every-write")),
     (Mutant::SwapNotRechecked, Kind::Mixed, None),
     (Mutant::UpdateNotRechecked, Kind::Cells, Some("byte/every-write")),
     (Mutant::SplitPublishedFirst, Kind::Splits, None),
