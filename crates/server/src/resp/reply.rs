@@ -174,6 +174,23 @@ impl<'a> Reply<'a> {
         self.head(if self.protocol == Protocol::Resp2 { b'*' } else { b'>' }, count);
     }
 
+    /// The head of an attribute of `count` pairs, which must follow, and then the value that it is about; RESP3 only.
+    pub fn attribute(&mut self, count: usize) {
+        self.head(b'|', count);
+    }
+
+    /// A number of any length, in decimal.
+    pub fn big_number(&mut self, digits: &str) {
+        match self.protocol {
+            Protocol::Resp2 => self.bulk(digits.as_bytes()),
+            Protocol::Resp3 => {
+                self.out.bytes.push(b'(');
+                self.out.bytes.extend_from_slice(digits.as_bytes());
+                self.end();
+            }
+        }
+    }
+
     /// A truth value.
     pub fn boolean(&mut self, value: bool) {
         self.out.bytes.extend_from_slice(match (self.protocol, value) {

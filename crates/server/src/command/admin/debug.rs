@@ -1,10 +1,14 @@
 //! DEBUG SLEEP seconds: delays this client. Redis stops for all of them; to a single client it is the same.
 //!
+//! DEBUG PROTOCOL, OBJECT, SET-ACTIVE-EXPIRE, ERROR, LOG, RELOAD and LOADAOF: what tests of clients and of Redis use.
+//!
 //! DEBUG PANIC [WRITE]: a bug on purpose, in a command or within a write of the engine, to see what becomes of it. Redis ends by its
 //! DEBUG PANIC. Only where `enable-debug-command` allows it; DEBUG SLEEP harms nobody else.
 
-use crate::command::{Call, CommandError};
+use crate::command::{After, Apply, Call, CommandError, errors, integer};
 use crate::config::Allowed;
+use crate::log;
+use crate::resp::Protocol;
 use std::time::{Duration, Instant};
 
 // Whoever asks for more would wait for the next restart anyway.
@@ -12,8 +16,25 @@ const SLEEP_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 const HELP: &[&str] = &[
     "DEBUG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "ERROR <string>",
+    "    Return a Redis protocol error with <string> as message. Useful for clients",
+    "    unit tests to simulate Redis errors.",
+    "LOG <message>",
+    "    Write <message> to the server log.",
+    "LOADAOF",
+    "    As RELOAD.",
+    "OBJECT <key>",
+    "    Show low level info about `key` and associated value.",
     "PANIC [WRITE]",
     "    Panic in this command; with WRITE within a write, which poisons the store.",
+    "PROTOCOL <type>",
+    "    Reply with a test value of the specified type. <type> can be: string,",
+    "    integer, double, bignum, null, array, set, map, attrib, push, verbatim,",
+    "    true, false.",
+    "RELOAD [option ...]",
+    "    Save: the store is not read again before it is opened again.",
+    "SET-ACTIVE-EXPIRE <0|1>",
+    "    Of no effect: a key that has expired is not there, swept or not.",
     "SLEEP <seconds>",
     "    Stop the server for <seconds>. Decimals allowed.",
     "HELP",
@@ -63,8 +84,122 @@ pub fn debug(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         call.reply.lines(HELP);
         return Ok(());
     }
+    let more: Option<(usize, Apply)> = match args.at(1).to_ascii_lowercase().as_slice() {
+        b"protocol" => Some((3, protocol)),
+        b"object" => Some((3, object)),
+        b"error" => Some((3, |call| Err(CommandError::ending("", call.args.at(2))))),
+        b"set-active-expire" => Some((3, ok)),
+        b"log" => Some((3, log_message)),
+        b"loadaof" => Some((2, save)),
+        b"reload" => Some((args.len(), reload)),
+        _ => None,
+    };
+    if let Some((_, apply)) = more.filter(|(count, _)| *count == args.len()) {
+        return if is_allowed(call) { apply(call) } else { Err(NOT_ALLOWED) };
+    }
     let name = String::from_utf8_lossy(args.at(1));
     Err(CommandError::with(format!(
         "ERR unknown subcommand or wrong number of arguments for '{name}'. Try DEBUG HELP."
     )))
+}
+
+fn ok(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    call.reply.ok();
+    Ok(())
+}
+
+fn log_message(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    log::warning(format_args!("DEBUG LOG: {}", String::from_utf8_lossy(call.args.at(2))));
+    ok(call)
+}
+
+fn save(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    *call.after = After::Save;
+    ok(call)
+}
+
+fn reload(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let args = call.args;
+    if (2..args.len()).any(|at| !["merge", "noflush", "nosave"].iter().any(|word| args.is(at, word))) {
+        return Err(CommandError::new(
+            "ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.",
+        ));
+    }
+    save(call)
+}
+
+/// DEBUG OBJECT key. Where the value lies in memory is nobody's business.
+fn object(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let (db, key) = (call.db(), call.args.at(2));
+    let encoding = match call.txn.encoding(db, key)? {
+        Some(encoding) => encoding.name(),
+        None => "",
+    };
+    let value = call.txn.get(db, key)?.ok_or(errors::NO_SUCH_KEY)?;
+    let length = value.len();
+    let encoding = match encoding {
+        "" if integer(&value).is_some() => "int",
+        "" if length <= super::object::EMBEDDED_BYTES_MAX => "embstr",
+        "" => "raw",
+        encoding => encoding,
+    };
+    call.reply.simple(&format!(
+        "Value at:0x0 refcount:1 encoding:{encoding} serializedlength:{length} lru:0 lru_seconds_idle:0"
+    ));
+    Ok(())
+}
+
+/// DEBUG PROTOCOL type: a reply of this type.
+fn protocol(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let is_new = call.reply.protocol == Protocol::Resp3;
+    let reply = &mut call.reply;
+    match call.args.at(2).to_ascii_lowercase().as_slice() {
+        b"string" => reply.bulk(b"Hello World"),
+        b"integer" => reply.integer(12_345),
+        b"double" => reply.double("3.141"),
+        b"bignum" => reply.big_number("1234567999999999999999999999999999999"),
+        b"null" => reply.null(),
+        b"array" => {
+            reply.array(3);
+            (0..3).for_each(|number| reply.integer(number));
+        }
+        b"set" => {
+            reply.set(3);
+            (0..3).for_each(|number| reply.integer(number));
+        }
+        b"map" => {
+            reply.map(3);
+            for number in 0..3 {
+                reply.integer(number);
+                reply.boolean(number == 1);
+            }
+        }
+        b"attrib" => {
+            if is_new {
+                reply.attribute(1);
+                reply.bulk(b"key-popularity");
+                reply.array(2);
+                reply.bulk(b"key:123");
+                reply.integer(90);
+            }
+            reply.bulk(b"Some real reply following the attribute");
+        }
+        b"push" if !is_new => return Err(CommandError::new("ERR RESP2 is not supported by this command")),
+        b"push" => {
+            reply.push(2);
+            reply.bulk(b"server-cpu-usage");
+            reply.integer(42);
+            reply.bulk(b"Some real reply following the push reply");
+        }
+        b"verbatim" => reply.verbatim("This is a verbatim\nstring"),
+        b"true" => reply.boolean(true),
+        b"false" => reply.boolean(false),
+        _ => {
+            return Err(CommandError::new(
+                "ERR Wrong protocol type name. Please use one of the following: \
+                 string|integer|double|bignum|null|array|set|map|attrib|push|verbatim|true|false",
+            ));
+        }
+    }
+    Ok(())
 }

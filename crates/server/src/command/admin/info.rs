@@ -107,6 +107,11 @@ impl Text {
     }
 }
 
+/// Fields of what there is not.
+fn zeros(text: &mut Text, names: &[&str]) {
+    names.iter().for_each(|name| text.field(name, 0));
+}
+
 fn server(text: &mut Text, facts: &Facts<'_>) {
     let up = facts.server.started.elapsed().as_secs();
     text.field("redis_version", REDIS_VERSION);
@@ -167,18 +172,34 @@ fn memory(text: &mut Text, facts: &Facts<'_>) {
     text.field("used_memory_dataset", facts.store.live_bytes);
     text.field("used_memory_dataset_perc", percent(facts.store.live_bytes, facts.store.used_bytes));
     text.bytes("total_system_memory", process.system_bytes);
-    text.field("used_memory_lua", 0);
-    text.field("used_memory_lua_human", "0B");
-    text.field("number_of_cached_scripts", 0);
+    let (used, resident) = (process.anonymous_bytes, process.resident_bytes);
+    for name in ["allocator_allocated", "allocator_active"] {
+        text.field(name, used);
+    }
+    text.field("allocator_resident", resident);
+    for name in ["lua", "vm_total", "scripts"] {
+        text.bytes(&format!("used_memory_{name}"), 0);
+    }
+    zeros(text, &["used_memory_vm_eval", "used_memory_scripts_eval", "number_of_cached_scripts"]);
+    zeros(
+        text,
+        &["number_of_functions", "number_of_libraries", "used_memory_vm_functions", "used_memory_functions"],
+    );
     text.bytes("maxmemory", facts.config.maxmemory);
     text.field("maxmemory_policy", "noeviction");
+    text.field("allocator_frag_ratio", ratio(used, used));
+    text.field("allocator_frag_bytes", 0);
+    text.field("allocator_rss_ratio", ratio(resident, used));
+    text.field("allocator_rss_bytes", resident as i64 - used as i64);
+    text.field("rss_overhead_ratio", ratio(resident, resident));
+    text.field("rss_overhead_bytes", 0);
     text.field("mem_fragmentation_ratio", ratio(process.resident_bytes, process.anonymous_bytes));
     text.field("mem_fragmentation_bytes", process.resident_bytes as i64 - process.anonymous_bytes as i64);
     text.field("mem_not_counted_for_evict", 0);
-    text.field("mem_replication_backlog", 0);
-    text.field("mem_clients_slaves", 0);
+    zeros(text, &["mem_replication_backlog", "mem_total_replication_buffers", "mem_clients_slaves"]);
     let waiting: u64 = facts.server.clients.list().iter().map(|client| client.buffered()).sum();
     text.field("mem_clients_normal", waiting);
+    zeros(text, &["mem_cluster_links", "mem_aof_buffer"]);
     text.field("mem_allocator", "system");
     text.field("active_defrag_running", 0);
     text.field("lazyfree_pending_objects", 0);
@@ -188,8 +209,9 @@ fn memory(text: &mut Text, facts: &Facts<'_>) {
 fn persistence(text: &mut Text, facts: &Facts<'_>) {
     text.field("loading", 0);
     text.field("async_loading", 0);
-    text.field("current_cow_peak", 0);
-    text.field("current_cow_size", 0);
+    zeros(text, &["current_cow_peak", "current_cow_size", "current_cow_size_age"]);
+    text.field("current_fork_perc", "0.00");
+    zeros(text, &["current_save_keys_processed", "current_save_keys_total"]);
     // What is not yet safe from a power failure: nothing, or at most what the interval allows.
     let behind = facts.store.epoch.saturating_sub(facts.store.epoch_committed);
     let unsaved = if facts.config.durability == Durability::EveryWrite { 0 } else { behind };
@@ -199,7 +221,7 @@ fn persistence(text: &mut Text, facts: &Facts<'_>) {
     text.field("rdb_last_bgsave_status", "ok");
     text.field("rdb_last_bgsave_time_sec", -1);
     text.field("rdb_current_bgsave_time_sec", -1);
-    text.field("rdb_last_cow_size", 0);
+    zeros(text, &["rdb_last_cow_size", "rdb_last_load_keys_expired", "rdb_last_load_keys_loaded"]);
     text.field("aof_enabled", 1);
     text.field("aof_rewrite_in_progress", 0);
     text.field("aof_rewrite_scheduled", 0);
@@ -208,7 +230,8 @@ fn persistence(text: &mut Text, facts: &Facts<'_>) {
     text.field("aof_last_bgrewrite_status", "ok");
     let writable = facts.server.keyspace.store().check_writable().is_ok();
     text.field("aof_last_write_status", if writable { "ok" } else { "err" });
-    text.field("aof_last_cow_size", 0);
+    zeros(text, &["aof_rewrites", "aof_rewrites_consecutive_failures", "aof_last_cow_size"]);
+    zeros(text, &["module_fork_in_progress", "module_fork_last_cow_size"]);
     text.field("aof_current_size", facts.store.used_bytes);
     text.field("aof_base_size", facts.store.live_bytes);
 }
@@ -226,13 +249,16 @@ fn stats(text: &mut Text, facts: &Facts<'_>) {
     text.field("total_net_repl_output_bytes", 0);
     text.field("instantaneous_input_kbps", format_args!("{:.2}", rates.input_bytes as f64 / 1024.0));
     text.field("instantaneous_output_kbps", format_args!("{:.2}", rates.output_bytes as f64 / 1024.0));
+    text.field("instantaneous_input_repl_kbps", "0.00");
+    text.field("instantaneous_output_repl_kbps", "0.00");
     text.field("rejected_connections", rejected);
-    text.field("sync_full", 0);
-    text.field("sync_partial_ok", 0);
-    text.field("sync_partial_err", 0);
+    zeros(text, &["sync_full", "sync_partial_ok", "sync_partial_err"]);
     text.field("expired_keys", facts.store.expired_keys);
     text.field("evicted_keys", 0);
+    text.field("expired_stale_perc", "0.00");
+    zeros(text, &["expired_time_cap_reached_count", "expire_cycle_cpu_milliseconds"]);
     text.field("evicted_clients", totals.evicted_clients);
+    zeros(text, &["total_eviction_exceeded_time", "current_eviction_exceeded_time"]);
     text.field("keyspace_hits", totals.keyspace_hits);
     text.field("keyspace_misses", totals.keyspace_misses);
     text.field("pubsub_channels", facts.server.subscriptions.names_count(Kind::Channel));
@@ -242,10 +268,12 @@ fn stats(text: &mut Text, facts: &Facts<'_>) {
     text.field("total_forks", 0);
     text.field("migrate_cached_sockets", 0);
     text.field("slave_expires_tracked_keys", 0);
-    text.field("active_defrag_hits", 0);
-    text.field("active_defrag_misses", 0);
-    text.field("active_defrag_key_hits", 0);
-    text.field("active_defrag_key_misses", 0);
+    zeros(
+        text,
+        &["active_defrag_hits", "active_defrag_misses", "active_defrag_key_hits", "active_defrag_key_misses"],
+    );
+    zeros(text, &["total_active_defrag_time", "current_active_defrag_time"]);
+    zeros(text, &["unexpected_error_replies", "dump_payload_sanitizations"]);
     let (keys, items, prefixes) = facts.server.tracking.sizes();
     text.field("tracking_total_keys", keys);
     text.field("tracking_total_items", items);
@@ -253,6 +281,8 @@ fn stats(text: &mut Text, facts: &Facts<'_>) {
     text.field("total_error_replies", totals.error_replies);
     text.field("total_reads_processed", totals.reads);
     text.field("total_writes_processed", totals.writes);
+    zeros(text, &["io_threaded_reads_processed", "io_threaded_writes_processed"]);
+    zeros(text, &["reply_buffer_shrinks", "reply_buffer_expands"]);
     text.field("client_query_buffer_limit_disconnections", totals.query_limit_disconnections);
     text.field("client_output_buffer_limit_disconnections", totals.output_limit_disconnections);
     text.field("total_event_loop_turns", totals.turns);

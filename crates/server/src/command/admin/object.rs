@@ -31,7 +31,7 @@ const HELP: &[&str] = &[
 ];
 
 // Redis keeps a string up to this long beside its head.
-const EMBEDDED_BYTES_MAX: usize = 44;
+pub const EMBEDDED_BYTES_MAX: usize = 44;
 // Redis shares one object for each of these integers, and shows this count for it.
 const SHARED_INTEGERS: std::ops::Range<i64> = 0..10_000;
 const SHARED_REFCOUNT: i64 = i32::MAX as i64;
