@@ -87,6 +87,7 @@ mod sync;
 pub mod tuning;
 mod write;
 
+pub use background::expirations::{Expired, OnExpired, TableId};
 pub use duramen_media::fault::tell_faults;
 pub use duramen_media::process::return_large_allocations;
 pub use duramen_media::{Create, MediumKind, PersistStep};

@@ -49,6 +49,8 @@ pub struct Client {
     pub input_free_bytes: AtomicU64,
     /// Bytes waiting to be sent.
     pub output_bytes: AtomicU64,
+    /// What the buffer of replies takes, whatever is in it.
+    pub output_buffer_bytes: AtomicU64,
     /// Bytes of MULTI's queue and of watched keys.
     pub multi_bytes: AtomicU64,
     /// Position of its last command in the table.
@@ -138,6 +140,7 @@ impl Client {
             input_bytes: AtomicU64::new(0),
             input_free_bytes: AtomicU64::new(0),
             output_bytes: AtomicU64::new(0),
+            output_buffer_bytes: AtomicU64::new(0),
             multi_bytes: AtomicU64::new(0),
             command: AtomicU32::new(COMMAND_NONE),
             no_evict: AtomicBool::new(false),
@@ -217,13 +220,14 @@ impl Client {
         }
         let (input, input_free, output) =
             (get(&self.input_bytes), get(&self.input_free_bytes), get(&self.output_bytes));
-        let multi = get(&self.multi_bytes);
+        // Arguments lie where they were read: they are counted with what is read.
+        let (multi, buffer) = (get(&self.multi_bytes), get(&self.output_buffer_bytes));
         let mut line = String::with_capacity(320);
         // Writing to a string cannot fail.
         let _ = write!(
             line,
             "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={flags} db={} sub={} psub={} ssub={} \
-             multi={} qbuf={input} qbuf-free={input_free} argv-mem=0 multi-mem={multi} rbs={output} rbp={output} \
+             multi={} qbuf={input} qbuf-free={input_free} argv-mem=0 multi-mem={multi} rbs={buffer} rbp={buffer} \
              obl={output} oll=0 omem=0 tot-mem={} events=r cmd={command} user=default redir={} resp={} \
              lib-name={} lib-ver={}",
             self.id,
@@ -238,7 +242,7 @@ impl Client {
             self.subscriptions[1].load(Ordering::Relaxed),
             self.subscriptions[2].load(Ordering::Relaxed),
             self.queued.load(Ordering::Relaxed),
-            input + input_free + output + multi + std::mem::size_of::<Self>() as u64,
+            input + input_free + buffer + multi + std::mem::size_of::<Self>() as u64,
             self.redirect.load(Ordering::Relaxed),
             self.protocol.load(Ordering::Relaxed),
             String::from_utf8_lossy(&names.library),

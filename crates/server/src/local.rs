@@ -2,7 +2,7 @@
 
 use crate::command::{Args, Flags, OwnedArgs, Spec, shown};
 use crate::messages::{Content, Kind, Outgoing, Subscribed, Subscribers};
-use crate::notifications::{Classes, KEYEVENT, KEYSPACE};
+use crate::notifications::{Absent, Classes, EXPIRED, KEYEVENT, KEYSPACE, MISS, Truth};
 use crate::server::Server;
 use crate::session::Session;
 use crate::tracking::Taken;
@@ -29,6 +29,10 @@ pub struct Local {
     pub untracked: Taken,
     /// How long the client of the command that runs sleeps: Redis counts that as the command's time.
     pub slept: Duration,
+    /// Keys that the command that runs has not found, if anybody wants to know.
+    pub absent: Absent,
+    /// What was told in the command that runs and stays true, whatever becomes of it.
+    pub truths: Vec<Truth>,
     /// Who waited and is answered by the command that runs, once its transaction has committed.
     pub claims: Vec<Claim>,
 }
@@ -70,6 +74,29 @@ impl Local {
         if wanted & class != 0 && server.subscriptions.are_any() {
             self.notify_wanted(server, wanted, event, db, key);
         }
+    }
+
+    /// Tells what stays true.
+    pub fn tell_truth(&mut self, server: &Server, truth: Truth) {
+        self.tell(server, &truth);
+        self.truths.push(truth);
+    }
+
+    fn tell(&mut self, server: &Server, truth: &Truth) {
+        match truth {
+            Truth::Expired(db, key) => self.notify(server, EXPIRED, "expired", *db, key),
+            Truth::Missed(db, key) => self.notify(server, MISS, "keymiss", *db, key),
+        }
+    }
+
+    /// Takes back all messages but the first `count`, and those that stay true. A command that `runs_again` will miss again what
+    /// it missed.
+    pub fn take_back(&mut self, server: &Server, count: usize, runs_again: bool) {
+        self.outgoing.take_back(count);
+        let mut truths = std::mem::take(&mut self.truths);
+        truths.retain(|truth| !(runs_again && matches!(truth, Truth::Missed(..))));
+        truths.iter().for_each(|truth| self.tell(server, truth));
+        self.truths = truths;
     }
 
     fn notify_wanted(&mut self, server: &Server, wanted: Classes, event: &str, db: u8, key: &[u8]) {

@@ -1,6 +1,12 @@
 //! Which changes of keys are told (`notify-keyspace-events`): classes, and their letters.
 //!
 //! What is told goes the way of every message: see [`messages`](crate::messages).
+//!
+//! Commands tell of what they do to keys. That a key has expired, was looked for in vain, or is new is told for all of them in one place
+//! ([`Call::apply`](crate::command::Call::apply)): if somebody wants to know, the keys of a command are looked at before it runs.
+//! What has expired is swept and told of; what is absent is noted ([`Absent`]). It is new when the command tells something else of it,
+//! and was missed when the command counts a miss. Keys that nobody asks for are told of when the store sweeps them, a second or two
+//! after their time.
 
 /// Classes of events, and where they are told: a set of bits.
 pub type Classes = u32;
@@ -55,6 +61,81 @@ const LETTERS: [(char, Classes); 14] = [
     ('m', MISS),
 ];
 
+/// Keys of the command that runs that were absent before it, in the order of its arguments.
+#[derive(Default)]
+pub struct Absent {
+    keys: Vec<AbsentKey>,
+    // So many misses had been counted that were told of, or were none of these keys.
+    misses: u64,
+    // The first key that may be missed next.
+    next: usize,
+}
+
+struct AbsentKey {
+    db: u8,
+    key: Box<[u8]>,
+    // The command looks for it, so it may be missed.
+    is_read: bool,
+    // It was told that it is new.
+    is_new: bool,
+}
+
+impl Absent {
+    /// Of none yet, when so many misses have been counted.
+    pub fn since(misses: u64) -> Self {
+        Self { misses, ..Self::default() }
+    }
+
+    /// A key was absent.
+    pub fn add(&mut self, db: u8, key: &[u8], is_read: bool) {
+        self.keys.push(AbsentKey { db, key: key.into(), is_read, is_new: false });
+    }
+
+    /// Whether there was one.
+    #[inline]
+    pub fn is_any(&self) -> bool {
+        !self.keys.is_empty()
+    }
+
+    /// The next key that was missed, when so many misses have been counted.
+    pub fn next_missed(&mut self, misses: u64) -> Option<(u8, Box<[u8]>)> {
+        if self.misses >= misses {
+            return None;
+        }
+        self.misses += 1;
+        // From the beginning again: there are commands that look twice.
+        let (before, rest) = self.keys.split_at(self.next);
+        let found = rest.iter().chain(before).position(|it| it.is_read)?;
+        let at = (self.next + found) % self.keys.len();
+        self.next = at + 1;
+        self.keys.get(at).map(|it| (it.db, it.key.clone()))
+    }
+
+    /// A miss that was counted was of no key among these.
+    pub fn skip_miss(&mut self) {
+        self.misses += 1;
+    }
+
+    /// Whether the key was absent, and nobody was told since that it is new.
+    pub fn may_be_new(&self, db: u8, key: &[u8]) -> bool {
+        self.keys.iter().any(|it| it.db == db && *it.key == *key && !it.is_new)
+    }
+
+    /// Everybody is told that the key is new.
+    pub fn told_new(&mut self, db: u8, key: &[u8]) {
+        let its = self.keys.iter_mut().filter(|it| it.db == db && *it.key == *key);
+        its.for_each(|it| it.is_new = true);
+    }
+}
+
+/// What is true whatever becomes of the transaction that noticed.
+pub enum Truth {
+    /// A key has expired.
+    Expired(u8, Box<[u8]>),
+    /// A key was missed.
+    Missed(u8, Box<[u8]>),
+}
+
 /// The classes of these letters.
 ///
 /// # Errors
@@ -93,5 +174,23 @@ mod tests {
             assert_eq!(text(parse(given).unwrap()), wanted, "{given}");
         }
         assert!(parse("Kq").is_err());
+    }
+
+    #[test]
+    fn of_absent_keys_those_that_are_read_are_missed_in_their_order() {
+        let mut absent = Absent::since(5);
+        absent.add(0, b"to", false);
+        absent.add(0, b"one", true);
+        absent.add(0, b"two", true);
+        assert!(absent.next_missed(5).is_none());
+        assert_eq!(absent.next_missed(8).unwrap().1.as_ref(), b"one");
+        // One that is none of these.
+        absent.skip_miss();
+        assert_eq!(absent.next_missed(8).unwrap().1.as_ref(), b"two");
+        assert!(absent.next_missed(8).is_none());
+        assert_eq!(absent.next_missed(9).unwrap().1.as_ref(), b"one");
+        assert!(absent.may_be_new(0, b"to") && !absent.may_be_new(1, b"to") && !absent.may_be_new(0, b"x"));
+        absent.told_new(0, b"to");
+        assert!(!absent.may_be_new(0, b"to"));
     }
 }

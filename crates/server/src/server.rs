@@ -7,16 +7,16 @@ use crate::log;
 use crate::memcached::Shared;
 use crate::messages::{Delivery, Monitors, Subscriptions};
 use crate::net::Inbox;
-use crate::notifications::Classes;
+use crate::notifications::{Classes, EXPIRED};
 use crate::stats::{Totals, WorkerStats};
 use crate::times::{HistogramSums, Times};
 use crate::tracking::Tracking;
 use crate::waiting::Waiting;
-use duramen::OnDamage;
+use duramen::{OnDamage, OnExpired};
 use duramen_structures::Keyspace;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 /// What all connections share. No command that only reads or writes keys takes a lock in here.
@@ -57,6 +57,8 @@ pub struct Server {
     pub saved_at: AtomicU64,
     // What `config` says of notifications, for every command that writes.
     notifications: AtomicU32,
+    // What the store calls with keys that have expired, while somebody wants to know of them.
+    on_expired: OnceLock<OnExpired>,
     config: RwLock<Arc<Config>>,
     // Counts changes of `config`, so that workers need no lock to see that there is none.
     config_generation: AtomicU64,
@@ -105,6 +107,7 @@ impl Server {
             pause: Pause::default(),
             saved_at: AtomicU64::new(crate::clients::unix_seconds()),
             notifications: AtomicU32::new(config.notify_keyspace_events),
+            on_expired: OnceLock::new(),
             config: RwLock::new(Arc::new(config)),
             config_generation: AtomicU64::new(0),
             reset: Mutex::default(),
@@ -148,10 +151,25 @@ impl Server {
         change(&mut changed)?;
         // Relaxed: what runs at this moment may come before or after.
         self.notifications.store(changed.notify_keyspace_events, Ordering::Relaxed);
+        if (changed.notify_keyspace_events ^ current.notify_keyspace_events) & EXPIRED != 0 {
+            self.listen_to_store();
+        }
         self.times.configure(&changed);
         *current = Arc::new(changed);
         self.config_generation.fetch_add(1, Ordering::Release);
         Ok(())
+    }
+
+    /// From now on keys that the store sweeps are told of by `teller`, while somebody wants to know.
+    pub fn tell_expired_by(&self, teller: OnExpired) {
+        // The first is the only one.
+        let _ = self.on_expired.set(teller);
+        self.listen_to_store();
+    }
+
+    fn listen_to_store(&self) {
+        let told = self.on_expired.get().filter(|_| self.notifications() & EXPIRED != 0);
+        self.keyspace.store().set_on_expired(told.cloned());
     }
 
     /// Has another connection closed by its worker. Once this has returned, no further command of it begins. False

@@ -6,6 +6,7 @@
 use crate::command;
 use crate::config::{Config, value};
 use crate::error::{Error, ErrorKind};
+use crate::expirations;
 use crate::log;
 use crate::memcached::Shared;
 use crate::net::{self, Inbox, Listener, Message, Place, Protocol as _, Worker, accept, open_files};
@@ -131,6 +132,7 @@ impl Started {
         let memcached = memcached.map(Arc::new);
         let commands = command::table().count();
         let server = Arc::new(Server::new(config, keyspace, memcached, inboxes, stop, run_id(), commands));
+        server.tell_expired_by(expirations::teller(&server));
         let mut started = Self { server, poll, listeners, workers: Vec::new(), pidfile };
         for (index, poll) in polls.into_iter().enumerate() {
             if let Err(error) = started.start_worker(index, poll) {
@@ -212,6 +214,7 @@ impl Started {
         }
         // Nobody else has the server now, so this closes the last handle of the store.
         let store = self.server.keyspace.store().clone();
+        store.set_on_expired(None);
         self.server.tell_damage_at_end();
         drop(self.server);
         // With `manual` durability nothing else would: a clean shutdown is one of the commits that were asked for.

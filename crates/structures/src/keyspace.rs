@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use duramen::{Store, Table, Value};
+use duramen::{Store, Table, TableId, Value};
 
 use crate::error::{Error, Result};
 use crate::turns::Turns;
@@ -152,6 +152,30 @@ impl Keyspace {
     /// Sets [`packed_bytes_max`](Self::packed_bytes_max), for what is written from now on.
     pub fn set_packed_bytes_max(&self, bytes: usize) {
         self.shared.packed_bytes_max.store(bytes, Relaxed);
+    }
+
+    /// How long the keys of `db` that expire have still to live on average, in milliseconds: an estimate, from looking at a thousand.
+    pub fn ttl_average(&self, db: u8, now: u64) -> u64 {
+        let Some(table) = self.table(db) else { return 0 };
+        let (mut expires, mut ttl) = (0u64, 0u64);
+        for _ in 0..SAMPLES {
+            let cursor = table.cursor_at(random()).unwrap_or_default();
+            let mut visit = |value: &Value<'_>| {
+                if let Some(left) = value.expires_at().and_then(|at| at.checked_sub(now)) {
+                    expires += 1;
+                    ttl = ttl.saturating_add(left);
+                }
+            };
+            // What is damaged is passed over.
+            let _ = table.scan(cursor, SAMPLE_ENTRIES, &mut visit);
+        }
+        ttl / expires.max(1)
+    }
+
+    /// The database whose keys are in this table now.
+    pub fn database_of(&self, table: TableId) -> Option<u8> {
+        (0..self.databases())
+            .find(|&db| self.table(db).is_some_and(|its| its.id().is_ok_and(|id| id == table)))
     }
 
     /// How many databases there are.

@@ -34,7 +34,7 @@ impl Events {
 impl Side {
     fn listen(server: &Server) -> Result<Self> {
         let (mut listener, mut marker) = (server.connect()?, server.connect()?);
-        let set = marker.call(&["CONFIG", "SET", "notify-keyspace-events", "KEA"], PATIENCE);
+        let set = marker.call(&["CONFIG", "SET", "notify-keyspace-events", "KEAmn"], PATIENCE);
         let listens = listener.call(&["PSUBSCRIBE", "__key*__:*", "__keyend__"], PATIENCE);
         if set.is_err() || listens.is_err() || listener.read(PATIENCE).is_err() {
             return Err(Failure::new("cannot listen to notifications"));

@@ -76,7 +76,11 @@ pub fn run(root: &Path, settings: Settings) -> Result<bool> {
         let program = duramen_program(settings.duramen)?;
         let store = directory.path().join("store").display().to_string();
         let log = directory.path().join("duramen.log");
-        let mut server = Server::start_duramen(&program, &["--duramen-path", &store], &log)?;
+        let mut server = Server::start_duramen(
+            &program,
+            &["--duramen-path", &store, "--enable-debug-command", "yes"],
+            &log,
+        )?;
         server.demand_ready(PATIENCE)?;
         subject = Some(server);
     }

@@ -7,6 +7,7 @@ mod choose;
 mod compact;
 pub(crate) mod compaction;
 mod dying;
+pub(crate) mod expirations;
 mod free;
 pub(crate) mod grow;
 mod leaving;
@@ -28,6 +29,7 @@ use crate::read::Records;
 use checkpoint::Images;
 use compaction::Compaction;
 use duramen_media::Medium;
+use expirations::Expirations;
 use grow::Growth;
 use wake::Wake;
 
@@ -38,11 +40,13 @@ pub(crate) struct Keeper<M: Medium> {
     pub growth: Growth,
     pub images: Images,
     pub wake: Wake,
+    pub expirations: Expirations,
 }
 
 impl<M: Medium> Keeper<M> {
     pub(crate) fn new(records: Records<M>, compaction: Compaction, images: Images) -> Self {
-        Self { records, compaction, growth: Growth::default(), images, wake: Wake::default() }
+        let (growth, wake, expirations) = Default::default();
+        Self { records, compaction, growth, images, wake, expirations }
     }
 
     #[inline]

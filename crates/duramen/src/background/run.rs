@@ -95,6 +95,7 @@ impl<M: Medium> Keeper<M> {
         if sweep || mover.sweeping {
             mover.sweeping = self.sweep(&mut mover, Duration::ZERO);
         }
+        self.expirations.tell();
         let mut more = self.bury(&mut mover, Until::Part) == Left::More;
         if self.wants_compaction() {
             // Where nothing could be moved there is nothing more to do, until space comes from elsewhere.

@@ -7,10 +7,9 @@ use super::stale::KeyOf;
 use crate::format::Unit;
 use crate::format::record::Header;
 use crate::log::blocks::Use;
-use crate::mutants::{Mutant, planted};
 use crate::read::table::Table;
-use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::reclaim::{self, Guard};
+use crate::write::expire::Expiring;
 use duramen_media::{Medium, Offset};
 use std::time::Duration;
 
@@ -75,7 +74,7 @@ impl<M: Medium> Keeper<M> {
         }
     }
 
-    /// Makes the key of an expired value absent for good.
+    /// Makes the key of an expired value absent for good, and tells of it.
     pub(super) fn hide(
         &self,
         mover: &Mover,
@@ -85,24 +84,10 @@ impl<M: Medium> Keeper<M> {
         header: &Header,
         guard: &Guard,
     ) {
-        let locked = table.index.lock(of.hash, guard);
-        if let Some(found) = locked.find(of.key, |slot| slot.location() == place)
-            && !found.get().is_tombstone()
-        {
-            if found.get().is_pending() {
-                // Its unit may be given up, and counts then what its slot is. Another time.
-                return self.log().blocks.of(place.0).expiry_add(header.expires_at.unwrap_or(u64::MAX));
-            }
-            let names = self.records.whole_record(place).and_then(|record| record.names());
-            found.set(found.get().with_tombstone(true));
-            if let Some(names) = names.filter(|_| !planted(Mutant::SweptRootKept)) {
-                self.records.tables.unname(names);
-            }
-            table.count_keys(mover.activity.shard, -1);
-            self.records.expired.fetch_add(1, Relaxed);
-            if found.get().hides_nothing() {
-                self.log().uncount(place, header.record_bytes(), &mover.activity);
-            }
+        let (record_bytes, expires_at) = (header.record_bytes(), header.expires_at);
+        let expiring = Expiring { key: of.key, hash: of.hash, place, record_bytes, expires_at };
+        if self.records.hide(table, expiring, &mover.activity, guard) {
+            self.expirations.note(table.owner, of.key);
         }
     }
 }

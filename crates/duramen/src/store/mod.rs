@@ -17,6 +17,7 @@ mod writer;
 use self::core::{Core, Held};
 #[cfg(test)]
 use crate::background::Keeper;
+use crate::background::expirations::OnExpired;
 use crate::format::superblock::Regime;
 use crate::log::Log;
 use crate::options::{Durability, IndexKind};
@@ -377,6 +378,12 @@ impl<M: Medium> StoreOn<M> {
         }
         self.core().keeper.wake.hurry();
         Ok(())
+    }
+
+    /// Has `told` called with the keys of all tables that are swept from now on because they have expired, in the place of whatever
+    /// was called before, which is not called any more when this returns; `None`, as at first: nothing is. `told` must not call this.
+    pub fn set_on_expired(&self, told: Option<OnExpired>) {
+        self.core().keeper.expirations.set_told(told);
     }
 
     /// Ends the current epoch and makes it durable: with `Manual`, the only way anything ever is.

@@ -24,6 +24,7 @@ use super::StoreOn;
 use super::catalog::Names;
 use super::core::Core;
 use super::writer::WriterOn;
+use crate::background::expirations::TableId;
 use crate::format::superblock::Regime;
 use crate::format::{Owner, OwnerKind};
 use crate::index::either::Index;
@@ -334,6 +335,14 @@ impl<M: Medium> TableOn<M> {
         &self.named.name
     }
 
+    /// Which table it is, as those are told who are told of its keys ([`StoreOn::set_on_expired`]).
+    ///
+    /// # Errors
+    /// `NotFound` when it was dropped.
+    pub fn id(&self) -> Result<TableId> {
+        Ok(TableId(self.named.table(&reclaim::pin())?.owner))
+    }
+
     /// How its keys are found.
     ///
     /// # Errors
@@ -609,6 +618,16 @@ impl<M: Medium> TableWriter<'_, M> {
     pub fn delete(&mut self, key: &[u8]) -> Result<bool> {
         let (pen, site) = self.writer.parts();
         pen.delete(site, self.table.target(), key)
+    }
+
+    /// Sweeps `key`, if its value has expired; whether it was this call that did. Who is told of expired keys ([`StoreOn::set_on_expired`])
+    /// is not told of this one.
+    ///
+    /// # Errors
+    /// As [`TableOn::get`].
+    pub fn expire(&mut self, key: &[u8]) -> Result<bool> {
+        let (pen, site) = self.writer.parts();
+        pen.expire(site.records, self.table.target(), key)
     }
 
     /// Sets `key` to a value, or deletes it for `None`, as [`WriterOn::replace`].

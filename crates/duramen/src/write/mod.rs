@@ -28,6 +28,7 @@
 
 mod apply;
 pub(crate) mod batch;
+pub(crate) mod expire;
 mod locks;
 mod old;
 mod put;

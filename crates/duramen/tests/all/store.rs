@@ -417,6 +417,52 @@ fn expired_keys_are_gone_and_stay_gone() {
 }
 
 #[test]
+fn an_expired_key_is_told_of_once_whoever_sweeps_it() {
+    for_each_store(|_, options, path| {
+        let now = Arc::new(AtomicU64::new(1_000_000));
+        let clock = Arc::clone(&now);
+        let options = Options { clock: Some(Arc::new(move || clock.load(Relaxed))), ..options.clone() };
+        let store = options.open(path).unwrap();
+        let table = store.table(b"t", store.index_kind()).unwrap();
+        let told: Arc<std::sync::Mutex<Vec<duramen::Expired>>> = Arc::default();
+        let to = Arc::clone(&told);
+        store.set_on_expired(Some(Arc::new(move |keys| to.lock().unwrap().extend_from_slice(keys))));
+        let meta = |at| Meta { expires_at: Some(at), ..Meta::default() };
+        let mut writer = store.writer().unwrap();
+        for key in [b"a", b"b", b"c"] {
+            writer.table(&table).put_with(key, b"v", meta(1_000_500)).unwrap();
+        }
+        writer.table(&table).put_with(b"later", b"v", meta(9_000_000)).unwrap();
+        writer.put_with(b"own", b"v", meta(1_000_500)).unwrap();
+        assert!(!writer.table(&table).expire(b"a").unwrap(), "not yet");
+        now.store(1_000_500, Relaxed);
+        assert!(writer.table(&table).expire(b"a").unwrap());
+        assert_eq!((table.len(), store.stats().expired_keys), (3, 1));
+        for key in [&b"a"[..], b"later", b"absent"] {
+            assert!(!writer.table(&table).expire(key).unwrap());
+        }
+        // It has another value when it would be swept.
+        writer.table(&table).put(b"b", b"new").unwrap();
+        assert!(!writer.table(&table).expire(b"b").unwrap());
+        now.store(1_002_000, Relaxed);
+        store.maintain().unwrap();
+        let mut keys = std::mem::take(&mut *told.lock().unwrap());
+        keys.sort_by_key(|expired| expired.key.clone());
+        let keys: Vec<_> = keys.iter().map(|it| (&it.key[..], it.table == table.id().unwrap())).collect();
+        assert_eq!(keys, [(&b"c"[..], true), (b"own", false)]);
+        assert_eq!((table.len(), table.get(b"b").unwrap().as_deref()), (2, Some(&b"new"[..])));
+        // What was swept by its name comes again as any other.
+        writer.table(&table).put_with(b"a", b"again", meta(1_003_000)).unwrap();
+        assert_eq!(table.get(b"a").unwrap().as_deref(), Some(&b"again"[..]));
+        store.set_on_expired(None);
+        now.store(1_005_000, Relaxed);
+        store.maintain().unwrap();
+        assert_eq!((table.len(), told.lock().unwrap().len()), (2, 0));
+        assert_eq!(store.audit(), Vec::<String>::new());
+    });
+}
+
+#[test]
 fn endless_overwrites_and_deletes_use_bounded_space() {
     for_each_store(|name, options, path| {
         let options = Options { durability: Durability::EveryWrite, ..options.clone() };

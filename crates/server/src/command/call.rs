@@ -1,8 +1,9 @@
 //! What a command is given to work with, and so what a command is: a function of a [`Call`].
 
+use super::keys::KeyFlags;
 use super::{Args, CommandError, OwnedArgs, spec, table, timing, tracking};
 use crate::local::Local;
-use crate::notifications::{Classes, GENERIC};
+use crate::notifications::{Absent, Classes, EXPIRED, GENERIC, MISS, NEW, Truth};
 use crate::resp::Reply;
 use crate::server::Server;
 use crate::session::Session;
@@ -10,6 +11,9 @@ use crate::stats::WorkerStats;
 use crate::waiting::{Awaited, Wait};
 use duramen_structures::Txn;
 use std::time::Instant;
+
+// Of a key that the command looks for.
+const READS: KeyFlags = KeyFlags::RO.with(KeyFlags::ACCESS);
 
 /// Does what the command says and writes exactly one reply. An error makes the dispatcher take back
 /// whatever was written to the reply and write the error in its place.
@@ -104,10 +108,100 @@ impl<'w> Call<'_, 'w> {
         }
     }
 
+    /// Does what the command says, and tells what is told of its keys besides.
+    #[inline]
+    pub fn apply(&mut self) -> Result<(), CommandError> {
+        let wanted = self.wanted() & (EXPIRED | MISS | NEW);
+        if wanted == 0 { (self.entry.apply)(self) } else { self.apply_and_tell(wanted) }
+    }
+
+    /// The classes of events that somebody may want to know of.
+    fn wanted(&self) -> Classes {
+        if self.server.subscriptions.are_any() { self.server.notifications() } else { 0 }
+    }
+
+    #[cold]
+    fn apply_and_tell(&mut self, wanted: Classes) -> Result<(), CommandError> {
+        let (db, args, spec) = (self.db(), self.args, &self.entry.spec);
+        let mut absent = Absent::since(self.stats.keyspace_misses.get());
+        for place in spec.keys_told(args) {
+            let key = args.at(place.index);
+            // What is damaged the command tells.
+            if wanted & EXPIRED != 0 && matches!(self.txn.expire(db, key), Ok(true)) {
+                self.local.tell_truth(self.server, Truth::Expired(db, key.into()));
+            }
+            if wanted & (MISS | NEW) != 0 && matches!(self.txn.exists(db, key), Ok(false)) {
+                // XACK and its like look for the key and say that they change it.
+                let reads = place.flags.has_any(READS) || self.entry.spec.name.starts_with('x');
+                absent.add(db, key, reads);
+            }
+        }
+        self.local.absent = absent;
+        let done = (self.entry.apply)(self);
+        self.tell_missed();
+        self.local.absent = Absent::default();
+        done
+    }
+
+    /// Tells of the keys that the command has missed until now.
+    fn tell_missed(&mut self) {
+        let misses = self.stats.keyspace_misses.get();
+        while let Some((db, key)) = self.local.absent.next_missed(misses) {
+            // OBJECT counts, and does not tell.
+            if self.entry.container_name() != "object" {
+                self.local.tell_truth(self.server, Truth::Missed(db, key));
+            }
+        }
+    }
+
+    /// The command has just counted a miss of a key that its arguments do not tell.
+    pub fn missed(&mut self, db: u8, key: &[u8]) {
+        if self.wanted() & MISS != 0 {
+            self.local.absent.skip_miss();
+            self.tell_missed();
+            self.local.tell_truth(self.server, Truth::Missed(db, key.into()));
+        }
+    }
+
+    /// The command is about to write a key that its arguments do not tell.
+    pub fn will_write(&mut self, key: &[u8]) {
+        let db = self.db();
+        if self.wanted() & NEW != 0 && matches!(self.txn.exists(db, key), Ok(false)) {
+            self.local.absent.add(db, key, false);
+        }
+    }
+
     /// Tells of an event of a key in the selected database.
     #[inline]
     pub fn notify(&mut self, class: Classes, event: &str, key: &[u8]) {
+        if self.local.absent.is_any() {
+            self.notify_before(key);
+        }
         self.local.notify(self.server, class, event, self.session.db, key);
+    }
+
+    /// Tells what comes before an event of a key: what was missed, and that the key is new.
+    #[cold]
+    fn notify_before(&mut self, key: &[u8]) {
+        let db = self.db();
+        self.tell_missed();
+        // Also when it was set with a time that has passed.
+        if self.local.absent.may_be_new(db, key) {
+            self.notify_new(db, key);
+        }
+    }
+
+    /// Tells that a key is new if it is, where there is no other event of it.
+    pub fn notify_if_new(&mut self, key: &[u8]) {
+        if self.local.absent.may_be_new(self.db(), key) {
+            self.notify_new(self.db(), key);
+        }
+    }
+
+    /// Tells that a key is new, also where another went by its name.
+    pub fn notify_new(&mut self, db: u8, key: &[u8]) {
+        self.local.absent.told_new(db, key);
+        self.local.notify(self.server, NEW, "new", db, key);
     }
 
     /// Tells that something of a key was changed, and that the key went, if it did.
@@ -147,7 +241,7 @@ impl<'w> Call<'_, 'w> {
             is_served: false,
         };
         let begun = Instant::now();
-        let result = (entry.apply)(&mut call);
+        let result = call.apply();
         let result = result.and_then(|()| match tracking::remembers(&entry.spec, call.session) {
             true => tracking::remember(call.server, call.txn, call.session, &entry.spec, args),
             false => Ok(()),

@@ -15,6 +15,7 @@ use crate::clients::unix_millis;
 use crate::local::Local;
 use crate::log;
 use crate::net::Output;
+use crate::notifications::Absent;
 use crate::resp::{Protocol, Reply, ahead};
 use crate::server::Server;
 use crate::session::{ReplyMode, Session};
@@ -238,7 +239,8 @@ impl Dispatcher {
     #[cold]
     fn panicked(&mut self, session: &mut Session) {
         session.store_failure = None;
-        self.local.outgoing.take_back(self.outgoing_before);
+        self.local.take_back(&self.server, self.outgoing_before, false);
+        self.local.absent = Absent::default();
         self.local.wait = None;
         self.server.tracking.put_back(std::mem::take(&mut self.local.untracked));
         Self::release(&mut self.local, &mut self.again);
@@ -338,6 +340,7 @@ impl Dispatcher {
         let start = out.len();
         let (db, protocol) = (session.db, session.protocol);
         self.outgoing_before = self.local.outgoing.len();
+        self.local.truths.clear();
         let before = self.outgoing_before;
         let local = &mut self.local;
         let mut after = After::Nothing;
@@ -348,7 +351,7 @@ impl Dispatcher {
             if std::mem::replace(&mut again, true) {
                 self.stats.repeated.add(1);
                 out.truncate(start);
-                local.outgoing.take_back(before);
+                local.take_back(&self.server, before, true);
                 (session.db, session.protocol) = (db, protocol);
                 after = After::Nothing;
                 Self::release(local, passed_over);
@@ -421,7 +424,7 @@ impl Dispatcher {
         if let Some(error) = failed.map(|error| self.told_full(error)) {
             counters.failed.add(1);
             self.stats.error(error.code());
-            self.local.outgoing.take_back(before);
+            self.local.take_back(&self.server, before, false);
             out.truncate(start);
             Reply::new(out, session.protocol).error(error.text());
             self.note(error);
@@ -500,7 +503,7 @@ impl Dispatcher {
             in_transaction: false,
             is_served: false,
         };
-        (running.entry.apply)(&mut call)
+        call.apply()
     }
 
     /// Charges the time since the last charge to the command that ran. The clock is read when the command changes
@@ -682,6 +685,7 @@ fn names_of<'a>(
             if add_keys(entry, args, keys) { Locks::Keys(keys) } else { Locks::All }
         }
         LockSpec::Queued => names_of_queue(table, session, keys),
+        LockSpec::All => Locks::All,
     }
 }
 
@@ -692,7 +696,10 @@ fn names_of_queue<'a>(table: &Table, session: &Session, keys: &'a mut Keys) -> L
     }
     for queued in session.transaction.iter().flat_map(|transaction| &transaction.queue) {
         let entry = table.entry(queued.command);
-        if entry.spec.works_on_any() || !add_keys(entry, queued.args.args(), keys) {
+        if entry.spec.works_on_any()
+            || entry.spec.locks == LockSpec::All
+            || !add_keys(entry, queued.args.args(), keys)
+        {
             return Locks::All;
         }
     }

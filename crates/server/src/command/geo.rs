@@ -2,6 +2,7 @@
 //! GEOSEARCHSTORE, GEORADIUS and GEORADIUSBYMEMBER.
 
 use super::{Args, Call, Command, CommandError, errors, sorted_set};
+use crate::notifications::SORTED_SET;
 use crate::resp::Reply;
 use duramen_structures::geo::{Place, Search, Shape};
 use duramen_structures::strings::double;
@@ -408,8 +409,11 @@ fn search(call: &mut Call<'_, '_>, form: Form) -> Result<(), CommandError> {
         if options.stores_distance { found.meters / options.unit } else { found.score }
     };
     let members = found.iter().map(|found| (found.member, score(found))).collect();
+    let is_gone = found.is_empty() && call.txn.exists(db, destination)?;
     call.txn.put_sorted_set(db, destination, members)?;
     call.reply.count(found.len());
+    let event = if call.entry.spec.name == "geosearchstore" { "geosearchstore" } else { "georadiusstore" };
+    call.notify_stored(SORTED_SET, event, destination, found.len(), is_gone);
     Ok(())
 }
 

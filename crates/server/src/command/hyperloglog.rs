@@ -1,6 +1,7 @@
 //! Commands on HyperLogLogs, which are strings: PFADD, PFCOUNT, PFMERGE, PFSELFTEST.
 
 use super::{Args, Call, Command, CommandError};
+use crate::notifications::STRING;
 use duramen_structures::hyperloglog::{Corrupted, HyperLogLog, Registers};
 use duramen_structures::string_until;
 
@@ -36,6 +37,7 @@ pub fn pfadd(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     }
     if is_changed {
         call.txn.put_vec(call.session.db, key, log.into_bytes(), string_until(expires_at))?;
+        call.notify(STRING, "pfadd", key);
     }
     call.reply.integer(i64::from(is_changed));
     Ok(())
@@ -76,6 +78,7 @@ pub fn pfmerge(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     }
     log.merge(&registers)?;
     call.txn.put_vec(call.session.db, key, log.into_bytes(), string_until(expires_at))?;
+    call.notify(STRING, "pfadd", key);
     call.reply.ok();
     Ok(())
 }
@@ -115,7 +118,8 @@ fn find(call: &mut Call<'_, '_>, key: &[u8]) -> Result<Option<(HyperLogLog, Opti
 fn merged(call: &mut Call<'_, '_>, keys: Args<'_>) -> Result<(Registers, bool), CommandError> {
     let (mut registers, mut is_dense) = (Registers::default(), false);
     for key in keys.iter() {
-        if let Some((log, _)) = find(call, key)? {
+        let found = find(call, key)?;
+        if let Some((log, _)) = call.stats.read(found) {
             is_dense |= log.is_dense();
             registers.raise_to(&log)?;
         }

@@ -155,7 +155,7 @@ impl Serving<'_> {
             in_transaction: true,
             is_served: true,
         };
-        let reply = match (entry.apply)(&mut call) {
+        let reply = match call.apply() {
             Ok(()) => output.bytes.into(),
             // Whoever wrote is told, and whoever waits waits on.
             Err(error) if error.store_failure().is_some() => return Err(error),

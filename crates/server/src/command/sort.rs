@@ -138,6 +138,7 @@ fn run(call: &mut Call<'_, '_>, stores: bool) -> Result<(), CommandError> {
         Some(destination) => {
             let values: Vec<&[u8]> =
                 values.iter().map(|value| value.as_deref().unwrap_or_default()).collect();
+            call.will_write(destination);
             let is_gone = values.is_empty() && call.txn.delete(db, destination)?;
             if !values.is_empty() {
                 call.txn.put_list(db, destination, &values)?;
@@ -175,7 +176,7 @@ fn ordered<'e>(
     is_alpha: bool,
     options: &Options<'_>,
 ) -> Result<Vec<&'e [u8]>, CommandError> {
-    let mut weighed = Vec::with_capacity(elements.len());
+    let (mut weighed, mut all_numbers) = (Vec::with_capacity(elements.len()), true);
     for element in elements {
         let text = match by {
             Some(pattern) => look_up(call, pattern, element)?,
@@ -183,10 +184,18 @@ fn ordered<'e>(
         };
         let weight = match text {
             text if is_alpha => Weight::Text(text),
-            Some(text) => Weight::Number(double::parse_weight(&text).ok_or(NOT_DOUBLE)?),
+            Some(text) => {
+                let number = double::parse_weight(&text);
+                all_numbers &= number.is_some();
+                Weight::Number(number.unwrap_or_default())
+            }
             None => Weight::Number(0.0),
         };
         weighed.push((&element[..], weight));
+    }
+    // The others are looked up all the same, as in the reference.
+    if !all_numbers {
+        return Err(NOT_DOUBLE);
     }
     let stores = options.destination.is_some();
     let texts = |x: &[u8], y: &[u8]| if stores { x.cmp(y) } else { until_zero(x).cmp(until_zero(y)) };
@@ -233,7 +242,10 @@ fn look_up<'e>(
     };
     let key = [before, element, after].concat();
     let db = call.session.db;
-    let Some(found) = call.stats.read(call.txn.get(db, &key)?) else { return Ok(None) };
+    let Some(found) = call.stats.read(call.txn.get(db, &key)?) else {
+        call.missed(db, &key);
+        return Ok(None);
+    };
     match (Type::of_tag(found.tag()), field) {
         (Some(Type::String), None) => Ok(Some(Cow::Owned(found.to_vec()))),
         (Some(Type::Hash), Some(field)) => {

@@ -77,13 +77,18 @@ pub enum LockSpec {
     Keys,
     /// Those of the commands that were queued, and what is watched.
     Queued,
+    /// Everything, once it looks at a key.
+    All,
 }
 
 impl LockSpec {
     fn of(name: &str, description: &Description) -> Self {
         let mut specs = description.key_specs.iter().filter(|spec| !spec.flags.has(KeyFlags::NOT_KEY));
-        if name == "exec" {
-            return Self::Queued;
+        match name {
+            "exec" => return Self::Queued,
+            // DIGEST and POPULATE are of any keys; what looks at none locks none.
+            "debug" => return Self::All,
+            _ => {}
         }
         let (Some(spec), more) = (specs.next(), specs.next()) else { return Self::Nothing };
         let one = match (&spec.begin, spec.find) {
@@ -148,14 +153,18 @@ impl Spec {
     #[inline]
     pub fn keys<'a>(&'a self, args: Args<'a>) -> Option<impl Iterator<Item = Key> + 'a> {
         let tells = |spec: &KeySpec| !spec.flags.has(KeyFlags::INCOMPLETE) && spec.places(args).is_some();
-        self.key_specs().all(tells).then(|| {
-            self.key_specs().flat_map(move |spec| {
-                let flags = match self.key_flags {
-                    Some(of) if spec.flags.has(KeyFlags::VARIABLE_FLAGS) => of(args),
-                    _ => spec.flags,
-                };
-                spec.places(args).into_iter().flatten().map(move |index| Key { index, flags })
-            })
+        self.key_specs().all(tells).then(|| self.keys_told(args))
+    }
+
+    /// Those keys among `args` that the arguments tell.
+    #[inline]
+    pub fn keys_told<'a>(&'a self, args: Args<'a>) -> impl Iterator<Item = Key> + 'a {
+        self.key_specs().flat_map(move |spec| {
+            let flags = match self.key_flags {
+                Some(of) if spec.flags.has(KeyFlags::VARIABLE_FLAGS) => of(args),
+                _ => spec.flags,
+            };
+            spec.places(args).into_iter().flatten().map(move |index| Key { index, flags })
         })
     }
 }

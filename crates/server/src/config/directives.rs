@@ -409,8 +409,8 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "notify-keyspace-events",
         true,
-        "Which changes of keys are published, by letters: K and E say where (by key, by event), the others what (g $ l s h z t; A is all of \
-         them); empty: none. x, e, n and m are taken, and nothing is told of them yet.",
+        "Which changes of keys are published, by letters: K and E say where (by key, by event), the others what (g $ l s h z t, x \
+         expired; A is all of them; m missed, n new); empty: none. e (evicted) is taken, and nothing is evicted yet.",
         |c| notifications::text(c.notify_keyspace_events),
         |c, v| {
             c.notify_keyspace_events = notifications::parse(v[0])?;
@@ -589,7 +589,7 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "enable-debug-command",
         false,
-        "Who may make a command fail on purpose (DEBUG PANIC): no, local (this machine's clients), yes.",
+        "Who may say DEBUG, but for SLEEP and HELP: no, local (this machine's clients), yes.",
         |c| Allowed::WORDS[c.enable_debug_command as usize].to_owned(),
         |c, v| {
             c.enable_debug_command = Allowed::at(value::one_of(v[0], &Allowed::WORDS)?);

@@ -571,6 +571,7 @@ impl<P: Protocol> Connection<P> {
         client.input_bytes.store(self.input_kept() as u64, relaxed);
         client.input_free_bytes.store((self.input.len() - self.input_kept()) as u64, relaxed);
         client.output_bytes.store(self.unread() as u64, relaxed);
+        client.output_buffer_bytes.store(self.output.bytes.capacity() as u64, relaxed);
     }
 
     fn take_output(&mut self, turn: &mut Turn<'_, P>) {

@@ -145,3 +145,58 @@ fn a_message_after_the_end_of_a_subscription_does_not_come() {
         done.store(true, std::sync::atomic::Ordering::Relaxed);
     });
 }
+
+#[test]
+fn each_key_that_expires_is_told_of_once_whether_somebody_asks_for_it_or_not() {
+    const KEYS: usize = 3000;
+    let server = Server::with(|config| config.threads = 2);
+    let (mut listener, mut client) = (server.client(), server.client());
+    client.says("config set notify-keyspace-events Ex", "+OK\r\n");
+    subscribed(&mut listener, "__keyevent@0__:expired");
+    let mut request = String::new();
+    for at in 0..KEYS {
+        let command = if at % 3 == 0 {
+            format!("hset k:{at} f v\r\npexpire k:{at}")
+        } else {
+            format!("set k:{at} v px")
+        };
+        request.push_str(&format!("{command} {}\r\n", 200 + at % 700));
+    }
+    client.send(&request);
+    (0..KEYS + KEYS.div_ceil(3)).for_each(|_| drop(client.line()));
+    std::thread::scope(|scope| {
+        for name in 0..2 {
+            let mut reader = server.client();
+            scope.spawn(move || {
+                for round in 0..40 {
+                    let keys: Vec<usize> =
+                        (0..KEYS).filter(|at| at % 2 == 0 && (at + round) % 5 != 0).collect();
+                    reader.send(keys.iter().map(|at| format!("exists k:{at}\r\n")).collect::<String>());
+                    keys.iter().for_each(|_| drop(reader.line()));
+                    std::thread::sleep(std::time::Duration::from_millis(25 + name));
+                }
+            });
+        }
+    });
+    let next = |listener: &mut Client| (0..7).map(|_| listener.line()).last().unwrap();
+    let mut told: Vec<String> = (0..KEYS).map(|_| next(&mut listener)).collect();
+    client.says("publish __keyevent@0__:expired end", ":1\r\n");
+    assert_eq!(next(&mut listener), "end", "none is told of twice");
+    told.sort_by_key(|name| name[2..].parse::<usize>().unwrap());
+    assert_eq!(told, (0..KEYS).map(|at| format!("k:{at}")).collect::<Vec<_>>());
+    // A write to what has expired tells of that first; what is set again or deleted before its time has not expired.
+    client.says("set w v px 30", "+OK\r\n");
+    client.says("set stays v px 30", "+OK\r\n");
+    client.says("persist stays", ":1\r\n");
+    client.says("set goes v px 30", "+OK\r\n");
+    client.says("del goes", ":1\r\n");
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    client.says("config set notify-keyspace-events Ex$", "+OK\r\n");
+    let mut setter = server.client();
+    subscribed(&mut setter, "__keyevent@0__:set");
+    client.says("set w again", "+OK\r\n");
+    assert_eq!((next(&mut listener), next(&mut setter)), ("w".to_owned(), "w".to_owned()));
+    std::thread::sleep(std::time::Duration::from_millis(2500));
+    client.says("publish __keyevent@0__:expired end", ":1\r\n");
+    assert_eq!(next(&mut listener), "end");
+}

@@ -201,6 +201,23 @@ impl<'w> Txn<'w> {
         self.now
     }
 
+    /// Has `key` swept, if it has expired; whether it was this call that did, so that nobody else tells of it. It is no write of this
+    /// transaction, and stays done whatever becomes of that.
+    pub fn expire(&mut self, db: u8, key: &[u8]) -> Result<bool> {
+        let Worker { keyspace, writer, .. } = &mut *self.worker;
+        match keyspace.table(db) {
+            Some(table) if key.len() <= KEY_BYTES_MAX => Ok(writer.table(table).expire(key)?),
+            _ => Ok(false),
+        }
+    }
+
+    /// Forgets what was read so far, which takes memory for each key, unless something is pending.
+    pub fn forget_reads(&mut self) {
+        if !self.is_pending() && !self.worker.writer.has_unit() {
+            self.worker.scratch.clear();
+        }
+    }
+
     /// How many databases there are.
     pub fn databases(&self) -> u8 {
         self.worker.keyspace.databases()

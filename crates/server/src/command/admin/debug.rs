@@ -1,14 +1,19 @@
 //! DEBUG SLEEP seconds: delays this client. Redis stops for all of them; to a single client it is the same.
 //!
-//! DEBUG PROTOCOL, OBJECT, SET-ACTIVE-EXPIRE, ERROR, LOG, RELOAD and LOADAOF: what tests of clients and of Redis use.
+//! DEBUG DIGEST, DIGEST-VALUE, POPULATE, PROTOCOL, OBJECT, SET-ACTIVE-EXPIRE, ERROR, LOG, RELOAD and LOADAOF: what tests of clients and
+//! of Redis use.
 //!
 //! DEBUG PANIC [WRITE]: a bug on purpose, in a command or within a write of the engine, to see what becomes of it. Redis ends by its
 //! DEBUG PANIC. Only where `enable-debug-command` allows it; DEBUG SLEEP harms nobody else.
 
+use super::digest;
+use crate::command::string::string_bytes_max;
 use crate::command::{After, Apply, Call, CommandError, errors, integer};
 use crate::config::Allowed;
 use crate::log;
 use crate::resp::Protocol;
+use duramen_structures::string_until;
+use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 // Whoever asks for more would wait for the next restart anyway.
@@ -16,6 +21,10 @@ const SLEEP_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 const HELP: &[&str] = &[
     "DEBUG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "DIGEST",
+    "    Output a hex signature representing the current DB content.",
+    "DIGEST-VALUE <key> [<key> ...]",
+    "    Output a hex signature of the values of all the specified keys.",
     "ERROR <string>",
     "    Return a Redis protocol error with <string> as message. Useful for clients",
     "    unit tests to simulate Redis errors.",
@@ -27,6 +36,9 @@ const HELP: &[&str] = &[
     "    Show low level info about `key` and associated value.",
     "PANIC [WRITE]",
     "    Panic in this command; with WRITE within a write, which poisons the store.",
+    "POPULATE <count> [<prefix>] [<size>]",
+    "    Create <count> string keys named key:<num>. If <prefix> is specified then",
+    "    it is used instead of the 'key' prefix.",
     "PROTOCOL <type>",
     "    Reply with a test value of the specified type. <type> can be: string,",
     "    integer, double, bignum, null, array, set, map, attrib, push, verbatim,",
@@ -84,17 +96,20 @@ pub fn debug(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         call.reply.lines(HELP);
         return Ok(());
     }
-    let more: Option<(usize, Apply)> = match args.at(1).to_ascii_lowercase().as_slice() {
-        b"protocol" => Some((3, protocol)),
-        b"object" => Some((3, object)),
-        b"error" => Some((3, |call| Err(CommandError::ending("", call.args.at(2))))),
-        b"set-active-expire" => Some((3, ok)),
-        b"log" => Some((3, log_message)),
-        b"loadaof" => Some((2, save)),
-        b"reload" => Some((args.len(), reload)),
+    let more: Option<(RangeInclusive<usize>, Apply)> = match args.at(1).to_ascii_lowercase().as_slice() {
+        b"digest" => Some((2..=2, digest::all)),
+        b"digest-value" => Some((2..=usize::MAX, digest::values)),
+        b"populate" => Some((3..=5, populate)),
+        b"protocol" => Some((3..=3, protocol)),
+        b"object" => Some((3..=usize::MAX, object)),
+        b"error" => Some((3..=3, |call| Err(CommandError::ending("", call.args.at(2))))),
+        b"set-active-expire" => Some((3..=3, ok)),
+        b"log" => Some((3..=3, log_message)),
+        b"loadaof" => Some((2..=2, save)),
+        b"reload" => Some((2..=usize::MAX, reload)),
         _ => None,
     };
-    if let Some((_, apply)) = more.filter(|(count, _)| *count == args.len()) {
+    if let Some((_, apply)) = more.filter(|(counts, _)| counts.contains(&args.len())) {
         return if is_allowed(call) { apply(call) } else { Err(NOT_ALLOWED) };
     }
     let name = String::from_utf8_lossy(args.at(1));
@@ -126,6 +141,37 @@ fn reload(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         ));
     }
     save(call)
+}
+
+/// DEBUG POPULATE count [prefix] [size]: so many strings, but for those that are there.
+fn populate(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let (db, args) = (call.db(), call.args);
+    let number = |at| {
+        let given = if at < args.len() { integer(args.at(at)) } else { Some(0) };
+        given.and_then(|number| usize::try_from(number).ok()).ok_or(errors::NOT_POSITIVE)
+    };
+    let (count, size) = (number(2)?, number(4)?);
+    if size as u64 > string_bytes_max(call.server, u64::MAX) {
+        return Err(errors::NOT_POSITIVE);
+    }
+    let prefix = if args.len() > 3 { args.at(3) } else { b"key" };
+    for at in 0..count {
+        let key = [prefix, format!(":{at}").as_bytes()].concat();
+        if !call.txn.exists(db, &key)? {
+            let mut value = format!("value:{at}").into_bytes();
+            if size > 0 {
+                value.resize(size, 0);
+            }
+            call.txn.forget_reads();
+            if !call.txn.put_at_once(db, &key, &value, string_until(None))? {
+                call.txn.put(db, &key, &value)?;
+            }
+            call.notify_new(db, &key);
+        }
+        call.txn.forget_reads();
+    }
+    call.reply.ok();
+    Ok(())
 }
 
 /// DEBUG OBJECT key. Where the value lies in memory is nobody's business.

@@ -6,7 +6,7 @@
 //! child processes).
 
 use super::REDIS_VERSION;
-use crate::clients::unix_seconds;
+use crate::clients::{unix_millis, unix_seconds};
 use crate::command::{Call, CommandError, Table};
 use crate::config::Config;
 use crate::memcached::COUNTER_NAMES;
@@ -393,7 +393,12 @@ fn memcached(text: &mut Text, facts: &Facts<'_>) {
 fn keyspace(text: &mut Text, facts: &Facts<'_>) {
     for (db, count) in facts.databases.iter().enumerate() {
         if count.keys > 0 {
-            text.line(format_args!("db{db}:keys={},expires={},avg_ttl=0", count.keys, count.expires));
+            let KeyCount { keys, expires } = count;
+            let ttl = match expires {
+                0 => 0,
+                _ => facts.server.keyspace.ttl_average(db as u8, unix_millis()),
+            };
+            text.line(format_args!("db{db}:keys={keys},expires={expires},avg_ttl={ttl}"));
         }
     }
 }

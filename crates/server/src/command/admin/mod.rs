@@ -5,6 +5,7 @@ mod alone;
 mod command;
 mod config;
 mod debug;
+mod digest;
 mod info;
 mod keyspace;
 mod latency;

@@ -140,6 +140,7 @@ fn write(call: &mut Call<'_, '_>, steps: &[Step], bytes_end: u64) -> Result<(), 
         if written {
             call.notify(STRING, "setbit", key);
         }
+        call.notify_if_new(key);
     }
     Ok(())
 }

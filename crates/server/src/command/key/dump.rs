@@ -38,6 +38,7 @@ pub fn restore(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         }
     } else {
         call.txn.put_restored(db, key, &value, expires_at)?;
+        call.notify_new(db, key);
         call.notify(GENERIC, "restore", key);
     }
     call.reply.ok();

@@ -12,6 +12,7 @@ pub fn rename(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     }
     if from != to {
         call.txn.rename(db, from, db, to)?;
+        call.notify_new(db, to);
         call.notify(GENERIC, "rename_from", from);
         call.notify(GENERIC, "rename_to", to);
     }
@@ -28,6 +29,7 @@ pub fn renamenx(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let free = from != to && !call.txn.exists(db, to)?;
     if free {
         call.txn.rename(db, from, db, to)?;
+        call.notify_new(db, to);
         call.notify(GENERIC, "rename_from", from);
         call.notify(GENERIC, "rename_to", to);
     }
@@ -59,6 +61,7 @@ pub fn copy(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         && (replace || !call.txn.exists(to_db, to)?)
         && call.txn.copy(db, from, to_db, to)?;
     if copied {
+        call.notify_new(to_db, to);
         call.local.notify(call.server, GENERIC, "copy_to", to_db, to);
     }
     call.reply.integer(i64::from(copied));
@@ -75,6 +78,7 @@ pub fn move_(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let moved =
         call.txn.exists(db, key)? && !call.txn.exists(to_db, key)? && call.txn.rename(db, key, to_db, key)?;
     if moved {
+        call.notify_new(to_db, key);
         call.notify(GENERIC, "move_from", key);
         call.local.notify(call.server, GENERIC, "move_to", to_db, key);
     }

@@ -17,6 +17,7 @@ pub fn xclaim(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (db, args) = (call.session.db, call.args);
     let now = i64::try_from(call.now).unwrap_or(i64::MAX);
     let mut stream = call.txn.edit_stream(db, args.at(1))?;
+    call.stats.read_key(!stream.is_new());
     let mut groups = stream.groups()?;
     let group = groups.get_mut(args.at(2)).ok_or_else(|| no_key_or_group(args.at(1), args.at(2)))?;
     let options = Options::parse(args, now)?;
@@ -158,6 +159,7 @@ impl AutoClaim<'_> {
     fn run(&self, call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         let (db, key) = (call.session.db, call.args.at(1));
         let mut stream = call.txn.edit_stream(db, key)?;
+        call.stats.read_key(!stream.is_new());
         let reply = &mut call.reply;
         let mut groups = stream.groups()?;
         let group = groups.get_mut(self.group).ok_or_else(|| no_key_or_group(key, self.group))?;

@@ -8,6 +8,7 @@ use duramen_structures::stream::{Group, StreamId};
 pub fn xack(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (db, args) = (call.session.db, call.args);
     let mut stream = call.txn.edit_stream(db, args.at(1))?;
+    call.stats.read_key(!stream.is_new());
     let mut groups = stream.groups()?;
     // Without a group nobody looks at the ids, as in the reference.
     let Some(group) = groups.get_mut(args.at(2)) else {

@@ -185,6 +185,9 @@ fn serve(call: &mut Call<'_, '_>, options: &Options<'_>, from: &[StreamId]) -> R
     for (key, from) in options.keys(args).zip(from) {
         served += usize::from(match options.group {
             Some((group, consumer)) => {
+                if !call.is_served {
+                    call.stats.read_key(true);
+                }
                 let mut reader = Reader {
                     stream: call.txn.edit_stream(db, key)?,
                     reply: call.reply.reborrow(),
@@ -219,7 +222,10 @@ fn serve(call: &mut Call<'_, '_>, options: &Options<'_>, from: &[StreamId]) -> R
 }
 
 fn serve_one(call: &mut Call<'_, '_>, key: &[u8], from: StreamId, most: usize) -> Result<bool, CommandError> {
-    let Some(stream) = call.txn.stream(call.session.db, key)? else { return Ok(false) };
+    let stream = call.txn.stream(call.session.db, key)?;
+    // A second time, as in the reference, unless it had to wait.
+    let stream = if call.is_served { stream } else { call.stats.read(stream) };
+    let Some(stream) = stream else { return Ok(false) };
     let Some(from) = from.next() else { return Ok(false) };
     let entries = stream.range(from, StreamId::MAX, false, most)?;
     if !entries.is_empty() {

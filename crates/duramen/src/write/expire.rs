@@ -1,0 +1,76 @@
+//! Making keys absent for good whose values have expired: no record says so, since the time does.
+
+use super::Pen;
+use crate::Result;
+use crate::durability::Activity;
+use crate::mutants::{Mutant, planted};
+use crate::read::Records;
+use crate::read::table::{Table, Target};
+use crate::sync::atomic::Ordering::Relaxed;
+use crate::sync::reclaim::{self, Guard};
+use duramen_media::{Medium, Offset};
+
+/// A key whose value has expired, and where that lies.
+pub(crate) struct Expiring<'a> {
+    pub key: &'a [u8],
+    pub hash: u64,
+    pub place: Offset,
+    pub record_bytes: u64,
+    pub expires_at: Option<u64>,
+}
+
+impl<M: Medium> Records<M> {
+    /// Makes the key absent for good, unless it has come to lead elsewhere; whether it was this call that did.
+    pub(crate) fn hide(
+        &self,
+        table: &Table,
+        Expiring { key, hash, place, record_bytes, expires_at }: Expiring<'_>,
+        activity: &Activity,
+        guard: &Guard,
+    ) -> bool {
+        let locked = table.index.lock(hash, guard);
+        let found = locked.find(key, |slot| slot.location() == place);
+        let Some(found) = found.filter(|found| !found.get().is_tombstone()) else { return false };
+        if found.get().is_pending() {
+            // Its unit may be given up, and counts then what its slot is. Another time.
+            self.log.blocks.of(place.0).expiry_add(expires_at.unwrap_or(u64::MAX));
+            return false;
+        }
+        let names = self.whole_record(place).and_then(|record| record.names());
+        found.set(found.get().with_tombstone(true));
+        if let Some(names) = names.filter(|_| !planted(Mutant::SweptRootKept)) {
+            self.tables.unname(names);
+        }
+        table.count_keys(activity.shard, -1);
+        self.expired.fetch_add(1, Relaxed);
+        if found.get().hides_nothing() {
+            self.log.uncount(place, record_bytes, activity);
+        }
+        true
+    }
+}
+
+impl Pen {
+    /// Makes the key absent for good, if its value has expired; whether it was this call that did.
+    pub(crate) fn expire<M: Medium>(
+        &self,
+        records: &Records<M>,
+        target: Target<'_>,
+        key: &[u8],
+    ) -> Result<bool> {
+        let guard = reclaim::pin();
+        let table = records.tables.at(target, &guard)?;
+        let hash = records.hasher.hash(key);
+        let look = |slot| Some((slot, records.record_of(slot, key)?));
+        let Some((_, (slot, record))) = table.index.find_with(hash, key, &guard, look) else {
+            return Ok(false);
+        };
+        let expires_at = record.expires_at();
+        if slot.is_tombstone() || !records.is_expired(expires_at) {
+            return Ok(false);
+        }
+        let (place, record_bytes) = (record.at, record.head.record_bytes());
+        let expiring = Expiring { key, hash, place, record_bytes, expires_at };
+        Ok(records.hide(table, expiring, &self.activity, &guard))
+    }
+}
