@@ -45,6 +45,9 @@
 //! * *What the compactor takes it keeps.* A block that it moves to is never counted as one for deletes, whatever was free when it was
 //!   taken: half full of what is live, it would be room for deletes by name alone, and open, so that nobody could move it.
 //!
+//! A value that is shorter than the one that it takes the place of ([`Meta::shrinks`](crate::Meta::shrinks)) has the room of deletes: it stays,
+//! but what lives becomes less, so all that is said of rewriting holds.
+//!
 //! What can keep a delete out after all: a group, or (with `Manual`) a commit that the space of a block waits for; blocks in which values
 //! are held, if nothing else is dead;
 //! a tombstone, of a key that is longer than a unit, or a batch of more than `A` units, for which no run is long enough; more writers that

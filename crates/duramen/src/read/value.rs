@@ -47,6 +47,9 @@ pub struct Meta {
     /// The value is the root of a collection: the collection lives as long as the newest value of some key names it. When the last
     /// one is overwritten, deleted or expires, all its elements are gone with it, by that one small write.
     pub collection: Option<CollectionId>,
+    /// The value is shorter than the one that it takes the place of, so that a full store, which refuses values but no deletes, takes it: it
+    /// may have the space that is kept for deletes. Said of others it takes that from them. Not kept with the value.
+    pub shrinks: bool,
 }
 
 /// Names a collection for as long as its store lives; see [`Meta::collection`].
@@ -55,7 +58,8 @@ pub struct CollectionId(pub(crate) Owner);
 
 impl Meta {
     /// Of a value that may be changed in place, and nothing else.
-    pub const UPDATABLE: Self = Self { tag: 0, expires_at: None, updatable: true, collection: None };
+    pub const UPDATABLE: Self =
+        Self { tag: 0, expires_at: None, updatable: true, collection: None, shrinks: false };
 }
 
 /// A value read from the store, usually without a copy. While it lives, the block that it lies in is not reused, though all
@@ -201,6 +205,7 @@ impl<'a> Record<'a> {
             expires_at: self.expires_at(),
             updatable: self.head.is_updatable(),
             collection: self.names().map(CollectionId),
+            shrinks: false,
         }
     }
 

@@ -819,6 +819,7 @@ impl Recovered {
                         tag: header.tag,
                         expires_at: header.expires_at,
                         updatable: header.kind.is_updatable(),
+                        shrinks: false,
                     };
                     visit(header.key(bytes), value, meta);
                 }

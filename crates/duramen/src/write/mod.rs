@@ -47,6 +47,7 @@ use crate::log::supply::Supply;
 use crate::mutants::{Mutant, planted};
 use crate::read::Records;
 use crate::read::judge::Owed;
+use crate::read::value::Meta;
 use crate::sync::Arc;
 use crate::sync::reclaim::{self, Turns};
 use crate::{Error, KEY_BYTES_MAX, Result, VALUE_BYTES_MAX};
@@ -269,6 +270,15 @@ impl Pen {
         records.log.wait_for(Epoch(group.owed.epoch.get()))?;
         group.over.iter().for_each(|over| self.settle_unit(records, over));
         Ok(())
+    }
+}
+
+/// What a write needs room for.
+#[inline]
+fn purpose_of(new: Option<(&[u8], Meta)>) -> Purpose {
+    match new {
+        Some((_, meta)) if !meta.shrinks => Purpose::Write,
+        Some(_) | None => Purpose::Delete,
     }
 }
 

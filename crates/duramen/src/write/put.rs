@@ -2,7 +2,7 @@
 
 use super::batch::root_value;
 use super::old::{Old, stamp_unlocked};
-use super::{Pen, Site, Swap};
+use super::{Pen, Site, Swap, purpose_of};
 use crate::Result;
 use crate::format::Epoch;
 use crate::format::record::{Appended, Kind, Trailer, body_crc, head_bytes, record_bytes};
@@ -136,12 +136,13 @@ impl Pen {
         key: &[u8],
         new: (&[u8], Meta),
         want: Want,
+        purpose: Purpose,
     ) -> Result<Wrote> {
         let value = root_value(new.0, new.1);
         let names =
             new.1.collection.map(|CollectionId(owner)| site.records.tables.name(owner)).transpose()?;
         let new = Some((&value[..], new.1));
-        let wrote = self.write_then(site, target, key, new, want, Purpose::Write, || ());
+        let wrote = self.write_then(site, target, key, new, want, purpose, || ());
         if let Some(names) = names {
             names.settle(&wrote, |wrote| matches!(wrote, Wrote::Done { .. }));
         }
@@ -174,9 +175,9 @@ impl Pen {
         new: Option<(&[u8], Meta)>,
         want: Want,
     ) -> Result<Wrote> {
-        let purpose = if new.is_some() { Purpose::Write } else { Purpose::Delete };
+        let purpose = purpose_of(new);
         match new {
-            Some(new) if new.1.collection.is_some() => self.write_root(site, target, key, new, want),
+            Some(new) if new.1.collection.is_some() => self.write_root(site, target, key, new, want, purpose),
             _ => self.write_then(site, target, key, new, want, purpose, || ()),
         }
     }

@@ -31,7 +31,7 @@ use super::apply::{Compared, Missed};
 use super::batch::root_value;
 use super::locks::Inside;
 use super::old::Old;
-use super::{Pen, Site};
+use super::{Pen, Site, purpose_of};
 use crate::format::block::Fate;
 use crate::format::record::{
     Appended, END_BYTES, Kind, TRAILER_BYTES, Trailer, body_crc, head_bytes, record_bytes,
@@ -41,7 +41,6 @@ use crate::format::{Epoch, Owner, Unit, UnitId};
 use crate::index::Slot;
 use crate::index::either::Locked;
 use crate::log::appender::Fields;
-use crate::log::open_block::Purpose;
 use crate::log::read::Unknown;
 use crate::log::unit::{Lane, Numbers};
 use crate::mutants::{Mutant, planted};
@@ -245,7 +244,7 @@ impl Pen {
         Self::check(records, key, value.len())?;
         let head = head_bytes(meta.expires_at.is_some(), target.is_owned());
         let bytes = record_bytes(head, key.len(), value.len()) + TRAILER_BYTES;
-        let purpose = if new.is_some() { Purpose::Write } else { Purpose::Delete };
+        let purpose = purpose_of(new);
         let hash = records.hasher.hash(key);
         loop {
             if let Err(error) = self.reserve(site, bytes + END_BYTES, purpose) {

@@ -721,7 +721,7 @@ impl<'w> Txn<'w> {
                 return no_table(wants_table, entry.db);
             };
             let key = &arena[entry.key.clone()];
-            match entry.write.value(arena, key.len()) {
+            match entry.value(arena) {
                 Some((bytes, meta)) => writer.in_unit(table).put_with(key, &bytes, meta)?,
                 None => drop(writer.in_unit(table).delete(key)?),
             }
@@ -756,7 +756,7 @@ impl<'w> Txn<'w> {
                 return Ok(());
             }
         }
-        match (entry.write.value(arena, key.len()), entry.seen) {
+        match (entry.value(arena), entry.seen) {
             (Some((bytes, meta)), _) => writer.put_with(key, &bytes, meta)?,
             (None, Some(Life::Absent)) => {}
             (None, Some(_)) => drop(writer.delete(key)?),
@@ -782,7 +782,7 @@ impl<'w> Txn<'w> {
                 batch.table(Some(table));
             }
             let key = &arena[entry.key.clone()];
-            match entry.write.value(arena, key.len()) {
+            match entry.value(arena) {
                 Some((bytes, meta)) => batch.put_with(key, &bytes, meta),
                 None => batch.delete(key),
             };

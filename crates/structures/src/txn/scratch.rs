@@ -47,6 +47,8 @@ pub(super) struct Entry {
     pub(super) key: Range<usize>,
     /// What the engine held when the key was looked at.
     pub(super) seen: Option<Life>,
+    /// How many bytes.
+    seen_bytes: usize,
     pub(super) write: Write,
     /// Elements of the large value that is there were written.
     pub(super) has_new_elements: bool,
@@ -118,7 +120,14 @@ impl Scratch {
         }
         let at = self.entries.len();
         let key = start + 1..self.arena.len();
-        self.entries.push(Entry { db, key, seen: None, write: Write::None, has_new_elements: false });
+        self.entries.push(Entry {
+            db,
+            key,
+            seen: None,
+            seen_bytes: 0,
+            write: Write::None,
+            has_new_elements: false,
+        });
         if at == LINEAR_ENTRIES {
             let Self { arena, entries, by_key, .. } = self;
             by_key.extend(entries.iter().enumerate().map(|(at, e)| (arena[e.id()].into(), at)));
@@ -167,11 +176,19 @@ impl Entry {
     fn id(&self) -> Range<usize> {
         self.key.start - 1..self.key.end
     }
+
+    /// What is to be written, as the engine takes it; nothing for a delete.
+    pub(super) fn value<'a>(&'a self, arena: &'a [u8]) -> Option<(Stored<'a>, Meta)> {
+        let (bytes, mut meta) = self.write.value(arena, self.key.len())?;
+        // Else a full store would let nothing go out of a packed value.
+        meta.shrinks = bytes.len() < self.seen_bytes;
+        Some((bytes, meta))
+    }
 }
 
 impl Write {
     /// As the engine takes it for a key of `key_bytes`.
-    pub(super) fn value<'a>(&'a self, arena: &'a [u8], key_bytes: usize) -> Option<(Stored<'a>, Meta)> {
+    fn value<'a>(&'a self, arena: &'a [u8], key_bytes: usize) -> Option<(Stored<'a>, Meta)> {
         match self {
             Self::Put(payload, meta) => Some((Stored::Bytes(payload.bytes(arena)), *meta)),
             Self::Number { number, expires_at, .. } => {
@@ -244,5 +261,6 @@ pub(super) fn stored<'v>(
     let (_, value) = get(keyspace, writer, entry.db, &scratch.arena[entry.key.clone()])?;
     let value = value.filter(|value| value.expires_at().is_none_or(|time| time > now));
     entry.seen = Some(value.as_ref().map_or(Life::Absent, |value| Life::of(value.expires_at())));
+    entry.seen_bytes = value.as_ref().map_or(0, |value| value.len());
     Ok(value)
 }

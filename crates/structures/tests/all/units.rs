@@ -131,6 +131,38 @@ fn a_full_store_lets_elements_go() {
 }
 
 #[test]
+fn a_full_store_lets_entries_of_packed_values_go() {
+    const FIELDS: usize = 20;
+    let (_dir, keyspace) = small(8 << 20);
+    keyspace.set_packed_bytes_max(64 << 10);
+    let mut worker = keyspace.worker().unwrap();
+    let name = |number: usize| format!("h{number}").into_bytes();
+    let mut count = 0;
+    loop {
+        let put = worker
+            .run(now(), Locks::One(&name(count)), |txn| set_fields(txn, &name(count), 0..FIELDS, &[1; 100]));
+        match put {
+            Ok(()) => count += 1,
+            Err(Error::Engine(error)) if error.kind() == duramen::ErrorKind::OutOfSpace => break,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(count > 2_000, "{count}");
+    // One of each key at a time, so that each block keeps some for long; the last takes the key with it.
+    for at in 0..FIELDS {
+        for name in (0..count).map(name) {
+            run_on(&mut worker, Locks::One(&name), |txn| {
+                let mut hash = txn.edit_hash(0, &name).unwrap();
+                assert!(hash.remove(&field(at)).unwrap());
+                hash.save().unwrap();
+            });
+        }
+    }
+    run_on(&mut worker, Locks::One(b"h"), |txn| set_fields(txn, b"h", 0..1000, &[1; 100]).unwrap());
+    assert_eq!(keyspace.store().audit(), Vec::<String>::new());
+}
+
+#[test]
 fn a_transaction_that_fails_leaves_nothing_of_its_elements() {
     let (_dir, keyspace) = small(1 << 30);
     let mut worker = keyspace.worker().unwrap();
