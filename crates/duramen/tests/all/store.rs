@@ -76,7 +76,7 @@ fn contents(store: &Store) -> BTreeMap<Vec<u8>, Vec<u8>> {
 fn a_value_that_expires_can_be_updated_in_place() {
     for_each_store(|_, options, path| {
         let store = options.open(path).unwrap();
-        let meta = Meta { tag: 5, expires_at: Some(u64::MAX), updatable: true, collection: None };
+        let meta = Meta { tag: 5, expires_at: Some(u64::MAX), updatable: true, ..Meta::default() };
         store.put_with(b"12345678", &[1; 16], meta).unwrap();
         let _ = store.update(b"12345678", 8, &[2; 8]).unwrap();
         store.commit().unwrap();
@@ -306,7 +306,7 @@ fn a_value_is_read_and_updated_in_one_step_or_not_at_all() {
         let mut writer = store.writer().unwrap();
         let in_place = name.contains("every-write") && name.contains("shm");
         let expires_at = Some(u64::MAX >> 1);
-        let meta = Meta { tag: 7, updatable: true, expires_at, collection: None };
+        let meta = Meta { tag: 7, updatable: true, expires_at, ..Meta::default() };
         let key = b"sixteen byte key";
         writer.put_with(key, &[5; 24], meta).unwrap();
         let mut seen = None;
