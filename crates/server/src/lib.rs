@@ -21,6 +21,7 @@ pub mod command;
 pub mod config;
 mod counter;
 mod error;
+mod evictions;
 pub mod import;
 pub mod local;
 pub mod log;

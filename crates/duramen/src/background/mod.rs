@@ -7,11 +7,13 @@ mod choose;
 mod compact;
 pub(crate) mod compaction;
 mod dying;
+mod evict;
 mod free;
 pub(crate) mod grow;
 mod leaving;
 mod mend;
 mod pack;
+pub(crate) mod queues;
 mod recount;
 mod retired;
 mod room;
@@ -29,6 +31,7 @@ use checkpoint::Images;
 use compaction::Compaction;
 use duramen_media::Medium;
 use grow::Growth;
+use queues::Evictor;
 use wake::Wake;
 
 /// The records of a store, and who keeps room for more.
@@ -37,12 +40,14 @@ pub(crate) struct Keeper<M: Medium> {
     pub compaction: Compaction,
     pub growth: Growth,
     pub images: Images,
+    pub evictor: Evictor,
     pub wake: Wake,
 }
 
 impl<M: Medium> Keeper<M> {
     pub(crate) fn new(records: Records<M>, compaction: Compaction, images: Images) -> Self {
-        Self { records, compaction, growth: Growth::default(), images, wake: Wake::default() }
+        let (growth, evictor, wake) = Default::default();
+        Self { records, compaction, growth, images, evictor, wake }
     }
 
     #[inline]

@@ -171,7 +171,7 @@ fn memory(text: &mut Text, facts: &Facts<'_>) {
     text.field("used_memory_lua_human", "0B");
     text.field("number_of_cached_scripts", 0);
     text.bytes("maxmemory", facts.config.maxmemory);
-    text.field("maxmemory_policy", "noeviction");
+    text.field("maxmemory_policy", facts.config.policy().name());
     text.field("mem_fragmentation_ratio", ratio(process.resident_bytes, process.anonymous_bytes));
     text.field("mem_fragmentation_bytes", process.resident_bytes as i64 - process.anonymous_bytes as i64);
     text.field("mem_not_counted_for_evict", 0);
@@ -231,7 +231,7 @@ fn stats(text: &mut Text, facts: &Facts<'_>) {
     text.field("sync_partial_ok", 0);
     text.field("sync_partial_err", 0);
     text.field("expired_keys", facts.store.expired_keys);
-    text.field("evicted_keys", 0);
+    text.field("evicted_keys", facts.store.evicted_keys);
     text.field("evicted_clients", totals.evicted_clients);
     text.field("keyspace_hits", totals.keyspace_hits);
     text.field("keyspace_misses", totals.keyspace_misses);
