@@ -36,7 +36,6 @@ pub mod redis;
 pub mod resp;
 pub mod server;
 pub mod session;
-mod sha1;
 mod start;
 pub mod stats;
 pub mod times;

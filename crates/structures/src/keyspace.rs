@@ -122,15 +122,10 @@ impl Keyspace {
             return count;
         }
         let (mut looked, mut expires) = (0u64, 0u64);
-        for _ in 0..SAMPLES {
-            let mut visit = |value: &Value<'_>| {
-                looked += 1;
-                expires += u64::from(value.expires_at().is_some());
-            };
-            let cursor = table.cursor_at(random()).unwrap_or_default();
-            // What is damaged is passed over.
-            let _ = table.scan(cursor, SAMPLE_ENTRIES, &mut visit);
-        }
+        sample(table, &mut |value| {
+            looked += 1;
+            expires += u64::from(value.expires_at().is_some());
+        });
         let expires = u128::from(keys) * u128::from(expires) / u128::from(looked.max(1));
         KeyCount { keys, expires: u64::try_from(expires).unwrap_or(keys) }
     }
@@ -158,17 +153,12 @@ impl Keyspace {
     pub fn ttl_average(&self, db: u8, now: u64) -> u64 {
         let Some(table) = self.table(db) else { return 0 };
         let (mut expires, mut ttl) = (0u64, 0u64);
-        for _ in 0..SAMPLES {
-            let cursor = table.cursor_at(random()).unwrap_or_default();
-            let mut visit = |value: &Value<'_>| {
-                if let Some(left) = value.expires_at().and_then(|at| at.checked_sub(now)) {
-                    expires += 1;
-                    ttl = ttl.saturating_add(left);
-                }
-            };
-            // What is damaged is passed over.
-            let _ = table.scan(cursor, SAMPLE_ENTRIES, &mut visit);
-        }
+        sample(table, &mut |value| {
+            if let Some(left) = value.expires_at().and_then(|at| at.checked_sub(now)) {
+                expires += 1;
+                ttl = ttl.saturating_add(left);
+            }
+        });
         ttl / expires.max(1)
     }
 
@@ -242,6 +232,14 @@ fn visit_all(table: &Table, now: u64) -> Option<KeyCount> {
         }
     }
     None
+}
+
+/// Visits some thousand values of a table, from places drawn at random; what is damaged is passed over.
+fn sample(table: &Table, visit: &mut dyn FnMut(&Value<'_>)) {
+    for _ in 0..SAMPLES {
+        let cursor = table.cursor_at(random()).unwrap_or_default();
+        let _ = table.scan(cursor, SAMPLE_ENTRIES, &mut *visit);
+    }
 }
 
 /// A random number: what the standard library seeds its hash tables with.

@@ -355,6 +355,12 @@ impl Maker {
         }
     }
 
+    /// Those of one group.
+    fn some_ops(&mut self) -> Vec<Op> {
+        let count = 1 + self.rng.below(5);
+        (0..count).map(|_| self.op(true)).collect()
+    }
+
     fn op(&mut self, grouped: bool) -> Op {
         let rest = if matches!(self.kind, Kind::Mixed | Kind::Splits) { 8 } else { 1 };
         let total: u64 = self.weights.iter().sum::<u64>() + rest;
@@ -394,14 +400,8 @@ impl Maker {
                 Op::GetMany { keys: (0..count).map(|_| self.key()).collect() }
             }
             Some(7) if !grouped => Op::Scan,
-            Some(8) if !grouped => {
-                let count = 1 + self.rng.below(5);
-                Op::Group((0..count).map(|_| self.op(true)).collect())
-            }
-            Some(13) if !grouped => {
-                let count = 1 + self.rng.below(5);
-                Op::Locked((0..count).map(|_| self.op(true)).collect())
-            }
+            Some(8) if !grouped => Op::Group(self.some_ops()),
+            Some(13) if !grouped => Op::Locked(self.some_ops()),
             Some(9) if !grouped => Op::Commit,
             Some(10) if !grouped => Op::Maintain,
             Some(11) if !grouped => Op::Retire,

@@ -8,6 +8,12 @@ use crate::{Batch, Durability, Error, Swap};
 use duramen_media::Granularity;
 use loom::thread;
 
+/// Runs `work` on a thread of its own.
+fn beside(store: &Store, work: impl FnOnce(&Store) + 'static) -> thread::JoinHandle<()> {
+    let store = store.clone();
+    thread::spawn(move || work(&store))
+}
+
 #[test]
 fn reader_that_saw_one_write_of_a_unit_sees_the_other() {
     let planted =
@@ -15,18 +21,15 @@ fn reader_that_saw_one_write_of_a_unit_sees_the_other() {
     check_deep(2, &planted, || {
         let store = open(Granularity::CacheLine, Durability::EveryWrite);
         store.writer().unwrap().put(b"a", b"1").unwrap();
-        let writer = {
-            let store = store.clone();
-            thread::spawn(move || {
-                let mut writer = store.writer().unwrap();
-                writer
-                    .unit(|unit| {
-                        unit.put(b"a", b"2")?;
-                        unit.put(b"b", b"2")
-                    })
-                    .unwrap();
-            })
-        };
+        let writer = beside(&store, move |store| {
+            let mut writer = store.writer().unwrap();
+            writer
+                .unit(|unit| {
+                    unit.put(b"a", b"2")?;
+                    unit.put(b"b", b"2")
+                })
+                .unwrap();
+        });
         let a = get(&store, b"a").unwrap();
         let b = get(&store, b"b");
         assert!(a == b"1" || b.as_deref() == Some(b"2"), "a is {a:?}, then b is {b:?}");
@@ -40,18 +43,15 @@ fn reader_that_saw_one_write_of_a_unit_sees_the_other() {
 fn reader_sees_no_step_of_a_unit_that_writes_a_key_twice() {
     check_deep(2, &[Bug(Mutant::StepOfUnitShown)], || {
         let store = open(Granularity::CacheLine, Durability::EveryWrite);
-        let writer = {
-            let store = store.clone();
-            thread::spawn(move || {
-                let mut writer = store.writer().unwrap();
-                writer
-                    .unit(|unit| {
-                        unit.put(b"a", b"1")?;
-                        unit.put(b"a", b"2")
-                    })
-                    .unwrap();
-            })
-        };
+        let writer = beside(&store, move |store| {
+            let mut writer = store.writer().unwrap();
+            writer
+                .unit(|unit| {
+                    unit.put(b"a", b"1")?;
+                    unit.put(b"a", b"2")
+                })
+                .unwrap();
+        });
         let seen = get(&store, b"a");
         assert!(seen.is_none() || seen.as_deref() == Some(b"2"), "{seen:?}");
         writer.join().unwrap();
@@ -64,14 +64,11 @@ fn reader_sees_no_step_of_a_unit_that_writes_a_key_twice() {
 fn key_that_a_batch_deletes_is_absent_when_the_batch_is_shown() {
     check_deep(2, &[Bug(Mutant::MissedNotLookedAt)], || {
         let store = open(Granularity::CacheLine, Durability::EveryWrite);
-        let writer = {
-            let store = store.clone();
-            thread::spawn(move || {
-                let mut batch = Batch::new();
-                batch.put(b"a", b"1").delete(b"b");
-                assert_eq!(store.writer().unwrap().apply(&batch).unwrap(), Swap::Done);
-            })
-        };
+        let writer = beside(&store, move |store| {
+            let mut batch = Batch::new();
+            batch.put(b"a", b"1").delete(b"b");
+            assert_eq!(store.writer().unwrap().apply(&batch).unwrap(), Swap::Done);
+        });
         store.put(b"b", b"2").unwrap();
         let is_shown = get(&store, b"a").is_some();
         writer.join().unwrap();
@@ -87,17 +84,14 @@ fn reader_beside_a_unit_that_is_given_up_sees_nothing_of_it() {
     check_deep(2, &planted, || {
         let store = open(Granularity::CacheLine, Durability::EveryWrite);
         store.writer().unwrap().put(b"a", b"1").unwrap();
-        let writer = {
-            let store = store.clone();
-            thread::spawn(move || {
-                let mut writer = store.writer().unwrap();
-                let given_up: crate::Result<()> = writer.unit(|unit| {
-                    unit.put(b"a", b"2")?;
-                    Err(Error::given_up("on purpose"))
-                });
-                assert!(given_up.is_err());
-            })
-        };
+        let writer = beside(&store, move |store| {
+            let mut writer = store.writer().unwrap();
+            let given_up: crate::Result<()> = writer.unit(|unit| {
+                unit.put(b"a", b"2")?;
+                Err(Error::given_up("on purpose"))
+            });
+            assert!(given_up.is_err());
+        });
         for _ in 0..2 {
             assert_eq!(get(&store, b"a").as_deref(), Some(&b"1"[..]));
         }
@@ -138,13 +132,10 @@ fn who_closes_the_gate_is_alone() {
     check_deep(2, &planted, || {
         let store = open(Granularity::CacheLine, Durability::EveryWrite);
         let more = |store: &Store| get(store, b"a").map_or(1, |count| count[0] + 1);
-        let other = {
-            let store = store.clone();
-            thread::spawn(move || {
-                let mut writer = store.writer().unwrap();
-                writer.locked([&b"a"[..]], |writer| writer.put(b"a", &[more(&store)])).unwrap();
-            })
-        };
+        let other = beside(&store, move |store| {
+            let mut writer = store.writer().unwrap();
+            writer.locked([&b"a"[..]], |writer| writer.put(b"a", &[more(&store)])).unwrap();
+        });
         let mut writer = store.writer().unwrap();
         writer.locked_all(|writer| writer.put(b"a", &[more(&store)])).unwrap();
         other.join().unwrap();

@@ -373,9 +373,7 @@ impl Pen {
             None => locked.insert(key, slot, records),
         };
         locked.count_member(true);
-        // Who holds the keys meets no other writer of theirs; elements belong to who has their collection's key.
-        if !self.is_locked()
-            && !table.owner.is_collection()
+        if self.meets_others(table)
             && let Some(units) = &mut self.units
         {
             records.stripes().begin_running(hash, &mut units.counted);
@@ -401,10 +399,18 @@ impl Pen {
         }
     }
 
+    /// Whether others may write the keys of this table that the unit that runs has named: who holds the keys meets no other writer of
+    /// theirs, and elements belong to who has their collection's key.
+    fn meets_others(&self, table: &Table) -> bool {
+        !self.is_locked() && !table.owner.is_collection()
+    }
+
     /// Somebody else may write the key before the unit is shown, in which it is absent.
     fn note_missed(&mut self, table: &Table, key: &[u8]) {
-        let is_alone = self.is_locked() || table.owner.is_collection() || planted(Mutant::MissedNotLookedAt);
-        if let Some(running) = self.unit.as_mut().filter(|_| !is_alone) {
+        if self.meets_others(table)
+            && !planted(Mutant::MissedNotLookedAt)
+            && let Some(running) = &mut self.unit
+        {
             running.missed.push(Missed { owner: table.owner, key: key.to_vec() });
         }
     }

@@ -181,14 +181,7 @@ impl<'a> Reply<'a> {
 
     /// A number of any length, in decimal.
     pub fn big_number(&mut self, digits: &str) {
-        match self.protocol {
-            Protocol::Resp2 => self.bulk(digits.as_bytes()),
-            Protocol::Resp3 => {
-                self.out.bytes.push(b'(');
-                self.out.bytes.extend_from_slice(digits.as_bytes());
-                self.end();
-            }
-        }
+        self.number_as(b'(', digits);
     }
 
     /// A truth value.
@@ -203,10 +196,15 @@ impl<'a> Reply<'a> {
 
     /// A floating-point number that has been written out as `text` (how is the type's matter).
     pub fn double(&mut self, text: &str) {
+        self.number_as(b',', text);
+    }
+
+    /// A number that RESP2 has no type for: there it is a bulk string.
+    fn number_as(&mut self, mark: u8, text: &str) {
         match self.protocol {
             Protocol::Resp2 => self.bulk(text.as_bytes()),
             Protocol::Resp3 => {
-                self.out.bytes.push(b',');
+                self.out.bytes.push(mark);
                 self.out.bytes.extend_from_slice(text.as_bytes());
                 self.end();
             }

@@ -1,18 +1,22 @@
 //! DEBUG DIGEST and DEBUG DIGEST-VALUE: the digests that redis-server 7.0 computes of the same keys, whatever holds them.
 
 use crate::command::{Call, CommandError};
-use crate::sha1::{self, sha1};
 use duramen_structures::Type;
 use duramen_structures::stream::StreamId;
 use duramen_structures::strings::double;
+use sha1_smol::{DIGEST_LENGTH, Sha1};
 
 /// What redis-server mixes in for a key that expires.
 const EXPIRES: &[u8] = b"!!expire!!";
 // Keys that are looked for at once.
 const SCAN_KEYS: usize = 1024;
 
+fn sha1(bytes: &[u8]) -> [u8; DIGEST_LENGTH] {
+    Sha1::from(bytes).digest().bytes()
+}
+
 #[derive(Default)]
-struct Digest([u8; sha1::BYTES]);
+struct Digest([u8; DIGEST_LENGTH]);
 
 impl Digest {
     /// Adds one of several pieces that have no order.
@@ -135,4 +139,22 @@ fn add_value(call: &mut Call<'_, '_>, db: u8, key: &[u8], digest: &mut Digest) -
         digest.add_any(EXPIRES);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hex(bytes: &[u8]) -> String {
+        sha1(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    #[test]
+    fn digests_are_those_of_the_standard() {
+        assert_eq!(hex(b""), "da39a3ee5e6b4b0d3255bfef95601890afd80709");
+        assert_eq!(hex(b"abc"), "a9993e364706816aba3e25717850c26c9cd0d89d");
+        let two_blocks = b"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq";
+        assert_eq!(hex(two_blocks), "84983e441c3bd26ebaae4aa1f95129e5e54670f1");
+        assert_eq!(hex(&[b'a'; 1_000_000]), "34aa973cd4c4daa4f61eeb2bdbad27316534016f");
+    }
 }
