@@ -14,6 +14,7 @@
 use super::Keeper;
 use super::blocks::records_of_open;
 use super::compaction::Mover;
+use crate::format::record::Kind;
 use crate::format::{Owner, Version};
 use crate::log::blocks::Use;
 use crate::mutants::{Mutant, planted};
@@ -31,6 +32,9 @@ struct Unknown {
     place: Offset,
     version: Version,
     stale: u64,
+    /// One of those may be a delete's that was taken back, behind the end of an open block: it counts until something is written there.
+    /// So the count is left for another time.
+    is_doubtful: bool,
 }
 
 impl<M: Medium> Keeper<M> {
@@ -78,7 +82,8 @@ impl<M: Medium> Keeper<M> {
             let base = self.log().blocks.offset(at);
             let mut records = records_of_open(&scratch, block.generation().seed());
             self.keep_what_counts(at, is_pinned, &scratch, &mut records);
-            for (place, header) in records {
+            let last = records.len();
+            for (at, (place, header)) in (1..).zip(records) {
                 let key = header.key(&scratch[place as usize..]);
                 // What is newer is a delete's that was taken back, behind the end of an open block.
                 if let Some(found) = unknown.get_mut(&header.owner).and_then(|of| of.get_mut(key))
@@ -86,6 +91,7 @@ impl<M: Medium> Keeper<M> {
                     && (header.version <= found.version || planted(Mutant::CountedBehindTail))
                 {
                     found.stale += 1;
+                    found.is_doubtful |= state == Use::Open && at == last && header.kind == Kind::Tombstone;
                 }
             }
         }
@@ -99,7 +105,7 @@ impl<M: Medium> Keeper<M> {
         let mut fewer = false;
         for (owner, unknown) in unknown {
             let Some(table) = self.records.tables.of(owner) else { continue };
-            for (key, found) in unknown {
+            for (key, found) in unknown.into_iter().filter(|(_, found)| !found.is_doubtful) {
                 fewer |= self.learn_count(mover, &table, &key, &found);
             }
         }
@@ -128,7 +134,7 @@ impl<M: Medium> Keeper<M> {
                     let key = record.key().to_vec();
                     let hash = self.records.hasher.hash(&key);
                     let (place, version) = (slot.location(), record.head.version());
-                    unknown.insert(key, Unknown { hash, place, version, stale: 0 });
+                    unknown.insert(key, Unknown { hash, place, version, stale: 0, is_doubtful: false });
                 }
             });
             if cursor == 0 {
