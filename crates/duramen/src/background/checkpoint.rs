@@ -172,7 +172,7 @@ impl<M: Medium> Keeper<M> {
             return Ok(());
         }
         self.log().epochs().check_writable()?;
-        if !planted(Mutant::ImageBesideDying) && !self.bury_all(&mut lock(&self.compaction.mover), BURY_MAX) {
+        if !planted(Mutant::ImageBesideDying) && !self.bury_all(&mut self.mover(), BURY_MAX) {
             // Soon: those who may still use a dead table leave.
             return Ok(());
         }
@@ -240,7 +240,7 @@ impl<M: Medium> Keeper<M> {
         // Before dead ones are buried: one that dies from here on is in the image, and recovery buries it.
         let tables = self.records.tables.living();
         let before = {
-            let mut mover = lock(&self.compaction.mover);
+            let mut mover = self.mover();
             // One may have died meanwhile. At a close all are buried.
             let is_close = old.is_some() || planted(Mutant::ImageBesideDying);
             if !is_close && !self.bury_all(&mut mover, Duration::ZERO) {

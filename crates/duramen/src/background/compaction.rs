@@ -9,6 +9,8 @@ use crate::options::Options;
 use crate::sync::atomic::AtomicU64;
 use crate::sync::{Arc, Mutex, MutexGuard, lock};
 use std::collections::HashMap;
+use std::ops::{Deref, DerefMut};
+use std::thread::panicking;
 use std::time::Duration;
 
 /// Bytes that one round moves out of at most.
@@ -103,5 +105,42 @@ impl Compaction {
         let mover = lock(&self.mover);
         let kept = mover.leaving.kept().map(|stale| (stale.owner, stale.hash)).collect();
         (mover, kept)
+    }
+}
+
+/// The mover, while this thread has it. A panic meanwhile leaves something half moved or half freed: nothing is written from then on, also
+/// not by a close.
+pub(super) struct Moving<'k> {
+    mover: MutexGuard<'k, Mover>,
+    epochs: &'k Epochs,
+    /// A store may be closed because its user's thread panics: that harms nothing.
+    was_panicking: bool,
+}
+
+impl<'k> Moving<'k> {
+    pub(super) fn new(mover: MutexGuard<'k, Mover>, epochs: &'k Epochs) -> Self {
+        Self { mover, epochs, was_panicking: panicking() }
+    }
+}
+
+impl Deref for Moving<'_> {
+    type Target = Mover;
+
+    fn deref(&self) -> &Mover {
+        &self.mover
+    }
+}
+
+impl DerefMut for Moving<'_> {
+    fn deref_mut(&mut self) -> &mut Mover {
+        &mut self.mover
+    }
+}
+
+impl Drop for Moving<'_> {
+    fn drop(&mut self) {
+        if panicking() && !self.was_panicking {
+            drop(self.epochs.poisoning());
+        }
     }
 }

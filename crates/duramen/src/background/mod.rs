@@ -26,8 +26,9 @@ mod wake;
 
 use crate::log::Log;
 use crate::read::Records;
+use crate::sync::lock;
 use checkpoint::Images;
-use compaction::Compaction;
+use compaction::{Compaction, Moving};
 use duramen_media::Medium;
 use expirations::Expirations;
 use grow::Growth;
@@ -52,5 +53,16 @@ impl<M: Medium> Keeper<M> {
     #[inline]
     fn log(&self) -> &Log<M> {
         &self.records.log
+    }
+
+    /// Waits for the mover.
+    fn mover(&self) -> Moving<'_> {
+        Moving::new(lock(&self.compaction.mover), self.log().epochs())
+    }
+
+    /// The mover, if nobody has it.
+    fn mover_if_free(&self) -> Option<Moving<'_>> {
+        let mover = self.compaction.mover.try_lock().ok()?;
+        Some(Moving::new(mover, self.log().epochs()))
     }
 }

@@ -8,7 +8,6 @@ use crate::format::{Unit, block};
 use crate::log::blocks::Use;
 use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::Ordering::Relaxed;
-use crate::sync::lock;
 use duramen_media::Medium;
 use std::collections::HashSet;
 
@@ -30,7 +29,7 @@ impl<M: Medium> Keeper<M> {
     /// Compacts once, for a writer that found no space; whether that freed any. The caller must not be
     /// pinned, or nothing can be freed.
     pub(crate) fn compact_now(&self) -> bool {
-        let mut mover = lock(&self.compaction.mover);
+        let mut mover = self.mover();
         let before = self.compaction.freed_units.load(Relaxed);
         for _ in 0..4 {
             // What dead tables have may be all the space there is.
@@ -133,7 +132,7 @@ impl<M: Medium> Keeper<M> {
         if self.log().epochs().check_writable().is_err() {
             return false;
         }
-        self.clear(&mut lock(&self.compaction.mover), units)
+        self.clear(&mut self.mover(), units)
     }
 
     /// Makes the spare whole that the last move may have taken of: what was moved there goes to where it came from, which is free

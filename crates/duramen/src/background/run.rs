@@ -7,7 +7,6 @@ use super::grow::Growth;
 use crate::Result;
 use crate::options::DEAD_PERCENT;
 use crate::sync::atomic::Ordering::Relaxed;
-use crate::sync::lock;
 use crate::sync::time::Instant;
 use duramen_media::{Granularity, Medium};
 use std::time::Duration;
@@ -32,7 +31,7 @@ impl<M: Medium> Keeper<M> {
     /// Begins with what recovery does when it reads all records, and did not: to make absent what has expired, and, if it `verifies`,
     /// to verify.
     pub(crate) fn begin(&self, verifies: bool) {
-        let mut mover = lock(&self.compaction.mover);
+        let mut mover = self.mover();
         if verifies {
             mover.verify_at = Some(0);
             self.compaction.unverified_units.store(self.log().space().units().into(), Relaxed);
@@ -42,7 +41,7 @@ impl<M: Medium> Keeper<M> {
 
     /// Gives up the compactor's own block and frees what was retired, at close: the store has no handle left.
     pub(crate) fn end(&self) {
-        let mut mover = lock(&self.compaction.mover);
+        let mut mover = self.mover();
         // An image that is written after this has nothing of what is dead.
         self.bury(&mut mover, Until::Closed);
         mover.appender.put_aside(self.log());
@@ -91,7 +90,7 @@ impl<M: Medium> Keeper<M> {
     /// Compacts and reclaims once, and sweeps if asked or not done; whether there is more to do. Leaves it to a writer that compacts: who
     /// waits for that must not keep the commits waiting.
     pub(super) fn maintain_space(&self, sweep: bool) -> Result<bool> {
-        let Ok(mut mover) = self.compaction.mover.try_lock() else { return Ok(false) };
+        let Some(mut mover) = self.mover_if_free() else { return Ok(false) };
         if sweep || mover.sweeping {
             mover.sweeping = self.sweep(&mut mover, Duration::ZERO);
         }

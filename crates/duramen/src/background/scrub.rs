@@ -5,7 +5,6 @@ use super::compaction::{Mover, ROUND_BYTES};
 use crate::format::Unit;
 use crate::log::blocks::Use;
 use crate::sync::atomic::Ordering::Relaxed;
-use crate::sync::lock;
 use duramen_media::Medium;
 
 /// Verifying reads about this much in one round.
@@ -55,7 +54,7 @@ impl<M: Medium> Keeper<M> {
 
     /// Verifies at once what is left of what recovery did not read; the blocks that are known to be damaged.
     pub(crate) fn verify_all(&self) -> Vec<Unit> {
-        let mut mover = lock(&self.compaction.mover);
+        let mut mover = self.mover();
         while self.verify(&mut mover) {}
         let units = self.log().space().units();
         let damaged = self.log().blocks.walk(0..units).filter(|&(_, _, state)| state == Use::Damaged);

@@ -1,5 +1,6 @@
-//! How long readers verify what they read.
+//! How long readers verify what they read; what a panic of the compactor leaves.
 
+use crate::ErrorKind;
 use crate::log::blocks::Use;
 use crate::options::Options;
 use crate::sync::reclaim;
@@ -40,4 +41,47 @@ fn records_are_verified_until_the_readers_have_left_who_may_have_a_slot_of_a_dam
     for key in 0..200u8 {
         assert_eq!(store.get(&[key]).unwrap().as_deref(), Some(&[key; 1900][..]));
     }
+}
+
+/// Half of a move may be done: a writer that goes on, and a close, would take what is there for whole.
+#[test]
+fn a_panic_while_something_is_moved_ends_all_writing() {
+    let path = std::env::temp_dir().join(format!("duramen-moved-{}", std::process::id()));
+    let options =
+        Options { medium: MediumKind::File, len_max: 4 << 20, background: false, ..Options::default() };
+    let store = options.open(&path).unwrap();
+    store.put(b"key", b"value").unwrap();
+    let keeper = store.keeper();
+    let moved = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let _mover = keeper.mover();
+        panic!("in the middle of a move");
+    }));
+    assert!(moved.is_err());
+    assert_eq!(store.put(b"key", b"other").unwrap_err().kind(), ErrorKind::Poisoned);
+    assert_eq!(store.get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
+    drop(store);
+    let store = options.open(&path).unwrap();
+    assert!(!store.recovery().clean);
+    assert_eq!(store.get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
+    drop(store);
+    std::fs::remove_file(path).unwrap();
+}
+
+/// A store that is dropped because its user's thread panics is closed as any other.
+#[test]
+fn a_store_dropped_by_a_panic_of_its_user_is_closed() {
+    let path = std::env::temp_dir().join(format!("duramen-dropped-{}", std::process::id()));
+    let options =
+        Options { medium: MediumKind::File, len_max: 4 << 20, background: false, ..Options::default() };
+    let user = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let store = options.open(&path).unwrap();
+        store.put(b"key", b"value").unwrap();
+        panic!("of the user");
+    }));
+    assert!(user.is_err());
+    let store = options.open(&path).unwrap();
+    assert!(store.recovery().clean);
+    store.put(b"key", b"other").unwrap();
+    drop(store);
+    std::fs::remove_file(path).unwrap();
 }

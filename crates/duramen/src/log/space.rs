@@ -267,11 +267,11 @@ impl Space {
             block.room() >= bytes && allowed[block.purpose as usize] && !(comes && block.entered)
         };
         let at = self.partial.iter().rposition(fits)?;
+        let mut block = self.partial.swap_remove(at);
         #[cfg(feature = "mutants")]
         if planted(Mutant::PartialTakenTwice) {
-            return Some(self.partial[at].clone());
+            self.partial.push(block.clone());
         }
-        let mut block = self.partial.swap_remove(at);
         self.lend(&mut block, purpose);
         Some(block)
     }
