@@ -247,16 +247,16 @@ fn hunt_mutants(arguments: &Arguments) -> ExitCode {
         total += 1;
         let found = prey.hunt(arguments.seed, patience);
         let seconds = found.took.as_secs_f64();
-        let by = if prey.is_among_threads() { " among threads" } else { " of CPU" };
+        let where_ = if prey.is_among_threads() { ", among threads" } else { "" };
         match found.by {
             Some((seed, violation)) => {
                 caught += 1;
-                println!("{name:28} caught by seed {seed:4} in {seconds:5.1} s{by}");
+                println!("{name:28} caught by seed {seed:4} in {seconds:5.1} s of CPU{where_}");
                 if arguments.mutant.is_some() {
                     println!("{violation}");
                 }
             }
-            None => println!("{name:28} NOT CAUGHT in {seconds:5.1} s{by}"),
+            None => println!("{name:28} NOT CAUGHT in {seconds:5.1} s of CPU{where_}"),
         }
     }
     println!("{caught} of {total} planted bugs caught");

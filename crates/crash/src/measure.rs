@@ -5,7 +5,7 @@ use crate::oracle::{Allowed, Crash};
 use crate::session::Session;
 use crate::setup::{Case, Op, Setup, TIME_BEGIN};
 use duramen_media::sim::{Log, Rng, SimMedium, Walker};
-use std::sync::OnceLock;
+use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -13,14 +13,21 @@ use std::time::{Duration, Instant};
 const SIZES: [(u64, u32, usize); 4] =
     [(32 << 10, 512, 60), (256 << 10, 4096, 200), (1 << 20, 4096, 1000), (1 << 20, 4096, 100)];
 
-/// Time that this thread was on a CPU, which others on the machine do not lengthen; time of day where the system
-/// does not tell.
+/// Time that this thread was on a CPU, which others on the machine do not lengthen.
 #[must_use]
 pub fn busy() -> Duration {
-    static BEGUN: OnceLock<Instant> = OnceLock::new();
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let nanos = text.split(' ').next().and_then(|nanos| nanos.parse().ok()).map(Duration::from_nanos);
-    nanos.unwrap_or_else(|| BEGUN.get_or_init(Instant::now).elapsed())
+    on_cpu(ClockId::ThreadCPUTime)
+}
+
+/// The same, of all threads of this process.
+#[must_use]
+pub fn all_busy() -> Duration {
+    on_cpu(ClockId::ProcessCPUTime)
+}
+
+fn on_cpu(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
+    Duration::new(time.tv_sec.cast_unsigned(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 /// One line for each size and medium.

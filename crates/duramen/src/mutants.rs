@@ -273,7 +273,7 @@ mod planting {
     }
 
     /// Those that the models of `cargo xtask loom` find.
-    pub const MODELLED: [Mutant; 35] = [
+    pub const MODELLED: [Mutant; 37] = [
         Mutant::PageReadTwice,
         Mutant::StripeNotLocked,
         Mutant::SharedSegmentAlone,
@@ -309,10 +309,12 @@ mod planting {
         Mutant::KeysUnlockedEarly,
         Mutant::LocksNotSorted,
         Mutant::VersionNotRaised,
+        Mutant::SplitPublishedFirst,
+        Mutant::EpochsOverlap,
     ];
 
     /// Those that the crash driver finds.
-    pub const ALL: [Mutant; 55] = [
+    pub const ALL: [Mutant; 53] = [
         Mutant::LockedInEpoch,
         Mutant::RecordNotFlushed,
         Mutant::AcknowledgedWithoutDrain,
@@ -344,8 +346,6 @@ mod planting {
         Mutant::CellNotLookedAtAgain,
         Mutant::SwapNotRechecked,
         Mutant::UpdateNotRechecked,
-        Mutant::SplitPublishedFirst,
-        Mutant::EpochsOverlap,
         Mutant::ImageBeforeCommit,
         Mutant::ImageKeepsFreed,
         Mutant::ImageSlotsAllKept,

@@ -15,6 +15,8 @@ use crate::log::open_block::OpenBlock;
 use crate::log::open_block::Purpose;
 use crate::mutants::Mutant;
 use crate::sync::Arc;
+use crate::sync::atomic::AtomicU64;
+use crate::sync::atomic::Ordering::SeqCst;
 use duramen_media::{Device, Granularity, Offset, Persistent};
 use loom::thread;
 
@@ -118,6 +120,36 @@ fn epoch_closes_only_when_its_writers_have_left() {
             assert_eq!((first, store.counted(next)), (next, Some(1)));
             assert_eq!(store.settled(&block), block.tail);
         }
+    });
+}
+
+/// Else a write that came later could belong to the earlier epoch, and what a crash leaves would be no prefix in time.
+#[test]
+fn nobody_has_written_in_an_epoch_while_others_are_in_the_one_before() {
+    check(2, &[Bug(Mutant::EpochsOverlap)], || {
+        let store = Store::new();
+        let latest = Arc::new(AtomicU64::new(0));
+        let activity = store.epochs.register();
+        let epoch = store.epochs.enter(&activity);
+        let writer = {
+            let (store, latest) = (Arc::clone(&store), Arc::clone(&latest));
+            let activity = store.epochs.register();
+            thread::spawn(move || {
+                let epoch = store.epochs.enter(&activity);
+                latest.store(epoch.0, SeqCst);
+                store.epochs.leave(&activity, epoch, None);
+                activity
+            })
+        };
+        let committer = {
+            let store = Arc::clone(&store);
+            thread::spawn(move || store.commit())
+        };
+        let seen = latest.load(SeqCst);
+        assert!(seen <= epoch.0, "a write of epoch {seen} is over, and one of {epoch:?} begins");
+        store.epochs.leave(&activity, epoch, None);
+        writer.join().unwrap();
+        committer.join().unwrap();
     });
 }
 
