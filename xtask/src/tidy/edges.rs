@@ -20,6 +20,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("crates/bench/memory", &["crates/media", "crates/bench/report"]),
     ("crates/bench/kv", &["crates/duramen", "crates/media", "crates/bench/memory", "crates/bench/report"]),
     ("crates/bench/server", &["crates/bench/report"]),
+    ("crates/bench/stream", &["crates/duramen", "crates/stream", "crates/bench/report"]),
     // A persistent skip list in place, to be measured against; it lies on the same media as the engine, and on nothing else.
     ("crates/bench-peers/hyperkv", &["crates/media"]),
     (
@@ -37,6 +38,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "crates/bench/memory",
             "crates/bench/report",
             "crates/bench/server",
+            "crates/bench/stream",
         ],
     ),
     // The torture writes through the library as well as through sockets.

@@ -68,6 +68,8 @@ pub struct Checkpoints {
     pub count: u64,
     /// The longest time for which a checkpoint kept rows waiting: freezing, or copying pages after one batch.
     pub pause_max: Duration,
+    /// Of 100 such times of the last checkpoint 99 were at most so long.
+    pub pause_p99: Duration,
     /// From the beginning of the last one until it was whole.
     pub took: Duration,
     /// Of that, the commit.
@@ -123,6 +125,8 @@ struct Keeping {
     phase: Phase,
     /// Pages that the thread had no room for.
     refused: Option<Vec<(u64, u32, Vec<u8>)>>,
+    /// For how long the checkpoint that is under way kept rows waiting, each time.
+    pauses: Vec<Duration>,
     told: Checkpoints,
 }
 
@@ -267,6 +271,7 @@ impl Running {
                 begun: Instant::now(),
                 phase: Phase::Idle,
                 refused: None,
+                pauses: Vec::new(),
                 told: Checkpoints::default(),
             });
         }
@@ -439,7 +444,9 @@ impl Running {
 
 impl Keeping {
     fn paused(&mut self, began: Instant) {
-        self.told.pause_max = self.told.pause_max.max(began.elapsed());
+        let pause = began.elapsed();
+        self.told.pause_max = self.told.pause_max.max(pause);
+        self.pauses.push(pause);
     }
 
     /// Sends some pages, or the end if there are no more. With `wait` the thread takes them whatever else it has.
@@ -470,6 +477,10 @@ impl Keeping {
 
     fn whole(&mut self, done: checkpoint::Done) {
         self.phase = Phase::Idle;
+        self.pauses.sort_unstable();
+        self.told.pause_p99 =
+            self.pauses.get(self.pauses.len() * 99 / 100).copied().unwrap_or(self.told.pause_p99);
+        self.pauses.clear();
         self.told.count += 1;
         self.told.took = self.begun.elapsed();
         self.told.commit = done.commit;

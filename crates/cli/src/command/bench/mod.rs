@@ -6,6 +6,8 @@ pub mod mem;
 pub mod model;
 pub mod price;
 pub mod server;
+#[cfg(feature = "sql")]
+pub mod stream;
 
 use crate::{Answer, Failure};
 use std::path::PathBuf;
@@ -25,6 +27,8 @@ enum Bench {
     Compare(compare::Args),
     Price(price::Args),
     Server(Box<server::Args>),
+    #[cfg(feature = "sql")]
+    Stream(stream::Args),
 }
 
 pub fn run(args: Args) -> Result<Answer, Failure> {
@@ -35,6 +39,8 @@ pub fn run(args: Args) -> Result<Answer, Failure> {
         Bench::Compare(args) => compare::run(&args),
         Bench::Price(args) => price::run(&args),
         Bench::Server(args) => server::run(&args),
+        #[cfg(feature = "sql")]
+        Bench::Stream(args) => stream::run(&args),
     }
 }
 

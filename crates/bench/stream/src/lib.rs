@@ -1,0 +1,176 @@
+//! The headline query of continuous SQL, measured: sums by key in tumbling windows of 60 s, by event time, over records
+//! of 32 bytes, the generator in the process.
+//!
+//! It runs in memory, with checkpoints in stores, and by hand, in turn. All read the same records. What a commit costs
+//! the stream is what the engine tells; how soon a killed job gives its next result is measured on a process that is
+//! killed ([`restart`]).
+#![forbid(unsafe_code)]
+
+mod by_hand;
+mod generator;
+mod job;
+mod reporting;
+pub mod restart;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use duramen::MediumKind;
+use duramen_bench_report::{Measurement, Verdict};
+
+use self::by_hand::ByHand;
+use self::generator::{Columns, Generator};
+use self::job::Ran;
+
+/// What stopped it, in words.
+pub type Failure = Box<dyn std::error::Error>;
+
+/// Where stores are made, and removed.
+#[derive(Debug, Clone)]
+pub struct Home {
+    /// The directory.
+    pub directory: PathBuf,
+    /// Its medium.
+    pub medium: MediumKind,
+}
+
+/// What is measured.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Numbers of keys.
+    pub keys: Vec<u64>,
+    /// How often everything is done, in turn.
+    pub rounds: u32,
+    /// How long each run takes.
+    pub time: Duration,
+    /// From checkpoint to checkpoint.
+    pub every: Duration,
+    /// Stores beside the run in memory.
+    pub homes: Vec<Home>,
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// One for each query and its home.
+    pub measurements: Vec<Measurement>,
+    /// Targets, and whether they are reached.
+    pub verdict: Verdict,
+}
+
+/// Records in a window: as many as make every key come about five times, and at least two million.
+#[must_use]
+pub fn per_window(keys: u64) -> u64 {
+    (keys * 5).max(2_000_000)
+}
+
+/// Runs everything. `say` is told what begins.
+///
+/// # Errors
+/// When a store cannot be made, a job fails, or a process cannot be started or killed.
+pub fn measure(
+    settings: &Settings,
+    child: &restart::Start<'_>,
+    say: &mut dyn FnMut(&str),
+) -> Result<Found, Failure> {
+    let mut rows = Vec::new();
+    for &keys in &settings.keys {
+        let mut found = reporting::Row::new(keys, &settings.homes);
+        for round in 1..=settings.rounds {
+            say(&format!("{keys} keys, round {round} of {}: by hand", settings.rounds));
+            found.by_hand.push(by_hand(keys, settings.time / 4));
+            say(&format!("{keys} keys, round {round} of {}: in memory", settings.rounds));
+            found.in_memory.push(job::run(keys, None, settings)?);
+            for (home, stored) in settings.homes.iter().zip(&mut found.stored) {
+                say(&format!(
+                    "{keys} keys, round {round} of {}: with a store, {}",
+                    settings.rounds, home.medium
+                ));
+                stored.runs.push(job::run(keys, Some(home), settings)?);
+                say(&format!("{keys} keys, round {round} of {}: killed, {}", settings.rounds, home.medium));
+                stored.restarts.push(restart::measure(keys, home, child)?);
+            }
+        }
+        rows.push(found);
+    }
+    Ok(reporting::found(&rows, settings))
+}
+
+/// The loop by hand for about so long.
+fn by_hand(keys: u64, time: Duration) -> Ran {
+    let mut generator = Generator::new(keys, per_window(keys));
+    let (mut columns, mut hand) = (Columns::default(), ByHand::default());
+    let (began, cpu) = (Instant::now(), job::cpu());
+    while began.elapsed() < time {
+        for _ in 0..64 {
+            generator.fill(&mut columns);
+            hand.batch(&columns);
+        }
+    }
+    let ran =
+        Ran { records: generator.made(), clock: began.elapsed(), cpu: job::cpu() - cpu, ..Ran::default() };
+    std::hint::black_box(hand.finish());
+    ran
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    use duramen_stream::batch::{Batch, Values};
+    use duramen_stream::compile::{Output, Program, Rows};
+
+    use super::by_hand::Given;
+    use super::*;
+
+    struct Count(Rc<RefCell<Given>>);
+
+    impl Output for Count {
+        fn take(&mut self, rows: &Rows<'_>) -> duramen_stream::Result<()> {
+            rows.each_ints(&mut |fields| self.0.borrow_mut().add(fields[0], fields[1], fields[3]));
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn the_loop_by_hand_gives_what_the_query_gives() {
+        let plans = vec![job::plan("blackhole").unwrap()[0].input.clone()];
+        let given = Rc::new(RefCell::new(Given::default()));
+        let mut program = Program::compile(&plans, vec![Box::new(Count(given.clone()))]).unwrap();
+        let source = program.sources().remove(0);
+        let (mut generator, mut columns) = (Generator::new(5_000, 100_000), Columns::default());
+        let mut hand = ByHand::default();
+        for _ in 0..100 {
+            generator.fill(&mut columns);
+            hand.batch(&columns);
+            let mut batch = Batch::new(&source.types).unwrap();
+            for (column, read) in batch.columns.iter_mut().zip(&source.reads) {
+                column.values = Values::Int(columns[*read].clone());
+            }
+            batch.set_rows(columns[0].len());
+            program.run(0, &batch).unwrap();
+        }
+        program.finish().unwrap();
+        assert!(given.borrow().rows > 20_000);
+        assert_eq!(*given.borrow(), hand.finish());
+    }
+
+    #[test]
+    fn a_job_with_a_store_is_measured() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = Home { directory: directory.path().to_owned(), medium: MediumKind::Auto };
+        let settings = Settings {
+            keys: vec![1000],
+            rounds: 1,
+            time: Duration::from_millis(1200),
+            every: Duration::from_millis(100),
+            homes: vec![home.clone()],
+        };
+        let ran = job::run(1000, Some(&home), &settings).unwrap();
+        assert!(ran.records > 100_000 && ran.checkpoints > 2 && ran.pause_max > Duration::ZERO, "{ran:?}");
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "the store is removed");
+    }
+}

@@ -1,0 +1,152 @@
+//! From `kill -9` to the first new result.
+//!
+//! A process runs the query up to the moment before a window closes, waits there for a checkpoint, says so, and is
+//! killed. Another one goes on; its first result is of the window that the first had nearly filled. All of the time in
+//! between counts: starting, opening the store, compiling, reading the state back, and the records that were missing.
+
+use std::cell::Cell;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use crate::generator::{BATCH, DELAY, SIZE, Watch};
+use crate::{Failure, Home, job, per_window};
+
+/// Makes the command of a process that calls [`run`] with this place, these keys and this home.
+pub type Start<'s> = dyn Fn(&Path, u64, &Home) -> Command + 's;
+
+/// What the process says when it may be killed, and when it takes its first record again.
+const READY: &str = "ready";
+const FIRST: &str = "first record";
+
+/// Times since the kill.
+#[derive(Debug, Clone, Copy)]
+pub struct Times {
+    /// The first new record is read.
+    pub record: Duration,
+    /// The first new result is there.
+    pub result: Duration,
+}
+
+fn started(command: &mut Command) -> Result<(Child, BufReader<std::process::ChildStdout>), Failure> {
+    let mut child = command
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|error| format!("cannot start {command:?}: {error}"))?;
+    let stdout = child.stdout.take().ok_or("a process without an output")?;
+    Ok((child, BufReader::new(stdout)))
+}
+
+/// The next line of a process.
+fn line(output: &mut impl BufRead) -> Result<String, Failure> {
+    let mut line = String::new();
+    match output.read_line(&mut line)? {
+        0 => Err("the process that was to be killed has ended by itself".into()),
+        _ => Ok(line.trim_end().to_owned()),
+    }
+}
+
+/// Starts a job, kills it, and starts it again.
+pub(crate) fn measure(keys: u64, home: &Home, start: &Start<'_>) -> Result<Times, Failure> {
+    let place = tempfile::tempdir_in(&home.directory)?;
+    let path = place.path().join("store");
+    let (mut child, mut output) = started(&mut start(&path, keys, home))?;
+    let said = loop {
+        match line(&mut output) {
+            Ok(said) if said != READY => {}
+            said => break said,
+        }
+    };
+    let began = Instant::now();
+    child.kill()?;
+    child.wait()?;
+    said?;
+    let (mut child, mut output) = started(&mut start(&path, keys, home))?;
+    let mut times = || -> Result<Times, Failure> {
+        let mut record = None;
+        loop {
+            let said = line(&mut output)?;
+            if said == FIRST {
+                record = Some(began.elapsed());
+            } else if let Some(record) = record {
+                return Ok(Times { record, result: began.elapsed() });
+            }
+        }
+    };
+    let times = times();
+    child.kill()?;
+    child.wait()?;
+    times
+}
+
+/// Waits for a checkpoint a little before the first window closes.
+struct Stop {
+    at: u64,
+    /// Whether a checkpoint has begun there.
+    kept: Rc<Cell<bool>>,
+    /// Whether there is still something to be waited for; not known before the first record.
+    waits: Option<bool>,
+    /// Whether it gave records.
+    gave: bool,
+}
+
+impl Watch for Stop {
+    fn waits(&mut self, made: u64) -> bool {
+        // Who goes on behind that checkpoint waits for nothing.
+        let waits = self.waits.get_or_insert(made < self.at);
+        *waits &= made <= self.at;
+        *waits && made == self.at
+    }
+
+    fn kept(&self, made: u64) {
+        if made == self.at {
+            self.kept.set(true);
+        }
+    }
+
+    fn gave(&mut self, made: u64) {
+        // Nobody listens to the first process for this.
+        if !std::mem::replace(&mut self.gave, true) && made > self.at {
+            say(FIRST);
+        }
+    }
+}
+
+fn say(what: &str) {
+    let mut out = std::io::stdout().lock();
+    // Whoever listened may have gone.
+    let _ = writeln!(out, "{what}").and_then(|()| out.flush());
+}
+
+/// What the process does: the job, with its results as lines on standard output, until it is killed.
+///
+/// # Errors
+/// When the store cannot be opened, or the job fails.
+pub fn run(path: &Path, keys: u64, home: &Home) -> Result<(), Failure> {
+    let keep = job::keep(path, home, Duration::from_millis(200))?;
+    // A batch or two before the watermark passes the end of the window, within a thousandth of it.
+    let records = per_window(keys);
+    let close = records + records * DELAY as u64 / SIZE as u64;
+    let at = (close - records / 1000) / BATCH as u64 * BATCH as u64;
+    let kept = Rc::new(Cell::new(false));
+    let mut running = {
+        let stop = Stop { at, kept: kept.clone(), waits: None, gave: false };
+        job::start(keys, "print", Some(&keep), stop)?
+    };
+    let went_on = running.records_before() >= at;
+    let mut whole = None;
+    running.run(&AtomicBool::new(false), |progress| {
+        let count = progress.checkpoints.map_or(0, |kept| kept.count);
+        if went_on || !kept.get() {
+            return;
+        }
+        // Another one behind the one that was seen to begin: that is whole, then.
+        if count > *whole.get_or_insert(count) {
+            say(READY);
+        }
+    })?;
+    Ok(())
+}

@@ -1,0 +1,95 @@
+//! `duramen bench stream`: the headline query of continuous SQL.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use duramen::MediumKind;
+use duramen_bench_kv::reporting;
+use duramen_bench_report::text;
+use duramen_bench_stream::{Home, Settings, measure, restart};
+
+use crate::{Answer, Failure};
+
+/// Run the headline query of continuous SQL: compiled, in memory and with stores, and by hand
+///
+/// Sums by key in tumbling windows of 60 s, by event time, over records of 32 bytes that are made in the process. A run
+/// with a store is also killed before a window closes, and started again. docs/stream.md says what was found.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Numbers of keys, several with commas
+    #[arg(long, default_value = "15000,10000000", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=u32::MAX as u64))]
+    keys: Vec<u64>,
+    /// How often everything is done, in turn; medians are printed
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Seconds of each run
+    #[arg(long, default_value_t = 25.0, value_parser = seconds)]
+    seconds: f64,
+    /// Milliseconds from checkpoint to checkpoint
+    #[arg(long, value_name = "MS", default_value_t = 10_000)]
+    every: u64,
+    /// A directory in memory for stores
+    #[arg(long, default_value = "/dev/shm", value_name = "DIRECTORY")]
+    shm: PathBuf,
+    /// A directory on a disk for stores
+    #[arg(long, default_value = ".", value_name = "DIRECTORY")]
+    file: PathBuf,
+    /// One round of 3 s with a checkpoint each second: a first look
+    #[arg(long, conflicts_with_all = ["rounds", "seconds", "every"])]
+    quick: bool,
+    /// Write what was found as JSON, which `duramen bench compare` reads
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// The store of a process that is to be killed
+    #[arg(long, hide = true, requires = "medium")]
+    victim: Option<PathBuf>,
+    /// Its medium
+    #[arg(long, hide = true)]
+    medium: Option<MediumKind>,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    // One: progress is told each half second.
+    let seconds: Option<f64> = text.parse().ok().filter(|seconds| (1.0..=3600.0).contains(seconds));
+    seconds.ok_or_else(|| "say seconds, from 1 to 3600".into())
+}
+
+pub fn run(args: &Args) -> Result<Answer, Failure> {
+    if let (Some(path), Some(medium), [keys]) = (&args.victim, args.medium, args.keys.as_slice()) {
+        restart::run(path, *keys, &Home { directory: PathBuf::new(), medium })?;
+        return Ok(Answer::Yes);
+    }
+    if let Some(file) = &args.json {
+        crate::output::check(file)?;
+    }
+    let home = |directory: &Path, medium| Home { directory: directory.to_owned(), medium };
+    let (rounds, seconds, every) =
+        if args.quick { (1, 3.0, 1000) } else { (args.rounds, args.seconds, args.every) };
+    let settings = Settings {
+        keys: args.keys.clone(),
+        rounds,
+        time: Duration::from_secs_f64(seconds),
+        every: Duration::from_millis(every),
+        homes: vec![home(&args.shm, MediumKind::Shm), home(&args.file, MediumKind::File)],
+    };
+    let program = std::env::current_exe()?;
+    let victim = |path: &Path, keys: u64, home: &Home| {
+        let mut command = Command::new(&program);
+        command.args(["bench", "stream", "--keys", &keys.to_string(), "--victim"]).arg(path);
+        command.args(["--medium", &home.medium.to_string()]);
+        command
+    };
+    let begun = Instant::now();
+    let mut run = reporting::begin("duramen bench stream");
+    let found = measure(&settings, &victim, &mut |line| eprintln!("{line}"))?;
+    run.measurements = found.measurements;
+    run.verdict = Some(found.verdict);
+    run.elapsed_s = begun.elapsed().as_secs_f64();
+    std::io::stdout().lock().write_all(text::run(&run).as_bytes())?;
+    if let Some(file) = &args.json {
+        run.write(file)?;
+    }
+    Ok(Answer::Yes)
+}
