@@ -7,6 +7,7 @@ use duramen::{
 };
 use duramen_media::MediumKind;
 use duramen_media::sim::{Log, Memory, Model, Rng, SimMedium, Walker};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 /// Tells what is wrong.
@@ -159,6 +160,48 @@ pub fn copied_and_shown() -> Result<(), String> {
     }
 }
 
+/// Each maintenance writes the index to the medium, as small as it is.
+fn with_images(boot: u8, durability: Durability) -> Options {
+    let mut options = options(boot, durability);
+    options.index_image = true;
+    options.residence = Residence::Persistent;
+    options.tuning.image_bytes_min = 0;
+    options.tuning.checkpoint_bytes_min = 64;
+    options
+}
+
+/// A group overwrites a key, whose record lies in a block that recovery does not read again; then the index is written to the medium by
+/// another thread. Power fails before the group is settled.
+///
+/// # Errors
+/// What is wrong.
+pub fn image_beside_group() -> Result<(), String> {
+    let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
+    let store = StoreOn::open_on(medium.clone(), &with_images(1, Durability::EveryWrite)).map_err(told)?;
+    store.put(b"key", b"before").map_err(told)?;
+    // The block of the key is full, so it is sealed.
+    (0..40u8).try_for_each(|key| store.put(&[key], &[key; 40])).map_err(told)?;
+    let mut writer = store.writer().map_err(told)?;
+    writer.group();
+    writer.put(b"key", b"of the group").map_err(told)?;
+    let before = store.stats().checkpoints;
+    // Another thread: what it waits for to be durable is its own.
+    std::thread::scope(|scope| scope.spawn(|| store.maintain()).join())
+        .map_err(|_| "maintenance panicked".to_owned())?
+        .map_err(told)?;
+    if store.stats().checkpoints == before {
+        return Err("no image was written".into());
+    }
+    let failed = after_power_failure(&medium, Model::CacheLine);
+    let again = StoreOn::open_on(failed, &with_images(2, Durability::EveryWrite)).map_err(told)?;
+    let found = again.get(b"key").map_err(told)?.map(|value| value.to_vec());
+    writer.settle().map_err(told)?;
+    if !matches!(found.as_deref(), Some(b"before" | b"of the group")) {
+        return Err(format!("the key has {found:?} after a crash"));
+    }
+    audited(&store)
+}
+
 /// While the index is written to the medium a unit overwrites a key, whose record lies in a block that recovery does not
 /// read again. Power fails before the unit is over.
 ///
@@ -166,18 +209,10 @@ pub fn copied_and_shown() -> Result<(), String> {
 /// What is wrong.
 pub fn image_beside_unit() -> Result<(), String> {
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
-    let with_images = |boot| {
-        let mut options = options(boot, Durability::EveryWrite);
-        options.index_image = true;
-        options.residence = Residence::Persistent;
-        options.tuning.image_bytes_min = 0;
-        options.tuning.checkpoint_bytes_min = 64;
-        options
-    };
     let (begin, begins) = mpsc::channel();
     let (written, is_written) = mpsc::channel();
     let (end, ends) = mpsc::channel::<()>();
-    let mut options = with_images(1);
+    let mut options = with_images(1, Durability::EveryWrite);
     let waits = Mutex::new(is_written);
     options.tuning.on_phase = Some(Arc::new(move |phase, is_beginning| {
         // Once: afterwards nobody listens.
@@ -209,7 +244,7 @@ pub fn image_beside_unit() -> Result<(), String> {
             return Err("no image was written".into());
         }
         let medium = after_power_failure(&medium, Model::CacheLine);
-        let again = StoreOn::open_on(medium, &with_images(2)).map_err(told)?;
+        let again = StoreOn::open_on(medium, &with_images(2, Durability::EveryWrite)).map_err(told)?;
         let found = again.get(b"key").map_err(told)?.map(|value| value.to_vec());
         drop(end);
         match unit.join() {
@@ -374,4 +409,97 @@ pub fn name_lost() -> Result<(), String> {
         _ => return Err(format!("{saved} keys were saved, in the tables {found:?}")),
     }
     Ok(())
+}
+
+/// Values of some keys of an ordered index are damaged while the store is closed: of their keys it knows the place alone, and the first
+/// bytes, which others have too. Keys are written around them. Each that was written since is found, and in order.
+///
+/// # Errors
+/// What is wrong.
+pub fn written_around_damage() -> Result<(), String> {
+    (1..=60).try_for_each(|seed| around_damage(seed).map_err(|what| format!("seed {seed}: {what}")))
+}
+
+fn around_damage(seed: u64) -> Result<(), String> {
+    // Of any value of so many equal bytes a whole word is in the memory, wherever the value begins.
+    const VALUE_BYTES: usize = 24;
+    const HURT: u8 = b'-';
+    let mut rng = Rng::new(seed);
+    let (leaf_slots, numbers) = ([2, 4, 14][rng.below(3) as usize], [20, 60, 200][rng.below(3) as usize]);
+    let options = |boot| {
+        let mut options = with_images(boot, Durability::EveryWrite);
+        (options.index, options.index_cache_slots) = (IndexKind::Ordered, 0);
+        options.on_damage = OnDamage::Serve;
+        options.tuning.leaf_slots = leaf_slots;
+        options
+    };
+    let key = |number: u64| format!("{number:030}").into_bytes();
+    let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
+    let store = StoreOn::open_on(medium.clone(), &options(1)).map_err(told)?;
+    let mut known = BTreeMap::new();
+    for _ in 0..numbers / 2 {
+        let (key, is_hurt) = (key(rng.below(numbers)), rng.one_in(3));
+        if known.contains_key(&key) {
+            continue;
+        }
+        let value = [if is_hurt { HURT } else { b'+' }; VALUE_BYTES];
+        store.put(&key, &value).map_err(told)?;
+        known.insert(key, (!is_hurt).then_some(value));
+    }
+    // What is damaged is not known any more.
+    known.retain(|_, value| value.is_some());
+    store.close().map_err(told)?;
+    let mut lines = medium.memory().snapshot();
+    let hurt = u64::from_le_bytes([HURT; 8]);
+    lines.iter_mut().flatten().filter(|word| **word == hurt).for_each(|word| *word ^= 1);
+    let len = duramen_media::Bytes::len(&medium);
+    let medium =
+        SimMedium::from_image(Model::CacheLine, LEN_MAX, Arc::new(Memory::from_lines(&lines, LEN_MAX)), len);
+    let store = StoreOn::open_on(medium, &options(2)).map_err(told)?;
+    for step in 0..numbers * 3 {
+        let key = key(rng.below(numbers));
+        match rng.below(12) {
+            0 => store.maintain().map_err(told)?,
+            1..4 => {
+                store.delete(&key).map_err(told)?;
+                known.insert(key, None);
+            }
+            _ => {
+                let value = [b'a' + (step % 26) as u8; VALUE_BYTES];
+                store.put(&key, &value).map_err(told)?;
+                known.insert(key, Some(value));
+            }
+        }
+    }
+    for (key, value) in &known {
+        let found = match store.get(key) {
+            Ok(found) => found.map(|found| found.to_vec()),
+            // Of one that was deleted since, a damaged record beside it may be.
+            Err(error) if value.is_none() && error.kind() == ErrorKind::Corrupt => continue,
+            Err(error) => return Err(format!("{:?}: {error}", String::from_utf8_lossy(key))),
+        };
+        if found.as_deref() != value.as_ref().map(|value| &value[..]) {
+            return Err(format!("{:?} has {found:?}, not {value:?}", String::from_utf8_lossy(key)));
+        }
+    }
+    let mut seen = Vec::new();
+    for value in store.range(..).map_err(told)? {
+        match value {
+            Ok(value) => seen.push(value.key().to_vec()),
+            Err(error) if error.kind() == ErrorKind::Corrupt => {}
+            Err(error) => return Err(told(error)),
+        }
+    }
+    if !seen.is_sorted() {
+        return Err("keys are not in order".into());
+    }
+    let missing = known.iter().find(|(key, value)| value.is_some() && seen.binary_search(key).is_err());
+    if let Some((key, _)) = missing {
+        return Err(format!("{:?} is not among all", String::from_utf8_lossy(key)));
+    }
+    // What is damaged counts until its block is freed.
+    for _ in 0..40 {
+        store.maintain().map_err(told)?;
+    }
+    audited(&store)
 }

@@ -35,7 +35,7 @@ pub struct Caught {
 }
 
 /// Bugs that show where several threads meet, most of them only there.
-const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 33] = [
+const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 32] = [
     (Mutant::FreedBeforeReadersLeave, Kind::Churn, None),
     (Mutant::UndurableShown, Kind::Mixed, None),
     (Mutant::CellNotLookedAtAgain, Kind::Cells, Some("line/every-write")),
@@ -62,7 +62,6 @@ const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 33] = [
     (Mutant::SealedTooEarly, Kind::Churn, Some("byte/every-write")),
     (Mutant::GrownTwice, Kind::Growth, None),
     (Mutant::SpaceNotLookedForAgain, Kind::Growth, None),
-    (Mutant::ImageOfPending, Kind::Mixed, Some("line/every-write")),
     (Mutant::MovedIntoReserve, Kind::Churn, Some("line/manual")),
     (Mutant::NameWrittenLate, Kind::Tables, Some("line/every-write")),
     (Mutant::StepOfUnitShown, Kind::Batches, Some("byte/every-write")),
@@ -85,9 +84,8 @@ const WITHOUT_CRASH: [Mutant; 2] = [Mutant::FreedBeforeReadersLeave, Mutant::Hol
 const IN_UNITS: [Mutant; 2] = [Mutant::EnteredTwice, Mutant::SettledTooEarly];
 
 /// Bugs that a soak shows: stores that are damaged while they are closed, or full, emptied, and filled again.
-const SOAKED: [(Mutant, What); 6] = [
+const SOAKED: [(Mutant, What); 5] = [
     (Mutant::UsedUnverified, What::Damage),
-    (Mutant::DamagedPlacedByGuess, What::Damage),
     (Mutant::LostHeadIsEmpty, What::Damage),
     (Mutant::DamageForgotten, What::Damage),
     (Mutant::ReserveTakenByPuts, What::NoKept),
@@ -95,14 +93,16 @@ const SOAKED: [(Mutant, What); 6] = [
 ];
 
 /// Bugs that a few steps show, in an order that seeds do not meet in minutes.
-const DIRECTED: [(Mutant, Scenario); 7] = [
+const DIRECTED: [(Mutant, Scenario); 9] = [
     (Mutant::EnteredTwice, directed::two_units_in_one_block),
     (Mutant::ImageOfRunning, directed::image_beside_unit),
+    (Mutant::ImageOfPending, directed::image_beside_group),
     (Mutant::CountedBehindTail, directed::behind_the_tail),
     (Mutant::CopiesNotDrained, directed::copied_and_freed),
     (Mutant::UncommittedCopied, directed::copied_and_shown),
     (Mutant::KeptNotCounted, directed::kept_and_deleted),
     (Mutant::NamelessBuried, directed::name_lost),
+    (Mutant::DamagedPlacedByGuess, directed::written_around_damage),
 ];
 
 /// All planted bugs.

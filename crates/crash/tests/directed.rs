@@ -44,7 +44,19 @@ fn an_image_knows_nothing_of_a_unit_that_runs() {
 }
 
 #[test]
+fn an_image_leads_to_nothing_that_a_power_failure_takes_away() {
+    let _alone = alone();
+    directed::image_beside_group().unwrap();
+}
+
+#[test]
 fn what_was_moved_is_durable_before_its_block_is_free() {
     let _alone = alone();
     directed::copied_and_freed().unwrap();
+}
+
+#[test]
+fn keys_written_around_damaged_ones_are_found_and_in_order() {
+    let _alone = alone();
+    directed::written_around_damage().unwrap();
 }
