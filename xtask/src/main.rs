@@ -14,6 +14,7 @@
 //! | `stress` | many threads, every read verified, for as long as wanted |
 //! | `bench-peers` | nothing: it measures Duramen beside other engines |
 //! | `restart` | what was acknowledged is there after each start, and it says how soon |
+//! | `hit-ratio` | nothing: it measures what caches below a limit find |
 //! | `bench-mem-check` | `duramen bench mem` agrees with independent tools on the same range |
 //! | `torture` | what was acknowledged survives SIGKILL, and nothing else comes back |
 //! | `power-cut` | the same when a machine with a real DAX device, DAX file system or disk loses its power |
@@ -28,6 +29,7 @@ mod clients;
 mod coverage;
 mod digest;
 mod failure;
+mod hit_ratio;
 mod power_cut;
 mod random;
 mod restart;
@@ -277,6 +279,27 @@ enum Check {
         #[arg(last = true)]
         arguments: Vec<String>,
     },
+    /// Compares how much a cache below a limit finds: duramen, memcached, redis, and simulated LRU and S3-FIFO
+    HitRatio {
+        /// Mebibytes that each may take
+        #[arg(long, default_value_t = 64)]
+        limit: u64,
+        /// Keys that are drawn from
+        #[arg(long, default_value_t = 500_000)]
+        keys: usize,
+        /// Requests of each trace
+        #[arg(long, default_value_t = 4_000_000)]
+        requests: u64,
+        /// Skews of the zipfian distribution, several with commas
+        #[arg(long, default_value = "0.8,0.9,1.0,1.1", value_delimiter = ',')]
+        thetas: Vec<f64>,
+        /// Repeats a trace
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// The duramen program [default: built now, optimised]
+        #[arg(long, value_name = "PATH")]
+        duramen: Option<PathBuf>,
+    },
     /// Compares duramen bench mem with independent tools in turns; a quiet machine is needed
     #[command(name = "bench-mem-check")]
     MemoryFigures {
@@ -327,6 +350,9 @@ fn run(check: Check) -> Result<bool> {
         Check::Clients { duramen, redis, cache, only } => {
             let cache = cache.unwrap_or_else(|| repository().join("target/clients"));
             clients::run(&clients::Settings { duramen, redis, cache, only })
+        }
+        Check::HitRatio { limit, keys, requests, thetas, seed, duramen } => {
+            hit_ratio::run(hit_ratio::Settings { duramen, limit, keys, requests, thetas, seed })
         }
         Check::Torture { seconds, medium, durability, index, residence, seed, writers, part, duramen } => {
             let seed = seed.unwrap_or_else(random::fresh_seed);

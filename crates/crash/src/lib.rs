@@ -23,6 +23,7 @@ pub mod check;
 pub mod collections;
 pub mod directed;
 pub mod entry;
+pub mod evicting;
 pub mod explore;
 pub mod measure;
 #[cfg(feature = "mutants")]

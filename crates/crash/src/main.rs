@@ -6,7 +6,7 @@ use clap::Parser;
 use duramen_crash::phases::NAMES;
 use duramen_crash::soak::What;
 use duramen_crash::threads::{Counts, IMAGES_MAX, Plan, plan::Kind, run_plan};
-use duramen_crash::{Case, Effort, Totals, run_seed};
+use duramen_crash::{Case, Effort, Totals, evicting, run_seed};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicU64;
@@ -54,6 +54,9 @@ struct Arguments {
     /// Wears small stores on real and simulated media out instead: near full, values kept, damaged while closed.
     #[arg(long)]
     soak: bool,
+    /// Only stores that evict.
+    #[arg(long)]
+    evicting: bool,
     /// A soak without values that readers keep.
     #[arg(long)]
     no_kept: bool,
@@ -110,6 +113,7 @@ fn main() -> ExitCode {
     let until = arguments.seeds.is_none().then_some(until);
     let effort = Effort { images: arguments.images, until, ..Effort::default() };
     let (mut totals, mut counts, mut violations) = (Totals::default(), Counts::default(), 0);
+    let mut evicting_totals = Totals::default();
     let threads = arguments.threads.map(usize::from);
     for seed in arguments.seed.. {
         let done = seed - arguments.seed;
@@ -119,13 +123,20 @@ fn main() -> ExitCode {
             break;
         }
         let mut told = Vec::new();
-        if threads.is_none_or(|threads| threads == 1) {
+        // Else one seed in three, beside the others.
+        if arguments.evicting || case.is_none() && threads.is_none() && seed.is_multiple_of(3) {
+            match evicting::run_seed(seed) {
+                Ok(more) => evicting_totals.add(&more),
+                Err(violation) => told.push(violation),
+            }
+        }
+        if !arguments.evicting && threads.is_none_or(|threads| threads == 1) {
             match run_seed(seed, case, effort) {
                 Ok(more) => totals.add(&more),
                 Err(violation) => told.push(violation),
             }
         }
-        if threads != Some(1) {
+        if !arguments.evicting && threads != Some(1) {
             match run_plan(&Plan::new(seed, arguments.kind, case, threads), IMAGES_MAX) {
                 Ok(more) => counts.add(&more),
                 Err(violation) => told.push(violation),
@@ -138,6 +149,17 @@ fn main() -> ExitCode {
         if !told.is_empty() && !arguments.keep_going {
             break;
         }
+    }
+    if evicting_totals.seeds > 0 {
+        println!(
+            "stores that evict: {} seeds, {} operations, {} persist points, {} images, {} nested sessions (crashes {} deep)",
+            evicting_totals.seeds,
+            evicting_totals.ops,
+            evicting_totals.points,
+            evicting_totals.images,
+            evicting_totals.nested,
+            evicting_totals.depth
+        );
     }
     let missed = report(&totals, &counts, violations, begun.elapsed().as_secs_f64());
     // What a short run, or one of a single case, does not reach says nothing.

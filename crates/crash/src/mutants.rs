@@ -1,6 +1,7 @@
 //! Plants one bug after the other, to see that each is caught: the proof that the checks can fail.
 
 use crate::directed::{self, Scenario};
+use crate::evicting;
 use crate::explore::{caught, run_setup};
 use crate::measure::all_busy;
 use crate::soak::{self, What};
@@ -21,6 +22,8 @@ pub struct Prey {
     soak: Option<What>,
     /// The scenario that is for it.
     scenario: Option<Scenario>,
+    /// It shows in stores that evict, from this seed on.
+    evicts: Option<u64>,
     /// The medium and durability where it shows, if it cannot on others.
     case: Option<&'static str>,
 }
@@ -83,6 +86,17 @@ const WITHOUT_CRASH: [Mutant; 2] = [Mutant::FreedBeforeReadersLeave, Mutant::Hol
 /// Bugs that one thread shows in units that go on from block to block.
 const IN_UNITS: [Mutant; 2] = [Mutant::EnteredTwice, Mutant::SettledTooEarly];
 
+/// Bugs of eviction, each with the first seed that is tried: the last shows in one of some hundred.
+const EVICTING: [(Mutant, u64); 7] = [
+    (Mutant::EvictedWithStale, 1),
+    (Mutant::EvictedWithoutOrder, 1),
+    (Mutant::EvictedBeforeFree, 1),
+    (Mutant::EvictedBelow, 1),
+    (Mutant::EvictedUnasked, 1),
+    (Mutant::EvictedInPlaceUncounted, 1),
+    (Mutant::EvictedCopyAlone, 282),
+];
+
 /// Bugs that a soak shows: stores that are damaged while they are closed, or full, emptied, and filled again.
 const SOAKED: [(Mutant, What); 5] = [
     (Mutant::UsedUnverified, What::Damage),
@@ -113,6 +127,7 @@ pub fn all() -> Vec<Prey> {
         threads: Some(kind),
         soak: None,
         scenario: None,
+        evicts: None,
         case,
     });
     let shows_alone = |mutant: &Mutant| {
@@ -121,13 +136,20 @@ pub fn all() -> Vec<Prey> {
     let alone = ALL.into_iter().filter(shows_alone).map(Some);
     let case = |mutant| ON_ONE_MEDIUM.iter().find(|(other, _)| mutant == Some(*other)).map(|(_, case)| *case);
     let alone = std::iter::once(None).chain(alone);
-    let alone =
-        alone.map(|mutant| Prey { mutant, threads: None, soak: None, scenario: None, case: case(mutant) });
+    let alone = alone.map(|mutant| Prey {
+        mutant,
+        threads: None,
+        soak: None,
+        scenario: None,
+        evicts: None,
+        case: case(mutant),
+    });
     let soaked = SOAKED.map(|(mutant, what)| Prey {
         mutant: Some(mutant),
         threads: None,
         soak: Some(what),
         scenario: None,
+        evicts: None,
         case: None,
     });
     let directed = DIRECTED.map(|(mutant, scenario)| Prey {
@@ -135,9 +157,18 @@ pub fn all() -> Vec<Prey> {
         threads: None,
         soak: None,
         scenario: Some(scenario),
+        evicts: None,
         case: None,
     });
-    alone.chain(among).chain(soaked).chain(directed).collect()
+    let evicting = EVICTING.map(|(mutant, first)| Prey {
+        mutant: Some(mutant),
+        threads: None,
+        soak: None,
+        scenario: None,
+        evicts: Some(first),
+        case: None,
+    });
+    alone.chain(among).chain(soaked).chain(directed).chain(evicting).collect()
 }
 
 impl Prey {
@@ -172,6 +203,9 @@ impl Prey {
                 Box::new(Violation { setup: "scenario".into(), what, command })
             });
         }
+        if self.evicts.is_some() {
+            return evicting::run_seed(seed).map(|_| ());
+        }
         let case = self.case.and_then(Case::named);
         if let Some(kind) = self.threads {
             return run_plan(&Plan::new(seed, Some(kind), case, None), IMAGES_MAX).map(|_| ());
@@ -189,6 +223,7 @@ impl Prey {
         let begun = all_busy();
         let took = || all_busy().saturating_sub(begun);
         let mut by = None;
+        let seed = seed.max(self.evicts.unwrap_or(0));
         let is_in_units = self.is_alone() && self.mutant.is_some_and(|mutant| IN_UNITS.contains(&mutant));
         let case = self.case.and_then(Case::named);
         for seed in (seed..).filter(|&seed| !is_in_units || Setup::new(seed, case).spans) {

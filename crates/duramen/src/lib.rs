@@ -88,12 +88,15 @@ pub mod tuning;
 mod write;
 
 pub use background::expirations::{Expired, OnExpired, TableId};
+pub use background::queues::{Evicted, OnEvicted};
 pub use duramen_media::fault::tell_faults;
 pub use duramen_media::process::return_large_allocations;
 pub use duramen_media::{Create, MediumKind, PersistStep};
 pub use error::{Error, ErrorKind, Result};
 pub use format::FORMAT_VERSION;
-pub use options::{Clock, Durability, IndexKind, OnDamage, OnProgress, Options, Progress, Residence};
+pub use options::{
+    Clock, Durability, EvictBy, Eviction, IndexKind, OnDamage, OnProgress, Options, Progress, Residence,
+};
 pub use read::{CollectionId, Cursor, Meta, Range, Stamp, Value};
 pub use recovery::Summary;
 pub use store::{

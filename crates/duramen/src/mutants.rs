@@ -240,6 +240,20 @@ pub enum Mutant {
     BeforeUnitMoved,
     /// An index image leads to members of units that run.
     ImageOfRunning,
+    /// A key is evicted without a tombstone though older records of it are left.
+    EvictedWithStale,
+    /// A block that keys were evicted from is freed before others that have older records of them.
+    EvictedWithoutOrder,
+    /// Keys are evicted without a tombstone before their block is free.
+    EvictedBeforeFree,
+    /// The tombstone of an evicted key is older than its record.
+    EvictedBelow,
+    /// Everything of a block is evicted, also what is in no table that may evict.
+    EvictedUnasked,
+    /// A key is evicted without a tombstone though the record that its newest one is a copy of is left.
+    EvictedCopyAlone,
+    /// The record of a key that was evicted in place is not counted as an older one of it.
+    EvictedInPlaceUncounted,
     /// The slot of a damaged record stays where it is among keys that its leaf cannot tell apart, and splits cut there.
     DamagedPlacedByGuess,
 }

@@ -170,6 +170,54 @@ pub type OnProgress = Arc<dyn Fn(Progress) + Send + Sync>;
 /// Where "now" comes from: Unix milliseconds. For tests; the default is the system's clock.
 pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
+/// Which keys a full store gives up first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EvictBy {
+    /// Those that were not read lately.
+    Recency,
+    /// Those that were seldom read.
+    Frequency,
+    /// Any.
+    Chance,
+    /// Those that expire first; what does not expire is never given up.
+    Expiry,
+}
+
+/// What a store that has reached its [limit](Options::limit), or the end of its medium, gives up instead of refusing writes: keys of
+/// the tables that may evict ([`TableOn::set_evictable`](crate::TableOn::set_evictable)), whole collections among them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Eviction {
+    /// Which first.
+    pub by: EvictBy,
+    /// Only keys that expire.
+    pub volatile_only: bool,
+}
+
+impl Eviction {
+    /// The same as a number, which is not 0.
+    pub(crate) fn code(self) -> u64 {
+        let by = match self.by {
+            EvictBy::Recency => 1,
+            EvictBy::Frequency => 2,
+            EvictBy::Chance => 3,
+            EvictBy::Expiry => 4,
+        };
+        by << 1 | u64::from(self.volatile_only || self.by == EvictBy::Expiry)
+    }
+
+    /// What [`code`](Self::code) made.
+    pub(crate) fn of_code(code: u64) -> Option<Self> {
+        let by = match code >> 1 {
+            1 => EvictBy::Recency,
+            2 => EvictBy::Frequency,
+            3 => EvictBy::Chance,
+            4 => EvictBy::Expiry,
+            _ => return None,
+        };
+        Some(Self { by, volatile_only: code & 1 != 0 })
+    }
+}
+
 /// How a store is opened.
 ///
 /// ```
@@ -217,6 +265,11 @@ pub struct Options {
     /// The most bytes that the store may take on the medium. Default 1 TiB; at most 8 TiB. Only
     /// address space is reserved. Ignored on devices, which have a size.
     pub len_max: u64,
+    /// The most bytes that the store grows to, which may be changed while it is open ([`StoreOn::set_limit`](crate::StoreOn::set_limit)).
+    /// At least what the smallest store takes. Default 0: as many as the medium has.
+    pub limit: u64,
+    /// What is given up when there is no more room. Default `None`: nothing, writes are refused with `OutOfSpace`.
+    pub eviction: Option<Eviction>,
     /// Bytes of one unit of space, the smallest block: a multiple of 64, 512 bytes to 64 MiB. Default: the
     /// device's stripe times its ways (4 KiB × 6), and eight times that on page media, where fewer and larger
     /// blocks mean fewer waits. Ignored when the store exists.
@@ -273,6 +326,8 @@ impl Default for Options {
             on_damage: OnDamage::Refuse,
             verify_at_open: false,
             len_max: 1 << 40,
+            limit: 0,
+            eviction: None,
             unit_bytes: None,
             persist_step: None,
             stripe_bytes: None,

@@ -21,6 +21,7 @@ pub mod command;
 pub mod config;
 mod counter;
 mod error;
+mod evictions;
 mod expirations;
 pub mod import;
 pub mod local;

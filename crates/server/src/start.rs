@@ -6,6 +6,7 @@
 use crate::command;
 use crate::config::{Config, value};
 use crate::error::{Error, ErrorKind};
+use crate::evictions;
 use crate::expirations;
 use crate::log;
 use crate::memcached::Shared;
@@ -133,6 +134,7 @@ impl Started {
         let commands = command::table().count();
         let server = Arc::new(Server::new(config, keyspace, memcached, inboxes, stop, run_id(), commands));
         server.tell_expired_by(expirations::teller(&server));
+        server.keyspace.store().set_on_evicted(evictions::teller(&server));
         let mut started = Self { server, poll, listeners, workers: Vec::new(), pidfile };
         for (index, poll) in polls.into_iter().enumerate() {
             if let Err(error) = started.start_worker(index, poll) {
@@ -333,11 +335,9 @@ fn open_store(config: &Config) -> Result<Keyspace, Error> {
         compaction_dead_percent: config.compaction_dead_percent,
         on_damage: config.on_damage,
         verify_at_open: config.verify_at_start,
+        limit: config.maxmemory,
+        eviction: config.policy().eviction(),
         ..Options::default()
-    };
-    let options = match config.maxmemory {
-        0 => options,
-        len_max => Options { len_max, ..options },
     };
     let store = options.open(&config.path).map_err(|error| {
         let more = match error.kind() {

@@ -71,7 +71,8 @@ impl Keyspace {
         let databases = databases.clamp(1, DATABASES_MAX);
         let find = |db| {
             let name = name(databases, db);
-            Ok(store.find_table(name.as_bytes())?.map_or_else(OnceLock::new, OnceLock::from))
+            let table = store.find_table(name.as_bytes())?.inspect(|table| may_evict(table, databases, db));
+            Ok(table.map_or_else(OnceLock::new, OnceLock::from))
         };
         let tables = (0..databases + OTHERS.len() as u8).map(find).collect::<Result<_>>()?;
         let (making, turns, watchers) = Default::default();
@@ -101,6 +102,7 @@ impl Keyspace {
         if place.get().is_none() {
             let store = &self.shared.store;
             let table = store.table(name(self.databases(), db).as_bytes(), store.index_kind())?;
+            may_evict(&table, self.databases(), db);
             // Before anybody can write to it: what is watched is still absent.
             let made = table.clone();
             let _ = self.shared.watchers.made(db, &table, store, || place.set(made))?;
@@ -203,6 +205,12 @@ impl Keyspace {
     pub fn store(&self) -> &Store {
         &self.shared.store
     }
+}
+
+/// Keys of databases and items may be evicted, where the store does that, under the number of their database; what memcached needs besides
+/// may not.
+fn may_evict(table: &Table, databases: u8, db: u8) {
+    table.set_evictable((db <= databases).then_some(u32::from(db)));
 }
 
 /// The name of the table of `db`, behind `databases` of Redis.

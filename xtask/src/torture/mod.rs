@@ -10,6 +10,7 @@
 
 pub mod child;
 mod content;
+mod evicting;
 pub mod history;
 mod journal;
 mod library;
@@ -96,7 +97,9 @@ pub enum Part {
     Sockets,
     /// The `duramen` crate
     Library,
-    /// Half the time each
+    /// Clients of `duramen serve` below a limit, which evicts
+    Evicting,
+    /// The first two, half the time each
     Both,
 }
 
@@ -232,13 +235,19 @@ pub fn run(settings: &Settings) -> Result<bool> {
         _ => Duration::from_secs(settings.seconds),
     };
     let mut clean = true;
-    if settings.part != Part::Library {
+    if settings.part == Part::Evicting {
+        let program = duramen_program(settings.duramen.clone())?;
+        let tally = evicting::run(settings, &program, Instant::now() + share)?;
+        tally.print("evicting");
+        clean &= tally.violations.is_empty();
+    }
+    if matches!(settings.part, Part::Sockets | Part::Both) {
         let program = duramen_program(settings.duramen.clone())?;
         let tally = sockets::run(settings, &program, Instant::now() + share)?;
         tally.print("sockets");
         clean &= tally.violations.is_empty();
     }
-    if settings.part != Part::Sockets {
+    if matches!(settings.part, Part::Library | Part::Both) {
         let tally = library::run(settings, Instant::now() + share)?;
         tally.print("library");
         clean &= tally.violations.is_empty();

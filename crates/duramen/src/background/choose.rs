@@ -49,7 +49,7 @@ impl<M: Medium> Keeper<M> {
             if !self.log().blocks.at(unit).retire() {
                 continue;
             }
-            if !self.move_out(mover, unit)? {
+            if !self.move_out(mover, unit, None)? {
                 // Not again before there is more room; others may be smaller.
                 mover.unmovable.push(unit);
             }

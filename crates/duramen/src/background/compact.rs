@@ -33,6 +33,7 @@
 use super::Keeper;
 use super::blocks::Found;
 use super::compaction::{Mover, ROUND_BYTES};
+use super::evict::{Buried, Giving, Gone};
 use super::retired::Retired;
 use super::stale::KeyOf;
 use crate::Result;
@@ -82,14 +83,18 @@ impl<'a> Move<'a> {
 impl<M: Medium> Keeper<M> {
     /// Moves what is live out of a block and retires it. False when there was no room to do so: the block
     /// is then as it was, with less alive.
-    pub(super) fn move_out(&self, mover: &mut Mover, unit: Unit) -> Result<bool> {
+    /// Keys are evicted too, where something is to be given up; then also false where they were and the block stays (`evict.rs`).
+    pub(super) fn move_out(&self, mover: &mut Mover, unit: Unit, gives: Option<Giving>) -> Result<bool> {
         let _inside = self.log().tuning.phase(Phase::Move);
         let block = self.log().blocks.at(unit);
         let mut scratch = std::mem::take(&mut mover.scratch);
         let moved = match self.whole_records(unit, &mut scratch) {
-            // Half a block moved would cost room and free nothing.
-            Some((_, records)) if !self.has_room_for(mover, unit, &records) => Ok(false),
-            Some((bytes, records)) => self.move_records(mover, unit, bytes, &records),
+            Some((bytes, records)) => match self.has_room_for(mover, unit, &records) {
+                true => self.move_records(mover, unit, bytes, &records, gives),
+                // Half a block moved would cost room and free nothing.
+                false if gives.is_none() => Ok(false),
+                false => self.move_records(mover, unit, bytes, &records, gives.map(Giving::of_all)),
+            },
             None => Ok(true),
         };
         scratch.shrink_to(ROUND_BYTES as usize);
@@ -123,6 +128,7 @@ impl<M: Medium> Keeper<M> {
         unit: Unit,
         bytes: &[u8],
         records: &[Found],
+        gives: Option<Giving>,
     ) -> Result<bool> {
         let base = self.log().blocks.offset(unit);
         // By key: keys that share a hash do not share their dead.
@@ -139,6 +145,12 @@ impl<M: Medium> Keeper<M> {
         let mut rest = u64::from(self.log().blocks.at(unit).live_sealed());
         let hash_of = |(at, header): &Found| self.records.hasher.hash(header.key(&bytes[*at as usize..]));
         let hashes: Vec<u64> = records.iter().map(hash_of).collect();
+        let given_up = gives.map(|gives| self.given_up(mover, &gives, records, &hashes, rest));
+        if let Some(chosen) = given_up.as_ref().filter(|chosen| chosen.in_place) {
+            self.evict_in_place(mover, unit, bytes, records, chosen);
+            return Ok(false);
+        }
+        let mut evicted: Vec<Gone> = Vec::new();
         for (i, (at, header)) in records.iter().enumerate() {
             let record = &bytes[*at as usize..];
             let key = header.key(record);
@@ -176,6 +188,18 @@ impl<M: Medium> Keeper<M> {
                 }
             }
             drop(guard);
+            let mut goes =
+                !hidden && given_up.as_ref().is_some_and(|chosen| chosen.goes[i]) && !slot.is_pending();
+            goes &= self.is_committed(header);
+            if goes {
+                let mut alone =
+                    || dead_here.get_or_insert_with(|| count_keys(&dead)).get(&(of.owner, key)).copied();
+                let here = if slot.stale_known() == Some(0) { 0 } else { alone().unwrap_or(0) };
+                if self.goes_alone(slot, here) {
+                    evicted.push(Gone { hash, at: *at, header: *header, dead_here: here });
+                    continue;
+                }
+            }
             if !planted(Mutant::UncommittedCopied) {
                 self.log().wait_for(header.epoch)?;
             }
@@ -184,6 +208,17 @@ impl<M: Medium> Keeper<M> {
                 break;
             }
             rest = rest.saturating_sub(header.record_bytes());
+            if goes {
+                match self.evict_buried(mover, table, of, place, header) {
+                    // As a cell that was moved.
+                    Buried::Done => cells.push((of, header.record_bytes())),
+                    Buried::Superseded => {
+                        dead.push(of);
+                        gone += header.record_bytes();
+                    }
+                }
+                continue;
+            }
             let guard = reclaim::pin();
             if header.kind.is_cell() && !hidden {
                 if self.move_cell(mover, table, of, place, &guard) {
@@ -204,16 +239,72 @@ impl<M: Medium> Keeper<M> {
             gone += moved.from_bytes;
             superseded.insert(moved.from);
         }
+        if complete && !evicted.is_empty() && !self.may_be_free(mover, &evicted, &drops, &dead) {
+            for gone_alone in evicted.drain(..) {
+                let header = &gone_alone.header;
+                let key = header.key(&bytes[gone_alone.at as usize..]);
+                let of = KeyOf { owner: header.owner, key, hash: gone_alone.hash };
+                let Some(table) = self.records.tables.find(of.owner, &mut last) else { continue };
+                let most = header.record_bytes();
+                if mover.appender.reserve_to_move(self.log(), self, most, most).is_err() {
+                    complete = false;
+                    break;
+                }
+                match self.evict_buried(mover, table, of, Offset(base + gone_alone.at), header) {
+                    Buried::Done => cells.push((of, header.record_bytes())),
+                    Buried::Superseded => {
+                        dead.push(of);
+                        gone += header.record_bytes();
+                    }
+                }
+            }
+        }
         if !complete {
             // What was superseded meanwhile is counted, by whoever did it.
             let is_counted = |moved: &Move<'_>| superseded.contains(&moved.from);
             let moved = moves.iter().filter(|moved| !is_counted(moved)).map(|m| (m.key_of(), m.from_bytes));
-            self.keep_originals(mover, moved.chain(cells));
+            self.keep_originals(mover, moved.chain(cells.iter().copied()));
+            if let Some(chosen) = &given_up {
+                // What was to go without a tombstone, since the block was to be free.
+                self.evict_in_place(mover, unit, bytes, records, chosen);
+            }
         }
         self.compaction.moved_bytes.fetch_add(moves.iter().map(|m| m.copy.bytes).sum(), Relaxed);
         if complete {
             // Last, since there is no way back: were the block kept, its older records would count for nobody.
-            let dropped = !drops.is_empty();
+            let is_free = !evicted.is_empty();
+            if is_free && !planted(Mutant::EvictedBeforeFree) {
+                // Before the slots go. What was moved is durable.
+                self.publish_free(unit)?;
+            }
+            let mut unneeded = HashSet::new();
+            for of_evicted in &evicted {
+                gone += of_evicted.header.record_bytes();
+                let key = of_evicted.header.key(&bytes[of_evicted.at as usize..]);
+                let of = KeyOf { owner: of_evicted.header.owner, key, hash: of_evicted.hash };
+                let Some(table) = self.records.tables.find(of.owner, &mut last) else { continue };
+                if !self.evict(mover, table, of, Offset(base + of_evicted.at), of_evicted) {
+                    dead.push(of);
+                } else if of_evicted.dead_here > 0 {
+                    unneeded.insert((of.owner, key));
+                }
+            }
+            if !unneeded.is_empty() {
+                // They were counted for the slots that are gone now.
+                dead.retain(|other| !unneeded.contains(&(other.owner, other.key)));
+            }
+            let dropped_hashes: Vec<u64> = drops.iter().map(|&(hash, ..)| hash).collect();
+            let hashes = dead.iter().map(|of| of.hash).chain(cells.iter().map(|(of, _)| of.hash));
+            // The originals of what was moved, too: they are as new as their copies, which may be evicted before this block is free.
+            let originals =
+                moves.iter().map(|moved| moved.hash).filter(|_| !planted(Mutant::EvictedCopyAlone));
+            let hashes = hashes.chain(dropped_hashes.iter().copied()).chain(originals);
+            let dead_hashes = match self.evictor.eviction() {
+                _ if is_free => Some(Vec::new()),
+                Some(_) => Some(hashes.collect()),
+                None => None,
+            };
+            let dropped = !dropped_hashes.is_empty();
             for (hash, at, header) in drops {
                 gone += header.record_bytes();
                 let key = header.key(&bytes[at as usize..]);
@@ -239,16 +330,29 @@ impl<M: Medium> Keeper<M> {
             // Release: pairs with the Acquire in `Range::step`, by way of the fence of `Moment::now`.
             let number = self.log().retirements.fetch_add(1, Release);
             let epoch = self.log().epochs().current().0;
-            mover.leaving.add(Retired { unit, number, dropped, bytes: gone, epoch, again: None });
+            let dead = dead_hashes;
+            mover.leaving.add(Retired {
+                unit,
+                number,
+                dropped,
+                is_free,
+                bytes: gone,
+                dead,
+                epoch,
+                again: None,
+            });
         }
         Ok(complete)
     }
 
     /// Whether a tombstone hides nothing but what lies in the same block and goes with it.
     fn hides_nothing(&self, slot: Slot, header: &Header, dead_here: Option<u64>) -> bool {
-        let is_committed = !slot.is_pending()
-            && (!self.log().epochs().in_use() || header.epoch <= self.log().epochs().committed());
+        let is_committed = !slot.is_pending() && self.is_committed(header);
         planted(Mutant::TombstoneDroppedEarly) || is_committed && slot.hides_at_most(dead_here.unwrap_or(0))
+    }
+
+    pub(super) fn is_committed(&self, header: &Header) -> bool {
+        !self.log().epochs().in_use() || header.epoch <= self.log().epochs().committed()
     }
 
     /// Removes a tombstone that hides nothing from the index; false when it was superseded meanwhile.
@@ -365,7 +469,7 @@ impl<M: Medium> Keeper<M> {
 
     /// A block could not be emptied and stays: the originals of what was moved out of it are stale records like
     /// any other, and dead bytes. `moved`: each, and its bytes.
-    fn keep_originals<'a>(&self, mover: &Mover, moved: impl Iterator<Item = (KeyOf<'a>, u64)>) {
+    pub(super) fn keep_originals<'a>(&self, mover: &Mover, moved: impl Iterator<Item = (KeyOf<'a>, u64)>) {
         let guard = reclaim::pin();
         for (of, bytes) in moved {
             self.count_stale(mover, of, &guard);

@@ -1,6 +1,7 @@
 //! What the compactor knows: how far it has come, and what it counts.
 
 use super::dying::Dying;
+use super::queues::Queues;
 use super::retired::Leaving;
 use crate::durability::{Activity, Epochs};
 use crate::format::{Owner, Unit};
@@ -42,6 +43,8 @@ pub(super) struct Mover {
     /// Packing gained nothing since something was last freed.
     pub(super) packed_in_vain: bool,
     pub(super) leaving: Leaving,
+    /// What is evicted next.
+    pub(super) queues: Queues,
     pub(super) scratch: Vec<u8>,
 }
 
@@ -83,6 +86,7 @@ impl Compaction {
                 unknown_bytes: 0,
                 packed_in_vain: false,
                 leaving: Leaving::default(),
+                queues: Queues::default(),
                 scratch: Vec::new(),
             }),
             retired: AtomicU64::new(0),

@@ -33,6 +33,7 @@ impl<M: Medium> Keeper<M> {
                 block.unit.0
             );
             entry.free();
+            mover.leaving.forget(block);
             mover.activity.dead_add(-(block.bytes as i64));
             self.log().space().give(block.unit, units);
             self.compaction.retired.fetch_sub(1, Relaxed);

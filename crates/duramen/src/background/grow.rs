@@ -108,7 +108,11 @@ impl Growth {
             .clamp(log.tuning.growth_bytes_min, GROWTH_BYTES_MAX);
         let ample = bytes.div_ceil(log.unit_bytes).max(least);
         let len_max = log.medium.len_max().min(MEDIUM_BYTES_MAX);
-        let units_max = (len_max / log.unit_bytes).min(u64::from(u32::MAX)).saturating_sub(u64::from(units));
+        let limit = match log.space().limit() {
+            0 => u32::MAX,
+            limit => limit,
+        };
+        let units_max = (len_max / log.unit_bytes).min(u64::from(limit)).saturating_sub(u64::from(units));
         // What the medium already has beyond the store's units costs nothing.
         let backed = (log.medium.len() / log.unit_bytes).saturating_sub(u64::from(units)).min(ample);
         let mut last_error = None;
@@ -136,6 +140,11 @@ impl Growth {
         }
         *lock(&self.failed_why) = last_error;
         Ok(false)
+    }
+
+    /// Whether a store of so many units has no more to come, as far as is known.
+    pub(crate) fn is_at_end(&self, units: u32) -> bool {
+        self.failed_units.load(Relaxed) == u64::from(units) + 1
     }
 
     /// Whether the medium has had no more since the store was opened: space is dear.

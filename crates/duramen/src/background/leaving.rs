@@ -18,6 +18,7 @@
 //!   that were moved out of it, since they are older than what came after the copy. So no tombstone of these keys is dropped
 //!   from then on, and blocks that are retired later need not wait for it. A key without a slot is left out: its tombstone was dropped
 //!   already, and lies in a block that has to wait (next), or in this one, where it goes with what it hides.
+//!   A block that is free on the medium already (`evict.rs`, invariant 3) is not counted.
 //! * *A block that was retired before that, and that tombstones were dropped from, waits for it.* These are few: the blocks retired
 //!   between a block's retirement and the end of its moment. While such a one waits it stays too, and all of this is true of it.
 //! * *When it need not stay any more* what was counted again is forgotten, no more and no less, and it is freed before whatever is retired
@@ -83,8 +84,9 @@ impl<M: Medium> Keeper<M> {
                 continue;
             }
             if retired.again.is_none() {
-                let since = self.log().retirements.load(Relaxed);
-                let stale = if planted(Mutant::KeptNotCounted) {
+                let since = if retired.is_free { 0 } else { self.log().retirements.load(Relaxed) };
+                let stale = if retired.is_free || planted(Mutant::KeptNotCounted) {
+                    // What is free on the medium already hides nothing, and brings nothing back.
                     Vec::new()
                 } else {
                     self.count_again(mover, retired.unit)

@@ -7,12 +7,14 @@ mod choose;
 mod compact;
 pub(crate) mod compaction;
 mod dying;
+mod evict;
 pub(crate) mod expirations;
 mod free;
 pub(crate) mod grow;
 mod leaving;
 mod mend;
 mod pack;
+pub(crate) mod queues;
 mod recount;
 mod retired;
 mod room;
@@ -32,6 +34,7 @@ use compaction::{Compaction, Moving};
 use duramen_media::Medium;
 use expirations::Expirations;
 use grow::Growth;
+use queues::Evictor;
 use wake::Wake;
 
 /// The records of a store, and who keeps room for more.
@@ -40,14 +43,15 @@ pub(crate) struct Keeper<M: Medium> {
     pub compaction: Compaction,
     pub growth: Growth,
     pub images: Images,
+    pub evictor: Evictor,
     pub wake: Wake,
     pub expirations: Expirations,
 }
 
 impl<M: Medium> Keeper<M> {
     pub(crate) fn new(records: Records<M>, compaction: Compaction, images: Images) -> Self {
-        let (growth, wake, expirations) = Default::default();
-        Self { records, compaction, growth, images, wake, expirations }
+        let (growth, evictor, wake, expirations) = Default::default();
+        Self { records, compaction, growth, images, evictor, wake, expirations }
     }
 
     #[inline]

@@ -83,7 +83,7 @@ impl<M: Medium> Keeper<M> {
             if moved >= ROUND_BYTES || gain >= 4 * self.log().unit_bytes {
                 break;
             }
-            if self.log().blocks.at(unit).retire() && self.move_out(mover, unit)? {
+            if self.log().blocks.at(unit).retire() && self.move_out(mover, unit, None)? {
                 (moved, gain) = (moved + bytes - room, gain + room);
             }
         }
@@ -116,7 +116,7 @@ impl<M: Medium> Keeper<M> {
         for (live, unit) in fitting {
             if live <= mover.appender.room()
                 && self.log().blocks.at(unit).retire()
-                && self.move_out(mover, unit)?
+                && self.move_out(mover, unit, None)?
             {
                 moved += live;
             }
@@ -163,7 +163,7 @@ impl<M: Medium> Keeper<M> {
         let withheld = self.log().space().withhold(from, to);
         for (unit, block, state) in self.log().blocks.walk(from..to) {
             let is_moved =
-                state == Use::Sealed && block.retire() && self.move_out(mover, unit).unwrap_or(false);
+                state == Use::Sealed && block.retire() && self.move_out(mover, unit, None).unwrap_or(false);
             if state == Use::Sealed && !is_moved {
                 break;
             }

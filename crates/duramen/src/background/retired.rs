@@ -4,6 +4,7 @@ use crate::format::{Owner, Unit};
 use crate::mutants::{Mutant, planted};
 use crate::sync::reclaim::Moment;
 use duramen_media::Offset;
+use std::collections::HashMap;
 
 /// A block that was moved out of, on its way to be freed.
 pub(super) struct Retired {
@@ -12,8 +13,12 @@ pub(super) struct Retired {
     pub number: u64,
     /// Tombstones were dropped from it.
     pub dropped: bool,
+    /// It is free on the medium already, since keys were evicted that it has the newest records of: see [`super::evict`].
+    pub is_free: bool,
     /// Bytes of all its records that are gone, and of room that was counted as dead.
     pub bytes: u64,
+    /// Hashes of keys that it has dead records of, originals of copies among them, where keys are evicted; `None`: of any.
+    pub dead: Option<Vec<u64>>,
     /// The epoch in which it was retired.
     pub epoch: u64,
     pub again: Option<Again>,
@@ -44,12 +49,41 @@ pub(super) struct Leaving {
     pub(super) kept: Vec<Retired>,
     /// Nobody is in them, nor will be.
     pub(super) unseen: Vec<Retired>,
+    /// How many of all these have dead records of a key of this hash ...
+    dead: HashMap<u64, u32>,
+    /// ... and how many may have some of any.
+    of_any: u32,
 }
 
 impl Leaving {
     pub(super) fn add(&mut self, retired: Retired) {
+        match &retired.dead {
+            Some(dead) => dead.iter().for_each(|&hash| *self.dead.entry(hash).or_default() += 1),
+            None => self.of_any += 1,
+        }
         let to = if planted(Mutant::FreedBeforeReadersLeave) { &mut self.unseen } else { &mut self.fresh };
         to.push(retired);
+    }
+
+    /// Whether a block that is not free yet may have a dead record of a key of this hash.
+    pub(super) fn may_have_dead(&self, hash: u64) -> bool {
+        self.of_any > 0 || self.dead.contains_key(&hash)
+    }
+
+    /// A block is free.
+    pub(super) fn forget(&mut self, retired: &Retired) {
+        let Some(dead) = &retired.dead else {
+            self.of_any -= 1;
+            return;
+        };
+        for hash in dead {
+            if let Some(count) = self.dead.get_mut(hash) {
+                *count -= 1;
+                if *count == 0 {
+                    self.dead.remove(hash);
+                }
+            }
+        }
     }
 
     /// Whether blocks will be free that are not, without anybody giving up a value.

@@ -3,7 +3,6 @@
 //! How blocks are taken and freed stands in [`crate::log::space`], also why a delete always finds room.
 
 use super::Keeper;
-use super::grow::Growth;
 use crate::format::Unit;
 use crate::log::open_block::Purpose;
 use crate::log::supply::Supply;
@@ -23,7 +22,7 @@ impl<M: Medium> Supply for Keeper<M> {
             let (unit, as_for) = space.take(want, purpose)?;
             Some((unit, want, as_for))
         });
-        let low = Growth::is_low(log, &space);
+        let low = self.is_short(&space);
         drop(space);
         if low && !self.wake.in_vain.load(Relaxed) {
             self.wake.hurry();
@@ -45,7 +44,7 @@ impl<M: Medium> Supply for Keeper<M> {
                 return;
             }
             let grown = self.growth.grow_for_writer(log, wished.max(wanted) - has);
-            if !grown.unwrap_or(false) && !self.compact_now() {
+            if !grown.unwrap_or(false) && !self.evict_now() && !self.compact_now() {
                 return;
             }
         }
@@ -63,7 +62,7 @@ impl<M: Medium> Supply for Keeper<M> {
                 let mut space = log.space();
                 for want in wants {
                     if let Some((unit, as_for)) = space.take(want, purpose) {
-                        let low = Growth::is_low(log, &space);
+                        let low = self.is_short(&space);
                         drop(space);
                         if low && !self.wake.in_vain.load(Relaxed) {
                             self.wake.hurry();
@@ -98,6 +97,9 @@ impl<M: Medium> Supply for Keeper<M> {
                 if scattered && self.make_adjoin(least, purpose) {
                     continue;
                 }
+                if self.evict_now() {
+                    continue;
+                }
                 // What is freed may be no more than what the moves take: then what is dead lies in blocks that are open.
                 let sealed = !gained && worth_sealing && log.seal_partial(purpose);
                 if sealed || self.compact_now() || worth_sealing && log.seal_partial(purpose) {
@@ -130,6 +132,13 @@ impl<M: Medium> Supply for Keeper<M> {
                     format!("{refused}its medium is full: {why}; deletes go on"),
                 )
                 .with_os_error(why),
+                None if log.space().limit() != 0 => Error::new(
+                    ErrorKind::OutOfSpace,
+                    format!(
+                        "{refused}it stays below its limit of {} bytes; delete keys, or raise the limit (maxmemory of a server)",
+                        u64::from(log.space().limit()) * log.unit_bytes
+                    ),
+                ),
                 None => Error::new(
                     ErrorKind::OutOfSpace,
                     format!(

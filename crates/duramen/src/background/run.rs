@@ -69,7 +69,11 @@ impl<M: Medium> Keeper<M> {
         if self.growth.has_ever_failed() || self.compaction.dead_percent < DEAD_PERCENT {
             return 0;
         }
-        (used / 20 * 9).min(DEAD_BYTES_SPARE).min(self.log().medium.len_max() / SPARE_SHARE)
+        let limit = match u64::from(self.log().space().limit()) * self.log().unit_bytes {
+            0 => u64::MAX,
+            limit => limit,
+        };
+        (used / 20 * 9).min(DEAD_BYTES_SPARE).min(self.log().medium.len_max().min(limit) / SPARE_SHARE)
     }
 
     /// One round of maintenance; see [`crate::StoreOn::maintain`].
@@ -84,12 +88,14 @@ impl<M: Medium> Keeper<M> {
             self.log().commit()?;
         }
         self.maintain_space(true)?;
+        while self.evict_ahead()? {}
         self.log().durable.persist_time(&self.log().medium)
     }
 
     /// Compacts and reclaims once, and sweeps if asked or not done; whether there is more to do. Leaves it to a writer that compacts: who
     /// waits for that must not keep the commits waiting.
     pub(super) fn maintain_space(&self, sweep: bool) -> Result<bool> {
+        self.records.access.set_now(self.records.seconds());
         let Some(mut mover) = self.mover_if_free() else { return Ok(false) };
         if sweep || mover.sweeping {
             mover.sweeping = self.sweep(&mut mover, Duration::ZERO);
@@ -126,10 +132,8 @@ impl<M: Medium> Keeper<M> {
 
     /// Grows ahead of the writers, so that they seldom wait for it.
     pub(super) fn grow_ahead(&self) {
-        while Growth::is_low(self.log(), &self.log().space())
-            && !self.wants_compaction()
-            && !self.wake.stop.load(Relaxed)
-        {
+        let is_low = || Growth::is_low(self.log(), &self.log().space());
+        while is_low() && !self.wants_compaction() && !self.wake.stop.load(Relaxed) {
             // An error comes back to the writer that finds no space.
             if !self.growth.grow(self.log(), 1).unwrap_or(false) || self.growth.is_awaited() {
                 return;
@@ -175,6 +179,7 @@ impl<M: Medium> Keeper<M> {
                 // Compaction may have been what stood in the way of growth.
                 self.grow_ahead();
             }
+            let evicts = self.evict_ahead().unwrap_or(false);
             if due {
                 looked = begun;
                 // A failure poisons the store.
@@ -191,7 +196,7 @@ impl<M: Medium> Keeper<M> {
             // What was retired is free as soon as those have left who may read it: mostly at once, but nobody tells.
             waits = self.compaction.retired.load(Relaxed) > 0;
             grace = if waits && !hurried { (2 * grace).min(TICK) } else { GRACE_MIN };
-            let mut pause = match (more || unread, waits) {
+            let mut pause = match (more || unread || evicts, waits) {
                 (true, _) => Duration::ZERO,
                 (false, true) => grace,
                 (false, false) => TICK,
@@ -204,7 +209,7 @@ impl<M: Medium> Keeper<M> {
             if let Some(interval) = interval {
                 pause = pause.min(interval.saturating_sub(committed.elapsed()));
             }
-            self.wake.in_vain.store(!more && Growth::is_low(self.log(), &self.log().space()), Relaxed);
+            self.wake.in_vain.store(!more && !evicts && self.is_short(&self.log().space()), Relaxed);
             hurried = self.wake.rest(pause);
         }
         poisoning.over();

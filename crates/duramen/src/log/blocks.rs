@@ -24,6 +24,7 @@
 //! | `tail`, `settled` | the block's appender | a reader that helps, the committer, the compactor |
 //! | `expiry` | the block's appender, the sweeper | the sweeper |
 //! | `cells` | whoever opens the block, its appender | the compactor |
+//! | `fresh` | whoever opens the block | the compactor |
 //! | `pins` | writers of units | the compactor |
 //! | `copies` | whoever opens the block, the compactor | a reader that would wait for an epoch |
 //! | `unknown` | recovery | the compactor, whoever writes an image |
@@ -79,6 +80,8 @@ pub(crate) struct Block {
     pins: AtomicU32,
     /// See [`Block::is_copy`]: where they begin, in bytes from the block's beginning, and in the low half where they end.
     copies: AtomicU64,
+    /// Writers filled it since the store was opened, and not the compactor.
+    fresh: AtomicBool,
     /// Not verified, or known to be damaged: each record is verified whenever it is used.
     doubtful: AtomicBool,
     /// It is damaged, and recovery did not learn from an index whose records are.
@@ -227,6 +230,15 @@ impl Block {
 
     pub(crate) fn set_elements(&self, elements: bool) {
         self.elements.store(elements, Relaxed);
+    }
+
+    /// Whether what it has came from writers, as far as that is known.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.fresh.load(Relaxed)
+    }
+
+    pub(crate) fn set_fresh(&self, fresh: bool) {
+        self.fresh.store(fresh, Relaxed);
     }
 
     pub(crate) fn set_cells(&self, cells: bool) {
@@ -416,6 +428,7 @@ impl Blocks {
         block.set_settled(0);
         block.expiry_reset();
         block.set_cells(true);
+        block.set_fresh(false);
         block.copies.store(0, Relaxed);
         block.set_doubtful(false);
         block.unknown.store(false, Relaxed);

@@ -80,6 +80,8 @@ pub(crate) struct Space {
     /// Units of the store, head included.
     units: u32,
     unit_bytes: u64,
+    /// Units that puts may take, the reserve included; those beyond are of an earlier, higher limit. 0: all.
+    limit: u32,
     incarnation: u32,
     counter: u64,
     partial: Vec<OpenBlock>,
@@ -114,7 +116,9 @@ impl Space {
         let compaction = spare + spare.min(RESERVE_COMPACTION);
         match purpose {
             // Room for deletes that is open already need not be free as well.
-            Purpose::Write => self.reserve() - self.open_for_deletes().min(self.reserve() - compaction),
+            Purpose::Write => {
+                self.beyond() + self.reserve() - self.open_for_deletes().min(self.reserve() - compaction)
+            }
             Purpose::Delete => compaction,
             Purpose::Compaction => 0,
         }
@@ -165,7 +169,21 @@ impl Space {
 
     /// Units that ordinary writes may still take without growth.
     pub(crate) fn writable_units(&self) -> u32 {
-        self.free.saturating_sub(self.reserve())
+        self.free.saturating_sub(self.reserve() + self.beyond())
+    }
+
+    /// Units beyond the limit.
+    fn beyond(&self) -> u32 {
+        if self.limit == 0 { 0 } else { self.units.saturating_sub(self.limit) }
+    }
+
+    /// The most units that the store may have; 0: as many as the medium gives.
+    pub(crate) fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    pub(crate) fn set_limit(&mut self, units: u32) {
+        self.limit = units;
     }
 
     /// The same space for the writes of an incarnation.

@@ -98,7 +98,7 @@ impl<M: Medium> Log<M> {
         if units > 1 && self.medium.granularity() == Granularity::Page {
             self.sync_or_poison()?;
         }
-        self.blocks.open(unit, units, generation);
+        self.blocks.open(unit, units, generation).set_fresh(purpose != Purpose::Compaction);
         // Compaction cannot always move out of a block that is longer than the spare: so nothing is put beside
         // its first record, which would have to be. See `log::space`.
         let room =

@@ -6,11 +6,15 @@ use super::judge::{Owed, Standing, Verdict};
 use super::table::{Table, Target};
 use super::value::{Record, Stamp, Value, is_same};
 use crate::Result;
+use crate::format::Version;
 use crate::index::Slot;
 use crate::log::read;
 use crate::mutants::{Mutant, planted};
 use crate::sync::reclaim::{self, Guard};
 use duramen_media::{Medium, Offset};
+
+/// Versions count units of 256 ns, where there is a clock.
+const VERSIONS_PER_SECOND: u64 = 1_000_000_000 >> 8;
 
 /// What is there for a key.
 pub(crate) enum Looked<V> {
@@ -43,6 +47,38 @@ impl<M: Medium> Records<M> {
         self.record_or(slot, key, &mut Offset(0))
     }
 
+    /// Notes that a key of `hash` was asked for, where it matters how often that is.
+    #[inline(always)]
+    pub(crate) fn touch(&self, table: &Table, hash: u64, guard: &Guard) {
+        if table.label().is_some() {
+            self.access.touch(hash, guard);
+        }
+    }
+
+    /// Seconds of the clock that versions count, or 0 where there is none.
+    pub(crate) fn seconds(&self) -> u64 {
+        self.stripes().floor(Version(0)).0 / VERSIONS_PER_SECOND
+    }
+
+    /// For how many seconds a key was neither written nor asked for, as far as that is known; `None`: it is absent. That does not count
+    /// as asking for it.
+    pub(crate) fn idle(&self, target: Target<'_>, key: &[u8]) -> Result<Option<u64>> {
+        let guard = reclaim::pin();
+        let table = self.tables.at(target, &guard)?;
+        let hash = self.hasher.hash(key);
+        let found = table.index.find_with(hash, key, &guard, |slot| self.record_of(slot, key));
+        let is_there = |(slot, record): &(Slot, Record<'_>)| {
+            !slot.is_tombstone() && !self.is_expired(record.expires_at())
+        };
+        let Some((_, record)) = found.filter(is_there) else { return Ok(None) };
+        let written = record.head.version().0 / VERSIONS_PER_SECOND;
+        // Of all that has the same low bits.
+        let now = self.seconds();
+        let read =
+            self.access.read_at(hash, &guard).map_or(0, |read| now & !(u64::from(u32::MAX) >> 8) | read);
+        Ok(Some(now.saturating_sub(written.max(if read > now { 0 } else { read }))))
+    }
+
     #[inline]
     pub(crate) fn is_key_at(&self, slot: Slot, key: &[u8]) -> bool {
         self.record_of(slot, key).is_some()
@@ -69,6 +105,7 @@ impl<M: Medium> Records<M> {
         let guard = reclaim::pin();
         let table = self.tables.at(target, &guard)?;
         let hash = self.hasher.hash(key);
+        self.touch(table, hash, &guard);
         // Short, so that meanwhile the CPU goes on to the cache misses of the next lookup.
         if let Some(value) = self.likeliest(table, key, hash, &guard) {
             into.extend_from_slice(value);
@@ -153,6 +190,7 @@ impl<M: Medium> Records<M> {
         guard: &Guard,
         owed: Option<&Owed>,
     ) -> Result<Looked<Value<'_>>> {
+        self.touch(table, hash, guard);
         let mut damaged = Offset(0);
         let found = table.index.find_with(hash, key, guard, |slot| {
             self.log.fetch_ahead(slot.location());

@@ -49,9 +49,13 @@ impl<M: Medium> Records<M> {
                 let record = if slot.is_empty() { None } else { self.record_of(slot, key) };
                 values.push(match record {
                     Some(record) if self.judge(slot, &record, None) == Verdict::Shown => {
+                        self.touch(table, hash, &guard);
                         Some(Value::new(&guard, record, None))
                     }
-                    Some(record) => self.look_at(table, key, hash, &guard, None, (slot, record))?.value(),
+                    Some(record) => {
+                        self.touch(table, hash, &guard);
+                        self.look_at(table, key, hash, &guard, None, (slot, record))?.value()
+                    }
                     None => self.look_up(table, key, hash, &guard, None)?.value(),
                 });
             }

@@ -1,5 +1,6 @@
 //! Reading: from a key to what may be shown of it.
 
+pub(crate) mod access;
 pub(crate) mod cell;
 pub(crate) mod damage;
 mod few;
@@ -19,6 +20,7 @@ use crate::index::{Hasher, KeyBytes, Keys};
 use crate::log::Log;
 use crate::sync::atomic::{AtomicBool, AtomicU64};
 use crate::sync::gate::Gate;
+use access::Access;
 use duramen_media::{Medium, Offset};
 use forgotten::Forgotten;
 use table::Tables;
@@ -32,6 +34,8 @@ pub(crate) struct Records<M: Medium> {
     pub hasher: Hasher,
     pub tables: Tables,
     pub forgotten: Forgotten,
+    /// How often keys were read, where that matters.
+    pub access: Access,
     /// Where writers come in.
     pub gate: Gate,
     /// Keys that were swept because they had expired.
@@ -59,6 +63,7 @@ impl<M: Medium> Records<M> {
             hasher,
             tables,
             forgotten: Forgotten::default(),
+            access: Access::default(),
             gate: Gate::default(),
             expired: AtomicU64::new(0),
             cells_unflushed: AtomicBool::new(cells_unflushed),

@@ -50,6 +50,8 @@ pub(crate) struct Table {
     names: Names,
     /// Nothing names it any more.
     dead: AtomicBool,
+    /// One more than its label when its keys may be evicted, else 0.
+    label: AtomicU64,
 }
 
 impl Table {
@@ -57,7 +59,8 @@ impl Table {
         let counts = if owner.is_collection() { 0 } else { COUNTS };
         let keys = (0..counts).map(|_| Count::default()).collect();
         let (few, names) = (Few::default(), Names::default());
-        Self { owner, index, few, keys, names, dead: AtomicBool::new(false) }
+        let (dead, label) = (AtomicBool::new(false), AtomicU64::new(0));
+        Self { owner, index, few, keys, names, dead, label }
     }
 
     /// Its live keys; expired ones count until they are swept. Exact while nobody writes.
@@ -74,6 +77,16 @@ impl Table {
         if let Some(count) = self.keys.get(shard % COUNTS) {
             count.0.fetch_add(more, Relaxed);
         }
+    }
+
+    /// What its keys are told as when they are evicted; `None`: they are not.
+    #[inline]
+    pub(crate) fn label(&self) -> Option<u32> {
+        self.label.load(Relaxed).checked_sub(1).map(|label| label as u32)
+    }
+
+    pub(crate) fn set_label(&self, label: Option<u32>) {
+        self.label.store(label.map_or(0, |label| u64::from(label) + 1), Relaxed);
     }
 
     /// Whether its records name it.
@@ -384,11 +397,13 @@ pub(crate) struct Named {
     pub name: Vec<u8>,
     /// `None`: it was dropped.
     current: Current<Option<Arc<Table>>>,
+    /// What tables that it leads to are [labelled](Table::label).
+    label: Mutex<Option<u32>>,
 }
 
 impl Named {
     pub(crate) fn new(name: Vec<u8>, table: Option<Arc<Table>>) -> Self {
-        Self { name, current: Current::new(table) }
+        Self { name, current: Current::new(table), label: Mutex::default() }
     }
 
     /// The table, for as long as the guard lives.
@@ -408,7 +423,22 @@ impl Named {
 
     /// From now on the name leads to `table`. Returns what it led to.
     pub(crate) fn lead(&self, table: Option<Arc<Table>>) -> Option<Arc<Table>> {
+        let label = lock(&self.label);
+        if let Some(table) = &table {
+            table.set_label(*label);
+        }
         self.current.replace(table, &reclaim::pin_to_write()).clone()
+    }
+}
+
+impl Named {
+    /// Has the keys of the table that it leads to, now and later, evicted under this label, or not.
+    pub(crate) fn set_label(&self, label: Option<u32>) {
+        let mut now = lock(&self.label);
+        *now = label;
+        if let Some(table) = self.current.load(&reclaim::pin()) {
+            table.set_label(label);
+        }
     }
 }
 

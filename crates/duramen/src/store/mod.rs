@@ -31,7 +31,7 @@ use crate::sync::atomic::Ordering::{Relaxed, SeqCst};
 use crate::sync::reclaim;
 use crate::sync::thread::JoinHandle;
 use crate::write::{Pen, Site};
-use crate::{Batch, Error, Meta, Result, Swap};
+use crate::{Batch, Error, Eviction, Meta, OnEvicted, Result, Swap};
 use duramen_media::{Mapped, Medium};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -384,6 +384,41 @@ impl<M: Medium> StoreOn<M> {
     /// was called before, which is not called any more when this returns; `None`, as at first: nothing is. `told` must not call this.
     pub fn set_on_expired(&self, told: Option<OnExpired>) {
         self.core().keeper.expirations.set_told(told);
+    }
+
+    /// Has the store grow to no more than so many bytes from now on; 0: to as many as the medium has. If it has grown beyond,
+    /// nothing is put until as much is free, by deletes or by eviction; the medium keeps what it has.
+    pub fn set_limit(&self, bytes: u64) {
+        self.core().keeper.set_limit(bytes);
+    }
+
+    /// The limit, as far as units of space can say it; 0: none.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        u64::from(self.log().space().limit()) * self.log().unit_bytes
+    }
+
+    /// What a full store gives up from now on.
+    pub fn set_eviction(&self, eviction: Option<Eviction>) {
+        self.core().keeper.set_eviction(eviction);
+    }
+
+    /// Has `told` called with the keys that are evicted, in the place of whatever was called before.
+    pub fn set_on_evicted(&self, told: OnEvicted) {
+        self.core().keeper.evictor.set_told(told);
+    }
+
+    /// Lets keys of the store's own table be evicted, and told of with this label; `None`, as at first: they are not.
+    pub fn set_evictable(&self, label: Option<u32>) {
+        self.records().tables.store.set_label(label);
+    }
+
+    /// How often `key` was asked for of late, up to 15, as far as that is counted: an estimate, and 0 where no eviction by recency or
+    /// frequency is set.
+    #[must_use]
+    pub fn reads_of(&self, key: &[u8]) -> u8 {
+        let records = self.records();
+        records.access.reads(records.hasher.hash(key), &reclaim::pin())
     }
 
     /// Ends the current epoch and makes it durable: with `Manual`, the only way anything ever is.

@@ -163,6 +163,8 @@ impl<M: Medium> StoreOn<M> {
         if keeper.records.tables.pages_left() == 0 {
             keeper.leave_image(&|| false)?;
         }
+        keeper.set_limit(options.limit);
+        keeper.set_eviction(options.eviction);
         if core.recovered.imaged > 0 {
             // What a dead process left in the CPU's caches is flushed on the same way.
             keeper.begin(!recovered.verified || recovered.cells_unflushed);

@@ -66,6 +66,14 @@ pub struct Stats {
     pub recounts: u64,
     /// Keys that were swept because they had expired.
     pub expired_keys: u64,
+    /// Keys that were evicted.
+    pub evicted_keys: u64,
+    /// Bytes of their records.
+    pub evicted_bytes: u64,
+    /// The most bytes that the store grows to; 0: no limit.
+    pub limit_bytes: u64,
+    /// DRAM for how often keys are read.
+    pub access_bytes: u64,
     /// The current epoch.
     pub epoch: u64,
     /// The last epoch that is durable.
@@ -124,6 +132,10 @@ impl Stats {
             unverified_bytes: compaction.unverified_units.load(Relaxed) * log.unit_bytes,
             recounts: compaction.recounts.load(Relaxed),
             expired_keys: records.expired.load(Relaxed),
+            evicted_keys: keeper.evictor.keys.load(Relaxed),
+            evicted_bytes: keeper.evictor.bytes.load(Relaxed),
+            limit_bytes: u64::from(log.space().limit()) * log.unit_bytes,
+            access_bytes: records.access.bytes(),
             epoch: log.epochs().current().0,
             epoch_committed: log.epochs().committed().0,
             recovered_records: core.recovered.records,

@@ -343,12 +343,27 @@ impl<M: Medium> TableOn<M> {
         Ok(TableId(self.named.table(&reclaim::pin())?.owner))
     }
 
+    /// Lets its keys be evicted, and told of with this label ([`StoreOn::set_on_evicted`]); `None`, as at first: they are not. It goes
+    /// with the name, also when the table is cleared or swapped, and is forgotten when the store is closed.
+    pub fn set_evictable(&self, label: Option<u32>) {
+        self.named.set_label(label);
+    }
+
     /// How its keys are found.
     ///
     /// # Errors
     /// `NotFound` when it was dropped.
     pub fn index_kind(&self) -> Result<IndexKind> {
         Ok(kind_of(self.named.table(&reclaim::pin())?))
+    }
+
+    /// For how long `key` was neither written nor asked for, in seconds and as far as that is known; `None`: it is absent. Reads are noted
+    /// only with an [eviction](crate::Options::eviction) by recency, in a table of fixed size that keys share, and not over a restart.
+    ///
+    /// # Errors
+    /// `NotFound` when the table was dropped.
+    pub fn idle_seconds(&self, key: &[u8]) -> Result<Option<u64>> {
+        self.records().idle(self.target(), key)
     }
 
     /// Live keys, 0 when it was dropped; expired ones count until they are swept. Exact while nobody writes.

@@ -6,14 +6,18 @@
 //! same reason), and waits until all have left who were inside then. So one of the two sees the other.
 //!
 //! Order of waiting: who waits at the gate holds no lock of a key and no epoch, is not pinned, and counts as outside. Who waits for
-//! the others to leave holds nothing but the gate. The background thread passes it by: it changes nothing that a command sees.
+//! the others to leave holds nothing but the gate. The background thread passes it by: it changes nothing that a command sees, but for
+//! keys that it evicts, which it does [while nobody is alone](Gate::while_open). It waits then for what holds a stripe or is in an epoch,
+//! which waits for no gate.
 
 use super::Backoff;
 use super::atomic::AtomicU64;
 use super::atomic::Ordering::{Acquire, Relaxed, Release};
 use super::reclaim::{self, Guard, Moment, Turns};
+use super::time::Instant;
 use super::{Arc, Condvar, Mutex, PoisonError, lock, this_thread};
 use crate::mutants::{Mutant, planted};
+use std::time::Duration;
 
 #[derive(Default)]
 pub(crate) struct Gate {
@@ -21,6 +25,8 @@ pub(crate) struct Gate {
     by: AtomicU64,
     closed: Mutex<bool>,
     opened: Condvar,
+    /// Whether all others have left since it was closed.
+    alone: Mutex<bool>,
 }
 
 impl Gate {
@@ -103,15 +109,37 @@ impl Gate {
         while !moment.is_past() {
             backoff.wait();
         }
+        *lock(&self.alone) = true;
     }
 
     /// Opens it again.
     pub(crate) fn open(&self) {
+        *lock(&self.alone) = false;
         let mut closed = lock(&self.closed);
         // Release: pairs with the Acquire in `is_closed`.
         self.by.store(0, Release);
         *closed = false;
         drop(closed);
         self.opened.notify_all();
+    }
+
+    /// For what no command may see happen: none runs alone for as long as what is returned lives, or it is this thread's. `None`: another
+    /// thread's does.
+    pub(crate) fn while_open(&self) -> Option<impl Sized + '_> {
+        let alone = lock(&self.alone);
+        (!*alone || self.by.load(Relaxed) == this_thread()).then_some(alone)
+    }
+
+    /// Waits until no command of another thread runs alone, but not for long: that one may wait for what the caller holds. Whether it was
+    /// worth it.
+    pub(crate) fn wait_a_while(&self, most: Duration) -> bool {
+        let (begun, mut backoff) = (Instant::now(), Backoff::default());
+        while self.while_open().is_none() {
+            if begun.elapsed() >= most {
+                return false;
+            }
+            backoff.wait();
+        }
+        true
     }
 }

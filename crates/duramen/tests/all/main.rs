@@ -5,6 +5,7 @@
 
 mod collections;
 mod damage;
+mod evict;
 mod examples;
 mod format;
 mod full;

@@ -32,7 +32,6 @@ mod spec;
 mod table;
 mod timeout;
 mod timing;
-mod tracking;
 mod wait;
 
 pub mod admin;
@@ -49,6 +48,7 @@ pub mod sort;
 mod sorted_set;
 mod stream;
 pub mod string;
+pub mod tracking;
 pub mod transaction;
 
 pub use args::{Args, OwnedArgs, Span, integer};

@@ -1,5 +1,6 @@
 //! Every directive, in one table: what CONFIG GET and SET, the help text and the documentation are made of.
 
+use super::policy::Policy;
 use super::{Allowed, Config, OUTPUT_CLASSES, OutputLimit, value};
 use crate::log::Level;
 use crate::notifications;
@@ -190,18 +191,27 @@ pub const DIRECTIVES: &[Directive] = &[
     // --- memory and durability
     directive!(
         "maxmemory",
-        false,
-        "Most bytes that the store may take on its medium; 0: what the medium has. Beyond it writes get an error \
-         (`maxmemory-policy` is always noeviction).",
+        true,
+        "Most bytes that the store may take on its medium; 0: what the medium has. Beyond it writes get an error, or keys \
+         are evicted (`maxmemory-policy`). Lowered, it is reached by evicting; the medium keeps what it has.",
         |c| c.maxmemory.to_string(),
         |c, v| {
             c.maxmemory = value::bytes(v[0], 0, u64::MAX)?;
             Ok(())
         }
     ),
-    directive!("maxmemory-policy", false, "Always noeviction.", |_| "noeviction".to_owned(), |_, v| {
-        value::one_of(v[0], &["noeviction"]).map(|_| ())
-    }),
+    directive!(
+        "maxmemory-policy",
+        true,
+        "What is evicted when the store is full: noeviction (writes get an error), allkeys-lru, allkeys-lfu, \
+         allkeys-random, or of keys that expire alone volatile-lru, volatile-lfu, volatile-random, volatile-ttl. See \
+         caching.md. memcached's `-m` sets allkeys-lru, its `-M` noeviction.",
+        |c| c.policy().name().to_owned(),
+        |c, v| {
+            c.maxmemory_policy = Some(Policy::named(v[0])?);
+            Ok(())
+        }
+    ),
     directive!(
         "appendfsync",
         true,

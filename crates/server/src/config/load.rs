@@ -3,6 +3,7 @@
 use super::Config;
 use super::directives::{DIRECTIVES, Known, find};
 use super::inert;
+use super::policy::Policy;
 use crate::error::{Error, ErrorKind};
 use crate::resp::inline;
 use std::fmt::Write as _;
@@ -128,7 +129,11 @@ impl Config {
                 return Err("takes no value".to_owned());
             }
             (_, None) => return Err("wants a value".to_owned()),
-            ("maxmemory", Some(megabytes)) => format!("{megabytes}mb"),
+            ("maxmemory", Some(megabytes)) => {
+                // It is memcached's default to evict.
+                self.maxmemory_policy.get_or_insert(Policy::CACHE);
+                format!("{megabytes}mb")
+            }
             ("memcached-max-item-size", Some(size)) => match size.strip_suffix(['k', 'm', 'g']) {
                 Some(_) => format!("{size}b"),
                 None => size.to_owned(),
@@ -422,7 +427,7 @@ mod tests {
         let config = from(&["--hz", "10", "--save", "3600 1", "--tls-port", "0"], &[]).unwrap();
         assert_eq!(config.notices.len(), 2);
         assert!(from(&["--user", "alice", "on"], &[]).unwrap_err().contains("not supported"));
-        assert!(from(&["--maxmemory-policy", "allkeys-lru"], &[]).is_err());
+        assert!(from(&["--maxmemory-policy", "allkeys-lri"], &[]).is_err());
     }
 
     #[test]

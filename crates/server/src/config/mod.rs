@@ -8,6 +8,7 @@
 pub mod directives;
 pub mod inert;
 mod load;
+pub mod policy;
 mod rewrite;
 pub mod value;
 
@@ -17,6 +18,7 @@ pub use rewrite::rewrite;
 use crate::log::Level;
 use crate::notifications::Classes;
 use duramen::{Durability, IndexKind, MediumKind, OnDamage, PersistStep, Residence};
+use policy::Policy;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -40,6 +42,7 @@ pub struct Config {
     pub client_output_buffer_limit: [OutputLimit; 3],
     pub maxmemory_clients: u64,
     pub maxmemory: u64,
+    pub maxmemory_policy: Option<Policy>,
     pub durability: Durability,
     pub index: IndexKind,
     pub index_cache_slots: usize,
@@ -143,6 +146,7 @@ impl Default for Config {
             ],
             maxmemory_clients: 0,
             maxmemory: 0,
+            maxmemory_policy: None,
             durability: Durability::EveryWrite,
             index: IndexKind::Hash,
             index_cache_slots: duramen::Options::default().index_cache_slots,
@@ -186,6 +190,11 @@ impl Config {
     /// Whether memcached's protocols are spoken anywhere.
     pub const fn speaks_memcached(&self) -> bool {
         self.memcached != 0 || !self.memcached_socket.is_empty()
+    }
+
+    /// What is evicted.
+    pub fn policy(&self) -> Policy {
+        self.maxmemory_policy.unwrap_or_default()
     }
 
     /// Worker threads to start.

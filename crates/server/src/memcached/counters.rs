@@ -1,6 +1,9 @@
 //! What memcached's `stats` and INFO count. As in [`crate::stats`] each worker counts for itself.
 
+use super::touched::Use;
 use crate::counter::Counter;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 
 macro_rules! counts {
@@ -66,7 +69,22 @@ pub struct AllCounters {
     workers: Vec<Arc<Counters>>,
     // What they were when they were reset.
     reset: Mutex<Sums>,
+    evictions: [AtomicU64; 3],
 }
+
+/// Items that were evicted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Evictions {
+    /// All.
+    pub all: u64,
+    /// Those of which it is not known that they were fetched.
+    pub unfetched: u64,
+    /// Those that were fetched in the last minute.
+    pub active: u64,
+}
+
+// So long ago an item is in use.
+const ACTIVE_SECONDS: u64 = 60;
 
 /// Sums over all workers.
 pub type Sums = [u64; NAMES.len()];
@@ -74,7 +92,22 @@ pub type Sums = [u64; NAMES.len()];
 impl AllCounters {
     /// For so many workers.
     pub fn new(workers: usize) -> Self {
-        Self { workers: (0..workers).map(|_| Arc::default()).collect(), reset: Mutex::default() }
+        let workers = (0..workers).map(|_| Arc::default()).collect();
+        Self { workers, ..Self::default() }
+    }
+
+    /// Counts an item that was evicted, from any thread.
+    pub fn evicted(&self, used: Use) {
+        let is_active = used.is_fetched && used.seconds < ACTIVE_SECONDS;
+        for (count, more) in self.evictions.iter().zip([true, !used.is_fetched, is_active]) {
+            count.fetch_add(u64::from(more), Relaxed);
+        }
+    }
+
+    /// What was evicted since the last reset.
+    pub fn evictions(&self) -> Evictions {
+        let [all, unfetched, active] = &self.evictions;
+        Evictions { all: all.load(Relaxed), unfetched: unfetched.load(Relaxed), active: active.load(Relaxed) }
     }
 
     /// Those of a worker.
@@ -93,6 +126,7 @@ impl AllCounters {
     /// Begins anew.
     pub fn reset(&self) {
         *self.reset.lock().unwrap_or_else(PoisonError::into_inner) = self.ever();
+        self.evictions.iter().for_each(|count| count.store(0, Relaxed));
     }
 
     fn ever(&self) -> Sums {

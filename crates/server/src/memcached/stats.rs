@@ -138,8 +138,12 @@ fn general(request: &Request<'_>, stats: &mut Stats) {
     stats.add("bytes", store.live_bytes);
     stats.add("curr_items", keys(request));
     stats.add("total_items", sums[Count::TotalItems as usize]);
-    stats.zeros(&["slab_global_page_pool", "expired_unfetched", "evicted_unfetched", "evicted_active"]);
-    stats.zeros(&["evictions", "reclaimed", "crawler_reclaimed", "crawler_items_checked"]);
+    stats.zeros(&["slab_global_page_pool", "expired_unfetched"]);
+    let evictions = request.items.shared.counters.evictions();
+    stats.add("evicted_unfetched", evictions.unfetched);
+    stats.add("evicted_active", evictions.active);
+    stats.add("evictions", evictions.all);
+    stats.zeros(&["reclaimed", "crawler_reclaimed", "crawler_items_checked"]);
     stats.zeros(&["lrutail_reflocked", "direct_reclaims"]);
 }
 
@@ -155,7 +159,8 @@ fn settings(request: &Request<'_>, stats: &mut Stats) {
     stats.add("inter", or_null(&bind.join(",")));
     stats.add("verbosity", request.items.shared.verbosity.load(Relaxed));
     stats.add("oldest", request.items.shared.flushes_at().unwrap_or(0));
-    stats.add("evictions", "off");
+    let evicts = config.policy().eviction().is_some();
+    stats.add("evictions", if evicts { "on" } else { "off" });
     stats.add("domain_socket", or_null(&config.memcached_socket));
     stats.add("umask", format_args!("{:o}", config.unixsocketperm));
     stats.add("shutdown_command", yes_no(config.memcached_enable_shutdown));
@@ -190,8 +195,9 @@ fn items(request: &Request<'_>, stats: &mut Stats) {
     let count = keys(request);
     if count > 0 {
         stats.add("items:1:number", count);
+        let evicted = request.items.shared.counters.evictions().all;
         for name in ["age", "mem_requested", "evicted", "evicted_nonzero", "evicted_time", "outofmemory"] {
-            stats.add(format!("items:1:{name}"), 0);
+            stats.add(format!("items:1:{name}"), if name == "evicted" { evicted } else { 0 });
         }
     }
 }

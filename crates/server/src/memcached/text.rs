@@ -430,8 +430,16 @@ fn memory_limit(request: &mut Request<'_>, words: &Words<'_>) {
         None => b"ERROR",
         Some(..8) => b"MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m",
         Some(1_000_000_001..) => b"MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes",
-        // The limit is the store's, which has it from its opening.
-        Some(_) => b"MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust",
+        Some(megabytes) => {
+            let bytes = u64::from(megabytes) << 20;
+            let changed: Result<(), std::convert::Infallible> = request.server.config_change(|config| {
+                config.maxmemory = bytes;
+                Ok(())
+            });
+            let Ok(()) = changed;
+            request.server.keyspace.store().set_limit(bytes);
+            b"OK"
+        }
     };
     request.line_unless(words.is_quiet(), text);
 }

@@ -167,6 +167,13 @@ fn effect(
         let name = changes.iter().map(|(change, _)| change.name()).find(durability).unwrap_or("appendfsync");
         changed.map_err(|error| failed(name, &error.to_string()))?;
     }
+    let store = call.server.keyspace.store();
+    if after.maxmemory != before.maxmemory {
+        store.set_limit(after.maxmemory);
+    }
+    if after.policy() != before.policy() {
+        store.set_eviction(after.policy().eviction());
+    }
     if after.loglevel != before.loglevel {
         log::set_level(after.loglevel);
     }

@@ -186,7 +186,7 @@ fn memory(text: &mut Text, facts: &Facts<'_>) {
         &["number_of_functions", "number_of_libraries", "used_memory_vm_functions", "used_memory_functions"],
     );
     text.bytes("maxmemory", facts.config.maxmemory);
-    text.field("maxmemory_policy", "noeviction");
+    text.field("maxmemory_policy", facts.config.policy().name());
     text.field("allocator_frag_ratio", ratio(used, used));
     text.field("allocator_frag_bytes", 0);
     text.field("allocator_rss_ratio", ratio(resident, used));
@@ -254,7 +254,7 @@ fn stats(text: &mut Text, facts: &Facts<'_>) {
     text.field("rejected_connections", rejected);
     zeros(text, &["sync_full", "sync_partial_ok", "sync_partial_err"]);
     text.field("expired_keys", facts.store.expired_keys);
-    text.field("evicted_keys", 0);
+    text.field("evicted_keys", facts.store.evicted_keys);
     text.field("expired_stale_perc", "0.00");
     zeros(text, &["expired_time_cap_reached_count", "expire_cycle_cpu_milliseconds"]);
     text.field("evicted_clients", totals.evicted_clients);

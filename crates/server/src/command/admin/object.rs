@@ -76,15 +76,41 @@ fn refcount(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     })
 }
 
-/// Always 0: reading a key leaves no trace, so that readers never meet.
+/// For how long the key was idle, as far as that is known, where it is counted; without its being read by that. Else 0. `None`: there is
+/// none, and the reply is null.
+fn peek(call: &mut Call<'_, '_>) -> Result<Option<u64>, CommandError> {
+    let (db, key, policy) = (call.db(), call.args.at(2), call.server.config().policy());
+    let idle = match call.server.keyspace.table(db) {
+        Some(table) if policy.is_lru() || policy.is_lfu() => table.idle_seconds(key).ok().flatten(),
+        _ => call.txn.exists(db, key)?.then_some(0),
+    };
+    if !call.stats.read_key(idle.is_some()) {
+        call.reply.null();
+    }
+    Ok(idle)
+}
+
+/// Seconds since the key was written or read, with a policy that goes by that. Else 0: reading a key leaves no trace then, so
+/// that readers never meet.
 fn idletime(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
-    with_value(call, |reply, _| reply.integer(0))
+    let Some(idle) = peek(call)? else { return Ok(()) };
+    if call.server.config().policy().is_lfu() {
+        return Err(CommandError::new(
+            "ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that when switching between \
+             policies at runtime LRU and LFU data will take some time to adjust.",
+        ));
+    }
+    call.reply.integer(i64::try_from(idle).unwrap_or(i64::MAX));
+    Ok(())
 }
 
 fn freq(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
-    let (db, key) = (call.db(), call.args.at(2));
-    if !call.stats.read_key(call.txn.exists(db, key)?) {
-        call.reply.null();
+    if peek(call)?.is_none() {
+        return Ok(());
+    }
+    if call.server.config().policy().is_lfu() {
+        let reads = call.server.keyspace.store().reads_of(call.args.at(2));
+        call.reply.integer(reads.into());
         return Ok(());
     }
     Err(CommandError::new(

@@ -1,0 +1,659 @@
+//! Eviction: what a store gives up that has reached its limit, so that it need not refuse writes. What says that an evicted key is
+//! gone, and why no crash brings back what is older, stands in docs/decisions/028; here is what is chosen, and how.
+//!
+//! ```text
+//!  sealed ──(next in its queue)──▶ some records moved, others given up ──retire──▶ as any block that was moved out of
+//! ```
+//!
+//! Blocks stand in two queues, each by generation: those that writers filled, and those that the compactor did. Both are listed ahead,
+//! a part of the store at a time, so that who needs room does not look through all blocks for it.
+//!
+//! Invariants:
+//! 1. A record is given up only when it is its key's newest one, is settled, and its table may evict.
+//! 2. A key goes without a tombstone only when it has older records in its block alone, and when that block is free on the medium,
+//!    durably. Only then is its slot removed, so nobody is told that it is gone before no crash brings it back. Other keys get a
+//!    tombstone: all where writes wait for epochs, and all of a block that tombstones are dropped from.
+//! 3. A block that is free on the medium already is given to others only when nobody can see it any more, as any other.
+//! 4. What a root names goes only when it is buried ([`super::bury`]), and is then dead where it lies. So a block with little else that may
+//!    go than roots is not moved for them: they get tombstones, it stays where it is and is passed over until its turn comes again, and
+//!    compaction takes the blocks in which enough has died. While something waits to be buried nothing more is evicted ahead.
+//! 5. Nothing goes while a command has closed the gate and runs alone: to it nothing happens between two of its steps. Who locks keys
+//!    holds their stripes.
+//! 6. Of what may go at least a quarter goes (a half, by frequency), if not of each block then of a fourth of the store: where keys that
+//!    are read all the time lie together they all stay, on the credit of blocks before.
+
+use super::Keeper;
+use super::blocks::Found;
+use super::compaction::{GRACE_MAX, Mover};
+use super::dying::{Left, Until};
+use super::grow::Growth;
+use super::queues::{Evicted, Listed, Passed};
+use super::stale::KeyOf;
+use crate::Result;
+use crate::format::record::{Header, Kind, body_crc};
+use crate::format::{Owner, Unit, Version};
+use crate::index::Slot;
+use crate::log::appender::Fields;
+use crate::log::blocks::Use;
+use crate::log::space::Space;
+use crate::mutants::{Mutant, planted};
+use crate::options::{EvictBy, Eviction};
+use crate::read::access::READS_MAX;
+use crate::read::table::{Last, Table};
+use crate::sync::atomic::Ordering::Relaxed;
+use crate::sync::lock;
+use crate::sync::reclaim;
+use crate::sync::time::Instant;
+use duramen_media::{Medium, Offset};
+use std::time::Duration;
+
+/// Bytes of blocks that one round evicts from.
+const ROUND_BYTES: u64 = 256 << 10;
+/// The store's own thread keeps this share of the limit free ...
+const LOW_SHARE: u64 = 64;
+/// ... within these bounds, but no more than this share.
+const LOW_BYTES: std::ops::RangeInclusive<u64> = 2 << 20..=32 << 20;
+const LOW_SHARE_MOST: u64 = 16;
+/// This share of the store is listed at once.
+const LISTED_SHARE: usize = 16;
+/// ... or so many blocks of each queue.
+const LISTED_MIN: usize = 16;
+/// Blocks that writers filled may take this share before they are next.
+const FRESH_SHARE: u64 = 10;
+/// How often a key of such a block was read, at least, to stay: when it was first asked for it was not there.
+const FRESH_READS: u8 = 2;
+/// More reads than this are not remembered of what stays for having been read lately.
+const LATELY_READS: u8 = 3;
+/// No more than this share of the store stays on credit.
+const CREDIT_SHARE: u64 = 4;
+/// What is dead goes first, when it takes more than this share of the store (less while a writer waits), out of blocks of which so
+/// many percent are dead.
+const DEAD_SHARE: u64 = 10;
+const DEAD_PERCENT: u64 = 30;
+/// Where nothing may be evicted it is not tried again for so long.
+const VAIN_PAUSE: Duration = Duration::from_secs(1);
+/// Rounds of one eviction for a writer, and while others stand in the way of what was won.
+const ROUNDS_MAX: u32 = 64;
+const ROUNDS_HINDERED_MAX: u32 = 8;
+/// A writer waits so long for a command that runs alone.
+const GATE_MAX: Duration = Duration::from_secs(1);
+/// A block is not moved for roots alone that take less than this share of what lives in it.
+const IN_PLACE_SHARE: u64 = 4;
+/// To pass over a block takes this share of the time that it takes to move out of it.
+const PASSED_SHARE: u64 = 8;
+
+/// What of a block's records is to go.
+pub(super) struct Chosen {
+    /// Of each whether it may, and whether it does, if it turns out to be the newest of its key.
+    pub may_go: Vec<bool>,
+    pub goes: Vec<bool>,
+    /// The block is not moved for it.
+    pub in_place: bool,
+}
+
+/// How the records of one block are judged.
+#[derive(Clone, Copy)]
+pub(super) struct Giving {
+    eviction: Eviction,
+    /// Writers filled the block.
+    is_fresh: bool,
+    /// Nothing can be moved that may go.
+    all: bool,
+}
+
+/// What became of a key that was to be evicted with a tombstone.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Buried {
+    Done,
+    /// Somebody wrote it meanwhile.
+    Superseded,
+}
+
+/// A record that goes without a tombstone.
+pub(super) struct Gone {
+    pub hash: u64,
+    pub at: u64,
+    pub header: Header,
+    /// Older records of the key in the same block.
+    pub dead_here: u64,
+}
+
+impl Giving {
+    /// The same where there is no room for what may go.
+    pub(super) fn of_all(self) -> Self {
+        Self { all: true, ..self }
+    }
+}
+
+impl<M: Medium> Keeper<M> {
+    /// Has the store stay below `bytes`, if it can; 0: as much as the medium has.
+    pub(crate) fn set_limit(&self, bytes: u64) {
+        let log = self.log();
+        {
+            let mut space = log.space();
+            // No less than the smallest store, in which deletes and compaction have room.
+            let least = crate::format::HEAD_BYTES.div_ceil(log.unit_bytes) as u32 + 2 * space.reserve();
+            let units = u32::try_from(bytes / log.unit_bytes).unwrap_or(u32::MAX);
+            space.set_limit(if bytes == 0 { 0 } else { units.max(least) });
+        }
+        self.growth.forget_failure();
+        self.wake.in_vain.store(false, Relaxed);
+        self.wake.hurry();
+    }
+
+    /// What is given up when the store is full, from now on.
+    pub(crate) fn set_eviction(&self, eviction: Option<Eviction>) {
+        self.evictor.set(eviction);
+        let is_counted =
+            eviction.is_some_and(|eviction| matches!(eviction.by, EvictBy::Recency | EvictBy::Frequency));
+        let keeps_times = eviction.is_some_and(|eviction| eviction.by == EvictBy::Recency);
+        self.records.access.switch(is_counted, keeps_times, self.records.tables.keys());
+        self.records.access.set_now(self.records.seconds());
+        self.wake.in_vain.store(false, Relaxed);
+        self.wake.hurry();
+    }
+
+    /// Whether the store evicts now: it has a policy, and nothing to grow by.
+    fn is_full(&self, space: &Space) -> bool {
+        let at_limit = space.limit() != 0 && space.units() >= space.limit();
+        self.evictor.eviction().is_some() && (at_limit || self.growth.is_at_end(space.units()))
+    }
+
+    /// Whether so little is free that the store's own thread should make room.
+    pub(super) fn is_short(&self, space: &Space) -> bool {
+        if !self.is_full(space) {
+            return Growth::is_low(self.log(), space);
+        }
+        let units = if space.limit() == 0 { space.units() } else { space.limit() };
+        let bytes = u64::from(units) * self.log().unit_bytes;
+        let low = (bytes / LOW_SHARE).clamp(*LOW_BYTES.start(), *LOW_BYTES.end()).min(bytes / LOW_SHARE_MOST);
+        // What was moved out of is free soon.
+        let coming = self.compaction.retired_units.load(Relaxed);
+        (u64::from(space.writable_units()) + coming) * self.log().unit_bytes < low
+    }
+
+    /// Whether a store that evicts is short.
+    fn is_due(&self) -> bool {
+        let space = self.log().space();
+        self.is_full(&space) && self.is_short(&space)
+    }
+
+    /// Makes room ahead of the writers, a round of it; whether there is more to do.
+    pub(super) fn evict_ahead(&self) -> Result<bool> {
+        if self.evictor.eviction().is_none() || !self.is_due() {
+            return Ok(false);
+        }
+        // Else who has it makes room, and looks again.
+        let Some(mut mover) = self.mover_if_free() else { return Ok(false) };
+        // What was evicted already comes first, or too much would be. (In parts, so that nobody waits long.)
+        let worked = match self.bury(&mut mover, Until::Part) {
+            Left::Nothing => self.evict_round(&mut mover, DEAD_SHARE)?,
+            left => left == Left::More,
+        };
+        self.reclaim(&mut mover, false);
+        self.list_ahead(&mut mover);
+        Ok(worked && self.is_due())
+    }
+
+    /// Makes room for a writer that found none; whether more is free.
+    pub(super) fn evict_now(&self) -> bool {
+        if self.evictor.eviction().is_none() || !self.is_full(&self.log().space()) {
+            return false;
+        }
+        let before = self.compaction.freed_units.load(Relaxed);
+        if !self.records.gate.wait_a_while(GATE_MAX) {
+            return false;
+        }
+        let begun = Instant::now();
+        let mut mover = self.mover();
+        for round in 0..ROUNDS_MAX {
+            // Nothing is won from collections before they are buried.
+            let is_buried = self.bury_all(&mut mover, GRACE_MAX.saturating_sub(begun.elapsed()));
+            let is_hindered = !is_buried || self.compaction.retired.load(Relaxed) > 0;
+            if is_hindered && round >= ROUNDS_HINDERED_MAX {
+                break;
+            }
+            // Less and less has to be dead.
+            let worked = self.evict_round(&mut mover, DEAD_SHARE << round.min(16)).unwrap_or(false);
+            self.reclaim(&mut mover, true);
+            // Also what the store's own thread freed while this one waited for it.
+            if self.compaction.freed_units.load(Relaxed) > before {
+                return true;
+            }
+            if !worked {
+                break;
+            }
+        }
+        false
+    }
+
+    /// Evicts from the next blocks; whether there were any. What is dead goes first, when it takes more than this share.
+    fn evict_round(&self, mover: &mut Mover, dead_share: u64) -> Result<bool> {
+        self.log().epochs().check_writable()?;
+        let Some(eviction) = self.evictor.eviction() else { return Ok(false) };
+        let dead = self.log().epochs().totals().dead_bytes;
+        let dead = dead.saturating_sub(self.compaction.retired_bytes.load(Relaxed));
+        let used = self.log().used_bytes();
+        if dead > used / dead_share {
+            let before = self.compaction.retired.load(Relaxed);
+            self.compact_round(mover, DEAD_PERCENT)?;
+            if self.compaction.retired.load(Relaxed) > before {
+                return Ok(true);
+            }
+        }
+        if mover.queues.vain_at.is_some_and(|at| at.elapsed() < VAIN_PAUSE) {
+            return Ok(false);
+        }
+        mover.queues.vain_at = None;
+        let (mut total, mut listed) = (0, false);
+        while total < ROUND_BYTES {
+            let Some((unit, is_fresh)) = self.next_victim(mover, &eviction, listed) else {
+                if listed || !self.list(mover, &eviction) {
+                    break;
+                }
+                listed = true;
+                continue;
+            };
+            let open = self.records.gate.while_open();
+            if open.is_none() {
+                break;
+            }
+            let block = self.log().blocks.at(unit);
+            let live = u64::from(block.live_sealed());
+            // The spare is for what cannot go.
+            let has_room = live <= mover.appender.room() || self.restore_spare(mover);
+            if !block.retire() {
+                continue;
+            }
+            let before = self.evictor.keys.load(Relaxed);
+            let giving = Giving { eviction, is_fresh, all: !has_room };
+            let moved = self.move_out(mover, unit, Some(giving))?;
+            drop(open);
+            let has_evicted = self.evictor.keys.load(Relaxed) > before;
+            let passed = !moved && !has_evicted;
+            total += if passed { block.tail() / PASSED_SHARE } else { block.tail() };
+            mover.queues.vain_bytes = if has_evicted { 0 } else { mover.queues.vain_bytes + block.tail() };
+            if mover.queues.vain_bytes > 2 * used {
+                // All that there is was looked at, and nothing may go.
+                mover.queues.passed.clear();
+                (mover.queues.vain_bytes, mover.queues.vain_at) = (0, Some(Instant::now()));
+                break;
+            }
+        }
+        self.restore_spare(mover);
+        self.tell(mover);
+        let since = mover.queues.since_halved;
+        if since > 0 && since >= self.records.tables.keys() {
+            mover.queues.since_halved = 0;
+            self.records.access.halve();
+        }
+        Ok(total > 0)
+    }
+
+    /// The next block that is still what it was when it was listed, and whether writers filled it; `None` when it is to be listed
+    /// anew, or, if it just was, there is none.
+    fn next_victim(&self, mover: &mut Mover, eviction: &Eviction, is_listed: bool) -> Option<(Unit, bool)> {
+        let queues = &mut mover.queues;
+        loop {
+            let few = queues.fresh_bytes * FRESH_SHARE <= queues.all_bytes && eviction.by == EvictBy::Recency;
+            let (wanted, other) = match !few && eviction.by == EvictBy::Recency {
+                true => (&mut queues.fresh, &mut queues.moved),
+                false => (&mut queues.moved, &mut queues.fresh),
+            };
+            // The other one only where there is nothing else.
+            let next = wanted.pop().or_else(|| if is_listed { other.pop() } else { None });
+            let Listed { generation, unit, bytes, .. } = next?;
+            let block = self.log().blocks.at(unit);
+            let is_fresh = block.is_fresh() && eviction.by == EvictBy::Recency;
+            queues.left_bytes -= bytes;
+            queues.all_bytes = queues.all_bytes.saturating_sub(bytes);
+            queues.fresh_bytes = queues.fresh_bytes.saturating_sub(if is_fresh { bytes } else { 0 });
+            let is_there = block.state() == Use::Sealed && block.generation().0 == generation;
+            if is_there && !block.is_pinned() {
+                return Some((unit, is_fresh));
+            }
+        }
+    }
+
+    /// Lists blocks before they are needed.
+    fn list_ahead(&self, mover: &mut Mover) {
+        let queues = &mover.queues;
+        if queues.left_bytes * 2 < queues.listed_bytes
+            && let Some(eviction) = self.evictor.eviction()
+        {
+            self.list(mover, &eviction);
+        }
+    }
+
+    /// Lists the blocks that are next; whether there are any.
+    fn list(&self, mover: &mut Mover, eviction: &Eviction) -> bool {
+        let queues = &mut mover.queues;
+        let (mut fresh, mut moved) = (std::mem::take(&mut queues.fresh), std::mem::take(&mut queues.moved));
+        let before = std::mem::take(&mut queues.passed);
+        fresh.clear();
+        moved.clear();
+        (queues.fresh_bytes, queues.all_bytes) = (0, 0);
+        for (unit, block, state) in self.log().blocks.walk(0..self.log().space().units()) {
+            if state != Use::Sealed {
+                continue;
+            }
+            let (generation, bytes) = (block.generation().0, self.log().blocks.bytes(block));
+            let expires = block.expiry_seconds();
+            queues.all_bytes += bytes;
+            let is_fresh = block.is_fresh() && eviction.by == EvictBy::Recency;
+            queues.fresh_bytes += if is_fresh { bytes } else { 0 };
+            if eviction.volatile_only && expires == u32::MAX {
+                continue;
+            }
+            let passed = before.get(&unit).copied().filter(|passed| passed.generation == generation);
+            if let Some(passed) = passed {
+                queues.passed.insert(unit, passed);
+                if passed.order.is_none() {
+                    continue;
+                }
+            }
+            let passed = passed.and_then(|passed| passed.order);
+            let order = match eviction.by {
+                EvictBy::Recency | EvictBy::Frequency => passed.unwrap_or(generation),
+                EvictBy::Expiry => passed.unwrap_or(u64::from(expires)),
+                EvictBy::Chance => {
+                    queues.chance =
+                        queues.chance.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e);
+                    queues.chance >> 20
+                }
+            };
+            let listed = Listed { order, generation, unit, bytes };
+            if is_fresh { fresh.push(listed) } else { moved.push(listed) }
+        }
+        let by_order = |listed: &Listed| (listed.order, listed.generation);
+        queues.listed_bytes = 0;
+        for list in [&mut fresh, &mut moved] {
+            let most = (list.len() / LISTED_SHARE).max(LISTED_MIN);
+            if list.len() > most {
+                list.select_nth_unstable_by_key(most, by_order);
+                list.truncate(most);
+            }
+            list.sort_unstable_by_key(|listed| std::cmp::Reverse(by_order(listed)));
+            queues.listed_bytes += list.iter().map(|listed| listed.bytes).sum::<u64>();
+        }
+        queues.left_bytes = queues.listed_bytes;
+        let any = !fresh.is_empty() || !moved.is_empty();
+        if !any {
+            // Something may have become evictable since.
+            queues.passed.clear();
+        }
+        (queues.fresh, queues.moved) = (fresh, moved);
+        self.records.access.fit(self.records.tables.keys());
+        any
+    }
+
+    /// Which records of a block are to go, of those that turn out to be the newest of their keys, where so many bytes live in it.
+    pub(super) fn given_up(
+        &self,
+        mover: &mut Mover,
+        giving: &Giving,
+        records: &[Found],
+        hashes: &[u64],
+        live: u64,
+    ) -> Chosen {
+        let (mut last, mut last_owner): (Last, Option<(Owner, bool)>) = (None, None);
+        let mut may_evict = |owner: Owner| match last_owner {
+            Some((known, may)) if known == owner => may,
+            _ => {
+                // Elements go with their roots.
+                let table =
+                    if owner.is_collection() { None } else { self.records.tables.find(owner, &mut last) };
+                let may =
+                    table.is_some_and(|table| table.label().is_some() || planted(Mutant::EvictedUnasked));
+                last_owner = Some((owner, may));
+                may
+            }
+        };
+        let Eviction { by, volatile_only } = giving.eviction;
+        let may_go: Vec<bool> = records
+            .iter()
+            .map(|(_, header)| {
+                let is_value = header.kind != Kind::Tombstone;
+                is_value && (header.expires_at.is_some() || !volatile_only) && may_evict(header.owner)
+            })
+            .collect();
+        let bytes = |at: usize| records[at].1.record_bytes();
+        let all: u64 = (0..records.len()).filter(|&at| may_go[at]).map(bytes).sum();
+        let has_values = (0..records.len()).any(|at| may_go[at] && records[at].1.kind != Kind::Root);
+        let in_place = !has_values && all * IN_PLACE_SHARE < live;
+        let mut chosen = Chosen { goes: may_go.clone(), may_go, in_place };
+        if giving.all && !in_place || by == EvictBy::Chance {
+            return chosen;
+        }
+        let (may_go, goes) = (&chosen.may_go, &mut chosen.goes);
+        let guard = reclaim::pin();
+        if by == EvictBy::Expiry {
+            // The half that expires first.
+            let mut order: Vec<usize> = (0..records.len()).filter(|&at| may_go[at]).collect();
+            order.sort_unstable_by_key(|&at| records[at].1.expires_at);
+            let mut gone = 0;
+            for at in order {
+                goes[at] = gone * 2 < all;
+                gone += bytes(at);
+            }
+            return chosen;
+        }
+        let reads: Vec<u8> = hashes.iter().map(|&hash| self.records.access.reads(hash, &guard)).collect();
+        // Of each number of reads, the bytes that were read so often.
+        let mut by_reads = [0; READS_MAX as usize + 1];
+        for at in (0..records.len()).filter(|&at| may_go[at]) {
+            by_reads[usize::from(reads[at])] += bytes(at);
+        }
+        let least = if by == EvictBy::Recency && giving.is_fresh { FRESH_READS } else { 1 };
+        let may_stay = if by == EvictBy::Frequency { all / 2 } else { all / 4 * 3 };
+        let credit = (self.log().used_bytes() / CREDIT_SHARE).saturating_sub(mover.queues.debt);
+        let most = all.min(may_stay + credit);
+        let stays = |from: usize| by_reads[from..].iter().sum::<u64>();
+        let least = (least..READS_MAX).find(|&least| stays(usize::from(least)) <= most).unwrap_or(READS_MAX);
+        // Where more than may stay were read as often as can be told, the first ones do.
+        let mut stayed = 0;
+        for at in 0..records.len() {
+            if may_go[at] && reads[at] >= least && stayed + bytes(at) <= most {
+                stayed += bytes(at);
+                goes[at] = false;
+                if by == EvictBy::Recency {
+                    let less = if giving.is_fresh { 0 } else { 1 };
+                    self.records.access.lower(hashes[at], reads[at].min(LATELY_READS) - less, &guard);
+                }
+            }
+        }
+        mover.queues.debt = (mover.queues.debt + stayed).saturating_sub(may_stay);
+        chosen
+    }
+
+    /// Evicts from a block that stays where it is, with tombstones, as far as there is room for those.
+    pub(super) fn evict_in_place(
+        &self,
+        mover: &mut Mover,
+        unit: Unit,
+        bytes: &[u8],
+        records: &[Found],
+        chosen: &Chosen,
+    ) {
+        let base = self.log().blocks.offset(unit);
+        let mut last = None;
+        // When that expires first which may go and does not.
+        let mut left: Option<u64> = None;
+        for (i, (at, header)) in records.iter().enumerate().filter(|&(i, _)| chosen.may_go[i]) {
+            let (place, key) = (Offset(base + at), header.key(&bytes[*at as usize..]));
+            let hash = self.records.hasher.hash(key);
+            let Some(table) = self.records.tables.find(header.owner, &mut last) else { continue };
+            let is_it = |slot: Slot| slot.location() == place;
+            let Some(slot) = table.index.find(hash, key, &reclaim::pin(), is_it) else { continue };
+            if slot.is_tombstone() {
+                continue;
+            }
+            let is_settled = !slot.is_pending() && self.is_committed(header);
+            let most = header.record_bytes();
+            // What has expired goes by itself.
+            if chosen.goes[i]
+                && is_settled
+                && !self.records.is_expired(header.expires_at)
+                && mover.appender.reserve_to_move(self.log(), self, most, most).is_ok()
+            {
+                let of = KeyOf { owner: header.owner, key, hash };
+                if self.evict_buried(mover, table, of, place, header) == Buried::Done
+                    && !planted(Mutant::EvictedInPlaceUncounted)
+                {
+                    // It is a stale record like any other.
+                    self.keep_originals(mover, std::iter::once((of, most)));
+                }
+            } else {
+                let expires = header.expires_at.unwrap_or(u64::MAX);
+                left = Some(left.map_or(expires, |left| left.min(expires)));
+            }
+        }
+        let newest = self.log().space().generation_now().0;
+        let block = self.log().blocks.at(unit);
+        block.set_fresh(false);
+        let order = left.map(|millis| match self.evictor.eviction().map(|eviction| eviction.by) {
+            Some(EvictBy::Expiry) => millis.div_ceil(1000),
+            _ => newest,
+        });
+        mover.queues.passed.insert(unit, Passed { generation: block.generation().0, order });
+    }
+
+    /// Whether a key needs no tombstone when its newest record goes, which `slot` leads to (invariant 2).
+    pub(super) fn goes_alone(&self, slot: Slot, dead_here: u64) -> bool {
+        !self.log().epochs().in_use() && (slot.hides_at_most(dead_here) || planted(Mutant::EvictedWithStale))
+    }
+
+    /// Whether a block may be free on the medium at once (invariant 2): no older record of what goes with it lies in a block that is not
+    /// free yet, it hides nothing there by tombstones that are dropped, and what superseded its dead records is durable.
+    pub(super) fn may_be_free(
+        &self,
+        mover: &Mover,
+        gone: &[Gone],
+        drops: &[(u64, u64, Header)],
+        dead: &[KeyOf<'_>],
+    ) -> bool {
+        if planted(Mutant::EvictedWithoutOrder) {
+            return true;
+        }
+        let mut last = None;
+        let guard = reclaim::pin();
+        let mut is_pending = |of: &KeyOf<'_>| {
+            let Some(table) = self.records.tables.find(of.owner, &mut last) else { return false };
+            let is_its = |slot: Slot| slot.is_pending() && self.records.is_key_at(slot, of.key);
+            table.index.find(of.hash, of.key, &guard, is_its).is_some()
+        };
+        drops.is_empty()
+            && !gone.iter().any(|gone| mover.leaving.may_have_dead(gone.hash))
+            && !dead.iter().any(&mut is_pending)
+    }
+
+    /// Has a block be free on the medium, durably, that others still read.
+    pub(super) fn publish_free(&self, unit: Unit) -> Result<()> {
+        for (unit, header) in self.headers_to_free(&[unit]) {
+            header.freed().publish_word(&self.log().medium, unit, self.log().offset_of(unit));
+        }
+        self.log().sync_or_poison()
+    }
+
+    /// Removes the slot of a key whose newest record goes with its block; false when it was written meanwhile.
+    pub(super) fn evict(
+        &self,
+        mover: &mut Mover,
+        table: &Table,
+        of: KeyOf<'_>,
+        place: Offset,
+        gone: &Gone,
+    ) -> bool {
+        let guard = reclaim::pin();
+        let locked = table.index.lock(of.hash, &guard);
+        let Some(found) = locked.find(of.key, |slot| slot.location() == place) else { return false };
+        debug_assert!(
+            found.get().hides_at_most(gone.dead_here) || planted(Mutant::EvictedWithStale),
+            "only who has the mover counts stale records of what stays where it is"
+        );
+        if let Some(names) = self.records.whole_record(place).and_then(|record| record.names()) {
+            self.records.tables.unname(names);
+        }
+        self.log().uncount(place, gone.header.record_bytes(), &mover.activity);
+        table.count_keys(mover.activity.shard, -1);
+        self.records.forgotten.add(of.hash);
+        locked.remove(&found, &self.records);
+        drop(locked);
+        table.index.shrink(of.hash, &guard);
+        self.note_evicted(mover, table, of, &gone.header);
+        true
+    }
+
+    /// Appends a tombstone for a key, whose slot leads there from then on. Room for it is reserved.
+    pub(super) fn evict_buried(
+        &self,
+        mover: &mut Mover,
+        table: &Table,
+        of: KeyOf<'_>,
+        place: Offset,
+        header: &Header,
+    ) -> Buried {
+        let guard = reclaim::pin();
+        let epochs = self.log().epochs();
+        let unwinding = epochs.unwinding(&mover.activity);
+        let locked = table.index.lock(of.hash, &guard);
+        let Some(found) = locked.find(of.key, |slot| slot.location() == place) else {
+            drop(locked);
+            unwinding.over();
+            return Buried::Superseded;
+        };
+        let epoch = epochs.enter(&mover.activity);
+        let names = self.records.whole_record(place).and_then(|record| record.names());
+        let version = match locked.next_version(Version(0)) {
+            _ if planted(Mutant::EvictedBelow) => Version(header.version.0 - 1),
+            version => version,
+        };
+        let fields =
+            Fields { kind: Kind::Tombstone, tag: 0, expires_at: None, version, epoch, owner: of.owner };
+        let body = body_crc(mover.appender.seed(), &[of.key, &[]]);
+        let appended = mover.appender.append(self.log(), fields, of.key, &[], body);
+        let copy = mover.appender.make_durable(self.log(), appended);
+        // A slot that is not pending becomes so only with another record: no unit that runs can have taken its place (`Block::pin`).
+        let slot = found.get().moved_to(copy).with_tombstone(true);
+        found.lead(of.key, slot, &self.records);
+        drop(locked);
+        epochs.leave(&mover.activity, epoch, Some(appended));
+        unwinding.over();
+        table.count_keys(mover.activity.shard, -1);
+        self.log().blocks.of(place.0).live_sub(header.record_bytes());
+        if slot.hides_nothing() {
+            mover.activity.dead_add(appended.bytes as i64);
+        } else {
+            self.log().blocks.of(appended.at.0).live_add(appended.bytes);
+        }
+        if let Some(names) = names {
+            self.records.tables.unname(names);
+        }
+        self.note_evicted(mover, table, of, header);
+        Buried::Done
+    }
+
+    fn note_evicted(&self, mover: &mut Mover, table: &Table, of: KeyOf<'_>, header: &Header) {
+        self.evictor.keys.fetch_add(1, Relaxed);
+        self.evictor.bytes.fetch_add(header.record_bytes(), Relaxed);
+        mover.queues.since_halved += 1;
+        if let Some(label) = table.label() {
+            mover.queues.told.push(Evicted {
+                label,
+                key: of.key.to_vec(),
+                bytes: header.record_bytes(),
+                expires_at: header.expires_at,
+            });
+        }
+    }
+
+    fn tell(&self, mover: &mut Mover) {
+        let told = lock(&self.evictor.told).clone();
+        if let Some(told) = told
+            && !mover.queues.told.is_empty()
+        {
+            told(&mover.queues.told);
+        }
+        mover.queues.told.clear();
+    }
+}
