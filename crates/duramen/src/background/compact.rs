@@ -146,6 +146,9 @@ impl<M: Medium> Keeper<M> {
         let hash_of = |(at, header): &Found| self.records.hasher.hash(header.key(&bytes[*at as usize..]));
         let hashes: Vec<u64> = records.iter().map(hash_of).collect();
         let given_up = gives.map(|gives| self.given_up(mover, &gives, records, &hashes, rest));
+        if let Some(chosen) = &given_up {
+            self.commit_chosen(records, chosen)?;
+        }
         if let Some(chosen) = given_up.as_ref().filter(|chosen| chosen.in_place) {
             self.evict_in_place(mover, unit, bytes, records, chosen);
             return Ok(false);

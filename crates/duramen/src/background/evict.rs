@@ -31,6 +31,7 @@ use super::queues::{Evicted, Listed, Passed};
 use super::stale::KeyOf;
 use crate::Result;
 use crate::format::record::{Header, Kind, body_crc};
+use crate::format::superblock::Regime;
 use crate::format::{Owner, Unit, Version};
 use crate::index::Slot;
 use crate::log::appender::Fields;
@@ -468,6 +469,17 @@ impl<M: Medium> Keeper<M> {
         }
         mover.queues.debt = (mover.queues.debt + stayed).saturating_sub(may_stay);
         chosen
+    }
+
+    /// Commits what of a block is to go, where that comes by intervals: else nothing would go of a store that is filled within one.
+    pub(super) fn commit_chosen(&self, records: &[Found], chosen: &Chosen) -> Result<()> {
+        let mut going = records.iter().zip(&chosen.goes).filter(|(_, goes)| **goes);
+        if self.log().epochs().regime() != Regime::Manual
+            && going.any(|((_, header), _)| !self.is_committed(header))
+        {
+            self.log().commit()?;
+        }
+        Ok(())
     }
 
     /// Evicts from a block that stays where it is, with tombstones, as far as there is room for those.
