@@ -145,7 +145,7 @@ impl<M: Medium> Keeper<M> {
         let mut rest = u64::from(self.log().blocks.at(unit).live_sealed());
         let hash_of = |(at, header): &Found| self.records.hasher.hash(header.key(&bytes[*at as usize..]));
         let hashes: Vec<u64> = records.iter().map(hash_of).collect();
-        let given_up = gives.map(|gives| self.given_up(mover, &gives, records, &hashes, rest));
+        let given_up = gives.map(|gives| self.given_up(mover, &gives, (base, bytes), records, &hashes, rest));
         if let Some(chosen) = &given_up {
             self.commit_chosen(records, chosen)?;
         }

@@ -397,6 +397,7 @@ impl<M: Medium> Keeper<M> {
         &self,
         mover: &mut Mover,
         giving: &Giving,
+        (base, bytes_of): (u64, &[u8]),
         records: &[Found],
         hashes: &[u64],
         live: u64,
@@ -415,7 +416,7 @@ impl<M: Medium> Keeper<M> {
             }
         };
         let Eviction { by, volatile_only } = giving.eviction;
-        let may_go: Vec<bool> = records
+        let mut may_go: Vec<bool> = records
             .iter()
             .map(|(_, header)| {
                 let is_value = header.kind != Kind::Tombstone;
@@ -426,6 +427,20 @@ impl<M: Medium> Keeper<M> {
         let all: u64 = (0..records.len()).filter(|&at| may_go[at]).map(bytes).sum();
         let has_values = (0..records.len()).any(|at| may_go[at] && records[at].1.kind != Kind::Root);
         let in_place = !has_values && all * IN_PLACE_SHARE < live;
+        if in_place {
+            // Those that went already lie where they did, and would be chosen in the place of others.
+            let (guard, mut last) = (reclaim::pin(), None);
+            for i in 0..records.len() {
+                let (at, header) = &records[i];
+                may_go[i] = may_go[i]
+                    && self.records.tables.find(header.owner, &mut last).is_some_and(|table| {
+                        let key = header.key(&bytes_of[*at as usize..]);
+                        let is_it = |slot: Slot| slot.location() == Offset(base + at);
+                        table.index.find(hashes[i], key, &guard, is_it).is_some()
+                    });
+            }
+        }
+        let all: u64 = (0..records.len()).filter(|&at| may_go[at]).map(bytes).sum();
         let mut chosen = Chosen { goes: may_go.clone(), may_go, in_place };
         if giving.all && !in_place || by == EvictBy::Chance {
             return chosen;
