@@ -66,11 +66,15 @@ const LATENCY_MAX_NS: u64 = 3_600_000_000_000;
 pub fn run(plan: &Plan, watch: &dyn Watch) -> Result<Outcome> {
     plan.check()?;
     let mut client = Client::connect(plan)?;
-    if plan.load && plan.command != Command::Incr {
-        client.one_each(plan.keys, Sent::Set)?;
-    }
-    if plan.command == Command::Incr {
-        client.one_each(plan.keys, Sent::Zero)?;
+    match plan.command {
+        Command::Incr => client.one_each(plan.keys, Sent::Zero)?,
+        Command::Typed(load) => {
+            let (keys, elements) = (load.keys(plan.keys), load.elements(plan.keys));
+            client.one_each(keys, |key| Sent::Typed(load.empty(key)))?;
+            client.one_each(keys * elements, |i| Sent::Typed(load.put(i / elements, i % elements)))?;
+        }
+        _ if plan.load => client.one_each(plan.keys, Sent::Set)?,
+        _ => {}
     }
     let (outcome, counts) = client.measure(plan, watch)?;
     // Every so many-th key, starting at the first.
@@ -80,6 +84,7 @@ pub fn run(plan: &Plan, watch: &dyn Watch) -> Result<Outcome> {
         Command::Incr => {
             client.one_each(checked, |i| Sent::Counter(i * step, counts[(i * step) as usize]))?;
         }
+        Command::Typed(_) => {}
         _ => client.one_each(checked, |i| Sent::Get(i * step))?,
     }
     Ok(outcome)
@@ -162,6 +167,7 @@ impl Client {
             Length::Commands(most) => (u64::MAX, most),
         };
         let mut sent_warm = 0_u64;
+        let (mut number, mut key) = (0_u64, 0_u64);
         let (mut told, mut cpu) = (0, None);
         let next = |now: u64| {
             // A stall may outlast the time: then it goes on until something was measured.
@@ -176,6 +182,14 @@ impl Client {
                 Command::Mixed(gets) => {
                     let key = keys.next();
                     if keys.below(100) < u64::from(gets) { Sent::Get(key) } else { Sent::Set(key) }
+                }
+                Command::Typed(load) => {
+                    if !load.goes_on(number) {
+                        key = keys.next();
+                    }
+                    let sent = load.send(number, key, keys.below(load.chosen_from(plan.keys)));
+                    number += 1;
+                    Sent::Typed(sent)
                 }
                 Command::Incr => {
                     let key = keys.next();

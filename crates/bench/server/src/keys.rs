@@ -138,8 +138,8 @@ fn zeta(count: u64, theta: f64) -> f64 {
 /// Bytes of a key: `key:` or `num:` and 12 digits.
 pub(crate) const KEY_BYTES: usize = 16;
 
-/// Writes a key.
-pub(crate) fn write_key(prefix: &[u8; 4], number: u64, to: &mut Vec<u8>) {
+/// A key: what it begins with, and a number.
+pub(crate) fn key(prefix: &[u8; 4], number: u64) -> [u8; KEY_BYTES] {
     let mut key = *b"    000000000000";
     key[..4].copy_from_slice(prefix);
     let mut rest = number;
@@ -150,7 +150,7 @@ pub(crate) fn write_key(prefix: &[u8; 4], number: u64, to: &mut Vec<u8>) {
         *digit = b'0' + (rest % 10) as u8;
         rest /= 10;
     }
-    to.extend_from_slice(&key);
+    key
 }
 
 /// Where values are cut from: printable bytes without a pattern.
@@ -216,9 +216,7 @@ mod tests {
         for (number, wanted) in
             [(0, "key:000000000000"), (42, "key:000000000042"), (999_999_999_999, "key:999999999999")]
         {
-            let mut key = Vec::new();
-            write_key(b"key:", number, &mut key);
-            assert_eq!(key, wanted.as_bytes());
+            assert_eq!(key(b"key:", number), wanted.as_bytes());
         }
     }
 

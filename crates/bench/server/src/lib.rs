@@ -22,6 +22,7 @@ mod keys;
 mod plan;
 mod protocol;
 pub mod servers;
+mod typed;
 mod versus;
 
 pub use address::Address;
@@ -30,4 +31,5 @@ pub use failure::{Failure, Result};
 pub use keys::Distribution;
 pub use plan::{Command, Length, Plan};
 pub use protocol::Protocol;
+pub use typed::Load;
 pub use versus::{Versus, compare};

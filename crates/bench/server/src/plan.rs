@@ -2,6 +2,7 @@
 
 use crate::keys::Distribution;
 use crate::protocol::MSET_KEYS;
+use crate::typed::Load;
 use crate::{Address, Failure, Protocol, Result};
 use std::fmt;
 use std::str::FromStr;
@@ -20,6 +21,15 @@ pub enum Command {
     Mset,
     /// Gets of this many in a hundred, sets otherwise.
     Mixed(u8),
+    /// A load of another type than strings, by its name.
+    Typed(&'static Load),
+}
+
+impl Command {
+    /// Whether it is about the keys that are set before.
+    pub fn sets_keys(self) -> bool {
+        !matches!(self, Self::Incr | Self::Typed(_))
+    }
 }
 
 impl FromStr for Command {
@@ -32,12 +42,18 @@ impl FromStr for Command {
             "incr" => Ok(Self::Incr),
             "mset" => Ok(Self::Mset),
             "mixed" => Ok(Self::Mixed(80)),
-            other => match other.strip_prefix("mixed:").and_then(|share| share.parse::<u8>().ok()) {
-                Some(share) if share <= 100 => Ok(Self::Mixed(share)),
-                _ => Err(format!(
-                    "{text:?} is no command: wanted set, get, incr, mset, or mixed:N with N gets in a hundred"
-                )),
-            },
+            other => {
+                let share = other.strip_prefix("mixed:").and_then(|share| share.parse::<u8>().ok());
+                if let Some(share) = share.filter(|share| *share <= 100) {
+                    return Ok(Self::Mixed(share));
+                }
+                Load::named(other).map(Self::Typed).ok_or_else(|| {
+                    format!(
+                        "{text:?} is no command: wanted set, get, incr, mset, mixed:N with N gets in a hundred, or one of {}",
+                        Load::names()
+                    )
+                })
+            }
         }
     }
 }
@@ -50,6 +66,7 @@ impl fmt::Display for Command {
             Self::Incr => f.write_str("INCR"),
             Self::Mset => write!(f, "MSET {MSET_KEYS}"),
             Self::Mixed(gets) => write!(f, "{gets} % GET, {} % SET", 100 - gets),
+            Self::Typed(load) => f.write_str(&load.name.to_ascii_uppercase()),
         }
     }
 }
@@ -134,6 +151,12 @@ impl Plan {
         }
         if self.protocol == Protocol::Memcached && self.command == Command::Mset {
             return Err(Failure::usage("mset is not a command of memcached; choose set with pipelining"));
+        }
+        if let (Protocol::Memcached, Command::Typed(load)) = (self.protocol, self.command) {
+            return Err(Failure::usage(format!(
+                "{} is not a command of memcached; choose set or get",
+                load.name
+            )));
         }
         if let Some(rate) = self.rate
             && !(rate.is_finite() && rate > 0.0)

@@ -2,7 +2,8 @@
 //!
 //! A reply is parsed only as far as judging needs: what it must be is known, so most are compared as they are.
 
-use crate::keys::{KEY_BYTES, Values, write_key};
+use crate::keys::{KEY_BYTES, Values, key as key_bytes};
+use crate::typed::Typed;
 use std::fmt;
 use std::str::FromStr;
 
@@ -54,6 +55,8 @@ pub(crate) enum Sent {
     Zero(u64),
     /// Set ten keys from this one on: "done".
     Mset(u64),
+    /// A command of another type than strings.
+    Typed(Typed),
 }
 
 /// What is left to judge.
@@ -89,6 +92,7 @@ impl Protocol {
                 let text = wanted.to_string();
                 bulk(input, text.as_bytes())
             }
+            (_, Sent::Typed(typed)) => typed.judge(values, input),
             (Self::Memcached, Sent::Set(_) | Sent::Mset(_) | Sent::Zero(_)) => exact(input, &[b"STORED\r\n"]),
             (Self::Memcached, Sent::Get(key)) => memcached_value(input, KEY, key, values.of(key)),
             (Self::Memcached, Sent::Incr(_, least)) => number(input, b"", |found| found >= u64::from(least)),
@@ -131,13 +135,24 @@ fn write_redis(sent: Sent, values: &Values, keys: u64, to: &mut Vec<u8>) {
                 redis_bulk(values.of(key), to);
             }
         }
+        Sent::Typed(typed) => typed.write(values, to),
+    }
+}
+
+/// A command of any parts.
+pub(crate) fn command(parts: &[&[u8]], to: &mut Vec<u8>) {
+    to.push(b'*');
+    decimal(parts.len(), to);
+    to.extend_from_slice(b"\r\n");
+    for part in parts {
+        redis_bulk(part, to);
     }
 }
 
 fn redis_key(prefix: &[u8; 4], key: u64, to: &mut Vec<u8>) {
     const { assert!(KEY_BYTES == 16) };
     to.extend_from_slice(b"$16\r\n");
-    write_key(prefix, key, to);
+    to.extend_from_slice(&key_bytes(prefix, key));
     to.extend_from_slice(b"\r\n");
 }
 
@@ -156,9 +171,11 @@ fn write_memcached(sent: Sent, values: &Values, to: &mut Vec<u8>) {
         Sent::Get(key) => (b"get ", KEY, key),
         Sent::Counter(key, _) => (b"get ", COUNTER, key),
         Sent::Incr(key, _) => (b"incr ", COUNTER, key),
+        // No plan has them: `Plan::check`.
+        Sent::Typed(_) => return,
     };
     to.extend_from_slice(verb);
-    write_key(prefix, key, to);
+    to.extend_from_slice(&key_bytes(prefix, key));
     match sent {
         Sent::Set(_) | Sent::Mset(_) | Sent::Zero(_) => {
             let value = if prefix == COUNTER { b"0" } else { values.of(key) };
@@ -168,7 +185,7 @@ fn write_memcached(sent: Sent, values: &Values, to: &mut Vec<u8>) {
             to.extend_from_slice(value);
         }
         Sent::Incr(..) => to.extend_from_slice(b" 1"),
-        Sent::Get(_) | Sent::Counter(..) => {}
+        Sent::Get(_) | Sent::Counter(..) | Sent::Typed(_) => {}
     }
     to.extend_from_slice(b"\r\n");
 }
@@ -188,7 +205,7 @@ fn decimal(mut number: usize, to: &mut Vec<u8>) {
 }
 
 /// The parts of a reply, one after the other.
-fn exact(input: &[u8], parts: &[&[u8]]) -> Verdict {
+pub(crate) fn exact(input: &[u8], parts: &[&[u8]]) -> Verdict {
     let mut at = 0;
     for part in parts {
         let have = part.len().min(input.len() - at);
@@ -213,7 +230,7 @@ fn bulk(input: &[u8], value: &[u8]) -> Verdict {
 
 fn memcached_value(input: &[u8], prefix: &[u8; 4], key: u64, value: &[u8]) -> Verdict {
     let mut head = b"VALUE ".to_vec();
-    write_key(prefix, key, &mut head);
+    head.extend_from_slice(&key_bytes(prefix, key));
     head.extend_from_slice(b" 0 ");
     decimal(value.len(), &mut head);
     head.extend_from_slice(b"\r\n");

@@ -108,7 +108,7 @@ pub fn compare(versus: &Versus, progress: &dyn Fn(&str, f64), stop: &dyn Fn() ->
                     ..versus.plan.clone()
                 };
                 turns[index].push(turn(&running[index], &plan)?);
-                loaded[index] |= command != Command::Incr;
+                loaded[index] |= command.sets_keys();
                 turns_done += 1.0;
             }
         }

@@ -29,7 +29,8 @@ pub struct Args {
     /// redis or memcached
     #[arg(long, default_value_t = Protocol::Redis)]
     protocol: Protocol,
-    /// set, get, incr, mset, mixed:N (N gets in a hundred)
+    /// set, get, incr, mset, mixed:N (N gets in a hundred); lpush, lpop, lrange_100, sadd, spop, sinter, hset, hget, zadd,
+    /// zrange_100, xadd, pfadd, setbit and others: a name that is wrong lists all
     #[arg(long, value_delimiter = ',', default_value = "set,get,incr")]
     commands: Vec<Command>,
     /// Commands that a connection has under way
@@ -175,7 +176,7 @@ fn one(args: &Args, bar: &Bar, stopped: &dyn Fn() -> bool) -> Result<Vec<Measure
                 bar.at(&format!("{command} × {pipeline}, round {}", round + 1), 0.0);
                 let plan = plan(args, *command, *pipeline)?;
                 outcomes.push(duramen_bench_server::run(&Plan { load: !loaded, ..plan }, bar)?);
-                loaded |= *command != Command::Incr;
+                loaded |= command.sets_keys();
             }
             all.push(measurement(args, *command, *pipeline, &outcomes)?);
         }
