@@ -14,10 +14,13 @@ use crate::random::Random;
 use crate::server::{Readiness, Server};
 use crate::wire::{Connection, Ended};
 
-/// Keys of one writer, commands that it has under way, and what all of them may take.
+/// Keys of one writer, commands that it has under way, and what all of them may take. The limit is reached within a second, also where
+/// each turn waits for a device.
 const KEYS: u64 = 30_000;
-const TOGETHER: usize = 16;
+const TOGETHER: usize = 100;
 const LIMIT: &str = "8mb";
+/// Values are shorter than this.
+const VALUE_BYTES: u64 = 2_000;
 const POLICIES: [&str; 4] = ["allkeys-lru", "allkeys-lfu", "allkeys-random", "volatile-ttl"];
 /// One command of so many is a delete.
 const DELETES: u64 = 5;
@@ -55,7 +58,7 @@ impl Writer {
                 let key = self.key(at);
                 let deletes = random.one_in(DELETES);
                 self.known[at as usize].flying = Some(if deletes { 0 } else { self.next });
-                let padding = "x".repeat(random.below(300) as usize);
+                let padding = "x".repeat(random.below(VALUE_BYTES) as usize);
                 let command = match deletes {
                     true => vec!["DEL".to_owned(), key],
                     // Never over, but for a policy by expiry something to go by.

@@ -39,7 +39,7 @@ use crate::log::blocks::Use;
 use crate::log::space::Space;
 use crate::mutants::{Mutant, planted};
 use crate::options::{EvictBy, Eviction};
-use crate::read::access::READS_MAX;
+use crate::read::access::{Counting, READS_MAX};
 use crate::read::table::{Last, Table};
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::lock;
@@ -54,7 +54,7 @@ const ROUND_BYTES: u64 = 256 << 10;
 const LOW_SHARE: u64 = 64;
 /// ... within these bounds, but no more than this share.
 const LOW_BYTES: std::ops::RangeInclusive<u64> = 2 << 20..=32 << 20;
-const LOW_SHARE_MOST: u64 = 16;
+const LOW_SHARE_MOST: u64 = 32;
 /// This share of the store is listed at once.
 const LISTED_SHARE: usize = 16;
 /// ... or so many blocks of each queue.
@@ -145,10 +145,14 @@ impl<M: Medium> Keeper<M> {
     /// What is given up when the store is full, from now on.
     pub(crate) fn set_eviction(&self, eviction: Option<Eviction>) {
         self.evictor.set(eviction);
-        let is_counted =
-            eviction.is_some_and(|eviction| matches!(eviction.by, EvictBy::Recency | EvictBy::Frequency));
+        let counting = eviction.and_then(|eviction| match eviction.by {
+            // More than `LATELY_READS` are not told apart.
+            EvictBy::Recency => Some(Counting::Few),
+            EvictBy::Frequency => Some(Counting::Many),
+            EvictBy::Expiry | EvictBy::Chance => None,
+        });
         let keeps_times = eviction.is_some_and(|eviction| eviction.by == EvictBy::Recency);
-        self.records.access.switch(is_counted, keeps_times, self.records.tables.keys());
+        self.records.access.switch(counting, keeps_times, self.records.tables.keys());
         self.records.access.set_now(self.records.seconds());
         self.wake.in_vain.store(false, Relaxed);
         self.wake.hurry();
@@ -469,7 +473,8 @@ impl<M: Medium> Keeper<M> {
         let credit = (self.log().used_bytes() / CREDIT_SHARE).saturating_sub(mover.queues.debt);
         let most = all.min(may_stay + credit);
         let stays = |from: usize| by_reads[from..].iter().sum::<u64>();
-        let least = (least..READS_MAX).find(|&least| stays(usize::from(least)) <= most).unwrap_or(READS_MAX);
+        let full = self.records.access.most();
+        let least = (least..full).find(|&least| stays(usize::from(least)) <= most).unwrap_or(full.max(least));
         // Where more than may stay were read as often as can be told, the first ones do.
         let mut stayed = 0;
         for at in 0..records.len() {

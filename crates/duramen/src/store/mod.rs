@@ -413,7 +413,7 @@ impl<M: Medium> StoreOn<M> {
         self.records().tables.store.set_label(label);
     }
 
-    /// How often `key` was asked for of late, up to 15, as far as that is counted: an estimate, and 0 where no eviction by recency or
+    /// How often `key` was asked for of late, up to 15 (by recency 3), as far as that is counted: an estimate, and 0 where no eviction by recency or
     /// frequency is set.
     #[must_use]
     pub fn reads_of(&self, key: &[u8]) -> u8 {
