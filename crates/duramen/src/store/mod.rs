@@ -413,8 +413,8 @@ impl<M: Medium> StoreOn<M> {
         self.records().tables.store.set_label(label);
     }
 
-    /// How often `key` was asked for of late, up to 15 (by recency 3), as far as that is counted: an estimate, and 0 where no eviction by recency or
-    /// frequency is set.
+    /// How often `key` was asked for of late, as far as that is counted: an estimate, up to 15 where eviction by frequency is set, up to 3
+    /// where it is by recency, and else 0.
     #[must_use]
     pub fn reads_of(&self, key: &[u8]) -> u8 {
         let records = self.records();
