@@ -94,7 +94,7 @@ const EVICTING: [(Mutant, u64); 7] = [
     (Mutant::EvictedBelow, 1),
     (Mutant::EvictedUnasked, 1),
     (Mutant::EvictedInPlaceUncounted, 1),
-    (Mutant::EvictedCopyAlone, 282),
+    (Mutant::EvictedCopyAlone, 431),
 ];
 
 /// Bugs that a soak shows: stores that are damaged while they are closed, or full, emptied, and filled again.
