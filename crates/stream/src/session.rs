@@ -9,6 +9,7 @@ use crate::compile;
 use crate::error::{Error, Result};
 use crate::physical::Graph;
 use crate::plan::bind::{self, Binder};
+use crate::plan::partition::Partition;
 use crate::plan::{Node, Sink, changelog, explain, rules};
 use crate::sql::{self, Insert, Statement, position_of};
 
@@ -140,8 +141,12 @@ impl Session {
 }
 
 fn explain_job(job: &Job) -> Result<String> {
+    let threads = match Partition::of(&job.optimised) {
+        Ok(partition) => partition.to_string(),
+        Err(whole) => format!("one: {whole}\n"),
+    };
     Ok(format!(
-        "== Plan ==\n{}\n== Pipelines ==\n{}",
+        "== Plan ==\n{}\n== Pipelines ==\n{}\n== Threads ==\n{threads}",
         explain::job(&job.optimised),
         Graph::of(&job.optimised)?
     ))

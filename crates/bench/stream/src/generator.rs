@@ -58,7 +58,7 @@ impl Generator {
 }
 
 /// What a source does besides.
-pub trait Watch {
+pub trait Watch: Send {
     /// Whether it gives nothing for now.
     fn waits(&mut self, made: u64) -> bool;
 

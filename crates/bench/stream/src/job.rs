@@ -1,16 +1,15 @@
 //! One run of the compiled query.
 
-use std::cell::RefCell;
 use std::path::Path;
-use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use duramen::{Create, Durability, Options};
 use duramen_stream::catalog::Table;
 use duramen_stream::compile::Source;
 use duramen_stream::plan::Sink;
-use duramen_stream::run::{Fill, Keep, Running};
+use duramen_stream::run::{Fill, Keep, Running, Start};
 use duramen_stream::{Error, Outcome, Session};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -83,7 +82,7 @@ pub fn keep(path: &Path, home: &Home, every: Duration) -> Result<Keep, Failure> 
 pub fn start<W: Watch + 'static>(
     keys: u64,
     connector: &str,
-    keep: Option<&Keep>,
+    (keep, threads): (Option<&Keep>, usize),
     watch: W,
 ) -> Result<Running, Failure> {
     let mut watch = Some(watch);
@@ -92,38 +91,47 @@ pub fn start<W: Watch + 'static>(
         let generator = Generator::new(keys, per_window(keys));
         Ok(Some(Box::new(Made::new(generator, &source.reads, watch))))
     };
-    Ok(Running::start_with(&plan(connector)?, Path::new("."), keep, &mut own)?)
+    let start = Start { directory: Path::new("."), keep, threads: Some(threads), own: &mut own };
+    Ok(Running::start_on(&plan(connector)?, start)?)
 }
 
 /// Measures times between batches.
-struct Gaps(Rc<RefCell<(Option<Instant>, Duration)>>);
+#[derive(Clone, Default)]
+struct Gaps(Arc<Mutex<(Option<Instant>, Duration)>>);
+
+impl Gaps {
+    fn with<R>(&self, then: impl FnOnce(&mut (Option<Instant>, Duration)) -> R) -> R {
+        then(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
 
 impl Watch for Gaps {
     fn waits(&mut self, _: u64) -> bool {
-        let (last, longest) = &mut *self.0.borrow_mut();
-        if let Some(last) = last.take() {
-            *longest = last.elapsed().max(*longest);
-        }
+        self.with(|(last, longest)| {
+            if let Some(last) = last.take() {
+                *longest = last.elapsed().max(*longest);
+            }
+        });
         false
     }
 
     fn kept(&self, _: u64) {}
 
     fn gave(&mut self, _: u64) {
-        self.0.borrow_mut().0 = Some(Instant::now());
+        self.with(|(last, _)| *last = Some(Instant::now()));
     }
 }
 
 /// One run: it is stopped after the time that the settings say. Its last checkpoint, for which it waits, is not
 /// counted, nor is compiling.
-pub fn run(keys: u64, home: Option<&Home>, settings: &Settings) -> Result<Ran, Failure> {
+pub fn run(keys: u64, home: Option<&Home>, threads: usize, settings: &Settings) -> Result<Ran, Failure> {
     let place = home.map(|home| tempfile::tempdir_in(&home.directory)).transpose()?;
     let keep = match (home, &place) {
         (Some(home), Some(place)) => Some(keep(&place.path().join("store"), home, settings.every)?),
         _ => None,
     };
-    let gaps = Rc::new(RefCell::new((None, Duration::ZERO)));
-    let mut running = start(keys, "blackhole", keep.as_ref(), Gaps(gaps.clone()))?;
+    let gaps = Gaps::default();
+    let mut running = start(keys, "blackhole", (keep.as_ref(), threads), gaps.clone())?;
     let stop = AtomicBool::new(false);
     let mut ran = Ran::default();
     let (began, cpu_before) = (Instant::now(), cpu());
@@ -135,7 +143,7 @@ pub fn run(keys: u64, home: Option<&Home>, settings: &Settings) -> Result<Ran, F
                 records: progress.records,
                 clock: began.elapsed(),
                 cpu: cpu() - cpu_before,
-                gap_max: gaps.borrow().1,
+                gap_max: gaps.with(|(_, longest)| *longest),
                 checkpoints: kept.count,
                 pause_max: kept.pause_max,
                 pause_p99: ran.pause_p99,

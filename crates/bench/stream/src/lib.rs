@@ -47,6 +47,8 @@ pub struct Settings {
     pub every: Duration,
     /// Stores beside the run in memory.
     pub homes: Vec<Home>,
+    /// Threads beside the runs on one, in memory and with the first of the stores; none if this is one.
+    pub threads: usize,
 }
 
 /// What was found.
@@ -80,13 +82,22 @@ pub fn measure(
             say(&format!("{keys} keys, round {round} of {}: by hand", settings.rounds));
             found.by_hand.push(by_hand(keys, settings.time / 4));
             say(&format!("{keys} keys, round {round} of {}: in memory", settings.rounds));
-            found.in_memory.push(job::run(keys, None, settings)?);
+            found.in_memory.push(job::run(keys, None, 1, settings)?);
+            if settings.threads > 1 {
+                let threads = settings.threads;
+                say(&format!("{keys} keys, round {round} of {}: {threads} threads", settings.rounds));
+                found.threads.push(job::run(keys, None, threads, settings)?);
+                if let Some(home) = settings.homes.first() {
+                    let ran = job::run(keys, Some(home), threads, settings)?;
+                    found.threads_stored.push(ran);
+                }
+            }
             for (home, stored) in settings.homes.iter().zip(&mut found.stored) {
                 say(&format!(
                     "{keys} keys, round {round} of {}: with a store, {}",
                     settings.rounds, home.medium
                 ));
-                stored.runs.push(job::run(keys, Some(home), settings)?);
+                stored.runs.push(job::run(keys, Some(home), 1, settings)?);
                 say(&format!("{keys} keys, round {round} of {}: killed, {}", settings.rounds, home.medium));
                 stored.restarts.push(restart::measure(keys, home, child)?);
             }
@@ -168,9 +179,15 @@ mod tests {
             time: Duration::from_millis(1200),
             every: Duration::from_millis(100),
             homes: vec![home.clone()],
+            threads: 1,
         };
-        let ran = job::run(1000, Some(&home), &settings).unwrap();
-        assert!(ran.records > 100_000 && ran.checkpoints > 2 && ran.pause_max > Duration::ZERO, "{ran:?}");
+        for threads in [1, 2] {
+            let ran = job::run(1000, Some(&home), threads, &settings).unwrap();
+            assert!(
+                ran.records > 100_000 && ran.checkpoints > 2 && ran.pause_max > Duration::ZERO,
+                "{ran:?}"
+            );
+        }
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "the store is removed");
     }
 }

@@ -21,6 +21,8 @@ pub struct Row {
     pub by_hand: Vec<Ran>,
     pub in_memory: Vec<Ran>,
     pub stored: Vec<Stored>,
+    pub threads: Vec<Ran>,
+    pub threads_stored: Vec<Ran>,
 }
 
 impl Row {
@@ -28,7 +30,14 @@ impl Row {
     pub fn new(keys: u64, homes: &[Home]) -> Row {
         let stored =
             |home: &Home| Stored { home: home.medium.to_string(), runs: Vec::new(), restarts: Vec::new() };
-        Row { keys, by_hand: Vec::new(), in_memory: Vec::new(), stored: homes.iter().map(stored).collect() }
+        Row {
+            keys,
+            by_hand: Vec::new(),
+            in_memory: Vec::new(),
+            stored: homes.iter().map(stored).collect(),
+            threads: Vec::new(),
+            threads_stored: Vec::new(),
+        }
     }
 }
 
@@ -109,6 +118,21 @@ pub fn found(rows: &[Row], settings: &Settings) -> Found {
             Better::Higher,
             0.8,
         );
+        if !row.threads.is_empty() {
+            let count = settings.threads;
+            let name = |what: &str| format!("{count} threads, {what}");
+            found.measurements.push(measurement(keys, &name("in memory"), &row.threads, settings));
+            found.measurements.push(measurement(keys, &name("store"), &row.threads_stored, settings));
+            // 1.8 for two: nine tenths of what would be without loss.
+            let bound = 0.9 * count as f64;
+            let title = |what: &str| format!("{keys} keys, {count} threads : one, {what}");
+            let in_memory = ratio(&row.threads, &row.in_memory, rate);
+            target(title("in memory"), in_memory, Unit::Ratio, Better::Higher, bound);
+            if let Some(stored) = row.stored.first() {
+                let ratio = ratio(&row.threads_stored, &stored.runs, rate);
+                target(title(&stored.home), ratio, Unit::Ratio, Better::Higher, bound);
+            }
+        }
         let first = row.stored.first();
         for stored in &row.stored {
             let home = &stored.home;

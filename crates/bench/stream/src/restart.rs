@@ -4,12 +4,11 @@
 //! killed. Another one goes on; its first result is of the window that the first had nearly filled. All of the time in
 //! between counts: starting, opening the store, compiling, reading the state back, and the records that were missing.
 
-use std::cell::Cell;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::rc::Rc;
-use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::generator::{BATCH, DELAY, SIZE, Watch};
@@ -86,7 +85,7 @@ pub(crate) fn measure(keys: u64, home: &Home, start: &Start<'_>) -> Result<Times
 struct Stop {
     at: u64,
     /// Whether a checkpoint has begun there.
-    kept: Rc<Cell<bool>>,
+    kept: Arc<AtomicBool>,
     /// Whether there is still something to be waited for; not known before the first record.
     waits: Option<bool>,
     /// Whether it gave records.
@@ -103,7 +102,7 @@ impl Watch for Stop {
 
     fn kept(&self, made: u64) {
         if made == self.at {
-            self.kept.set(true);
+            self.kept.store(true, Ordering::Relaxed);
         }
     }
 
@@ -131,16 +130,16 @@ pub fn run(path: &Path, keys: u64, home: &Home) -> Result<(), Failure> {
     let records = per_window(keys);
     let close = records + records * DELAY as u64 / SIZE as u64;
     let at = (close - records / 1000) / BATCH as u64 * BATCH as u64;
-    let kept = Rc::new(Cell::new(false));
+    let kept = Arc::new(AtomicBool::new(false));
     let mut running = {
         let stop = Stop { at, kept: kept.clone(), waits: None, gave: false };
-        job::start(keys, "print", Some(&keep), stop)?
+        job::start(keys, "print", (Some(&keep), 1), stop)?
     };
     let went_on = running.records_before() >= at;
     let mut whole = None;
     running.run(&AtomicBool::new(false), |progress| {
         let count = progress.checkpoints.map_or(0, |kept| kept.count);
-        if went_on || !kept.get() {
+        if went_on || !kept.load(Ordering::Relaxed) {
             return;
         }
         // Another one behind the one that was seen to begin: that is whole, then.

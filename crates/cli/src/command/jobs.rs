@@ -78,6 +78,7 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
             only: Some(note.number),
             every: Duration::from_millis(note.every),
             from_start: false,
+            threads: None,
         };
         drop(store);
         return script.run(Some(&Open::new(&path, args.medium)?));

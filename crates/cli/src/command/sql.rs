@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use duramen::{Create, Durability, MediumKind, Options, Store};
-use duramen_stream::run::{Keep, Progress, Running};
+use duramen_stream::run::{Keep, Progress, Running, Start};
 use duramen_stream::{Error, ErrorKind, Job, Outcome, Session};
 use indicatif::ProgressBar;
 
@@ -29,6 +29,10 @@ pub struct Args {
     /// The job's name in the store; the script's by default. A second job of the script is NAME-2
     #[arg(long, requires = "store")]
     name: Option<String>,
+    /// Threads of each job whose rows can be parted by keys, as EXPLAIN tells [default: as many as its checkpoint has,
+    /// or else the machine; one for a job that keeps nothing by keys, whose rows then stay in order]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
     /// Forget what the store has of the job, and begin again
     #[arg(long, requires = "store")]
     from_start: bool,
@@ -49,6 +53,7 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
         only: None,
         every: Duration::from_millis(args.every),
         from_start: args.from_start,
+        threads: args.threads.map(usize::from),
     };
     script.run(store.as_ref())
 }
@@ -64,6 +69,8 @@ pub struct Script {
     pub only: Option<usize>,
     pub every: Duration,
     pub from_start: bool,
+    /// On which each job runs; none for the default.
+    pub threads: Option<usize>,
 }
 
 impl Script {
@@ -87,7 +94,7 @@ impl Script {
                         continue;
                     }
                     let keep = store.map(|open| self.keep(open, number)).transpose()?;
-                    run_job(&job, keep.as_ref(), &stop).map_err(refused)?;
+                    run_job(&job, keep.as_ref(), self.threads, &stop).map_err(refused)?;
                 }
             }
         }
@@ -192,8 +199,10 @@ fn told(title: &str, error: Error) -> Failure {
     }
 }
 
-fn run_job(job: &Job, keep: Option<&Keep>, stop: &AtomicBool) -> Result<(), Error> {
-    let mut running = Running::start_in(&job.optimised, Path::new("."), keep)?;
+fn run_job(job: &Job, keep: Option<&Keep>, threads: Option<usize>, stop: &AtomicBool) -> Result<(), Error> {
+    let own = &mut |_: &_, _: &_| Ok(None);
+    let start = Start { directory: Path::new("."), keep, threads, own };
+    let mut running = Running::start_on(&job.optimised, start)?;
     let before = running.records_before();
     if running.is_finished() {
         eprintln!("the job has ended already, after {before} records; --from-start runs it again");
@@ -207,7 +216,11 @@ fn run_job(job: &Job, keep: Option<&Keep>, stop: &AtomicBool) -> Result<(), Erro
     let progress = running.run(stop, |progress| bar.set_message(line(progress, before)))?;
     bar.finish_and_clear();
     let compiled = running.program().compiled_in().as_secs_f64() * 1e3;
-    eprintln!("compiled in {compiled:.1} ms; {}", line(&progress, before));
+    let threads = match running.threads() {
+        1 => "one thread".to_owned(),
+        count => format!("{count} threads"),
+    };
+    eprintln!("compiled in {compiled:.1} ms; {threads}; {}", line(&progress, before));
     Ok(())
 }
 

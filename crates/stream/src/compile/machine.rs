@@ -467,6 +467,8 @@ pub struct Machine {
     pub clock: Box<i64>,
     /// What failed.
     pub error: Option<Error>,
+    /// Whether it takes a part of each batch.
+    pub routed: bool,
     /// Whether there are checkpoints.
     pub tracked: bool,
     arena: Vec<Vec<u8>>,
@@ -492,6 +494,7 @@ impl Machine {
             constants: Vec::new(),
             clock: Box::new(0),
             error: None,
+            routed: false,
             tracked: false,
             arena: Vec::new(),
             closed: Vec::new(),
@@ -523,13 +526,18 @@ impl Machine {
         Ok(())
     }
 
+    /// Lets go of what was kept until the end of the batch.
+    pub fn forget_texts(&mut self) {
+        self.arena.truncate(1);
+        self.arena.iter_mut().for_each(Vec::clear);
+    }
+
     /// Ends a batch: sinks take what is there, and what was kept for it goes.
     pub fn end_batch(&mut self) -> Result<()> {
         for sink in 0..self.sinks.len() {
             self.deliver(sink)?;
         }
-        self.arena.truncate(1);
-        self.arena.iter_mut().for_each(Vec::clear);
+        self.forget_texts();
         for (breaker, side, table) in self.closed.drain(..) {
             self.breakers[breaker].states[side].give_back(table);
         }

@@ -36,6 +36,7 @@ use self::machine::{CloseCode, Kind, Machine, MergeCode, Pane, advance, tick};
 pub use self::machine::{Output, Rows};
 use crate::batch::{Batch, Values};
 use crate::error::{Error, Result};
+use crate::plan::partition::Partition;
 use crate::plan::{Node, NodeOp, explain};
 use crate::state::{Get, Numbers, Put, Reader, Window, write_word};
 use crate::types::Type;
@@ -45,6 +46,9 @@ const END: i64 = i64::MAX / 4;
 
 /// Code of a source: machine, columns, rows; not zero if it failed.
 type SourceCode = extern "C" fn(*mut Machine, *const usize, u64) -> i64;
+
+/// Code that routes rows of a source: machine, columns, rows, threads, watermarks.
+type RouteCode = extern "C" fn(*mut Machine, *const usize, u64, *mut u32, *mut i64) -> i64;
 
 /// A table that a job reads.
 #[derive(Debug, Clone)]
@@ -68,10 +72,40 @@ pub struct Held {
     pub late: u64,
 }
 
+/// Where the rows of one batch go.
+#[derive(Debug, Default)]
+pub struct Routed {
+    /// Numbers of the rows of each thread.
+    parts: Vec<Vec<u32>>,
+    /// The thread of each row.
+    to: Vec<u32>,
+    /// What rows of the batch have made the watermark before each of its rows, and at its end.
+    marks: Vec<i64>,
+}
+
+impl Routed {
+    /// Rows that go to a thread.
+    pub fn rows(&self, thread: usize) -> usize {
+        self.parts.get(thread).map_or(0, Vec::len)
+    }
+}
+
+/// How a program is one of several threads.
+#[derive(Debug, Clone)]
+pub struct Threads {
+    /// How many there are.
+    pub count: usize,
+    /// By what rows are routed.
+    pub partition: Partition,
+}
+
 /// A compiled job.
 pub struct Program {
     machine: Box<Machine>,
     scans: Vec<(Source, usize, SourceCode)>,
+    /// Of each scan, if rows are routed by keys.
+    routes: Vec<Option<RouteCode>>,
+    threads: usize,
     lookups: Vec<(Source, usize, SourceCode)>,
     constants: Vec<SourceCode>,
     text: String,
@@ -114,6 +148,7 @@ pub fn listing(plans: &[Arc<Node>]) -> Result<String> {
 /// What a function of the job is.
 enum Part {
     Scan(usize),
+    Route,
     Lookup(usize),
     Constants,
     Close(usize),
@@ -123,18 +158,21 @@ enum Part {
 impl Program {
     /// Compiles the plans of a job for this CPU: each gives its rows to the output with the same number.
     pub fn compile(plans: &[Arc<Node>], outputs: Vec<Box<dyn Output>>) -> Result<Program> {
-        Program::compile_with(plans, outputs, false)
+        Program::compile_with(plans, outputs, false, None)
     }
 
-    /// The same. With `tracked`, code marks what it changes, as checkpoints need it.
+    /// The same. With `tracked`, code marks what it changes, as checkpoints need it. With `threads`, it is one of
+    /// several that each take a part of every batch.
     pub fn compile_with(
         plans: &[Arc<Node>],
         outputs: Vec<Box<dyn Output>>,
         tracked: bool,
+        threads: Option<&Threads>,
     ) -> Result<Program> {
         let began = Instant::now();
         let mut machine = Machine::new();
         machine.tracked = tracked;
+        machine.routed = threads.is_some();
         machine.outputs = outputs;
         let graph = Graph::new(plans, &mut machine)?;
         for breaker in &mut machine.breakers {
@@ -164,6 +202,25 @@ impl Program {
                         |g, args| g.scan(&graph, node, scan, number, [args[1], args[2]]),
                     )?;
                     parts.push((Part::Scan(number), id));
+                    let Some(threads) = threads else { continue };
+                    let keys = threads.partition.keys(node);
+                    if keys.is_empty() {
+                        continue;
+                    }
+                    let title = format!(
+                        "routes rows of {}: machine, columns, rows, threads, watermarks",
+                        scan.table.name
+                    );
+                    let names = ["machine", "columns", "rows", "threads", "watermarks"];
+                    let id = function(
+                        &mut unit,
+                        &mut context,
+                        &mut text,
+                        (&format!("route{number}"), &title),
+                        &names,
+                        |g, args| g.route(scan, keys, threads.count, [args[1], args[2], args[3], args[4]]),
+                    )?;
+                    parts.push((Part::Route, id));
                 }
                 NodeOp::Values(_, rows) => {
                     let names = ["machine", "columns", "rows"];
@@ -222,6 +279,7 @@ impl Program {
         let Unit { mut module, mut machine, .. } = unit;
         module.finalize_definitions().map_err(broken)?;
         let (mut scans, mut lookups, mut constants) = (Vec::new(), Vec::new(), Vec::new());
+        let mut routes: Vec<Option<RouteCode>> = Vec::new();
         for (part, id) in parts {
             let code = module.get_finalized_function(id);
             match part {
@@ -234,6 +292,15 @@ impl Program {
                         types: scan.reads.iter().map(|read| column(read).ty.clone()).collect(),
                     };
                     scans.push((source, number, source_code(code)));
+                    routes.push(None);
+                }
+                Part::Route => {
+                    // SAFETY: the function was declared with five words in and one out, as `RouteCode` has.
+                    let code = unsafe { std::mem::transmute::<*const u8, RouteCode>(code) };
+                    // It follows its scan.
+                    if let Some(route) = routes.last_mut() {
+                        *route = Some(code);
+                    }
                 }
                 Part::Lookup(number) => {
                     let NodeOp::Lookup { table, .. } = &graph.places[number].node.op else { continue };
@@ -260,6 +327,8 @@ impl Program {
         Ok(Program {
             machine,
             scans,
+            routes,
+            threads: threads.map_or(1, |threads| threads.count),
             lookups,
             constants,
             text,
@@ -331,6 +400,71 @@ impl Program {
         self.call(code, batch)
     }
 
+    /// Says which threads the rows of a batch go to. Without keys all of it goes to that of the `turn`.
+    pub fn route(&mut self, source: usize, batch: &Batch, turn: u64, routed: &mut Routed) -> Result<()> {
+        let rows = batch.rows();
+        fits(&self.scans[source].0, batch)?;
+        routed.parts.resize(self.threads, Vec::new());
+        routed.parts.iter_mut().for_each(Vec::clear);
+        routed.marks.clear();
+        routed.marks.resize(rows + 1, i64::MIN);
+        let Some(code) = self.routes[source] else {
+            let numbers = 0..u32::try_from(rows).unwrap_or(u32::MAX);
+            routed.parts[(turn % self.threads as u64) as usize].extend(numbers);
+            return Ok(());
+        };
+        routed.to.resize(rows, 0);
+        let columns = addresses(batch);
+        let machine = &raw mut *self.machine;
+        let (to, marks) = (routed.to.as_mut_ptr(), routed.marks.as_mut_ptr());
+        let failed = code(machine, columns.as_ptr(), rows as u64, to, marks);
+        self.told(failed)?;
+        self.machine.forget_texts();
+        for part in &mut routed.parts {
+            part.resize(rows, 0);
+        }
+        let mut counts = vec![0; self.threads];
+        for (row, thread) in routed.to.iter().enumerate() {
+            // Without a branch: which thread it is nobody can guess.
+            let (part, count) = (&mut routed.parts[*thread as usize], &mut counts[*thread as usize]);
+            part[*count] = row as u32;
+            *count += 1;
+        }
+        routed.parts.iter_mut().zip(counts).for_each(|(part, count)| part.truncate(count));
+        Ok(())
+    }
+
+    /// Pushes one thread's rows of a batch through the job, as [`Program::run`] does with all. Every thread must be
+    /// given every batch that has rows, in the same order.
+    pub fn run_part(&mut self, source: usize, batch: &Batch, routed: &Routed, thread: usize) -> Result<()> {
+        let (wanted, scan, code) = &self.scans[source];
+        let (scan, code) = (*scan, *code);
+        fits(wanted, batch)?;
+        self.begin()?;
+        self.at(batch.clock)?;
+        let Some(part) = routed.parts.get(thread) else {
+            return Err(Error::evaluation("a batch that was routed to fewer threads"));
+        };
+        if !part.is_empty() {
+            let mut columns = addresses(batch);
+            columns.extend([part.as_ptr() as usize, routed.marks.as_ptr() as usize]);
+            let machine = &raw mut *self.machine;
+            let failed = code(machine, columns.as_ptr(), part.len() as u64);
+            self.told(failed)?;
+        }
+        let mark = routed.marks.last().copied().unwrap_or(i64::MIN);
+        let slot = &mut self.machine.scans[scan];
+        if mark > slot.watermark {
+            slot.watermark = mark;
+            if mark >= slot.deadline {
+                let machine = &raw mut *self.machine;
+                let failed = advance(machine);
+                self.told(failed)?;
+            }
+        }
+        self.machine.end_batch()
+    }
+
     /// Moves the time of processing.
     fn at(&mut self, clock: i64) -> Result<()> {
         if clock > *self.machine.clock {
@@ -372,21 +506,7 @@ impl Program {
     }
 
     fn call(&mut self, code: SourceCode, batch: &Batch) -> Result<()> {
-        let columns: Vec<usize> = batch
-            .columns
-            .iter()
-            .flat_map(|column| {
-                let (values, bytes) = match &column.values {
-                    Values::Boolean(values) => (values.as_ptr() as usize, 0),
-                    Values::Int(values) => (values.as_ptr() as usize, 0),
-                    Values::Float(values) => (values.as_ptr() as usize, 0),
-                    Values::Double(values) => (values.as_ptr() as usize, 0),
-                    Values::Decimal(values) => (values.as_ptr() as usize, 0),
-                    Values::Text(places, bytes) => (places.as_ptr() as usize, bytes.as_ptr() as usize),
-                };
-                [values, column.nulls.as_ptr() as usize, bytes]
-            })
-            .collect();
+        let columns = addresses(batch);
         let machine = &raw mut *self.machine;
         let failed = code(machine, columns.as_ptr(), batch.rows() as u64);
         self.told(failed)?;
@@ -460,6 +580,25 @@ impl Program {
 fn source_code(code: *const u8) -> SourceCode {
     // SAFETY: the function was declared with three words in and one out, as `SourceCode` has.
     unsafe { std::mem::transmute::<*const u8, SourceCode>(code) }
+}
+
+/// Where the columns of a batch lie, as code wants it.
+fn addresses(batch: &Batch) -> Vec<usize> {
+    batch
+        .columns
+        .iter()
+        .flat_map(|column| {
+            let (values, bytes) = match &column.values {
+                Values::Boolean(values) => (values.as_ptr() as usize, 0),
+                Values::Int(values) => (values.as_ptr() as usize, 0),
+                Values::Float(values) => (values.as_ptr() as usize, 0),
+                Values::Double(values) => (values.as_ptr() as usize, 0),
+                Values::Decimal(values) => (values.as_ptr() as usize, 0),
+                Values::Text(places, bytes) => (places.as_ptr() as usize, bytes.as_ptr() as usize),
+            };
+            [values, column.nulls.as_ptr() as usize, bytes]
+        })
+        .collect()
 }
 
 /// Whether a batch has the columns that code was made for: nothing else is looked at by it.

@@ -492,26 +492,35 @@ impl Gen<'_, '_> {
         Ok(())
     }
 
-    /// The loop over a batch of `rows` rows. `names` are those of the columns, `each` takes one row.
+    /// The loop over `rows` rows of a batch: the first ones, or those whose numbers `picked` has. `each` takes one row
+    /// and its number in the batch.
     fn each_of_batch(
         &mut self,
-        columns: ir::Value,
-        rows: ir::Value,
+        [columns, rows]: [ir::Value; 2],
+        picked: Option<ir::Value>,
         shapes: &[(Shape, bool, String)],
-        each: impl FnOnce(&mut Self, &[Val]) -> Result<()>,
+        each: impl FnOnce(&mut Self, &[Val], ir::Value) -> Result<()>,
     ) -> Result<()> {
         let bases: Vec<[ir::Value; COLUMN_WORDS]> = (0..shapes.len())
             .map(|column| std::array::from_fn(|word| self.load(columns, (column * COLUMN_WORDS + word) * 8)))
             .collect();
         let (head, body, after) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
-        let number = self.b.append_block_param(head, types::I64);
-        self.name(number, "row");
+        let place = self.b.append_block_param(head, types::I64);
         let zero = self.int(0);
         self.b.ins().jump(head, &[zero.into()]);
         self.b.switch_to_block(head);
-        let more = self.icmp(IntCC::UnsignedLessThan, number, rows);
+        let more = self.icmp(IntCC::UnsignedLessThan, place, rows);
         self.b.ins().brif(more, body, &[], after, &[]);
         self.b.switch_to_block(body);
+        let number = match picked {
+            None => place,
+            Some(picked) => {
+                let offset = self.b.ins().ishl_imm_s(place, 2);
+                let at = self.b.ins().iadd(picked, offset);
+                self.b.ins().uload32(trusted(), at, 0)
+            }
+        };
+        self.name(number, "row");
         let mut row = Vec::new();
         for ([values, nulls, bytes], (shape, nullable, name)) in bases.into_iter().zip(shapes) {
             let val = self.column(*shape, values, bytes, number);
@@ -522,8 +531,8 @@ impl Gen<'_, '_> {
             });
             row.push(Val { null, ..val });
         }
-        each(self, &row)?;
-        let next = self.b.ins().iadd_imm_s(number, 1);
+        each(self, &row, number)?;
+        let next = self.b.ins().iadd_imm_s(place, 1);
         self.b.ins().jump(head, &[next.into()]);
         self.b.switch_to_block(after);
         Ok(())
@@ -547,7 +556,70 @@ impl Gen<'_, '_> {
         }
     }
 
-    /// Code of a scan: columns of the batch, number of rows.
+    /// Shapes and names of the columns that a scan reads.
+    fn read_shapes(scan: &Scan) -> Result<Vec<(Shape, bool, String)>> {
+        let shape = |read: &usize| {
+            let column = &scan.table.columns[scan.table.physical[*read]];
+            Ok((Shape::of(&column.ty.data)?, column.ty.nullable, column.name.clone()))
+        };
+        scan.reads.iter().map(shape).collect()
+    }
+
+    /// A scan's watermark is at least this. What may close then does.
+    fn raise(&mut self, scan: usize, bound: ir::Value) -> Result<()> {
+        let slot = std::ptr::from_mut(&mut *self.unit.machine.scans[scan]) as i64;
+        let slot = self.int(slot);
+        let before = self.load(slot, offset_of!(ScanSlot, watermark));
+        let deadline = self.load(slot, offset_of!(ScanSlot, deadline));
+        let above = self.icmp(IntCC::SignedGreaterThan, bound, before);
+        self.when(above, |g| {
+            g.store(bound, slot, offset_of!(ScanSlot, watermark));
+            let due = g.icmp(IntCC::SignedGreaterThanOrEqual, bound, deadline);
+            g.when(due, |g| {
+                let machine = g.machine;
+                let failed = g.ask("advance", &[machine]);
+                g.fail_if(failed, 0);
+                Ok(())
+            })
+        })
+    }
+
+    /// Code that routes rows: it stores the thread of each, and the watermark of the batch behind each. Columns of the
+    /// batch, number of rows; where threads go, words of 32 bits; where watermarks go, of which the first is there.
+    pub fn route(
+        &mut self,
+        scan: &Scan,
+        keys: &[Expr],
+        threads: usize,
+        [columns, rows, to, marks]: [ir::Value; 4],
+    ) -> Result<()> {
+        let shapes = Self::read_shapes(scan)?;
+        self.each_of_batch([columns, rows], None, &shapes, |g, row, number| {
+            let vals: Result<Vec<Val>> = keys.iter().map(|expr| g.expr(expr, row)).collect();
+            let hash = g.hash_key(&vals?);
+            // The table's places come from the low bits.
+            let threads = g.int(threads as i64);
+            let thread = g.b.ins().umulhi(hash, threads);
+            let thread = g.b.ins().ireduce(types::I32, thread);
+            let offset = g.b.ins().ishl_imm_s(number, 2);
+            let at = g.b.ins().iadd(to, offset);
+            g.store(thread, at, 0);
+            let Some(watermark) = &scan.watermark else { return Ok(()) };
+            let offset = g.b.ins().ishl_imm_s(number, 3);
+            let at = g.b.ins().iadd(marks, offset);
+            let before = g.load(at, 0);
+            let bound = g.expr(watermark, row)?;
+            let mut mark = g.b.ins().smax(bound.a, before);
+            if let Some(null) = bound.null {
+                mark = g.b.ins().select(null, before, mark);
+            }
+            g.store(mark, at, 8);
+            Ok(())
+        })
+    }
+
+    /// Code of a scan: columns of the batch, number of rows. Of a job with threads, the numbers of its rows and the
+    /// watermarks before all rows are behind the columns.
     pub fn scan(
         &mut self,
         graph: &Graph,
@@ -556,16 +628,17 @@ impl Gen<'_, '_> {
         number: usize,
         [columns, rows]: [ir::Value; 2],
     ) -> Result<()> {
-        let slot = std::ptr::from_mut(&mut *self.unit.machine.scans[number]) as i64;
-        let shapes: Result<Vec<(Shape, bool, String)>> = scan
-            .reads
-            .iter()
-            .map(|read| {
-                let column = &scan.table.columns[scan.table.physical[*read]];
-                Ok((Shape::of(&column.ty.data)?, column.ty.nullable, column.name.clone()))
-            })
-            .collect();
-        self.each_of_batch(columns, rows, &shapes?, |g, row| {
+        let shapes = Self::read_shapes(scan)?;
+        let behind = shapes.len() * COLUMN_WORDS * 8;
+        let routed =
+            self.unit.machine.routed.then(|| (self.load(columns, behind), self.load(columns, behind + 8)));
+        self.each_of_batch([columns, rows], routed.map(|(picked, _)| picked), &shapes, |g, row, place| {
+            if let (Some((_, marks)), Some(_)) = (routed, &scan.watermark) {
+                let offset = g.b.ins().ishl_imm_s(place, 3);
+                let at = g.b.ins().iadd(marks, offset);
+                let mark = g.load(at, 0);
+                g.raise(number, mark)?;
+            }
             let passes = match &scan.filter {
                 Some(filter) => {
                     let val = g.expr(filter, row)?;
@@ -584,23 +657,8 @@ impl Gen<'_, '_> {
             }
             let Some(watermark) = &scan.watermark else { return Ok(()) };
             let bound = g.expr(watermark, row)?;
-            g.unless_null(bound, |g| {
-                let slot = g.int(slot);
-                let before = g.load(slot, offset_of!(ScanSlot, watermark));
-                let deadline = g.load(slot, offset_of!(ScanSlot, deadline));
-                g.name(bound.a, "watermark");
-                let above = g.icmp(IntCC::SignedGreaterThan, bound.a, before);
-                g.when(above, |g| {
-                    g.store(bound.a, slot, offset_of!(ScanSlot, watermark));
-                    let due = g.icmp(IntCC::SignedGreaterThanOrEqual, bound.a, deadline);
-                    g.when(due, |g| {
-                        let machine = g.machine;
-                        let failed = g.ask("advance", &[machine]);
-                        g.fail_if(failed, 0);
-                        Ok(())
-                    })
-                })
-            })
+            g.name(bound.a, "watermark");
+            g.unless_null(bound, |g| g.raise(number, bound.a))
         })
     }
 
@@ -620,7 +678,7 @@ impl Gen<'_, '_> {
             .map(|column| Ok((Shape::of(&column.ty.data)?, column.ty.nullable, column.name.clone())))
             .collect();
         let kept = self.always(place.number, 0);
-        self.each_of_batch(columns, rows, &shapes?, |g, row| {
+        self.each_of_batch([columns, rows], None, &shapes?, |g, row, _| {
             let exprs: Vec<Expr> = keys
                 .iter()
                 .map(|(column, expr)| {

@@ -150,6 +150,14 @@ impl Gen<'_, '_> {
             .collect()
     }
 
+    /// The hash of a key by itself.
+    pub fn hash_key(&mut self, key: &[Val]) -> ir::Value {
+        let key = self.normal(key);
+        let nullable: Vec<bool> = key.iter().map(|val| val.null.is_some()).collect();
+        let bits = self.null_bits(&key, &nullable);
+        self.hash(&key, bits)
+    }
+
     fn hash(&mut self, key: &[Val], bits: ir::Value) -> ir::Value {
         let seed = self.int(hash_seed() as i64);
         let mut hash = self.b.ins().bxor(seed, bits);

@@ -37,6 +37,11 @@ pub struct Keep {
 const PREFIX: &str = "sql.";
 const HEAD: &[u8] = b"head";
 const STATE: &[u8] = b"state";
+/// The state of the thread with this number.
+fn state_key(thread: usize) -> Vec<u8> {
+    if thread == 0 { STATE.to_vec() } else { [STATE, format!(".{thread}").as_bytes()].concat() }
+}
+
 /// How records are written; another one is refused.
 const VERSION: u64 = 1;
 
@@ -126,7 +131,7 @@ fn number(head: &Value, field: &str) -> Result<u64> {
 }
 
 /// What a checkpoint says beside pages.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Head {
     /// Its number, from 1.
     pub epoch: u64,
@@ -145,9 +150,9 @@ pub struct Head {
 }
 
 impl Head {
-    fn to_json(&self, at: i64) -> String {
+    fn to_json(&self, at: i64, threads: usize) -> String {
         json!({
-            "version": VERSION, "epoch": self.epoch, "records": self.records, "finished": self.finished, "at": at,
+            "version": VERSION, "threads": threads, "epoch": self.epoch, "records": self.records, "finished": self.finished, "at": at,
             "plan": self.plan, "note": self.note, "sources": self.sources, "sinks": self.sinks,
         })
         .to_string()
@@ -171,8 +176,8 @@ impl Head {
 pub struct Found {
     /// Positions and the like.
     pub head: Head,
-    /// What [`crate::compile::Program::freeze`] gave.
-    pub state: Vec<u8>,
+    /// What [`crate::compile::Program::freeze`] gave, of each thread.
+    pub states: Vec<Vec<u8>>,
 }
 
 /// Tables of one job in its store.
@@ -215,10 +220,28 @@ impl Shelf {
     /// The last checkpoint.
     pub fn find(&self) -> Result<Option<Found>> {
         let Some(head) = read_head(&self.table)? else { return Ok(None) };
-        let state = self.table.get(STATE).map_err(failed("read"))?;
-        let state =
-            state.ok_or_else(|| Error::connector("a checkpoint has a head and no state; it is damaged"))?;
-        Ok(Some(Found { head: Head::of(&head)?, state: state.to_vec() }))
+        let mut states = Vec::new();
+        // One, where nothing is said.
+        for thread in 0..head["threads"].as_u64().unwrap_or(1).max(1) as usize {
+            let state = self.table.get(&state_key(thread)).map_err(failed("read"))?;
+            let state = state.ok_or_else(|| {
+                Error::connector(format!(
+                    "a checkpoint has a head and no state of thread {thread}; it is damaged"
+                ))
+            })?;
+            states.push(state.to_vec());
+        }
+        Ok(Some(Found { head: Head::of(&head)?, states }))
+    }
+
+    /// The same tables for another thread.
+    pub fn another(&self) -> Shelf {
+        Shelf {
+            store: self.store.clone(),
+            name: self.name.clone(),
+            table: self.table.clone(),
+            own: HashMap::new(),
+        }
     }
 
     fn own(&mut self, number: u64) -> Result<&Table> {
@@ -285,7 +308,7 @@ type Page = (u64, u32, Vec<u8>);
 
 enum Order {
     Pages(Vec<Page>),
-    End { head: Box<Head>, state: Vec<u8>, cuts: Vec<Box<dyn Cut>>, named: Vec<u64> },
+    End { head: Box<Head>, states: Vec<Vec<u8>>, cuts: Vec<Box<dyn Cut>>, named: Vec<u64> },
 }
 
 /// What a checkpoint came to.
@@ -295,6 +318,30 @@ pub struct Done {
     pub bytes: u64,
     /// How long the commit took.
     pub commit: Duration,
+}
+
+/// Where pages of checkpoints are sent.
+#[derive(Clone)]
+pub struct Pages(SyncSender<Order>);
+
+impl Pages {
+    /// Sends pages; gives them back if too many wait already.
+    pub fn send(&self, pages: Vec<Page>) -> Result<Option<Vec<Page>>> {
+        match self.0.try_send(Order::Pages(pages)) {
+            Ok(()) => Ok(None),
+            Err(TrySendError::Full(Order::Pages(pages))) => Ok(Some(pages)),
+            Err(_) => Err(gone()),
+        }
+    }
+
+    /// Sends pages, however long that takes.
+    pub fn send_waiting(&self, pages: Vec<Page>) -> Result<()> {
+        self.0.send(Order::Pages(pages)).map_err(|_| gone())
+    }
+}
+
+fn gone() -> Error {
+    Error::connector("the thread for checkpoints has ended")
 }
 
 /// The thread that writes.
@@ -324,37 +371,43 @@ impl Keeper {
         Ok(Keeper { orders: Some(orders), answers, thread: Some(thread) })
     }
 
+    /// For others to send pages.
+    pub fn pages(&self) -> Option<Pages> {
+        self.orders.clone().map(Pages)
+    }
+
     /// Sends pages; gives them back if too many wait already.
     pub fn send(&self, pages: Vec<Page>) -> Result<Option<Vec<Page>>> {
-        let Some(orders) = &self.orders else { return Ok(None) };
-        match orders.try_send(Order::Pages(pages)) {
-            Ok(()) => Ok(None),
-            Err(TrySendError::Full(Order::Pages(pages))) => Ok(Some(pages)),
-            Err(_) => Err(self.why()),
+        match self.pages() {
+            Some(orders) => orders.send(pages).map_err(|_| self.why()),
+            None => Ok(None),
         }
     }
 
     /// Sends pages, however long that takes.
     pub fn send_waiting(&self, pages: Vec<Page>) -> Result<()> {
-        self.order(Order::Pages(pages))
-    }
-
-    /// Sends the end of a checkpoint.
-    pub fn end(&self, head: Head, state: Vec<u8>, cuts: Vec<Box<dyn Cut>>, named: Vec<u64>) -> Result<()> {
-        self.order(Order::End { head: Box::new(head), state, cuts, named })
-    }
-
-    fn order(&self, order: Order) -> Result<()> {
-        match &self.orders {
-            Some(orders) => orders.send(order).map_err(|_| self.why()),
+        match self.pages() {
+            Some(orders) => orders.send_waiting(pages).map_err(|_| self.why()),
             None => Ok(()),
         }
+    }
+
+    /// Sends the end of a checkpoint: behind all pages of all who have sent theirs before.
+    pub fn end(
+        &self,
+        head: Head,
+        states: Vec<Vec<u8>>,
+        cuts: Vec<Box<dyn Cut>>,
+        named: Vec<u64>,
+    ) -> Result<()> {
+        let Some(orders) = &self.orders else { return Ok(()) };
+        orders.send(Order::End { head: Box::new(head), states, cuts, named }).map_err(|_| self.why())
     }
 
     fn why(&self) -> Error {
         match self.answers.recv() {
             Ok(Err(error)) => error,
-            _ => Error::connector("the thread for checkpoints has ended"),
+            _ => gone(),
         }
     }
 
@@ -363,13 +416,13 @@ impl Keeper {
         match self.answers.try_recv() {
             Ok(done) => done.map(Some),
             Err(TryRecvError::Empty) => Ok(None),
-            Err(TryRecvError::Disconnected) => Err(Error::connector("the thread for checkpoints has ended")),
+            Err(TryRecvError::Disconnected) => Err(gone()),
         }
     }
 
     /// Waits until the checkpoint that was ended is whole.
     pub fn wait(&self) -> Result<Done> {
-        self.answers.recv().unwrap_or_else(|_| Err(Error::connector("the thread for checkpoints has ended")))
+        self.answers.recv().unwrap_or_else(|_| Err(gone()))
     }
 }
 
@@ -395,13 +448,15 @@ fn work(mut shelf: Shelf, named: Vec<u64>, orders: &Receiver<Order>, done: &dyn 
                     put(&mut shelf, &mut desk, &mut pages, (number, page), &content)?;
                 }
             }
-            Order::End { head, state, mut cuts, named } => {
+            Order::End { head, states, mut cuts, named } => {
                 for cut in &mut cuts {
                     cut.prepare(&mut desk)?;
                 }
                 let mut table = desk.writer.table(&shelf.table);
-                table.put(STATE, &state).map_err(failed("write to"))?;
-                table.put(HEAD, head.to_json(now()).as_bytes()).map_err(failed("write to"))?;
+                for (thread, state) in states.iter().enumerate() {
+                    table.put(&state_key(thread), state).map_err(failed("write to"))?;
+                }
+                table.put(HEAD, head.to_json(now(), states.len()).as_bytes()).map_err(failed("write to"))?;
                 let began = Instant::now();
                 shelf.store.commit().map_err(failed("commit"))?;
                 let commit = began.elapsed();

@@ -6,8 +6,8 @@ use super::records::Records;
 use crate::batch::Batch;
 use crate::error::{Error, Result};
 
-/// What fills batches with rows.
-pub trait Fill {
+/// What fills batches with rows. One thread at a time does.
+pub trait Fill: Send {
     /// Appends at most `rows` rows; whether there may be more.
     fn fill(&mut self, batch: &mut Batch, rows: usize) -> Result<bool>;
 

@@ -3,6 +3,7 @@
 
 mod checkpoint;
 mod clock;
+mod crew;
 mod entries;
 mod fill;
 mod format;
@@ -17,24 +18,24 @@ mod source;
 mod take;
 mod view;
 
-use std::cell::RefCell;
 use std::path::Path;
-use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use self::checkpoint::{Head, Keeper, Shelf};
+use self::checkpoint::{Found, Head, Keeper, Shelf};
 pub use self::checkpoint::{Keep, Kept, forget, jobs};
 use self::clock::now;
+use self::crew::{Crew, Message};
 pub use self::fill::Fill;
 use self::lookup::Lookup;
 use self::records::Place;
 use self::take::{Cut, Desk, Take};
 use crate::batch::Batch;
 use crate::catalog::Table;
-use crate::compile::{Held, Output, Program, Rows, Source};
+use crate::compile::{Held, Output, Program, Rows, Source, Threads};
 use crate::error::{Error, Result};
+use crate::plan::partition::Partition;
 use crate::plan::{Node, NodeOp, Sink, explain};
 use crate::state::Numbers;
 
@@ -43,6 +44,9 @@ pub const BATCH_ROWS: usize = 4096;
 
 /// How long pages of a checkpoint are copied after one batch, about: rows wait meanwhile.
 const PAUSE: Duration = Duration::from_millis(1);
+
+/// Bytes of pages that are copied and sent at a time: within some ten microseconds.
+const SAVED_BYTES: usize = 256 << 10;
 
 /// Where a job stands.
 #[derive(Debug, Clone)]
@@ -90,12 +94,32 @@ pub type Own<'o> = dyn FnMut(&Table, &Source) -> Result<Option<Box<dyn Fill>>> +
 
 /// A sink that the running job and its code share.
 #[derive(Clone)]
-struct Shared(Rc<RefCell<Box<dyn Take>>>);
+struct Shared(Arc<Mutex<Box<dyn Take>>>);
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Box<dyn Take>> {
+        // Who panicked has said so; the job ends.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 impl Output for Shared {
     fn take(&mut self, rows: &Rows<'_>) -> Result<()> {
-        self.0.borrow_mut().take(rows)
+        self.lock().take(rows)
     }
+}
+
+/// How a job is started.
+pub struct Start<'s> {
+    /// What paths of files are relative to.
+    pub directory: &'s Path,
+    /// Where its checkpoints are; it goes on from the last one there.
+    pub keep: Option<&'s Keep>,
+    /// On how many threads it runs, if its plan can be partitioned. If this is none: as many as its checkpoint has, or
+    /// else the machine, but on one where nothing is kept by keys.
+    pub threads: Option<usize>,
+    /// Asked for each table that is read, and told which columns are wanted.
+    pub own: &'s mut Own<'s>,
 }
 
 /// A job that runs.
@@ -109,6 +133,9 @@ pub struct Running {
     before: u64,
     began: Instant,
     finished: bool,
+    /// The threads; none if it runs on that which calls [`Running::run`]. Behind it goes what their pages are sent to.
+    crew: Option<Crew>,
+    meeting: Option<Meeting>,
     keeping: Option<Keeping>,
 }
 
@@ -130,12 +157,21 @@ struct Keeping {
     told: Checkpoints,
 }
 
+/// Threads that have been told to meet.
+struct Meeting {
+    head: Head,
+    /// Of dead letters.
+    cuts: Vec<Box<dyn Cut>>,
+    /// Who has come: its number, its state, the vectors of that.
+    met: Vec<(usize, Vec<u8>, Vec<u64>)>,
+}
+
 /// What becomes of a checkpoint.
 enum Phase {
     /// None is under way.
     Idle,
-    /// Pages are being sent; then follows the rest.
-    Saving { head: Head, state: Vec<u8>, cuts: Vec<Box<dyn Cut>> },
+    /// Pages are being sent; then follows the rest. So many threads are not done.
+    Saving { head: Head, states: Vec<Vec<u8>>, cuts: Vec<Box<dyn Cut>>, named: Vec<u64>, left: usize },
     /// All is sent.
     Committing,
 }
@@ -174,6 +210,42 @@ fn other_job(name: &str, was: &str, is: &str) -> Error {
     .hint("--from-start forgets what was computed, another --name keeps it")
 }
 
+/// Why a checkpoint is not for so many threads.
+fn other_threads(name: &str, had: usize, wanted: usize) -> Error {
+    let threads = |count| if count == 1 { "one thread".to_owned() } else { format!("{count} threads") };
+    Error::invalid(
+        format!("{} for job `{name}`, whose checkpoint has the state of {}", threads(wanted), threads(had)),
+        format!("{} as before", threads(had)),
+    )
+    .hint("--from-start forgets what was computed, another --name keeps it")
+}
+
+/// How a job is one of several threads; none if it runs on one.
+fn partition(sinks: &[Sink], wanted: Option<usize>, found: Option<&Found>) -> Option<Threads> {
+    let machine = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let count = wanted.or_else(|| Some(found?.states.len())).unwrap_or_else(machine);
+    let partition = if count > 1 { Partition::of(sinks).ok()? } else { return None };
+    // Nobody has asked for another order of rows where nothing is kept by keys.
+    if wanted.is_none() && found.is_none() && !partition.has_keys() {
+        return None;
+    }
+    Some(Threads { count, partition })
+}
+
+/// Cuts all sinks for the checkpoint of this head, which has what dead letters publish; `cuts` are theirs.
+fn cut(sinks: &[Shared], head: &mut Head, cuts: Vec<Box<dyn Cut>>) -> Result<Vec<Box<dyn Cut>>> {
+    let (mut told, mut all) = (Vec::new(), Vec::new());
+    for sink in sinks {
+        let (publishes, cut) = sink.lock().cut()?;
+        told.push(publishes);
+        all.extend(cut);
+    }
+    told.append(&mut head.sinks);
+    head.sinks = told;
+    all.extend(cuts);
+    Ok(all)
+}
+
 impl Running {
     /// Compiles a job and opens its sources and sinks. Paths of files are relative to `directory`.
     pub fn start(sinks: &[Sink], directory: &Path) -> Result<Running> {
@@ -186,27 +258,35 @@ impl Running {
     }
 
     /// The same with sources of the caller's: `own` is asked for each table that is read, and told which columns are
-    /// wanted.
+    /// wanted. All of these run on one thread.
     pub fn start_with(
         sinks: &[Sink],
         directory: &Path,
         keep: Option<&Keep>,
         own: &mut Own<'_>,
     ) -> Result<Running> {
+        Running::start_on(sinks, Start { directory, keep, threads: Some(1), own })
+    }
+
+    /// The same on several threads.
+    pub fn start_on(sinks: &[Sink], start: Start<'_>) -> Result<Running> {
+        let Start { directory, keep, threads, own } = start;
         let shelf = keep.map(Shelf::open).transpose()?;
+        let found = shelf.as_ref().map(Shelf::find).transpose()?.flatten();
+        let threads = partition(sinks, threads, found.as_ref());
         let place = Place { directory, job: keep.map(|keep| keep.name.as_str()) };
         let opened: Result<Vec<Shared>> = sinks
             .iter()
             .enumerate()
             .map(|(number, sink)| {
                 let take = sink::open(sink, number, place)?;
-                Ok(Shared(Rc::new(RefCell::new(take))))
+                Ok(Shared(Arc::new(Mutex::new(take))))
             })
             .collect();
         let opened = opened?;
         let outputs = opened.iter().map(|sink| Box::new(sink.clone()) as Box<dyn Output>).collect();
         let plans: Vec<Arc<Node>> = sinks.iter().map(|sink| sink.input.clone()).collect();
-        let mut program = Program::compile_with(&plans, outputs, keep.is_some())?;
+        let mut program = Program::compile_with(&plans, outputs, keep.is_some(), None)?;
         let mut named = Vec::new();
         plans.iter().for_each(|plan| tables(plan, &mut named));
         let table_of = |source: &Source| {
@@ -214,9 +294,15 @@ impl Running {
             table.ok_or_else(|| Error::connector(format!("no table `{}`", source.table)))
         };
         let store = keep.map(|keep| &keep.store);
-        let lookups: Result<Vec<Lookup>> =
-            program.lookups().iter().map(|source| Lookup::open(table_of(source)?, source, store)).collect();
-        let mut lookups = lookups?;
+        let looked_up: Result<Vec<Arc<Table>>> =
+            program.lookups().iter().map(|source| table_of(source).cloned()).collect();
+        let looked_up = looked_up?;
+        let mut lookups = Vec::new();
+        if threads.is_none() {
+            for (source, table) in program.lookups().iter().zip(&looked_up) {
+                lookups.push(Lookup::open(table, source, store)?);
+            }
+        }
         let mut feed = |source: &Source| -> Result<Feed> {
             let table = table_of(source)?;
             let fill = match own(table, source)? {
@@ -228,20 +314,29 @@ impl Running {
         let feeds: Result<Vec<Feed>> = program.sources().iter().map(&mut feed).collect();
         let mut feeds = feeds?;
         let (mut records, mut finished, mut keeping) = (0, false, None);
+        let mut states = Vec::new();
         if let (Some(mut shelf), Some(keep)) = (shelf, keep) {
             let plan = plan_text(sinks, &program);
             let (mut numbers, mut epoch) = (Numbers::default(), 0);
-            let found = shelf.find()?;
             if let Some(found) = &found {
                 let head = &found.head;
                 let cuts = opened.len() + feeds.len();
                 if head.plan != plan || head.sources.len() != feeds.len() || head.sinks.len() != cuts {
                     return Err(other_job(&keep.name, &head.plan, &plan));
                 }
+                let count = threads.as_ref().map_or(1, |threads| threads.count);
+                if found.states.len() != count {
+                    return Err(other_threads(&keep.name, found.states.len(), count));
+                }
                 (records, finished, epoch) = (head.records, head.finished, head.epoch);
                 // What has ended is not read again; its input may be gone.
                 if !finished {
-                    numbers = program.restore(&found.state, &mut |number, page| shelf.get(number, page))?;
+                    if threads.is_none() {
+                        numbers =
+                            program.restore(&found.states[0], &mut |number, page| shelf.get(number, page))?;
+                    } else {
+                        states = found.states.iter().map(|state| (state.clone(), shelf.another())).collect();
+                    }
                     for (feed, position) in feeds.iter_mut().zip(&head.sources) {
                         feed.fill.seek(position)?;
                     }
@@ -250,36 +345,77 @@ impl Running {
             if found.is_none() {
                 // Of the same epoch as the first checkpoint, or gone already.
                 let mut desk = Desk::new(&keep.store)?;
-                opened.iter().try_for_each(|sink| sink.0.borrow_mut().is_forgotten(&mut desk))?;
+                opened.iter().try_for_each(|sink| sink.lock().is_forgotten(&mut desk))?;
             }
             let cut = |number: usize| found.as_ref().map(|found| &found.head.sinks[number]);
             for (number, sink) in opened.iter().enumerate() {
-                sink.0.borrow_mut().recover(cut(number), epoch + 1)?;
+                sink.lock().recover(cut(number), epoch + 1)?;
             }
             for (number, feed) in feeds.iter_mut().enumerate() {
                 if let Some(letters) = feed.fill.letters() {
                     letters.recover(cut(opened.len() + number), epoch + 1)?;
                 }
             }
-            keeping = Some(Keeping {
-                keeper: Keeper::start(shelf, numbers.named.clone())?,
-                every: keep.every,
-                plan,
-                note: keep.note.clone(),
-                numbers,
-                epoch,
-                begun: Instant::now(),
-                phase: Phase::Idle,
-                refused: None,
-                pauses: Vec::new(),
-                told: Checkpoints::default(),
-            });
+            keeping = Some((shelf, plan, numbers, epoch, keep));
         }
         for (number, lookup) in lookups.iter_mut().enumerate() {
             program.load(number, &lookup.rows()?)?;
         }
+        let mut crew = None;
+        if let (Some(threads), false) = (threads, finished) {
+            crew = Some(Crew::start(crew::Start {
+                plans,
+                sinks: opened.clone(),
+                feeds: std::mem::take(&mut feeds),
+                threads,
+                lookups: looked_up,
+                store: store.cloned(),
+                states,
+                records,
+            })?);
+        }
+        let keeping = match keeping {
+            None => None,
+            Some((shelf, plan, numbers, epoch, keep)) => {
+                let named = crew.as_ref().map_or(&numbers.named, |crew| &crew.named).clone();
+                let keeper = Keeper::start(shelf, named)?;
+                if let (Some(crew), Some(pages)) = (&crew, keeper.pages()) {
+                    crew.set_pages(pages);
+                }
+                Some(Keeping {
+                    keeper,
+                    every: keep.every,
+                    plan,
+                    note: keep.note.clone(),
+                    numbers,
+                    epoch,
+                    begun: Instant::now(),
+                    phase: Phase::Idle,
+                    refused: None,
+                    pauses: Vec::new(),
+                    told: Checkpoints::default(),
+                })
+            }
+        };
         let (sinks, began) = (opened, Instant::now());
-        Ok(Running { program, feeds, sinks, lookups, records, before: records, began, finished, keeping })
+        Ok(Running {
+            program,
+            feeds,
+            sinks,
+            lookups,
+            records,
+            before: records,
+            began,
+            finished,
+            crew,
+            meeting: None,
+            keeping,
+        })
+    }
+
+    /// On how many threads it runs.
+    pub fn threads(&self) -> usize {
+        self.crew.as_ref().map_or(1, Crew::count)
     }
 
     /// The compiled job.
@@ -299,12 +435,20 @@ impl Running {
 
     /// Where the job stands.
     pub fn progress(&self) -> Progress {
+        self.progress_of(self.crew.as_ref())
+    }
+
+    fn progress_of(&self, crew: Option<&Crew>) -> Progress {
+        let skipped = || self.feeds.iter().map(|feed| feed.fill.skipped()).sum();
+        let (records, skipped) = crew.map_or_else(|| (self.records, skipped()), Crew::records);
+        let (watermark, held) =
+            crew.map_or_else(|| (self.program.watermark(), self.program.held()), Crew::stand);
         Progress {
-            records: self.records,
-            skipped: self.feeds.iter().map(|feed| feed.fill.skipped()).sum(),
+            records,
+            skipped,
             elapsed: self.began.elapsed(),
-            watermark: self.program.watermark(),
-            held: self.program.held(),
+            watermark,
+            held,
             checkpoints: self.keeping.as_ref().map(|keeping| keeping.told),
         }
     }
@@ -342,6 +486,11 @@ impl Running {
         if self.finished {
             return Ok(self.progress());
         }
+        if let Some(crew) = self.crew.take() {
+            let ran = self.run_crew(&crew, stop, &mut report);
+            self.crew = Some(crew);
+            return ran;
+        }
         let mut last = Instant::now();
         while !self.finished {
             let (more, rows) = self.turn()?;
@@ -368,35 +517,147 @@ impl Running {
     fn freeze(&mut self) -> Result<()> {
         let Some(keeping) = &mut self.keeping else { return Ok(()) };
         let began = Instant::now();
-        keeping.epoch += 1;
-        let (mut told, mut cuts) = (Vec::new(), Vec::new());
-        for sink in &self.sinks {
-            let (publishes, cut) = sink.0.borrow_mut().cut()?;
-            told.push(publishes);
-            cuts.extend(cut);
-        }
-        for feed in &mut self.feeds {
-            let (publishes, cut) = match feed.fill.letters() {
-                Some(letters) => letters.cut()?,
-                None => (serde_json::Value::Null, None),
-            };
-            told.push(publishes);
-            cuts.extend(cut);
-        }
-        let state = self.program.freeze(&mut keeping.numbers);
-        let head = Head {
-            epoch: keeping.epoch,
-            records: self.records,
-            finished: self.finished,
-            plan: keeping.plan.clone(),
-            note: keeping.note.clone(),
-            sources: self.feeds.iter().map(|feed| feed.fill.position()).collect(),
-            sinks: told,
-        };
-        keeping.phase = Phase::Saving { head, state, cuts };
+        let (mut head, letters) = keeping.head(self.records, self.finished, &mut self.feeds)?;
+        let cuts = cut(&self.sinks, &mut head, letters)?;
+        let states = vec![self.program.freeze(&mut keeping.numbers)];
+        let named = keeping.numbers.named.clone();
+        keeping.phase = Phase::Saving { head, states, cuts, named, left: 1 };
         keeping.begun = began;
         keeping.paused(began);
         Ok(())
+    }
+
+    /// Runs as [`Running::run`] does, on threads.
+    fn run_crew(
+        &mut self,
+        crew: &Crew,
+        stop: &AtomicBool,
+        report: &mut dyn FnMut(&Progress),
+    ) -> Result<Progress> {
+        // As long as rows and signals may wait to be seen by whoever only looks on.
+        const LOOK: Duration = Duration::from_millis(5);
+        let mut last = Instant::now();
+        let mut finished = 0;
+        crew.read(true);
+        while finished < crew.count() && !stop.load(Ordering::Relaxed) {
+            if let Some(message) = crew.wait_for(LOOK).map_err(|error| self.cause(error))? {
+                self.told(crew, message, &mut finished)?;
+            }
+            let mut due = false;
+            if let Some(keeping) = &mut self.keeping {
+                due = matches!(keeping.phase, Phase::Idle) && keeping.begun.elapsed() >= keeping.every;
+                if let Phase::Committing = keeping.phase
+                    && let Some(done) = keeping.keeper.done()?
+                {
+                    keeping.whole(done);
+                }
+            }
+            if due && self.meeting.is_none() {
+                self.meet(crew)?;
+            }
+            if last.elapsed() >= Duration::from_millis(500) {
+                last = Instant::now();
+                report(&self.progress_of(Some(crew)));
+            }
+        }
+        crew.read(false);
+        self.end_checkpoint(crew, &mut finished)?;
+        while crew.has_ended() && finished < crew.count() {
+            self.wait(crew, &mut finished)?;
+        }
+        self.finished = crew.has_ended();
+        // Without a store all meet once more too: what was read has been taken then.
+        self.meet(crew)?;
+        self.end_checkpoint(crew, &mut finished)?;
+        Ok(self.progress_of(Some(crew)))
+    }
+
+    /// Lets all threads meet, for a checkpoint if there is a store.
+    fn meet(&mut self, crew: &Crew) -> Result<()> {
+        let (keeping, finished) = (&mut self.keeping, self.finished);
+        let (head, cuts) = crew.meet(keeping.is_some(), |records, feeds| match keeping {
+            Some(keeping) => keeping.head(records, finished, feeds),
+            None => Ok((Head::default(), Vec::new())),
+        })?;
+        self.meeting = Some(Meeting { head, cuts, met: Vec::new() });
+        if let Some(keeping) = &mut self.keeping {
+            keeping.begun = Instant::now();
+        }
+        Ok(())
+    }
+
+    /// Hears what a thread says.
+    fn told(&mut self, crew: &Crew, message: Message, finished: &mut usize) -> Result<()> {
+        match message {
+            Message::Ready(_) => {}
+            Message::Finished => *finished += 1,
+            Message::Met { thread, state, named } => {
+                if let Some(meeting) = &mut self.meeting {
+                    meeting.met.push((thread, state, named));
+                }
+                if let Some(meeting) = self.meeting.take_if(|meeting| meeting.met.len() == crew.count()) {
+                    self.begin(meeting)?;
+                    crew.go_on();
+                }
+            }
+            Message::Saved(pauses) => {
+                let Some(keeping) = &mut self.keeping else { return Ok(()) };
+                keeping.told.pause_max =
+                    keeping.told.pause_max.max(pauses.iter().max().copied().unwrap_or_default());
+                keeping.pauses.extend(pauses);
+                keeping.is_saved()?;
+            }
+            Message::Failed(error) => return Err(self.cause(error)),
+        }
+        Ok(())
+    }
+
+    /// All have met: a checkpoint begins.
+    fn begin(&mut self, meeting: Meeting) -> Result<()> {
+        let Some(keeping) = &mut self.keeping else { return Ok(()) };
+        let Meeting { mut head, cuts, mut met } = meeting;
+        let cuts = cut(&self.sinks, &mut head, cuts)?;
+        met.sort_by_key(|(thread, ..)| *thread);
+        let left = met.len();
+        let mut named = Vec::new();
+        let mut states = Vec::new();
+        for (_, state, vectors) in met {
+            states.push(state);
+            named.extend(vectors);
+        }
+        keeping.phase = Phase::Saving { head, states, cuts, named, left };
+        Ok(())
+    }
+
+    fn wait(&mut self, crew: &Crew, finished: &mut usize) -> Result<()> {
+        let message = crew.wait().map_err(|error| self.cause(error))?;
+        self.told(crew, message, finished)
+    }
+
+    /// Waits for the meeting and the checkpoint that are under way.
+    fn end_checkpoint(&mut self, crew: &Crew, finished: &mut usize) -> Result<()> {
+        let saving = |keeping: &Option<Keeping>| {
+            keeping.as_ref().is_some_and(|keeping| matches!(keeping.phase, Phase::Saving { .. }))
+        };
+        while self.meeting.is_some() || saving(&self.keeping) {
+            self.wait(crew, finished)?;
+        }
+        match &mut self.keeping {
+            Some(keeping) if matches!(keeping.phase, Phase::Committing) => {
+                let done = keeping.keeper.wait()?;
+                keeping.whole(done);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What stands behind an error of a thread: if nobody writes pages any more, why.
+    fn cause(&self, error: Error) -> Error {
+        match self.keeping.as_ref().map(|keeping| keeping.keeper.done()) {
+            Some(Err(cause)) => cause,
+            _ => error,
+        }
     }
 
     /// Goes on with checkpoints for a moment; whether there is more to be done at once.
@@ -443,6 +704,51 @@ impl Running {
 }
 
 impl Keeping {
+    /// The head of the next checkpoint, which begins now; of sinks it has those of dead letters, whose cuts are given.
+    fn head(
+        &mut self,
+        records: u64,
+        finished: bool,
+        feeds: &mut [Feed],
+    ) -> Result<(Head, Vec<Box<dyn Cut>>)> {
+        self.epoch += 1;
+        let (mut told, mut cuts) = (Vec::new(), Vec::new());
+        for feed in feeds.iter_mut() {
+            let (publishes, cut) = match feed.fill.letters() {
+                Some(letters) => letters.cut()?,
+                None => (serde_json::Value::Null, None),
+            };
+            told.push(publishes);
+            cuts.extend(cut);
+        }
+        let head = Head {
+            epoch: self.epoch,
+            records,
+            finished,
+            plan: self.plan.clone(),
+            note: self.note.clone(),
+            sources: feeds.iter().map(|feed| feed.fill.position()).collect(),
+            sinks: told,
+        };
+        Ok((head, cuts))
+    }
+
+    /// A thread has sent all its pages; behind those of the last one goes the end of the checkpoint.
+    fn is_saved(&mut self) -> Result<()> {
+        if let Phase::Saving { left, .. } = &mut self.phase {
+            *left -= 1;
+            if *left > 0 {
+                return Ok(());
+            }
+        }
+        if let Phase::Saving { head, states, cuts, named, .. } =
+            std::mem::replace(&mut self.phase, Phase::Committing)
+        {
+            self.keeper.end(head, states, cuts, named)?;
+        }
+        Ok(())
+    }
+
     fn paused(&mut self, began: Instant) {
         let pause = began.elapsed();
         self.told.pause_max = self.told.pause_max.max(pause);
@@ -451,8 +757,6 @@ impl Keeping {
 
     /// Sends some pages, or the end if there are no more. With `wait` the thread takes them whatever else it has.
     fn save(&mut self, program: &mut Program, wait: bool) -> Result<()> {
-        // Copied within some ten microseconds.
-        const BUDGET: usize = 256 << 10;
         if let Some(pages) = self.refused.take() {
             if wait {
                 self.keeper.send_waiting(pages)?;
@@ -462,17 +766,11 @@ impl Keeping {
             return Ok(());
         }
         let mut pages = Vec::new();
-        let all = program.save(&mut |number, page, bytes| pages.push((number, page, bytes)), BUDGET);
+        let all = program.save(&mut |number, page, bytes| pages.push((number, page, bytes)), SAVED_BYTES);
         if !pages.is_empty() {
             self.refused = self.keeper.send(pages)?;
         }
-        if all
-            && self.refused.is_none()
-            && let Phase::Saving { head, state, cuts } = std::mem::replace(&mut self.phase, Phase::Committing)
-        {
-            self.keeper.end(head, state, cuts, self.numbers.named.clone())?;
-        }
-        Ok(())
+        if all && self.refused.is_none() { self.is_saved() } else { Ok(()) }
     }
 
     fn whole(&mut self, done: checkpoint::Done) {

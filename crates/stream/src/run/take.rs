@@ -35,8 +35,8 @@ impl Content {
     }
 }
 
-/// What a running job gives rows to.
-pub trait Take: Output {
+/// What a running job gives rows to. One thread at a time does.
+pub trait Take: Output + Send {
     /// Ends what was taken for a checkpoint: what follows belongs to the next. Returns what is to be known after a
     /// crash, and what is to be done when the checkpoint is written.
     fn cut(&mut self) -> Result<(Value, Option<Box<dyn Cut>>)> {

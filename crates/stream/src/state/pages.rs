@@ -34,17 +34,36 @@ pub type Get<'g> = dyn FnMut(u64, u32) -> Result<Vec<u8>> + 'g;
 const PAGES_OWN_LEAST: usize = 256;
 
 /// Gives vectors their numbers.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Numbers {
     next: u64,
+    /// From one to the next: others give those between.
+    step: u64,
     /// Those that the checkpoint names.
     pub named: Vec<u64>,
+}
+
+impl Default for Numbers {
+    fn default() -> Numbers {
+        Numbers::of_part(0, 1)
+    }
 }
 
 impl Numbers {
     /// Numbers above those that were given before.
     pub fn above(next: u64) -> Numbers {
-        Numbers { next, named: Vec::new() }
+        Numbers { next, step: 1, named: Vec::new() }
+    }
+
+    /// Numbers that none of `count` parts gives but the one with this number.
+    pub fn of_part(part: u64, count: u64) -> Numbers {
+        Numbers { next: part, step: count, named: Vec::new() }
+    }
+
+    /// The same as one of `count` parts, whose numbers they were before.
+    #[must_use]
+    pub fn in_steps(self, count: u64) -> Numbers {
+        Numbers { step: count, ..self }
     }
 
     /// The next one, if no other is given.
@@ -58,7 +77,7 @@ impl Numbers {
     }
 
     fn give(&mut self, pages: usize) -> u64 {
-        self.next += 1;
+        self.next += self.step;
         self.next << 1 | u64::from(pages >= PAGES_OWN_LEAST)
     }
 }

@@ -6,7 +6,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use duramen_stream::batch::Batch;
-use duramen_stream::compile::{Output, Program, Rows};
+use duramen_stream::compile::{Output, Program, Routed, Rows, Source, Threads};
+use duramen_stream::plan::partition::Partition;
 use duramen_stream::plan::{Node, Sink, rules};
 use duramen_stream::reference::{Arrival, Changes, Input, final_rows, run_plans};
 use duramen_stream::state::Numbers;
@@ -22,20 +23,29 @@ impl Output for Keep {
     }
 }
 
+/// What each sink was given.
+type Kept = Vec<Rc<RefCell<Changes>>>;
+
 /// A compiled job and what its sinks were given.
-pub fn compile(plans: &[Arc<Node>], input: &Input) -> Result<(Program, Vec<Rc<RefCell<Changes>>>)> {
+pub fn compile(plans: &[Arc<Node>], input: &Input) -> Result<(Program, Kept)> {
     compile_with(plans, input, false)
 }
 
 /// The same; `tracked` as the job will have checkpoints.
-pub fn compile_with(
+pub fn compile_with(plans: &[Arc<Node>], input: &Input, tracked: bool) -> Result<(Program, Kept)> {
+    compile_part(plans, input, tracked, None)
+}
+
+/// The same as one of several threads.
+fn compile_part(
     plans: &[Arc<Node>],
     input: &Input,
     tracked: bool,
-) -> Result<(Program, Vec<Rc<RefCell<Changes>>>)> {
-    let kept: Vec<Rc<RefCell<Changes>>> = plans.iter().map(|_| Rc::default()).collect();
+    threads: Option<&Threads>,
+) -> Result<(Program, Kept)> {
+    let kept: Kept = plans.iter().map(|_| Rc::default()).collect();
     let outputs = kept.iter().map(|kept| Box::new(Keep(kept.clone())) as Box<dyn Output>).collect();
-    let mut program = Program::compile_with(plans, outputs, tracked)?;
+    let mut program = Program::compile_with(plans, outputs, tracked, threads)?;
     for (number, lookup) in program.lookups().into_iter().enumerate() {
         let mut batch = Batch::new(&lookup.types)?;
         for row in input.tables.get(&lookup.table).into_iter().flatten() {
@@ -49,6 +59,17 @@ pub fn compile_with(
 /// Pushes arrivals in batches of at most `rows`, and with one moment of processing if `by_clock` says so.
 pub fn push(program: &mut Program, arrivals: &[Arrival], rows: usize, by_clock: bool) -> Result<()> {
     let sources = program.sources();
+    each_batch(&sources, arrivals, rows, by_clock, &mut |number, batch| program.run(number, batch))
+}
+
+/// Gives arrivals in batches to whoever takes them.
+fn each_batch(
+    sources: &[Source],
+    arrivals: &[Arrival],
+    rows: usize,
+    by_clock: bool,
+    take: &mut dyn FnMut(usize, &Batch) -> Result<()>,
+) -> Result<()> {
     let together = |a: &Arrival, b: &Arrival| a.table == b.table && (!by_clock || a.clock == b.clock);
     for run in arrivals.chunk_by(together) {
         for chunk in run.chunks(rows) {
@@ -62,7 +83,7 @@ pub fn push(program: &mut Program, arrivals: &[Arrival], rows: usize, by_clock: 
                     batch.push(&row)?;
                 }
                 batch.clock = chunk[chunk.len() - 1].clock;
-                program.run(number, &batch)?;
+                take(number, &batch)?;
             }
         }
     }
@@ -112,14 +133,53 @@ pub fn run(plans: &[Arc<Node>], input: &Input, rows: usize, by_clock: bool) -> R
     Ok(kept.iter().map(|kept| kept.borrow().clone()).collect())
 }
 
-/// The plans of one job of these queries, with what they share computed once, as the compiler wants them.
-pub fn job(bound: &[Arc<Node>]) -> Vec<Arc<Node>> {
+/// What so many threads give, each of which takes its part of every batch; none if the plans cannot be partitioned.
+pub fn run_on(
+    plans: &[Arc<Node>],
+    input: &Input,
+    rows: usize,
+    by_clock: bool,
+    count: usize,
+) -> Option<Result<Vec<Changes>>> {
+    let partition = Partition::of(&sinks(plans)).ok()?;
+    let threads = Threads { count, partition };
+    let run = || {
+        let parts: Result<Vec<(Program, Kept)>> =
+            (0..count).map(|_| compile_part(plans, input, false, Some(&threads))).collect();
+        let mut parts = parts?;
+        let (mut routed, mut turn) = (Routed::default(), 0);
+        let sources = parts[0].0.sources();
+        each_batch(&sources, &input.arrivals, rows, by_clock, &mut |number, batch| {
+            // Whoever reads a batch routes it.
+            parts[turn as usize % count].0.route(number, batch, turn, &mut routed)?;
+            turn += 1;
+            parts
+                .iter_mut()
+                .enumerate()
+                .try_for_each(|(thread, (part, _))| part.run_part(number, batch, &routed, thread))
+        })?;
+        let mut given: Vec<Changes> = plans.iter().map(|_| Vec::new()).collect();
+        for (part, kept) in &mut parts {
+            part.finish()?;
+            for (given, kept) in given.iter_mut().zip(kept) {
+                given.append(&mut kept.borrow_mut());
+            }
+        }
+        Ok(given)
+    };
+    Some(run())
+}
+
+fn sinks(plans: &[Arc<Node>]) -> Vec<Sink> {
     let mut session = Session::default();
     session.run("CREATE TABLE sink (a INT) WITH ('connector' = 'print')").unwrap();
     let table = session.table("sink").unwrap();
-    let sinks: Vec<Sink> =
-        bound.iter().map(|input| Sink { table: table.clone(), input: input.clone() }).collect();
-    rules::optimise_job(&sinks).into_iter().map(|sink| sink.input).collect()
+    plans.iter().map(|input| Sink { table: table.clone(), input: input.clone() }).collect()
+}
+
+/// The plans of one job of these queries, with what they share computed once, as the compiler wants them.
+pub fn job(bound: &[Arc<Node>]) -> Vec<Arc<Node>> {
+    rules::optimise_job(&sinks(bound)).into_iter().map(|sink| sink.input).collect()
 }
 
 /// Whether results depend on the moment of processing, so that each has its own batch.
@@ -130,13 +190,15 @@ pub fn by_clock(plan: &Arc<Node>) -> bool {
         .any(|word| text.contains(word))
 }
 
-/// Compares machine code with the reference over this input, in small and in large batches. `None` if the plan is not
+/// Compares machine code with the reference over this input, in small and in large batches, and, where the plan can be
+/// partitioned, as on one, two and three threads. `None` if the plan is not
 /// compiled yet.
 pub fn compare(bound: &Arc<Node>, input: &Input) -> Option<Result<(), String>> {
     let plans = job(std::slice::from_ref(bound));
     let wanted = run_plans(&plans, input);
-    let rows: &[usize] = if by_clock(&plans[0]) { &[1] } else { &[1, 3, 4096] };
-    for rows in rows {
+    // Rows of a batch, and threads: each program takes some time to be compiled.
+    let ways: &[(usize, usize)] = if by_clock(&plans[0]) { &[(1, 2)] } else { &[(1, 1), (3, 2), (4096, 3)] };
+    for (rows, count) in ways {
         let found = match run(&plans, input, *rows, by_clock(&plans[0])) {
             Err(error) if error.kind() == ErrorKind::Unsupported => return None,
             found => found,
@@ -151,6 +213,16 @@ pub fn compare(bound: &Arc<Node>, input: &Input) -> Option<Result<(), String>> {
         };
         if wanted != found {
             return Some(Err(format!("batches of {rows}: wanted\n{wanted:?}\nfound\n{found:?}")));
+        }
+        let found = match run_on(&plans, input, *rows, by_clock(&plans[0]), *count) {
+            None => continue,
+            Some(Ok(found)) => final_rows(&found[0]),
+            Some(Err(error)) => return Some(Err(format!("{count} threads fail: {error}"))),
+        };
+        if wanted != found {
+            return Some(Err(format!(
+                "batches of {rows}, {count} threads: wanted\n{wanted:?}\nfound\n{found:?}"
+            )));
         }
     }
     Some(Ok(()))

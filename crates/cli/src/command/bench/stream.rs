@@ -30,6 +30,9 @@ pub struct Args {
     /// Milliseconds from checkpoint to checkpoint
     #[arg(long, value_name = "MS", default_value_t = 10_000)]
     every: u64,
+    /// Threads beside the runs on one [default: 2, or 1 where the machine has no more]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
     /// A directory in memory for stores
     #[arg(long, default_value = "/dev/shm", value_name = "DIRECTORY")]
     shm: PathBuf,
@@ -56,6 +59,10 @@ fn seconds(text: &str) -> Result<f64, String> {
     seconds.ok_or_else(|| "say seconds, from 1 to 3600".into())
 }
 
+fn two_at_most() -> usize {
+    std::thread::available_parallelism().map_or(1, |count| count.get().min(2))
+}
+
 pub fn run(args: &Args) -> Result<Answer, Failure> {
     if let (Some(path), Some(medium), [keys]) = (&args.victim, args.medium, args.keys.as_slice()) {
         restart::run(path, *keys, &Home { directory: PathBuf::new(), medium })?;
@@ -72,6 +79,7 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
         rounds,
         time: Duration::from_secs_f64(seconds),
         every: Duration::from_millis(every),
+        threads: args.threads.map_or_else(two_at_most, usize::from),
         homes: vec![home(&args.shm, MediumKind::Shm), home(&args.file, MediumKind::File)],
     };
     let program = std::env::current_exe()?;

@@ -1,0 +1,630 @@
+//! Several threads that each run the whole job over their part of the keys. Why they give what one gives, and what a
+//! crash leaves, is told in `docs/decisions/028-threads-by-key.md`.
+//!
+//! # Invariants
+//!
+//! 1. Every turn has a number, given under the lock of the sources, and every thread takes the items of all numbers,
+//!    one after the other.
+//! 2. Who has a turn to read and route waits for nobody: so whoever waits for its number is given it.
+//! 3. A checkpoint begins when all threads have met at one number and none has gone on: sinks are cut then.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use duramen::Store;
+
+use super::checkpoint::{Pages, Shelf};
+use super::clock::now;
+use super::lookup::Lookup;
+use super::{BATCH_ROWS, Feed, PAUSE, SAVED_BYTES, Shared as Taker};
+use crate::batch::Batch;
+use crate::catalog::Table;
+use crate::compile::{Held, Output, Program, Routed, Threads};
+use crate::error::{Error, Result};
+use crate::plan::Node;
+use crate::state::Numbers;
+
+/// Turns for each thread that are read before the slowest thread has taken them.
+const AHEAD: usize = 4;
+
+/// How long a thread rests that found nothing to read: what is followed is looked at again then.
+const REST: Duration = Duration::from_millis(2);
+
+/// A batch of each source, and where its rows go.
+#[derive(Default)]
+struct Turn {
+    batches: Vec<(Batch, Routed)>,
+}
+
+/// What all threads take, one after the other.
+enum Item {
+    Turn(Turn),
+    /// All meet; with `keep` a checkpoint is made of what they have.
+    Meet {
+        keep: bool,
+    },
+    /// The input has ended.
+    Finish,
+}
+
+/// Items that some thread has not taken.
+#[derive(Default)]
+struct Ring {
+    items: BTreeMap<u64, (Arc<Item>, usize)>,
+    /// Turns that are read, or are being read, and are not taken by all.
+    open: usize,
+    /// Whether nothing is read any more, for now or for ever.
+    closed: bool,
+    /// The last meeting that has ended is the one before this number.
+    met: u64,
+    /// Turns to be filled again.
+    spare: Vec<Turn>,
+}
+
+/// The sources.
+struct Feeds {
+    feeds: Vec<Feed>,
+    /// The number of the next item.
+    next: u64,
+    ended: bool,
+    held: bool,
+}
+
+/// What a thread has told of itself.
+#[derive(Debug, Clone)]
+struct Seen {
+    watermark: i64,
+    held: Vec<Held>,
+}
+
+/// What threads share.
+struct Common {
+    ring: Mutex<Ring>,
+    changed: Condvar,
+    feeds: Mutex<Feeds>,
+    threads: usize,
+    records: AtomicU64,
+    /// Whether all shall go.
+    over: AtomicBool,
+    /// Counts how often it was asked where threads stand.
+    asked: AtomicU64,
+    seen: Vec<Mutex<Seen>>,
+    /// Where pages of checkpoints go.
+    pages: Mutex<Option<Pages>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Who panicked has said so; the job ends.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Common {
+    /// Gives all threads an item.
+    fn give(&self, number: u64, item: Item) {
+        lock(&self.ring).items.insert(number, (Arc::new(item), self.threads));
+        self.changed.notify_all();
+    }
+
+    /// One thread more has taken an item.
+    fn taken(&self, number: u64) {
+        let mut ring = lock(&self.ring);
+        let Some((_, left)) = ring.items.get_mut(&number) else { return };
+        *left -= 1;
+        if *left > 0 {
+            return;
+        }
+        if let Some((item, _)) = ring.items.remove(&number)
+            && let Item::Turn(_) = &*item
+        {
+            ring.open -= 1;
+            // Whoever took it has let go of it before saying so.
+            if let Ok(Item::Turn(turn)) = Arc::try_unwrap(item) {
+                ring.spare.push(turn);
+            }
+            self.changed.notify_all();
+        }
+    }
+
+    /// Nobody reads what was claimed.
+    fn unclaim(&self, turn: Turn) {
+        let mut ring = lock(&self.ring);
+        ring.open -= 1;
+        ring.spare.push(turn);
+        self.changed.notify_all();
+    }
+}
+
+/// What a thread says.
+pub enum Message {
+    /// It is ready: the numbers of vectors that it was restored from.
+    Ready(Vec<u64>),
+    /// It has met the others; what it keeps, and the vectors of that.
+    Met {
+        /// Which thread.
+        thread: usize,
+        /// As of [`Program::freeze`].
+        state: Vec<u8>,
+        /// Their numbers.
+        named: Vec<u64>,
+    },
+    /// All pages of its checkpoint are sent. For how long rows waited meanwhile, each time.
+    Saved(Vec<Duration>),
+    /// It has given what there was at the end of the input.
+    Finished,
+    /// It has ended.
+    Failed(Error),
+}
+
+/// What threads are started with.
+pub struct Start {
+    /// The job.
+    pub plans: Vec<Arc<Node>>,
+    /// Its sinks.
+    pub sinks: Vec<Taker>,
+    /// Its sources, at their places.
+    pub feeds: Vec<Feed>,
+    /// How many threads, and by what rows are routed.
+    pub threads: Threads,
+    /// Tables that are looked up, in the order of the program.
+    pub lookups: Vec<Arc<Table>>,
+    /// The job's store.
+    pub store: Option<Store>,
+    /// What each thread goes on from, and where the pages are.
+    pub states: Vec<(Vec<u8>, Shelf)>,
+    /// Records that were read before.
+    pub records: u64,
+}
+
+/// The threads of a job.
+pub struct Crew {
+    common: Arc<Common>,
+    threads: Vec<JoinHandle<()>>,
+    messages: Receiver<Message>,
+    /// The vectors of the checkpoint from which it goes on.
+    pub named: Vec<u64>,
+}
+
+impl Crew {
+    /// Starts the threads, and waits until all are ready.
+    pub fn start(start: Start) -> Result<Crew> {
+        let count = start.threads.count;
+        let seen = || Mutex::new(Seen { watermark: i64::MIN, held: Vec::new() });
+        let common = Arc::new(Common {
+            ring: Mutex::default(),
+            changed: Condvar::new(),
+            feeds: Mutex::new(Feeds { feeds: start.feeds, next: 0, ended: false, held: true }),
+            threads: count,
+            records: AtomicU64::new(start.records),
+            over: AtomicBool::new(false),
+            asked: AtomicU64::new(0),
+            seen: (0..count).map(|_| seen()).collect(),
+            pages: Mutex::new(None),
+        });
+        lock(&common.ring).closed = true;
+        let (say, messages) = channel();
+        let mut crew = Crew { common: common.clone(), threads: Vec::new(), messages, named: Vec::new() };
+        let mut states = start.states.into_iter();
+        for number in 0..count {
+            let recruit = Recruit {
+                number,
+                plans: start.plans.clone(),
+                sinks: start.sinks.clone(),
+                threads: start.threads.clone(),
+                lookups: start.lookups.clone(),
+                store: start.store.clone(),
+                state: states.next(),
+                common: common.clone(),
+                say: say.clone(),
+            };
+            let thread = std::thread::Builder::new()
+                .name(format!("job {number}"))
+                .spawn(move || recruit.run())
+                .map_err(|error| Error::connector(format!("cannot start a thread of the job: {error}")))?;
+            crew.threads.push(thread);
+        }
+        for _ in 0..count {
+            match crew.wait()? {
+                Message::Ready(named) => crew.named.extend(named),
+                _ => return Err(Error::evaluation("a thread of the job ran before it was ready")),
+            }
+        }
+        Ok(crew)
+    }
+
+    /// Whether the input has ended.
+    pub fn has_ended(&self) -> bool {
+        lock(&self.common.feeds).ended
+    }
+
+    /// How many threads there are.
+    pub fn count(&self) -> usize {
+        self.common.threads
+    }
+
+    /// Says where pages of checkpoints go.
+    pub fn set_pages(&self, pages: Pages) {
+        *lock(&self.common.pages) = Some(pages);
+    }
+
+    /// Lets threads read, or not. After this with `false` nothing more is read.
+    pub fn read(&self, on: bool) {
+        let mut feeds = lock(&self.common.feeds);
+        feeds.held = !on;
+        lock(&self.common.ring).closed = !on || feeds.ended;
+        self.common.changed.notify_all();
+    }
+
+    /// Lets all threads meet between two turns. `at` is told how many records were read before, and their sources.
+    pub fn meet<R>(&self, keep: bool, at: impl FnOnce(u64, &mut [Feed]) -> Result<R>) -> Result<R> {
+        let mut feeds = lock(&self.common.feeds);
+        let told = at(self.common.records.load(Ordering::Relaxed), &mut feeds.feeds)?;
+        let number = feeds.next;
+        feeds.next += 1;
+        drop(feeds);
+        self.common.give(number, Item::Meet { keep });
+        Ok(told)
+    }
+
+    /// All have met and may go on.
+    pub fn go_on(&self) {
+        // Nobody has come beyond that meeting: there is one at a time.
+        let next = lock(&self.common.feeds).next;
+        lock(&self.common.ring).met = next;
+        self.common.changed.notify_all();
+    }
+
+    /// What a thread says next.
+    pub fn wait(&self) -> Result<Message> {
+        match self.messages.recv() {
+            Ok(Message::Failed(error)) => Err(error),
+            Ok(message) => Ok(message),
+            Err(_) => Err(Error::evaluation("the threads of the job have ended")),
+        }
+    }
+
+    /// The same if it comes soon.
+    pub fn wait_for(&self, time: Duration) -> Result<Option<Message>> {
+        match self.messages.recv_timeout(time) {
+            Ok(Message::Failed(error)) => Err(error),
+            Ok(message) => Ok(Some(message)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => {
+                Err(Error::evaluation("the threads of the job have ended"))
+            }
+        }
+    }
+
+    /// Records that were read and left out.
+    pub fn records(&self) -> (u64, u64) {
+        let feeds = lock(&self.common.feeds);
+        let skipped = feeds.feeds.iter().map(|feed| feed.fill.skipped()).sum();
+        (self.common.records.load(Ordering::Relaxed), skipped)
+    }
+
+    /// The least watermark, and what all threads hold: as of the last time that each was asked between two turns.
+    pub fn stand(&self) -> (i64, Vec<Held>) {
+        self.common.asked.fetch_add(1, Ordering::Relaxed);
+        let (mut watermark, mut all) = (i64::MAX, Vec::<Held>::new());
+        for seen in &self.common.seen {
+            let seen = lock(seen);
+            watermark = watermark.min(seen.watermark);
+            if all.is_empty() {
+                all.clone_from(&seen.held);
+                continue;
+            }
+            for (sum, held) in all.iter_mut().zip(&seen.held) {
+                sum.bytes += held.bytes;
+                sum.late += held.late;
+            }
+        }
+        (watermark, all)
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        self.common.over.store(true, Ordering::Relaxed);
+        // Under the lock, so that nobody misses it between looking and waiting.
+        drop(lock(&self.common.ring));
+        self.common.changed.notify_all();
+        lock(&self.common.pages).take();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Who becomes one of the threads.
+struct Recruit {
+    number: usize,
+    plans: Vec<Arc<Node>>,
+    sinks: Vec<Taker>,
+    threads: Threads,
+    lookups: Vec<Arc<Table>>,
+    store: Option<Store>,
+    state: Option<(Vec<u8>, Shelf)>,
+    common: Arc<Common>,
+    say: Sender<Message>,
+}
+
+/// Says that a thread has ended that did not say so itself.
+struct Last(Sender<Message>);
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _ = self.0.send(Message::Failed(Error::evaluation("a thread of the job has panicked")));
+        }
+    }
+}
+
+impl Recruit {
+    fn run(self) {
+        let say = self.say.clone();
+        let _last = Last(say.clone());
+        if let Err(error) = self.join().and_then(Member::work) {
+            // Whoever asked may have gone.
+            let _ = say.send(Message::Failed(error));
+        }
+    }
+
+    fn join(self) -> Result<Member> {
+        let tracked = self.store.is_some();
+        let outputs = self.sinks.iter().map(|sink| Box::new(sink.clone()) as Box<dyn Output>).collect();
+        let mut program = Program::compile_with(&self.plans, outputs, tracked, Some(&self.threads))?;
+        let (number, count) = (self.number as u64, self.threads.count as u64);
+        let mut numbers = Numbers::of_part(number, count);
+        if let Some((state, mut shelf)) = self.state {
+            let restored = program.restore(&state, &mut |number, page| shelf.get(number, page))?;
+            numbers = restored.in_steps(count);
+        }
+        let sources = program.lookups();
+        let opened: Result<Vec<Lookup>> = sources
+            .iter()
+            .zip(&self.lookups)
+            .map(|(source, table)| Lookup::open(table, source, self.store.as_ref()))
+            .collect();
+        let mut lookups = opened?;
+        for (number, lookup) in lookups.iter_mut().enumerate() {
+            program.load(number, &lookup.rows()?)?;
+        }
+        let _ = self.say.send(Message::Ready(numbers.named.clone()));
+        Ok(Member {
+            number: self.number,
+            program,
+            lookups,
+            numbers,
+            common: self.common,
+            say: self.say,
+            next: 0,
+            asked: 0,
+            saving: false,
+            refused: None,
+            pages: None,
+            pauses: Vec::new(),
+        })
+    }
+}
+
+/// One of the threads.
+struct Member {
+    number: usize,
+    program: Program,
+    lookups: Vec<Lookup>,
+    numbers: Numbers,
+    common: Arc<Common>,
+    say: Sender<Message>,
+    /// The number of the next item.
+    next: u64,
+    asked: u64,
+    /// Whether pages of a checkpoint are left.
+    saving: bool,
+    /// Pages that there was no room for.
+    refused: Option<Vec<(u64, u32, Vec<u8>)>>,
+    pages: Option<Pages>,
+    pauses: Vec<Duration>,
+}
+
+/// What a thread does next.
+enum Step {
+    Take(Arc<Item>),
+    Read(Turn),
+    /// There is nothing but pages to be saved.
+    Save,
+    End,
+}
+
+impl Member {
+    fn work(mut self) -> Result<()> {
+        loop {
+            match self.step() {
+                Step::End => return Ok(()),
+                Step::Save => self.save(true)?,
+                Step::Read(turn) => self.read(turn)?,
+                Step::Take(item) => {
+                    self.take(&item)?;
+                    drop(item);
+                    self.common.taken(self.next);
+                    self.next += 1;
+                    if self.saving {
+                        let began = Instant::now();
+                        self.save(false)?;
+                        self.pauses.push(began.elapsed());
+                        self.saved();
+                    }
+                    self.tell();
+                }
+            }
+        }
+    }
+
+    fn step(&self) -> Step {
+        let mut ring = lock(&self.common.ring);
+        loop {
+            if self.common.over.load(Ordering::Relaxed) {
+                return Step::End;
+            }
+            if let Some((item, _)) = ring.items.get(&self.next) {
+                return Step::Take(item.clone());
+            }
+            if !ring.closed && ring.open < AHEAD * self.common.threads {
+                ring.open += 1;
+                return Step::Read(ring.spare.pop().unwrap_or_default());
+            }
+            if self.saving {
+                return Step::Save;
+            }
+            ring = self.common.changed.wait(ring).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Reads a turn, and routes its rows.
+    fn read(&mut self, mut turn: Turn) -> Result<()> {
+        let mut feeds = lock(&self.common.feeds);
+        if feeds.held || feeds.ended {
+            drop(feeds);
+            self.common.unclaim(turn);
+            return Ok(());
+        }
+        if turn.batches.is_empty() {
+            for source in self.program.sources() {
+                turn.batches.push((Batch::new(&source.types)?, Routed::default()));
+            }
+        }
+        let (mut more, mut rows) = (false, 0);
+        for (feed, (batch, _)) in feeds.feeds.iter_mut().zip(&mut turn.batches) {
+            batch.clear();
+            if feed.more {
+                feed.more = feed.fill.fill(batch, BATCH_ROWS)?;
+                more |= feed.more;
+                batch.clock = now();
+                rows += batch.rows();
+            }
+        }
+        self.common.records.fetch_add(rows as u64, Ordering::Relaxed);
+        let number = feeds.next;
+        feeds.next += u64::from(rows > 0);
+        let end = feeds.next;
+        if !more {
+            feeds.ended = true;
+            feeds.next += 1;
+            lock(&self.common.ring).closed = true;
+        }
+        drop(feeds);
+        if rows > 0 {
+            for (source, (batch, routed)) in turn.batches.iter_mut().enumerate() {
+                if batch.rows() > 0 {
+                    self.program.route(source, batch, number, routed)?;
+                }
+            }
+            self.common.give(number, Item::Turn(turn));
+        } else {
+            self.common.unclaim(turn);
+        }
+        if !more {
+            self.common.give(end, Item::Finish);
+        } else if rows == 0 && !self.saving {
+            std::thread::sleep(REST);
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, item: &Item) -> Result<()> {
+        match item {
+            Item::Turn(turn) => {
+                for (number, lookup) in self.lookups.iter_mut().enumerate() {
+                    if lookup.is_due() {
+                        let rows = lookup.rows()?;
+                        self.program.unload(number);
+                        self.program.load(number, &rows)?;
+                    }
+                }
+                for (source, (batch, routed)) in turn.batches.iter().enumerate() {
+                    if batch.rows() > 0 {
+                        self.program.run_part(source, batch, routed, self.number)?;
+                    }
+                }
+                Ok(())
+            }
+            Item::Meet { keep } => {
+                self.meet(*keep);
+                Ok(())
+            }
+            Item::Finish => {
+                self.program.finish()?;
+                let _ = self.say.send(Message::Finished);
+                Ok(())
+            }
+        }
+    }
+
+    /// Says what it keeps, and waits for the others.
+    fn meet(&mut self, keep: bool) {
+        let began = Instant::now();
+        let state = if keep { self.program.freeze(&mut self.numbers) } else { Vec::new() };
+        self.asked = u64::MAX;
+        self.tell();
+        let named = self.numbers.named.clone();
+        let _ = self.say.send(Message::Met { thread: self.number, state, named });
+        let mut ring = lock(&self.common.ring);
+        while ring.met <= self.next && !self.common.over.load(Ordering::Relaxed) {
+            ring = self.common.changed.wait(ring).unwrap_or_else(PoisonError::into_inner);
+        }
+        if keep {
+            self.saving = true;
+            self.pauses = vec![began.elapsed()];
+        }
+    }
+
+    /// Sends pages for a moment, or, with `wait`, one part of them however long that takes.
+    fn save(&mut self, wait: bool) -> Result<()> {
+        if self.pages.is_none() {
+            self.pages = lock(&self.common.pages).clone();
+        }
+        let Some(keeper) = &self.pages else { return Ok(()) };
+        let began = Instant::now();
+        while self.saving {
+            if let Some(pages) = self.refused.take() {
+                if wait {
+                    keeper.send_waiting(pages)?;
+                } else {
+                    self.refused = keeper.send(pages)?;
+                }
+            } else {
+                let mut pages = Vec::new();
+                let put = &mut |number, page, bytes| pages.push((number, page, bytes));
+                let all = self.program.save(put, SAVED_BYTES);
+                self.refused = if pages.is_empty() { None } else { keeper.send(pages)? };
+                self.saving = !(all && self.refused.is_none());
+            }
+            if wait || self.refused.is_some() || began.elapsed() >= PAUSE {
+                break;
+            }
+        }
+        if wait {
+            self.saved();
+        }
+        Ok(())
+    }
+
+    /// Says that all is saved, once it is.
+    fn saved(&mut self) {
+        if !self.saving {
+            let _ = self.say.send(Message::Saved(std::mem::take(&mut self.pauses)));
+        }
+    }
+
+    /// Says where it stands, if somebody has asked.
+    fn tell(&mut self) {
+        let asked = self.common.asked.load(Ordering::Relaxed);
+        if self.asked != asked {
+            self.asked = asked;
+            let seen = Seen { watermark: self.program.watermark(), held: self.program.held() };
+            *lock(&self.common.seen[self.number]) = seen;
+        }
+    }
+}
