@@ -11,7 +11,7 @@
 //! 6. [`compile`]: the plan as machine code over [`batch`]es and [`state`].
 //! 7. [`reference`](mod@reference): runs a logical plan over finite input, slowly and plainly. It is the oracle for everything that runs fast.
 //!
-//! [`Session`] is the door.
+//! [`Pipeline`] is the door for who has a job to run, [`Session`] for who has statements.
 
 #![deny(unsafe_code)]
 
@@ -23,6 +23,7 @@ pub mod expr;
 pub mod function;
 pub mod nexmark;
 pub mod physical;
+mod pipeline;
 pub mod plan;
 pub mod reference;
 pub mod run;
@@ -32,4 +33,5 @@ pub mod state;
 pub mod types;
 
 pub use error::{Error, ErrorKind, Position, Result};
+pub use pipeline::Pipeline;
 pub use session::{Job, Outcome, Session};
