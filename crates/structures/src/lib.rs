@@ -70,8 +70,8 @@ pub use locks::{Keys, Locks};
 pub use packed::Malformed;
 pub use sequence::End;
 pub use txn::{
-    AllNames, Collection, Detached, Edit, EditList, EditStream, Found, Item, ItemHead, List, Reads, Source,
-    Stored, StoredList, StreamAt, Txn, data_of_item, text_of_number,
+    AllNames, Collection, Detached, Edit, EditList, EditStream, Found, Item, ItemHead, List, Part, Reads,
+    Source, Stored, StoredList, StoredStream, StreamAt, Txn, data_of_item, text_of_number,
 };
 pub use watch::Watched;
 pub use worker::{AHEAD_MAX, Worker};

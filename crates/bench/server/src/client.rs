@@ -8,7 +8,8 @@
 use crate::address::Stream;
 use crate::keys::{Keys, Values};
 use crate::plan::{Command, Length, Plan};
-use crate::protocol::{Sent, Verdict};
+use crate::protocol::Sent;
+use crate::resp::Verdict;
 use crate::{Failure, Protocol, Result};
 use hdrhistogram::Histogram;
 use mio::{Events, Poll, Token};

@@ -21,6 +21,7 @@ mod failure;
 mod keys;
 mod plan;
 mod protocol;
+mod resp;
 pub mod servers;
 mod typed;
 mod versus;

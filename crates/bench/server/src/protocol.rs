@@ -3,6 +3,7 @@
 //! A reply is parsed only as far as judging needs: what it must be is known, so most are compared as they are.
 
 use crate::keys::{KEY_BYTES, Values, key as key_bytes};
+use crate::resp::{Verdict, bulk_string, decimal, exact};
 use crate::typed::Typed;
 use std::fmt;
 use std::str::FromStr;
@@ -59,17 +60,6 @@ pub(crate) enum Sent {
     Typed(Typed),
 }
 
-/// What is left to judge.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// Right; it took so many bytes.
-    Right(usize),
-    /// There is more to come.
-    Incomplete,
-    /// Wrong.
-    Wrong,
-}
-
 const COUNTER: &[u8; 4] = b"num:";
 const KEY: &[u8; 4] = b"key:";
 
@@ -108,7 +98,7 @@ fn write_redis(sent: Sent, values: &Values, keys: u64, to: &mut Vec<u8>) {
         Sent::Set(key) => {
             to.extend_from_slice(b"*3\r\n$3\r\nSET\r\n");
             redis_key(KEY, key, to);
-            redis_bulk(values.of(key), to);
+            bulk_string(values.of(key), to);
         }
         Sent::Get(key) => {
             to.extend_from_slice(b"*2\r\n$3\r\nGET\r\n");
@@ -125,27 +115,17 @@ fn write_redis(sent: Sent, values: &Values, keys: u64, to: &mut Vec<u8>) {
         Sent::Zero(key) => {
             to.extend_from_slice(b"*3\r\n$3\r\nSET\r\n");
             redis_key(COUNTER, key, to);
-            redis_bulk(b"0", to);
+            bulk_string(b"0", to);
         }
         Sent::Mset(first) => {
             let header = format!("*{}\r\n$4\r\nMSET\r\n", 1 + 2 * MSET_KEYS);
             to.extend_from_slice(header.as_bytes());
             for key in (first..first + MSET_KEYS).map(|key| key % keys) {
                 redis_key(KEY, key, to);
-                redis_bulk(values.of(key), to);
+                bulk_string(values.of(key), to);
             }
         }
         Sent::Typed(typed) => typed.write(values, to),
-    }
-}
-
-/// A command of any parts.
-pub(crate) fn command(parts: &[&[u8]], to: &mut Vec<u8>) {
-    to.push(b'*');
-    decimal(parts.len(), to);
-    to.extend_from_slice(b"\r\n");
-    for part in parts {
-        redis_bulk(part, to);
     }
 }
 
@@ -153,14 +133,6 @@ fn redis_key(prefix: &[u8; 4], key: u64, to: &mut Vec<u8>) {
     const { assert!(KEY_BYTES == 16) };
     to.extend_from_slice(b"$16\r\n");
     to.extend_from_slice(&key_bytes(prefix, key));
-    to.extend_from_slice(b"\r\n");
-}
-
-fn redis_bulk(bytes: &[u8], to: &mut Vec<u8>) {
-    to.push(b'$');
-    decimal(bytes.len(), to);
-    to.extend_from_slice(b"\r\n");
-    to.extend_from_slice(bytes);
     to.extend_from_slice(b"\r\n");
 }
 
@@ -180,7 +152,7 @@ fn write_memcached(sent: Sent, values: &Values, to: &mut Vec<u8>) {
         Sent::Set(_) | Sent::Mset(_) | Sent::Zero(_) => {
             let value = if prefix == COUNTER { b"0" } else { values.of(key) };
             to.extend_from_slice(b" 0 0 ");
-            decimal(value.len(), to);
+            decimal(value.len() as u64, to);
             to.extend_from_slice(b"\r\n");
             to.extend_from_slice(value);
         }
@@ -190,40 +162,10 @@ fn write_memcached(sent: Sent, values: &Values, to: &mut Vec<u8>) {
     to.extend_from_slice(b"\r\n");
 }
 
-fn decimal(mut number: usize, to: &mut Vec<u8>) {
-    let mut digits = [0_u8; 20];
-    let mut at = digits.len();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            break;
-        }
-    }
-    to.extend_from_slice(&digits[at..]);
-}
-
-/// The parts of a reply, one after the other.
-pub(crate) fn exact(input: &[u8], parts: &[&[u8]]) -> Verdict {
-    let mut at = 0;
-    for part in parts {
-        let have = part.len().min(input.len() - at);
-        if input[at..at + have] != part[..have] {
-            return Verdict::Wrong;
-        }
-        if have < part.len() {
-            return Verdict::Incomplete;
-        }
-        at += have;
-    }
-    Verdict::Right(at)
-}
-
 fn bulk(input: &[u8], value: &[u8]) -> Verdict {
     let mut head = Vec::with_capacity(24);
     head.push(b'$');
-    decimal(value.len(), &mut head);
+    decimal(value.len() as u64, &mut head);
     head.extend_from_slice(b"\r\n");
     exact(input, &[&head, value, b"\r\n"])
 }
@@ -232,7 +174,7 @@ fn memcached_value(input: &[u8], prefix: &[u8; 4], key: u64, value: &[u8]) -> Ve
     let mut head = b"VALUE ".to_vec();
     head.extend_from_slice(&key_bytes(prefix, key));
     head.extend_from_slice(b" 0 ");
-    decimal(value.len(), &mut head);
+    decimal(value.len() as u64, &mut head);
     head.extend_from_slice(b"\r\n");
     // memcached pads a counter that has grown shorter with spaces; ours only grow.
     exact(input, &[&head, value, b"\r\nEND\r\n"])

@@ -5,7 +5,7 @@
 //! type and the number of its elements; a field and a score are compared as they are.
 
 use crate::keys::{Values, key};
-use crate::protocol::{Verdict, command, exact};
+use crate::resp::{Verdict, command, digits, exact};
 
 /// One command, to one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,11 +176,11 @@ impl Typed {
         let name = &key(&self.prefix, self.key)[..];
         let member = &key(b"ele:", self.element)[..];
         let mut score = [0; 20];
-        let score = decimal(self.element, &mut score);
+        let score = digits(self.element, &mut score);
         let value = || values.of(self.element);
         let (mut low, mut high) = ([0; 20], [0; 20]);
         let mut between = |from: u64, count: u32| {
-            let len = (decimal(from, &mut low).len(), decimal(from + u64::from(count) - 1, &mut high).len());
+            let len = (digits(from, &mut low).len(), digits(from + u64::from(count) - 1, &mut high).len());
             (low, high, len)
         };
         let mut send = |parts: &[&[u8]]| command(parts, to);
@@ -224,10 +224,10 @@ impl Typed {
         match self.action {
             Hget => exact(input, &[&values.head, values.of(self.element), b"\r\n"]),
             Zscore => {
-                let mut digits = [0; 20];
-                let score = decimal(self.element, &mut digits);
+                let mut room = [0; 20];
+                let score = digits(self.element, &mut room);
                 let mut head = [0; 20];
-                let bytes = decimal(score.len() as u64, &mut head);
+                let bytes = digits(score.len() as u64, &mut head);
                 exact(input, &[b"$", bytes, b"\r\n", score, b"\r\n"])
             }
             Action::Unlink
@@ -250,19 +250,6 @@ impl Typed {
             Sinter => whole(input, b'*', Some((COMBINED / 2) as i64)),
         }
     }
-}
-
-fn decimal(mut number: u64, to: &mut [u8; 20]) -> &[u8] {
-    let mut at = 0;
-    loop {
-        to[at] = b'0' + (number % 10) as u8;
-        (at, number) = (at + 1, number / 10);
-        if number == 0 {
-            break;
-        }
-    }
-    to[..at].reverse();
-    &to[..at]
 }
 
 /// A whole reply of this type; an array of so many. None of it is nil or an error.

@@ -37,7 +37,7 @@ const READ_NOT_KNOWN: i64 = -1;
 /// When what lies in it is none.
 pub fn stream<B: Deref<Target = [u8]>>(stream: &Stream<B>) -> Result<Vec<u8>, Malformed> {
     let mut out = vec![TYPE_STREAM_7];
-    encode_len(stream.node_counts()?.0 as u64, &mut out);
+    encode_len(stream.node_ids()?.len() as u64, &mut out);
     stream.visit_nodes(|id, pack| {
         encode(&id.to_bytes(), &mut out);
         encode(pack, &mut out);

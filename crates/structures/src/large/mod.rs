@@ -1,4 +1,4 @@
-//! Collections and lists in their large form: a *root* in the record of their key, and an element of an engine collection for each
+//! Collections, lists and streams in their large form: a *root* in the record of their key, and an element of an engine collection for each
 //! entry. To write an entry takes one record, and to delete, expire, rename or overwrite the key one small record, whatever the size.
 //!
 //! The root's value is one byte: bits 0 to 3 are the form, 2 for this one; bits 4 to 7 are flags, as in a [`packed`](crate::packed) run.
@@ -10,14 +10,16 @@
 //! | set | map | member | nothing |
 //! | sorted set | map and tree by value | member | the score's [image](scored::image); behind it a byte 1 if it is -0 |
 //! | list | tree by key | label (8 bytes, big-endian) | the element |
+//! | stream | tree by key | see [`noded`] | |
 //!
 //! 1. What several commands must see at one moment is theirs: whoever reads or writes a large value holds the lock of its key, or is the
 //!    only one who does.
-//! 2. A large value is never empty: with its last element the key goes.
+//! 2. A large value is never empty, but for streams: with its last element the key goes.
 //! 3. The flags mean what they mean in the packed form: what Redis would call small is small here too, though it is kept large.
 
 mod labelled;
 mod named;
+mod noded;
 mod scored;
 
 use duramen::{Collection, CollectionReader, ElementOrder, Value};
@@ -25,6 +27,7 @@ use duramen::{Collection, CollectionReader, ElementOrder, Value};
 use crate::packed::Malformed;
 pub(crate) use labelled::Labelled;
 pub(crate) use named::Named;
+pub(crate) use noded::Noded;
 
 const FORM: u8 = 2;
 const FORM_BITS: u8 = 0x0f;

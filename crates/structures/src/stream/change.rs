@@ -155,7 +155,7 @@ impl Stream<Vec<u8>> {
 
     /// Gives it other groups.
     pub fn set_groups(&mut self, groups: &Groups) {
-        let encoded = if groups.iter().len() == 0 { Vec::new() } else { groups.encode() };
+        let encoded = groups.encoded();
         let (old, new) = (self.head.groups_bytes, encoded.len());
         self.run.splice(HEAD_BYTES..HEAD_BYTES + old, encoded);
         self.head.groups_bytes = new;

@@ -105,7 +105,11 @@ impl Groups {
     }
 
     /// The bytes of the table above.
-    pub(super) fn encode(&self) -> Vec<u8> {
+    /// Nothing without any.
+    pub(crate) fn encoded(&self) -> Vec<u8> {
+        if self.iter().len() == 0 {
+            return Vec::new();
+        }
         let mut out = Vec::new();
         let number = |number: usize, out: &mut Vec<u8>| out.extend_from_slice(&(number as u32).to_le_bytes());
         let name = |name: &[u8], out: &mut Vec<u8>| {
@@ -134,7 +138,7 @@ impl Groups {
     }
 
     /// The groups in these bytes, which stand at `at` of the record.
-    pub(super) fn decode(bytes: &[u8], at: usize) -> Result<Self, Malformed> {
+    pub(crate) fn decode(bytes: &[u8], at: usize) -> Result<Self, Malformed> {
         let mut bytes = Bytes::new(bytes, at);
         let mut groups = Self::default();
         for _ in 0..bytes.u32()? {

@@ -39,6 +39,7 @@ pub use groups::{Consumer, Group, Groups, Pending};
 pub use id::{ParsedId, StreamId};
 use node::Node;
 pub use node::{Entry, NodeLimits};
+pub(crate) use radix::nodes as tree_nodes;
 
 const FORM: u8 = 1;
 const LAST_NODE_AT: usize = 1;
@@ -164,6 +165,11 @@ impl<B: Deref<Target = [u8]>> Stream<B> {
         self.head.added
     }
 
+    /// Bytes of all of it.
+    pub(crate) fn run_bytes(&self) -> usize {
+        self.run.len()
+    }
+
     /// The groups.
     pub fn groups(&self) -> Result<Groups, Malformed> {
         match self.head.groups_bytes {
@@ -205,6 +211,24 @@ impl<B: Deref<Target = [u8]>> Stream<B> {
             }
         }
         Ok(())
+    }
+
+    /// The entries from one id to another, ascending or descending; no more than `most` of them.
+    pub(crate) fn entries(
+        &self,
+        (from, to): (StreamId, StreamId),
+        is_descending: bool,
+        most: usize,
+    ) -> Result<Vec<Entry<'_>>, Malformed> {
+        let mut entries = Vec::new();
+        if most == 0 {
+            return Ok(entries);
+        }
+        self.visit(from, to, is_descending, |entry| {
+            entries.push(entry);
+            if entries.len() == most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        Ok(entries)
     }
 
     fn visit_back<'s>(
@@ -277,10 +301,41 @@ impl<B: Deref<Target = [u8]>> Stream<B> {
         Ok(found)
     }
 
-    /// How many nodes there are, and how many Redis's tree over them has.
-    pub fn node_counts(&self) -> Result<(usize, u64), Malformed> {
-        let ids: Vec<StreamId> = self.nodes()?.iter().map(|node| node.id).collect();
-        Ok((ids.len(), radix::nodes(&ids)))
+    /// The id of the first entry that is there, by a look at it.
+    pub(crate) fn first_entry_id(&self) -> Result<Option<StreamId>, Malformed> {
+        self.end_id(false)
+    }
+
+    /// How many entries there are from one id to another, up to `most`.
+    pub(crate) fn count(&self, from: StreamId, to: StreamId, most: usize) -> Result<usize, Malformed> {
+        let mut count = 0;
+        self.visit(from, to, false, |_| {
+            count += 1;
+            if count < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        Ok(count)
+    }
+
+    /// The head alone: a stream that has no entries and no groups, and tells what this one tells of itself.
+    pub(crate) fn without_nodes(&self) -> Stream<Vec<u8>> {
+        let head = Head { last_node: 0, groups_bytes: 0, ..self.head };
+        let mut stream = Stream { head, ..Stream::empty() };
+        stream.write_head();
+        stream
+    }
+
+    /// The id of the first node.
+    pub(crate) fn first_node_id(&self) -> Result<Option<StreamId>, Malformed> {
+        let at = self.nodes_at();
+        if at >= self.run.len() {
+            return Ok(None);
+        }
+        Node::open(&self.run, at).map(|node| Some(node.id))
+    }
+
+    /// The id of each node.
+    pub fn node_ids(&self) -> Result<Vec<StreamId>, Malformed> {
+        Ok(self.nodes()?.iter().map(|node| node.id).collect())
     }
 
     /// Calls `visit` with the id of each node and its listpack.

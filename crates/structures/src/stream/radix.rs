@@ -6,7 +6,7 @@
 use super::StreamId;
 
 /// The number for these ascending ids.
-pub(super) fn nodes(ids: &[StreamId]) -> u64 {
+pub(crate) fn nodes(ids: &[StreamId]) -> u64 {
     let ids: Vec<_> = ids.iter().map(|id| id.to_bytes()).collect();
     if ids.is_empty() { 1 } else { below(&ids, 0) }
 }

@@ -3,7 +3,7 @@
 use super::Txn;
 use super::collection::Stored;
 use super::list::StoredList;
-use super::stream::StreamAt;
+use super::stream::StoredStream;
 use crate::Type;
 use crate::entries::Encoding;
 use crate::error::Result;
@@ -17,7 +17,7 @@ impl Txn<'_> {
                 Stored::of(type_, key, found, reads).map(|it| Some(it.encoding()))
             }
             Some(Type::List) => StoredList::of(key, found, reads).map(|_| Some(Encoding::Quicklist)),
-            Some(Type::Stream) => StreamAt::of(key, found).map(|_| Some(Encoding::Stream)),
+            Some(Type::Stream) => StoredStream::of(key, found, reads).map(|_| Some(Encoding::Stream)),
             _ => Ok(None),
         }
     }

@@ -77,7 +77,7 @@ use number::Number;
 pub use number::text_of_number;
 use scratch::{Payload, Scratch, Write, get, life_of, stored};
 pub use source::{Detached, Reads, Source};
-pub use stream::{EditStream, StreamAt};
+pub use stream::{EditStream, Part, StoredStream, StreamAt};
 
 // Entries looked at per call of the engine's scan when all keys are wanted.
 const SCAN_ENTRIES: usize = 1024;

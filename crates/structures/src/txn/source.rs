@@ -155,6 +155,7 @@ impl Txn<'_> {
         match Type::of_tag(found.tag()) {
             _ if found.collection().is_none() => Ok(None),
             Some(Type::List) => self.copy_list(db, key),
+            Some(Type::Stream) => self.copy_stream(db, key),
             Some(type_) => self.copy_collection(type_, db, key),
             None => Ok(None),
         }

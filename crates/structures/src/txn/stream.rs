@@ -1,143 +1,268 @@
 //! Streams at keys: read as [`StreamAt`], changed through an [`EditStream`].
 //!
-//! All are packed in the value of their key, whatever their size, so that a write takes time in proportion to the stream. A
-//! stream that changes keeps its expiry time. Unlike other collections an empty one is there.
+//! They are kept packed or large, as collections (`collection`), and its invariants hold here too, but that an empty stream is there.
 
-use std::ops::{ControlFlow, Deref};
+use std::ops::Deref;
 
 use super::collection::{error, meta};
+use super::source::{Copied, Detached, Reads, Source};
 use super::{Found, Txn};
 use crate::error::Result;
-use crate::packed::Malformed;
-use crate::stream::{Entry, Group, Groups, NodeLimits, Stream, StreamId, Trim};
+use crate::large::{self, Fault, Noded};
+use crate::stream::{Entry, Group, Groups, NodeLimits, Stream, StreamId, Trim, tree_nodes};
 use crate::{Type, dump};
 
-/// A stream, in bytes of its own or where it lies.
-pub struct StreamAt<'k, B> {
+/// A stream: see [`Collection`](super::Collection) for its parameters.
+pub struct StreamAt<'k, B, S = Detached> {
     key: &'k [u8],
-    stream: Stream<B>,
+    source: S,
+    form: Form<B>,
 }
 
-/// A stream that is about to change. What is not saved did not happen.
+/// How a stream is kept.
+enum Form<B> {
+    /// All of it in the value of its key.
+    Packed(Stream<B>),
+    /// Each node in a record of its own.
+    Large(Noded),
+}
+
+/// A stream as a transaction reads it.
+pub type StoredStream<'k, 'a> = StreamAt<'k, Found<'a>, Reads<'a>>;
+
+/// Entries of a stream, with the bytes where they lie.
+pub struct Part<'s, B> {
+    key: &'s [u8],
+    bytes: PartBytes<'s, B>,
+    ends: (StreamId, StreamId),
+    is_descending: bool,
+    most: usize,
+}
+
+enum PartBytes<'s, B> {
+    Lent(&'s Stream<B>),
+    Read(Stream<Vec<u8>>),
+}
+
+/// A stream that is about to change. What is not saved did not happen to one that is packed.
 pub struct EditStream<'t, 'w> {
-    txn: &'t mut Txn<'w>,
     db: u8,
     expires_at: Option<u64>,
     is_new: bool,
-    stream: StreamAt<'t, Vec<u8>>,
+    stream: StreamAt<'t, Vec<u8>, &'t mut Txn<'w>>,
 }
 
 impl<'w> Txn<'w> {
     /// The stream at `key`; an error when it holds another type.
-    pub fn stream<'k>(&mut self, db: u8, key: &'k [u8]) -> Result<Option<StreamAt<'k, Found<'_>>>> {
-        let found = self.get_of(Type::Stream, db, key)?;
-        found.map(|found| StreamAt::of(key, found)).transpose()
+    pub fn stream<'k>(&mut self, db: u8, key: &'k [u8]) -> Result<Option<StoredStream<'k, '_>>> {
+        let found = self.read_of(Type::Stream, db, key)?;
+        found.map(|(found, reads)| StoredStream::of(key, found, reads)).transpose()
     }
 
     /// The stream at `key` to be changed, empty without one; an error when it holds another type.
     pub fn edit_stream<'t>(&'t mut self, db: u8, key: &'t [u8]) -> Result<EditStream<'t, 'w>> {
-        let (mut expires_at, mut is_new, mut stream) =
-            (None, true, StreamAt { key, stream: Stream::empty() });
-        if let Some(found) = self.get_of(Type::Stream, db, key)? {
+        self.begin_edit();
+        let (mut expires_at, mut is_new) = (None, true);
+        let mut form = Form::Packed(Stream::empty());
+        if let Some((found, reads)) = self.read_of(Type::Stream, db, key)? {
             (expires_at, is_new) = (found.expires_at(), false);
-            stream = StreamAt::of(key, found.copied_to_edit())?;
+            form = Form::of(key, found, reads, |found| found.copied_to_edit())?;
         }
-        Ok(EditStream { txn: self, db, expires_at, is_new, stream })
+        Ok(EditStream { db, expires_at, is_new, stream: StreamAt { key, source: self, form } })
     }
 
     /// Makes a stream that was restored the value of `key`, over what is there.
     pub fn put_stream(&mut self, db: u8, key: &[u8], run: &[u8]) -> Result<()> {
-        self.put_with(db, key, run, meta(Type::Stream, None))
+        self.begin_edit();
+        if !self.is_large(run.len()) {
+            return self.put_with(db, key, run, meta(Type::Stream, None));
+        }
+        let stream = Stream::of(run.to_vec()).map_err(|it| error(Type::Stream, key, it))?;
+        self.put_noded(db, key, &stream, None)
+    }
+
+    fn put_noded(
+        &mut self,
+        db: u8,
+        key: &[u8],
+        stream: &Stream<Vec<u8>>,
+        expires_at: Option<u64>,
+    ) -> Result<()> {
+        let made = Noded::make(self, stream).map_err(|it| error(Type::Stream, key, it))?;
+        self.put_root(Type::Stream, db, key, made.elements(), 0, expires_at)
+    }
+
+    /// Copies the nodes of a large stream to one that nothing names yet.
+    pub(super) fn copy_stream(&mut self, db: u8, key: &[u8]) -> Result<Option<Copied>> {
+        self.begin_edit();
+        let Some(stream) = self.stream(db, key)? else { return Ok(None) };
+        let Form::Large(noded) = &stream.form else { return Ok(None) };
+        let whole = stream.told(noded.whole(stream.reads(noded)))?;
+        let made = Noded::make(self, &whole).map_err(|it| error(Type::Stream, key, it))?;
+        Ok(Some((made.elements().clone(), 0)))
     }
 }
 
-impl<'k, B: Deref<Target = [u8]>> StreamAt<'k, B> {
-    pub(super) fn of(key: &'k [u8], bytes: B) -> Result<Self> {
-        let stream = Stream::of(bytes).map_err(|malformed| error(Type::Stream, key, malformed))?;
-        Ok(Self { key, stream })
+impl<B: Deref<Target = [u8]>> Form<B> {
+    fn of<'a>(
+        key: &[u8],
+        found: Found<'a>,
+        reads: Reads<'a>,
+        packed: impl FnOnce(Found<'a>) -> B,
+    ) -> Result<Self> {
+        let Some(id) = found.collection() else {
+            return Stream::of(packed(found)).map(Self::Packed).map_err(|it| error(Type::Stream, key, it));
+        };
+        large::flags(&found, 0).map_err(|it| error(Type::Stream, key, it))?;
+        let elements = reads.open(id)?;
+        let head = Noded::read_head(Source::reads(&reads, &elements));
+        head.map(|head| Self::Large(Noded::of(elements, head))).map_err(|it| error(Type::Stream, key, it))
     }
+}
 
-    /// A copy that does not hold the transaction.
-    pub fn detached(&self) -> StreamAt<'k, Vec<u8>> {
-        StreamAt { key: self.key, stream: self.stream.to_owned() }
+impl<'k, 'a> StoredStream<'k, 'a> {
+    pub(super) fn of(key: &'k [u8], found: Found<'a>, reads: Reads<'a>) -> Result<Self> {
+        Ok(Self { key, source: reads, form: Form::of(key, found, reads, |found| found)? })
     }
+}
 
-    /// What it is, for what needs no more than its head.
-    pub fn as_stream(&self) -> &Stream<B> {
-        &self.stream
-    }
+/// What a stream tells of itself, in either form.
+macro_rules! head {
+    ($stream:expr, $head:ident => $told:expr) => {
+        match &$stream.form {
+            Form::Packed($head) => $told,
+            Form::Large(noded) => {
+                let $head = noded.head();
+                $told
+            }
+        }
+    };
+}
 
+impl<'k, B: Deref<Target = [u8]>, S: Source> StreamAt<'k, B, S> {
     /// How many entries there are.
     pub fn len(&self) -> u64 {
-        self.stream.len()
+        head!(self, head => head.len())
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.stream.is_empty()
+        self.len() == 0
     }
 
     /// The id of the last entry that there ever was.
     pub fn last_id(&self) -> StreamId {
-        self.stream.last_id()
+        head!(self, head => head.last_id())
+    }
+
+    /// The id of the first entry, 0-0 without one.
+    pub fn first_id(&self) -> StreamId {
+        head!(self, head => head.first_id())
+    }
+
+    /// The greatest id that was deleted, 0-0 without one.
+    pub fn deleted_id(&self) -> StreamId {
+        head!(self, head => head.deleted_id())
+    }
+
+    /// How many entries there ever were.
+    pub fn added(&self) -> u64 {
+        head!(self, head => head.added())
     }
 
     /// The id of the last entry that is there.
     pub fn last_entry_id(&self) -> Result<Option<StreamId>> {
-        self.told(self.stream.last_entry_id())
+        let last = self.part(StreamId::MIN, StreamId::MAX, true, 1)?;
+        Ok(last.entries()?.first().map(|entry| entry.id))
     }
 
     /// The groups.
     pub fn groups(&self) -> Result<Groups> {
-        self.told(self.stream.groups())
+        match &self.form {
+            Form::Packed(stream) => self.told(stream.groups()),
+            Form::Large(noded) => self.told(noded.groups(self.reads(noded))),
+        }
     }
 
     /// The entries from one id to another, ascending or descending; no more than `most` of them.
-    pub fn range(
+    pub fn part(
         &self,
         from: StreamId,
         to: StreamId,
         is_descending: bool,
         most: usize,
-    ) -> Result<Vec<Entry<'_>>> {
-        let mut entries = Vec::new();
-        if most == 0 {
-            return Ok(entries);
-        }
-        self.told(self.stream.visit(from, to, is_descending, |entry| {
-            entries.push(entry);
-            if entries.len() == most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        }))?;
-        Ok(entries)
+    ) -> Result<Part<'_, B>> {
+        let bytes = match &self.form {
+            Form::Packed(stream) => PartBytes::Lent(stream),
+            Form::Large(noded) => {
+                let window = noded.window(self.reads(noded), (from, to), is_descending, most);
+                PartBytes::Read(self.told(window)?)
+            }
+        };
+        Ok(Part { key: self.key, bytes, ends: (from, to), is_descending, most })
     }
 
-    /// The entry with this id.
-    pub fn get(&self, id: StreamId) -> Result<Option<Entry<'_>>> {
-        Ok(self.range(id, id, false, 1)?.pop())
+    /// The entry with this id, or no entry.
+    pub fn at(&self, id: StreamId) -> Result<Part<'_, B>> {
+        self.part(id, id, false, 1)
     }
 
     /// How many nodes Redis would keep it in, and how many its tree over them would have.
     pub fn node_counts(&self) -> Result<(usize, u64)> {
-        self.told(self.stream.node_counts())
+        let ids = match &self.form {
+            Form::Packed(stream) => self.told(stream.node_ids())?,
+            Form::Large(noded) => self.told(noded.node_ids(self.reads(noded)))?,
+        };
+        Ok((ids.len(), tree_nodes(&ids)))
     }
 
     /// What DUMP tells of it.
     pub fn dumped(&self) -> Result<Vec<u8>> {
-        self.told(dump::stream(&self.stream))
+        match &self.form {
+            Form::Packed(stream) => self.told(dump::stream(stream)),
+            Form::Large(noded) => {
+                let whole = self.told(noded.whole(self.reads(noded)))?;
+                self.told(dump::stream(&whole))
+            }
+        }
     }
 
     /// A group has read this entry, which is behind all that it had read.
     pub fn read_by(&self, group: &mut Group, id: StreamId) {
-        self.stream.read_by(group, id);
+        head!(self, head => head.read_by(group, id));
     }
 
     /// How many entries a group has yet to read, if that can be told.
     pub fn lag(&self, group: &Group) -> Option<i64> {
-        self.stream.lag(group)
+        head!(self, head => head.lag(group))
     }
 
-    fn told<T>(&self, result: std::result::Result<T, Malformed>) -> Result<T> {
-        result.map_err(|malformed| error(Type::Stream, self.key, malformed))
+    fn reads<'s>(&'s self, noded: &'s Noded) -> duramen::CollectionReader<'s> {
+        self.source.reads(noded.elements())
+    }
+
+    fn told<T, F: Into<Fault>>(&self, result: std::result::Result<T, F>) -> Result<T> {
+        result.map_err(|fault| error(Type::Stream, self.key, fault))
+    }
+}
+
+impl<B: Deref<Target = [u8]>> Part<'_, B> {
+    /// The entries.
+    pub fn entries(&self) -> Result<Vec<Entry<'_>>> {
+        match &self.bytes {
+            PartBytes::Lent(stream) => self.entries_of(stream),
+            PartBytes::Read(stream) => self.entries_of(stream),
+        }
+    }
+
+    /// The first entry.
+    pub fn first(&self) -> Result<Option<Entry<'_>>> {
+        Ok(self.entries()?.first().copied())
+    }
+
+    fn entries_of<'s, T: Deref<Target = [u8]>>(&self, stream: &'s Stream<T>) -> Result<Vec<Entry<'s>>> {
+        let entries = stream.entries(self.ends, self.is_descending, self.most);
+        entries.map_err(|malformed| error(Type::Stream, self.key, malformed))
     }
 }
 
@@ -149,42 +274,76 @@ impl EditStream<'_, '_> {
 
     /// Puts an entry behind all that there ever were; `pairs` are fields and values by turns. The id must be above the last.
     pub fn append(&mut self, id: StreamId, pairs: &[&[u8]], limits: NodeLimits) -> Result<()> {
-        let appended = self.stream.stream.append(id, pairs, limits);
+        let StreamAt { source, form, .. } = &mut self.stream;
+        let appended = match form {
+            Form::Packed(stream) => stream.append(id, pairs, limits).map_err(Fault::from),
+            Form::Large(noded) => noded.append(&mut **source, id, pairs, limits),
+        };
         self.told(appended)
     }
 
     /// Deletes entries; how many were there.
     pub fn delete(&mut self, ids: &[StreamId]) -> Result<u64> {
-        let deleted = self.stream.stream.delete(ids);
+        let StreamAt { source, form, .. } = &mut self.stream;
+        let deleted = match form {
+            Form::Packed(stream) => stream.delete(ids).map_err(Fault::from),
+            Form::Large(noded) => noded.delete(&mut **source, ids),
+        };
         self.told(deleted)
     }
 
     /// Removes entries from the begin on; how many. With `whole_nodes` only whole nodes go, and of more than `most` entries
     /// (unless that is 0) none.
     pub fn trim(&mut self, trim: Trim, whole_nodes: bool, most: u64) -> Result<u64> {
-        let trimmed = self.stream.stream.trim(trim, whole_nodes, most);
+        let StreamAt { source, form, .. } = &mut self.stream;
+        let trimmed = match form {
+            Form::Packed(stream) => stream.trim(trim, whole_nodes, most).map_err(Fault::from),
+            Form::Large(noded) => noded.trim(&mut **source, trim, whole_nodes, most),
+        };
         self.told(trimmed)
     }
 
     /// XSETID: the last id that there ever was, and maybe how many there were and which one was the last that was deleted.
     pub fn set_ids(&mut self, last: StreamId, added: Option<u64>, deleted: Option<StreamId>) {
-        self.stream.stream.set_ids(last, added, deleted);
+        match &mut self.stream.form {
+            Form::Packed(stream) => stream.set_ids(last, added, deleted),
+            Form::Large(noded) => noded.set_ids(last, added, deleted),
+        }
     }
 
     /// Gives it other groups.
-    pub fn set_groups(&mut self, groups: &Groups) {
-        self.stream.stream.set_groups(groups);
+    pub fn set_groups(&mut self, groups: &Groups) -> Result<()> {
+        let StreamAt { source, form, .. } = &mut self.stream;
+        let set = match form {
+            Form::Packed(stream) => {
+                stream.set_groups(groups);
+                Ok(())
+            }
+            Form::Large(noded) => noded.set_groups(&mut **source, groups),
+        };
+        self.told(set)
     }
 
     /// Makes it the value of its key, once the transaction commits.
     pub fn save(self) -> Result<()> {
-        let Self { txn, db, expires_at, stream: StreamAt { key, stream }, .. } = self;
-        txn.put_vec(db, key, stream.into_run(), meta(Type::Stream, expires_at))
+        let Self { db, expires_at, stream: StreamAt { key, source: txn, form }, .. } = self;
+        match form {
+            Form::Packed(stream) if !txn.is_large(stream.run_bytes()) => {
+                txn.put_vec(db, key, stream.into_run(), meta(Type::Stream, expires_at))
+            }
+            Form::Packed(stream) => txn.put_noded(db, key, &stream, expires_at),
+            Form::Large(noded) => {
+                noded.save(txn).map_err(|it| error(Type::Stream, key, it))?;
+                txn.end_edit();
+                txn.element_changed(db, key);
+                Ok(())
+            }
+        }
     }
 }
 
-impl<'t> Deref for EditStream<'t, '_> {
-    type Target = StreamAt<'t, Vec<u8>>;
+impl<'t, 'w> Deref for EditStream<'t, 'w> {
+    type Target = StreamAt<'t, Vec<u8>, &'t mut Txn<'w>>;
 
     fn deref(&self) -> &Self::Target {
         &self.stream

@@ -2,6 +2,8 @@
 
 use crate::support::{now, run, store};
 use duramen::MediumKind;
+use duramen_structures::dump::{restore, signed};
+use duramen_structures::stream::{Entry, NodeLimits, Pending, StreamId, Trim};
 use duramen_structures::{Collection, Edit, Encoding, End, Keyspace, Source, Txn, Type, Worker, score_of};
 use std::ops::{ControlFlow, Deref};
 
@@ -362,6 +364,116 @@ fn lists_are_the_same_in_both_forms() {
 }
 
 #[test]
+fn streams_are_the_same_in_both_forms() {
+    on_all_forms(0..4, 200, |txn, random, said| {
+        let key = random.one(&[&b"x"[..], b"y"]);
+        // Several of a millisecond, so that nodes begin in one; and few entries in a node.
+        let id = |random: &mut Random| StreamId { ms: random.below(40) as u64, seq: random.below(6) as u64 };
+        let limits = NodeLimits { bytes: 300, entries: 5 };
+        match random.below(24) {
+            0..10 => {
+                let mut stream = txn.edit_stream(0, key).unwrap();
+                for _ in 0..1 + random.below(12) {
+                    let last = stream.last_id();
+                    let ms = last.ms + random.below(2) as u64;
+                    let seq = if ms == last.ms { last.seq + 1 } else { random.below(3) as u64 };
+                    let value = vec![b'v'; random.one(&[1, 1, 9, 400])];
+                    let pairs: [&[u8]; 2] = [random.one(&[&b"f"[..], b"f", b"g"]), &value];
+                    stream.append(StreamId { ms, seq: seq.max(1) }, &pairs, limits).unwrap();
+                }
+                stream.save().unwrap();
+            }
+            10..13 => {
+                let mut stream = txn.edit_stream(0, key).unwrap();
+                let last = stream.last_id().ms;
+                let some = |random: &mut Random| random.below(last as usize + 1) as u64;
+                let mut ids: Vec<_> =
+                    (0..random.below(30)).map(|_| StreamId { ms: some(random), ..id(random) }).collect();
+                if random.below(3) == 0 {
+                    ids.extend(stream.last_entry_id().unwrap());
+                }
+                let deleted = stream.delete(&ids).unwrap();
+                said.say(deleted);
+                if deleted > 0 {
+                    stream.save().unwrap();
+                }
+            }
+            13..15 => {
+                let mut stream = txn.edit_stream(0, key).unwrap();
+                let trim = match random.below(2) {
+                    0 => Trim::Len(random.below(stream.len() as usize + 3) as u64),
+                    _ => Trim::From(StreamId {
+                        ms: stream.first_id().ms + random.below(5) as u64,
+                        ..id(random)
+                    }),
+                };
+                let (whole, most) = (random.below(2) == 0, random.one(&[0, 0, 3, 20]));
+                let removed = stream.trim(trim, whole, most).unwrap();
+                said.say(removed);
+                if removed > 0 {
+                    stream.save().unwrap();
+                }
+            }
+            15..17 => {
+                let mut stream = txn.edit_stream(0, key).unwrap();
+                let mut groups = stream.groups().unwrap();
+                let _ = groups.create(random.one(&[&b"a"[..], b"b"]), id(random), None);
+                if let Some(group) = groups.get_mut(b"a") {
+                    let (consumer, _) = group.see_consumer(b"c", 7);
+                    let pending = Pending { consumer, delivered_at: 7, deliveries: 1 };
+                    group.set_pending(id(random), pending);
+                    stream.read_by(group, id(random));
+                    said.say(stream.lag(group));
+                }
+                stream.set_groups(&groups).unwrap();
+                stream.save().unwrap();
+            }
+            17 => drop(txn.delete(0, key).unwrap()),
+            18 => drop(txn.copy(0, b"x", 1, b"y").unwrap()),
+            19 => drop(txn.rename(0, b"x", 0, b"y").unwrap()),
+            20 => {
+                if let Some((dumped, _)) = txn.dumped(0, key).unwrap() {
+                    let restored = restore(&signed(dumped), u64::MAX).unwrap();
+                    txn.put_restored(1, key, &restored, None).unwrap();
+                }
+            }
+            _ => {
+                let mut stream = txn.edit_stream(0, key).unwrap();
+                let last = stream.last_id();
+                stream.set_ids(StreamId { ms: last.ms + 1, seq: 0 }, None, None);
+                stream.save().unwrap();
+            }
+        }
+        for (db, key) in [(0, b"x"), (0, b"y"), (1, b"x"), (1, b"y")] {
+            let Some(stream) = txn.stream(db, key).unwrap() else { continue };
+            said.say((
+                stream.len(),
+                stream.first_id(),
+                stream.last_id(),
+                stream.deleted_id(),
+                stream.added(),
+            ));
+            said.say((stream.node_counts().unwrap(), stream.last_entry_id().unwrap()));
+            let (from, to) = (id(random), StreamId { ms: stream.last_id().ms, ..id(random) });
+            for (from, to) in
+                [(StreamId::MIN, StreamId::MAX), (from, to), (from, StreamId::MAX), (from, from)]
+            {
+                for (is_descending, most) in
+                    [(false, usize::MAX), (true, usize::MAX), (false, 3), (true, 7), (true, 0)]
+                {
+                    let part = stream.part(from, to, is_descending, most).unwrap();
+                    let pairs = |entry: &Entry<'_>| {
+                        entry.pairs().map(|(f, v)| (f.to_vec(), v.to_vec())).collect::<Vec<_>>()
+                    };
+                    said.say(part.entries().unwrap().iter().map(|it| (it.id, pairs(it))).collect::<Vec<_>>());
+                }
+            }
+            said.bytes(&stream.dumped().unwrap());
+        }
+    });
+}
+
+#[test]
 fn inserts_at_one_place_find_labels() {
     let dir = tempfile::tempdir().unwrap();
     let keyspace = Keyspace::open(store(MediumKind::Volatile, &dir), 1).unwrap();
@@ -398,6 +510,11 @@ fn large_values_are_there_when_a_store_is_opened_again() {
             assert_eq!(txn.hash(0, b"h").unwrap().map_or(0, |it| it.len()), many);
             assert_eq!(txn.set(0, b"s").unwrap().map_or(0, |it| it.len()), many);
             assert_eq!(elements(txn, 0, b"l").len(), many);
+            let ids = txn.stream(0, b"t").unwrap().map_or(Vec::new(), |stream| {
+                let part = stream.part(StreamId::MIN, StreamId::MAX, false, usize::MAX).unwrap();
+                part.entries().unwrap().iter().map(|entry| entry.id.ms).collect()
+            });
+            assert_eq!(ids, (1..=many as u64).collect::<Vec<_>>());
             let set = txn.sorted_set(0, b"z").unwrap();
             let scores: Vec<f64> = set.map_or(Vec::new(), |set| {
                 set.pairs().unwrap().iter().map(|(_, score)| score_of(score)).collect()
@@ -417,10 +534,16 @@ fn large_values_are_there_when_a_store_is_opened_again() {
                 scored(&mut set, name.as_bytes(), (at * 7 % 31) as f64);
             }
             set.save().unwrap();
+            let mut stream = txn.edit_stream(0, b"t").unwrap();
+            for at in 0..200 {
+                let id = StreamId { ms: (many + at + 1) as u64, seq: 0 };
+                stream.append(id, &[b"f", b"v"], NodeLimits { bytes: 4096, entries: 30 }).unwrap();
+            }
+            stream.save().unwrap();
             let mut list = txn.edit_list(0, b"l").unwrap();
             list.push(End::Left, names.iter().map(String::as_bytes)).unwrap();
             list.save().unwrap();
         });
-        assert_eq!(keyspace.count(0, now()).keys, 4);
+        assert_eq!(keyspace.count(0, now()).keys, 5);
     }
 }

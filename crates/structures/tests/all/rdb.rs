@@ -160,7 +160,7 @@ fn streams_are_read_in_all_three_forms() {
         assert_eq!((fields.deleted_id(), fields.added(), fields.first_id()), (deleted, added, id(5, 1)));
         let nodes = stream("stream:nodes");
         let found = entries(&nodes);
-        assert_eq!((nodes.len(), nodes.node_counts().unwrap().0, found.len()), (248, 3, 248));
+        assert_eq!((nodes.len(), nodes.node_ids().unwrap().len(), found.len()), (248, 3, 248));
         assert_eq!(found[247], (id(250, 0), vec![pair("n", "250"), pair("square", "62500")]));
         let groups = stream("stream:groups").groups().unwrap();
         let group = groups.get(b"g").unwrap();

@@ -125,7 +125,8 @@ fn add_value(call: &mut Call<'_, '_>, db: u8, key: &[u8], digest: &mut Digest) -
         }
         Type::Stream => {
             if let Some(stream) = call.txn.stream(db, key)? {
-                for entry in &stream.range(StreamId::MIN, StreamId::MAX, false, usize::MAX)? {
+                let part = stream.part(StreamId::MIN, StreamId::MAX, false, usize::MAX)?;
+                for entry in &part.entries()? {
                     digest.add(format!("{}.{}", entry.id.ms, entry.id.seq).as_bytes());
                     for (field, value) in entry.pairs() {
                         digest.add(&field);

@@ -25,7 +25,8 @@ pub fn xclaim(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     group.last_id = group.last_id.max(options.last_id);
     let (begin, mut count, mut consumer) = (call.reply.mark(), 0, None);
     for &id in &options.ids {
-        let Some(entry) = stream.get(id)? else {
+        let part = stream.at(id)?;
+        let Some(entry) = part.first()? else {
             // It was deleted: nobody can deal with it.
             is_changed |= group.acknowledge(id);
             continue;
@@ -56,7 +57,7 @@ pub fn xclaim(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         count += 1;
     }
     if is_changed || consumer.is_some() {
-        stream.set_groups(&groups);
+        stream.set_groups(&groups)?;
         stream.save()?;
     }
     call.reply.array_since(begin, count);
@@ -172,35 +173,35 @@ impl AutoClaim<'_> {
                 break;
             }
             looked += 1;
-            let Some(entry) = stream.get(id)? else {
+            let part = stream.at(id)?;
+            if part.first()?.is_none() {
                 group.acknowledge(id);
                 deleted.push(id);
                 left -= 1;
                 continue;
-            };
+            }
             if self.min_idle > 0 && self.now.wrapping_sub(pending.delivered_at) < self.min_idle {
                 continue;
             }
             let (consumer, _) = *consumer.get_or_insert_with(|| group.see_consumer(self.consumer, self.now));
             let deliveries = pending.deliveries.wrapping_add(u64::from(!self.just_id));
             group.set_pending(id, Pending { consumer, delivered_at: self.now, deliveries });
-            claimed.push(entry);
+            claimed.push((id, part));
             left -= 1;
         }
         reply.array(3);
         reply_id(reply, candidates.get(looked).map_or(StreamId::MIN, |(id, _)| *id));
         reply.array(claimed.len());
-        for entry in &claimed {
-            if self.just_id {
-                reply_id(reply, entry.id);
-            } else {
-                reply_entry(reply, entry);
+        for (id, part) in &claimed {
+            match part.first()? {
+                Some(entry) if !self.just_id => reply_entry(reply, &entry),
+                _ => reply_id(reply, *id),
             }
         }
         reply.array(deleted.len());
         deleted.iter().for_each(|id| reply_id(reply, *id));
         if consumer.is_some() || !deleted.is_empty() {
-            stream.set_groups(&groups);
+            stream.set_groups(&groups)?;
             stream.save()?;
         }
         if let Some((_, true)) = consumer {

@@ -111,7 +111,7 @@ fn create(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     if groups.create(args.at(3), id, options.entries_read).is_none() {
         return Err(CommandError::new("BUSYGROUP Consumer Group name already exists"));
     }
-    stream.set_groups(&groups);
+    stream.set_groups(&groups)?;
     stream.save()?;
     call.notify(STREAM, "xgroup-create", args.at(2));
     call.reply.ok();
@@ -133,7 +133,7 @@ fn setid(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         id => parse::id_or_end(id, 0)?,
     };
     group.entries_read = options.entries_read;
-    stream.set_groups(&groups);
+    stream.set_groups(&groups)?;
     stream.save()?;
     call.notify(STREAM, "xgroup-setid", args.at(2));
     call.reply.ok();
@@ -146,7 +146,7 @@ fn destroy(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let mut groups = stream.groups()?;
     let is_gone = groups.remove(args.at(3));
     if is_gone {
-        stream.set_groups(&groups);
+        stream.set_groups(&groups)?;
         stream.save()?;
         call.notify(STREAM, "xgroup-destroy", args.at(2));
     }
@@ -166,7 +166,7 @@ fn with_group(
     let changed = change(&mut groups, args.at(3), now);
     let (told, is_changed) = changed.ok_or_else(|| no_group(args.at(3), args.at(2)))?;
     if is_changed {
-        stream.set_groups(&groups);
+        stream.set_groups(&groups)?;
         stream.save()?;
         call.notify(STREAM, event, args.at(2));
     }

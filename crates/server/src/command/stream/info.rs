@@ -5,8 +5,8 @@ use super::{reply_entries, reply_entry, reply_id};
 use crate::command::call::subcommand_arguments_error;
 use crate::command::{Call, Command, CommandError, errors};
 use crate::resp::Reply;
+use duramen_structures::StoredStream;
 use duramen_structures::stream::{Entry, Group, StreamId};
-use duramen_structures::{Found, StreamAt};
 
 /// The subcommands.
 pub const SUBCOMMANDS: &[Command] = &[
@@ -68,22 +68,24 @@ fn stream(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let reply = &mut call.reply;
     reply.map(if full.is_some() { 9 } else { 10 });
     let (nodes, tree_nodes) = stream.node_counts()?;
-    let head = stream.as_stream();
     integer(reply, "length", stream.len() as i64);
     integer(reply, "radix-tree-keys", nodes as i64);
     integer(reply, "radix-tree-nodes", tree_nodes as i64);
     id(reply, "last-generated-id", stream.last_id());
-    id(reply, "max-deleted-entry-id", head.deleted_id());
-    integer(reply, "entries-added", head.added() as i64);
-    id(reply, "recorded-first-entry-id", head.first_id());
+    id(reply, "max-deleted-entry-id", stream.deleted_id());
+    integer(reply, "entries-added", stream.added() as i64);
+    id(reply, "recorded-first-entry-id", stream.first_id());
     let Some(most) = full else {
         integer(reply, "groups", stream.groups()?.iter().len() as i64);
-        entry(reply, "first-entry", stream.range(StreamId::MIN, StreamId::MAX, false, 1)?.first());
-        entry(reply, "last-entry", stream.range(StreamId::MIN, StreamId::MAX, true, 1)?.first());
+        for (name, is_last) in [("first-entry", false), ("last-entry", true)] {
+            let part = stream.part(StreamId::MIN, StreamId::MAX, is_last, 1)?;
+            entry(reply, name, part.first()?.as_ref());
+        }
         return Ok(());
     };
     reply.bulk(b"entries");
-    reply_entries(reply, &stream.range(StreamId::MIN, StreamId::MAX, false, most)?);
+    let part = stream.part(StreamId::MIN, StreamId::MAX, false, most)?;
+    reply_entries(reply, &part.entries()?);
     reply.bulk(b"groups");
     let groups = stream.groups()?;
     reply.array(groups.iter().len());
@@ -117,7 +119,7 @@ fn entry(reply: &mut Reply<'_>, name: &str, entry: Option<&Entry<'_>>) {
     }
 }
 
-fn group_in_full(reply: &mut Reply<'_>, stream: &StreamAt<'_, Found<'_>>, group: &Group, most: usize) {
+fn group_in_full(reply: &mut Reply<'_>, stream: &StoredStream<'_, '_>, group: &Group, most: usize) {
     reply.map(7);
     reply.bulk(b"name");
     reply.bulk(group.name());

@@ -17,7 +17,7 @@ pub fn xack(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     };
     let acknowledged = parse::ids(args, 3)?.into_iter().filter(|id| group.acknowledge(*id)).count();
     if acknowledged > 0 {
-        stream.set_groups(&groups);
+        stream.set_groups(&groups)?;
         stream.save()?;
     }
     call.reply.count(acknowledged);

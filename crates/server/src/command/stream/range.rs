@@ -41,6 +41,7 @@ fn range(call: &mut Call<'_, '_>, from: usize, to: usize, is_descending: bool) -
         call.reply.null_array();
         return Ok(());
     }
-    reply_entries(&mut call.reply, &stream.range(from, to, is_descending, most)?);
+    let part = stream.part(from, to, is_descending, most)?;
+    reply_entries(&mut call.reply, &part.entries()?);
     Ok(())
 }

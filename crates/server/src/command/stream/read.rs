@@ -202,7 +202,7 @@ fn serve(call: &mut Call<'_, '_>, options: &Options<'_>, from: &[StreamId]) -> R
                 let is_served = reader.serve(&mut groups, *from)?;
                 let is_created = reader.is_created;
                 if is_served {
-                    reader.stream.set_groups(&groups);
+                    reader.stream.set_groups(&groups)?;
                     reader.stream.save()?;
                 }
                 if is_created {
@@ -227,7 +227,8 @@ fn serve_one(call: &mut Call<'_, '_>, key: &[u8], from: StreamId, most: usize) -
     let stream = if call.is_served { stream } else { call.stats.read(stream) };
     let Some(stream) = stream else { return Ok(false) };
     let Some(from) = from.next() else { return Ok(false) };
-    let entries = stream.range(from, StreamId::MAX, false, most)?;
+    let part = stream.part(from, StreamId::MAX, false, most)?;
+    let entries = part.entries()?;
     if !entries.is_empty() {
         reply_key(&mut call.reply, key);
         reply_entries(&mut call.reply, &entries);
@@ -279,7 +280,8 @@ impl Reader<'_, '_, '_> {
     /// What the group has not read.
     fn serve_new(&mut self, group: &mut Group, consumer: usize) -> Result<(), CommandError> {
         let from = group.last_id.next().unwrap_or(StreamId::MAX);
-        let entries = self.stream.range(from, StreamId::MAX, false, self.options.most)?;
+        let part = self.stream.part(from, StreamId::MAX, false, self.options.most)?;
+        let entries = part.entries()?;
         reply_entries(&mut self.reply, &entries);
         for entry in &entries {
             self.stream.read_by(group, entry.id);
@@ -304,7 +306,7 @@ impl Reader<'_, '_, '_> {
         let pending: Vec<_> = group.pending_from(from, Some(consumer)).take(self.options.most).collect();
         self.reply.array(pending.len());
         for (id, pending) in pending {
-            match self.stream.get(id)? {
+            match self.stream.at(id)?.first()? {
                 Some(entry) => {
                     reply_entry(&mut self.reply, &entry);
                     let deliveries = pending.deliveries.wrapping_add(1);

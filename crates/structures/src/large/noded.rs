@@ -1,0 +1,292 @@
+//! Streams in their large form: an element for the head, one for the groups, and one for each node.
+//!
+//! | key | value |
+//! |---|---|
+//! | 8 zero bytes | a [`stream`](crate::stream) without groups and nodes: its head |
+//! | 9 zero bytes | the groups, as a stream has them; nothing without any |
+//! | id of a node (16 bytes, big-endian) | its listpack |
+//!
+//! An entry that is added writes the head and the last node, which is no longer than Redis's limits say; groups that change write the
+//! groups. Both of the first two are always there, and come before all nodes: no id is 0-0.
+//!
+//! What is done to a stream is done to a *window* of it: a stream with its head and those nodes that it is about.
+
+use duramen::{Collection, CollectionReader, ElementOrder, Value};
+
+use super::{Pen, Result};
+use crate::packed::Malformed;
+use crate::stream::{Groups, NodeLimits, Stream, StreamId, Trim};
+
+const HEAD_KEY: [u8; 8] = [0; 8];
+const GROUPS_KEY: [u8; 9] = [0; 9];
+/// Elements before the first node.
+const FIRST_NODE: u64 = 2;
+
+const NO_HEAD: Malformed = Malformed { at: 0, why: "the head of the stream is not among its elements" };
+const NO_ID: Malformed = Malformed { at: 0, why: "an element of the stream has no id for its key" };
+
+/// A stream with its head, and no nodes or some.
+pub(crate) type Window = Stream<Vec<u8>>;
+
+/// See the module.
+pub(crate) struct Noded {
+    elements: Collection,
+    head: Window,
+}
+
+impl Noded {
+    /// The head of a stream in these elements.
+    pub(crate) fn read_head(reads: CollectionReader<'_>) -> Result<Window> {
+        let head = reads.get(&HEAD_KEY)?.ok_or(NO_HEAD)?;
+        Ok(Stream::of(head.to_vec())?)
+    }
+
+    /// The stream in these elements, with its head.
+    pub(crate) fn of(elements: Collection, head: Window) -> Self {
+        Self { elements, head }
+    }
+
+    /// Makes a large form of a stream. Nothing names it yet.
+    pub(crate) fn make(pen: &mut impl Pen, stream: &Window) -> Result<Self> {
+        let made = Self { elements: pen.new_collection(ElementOrder::ByKey), head: stream.without_nodes() };
+        made.set_groups(pen, &stream.groups()?)?;
+        made.put_nodes(pen, stream)?;
+        made.save(pen)?;
+        Ok(made)
+    }
+
+    pub(crate) fn elements(&self) -> &Collection {
+        &self.elements
+    }
+
+    /// The head, as a stream without entries that knows how many there are.
+    pub(crate) fn head(&self) -> &Window {
+        &self.head
+    }
+
+    // --- reads
+
+    pub(crate) fn groups(&self, reads: CollectionReader<'_>) -> Result<Groups> {
+        let groups = reads.get(&GROUPS_KEY)?.ok_or(NO_HEAD)?;
+        Ok(if groups.is_empty() { Groups::default() } else { Groups::decode(&groups, 0)? })
+    }
+
+    /// The nodes that have the first `most` entries, from one end on, of those from one id to another.
+    pub(crate) fn window(
+        &self,
+        reads: CollectionReader<'_>,
+        (from, to): (StreamId, StreamId),
+        is_descending: bool,
+        most: usize,
+    ) -> Result<Window> {
+        let begin = match self.rank(reads, if is_descending { to } else { from })? {
+            Some(rank) => rank,
+            None if is_descending => return Ok(self.head.without_nodes()),
+            None => FIRST_NODE,
+        };
+        let (mut nodes, mut found, mut bad) = (Vec::new(), 0, None);
+        let mut look = |node: &Value<'_>| {
+            // Descending, the head and the groups come behind all nodes.
+            if node.key().len() < StreamId::BYTES {
+                return Ok(false);
+            }
+            let id = node_id(node)?;
+            if !is_descending && id > to {
+                return Ok(false);
+            }
+            if most != usize::MAX {
+                found += self.of_node(id, node).count(from, to, most - found)?;
+            }
+            nodes.push((id, node.to_vec()));
+            Ok(found < most && !(is_descending && id <= from))
+        };
+        reads.ranked(begin, is_descending, &mut |node| {
+            look(node).unwrap_or_else(|malformed: Malformed| {
+                bad = Some(malformed);
+                false
+            })
+        })?;
+        if let Some(bad) = bad {
+            return Err(bad.into());
+        }
+        if is_descending {
+            nodes.reverse();
+        }
+        let mut window = self.head.without_nodes();
+        nodes.iter().for_each(|(id, pack)| window.push_pack(*id, pack));
+        Ok(window)
+    }
+
+    /// All of it.
+    pub(crate) fn whole(&self, reads: CollectionReader<'_>) -> Result<Window> {
+        let mut whole = self.window(reads, (StreamId::MIN, StreamId::MAX), false, usize::MAX)?;
+        whole.set_groups(&self.groups(reads)?);
+        Ok(whole)
+    }
+
+    /// The id of each node.
+    pub(crate) fn node_ids(&self, reads: CollectionReader<'_>) -> Result<Vec<StreamId>> {
+        let mut ids = Vec::with_capacity(self.nodes() as usize);
+        reads.ranked(FIRST_NODE, false, &mut |node| {
+            ids.push(node_id(node));
+            true
+        })?;
+        Ok(ids.into_iter().collect::<std::result::Result<_, _>>()?)
+    }
+
+    fn nodes(&self) -> u64 {
+        self.elements.len().saturating_sub(FIRST_NODE)
+    }
+
+    /// The rank of the last node that does not begin behind this id.
+    fn rank(&self, reads: CollectionReader<'_>, id: StreamId) -> Result<Option<u64>> {
+        // Of those that begin in the same millisecond, how many do not begin behind it.
+        let order = id.ms.to_be_bytes();
+        let mut low = self.elements.rank_of_order(order, false)?.max(FIRST_NODE);
+        let mut high = self.elements.rank_of_order(order, true)?.max(FIRST_NODE);
+        while low < high {
+            let middle = low.midpoint(high);
+            let Some(node) = reads.nth(middle)? else { break };
+            if node_id(&node)? <= id {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        Ok(low.checked_sub(1).filter(|rank| *rank >= FIRST_NODE))
+    }
+
+    /// A window of the node of this rank, or of none.
+    fn window_at(&self, reads: CollectionReader<'_>, rank: u64) -> Result<Window> {
+        Ok(match reads.nth(rank)? {
+            Some(node) => self.of_node(node_id(&node)?, &node),
+            None => self.head.without_nodes(),
+        })
+    }
+
+    fn of_node(&self, id: StreamId, pack: &[u8]) -> Window {
+        let mut window = self.head.without_nodes();
+        window.push_pack(id, pack);
+        window
+    }
+
+    // --- writes
+
+    /// As [`Stream::append`].
+    pub(crate) fn append(
+        &mut self,
+        pen: &mut impl Pen,
+        id: StreamId,
+        pairs: &[&[u8]],
+        limits: NodeLimits,
+    ) -> Result<()> {
+        let reads = pen.reads(&self.elements);
+        let last = FIRST_NODE + self.nodes().saturating_sub(1);
+        let mut window = self.window_at(reads, last)?;
+        window.append(id, pairs, limits)?;
+        self.put_last_node(pen, &window)?;
+        self.head = window.without_nodes();
+        Ok(())
+    }
+
+    /// As [`Stream::delete`].
+    pub(crate) fn delete(&mut self, pen: &mut impl Pen, ids: &[StreamId]) -> Result<u64> {
+        let mut deleted = 0;
+        for &id in ids {
+            let reads = pen.reads(&self.elements);
+            let Some(rank) = self.rank(reads, id)? else { continue };
+            let mut window = self.window_at(reads, rank)?;
+            let node = window.first_node_id()?;
+            if window.delete(&[id])? > 0 {
+                deleted += 1;
+                self.put_window(pen, node, &window)?;
+            }
+        }
+        Ok(deleted)
+    }
+
+    /// As [`Stream::trim`].
+    pub(crate) fn trim(
+        &mut self,
+        pen: &mut impl Pen,
+        trim: Trim,
+        whole_nodes: bool,
+        most: u64,
+    ) -> Result<u64> {
+        let mut removed = 0;
+        while self.nodes() > 0 && (most == 0 || removed < most) {
+            let mut window = self.window_at(pen.reads(&self.elements), FIRST_NODE)?;
+            let node = window.first_node_id()?;
+            let left = if most == 0 { 0 } else { most - removed };
+            let gone = window.trim(trim, whole_nodes, left)?;
+            let is_over = window.first_node_id()?.is_some();
+            if gone == 0 && is_over {
+                break;
+            }
+            removed += gone;
+            self.put_window(pen, node, &window)?;
+            if is_over {
+                break;
+            }
+        }
+        Ok(removed)
+    }
+
+    pub(crate) fn set_ids(&mut self, last: StreamId, added: Option<u64>, deleted: Option<StreamId>) {
+        self.head.set_ids(last, added, deleted);
+    }
+
+    pub(crate) fn set_groups(&self, pen: &mut impl Pen, groups: &Groups) -> Result<()> {
+        pen.put(&self.elements, &GROUPS_KEY, &groups.encoded())?;
+        Ok(())
+    }
+
+    /// Writes the head.
+    pub(crate) fn save(&self, pen: &mut impl Pen) -> Result<()> {
+        pen.put(&self.elements, &HEAD_KEY, &self.head.without_nodes().into_run())?;
+        Ok(())
+    }
+
+    /// A window of one node has changed: writes the node, or removes it, and takes over the head.
+    fn put_window(&mut self, pen: &mut impl Pen, node: Option<StreamId>, window: &Window) -> Result<()> {
+        match window.first_node_id()? {
+            Some(_) => self.put_nodes(pen, window)?,
+            None => {
+                if let Some(node) = node {
+                    pen.delete(&self.elements, &node.to_bytes())?;
+                }
+            }
+        }
+        self.head = window.without_nodes();
+        // The window could not tell, if the entry that is the first one now is in another node.
+        if !self.head.is_empty() && self.head.first_id() == StreamId::MIN {
+            let first = self.window(pen.reads(&self.elements), (StreamId::MIN, StreamId::MAX), false, 1)?;
+            self.head.set_counts(self.head.len(), first.first_entry_id()?)?;
+        }
+        Ok(())
+    }
+
+    fn put_last_node(&self, pen: &mut impl Pen, window: &Window) -> Result<()> {
+        let mut last = None;
+        window.visit_nodes(|id, pack| last = Some((id, pack.to_vec())))?;
+        if let Some((id, pack)) = last {
+            pen.put(&self.elements, &id.to_bytes(), &pack)?;
+        }
+        Ok(())
+    }
+
+    fn put_nodes(&self, pen: &mut impl Pen, stream: &Window) -> Result<()> {
+        let mut put = Ok(false);
+        stream.visit_nodes(|id, pack| {
+            if put.is_ok() {
+                put = pen.put(&self.elements, &id.to_bytes(), pack);
+            }
+        })?;
+        put?;
+        Ok(())
+    }
+}
+
+fn node_id(node: &Value<'_>) -> std::result::Result<StreamId, Malformed> {
+    node.key().try_into().map(StreamId::of_bytes).map_err(|_| NO_ID)
+}
