@@ -38,7 +38,7 @@ pub struct Caught {
 }
 
 /// Bugs that show where several threads meet, most of them only there.
-const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 32] = [
+const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 31] = [
     (Mutant::FreedBeforeReadersLeave, Kind::Churn, None),
     (Mutant::UndurableShown, Kind::Mixed, None),
     (Mutant::CellNotLookedAtAgain, Kind::Cells, Some("line/every-write")),
@@ -64,7 +64,6 @@ const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 32] = [
     (Mutant::PartialTakenTwice, Kind::Churn, None),
     (Mutant::SealedTooEarly, Kind::Churn, Some("byte/every-write")),
     (Mutant::GrownTwice, Kind::Growth, None),
-    (Mutant::SpaceNotLookedForAgain, Kind::Growth, None),
     (Mutant::MovedIntoReserve, Kind::Churn, Some("line/manual")),
     (Mutant::NameWrittenLate, Kind::Tables, Some("line/every-write")),
     (Mutant::StepOfUnitShown, Kind::Batches, Some("byte/every-write")),

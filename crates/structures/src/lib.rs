@@ -26,8 +26,8 @@
 //! | `keyspace`, `worker`, `locks`, `txn` | databases, what one thread has of them, transactions and the keys that they name |
 //! | `turns`, `watch`, `flush` | what others have not made durable, keys under WATCH, what concerns all keys of a database |
 //! | `packed`, `entries`, `sequence` | small collections in one value; hashes, sets and sorted sets, and lists in that form |
-//! | `large` | the same with a record for each entry |
 //! | [`stream`], `listpack` | streams in one value |
+//! | `large` | the same with a record for each entry, or for each node of a stream |
 //! | [`strings`] | integers, doubles and long doubles, ranges, longest common subsequence |
 //! | [`bits`] | bitmaps: counting, searching, combining, bit fields |
 //! | [`geo`] | places on the earth as scores |
