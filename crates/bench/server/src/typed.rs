@@ -179,10 +179,6 @@ impl Typed {
         let score = digits(self.element, &mut score);
         let value = || values.of(self.element);
         let (mut low, mut high) = ([0; 20], [0; 20]);
-        let mut between = |from: u64, count: u32| {
-            let len = (digits(from, &mut low).len(), digits(from + u64::from(count) - 1, &mut high).len());
-            (low, high, len)
-        };
         let mut send = |parts: &[&[u8]]| command(parts, to);
         match self.action {
             Action::Unlink => send(&[b"UNLINK", name]),
@@ -191,8 +187,8 @@ impl Typed {
             Lpop => send(&[b"LPOP", name]),
             Rpop => send(&[b"RPOP", name]),
             Lrange(count) => {
-                let (low, high, len) = between(0, count);
-                send(&[b"LRANGE", name, &low[..len.0], &high[..len.1]]);
+                let high = digits(u64::from(count) - 1, &mut high);
+                send(&[b"LRANGE", name, b"0", high]);
             }
             Sadd => send(&[b"SADD", name, member]),
             Spop => send(&[b"SPOP", name]),
@@ -210,8 +206,9 @@ impl Typed {
             Zscore => send(&[b"ZSCORE", name, member]),
             Zrank => send(&[b"ZRANK", name, member]),
             Zrange(count) => {
-                let (low, high, len) = between(self.element, count);
-                send(&[b"ZRANGE", name, &low[..len.0], &high[..len.1]]);
+                let low = digits(self.element, &mut low);
+                let high = digits(self.element + u64::from(count) - 1, &mut high);
+                send(&[b"ZRANGE", name, low, high]);
             }
             Xadd => send(&[b"XADD", name, b"*", b"field", value()]),
             Xrange(_) => send(&[b"XRANGE", name, b"-", b"+"]),
