@@ -202,6 +202,7 @@ impl Noded {
                 self.put_window(pen, node, &window)?;
             }
         }
+        self.seek_first(pen)?;
         Ok(deleted)
     }
 
@@ -229,6 +230,7 @@ impl Noded {
                 break;
             }
         }
+        self.seek_first(pen)?;
         Ok(removed)
     }
 
@@ -258,9 +260,14 @@ impl Noded {
             }
         }
         self.head = window.without_nodes();
-        // The window could not tell, if the entry that is the first one now is in another node.
+        Ok(())
+    }
+
+    /// What was taken away may have been the first entry, and no window could tell which one is the first now.
+    fn seek_first(&mut self, pen: &impl Pen) -> Result<()> {
         if !self.head.is_empty() && self.head.first_id() == StreamId::MIN {
-            let first = self.window(pen.reads(&self.elements), (StreamId::MIN, StreamId::MAX), false, 1)?;
+            let all = (StreamId::MIN, StreamId::MAX);
+            let first = self.window(pen.reads(&self.elements), all, false, 1)?;
             self.head.set_counts(self.head.len(), first.first_entry_id()?)?;
         }
         Ok(())
