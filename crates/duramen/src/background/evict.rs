@@ -153,7 +153,6 @@ impl<M: Medium> Keeper<M> {
         });
         let keeps_times = eviction.is_some_and(|eviction| eviction.by == EvictBy::Recency);
         self.records.access.switch(counting, keeps_times, self.records.tables.keys());
-        self.records.access.set_now(self.records.seconds());
         self.wake.in_vain.store(false, Relaxed);
         self.wake.hurry();
     }

@@ -95,7 +95,6 @@ impl<M: Medium> Keeper<M> {
     /// Compacts and reclaims once, and sweeps if asked or not done; whether there is more to do. Leaves it to a writer that compacts: who
     /// waits for that must not keep the commits waiting.
     pub(super) fn maintain_space(&self, sweep: bool) -> Result<bool> {
-        self.records.access.set_now(self.records.seconds());
         let Some(mut mover) = self.mover_if_free() else { return Ok(false) };
         if sweep || mover.sweeping {
             mover.sweeping = self.sweep(&mut mover, Duration::ZERO);

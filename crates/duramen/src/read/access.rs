@@ -57,8 +57,6 @@ pub(crate) struct Access {
     /// A power of two of them; none while it is off.
     words: Current<Words>,
     times: Current<Times>,
-    /// Seconds, as the store's own thread last knew.
-    now: AtomicU32,
 }
 
 impl Default for Access {
@@ -67,7 +65,6 @@ impl Default for Access {
             bits: AtomicU32::new(0),
             words: Current::new(Words::default()),
             times: Current::new(Times::default()),
-            now: AtomicU32::new(0),
         }
     }
 }
@@ -105,23 +102,23 @@ fn tagged(hash: u64, seconds: u32) -> u32 {
 }
 
 impl Access {
-    /// Notes that a key of this hash was asked for.
+    /// Notes that a key of this hash was asked for. `now`: the time in seconds of any clock, asked for where it is kept.
     #[inline(always)]
-    pub(crate) fn touch(&self, hash: u64, guard: &Guard) {
+    pub(crate) fn touch(&self, hash: u64, now: impl FnOnce() -> u64, guard: &Guard) {
         let bits = self.bits.load(Relaxed);
         if bits != 0 {
-            self.count(hash, bits, guard);
+            self.count(hash, bits, now, guard);
         }
     }
 
     #[inline]
-    fn count(&self, hash: u64, bits: u32, guard: &Guard) {
+    fn count(&self, hash: u64, bits: u32, now: impl FnOnce() -> u64, guard: &Guard) {
         let words = self.words.load(guard);
         if words.is_empty() {
             return;
         }
         if let Some(time) = time_of(self.times.load(guard), hash) {
-            let now = tagged(hash, self.now.load(Relaxed));
+            let now = tagged(hash, now() as u32);
             if time.load(Relaxed) != now {
                 time.store(now, Relaxed);
             }
@@ -168,13 +165,6 @@ impl Access {
             word = word & !(u64::from(full(bits)) << shift) | u64::from(now) << shift;
         }
         words[at].store(word, Relaxed);
-    }
-
-    /// The time now, in seconds of any clock.
-    pub(crate) fn set_now(&self, seconds: u64) {
-        if self.bits.load(Relaxed) != 0 {
-            self.now.store(seconds as u32, Relaxed);
-        }
     }
 
     /// When a key of this hash was read last; `None`: that is not known.
@@ -247,13 +237,13 @@ mod tests {
     fn reads_are_counted_and_halved_and_outlive_growth() {
         let access = Access::default();
         let guard = reclaim::pin();
-        access.touch(hash(1), &guard);
+        access.touch(hash(1), || 0, &guard);
         assert_eq!((access.reads(hash(1), &guard), access.bytes()), (0, 0), "it is off");
         access.switch(Some(Counting::Many), false, 10);
         for _ in 0..5 {
-            access.touch(hash(1), &guard);
+            access.touch(hash(1), || 0, &guard);
         }
-        (0..40).for_each(|_| access.touch(hash(2), &guard));
+        (0..40).for_each(|_| access.touch(hash(2), || 0, &guard));
         assert_eq!([1, 2, 3].map(|key| access.reads(hash(key), &guard)), [5, READS_MAX, 0]);
         access.fit(1 << 20);
         assert_eq!([1, 2, 3].map(|key| access.reads(hash(key), &guard)), [5, READS_MAX, 0]);
@@ -272,10 +262,8 @@ mod tests {
         let access = Access::default();
         let guard = reclaim::pin();
         access.switch(Some(Counting::Few), true, 10);
-        access.set_now(100);
-        access.touch(hash(1), &guard);
-        access.set_now(103);
-        access.touch(hash(2), &guard);
+        access.touch(hash(1), || 100, &guard);
+        access.touch(hash(2), || 103, &guard);
         assert_eq!([1, 2, 3].map(|key| access.read_at(hash(key), &guard)), [Some(100), Some(103), None]);
     }
 
@@ -286,7 +274,7 @@ mod tests {
             let guard = reclaim::pin();
             access.switch(Some(counting), false, 1 << 16);
             // A quarter of the keys it is for.
-            (0..1 << 14).for_each(|key| access.touch(hash(key), &guard));
+            (0..1 << 14).for_each(|key| access.touch(hash(key), || 0, &guard));
             let unread = 1 << 20..(1 << 20) + 10_000;
             let wrong = unread.filter(|&key| access.reads(hash(key), &guard) > 0).count();
             assert!(wrong < most, "{counting:?}: {wrong} of 10,000");
@@ -299,7 +287,7 @@ mod tests {
         let guard = reclaim::pin();
         access.switch(Some(Counting::Few), false, 1 << 16);
         for (key, reads) in [(1, 1), (2, 2), (3, 3), (4, 40)] {
-            (0..reads).for_each(|_| access.touch(hash(key), &guard));
+            (0..reads).for_each(|_| access.touch(hash(key), || 0, &guard));
         }
         assert_eq!([1, 2, 3, 4, 5].map(|key| access.reads(hash(key), &guard)), [1, 2, 3, access.most(), 0]);
         access.halve();

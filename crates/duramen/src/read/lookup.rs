@@ -51,7 +51,7 @@ impl<M: Medium> Records<M> {
     #[inline(always)]
     pub(crate) fn touch(&self, table: &Table, hash: u64, guard: &Guard) {
         if table.label().is_some() {
-            self.access.touch(hash, guard);
+            self.access.touch(hash, || self.seconds(), guard);
         }
     }
 

@@ -121,17 +121,18 @@ fn a_large_sorted_set_is_scanned_in_parts() {
         assert_eq!(client.line(), "*2");
         client.line();
         cursor = client.line();
-        for pair in list(&mut client).chunks(2) {
+        let part = list(&mut client);
+        for pair in part.chunks(2) {
             assert_eq!(pair[0][1..], pair[1]);
             told.insert(pair[0].clone());
         }
         calls += 1;
+        assert!(cursor == "0" || (200..=328).contains(&part.len()), "call {calls} tells {}", part.len());
         if cursor == "0" {
             break;
         }
     }
     assert_eq!(told, members);
-    assert!((9..=11).contains(&calls), "{calls}");
 }
 
 #[test]
