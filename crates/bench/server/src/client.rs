@@ -8,7 +8,7 @@
 use crate::address::Stream;
 use crate::keys::{Keys, Values};
 use crate::plan::{Command, Length, Plan};
-use crate::protocol::Sent;
+use crate::protocol::{Sent, cas_number};
 use crate::resp::Verdict;
 use crate::{Failure, Protocol, Result};
 use hdrhistogram::Histogram;
@@ -104,6 +104,8 @@ struct Client {
     protocol: Protocol,
     values: Values,
     keys: u64,
+    // The CAS number of each key that [`Sent::Cas`] is about, 0 where it is not known.
+    numbers: Vec<u64>,
     connections: Vec<Connection>,
     poll: Poll,
     began: Instant,
@@ -130,6 +132,7 @@ impl Client {
             protocol: plan.protocol,
             values: Values::new(plan.value_bytes),
             keys: plan.keys,
+            numbers: vec![0; if plan.command == Command::Cas { plan.keys as usize } else { 0 }],
             connections,
             poll,
             began: Instant::now(),
@@ -180,6 +183,10 @@ impl Client {
                 Command::Set => Sent::Set(keys.next()),
                 Command::Get => Sent::Get(keys.next()),
                 Command::Mset => Sent::Mset(keys.next()),
+                Command::Mget => Sent::Mget(keys.next()),
+                // Or a `gets`: see `put`.
+                Command::Cas => Sent::Cas(keys.next(), 0),
+                Command::Touch => Sent::Touch(keys.next()),
                 Command::Mixed(gets) => {
                     let key = keys.next();
                     if keys.below(100) < u64::from(gets) { Sent::Get(key) } else { Sent::Set(key) }
@@ -340,6 +347,13 @@ impl Client {
 
     fn put(&mut self, index: usize, sent: Sent, at: u64) {
         let connection = &mut self.connections[index];
+        let sent = match sent {
+            Sent::Cas(key, _) => match std::mem::take(&mut self.numbers[key as usize]) {
+                0 => Sent::Gets(key),
+                number => Sent::Cas(key, number),
+            },
+            sent => sent,
+        };
         self.protocol.write(sent, &self.values, self.keys, &mut connection.output);
         connection.pending.push_back((sent, at));
     }
@@ -374,15 +388,18 @@ impl Client {
             };
             now = self.began.elapsed().as_nanos() as u64;
             let whole = &self.scratch[..bytes];
+            let mut judge = Judge {
+                protocol: self.protocol,
+                values: &self.values,
+                keys: self.keys,
+                numbers: &mut self.numbers,
+            };
             if connection.input.is_empty() {
-                let used = judge_all(self.protocol, &self.values, &mut connection.pending, whole, now, done)?;
+                let used = judge.all(&mut connection.pending, whole, now, done)?;
                 connection.input.extend_from_slice(&whole[used..]);
             } else {
                 connection.input.extend_from_slice(whole);
-                let input = std::mem::take(&mut connection.input);
-                let used =
-                    judge_all(self.protocol, &self.values, &mut connection.pending, &input, now, done)?;
-                connection.input = input;
+                let used = judge.all(&mut connection.pending, &connection.input, now, done)?;
                 connection.input.drain(..used);
             }
             // A short read has emptied the socket; the next bytes come with an event of their own.
@@ -415,28 +432,42 @@ impl Client {
     }
 }
 
-fn judge_all(
+/// Judges replies.
+struct Judge<'a> {
     protocol: Protocol,
-    values: &Values,
-    pending: &mut VecDeque<(Sent, u64)>,
-    input: &[u8],
-    now: u64,
-    done: &mut impl FnMut(Sent, u64, u64),
-) -> Result<usize> {
-    let mut used = 0;
-    while used < input.len() {
-        let Some((sent, at)) = pending.front().copied() else {
-            return Err(wrong("nothing that was asked", &input[used..]));
-        };
-        match protocol.judge(sent, values, &input[used..]) {
-            Verdict::Right(bytes) => used += bytes,
-            Verdict::Incomplete => break,
-            Verdict::Wrong => return Err(wrong(&format!("{sent:?}"), &input[used..])),
+    values: &'a Values,
+    keys: u64,
+    numbers: &'a mut [u64],
+}
+
+impl Judge<'_> {
+    /// Judges all replies that `input` has whole; how many bytes they take.
+    fn all(
+        &mut self,
+        pending: &mut VecDeque<(Sent, u64)>,
+        input: &[u8],
+        now: u64,
+        done: &mut impl FnMut(Sent, u64, u64),
+    ) -> Result<usize> {
+        let mut used = 0;
+        while used < input.len() {
+            let Some((sent, at)) = pending.front().copied() else {
+                return Err(wrong("nothing that was asked", &input[used..]));
+            };
+            let rest = &input[used..];
+            match self.protocol.judge(sent, self.values, self.keys, rest) {
+                Verdict::Right(bytes) => used += bytes,
+                Verdict::Incomplete => break,
+                Verdict::Wrong => return Err(wrong(&format!("{sent:?}"), rest)),
+            }
+            if let Sent::Gets(key) = sent {
+                self.numbers[key as usize] = cas_number(rest).unwrap_or_default();
+            }
+            pending.pop_front();
+            done(sent, at, now);
         }
-        pending.pop_front();
-        done(sent, at, now);
+        Ok(used)
     }
-    Ok(used)
 }
 
 fn wrong(asked: &str, found: &[u8]) -> Failure {

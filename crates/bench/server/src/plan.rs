@@ -1,7 +1,7 @@
 //! What is sent: the knobs of one load.
 
 use crate::keys::Distribution;
-use crate::protocol::MSET_KEYS;
+use crate::protocol::{MGET_KEYS, MSET_KEYS};
 use crate::typed::Load;
 use crate::{Address, Failure, Protocol, Result};
 use std::fmt;
@@ -19,6 +19,12 @@ pub enum Command {
     Incr,
     /// Sets ten keys at once.
     Mset,
+    /// Gets a hundred keys at once.
+    Mget,
+    /// Gets a key with its CAS number, or sets one whose number is known if it is still that; about as many of each.
+    Cas,
+    /// Sets the expiry time of a key.
+    Touch,
     /// Gets of this many in a hundred, sets otherwise.
     Mixed(u8),
     /// A load of another type than strings, by its name.
@@ -41,6 +47,9 @@ impl FromStr for Command {
             "get" => Ok(Self::Get),
             "incr" => Ok(Self::Incr),
             "mset" => Ok(Self::Mset),
+            "mget" => Ok(Self::Mget),
+            "cas" => Ok(Self::Cas),
+            "touch" => Ok(Self::Touch),
             "mixed" => Ok(Self::Mixed(80)),
             other => {
                 let share = other.strip_prefix("mixed:").and_then(|share| share.parse::<u8>().ok());
@@ -49,7 +58,7 @@ impl FromStr for Command {
                 }
                 Load::named(other).map(Self::Typed).ok_or_else(|| {
                     format!(
-                        "{text:?} is no command: wanted set, get, incr, mset, mixed:N with N gets in a hundred, or one of {}",
+                        "{text:?} is no command: wanted set, get, incr, mset, mget, mixed:N with N gets in a hundred, memcached's cas or touch, or one of {}",
                         Load::names()
                     )
                 })
@@ -65,6 +74,9 @@ impl fmt::Display for Command {
             Self::Get => f.write_str("GET"),
             Self::Incr => f.write_str("INCR"),
             Self::Mset => write!(f, "MSET {MSET_KEYS}"),
+            Self::Mget => write!(f, "MGET {MGET_KEYS}"),
+            Self::Cas => f.write_str("GETS, CAS"),
+            Self::Touch => f.write_str("TOUCH"),
             Self::Mixed(gets) => write!(f, "{gets} % GET, {} % SET", 100 - gets),
             Self::Typed(load) => f.write_str(&load.name.to_ascii_uppercase()),
         }
@@ -151,6 +163,14 @@ impl Plan {
         }
         if self.protocol == Protocol::Memcached && self.command == Command::Mset {
             return Err(Failure::usage("mset is not a command of memcached; choose set with pipelining"));
+        }
+        if self.protocol == Protocol::Redis && matches!(self.command, Command::Cas | Command::Touch) {
+            return Err(Failure::usage(
+                "cas and touch are memcached's; choose others, or --protocol memcached",
+            ));
+        }
+        if self.command == Command::Cas {
+            within("keys of cas", self.keys, 1, 1 << 28)?;
         }
         if let (Protocol::Memcached, Command::Typed(load)) = (self.protocol, self.command) {
             return Err(Failure::usage(format!(

@@ -55,7 +55,9 @@ fn every_command_runs_against_redis_and_is_verified() {
     server.command.push(String::new());
     let running = Running::start(&server, place.path(), port(), None).unwrap();
     for address in [running.address.clone(), Address::Unix(socket)] {
-        for command in [Command::Set, Command::Get, Command::Incr, Command::Mset, Command::Mixed(50)] {
+        let strings =
+            [Command::Set, Command::Get, Command::Incr, Command::Mset, Command::Mget, Command::Mixed(50)];
+        for command in strings {
             for (pipeline, distribution) in [(1, Distribution::Uniform), (16, Distribution::Zipfian(0.99))] {
                 let plan = Plan { pipeline, distribution, ..plan(address.clone(), command) };
                 let outcome = run(&plan, &()).unwrap();
@@ -78,7 +80,15 @@ fn memcached_is_driven_by_its_text_protocol() {
     let place = tempfile::tempdir().unwrap();
     let server: Server = "memcached".parse().unwrap();
     let running = Running::start(&server, place.path(), port(), None).unwrap();
-    for command in [Command::Set, Command::Get, Command::Incr, Command::Mixed(90)] {
+    for command in [
+        Command::Set,
+        Command::Get,
+        Command::Incr,
+        Command::Mget,
+        Command::Cas,
+        Command::Touch,
+        Command::Mixed(90),
+    ] {
         let plan =
             Plan { protocol: Protocol::Memcached, pipeline: 4, ..plan(running.address.clone(), command) };
         assert!(run(&plan, &()).unwrap().commands >= 3000);

@@ -29,7 +29,7 @@ pub struct Args {
     /// redis or memcached
     #[arg(long, default_value_t = Protocol::Redis)]
     protocol: Protocol,
-    /// set, get, incr, mset, mixed:N (N gets in a hundred); lpush, lpop, lrange_100, sadd, spop, sinter, hset, hget, zadd,
+    /// set, get, incr, mset, mget, mixed:N (N gets in a hundred); memcached's cas and touch; lpush, lpop, lrange_100, sadd, spop, sinter, hset, hget, zadd,
     /// zrange_100, xadd, pfadd, setbit and others: a name that is wrong lists all
     #[arg(long, value_delimiter = ',', default_value = "set,get,incr")]
     commands: Vec<Command>,
