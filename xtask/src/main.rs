@@ -114,9 +114,12 @@ enum Check {
         /// The duramen program [default: built now]
         #[arg(long, value_name = "PATH")]
         duramen: Option<PathBuf>,
-        /// Runs them against this redis-server instead
+        /// Runs those of Redis against this redis-server instead
         #[arg(long, value_name = "PATH")]
         redis: Option<PathBuf>,
+        /// Runs those of memcached against this memcached instead
+        #[arg(long, value_name = "PATH")]
+        memcached: Option<PathBuf>,
         /// Where libraries are installed [default: target/clients]
         #[arg(long, value_name = "PATH")]
         cache: Option<PathBuf>,
@@ -347,9 +350,9 @@ fn run(check: Check) -> Result<bool> {
                 side_by_side::memcached::Settings { duramen, memcached, only, record, random, seed };
             side_by_side::memcached::run(&repository(), settings)
         }
-        Check::Clients { duramen, redis, cache, only } => {
+        Check::Clients { duramen, redis, memcached, cache, only } => {
             let cache = cache.unwrap_or_else(|| repository().join("target/clients"));
-            clients::run(&clients::Settings { duramen, redis, cache, only })
+            clients::run(&clients::Settings { duramen, redis, memcached, cache, only })
         }
         Check::HitRatio { limit, keys, requests, thetas, seed, duramen } => {
             hit_ratio::run(hit_ratio::Settings { duramen, limit, keys, requests, thetas, seed })

@@ -88,6 +88,15 @@ impl Server {
         Server::start("redis-server", program, &arguments, port, &directory.join("redis.log"))
     }
 
+    /// Starts Debian's memcached with 64 MiB on this port.
+    pub fn start_memcached(program: &Path, port: u16, more: &[&str], directory: &Path) -> Result<Server> {
+        let number = port.to_string();
+        let arguments = ["-p", &number, "-l", "127.0.0.1", "-U", "0", "-u", "root", "-m", "64", "-t", "2"];
+        let arguments: Vec<String> =
+            arguments.iter().chain(more).map(|&argument| argument.to_owned()).collect();
+        Server::start("memcached", program, &arguments, port, &directory.join("memcached.log"))
+    }
+
     /// Starts `duramen serve` with these settings.
     pub fn start_duramen(program: &Path, settings: &[&str], log: &Path) -> Result<Server> {
         let port = free_port()?;

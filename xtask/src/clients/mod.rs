@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::failure::{Attempt, Failure, Result};
-use crate::server::{Server, duramen_program, wait_for_end};
+use crate::server::{Server, duramen_program, free_port, wait_for_end};
 
 /// What is run.
 pub struct Settings {
@@ -18,6 +18,8 @@ pub struct Settings {
     pub duramen: Option<PathBuf>,
     /// Run against this redis-server instead, to see whether a programme is right.
     pub redis: Option<PathBuf>,
+    /// The same with memcached, for what speaks its protocols.
+    pub memcached: Option<PathBuf>,
     /// Where libraries are installed.
     pub cache: PathBuf,
     /// Only the clients whose names contain one of these.
@@ -32,6 +34,21 @@ struct Client {
     packages: &'static [&'static str],
     /// What is run, the first one first.
     programmes: &'static [(&'static str, &'static str)],
+}
+
+impl Client {
+    fn is_of_memcached(&self) -> bool {
+        OF_MEMCACHED.contains(&self.name)
+    }
+
+    /// Whether there is what it is to be run against: duramen, unless another server is named.
+    fn has_reference(&self, settings: &Settings) -> bool {
+        let (own, other) = match self.is_of_memcached() {
+            true => (&settings.memcached, &settings.redis),
+            false => (&settings.redis, &settings.memcached),
+        };
+        own.is_some() || other.is_none()
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -108,7 +125,46 @@ const CLIENTS: &[Client] = &[
         packages: &["redis@0.32"],
         programmes: programmes!("redis_rs.rs"),
     },
+    Client {
+        name: "pymemcache",
+        language: Language::Python,
+        packages: &["pymemcache"],
+        programmes: programmes!("with_pymemcache.py"),
+    },
+    Client {
+        name: "pylibmc",
+        language: Language::Python,
+        packages: &["pylibmc"],
+        programmes: programmes!("with_pylibmc.py"),
+    },
+    Client {
+        name: "memjs",
+        language: Language::Node,
+        packages: &["memjs"],
+        programmes: programmes!("memjs.mjs"),
+    },
+    Client {
+        name: "gomemcache",
+        language: Language::Go,
+        packages: &["github.com/bradfitz/gomemcache/memcache"],
+        programmes: programmes!("gomemcache.go"),
+    },
+    Client {
+        name: "spymemcached",
+        language: Language::Java,
+        packages: &["net.spy:spymemcached:2.12.3"],
+        programmes: programmes!("WithSpymemcached.java"),
+    },
+    Client {
+        name: "xmemcached",
+        language: Language::Java,
+        packages: &["com.googlecode.xmemcached:xmemcached:2.4.8"],
+        programmes: programmes!("WithXmemcached.java"),
+    },
 ];
+
+/// Those that speak memcached's protocols; all others speak Redis's.
+const OF_MEMCACHED: &[&str] = &["pymemcache", "pylibmc", "memjs", "gomemcache", "spymemcached", "xmemcached"];
 
 /// Those that send scripts, of which there are none yet, and for what.
 const NEEDS_SCRIPTS: &[(&str, &str)] =
@@ -118,20 +174,16 @@ const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Runs them; whether all did as they should.
 pub fn run(settings: &Settings) -> Result<bool> {
-    let program = match &settings.redis {
-        Some(redis) => redis.clone(),
-        None => duramen_program(settings.duramen.clone())?,
-    };
     let mut is_good = true;
     println!("| client | result | seconds |\n|---|---|---|");
     for client in CLIENTS {
         let name = client.name.to_lowercase();
-        if !settings.only.is_empty() && !settings.only.iter().any(|part| name.contains(&part.to_lowercase()))
-        {
+        let is_named = settings.only.iter().any(|part| name.contains(&part.to_lowercase()));
+        if !settings.only.is_empty() && !is_named || !client.has_reference(settings) {
             continue;
         }
         let begun = Instant::now();
-        let outcome = outcome(client, settings, &program)?;
+        let outcome = outcome(client, settings)?;
         is_good &= !matches!(outcome, Outcome::Failed(_));
         println!("| {} | {} | {:.1} |", client.name, outcome.text(), begun.elapsed().as_secs_f64());
         if let Outcome::Failed(why) | Outcome::NotInstalled(why) = &outcome {
@@ -159,7 +211,7 @@ impl Outcome {
     }
 }
 
-fn outcome(client: &Client, settings: &Settings, program: &Path) -> Result<Outcome> {
+fn outcome(client: &Client, settings: &Settings) -> Result<Outcome> {
     let directory = settings.cache.join(client.name);
     fs::create_dir_all(&directory).attempt(|| format!("make {}", directory.display()))?;
     for (file, text) in client.programmes {
@@ -171,20 +223,18 @@ fn outcome(client: &Client, settings: &Settings, program: &Path) -> Result<Outco
         Err(why) => return Ok(Outcome::NotInstalled(why.to_string())),
     };
     let store = tempfile::tempdir_in("/dev/shm").attempt(|| "make a directory in /dev/shm".to_owned())?;
-    let mut server = match settings.redis {
-        Some(_) => Server::start_redis(program, store.path())?,
-        None => {
-            let place = store.path().display().to_string();
-            Server::start_duramen(program, &["--duramen-path", &place], &store.path().join("log"))?
-        }
-    };
-    server.demand_ready(Duration::from_secs(20))?;
-    let port = server.port().to_string();
+    let memcached_port = free_port()?;
+    let server = serve(client, settings, store.path(), memcached_port)?;
+    let (port, memcached_port) = (server.port().to_string(), memcached_port.to_string());
     let log = directory.join("workers.log");
     // Of this run alone.
     let _ = fs::remove_file(&log);
-    let envs =
-        [("PORT", port.as_str()), ("LOG", &log.display().to_string()), ("PYTHONDONTWRITEBYTECODE", "1")];
+    let envs = [
+        ("PORT", port.as_str()),
+        ("MEMCACHED_PORT", &memcached_port),
+        ("LOG", &log.display().to_string()),
+        ("PYTHONDONTWRITEBYTECODE", "1"),
+    ];
     let said = said(&programme, &directory, &envs);
     let scripts = NEEDS_SCRIPTS.iter().find(|(name, _)| *name == client.name && settings.redis.is_none());
     Ok(match (said, scripts) {
@@ -199,6 +249,31 @@ fn outcome(client: &Client, settings: &Settings, program: &Path) -> Result<Outco
         }
         (Err(why), _) => Outcome::Failed(why.to_string()),
     })
+}
+
+/// The server that a client is run against.
+fn serve(client: &Client, settings: &Settings, store: &Path, memcached_port: u16) -> Result<Server> {
+    let patience = Duration::from_secs(20);
+    let reference = if client.is_of_memcached() { &settings.memcached } else { &settings.redis };
+    let mut server = match reference {
+        Some(program) if client.is_of_memcached() => {
+            let server = Server::start_memcached(program, memcached_port, &[], store)?;
+            let deadline = Instant::now() + patience;
+            while server.connect().is_err() && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            return Ok(server);
+        }
+        Some(program) => Server::start_redis(program, store)?,
+        None => {
+            let (place, number) = (store.display().to_string(), memcached_port.to_string());
+            let program = duramen_program(settings.duramen.clone())?;
+            let arguments = ["--duramen-path", &place, "--memcached", &number];
+            Server::start_duramen(&program, &arguments, &store.join("log"))?
+        }
+    };
+    server.demand_ready(patience)?;
+    Ok(server)
 }
 
 /// Installs what a client needs, unless that is there; how its programme is called.

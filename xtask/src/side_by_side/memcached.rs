@@ -243,12 +243,7 @@ struct Said {
 impl Side {
     fn memcached(program: &Path, more: &[&str], directory: &Path) -> Result<Self> {
         let port = free_port()?;
-        let number = port.to_string();
-        let arguments = ["-p", &number, "-l", "127.0.0.1", "-U", "0", "-u", "root", "-m", "64", "-t", "2"];
-        let arguments: Vec<String> =
-            arguments.iter().chain(more).map(|&argument| argument.to_owned()).collect();
-        let log = directory.join("memcached.log");
-        let server = Server::start("memcached", program, &arguments, port, &log)?;
+        let server = Server::start_memcached(program, port, more, directory)?;
         let mut side = Self { server, port, numbers: Vec::new() };
         side.wait_ready()?;
         Ok(side)
