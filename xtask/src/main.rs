@@ -6,6 +6,7 @@
 //! | `side-by-side` | `duramen serve` answers as Debian's redis-server does, byte by byte |
 //! | `side-by-side-memcached` | and as Debian's memcached does |
 //! | `clients` | real client libraries, installed from their registries, do what applications do with them |
+//! | `connections` | thousands of clients at once are served, and some that never end a line harm nobody |
 //! | `crash` | no power failure or kill at any persist point of a simulated medium breaks a promise |
 //! | `coverage` | how much of the engine the tests and the crash driver execute |
 //! | `loom` | threads of the index, blocks, epochs and growth, in every order |
@@ -26,6 +27,7 @@
 mod bench_mem_check;
 mod checking;
 mod clients;
+mod connections;
 mod coverage;
 mod digest;
 mod failure;
@@ -282,6 +284,15 @@ enum Check {
         #[arg(last = true)]
         arguments: Vec<String>,
     },
+    /// Holds thousands of clients at once, on both protocols, and tells what they cost
+    Connections {
+        /// Clients
+        #[arg(long, default_value_t = 10_000)]
+        count: usize,
+        /// The duramen program [default: built now]
+        #[arg(long, value_name = "PATH")]
+        duramen: Option<PathBuf>,
+    },
     /// Compares how much a cache below a limit finds: duramen, memcached, redis, and simulated LRU and S3-FIFO
     HitRatio {
         /// Mebibytes that each may take
@@ -354,6 +365,7 @@ fn run(check: Check) -> Result<bool> {
             let cache = cache.unwrap_or_else(|| repository().join("target/clients"));
             clients::run(&clients::Settings { duramen, redis, memcached, cache, only })
         }
+        Check::Connections { count, duramen } => connections::run(&connections::Settings { count, duramen }),
         Check::HitRatio { limit, keys, requests, thetas, seed, duramen } => {
             hit_ratio::run(hit_ratio::Settings { duramen, limit, keys, requests, thetas, seed })
         }

@@ -111,6 +111,15 @@ impl Server {
         self.port
     }
 
+    /// Memory of the process that is its own, in KiB: the store's is shared.
+    pub fn resident_kib(&self) -> Result<u64> {
+        let path = format!("/proc/{}/status", self.child.id());
+        let status = fs::read_to_string(&path).attempt(|| format!("read {path}"))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+        let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").trim().parse().ok());
+        kib.ok_or_else(|| Failure::new(format!("{path} has no line RssAnon in kB")))
+    }
+
     /// A new client's connection.
     pub fn connect(&self) -> Result<Connection> {
         Connection::open(self.port).attempt(|| format!("connect to {} on port {}", self.name, self.port))

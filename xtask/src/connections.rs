@@ -1,0 +1,233 @@
+//! `cargo xtask connections`: as many clients at once as are asked for, on both protocols, most of them idle, some in the middle of a line.
+//!
+//! All connect and write and read a key of their own. Then one in ten sends all but the end of a command and waits. Meanwhile one
+//! client more works, and its latencies are told. The others then finish their lines and must be answered. At the end
+//! come a key that is too long and a line without an end, which must be refused without harm to anybody else.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::failure::{Attempt, Failure, Result};
+use crate::server::{Server, duramen_program, find_program, free_port};
+
+/// What to run.
+pub struct Settings {
+    /// Clients at once, on each protocol in its turn.
+    pub count: usize,
+    /// The `duramen` program; built when not given.
+    pub duramen: Option<PathBuf>,
+}
+
+const PATIENCE: Duration = Duration::from_secs(20);
+/// So many more may connect: memcached counts some of its own.
+const SPARE: usize = 200;
+/// One client in so many stops in the middle of a line.
+const HALVES: usize = 10;
+/// Commands of the client that works.
+const COMMANDS: usize = 10_000;
+/// For so long a server may go on to read a line without an end.
+const ENDLESS: Duration = Duration::from_secs(10);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Protocol {
+    Redis,
+    Memcached,
+}
+
+impl Protocol {
+    fn set(self, key: usize) -> (String, String) {
+        match self {
+            Self::Redis => (format!("SET key:{key} value:{key}\r\n"), "+OK\r\n".to_owned()),
+            Self::Memcached => {
+                let value = format!("value:{key}");
+                (format!("set key:{key} 0 0 {}\r\n{value}\r\n", value.len()), "STORED\r\n".to_owned())
+            }
+        }
+    }
+
+    fn get(self, key: usize) -> (String, String) {
+        let value = format!("value:{key}");
+        match self {
+            Self::Redis => (format!("GET key:{key}\r\n"), format!("${}\r\n{value}\r\n", value.len())),
+            Self::Memcached => (
+                format!("get key:{key}\r\n"),
+                format!("VALUE key:{key} 0 {}\r\n{value}\r\nEND\r\n", value.len()),
+            ),
+        }
+    }
+
+    /// A command with a key that memcached does not take, and how its reply begins.
+    fn giant(self) -> (String, &'static str) {
+        let key = "k".repeat(70_000);
+        match self {
+            Self::Redis => (format!("*2\r\n$3\r\nGET\r\n$70000\r\n{key}\r\n"), "$-1\r\n"),
+            Self::Memcached => (format!("set {} 0 0 1\r\nx\r\n", &key[..251]), "CLIENT_ERROR"),
+        }
+    }
+}
+
+/// Runs all; fails where a server does.
+///
+/// # Errors
+/// When a server cannot be run, or does not answer as it must.
+pub fn run(settings: &Settings) -> Result<bool> {
+    let duramen = duramen_program(settings.duramen.clone())?;
+    let count = settings.count;
+    println!("{count} clients at once, one in {HALVES} of them in the middle of a line\n");
+    println!(
+        "| server | protocol | connect, set and get, s | memory for a client, KiB | p50 of one more, µs | p99 | most |"
+    );
+    println!("|---|---|---|---|---|---|---|");
+    for protocol in [Protocol::Redis, Protocol::Memcached] {
+        let place = tempfile::tempdir_in("/dev/shm").attempt(|| "make a directory in /dev/shm".to_owned())?;
+        let (mut server, port) = serve(&duramen, protocol, count, place.path())?;
+        hold(&mut server, "duramen", protocol, port, count)?;
+        let reference = find_program(match protocol {
+            Protocol::Redis => "redis-server",
+            Protocol::Memcached => "memcached",
+        });
+        let Some(program) = reference else { continue };
+        let (mut server, port) = reference_server(&program, protocol, count, place.path())?;
+        hold(&mut server, "the reference", protocol, port, count)?;
+    }
+    Ok(true)
+}
+
+fn serve(program: &Path, protocol: Protocol, count: usize, place: &Path) -> Result<(Server, u16)> {
+    let memcached = free_port()?;
+    let (store, clients) = (place.join("store").display().to_string(), (count + SPARE).to_string());
+    let number = memcached.to_string();
+    let settings = ["--duramen-path", &store, "--maxclients", &clients, "--memcached", &number];
+    let mut server = Server::start_duramen(program, &settings, &place.join("log"))?;
+    server.demand_ready(PATIENCE)?;
+    let port = if protocol == Protocol::Redis { server.port() } else { memcached };
+    Ok((server, port))
+}
+
+fn reference_server(program: &Path, protocol: Protocol, count: usize, place: &Path) -> Result<(Server, u16)> {
+    if protocol == Protocol::Redis {
+        let mut server = Server::start_redis(program, place)?;
+        server.demand_ready(PATIENCE)?;
+        let limit = (count + SPARE).to_string();
+        let mut connection = server.connect()?;
+        connection
+            .call(&["CONFIG", "SET", "maxclients", &limit], PATIENCE)
+            .map_err(|_| Failure::new("redis-server does not take its limit of clients"))?;
+        let port = server.port();
+        return Ok((server, port));
+    }
+    let port = free_port()?;
+    let limit = (count + SPARE).to_string();
+    let server = Server::start_memcached(program, port, &["-c", &limit], place)?;
+    let until = Instant::now() + PATIENCE;
+    while server.connect().is_err() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok((server, port))
+}
+
+fn hold(server: &mut Server, name: &str, protocol: Protocol, port: u16, count: usize) -> Result<()> {
+    let before = server.resident_kib()?;
+    let began = Instant::now();
+    let mut clients = Vec::with_capacity(count);
+    for key in 0..count {
+        let mut client = connect(port, key)?;
+        for (sent, wanted) in [protocol.set(key), protocol.get(key)] {
+            send(&mut client, key, sent.as_bytes())?;
+            expect(&mut client, key, &wanted)?;
+        }
+        clients.push(client);
+    }
+    let connected = began.elapsed();
+    let memory = (server.resident_kib()?.saturating_sub(before)) as f64 / count as f64;
+    for (key, client) in clients.iter_mut().enumerate().step_by(HALVES) {
+        let (sent, _) = protocol.get(key);
+        send(client, key, &sent.as_bytes()[..sent.len() - 2])?;
+    }
+    let mut latencies = work(protocol, port, count)?;
+    for (key, client) in clients.iter_mut().enumerate().step_by(HALVES) {
+        send(client, key, b"\r\n")?;
+        expect(client, key, &protocol.get(key).1)?;
+    }
+    refuse(protocol, port, name)?;
+    // None of that has harmed anybody.
+    for (key, client) in clients.iter_mut().enumerate() {
+        let (sent, wanted) = protocol.get(key);
+        send(client, key, sent.as_bytes())?;
+        expect(client, key, &wanted)?;
+    }
+    latencies.sort_unstable();
+    let at = |share: f64| latencies[((latencies.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e6;
+    println!(
+        "| {name} | {protocol:?} | {:.2} | {memory:.1} | {:.0} | {:.0} | {:.0} |",
+        connected.as_secs_f64(),
+        at(0.5),
+        at(0.99),
+        at(1.0)
+    );
+    Ok(())
+}
+
+/// What one client more waits for each reply.
+fn work(protocol: Protocol, port: u16, key: usize) -> Result<Vec<Duration>> {
+    let mut client = connect(port, key)?;
+    let mut latencies = Vec::with_capacity(COMMANDS);
+    for at in 0..COMMANDS {
+        let (sent, wanted) = if at % 2 == 0 { protocol.set(key) } else { protocol.get(key) };
+        let began = Instant::now();
+        send(&mut client, key, sent.as_bytes())?;
+        expect(&mut client, key, &wanted)?;
+        latencies.push(began.elapsed());
+    }
+    Ok(latencies)
+}
+
+/// Sends what must be refused.
+fn refuse(protocol: Protocol, port: u16, name: &str) -> Result<()> {
+    let (sent, wanted) = protocol.giant();
+    let mut client = connect(port, 0)?;
+    send(&mut client, 0, sent.as_bytes())?;
+    let mut found = vec![0; wanted.len()];
+    client.read_exact(&mut found).attempt(|| format!("read {name}'s reply to a key of 70,000 bytes"))?;
+    if found != wanted.as_bytes() {
+        let found = String::from_utf8_lossy(&found).into_owned();
+        return Err(Failure::new(format!("a giant key: {name} says {found:?}, wanted {wanted:?}")));
+    }
+    let mut client = connect(port, 0)?;
+    let chunk = vec![b'x'; 1 << 16];
+    let began = Instant::now();
+    while began.elapsed() < ENDLESS {
+        if client.write(&chunk).is_err() {
+            return Ok(());
+        }
+    }
+    Err(Failure::new(format!(
+        "{name} reads a line without an end on {protocol:?}; wanted the connection closed"
+    )))
+}
+
+fn connect(port: u16, key: usize) -> Result<TcpStream> {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let stream =
+        TcpStream::connect_timeout(&address, PATIENCE).attempt(|| format!("connect client {key}"))?;
+    stream.set_nodelay(true).attempt(|| "set TCP_NODELAY".to_owned())?;
+    stream.set_read_timeout(Some(PATIENCE)).attempt(|| "set a time-out".to_owned())?;
+    stream.set_write_timeout(Some(PATIENCE)).attempt(|| "set a time-out".to_owned())?;
+    Ok(stream)
+}
+
+fn send(client: &mut TcpStream, key: usize, bytes: &[u8]) -> Result<()> {
+    client.write_all(bytes).attempt(|| format!("send to the server as client {key}"))
+}
+
+fn expect(client: &mut TcpStream, key: usize, wanted: &str) -> Result<()> {
+    let mut found = vec![0; wanted.len()];
+    client.read_exact(&mut found).attempt(|| format!("read the reply to client {key}"))?;
+    if found == wanted.as_bytes() {
+        return Ok(());
+    }
+    let found = String::from_utf8_lossy(&found).into_owned();
+    Err(Failure::new(format!("client {key} got {found:?}, wanted {wanted:?}")))
+}
