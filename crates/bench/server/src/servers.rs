@@ -21,7 +21,7 @@ pub struct Server {
 }
 
 /// The servers that have a name of their own: name, durability, command.
-const KNOWN: [(&str, &str, &str); 7] = [
+const KNOWN: [(&str, &str, &str); 8] = [
     (
         "duramen",
         "every write survives a crash of the process, and of the machine unless the store is in /dev/shm",
@@ -54,6 +54,12 @@ const KNOWN: [(&str, &str, &str); 7] = [
         "redis-always",
         "every write survives a crash of the machine",
         "redis-server --port {port} --bind 127.0.0.1 --dir {directory} --save \"\" --appendonly yes --appendfsync always",
+    ),
+    (
+        "duramen-memcached",
+        "as duramen, by memcached's text protocol",
+        "{self} serve --port 0 --bind 127.0.0.1 --memcached {port} --duramen-path {directory} --duramen-durability \
+         every-write --duramen-threads 1",
     ),
     ("memcached", "nothing survives", "memcached -p {port} -l 127.0.0.1 -t 1 -m 4096 -u root"),
 ];

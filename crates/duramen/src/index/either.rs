@@ -133,6 +133,10 @@ impl Index {
         index!(self, it => KeyIndex::split(it, hash, keys, guard));
     }
 
+    pub(crate) fn try_split(&self, hash: u64, keys: &impl KeyBytes, guard: &Guard) -> bool {
+        index!(self, it => KeyIndex::try_split(it, hash, keys, guard))
+    }
+
     pub(crate) fn shrink(&self, hash: u64, guard: &Guard) {
         index!(self, it => KeyIndex::shrink(it, hash, guard));
     }

@@ -28,8 +28,8 @@
 //!   segment belongs to one stripe, whose holder changes it alone ([`Change`]).
 //! * *A split* holds all stripes whose keys the segment has, *a merge* those of both. So nobody changes them meanwhile, and who
 //!   waits finds what took their place. Whoever holds a stripe may rely on its segments; who read an entry before must read it again.
-//! * *A batch* holds several stripes. It never waits for a split while it does: an insertion that finds no room goes to
-//!   the stash.
+//! * *Who holds several stripes* never waits for a split: an insertion that finds no room goes to the stash, and the segment is split
+//!   at once if nobody else holds a stripe of it ([`HashIndex::try_split`]), or else when the stripes are given back.
 //!
 //! Invariants:
 //! 1. At most one slot holds a key.
@@ -742,17 +742,38 @@ impl HashIndex {
         count >= self.split_count_min && entry.depth() < DEPTH_MAX
     }
 
-    /// Splits the segment of `hash`, if it is crowded. No lock may be held.
+    /// Splits the segment of `hash`, if it is crowded. The caller may hold no stripe.
     pub(crate) fn split(&self, hash: u64, keys: &impl Keys, guard: &Guard) {
-        let mut entry = self.entry(hash, guard);
-        if !self.is_crowded(entry, guard) {
-            return;
+        let entry = self.entry(hash, guard);
+        if self.is_crowded(entry, guard) {
+            let held =
+                (!planted(Mutant::SplitWithoutLocks)).then(|| self.stripes.lock_prefix(hash, entry.depth()));
+            self.split_held(hash, entry, held, keys, guard);
         }
-        let held =
-            (!planted(Mutant::SplitWithoutLocks)).then(|| self.stripes.lock_prefix(hash, entry.depth()));
+    }
+
+    /// The same for a caller that holds stripes for several writes. It must not wait for others; false if it would have to.
+    pub(crate) fn try_split(&self, hash: u64, keys: &impl Keys, guard: &Guard) -> bool {
+        let entry = self.entry(hash, guard);
+        if self.is_crowded(entry, guard) {
+            let Some(held) = self.stripes.try_lock_prefix(hash, entry.depth()) else { return false };
+            self.split_held(hash, entry, Some(held), keys, guard);
+        }
+        true
+    }
+
+    /// Splits the segment of `hash`, if it is crowded, of which stripes are `held`: all of those that had the keys of `before`.
+    fn split_held(
+        &self,
+        hash: u64,
+        before: DirEntry,
+        held: Option<Vec<Held<'_>>>,
+        keys: &impl Keys,
+        guard: &Guard,
+    ) {
         // Somebody else may have split it meanwhile, or merged it: then the stripes held are not all of it. Nobody does from
         // here on, and nobody changes it.
-        let before = std::mem::replace(&mut entry, self.entry(hash, guard));
+        let entry = self.entry(hash, guard);
         if entry.depth() < before.depth() || !self.is_crowded(entry, guard) {
             return;
         }

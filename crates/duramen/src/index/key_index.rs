@@ -95,6 +95,11 @@ pub(crate) trait KeyIndex {
     /// What [`LockedKey::insert`] asked for. No lock may be held.
     fn split(&self, _hash: u64, _keys: &impl KeyBytes, _guard: &Guard) {}
 
+    /// The same for who holds stripes for several writes; false if somebody else has a stripe that it takes.
+    fn try_split(&self, _hash: u64, _keys: &impl KeyBytes, _guard: &Guard) -> bool {
+        true
+    }
+
     /// The key of `hash` was removed: gives back what is not needed any more. No lock may be held.
     fn shrink(&self, _hash: u64, _guard: &Guard) {}
 

@@ -177,10 +177,7 @@ impl Stripes {
                 continue;
             }
             let stripe = &self.each[number as usize];
-            // Acquire: pairs with the Release when it is given back.
-            let taken = stripe.state.load(Relaxed) == 0
-                && stripe.state.compare_exchange(0, LOCKED, Acquire, Relaxed).is_ok();
-            if !taken {
+            if !stripe.take() {
                 self.let_go(&numbers[before..], Version(0));
                 numbers.truncate(before);
                 return false;
@@ -208,7 +205,7 @@ impl Stripes {
     /// Whether this thread holds the stripe of `hash` for several writes.
     #[inline]
     pub(crate) fn is_held_here(&self, hash: u64) -> bool {
-        self.of(hash).holder.load(Relaxed) == this_thread()
+        self.of(hash).is_here()
     }
 
     /// Of stripes that are held here, one whose keys a unit writes that runs without locks.
@@ -258,6 +255,13 @@ impl Stripes {
         let more = self.bits.saturating_sub(depth);
         let first = self.number(hash) >> more << more;
         self.each[first..][..1 << more].iter().map(Held::new).collect()
+    }
+
+    /// The same without waiting: `None` if somebody else has one of them. Those that this thread holds stay held.
+    pub(crate) fn try_lock_prefix(&self, hash: u64, depth: u32) -> Option<Vec<Held<'_>>> {
+        let more = self.bits.saturating_sub(depth);
+        let first = self.number(hash) >> more << more;
+        self.each[first..][..1 << more].iter().map(Held::new_if_free).collect()
     }
 
     /// Whether somebody holds the stripe of `hash`.
@@ -325,6 +329,20 @@ impl Stripes {
 }
 
 impl Stripe {
+    /// Takes the lock, if it is free; whether it was.
+    #[inline]
+    fn take(&self) -> bool {
+        // Acquire: pairs with the Release when it is given back.
+        self.state.load(Relaxed) == 0 && self.state.compare_exchange(0, LOCKED, Acquire, Relaxed).is_ok()
+    }
+
+    /// Whether this thread has it for several writes.
+    #[inline]
+    fn is_here(&self) -> bool {
+        // Relaxed: only this thread stores its own number.
+        self.holder.load(Relaxed) == this_thread()
+    }
+
     #[inline]
     fn met_version(&self, version: Version) {
         if self.version.load(Relaxed) < version.0 {
@@ -338,15 +356,10 @@ impl<'a> Held<'a> {
     fn new(stripe: &'a Stripe) -> Self {
         let mut backoff = Backoff::default();
         loop {
-            // Acquire: pairs with the Release in `drop`.
-            if planted(Mutant::StripeNotLocked)
-                || stripe.state.load(Relaxed) == 0
-                    && stripe.state.compare_exchange(0, LOCKED, Acquire, Relaxed).is_ok()
-            {
+            if planted(Mutant::StripeNotLocked) || stripe.take() {
                 return Self { stripe, owned: true };
             }
-            // Relaxed: only this thread stores its own number.
-            if stripe.holder.load(Relaxed) == this_thread() {
+            if stripe.is_here() {
                 return Self { stripe, owned: false };
             }
             if backoff.is_first() {
@@ -354,6 +367,14 @@ impl<'a> Held<'a> {
             }
             backoff.wait();
         }
+    }
+
+    /// If nobody else has it.
+    fn new_if_free(stripe: &'a Stripe) -> Option<Self> {
+        if stripe.take() {
+            return Some(Self { stripe, owned: true });
+        }
+        stripe.is_here().then_some(Self { stripe, owned: false })
     }
 
     /// Whether slots of the stripe's keys lead to members of units that are not settled.
@@ -422,6 +443,24 @@ mod tests {
             drop(held);
             assert!(locked(&stripes).is_empty());
         }
+    }
+
+    #[test]
+    fn a_prefix_is_locked_at_once_unless_somebody_else_has_a_part_of_it() {
+        let stripes = Stripes::default();
+        let (hash, mut numbers) = (0xB7D3_5A91_0000_FFFF, Vec::new());
+        stripes.hold(&[hash], &mut numbers);
+        let held = stripes.try_lock_prefix(hash, 3).unwrap();
+        assert_eq!((held.len(), locked(&stripes).len()), (1 << (STRIPE_BITS - 3), 1 << (STRIPE_BITS - 3)));
+        drop(held);
+        assert_eq!(locked(&stripes), [stripes.number(hash)], "what was held before stays held");
+        std::thread::scope(|threads| {
+            let tried = threads.spawn(|| stripes.try_lock_prefix(hash, 3).is_none());
+            assert!(tried.join().unwrap(), "somebody else has one");
+        });
+        assert_eq!(locked(&stripes), [stripes.number(hash)], "the others were given back");
+        stripes.let_go(&numbers, Version(0));
+        assert!(locked(&stripes).is_empty());
     }
 
     #[test]

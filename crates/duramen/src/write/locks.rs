@@ -236,13 +236,14 @@ impl Pen {
         ))
     }
 
-    /// A part of an index is crowded where a key of `hash` was put: it is split, or will be when no lock is held.
+    /// A part of an index is crowded where a key of `hash` was put: it is split, or will be when no key is held, if somebody else has
+    /// keys of it now. Behind the closed gate nobody has.
     #[inline]
     pub(super) fn split<M: Medium>(&mut self, records: &Records<M>, table: &Table, hash: u64, guard: &Guard) {
-        if self.is_locked() {
-            self.locks.crowded.push((table.owner, hash));
-        } else {
+        if self.locks.held != Held::Keys {
             table.index.split(hash, records, guard);
+        } else if !table.index.try_split(hash, records, guard) {
+            self.locks.crowded.push((table.owner, hash));
         }
     }
 

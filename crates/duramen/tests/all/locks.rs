@@ -235,3 +235,24 @@ fn elements_are_written_under_the_lock_of_their_collections_key() {
     });
     assert_eq!(collections.each_ref().map(|collection| collection.len()), [80, 80]);
 }
+
+#[test]
+fn the_index_grows_while_many_keys_are_put_under_locks() {
+    let keys: Vec<Vec<u8>> = (0..20_000).map(|key| format!("key {key}").into_bytes()).collect();
+    let put_all = |store: &Store, writer: &mut Writer| -> duramen::Result<()> {
+        keys.iter().try_for_each(|key| writer.put(key, b"value"))?;
+        // Of some 2,000 slots a segment.
+        let splits = store.stats().index_splits;
+        assert!(splits > 8, "{splits} splits while the locks are held");
+        Ok(())
+    };
+    for all in [false, true] {
+        let (_dir, store) = store_of(&Options { medium: MediumKind::Volatile, ..Options::default() });
+        let mut writer = store.writer().unwrap();
+        match all {
+            true => writer.locked_all(|writer| put_all(&store, writer)).unwrap(),
+            false => writer.locked(keys.iter().map(Vec::as_slice), |writer| put_all(&store, writer)).unwrap(),
+        }
+        assert!(keys.iter().all(|key| writer.get(key).unwrap().is_some()));
+    }
+}

@@ -62,6 +62,10 @@ impl KeyIndex for HashIndex {
         self.split(hash, keys, guard);
     }
 
+    fn try_split(&self, hash: u64, keys: &impl KeyBytes, guard: &Guard) -> bool {
+        self.try_split(hash, keys, guard)
+    }
+
     fn shrink(&self, hash: u64, guard: &Guard) {
         self.merge(hash, guard);
     }
