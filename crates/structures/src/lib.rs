@@ -70,15 +70,16 @@ pub use locks::{Keys, Locks};
 pub use packed::Malformed;
 pub use sequence::End;
 pub use txn::{
-    AllNames, Collection, Detached, Edit, EditList, EditStream, Found, Item, ItemHead, List, Part, Reads,
-    Source, Stored, StoredList, StoredStream, StreamAt, Txn, data_of_item, text_of_number,
+    AllNames, CAS_RUN, CAS_STEP, Collection, CountedItem, Detached, Edit, EditList, EditStream, Found, Item,
+    ItemHead, List, Part, Reads, Source, Stored, StoredList, StoredStream, StreamAt, Txn, data_of_item,
+    text_of_number,
 };
 pub use watch::Watched;
 pub use worker::{AHEAD_MAX, Worker};
 
 /// Type of a value, kept in the engine's tag byte. Numbers are part of the stored format. So are tag 0x81, a string that is
-/// kept as an integer, since INCR or its like wrote it (its form is at the head of `src/txn/number.rs`), and tag 0x82, a
-/// string that memcached's commands wrote (`src/txn/head.rs`).
+/// kept as an integer, since INCR or its like wrote it (its form is at the head of `src/txn/number.rs`), tag 0x82, a string that
+/// memcached's commands wrote (`src/txn/head.rs`), and tag 0x83, one that they counted (`src/txn/counter.rs`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Type {

@@ -8,7 +8,7 @@ use super::counters::{Count, Counters};
 use super::number;
 use super::numbering::Numbering;
 use super::shared::{FLUSH_AT, Shared};
-use duramen_structures::{Error, Item, ItemHead, Locks, Result, Txn, Worker};
+use duramen_structures::{CAS_RUN, CountedItem, Error, Item, ItemHead, Locks, Result, Txn, Worker};
 
 /// Longest key.
 pub const KEY_BYTES_MAX: usize = 250;
@@ -131,6 +131,13 @@ pub struct Delta {
     pub initial: Option<(u64, Deadline)>,
     /// Until when it lives from now on.
     pub deadline: Option<Deadline>,
+}
+
+impl Delta {
+    /// What a counter of this value becomes.
+    fn of(&self, value: u64) -> u64 {
+        if self.up { value.wrapping_add(self.by) } else { value.saturating_sub(self.by) }
+    }
 }
 
 impl Items<'_> {
@@ -317,6 +324,15 @@ impl Items<'_> {
     pub fn count(&mut self, key: &[u8], delta: Delta) -> Result<Counted> {
         let Self { worker, shared, counters, numbering, now, bytes_max } = self;
         let db = shared.db;
+        if delta.deadline.is_none() {
+            let may_have = |cas| delta.cas == 0 || delta.cas == cas;
+            let counted =
+                worker.count_item_at_once(now.millis, db, key, may_have, |value| delta.of(value))?;
+            if let Some(CountedItem { value, cas, expires_at }) = counted {
+                counters.add(if delta.up { Count::IncrHits } else { Count::DecrHits });
+                return Ok(Counted::Done { value, cas, before: deadline_of(expires_at), is_new: false });
+            }
+        }
         // What memcached keeps in pieces is no number to it.
         let pieces_from = *bytes_max / 2;
         let counted = worker.run(now.millis, Locks::One(key), |txn| {
@@ -327,8 +343,9 @@ impl Items<'_> {
             let (old, number, width, until, value) = match look(txn, db, key, numeric)? {
                 Old::Absent => {
                     let Some((value, deadline)) = delta.initial else { return Ok(Counted::NotFound) };
-                    let cas = next_number(numbering, shared, None)?;
-                    put_number(txn, db, key, ItemHead { cas, ..ItemHead::default() }, value, 0, deadline)?;
+                    let cas = next_run(numbering, shared, None)?;
+                    let head = ItemHead { cas, ..ItemHead::default() };
+                    txn.put_counter(db, key, head, value, 0, millis_of(deadline))?;
                     return Ok(Counted::Done { value, cas, before: None, is_new: true });
                 }
                 Old::Other | Old::Item { bytes: 0, .. } => return Ok(Counted::NotNumeric),
@@ -340,15 +357,16 @@ impl Items<'_> {
                     (head, number, bytes, deadline, value)
                 }
             };
-            let value = if delta.up { value.wrapping_add(delta.by) } else { value.saturating_sub(delta.by) };
-            let cas = next_number(numbering, shared, number)?;
+            let value = delta.of(value);
+            let cas = next_run(numbering, shared, number)?;
             let deadline = delta.deadline.unwrap_or(until);
             // In place all stays as it is; a number that has become longer is a new item.
             let head = match decimal_digits(value) <= width {
                 true => ItemHead { cas, ..old },
                 false => ItemHead { cas, flags: old.flags, ..ItemHead::default() },
             };
-            put_number(txn, db, key, head, value, width, deadline)?;
+            // Padded with blanks to what was there before, as memcached does that changes it in place.
+            txn.put_counter(db, key, head, value, width, millis_of(deadline))?;
             Ok::<_, Error>(Counted::Done { value, cas, before: until, is_new: false })
         })?;
         match (&counted, delta.up) {
@@ -440,22 +458,11 @@ pub fn next_number(numbering: &mut Numbering, shared: &Shared, before: Option<u6
     numbering.next(&shared.numbers, before).ok_or(Error::Overflow)
 }
 
-fn decimal_digits(value: u64) -> usize {
-    value.checked_ilog10().map_or(1, |digits| digits as usize + 1)
+/// The first of the numbers that a counter takes.
+fn next_run(numbering: &mut Numbering, shared: &Shared, before: Option<u64>) -> Result<u64> {
+    numbering.next_run(&shared.numbers, before, CAS_RUN).ok_or(Error::Overflow)
 }
 
-/// A number as the data of an item, padded with blanks to what was there before, as memcached does that changes it in place.
-fn put_number(
-    txn: &mut Txn<'_>,
-    db: u8,
-    key: &[u8],
-    head: ItemHead,
-    value: u64,
-    width: usize,
-    deadline: Deadline,
-) -> Result<()> {
-    let mut text = Vec::with_capacity(width.max(20));
-    number::push(&mut text, value);
-    text.resize(text.len().max(width), b' ');
-    txn.put_item(db, key, &head, &[&text], millis_of(deadline))
+fn decimal_digits(value: u64) -> usize {
+    value.checked_ilog10().map_or(1, |digits| digits as usize + 1)
 }

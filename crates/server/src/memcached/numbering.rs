@@ -4,20 +4,23 @@
 //! same. They are above those of the item before, and of all that was settled before the turn, so the later of two
 //! changes of an item has the greater number.
 //!
+//! A counter takes a run of counts when its record is written, one for each change that is made in place.
+//!
 //! Counts stay below a *ceiling* that is durable before the first count below it is given out; the next start begins
 //! at the ceiling it finds. So what was given out before a crash is not given out again, whatever became of the items.
 //!
 //! **Invariant**: a count that is given out is below the durable ceiling.
 
+use duramen_structures::CAS_STEP;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Workers that numbers can tell apart.
 pub const WORKERS_MAX: usize = 1 << WORKER_BITS;
 
-const WORKER_BITS: u32 = 10;
+const WORKER_BITS: u32 = CAS_STEP.ilog2();
 // As many as 2^30 changes of one worker: it is raised once in a second when half is used, so it would take 500 million changes in a
-// second to reach it. 2^52 counts are enough for four million starts.
+// second to reach it, or that counters begin 2 million runs. 2^52 counts are enough for four million starts.
 const CEILING_STEP: u64 = 1 << 30;
 
 /// What all workers know.
@@ -69,12 +72,18 @@ impl Numbering {
     /// The next number, above that of the item before; `None` when there is none below the ceiling.
     #[inline]
     pub fn next(&mut self, numbers: &Numbers, before: Option<u64>) -> Option<u64> {
+        self.next_run(numbers, before, 1)
+    }
+
+    /// The first of the next `run` numbers, which are [`CAS_STEP`] apart.
+    pub fn next_run(&mut self, numbers: &Numbers, before: Option<u64>, run: u64) -> Option<u64> {
         let before = before.map_or(0, |number| number >> WORKER_BITS);
         let count = self.last.max(before) + 1;
-        if count >= numbers.ceiling.load(Relaxed) {
+        let last = count + run - 1;
+        if last >= numbers.ceiling.load(Relaxed) {
             return None;
         }
-        self.last = count;
+        self.last = last;
         self.is_new = true;
         Some(count << WORKER_BITS | self.worker)
     }
@@ -105,6 +114,10 @@ mod tests {
             assert!(seen.insert(number) && last.is_none_or(|last| number > last));
             last = Some(number);
         }
+        let run = workers[1].next_run(&numbers, last, 3).unwrap();
+        let run = (0..3).map(|at| run + at * CAS_STEP);
+        assert!(run.clone().all(|number| Some(number) > last && seen.insert(number)));
+        last = run.last();
         for worker in &mut workers {
             worker.settle(&numbers);
             worker.begin(&numbers);

@@ -139,6 +139,75 @@ fn a_shared_database_has_the_strings_of_both() {
 }
 
 #[test]
+fn counters_have_another_number_after_each_change_wherever_it_is_made() {
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let shared = |config: &mut duramen_server::Config| {
+        config.memcached_database = Some(0);
+        config.medium = MediumKind::Shm;
+        config.path = directory.path().join("store");
+    };
+    let (server, port) = both(shared);
+    let (mut redis, mut memcached) = (server.client(), Client::connect(port));
+    let mut other = Client::connect(port);
+    memcached.says("set n 5 0 3\r\n100", "STORED\r\n");
+    let (mut seen, mut last) = (std::collections::HashSet::new(), number(&mut memcached, "n"));
+    // More than one record has numbers for; by two connections, which may be of two workers.
+    for at in 0..600 {
+        let client = if at % 3 == 0 { &mut other } else { &mut memcached };
+        client.says("incr n 1", &format!("{}\r\n", 101 + at));
+        let now = number(&mut memcached, "n");
+        assert!(now > last && seen.insert(now), "{now} after {last}");
+        last = now;
+    }
+    // In place only with the right number, and never with a number that was.
+    memcached.says(&format!("ma n C{last} v"), "VA 3\r\n701\r\n");
+    memcached.says(&format!("ma n C{last} v"), "EX\r\n");
+    memcached.says(&format!("cas n 0 0 1 {last}\r\n7"), "EXISTS\r\n");
+    last = number(&mut memcached, "n");
+    memcached.says("get n", "VALUE n 5 3\r\n701\r\nEND\r\n");
+    // A time is another record, and no other number; memcached shows a shorter number with blanks behind it.
+    memcached.says("touch n 1000", "TOUCHED\r\n");
+    assert_eq!(number(&mut memcached, "n"), last);
+    memcached.says("decr n 700", "1\r\n");
+    memcached.says("get n", "VALUE n 5 3\r\n1  \r\nEND\r\n");
+    memcached.says("incr n 1", "2\r\n");
+    redis.says("get n", "$3\r\n2  \r\n");
+    redis.says("type n\r\nstrlen n", "+string\r\n:3\r\n");
+    redis.says("incr n", "-ERR value is not an integer or out of range\r\n");
+    redis.says("scan 0 type string", "*2\r\n$1\r\n0\r\n*1\r\n$1\r\nn\r\n");
+    last = number(&mut memcached, "n");
+    // WATCH tells of a change in place.
+    redis.says("watch n\r\nmulti", "+OK\r\n+OK\r\n");
+    redis.says("get n", "+QUEUED\r\n");
+    memcached.says("incr n 997", "999\r\n");
+    redis.says("exec", "*-1\r\n");
+    redis.says("incr n\r\ndecr n\r\nset n 41\r\nincr n", ":1000\r\n:999\r\n+OK\r\n:42\r\n");
+    // Copies and new names keep flags, as they do of other items.
+    memcached.says("set n 5 0 2\r\n41", "STORED\r\n");
+    memcached.says("incr n 1\r\nincr n 1", "42\r\n43\r\n");
+    redis.says(
+        "multi\r\ncopy n m\r\nrename n o\r\ncopy o p\r\nget p",
+        "+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n",
+    );
+    redis.says("exec", "*4\r\n:1\r\n+OK\r\n:1\r\n$2\r\n43\r\n");
+    memcached.says("get m o p", "VALUE m 5 2\r\n43\r\nVALUE o 5 2\r\n43\r\nVALUE p 5 2\r\n43\r\nEND\r\n");
+    memcached.says(
+        "incr o 56\r\nincr o 1\r\nincr o 18446744073709551515",
+        "99\r\n100\r\n18446744073709551615\r\n",
+    );
+    memcached.says("incr o 3\r\nincr o 1", "2\r\n3\r\n");
+    memcached.says("incr p 1", "44\r\n");
+    last = last.max(number(&mut memcached, "p"));
+    drop((redis, memcached, other));
+    server.stop().unwrap();
+    let (_server, port) = both(shared);
+    let mut memcached = Client::connect(port);
+    memcached.says("get p", "VALUE p 5 2\r\n44\r\nEND\r\n");
+    memcached.says("incr p 1", "45\r\n");
+    assert!(number(&mut memcached, "p") > last);
+}
+
+#[test]
 fn items_of_their_own_table_are_in_no_database() {
     let (server, port) = both(|_| {});
     let (mut redis, mut memcached) = (server.client(), Client::connect(port));

@@ -71,6 +71,22 @@ impl Text {
         text
     }
 
+    /// The decimal text of `value` with blanks behind it, up to `width` bytes; `None`: that is too much.
+    pub fn padded(value: u64, width: usize) -> Option<Self> {
+        let digits = value.checked_ilog10().map_or(1, |digits| digits as usize + 1);
+        if width.max(digits) > TEXT_BYTES_MAX {
+            return None;
+        }
+        let mut text = Self { bytes: [0; TEXT_BYTES_MAX], start: TEXT_BYTES_MAX };
+        (digits..width).for_each(|_| text.push(b' '));
+        let mut rest = value;
+        for _ in 0..digits {
+            text.push(b'0' + (rest % 10) as u8);
+            rest /= 10;
+        }
+        Some(text)
+    }
+
     fn push(&mut self, byte: u8) {
         self.start -= 1;
         self.bytes[self.start] = byte;

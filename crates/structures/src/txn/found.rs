@@ -4,6 +4,7 @@ use std::ops::Deref;
 
 use duramen::{CollectionId, Meta, Value};
 
+use super::counter::Counter;
 use super::head;
 use super::number::Number;
 use crate::Type;
@@ -44,17 +45,19 @@ pub enum Found<'a> {
 impl<'a> Found<'a> {
     /// What is stored under an engine key of `key_bytes`.
     pub(super) fn of(value: Value<'a>, key_bytes: usize) -> Self {
-        match Number::of(value.tag(), &value, key_bytes) {
-            None if value.tag() == head::TAG => {
-                let from = head::data_from(head::TAG, &value);
-                Self::Item { value, from }
-            }
+        if value.tag() == head::TAG {
+            let from = head::data_from(head::TAG, &value);
+            return Self::Item { value, from };
+        }
+        let number = Number::of(value.tag(), &value, key_bytes).map(|number| Text::new(number.value()));
+        let text =
+            number.or_else(|| Counter::of(value.tag(), &value, key_bytes).map(|counter| counter.text()));
+        match text {
             None => Self::Stored(value),
-            Some(number) => Self::Number {
-                text: Text::new(number.value()),
-                expires_at: value.expires_at(),
-                footprint: Some(value.footprint()),
-            },
+            Some(text) => {
+                let (expires_at, footprint) = (value.expires_at(), Some(value.footprint()));
+                Self::Number { text, expires_at, footprint }
+            }
         }
     }
 
@@ -67,8 +70,11 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// What this transaction is about to write.
-    pub(super) fn pending(bytes: &'a [u8], meta: Meta) -> Self {
+    /// What this transaction is about to write under an engine key of `key_bytes`.
+    pub(super) fn pending(bytes: &'a [u8], meta: Meta, key_bytes: usize) -> Self {
+        if let Some(counter) = Counter::of(meta.tag, bytes, key_bytes) {
+            return Self::Number { text: counter.text(), expires_at: meta.expires_at, footprint: None };
+        }
         let from = head::data_from(meta.tag, bytes);
         let tag = if meta.tag == head::TAG { Type::String.tag() } else { meta.tag };
         Self::Pending { bytes: &bytes[from..], meta: Meta { tag, ..meta } }

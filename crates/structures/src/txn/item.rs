@@ -2,8 +2,9 @@
 
 use std::ops::Deref;
 
-use duramen::{Meta, Value};
+use duramen::{Meta, Modified, Value};
 
+use super::counter::{self, Counter};
 use super::found::Found;
 use super::head::{ItemHead, TAG};
 use super::number;
@@ -29,6 +30,9 @@ impl<'a> Item<'a> {
         const STRING: u8 = Type::String as u8;
         let head = match value.tag() {
             TAG => ItemHead::decode(&value).map(|(head, _)| head).unwrap_or_default(),
+            counter::TAG => {
+                Counter::of(value.tag(), &value, key_bytes).map(|counter| counter.head()).unwrap_or_default()
+            }
             STRING | number::TAG => {
                 ItemHead { cas: FOREIGN | value.stamp().number() & (FOREIGN - 1), ..ItemHead::default() }
             }
@@ -97,6 +101,48 @@ impl Worker {
     }
 }
 
+/// A counter that was counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CountedItem {
+    /// What it is now.
+    pub value: u64,
+    /// Its CAS number.
+    pub cas: u64,
+    /// When it expires, in Unix milliseconds.
+    pub expires_at: Option<u64>,
+}
+
+impl Worker {
+    /// Has a counter count to what `change` makes of it, in one step and without a record of its own, if it is one whose CAS number
+    /// `may_have` takes, and the engine can. `None`: nothing was done.
+    pub fn count_item_at_once(
+        &mut self,
+        now: u64,
+        db: u8,
+        key: &[u8],
+        may_have: impl Fn(u64) -> bool,
+        change: impl Fn(u64) -> u64,
+    ) -> Result<Option<CountedItem>> {
+        let Self { keyspace, writer, .. } = self;
+        let Some(table) = keyspace.table(db).filter(|_| key.len() <= KEY_BYTES_MAX) else { return Ok(None) };
+        let mut counted = None;
+        let modified = writer.table(table).modify_in_place(key, |meta, bytes| {
+            if meta.expires_at.is_some_and(|time| time <= now) {
+                return None;
+            }
+            let counter = Counter::of(meta.tag, bytes, key.len())?;
+            if !may_have(counter.head().cas) {
+                return None;
+            }
+            let changed = counter.changed_to(change(counter.value()))?;
+            let cas = changed.head().cas;
+            counted = Some(CountedItem { value: changed.value(), cas, expires_at: meta.expires_at });
+            Some(changed.field(key.len()))
+        })?;
+        Ok(counted.filter(|_| modified == Modified::InPlace))
+    }
+}
+
 impl Txn<'_> {
     /// The item at `key`, as it is stored: what this transaction is about to write of it is not seen.
     ///
@@ -130,6 +176,30 @@ impl Txn<'_> {
         head.encode(&mut bytes);
         data.iter().for_each(|part| bytes.extend_from_slice(part));
         scratch.write(at, Write::Put(Payload::Own(bytes), meta), self.now);
+        Ok(())
+    }
+
+    /// Makes a counter the value of `key`, whose text takes `width` bytes at least. Its head has the first of [`CAS_RUN`](super::CAS_RUN)
+    /// CAS numbers, [`CAS_STEP`](super::CAS_STEP) apart, that are its own.
+    pub fn put_counter(
+        &mut self,
+        db: u8,
+        key: &[u8],
+        head: ItemHead,
+        value: u64,
+        width: usize,
+        expires_at: Option<u64>,
+    ) -> Result<()> {
+        let Some(counter) = Counter::new(head, value, width) else {
+            // A number with more digits than are counted in place.
+            let mut text = value.to_string().into_bytes();
+            text.resize(text.len().max(width), b' ');
+            return self.put_item(db, key, &head, &[&text], expires_at);
+        };
+        let at = self.entry(db, key).ok_or(Error::KeyTooLong)?;
+        let meta = Meta { tag: counter::TAG, expires_at, updatable: true, ..Meta::default() };
+        let bytes = Payload::Own(counter.bytes(key.len()));
+        self.worker.scratch.write(at, Write::Put(bytes, meta), self.now);
         Ok(())
     }
 }

@@ -43,9 +43,10 @@
 //! 5. Whoever watches a key is told of every write, also of one after which the key is absent as it was before: such a
 //!    write leaves a record that has expired, since a delete of what is not there changes no stamp.
 //! 6. What INCR stores is kept in a form of its own (see `number`), which nobody outside of this module sees: a string
-//!    that is read is its text. So is what memcached's commands store (see `head`): of it a string is the data.
+//!    that is read is its text. So is what memcached's commands store (see `head`, `counter`): of it a string is the data.
 
 mod collection;
+mod counter;
 mod encoding;
 mod found;
 mod head;
@@ -68,9 +69,11 @@ use crate::watch::{Then, Watched};
 use crate::worker::Worker;
 use crate::{Type, string_until};
 pub use collection::{AllNames, Collection, Edit, Stored};
+use counter::Counter;
+pub use counter::{CAS_RUN, CAS_STEP};
 pub use found::Found;
 pub use head::{ItemHead, data_of_item};
-pub use item::Item;
+pub use item::{CountedItem, Item};
 use life::Life;
 pub use list::{EditList, List, StoredList};
 use number::Number;
@@ -241,8 +244,11 @@ impl<'w> Txn<'w> {
             let value = stored(keyspace, writer, scratch, at, *now)?;
             return Ok(value.map(|value| (Found::of(value, key_bytes), reads)));
         }
+        let key_bytes = scratch.entries[at].key.len();
         let found = match &scratch.entries[at].write {
-            Write::Put(payload, meta) => Some(Found::pending(payload.bytes(&scratch.arena), *meta)),
+            Write::Put(payload, meta) => {
+                Some(Found::pending(payload.bytes(&scratch.arena), *meta, key_bytes))
+            }
             Write::Number { number, expires_at, .. } => {
                 let text = Text::new(number.value());
                 Some(Found::Number { text, expires_at: *expires_at, footprint: None })
@@ -479,12 +485,25 @@ impl<'w> Txn<'w> {
                     return Ok(false);
                 };
                 let meta = Meta { updatable: false, ..value.meta() };
-                match Number::of(meta.tag, &value, key_bytes) {
-                    Some(number) => (Err(number), meta),
-                    None => (Ok(scratch.payload(value.bytes())), meta),
+                let counter = Counter::of(meta.tag, &value, key_bytes);
+                match (Number::of(meta.tag, &value, key_bytes), counter) {
+                    (Some(number), _) => (Err(number), meta),
+                    (None, Some(counter)) => {
+                        (Ok(Payload::Own(counter.as_item())), Meta { tag: head::TAG, ..meta })
+                    }
+                    (None, None) => (Ok(scratch.payload(value.bytes())), meta),
                 }
             }
-            Write::Put(payload, meta) => (Ok(Payload::Own(payload.bytes(&scratch.arena).to_vec())), *meta),
+            Write::Put(payload, meta) => {
+                let bytes = payload.bytes(&scratch.arena);
+                match Counter::of(meta.tag, bytes, key_bytes) {
+                    Some(counter) => {
+                        let meta = Meta { tag: head::TAG, updatable: false, ..*meta };
+                        (Ok(Payload::Own(counter.as_item())), meta)
+                    }
+                    None => (Ok(Payload::Own(bytes.to_vec())), *meta),
+                }
+            }
             Write::Number { number, expires_at, .. } => (Err(*number), Number::meta(*expires_at)),
             Write::Delete | Write::Expired => return Ok(false),
         };
@@ -580,7 +599,7 @@ impl<'w> Txn<'w> {
         let scratch = &self.worker.scratch;
         for entry in &scratch.entries {
             let tag = match &entry.write {
-                Write::Put(_, meta) if meta.tag == head::TAG => Type::String.tag(),
+                Write::Put(_, meta) if matches!(meta.tag, head::TAG | counter::TAG) => Type::String.tag(),
                 Write::Put(_, meta) => meta.tag,
                 Write::Number { .. } => Type::String.tag(),
                 Write::None | Write::Delete | Write::Expired => continue,
@@ -597,7 +616,8 @@ impl<'w> Txn<'w> {
         if value.expires_at().is_none_or(|time| time > self.now)
             && !(pending && self.worker.scratch.writes(db, key))
         {
-            let is_string = value.tag() == head::TAG || Number::of(value.tag(), value, key.len()).is_some();
+            let is_string = matches!(value.tag(), head::TAG | counter::TAG)
+                || Number::of(value.tag(), value, key.len()).is_some();
             visit(key, if is_string { Type::String.tag() } else { value.tag() });
         }
     }
@@ -852,12 +872,13 @@ struct Integer {
 impl Integer {
     fn of(bytes: &[u8], meta: Meta, key_bytes: usize) -> Result<Self> {
         let number = Number::of(meta.tag, bytes, key_bytes);
-        let value = match number {
-            Some(number) => number.value(),
-            None if meta.tag == Type::String.tag() || meta.tag == head::TAG => {
+        let value = match (number, Counter::of(meta.tag, bytes, key_bytes)) {
+            (Some(number), _) => number.value(),
+            (None, Some(counter)) => integer::parse_or_error(&counter.text())?,
+            (None, None) if meta.tag == Type::String.tag() || meta.tag == head::TAG => {
                 integer::parse_or_error(&bytes[head::data_from(meta.tag, bytes)..])?
             }
-            None => return Err(Error::WrongType),
+            (None, None) => return Err(Error::WrongType),
         };
         Ok(Self { value, expires_at: meta.expires_at, number, in_place: false })
     }

@@ -16,14 +16,16 @@
 //! missed because they were a multiple of 65,536 and led back to the same integer; and, once in 65,536 cases, that the key
 //! was deleted and counted up to the same integer again.
 
+use super::counter::Counter;
 use crate::strings::integer::Text;
 use duramen::Meta;
 
-/// The text of what is stored under an engine key with this tag, if it is a number: for tools that read a keyspace's store
-/// without a [`Keyspace`](crate::Keyspace).
+/// The text of what is stored under an engine key with this tag, if it is a number, or a counter of memcached: for tools that read a
+/// keyspace's store without a [`Keyspace`](crate::Keyspace).
 #[must_use]
 pub fn text_of_number(engine_key: &[u8], tag: u8, bytes: &[u8]) -> Option<Text> {
-    Number::of(tag, bytes, engine_key.len()).map(|number| Text::new(number.value()))
+    let counter = || Counter::of(tag, bytes, engine_key.len()).map(|counter| counter.text());
+    Number::of(tag, bytes, engine_key.len()).map(|number| Text::new(number.value())).or_else(counter)
 }
 
 /// Tag of a number: [`Type::String`](crate::Type::String), kept in another form.
