@@ -14,6 +14,7 @@
 //! How items are kept is at the head of `crates/structures/src/txn/head.rs`, and why in
 //! docs/decisions/027-memcached-items.md.
 
+mod ahead;
 pub mod base64;
 pub mod binary;
 pub mod clock;

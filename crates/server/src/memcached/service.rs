@@ -1,5 +1,6 @@
 //! memcached's protocols as one worker has them: finds requests and executes them on items.
 
+use super::ahead;
 use super::binary;
 use super::clock::Now;
 use super::counters::Counters;
@@ -14,14 +15,12 @@ use crate::config::Config;
 use crate::log;
 use crate::net::Output;
 use crate::server::Server;
-use duramen_structures::{AHEAD_MAX, Worker};
+use duramen_structures::Worker;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 const PANICKED: &[u8] =
     b"SERVER_ERROR internal error: the command panicked, and may have been done or not; the server's log has more\r\n";
-// Longer keys are none of memcached's.
-const AHEAD_LINE_BYTES_MAX: usize = 300;
 
 /// What one worker has of memcached.
 pub struct Service {
@@ -72,29 +71,17 @@ impl Service {
         std::mem::take(&mut self.panicked)
     }
 
-    /// Has the engine fetch what the next gets in `input` need; how many bytes of them were looked at.
+    /// Has the engine fetch what the next requests in `input` need; how many bytes of them were looked at.
     pub fn look_ahead(&self, worker: &Worker, talk: &Talk, input: &[u8]) -> usize {
         if talk.tongue != Some(Tongue::Text) || talk.swallow > 0 {
             return input.len();
         }
-        let mut keys: [&[u8]; AHEAD_MAX] = [&[]; AHEAD_MAX];
-        let (mut count, mut at) = (0, 0);
-        while count < AHEAD_MAX {
-            let rest = &input[at..];
-            let Some(line) = rest.strip_prefix(b"get ") else { break };
-            let Some(end) = line.iter().take(AHEAD_LINE_BYTES_MAX).position(|byte| *byte == b'\n') else {
-                break;
-            };
-            let key = line[..end].split(|byte| matches!(byte, b' ' | b'\r')).next().unwrap_or_default();
-            keys[count] = key;
-            count += 1;
-            at += b"get ".len() + end + 1;
-        }
+        let ahead = ahead::look(input);
         // For one there is nothing to overlap with.
-        if count > 1 {
-            worker.prefetch(self.shared.db, keys[..count].iter().copied());
+        if ahead.count > 1 {
+            worker.prefetch(self.shared.db, ahead.keys[..ahead.count].iter().copied());
         }
-        if at == 0 { input.len() } else { at }
+        if ahead.bytes == 0 { input.len() } else { ahead.bytes }
     }
 
     /// Executes the request at the beginning of `input`; see [`Protocol::execute`](crate::net::Protocol::execute).

@@ -7,8 +7,13 @@ use std::ops::Deref;
 
 use crate::error::{Error, Result};
 
-// "-9223372036854775808"
-const TEXT_BYTES_MAX: usize = 20;
+/// "-9223372036854775808"
+pub(crate) const TEXT_BYTES_MAX: usize = 20;
+
+/// Digits of `value`.
+pub(crate) fn digits(value: u64) -> usize {
+    value.checked_ilog10().map_or(1, |digits| digits as usize + 1)
+}
 
 /// The integer that `text` spells, if it is the spelling that Redis would print.
 pub fn parse(text: &[u8]) -> Option<i64> {
@@ -71,12 +76,9 @@ impl Text {
         text
     }
 
-    /// The decimal text of `value` with blanks behind it, up to `width` bytes; `None`: that is too much.
-    pub fn padded(value: u64, width: usize) -> Option<Self> {
-        let digits = value.checked_ilog10().map_or(1, |digits| digits as usize + 1);
-        if width.max(digits) > TEXT_BYTES_MAX {
-            return None;
-        }
+    /// The decimal text of `value` with blanks behind it, up to `width` bytes, of which there are 20 at most.
+    pub fn padded(value: u64, width: usize) -> Self {
+        let (digits, width) = (digits(value), width.min(TEXT_BYTES_MAX));
         let mut text = Self { bytes: [0; TEXT_BYTES_MAX], start: TEXT_BYTES_MAX };
         (digits..width).for_each(|_| text.push(b' '));
         let mut rest = value;
@@ -84,7 +86,7 @@ impl Text {
             text.push(b'0' + (rest % 10) as u8);
             rest /= 10;
         }
-        Some(text)
+        text
     }
 
     fn push(&mut self, byte: u8) {

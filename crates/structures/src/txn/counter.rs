@@ -14,7 +14,7 @@
 //! a record is written anew.
 
 use super::head::ItemHead;
-use crate::strings::integer::Text;
+use crate::strings::integer::{TEXT_BYTES_MAX, Text, digits};
 
 /// Tag of a counter: [`Type::String`](crate::Type::String), kept in another form.
 pub(crate) const TAG: u8 = 0x83;
@@ -41,9 +41,9 @@ impl Counter {
     /// A counter whose text takes `width` bytes at least. `head` has the first of its own run of CAS numbers. `None`: it cannot be kept
     /// so.
     pub(crate) fn new(head: ItemHead, value: u64, width: usize) -> Option<Self> {
-        let text = Text::padded(value, width)?;
-        let fits = value >> VALUE_BITS == 0;
-        fits.then_some(Self { first: head, width: text.len() as u8, value, changes: 0 })
+        let width = width.max(digits(value));
+        let fits = value >> VALUE_BITS == 0 && width <= TEXT_BYTES_MAX;
+        fits.then_some(Self { first: head, width: width as u8, value, changes: 0 })
     }
 
     /// The counter that is stored so under an engine key of `key_bytes`, if it is one.
@@ -59,8 +59,8 @@ impl Counter {
         }
         let word = u64::from_le_bytes(*field);
         let (value, changes) = (word & ((1 << VALUE_BITS) - 1), (word >> VALUE_BITS) as u8);
-        Text::padded(value, width.into())?;
-        Some(Self { first, width, value, changes })
+        let fits = digits(value) <= width.into() && usize::from(width) <= TEXT_BYTES_MAX;
+        fits.then_some(Self { first, width, value, changes })
     }
 
     /// With its CAS number of now.
@@ -75,35 +75,29 @@ impl Counter {
     /// This counter with another number, if its record can hold that.
     pub(crate) fn changed_to(self, value: u64) -> Option<Self> {
         let changes = self.changes.checked_add(1)?;
-        let text = Text::padded(value, self.width.into())?;
-        let fits = value >> VALUE_BITS == 0 && text.len() == usize::from(self.width);
+        let fits = value >> VALUE_BITS == 0 && digits(value) <= self.width.into();
         fits.then_some(Self { value, changes, ..self })
     }
 
     /// What memcached tells of it.
     pub(crate) fn text(&self) -> Text {
-        // It was possible when it was made.
-        Text::padded(self.value, self.width.into()).unwrap_or_else(|| Text::new(0))
+        Text::padded(self.value, self.width.into())
     }
 
-    /// The field, and where in the value it lies.
-    pub(crate) fn field(&self, key_bytes: usize) -> (usize, [u8; FIELD_BYTES]) {
-        let at = self.before_field(key_bytes).len();
-        (at, (self.value | u64::from(self.changes) << VALUE_BITS).to_le_bytes())
+    /// The field, and where it lies in a value of `bytes` bytes.
+    pub(crate) fn field(&self, bytes: usize) -> (usize, [u8; FIELD_BYTES]) {
+        let word = self.value | u64::from(self.changes) << VALUE_BITS;
+        (bytes - FIELD_BYTES, word.to_le_bytes())
     }
 
     /// The value to be stored under an engine key of `key_bytes`.
     pub(crate) fn bytes(&self, key_bytes: usize) -> Vec<u8> {
-        let mut bytes = self.before_field(key_bytes);
-        bytes.extend_from_slice(&self.field(key_bytes).1);
-        bytes
-    }
-
-    fn before_field(&self, key_bytes: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(32);
         self.first.encode(&mut bytes);
         bytes.push(self.width);
-        bytes.resize(bytes.len() + duramen::padding_before_field(key_bytes + bytes.len()), 0);
+        bytes.resize(bytes.len() + duramen::padding_before_field(key_bytes + bytes.len()) + FIELD_BYTES, 0);
+        let (at, field) = self.field(bytes.len());
+        bytes[at..].copy_from_slice(&field);
         bytes
     }
 
@@ -155,7 +149,7 @@ mod tests {
             }
             let bytes = counter.bytes(key_bytes);
             prop_assert_eq!(Counter::of(TAG, &bytes, key_bytes), Some(counter));
-            prop_assert_eq!((key_bytes + counter.field(key_bytes).0) % 8, (key_bytes + duramen::padding_before_field(key_bytes)) % 8);
+            prop_assert_eq!((key_bytes + counter.field(bytes.len()).0) % 8, (key_bytes + duramen::padding_before_field(key_bytes)) % 8);
             let item = counter.as_item();
             let (head, from) = ItemHead::decode(&item).unwrap();
             prop_assert_eq!((head, &item[from..]), (counter.head(), &counter.text()[..]));

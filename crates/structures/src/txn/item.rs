@@ -137,7 +137,7 @@ impl Worker {
             let changed = counter.changed_to(change(counter.value()))?;
             let cas = changed.head().cas;
             counted = Some(CountedItem { value: changed.value(), cas, expires_at: meta.expires_at });
-            Some(changed.field(key.len()))
+            Some(changed.field(bytes.len()))
         })?;
         Ok(counted.filter(|_| modified == Modified::InPlace))
     }
