@@ -280,6 +280,9 @@ enum Check {
         /// The duramen program [default: built now, optimised]
         #[arg(long, value_name = "PATH")]
         duramen: Option<PathBuf>,
+        /// Asks for the first key by memcached's protocol
+        #[arg(long)]
+        memcached: bool,
         /// Further arguments of duramen serve, behind --
         #[arg(last = true)]
         arguments: Vec<String>,
@@ -406,8 +409,21 @@ fn run(check: Check) -> Result<bool> {
         }
         Check::Stress { seed, minutes } => checking::stress(&repository(), seed, minutes),
         Check::BenchPeers { arguments } => bench_peers(&arguments),
-        Check::Restart { keys, index, medium, directory, starts, cold, seed, json, duramen, arguments } => {
+        Check::Restart {
+            keys,
+            index,
+            medium,
+            directory,
+            starts,
+            cold,
+            seed,
+            json,
+            duramen,
+            memcached,
+            arguments,
+        } => {
             let settings = restart::Settings {
+                memcached,
                 keys,
                 indexes: index,
                 media: medium,

@@ -15,7 +15,8 @@ mod table;
 
 use crate::failure::{Attempt, Failure, Result};
 use crate::random::Random;
-use crate::server::{Server, release_program};
+use crate::server::{Server, free_port, release_program};
+use crate::wire::Connection;
 use content::{Versions, key_of, value_of};
 use duramen::{Create, Durability, IndexKind, MediumKind, Meta, Options};
 use std::fs::File;
@@ -51,6 +52,8 @@ pub struct Settings {
     pub seed: u64,
     pub json: Option<PathBuf>,
     pub duramen: Option<PathBuf>,
+    /// Whether the first key is asked for by memcached's protocol.
+    pub memcached: bool,
     /// Further arguments of the server.
     pub arguments: Vec<String>,
 }
@@ -170,10 +173,16 @@ impl Restarts<'_> {
             (self.path.display().to_string(), self.medium.kind().to_string(), self.index.to_string());
         let mut arguments = vec!["--duramen-path", &path, "--duramen-medium", &medium, "--index", &index];
         arguments.extend(self.settings.arguments.iter().map(String::as_str));
+        let memcached = if self.settings.memcached { Some(free_port()?) } else { None };
+        let memcached_text = memcached.unwrap_or_default().to_string();
+        if memcached.is_some() {
+            arguments.extend(["--memcached", &memcached_text, "--memcached-database", "0"]);
+        }
         let begun = Instant::now();
         let mut server = Server::start_duramen(self.program, &arguments, &self.log)?;
         let mut connection = loop {
-            if let Ok(connection) = server.connect() {
+            let connection = Connection::open(memcached.unwrap_or(server.port()));
+            if let Ok(connection) = connection {
                 break connection;
             }
             if let Some(status) = server.exited()? {
@@ -187,13 +196,23 @@ impl Restarts<'_> {
             }
             std::thread::sleep(Duration::from_micros(200));
         };
-        let reply = connection.call(&[&b"GET"[..], &key], PATIENCE);
+        let value = value_of(number, versions.of(number));
+        let first = match memcached {
+            None => connection
+                .call(&[&b"GET"[..], &key], PATIENCE)
+                .map(|reply| reply.text() == Some(&value))
+                .map_err(|ended| format!("{ended:?}")),
+            Some(_) => first_hit(&mut connection, &key, &value),
+        };
         let seconds = begun.elapsed().as_secs_f64();
-        let reply = reply.map_err(|ended| {
+        let is_right = first.map_err(|ended| {
             let words = server.last_words();
-            Failure::new(format!("duramen serve did not answer GET ({ended:?}); its last words:\n{words}"))
+            Failure::new(format!("duramen serve did not answer GET ({ended}); its last words:\n{words}"))
         })?;
-        let mut wrong = u64::from(reply.text() != Some(&value_of(number, versions.of(number))));
+        let mut wrong = u64::from(!is_right);
+        if memcached.is_some() {
+            connection = server.connect()?;
+        }
         let more: Vec<u64> = (0..COMPARED).map(|_| random.below(keys)).chain(versions.numbers()).collect();
         for number in more {
             let reply = connection.call(&[&b"GET"[..], &key_of(number)], PATIENCE);
@@ -234,6 +253,29 @@ impl Restarts<'_> {
             None => Err(Failure::new(format!("duramen serve did not end within {PATIENCE:?} of SIGTERM"))),
         }
     }
+}
+
+/// Asks for a key by memcached's protocol; whether its value is this one.
+fn first_hit(connection: &mut Connection, key: &[u8], value: &[u8]) -> std::result::Result<bool, String> {
+    let wanted = [value, b"\r\n"].concat();
+    let sent = format!("mg {} v b\r\n", base64(key));
+    connection.send(sent.as_bytes()).map_err(|error| error.to_string())?;
+    let head = format!("VA {}", value.len());
+    let found = connection.read_all(PATIENCE, |found| found.len() > wanted.len() && found.ends_with(b"\r\n"));
+    Ok(found.bytes().starts_with(head.as_bytes()) && found.bytes().ends_with(&wanted))
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for part in bytes.chunks(3) {
+        let word = part.iter().chain(&[0; 2]).take(3).fold(0, |word, &byte| word << 8 | usize::from(byte));
+        for at in 0..4 {
+            let digit = char::from(DIGITS[word >> (18 - 6 * at) & 63]);
+            text.push(if at <= part.len() { digit } else { '=' });
+        }
+    }
+    text
 }
 
 /// Makes a store of `keys` records, as a server would have, and says how many bytes it takes.
