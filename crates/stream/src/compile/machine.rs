@@ -181,7 +181,8 @@ fn text_at<'t>(address: u64, bytes: u64) -> &'t [u8] {
     unsafe { std::slice::from_raw_parts(address as usize as *const u8, bytes as usize) }
 }
 
-/// Rows that compiled code wrote for a sink and that the sink has not taken.
+/// Rows that compiled code wrote for a sink and that the sink has not taken. One that another replaces and the other are
+/// taken together.
 #[derive(Debug)]
 #[repr(C)]
 pub struct SinkSlot {
@@ -208,9 +209,21 @@ impl SinkSlot {
         &self.layout
     }
 
-    fn rows(&self) -> Rows<'_> {
-        let words = (self.next - self.buffer.as_ptr() as usize) / 8;
+    /// Words of rows.
+    fn words(&self) -> usize {
+        (self.next - self.buffer.as_ptr() as usize) / 8
+    }
+
+    /// The rows of the first words.
+    fn rows(&self, words: usize) -> Rows<'_> {
         Rows { words: &self.buffer[..words], layout: &self.layout, types: &self.types }
+    }
+
+    /// Lets go of the rows of the first words; the others are the first now.
+    fn drop_rows(&mut self, words: usize) {
+        let left = self.words() - words;
+        self.buffer.copy_within(words..words + left, 0);
+        self.next = self.buffer.as_mut_ptr() as usize + left * 8;
     }
 }
 
@@ -515,15 +528,23 @@ impl Machine {
         chunk[place..].as_ptr() as u64
     }
 
-    /// Gives a sink what is in its buffer.
+    /// Gives a sink what is in its buffer, which is full. A row that another one replaces goes together with that, which
+    /// comes next.
     pub(super) fn deliver(&mut self, sink: usize) -> Result<()> {
-        let slot = &mut self.sinks[sink];
-        if slot.next != slot.buffer.as_ptr() as usize {
-            let taken = self.outputs[sink].take(&slot.rows());
-            slot.next = slot.buffer.as_mut_ptr() as usize;
-            taken?;
+        let slot = &self.sinks[sink];
+        let (words, row) = (slot.words(), slot.layout.words);
+        let last = words.checked_sub(row).map(|last| slot.buffer[last] as i64);
+        let waits = last == Some(kind_word(RowKind::UpdateBefore));
+        self.give(sink, if waits { words - row } else { words })
+    }
+
+    fn give(&mut self, sink: usize, words: usize) -> Result<()> {
+        if words == 0 {
+            return Ok(());
         }
-        Ok(())
+        let taken = self.outputs[sink].take(&self.sinks[sink].rows(words));
+        self.sinks[sink].drop_rows(words);
+        taken
     }
 
     /// Lets go of what was kept until the end of the batch.
@@ -535,7 +556,7 @@ impl Machine {
     /// Ends a batch: sinks take what is there, and what was kept for it goes.
     pub fn end_batch(&mut self) -> Result<()> {
         for sink in 0..self.sinks.len() {
-            self.deliver(sink)?;
+            self.give(sink, self.sinks[sink].words())?;
         }
         self.forget_texts();
         for (breaker, side, table) in self.closed.drain(..) {

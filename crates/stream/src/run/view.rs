@@ -8,7 +8,8 @@
 //! | `value` | `hash` (default): a field for each column that is not NULL; `json`: the row as a string |
 //!
 //! `duramen` writes to the job's own store, in the checkpoint, exactly once; `duramen serve` serves it when the job does
-//! not run. `redis` writes to a running server at once: after a crash some keys are written again with the same rows.
+//! not run. `redis` writes to a running server at once: after a crash some keys are written again with the same rows. With
+//! `'sink.delivery-guarantee' = 'exactly-once'` it does so behind each checkpoint, in one unit (`served.rs`).
 
 use std::collections::BTreeMap;
 
@@ -24,7 +25,7 @@ use crate::plan::changelog::RowKind;
 use crate::types::{DataType, Value};
 
 /// How rows become keys and values.
-struct View {
+pub struct View {
     name: String,
     database: u8,
     prefix: String,
@@ -48,7 +49,8 @@ pub fn prefix(table: &Table) -> String {
 }
 
 impl View {
-    fn of(table: &Table) -> Result<View> {
+    /// As a table's options say it.
+    pub fn of(table: &Table) -> Result<View> {
         let key: Vec<usize> = table
             .primary_key
             .iter()
@@ -80,11 +82,16 @@ impl View {
         })
     }
 
+    /// The number of its database.
+    pub fn database(&self) -> u8 {
+        self.database
+    }
+
     /// The key of a row, and what is kept of it; nothing of a row that goes.
     fn entry(&self, kind: RowKind, row: &[Value], types: &[DataType]) -> (String, Option<Content>) {
         let parts: Vec<String> = self.key.iter().map(|column| row[*column].text(&types[*column])).collect();
         let key = format!("{}{}", self.prefix, parts.join(":"));
-        if kind == RowKind::Delete {
+        if !kind.adds() {
             return (key, None);
         }
         if self.json {
@@ -99,13 +106,12 @@ impl View {
     }
 }
 
-/// What has changed of rows, by key: the newest counts. A row that replaces another is preceded by that one.
-fn changes(view: &View, rows: &Rows<'_>, mut each: impl FnMut(String, Option<Content>)) {
+/// What has changed of rows, by key: the newest counts. A row that replaces another is preceded by that one, which goes
+/// where no other follows: it has not passed a filter.
+pub fn changes(view: &View, rows: &Rows<'_>, mut each: impl FnMut(String, Option<Content>)) {
     for (kind, row) in rows.iter() {
-        if kind != RowKind::UpdateBefore {
-            let (key, kept) = view.entry(kind, &row, rows.types());
-            each(key, kept);
-        }
+        let (key, kept) = view.entry(kind, &row, rows.types());
+        each(key, kept);
     }
 }
 
