@@ -1,0 +1,56 @@
+//! `cargo xtask datafusion`: gets DataFusion for Python once, and compares random queries with it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::failure::{Attempt, Failure, Result};
+
+/// What is run.
+pub struct Settings {
+    /// Where DataFusion is installed.
+    pub cache: PathBuf,
+    /// How many queries, each with rows of its own.
+    pub pairs: u64,
+    /// Of the first one; the others follow.
+    pub seed: u64,
+}
+
+/// As the registry of Python names it.
+const PACKAGE: &str = "datafusion==55.0.0";
+
+/// Runs the comparison; whether there is no difference.
+pub fn run(repository: &Path, settings: &Settings) -> Result<bool> {
+    let python = python(&settings.cache)?;
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    cargo.current_dir(repository).args([
+        "test",
+        "--package",
+        "duramen-stream",
+        "--test",
+        "all",
+        "datafusion::",
+    ]);
+    cargo.args(["--", "--ignored", "--nocapture"]).env("DURAMEN_DATAFUSION_PYTHON", python);
+    cargo.env("DURAMEN_STREAM_PAIRS", settings.pairs.to_string());
+    cargo.env("DURAMEN_STREAM_SEED", settings.seed.to_string());
+    let status = cargo.status().attempt(|| "run cargo".to_owned())?;
+    Ok(status.success())
+}
+
+/// A Python with DataFusion, which is installed if it is not there.
+fn python(cache: &Path) -> Result<PathBuf> {
+    let cache = std::path::absolute(cache).attempt(|| format!("find {}", cache.display()))?;
+    let (python, whole) = (cache.join("bin/python"), cache.join("whole"));
+    if whole.exists() {
+        return Ok(python);
+    }
+    let call = |command: &mut Command, what: &str| {
+        let status = command.status().attempt(|| what.to_owned())?;
+        if status.success() { Ok(()) } else { Err(Failure::new(format!("cannot {what}: {status}"))) }
+    };
+    call(Command::new("python3").args(["-m", "venv"]).arg(&cache), "make a virtual environment of Python")?;
+    call(Command::new(&python).args(["-m", "pip", "install", "--quiet", PACKAGE]), "install DataFusion")?;
+    fs::write(&whole, "").attempt(|| format!("write in {}", cache.display()))?;
+    Ok(python)
+}
