@@ -29,9 +29,11 @@ mod checking;
 mod clients;
 mod connections;
 mod coverage;
+mod datafusion;
 mod digest;
 mod failure;
 mod hit_ratio;
+mod kafka;
 mod power_cut;
 mod random;
 mod restart;
@@ -128,6 +130,34 @@ enum Check {
         /// Only the clients whose names contain one of these
         #[arg(value_name = "NAME")]
         only: Vec<String>,
+    },
+    /// Compares random queries of SQL over random streams with DataFusion, which is installed for it
+    #[command(name = "datafusion")]
+    DataFusion {
+        /// Where it is installed [default: target/datafusion]
+        #[arg(long, value_name = "PATH")]
+        cache: Option<PathBuf>,
+        /// How many queries, each with rows of its own
+        #[arg(long, default_value_t = 20_000)]
+        pairs: u64,
+        /// Repeats what an earlier run began with
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
+    /// Fetches Apache Kafka, and runs the tests of SQL's connectors to it, with kills of jobs and brokers
+    Kafka {
+        /// Where its libraries are fetched to [default: target/kafka]
+        #[arg(long, value_name = "PATH")]
+        cache: Option<PathBuf>,
+        /// Jobs that are killed, on one thread; a third of that on two
+        #[arg(long, default_value_t = 50)]
+        kills: u32,
+        /// Builds the tests optimised
+        #[arg(long)]
+        release: bool,
+        /// Only the test whose name begins with this
+        #[arg(value_name = "NAME")]
+        only: Option<String>,
     },
     /// Writes, kills the writer at random moments, and compares with what was acknowledged
     Torture {
@@ -371,6 +401,14 @@ fn run(check: Check) -> Result<bool> {
         Check::Connections { count, duramen } => connections::run(&connections::Settings { count, duramen }),
         Check::HitRatio { limit, keys, requests, thetas, seed, duramen } => {
             hit_ratio::run(hit_ratio::Settings { duramen, limit, keys, requests, thetas, seed })
+        }
+        Check::DataFusion { cache, pairs, seed } => {
+            let cache = cache.unwrap_or_else(|| repository().join("target/datafusion"));
+            datafusion::run(&repository(), &datafusion::Settings { cache, pairs, seed })
+        }
+        Check::Kafka { cache, kills, release, only } => {
+            let cache = cache.unwrap_or_else(|| repository().join("target/kafka"));
+            kafka::run(&repository(), &kafka::Settings { cache, kills, release, only })
         }
         Check::Torture { seconds, medium, durability, index, residence, seed, writers, part, duramen } => {
             let seed = seed.unwrap_or_else(random::fresh_seed);

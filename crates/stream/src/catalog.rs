@@ -95,6 +95,16 @@ pub struct Table {
 }
 
 impl Table {
+    /// Makes a table of connector 'duramen' one of 'redis' with these options; others stay as they are.
+    pub fn attach(&mut self, options: &[(&str, &str)]) {
+        let redis = CONNECTORS.iter().find(|connector| connector.name == "redis");
+        if let (Some(redis), "duramen") = (redis, self.connector.name) {
+            self.connector = *redis;
+            self.options
+                .extend(options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+        }
+    }
+
     /// The expression of a column over the physical columns.
     pub fn column_expr(&self, index: usize) -> Expr {
         match &self.columns[index].computed {

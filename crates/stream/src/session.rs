@@ -17,6 +17,15 @@ use crate::sql::{self, Insert, Statement, position_of};
 #[derive(Debug, Default, Clone)]
 pub struct Session {
     catalog: Catalog,
+    attached: Option<Attached>,
+}
+
+/// A running server that tables of connector 'duramen' are in.
+#[derive(Debug, Clone)]
+struct Attached {
+    host: String,
+    port: u16,
+    exactly_once: bool,
 }
 
 /// Inserts that run together.
@@ -40,6 +49,13 @@ pub enum Outcome {
 }
 
 impl Session {
+    /// From now on tables of connector 'duramen' are in the store that a running server serves, and not in the job's
+    /// own. With `exactly_once`, which needs a store of the job's too, it gets the results of each checkpoint in one unit;
+    /// without, it gets each at once.
+    pub fn attach(&mut self, host: &str, port: u16, exactly_once: bool) {
+        self.attached = Some(Attached { host: host.to_owned(), port, exactly_once });
+    }
+
     /// Runs every statement of a script; nothing of it counts if one is refused.
     pub fn run(&mut self, script: &str) -> Result<Vec<Outcome>> {
         let mut after = self.clone();
@@ -74,7 +90,15 @@ impl Session {
     fn statement(&mut self, statement: Statement) -> Result<Outcome> {
         match statement {
             Statement::CreateTable(definition) => {
-                let table = bind::table(&definition)?;
+                let mut table = bind::table(&definition)?;
+                if let Some(Attached { host, port, exactly_once }) = &self.attached {
+                    let guarantee = if *exactly_once { "exactly-once" } else { "at-least-once" };
+                    table.attach(&[
+                        ("hostname", host),
+                        ("port", &port.to_string()),
+                        ("sink.delivery-guarantee", guarantee),
+                    ]);
+                }
                 self.catalog.insert(
                     &definition.name,
                     Relation::Table(Arc::new(table)),

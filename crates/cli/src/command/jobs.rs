@@ -79,6 +79,7 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
             every: Duration::from_millis(note.every),
             from_start: false,
             threads: None,
+            attach: note.attach,
         };
         drop(store);
         return script.run(Some(&Open::new(&path, args.medium)?));

@@ -33,6 +33,10 @@ pub struct Args {
     /// or else the machine; one for a job that keeps nothing by keys, whose rows then stay in order]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
+    /// A running server, HOST:PORT: tables of connector 'duramen' are in the store that it serves. With --store it gets the
+    /// results of each checkpoint in one unit, exactly once
+    #[arg(long, value_name = "ADDRESS")]
+    attach: Option<String>,
     /// Forget what the store has of the job, and begin again
     #[arg(long, requires = "store")]
     from_start: bool,
@@ -54,6 +58,7 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
         every: Duration::from_millis(args.every),
         from_start: args.from_start,
         threads: args.threads.map(usize::from),
+        attach: args.attach.clone(),
     };
     script.run(store.as_ref())
 }
@@ -71,12 +76,20 @@ pub struct Script {
     pub from_start: bool,
     /// On which each job runs; none for the default.
     pub threads: Option<usize>,
+    /// The server that tables of connector 'duramen' are in.
+    pub attach: Option<String>,
 }
 
 impl Script {
     pub fn run(&self, store: Option<&Open>) -> Result<Answer, Failure> {
         let refused = |error| told(&self.title, error);
-        let outcomes = Session::default().run(&self.text).map_err(refused)?;
+        let mut session = Session::default();
+        if let Some(address) = &self.attach {
+            let (host, port) = address.rsplit_once(':').ok_or("--attach wants HOST:PORT")?;
+            let port = port.parse().map_err(|_| format!("--attach {address}: {port:?} is no port"))?;
+            session.attach(host.trim_matches(['[', ']']), port, store.is_some());
+        }
+        let outcomes = session.run(&self.text).map_err(refused)?;
         let stop = Arc::new(AtomicBool::new(false));
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
             // The second one ends the program at once.
@@ -113,6 +126,7 @@ impl Script {
             number,
             directory: std::env::current_dir()?,
             every: self.every.as_millis() as u64,
+            attach: self.attach.clone(),
         };
         Ok(Keep {
             store: open.store.clone(),
@@ -134,6 +148,9 @@ pub struct Note {
     pub directory: PathBuf,
     /// Milliseconds from checkpoint to checkpoint.
     pub every: u64,
+    /// The server that it is attached to.
+    #[serde(default)]
+    pub attach: Option<String>,
 }
 
 /// The store of jobs while this process has it. A file beside it says which process that is.
@@ -237,6 +254,9 @@ fn line(progress: &Progress, before: u64) -> String {
         if count > 0 {
             line.push_str(&format!(", {count} {what}"));
         }
+    }
+    for waits in &progress.waits {
+        line.push_str(&format!("; {waits}"));
     }
     if let Some(kept) = &progress.checkpoints {
         line.push_str(&format!(

@@ -163,3 +163,65 @@ fn the_view_of_the_readme_follows_its_file() {
     until("the new one counts", || is(cheese(&orders) + 1));
     assert!(ask(port, "HGETALL total:cheese").contains("revenue"));
 }
+
+#[test]
+fn a_job_that_is_attached_writes_its_view_to_the_server_whatever_is_killed() {
+    let directory = tempfile::tempdir().unwrap();
+    let dir = directory.path();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    std::fs::write(
+        dir.join("job.sql"),
+        "CREATE TABLE i (k BIGINT, v BIGINT) WITH ('connector' = 'filesystem', 'path' = 'in.csv', 'format' = 'csv',
+           'source.monitor-interval' = '5 ms');
+         CREATE TABLE total (k BIGINT, n BIGINT, sum_v BIGINT, PRIMARY KEY (k) NOT ENFORCED)
+           WITH ('connector' = 'duramen');
+         INSERT INTO total SELECT k, COUNT(*), SUM(v) FROM i GROUP BY k;",
+    )
+    .unwrap();
+    let append = |lines: std::ops::Range<u64>| {
+        let text: String = lines.map(|line| format!("{},{line}\n", line % 7)).collect();
+        let mut file =
+            std::fs::OpenOptions::new().create(true).append(true).open(dir.join("in.csv")).unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+    };
+    let serve = || {
+        let server = start(dir, &["serve", "--bind", "127.0.0.1", "--port", &port.to_string()]);
+        until("the server listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+        server
+    };
+    let address = format!("127.0.0.1:{port}");
+    let attach = ["sql", "job.sql", "--store", "jobs", "--every", "20", "--attach", &address];
+    let has = |k: u64, upto: u64| {
+        let of_key: Vec<u64> = (0..upto).filter(|line| line % 7 == k).collect();
+        let wanted = |value: u64| format!("${}\r\n{value}\r\n", value.to_string().len());
+        ask(port, &format!("HGET total:{k} n")) == wanted(of_key.len() as u64)
+            && ask(port, &format!("HGET total:{k} sum_v")) == wanted(of_key.iter().sum())
+    };
+    append(0..100);
+    let (mut server, mut job) = (serve(), start(dir, &attach));
+    until("the first hundred", || (0..7).all(|k| has(k, 100)));
+    for round in 1..=4 {
+        if round % 2 == 1 {
+            drop(server);
+            append(round * 100..round * 100 + 100);
+            // It goes on while nobody takes what it has, and is killed there.
+            std::thread::sleep(Duration::from_millis(200));
+            drop(job);
+            server = serve();
+            job = start(dir, &attach);
+        } else {
+            append(round * 100..round * 100 + 100);
+            drop(job);
+            job = start(dir, &attach);
+        }
+        until("all until now", || (0..7).all(|k| has(k, round * 100 + 100)));
+    }
+    drop((server, job));
+    let server = serve();
+    let marker = ask(port, "GET sql:job:0");
+    assert!(marker.split("\r\n").nth(1).is_some_and(|name| name.split_once(' ').is_some()), "{marker}");
+    assert!((0..7).all(|k| has(k, 500)));
+    drop(server);
+    let (code, text) = said(dir, &["sql", "job.sql", "--attach", "nowhere"]);
+    assert!(code != Some(0) && text.contains("HOST:PORT"), "{code:?} {text}");
+}

@@ -305,6 +305,11 @@ impl Crew {
         (self.common.records.load(Ordering::Relaxed), skipped)
     }
 
+    /// What sources wait for.
+    pub fn waits(&self) -> Vec<String> {
+        lock(&self.common.feeds).feeds.iter().filter_map(|feed| feed.fill.waits()).collect()
+    }
+
     /// The least watermark, and what all threads hold: as of the last time that each was asked between two turns.
     pub fn stand(&self) -> (i64, Vec<Held>) {
         self.common.asked.fetch_add(1, Ordering::Relaxed);

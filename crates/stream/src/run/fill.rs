@@ -22,6 +22,11 @@ pub trait Fill: Send {
     /// Goes on behind a position.
     fn seek(&mut self, position: &Value) -> Result<()>;
 
+    /// What it waits for, if it has waited a while.
+    fn waits(&self) -> Option<String> {
+        None
+    }
+
     /// Its reader of records, if it has dead letters to give.
     fn letters(&mut self) -> Option<&mut Records> {
         None

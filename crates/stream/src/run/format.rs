@@ -22,7 +22,11 @@ pub enum Format {
 impl Format {
     /// The format that a table's options name.
     pub fn of(table: &Table) -> Result<Format> {
-        let format = table.options.get("format").or(table.options.get("value.format"));
+        Format::named(table, table.options.get("format").or(table.options.get("value.format")))
+    }
+
+    /// The format of this name.
+    pub fn named(table: &Table, format: Option<&String>) -> Result<Format> {
         match format.map(String::as_str) {
             Some("csv") => {
                 let delimiter = table.options.get("csv.field-delimiter").map_or(",", String::as_str);
@@ -68,15 +72,19 @@ pub struct Reading {
 impl Reading {
     /// Reads the columns that `source` wants.
     pub fn new(format: Format, table: &Table, source: &Source) -> Result<Reading> {
+        let all: Vec<usize> = (0..table.physical.len()).collect();
+        Ok(Reading::of_part(format, table, source, &all))
+    }
+
+    /// Reads records that have these of the physical columns: those that `source` wants, in its order.
+    pub fn of_part(format: Format, table: &Table, source: &Source, columns: &[usize]) -> Reading {
         let name = |read: usize| table.columns[table.physical[read]].name.clone();
-        let wanted = source
-            .reads
-            .iter()
-            .zip(&source.types)
-            .map(|(read, ty)| (*read, name(*read), ty.clone()))
-            .collect();
+        let wanted = source.reads.iter().zip(&source.types).filter_map(|(read, ty)| {
+            let place = columns.iter().position(|column| column == read)?;
+            Some((place, name(*read), ty.clone()))
+        });
         let null = table.options.get("csv.null-literal").cloned().unwrap_or_default();
-        Ok(Reading { format, wanted, columns: table.physical.len(), null, fields: Vec::new() })
+        Reading { format, wanted: wanted.collect(), columns: columns.len(), null, fields: Vec::new() }
     }
 
     /// Whether a record goes on behind this line: a quote is open.
@@ -185,6 +193,12 @@ fn split(line: &str, delimiter: u8, fields: &mut Vec<(String, bool)>) {
 
 /// Appends a row as a record of a format, with the end of the line.
 pub fn write(format: Format, names: &[String], types: &[DataType], row: &[Value], out: &mut String) {
+    write_record(format, names, types, row, out);
+    out.push('\n');
+}
+
+/// The same without the end of the line.
+pub fn write_record(format: Format, names: &[String], types: &[DataType], row: &[Value], out: &mut String) {
     match format {
         Format::Csv { delimiter } => {
             for (index, (value, ty)) in row.iter().zip(types).enumerate() {
@@ -207,7 +221,6 @@ pub fn write(format: Format, names: &[String], types: &[DataType], row: &[Value]
             out.push_str(&serde_json::Value::Object(object).to_string());
         }
     }
-    out.push('\n');
 }
 
 /// How rows become records.

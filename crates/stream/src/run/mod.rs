@@ -8,10 +8,14 @@ mod entries;
 mod fill;
 mod format;
 mod generate;
+#[cfg(feature = "kafka")]
+mod kafka;
 mod lookup;
+mod outbox;
 mod parts;
 mod records;
 mod redis;
+mod served;
 mod sink;
 mod socket;
 mod source;
@@ -63,6 +67,8 @@ pub struct Progress {
     pub held: Vec<Held>,
     /// Checkpoints of this run; none without a store.
     pub checkpoints: Option<Checkpoints>,
+    /// What sources and sinks wait for that others should give, such as a broker that cannot be reached.
+    pub waits: Vec<String>,
 }
 
 /// Checkpoints of a run.
@@ -342,14 +348,14 @@ impl Running {
                     }
                 }
             }
+            let mut desk = Desk::new(&keep.store)?;
             if found.is_none() {
                 // Of the same epoch as the first checkpoint, or gone already.
-                let mut desk = Desk::new(&keep.store)?;
                 opened.iter().try_for_each(|sink| sink.lock().is_forgotten(&mut desk))?;
             }
             let cut = |number: usize| found.as_ref().map(|found| &found.head.sinks[number]);
             for (number, sink) in opened.iter().enumerate() {
-                sink.lock().recover(cut(number), epoch + 1)?;
+                sink.lock().recover(cut(number), epoch + 1, &mut desk)?;
             }
             for (number, feed) in feeds.iter_mut().enumerate() {
                 if let Some(letters) = feed.fill.letters() {
@@ -430,7 +436,7 @@ impl Running {
 
     /// Whether the input has ended and all of it has been given.
     pub fn is_finished(&self) -> bool {
-        self.finished
+        self.finished && !self.sinks.iter().any(|sink| sink.lock().is_unsettled())
     }
 
     /// Where the job stands.
@@ -443,6 +449,11 @@ impl Running {
         let (records, skipped) = crew.map_or_else(|| (self.records, skipped()), Crew::records);
         let (watermark, held) =
             crew.map_or_else(|| (self.program.watermark(), self.program.held()), Crew::stand);
+        let mut waits: Vec<String> = match crew {
+            Some(crew) => crew.waits(),
+            None => self.feeds.iter().filter_map(|feed| feed.fill.waits()).collect(),
+        };
+        waits.extend(self.sinks.iter().filter_map(|sink| sink.lock().waits()));
         Progress {
             records,
             skipped,
@@ -450,6 +461,39 @@ impl Running {
             watermark,
             held,
             checkpoints: self.keeping.as_ref().map(|keeping| keeping.told),
+            waits,
+        }
+    }
+
+    /// Whether a sink has so much that a checkpoint is to be made before more is read.
+    fn is_full(&self) -> bool {
+        self.sinks.iter().any(|sink| sink.lock().is_full())
+    }
+
+    /// Publishes what a crash left, however long others take; whether that was done before somebody stopped it.
+    fn settle(&mut self, stop: &AtomicBool, report: &mut dyn FnMut(&Progress)) -> Result<bool> {
+        let mut last = Instant::now();
+        loop {
+            let mut all = true;
+            for sink in &self.sinks {
+                all &= sink.lock().settle()?;
+            }
+            if all || stop.load(Ordering::Relaxed) {
+                return Ok(all);
+            }
+            if last.elapsed() >= Duration::from_millis(500) {
+                last = Instant::now();
+                report(&self.progress());
+            }
+        }
+    }
+
+    /// Nothing more is taken by sinks.
+    fn end(&mut self) -> Result<()> {
+        match &self.keeping {
+            // What they have is in the last checkpoint.
+            Some(_) => Ok(()),
+            None => self.sinks.iter().try_for_each(|sink| sink.lock().end()),
         }
     }
 
@@ -483,7 +527,7 @@ impl Running {
     /// Runs until all input has ended, or `stop` is set: then no window closes that the watermark has not passed, and
     /// a job with a store makes a last checkpoint. `report` is called every half second.
     pub fn run(&mut self, stop: &AtomicBool, mut report: impl FnMut(&Progress)) -> Result<Progress> {
-        if self.finished {
+        if !self.settle(stop, &mut report)? || self.finished {
             return Ok(self.progress());
         }
         if let Some(crew) = self.crew.take() {
@@ -493,8 +537,9 @@ impl Running {
         }
         let mut last = Instant::now();
         while !self.finished {
-            let (more, rows) = self.turn()?;
-            let busy = self.keep_on()?;
+            let full = self.keeping.is_some() && self.is_full();
+            let (more, rows) = if full { (true, false) } else { self.turn()? };
+            let busy = self.keep_on(full)?;
             if !more {
                 self.program.finish()?;
                 self.finished = true;
@@ -509,8 +554,16 @@ impl Running {
                 report(&self.progress());
             }
         }
+        self.stop_sinks(stop);
         self.keep_all()?;
+        self.end()?;
         Ok(self.progress())
+    }
+
+    fn stop_sinks(&self, stop: &AtomicBool) {
+        if stop.load(Ordering::Relaxed) {
+            self.sinks.iter().for_each(|sink| sink.lock().stop());
+        }
     }
 
     /// Begins a checkpoint: what is kept is what is there now.
@@ -537,15 +590,21 @@ impl Running {
         // As long as rows and signals may wait to be seen by whoever only looks on.
         const LOOK: Duration = Duration::from_millis(5);
         let mut last = Instant::now();
-        let mut finished = 0;
+        let (mut finished, mut full) = (0, false);
         crew.read(true);
         while finished < crew.count() && !stop.load(Ordering::Relaxed) {
             if let Some(message) = crew.wait_for(LOOK).map_err(|error| self.cause(error))? {
                 self.told(crew, message, &mut finished)?;
             }
             let mut due = false;
+            let now_full = self.keeping.is_some() && self.is_full();
+            if now_full != full {
+                full = now_full;
+                crew.read(!full);
+            }
             if let Some(keeping) = &mut self.keeping {
-                due = matches!(keeping.phase, Phase::Idle) && keeping.begun.elapsed() >= keeping.every;
+                let is_time = keeping.begun.elapsed() >= keeping.every || full;
+                due = matches!(keeping.phase, Phase::Idle) && is_time;
                 if let Phase::Committing = keeping.phase
                     && let Some(done) = keeping.keeper.done()?
                 {
@@ -561,6 +620,7 @@ impl Running {
             }
         }
         crew.read(false);
+        self.stop_sinks(stop);
         self.end_checkpoint(crew, &mut finished)?;
         while crew.has_ended() && finished < crew.count() {
             self.wait(crew, &mut finished)?;
@@ -569,6 +629,7 @@ impl Running {
         // Without a store all meet once more too: what was read has been taken then.
         self.meet(crew)?;
         self.end_checkpoint(crew, &mut finished)?;
+        self.end()?;
         Ok(self.progress_of(Some(crew)))
     }
 
@@ -660,11 +721,11 @@ impl Running {
         }
     }
 
-    /// Goes on with checkpoints for a moment; whether there is more to be done at once.
-    fn keep_on(&mut self) -> Result<bool> {
+    /// Goes on with checkpoints for a moment, with one that is due `now`; whether there is more to be done at once.
+    fn keep_on(&mut self, now: bool) -> Result<bool> {
         let Some(keeping) = &mut self.keeping else { return Ok(false) };
         match keeping.phase {
-            Phase::Idle if keeping.begun.elapsed() >= keeping.every => {
+            Phase::Idle if now || keeping.begun.elapsed() >= keeping.every => {
                 self.freeze()?;
                 Ok(true)
             }

@@ -13,6 +13,7 @@ use crate::batch::Batch;
 use crate::catalog::Table;
 use crate::compile::Source;
 use crate::error::{Error, Result};
+use crate::types::Row;
 
 /// What a job's sources and sinks have of it.
 #[derive(Debug, Clone, Copy)]
@@ -44,9 +45,15 @@ pub struct Records {
 impl Records {
     /// Of a table with a format.
     pub fn open(table: &Table, source: &Source, place: Place<'_>) -> Result<Records> {
-        let skip = ["csv.ignore-parse-errors", "json.ignore-parse-errors"]
+        Records::with(Reading::new(Format::of(table)?, table, source)?, table, place)
+    }
+
+    /// The same by a reading of the caller's.
+    pub fn with(reading: Reading, table: &Table, place: Place<'_>) -> Result<Records> {
+        let skip = table
+            .options
             .iter()
-            .any(|option| table.options.get(*option).is_some_and(|value| value == "true"));
+            .any(|(option, value)| option.ends_with(".ignore-parse-errors") && value == "true");
         let letters = match table.options.get("dead-letter") {
             None => None,
             Some(path) => {
@@ -62,7 +69,6 @@ impl Records {
                 })
             }
         };
-        let reading = Reading::new(Format::of(table)?, table, source)?;
         Ok(Records { table: table.name.clone(), reading, skip, skipped: 0, letters })
     }
 
@@ -73,7 +79,24 @@ impl Records {
 
     /// Takes a record without the end of its line; `place` says where it stood.
     pub fn take(&mut self, line: &[u8], batch: &mut Batch, place: impl FnOnce() -> String) -> Result<()> {
-        let error = match self.reading.read(line) {
+        let read = self.reading.read(line);
+        self.took(read, line, batch, place)
+    }
+
+    /// The row of a record.
+    pub fn read(&mut self, record: &[u8]) -> Result<Row> {
+        self.reading.read(record)
+    }
+
+    /// Takes the row of a record, or does with the record what is said for those that cannot be read.
+    pub fn took(
+        &mut self,
+        read: Result<Row>,
+        record: &[u8],
+        batch: &mut Batch,
+        place: impl FnOnce() -> String,
+    ) -> Result<()> {
+        let error = match read {
             Ok(row) => return batch.push(&row),
             Err(error) => error,
         };
@@ -81,7 +104,7 @@ impl Records {
             self.skipped += 1;
             let letter = json!({
                 "table": self.table, "place": place(), "error": error.to_string(),
-                "record": String::from_utf8_lossy(line),
+                "record": String::from_utf8_lossy(record),
             });
             let letter = format!("{letter}\n");
             return match letters {

@@ -100,8 +100,14 @@ impl Client {
         }
     }
 
-    /// The inner error is the server's.
-    fn once(&mut self, commands: &[Vec<Vec<u8>>]) -> std::io::Result<Result<Vec<Reply>, String>> {
+    /// Lets go of the connection, if there is one.
+    pub fn disconnect(&mut self) {
+        self.open = None;
+    }
+
+    /// Runs commands over the connection that is there, or a new one, and does not try again. The inner error is the
+    /// server's.
+    pub fn once(&mut self, commands: &[Vec<Vec<u8>>]) -> std::io::Result<Result<Vec<Reply>, String>> {
         if self.open.is_none() {
             let stream = TcpStream::connect((self.address.host.as_str(), self.address.port))?;
             stream.set_nodelay(true)?;

@@ -4,8 +4,10 @@
 //! |---|---|
 //! | `filesystem` | exactly once: parts of a directory, each renamed when the checkpoint that names it is committed |
 //! | `duramen` | exactly once: keys of the job's store are written in the checkpoint |
+//! | `redis` with `'sink.delivery-guarantee' = 'exactly-once'` | exactly once: a unit behind each checkpoint |
 //! | `redis` | at least once, which for the same rows under the same keys comes to the same |
 //! | `redis-stream`, `socket` | at least once: given at once, and again for what was read since the last checkpoint |
+//! | `kafka`, `upsert-kafka` | exactly once: a transaction behind each checkpoint, whose rows the checkpoint has |
 //! | `print`, `blackhole` | at least once: given at once, and again for what was read since the last checkpoint |
 
 use std::fs::File;
@@ -15,10 +17,12 @@ use serde_json::Value;
 
 use super::entries::Adder;
 use super::format::{Format, Writing, path};
+use super::outbox::{Outbox, Trouble, guarantee};
 use super::parts::Parts;
 use super::records::Place;
+use super::served::{Newest, Server};
 use super::socket::Sender;
-use super::take::{Cut, Take};
+use super::take::{Cut, Desk, Take};
 use super::view::{Own, Remote};
 use crate::compile::{Output, Rows};
 use crate::error::{Error, Result};
@@ -57,11 +61,22 @@ pub fn open(sink: &Sink, number: usize, place: Place<'_>) -> Result<Box<dyn Take
             format!("`{name}` of connector 'duramen' in a job without a store"),
             "a store for the job: --store PATH",
         )),
-        "redis" => Ok(Box::new(Remote::open(table)?)),
+        "redis" => match (guarantee(table, place)?.unwrap_or(false), place.job) {
+            (true, Some(job)) => {
+                let server = Server::of(table, job, number)?;
+                let newest = Box::new(Newest::of(table)?);
+                Ok(Box::new(Outbox::new(server, newest, Trouble::default(), number, place)))
+            }
+            _ => Ok(Box::new(Remote::open(table)?)),
+        },
         "redis-stream" => Ok(Box::new(Adder::open(table)?)),
         "socket" => Ok(Box::new(Sender::open(table, place)?)),
+        #[cfg(feature = "kafka")]
+        "kafka" | "upsert-kafka" => super::kafka::sink(table, number, place),
+        #[cfg(not(feature = "kafka"))]
+        "kafka" | "upsert-kafka" => Err(super::source::without_kafka(table)),
         other => Err(Error::unsupported(format!("writing to the connector '{other}'"))
-            .hint("there are print, blackhole, filesystem, duramen, redis, redis-stream, socket")),
+            .hint("there are print, blackhole, filesystem, duramen, redis, redis-stream, socket, kafka, upsert-kafka")),
     }
 }
 
@@ -128,7 +143,7 @@ impl Take for Files {
         self.parts.cut()
     }
 
-    fn recover(&mut self, cut: Option<&Value>, epoch: u64) -> Result<()> {
+    fn recover(&mut self, cut: Option<&Value>, epoch: u64, _: &mut Desk) -> Result<()> {
         self.parts.recover(cut, epoch)
     }
 }

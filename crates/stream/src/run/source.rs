@@ -27,9 +27,21 @@ pub fn open(table: &Table, source: &Source, place: Place<'_>) -> Result<Box<dyn 
         "redis-stream" => Ok(Box::new(Entries::open(table, source)?)),
         "datagen" => Ok(Box::new(generate::Datagen::new(table, source)?)),
         "nexmark" => Ok(Box::new(generate::Nexmark::new(table, source)?)),
+        #[cfg(feature = "kafka")]
+        "kafka" => Ok(Box::new(super::kafka::Log::open(table, source, place)?)),
+        #[cfg(not(feature = "kafka"))]
+        "kafka" => Err(without_kafka(table)),
         other => Err(Error::unsupported(format!("reading from the connector '{other}'"))
-            .hint("there are filesystem, socket, redis-stream, datagen, nexmark")),
+            .hint("there are filesystem, socket, redis-stream, kafka, datagen, nexmark")),
     }
+}
+
+/// The connector is not part of this program.
+#[cfg(not(feature = "kafka"))]
+pub fn without_kafka(table: &Table) -> Error {
+    let name = table.connector.name;
+    Error::unsupported(format!("the connector '{name}' of `{}` in this build", table.name))
+        .hint("it is there in a build with the feature kafka: cargo build --release --features kafka")
 }
 
 /// Lines of a file, or of all files of a directory, in the order of their names. With `'source.monitor-interval'` files

@@ -1,6 +1,6 @@
 //! What sinks have in common.
 
-use duramen::{Store, Writer};
+use duramen::{IndexKind, Store, Writer};
 use duramen_structures::{DATABASES_MAX, Keyspace, Locks, Txn, Type, Worker};
 use serde_json::Value;
 
@@ -45,8 +45,36 @@ pub trait Take: Output + Send {
 
     /// Goes on behind a checkpoint of this sink, or from the start if there is none: what a crash left is published or
     /// deleted. `epoch` is the number of the checkpoint that what is taken now will belong to.
-    fn recover(&mut self, cut: Option<&Value>, epoch: u64) -> Result<()> {
-        let _ = (cut, epoch);
+    fn recover(&mut self, cut: Option<&Value>, epoch: u64, desk: &mut Desk) -> Result<()> {
+        let _ = (cut, epoch, desk);
+        Ok(())
+    }
+
+    /// Whether something of a crash is left that [`Take::settle`] publishes.
+    fn is_unsettled(&self) -> bool {
+        false
+    }
+
+    /// Tries once to publish what a crash left, before anything is taken; whether that is done.
+    fn settle(&mut self) -> Result<bool> {
+        Ok(true)
+    }
+
+    /// Whether so much waits for a checkpoint that one shall be made before more is read.
+    fn is_full(&self) -> bool {
+        false
+    }
+
+    /// What it waits for, if it has waited a while.
+    fn waits(&self) -> Option<String> {
+        None
+    }
+
+    /// The job is being stopped: what waits for others does so no longer than needed.
+    fn stop(&mut self) {}
+
+    /// Sees to it that all is given. No checkpoint follows.
+    fn end(&mut self) -> Result<()> {
         Ok(())
     }
 
@@ -83,6 +111,35 @@ impl Desk {
     /// A desk of this thread.
     pub fn new(store: &Store) -> Result<Desk> {
         Ok(Desk { store: store.clone(), writer: store.writer().map_err(failed)?, keys: None })
+    }
+
+    /// Replaces all records of a table of the job's store by these, under their numbers.
+    pub fn replace(&mut self, table: &str, records: &[Vec<u8>]) -> Result<()> {
+        let table = self.store.table(table.as_bytes(), IndexKind::Hash).map_err(failed)?;
+        let mut number = records.len() as u32;
+        while table.get(&number.to_be_bytes()).map_err(failed)?.is_some() {
+            self.writer.table(&table).delete(&number.to_be_bytes()).map_err(failed)?;
+            number += 1;
+        }
+        for (number, record) in (0u32..).zip(records) {
+            self.writer.table(&table).put(&number.to_be_bytes(), record).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// The first records of a table of the job's store, so many.
+    pub fn records(&self, table: &str, count: usize) -> Result<Vec<Vec<u8>>> {
+        let found = self.store.find_table(table.as_bytes()).map_err(failed)?;
+        let record = |number: usize| {
+            let found = match &found {
+                Some(table) => table.get(&(number as u32).to_be_bytes()).map_err(failed)?,
+                None => None,
+            };
+            found.map(|bytes| bytes.to_vec()).ok_or_else(|| {
+                Error::connector(format!("record {number} of {count} is not in `{table}` of the job's store"))
+            })
+        };
+        (0..count).map(record).collect()
     }
 
     fn keys(&mut self) -> Result<&mut (Keyspace, Worker)> {

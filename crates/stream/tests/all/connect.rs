@@ -199,23 +199,42 @@ fn what_one_job_keeps_another_looks_up() {
 struct Server {
     child: Child,
     port: u16,
-    _directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 impl Server {
     fn start() -> Option<Server> {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let directory = tempfile::tempdir().unwrap();
+        let child = Server::child(directory.path(), port)?;
+        Some(Server { child, port, directory })
+    }
+
+    fn child(directory: &Path, port: u16) -> Option<Child> {
         let mut command = Command::new("redis-server");
-        command.args(["--port", &port.to_string(), "--save", "", "--dir"]).arg(directory.path());
+        command.args(["--port", &port.to_string(), "--appendonly", "yes", "--dir"]).arg(directory);
         let child = command.stdout(Stdio::null()).spawn().ok()?;
-        let server = Server { child, port, _directory: directory };
         let began = Instant::now();
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             assert!(began.elapsed() < Duration::from_secs(20), "redis-server does not listen");
             std::thread::sleep(Duration::from_millis(20));
         }
-        Some(server)
+        Some(child)
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// With what it had when it was killed.
+    fn start_again(&mut self) {
+        self.child = Server::child(self.directory.path(), self.port).unwrap();
+        let began = Instant::now();
+        while self.ask("PING") != "+PONG" {
+            assert!(began.elapsed() < Duration::from_secs(20), "redis-server does not load what it had");
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// One command that is answered by one line, or by a bulk string.
@@ -279,4 +298,85 @@ fn streams_and_keys_of_a_redis_server() {
     assert_eq!(server.ask("XLEN out"), ":5");
     assert_eq!(server.ask("HGET total:4 total"), "1");
     assert_eq!(server.ask("HGET total:1 most"), "30");
+}
+
+#[test]
+fn a_server_gets_the_results_of_each_checkpoint_once() {
+    let Some(mut server) = Server::start() else {
+        eprintln!("there is no redis-server in PATH: not tested");
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("in.csv");
+    std::fs::write(&path, "1,5\n2,6\n1,7\n").unwrap();
+    let script = "CREATE TABLE i (k BIGINT, v BIGINT) WITH ('connector' = 'filesystem', 'path' = 'in.csv',
+           'format' = 'csv', 'source.monitor-interval' = '1 ms');
+         CREATE TABLE totals (k BIGINT, total BIGINT, PRIMARY KEY (k) NOT ENFORCED)
+           WITH ('connector' = 'duramen', 'key' = 'total');
+         CREATE TABLE few (k BIGINT, total BIGINT, PRIMARY KEY (k) NOT ENFORCED)
+           WITH ('connector' = 'duramen', 'value' = 'json', 'database' = '1');
+         EXECUTE STATEMENT SET BEGIN
+         INSERT INTO totals SELECT k, SUM(v) FROM i GROUP BY k;
+         INSERT INTO few SELECT k, SUM(v) FROM i GROUP BY k HAVING SUM(v) < 10;
+         END";
+    let port = server.port;
+    let run_until = |enough: &dyn Fn(&Progress) -> bool| {
+        let mut session = Session::default();
+        session.attach("127.0.0.1", port, true);
+        let Some(Outcome::Job(job)) = session.run(script).unwrap().pop() else { panic!() };
+        let keep = keep(directory.path());
+        let mut running = Running::start_in(&job.optimised, directory.path(), Some(&keep)).unwrap();
+        let stop = AtomicBool::new(false);
+        running.run(&stop, |progress| {
+            if enough(progress) || progress.elapsed > Duration::from_secs(20) {
+                stop.store(true, Ordering::Relaxed);
+            }
+        })
+    };
+    let in_database_1 = |command: &str| {
+        let mut stream = BufReader::new(TcpStream::connect(("127.0.0.1", port)).unwrap());
+        stream.get_mut().write_all(format!("SELECT 1\r\n{command}\r\n").as_bytes()).unwrap();
+        let mut lines = stream.lines().map(Result::unwrap);
+        assert_eq!(lines.next().unwrap(), "+OK");
+        lines.next().unwrap()
+    };
+    run_until(&|_| server.ask("HGET total:1 total") == "12").unwrap();
+    let marker = server.ask("GET sql:job:0");
+    assert!(marker.split_once(' ').unwrap().0.parse::<u64>().unwrap() > 0, "{marker}");
+    // What does not pass any more has gone.
+    assert_eq!(in_database_1("EXISTS few:1"), ":0");
+    assert_eq!(in_database_1("EXISTS few:2"), ":1");
+    // The store's commit is done, the server gone: said, and kept.
+    server.kill();
+    std::fs::write(&path, "1,5\n2,6\n1,7\n2,9\n").unwrap();
+    let shown = std::sync::Mutex::new(String::new());
+    let error = run_until(&|progress| {
+        *shown.lock().unwrap() = progress.waits.join("; ");
+        !progress.waits.is_empty()
+    });
+    let error = error.unwrap_err().to_string();
+    assert!(
+        error.contains("nobody has taken the last results") && error.contains("when it goes on"),
+        "{error}"
+    );
+    assert!(shown.lock().unwrap().contains("waits for 127.0.0.1"), "{shown:?}");
+    server.start_again();
+    assert_eq!(server.ask("HGET total:2 total"), "6");
+    // It is sent before anything is read.
+    run_until(&|_| true).unwrap();
+    assert_eq!(server.ask("HGET total:2 total"), "15");
+    assert_eq!(in_database_1("EXISTS few:2"), ":0");
+    // A marker that is not this job's: nothing is written.
+    assert_eq!(server.ask("SET sql:job:0 99.other"), "+OK");
+    std::fs::write(&path, "1,5\n2,6\n1,7\n2,9\n3,1\n").unwrap();
+    let error = run_until(&|_| false).unwrap_err().to_string();
+    assert!(error.contains("which is no marker"), "{error}");
+    let other = TcpStream::connect(("127.0.0.1", port)).and_then(|mut stream| {
+        stream.write_all(b"*3\r\n$3\r\nSET\r\n$9\r\nsql:job:0\r\n$7\r\n9 other\r\n")?;
+        stream.read_exact(&mut [0; 5])
+    });
+    other.unwrap();
+    let error = run_until(&|_| false).unwrap_err().to_string();
+    assert!(error.contains("is not known") && error.contains("--from-start"), "{error}");
+    assert_eq!(server.ask("HGET total:3 total"), "$-1");
 }

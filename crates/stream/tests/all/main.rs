@@ -4,6 +4,9 @@
 
 mod compiled;
 mod connect;
+mod datafusion;
+#[cfg(feature = "kafka")]
+mod kafka;
 mod kill;
 mod nexmark;
 mod property;

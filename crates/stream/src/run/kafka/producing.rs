@@ -1,0 +1,138 @@
+//! A sink whose messages are in the topic at least once: `'sink.delivery-guarantee' = 'at-least-once'`, the default in a
+//! job without a store. They are sent at once; a checkpoint counts when all before it are delivered.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
+use serde_json::Value;
+
+use super::super::outbox::Trouble;
+use super::super::take::{Cut, Desk, Take};
+use super::broker::{Broker, Context, lock};
+use super::encoding::Encoding;
+use crate::compile::{Output, Rows};
+use crate::error::Result;
+
+/// How long a job that is being stopped, or ends, waits for the broker.
+const LAST: Duration = Duration::from_secs(30);
+
+/// The sink.
+pub struct Producing {
+    encoding: Encoding,
+    shared: Arc<Shared>,
+}
+
+/// What a checkpoint needs of it too.
+struct Shared {
+    broker: Broker,
+    trouble: Trouble,
+    producer: BaseProducer<Context>,
+    stopping: AtomicBool,
+    /// When it was seen that it is stopping.
+    stopped: Mutex<Option<Instant>>,
+}
+
+impl Producing {
+    /// A sink, which connects when it must.
+    pub fn open(broker: Broker, encoding: Encoding) -> Result<Producing> {
+        let trouble = Trouble::default();
+        let own = [
+            ("partitioner", "murmur2_random"),
+            // In order, and none twice because the client tried again.
+            ("enable.idempotence", "true"),
+            // Tried again for ever.
+            ("message.timeout.ms", "0"),
+        ];
+        let producer = broker.client(&own).create_with_context(Context::of(&trouble));
+        let producer = producer.map_err(|error| broker.failed("write to", error))?;
+        let shared =
+            Shared { broker, trouble, producer, stopping: AtomicBool::new(false), stopped: Mutex::new(None) };
+        Ok(Producing { encoding, shared: Arc::new(shared) })
+    }
+}
+
+impl Drop for Producing {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Shared {
+    /// Whether what was sent is on its way still, or why it never came.
+    fn wait(&self, time: Duration) -> Result<()> {
+        self.producer.poll(time);
+        if let Some(error) = lock(&self.producer.context().lost).take() {
+            return Err(self.broker.failed("write to", error));
+        }
+        if self.stopping.load(Ordering::Relaxed)
+            && lock(&self.stopped).get_or_insert_with(Instant::now).elapsed() >= LAST
+        {
+            return Err(self.broker.failed("write to", "it does not take what is left"));
+        }
+        Ok(())
+    }
+
+    fn send(&self, key: Option<&[u8]>, value: Option<&[u8]>) -> Result<()> {
+        loop {
+            let mut record = BaseRecord::<[u8], [u8]>::to(&self.broker.topic);
+            record.key = key;
+            record.payload = value;
+            match self.producer.send(record) {
+                Ok(()) => return Ok(()),
+                Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), _)) => {
+                    self.wait(Duration::from_millis(20))?;
+                }
+                Err((error, _)) => return Err(self.broker.failed("write to", error)),
+            }
+        }
+    }
+
+    fn flush(&self) -> Result<()> {
+        while self.producer.in_flight_count() > 0 {
+            self.wait(Duration::from_millis(20))?;
+        }
+        self.wait(Duration::ZERO)
+    }
+}
+
+impl Output for Producing {
+    fn take(&mut self, rows: &Rows<'_>) -> Result<()> {
+        self.encoding.each(rows, |key, value| self.shared.send(key, value))?;
+        self.shared.wait(Duration::ZERO)
+    }
+}
+
+impl Take for Producing {
+    fn cut(&mut self) -> Result<(Value, Option<Box<dyn Cut>>)> {
+        Ok((Value::Null, Some(Box::new(Sent(self.shared.clone())))))
+    }
+
+    fn waits(&self) -> Option<String> {
+        self.shared.trouble.told(&self.shared.broker.table, &self.shared.broker.servers)
+    }
+
+    fn stop(&mut self) {
+        self.shared.stopping.store(true, Ordering::Relaxed);
+    }
+
+    fn end(&mut self) -> Result<()> {
+        self.stop();
+        self.shared.flush()
+    }
+}
+
+/// What was sent before a checkpoint.
+struct Sent(Arc<Shared>);
+
+impl Cut for Sent {
+    fn prepare(&mut self, _: &mut Desk) -> Result<()> {
+        self.0.flush()
+    }
+
+    fn publish(&mut self) -> Result<()> {
+        Ok(())
+    }
+}

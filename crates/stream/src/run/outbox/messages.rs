@@ -1,0 +1,109 @@
+//! Messages in pieces of bytes, as the job's store has them.
+
+use crate::error::{Error, Result};
+
+/// Bytes of messages in one piece, more only for a message that is larger.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// Messages that wait: pieces of bytes, in which each message has the length of its key and of its value, four bytes
+/// each, little-endian, all ones if there is none, and then both.
+#[derive(Debug, Default)]
+pub struct Messages {
+    /// The pieces.
+    pub chunks: Vec<Vec<u8>>,
+    /// Bytes of all.
+    pub bytes: usize,
+}
+
+const NONE: u32 = u32::MAX;
+
+impl Messages {
+    /// Appends one.
+    pub fn push(&mut self, key: Option<&[u8]>, value: Option<&[u8]>) {
+        let length = |part: Option<&[u8]>| part.map_or(NONE, |part| part.len() as u32).to_le_bytes();
+        let parts = [&length(key)[..], &length(value), key.unwrap_or_default(), value.unwrap_or_default()];
+        let bytes: usize = parts.iter().map(|part| part.len()).sum();
+        if self.chunks.last().is_none_or(|chunk| chunk.len() + bytes > CHUNK_BYTES) {
+            self.chunks.push(Vec::with_capacity(bytes));
+        }
+        self.bytes += bytes;
+        let Some(chunk) = self.chunks.last_mut() else { return };
+        parts.iter().for_each(|part| chunk.extend_from_slice(part));
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.chunks.is_empty()
+    }
+}
+
+/// A key and a value.
+pub type Message<'m> = (Option<&'m [u8]>, Option<&'m [u8]>);
+
+/// The messages of a piece.
+pub fn messages(mut chunk: &[u8]) -> impl Iterator<Item = Result<Message<'_>>> {
+    std::iter::from_fn(move || {
+        if chunk.is_empty() {
+            return None;
+        }
+        let message = split(&mut chunk);
+        if message.is_none() {
+            chunk = &[];
+        }
+        Some(message.ok_or_else(|| Error::connector("the messages of a checkpoint are damaged")))
+    })
+}
+
+/// Takes a message off the front; none if it is cut.
+fn split<'c>(chunk: &mut &'c [u8]) -> Option<Message<'c>> {
+    let length = |chunk: &mut &'c [u8]| {
+        let (length, rest) = chunk.split_first_chunk::<4>()?;
+        *chunk = rest;
+        Some(u32::from_le_bytes(*length))
+    };
+    let (key, value) = (length(chunk)?, length(chunk)?);
+    let part = |chunk: &mut &'c [u8], length: u32| {
+        if length == NONE {
+            return Some(None);
+        }
+        let (part, rest) = chunk.split_at_checked(length as usize)?;
+        *chunk = rest;
+        Some(Some(part))
+    };
+    Some((part(chunk, key)?, part(chunk, value)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_read_as_they_were_put_and_cut_ones_are_told() {
+        type Sent = (Option<Vec<u8>>, Option<Vec<u8>>);
+        let mut sent: Vec<Sent> = vec![
+            (None, Some(b"value".to_vec())),
+            (Some(b"key".to_vec()), None),
+            (Some(Vec::new()), Some(Vec::new())),
+            (None, None),
+            (Some(b"k".to_vec()), Some(vec![7; CHUNK_BYTES + 1])),
+        ];
+        sent.extend((0..5000u32).map(|number| (None, Some(format!("message {number}").into_bytes()))));
+        let mut kept = Messages::default();
+        assert!(kept.is_empty());
+        sent.iter().for_each(|(key, value)| kept.push(key.as_deref(), value.as_deref()));
+        assert!(kept.chunks.len() > 2);
+        assert_eq!(kept.bytes, kept.chunks.iter().map(Vec::len).sum::<usize>());
+        let mut read = Vec::new();
+        for chunk in &kept.chunks {
+            for message in messages(chunk) {
+                let (key, value) = message.unwrap();
+                read.push((key.map(<[u8]>::to_vec), value.map(<[u8]>::to_vec)));
+            }
+        }
+        assert_eq!(read, sent);
+        let chunk = &kept.chunks[0];
+        for cut in 1..13 {
+            assert!(messages(&chunk[..cut]).last().unwrap().is_err(), "{cut}");
+        }
+    }
+}

@@ -1,0 +1,364 @@
+//! Sinks that give the results of each checkpoint to somebody else exactly once: a broker, a server. Why nothing is lost
+//! and nothing given twice is told in `docs/decisions/030-kafka-transactions.md`.
+//!
+//! # Order
+//!
+//! 1. The messages of a checkpoint are put into the job's store, in the commit of the checkpoint: the *outbox*. The head
+//!    names the delivery that they shall be: its run and its number.
+//! 2. Behind that commit they are delivered in one step that counts as a whole or not at all, with a *marker* in the same
+//!    step: the delivery's name.
+//! 3. Before the next checkpoint is committed the delivery is there.
+//!
+//! # Invariants
+//!
+//! 1. The outbox is replaced only when its delivery is there: [`Cut::publish`] of one checkpoint is done before
+//!    [`Cut::prepare`] of the next, and what a crash left is settled before anything is taken.
+//! 2. Whoever does not know what became of a delivery connects anew. A new connection keeps all before it from delivering
+//!    what they have begun, and only then reads the marker: what it says is final.
+//! 3. So a delivery is sent exactly if the marker is that of the one before.
+
+mod messages;
+mod trouble;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+pub use self::messages::{Messages, messages};
+pub use self::trouble::Trouble;
+use super::clock::now;
+use super::fill::place;
+use super::records::Place;
+use super::take::{Cut, Desk, Take};
+use crate::catalog::Table;
+use crate::compile::{Output, Rows};
+use crate::error::{Error, Result};
+
+/// Bytes of messages for which a checkpoint is made before its time.
+const FULL_BYTES: usize = 32 << 20;
+/// How long a job that is being stopped waits for whoever is missing.
+const LAST: Duration = Duration::from_secs(5);
+/// Between two tries.
+const REST: Duration = Duration::from_millis(300);
+
+/// What `'sink.delivery-guarantee'` says; nothing, if it does not stand there.
+pub fn guarantee(table: &Table, place: Place<'_>) -> Result<Option<bool>> {
+    let guarantee = table.options.get("sink.delivery-guarantee").map(String::as_str);
+    match guarantee {
+        None => Ok(None),
+        Some("exactly-once") if place.job.is_some() => Ok(Some(true)),
+        Some("exactly-once") => Err(Error::invalid(
+            format!(
+                "'sink.delivery-guarantee' = 'exactly-once' of `{}` in a job without a store",
+                table.name
+            ),
+            "a store for the job: --store PATH",
+        )),
+        Some("at-least-once" | "none") => Ok(Some(false)),
+        Some(other) => Err(Error::invalid(
+            format!("'sink.delivery-guarantee' = '{other}' of `{}`", table.name),
+            "'exactly-once', 'at-least-once' or 'none'",
+        )),
+    }
+}
+
+/// Which delivery: they count from 1 in each run of the job from its start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Name {
+    /// The run.
+    pub run: String,
+    /// Its number.
+    pub number: u64,
+}
+
+/// Why a delivery is not there, as far as known.
+pub enum Failure {
+    /// It may work with a new connection.
+    Passing(String),
+    /// It never will.
+    Lasting(Error),
+}
+
+/// Who delivers.
+pub trait Deliver: Send {
+    /// Connects anew, and returns the marker. Nobody who was connected before delivers anything from now on.
+    fn connect(&mut self) -> Result<Option<Name>, Failure>;
+
+    /// Delivers messages and their marker, all or nothing, over the connection that is there. `before` is the marker that
+    /// stands there.
+    fn deliver(&mut self, name: &Name, before: Option<&Name>, chunks: &[Vec<u8>]) -> Result<(), Failure>;
+
+    /// Lets go of the connection.
+    fn disconnect(&mut self);
+
+    /// An error of this table.
+    fn failed(&self, what: &str) -> Error;
+
+    /// Whom it delivers to, for who looks on.
+    fn whom(&self) -> (String, String);
+}
+
+/// What makes messages of rows.
+pub trait Encode: Send {
+    /// Appends the messages of rows.
+    fn encode(&mut self, rows: &Rows<'_>, messages: &mut Messages) -> Result<()>;
+
+    /// Appends what it has kept for the end of the checkpoint.
+    fn end(&mut self, messages: &mut Messages) {
+        let _ = messages;
+    }
+
+    /// Bytes that it keeps for that.
+    fn kept(&self) -> usize {
+        0
+    }
+}
+
+/// The sink.
+pub struct Outbox<D: Deliver> {
+    encode: Box<dyn Encode>,
+    waiting: Messages,
+    /// The last delivery that was begun.
+    last: Name,
+    /// The table of the job's store.
+    table: String,
+    /// What a crash has left: the messages of `last`, if they are not delivered.
+    left: Option<Vec<Vec<u8>>>,
+    writer: Arc<Mutex<Writer<D>>>,
+    whom: (String, String),
+    trouble: Trouble,
+    stopping: Arc<AtomicBool>,
+}
+
+impl<D: Deliver> Outbox<D> {
+    /// A sink with this number in its job. `trouble` is what `deliver` tells too.
+    pub fn new(
+        deliver: D,
+        encode: Box<dyn Encode>,
+        trouble: Trouble,
+        number: usize,
+        place: Place<'_>,
+    ) -> Outbox<D> {
+        let stopping = Arc::new(AtomicBool::new(false));
+        let whom = deliver.whom();
+        let writer = Writer { deliver, at: None, trouble: trouble.clone(), stopping: stopping.clone() };
+        Outbox {
+            encode,
+            waiting: Messages::default(),
+            last: Name { run: String::new(), number: 0 },
+            table: format!("sql.{}.out.{number}", place.job.unwrap_or_default()),
+            left: None,
+            writer: Arc::new(Mutex::new(writer)),
+            whom,
+            trouble,
+            stopping,
+        }
+    }
+}
+
+impl<D: Deliver> Drop for Outbox<D> {
+    fn drop(&mut self) {
+        self.stopping.store(true, Ordering::Relaxed);
+    }
+}
+
+impl<D: Deliver> Output for Outbox<D> {
+    fn take(&mut self, rows: &Rows<'_>) -> Result<()> {
+        self.encode.encode(rows, &mut self.waiting)
+    }
+}
+
+impl<D: Deliver + 'static> Take for Outbox<D> {
+    fn cut(&mut self) -> Result<(Value, Option<Box<dyn Cut>>)> {
+        self.encode.end(&mut self.waiting);
+        let messages = std::mem::take(&mut self.waiting);
+        self.last.number += u64::from(!messages.is_empty());
+        let Name { run, number } = &self.last;
+        let told = json!({ "run": run, "number": number, "chunks": messages.chunks.len() });
+        if messages.is_empty() {
+            return Ok((told, None));
+        }
+        let delivery = Delivery {
+            name: self.last.clone(),
+            chunks: messages.chunks,
+            table: self.table.clone(),
+            writer: self.writer.clone(),
+        };
+        Ok((told, Some(Box::new(delivery))))
+    }
+
+    fn recover(&mut self, cut: Option<&Value>, _: u64, desk: &mut Desk) -> Result<()> {
+        let Some(cut) = cut else {
+            self.last = Name { run: format!("{:x}.{:x}", now(), std::process::id()), number: 0 };
+            return Ok(());
+        };
+        let run = cut["run"].as_str().unwrap_or_default().to_owned();
+        self.last = Name { run, number: place(cut, "number")? };
+        let chunks = place(cut, "chunks")? as usize;
+        self.left = if chunks > 0 { Some(desk.records(&self.table, chunks)?) } else { None };
+        Ok(())
+    }
+
+    fn is_unsettled(&self) -> bool {
+        self.left.is_some()
+    }
+
+    fn settle(&mut self) -> Result<bool> {
+        let Some(chunks) = &self.left else { return Ok(true) };
+        let settled = lock(&self.writer).once(&self.last, chunks)?;
+        if settled {
+            self.left = None;
+        }
+        Ok(settled)
+    }
+
+    fn is_full(&self) -> bool {
+        self.waiting.bytes + self.encode.kept() >= FULL_BYTES
+    }
+
+    fn waits(&self) -> Option<String> {
+        self.trouble.told(&self.whom.0, &self.whom.1)
+    }
+
+    fn stop(&mut self) {
+        self.stopping.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The messages of a checkpoint.
+struct Delivery<D: Deliver> {
+    name: Name,
+    chunks: Vec<Vec<u8>>,
+    table: String,
+    writer: Arc<Mutex<Writer<D>>>,
+}
+
+impl<D: Deliver> Cut for Delivery<D> {
+    fn prepare(&mut self, desk: &mut Desk) -> Result<()> {
+        desk.replace(&self.table, &self.chunks)
+    }
+
+    fn publish(&mut self) -> Result<()> {
+        let mut writer = lock(&self.writer);
+        let mut stopped = None;
+        while !writer.once(&self.name, &self.chunks)? {
+            if writer.stopping.load(Ordering::Relaxed)
+                && stopped.get_or_insert_with(Instant::now).elapsed() >= LAST
+            {
+                let error = writer.deliver.failed("nobody has taken the last results");
+                return Err(error.hint("they are in the job's store, and are sent when it goes on"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn lock<D: Deliver>(writer: &Mutex<Writer<D>>) -> MutexGuard<'_, Writer<D>> {
+    // Who panicked has said so; the job ends.
+    writer.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a marker says of a delivery.
+#[derive(Debug, PartialEq, Eq)]
+enum Marked {
+    Delivered,
+    Missing,
+    Unknown,
+}
+
+/// What the marker says of a delivery.
+fn judge(marker: Option<&Name>, wanted: &Name) -> Marked {
+    match marker {
+        Some(marker) if marker == wanted => Marked::Delivered,
+        Some(marker) if marker.run == wanted.run && marker.number + 1 == wanted.number => Marked::Missing,
+        Some(marker) if marker.run == wanted.run => Marked::Unknown,
+        // The first one of its run: the marker is that of another run, or there is none.
+        _ if wanted.number == 1 => Marked::Missing,
+        _ => Marked::Unknown,
+    }
+}
+
+/// Who sees to it that each delivery is there once.
+struct Writer<D: Deliver> {
+    deliver: D,
+    /// The marker that stands there, as long as the connection is one over which nothing is uncertain.
+    at: Option<Option<Name>>,
+    trouble: Trouble,
+    /// Whether nobody will wait long.
+    stopping: Arc<AtomicBool>,
+}
+
+impl<D: Deliver> Writer<D> {
+    /// Tries once to deliver what is not there; whether it is there now. What passes is waited for, a moment.
+    fn once(&mut self, name: &Name, chunks: &[Vec<u8>]) -> Result<bool> {
+        match self.attempt(name, chunks) {
+            Ok(()) => {
+                self.trouble.is_over();
+                Ok(true)
+            }
+            Err(failure) => {
+                self.at = None;
+                self.deliver.disconnect();
+                match failure {
+                    Failure::Lasting(error) => Err(error),
+                    Failure::Passing(why) => {
+                        self.trouble.is(why);
+                        std::thread::sleep(REST);
+                        Ok(false)
+                    }
+                }
+            }
+        }
+    }
+
+    fn attempt(&mut self, name: &Name, chunks: &[Vec<u8>]) -> Result<(), Failure> {
+        let at = match self.at.take() {
+            Some(at) => at,
+            None => self.deliver.connect()?,
+        };
+        match judge(at.as_ref(), name) {
+            Marked::Delivered => {}
+            Marked::Missing => self.deliver.deliver(name, at.as_ref(), chunks)?,
+            Marked::Unknown => return Err(Failure::Lasting(self.unknown(at.as_ref(), name))),
+        }
+        self.at = Some(Some(name.clone()));
+        Ok(())
+    }
+
+    fn unknown(&self, marker: Option<&Name>, wanted: &Name) -> Error {
+        let found = match marker {
+            Some(marker) => format!("number {} of run {}", marker.number, marker.run),
+            None => "none".to_owned(),
+        };
+        let Name { run, number } = wanted;
+        let error = self.deliver.failed(&format!(
+            "whether delivery {number} of run {run} is there is not known: its marker is {found}"
+        ));
+        error.hint("it was forgotten there, or another job has this one's name; --from-start begins anew")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_delivery_is_sent_exactly_if_the_marker_is_that_of_the_one_before() {
+        let name = |run: &str, number| Name { run: run.to_owned(), number };
+        let judge = |marker: Option<Name>, number| judge(marker.as_ref(), &name("b", number));
+        assert_eq!(judge(Some(name("b", 7)), 7), Marked::Delivered);
+        assert_eq!(judge(Some(name("b", 6)), 7), Marked::Missing);
+        // The first one of a run.
+        assert_eq!(judge(None, 1), Marked::Missing);
+        assert_eq!(judge(Some(name("a", 1)), 1), Marked::Missing);
+        assert_eq!(judge(Some(name("b", 1)), 1), Marked::Delivered);
+        // A marker that was lost, is of a job that went on elsewhere, or of another one.
+        assert_eq!(judge(None, 2), Marked::Unknown);
+        assert_eq!(judge(Some(name("b", 5)), 7), Marked::Unknown);
+        assert_eq!(judge(Some(name("b", 8)), 7), Marked::Unknown);
+        assert_eq!(judge(Some(name("b", 2)), 1), Marked::Unknown);
+        assert_eq!(judge(Some(name("a", 6)), 7), Marked::Unknown);
+    }
+}
