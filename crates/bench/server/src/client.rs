@@ -86,6 +86,7 @@ pub fn run(plan: &Plan, watch: &dyn Watch) -> Result<Outcome> {
             client.one_each(checked, |i| Sent::Counter(i * step, counts[(i * step) as usize]))?;
         }
         Command::Typed(_) => {}
+        _ if plan.evicts => {}
         _ => client.one_each(checked, |i| Sent::Get(i * step))?,
     }
     Ok(outcome)
@@ -104,6 +105,7 @@ struct Client {
     protocol: Protocol,
     values: Values,
     keys: u64,
+    evicts: bool,
     // The CAS number of each key that [`Sent::Cas`] is about, 0 where it is not known.
     numbers: Vec<u64>,
     connections: Vec<Connection>,
@@ -132,6 +134,7 @@ impl Client {
             protocol: plan.protocol,
             values: Values::new(plan.value_bytes),
             keys: plan.keys,
+            evicts: plan.evicts,
             numbers: vec![0; if plan.command == Command::Cas { plan.keys as usize } else { 0 }],
             connections,
             poll,
@@ -392,6 +395,7 @@ impl Client {
                 protocol: self.protocol,
                 values: &self.values,
                 keys: self.keys,
+                evicts: self.evicts,
                 numbers: &mut self.numbers,
             };
             if connection.input.is_empty() {
@@ -437,6 +441,7 @@ struct Judge<'a> {
     protocol: Protocol,
     values: &'a Values,
     keys: u64,
+    evicts: bool,
     numbers: &'a mut [u64],
 }
 
@@ -455,7 +460,11 @@ impl Judge<'_> {
                 return Err(wrong("nothing that was asked", &input[used..]));
             };
             let rest = &input[used..];
-            match self.protocol.judge(sent, self.values, self.keys, rest) {
+            let verdict = match self.protocol.judge(sent, self.values, self.keys, rest) {
+                Verdict::Wrong if self.evicts => self.protocol.judge_miss(sent, rest),
+                verdict => verdict,
+            };
+            match verdict {
                 Verdict::Right(bytes) => used += bytes,
                 Verdict::Incomplete => break,
                 Verdict::Wrong => return Err(wrong(&format!("{sent:?}"), rest)),

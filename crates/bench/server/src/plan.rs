@@ -119,6 +119,8 @@ pub struct Plan {
     pub warm_up: Duration,
     /// Whether keys are set before. Not when an earlier load has done so.
     pub load: bool,
+    /// Whether a key that was set may be absent, since the server evicts; then none is read back.
+    pub evicts: bool,
     /// Makes the choice of keys.
     pub seed: u64,
 }
@@ -139,6 +141,7 @@ impl Plan {
             length: Length::Time(Duration::from_secs(3)),
             warm_up: Duration::from_millis(500),
             load: true,
+            evicts: false,
             seed: 1,
         }
     }

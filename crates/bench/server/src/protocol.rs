@@ -110,6 +110,15 @@ impl Protocol {
         }
     }
 
+    /// Judges the reply to a command whose key may be absent.
+    pub(crate) fn judge_miss(self, sent: Sent, input: &[u8]) -> Verdict {
+        match (self, sent) {
+            (Self::Redis, Sent::Get(_)) => exact(input, &[b"$-1\r\n"]),
+            (Self::Memcached, Sent::Get(_)) => exact(input, &[b"END\r\n"]),
+            _ => Verdict::Wrong,
+        }
+    }
+
     fn judge_many(self, first: u64, values: &Values, keys: u64, input: &[u8]) -> Verdict {
         let mut used = 0;
         let mut head = |parts: &[&[u8]]| match exact(&input[used..], parts) {
@@ -375,6 +384,15 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn a_get_may_miss_where_keys_are_evicted() {
+        let (redis, memcached) = (Protocol::Redis, Protocol::Memcached);
+        assert_eq!(redis.judge_miss(Sent::Get(7), b"$-1\r\n+O"), Verdict::Right(5));
+        assert_eq!(memcached.judge_miss(Sent::Get(7), b"END\r\n"), Verdict::Right(5));
+        assert_eq!(memcached.judge_miss(Sent::Get(7), b"EN"), Verdict::Incomplete);
+        assert_eq!(memcached.judge_miss(Sent::Set(7), b"END\r\n"), Verdict::Wrong);
     }
 
     #[test]

@@ -60,6 +60,9 @@ pub struct Args {
     /// Seconds that are not counted, before
     #[arg(long, default_value_t = 0.3)]
     warm_up: f64,
+    /// The servers evict: a key that was set may be absent, and none is read back
+    #[arg(long)]
+    evicting: bool,
     /// How often everything is measured
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
@@ -111,10 +114,13 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
         None => "closed loop: each connection waits for all replies of its batch before it sends the next"
             .to_owned(),
     });
-    notes.push(
-        "every reply was compared with what it must be, and up to 10,000 keys read back after each turn"
-            .to_owned(),
-    );
+    notes.push(match args.evicting {
+        true => "every reply was compared with what it must be; a get may be a miss".to_owned(),
+        false => {
+            "every reply was compared with what it must be, and up to 10,000 keys read back after each turn"
+                .to_owned()
+        }
+    });
     let medium = if args.servers.is_empty() { Medium::default() } else { medium(&args.place) };
     let run = Run {
         tool: "duramen bench server".to_owned(),
@@ -147,6 +153,7 @@ fn plan(args: &Args, command: Command, pipeline: u32) -> Result<Plan, Failure> {
     Ok(Plan {
         protocol: args.protocol,
         pipeline,
+        evicts: args.evicting,
         connections: args.connections,
         value_bytes: args.value_size,
         keys: args.keys,
