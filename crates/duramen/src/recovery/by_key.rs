@@ -6,7 +6,7 @@
 
 use super::by_hash;
 use super::given::Scan;
-use crate::format::Version;
+use crate::format::{Owner, Version};
 use crate::index::ordered::{Gathered, Parting, Sorted};
 use crate::index::{Keys as _, Slot};
 use crate::mutants::{Mutant, planted};
@@ -16,6 +16,7 @@ use crate::sync::atomic::AtomicI64;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::reclaim;
 use duramen_media::Medium;
+use std::collections::HashMap;
 
 /// Records of keys that are met more than once whose headers are under way while one is looked at.
 const AHEAD: usize = 32;
@@ -55,6 +56,23 @@ impl ByKey {
 }
 
 impl<M: Medium> Scan<'_, M> {
+    /// Enters what the threads have gathered for ordered indexes.
+    pub(super) fn enter_gathered(&self, gathered: Vec<(Owner, ByKey)>, threads: usize) {
+        let mut by_owner: HashMap<Owner, Vec<ByKey>> = HashMap::new();
+        for (owner, gathered) in gathered {
+            by_owner.entry(owner).or_default().push(gathered);
+        }
+        for (owner, gathered) in by_owner {
+            let Some(table) = self.tables.of(owner) else { continue };
+            if self.counts_all {
+                self.build(&table, &gathered, threads);
+            } else {
+                // What the image does not know has an index that is empty, but is entered all the same.
+                self.enter_in_order(&table, &gathered, threads);
+            }
+        }
+    }
+
     /// What the threads have gathered of a part, in order, and how many keys these are.
     fn in_order(&self, gathered: &[ByKey], part: usize) -> (Vec<Sorted>, i64) {
         let mut entries = Vec::with_capacity(len(gathered, part));
@@ -134,7 +152,7 @@ impl<M: Medium> Scan<'_, M> {
     }
 
     /// Fills the index of an ordered table, which is empty, and counts the keys that it has then.
-    pub(super) fn build(&self, table: &Table, gathered: &[ByKey], threads: usize) {
+    fn build(&self, table: &Table, gathered: &[ByKey], threads: usize) {
         let Some(index) = table.index.ordered() else { return };
         let version = gathered.iter().map(|gathered| gathered.version).max().unwrap_or_default();
         let parting = self.parting_of(table);
@@ -151,7 +169,7 @@ impl<M: Medium> Scan<'_, M> {
     /// Brings what was gathered into the index of an ordered table, and counts the keys that this adds.
     ///
     /// A descent of a large list is a miss for each level. In the order of the keys, each ends next to where the last one did.
-    pub(super) fn enter_in_order(&self, table: &Table, gathered: &[ByKey], threads: usize) {
+    fn enter_in_order(&self, table: &Table, gathered: &[ByKey], threads: usize) {
         let enter = |part| {
             let guard = reclaim::pin();
             let (entries, _) = self.in_order(gathered, part);

@@ -1,10 +1,11 @@
 //! Recovery: from the bytes on the medium to an index, after any crash.
 //!
-//! 1. walk the block headers: which units are free, which are data; after a clean close an index image, if there is one,
-//!    tells that instead;
+//! 1. walk the block headers ([`heads`]): which units are free, which are data; after a clean close an index image, if there
+//!    is one, tells that instead;
 //! 2. decide which epochs count (`Cut`);
 //! 3. fill the index from the image, as far as its blocks are what they were ([`image`]), and read every other
-//!    data block, in parallel: verify each record, and enter it in the index if it is the newest of its key so far;
+//!    data block, in parallel ([`scan`]): verify each record, and enter it in the index if it is the newest of its key so
+//!    far. Then it is known which tables are named ([`names`]), and what is free, used and live ([`tally`]);
 //! 4. adopt: seal what was open where its records end, free what holds nothing, all durable before the superblock
 //!    begins a new incarnation.
 //!
@@ -34,39 +35,45 @@ mod entries;
 mod estimate;
 mod given;
 pub(crate) mod headless;
+mod heads;
 pub(crate) mod image;
+mod names;
 mod outcome;
 mod scan;
+mod tally;
 mod units;
 mod verify;
 
+use crate::durability::StoreClock;
 use crate::format::block::{DataBlock, Fates};
-use crate::format::holes::Holes;
-use crate::format::image::{Extent, Harm, Kept};
-use crate::format::mark::Mark;
+use crate::format::image::{Extent, Harm};
 use crate::format::record::{self, Kind};
-use crate::format::superblock::{BOOT_UNKNOWN, Regime, Superblock};
-use crate::format::{Epoch, Generation, HEAD_BYTES, Owner, OwnerKind, Unit, Version, block};
+use crate::format::superblock::Superblock;
+use crate::format::{Epoch, HEAD_BYTES, Owner, OwnerKind, Unit, Version, block};
 use crate::index::either::Index;
 use crate::index::ordered::Parting;
 use crate::index::stripes::{ELEMENT_STRIPE_BITS, Stripes};
 use crate::index::{Counts, Hasher, Loaded, MEDIUM_BYTES_MAX};
-use crate::log::blocks::{Blocks, Use, room_won};
+use crate::log::blocks::{Blocks, Use};
 use crate::log::read;
 use crate::log::space::{Space, free_blocks};
 use crate::mutants::{Mutant, planted};
 use crate::options::{IndexKind, OnDamage, Options};
 use crate::read::CollectionId;
-use crate::read::table::{self, Maker, Tables};
+use crate::read::table::{Maker, Tables};
 use crate::sync::lock;
 use crate::sync::{Arc, Mutex, reclaim};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, Result};
 use audit::Accounts;
-use by_key::ByKey;
 use duramen_media::{Granularity, Medium, Offset, PAGE_BYTES};
+use estimate::Sample;
+use given::{Flushes, Scan};
+use heads::{Heads, Source};
 use image::{Image, Plan};
-use std::collections::{HashMap, HashSet};
+use names::Names;
+use scan::Scanned;
 use std::time::Instant;
+use tally::Tally;
 
 pub(crate) use claims::{Claim, Said};
 pub(crate) use outcome::Outcome;
@@ -118,20 +125,6 @@ impl Cut {
     pub(crate) fn keeps(&self, epoch: Epoch) -> bool {
         epoch < self.base || epoch <= self.committed
     }
-}
-
-/// Block headers that are fetched while one is read.
-const HEADERS_AHEAD: u64 = 8;
-
-/// What the block headers tell.
-#[derive(Default)]
-struct Headers {
-    data: Vec<DataBlock>,
-    free: Vec<(Unit, block::Header)>,
-    damage: Vec<String>,
-    /// Units whose header is damaged.
-    lost: Vec<Unit>,
-    incarnation_max: u32,
 }
 
 /// A store in DRAM, as its medium tells, ready to run.
@@ -232,306 +225,102 @@ fn read_from<M: Medium>(
     with_image: bool,
 ) -> std::result::Result<Recovered, Stop> {
     let begun = Instant::now();
-    let unit_bytes = u64::from(superblock.unit_bytes);
-    let wanted = u64::from(superblock.units) * unit_bytes;
-    if medium.len() < wanted {
-        return Err(Stop::Failed(Error::corrupt(format!(
-            "the medium has {} bytes, the superblock says {wanted}: it was truncated; restore the missing part, or run \
-             \"duramen check --salvage NEW\" on a copy that is extended with zeros",
-            medium.len()
-        ))));
-    }
-    let threads = match options.recovery_threads {
-        0 => crate::sync::thread::available_parallelism().map_or(1, usize::from),
-        threads => threads,
-    };
+    let source = Source::new(medium, superblock, options)?;
+    let heads = source.read_heads(with_image)?;
     let hasher = Hasher::new(superblock.store_id, options.hash_mask);
-    let mut holes = Holes::of_what_is_read(medium);
-    let image = match with_image {
-        true => {
-            let kind = u8::from(options.index == IndexKind::Ordered);
-            Image::find(medium, &superblock, kind, &holes, threads).map_err(Stop::Image)?
-        }
-        false => None,
-    };
-    // With memory for a medium, to ask for each header takes longer than to ask for all of it.
-    if image.is_none() || !superblock.clean && medium.granularity() == Granularity::CacheLine {
-        holes = Holes::of_on_threads(medium, wanted, threads);
-    }
-    if image.is_none() {
-        medium.fault_in(Offset(0), wanted);
-    }
-    // After a clean close the image says it all.
-    let known = image.as_ref().filter(|_| superblock.clean);
-    // To say what is wrong with it.
-    let must_read = |kept: &Kept| kept.harm != Harm::None && options.on_damage == OnDamage::Refuse;
-    let known = known
-        .map(|image| image.plan_at_close(medium, &holes, unit_bytes, must_read))
-        .transpose()
-        .map_err(Stop::Image)?;
-    let mut headers = match known {
-        None => walk_headers(medium, &superblock, &holes),
-        Some(_) => Headers::default(),
-    };
-    let marks = Mark::find(medium, &holes);
-    let incarnation = next_incarnation(&superblock, &headers, &marks)?;
-    let mut tables = empty_tables(&superblock, options, incarnation);
-    let rebooted = superblock.boot_id == BOOT_UNKNOWN || superblock.boot_id != options.boot_id_now();
-    let cut = decide_cut(medium, &superblock, &headers, &marks, rebooted, &holes);
-    let time_floor =
-        marks.iter().map(|(_, mark)| mark.time_floor).max().unwrap_or(0).max(superblock.time_floor);
-    let bytes_max = medium.len_max().min(MEDIUM_BYTES_MAX);
-    let blocks = Blocks::new(bytes_max, unit_bytes);
-    let all_free = known.is_some();
-    let data = std::mem::take(&mut headers.data);
-    let plan = match (known, &image) {
-        (Some(plan), _) => plan,
-        (None, Some(image)) => image.plan(data, |epoch| cut.keeps(epoch), must_read),
-        (None, None) => Plan { data, ..Plan::default() },
-    };
-    let loaded = match &image {
-        Some(image) => {
-            attach(&mut tables, &blocks, unit_bytes, image, &plan, threads).map_err(Stop::Image)?
-        }
+    let mut tables = empty_tables(&superblock, options, heads.incarnation);
+    let blocks = Blocks::new(medium.len_max().min(MEDIUM_BYTES_MAX), source.unit_bytes);
+    let loaded = match &heads.image {
+        Some(image) => attach(&source, &heads.plan, image, &mut tables, &blocks).map_err(Stop::Image)?,
         None => Loaded::default(),
     };
-    let sample = estimate::Sample::of(medium, unit_bytes, &plan.data, &holes);
-    let mut parting = Parting::default();
-    tables.fill(Owner::STORE, |index| match index {
-        Index::Ordered(_) => parting = sample.parting(),
-        Index::Hash(empty) if image.is_none() => empty.reserve(sample.keys_of_log(Owner::STORE, &hasher)),
-        Index::Hash(_) | Index::Collection(_) => {}
-    });
-    let clock = crate::durability::StoreClock::new(options.clock.clone(), time_floor);
-    let flushes = flushes_for(medium.granularity(), superblock.clean, rebooted);
-    // Each commit writes a mark, so the last epoch of the store is at most one above the newest.
-    let epoch_last = if superblock.sequence == 0 { Epoch::MAX - 2 } else { 0 };
-    let epoch_last =
-        epoch_last.max(marks.first().map_or(0, |(_, mark)| mark.epoch.0).max(superblock.epoch_base) + 1);
-    let scan = given::Scan {
-        medium,
-        holes: &holes,
-        hasher: &hasher,
-        tables: &tables,
-        sample: &sample,
-        parting: &parting,
-        parting_whole: &Parting::new(&[], 0),
-        blocks: &blocks,
-        unit_bytes,
-        cut,
-        epochs: superblock.epoch_base..=epoch_last,
-        killed: !rebooted,
-        all_sealed: superblock.clean && superblock.sealed,
-        now: clock.now(),
-        flushes,
-        counts_all: image.is_none(),
-        damaged: Mutex::default(),
-        lost_heads: !headers.lost.is_empty(),
-        on_progress: options.on_progress.as_ref(),
-    };
-    let mut scanned = scan.run(&plan.data, threads);
-    let mut by_owner: HashMap<Owner, Vec<ByKey>> = HashMap::new();
-    for (owner, gathered) in std::mem::take(&mut scanned.by_key) {
-        by_owner.entry(owner).or_default().push(gathered);
-    }
-    for (owner, gathered) in by_owner {
-        let Some(table) = tables.of(owner) else { continue };
-        match image {
-            // What the image does not know has an index that is empty, but is entered all the same.
-            None => scan.build(&table, &gathered, threads),
-            Some(_) => scan.enter_in_order(&table, &gathered, threads),
-        }
-    }
-    let names = names_in(&scan);
-    let has_damage = !headers.damage.is_empty()
-        || holes.damage().next().is_some()
-        || scanned.outcomes.iter().any(|(_, outcome)| !outcome.damage.is_empty())
-        || plan.kept.iter().any(|kept| kept.harm != Harm::None);
-    let mut nameless = Vec::new();
-    // What names it may be what is damaged.
-    let is_kept = has_damage && !planted(Mutant::NamelessBuried);
-    let named = names_of_owners(&scan, &names, &scanned.roots, is_kept);
-    for table in tables.unnamed(&named) {
-        if is_kept {
-            nameless.push(table.owner);
-        } else {
-            if !planted(Mutant::DeadCountedLive) {
-                scan.bury(&table);
-            }
-            tables.bury(table.owner);
-        }
-    }
-    if let Some(why) = lock(&scan.damaged).take() {
-        return Err(Stop::Image(why));
-    }
-    if plan.extents.is_empty() {
+    let (scanned, names) = read_records(&source, &heads, &hasher, &mut tables, &blocks)?;
+    if heads.plan.extents.is_empty() {
         // What is left of the image's own blocks is free from now on.
         tables.read_pages(&|| false);
     }
-    if medium.granularity() == Granularity::CacheLine {
-        medium.flush(Offset(0), HEAD_BYTES);
-        for &(unit, _) in headers.free.iter().filter(|_| flushes != given::Flushes::Nothing) {
-            medium.flush(Offset(u64::from(unit.0) * unit_bytes), block::HEADER_BYTES);
-        }
-        medium.drain();
-    }
-
-    let mut space = Space::new(superblock.units, unit_bytes, incarnation);
-    let mut freed = Vec::new();
-    for &(unit, header) in &headers.free {
-        // Free, and not to be written.
-        if options.on_damage == OnDamage::Serve
-            && holes.touch(u64::from(unit.0) * unit_bytes, u64::from(header.units) * unit_bytes)
-        {
-            let block = blocks.found(unit, header.units, Generation(0), Use::Damaged);
-            block.set_tail(block::HEADER_BYTES);
-            block.set_unknown();
-            continue;
-        }
-        space.give(unit, header.units);
-        if header.units > 1 {
-            freed.push((unit, header));
-        }
-    }
-    if all_free {
-        plan.gaps(HEAD_BYTES.div_ceil(unit_bytes) as u32..superblock.units, |unit, units| {
-            space.give(unit, units)
-        });
-    }
-    let mut summary = Summary {
-        clean: superblock.clean,
-        incarnation,
-        records: scanned.records + loaded.slots,
-        imaged: loaded.slots,
-        estimated: image.as_ref().is_some_and(|image| image.root.estimated || !plan.exact),
-        uncommitted: scanned.uncommitted,
-        damage: holes.damage().chain(headers.damage).collect(),
-        threads,
-        ..Summary::default()
-    };
-    let mut outcomes = Vec::new();
-    let mut used: u64 = plan.kept.iter().map(|kept| kept.tail - block::HEADER_BYTES).sum();
-    let room_in = |units: u32, tail| room_won(u64::from(units) * unit_bytes, tail);
-    let mut room: u64 = plan.kept.iter().map(|kept| room_in(kept.units, kept.tail)).sum();
-    let mut live: u64 = plan.kept.iter().map(|kept| u64::from(blocks.at(kept.unit).live_sealed())).sum();
-    summary.blocks += plan.kept.len() as u64;
-    let mut epoch_max = superblock.epoch_base.max(marks.first().map_or(0, |(_, mark)| mark.epoch.0));
-    epoch_max = epoch_max.max(image.as_ref().map_or(0, |image| image.root.epoch.0));
-    let mut claims = Vec::new();
-    for (data, mut outcome) in scanned.outcomes {
-        claims.append(&mut outcome.claims);
-        epoch_max = epoch_max.max(outcome.epoch_max.0);
-        summary.torn += u64::from(outcome.torn);
-        summary.damage.extend(outcome.damage.iter().cloned());
-        let entry = blocks.at(data.unit);
-        live += u64::from(entry.live_sealed());
-        if !outcome.holds && outcome.damage.is_empty() {
-            entry.free();
-            space.give(data.unit, data.header.units);
-            freed.push((data.unit, data.header));
-            continue;
-        }
-        summary.blocks += 1;
-        used += outcome.tail - block::HEADER_BYTES;
-        room += room_in(data.header.units, outcome.tail);
-        outcomes.push((data, outcome));
-    }
-    for units in runs_of(&headers.lost) {
-        let (from, bytes) = (u64::from(units.start) * unit_bytes, units.len() as u64 * unit_bytes);
-        for part in holes.between(from, bytes) {
-            let first = if part.start == from { block::HEADER_BYTES } else { 0 };
-            let found = read::block(medium, Offset(part.start), part.end - part.start);
-            claims.extend(claims::claims_in(found, part.start, first, found.len() as u64));
-        }
-    }
-    claims.sort_unstable_by_key(|claim| claim.at);
-    for unit in headers.lost {
-        let block = blocks.found(unit, 1, Generation(0), Use::Damaged);
-        block.set_tail(block::HEADER_BYTES);
-        block.set_unknown();
-    }
-    let verified = options.verify_at_open;
-    if verified {
-        let wrong = verify::verify_kept(medium, &blocks, &plan.kept, &holes, threads);
-        summary.damage.extend(wrong);
-    }
-    for kept in plan.kept.iter().filter(|kept| kept.harm != Harm::None) {
-        summary.damage.push(format!(
-            "block at unit {} (offset {:#x}): it was known to be damaged before, and has not been mended",
-            kept.unit.0,
-            blocks.offset(kept.unit)
-        ));
-    }
-    let states = blocks.walk(0..superblock.units).map(|(_, _, state)| state);
-    let damaged = states.filter(|&state| state == Use::Damaged).count() as u64;
+    source.flush_heads(&heads);
+    let tally = Tally::of(&source, &heads, &blocks, loaded, scanned);
+    let (dead_bytes, newest_epoch) = (tally.dead(), heads.newest_epoch());
+    let Tally { space, mut summary, used, epoch_max, claims, outcomes, freed, damaged, .. } = tally;
     summary.nanos = begun.elapsed().as_nanos() as u64;
+    let (plan, verified) = (&heads.plan, options.verify_at_open);
     Ok(Recovered {
         superblock,
-        incarnation,
+        incarnation: heads.incarnation,
         // Above every epoch on the medium, so that what was left out never counts later.
-        epoch_base: Epoch(epoch_max + 2),
-        mark_slot: marks.first().map_or(0, |(slot, _)| slot ^ 1),
-        time_floor,
+        epoch_base: Epoch(epoch_max.0 + 2),
+        mark_slot: heads.marks.first().map_or(0, |(slot, _)| slot ^ 1),
+        time_floor: heads.time_floor(&superblock),
         used_bytes: used,
-        dead_bytes: used.saturating_sub(live) + room,
+        dead_bytes,
         hasher,
         tables,
-        names,
-        nameless,
-        blocks,
+        names: names.of_tables,
+        nameless: names.nameless,
         space,
         summary,
         image: plan.extents.iter().map(|extent| (extent.unit, extent.header.units)).collect(),
-        cells_unflushed: flushes == given::Flushes::Records && !plan.kept.is_empty(),
+        cells_unflushed: source.flushes() == Flushes::Records && !plan.kept.is_empty(),
         doubts: damaged > 0 || (!verified && !plan.kept.is_empty()),
         damaged,
         verified,
         doubtful: (medium.granularity() == Granularity::Page && !superblock.clean)
-            .then(|| marks.first().map_or(Epoch(0), |(_, mark)| mark.epoch)),
+            .then_some(Epoch(newest_epoch)),
         claims,
         outcomes,
         freed,
+        blocks,
     })
 }
 
-/// Units in order, as runs.
-fn runs_of(units: &[Unit]) -> Vec<std::ops::Range<u32>> {
-    let mut runs: Vec<std::ops::Range<u32>> = Vec::new();
-    for unit in units {
-        match runs.last_mut() {
-            Some(run) if run.end == unit.0 => run.end += 1,
-            _ => runs.push(unit.0..unit.0 + 1),
-        }
+/// Reads the blocks that the plan asks for, fills the indexes, and finds out which tables are named.
+fn read_records<M: Medium>(
+    source: &Source<'_, M>,
+    heads: &Heads<'_>,
+    hasher: &Hasher,
+    tables: &mut Tables,
+    blocks: &Blocks,
+) -> std::result::Result<(Scanned, Names), Stop> {
+    let Source { medium, superblock, options, unit_bytes, threads, rebooted } = *source;
+    let (plan, is_all) = (&heads.plan, heads.image.is_none());
+    let sample = Sample::of(medium, unit_bytes, &plan.data, &heads.holes);
+    let mut parting = Parting::default();
+    tables.fill(Owner::STORE, |index| match index {
+        Index::Ordered(_) => parting = sample.parting(),
+        Index::Hash(empty) if is_all => empty.reserve(sample.keys_of_log(Owner::STORE, hasher)),
+        Index::Hash(_) | Index::Collection(_) => {}
+    });
+    let scan = Scan {
+        medium,
+        holes: &heads.holes,
+        hasher,
+        tables,
+        sample: &sample,
+        parting: &parting,
+        parting_whole: &Parting::new(&[], 0),
+        blocks,
+        unit_bytes,
+        cut: heads.cut,
+        epochs: source.epochs(heads),
+        killed: !rebooted,
+        all_sealed: superblock.clean && superblock.sealed,
+        now: StoreClock::new(options.clock.clone(), heads.time_floor(&superblock)).now(),
+        flushes: source.flushes(),
+        counts_all: is_all,
+        damaged: Mutex::default(),
+        lost_heads: !heads.headers.lost.is_empty(),
+        on_progress: options.on_progress.as_ref(),
+    };
+    let mut scanned = scan.run(&plan.data, threads);
+    scan.enter_gathered(std::mem::take(&mut scanned.by_key), threads);
+    let has_damage =
+        heads.has_damage() || scanned.outcomes.iter().any(|(_, outcome)| !outcome.damage.is_empty());
+    let names = scan.settle_names(&scanned.roots, has_damage);
+    match lock(&scan.damaged).take() {
+        Some(why) => Err(Stop::Image(why)),
+        None => Ok((scanned, names)),
     }
-    runs
-}
-
-/// What of a medium must be flushed because it was found. Not durable yet may be: after a process crash, anything; after
-/// a reboot, what a recovery that was killed since then did to heads of blocks; after a clean close that did not finish, the
-/// superblock.
-fn flushes_for(granularity: Granularity, clean: bool, rebooted: bool) -> given::Flushes {
-    match (granularity, clean, rebooted) {
-        _ if planted(Mutant::DeadProcessNotFlushed) => given::Flushes::Nothing,
-        (Granularity::CacheLine, false, false) => given::Flushes::Records,
-        (Granularity::CacheLine, false, true) => given::Flushes::Heads,
-        _ => given::Flushes::Nothing,
-    }
-}
-
-/// One above every incarnation that the medium tells of.
-fn next_incarnation(superblock: &Superblock, headers: &Headers, marks: &[(usize, Mark)]) -> Result<u32> {
-    let known = marks.iter().map(|(_, mark)| mark.incarnation).max().unwrap_or(0);
-    let incarnation = superblock.incarnation.max(headers.incarnation_max).max(known) + 1;
-    if incarnation > Generation::INCARNATION_MAX {
-        return Err(Error::new(
-            ErrorKind::Unsupported,
-            format!(
-                "the store was opened {incarnation} times, which is as often as its format counts: dump it and load \
-                 it into a new store"
-            ),
-        ));
-    }
-    Ok(incarnation)
 }
 
 fn empty_tables(superblock: &Superblock, options: &Options, incarnation: u32) -> Tables {
@@ -552,75 +341,15 @@ fn empty_tables(superblock: &Superblock, options: &Options, incarnation: u32) ->
     Tables::new(maker, kind, incarnation)
 }
 
-/// The names of tables, and the owners that they lead to. A record of the catalog that is not whole is noted as damage of the image
-/// that leads to it; one that was written by nobody we know is passed over.
-fn names_in<M: Medium>(scan: &given::Scan<'_, M>) -> Vec<(Vec<u8>, Owner)> {
-    let mut names = Vec::new();
-    let (guard, mut cursor) = (reclaim::pin(), 0);
-    loop {
-        cursor = scan.tables.catalog.index.scan(cursor, &guard, &mut |slot| {
-            if slot.is_tombstone() || scan.record_met(slot.location()).is_none() {
-                return;
-            }
-            let (header, bytes) = read::whole_record(scan.medium, slot.location());
-            let from = header.value_at() as usize;
-            if let Some(owner) = table::owner_in(&bytes[from..from + header.value_bytes as usize]) {
-                names.push((header.key(bytes).to_vec(), owner));
-            }
-        });
-        if cursor == 0 {
-            names.sort_unstable();
-            // A scan may meet a slot twice.
-            names.dedup();
-            if planted(Mutant::NewestNameIgnored) {
-                // Owners are numbered in the order in which they came.
-                let newest = names.iter().map(|&(_, owner)| owner).max();
-                names.retain(|&(_, owner)| Some(owner) != newest);
-            }
-            return names;
-        }
-    }
-}
-
-/// The owners that something names: tables by the catalog, collections by roots that are alive, which are counted. A root is alive if it is
-/// the newest record of its key and its own owner is named, or is kept though nothing names it.
-fn names_of_owners<M: Medium>(
-    scan: &given::Scan<'_, M>,
-    names: &[(Vec<u8>, Owner)],
-    roots: &[given::MetRoot],
-    keeps_nameless: bool,
-) -> HashSet<Owner> {
-    let mut named: HashSet<Owner> = names.iter().map(|&(_, owner)| owner).collect();
-    let mut roots_in: HashMap<Owner, Vec<&given::MetRoot>> = HashMap::new();
-    roots.iter().for_each(|root| roots_in.entry(root.owner).or_default().push(root));
-    let mut work: Vec<Owner> = match keeps_nameless || planted(Mutant::RootOfDeadTableLives) {
-        true => roots_in.keys().copied().collect(),
-        false => named.iter().copied().chain([Owner::STORE]).collect(),
-    };
-    while let Some(owner) = work.pop() {
-        for root in roots_in.remove(&owner).unwrap_or_default() {
-            if scan.is_live_root(root) && root.names.is_collection() {
-                // Also one that has no element.
-                if !planted(Mutant::EmptyForgotten) || scan.tables.of(root.names).is_some() {
-                    scan.tables.met(root.names, |_| ()).add_name();
-                }
-                named.insert(root.names);
-                work.push(root.names);
-            }
-        }
-    }
-    named
-}
-
 /// Enters the kept blocks, and attaches the indexes to the image, whose slots that lead into them they get.
-fn attach(
+fn attach<M: Medium>(
+    source: &Source<'_, M>,
+    plan: &Plan,
+    image: &Image<'_>,
     tables: &mut Tables,
     blocks: &Blocks,
-    unit_bytes: u64,
-    image: &Image<'_>,
-    plan: &Plan,
-    threads: usize,
 ) -> std::result::Result<Loaded, String> {
+    let threads = source.threads;
     for kept in &plan.kept {
         let state = if kept.harm == Harm::None { Use::Sealed } else { Use::Damaged };
         let block = blocks.found(kept.unit, kept.units, kept.generation, state);
@@ -638,7 +367,7 @@ fn attach(
     }
     let mut all = Loaded::default();
     for (of, pages) in image.tables() {
-        let counts = plan.counts(unit_bytes);
+        let counts = plan.counts(source.unit_bytes);
         let loaded = match counts {
             Counts::All => Loaded { slots: of.slots, keys: of.keys },
             Counts::Kept { .. } => Index::count(image.kind_of(of.owner), pages, &counts, threads),
@@ -655,84 +384,6 @@ fn attach(
         tables.meet_all(image.root.version);
     }
     Ok(all)
-}
-
-/// Visits every unit once, by the headers (format invariant 3).
-fn walk_headers<M: Medium>(medium: &M, superblock: &Superblock, holes: &Holes<'_>) -> Headers {
-    let unit_bytes = u64::from(superblock.unit_bytes);
-    let (mut headers, mut units_usual) = (Headers::default(), 1);
-    let mut unit = HEAD_BYTES.div_ceil(unit_bytes) as u32;
-    while unit < superblock.units {
-        let at = Offset(u64::from(unit) * unit_bytes);
-        // Most blocks are as long as the one before.
-        medium.prefetch(at.plus(HEADERS_AHEAD * units_usual * unit_bytes));
-        let readable = match holes.touch(at.0, block::HEADER_BYTES) {
-            true => Err("block header cannot be read".into()),
-            false => read::header(medium, Unit(unit), at),
-        };
-        let header = readable.and_then(|header| {
-            let end = u64::from(unit) + u64::from(header.units);
-            if end > u64::from(superblock.units) {
-                return Err(format!("block ends at unit {end}, the store has {}", superblock.units));
-            }
-            Ok(header)
-        });
-        match header {
-            Ok(header) => {
-                headers.incarnation_max = headers.incarnation_max.max(header.generation.incarnation());
-                match header.state {
-                    block::State::Data => headers.data.push(DataBlock { unit: Unit(unit), header }),
-                    block::State::Free => headers.free.push((Unit(unit), header)),
-                }
-                units_usual = u64::from(header.units);
-                unit += header.units;
-            }
-            Err(why) => {
-                headers.damage.push(format!("unit {unit} at offset {at}: {why}"));
-                headers.lost.push(Unit(unit));
-                // How long the block was is not known: look at the next unit.
-                unit += 1;
-            }
-        }
-    }
-    headers
-}
-
-/// Which epochs count. Only what the last incarnation wrote is in question: all before was settled when
-/// it began.
-fn decide_cut<M: Medium>(
-    medium: &M,
-    superblock: &Superblock,
-    headers: &Headers,
-    marks: &[(usize, Mark)],
-    rebooted: bool,
-    holes: &Holes<'_>,
-) -> Cut {
-    let whole = superblock.clean
-        || match superblock.regime {
-            Regime::Immediate => true,
-            // The page cache, or the CPU's caches, outlived the process.
-            Regime::Epochs => !rebooted,
-            Regime::Manual => false,
-        };
-    if whole {
-        return Cut::ALL;
-    }
-    let base = Epoch(superblock.epoch_base);
-    let ours = |mark: &&(usize, Mark)| mark.1.epoch >= base;
-    let none = Epoch(base.0.saturating_sub(1));
-    let committed = marks
-        .iter()
-        .filter(ours)
-        .find(|(_, mark)| {
-            // After a mere process crash nothing that a mark speaks of can be missing.
-            !rebooted || planted(Mutant::MarkNotProven) || {
-                let (records, sum) = scan::count_epoch(medium, superblock, &headers.data, mark.epoch, holes);
-                (records, sum) == (mark.records, mark.sum)
-            }
-        })
-        .map_or(none, |(_, mark)| mark.epoch);
-    Cut { base, committed }
 }
 
 impl Recovered {

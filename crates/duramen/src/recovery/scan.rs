@@ -7,7 +7,7 @@ use super::claims::claims_in;
 use super::entries::{Entries, Left};
 use super::given::{Flushes, MetRoot, Scan};
 use super::outcome::Outcome;
-use crate::format::block::{DataBlock, Fates};
+use crate::format::block::DataBlock;
 use crate::format::holes::Holes;
 use crate::format::mark::record_sum;
 use crate::format::record::{self, Header, Kind, Step, Walk};
@@ -63,6 +63,46 @@ pub(super) fn count_epoch<M: Medium>(
         }
     }
     (records, sum)
+}
+
+/// A block that is read, or a part of one, and what was found in it.
+pub(super) struct Reading<'a> {
+    pub data: &'a DataBlock,
+    pub entry: &'a Block,
+    /// The bytes in question, and where on the medium they begin.
+    pub bytes: &'a [u8],
+    pub base: u64,
+    /// Where in `bytes` the records end, if that is known.
+    pub seal: Option<u64>,
+    pub entries: &'a mut Entries,
+    pub outcome: Outcome,
+}
+
+impl<'a> Reading<'a> {
+    pub(super) fn walk(&self, from: u64) -> Walk<'a> {
+        let end = self.seal.unwrap_or(self.bytes.len() as u64);
+        Walk::new(self.bytes, from, end, self.data.header.generation.seed())
+    }
+
+    /// Where on the medium `at` of the bytes is.
+    #[inline]
+    pub(super) fn place(&self, at: u64) -> Offset {
+        Offset(self.base + at)
+    }
+
+    /// Tells that no whole record begins at `from`, and whose the bytes up to `until` may be.
+    fn tell<M: Medium>(&mut self, scan: &Scan<'_, M>, from: u64, until: u64) {
+        self.outcome.damage.push(format!(
+            "block at unit {} (offset {:#x}): no whole record at offset {:#x}, {} bytes are unreadable; wanted a record with a \
+             checksum from generation {:#x}",
+            self.data.unit.0,
+            scan.blocks.offset(self.data.unit),
+            self.base + from,
+            until - from,
+            self.entry.generation().0
+        ));
+        self.outcome.claims.extend(claims_in(self.bytes, self.base, from, until));
+    }
 }
 
 impl<M: Medium> Scan<'_, M> {
@@ -127,16 +167,35 @@ impl<M: Medium> Scan<'_, M> {
     fn block(&self, data: &DataBlock, entries: &mut Entries) -> Outcome {
         let (bytes, behind) = bytes_of(self.medium, self.unit_bytes, data, self.holes);
         let base = u64::from(data.unit.0) * self.unit_bytes;
-        let seed = data.header.generation.seed();
-        let entry = self.blocks.at(data.unit);
         // A seal of an epoch that does not count was written for records that may be gone.
         let seal = data.header.seal.filter(|&(_, epoch)| self.cut.keeps(epoch)).map(|(tail, _)| tail);
-        let mut walk = Walk::new(bytes, block::HEADER_BYTES, seal.unwrap_or(bytes.len() as u64), seed);
-        let mut outcome = Outcome::default();
+        let entry = self.blocks.at(data.unit);
+        let mut reading = Reading { data, entry, bytes, base, seal, entries, outcome: Outcome::default() };
+        self.read_to_end(&mut reading);
+        if self.all_sealed && seal.is_none() {
+            reading.outcome.torn = false;
+            reading.outcome.damage.push(format!(
+                "block at unit {} (offset {base:#x}): no valid seal says where its records end, wanted one, since the store was \
+                 closed cleanly; whole records are known up to offset {:#x}",
+                data.unit.0,
+                base + reading.outcome.tail
+            ));
+        }
+        for (from, part) in behind.into_iter().filter(|&(from, _)| seal.is_none_or(|tail| from < tail)) {
+            (reading.bytes, reading.base, reading.seal) = (part, base + from, seal.map(|tail| tail - from));
+            self.read_behind_hole(&mut reading);
+        }
+        self.conclude(data, entry, seal, reading.outcome)
+    }
+
+    /// Reads the records of a block up to the first place at which there is none that is whole and counts, and says what that is.
+    fn read_to_end(&self, reading: &mut Reading<'_>) {
+        let mut walk = reading.walk(block::HEADER_BYTES);
         let end = loop {
             match walk.step() {
                 Step::Record { header, .. } if !self.cut.keeps(header.epoch) => {
                     // Epochs never go back within a block: nothing behind counts either.
+                    let outcome = &mut reading.outcome;
                     outcome.epoch_max = outcome.epoch_max.max(header.epoch);
                     outcome.uncommitted += 1;
                     while let Step::Record { header, .. } = walk.step() {
@@ -146,56 +205,43 @@ impl<M: Medium> Scan<'_, M> {
                     break None;
                 }
                 Step::Record { at, header } => {
-                    outcome.epoch_max = outcome.epoch_max.max(header.epoch);
-                    let fates = data.header.fates;
-                    self.meet_whole(entry, bytes, base, at, &header, fates, entries, &mut outcome);
+                    reading.outcome.epoch_max = reading.outcome.epoch_max.max(header.epoch);
+                    self.meet_whole(reading, at, &header);
                 }
                 Step::End { at } => break Some(at),
             }
         };
-        outcome.tail = outcome.tail.max(block::HEADER_BYTES);
-        self.finish_units(entry, bytes, base, data.header.fates, entries, &mut outcome);
+        reading.outcome.tail = reading.outcome.tail.max(block::HEADER_BYTES);
+        self.finish_units(reading);
         if let Some(at) = end {
-            self.judge_end(data, &mut walk, bytes, seal, at, &mut outcome, entries);
+            self.judge_end(reading, &mut walk, at);
         }
-        if self.all_sealed && seal.is_none() {
-            outcome.torn = false;
-            outcome.damage.push(format!(
-                "block at unit {} (offset {base:#x}): no valid seal says where its records end, wanted one, since the store was \
-                 closed cleanly; whole records are known up to offset {:#x}",
-                data.unit.0,
-                base + outcome.tail
-            ));
-        }
-        for (from, part) in behind.into_iter().filter(|&(from, _)| seal.is_none_or(|tail| from < tail)) {
-            // What the hole hides is not known: damage, and whoever salvages wants what follows.
-            outcome.damage.push(format!(
-                "block at unit {} (offset {base:#x}): no records are known before offset {:#x}, where it can be read again",
-                data.unit.0,
-                base + from
-            ));
-            let end = seal.map_or(part.len() as u64, |tail| tail - from);
-            let mut walk = Walk::new(part, 0, end, seed);
-            let first = Header::decode(part).filter(|header| header.verify(part, seed)).map(|_| 0);
-            let next = first.or_else(|| walk.find_after(0, |_| true));
-            self.read_on(
-                entry,
-                &mut walk,
-                part,
-                base + from,
-                data,
-                seal.map(|_| end),
-                next,
-                |_| true,
-                &mut outcome,
-                entries,
-            );
-        }
+    }
+
+    /// Reads what begins behind bytes that cannot be read. What the hole hides is not known: damage, and whoever salvages wants what
+    /// follows.
+    fn read_behind_hole(&self, reading: &mut Reading<'_>) {
+        let (part, seed) = (reading.bytes, reading.data.header.generation.seed());
+        reading.outcome.damage.push(format!(
+            "block at unit {} (offset {:#x}): no records are known before offset {:#x}, where it can be read again",
+            reading.data.unit.0,
+            self.blocks.offset(reading.data.unit),
+            reading.base
+        ));
+        let mut walk = reading.walk(0);
+        let first = Header::decode(part).filter(|header| header.verify(part, seed)).map(|_| 0);
+        let next = first.or_else(|| walk.find_after(0, |_| true));
+        self.read_on(reading, &mut walk, next, |_| true);
+    }
+
+    /// A block was read, whose records end at `seal`, if that is known: flushes it, and notes what DRAM knows of it.
+    fn conclude(&self, data: &DataBlock, entry: &Block, seal: Option<u64>, mut outcome: Outcome) -> Outcome {
+        let base = Offset(u64::from(data.unit.0) * self.unit_bytes);
         entry.live_add(outcome.entered);
         match self.flushes {
             Flushes::Nothing => {}
-            Flushes::Heads => self.medium.flush(Offset(base), block::HEADER_BYTES),
-            Flushes::Records => self.medium.flush(Offset(base), outcome.tail),
+            Flushes::Heads => self.medium.flush(base, block::HEADER_BYTES),
+            Flushes::Records => self.medium.flush(base, outcome.tail),
         }
         if !outcome.damage.is_empty() {
             // Whoever serves the rest leaves it damaged for later opens: see the head of `recovery`.
@@ -213,18 +259,8 @@ impl<M: Medium> Scan<'_, M> {
     }
 
     /// No whole record begins at `at`: is that the end, a torn write, or damage?
-    #[expect(clippy::too_many_arguments, reason = "the end of `block`, cut out for its length")]
-    fn judge_end(
-        &self,
-        data: &DataBlock,
-        walk: &mut Walk<'_>,
-        bytes: &[u8],
-        seal: Option<u64>,
-        at: u64,
-        outcome: &mut Outcome,
-        entries: &mut Entries,
-    ) {
-        let base = u64::from(data.unit.0) * self.unit_bytes;
+    fn judge_end(&self, reading: &mut Reading<'_>, walk: &mut Walk<'_>, at: u64) {
+        let seal = reading.seal;
         if seal == Some(at) {
             return;
         }
@@ -242,154 +278,87 @@ impl<M: Medium> Scan<'_, M> {
         };
         let next = walk.find_after(at, vouches);
         if seal.is_none() && next.is_none() {
-            let left = &bytes[at as usize..];
+            let left = &reading.bytes[at as usize..];
             // A header that is not all zeros is a write that did not finish, or leftovers of an earlier use.
-            outcome.torn = Header::decode(left).is_some_and(|h| h.epoch >= self.cut.base || h.version.0 > 0);
+            reading.outcome.torn =
+                Header::decode(left).is_some_and(|h| h.epoch >= self.cut.base || h.version.0 > 0);
             return;
         }
-        let until = next.or(seal).unwrap_or(bytes.len() as u64);
-        self.tell(bytes, base, at, until, outcome);
-        self.read_on(
-            self.blocks.at(data.unit),
-            walk,
-            bytes,
-            base,
-            data,
-            seal,
-            next,
-            vouches,
-            outcome,
-            entries,
-        );
+        reading.tell(self, at, next.or(seal).unwrap_or(reading.bytes.len() as u64));
+        self.read_on(reading, walk, next, vouches);
     }
 
-    /// Tells that no whole record begins at `from` in `bytes`, which lie at `base`, and whose the bytes up to `until` may be.
-    fn tell(&self, bytes: &[u8], base: u64, from: u64, until: u64, outcome: &mut Outcome) {
-        let unit = self.blocks.unit_of(base);
-        outcome.damage.push(format!(
-            "block at unit {} (offset {:#x}): no whole record at offset {:#x}, {} bytes are unreadable; wanted a record with a \
-             checksum from generation {:#x}",
-            unit.0,
-            self.blocks.offset(unit),
-            base + from,
-            until - from,
-            self.blocks.at(unit).generation().0
-        ));
-        outcome.claims.extend(claims_in(bytes, base, from, until));
-    }
-
-    /// Reads on behind damage, from `next`: whoever salvages wants what follows, whoever opens stops anyway. `seal` is where the
-    /// records end, if that is known.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the end of `judge_end`, which the parts behind holes need too"
-    )]
+    /// Reads on behind damage, from `next`: whoever salvages wants what follows, whoever opens stops anyway.
     fn read_on(
         &self,
-        entry: &Block,
+        reading: &mut Reading<'_>,
         walk: &mut Walk<'_>,
-        bytes: &[u8],
-        base: u64,
-        data: &DataBlock,
-        seal: Option<u64>,
         mut next: Option<u64>,
         vouches: impl Fn(&Header) -> bool,
-        outcome: &mut Outcome,
-        entries: &mut Entries,
     ) {
         while let Some(at) = next {
             walk.resume(at);
             let broke = loop {
                 match walk.step() {
                     Step::Record { at, header } if self.cut.keeps(header.epoch) => {
-                        self.meet_whole(entry, bytes, base, at, &header, data.header.fates, entries, outcome);
+                        self.meet_whole(reading, at, &header);
                     }
                     Step::Record { .. } => {}
                     Step::End { at } => break at,
                 }
             };
-            self.finish_units(entry, bytes, base, data.header.fates, entries, outcome);
+            self.finish_units(reading);
             next = walk.find_after(broke, &vouches);
-            if let Some(until) = next.or(seal).filter(|&until| until > broke) {
-                self.tell(bytes, base, broke, until, outcome);
+            if let Some(until) = next.or(reading.seal).filter(|&until| until > broke) {
+                reading.tell(self, broke, until);
             }
         }
     }
 
-    /// [`Scan::meet`] for a record that counts; what belongs to a unit waits for its end. `fates` is what the block's header says of units.
+    /// [`Scan::meet`] for a record that counts; what belongs to a unit waits for its end.
     #[inline]
-    #[expect(clippy::too_many_arguments, reason = "one step of `block`")]
-    fn meet_whole(
-        &self,
-        entry: &Block,
-        bytes: &[u8],
-        base: u64,
-        at: u64,
-        header: &Header,
-        fates: Fates,
-        entries: &mut Entries,
-        outcome: &mut Outcome,
-    ) {
-        outcome.tail = at + header.record_bytes();
-        outcome.holds = true;
-        if (header.member || outcome.units.is_open())
-            && self.meet_of_unit(entry, bytes, base, at, header, fates, entries, outcome)
-        {
+    fn meet_whole(&self, reading: &mut Reading<'_>, at: u64, header: &Header) {
+        reading.outcome.tail = at + header.record_bytes();
+        reading.outcome.holds = true;
+        if (header.member || reading.outcome.units.is_open()) && self.meet_of_unit(reading, at, header) {
             return;
         }
-        self.meet(entry, bytes, base, at, header, entries, outcome);
+        self.meet(reading, at, header);
     }
 
-    /// A record that is whole and counts: it lies at `at` in `bytes`, which lie at `base` on the medium, in the block of
-    /// `entry`.
+    /// A record that is whole and counts: it lies at `at` in the bytes that are read.
     #[inline]
-    #[expect(clippy::too_many_arguments, reason = "one step of `block`")]
-    pub(super) fn meet(
-        &self,
-        entry: &Block,
-        bytes: &[u8],
-        base: u64,
-        at: u64,
-        header: &Header,
-        entries: &mut Entries,
-        outcome: &mut Outcome,
-    ) {
-        outcome.records += 1;
+    pub(super) fn meet(&self, reading: &mut Reading<'_>, at: u64, header: &Header) {
+        reading.outcome.records += 1;
         if header.kind == Kind::Root || header.owner.is_collection() {
-            self.meet_of_collection(entry, bytes, base + at, at, header, entries);
+            self.meet_of_collection(reading, at, header);
         }
         // Until it turns out that there is a newer one.
-        outcome.entered += header.record_bytes();
+        reading.outcome.entered += header.record_bytes();
         let expired = header.expires_at.is_some_and(|at| at <= self.now) && !planted(Mutant::ExpiredShown);
         if let Some(at) = header.expires_at
             && !expired
         {
-            entry.expiry_add(at);
+            reading.entry.expiry_add(at);
         }
         let absent = header.kind == Kind::Tombstone || expired;
         // What an image does not tell, nobody counted.
-        let slot = Slot::new(Offset(base + at)).with_tombstone(absent);
+        let slot = Slot::new(reading.place(at)).with_tombstone(absent);
         let slot = if self.counts_all { slot } else { slot.hiding_unknown() };
-        self.push(header.owner, header.key(&bytes[at as usize..]), slot, header.version, entries);
+        let key = header.key(&reading.bytes[at as usize..]);
+        self.push(header.owner, key, slot, header.version, reading.entries);
     }
 
     /// A root, or an element.
     #[cold]
-    fn meet_of_collection(
-        &self,
-        entry: &Block,
-        bytes: &[u8],
-        place: u64,
-        at: u64,
-        header: &Header,
-        entries: &mut Entries,
-    ) {
-        entry.set_elements(true);
+    fn meet_of_collection(&self, reading: &mut Reading<'_>, at: u64, header: &Header) {
+        reading.entry.set_elements(true);
         if header.kind == Kind::Root {
-            let record = &bytes[at as usize..];
+            let record = &reading.bytes[at as usize..];
             let names = record::owner_of_root(&record[header.value_at() as usize..]);
             let hash = self.hasher.hash(header.key(record));
-            entries.roots.push(MetRoot { owner: header.owner, hash, at: Offset(place), names });
+            let at = reading.place(at);
+            reading.entries.roots.push(MetRoot { owner: header.owner, hash, at, names });
         }
     }
 

@@ -22,11 +22,11 @@ use super::claims::claims_in;
 use super::entries::{Entries, Left};
 use super::given::Scan;
 use super::outcome::Outcome;
+use super::scan::Reading;
 use crate::format::UnitId;
-use crate::format::block::{DataBlock, Fate, Fates};
-use crate::format::record::{Header, Kind, Step, Walk};
+use crate::format::block::{DataBlock, Fate};
+use crate::format::record::{Header, Kind, Step};
 use crate::format::unit::{Part, UnitSum};
-use crate::log::blocks::Block;
 use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::AtomicUsize;
 use crate::sync::atomic::Ordering::Relaxed;
@@ -44,71 +44,42 @@ struct Found {
 impl<M: Medium> Scan<'_, M> {
     /// A record that belongs to a unit, or comes behind one. Whether nothing more is to be done with it.
     #[cold]
-    #[expect(clippy::too_many_arguments, reason = "one step of `Scan::block`")]
-    pub(super) fn meet_of_unit(
-        &self,
-        entry: &Block,
-        bytes: &[u8],
-        base: u64,
-        at: u64,
-        header: &Header,
-        fates: Fates,
-        entries: &mut Entries,
-        outcome: &mut Outcome,
-    ) -> bool {
+    pub(super) fn meet_of_unit(&self, reading: &mut Reading<'_>, at: u64, header: &Header) -> bool {
         let mut over = [None; 2];
-        let mut parts = std::mem::take(&mut outcome.units.parts);
-        let is_member = parts.next(base, at, header, &bytes[at as usize..], |part| {
+        let mut parts = std::mem::take(&mut reading.outcome.units.parts);
+        let is_member = parts.next(reading.base, at, header, &reading.bytes[at as usize..], |part| {
             let free = usize::from(over[0].is_some());
             over[free] = Some(part);
         });
-        outcome.units.parts = parts;
+        reading.outcome.units.parts = parts;
         for part in over.into_iter().flatten() {
-            self.part_over(entry, bytes, base, part, fates, entries, outcome);
+            self.part_over(reading, part);
         }
         if is_member {
-            outcome.units.waiting.push((at, *header));
+            reading.outcome.units.waiting.push((at, *header));
         }
         is_member || header.kind == Kind::End
     }
 
     /// There are no more records in a row.
-    pub(super) fn finish_units(
-        &self,
-        entry: &Block,
-        bytes: &[u8],
-        base: u64,
-        fates: Fates,
-        entries: &mut Entries,
-        outcome: &mut Outcome,
-    ) {
+    pub(super) fn finish_units(&self, reading: &mut Reading<'_>) {
         let mut last = None;
-        std::mem::take(&mut outcome.units.parts).finish(|part| last = Some(part));
+        std::mem::take(&mut reading.outcome.units.parts).finish(|part| last = Some(part));
         if let Some(part) = last {
-            self.part_over(entry, bytes, base, part, fates, entries, outcome);
+            self.part_over(reading, part);
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one step of `Scan::block`")]
-    fn part_over(
-        &self,
-        entry: &Block,
-        bytes: &[u8],
-        base: u64,
-        part: Part,
-        fates: Fates,
-        entries: &mut Entries,
-        outcome: &mut Outcome,
-    ) {
-        let waiting = std::mem::take(&mut outcome.units.waiting);
-        let fate = part.fate(fates);
+    fn part_over(&self, reading: &mut Reading<'_>, part: Part) {
+        let waiting = std::mem::take(&mut reading.outcome.units.waiting);
+        let fate = part.fate(reading.data.header.fates);
         if fate == Fate::Counts || planted(Mutant::EndNotLookedFor) {
             for (at, header) in &waiting {
-                self.meet(entry, bytes, base, *at, header, entries, outcome);
+                self.meet(reading, *at, header);
             }
         }
         if !part.is_whole() {
-            outcome.units.several.push((part, fate, base));
+            reading.outcome.units.several.push((part, fate, reading.base));
         }
     }
 
@@ -219,16 +190,16 @@ impl<M: Medium> Scan<'_, M> {
     }
 
     fn enter_stretch(&self, data: &DataBlock, part: &Part, base: u64, entries: &mut Entries) -> Outcome {
-        let entry = self.blocks.at(data.unit);
-        let bytes = bytes_at(self, data, base);
-        let mut walk = Walk::new(bytes, part.from, part.to, data.header.generation.seed());
-        let mut read = Outcome::default();
+        let (entry, bytes) = (self.blocks.at(data.unit), bytes_at(self, data, base));
+        let mut reading =
+            Reading { data, entry, bytes, base, seal: Some(part.to), entries, outcome: Outcome::default() };
+        let mut walk = reading.walk(part.from);
         while let Step::Record { at, header } = walk.step() {
             if header.kind != Kind::End {
-                self.meet(entry, bytes, base, at, &header, entries, &mut read);
+                self.meet(&mut reading, at, &header);
             }
         }
-        read
+        reading.outcome
     }
 }
 

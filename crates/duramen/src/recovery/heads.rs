@@ -1,0 +1,282 @@
+//! What a medium tells before any of its records is read: by its superblock, its commit marks, the headers of its blocks, and an
+//! index image, if there is one.
+//!
+//! Decides which epochs count ([`Cut`]), and which blocks must be read ([`Plan`]). Writes nothing.
+
+use super::given::Flushes;
+use super::image::{Image, Plan};
+use super::{Cut, Stop, scan};
+use crate::format::block::DataBlock;
+use crate::format::holes::Holes;
+use crate::format::image::{Harm, Kept};
+use crate::format::mark::Mark;
+use crate::format::superblock::{BOOT_UNKNOWN, Regime, Superblock};
+use crate::format::{Epoch, Generation, HEAD_BYTES, Unit, block};
+use crate::log::read;
+use crate::mutants::{Mutant, planted};
+use crate::options::{IndexKind, OnDamage, Options};
+use crate::{Error, ErrorKind, Result};
+use duramen_media::{Granularity, Medium, Offset};
+use std::ops::RangeInclusive;
+
+/// Block headers that are fetched while one is read.
+const HEADERS_AHEAD: u64 = 8;
+
+/// What is recovered, and how.
+pub(super) struct Source<'m, M: Medium> {
+    pub medium: &'m M,
+    pub superblock: Superblock,
+    pub options: &'m Options,
+    pub unit_bytes: u64,
+    pub threads: usize,
+    /// The machine was started anew since the store was opened last, or may have been.
+    pub rebooted: bool,
+}
+
+/// What the block headers tell.
+#[derive(Default)]
+pub(super) struct Headers {
+    pub free: Vec<(Unit, block::Header)>,
+    pub damage: Vec<String>,
+    /// Units whose header is damaged.
+    pub lost: Vec<Unit>,
+    data: Vec<DataBlock>,
+    incarnation_max: u32,
+}
+
+/// What a medium tells before its records are read.
+pub(super) struct Heads<'m> {
+    pub holes: Holes<'m>,
+    pub image: Option<Image<'m>>,
+    pub headers: Headers,
+    /// The newest first.
+    pub marks: Vec<(usize, Mark)>,
+    pub incarnation: u32,
+    pub cut: Cut,
+    pub plan: Plan,
+    /// The plan names all blocks: what is in none of them is free.
+    pub names_all: bool,
+}
+
+impl Heads<'_> {
+    /// Of the last commit that the medium tells of.
+    pub(super) fn newest_epoch(&self) -> u64 {
+        self.marks.first().map_or(0, |(_, mark)| mark.epoch.0)
+    }
+
+    /// The newest time that was given out, as far as is known.
+    pub(super) fn time_floor(&self, superblock: &Superblock) -> u64 {
+        self.marks.iter().map(|(_, mark)| mark.time_floor).max().unwrap_or(0).max(superblock.time_floor)
+    }
+
+    /// Whether something is known to be damaged, records aside.
+    pub(super) fn has_damage(&self) -> bool {
+        !self.headers.damage.is_empty()
+            || self.holes.damage().next().is_some()
+            || self.plan.kept.iter().any(|kept| kept.harm != Harm::None)
+    }
+}
+
+impl<'m, M: Medium> Source<'m, M> {
+    /// # Errors
+    /// `Corrupt` when the medium is shorter than its superblock says.
+    pub(super) fn new(medium: &'m M, superblock: Superblock, options: &'m Options) -> Result<Self> {
+        let unit_bytes = u64::from(superblock.unit_bytes);
+        let threads = match options.recovery_threads {
+            0 => crate::sync::thread::available_parallelism().map_or(1, usize::from),
+            threads => threads,
+        };
+        let rebooted = superblock.boot_id == BOOT_UNKNOWN || superblock.boot_id != options.boot_id_now();
+        let source = Self { medium, superblock, options, unit_bytes, threads, rebooted };
+        if medium.len() < source.bytes() {
+            return Err(Error::corrupt(format!(
+                "the medium has {} bytes, the superblock says {}: it was truncated; restore the missing part, or run \
+                 \"duramen check --salvage NEW\" on a copy that is extended with zeros",
+                medium.len(),
+                source.bytes()
+            )));
+        }
+        Ok(source)
+    }
+
+    /// What the store takes of the medium.
+    fn bytes(&self) -> u64 {
+        u64::from(self.superblock.units) * self.unit_bytes
+    }
+
+    /// The first unit behind the head.
+    pub(super) fn first_unit(&self) -> u32 {
+        HEAD_BYTES.div_ceil(self.unit_bytes) as u32
+    }
+
+    /// Reads heads, marks, and the image, if it is wanted.
+    pub(super) fn read_heads(&self, with_image: bool) -> std::result::Result<Heads<'m>, Stop> {
+        let (medium, superblock) = (self.medium, &self.superblock);
+        let mut holes = Holes::of_what_is_read(medium);
+        let image = match with_image {
+            true => {
+                let kind = u8::from(self.options.index == IndexKind::Ordered);
+                Image::find(medium, superblock, kind, &holes, self.threads).map_err(Stop::Image)?
+            }
+            false => None,
+        };
+        // With memory for a medium, to ask for each header takes longer than to ask for all of it.
+        if image.is_none() || !superblock.clean && medium.granularity() == Granularity::CacheLine {
+            holes = Holes::of_on_threads(medium, self.bytes(), self.threads);
+        }
+        if image.is_none() {
+            medium.fault_in(Offset(0), self.bytes());
+        }
+        // To say what is wrong with it.
+        let must_read = |kept: &Kept| kept.harm != Harm::None && self.options.on_damage == OnDamage::Refuse;
+        // After a clean close the image says it all.
+        let known = image
+            .as_ref()
+            .filter(|_| superblock.clean)
+            .map(|image| image.plan_at_close(medium, &holes, self.unit_bytes, must_read))
+            .transpose()
+            .map_err(Stop::Image)?;
+        let mut headers = match known {
+            None => self.walk_headers(&holes),
+            Some(_) => Headers::default(),
+        };
+        let marks = Mark::find(medium, &holes);
+        let incarnation = self.next_incarnation(&headers, &marks)?;
+        let cut = self.decide_cut(&headers, &marks, &holes);
+        let names_all = known.is_some();
+        let data = std::mem::take(&mut headers.data);
+        let plan = match (known, &image) {
+            (Some(plan), _) => plan,
+            (None, Some(image)) => image.plan(data, |epoch| cut.keeps(epoch), must_read),
+            (None, None) => Plan { data, ..Plan::default() },
+        };
+        Ok(Heads { holes, image, headers, marks, incarnation, cut, plan, names_all })
+    }
+
+    /// Visits every unit once, by the headers (format invariant 3).
+    fn walk_headers(&self, holes: &Holes<'_>) -> Headers {
+        let (mut headers, mut units_usual) = (Headers::default(), 1);
+        let mut unit = self.first_unit();
+        while unit < self.superblock.units {
+            let at = Offset(u64::from(unit) * self.unit_bytes);
+            // Most blocks are as long as the one before.
+            self.medium.prefetch(at.plus(HEADERS_AHEAD * units_usual * self.unit_bytes));
+            match self.header_at(unit, at, holes) {
+                Ok(header) => {
+                    headers.incarnation_max = headers.incarnation_max.max(header.generation.incarnation());
+                    match header.state {
+                        block::State::Data => headers.data.push(DataBlock { unit: Unit(unit), header }),
+                        block::State::Free => headers.free.push((Unit(unit), header)),
+                    }
+                    units_usual = u64::from(header.units);
+                    unit += header.units;
+                }
+                Err(why) => {
+                    headers.damage.push(format!("unit {unit} at offset {at}: {why}"));
+                    headers.lost.push(Unit(unit));
+                    // How long the block was is not known: look at the next unit.
+                    unit += 1;
+                }
+            }
+        }
+        headers
+    }
+
+    /// The header of the block that begins at `unit`; `Err` says why there is none.
+    fn header_at(
+        &self,
+        unit: u32,
+        at: Offset,
+        holes: &Holes<'_>,
+    ) -> std::result::Result<block::Header, String> {
+        if holes.touch(at.0, block::HEADER_BYTES) {
+            return Err("block header cannot be read".into());
+        }
+        let header = read::header(self.medium, Unit(unit), at)?;
+        let (end, units) = (u64::from(unit) + u64::from(header.units), self.superblock.units);
+        if end > u64::from(units) {
+            return Err(format!("block ends at unit {end}, the store has {units}"));
+        }
+        Ok(header)
+    }
+
+    /// One above every incarnation that the medium tells of.
+    fn next_incarnation(&self, headers: &Headers, marks: &[(usize, Mark)]) -> Result<u32> {
+        let known = marks.iter().map(|(_, mark)| mark.incarnation).max().unwrap_or(0);
+        let incarnation = self.superblock.incarnation.max(headers.incarnation_max).max(known) + 1;
+        if incarnation > Generation::INCARNATION_MAX {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                format!(
+                    "the store was opened {incarnation} times, which is as often as its format counts: dump it and load \
+                     it into a new store"
+                ),
+            ));
+        }
+        Ok(incarnation)
+    }
+
+    /// Which epochs count. Only what the last incarnation wrote is in question: all before was settled when
+    /// it began.
+    fn decide_cut(&self, headers: &Headers, marks: &[(usize, Mark)], holes: &Holes<'_>) -> Cut {
+        let superblock = &self.superblock;
+        let whole = superblock.clean
+            || match superblock.regime {
+                Regime::Immediate => true,
+                // The page cache, or the CPU's caches, outlived the process.
+                Regime::Epochs => !self.rebooted,
+                Regime::Manual => false,
+            };
+        if whole {
+            return Cut::ALL;
+        }
+        let base = Epoch(superblock.epoch_base);
+        let ours = |mark: &&(usize, Mark)| mark.1.epoch >= base;
+        let none = Epoch(base.0.saturating_sub(1));
+        let committed = marks
+            .iter()
+            .filter(ours)
+            .find(|(_, mark)| {
+                // After a mere process crash nothing that a mark speaks of can be missing.
+                !self.rebooted || planted(Mutant::MarkNotProven) || {
+                    let (records, sum) =
+                        scan::count_epoch(self.medium, superblock, &headers.data, mark.epoch, holes);
+                    (records, sum) == (mark.records, mark.sum)
+                }
+            })
+            .map_or(none, |(_, mark)| mark.epoch);
+        Cut { base, committed }
+    }
+
+    /// The epochs that a block without a seal can hold. Each commit writes a mark, so the last epoch of the store is at most one above
+    /// the newest.
+    pub(super) fn epochs(&self, heads: &Heads<'_>) -> RangeInclusive<u64> {
+        let base = self.superblock.epoch_base;
+        let last = if self.superblock.sequence == 0 { Epoch::MAX - 2 } else { 0 };
+        base..=last.max(heads.newest_epoch().max(base) + 1)
+    }
+
+    /// What of the medium must be flushed because it was found. Not durable yet may be: after a process crash, anything; after a reboot,
+    /// what a recovery that was killed since then did to heads of blocks; after a clean close that did not finish, the superblock.
+    pub(super) fn flushes(&self) -> Flushes {
+        match (self.medium.granularity(), self.superblock.clean, self.rebooted) {
+            _ if planted(Mutant::DeadProcessNotFlushed) => Flushes::Nothing,
+            (Granularity::CacheLine, false, false) => Flushes::Records,
+            (Granularity::CacheLine, false, true) => Flushes::Heads,
+            _ => Flushes::Nothing,
+        }
+    }
+
+    /// Makes durable what the heads tell, where it may not be yet.
+    pub(super) fn flush_heads(&self, heads: &Heads<'_>) {
+        if self.medium.granularity() == Granularity::CacheLine {
+            self.medium.flush(Offset(0), HEAD_BYTES);
+            if self.flushes() != Flushes::Nothing {
+                for &(unit, _) in &heads.headers.free {
+                    self.medium.flush(Offset(u64::from(unit.0) * self.unit_bytes), block::HEADER_BYTES);
+                }
+            }
+            self.medium.drain();
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Which tables and collections something names, and what becomes of the others.
+
+use super::given::{MetRoot, Scan};
+use crate::format::Owner;
+use crate::log::read;
+use crate::mutants::{Mutant, planted};
+use crate::read::table;
+use crate::sync::reclaim;
+use duramen_media::Medium;
+use std::collections::{HashMap, HashSet};
+
+/// What the catalog tells.
+pub(super) struct Names {
+    /// The names of tables, and their owners.
+    pub of_tables: Vec<(Vec<u8>, Owner)>,
+    /// Owners that nothing names, though a name of theirs may lie in what is damaged.
+    pub nameless: Vec<Owner>,
+}
+
+impl<M: Medium> Scan<'_, M> {
+    /// Reads the catalog, and buries what nothing names: neither that nor one of these roots. With `has_damage` it is kept, since what
+    /// names it may be what is damaged.
+    pub(super) fn settle_names(&self, roots: &[MetRoot], has_damage: bool) -> Names {
+        let of_tables = self.names_of_tables();
+        let is_kept = has_damage && !planted(Mutant::NamelessBuried);
+        let named = self.named_owners(&of_tables, roots, is_kept);
+        let mut nameless = Vec::new();
+        for table in self.tables.unnamed(&named) {
+            if is_kept {
+                nameless.push(table.owner);
+                continue;
+            }
+            if !planted(Mutant::DeadCountedLive) {
+                self.bury(&table);
+            }
+            self.tables.bury(table.owner);
+        }
+        Names { of_tables, nameless }
+    }
+
+    /// The names of tables, and the owners that they lead to. A record of the catalog that is not whole is noted as damage of the image
+    /// that leads to it; one that was written by nobody we know is passed over.
+    fn names_of_tables(&self) -> Vec<(Vec<u8>, Owner)> {
+        let mut names = Vec::new();
+        let (guard, mut cursor) = (reclaim::pin(), 0);
+        loop {
+            cursor = self.tables.catalog.index.scan(cursor, &guard, &mut |slot| {
+                if slot.is_tombstone() || self.record_met(slot.location()).is_none() {
+                    return;
+                }
+                let (header, bytes) = read::whole_record(self.medium, slot.location());
+                let from = header.value_at() as usize;
+                if let Some(owner) = table::owner_in(&bytes[from..from + header.value_bytes as usize]) {
+                    names.push((header.key(bytes).to_vec(), owner));
+                }
+            });
+            if cursor == 0 {
+                break;
+            }
+        }
+        names.sort_unstable();
+        // A scan may meet a slot twice.
+        names.dedup();
+        if planted(Mutant::NewestNameIgnored) {
+            // Owners are numbered in the order in which they came.
+            let newest = names.iter().map(|&(_, owner)| owner).max();
+            names.retain(|&(_, owner)| Some(owner) != newest);
+        }
+        names
+    }
+
+    /// The owners that something names: tables by the catalog, collections by roots that are alive, which are counted. A root is alive if
+    /// it is the newest record of its key and its own owner is named, or is kept though nothing names it.
+    fn named_owners(
+        &self,
+        names: &[(Vec<u8>, Owner)],
+        roots: &[MetRoot],
+        keeps_nameless: bool,
+    ) -> HashSet<Owner> {
+        let mut named: HashSet<Owner> = names.iter().map(|&(_, owner)| owner).collect();
+        let mut roots_in: HashMap<Owner, Vec<&MetRoot>> = HashMap::new();
+        roots.iter().for_each(|root| roots_in.entry(root.owner).or_default().push(root));
+        let mut work: Vec<Owner> = match keeps_nameless || planted(Mutant::RootOfDeadTableLives) {
+            true => roots_in.keys().copied().collect(),
+            false => named.iter().copied().chain([Owner::STORE]).collect(),
+        };
+        while let Some(owner) = work.pop() {
+            for root in roots_in.remove(&owner).unwrap_or_default() {
+                if self.is_live_root(root) && root.names.is_collection() {
+                    // Also one that has no element.
+                    if !planted(Mutant::EmptyForgotten) || self.tables.of(root.names).is_some() {
+                        self.tables.met(root.names, |_| ()).add_name();
+                    }
+                    named.insert(root.names);
+                    work.push(root.names);
+                }
+            }
+        }
+        named
+    }
+}

@@ -1,0 +1,197 @@
+//! What of a medium is free, used, live and damaged, once its records were read.
+
+use super::claims::{Claim, claims_in};
+use super::heads::{Heads, Source};
+use super::outcome::Outcome;
+use super::scan::Scanned;
+use super::{Summary, verify};
+use crate::format::block::DataBlock;
+use crate::format::image::Harm;
+use crate::format::{Epoch, Generation, Unit, block};
+use crate::index::Loaded;
+use crate::log::blocks::{Blocks, Use, room_won};
+use crate::log::read;
+use crate::log::space::Space;
+use crate::options::OnDamage;
+use duramen_media::{Medium, Offset};
+use std::ops::Range;
+
+/// The sums, and what [`Recovered`](super::Recovered) has of each block.
+pub(super) struct Tally<'a, M: Medium> {
+    source: &'a Source<'a, M>,
+    heads: &'a Heads<'a>,
+    blocks: &'a Blocks,
+    pub space: Space,
+    pub summary: Summary,
+    /// Bytes of records.
+    pub used: u64,
+    /// Those of them that slots lead to.
+    live: u64,
+    /// Behind the records of blocks, which compaction wins.
+    room: u64,
+    /// The highest that anything on the medium tells of.
+    pub epoch_max: Epoch,
+    /// What damaged records say of themselves, in the order of their places.
+    pub claims: Vec<Claim>,
+    /// Of each block that was read and holds something.
+    pub outcomes: Vec<(DataBlock, Outcome)>,
+    /// Blocks that are free, and longer than their headers are to say, or that hold nothing.
+    pub freed: Vec<(Unit, block::Header)>,
+    /// Blocks that are known to be damaged.
+    pub damaged: u64,
+}
+
+impl<'a, M: Medium> Tally<'a, M> {
+    /// Of all blocks. `loaded` is what the image had.
+    pub(super) fn of(
+        source: &'a Source<'a, M>,
+        heads: &'a Heads<'a>,
+        blocks: &'a Blocks,
+        loaded: Loaded,
+        scanned: Scanned,
+    ) -> Self {
+        let summary = Summary {
+            clean: source.superblock.clean,
+            incarnation: heads.incarnation,
+            records: scanned.records + loaded.slots,
+            imaged: loaded.slots,
+            estimated: heads.image.as_ref().is_some_and(|image| image.root.estimated || !heads.plan.exact),
+            uncommitted: scanned.uncommitted,
+            damage: heads.holes.damage().chain(heads.headers.damage.iter().cloned()).collect(),
+            threads: source.threads,
+            ..Summary::default()
+        };
+        let of_image = heads.image.as_ref().map_or(0, |image| image.root.epoch.0);
+        let mut tally = Self {
+            source,
+            heads,
+            blocks,
+            space: Space::new(source.superblock.units, source.unit_bytes, heads.incarnation),
+            summary,
+            used: 0,
+            live: 0,
+            room: 0,
+            epoch_max: Epoch(source.superblock.epoch_base.max(heads.newest_epoch()).max(of_image)),
+            claims: Vec::new(),
+            outcomes: Vec::new(),
+            freed: Vec::new(),
+            damaged: 0,
+        };
+        tally.add_free();
+        tally.add_kept();
+        tally.add_read(scanned.outcomes);
+        tally.add_lost();
+        tally.verify_kept();
+        let states = blocks.walk(0..source.superblock.units).map(|(_, _, state)| state);
+        tally.damaged = states.filter(|&state| state == Use::Damaged).count() as u64;
+        tally
+    }
+
+    /// Bytes that nobody needs, and room that compaction wins.
+    pub(super) fn dead(&self) -> u64 {
+        self.used.saturating_sub(self.live) + self.room
+    }
+
+    fn add_free(&mut self) {
+        let unit_bytes = self.source.unit_bytes;
+        for &(unit, header) in &self.heads.headers.free {
+            // Free, and not to be written.
+            let (at, bytes) = (u64::from(unit.0) * unit_bytes, u64::from(header.units) * unit_bytes);
+            if self.source.options.on_damage == OnDamage::Serve && self.heads.holes.touch(at, bytes) {
+                self.set_damaged(unit, header.units);
+                continue;
+            }
+            self.space.give(unit, header.units);
+            if header.units > 1 {
+                self.freed.push((unit, header));
+            }
+        }
+        if self.heads.names_all {
+            let within = self.source.first_unit()..self.source.superblock.units;
+            self.heads.plan.gaps(within, |unit, units| self.space.give(unit, units));
+        }
+    }
+
+    /// Counts a block of `units` units whose records end at `tail`.
+    fn add_block(&mut self, unit: Unit, units: u32, tail: u64) {
+        self.summary.blocks += 1;
+        self.used += tail - block::HEADER_BYTES;
+        self.room += room_won(u64::from(units) * self.source.unit_bytes, tail);
+        self.live += u64::from(self.blocks.at(unit).live_sealed());
+    }
+
+    /// What an image knew of.
+    fn add_kept(&mut self) {
+        for kept in &self.heads.plan.kept {
+            self.add_block(kept.unit, kept.units, kept.tail);
+        }
+    }
+
+    fn add_read(&mut self, outcomes: Vec<(DataBlock, Outcome)>) {
+        for (data, mut outcome) in outcomes {
+            self.claims.append(&mut outcome.claims);
+            self.epoch_max = self.epoch_max.max(outcome.epoch_max);
+            self.summary.torn += u64::from(outcome.torn);
+            self.summary.damage.extend(outcome.damage.iter().cloned());
+            if outcome.holds || !outcome.damage.is_empty() {
+                self.add_block(data.unit, data.header.units, outcome.tail);
+                self.outcomes.push((data, outcome));
+                continue;
+            }
+            self.blocks.at(data.unit).free();
+            self.space.give(data.unit, data.header.units);
+            self.freed.push((data.unit, data.header));
+        }
+    }
+
+    /// Units without a header: what lies there may be anybody's.
+    fn add_lost(&mut self) {
+        let (unit_bytes, lost) = (self.source.unit_bytes, &self.heads.headers.lost);
+        for units in runs_of(lost) {
+            let (from, bytes) = (u64::from(units.start) * unit_bytes, units.len() as u64 * unit_bytes);
+            for part in self.heads.holes.between(from, bytes) {
+                let first = if part.start == from { block::HEADER_BYTES } else { 0 };
+                let found = read::block(self.source.medium, Offset(part.start), part.end - part.start);
+                self.claims.extend(claims_in(found, part.start, first, found.len() as u64));
+            }
+        }
+        self.claims.sort_unstable_by_key(|claim| claim.at);
+        lost.iter().for_each(|&unit| self.set_damaged(unit, 1));
+    }
+
+    /// A block of which nothing is known but that it must not be used.
+    fn set_damaged(&self, unit: Unit, units: u32) {
+        let block = self.blocks.found(unit, units, Generation(0), Use::Damaged);
+        block.set_tail(block::HEADER_BYTES);
+        block.set_unknown();
+    }
+
+    /// Reads what an image knew of, where the options ask for that, and tells what it knew to be damaged.
+    fn verify_kept(&mut self) {
+        let (source, kept) = (self.source, &self.heads.plan.kept);
+        if source.options.verify_at_open {
+            let holes = &self.heads.holes;
+            let wrong = verify::verify_kept(source.medium, self.blocks, kept, holes, source.threads);
+            self.summary.damage.extend(wrong);
+        }
+        for kept in kept.iter().filter(|kept| kept.harm != Harm::None) {
+            self.summary.damage.push(format!(
+                "block at unit {} (offset {:#x}): it was known to be damaged before, and has not been mended",
+                kept.unit.0,
+                self.blocks.offset(kept.unit)
+            ));
+        }
+    }
+}
+
+/// Units in order, as runs.
+fn runs_of(units: &[Unit]) -> Vec<Range<u32>> {
+    let mut runs: Vec<Range<u32>> = Vec::new();
+    for unit in units {
+        match runs.last_mut() {
+            Some(run) if run.end == unit.0 => run.end += 1,
+            _ => runs.push(unit.0..unit.0 + 1),
+        }
+    }
+    runs
+}
