@@ -33,7 +33,8 @@
 use super::Keeper;
 use super::blocks::Found;
 use super::compaction::{Mover, ROUND_BYTES};
-use super::evict::{Buried, Giving, Gone};
+use super::emptying::{Contents, Emptied, Gone, Met, Move};
+use super::evict::{Buried, Chosen, Giving};
 use super::retired::Retired;
 use super::stale::KeyOf;
 use crate::Result;
@@ -46,39 +47,13 @@ use crate::log::cell;
 use crate::mutants::{Mutant, planted};
 use crate::read::table::Table;
 use crate::sync::atomic::Ordering::{Relaxed, Release};
-use crate::sync::reclaim::{self, Guard};
+use crate::sync::reclaim;
 use crate::tuning::Phase;
-use duramen_media::{Medium, Offset};
-use std::collections::{HashMap, HashSet};
+use duramen_media::Medium;
+use std::collections::HashSet;
 
 /// Records whose cache misses are under way while one is looked at.
 const AHEAD: usize = 8;
-
-/// A live record that was copied; its key's slot leads to the original until the copy is durable.
-struct Move<'a> {
-    owner: Owner,
-    hash: u64,
-    key: &'a [u8],
-    /// Position in the block, and bytes, of the original.
-    from: u64,
-    from_bytes: u64,
-    copy: Appended,
-}
-
-/// How many of these records each key has.
-fn count_keys<'a>(dead: &[KeyOf<'a>]) -> HashMap<(Owner, &'a [u8]), u64> {
-    let mut counts = HashMap::new();
-    for dead in dead {
-        *counts.entry((dead.owner, dead.key)).or_default() += 1;
-    }
-    counts
-}
-
-impl<'a> Move<'a> {
-    fn key_of(&self) -> KeyOf<'a> {
-        KeyOf { owner: self.owner, key: self.key, hash: self.hash }
-    }
-}
 
 impl<M: Medium> Keeper<M> {
     /// Moves what is live out of a block and retires it. False when there was no room to do so: the block
@@ -89,12 +64,15 @@ impl<M: Medium> Keeper<M> {
         let block = self.log().blocks.at(unit);
         let mut scratch = std::mem::take(&mut mover.scratch);
         let moved = match self.whole_records(unit, &mut scratch) {
-            Some((bytes, records)) => match self.has_room_for(mover, unit, &records) {
-                true => self.move_records(mover, unit, bytes, &records, gives),
-                // Half a block moved would cost room and free nothing.
-                false if gives.is_none() => Ok(false),
-                false => self.move_records(mover, unit, bytes, &records, gives.map(Giving::of_all)),
-            },
+            Some((bytes, records)) => {
+                let contents = self.contents(unit, bytes, &records);
+                match self.has_room_for(mover, &contents) {
+                    true => self.move_records(mover, &contents, gives),
+                    // Half a block moved would cost room and free nothing.
+                    false if gives.is_none() => Ok(false),
+                    false => self.move_records(mover, &contents, gives.map(Giving::of_all)),
+                }
+            }
             None => Ok(true),
         };
         scratch.shrink_to(ROUND_BYTES as usize);
@@ -106,8 +84,8 @@ impl<M: Medium> Keeper<M> {
     }
 
     /// Whether all that is live of a block can be moved.
-    fn has_room_for(&self, mover: &Mover, unit: Unit, records: &[Found]) -> bool {
-        let live = u64::from(self.log().blocks.at(unit).live_sealed());
+    fn has_room_for(&self, mover: &Mover, contents: &Contents<'_>) -> bool {
+        let live = u64::from(self.log().blocks.at(contents.unit).live_sealed());
         let room = mover.appender.room();
         let (free, run_max) = {
             let space = self.log().space();
@@ -117,241 +95,204 @@ impl<M: Medium> Keeper<M> {
             return true;
         }
         // In pieces, behind each of which the next record does not fit.
-        let longest = records.iter().map(|(_, header)| header.record_bytes()).max().unwrap_or(0);
+        let longest = contents.records.iter().map(Met::bytes).max().unwrap_or(0);
         let piece = (self.log().unit_bytes - block::HEADER_BYTES).saturating_sub(longest);
         live + longest <= free * piece + room
     }
 
+    /// The records of a block that has these bytes.
+    pub(super) fn contents<'b>(&self, unit: Unit, bytes: &'b [u8], records: &'b [Found]) -> Contents<'b> {
+        Contents::new(unit, self.log().blocks.offset(unit), bytes, records, &self.records.hasher)
+    }
+
+    /// [`Keeper::move_out`], of a block whose records are known.
     pub(super) fn move_records(
         &self,
         mover: &mut Mover,
-        unit: Unit,
-        bytes: &[u8],
-        records: &[Found],
+        contents: &Contents<'_>,
         gives: Option<Giving>,
     ) -> Result<bool> {
-        let base = self.log().blocks.offset(unit);
-        // By key: keys that share a hash do not share their dead.
-        let mut dead: Vec<KeyOf<'_>> = Vec::with_capacity(records.len());
-        // How many of each key, made when a tombstone asks.
-        let mut dead_here: Option<HashMap<(Owner, &[u8]), u64>> = None;
-        let mut moves: Vec<Move<'_>> = Vec::with_capacity(records.len());
-        // Cells were moved already, of so many bytes.
-        let mut cells: Vec<(KeyOf<'_>, u64)> = Vec::new();
-        let mut last = None;
-        let mut drops: Vec<(u64, u64, Header)> = Vec::new();
-        let mut gone = 0;
-        let mut complete = true;
-        let mut rest = u64::from(self.log().blocks.at(unit).live_sealed());
-        let hash_of = |(at, header): &Found| self.records.hasher.hash(header.key(&bytes[*at as usize..]));
-        let hashes: Vec<u64> = records.iter().map(hash_of).collect();
-        let given_up = gives.map(|gives| self.given_up(mover, &gives, (base, bytes), records, &hashes, rest));
-        if let Some(chosen) = &given_up {
-            self.commit_chosen(records, chosen)?;
-        }
-        if let Some(chosen) = given_up.as_ref().filter(|chosen| chosen.in_place) {
-            self.evict_in_place(mover, unit, bytes, records, chosen);
-            return Ok(false);
-        }
-        let mut evicted: Vec<Gone> = Vec::new();
-        for (i, (at, header)) in records.iter().enumerate() {
-            let record = &bytes[*at as usize..];
-            let key = header.key(record);
-            let hash = hashes[i];
-            let place = Offset(base + at);
-            let Some(table) = self.records.tables.find(header.owner, &mut last) else {
-                // Its table is buried: it is dead, and nobody counts it.
-                gone += header.record_bytes();
-                continue;
-            };
-            let of = KeyOf { owner: header.owner, key, hash };
-            let guard = reclaim::pin();
-            if let Some(&ahead) = hashes.get(i + AHEAD) {
-                // Both buckets: the search for a record that is dead goes through both. Most records that follow are of this table.
-                table.index.prefetch_write(ahead, true, &guard);
+        let chosen = gives.map(|gives| self.given_up(mover, &gives, contents));
+        if let Some(chosen) = &chosen {
+            self.commit_chosen(contents, chosen)?;
+            if chosen.in_place {
+                self.evict_in_place(mover, contents, chosen);
+                return Ok(false);
             }
-            let Some(slot) = table.index.find(hash, key, &guard, |slot| slot.location() == place) else {
-                dead.push(of);
-                if let Some(dead_here) = &mut dead_here {
-                    *dead_here.entry((of.owner, key)).or_default() += 1;
-                }
-                gone += header.record_bytes();
+        }
+        let mut emptied = Emptied::new(contents.records.len());
+        let mut complete = self.move_live(mover, contents, chosen.as_ref(), &mut emptied)?;
+        self.swap_slots(mover, &mut emptied);
+        if complete && !emptied.evicted.is_empty() && !self.may_be_free(mover, &emptied) {
+            complete = self.bury_evicted(mover, &mut emptied);
+        }
+        self.compaction
+            .moved_bytes
+            .fetch_add(emptied.moves.iter().map(|moved| moved.copy.bytes).sum(), Relaxed);
+        if complete {
+            self.retire(mover, contents, emptied)?;
+            return Ok(true);
+        }
+        self.keep_originals(mover, emptied.originals());
+        if let Some(chosen) = &chosen {
+            // What was to go without a tombstone, since the block was to be free.
+            self.evict_in_place(mover, contents, chosen);
+        }
+        Ok(false)
+    }
+
+    /// Copies what is live of a block, and finds out what becomes of the rest. False when there was no room for a copy.
+    fn move_live<'b>(
+        &self,
+        mover: &mut Mover,
+        contents: &Contents<'b>,
+        chosen: Option<&Chosen>,
+        emptied: &mut Emptied<'b>,
+    ) -> Result<bool> {
+        let mut last = None;
+        let mut rest = u64::from(self.log().blocks.at(contents.unit).live_sealed());
+        for (i, met) in contents.records.iter().enumerate() {
+            let Some(table) = self.records.tables.find(met.of.owner, &mut last) else {
+                // Its table is buried: it is dead, and nobody counts it.
+                emptied.gone += met.bytes();
                 continue;
             };
-            let hidden = slot.is_tombstone() || self.records.is_expired(header.expires_at);
+            let guard = reclaim::pin();
+            if let Some(ahead) = contents.records.get(i + AHEAD) {
+                // Both buckets: the search for a record that is dead goes through both. Most records that follow are of this table.
+                table.index.prefetch_write(ahead.of.hash, true, &guard);
+            }
+            let leads_here = |slot: Slot| slot.location() == met.place;
+            let Some(slot) = table.index.find(met.of.hash, met.of.key, &guard, leads_here) else {
+                emptied.add_dead(met);
+                continue;
+            };
+            let hidden = slot.is_tombstone() || self.records.is_expired(met.header.expires_at);
             if hidden {
-                self.hide(mover, table, of, place, header, &guard);
-                let dead_here = dead_here.get_or_insert_with(|| count_keys(&dead));
-                if self.hides_nothing(slot, header, dead_here.get(&(of.owner, key)).copied()) {
-                    drops.push((hash, *at, *header));
+                self.hide(mover, table, met, &guard);
+                if self.hides_nothing(slot, met.header, emptied.dead_of(met.of)) {
+                    emptied.drops.push(*met);
                     continue;
                 }
                 if slot.stale_known().is_none() {
-                    mover.unknown_bytes += header.record_bytes();
+                    mover.unknown_bytes += met.bytes();
                 }
             }
             drop(guard);
-            let mut goes =
-                !hidden && given_up.as_ref().is_some_and(|chosen| chosen.goes[i]) && !slot.is_pending();
-            goes &= self.is_committed(header);
+            let is_chosen = !hidden && chosen.is_some_and(|chosen| chosen.goes[i]);
+            let goes = is_chosen && !slot.is_pending() && self.is_committed(met.header);
             if goes {
-                let mut alone =
-                    || dead_here.get_or_insert_with(|| count_keys(&dead)).get(&(of.owner, key)).copied();
-                let here = if slot.stale_known() == Some(0) { 0 } else { alone().unwrap_or(0) };
-                if self.goes_alone(slot, here) {
-                    evicted.push(Gone { hash, at: *at, header: *header, dead_here: here });
+                let dead_here = if slot.stale_known() == Some(0) { 0 } else { emptied.dead_of(met.of) };
+                if self.goes_alone(slot, dead_here) {
+                    emptied.evicted.push(Gone { met: *met, dead_here });
                     continue;
                 }
             }
             if !planted(Mutant::UncommittedCopied) {
-                self.log().wait_for(header.epoch)?;
+                self.log().wait_for(met.header.epoch)?;
             }
-            if mover.appender.reserve_to_move(self.log(), self, header.record_bytes(), rest).is_err() {
-                complete = false;
-                break;
+            if mover.appender.reserve_to_move(self.log(), self, met.bytes(), rest).is_err() {
+                return Ok(false);
             }
-            rest = rest.saturating_sub(header.record_bytes());
+            rest = rest.saturating_sub(met.bytes());
             if goes {
-                match self.evict_buried(mover, table, of, place, header) {
-                    // As a cell that was moved.
-                    Buried::Done => cells.push((of, header.record_bytes())),
-                    Buried::Superseded => {
-                        dead.push(of);
-                        gone += header.record_bytes();
-                    }
-                }
-                continue;
-            }
-            let guard = reclaim::pin();
-            if header.kind.is_cell() && !hidden {
-                if self.move_cell(mover, table, of, place, &guard) {
-                    cells.push((of, header.record_bytes()));
-                } else {
-                    dead.push(of);
-                    gone += header.record_bytes();
-                }
+                emptied.add_replaced(met, self.evict_buried(mover, table, met) == Buried::Done);
+            } else if met.header.kind.is_cell() && !hidden {
+                emptied.add_replaced(met, self.move_cell(mover, table, met));
             } else {
-                let copy = self.copy_record(mover, record, header, hidden)?;
-                let from_bytes = header.record_bytes();
-                moves.push(Move { owner: of.owner, hash, key, from: *at, from_bytes, copy });
+                let copy = self.copy_record(mover, met, hidden)?;
+                emptied.moves.push(Move { met: *met, copy, is_superseded: false });
             }
         }
-        let mut superseded = HashSet::new();
-        for moved in self.swap_slots(mover, base, &moves) {
-            dead.push(moved.key_of());
-            gone += moved.from_bytes;
-            superseded.insert(moved.from);
+        Ok(true)
+    }
+
+    /// The block will not be free at once: what was to go without tombstones gets some. False when there was no room for them.
+    fn bury_evicted(&self, mover: &mut Mover, emptied: &mut Emptied<'_>) -> bool {
+        let mut last = None;
+        for Gone { met, .. } in std::mem::take(&mut emptied.evicted) {
+            let Some(table) = self.records.tables.find(met.of.owner, &mut last) else { continue };
+            if mover.appender.reserve_to_move(self.log(), self, met.bytes(), met.bytes()).is_err() {
+                return false;
+            }
+            emptied.add_replaced(&met, self.evict_buried(mover, table, &met) == Buried::Done);
         }
-        if complete && !evicted.is_empty() && !self.may_be_free(mover, &evicted, &drops, &dead) {
-            for gone_alone in evicted.drain(..) {
-                let header = &gone_alone.header;
-                let key = header.key(&bytes[gone_alone.at as usize..]);
-                let of = KeyOf { owner: header.owner, key, hash: gone_alone.hash };
-                let Some(table) = self.records.tables.find(of.owner, &mut last) else { continue };
-                let most = header.record_bytes();
-                if mover.appender.reserve_to_move(self.log(), self, most, most).is_err() {
-                    complete = false;
-                    break;
-                }
-                match self.evict_buried(mover, table, of, Offset(base + gone_alone.at), header) {
-                    Buried::Done => cells.push((of, header.record_bytes())),
-                    Buried::Superseded => {
-                        dead.push(of);
-                        gone += header.record_bytes();
-                    }
-                }
+        true
+    }
+
+    /// Nothing of the block is needed any more. Last, since there is no way back: were it kept, its older records would count for nobody.
+    fn retire(&self, mover: &mut Mover, contents: &Contents<'_>, mut emptied: Emptied<'_>) -> Result<()> {
+        let unit = contents.unit;
+        let is_free = !emptied.evicted.is_empty();
+        if is_free && !planted(Mutant::EvictedBeforeFree) {
+            // Before the slots go. What was moved is durable.
+            self.publish_free(unit)?;
+        }
+        self.remove_evicted(mover, &mut emptied);
+        let dead = match self.evictor.eviction() {
+            _ if is_free => Some(Vec::new()),
+            Some(_) => Some(hashes_of_dead(&emptied)),
+            None => None,
+        };
+        let dropped = !emptied.drops.is_empty();
+        self.drop_tombstones(mover, &mut emptied);
+        self.forget_stale(mover, &emptied.dead);
+        let block = self.log().blocks.at(unit);
+        // Ends of units, and what does not count of them, was dead from the beginning.
+        let framed = contents.records.iter().map(Met::bytes).sum::<u64>();
+        let framing = block.tail() - block::HEADER_BYTES - framed;
+        let bytes = emptied.gone + framing + room_won(self.log().blocks.bytes(block), block.tail());
+        self.compaction.retired.fetch_add(1, Relaxed);
+        self.compaction.retired_units.fetch_add(block.units().into(), Relaxed);
+        self.compaction.retired_bytes.fetch_add(bytes, Relaxed);
+        // Release: pairs with the Acquire in `Range::step`, by way of the fence of `Moment::now`.
+        let number = self.log().retirements.fetch_add(1, Release);
+        let epoch = self.log().epochs().current().0;
+        mover.leaving.add(Retired { unit, number, dropped, is_free, bytes, dead, epoch, again: None });
+        Ok(())
+    }
+
+    /// Removes the slots of what goes with the block.
+    fn remove_evicted(&self, mover: &mut Mover, emptied: &mut Emptied<'_>) {
+        let mut last = None;
+        let mut unneeded = HashSet::new();
+        for gone in std::mem::take(&mut emptied.evicted) {
+            let of = gone.met.of;
+            emptied.gone += gone.met.bytes();
+            let Some(table) = self.records.tables.find(of.owner, &mut last) else { continue };
+            if !self.evict(mover, table, &gone) {
+                emptied.dead.push(of);
+            } else if gone.dead_here > 0 {
+                unneeded.insert((of.owner, of.key));
             }
         }
-        if !complete {
-            // What was superseded meanwhile is counted, by whoever did it.
-            let is_counted = |moved: &Move<'_>| superseded.contains(&moved.from);
-            let moved = moves.iter().filter(|moved| !is_counted(moved)).map(|m| (m.key_of(), m.from_bytes));
-            self.keep_originals(mover, moved.chain(cells.iter().copied()));
-            if let Some(chosen) = &given_up {
-                // What was to go without a tombstone, since the block was to be free.
-                self.evict_in_place(mover, unit, bytes, records, chosen);
+        if !unneeded.is_empty() {
+            // They were counted for the slots that are gone now.
+            emptied.dead.retain(|other| !unneeded.contains(&(other.owner, other.key)));
+        }
+    }
+
+    /// Removes the slots of tombstones that hide nothing.
+    fn drop_tombstones(&self, mover: &mut Mover, emptied: &mut Emptied<'_>) {
+        let mut last = None;
+        for met in std::mem::take(&mut emptied.drops) {
+            let of = met.of;
+            emptied.gone += met.bytes();
+            let Some(table) = self.records.tables.find(of.owner, &mut last) else { continue };
+            if self.drop_tombstone(mover, table, &met) {
+                table.index.shrink(of.hash, &reclaim::pin());
+                // They were counted for the slot that is gone now.
+                emptied.dead.retain(|other| (other.owner, other.key) != (of.owner, of.key));
+            } else {
+                emptied.dead.push(of);
             }
         }
-        self.compaction.moved_bytes.fetch_add(moves.iter().map(|m| m.copy.bytes).sum(), Relaxed);
-        if complete {
-            // Last, since there is no way back: were the block kept, its older records would count for nobody.
-            let is_free = !evicted.is_empty();
-            if is_free && !planted(Mutant::EvictedBeforeFree) {
-                // Before the slots go. What was moved is durable.
-                self.publish_free(unit)?;
-            }
-            let mut unneeded = HashSet::new();
-            for of_evicted in &evicted {
-                gone += of_evicted.header.record_bytes();
-                let key = of_evicted.header.key(&bytes[of_evicted.at as usize..]);
-                let of = KeyOf { owner: of_evicted.header.owner, key, hash: of_evicted.hash };
-                let Some(table) = self.records.tables.find(of.owner, &mut last) else { continue };
-                if !self.evict(mover, table, of, Offset(base + of_evicted.at), of_evicted) {
-                    dead.push(of);
-                } else if of_evicted.dead_here > 0 {
-                    unneeded.insert((of.owner, key));
-                }
-            }
-            if !unneeded.is_empty() {
-                // They were counted for the slots that are gone now.
-                dead.retain(|other| !unneeded.contains(&(other.owner, other.key)));
-            }
-            let dropped_hashes: Vec<u64> = drops.iter().map(|&(hash, ..)| hash).collect();
-            let hashes = dead.iter().map(|of| of.hash).chain(cells.iter().map(|(of, _)| of.hash));
-            // The originals of what was moved, too: they are as new as their copies, which may be evicted before this block is free.
-            let originals =
-                moves.iter().map(|moved| moved.hash).filter(|_| !planted(Mutant::EvictedCopyAlone));
-            let hashes = hashes.chain(dropped_hashes.iter().copied()).chain(originals);
-            let dead_hashes = match self.evictor.eviction() {
-                _ if is_free => Some(Vec::new()),
-                Some(_) => Some(hashes.collect()),
-                None => None,
-            };
-            let dropped = !dropped_hashes.is_empty();
-            for (hash, at, header) in drops {
-                gone += header.record_bytes();
-                let key = header.key(&bytes[at as usize..]);
-                let of = KeyOf { owner: header.owner, key, hash };
-                let Some(table) = self.records.tables.find(of.owner, &mut last) else { continue };
-                if self.drop_tombstone(mover, table, of, Offset(base + at), &header) {
-                    table.index.shrink(hash, &reclaim::pin());
-                    // They were counted for the slot that is gone now.
-                    dead.retain(|other| (other.owner, other.key) != (of.owner, key));
-                } else {
-                    dead.push(of);
-                }
-            }
-            self.forget_stale(mover, &dead);
-            let block = self.log().blocks.at(unit);
-            // Ends of units, and what does not count of them, was dead from the beginning.
-            let framed = records.iter().map(|(_, header)| header.record_bytes()).sum::<u64>();
-            let framing = block.tail() - block::HEADER_BYTES - framed;
-            let gone = gone + framing + room_won(self.log().blocks.bytes(block), block.tail());
-            self.compaction.retired.fetch_add(1, Relaxed);
-            self.compaction.retired_units.fetch_add(self.log().blocks.at(unit).units().into(), Relaxed);
-            self.compaction.retired_bytes.fetch_add(gone, Relaxed);
-            // Release: pairs with the Acquire in `Range::step`, by way of the fence of `Moment::now`.
-            let number = self.log().retirements.fetch_add(1, Release);
-            let epoch = self.log().epochs().current().0;
-            let dead = dead_hashes;
-            mover.leaving.add(Retired {
-                unit,
-                number,
-                dropped,
-                is_free,
-                bytes: gone,
-                dead,
-                epoch,
-                again: None,
-            });
-        }
-        Ok(complete)
     }
 
     /// Whether a tombstone hides nothing but what lies in the same block and goes with it.
-    fn hides_nothing(&self, slot: Slot, header: &Header, dead_here: Option<u64>) -> bool {
+    fn hides_nothing(&self, slot: Slot, header: &Header, dead_here: u64) -> bool {
         let is_committed = !slot.is_pending() && self.is_committed(header);
-        planted(Mutant::TombstoneDroppedEarly) || is_committed && slot.hides_at_most(dead_here.unwrap_or(0))
+        planted(Mutant::TombstoneDroppedEarly) || is_committed && slot.hides_at_most(dead_here)
     }
 
     pub(super) fn is_committed(&self, header: &Header) -> bool {
@@ -362,34 +303,21 @@ impl<M: Medium> Keeper<M> {
     ///
     /// Its record stays on the medium until the block is freed, and after a crash must not win over a new one: of that the
     /// versions of stripes take care (`index::stripes`).
-    fn drop_tombstone(
-        &self,
-        mover: &Mover,
-        table: &Table,
-        of: KeyOf<'_>,
-        place: Offset,
-        header: &Header,
-    ) -> bool {
+    fn drop_tombstone(&self, mover: &Mover, table: &Table, met: &Met<'_>) -> bool {
         let guard = reclaim::pin();
-        let locked = table.index.lock(of.hash, &guard);
-        let Some(found) = locked.find(of.key, |slot| slot.location() == place) else { return false };
+        let locked = table.index.lock(met.of.hash, &guard);
+        let Some(found) = locked.find(met.of.key, |slot| slot.location() == met.place) else { return false };
         if !found.get().hides_nothing() {
-            self.log().uncount(place, header.record_bytes(), &mover.activity);
+            self.log().uncount(met.place, met.bytes(), &mover.activity);
         }
-        self.records.forgotten.add(of.hash);
+        self.records.forgotten.add(met.of.hash);
         locked.remove(&found, &self.records);
         true
     }
 
     /// Appends a copy of a record; an expired value becomes a tombstone.
-    fn copy_record(
-        &self,
-        mover: &mut Mover,
-        record: &[u8],
-        header: &Header,
-        hidden: bool,
-    ) -> Result<Appended> {
-        let key = header.key(record);
+    fn copy_record(&self, mover: &mut Mover, met: &Met<'_>, hidden: bool) -> Result<Appended> {
+        let Met { of: KeyOf { key, .. }, header, record, .. } = *met;
         let from = header.value_at() as usize;
         let mut value = &record[from..from + header.value_bytes as usize];
         let unwinding = self.log().epochs().unwinding(&mover.activity);
@@ -433,41 +361,44 @@ impl<M: Medium> Keeper<M> {
         Ok(())
     }
 
-    /// Drains the copies and lets the slots lead to them, where they still led to the originals. Returns the
-    /// originals that were superseded meanwhile.
-    fn swap_slots<'a, 'b>(&self, mover: &mut Mover, base: u64, moves: &'a [Move<'b>]) -> Vec<&'a Move<'b>> {
-        let copies = mover.appender.make_all_durable(self.log(), moves.iter().map(|moved| moved.copy));
+    /// Drains the copies and lets the slots lead to them, where they still led to the originals.
+    fn swap_slots(&self, mover: &mut Mover, emptied: &mut Emptied<'_>) {
+        let copies = emptied.moves.iter_mut().map(|moved| {
+            let copy = moved.copy;
+            (moved, copy)
+        });
+        let copies = mover.appender.make_all_durable(self.log(), copies);
         let guard = reclaim::pin();
-        let (mut superseded, mut last) = (Vec::new(), None);
-        for (moved, copy) in moves.iter().zip(copies) {
-            let (place, bytes) = (Offset(base + moved.from), moved.copy.bytes);
-            let Some(table) = self.records.tables.find(moved.owner, &mut last) else {
+        let mut last = None;
+        for (moved, copy) in copies {
+            let (met, bytes) = (&moved.met, moved.copy.bytes);
+            let KeyOf { owner, key, hash } = met.of;
+            let Some(table) = self.records.tables.find(owner, &mut last) else {
                 unreachable!("only who has the mover buries a table")
             };
-            let locked = table.index.lock(moved.hash, &guard);
-            if let Some(found) = locked.find(moved.key, |slot| slot.location() == place) {
+            let locked = table.index.lock(hash, &guard);
+            if let Some(found) = locked.find(key, |slot| slot.location() == met.place) {
                 let slot = found.get();
-                found.lead(moved.key, slot.moved_to(copy), &self.records);
+                found.lead(key, slot.moved_to(copy), &self.records);
                 if slot.hides_nothing() {
                     // It hides nothing, so it was taken off already; the copy is dead in its place.
-                    mover.activity.dead_add(bytes as i64 - moved.from_bytes as i64);
+                    mover.activity.dead_add(bytes as i64 - met.bytes() as i64);
                 } else {
-                    self.log().blocks.of(place.0).live_sub(moved.from_bytes);
+                    self.log().blocks.of(met.place.0).live_sub(met.bytes());
                     self.log().blocks.of(copy.at().0).live_add(bytes);
                 }
             } else {
                 // The copy is one stale record more.
                 if !table.is_dead()
-                    && let Some(found) =
-                        locked.find(moved.key, |slot| self.records.is_key_at(slot, moved.key))
+                    && let Some(found) = locked.find(key, |slot| self.records.is_key_at(slot, key))
                 {
                     self.account(mover, &found, found.count_stale());
                 }
                 mover.activity.dead_add(bytes as i64);
-                superseded.push(moved);
+                moved.is_superseded = true;
             }
         }
-        superseded
+        emptied.note_superseded();
     }
 
     /// A block could not be emptied and stays: the originals of what was moved out of it are stale records like
@@ -482,18 +413,11 @@ impl<M: Medium> Keeper<M> {
 
     /// Moves a cell, under its key's lock (invariant 3).
     /// False when it was superseded meanwhile.
-    fn move_cell(
-        &self,
-        mover: &mut Mover,
-        table: &Table,
-        of: KeyOf<'_>,
-        place: Offset,
-        guard: &Guard,
-    ) -> bool {
-        let KeyOf { owner, key, hash } = of;
-        let (index, epochs) = (&table.index, self.log().epochs());
+    fn move_cell(&self, mover: &mut Mover, table: &Table, met: &Met<'_>) -> bool {
+        let Met { of: KeyOf { owner, key, hash }, place, .. } = *met;
+        let (guard, epochs) = (reclaim::pin(), self.log().epochs());
         let unwinding = epochs.unwinding(&mover.activity);
-        let locked = index.lock(hash, guard);
+        let locked = table.index.lock(hash, &guard);
         let Some(found) = locked.find(key, |slot| slot.location() == place) else {
             drop(locked);
             unwinding.over();
@@ -521,4 +445,15 @@ impl<M: Medium> Keeper<M> {
         self.log().blocks.of(appended.at.0).live_add(appended.bytes);
         true
     }
+}
+
+/// The hashes of the keys that a block has dead records of: also of the originals of what was moved, which are as new as their copies, and
+/// those may be evicted before the block is free.
+fn hashes_of_dead(emptied: &Emptied<'_>) -> Vec<u64> {
+    let dead = emptied.dead.iter().map(|of| of.hash);
+    let replaced = emptied.replaced.iter().map(|(of, _)| of.hash);
+    let dropped = emptied.drops.iter().map(|met| met.of.hash);
+    let originals = emptied.moves.iter().map(|moved| moved.met.of.hash);
+    let originals = originals.filter(|_| !planted(Mutant::EvictedCopyAlone));
+    dead.chain(replaced).chain(dropped).chain(originals).collect()
 }

@@ -23,14 +23,14 @@
 //!    are read all the time lie together they all stay, on the credit of blocks before.
 
 use super::Keeper;
-use super::blocks::Found;
 use super::compaction::{GRACE_MAX, Mover};
 use super::dying::{Left, Until};
+use super::emptying::{Contents, Emptied, Gone, Met};
 use super::grow::Growth;
 use super::queues::{Evicted, Listed, Passed};
 use super::stale::KeyOf;
 use crate::Result;
-use crate::format::record::{Header, Kind, body_crc};
+use crate::format::record::{Kind, body_crc};
 use crate::format::superblock::Regime;
 use crate::format::{Owner, Unit, Version};
 use crate::index::Slot;
@@ -45,7 +45,7 @@ use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::lock;
 use crate::sync::reclaim;
 use crate::sync::time::Instant;
-use duramen_media::{Medium, Offset};
+use duramen_media::Medium;
 use std::time::Duration;
 
 /// Bytes of blocks that one round evicts from.
@@ -108,15 +108,6 @@ pub(super) enum Buried {
     Done,
     /// Somebody wrote it meanwhile.
     Superseded,
-}
-
-/// A record that goes without a tombstone.
-pub(super) struct Gone {
-    pub hash: u64,
-    pub at: u64,
-    pub header: Header,
-    /// Older records of the key in the same block.
-    pub dead_here: u64,
 }
 
 impl Giving {
@@ -395,16 +386,28 @@ impl<M: Medium> Keeper<M> {
         any
     }
 
-    /// Which records of a block are to go, of those that turn out to be the newest of their keys, where so many bytes live in it.
-    pub(super) fn given_up(
-        &self,
-        mover: &mut Mover,
-        giving: &Giving,
-        (base, bytes_of): (u64, &[u8]),
-        records: &[Found],
-        hashes: &[u64],
-        live: u64,
-    ) -> Chosen {
+    /// Which records of a block are to go, of those that turn out to be the newest of their keys.
+    pub(super) fn given_up(&self, mover: &mut Mover, giving: &Giving, contents: &Contents<'_>) -> Chosen {
+        let mut may_go = self.may_go(giving, contents);
+        let live = u64::from(self.log().blocks.at(contents.unit).live_sealed());
+        let mut values = contents.records.iter().zip(&may_go);
+        let has_values = values.any(|(met, may_go)| *may_go && met.header.kind != Kind::Root);
+        let in_place = !has_values && contents.bytes_of(&may_go) * IN_PLACE_SHARE < live;
+        if in_place {
+            self.leave_out_gone(contents, &mut may_go);
+        }
+        let mut chosen = Chosen { goes: may_go.clone(), may_go, in_place };
+        match giving.eviction.by {
+            _ if giving.all && !in_place => {}
+            EvictBy::Chance => {}
+            EvictBy::Expiry => keep_by_expiry(contents, &mut chosen),
+            EvictBy::Recency | EvictBy::Frequency => self.keep_by_reads(mover, giving, contents, &mut chosen),
+        }
+        chosen
+    }
+
+    /// Of each record of a block whether the policy lets it go.
+    fn may_go(&self, giving: &Giving, contents: &Contents<'_>) -> Vec<bool> {
         let (mut last, mut last_owner): (Last, Option<(Owner, bool)>) = (None, None);
         let mut may_evict = |owner: Owner| match last_owner {
             Some((known, may)) if known == owner => may,
@@ -418,83 +421,71 @@ impl<M: Medium> Keeper<M> {
                 may
             }
         };
-        let Eviction { by, volatile_only } = giving.eviction;
-        let mut may_go: Vec<bool> = records
-            .iter()
-            .map(|(_, header)| {
-                let is_value = header.kind != Kind::Tombstone;
-                is_value && (header.expires_at.is_some() || !volatile_only) && may_evict(header.owner)
-            })
-            .collect();
-        let bytes = |at: usize| records[at].1.record_bytes();
-        let all: u64 = (0..records.len()).filter(|&at| may_go[at]).map(bytes).sum();
-        let has_values = (0..records.len()).any(|at| may_go[at] && records[at].1.kind != Kind::Root);
-        let in_place = !has_values && all * IN_PLACE_SHARE < live;
-        if in_place {
-            // Those that went already lie where they did, and would be chosen in the place of others.
-            let (guard, mut last) = (reclaim::pin(), None);
-            for i in 0..records.len() {
-                let (at, header) = &records[i];
-                may_go[i] = may_go[i]
-                    && self.records.tables.find(header.owner, &mut last).is_some_and(|table| {
-                        let key = header.key(&bytes_of[*at as usize..]);
-                        let is_it = |slot: Slot| slot.location() == Offset(base + at);
-                        table.index.find(hashes[i], key, &guard, is_it).is_some()
-                    });
-            }
+        let may_go = |met: &Met<'_>| {
+            let is_value = met.header.kind != Kind::Tombstone;
+            let is_asked = met.header.expires_at.is_some() || !giving.eviction.volatile_only;
+            is_value && is_asked && may_evict(met.of.owner)
+        };
+        contents.records.iter().map(may_go).collect()
+    }
+
+    /// Those that went already lie where they did, and would be chosen in the place of others.
+    fn leave_out_gone(&self, contents: &Contents<'_>, may_go: &mut [bool]) {
+        let (guard, mut last) = (reclaim::pin(), None);
+        for (met, may_go) in contents.records.iter().zip(may_go).filter(|(_, may_go)| **may_go) {
+            let is_it = |slot: Slot| slot.location() == met.place;
+            *may_go = self
+                .records
+                .tables
+                .find(met.of.owner, &mut last)
+                .is_some_and(|table| table.index.find(met.of.hash, met.of.key, &guard, is_it).is_some());
         }
-        let all: u64 = (0..records.len()).filter(|&at| may_go[at]).map(bytes).sum();
-        let mut chosen = Chosen { goes: may_go.clone(), may_go, in_place };
-        if giving.all && !in_place || by == EvictBy::Chance {
-            return chosen;
-        }
-        let (may_go, goes) = (&chosen.may_go, &mut chosen.goes);
-        let guard = reclaim::pin();
-        if by == EvictBy::Expiry {
-            // The half that expires first.
-            let mut order: Vec<usize> = (0..records.len()).filter(|&at| may_go[at]).collect();
-            order.sort_unstable_by_key(|&at| records[at].1.expires_at);
-            let mut gone = 0;
-            for at in order {
-                goes[at] = gone * 2 < all;
-                gone += bytes(at);
-            }
-            return chosen;
-        }
-        let reads: Vec<u8> = hashes.iter().map(|&hash| self.records.access.reads(hash, &guard)).collect();
+    }
+
+    /// Keeps what was read most, as far as may stay (invariant 6).
+    fn keep_by_reads(
+        &self,
+        mover: &mut Mover,
+        giving: &Giving,
+        contents: &Contents<'_>,
+        chosen: &mut Chosen,
+    ) {
+        let Chosen { may_go, goes, .. } = chosen;
+        let (guard, by, access) = (reclaim::pin(), giving.eviction.by, &self.records.access);
+        let (records, all) = (&contents.records, contents.bytes_of(may_go));
+        let reads: Vec<u8> = records.iter().map(|met| access.reads(met.of.hash, &guard)).collect();
         // Of each number of reads, the bytes that were read so often.
         let mut by_reads = [0; READS_MAX as usize + 1];
         for at in (0..records.len()).filter(|&at| may_go[at]) {
-            by_reads[usize::from(reads[at])] += bytes(at);
+            by_reads[usize::from(reads[at])] += records[at].bytes();
         }
         let least = if by == EvictBy::Recency && giving.is_fresh { FRESH_READS } else { 1 };
         let may_stay = if by == EvictBy::Frequency { all / 2 } else { all / 4 * 3 };
         let credit = (self.log().used_bytes() / CREDIT_SHARE).saturating_sub(mover.queues.debt);
         let most = all.min(may_stay + credit);
         let stays = |from: usize| by_reads[from..].iter().sum::<u64>();
-        let full = self.records.access.most();
+        let full = access.most();
         let least = (least..full).find(|&least| stays(usize::from(least)) <= most).unwrap_or(full.max(least));
         // Where more than may stay were read as often as can be told, the first ones do.
         let mut stayed = 0;
-        for at in 0..records.len() {
-            if may_go[at] && reads[at] >= least && stayed + bytes(at) <= most {
-                stayed += bytes(at);
+        for (at, met) in records.iter().enumerate() {
+            if may_go[at] && reads[at] >= least && stayed + met.bytes() <= most {
+                stayed += met.bytes();
                 goes[at] = false;
                 if by == EvictBy::Recency {
                     let less = if giving.is_fresh { 0 } else { 1 };
-                    self.records.access.lower(hashes[at], reads[at].min(LATELY_READS) - less, &guard);
+                    access.lower(met.of.hash, reads[at].min(LATELY_READS) - less, &guard);
                 }
             }
         }
         mover.queues.debt = (mover.queues.debt + stayed).saturating_sub(may_stay);
-        chosen
     }
 
     /// Commits what of a block is to go, where that comes by intervals: else nothing would go of a store that is filled within one.
-    pub(super) fn commit_chosen(&self, records: &[Found], chosen: &Chosen) -> Result<()> {
-        let mut going = records.iter().zip(&chosen.goes).filter(|(_, goes)| **goes);
+    pub(super) fn commit_chosen(&self, contents: &Contents<'_>, chosen: &Chosen) -> Result<()> {
+        let mut going = contents.records.iter().zip(&chosen.goes).filter(|(_, goes)| **goes);
         if self.log().epochs().regime() != Regime::Manual
-            && going.any(|((_, header), _)| !self.is_committed(header))
+            && going.any(|(met, _)| !self.is_committed(met.header))
         {
             self.log().commit()?;
         }
@@ -502,44 +493,42 @@ impl<M: Medium> Keeper<M> {
     }
 
     /// Evicts from a block that stays where it is, with tombstones, as far as there is room for those.
-    pub(super) fn evict_in_place(
-        &self,
-        mover: &mut Mover,
-        unit: Unit,
-        bytes: &[u8],
-        records: &[Found],
-        chosen: &Chosen,
-    ) {
-        let base = self.log().blocks.offset(unit);
+    pub(super) fn evict_in_place(&self, mover: &mut Mover, contents: &Contents<'_>, chosen: &Chosen) {
+        let unit = contents.unit;
         let mut last = None;
         // When that expires first which may go and does not.
         let mut left: Option<u64> = None;
-        for (i, (at, header)) in records.iter().enumerate().filter(|&(i, _)| chosen.may_go[i]) {
-            let (place, key) = (Offset(base + at), header.key(&bytes[*at as usize..]));
-            let hash = self.records.hasher.hash(key);
-            let Some(table) = self.records.tables.find(header.owner, &mut last) else { continue };
-            let is_it = |slot: Slot| slot.location() == place;
-            let Some(slot) = table.index.find(hash, key, &reclaim::pin(), is_it) else { continue };
+        for (met, goes) in contents
+            .records
+            .iter()
+            .zip(&chosen.goes)
+            .zip(&chosen.may_go)
+            .filter_map(|(it, may_go)| may_go.then_some(it))
+        {
+            let Some(table) = self.records.tables.find(met.of.owner, &mut last) else { continue };
+            let is_it = |slot: Slot| slot.location() == met.place;
+            let Some(slot) = table.index.find(met.of.hash, met.of.key, &reclaim::pin(), is_it) else {
+                continue;
+            };
             if slot.is_tombstone() {
                 continue;
             }
-            let is_settled = !slot.is_pending() && self.is_committed(header);
-            let most = header.record_bytes();
+            let is_settled = !slot.is_pending() && self.is_committed(met.header);
+            let most = met.bytes();
             // What has expired goes by itself.
-            if chosen.goes[i]
+            if *goes
                 && is_settled
-                && !self.records.is_expired(header.expires_at)
+                && !self.records.is_expired(met.header.expires_at)
                 && mover.appender.reserve_to_move(self.log(), self, most, most).is_ok()
             {
-                let of = KeyOf { owner: header.owner, key, hash };
-                if self.evict_buried(mover, table, of, place, header) == Buried::Done
+                if self.evict_buried(mover, table, met) == Buried::Done
                     && !planted(Mutant::EvictedInPlaceUncounted)
                 {
                     // It is a stale record like any other.
-                    self.keep_originals(mover, std::iter::once((of, most)));
+                    self.keep_originals(mover, std::iter::once((met.of, most)));
                 }
             } else {
-                let expires = header.expires_at.unwrap_or(u64::MAX);
+                let expires = met.header.expires_at.unwrap_or(u64::MAX);
                 left = Some(left.map_or(expires, |left| left.min(expires)));
             }
         }
@@ -560,13 +549,7 @@ impl<M: Medium> Keeper<M> {
 
     /// Whether a block may be free on the medium at once (invariant 2): no older record of what goes with it lies in a block that is not
     /// free yet, it hides nothing there by tombstones that are dropped, and what superseded its dead records is durable.
-    pub(super) fn may_be_free(
-        &self,
-        mover: &Mover,
-        gone: &[Gone],
-        drops: &[(u64, u64, Header)],
-        dead: &[KeyOf<'_>],
-    ) -> bool {
+    pub(super) fn may_be_free(&self, mover: &Mover, emptied: &Emptied<'_>) -> bool {
         if planted(Mutant::EvictedWithoutOrder) {
             return true;
         }
@@ -577,9 +560,9 @@ impl<M: Medium> Keeper<M> {
             let is_its = |slot: Slot| slot.is_pending() && self.records.is_key_at(slot, of.key);
             table.index.find(of.hash, of.key, &guard, is_its).is_some()
         };
-        drops.is_empty()
-            && !gone.iter().any(|gone| mover.leaving.may_have_dead(gone.hash))
-            && !dead.iter().any(&mut is_pending)
+        emptied.drops.is_empty()
+            && !emptied.evicted.iter().any(|gone| mover.leaving.may_have_dead(gone.met.of.hash))
+            && !emptied.dead.iter().any(&mut is_pending)
     }
 
     /// Has a block be free on the medium, durably, that others still read.
@@ -591,14 +574,8 @@ impl<M: Medium> Keeper<M> {
     }
 
     /// Removes the slot of a key whose newest record goes with its block; false when it was written meanwhile.
-    pub(super) fn evict(
-        &self,
-        mover: &mut Mover,
-        table: &Table,
-        of: KeyOf<'_>,
-        place: Offset,
-        gone: &Gone,
-    ) -> bool {
+    pub(super) fn evict(&self, mover: &mut Mover, table: &Table, gone: &Gone<'_>) -> bool {
+        let Met { of, place, header, .. } = gone.met;
         let guard = reclaim::pin();
         let locked = table.index.lock(of.hash, &guard);
         let Some(found) = locked.find(of.key, |slot| slot.location() == place) else { return false };
@@ -609,25 +586,19 @@ impl<M: Medium> Keeper<M> {
         if let Some(names) = self.records.whole_record(place).and_then(|record| record.names()) {
             self.records.tables.unname(names);
         }
-        self.log().uncount(place, gone.header.record_bytes(), &mover.activity);
+        self.log().uncount(place, header.record_bytes(), &mover.activity);
         table.count_keys(mover.activity.shard, -1);
         self.records.forgotten.add(of.hash);
         locked.remove(&found, &self.records);
         drop(locked);
         table.index.shrink(of.hash, &guard);
-        self.note_evicted(mover, table, of, &gone.header);
+        self.note_evicted(mover, table, &gone.met);
         true
     }
 
     /// Appends a tombstone for a key, whose slot leads there from then on. Room for it is reserved.
-    pub(super) fn evict_buried(
-        &self,
-        mover: &mut Mover,
-        table: &Table,
-        of: KeyOf<'_>,
-        place: Offset,
-        header: &Header,
-    ) -> Buried {
+    pub(super) fn evict_buried(&self, mover: &mut Mover, table: &Table, met: &Met<'_>) -> Buried {
+        let Met { of, place, header, .. } = *met;
         let guard = reclaim::pin();
         let epochs = self.log().epochs();
         let unwinding = epochs.unwinding(&mover.activity);
@@ -664,20 +635,20 @@ impl<M: Medium> Keeper<M> {
         if let Some(names) = names {
             self.records.tables.unname(names);
         }
-        self.note_evicted(mover, table, of, header);
+        self.note_evicted(mover, table, met);
         Buried::Done
     }
 
-    fn note_evicted(&self, mover: &mut Mover, table: &Table, of: KeyOf<'_>, header: &Header) {
+    fn note_evicted(&self, mover: &mut Mover, table: &Table, met: &Met<'_>) {
         self.evictor.keys.fetch_add(1, Relaxed);
-        self.evictor.bytes.fetch_add(header.record_bytes(), Relaxed);
+        self.evictor.bytes.fetch_add(met.bytes(), Relaxed);
         mover.queues.since_halved += 1;
         if let Some(label) = table.label() {
             mover.queues.told.push(Evicted {
                 label,
-                key: of.key.to_vec(),
-                bytes: header.record_bytes(),
-                expires_at: header.expires_at,
+                key: met.of.key.to_vec(),
+                bytes: met.bytes(),
+                expires_at: met.header.expires_at,
             });
         }
     }
@@ -690,5 +661,18 @@ impl<M: Medium> Keeper<M> {
             told(&mover.queues.told);
         }
         mover.queues.told.clear();
+    }
+}
+
+/// Keeps the half that expires last.
+fn keep_by_expiry(contents: &Contents<'_>, chosen: &mut Chosen) {
+    let Chosen { may_go, goes, .. } = chosen;
+    let (records, all) = (&contents.records, contents.bytes_of(may_go));
+    let mut order: Vec<usize> = (0..records.len()).filter(|&at| may_go[at]).collect();
+    order.sort_unstable_by_key(|&at| records[at].header.expires_at);
+    let mut gone = 0;
+    for at in order {
+        goes[at] = gone * 2 < all;
+        gone += records[at].bytes();
     }
 }

@@ -51,7 +51,7 @@ impl<M: Medium> Keeper<M> {
             let mut scratch = std::mem::take(&mut mover.scratch);
             self.copy_block(unit, bytes, &mut scratch);
             let records = whole_records_of(&scratch, block.generation().seed());
-            let moved = self.move_records(mover, unit, &scratch, &records, None);
+            let moved = self.move_records(mover, &self.contents(unit, &scratch, &records), None);
             mover.scratch = scratch;
             if matches!(moved, Ok(true)) {
                 self.compaction.damaged.fetch_sub(1, Relaxed);

@@ -7,6 +7,7 @@ mod choose;
 mod compact;
 pub(crate) mod compaction;
 mod dying;
+mod emptying;
 mod evict;
 pub(crate) mod expirations;
 mod free;

@@ -3,14 +3,13 @@
 use super::Keeper;
 use super::blocks::records_of_open;
 use super::compaction::{Mover, ROUND_BYTES};
-use super::stale::KeyOf;
+use super::emptying::Met;
 use crate::format::Unit;
-use crate::format::record::Header;
 use crate::log::blocks::Use;
 use crate::read::table::Table;
 use crate::sync::reclaim::{self, Guard};
 use crate::write::expire::Expiring;
-use duramen_media::{Medium, Offset};
+use duramen_media::Medium;
 use std::time::Duration;
 
 /// The sweeper reads at most this much in one round.
@@ -60,7 +59,8 @@ impl<M: Medium> Keeper<M> {
         let seed = block.generation().seed();
         let base = self.log().blocks.offset(unit);
         let mut last = None;
-        for (at, header) in records_of_open(bytes, seed) {
+        for found in &records_of_open(bytes, seed) {
+            let header = &found.1;
             let Some(expires_at) = header.expires_at else { continue };
             if !self.records.is_expired(header.expires_at) {
                 block.expiry_add(expires_at);
@@ -68,22 +68,13 @@ impl<M: Medium> Keeper<M> {
             }
             let Some(table) = self.records.tables.find(header.owner, &mut last) else { continue };
             let guard = reclaim::pin();
-            let key = header.key(&bytes[at as usize..]);
-            let of = KeyOf { owner: header.owner, key, hash: self.records.hasher.hash(key) };
-            self.hide(mover, table, of, Offset(base + at), &header, &guard);
+            self.hide(mover, table, &Met::new(base, bytes, found, &self.records.hasher), &guard);
         }
     }
 
     /// Makes the key of an expired value absent for good, and tells of it.
-    pub(super) fn hide(
-        &self,
-        mover: &Mover,
-        table: &Table,
-        of: KeyOf<'_>,
-        place: Offset,
-        header: &Header,
-        guard: &Guard,
-    ) {
+    pub(super) fn hide(&self, mover: &Mover, table: &Table, met: &Met<'_>, guard: &Guard) {
+        let Met { of, place, header, .. } = *met;
         let (record_bytes, expires_at) = (header.record_bytes(), header.expires_at);
         let expiring = Expiring { key: of.key, hash: of.hash, place, record_bytes, expires_at };
         if self.records.hide(table, expiring, &mover.activity, guard) {

@@ -57,16 +57,16 @@ impl Appender {
         Reachable::drained(appended)
     }
 
-    /// The same of several records, with one drain.
-    pub(crate) fn make_all_durable<M: Medium, I: Iterator<Item = Appended>>(
+    /// The same of several records, with one drain; each comes with what it is of.
+    pub(crate) fn make_all_durable<M: Medium, T, I: Iterator<Item = (T, Appended)>>(
         &mut self,
         log: &Log<M>,
         appended: I,
-    ) -> impl Iterator<Item = Reachable> + use<M, I> {
+    ) -> impl Iterator<Item = (T, Reachable)> + use<M, T, I> {
         if !planted(Mutant::CopiesNotDrained) {
             self.drain(log);
         }
-        appended.map(Reachable::drained)
+        appended.map(|(of, appended)| (of, Reachable::drained(appended)))
     }
 
     /// Leaves what was last appended to the end of the group.

@@ -4,13 +4,14 @@ use super::batch::root_value;
 use super::old::{Old, stamp_unlocked};
 use super::{Pen, Site, Swap, purpose_of};
 use crate::Result;
-use crate::format::Epoch;
 use crate::format::record::{Appended, Kind, Trailer, body_crc, head_bytes, record_bytes};
+use crate::format::{Epoch, Version};
 use crate::index::Slot;
 use crate::index::either::Locked;
 use crate::log::appender::{Fields, STAGE_BYTES_MIN};
 use crate::log::cell;
 use crate::log::open_block::Purpose;
+use crate::log::reachable::Reachable;
 use crate::log::read::Unknown;
 use crate::mutants::{Mutant, planted};
 use crate::read::CollectionId;
@@ -29,14 +30,22 @@ pub(super) enum Want {
     Present,
 }
 
-/// What a write works out before it locks anything.
+/// What is to be written.
 #[derive(Clone, Copy)]
-struct Ready<'a> {
+struct Ask<'a> {
+    target: Target<'a>,
     key: &'a [u8],
-    hash: u64,
     /// Nothing: the key is deleted.
     new: Option<(&'a [u8], Meta)>,
     want: Want,
+    purpose: Purpose,
+}
+
+/// What a write works out before it locks anything.
+#[derive(Clone, Copy)]
+struct Ready<'a> {
+    ask: Ask<'a>,
+    hash: u64,
     /// Bytes of the record.
     bytes: u64,
     /// It goes to the block that writers share.
@@ -44,6 +53,18 @@ struct Ready<'a> {
     /// The checksum of key and value, for a block with this seed.
     body: u32,
     seed: u32,
+}
+
+/// A write of who holds the lock of its key.
+struct Writing<'a, M: Medium> {
+    records: &'a Records<M>,
+    table: &'a Table,
+    ready: Ready<'a>,
+    epoch: Epoch,
+    /// Of the record.
+    kind: Kind,
+    /// A unit that runs may have written the key.
+    has_members: bool,
 }
 
 /// What a write found and did.
@@ -132,17 +153,12 @@ impl Pen {
     fn write_root<M: Medium>(
         &mut self,
         site: Site<'_, M>,
-        target: Target<'_>,
-        key: &[u8],
-        new: (&[u8], Meta),
-        want: Want,
-        purpose: Purpose,
+        ask: Ask<'_>,
+        (value, meta): (&[u8], Meta),
     ) -> Result<Wrote> {
-        let value = root_value(new.0, new.1);
-        let names =
-            new.1.collection.map(|CollectionId(owner)| site.records.tables.name(owner)).transpose()?;
-        let new = Some((&value[..], new.1));
-        let wrote = self.write_then(site, target, key, new, want, purpose, || ());
+        let value = root_value(value, meta);
+        let names = meta.collection.map(|CollectionId(owner)| site.records.tables.name(owner)).transpose()?;
+        let wrote = self.write_then(site, Ask { new: Some((&value, meta)), ..ask }, || ());
         if let Some(names) = names {
             names.settle(&wrote, |wrote| matches!(wrote, Wrote::Done { .. }));
         }
@@ -163,7 +179,8 @@ impl Pen {
         let new = entry.map(|entry| (entry, Meta::default()));
         let want = if new.is_some() { Want::Anything } else { Want::Present };
         let purpose = if is_new { Purpose::Write } else { Purpose::Delete };
-        self.write_then(site, Target::Catalog, name, new, want, purpose, then).map(|_| ())
+        let ask = Ask { target: Target::Catalog, key: name, new, want, purpose };
+        self.write_then(site, ask, then).map(|_| ())
     }
 
     #[inline(always)]
@@ -175,27 +192,23 @@ impl Pen {
         new: Option<(&[u8], Meta)>,
         want: Want,
     ) -> Result<Wrote> {
-        let purpose = purpose_of(new);
+        let ask = Ask { target, key, new, want, purpose: purpose_of(new) };
         match new {
-            Some(new) if new.1.collection.is_some() => self.write_root(site, target, key, new, want, purpose),
-            _ => self.write_then(site, target, key, new, want, purpose, || ()),
+            Some(new) if new.1.collection.is_some() => self.write_root(site, ask, new),
+            _ => self.write_then(site, ask, || ()),
         }
     }
 
+    /// Writes, and calls `then` in the epoch of what was written.
     #[inline(always)]
-    #[expect(clippy::too_many_arguments, reason = "`write`, and what only the catalog asks for")]
     fn write_then<M: Medium>(
         &mut self,
         site: Site<'_, M>,
-        target: Target<'_>,
-        key: &[u8],
-        new: Option<(&[u8], Meta)>,
-        want: Want,
-        purpose: Purpose,
+        ask: Ask<'_>,
         mut then: impl FnMut(),
     ) -> Result<Wrote> {
         loop {
-            match self.try_write(site, target, key, new, want, purpose, &mut then)? {
+            match self.try_write(site, ask, &mut then)? {
                 Wrote::Running(unit) => self.wait_for_unit(site.records, unit)?,
                 wrote => return Ok(wrote),
             }
@@ -203,24 +216,20 @@ impl Pen {
     }
 
     #[inline(always)]
-    #[expect(clippy::too_many_arguments, reason = "`write`, and what only the catalog asks for")]
     fn try_write<M: Medium>(
         &mut self,
         site: Site<'_, M>,
-        target: Target<'_>,
-        key: &[u8],
-        new: Option<(&[u8], Meta)>,
-        want: Want,
-        purpose: Purpose,
+        ask: Ask<'_>,
         then: &mut impl FnMut(),
     ) -> Result<Wrote> {
         let records = site.records;
+        let Ask { target, key, new, .. } = ask;
         let (value, meta) = new.unwrap_or_default();
         Self::check(records, key, value.len())?;
         let head_bytes = head_bytes(meta.expires_at.is_some(), target.is_owned());
         let bytes = record_bytes(head_bytes, key.len(), value.len());
         // Before the pin: compaction that makes room must not wait for this very guard.
-        self.reserve(site, bytes, purpose)?;
+        self.reserve(site, bytes, ask.purpose)?;
         self.unlock_early(records);
         let guard = self.pin(records);
         let table = records.tables.at(target, &guard)?;
@@ -234,12 +243,12 @@ impl Pen {
             self.appender.stage(&records.log, head_bytes, key, value);
         }
         let want = if planted(Mutant::SwapNotRechecked) {
-            compared(records, table, key, hash, want, &guard)
+            compared(records, table, ask, hash, &guard)
         } else {
-            want
+            ask.want
         };
         let body = body_crc(seed, &[key, value]);
-        let ready = Ready { key, hash, new, want, bytes, shared, body, seed };
+        let ready = Ready { ask: Ask { want, ..ask }, hash, bytes, shared, body, seed };
         let epochs = records.log.epochs();
         let unwinding = epochs.unwinding(&self.activity);
         if planted(Mutant::LockedInEpoch) {
@@ -247,7 +256,8 @@ impl Pen {
         }
         let locked = table.index.lock(hash, &guard);
         let epoch = epochs.enter(&self.activity);
-        let (wrote, crowded, appended) = self.write_locked(records, table, locked, ready, epoch);
+        let writing = Writing::new(records, table, ready, epoch, &locked);
+        let (wrote, crowded, appended) = self.write_locked(&writing, locked);
         if matches!(wrote, Wrote::Done { .. }) {
             then();
         }
@@ -271,41 +281,16 @@ impl Pen {
     #[inline(always)]
     fn write_locked<M: Medium>(
         &mut self,
-        records: &Records<M>,
-        table: &Table,
+        writing: &Writing<'_, M>,
         locked: Locked<'_>,
-        ready: Ready<'_>,
-        epoch: Epoch,
     ) -> (Wrote, bool, Option<Appended>) {
-        let Ready { key, hash, new, want, .. } = ready;
-        let (value, meta) = new.unwrap_or_default();
+        let Writing { records, table, ready, epoch, .. } = *writing;
+        let Ask { key, new, .. } = ready.ask;
         // Under the lock: who had it before has read the time before.
         let floor = self.floor(records);
-        // The key may be one that a unit writes which runs: that is looked at first.
-        let has_members = locked.has_members() && !planted(Mutant::RunningOverwritten);
-        let kind = match new {
-            None => Kind::Tombstone,
-            Some(_) if meta.collection.is_some() => Kind::Root,
-            // What is counted of updates is counted of keys.
-            Some(_) => cell::kind_to_append(&records.log, meta.updatable && !table.owner.is_collection()),
-        };
-        let owner = table.owner;
-        let fields =
-            |version| Fields { kind, tag: meta.tag, expires_at: meta.expires_at, version, epoch, owner };
-        // Before it is looked at what is there, if that does not matter: the new record is written while the index's lines
-        // come from memory, and its write-back and the miss of the old one overlap. Not in a turn, which others wait for.
-        let ahead = match want {
-            _ if has_members => false,
-            Want::Anything => new.is_some() && !ready.shared && !planted(Mutant::VersionNotAdvanced),
-            Want::Present if records.log.epochs().in_use() => false,
-            Want::Present => {
-                locked.candidate(key).inspect(|&at| records.log.fetch_old(at, key.len())).is_some()
-            }
-            Want::Stamp(_) => false,
-        };
-        let ahead = if ahead {
+        let ahead = if writing.appends_ahead(&locked) {
             let version = self.gave(locked.next_version(floor));
-            Some(self.append(records, fields(version), key, value, ready))
+            Some(self.append(writing, version))
         } else {
             None
         };
@@ -315,7 +300,8 @@ impl Pen {
             Some((slot, records.meet(table, slot, key, &mut met)?))
         });
         let old = found.as_ref().map(|&(_, (slot, met))| Old::new(records, slot, met.whole()));
-        if has_members
+        // That is looked at first.
+        if writing.has_members
             && let Some(Old { slot, record: Some(record), .. }) = &old
             && let Some(unit) = records.running_at(*slot, record)
         {
@@ -325,23 +311,12 @@ impl Pen {
         // A slot that may be the key's, and is not known to be, stays: see `damage`.
         let unknown = met.is_some() && found.is_none();
         let present = old.as_ref().is_some_and(|old| old.present) || (unknown && met.may_be_live);
-        let changed = match want {
-            Want::Stamp(_) if unknown || old.as_ref().is_some_and(|old| old.record.is_none()) => {
-                self.appender.unstage();
-                return (Wrote::Damaged { at: met.at }, false, None);
-            }
-            Want::Stamp(stamp) => {
-                stamp != records.stamp_of(table, old.as_ref().and_then(|old| old.record.as_ref()), hash)
-            }
-            Want::Anything | Want::Present => false,
-        };
-        if changed || (new.is_none() && !present && !unknown) {
+        if let Some(wrote) = self.unwritten(writing, old.as_ref(), met, present) {
             match ahead {
                 Some(appended) => self.appender.take_back(appended),
                 None => self.appender.unstage(),
             }
-            let epoch = self.told_of(records, old.as_ref());
-            return (if changed { Wrote::Changed { epoch } } else { Wrote::Absent { epoch } }, false, None);
+            return (wrote, false, None);
         }
         let turn = ready.shared.then(|| self.appender.begin_turn(&records.log, ready.bytes));
         let appended = if let Some(appended) = ahead {
@@ -353,20 +328,11 @@ impl Pen {
                 }
                 _ => self.gave(locked.next_version(floor)),
             };
-            self.append(records, fields(version), key, value, ready)
+            self.append(writing, version)
         };
-        let grouped = self.group.is_some() && records.log.shows_before_durable();
-        let reachable = match kind {
-            Kind::CellSealed => {
-                let opened = self.appender.open_cell(&records.log, appended, key);
-                if grouped { opened.pending() } else { opened }
-            }
-            _ if grouped => self.appender.leave_pending(appended),
-            _ => self.appender.make_durable(&records.log, appended),
-        };
+        let slot = Slot::to(self.make_reachable(writing, appended)).with_tombstone(new.is_none());
         self.appender.count_live(appended.bytes);
         self.activity.written_add(appended.bytes);
-        let slot = Slot::to(reachable).with_tombstone(new.is_none());
         let crowded = match found {
             Some((place, _)) => {
                 Old::supersede(old.as_ref(), key, &place, slot, records);
@@ -380,34 +346,88 @@ impl Pen {
             self.appender.end_turn(turn);
         }
         drop(locked);
-        if let Some(old) = &old {
-            old.uncount(records, &self.activity);
-        }
-        self.count_key(table, old.as_ref(), new.is_some());
-        if let Some(names) = old.as_ref().and_then(Old::names) {
-            records.tables.unname(names);
-        }
-        if grouped && let Some(group) = &mut self.group {
-            group.pending.push((table.owner, hash, appended.at));
-        }
+        self.account(writing, old.as_ref(), appended);
         let replaced = old.filter(|old| old.present).and_then(|old| Some(old.record?.meta()));
         (Wrote::Done { epoch, was: present, replaced }, crowded, Some(appended))
     }
 
+    /// What there is to say where nothing is written, of a key whose newest record is `old`, or may be `met`, which is damaged.
+    #[inline(always)]
+    fn unwritten<M: Medium>(
+        &self,
+        writing: &Writing<'_, M>,
+        old: Option<&Old<'_>>,
+        met: Unknown,
+        present: bool,
+    ) -> Option<Wrote> {
+        let Writing { records, table, ready, .. } = *writing;
+        let changed = match ready.ask.want {
+            Want::Stamp(_) if met.is_some() && old.is_none_or(|old| old.record.is_none()) => {
+                return Some(Wrote::Damaged { at: met.at });
+            }
+            Want::Stamp(stamp) => {
+                stamp != records.stamp_of(table, old.and_then(|old| old.record.as_ref()), ready.hash)
+            }
+            Want::Anything | Want::Present => false,
+        };
+        if changed {
+            return Some(Wrote::Changed { epoch: self.told_of(records, old) });
+        }
+        if ready.ask.new.is_none() && !present && !(met.is_some() && old.is_none()) {
+            return Some(Wrote::Absent { epoch: self.told_of(records, old) });
+        }
+        None
+    }
+
+    /// The record may be led to: it is durable, or its group makes it so.
+    #[inline(always)]
+    fn make_reachable<M: Medium>(&mut self, writing: &Writing<'_, M>, appended: Appended) -> Reachable {
+        let Writing { records, ready, .. } = *writing;
+        let grouped = self.leaves_pending(records);
+        match writing.kind {
+            Kind::CellSealed => {
+                let opened = self.appender.open_cell(&records.log, appended, ready.ask.key);
+                if grouped { opened.pending() } else { opened }
+            }
+            _ if grouped => self.appender.leave_pending(appended),
+            _ => self.appender.make_durable(&records.log, appended),
+        }
+    }
+
+    /// Whether what is written waits for its group to be durable.
+    #[inline(always)]
+    fn leaves_pending<M: Medium>(&self, records: &Records<M>) -> bool {
+        self.group.is_some() && records.log.shows_before_durable()
+    }
+
+    /// Counts what was written, and what it took the place of.
+    #[inline(always)]
+    fn account<M: Medium>(&mut self, writing: &Writing<'_, M>, old: Option<&Old<'_>>, appended: Appended) {
+        let Writing { records, table, ready, .. } = *writing;
+        if let Some(old) = old {
+            old.uncount(records, &self.activity);
+        }
+        self.count_key(table, old, ready.ask.new.is_some());
+        if let Some(names) = old.and_then(Old::names) {
+            records.tables.unname(names);
+        }
+        if self.leaves_pending(records)
+            && let Some(group) = &mut self.group
+        {
+            group.pending.push((table.owner, ready.hash, appended.at));
+        }
+    }
+
     /// Step 3, but for the drain. Always inlined: what it returns would go through memory, behind all that was just stored there.
     #[inline(always)]
-    fn append<M: Medium>(
-        &mut self,
-        records: &Records<M>,
-        fields: Fields,
-        key: &[u8],
-        value: &[u8],
-        ready: Ready<'_>,
-    ) -> Appended {
+    fn append<M: Medium>(&mut self, writing: &Writing<'_, M>, version: Version) -> Appended {
+        let Writing { records, ready, .. } = *writing;
+        let Ask { key, new, .. } = ready.ask;
+        let (value, _) = new.unwrap_or_default();
         // The block may have become another one meanwhile, where writers share it.
         let seed = self.appender.seed();
         let body = if seed == ready.seed { ready.body } else { body_crc(seed, &[key, value]) };
-        self.appender.append(&records.log, fields, key, value, body)
+        self.appender.append(&records.log, writing.fields(version), key, value, body)
     }
 
     /// As `write` to the moment in which it holds the lock.
@@ -422,18 +442,62 @@ impl Pen {
     }
 }
 
+impl<'a, M: Medium> Writing<'a, M> {
+    #[inline(always)]
+    fn new(
+        records: &'a Records<M>,
+        table: &'a Table,
+        ready: Ready<'a>,
+        epoch: Epoch,
+        locked: &Locked<'_>,
+    ) -> Self {
+        let kind = match ready.ask.new {
+            None => Kind::Tombstone,
+            Some((_, meta)) if meta.collection.is_some() => Kind::Root,
+            // What is counted of updates is counted of keys.
+            Some((_, meta)) => {
+                cell::kind_to_append(&records.log, meta.updatable && !table.owner.is_collection())
+            }
+        };
+        let has_members = locked.has_members() && !planted(Mutant::RunningOverwritten);
+        Self { records, table, ready, epoch, kind, has_members }
+    }
+
+    #[inline(always)]
+    fn fields(&self, version: Version) -> Fields {
+        let (_, meta) = self.ready.ask.new.unwrap_or_default();
+        Fields {
+            kind: self.kind,
+            tag: meta.tag,
+            expires_at: meta.expires_at,
+            version,
+            epoch: self.epoch,
+            owner: self.table.owner,
+        }
+    }
+
+    /// Whether the record is appended before it is looked at what is there, since that does not matter: it is written while the index's
+    /// lines come from memory, and its write-back and the miss of the old one overlap. Not in a turn, which others wait for.
+    #[inline(always)]
+    fn appends_ahead(&self, locked: &Locked<'_>) -> bool {
+        let (ask, log) = (&self.ready.ask, &self.records.log);
+        match ask.want {
+            _ if self.has_members => false,
+            Want::Anything => ask.new.is_some() && !self.ready.shared && !planted(Mutant::VersionNotAdvanced),
+            Want::Present if log.epochs().in_use() => false,
+            Want::Present => {
+                locked.candidate(ask.key).inspect(|&at| log.fetch_old(at, ask.key.len())).is_some()
+            }
+            Want::Stamp(_) => false,
+        }
+    }
+}
+
 /// What is wanted once the stamp was compared, as [`Mutant::SwapNotRechecked`] does it.
 #[cold]
-fn compared<M: Medium>(
-    records: &Records<M>,
-    table: &Table,
-    key: &[u8],
-    hash: u64,
-    want: Want,
-    guard: &Guard,
-) -> Want {
-    match want {
-        Want::Stamp(stamp) if stamp == stamp_unlocked(records, table, key, hash, guard) => Want::Anything,
+fn compared<M: Medium>(records: &Records<M>, table: &Table, ask: Ask<'_>, hash: u64, guard: &Guard) -> Want {
+    match ask.want {
+        Want::Stamp(stamp) if stamp == stamp_unlocked(records, table, ask.key, hash, guard) => Want::Anything,
         want => want,
     }
 }

@@ -1,0 +1,145 @@
+//! A block that is moved out of: its records, and what becomes of each.
+
+use super::blocks::Found;
+use super::stale::KeyOf;
+use crate::format::Owner;
+use crate::format::Unit;
+use crate::format::record::{Appended, Header};
+use crate::index::Hasher;
+use duramen_media::Offset;
+use std::collections::HashMap;
+
+/// A record of a block, or of a copy of it.
+#[derive(Clone, Copy)]
+pub(super) struct Met<'b> {
+    pub of: KeyOf<'b>,
+    /// Where it lies on the medium.
+    pub place: Offset,
+    pub header: &'b Header,
+    /// What begins with it.
+    pub record: &'b [u8],
+}
+
+impl<'b> Met<'b> {
+    /// The record `found` in `block`, which begins at `base` on the medium.
+    pub(super) fn new(base: u64, block: &'b [u8], found: &'b Found, hasher: &Hasher) -> Self {
+        let (at, header) = found;
+        let record = &block[*at as usize..];
+        let key = header.key(record);
+        let of = KeyOf { owner: header.owner, key, hash: hasher.hash(key) };
+        Self { of, place: Offset(base + at), header, record }
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.header.record_bytes()
+    }
+}
+
+/// The records of a block, in their order.
+pub(super) struct Contents<'b> {
+    pub unit: Unit,
+    pub records: Vec<Met<'b>>,
+}
+
+impl<'b> Contents<'b> {
+    /// Of the block of `unit`, which begins at `base` and has these bytes.
+    pub(super) fn new(unit: Unit, base: u64, bytes: &'b [u8], records: &'b [Found], hasher: &Hasher) -> Self {
+        let met = |found| Met::new(base, bytes, found, hasher);
+        Self { unit, records: records.iter().map(met).collect() }
+    }
+
+    /// Bytes of those records of which `which` says so.
+    pub(super) fn bytes_of(&self, which: &[bool]) -> u64 {
+        let chosen = self.records.iter().zip(which).filter(|(_, which)| **which);
+        chosen.map(|(met, _)| met.bytes()).sum()
+    }
+}
+
+/// A live record that was copied; its key's slot leads to the original until the copy is durable.
+pub(super) struct Move<'b> {
+    pub met: Met<'b>,
+    pub copy: Appended,
+    /// Somebody wrote the key before its slot led to the copy.
+    pub is_superseded: bool,
+}
+
+/// A record that goes without a tombstone.
+pub(super) struct Gone<'b> {
+    pub met: Met<'b>,
+    /// Older records of the key in the same block.
+    pub dead_here: u64,
+}
+
+/// What became of the records of a block.
+pub(super) struct Emptied<'b> {
+    /// By key: keys that share a hash do not share their dead.
+    pub dead: Vec<KeyOf<'b>>,
+    /// How many of each key, made when somebody asks.
+    counts: Option<HashMap<(Owner, &'b [u8]), u64>>,
+    pub moves: Vec<Move<'b>>,
+    /// Keys that got another record already, cells and evicted ones, and the bytes of the one here.
+    pub replaced: Vec<(KeyOf<'b>, u64)>,
+    /// Tombstones that hide nothing.
+    pub drops: Vec<Met<'b>>,
+    pub evicted: Vec<Gone<'b>>,
+    /// Bytes of all records that nobody needs any more.
+    pub gone: u64,
+}
+
+impl<'b> Emptied<'b> {
+    /// Of a block of so many records.
+    pub(super) fn new(records: usize) -> Self {
+        Self {
+            dead: Vec::with_capacity(records),
+            counts: None,
+            moves: Vec::with_capacity(records),
+            replaced: Vec::new(),
+            drops: Vec::new(),
+            evicted: Vec::new(),
+            gone: 0,
+        }
+    }
+
+    /// A record that no slot leads to.
+    pub(super) fn add_dead(&mut self, met: &Met<'b>) {
+        self.dead.push(met.of);
+        if let Some(counts) = &mut self.counts {
+            *counts.entry((met.of.owner, met.of.key)).or_default() += 1;
+        }
+        self.gone += met.bytes();
+    }
+
+    /// A record whose key got another one, if it was not superseded meanwhile.
+    pub(super) fn add_replaced(&mut self, met: &Met<'b>, is_done: bool) {
+        if is_done {
+            self.replaced.push((met.of, met.bytes()));
+        } else {
+            self.add_dead(met);
+        }
+    }
+
+    /// How many dead records of this key there are so far.
+    pub(super) fn dead_of(&mut self, of: KeyOf<'_>) -> u64 {
+        let counts = self.counts.get_or_insert_with(|| {
+            let mut counts = HashMap::new();
+            for dead in &self.dead {
+                *counts.entry((dead.owner, dead.key)).or_default() += 1;
+            }
+            counts
+        });
+        counts.get(&(of.owner, of.key)).copied().unwrap_or(0)
+    }
+
+    /// What was superseded before the copies counted is dead.
+    pub(super) fn note_superseded(&mut self) {
+        let moves = std::mem::take(&mut self.moves);
+        moves.iter().filter(|moved| moved.is_superseded).for_each(|moved| self.add_dead(&moved.met));
+        self.moves = moves;
+    }
+
+    /// The originals of what was moved out, but for those that were superseded: these are counted, by whoever did it.
+    pub(super) fn originals(&self) -> impl Iterator<Item = (KeyOf<'b>, u64)> {
+        let moved = self.moves.iter().filter(|moved| !moved.is_superseded);
+        moved.map(|moved| (moved.met.of, moved.met.bytes())).chain(self.replaced.iter().copied())
+    }
+}
