@@ -14,11 +14,12 @@ use crate::log::read;
 use crate::log::space::free_blocks;
 use crate::mutants::{Mutant, planted};
 use crate::options::{Options, Residence};
+use crate::read::table::Table;
 use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::lock;
 use crate::sync::time::Instant;
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{Arc, Mutex, MutexGuard};
 use crate::tuning::Phase;
 use duramen_media::{Granularity, LINE_BYTES, Medium, Offset};
 use std::time::Duration;
@@ -239,19 +240,7 @@ impl<M: Medium> Keeper<M> {
         self.records.tables.read_pages(&|| false);
         // Before dead ones are buried: one that dies from here on is in the image, and recovery buries it.
         let tables = self.records.tables.living();
-        let before = {
-            let mut mover = self.mover();
-            // One may have died meanwhile. At a close all are buried.
-            let is_close = old.is_some() || planted(Mutant::ImageBesideDying);
-            if !is_close && !self.bury_all(&mut mover, Duration::ZERO) {
-                // Live bytes would have what is dead, and no table would tell. Another time.
-                return Ok(None);
-            }
-            // Of units that run or are not settled the image has what was there before: their blocks are read.
-            let mut before = self.blocks_where(|state| matches!(state, Use::Sealed | Use::Damaged));
-            before.retain(|kept| !self.log().blocks.at(kept.unit).is_pinned());
-            before
-        };
+        let Some(before) = self.blocks_to_keep(old.is_some()) else { return Ok(None) };
         let _inside = self.log().tuning.phase(Phase::Image);
         let mut extents = Extents {
             log: &self.records.log,
@@ -263,50 +252,7 @@ impl<M: Medium> Keeper<M> {
             end: 0,
             expected: self.records.tables.keys() * BYTES_PER_KEY,
         };
-        let mut committed = Instant::now();
-        let pending = |slot: Slot| {
-            let mut slot = slot;
-            while slot.is_pending() && !slot.is_empty() {
-                let record = self.records.record(slot.location());
-                if record.head.is_member() && !planted(Mutant::ImageOfRunning) {
-                    // Its unit may never count. If it does, recovery reads the member: its block is pinned.
-                    slot = slot.put_back(Slot::of_previous(record.trailer().previous));
-                    continue;
-                }
-                if !self.log().epochs().in_use() && !planted(Mutant::ImageOfPending) {
-                    self.records.help(&record, false);
-                }
-                slot = slot.with_pending(false);
-            }
-            slot
-        };
-        let mut written = Some(Vec::new());
-        for table in tables {
-            let from = extents.pages.len();
-            let counted = table.index.dump(&self.records, &pending, &mut |first, bytes| {
-                // The thread that writes checkpoints is the one that commits intervals.
-                if self.log().epochs().wrote()
-                    && self
-                        .log()
-                        .durable
-                        .interval()
-                        .is_some_and(|interval| committed.elapsed() * 2 >= interval)
-                {
-                    self.log().commit()?;
-                    committed = Instant::now();
-                }
-                extents.page(first, bytes)
-            })?;
-            let pages = (extents.pages.len() - from) as u32;
-            written = written.zip(counted).map(|(mut written, Loaded { slots, keys })| {
-                written.push(TablePages { owner: table.owner, slots, keys, pages });
-                written
-            });
-            if written.is_none() {
-                break;
-            }
-        }
-        let place = match written {
+        let place = match self.write_pages(&mut extents, &tables)? {
             Some(written) => self.write_root(&mut extents, written, before, old)?,
             None => None,
         };
@@ -318,6 +264,66 @@ impl<M: Medium> Keeper<M> {
                 Ok(None)
             }
         }
+    }
+
+    /// The blocks that an image which is begun now may keep; `None` while tables that are dead wait to be buried: live bytes would have
+    /// what is dead, and no table would tell. At a close all are buried.
+    fn blocks_to_keep(&self, is_close: bool) -> Option<Vec<Kept>> {
+        let mut mover = self.mover();
+        let may_wait = !is_close && !planted(Mutant::ImageBesideDying);
+        // One may have died meanwhile.
+        if may_wait && !self.bury_all(&mut mover, Duration::ZERO) {
+            return None;
+        }
+        // Of units that run or are not settled the image has what was there before: their blocks are read.
+        let mut before = self.blocks_where(|state| matches!(state, Use::Sealed | Use::Damaged));
+        before.retain(|kept| !self.log().blocks.at(kept.unit).is_pinned());
+        Some(before)
+    }
+
+    /// Writes the pages of the indexes of `tables`; `None` when there is no room for them.
+    fn write_pages(
+        &self,
+        extents: &mut Extents<'_, M>,
+        tables: &[Arc<Table>],
+    ) -> Result<Option<Vec<TablePages>>> {
+        let mut committed = Instant::now();
+        let interval = self.log().durable.interval();
+        let mut written = Vec::new();
+        for table in tables {
+            let from = extents.pages.len();
+            let counted =
+                table.index.dump(&self.records, &|slot| self.slot_to_write(slot), &mut |first, bytes| {
+                    // The thread that writes checkpoints is the one that commits intervals.
+                    let is_due = interval.is_some_and(|interval| committed.elapsed() * 2 >= interval);
+                    if is_due && self.log().epochs().wrote() {
+                        self.log().commit()?;
+                        committed = Instant::now();
+                    }
+                    extents.page(first, bytes)
+                })?;
+            let Some(Loaded { slots, keys }) = counted else { return Ok(None) };
+            let pages = (extents.pages.len() - from) as u32;
+            written.push(TablePages { owner: table.owner, slots, keys, pages });
+        }
+        Ok(Some(written))
+    }
+
+    /// What an image has in the place of a slot: it leads to what is settled.
+    fn slot_to_write(&self, mut slot: Slot) -> Slot {
+        while slot.is_pending() && !slot.is_empty() {
+            let record = self.records.record(slot.location());
+            if record.head.is_member() && !planted(Mutant::ImageOfRunning) {
+                // Its unit may never count. If it does, recovery reads the member: its block is pinned.
+                slot = slot.put_back(Slot::of_previous(record.trailer().previous));
+                continue;
+            }
+            if !self.log().epochs().in_use() && !planted(Mutant::ImageOfPending) {
+                self.records.help(&record, false);
+            }
+            slot = slot.with_pending(false);
+        }
+        slot
     }
 
     fn write_root(

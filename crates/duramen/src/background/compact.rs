@@ -41,7 +41,7 @@ use crate::Result;
 use crate::format::record::{Appended, Header, Kind, body_crc};
 use crate::format::{Epoch, Owner, Unit, Version, block};
 use crate::index::Slot;
-use crate::log::appender::Fields;
+use crate::log::appender::{Body, Fields};
 use crate::log::blocks::{Use, room_won};
 use crate::log::cell;
 use crate::mutants::{Mutant, planted};
@@ -338,8 +338,8 @@ impl<M: Medium> Keeper<M> {
         }
         // Side by side, as they are but for an expired value: one sum is quicker than two.
         let from = header.head_bytes() as usize;
-        let body = body_crc(mover.appender.seed(), &[&record[from..from + key.len() + value.len()]]);
-        let appended = mover.appender.append(self.log(), fields, key, value, body);
+        let crc = body_crc(mover.appender.seed(), &[&record[from..from + key.len() + value.len()]]);
+        let appended = mover.appender.append(self.log(), fields, Body { key, value, crc });
         self.log().epochs().leave(&mover.activity, epoch, Some(appended));
         unwinding.over();
         self.note_copy(header.epoch, appended, epoch)?;
@@ -431,8 +431,8 @@ impl<M: Medium> Keeper<M> {
         // No write of anybody: nothing but the key's own records needs it to be above them.
         let version = locked.next_version(Version(0));
         let fields = Fields { kind, tag: old.tag(), expires_at: record.expires_at(), version, epoch, owner };
-        let body = body_crc(mover.appender.seed(), &[key, &value]);
-        let appended = mover.appender.append(self.log(), fields, key, &value, body);
+        let body = Body { key, value: &value, crc: body_crc(mover.appender.seed(), &[key, &value]) };
+        let appended = mover.appender.append(self.log(), fields, body);
         let copy = match kind {
             Kind::CellSealed => mover.appender.open_cell(self.log(), appended, key),
             _ => mover.appender.make_durable(self.log(), appended),

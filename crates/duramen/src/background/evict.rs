@@ -34,7 +34,7 @@ use crate::format::record::{Kind, body_crc};
 use crate::format::superblock::Regime;
 use crate::format::{Owner, Unit, Version};
 use crate::index::Slot;
-use crate::log::appender::Fields;
+use crate::log::appender::{Body, Fields};
 use crate::log::blocks::Use;
 use crate::log::space::Space;
 use crate::mutants::{Mutant, planted};
@@ -616,8 +616,8 @@ impl<M: Medium> Keeper<M> {
         };
         let fields =
             Fields { kind: Kind::Tombstone, tag: 0, expires_at: None, version, epoch, owner: of.owner };
-        let body = body_crc(mover.appender.seed(), &[of.key, &[]]);
-        let appended = mover.appender.append(self.log(), fields, of.key, &[], body);
+        let crc = body_crc(mover.appender.seed(), &[of.key, &[]]);
+        let appended = mover.appender.append(self.log(), fields, Body { key: of.key, value: &[], crc });
         let copy = mover.appender.make_durable(self.log(), appended);
         // A slot that is not pending becomes so only with another record: no unit that runs can have taken its place (`Block::pin`).
         let slot = found.get().moved_to(copy).with_tombstone(true);

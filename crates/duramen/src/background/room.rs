@@ -5,8 +5,10 @@
 use super::Keeper;
 use crate::format::Unit;
 use crate::log::open_block::Purpose;
+use crate::log::space::Space;
 use crate::log::supply::Supply;
 use crate::mutants::{Mutant, planted};
+use crate::sync::MutexGuard;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::{Error, ErrorKind, Result};
 use duramen_media::Medium;
@@ -16,18 +18,7 @@ const ROUNDS_MAX: u32 = 64;
 
 impl<M: Medium> Supply for Keeper<M> {
     fn take_free(&self, wants: [u32; 3], purpose: Purpose) -> Option<(Unit, u32, Purpose)> {
-        let log = &self.records.log;
-        let mut space = log.space();
-        let taken = wants.into_iter().find_map(|want| {
-            let (unit, as_for) = space.take(want, purpose)?;
-            Some((unit, want, as_for))
-        });
-        let low = self.is_short(&space);
-        drop(space);
-        if low && !self.wake.in_vain.load(Relaxed) {
-            self.wake.hurry();
-        }
-        taken
+        self.take_first(wants, purpose).ok()
     }
 
     fn make_free(&self, bytes: u64, wished: u64, purpose: Purpose) {
@@ -51,108 +42,168 @@ impl<M: Medium> Supply for Keeper<M> {
     }
 
     fn take_units(&self, least: u32, wants: [u32; 3], purpose: Purpose) -> Result<(Unit, u32, Purpose)> {
-        let log = &self.records.log;
-        // Each round either finds units, or makes some, or gives up; compaction may have to run
-        // several times before what it frees adjoins.
-        let mut rounds = 0;
-        // The least that was dead, and the most that was free, so far.
-        let mut best = (u64::MAX, 0);
+        let mut search =
+            Search { least, purpose, rounds: 0, least_dead: u64::MAX, most_free: 0, gained: true };
+        // Each round either finds units, or makes some, or gives up; compaction may have to run several times before what it frees adjoins.
         loop {
-            let (dead, units, free, reserve, scattered, has_spare) = {
-                let mut space = log.space();
-                for want in wants {
-                    if let Some((unit, as_for)) = space.take(want, purpose) {
-                        let low = self.is_short(&space);
-                        drop(space);
-                        if low && !self.wake.in_vain.load(Relaxed) {
-                            self.wake.hurry();
-                        }
-                        return Ok((unit, want, as_for));
-                    }
-                }
-                let scattered = space.is_scattered(least, purpose);
-                let dead = log.epochs().totals().dead_bytes;
-                (dead, space.units(), space.free_units(), space.reserve(), scattered, space.has_spare())
+            let seen = match self.take_first(wants, purpose) {
+                Ok(taken) => return Ok(taken),
+                Err(space) => Seen::of(&space, self.log().epochs().totals().dead_bytes, &search),
             };
-            rounds += 1;
-            let less_dead = dead < best.0;
-            let gained = less_dead || free > best.1;
-            best = (best.0.min(dead), best.1.max(free));
-            if purpose == Purpose::Delete && less_dead {
-                // A delete goes on for as long as there is less that is dead: see `log::space`.
-                rounds = rounds.min(2);
+            search.begin_round(&seen);
+            if !self.make_room(&search, &seen)? && !self.has_changed(&search, &seen) {
+                return Err(self.refusal(&search, &seen));
             }
-            // Half the space dead: growing on would only feed the garbage. Compact first, once.
-            let mostly_dead = dead > u64::from(units - free) * log.unit_bytes / 2;
-            if purpose != Purpose::Compaction && mostly_dead && rounds == 1 {
-                self.compact_now();
-                continue;
-            }
-            if self.growth.grow_for_writer(log, least)? {
-                continue;
-            }
-            // With less than a unit dead, sealing would only cost the room that is left in open blocks.
-            let worth_sealing = dead >= log.unit_bytes || purpose == Purpose::Delete;
-            if purpose != Purpose::Compaction && rounds < ROUNDS_MAX {
-                if scattered && self.make_adjoin(least, purpose) {
-                    continue;
-                }
-                if self.evict_now() {
-                    continue;
-                }
-                // What is freed may be no more than what the moves take: then what is dead lies in blocks that are open.
-                let sealed = !gained && worth_sealing && log.seal_partial(purpose);
-                if sealed || self.compact_now() || worth_sealing && log.seal_partial(purpose) {
-                    continue;
-                }
-                let spare = log.space().ample_units_max();
-                if !has_spare && self.clear_run(spare) {
-                    continue;
-                }
-            }
-            // A hint must not stand in the way of what it is a hint about.
-            if self.drop_image(purpose)? {
-                continue;
-            }
-            let again = !planted(Mutant::SpaceNotLookedForAgain);
-            let space = log.space();
-            if rounds < ROUNDS_MAX && (space.units(), space.free_units()) != (units, free) && again {
-                // Somebody else grew the store or freed some of it since we looked: look again.
-                continue;
-            }
-            drop(space);
-            let refused = format!(
-                "no space for {least} units of {} bytes: the store has {units} units, {free} of them free \
-                 ({reserve} are kept for deletes and compaction), and ",
-                log.unit_bytes
-            );
-            return Err(self.growth.with_failure(|why| match why {
-                Some(why) => Error::new(
-                    ErrorKind::OutOfSpace,
-                    format!("{refused}its medium is full: {why}; deletes go on"),
-                )
-                .with_os_error(why),
-                None if log.space().limit() != 0 => Error::new(
-                    ErrorKind::OutOfSpace,
-                    format!(
-                        "{refused}it stays below its limit of {} bytes; delete keys, or raise the limit (maxmemory of a server)",
-                        u64::from(log.space().limit()) * log.unit_bytes
-                    ),
-                ),
-                None => Error::new(
-                    ErrorKind::OutOfSpace,
-                    format!(
-                        "{refused}the medium does not grow beyond {} bytes; delete keys, raise len_max (maxmemory of a server), or \
-                         give it a larger medium",
-                        log.medium.len()
-                    ),
-                ),
-            }));
+        }
+    }
+}
+
+/// A search for units that adjoin, in rounds.
+struct Search {
+    least: u32,
+    purpose: Purpose,
+    rounds: u32,
+    /// The least that was dead, and the most that was free, so far.
+    least_dead: u64,
+    most_free: u32,
+    /// Whether the last round won something.
+    gained: bool,
+}
+
+impl Search {
+    fn begin_round(&mut self, seen: &Seen) {
+        let less_dead = seen.dead < self.least_dead;
+        self.gained = less_dead || seen.free > self.most_free;
+        self.least_dead = self.least_dead.min(seen.dead);
+        self.most_free = self.most_free.max(seen.free);
+        self.rounds += 1;
+        if self.purpose == Purpose::Delete && less_dead {
+            // A delete goes on for as long as there is less that is dead: see `log::space`.
+            self.rounds = self.rounds.min(2);
+        }
+    }
+}
+
+/// What there was of the space when no units were found.
+struct Seen {
+    dead: u64,
+    units: u32,
+    free: u32,
+    /// Of the free ones, those that are kept for deletes and compaction.
+    reserve: u32,
+    /// As many are free as are wanted, but do not adjoin.
+    scattered: bool,
+    has_spare: bool,
+}
+
+impl Seen {
+    fn of(space: &Space, dead: u64, search: &Search) -> Self {
+        Self {
+            dead,
+            units: space.units(),
+            free: space.free_units(),
+            reserve: space.reserve(),
+            scattered: space.is_scattered(search.least, search.purpose),
+            has_spare: space.has_spare(),
         }
     }
 }
 
 impl<M: Medium> Keeper<M> {
+    /// Takes the first of `wants` that is there; else the space, in which none is.
+    fn take_first(
+        &self,
+        wants: [u32; 3],
+        purpose: Purpose,
+    ) -> std::result::Result<(Unit, u32, Purpose), MutexGuard<'_, Space>> {
+        let mut space = self.log().space();
+        let taken = wants.into_iter().find_map(|want| {
+            let (unit, as_for) = space.take(want, purpose)?;
+            Some((unit, want, as_for))
+        });
+        let Some(taken) = taken else { return Err(space) };
+        let low = self.is_short(&space);
+        drop(space);
+        if low && !self.wake.in_vain.load(Relaxed) {
+            self.wake.hurry();
+        }
+        Ok(taken)
+    }
+
+    /// Makes room, in the way that costs least of those that are left. False when there is none.
+    fn make_room(&self, search: &Search, seen: &Seen) -> Result<bool> {
+        let log = self.log();
+        // Half the space dead: growing on would only feed the garbage. Compact first, once.
+        let mostly_dead = seen.dead > u64::from(seen.units - seen.free) * log.unit_bytes / 2;
+        if search.purpose != Purpose::Compaction && mostly_dead && search.rounds == 1 {
+            self.compact_now();
+            return Ok(true);
+        }
+        Ok(self.growth.grow_for_writer(log, search.least)?
+            || self.make_room_within(search, seen)
+            // A hint must not stand in the way of what it is a hint about.
+            || self.drop_image(search.purpose)?)
+    }
+
+    /// Wins room from what the store has.
+    fn make_room_within(&self, search: &Search, seen: &Seen) -> bool {
+        let &Search { least, purpose, rounds, gained, .. } = search;
+        let log = self.log();
+        if purpose == Purpose::Compaction || rounds >= ROUNDS_MAX {
+            return false;
+        }
+        if seen.scattered && self.make_adjoin(least, purpose) || self.evict_now() {
+            return true;
+        }
+        // With less than a unit dead, sealing would only cost the room that is left in open blocks.
+        let worth_sealing = seen.dead >= log.unit_bytes || purpose == Purpose::Delete;
+        // What is freed may be no more than what the moves take: then what is dead lies in blocks that are open.
+        let sealed = !gained && worth_sealing && log.seal_partial(purpose);
+        if sealed || self.compact_now() || worth_sealing && log.seal_partial(purpose) {
+            return true;
+        }
+        let spare = log.space().ample_units_max();
+        !seen.has_spare && self.clear_run(spare)
+    }
+
+    /// Whether somebody else grew the store, or freed some of it, since we looked.
+    fn has_changed(&self, search: &Search, seen: &Seen) -> bool {
+        let space = self.log().space();
+        let again = !planted(Mutant::SpaceNotLookedForAgain);
+        search.rounds < ROUNDS_MAX && (space.units(), space.free_units()) != (seen.units, seen.free) && again
+    }
+
+    /// Why there is no room.
+    fn refusal(&self, search: &Search, seen: &Seen) -> Error {
+        let log = self.log();
+        let refused = format!(
+            "no space for {} units of {} bytes: the store has {} units, {} of them free ({} are kept for deletes and compaction), and ",
+            search.least, log.unit_bytes, seen.units, seen.free, seen.reserve
+        );
+        self.growth.with_failure(|why| match why {
+            Some(why) => Error::new(
+                ErrorKind::OutOfSpace,
+                format!("{refused}its medium is full: {why}; deletes go on"),
+            )
+            .with_os_error(why),
+            None if log.space().limit() != 0 => Error::new(
+                ErrorKind::OutOfSpace,
+                format!(
+                    "{refused}it stays below its limit of {} bytes; delete keys, or raise the limit (maxmemory of a server)",
+                    u64::from(log.space().limit()) * log.unit_bytes
+                ),
+            ),
+            None => Error::new(
+                ErrorKind::OutOfSpace,
+                format!(
+                    "{refused}the medium does not grow beyond {} bytes; delete keys, raise len_max (maxmemory of a server), or \
+                     give it a larger medium",
+                    log.medium.len()
+                ),
+            ),
+        })
+    }
+
     /// Makes `least` units adjoin, of as many and more that are free for this but scattered; whether it did.
     fn make_adjoin(&self, least: u32, purpose: Purpose) -> bool {
         let (spare, has_spare) = {

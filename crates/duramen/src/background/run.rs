@@ -143,74 +143,104 @@ impl<M: Medium> Keeper<M> {
     /// What the store's own thread does until it is stopped.
     pub(crate) fn run_background(&self) {
         let poisoning = self.log().epochs().poisoning();
-        let mut committed = Instant::now();
-        let mut told_time = Instant::now();
-        let mut looked = Instant::now();
-        let mut more = false;
-        let mut unread = true;
-        // Somebody woke this thread; blocks wait to be freed, and how long it waits for that.
-        let (mut hurried, mut waits, mut grace) = (false, false, GRACE_MIN);
-        let stopped = || self.wake.stop.load(Relaxed);
-        while !stopped() {
-            let interval = self.log().durable.interval().filter(|_| self.log().epochs().in_use());
-            if let Some(interval) = interval
-                && committed.elapsed() >= interval
-            {
-                committed = Instant::now();
-                if self.log().epochs().wrote() {
-                    // A failure poisons the store; writers are told.
-                    let _ = self.log().commit();
-                }
-            }
-            self.grow_ahead();
-            if unread {
-                let is_due = || interval.is_some_and(|interval| committed.elapsed() >= interval);
-                // A failure poisons the store.
-                let _ = self.leave_image(&|| stopped() || is_due());
-                unread = self.records.tables.pages_left() > 0;
-            }
-            let begun = Instant::now();
-            let moved = self.compaction.moved_bytes.load(Relaxed);
-            let due = looked.elapsed() >= TICK;
-            // Writers that run low wake this thread: for growth, or for what stands in its way.
-            if more || due || waits || hurried && self.wants_compaction() {
-                more = self.maintain_space(due).unwrap_or(false);
-                // Compaction may have been what stood in the way of growth.
-                self.grow_ahead();
-            }
-            let evicts = self.evict_ahead().unwrap_or(false);
-            if due {
-                looked = begun;
-                // A failure poisons the store.
-                let _ = self.checkpoint_if_due();
-                if self.log().epochs().check_writable().is_err() {
-                    self.log().doubt();
-                }
-            }
-            if told_time.elapsed() >= Duration::from_secs(1) {
-                told_time = Instant::now();
-                // A failure poisons the store.
-                let _ = self.log().durable.persist_time(&self.log().medium);
-            }
-            // What was retired is free as soon as those have left who may read it: mostly at once, but nobody tells.
-            waits = self.compaction.retired.load(Relaxed) > 0;
-            grace = if waits && !hurried { (2 * grace).min(TICK) } else { GRACE_MIN };
-            let mut pause = match (more || unread || evicts, waits) {
-                (true, _) => Duration::ZERO,
-                (false, true) => grace,
-                (false, false) => TICK,
-            };
-            let moved = self.compaction.moved_bytes.load(Relaxed) - moved;
-            if more && self.compaction.bytes_per_second > 0 {
-                let due = Duration::from_secs_f64(moved as f64 / self.compaction.bytes_per_second as f64);
-                pause = due.saturating_sub(begun.elapsed());
-            }
-            if let Some(interval) = interval {
-                pause = pause.min(interval.saturating_sub(committed.elapsed()));
-            }
-            self.wake.in_vain.store(!more && !evicts && self.is_short(&self.log().space()), Relaxed);
-            hurried = self.wake.rest(pause);
+        let mut rounds = Rounds::begin();
+        while !self.wake.stop.load(Relaxed) {
+            let pause = self.run_round(&mut rounds);
+            self.wake.in_vain.store(rounds.is_in_vain && self.is_short(&self.log().space()), Relaxed);
+            rounds.hurried = self.wake.rest(pause);
         }
         poisoning.over();
+    }
+
+    /// Does what is due; how long there is nothing more to do then. A failure poisons the store, and writers are told.
+    fn run_round(&self, rounds: &mut Rounds) -> Duration {
+        let interval = self.log().durable.interval().filter(|_| self.log().epochs().in_use());
+        if interval.is_some_and(|interval| rounds.committed.elapsed() >= interval) {
+            rounds.committed = Instant::now();
+            if self.log().epochs().wrote() {
+                let _ = self.log().commit();
+            }
+        }
+        self.grow_ahead();
+        if rounds.unread {
+            let is_due = || interval.is_some_and(|interval| rounds.committed.elapsed() >= interval);
+            let _ = self.leave_image(&|| self.wake.stop.load(Relaxed) || is_due());
+            rounds.unread = self.records.tables.pages_left() > 0;
+        }
+        let begun = Instant::now();
+        let moved = self.compaction.moved_bytes.load(Relaxed);
+        let due = rounds.looked.elapsed() >= TICK;
+        // Writers that run low wake this thread: for growth, or for what stands in its way.
+        if rounds.more || due || rounds.waits || rounds.hurried && self.wants_compaction() {
+            rounds.more = self.maintain_space(due).unwrap_or(false);
+            // Compaction may have been what stood in the way of growth.
+            self.grow_ahead();
+        }
+        let evicts = self.evict_ahead().unwrap_or(false);
+        if due {
+            rounds.looked = begun;
+            let _ = self.checkpoint_if_due();
+            if self.log().epochs().check_writable().is_err() {
+                self.log().doubt();
+            }
+        }
+        if rounds.told_time.elapsed() >= Duration::from_secs(1) {
+            rounds.told_time = Instant::now();
+            let _ = self.log().durable.persist_time(&self.log().medium);
+        }
+        rounds.is_in_vain = !rounds.more && !evicts;
+        let moved = self.compaction.moved_bytes.load(Relaxed) - moved;
+        let mut pause = self.pause_of(rounds, evicts);
+        if rounds.more && self.compaction.bytes_per_second > 0 {
+            let due = Duration::from_secs_f64(moved as f64 / self.compaction.bytes_per_second as f64);
+            pause = due.saturating_sub(begun.elapsed());
+        }
+        interval.map_or(pause, |interval| pause.min(interval.saturating_sub(rounds.committed.elapsed())))
+    }
+
+    /// How long the thread may rest, as far as space is concerned. What was retired is free as soon as those have left who may read it:
+    /// mostly at once, but nobody tells.
+    fn pause_of(&self, rounds: &mut Rounds, evicts: bool) -> Duration {
+        rounds.waits = self.compaction.retired.load(Relaxed) > 0;
+        rounds.grace = if rounds.waits && !rounds.hurried { (2 * rounds.grace).min(TICK) } else { GRACE_MIN };
+        match (rounds.more || rounds.unread || evicts, rounds.waits) {
+            (true, _) => Duration::ZERO,
+            (false, true) => rounds.grace,
+            (false, false) => TICK,
+        }
+    }
+}
+
+/// When the store's own thread did what, and what it knows to be left.
+struct Rounds {
+    committed: Instant,
+    told_time: Instant,
+    looked: Instant,
+    /// There is more to compact, pages of an image to be read, blocks to be freed.
+    more: bool,
+    unread: bool,
+    waits: bool,
+    /// How long it waits for the blocks.
+    grace: Duration,
+    /// Somebody woke this thread.
+    hurried: bool,
+    /// Nothing was won, and there is nothing more to win.
+    is_in_vain: bool,
+}
+
+impl Rounds {
+    fn begin() -> Self {
+        let now = Instant::now();
+        Self {
+            committed: now,
+            told_time: now,
+            looked: now,
+            more: false,
+            unread: true,
+            waits: false,
+            grace: GRACE_MIN,
+            hurried: false,
+            is_in_vain: false,
+        }
     }
 }

@@ -202,7 +202,6 @@ impl Root {
             rest = behind;
             part.chunks_exact(sizes[index])
         };
-        let within = |unit: u32, more: u32| more > 0 && u64::from(unit) + u64::from(more) <= u64::from(units);
         let extents: Vec<_> = part(0).map(|b| (Unit(u32_at(b, 0)), u32_at(b, 4))).collect();
         let blocks: Vec<_> = part(1)
             .map(|b| Kept {
@@ -230,24 +229,7 @@ impl Root {
         if of_tables != pages.len() as u64 {
             return Err(format!("it has {} pages, its tables say {of_tables}", pages.len()));
         }
-        let wrong_block = blocks.iter().find(|kept| {
-            let bytes = u64::from(kept.units) * unit_bytes;
-            let is_tail = kept.is_unknown() || (block::HEADER_BYTES..=bytes).contains(&kept.tail);
-            !within(kept.unit.0, kept.units) || !is_tail
-        });
-        if let Some(kept) = wrong_block {
-            return Err(format!("its block at unit {} is not one of this store", kept.unit.0));
-        }
-        if let Some((unit, _)) = extents.iter().find(|(unit, more)| !within(unit.0, *more)) {
-            return Err(format!("its extent at unit {} is not one of this store", unit.0));
-        }
-        let end = u64::from(units) * unit_bytes;
-        let lies_outside =
-            |page: &&Page| page.at.checked_add(u64::from(page.bytes)).is_none_or(|to| to > end);
-        if let Some(page) = pages.iter().find(lies_outside) {
-            return Err(format!("its page at offset {:#x} lies behind the end", page.at));
-        }
-        Ok(Self {
+        let root = Self {
             kind: bytes[12],
             at_close: bytes[13] != 0,
             estimated: bytes[14] != 0,
@@ -258,7 +240,32 @@ impl Root {
             blocks,
             pages,
             tables,
-        })
+        };
+        root.check_places(units, unit_bytes)?;
+        Ok(root)
+    }
+
+    /// Whether all that it lists lies in a store of `units` units.
+    fn check_places(&self, units: u32, unit_bytes: u64) -> Result<(), String> {
+        let within = |unit: u32, more: u32| more > 0 && u64::from(unit) + u64::from(more) <= u64::from(units);
+        let wrong_block = self.blocks.iter().find(|kept| {
+            let bytes = u64::from(kept.units) * unit_bytes;
+            let is_tail = kept.is_unknown() || (block::HEADER_BYTES..=bytes).contains(&kept.tail);
+            !within(kept.unit.0, kept.units) || !is_tail
+        });
+        if let Some(kept) = wrong_block {
+            return Err(format!("its block at unit {} is not one of this store", kept.unit.0));
+        }
+        if let Some((unit, _)) = self.extents.iter().find(|(unit, more)| !within(unit.0, *more)) {
+            return Err(format!("its extent at unit {} is not one of this store", unit.0));
+        }
+        let end = u64::from(units) * unit_bytes;
+        let lies_outside =
+            |page: &&Page| page.at.checked_add(u64::from(page.bytes)).is_none_or(|to| to > end);
+        if let Some(page) = self.pages.iter().find(lies_outside) {
+            return Err(format!("its page at offset {:#x} lies behind the end", page.at));
+        }
+        Ok(())
     }
 }
 

@@ -130,47 +130,10 @@ impl Superblock {
 
     /// Reads one copy. The error names found and wanted.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
-        if bytes.len() < BYTES {
-            return Err(Error::corrupt(format!("superblock has {} bytes, wanted {BYTES}", bytes.len())));
-        }
-        let bytes = &bytes[..BYTES];
-        if bytes[..8] != MAGIC {
-            return Err(Error::corrupt(format!(
-                "superblock begins with {:02x?}, wanted {:02x?} (\"DURAMEN1\")",
-                &bytes[..8],
-                MAGIC
-            )));
-        }
-        let version = u32_at(bytes, 8);
-        if version > FORMAT_VERSION {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                format!(
-                    "format version is {version}, this build reads up to {FORMAT_VERSION}: open it with a newer duramen"
-                ),
-            ));
-        }
-        let mut zeroed = [0; BYTES];
-        zeroed.copy_from_slice(bytes);
-        zeroed[CRC_AT..CRC_AT + 4].fill(0);
-        let (found, wanted) = (u32_at(bytes, CRC_AT), crc32c::crc32c(&zeroed));
-        if found != wanted {
-            return Err(Error::corrupt(format!(
-                "superblock has checksum {found:#010x}, wanted {wanted:#010x}"
-            )));
-        }
+        let bytes = whole(bytes)?;
         let field = |name: &str, found: u64, wanted: &str| {
             Err(Error::corrupt(format!("superblock field {name} is {found}, wanted {wanted}")))
         };
-        if version != FORMAT_VERSION {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                format!(
-                    "format version is {version}, this build reads {FORMAT_VERSION} alone: write what is in it to a file with \"duramen dump\" \
-                     of the build that wrote it, and read that into a new store with \"duramen load\" of this one"
-                ),
-            ));
-        }
         let unit_bytes = u32_at(bytes, 32);
         if !(UNIT_BYTES_MIN..=UNIT_BYTES_MAX).contains(&unit_bytes) || !unit_bytes.is_multiple_of(64) {
             return field("unit bytes", u64::from(unit_bytes), "a multiple of 64 from 512 to 64 MiB");
@@ -319,6 +282,43 @@ impl Superblock {
         }
         Ok(())
     }
+}
+
+/// The bytes of a copy that is whole and of the format that this build reads.
+fn whole(bytes: &[u8]) -> Result<&[u8]> {
+    if bytes.len() < BYTES {
+        return Err(Error::corrupt(format!("superblock has {} bytes, wanted {BYTES}", bytes.len())));
+    }
+    let bytes = &bytes[..BYTES];
+    if bytes[..8] != MAGIC {
+        return Err(Error::corrupt(format!(
+            "superblock begins with {:02x?}, wanted {:02x?} (\"DURAMEN1\")",
+            &bytes[..8],
+            MAGIC
+        )));
+    }
+    let unsupported =
+        |why: String| Err(Error::new(ErrorKind::Unsupported, format!("format version is {why}")));
+    let version = u32_at(bytes, 8);
+    if version > FORMAT_VERSION {
+        return unsupported(format!(
+            "{version}, this build reads up to {FORMAT_VERSION}: open it with a newer duramen"
+        ));
+    }
+    let mut zeroed = [0; BYTES];
+    zeroed.copy_from_slice(bytes);
+    zeroed[CRC_AT..CRC_AT + 4].fill(0);
+    let (found, wanted) = (u32_at(bytes, CRC_AT), crc32c::crc32c(&zeroed));
+    if found != wanted {
+        return Err(Error::corrupt(format!("superblock has checksum {found:#010x}, wanted {wanted:#010x}")));
+    }
+    if version != FORMAT_VERSION {
+        return unsupported(format!(
+            "{version}, this build reads {FORMAT_VERSION} alone: write what is in it to a file with \"duramen dump\" of the build that \
+             wrote it, and read that into a new store with \"duramen load\" of this one"
+        ));
+    }
+    Ok(bytes)
 }
 
 #[cfg(test)]

@@ -783,70 +783,14 @@ impl HashIndex {
             // Fingerprints stay as they are for as long as they tell anything.
             known = entry.known() - 1;
         }
-        let refresh = known == FINGERPRINT_BITS;
         let halves = [self.memory.take(), self.memory.take()];
         let halves = halves.map(|half| DirEntry::new(half, depth + 1, known));
-        let segments = halves.map(|half| self.segment(half, guard));
-        let half_bit = 1 << (FINGERPRINT_SHIFT + FINGERPRINT_BITS - 1);
+        let halving =
+            Halving { segment, entries: halves, halves: halves.map(|half| self.segment(half, guard)) };
         if planted(Mutant::SplitPublishedFirst) {
             self.replace(hash, depth, halves, guard);
         }
-        // Nobody but us sees the halves yet: what is changed of them need not be one step.
-        let (mut taken, mut taken_ones) = (0, 0);
-        for (b, bucket) in segment.buckets.iter().enumerate() {
-            if refresh && let Some(ahead) = segment.buckets.get(b + REFRESH_AHEAD) {
-                for slot in
-                    ahead.0.iter().map(|slot| Slot(slot.load(Relaxed))).filter(|slot| !slot.is_empty())
-                {
-                    keys.prefetch_at(slot.location());
-                }
-            }
-            let [zeros, ones] = segments.map(|half| &half.buckets[b].0);
-            let bit = bucket.0[1].load(Relaxed) & BUCKET_BIT;
-            zeros[1].store(bit, Relaxed);
-            ones[1].store(bit, Relaxed);
-            for (s, slot) in bucket.0.iter().enumerate() {
-                let word = slot.load(Relaxed);
-                if Slot(word).is_empty() {
-                    continue;
-                }
-                let fingerprint = if refresh {
-                    keys.hash_at(Slot(word).location()).map(|hash| fingerprint(hash, depth + 1))
-                } else {
-                    None
-                };
-                let fingerprint = fingerprint.unwrap_or((word << 1) & FINGERPRINT_MASK);
-                let one = word & half_bit != 0;
-                let half = if one { ones } else { zeros };
-                half[s].store(word & !FINGERPRINT_MASK | fingerprint, Relaxed);
-                taken += 1;
-                taken_ones += u32::from(one);
-            }
-        }
-        for (segment, count) in segments.into_iter().zip([taken - taken_ones, taken_ones]) {
-            segment.count.store(count, Relaxed);
-        }
-        for stash in segment.stashes() {
-            for slot in &stash.slots {
-                let slot = Slot(slot.load(Relaxed));
-                if !slot.is_empty() {
-                    let Some(hash) = keys.hash_at(slot.location()) else {
-                        // Its buckets are not known. They are marked, in both halves, so it is looked for in the stash.
-                        let half = segments[usize::from(slot.0 & half_bit != 0)];
-                        half.count_add(1, Change::Alone);
-                        half.stash(
-                            slot.0 & !FINGERPRINT_MASK | (slot.0 << 1) & FINGERPRINT_MASK,
-                            Change::Alone,
-                        );
-                        continue;
-                    };
-                    let half = usize::from(hash << depth >> 63 != 0);
-                    let probe = Probe { hash, entry: halves[half] };
-                    let room = empty(High::of(&segments[half].buckets[probe.primary()].0));
-                    let _ = segments[half].insert(probe, slot, Change::Alone, room);
-                }
-            }
-        }
+        halving.fill(depth, known == FINGERPRINT_BITS, keys);
         if !planted(Mutant::SplitPublishedFirst) {
             self.replace(hash, depth, halves, guard);
         }
@@ -944,5 +888,78 @@ impl Drop for HashIndex {
         // What was retired holds our memory.
         drop(guard);
         reclaim::collect();
+    }
+}
+
+/// A segment whose slots go to two halves, by the next bit of their hashes. Nobody but us sees the halves yet: what is changed of them need not
+/// be one step.
+struct Halving<'g> {
+    segment: &'g Segment,
+    entries: [DirEntry; 2],
+    halves: [&'g Segment; 2],
+}
+
+/// The highest bit of a fingerprint: the half that a slot goes to.
+const HALF_BIT: u64 = 1 << (FINGERPRINT_SHIFT + FINGERPRINT_BITS - 1);
+
+impl Halving<'_> {
+    /// Fills the halves of a segment at `depth`; with `refresh` their fingerprints are made anew, from the keys.
+    fn fill(&self, depth: u32, refresh: bool, keys: &impl Keys) {
+        let (mut taken, mut taken_ones) = (0, 0);
+        for (b, bucket) in self.segment.buckets.iter().enumerate() {
+            if refresh {
+                self.prefetch(b + REFRESH_AHEAD, keys);
+            }
+            let [zeros, ones] = self.halves.map(|half| &half.buckets[b].0);
+            let bit = bucket.0[1].load(Relaxed) & BUCKET_BIT;
+            zeros[1].store(bit, Relaxed);
+            ones[1].store(bit, Relaxed);
+            for (s, slot) in bucket.0.iter().enumerate() {
+                let word = slot.load(Relaxed);
+                if Slot(word).is_empty() {
+                    continue;
+                }
+                let fingerprint = if refresh {
+                    keys.hash_at(Slot(word).location()).map(|hash| fingerprint(hash, depth + 1))
+                } else {
+                    None
+                };
+                let fingerprint = fingerprint.unwrap_or((word << 1) & FINGERPRINT_MASK);
+                let one = word & HALF_BIT != 0;
+                let half = if one { ones } else { zeros };
+                half[s].store(word & !FINGERPRINT_MASK | fingerprint, Relaxed);
+                taken += 1;
+                taken_ones += u32::from(one);
+            }
+        }
+        for (half, count) in self.halves.into_iter().zip([taken - taken_ones, taken_ones]) {
+            half.count.store(count, Relaxed);
+        }
+        self.fill_from_stashes(depth, keys);
+    }
+
+    /// Fetches the records of a bucket.
+    fn prefetch(&self, bucket: usize, keys: &impl Keys) {
+        let Some(ahead) = self.segment.buckets.get(bucket) else { return };
+        let slots = ahead.0.iter().map(|slot| Slot(slot.load(Relaxed)));
+        slots.filter(|slot| !slot.is_empty()).for_each(|slot| keys.prefetch_at(slot.location()));
+    }
+
+    fn fill_from_stashes(&self, depth: u32, keys: &impl Keys) {
+        let words =
+            self.segment.stashes().flat_map(|stash| &stash.slots).map(|slot| Slot(slot.load(Relaxed)));
+        for slot in words.filter(|slot| !slot.is_empty()) {
+            let Some(hash) = keys.hash_at(slot.location()) else {
+                // Its buckets are not known. They are marked, in both halves, so it is looked for in the stash.
+                let half = self.halves[usize::from(slot.0 & HALF_BIT != 0)];
+                half.count_add(1, Change::Alone);
+                half.stash(slot.0 & !FINGERPRINT_MASK | (slot.0 << 1) & FINGERPRINT_MASK, Change::Alone);
+                continue;
+            };
+            let one = usize::from(hash << depth >> 63 != 0);
+            let (half, probe) = (self.halves[one], Probe { hash, entry: self.entries[one] });
+            let room = empty(High::of(&half.buckets[probe.primary()].0));
+            let _ = half.insert(probe, slot, Change::Alone, room);
+        }
     }
 }

@@ -59,6 +59,14 @@ pub(crate) type Shared = Mutex<Option<OpenBlock>>;
 #[must_use]
 pub(crate) struct Turn<'a>(MutexGuard<'a, Option<OpenBlock>>);
 
+/// Key and value of a record, and their checksum, made with [`Appender::seed`].
+#[derive(Clone, Copy)]
+pub(crate) struct Body<'a> {
+    pub key: &'a [u8],
+    pub value: &'a [u8],
+    pub crc: u32,
+}
+
 /// What an append needs to know besides key and value.
 #[derive(Clone, Copy)]
 pub(crate) struct Fields {
@@ -305,18 +313,10 @@ impl Appender {
         }
     }
 
-    /// Appends a record; `body` is the checksum of key and value from [`Appender::seed`]. Only after
-    /// [`Appender::reserve`] of its size. Not drained.
+    /// Appends a record. Only after [`Appender::reserve`] of its size. Not drained.
     #[inline(always)]
-    pub(crate) fn append<M: Medium>(
-        &mut self,
-        log: &Log<M>,
-        fields: Fields,
-        key: &[u8],
-        value: &[u8],
-        body: u32,
-    ) -> Appended {
-        self.append_with(log, fields, key, value, body, None)
+    pub(crate) fn append<M: Medium>(&mut self, log: &Log<M>, fields: Fields, body: Body<'_>) -> Appended {
+        self.append_with(log, fields, body, None)
     }
 
     /// The same of a member of a unit.
@@ -324,12 +324,10 @@ impl Appender {
         &mut self,
         log: &Log<M>,
         fields: Fields,
-        key: &[u8],
-        value: &[u8],
-        body: u32,
+        body: Body<'_>,
         trailer: Trailer,
     ) -> Appended {
-        self.append_with(log, fields, key, value, body, Some(trailer))
+        self.append_with(log, fields, body, Some(trailer))
     }
 
     /// Appends the end of a unit; of one that is given up, without members. Always fits: room for it is reserved with each member.
@@ -343,8 +341,8 @@ impl Appender {
         let (version, owner) = (Version(0), Owner::STORE);
         let fields = Fields { kind: Kind::End, tag: 0, expires_at: None, version, epoch, owner };
         let value = sum.bytes();
-        let body = body_crc(self.seed(), &[&value]);
-        let appended = self.append_with(log, fields, &[], &value, body, Some(Trailer { unit, previous: 0 }));
+        let body = Body { key: &[], value: &value, crc: body_crc(self.seed(), &[&value]) };
+        let appended = self.append_with(log, fields, body, Some(Trailer { unit, previous: 0 }));
         debug_assert_eq!(appended.bytes, END_BYTES, "what is reserved for an end");
         appended
     }
@@ -354,9 +352,7 @@ impl Appender {
         &mut self,
         log: &Log<M>,
         fields: Fields,
-        key: &[u8],
-        value: &[u8],
-        body: u32,
+        Body { key, value, crc }: Body<'_>,
         trailer: Option<Trailer>,
     ) -> Appended {
         let staged = std::mem::take(&mut self.staged);
@@ -366,7 +362,7 @@ impl Appender {
         let bytes = header.record_bytes();
         assert!(bytes <= room, "record of {bytes} bytes in {room} bytes of room");
         let at = Offset(offset + tail);
-        let head = header.encode(body, trailer);
+        let head = header.encode(crc, trailer);
         debug_assert_eq!(
             Header::decode_within(head.bytes(), bytes),
             Some(Header { crc: head.crc, ..header }),

@@ -33,6 +33,16 @@ impl<V> Looked<V> {
     }
 }
 
+/// A key that is looked up; `owed` when the caller is in a group.
+#[derive(Clone, Copy)]
+pub(super) struct Lookup<'l> {
+    pub table: &'l Table,
+    pub key: &'l [u8],
+    pub hash: u64,
+    pub guard: &'l Guard,
+    pub owed: Option<&'l Owed>,
+}
+
 impl<M: Medium> Records<M> {
     /// The record at a location that a slot gave, under the guard that the slot was read under.
     #[inline(always)]
@@ -149,7 +159,8 @@ impl<M: Medium> Records<M> {
             into.extend_from_slice(record.value());
             return Ok(true);
         }
-        let copied = self.go_on_with(table, key, hash, guard, None, (slot, record), |record| {
+        let lookup = Lookup { table, key, hash, guard, owed: None };
+        let copied = self.go_on_with(&lookup, (slot, record), |record| {
             if let Some(cell) = record.cell() {
                 let from = into.len();
                 into.resize(from + cell.bytes(), 0);
@@ -200,50 +211,37 @@ impl<M: Medium> Records<M> {
             self.told(damaged)?;
             return Ok(Looked::Absent(self.stamp_of(table, None, hash)));
         };
-        self.look_at(table, key, hash, guard, owed, found)
+        self.look_at(&Lookup { table, key, hash, guard, owed }, found)
     }
 
     /// The same, when it is known where the key was found.
     #[inline]
     pub(super) fn look_at<'a>(
         &'a self,
-        table: &Table,
-        key: &[u8],
-        hash: u64,
-        guard: &Guard,
-        owed: Option<&Owed>,
+        lookup: &Lookup<'_>,
         (slot, record): (Slot, Record<'a>),
     ) -> Result<Looked<Value<'a>>> {
+        let Lookup { hash, guard, owed, .. } = *lookup;
         if self.judge(slot, &record, owed) == Verdict::Shown {
             return Ok(Looked::Present(Value::new(guard, record, None)));
         }
-        Ok(
-            match self.go_on_with(table, key, hash, guard, owed, (slot, record), |record| {
-                self.copied(hash, record)
-            })? {
-                Looked::Absent(stamp) => Looked::Absent(stamp),
-                Looked::Present((record, copy)) => Looked::Present(Value::new(guard, record, copy)),
-            },
-        )
+        let looked = self.go_on_with(lookup, (slot, record), |record| self.copied(hash, record))?;
+        Ok(match looked {
+            Looked::Absent(stamp) => Looked::Absent(stamp),
+            Looked::Present((record, copy)) => Looked::Present(Value::new(guard, record, copy)),
+        })
     }
 
     /// Goes on with what a lookup found, until nothing stands between it and an answer; `take` copies what it needs of the record.
     /// Apart, so that the code of nearly all lookups is short.
     #[inline(never)]
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the end of `look_at` and `get_into`, which have them in registers"
-    )]
     fn go_on_with<'a, T>(
         &'a self,
-        table: &Table,
-        key: &[u8],
-        hash: u64,
-        guard: &Guard,
-        owed: Option<&Owed>,
+        lookup: &Lookup<'_>,
         mut found: (Slot, Record<'a>),
         mut take: impl FnMut(&Record<'a>) -> T,
     ) -> Result<Looked<(Record<'a>, T)>> {
+        let Lookup { table, key, hash, guard, owed } = *lookup;
         // What was found is what a member of this unit, which runs, took the place of.
         let mut before = None;
         loop {

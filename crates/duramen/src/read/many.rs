@@ -2,6 +2,7 @@
 
 use super::Records;
 use super::judge::Verdict;
+use super::lookup::Lookup;
 use super::table::{Table, Target};
 use super::value::Value;
 use crate::Result;
@@ -54,7 +55,8 @@ impl<M: Medium> Records<M> {
                     }
                     Some(record) => {
                         self.touch(table, hash, &guard);
-                        self.look_at(table, key, hash, &guard, None, (slot, record))?.value()
+                        self.look_at(&Lookup { table, key, hash, guard: &guard, owed: None }, (slot, record))?
+                            .value()
                     }
                     None => self.look_up(table, key, hash, &guard, None)?.value(),
                 });

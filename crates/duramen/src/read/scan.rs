@@ -21,6 +21,22 @@ const WALKED_MAX: u32 = 1 << 16;
 /// Records that a scan fetches together.
 const SCAN_AHEAD: usize = 32;
 
+/// A walk through a table, some buckets at a time.
+struct Walk<'w> {
+    target: Target<'w>,
+    owed: Option<&'w Owed>,
+    /// Entries that are looked at together.
+    count: usize,
+    /// Room for them.
+    slots: Vec<Slot>,
+}
+
+impl<'w> Walk<'w> {
+    fn new(target: Target<'w>, owed: Option<&'w Owed>, count: usize) -> Self {
+        Self { target, owed, count, slots: Vec::new() }
+    }
+}
+
 impl<M: Medium> Records<M> {
     /// What a slot that a walk found leads to, if it may be shown; `owed` as in `look_up`. The guard is from before the slot
     /// was read.
@@ -125,7 +141,7 @@ impl<M: Medium> Records<M> {
         wanted: &mut dyn FnMut(&Value<'_>) -> bool,
     ) -> Result<Option<Value<'_>>> {
         let (mut cursor, mut left, mut met) = (0, WALKED_MAX, 0);
-        let (mut slots, mut chosen) = (Vec::new(), None);
+        let (mut walk, mut chosen) = (Walk::new(target, owed, SCAN_AHEAD), None);
         let mut is_whole = true;
         let mut all = List::begin(self.log.epochs().came());
         while left > 0 {
@@ -143,8 +159,7 @@ impl<M: Medium> Records<M> {
                 left -= 1;
                 left == 0
             };
-            (cursor, damaged) =
-                self.scan_together(target, owed, cursor, SCAN_AHEAD, &mut slots, visit, ends)?;
+            (cursor, damaged) = self.scan_together(&mut walk, cursor, visit, ends)?;
             is_whole &= damaged.is_none();
             if cursor == 0 {
                 if is_whole {
@@ -166,7 +181,7 @@ impl<M: Medium> Records<M> {
         visit: &mut dyn FnMut(&Value<'_>),
     ) -> Result<Cursor> {
         let mut visited = 0;
-        let mut slots = Vec::new();
+        let mut walk = Walk::new(target, owed, count.min(SCAN_AHEAD));
         // A scan of an almost empty index must end too: look at no more than this many buckets.
         let mut buckets = count.saturating_mul(10).max(SCAN_BUCKETS_MIN);
         loop {
@@ -178,9 +193,7 @@ impl<M: Medium> Records<M> {
                 buckets -= 1;
                 buckets == 0
             };
-            let count_ahead = count.min(SCAN_AHEAD);
-            let (next, damaged) =
-                self.scan_together(target, owed, cursor, count_ahead, &mut slots, counted, ends)?;
+            let (next, damaged) = self.scan_together(&mut walk, cursor, counted, ends)?;
             cursor = next;
             if let Some(damaged) = damaged {
                 return Err(damaged.with_cursor(cursor));
@@ -192,38 +205,32 @@ impl<M: Medium> Records<M> {
     }
 
     /// Visits the live entries of some buckets from `cursor` on, their records fetched together so that the misses overlap: until
-    /// `count` were met, the index ends, or `ends` says so, which is asked behind each bucket. `slots` is room that the caller keeps.
+    /// the walk's count were met, the index ends, or `ends` says so, which is asked behind each bucket.
     /// What is damaged is passed over, and the first of it told beside the cursor.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the walk of `scan` and `pick_by_walk`, which differ in when it ends"
-    )]
     fn scan_together(
         &self,
-        target: Target<'_>,
-        owed: Option<&Owed>,
+        walk: &mut Walk<'_>,
         mut cursor: Cursor,
-        count: usize,
-        slots: &mut Vec<Slot>,
         visit: &mut dyn FnMut(&Value<'_>),
         mut ends: impl FnMut() -> bool,
     ) -> Result<(Cursor, Option<Error>)> {
         let guard = reclaim::pin();
-        let table = self.tables.at(target, &guard)?;
+        let Walk { target, owed, count, slots } = walk;
+        let table = self.tables.at(*target, &guard)?;
         slots.clear();
         loop {
             cursor = table.index.scan(cursor, &guard, &mut |slot| {
                 self.log.medium.prefetch(slot.location());
                 slots.push(slot);
             });
-            if ends() || cursor == 0 || slots.len() >= count {
+            if ends() || cursor == 0 || slots.len() >= *count {
                 break;
             }
         }
         let mut damaged = None;
         let mut values = Vec::with_capacity(slots.len());
         for &slot in &*slots {
-            match self.show(table, slot, &guard, owed) {
+            match self.show(table, slot, &guard, *owed) {
                 Ok(value) => values.extend(value),
                 Err(error) if error.kind() == ErrorKind::Corrupt => damaged = damaged.or(Some(error)),
                 Err(error) => return Err(error),

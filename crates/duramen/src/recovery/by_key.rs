@@ -158,7 +158,8 @@ impl<M: Medium> Scan<'_, M> {
         let parting = self.parting_of(table);
         let entries: Vec<usize> = (0..parting.parts()).map(|part| len(gathered, part)).collect();
         let keys = AtomicI64::new(0);
-        index.build(parting, &entries, version, self, threads, |part| {
+        index.meet_version(version);
+        index.build(parting, &entries, self, threads, |part| {
             let (entries, more) = self.in_order(gathered, part);
             keys.fetch_add(more, Relaxed);
             entries

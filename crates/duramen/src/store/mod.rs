@@ -313,7 +313,7 @@ impl<M: Medium> StoreOn<M> {
     /// As [`Writer::update`](crate::Writer::update).
     pub fn update(&self, key: &[u8], at: usize, bytes: &[u8]) -> Result<crate::Update> {
         self.with_pen(|pen, site| {
-            Ok(pen.update(site, Target::Store, key, None, at, bytes)?.unwrap_or(crate::Update::Absent))
+            Ok(pen.update(site, Target::Store, key, None, (at, bytes))?.unwrap_or(crate::Update::Absent))
         })
     }
 

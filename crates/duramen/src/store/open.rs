@@ -16,6 +16,7 @@ use crate::read::Records;
 use crate::recovery::{self, Recovered, headless};
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering::Relaxed;
+use crate::sync::thread::JoinHandle;
 use crate::tuning::Phase;
 use crate::{Error, ErrorKind, Result};
 use duramen_media::{Medium, Offset};
@@ -103,31 +104,8 @@ impl<M: Medium> StoreOn<M> {
     /// Starts an incarnation on what was recovered.
     fn run(medium: M, recovered: Recovered, copy_first: usize, options: &Options) -> Result<Self> {
         let regime = DurableState::regime_for(options.durability, medium.granularity());
-        let inside = options.tuning.phase(Phase::Adopt);
-        // Order: what recovery decided (seals, frees) is durable before the superblock
-        // begins the new incarnation, and that before the first write.
-        if !planted(Mutant::AdoptedTooLate) {
-            recovered.adopt(&medium)?;
-        }
-        // What recovery began with is a checkpoint already.
         let keeps_image = options.residence == Residence::Persistent && !recovered.image.is_empty();
-        let superblock = Superblock {
-            sequence: recovered.superblock.sequence + 1,
-            clean: false,
-            sealed: false,
-            regime,
-            incarnation: recovered.incarnation,
-            boot_id: options.boot_id_now(),
-            epoch_base: recovered.epoch_base.0,
-            image: recovered.superblock.image.filter(|_| keeps_image),
-            ..recovered.superblock
-        };
-        let copy_first = if planted(Mutant::SuperblockCopyZeroFirst) { 0 } else { copy_first };
-        superblock.persist_from(&medium, copy_first)?;
-        if planted(Mutant::AdoptedTooLate) {
-            recovered.adopt(&medium)?;
-        }
-        drop(inside);
+        let superblock = Self::begin_incarnation(&medium, &recovered, regime, copy_first, options)?;
         let waits = regime == Regime::Epochs && options.durability == Durability::EveryWrite;
         let epochs = Epochs::new(
             regime,
@@ -172,18 +150,55 @@ impl<M: Medium> StoreOn<M> {
         if options.read_only {
             keeper.records.log.epochs().read_only();
         }
-        let thread = if options.background && !options.read_only {
-            let core = Arc::clone(&core);
-            let thread = crate::sync::thread::Builder::new()
-                .name("duramen".into())
-                .spawn(move || core.keeper.run_background());
-            Some(thread.map_err(|e| {
-                Error::new(ErrorKind::Io, format!("cannot start the store's background thread: {e}"))
-            })?)
-        } else {
-            None
+        let thread = match options.background && !options.read_only {
+            true => Some(Self::spawn(&core)?),
+            false => None,
         };
         Ok(Self { shared: Arc::new(Shared::new(core, thread)) })
+    }
+
+    /// Makes durable what recovery decided (seals, frees), and then that a new incarnation begins: both before the first write.
+    fn begin_incarnation(
+        medium: &M,
+        recovered: &Recovered,
+        regime: Regime,
+        copy_first: usize,
+        options: &Options,
+    ) -> Result<Superblock> {
+        let _inside = options.tuning.phase(Phase::Adopt);
+        if !planted(Mutant::AdoptedTooLate) {
+            recovered.adopt(medium)?;
+        }
+        // What recovery began with is a checkpoint already.
+        let keeps_image = options.residence == Residence::Persistent && !recovered.image.is_empty();
+        let superblock = Superblock {
+            sequence: recovered.superblock.sequence + 1,
+            clean: false,
+            sealed: false,
+            regime,
+            incarnation: recovered.incarnation,
+            boot_id: options.boot_id_now(),
+            epoch_base: recovered.epoch_base.0,
+            image: recovered.superblock.image.filter(|_| keeps_image),
+            ..recovered.superblock
+        };
+        let copy_first = if planted(Mutant::SuperblockCopyZeroFirst) { 0 } else { copy_first };
+        superblock.persist_from(medium, copy_first)?;
+        if planted(Mutant::AdoptedTooLate) {
+            recovered.adopt(medium)?;
+        }
+        Ok(superblock)
+    }
+
+    /// Starts the store's own thread.
+    fn spawn(core: &Arc<Core<M>>) -> Result<JoinHandle<()>> {
+        let core = Arc::clone(core);
+        crate::sync::thread::Builder::new()
+            .name("duramen".into())
+            .spawn(move || core.keeper.run_background())
+            .map_err(|e| {
+                Error::new(ErrorKind::Io, format!("cannot start the store's background thread: {e}"))
+            })
     }
 }
 

@@ -511,7 +511,7 @@ impl<M: Medium> TableOn<M> {
     /// As [`StoreOn::update`].
     pub fn update(&self, key: &[u8], at: usize, bytes: &[u8]) -> Result<Update> {
         self.store.with_pen(|pen, site| {
-            Ok(pen.update(site, self.target(), key, None, at, bytes)?.unwrap_or(Update::Absent))
+            Ok(pen.update(site, self.target(), key, None, (at, bytes))?.unwrap_or(Update::Absent))
         })
     }
 
@@ -674,7 +674,7 @@ impl<M: Medium> TableWriter<'_, M> {
     /// As [`WriterOn::update`].
     pub fn update(&mut self, key: &[u8], at: usize, bytes: &[u8]) -> Result<Update> {
         let (pen, site) = self.writer.parts();
-        Ok(pen.update(site, self.table.target(), key, None, at, bytes)?.unwrap_or(Update::Absent))
+        Ok(pen.update(site, self.table.target(), key, None, (at, bytes))?.unwrap_or(Update::Absent))
     }
 
     /// The same if the key's stamp still is `seen`, as [`WriterOn::compare_and_update`].
@@ -689,7 +689,7 @@ impl<M: Medium> TableWriter<'_, M> {
         bytes: &[u8],
     ) -> Result<Option<Update>> {
         let (pen, site) = self.writer.parts();
-        pen.update(site, self.table.target(), key, Some(seen), at, bytes)
+        pen.update(site, self.table.target(), key, Some(seen), (at, bytes))
     }
 
     /// Reads a value and updates 8 bytes of it in place, as [`WriterOn::modify_in_place`].

@@ -132,7 +132,7 @@ impl<M: Medium> WriterOn<M> {
     /// # Errors
     /// `InvalidInput` when the range is not within the value; otherwise as [`StoreOn::put`].
     pub fn update(&mut self, key: &[u8], at: usize, bytes: &[u8]) -> Result<Update> {
-        let updated = self.pen.pen.update(self.store.core().site(), Target::Store, key, None, at, bytes)?;
+        let updated = self.pen.pen.update(self.store.core().site(), Target::Store, key, None, (at, bytes))?;
         Ok(updated.unwrap_or(Update::Absent))
     }
 
@@ -151,7 +151,7 @@ impl<M: Medium> WriterOn<M> {
         at: usize,
         bytes: &[u8],
     ) -> Result<Option<Update>> {
-        self.pen.pen.update(self.store.core().site(), Target::Store, key, Some(seen), at, bytes)
+        self.pen.pen.update(self.store.core().site(), Target::Store, key, Some(seen), (at, bytes))
     }
 
     /// Reads a value and updates 8 bytes of it in place, both as one step to everybody else. `change` is given the value

@@ -8,7 +8,7 @@ use crate::format::record::{Appended, Kind, Trailer, body_crc, head_bytes, recor
 use crate::format::{Epoch, Version};
 use crate::index::Slot;
 use crate::index::either::Locked;
-use crate::log::appender::{Fields, STAGE_BYTES_MIN};
+use crate::log::appender::{Body, Fields, STAGE_BYTES_MIN};
 use crate::log::cell;
 use crate::log::open_block::Purpose;
 use crate::log::reachable::Reachable;
@@ -426,8 +426,8 @@ impl Pen {
         let (value, _) = new.unwrap_or_default();
         // The block may have become another one meanwhile, where writers share it.
         let seed = self.appender.seed();
-        let body = if seed == ready.seed { ready.body } else { body_crc(seed, &[key, value]) };
-        self.appender.append(&records.log, writing.fields(version), key, value, body)
+        let crc = if seed == ready.seed { ready.body } else { body_crc(seed, &[key, value]) };
+        self.appender.append(&records.log, writing.fields(version), Body { key, value, crc })
     }
 
     /// As `write` to the moment in which it holds the lock.

@@ -37,10 +37,10 @@ use crate::format::record::{
     Appended, END_BYTES, Kind, TRAILER_BYTES, Trailer, body_crc, head_bytes, record_bytes,
 };
 use crate::format::unit::UnitSum;
-use crate::format::{Epoch, Owner, Unit, UnitId};
+use crate::format::{Epoch, Owner, Unit, UnitId, Version};
 use crate::index::Slot;
 use crate::index::either::Locked;
-use crate::log::appender::Fields;
+use crate::log::appender::{Body, Fields};
 use crate::log::read::Unknown;
 use crate::log::unit::{Lane, Numbers};
 use crate::mutants::{Mutant, planted};
@@ -117,9 +117,26 @@ struct Write<'a> {
     key: &'a [u8],
     hash: u64,
     new: Option<(&'a [u8], Meta)>,
-    body: u32,
+    /// The checksum of key and value.
+    crc: u32,
     /// Whether it is asked what was there before.
     asks: bool,
+}
+
+impl<'a> Write<'a> {
+    fn fields(&self, owner: Owner, version: Version, epoch: Epoch) -> Fields {
+        let (_, meta) = self.new.unwrap_or_default();
+        let kind = match self.new {
+            None => Kind::Tombstone,
+            Some(_) if meta.collection.is_some() => Kind::Root,
+            Some(_) => Kind::Value,
+        };
+        Fields { kind, tag: meta.tag, expires_at: meta.expires_at, version, epoch, owner }
+    }
+
+    fn body(&self) -> Body<'a> {
+        Body { key: self.key, value: self.new.unwrap_or_default().0, crc: self.crc }
+    }
 }
 
 impl<M: Medium> Records<M> {
@@ -258,8 +275,8 @@ impl Pen {
             let table = records.tables.at(target, &guard)?;
             self.check_named(records, target, hash)?;
             table.index.prefetch_write(hash, new.is_some(), &guard);
-            let body = body_crc(self.appender.seed(), &[key, value]);
-            let write = Write { key, hash, new, body, asks };
+            let crc = body_crc(self.appender.seed(), &[key, value]);
+            let write = Write { key, hash, new, crc, asks };
             let unwinding = records.log.epochs().unwinding(&self.activity);
             let locked = table.index.lock(hash, &guard);
             let epoch = records.log.epochs().enter(&self.activity);
@@ -322,9 +339,7 @@ impl Pen {
         write: Write<'_>,
         epoch: Epoch,
     ) -> Wrote {
-        let Write { key, hash, new, body, asks } = write;
-        let (value, meta) = new.unwrap_or_default();
-        let lane = self.lane();
+        let Write { key, hash, new, asks, .. } = write;
         let id = UnitId(self.unit_id());
         // Under the lock: who had it before has read the time before.
         let floor = self.floor(records);
@@ -351,17 +366,11 @@ impl Pen {
         {
             return Wrote::Moved;
         }
-        let kind = match new {
-            None => Kind::Tombstone,
-            Some(_) if meta.collection.is_some() => Kind::Root,
-            Some(_) => Kind::Value,
-        };
         let version = self.gave(locked.next_version(floor));
-        let owner = table.owner;
-        let fields = Fields { kind, tag: meta.tag, expires_at: meta.expires_at, version, epoch, owner };
+        let fields = write.fields(table.owner, version, epoch);
         let before = old.as_ref().map_or(Slot::default(), |old| old.slot);
-        let trailer = Trailer { unit: id, previous: before.as_previous(lane) };
-        let appended = self.appender.append_member(&records.log, fields, key, value, body, trailer);
+        let trailer = Trailer { unit: id, previous: before.as_previous(self.lane()) };
+        let appended = self.appender.append_member(&records.log, fields, write.body(), trailer);
         self.note_member(records, appended);
         let slot = Slot::to(self.appender.leave_pending(appended)).with_tombstone(new.is_none());
         let crowded = match found {

@@ -91,8 +91,7 @@ impl Pen {
         target: Target<'_>,
         key: &[u8],
         seen: Option<Stamp>,
-        at: usize,
-        bytes: &[u8],
+        (at, bytes): (usize, &[u8]),
     ) -> Result<Option<Update>> {
         let records = site.records;
         Self::check(records, key, bytes.len())?;

@@ -180,19 +180,22 @@ impl<'k> Parting<'k> {
 }
 
 impl OrderedIndex {
+    /// No record of the keys that it is built of has a higher version.
+    pub(crate) fn meet_version(&self, version: Version) {
+        self.stripes.meet_all(version);
+    }
+
     /// Fills an index, which is empty and not shared yet, on so many threads. `in_order` makes a part of `parting`, in the order of
-    /// its keys, which are all different; `entries` says how many it has at most, and 0 only if there are none.
-    /// `version` is at least that of every record.
+    /// its keys, which are all different; `entries` says how many it has at most, and 0 only if there are none. Their versions are
+    /// told apart ([`OrderedIndex::meet_version`]).
     pub(crate) fn build(
         &self,
         parting: &Parting<'_>,
         entries: &[usize],
-        version: Version,
         keys: &(impl KeyBytes + Sync),
         threads: usize,
         in_order: impl Fn(usize) -> Vec<Sorted> + Sync,
     ) {
-        self.stripes.meet_all(version);
         let each = (self.leaf_slots - self.leaf_slots / ROOM_SHARE).max(1);
         let mut leaves = 0;
         // Parts that have entries, and how many leaves lie before each.

@@ -54,6 +54,13 @@ fn is_same(a: Option<&Node>, b: Option<&Node>) -> bool {
     a.map(std::ptr::from_ref) == b.map(std::ptr::from_ref)
 }
 
+/// A key that a leaf has no slot of, and how many of its slots belong before it.
+struct New<'k> {
+    rank: usize,
+    key: &'k [u8],
+    slot: Slot,
+}
+
 impl OrderedIndex {
     /// The living leaf to which `key` belongs.
     #[inline]
@@ -206,16 +213,14 @@ impl OrderedIndex {
             Self::place(&held, rank, key, slot);
             return held.node;
         }
-        self.split(held, rank, key, slot, keys, guard)
+        self.split(held, New { rank, key, slot }, keys, guard)
     }
 
     /// Splits a full leaf, and adds the key to one of the two.
     fn split<'g>(
         &self,
         mut held: Held<'g>,
-        rank: usize,
-        key: &[u8],
-        slot: Slot,
+        New { rank, key, slot }: New<'_>,
         keys: &impl KeyBytes,
         guard: &'g Guard,
     ) -> &'g Node {
@@ -226,7 +231,7 @@ impl OrderedIndex {
         entries.iter().for_each(|(_, slot)| keys.prefetch_at(slot.location()));
         let next = left.next(0, guard);
         // Keys that come in order fill leaves, instead of leaving halves behind.
-        let appended = rank == count && next.is_none();
+        let appended = (rank == count && next.is_none()).then_some(key);
         let key_of = |entry: &(u64, Slot)| keys.key_at(entry.1.location());
         let is_damaged = keys.may_be_damaged() && entries.iter().any(|entry| key_of(entry).is_none());
         let (stay, low) = match is_damaged {
@@ -234,13 +239,7 @@ impl OrderedIndex {
                 Some(parted) => parted,
                 None => return self.split_run(held, key, slot, keys, guard),
             },
-            false => {
-                let stay = if appended { count } else { count / 2 };
-                let first = if appended { key } else { key_of(&entries[stay]).unwrap_or_default() };
-                // The shortest that is above all that stay.
-                let shared = shared_bytes(key_of(&entries[stay - 1]).unwrap_or_default(), first);
-                (stay, first[..first.len().min(shared + 1)].to_vec())
-            }
+            false => Self::halved(entries, appended, keys),
         };
         let low = &low[..];
         let node = self.memory.take();
@@ -283,6 +282,16 @@ impl OrderedIndex {
         self.splits.fetch_add(1, Relaxed);
         self.link(node, guard);
         target
+    }
+
+    /// How many slots of a full leaf stay, and where the others begin: at the shortest key that is above all that stay. `appended` is the new
+    /// key, if it comes behind all others.
+    fn halved(entries: &[(u64, Slot)], appended: Option<&[u8]>, keys: &impl KeyBytes) -> (usize, Vec<u8>) {
+        let key_at = |at: usize| keys.key_at(entries[at].1.location()).unwrap_or_default();
+        let stay = if appended.is_some() { entries.len() } else { entries.len() / 2 };
+        let first = appended.unwrap_or_else(|| key_at(stay));
+        let shared = shared_bytes(key_at(stay - 1), first);
+        (stay, first[..first.len().min(shared + 1)].to_vec())
     }
 
     /// How many slots of a full leaf stay when `key` is added, and where the others begin, if keys of some are not known: where what the

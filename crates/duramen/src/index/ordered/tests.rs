@@ -228,7 +228,8 @@ fn check_random(seed: u64, count: usize, operations: usize, leaf_slots: usize, c
         }
         let entries: Vec<usize> = parts.iter().map(Vec::len).collect();
         let threads = 1 + random.below(3);
-        index.build(&parting, &entries, Version(7), &log, threads, |part| parts[part].clone());
+        index.meet_version(Version(7));
+        index.build(&parting, &entries, &log, threads, |part| parts[part].clone());
         model.extend(some.into_iter().map(|number| (log.keys[number].clone(), Log::at(number).0)));
         index.check_levels(&reclaim::pin());
         let all: Vec<_> = model.iter().map(|(key, at)| (key.clone(), *at)).collect();
