@@ -288,12 +288,10 @@ impl Pen {
         let Ask { key, new, .. } = ready.ask;
         // Under the lock: who had it before has read the time before.
         let floor = self.floor(records);
-        let ahead = if writing.appends_ahead(&locked) {
+        let ahead = writing.appends_ahead(&locked).then(|| {
             let version = self.gave(locked.next_version(floor));
-            Some(self.append(writing, version))
-        } else {
-            None
-        };
+            self.append(writing, version)
+        });
         let mut met = Unknown::default();
         let found = locked.find_with(key, |slot| {
             records.log.fetch_old(slot.location(), key.len());

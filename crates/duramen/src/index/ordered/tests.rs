@@ -194,6 +194,35 @@ fn keys(random: &mut Random, count: usize) -> Vec<Vec<u8>> {
     keys
 }
 
+/// Makes the index, which is empty, of some of the keys at once, as recovery does, and says of which.
+fn build_some(random: &mut Random, log: &Log, index: &OrderedIndex, count: usize) -> BTreeMap<Vec<u8>, u64> {
+    let some: Vec<usize> = (0..count).filter(|_| random.below(3) > 0).collect();
+    // Some are below or above all that begin as those of the sample do.
+    let sampled = |number: &&usize| *number % 20 != 7 && *number % 20 != 17;
+    let sample: Vec<&[u8]> =
+        some.iter().filter(sampled).map(|&number| &log.keys[number][..]).step_by(9).collect();
+    let parting = Parting::new(&sample, some.len() as u64);
+    let mut parts = vec![Vec::new(); parting.parts()];
+    for &number in &some {
+        let (part, entry) = parting.place(&log.keys[number], Slot::new(Log::at(number)));
+        parts[part].push(entry);
+    }
+    for part in &mut parts {
+        part.sort_by_key(|entry| (entry.rank(), log.key_at(entry.slot.location())));
+    }
+    let entries: Vec<usize> = parts.iter().map(Vec::len).collect();
+    let threads = 1 + random.below(3);
+    index.meet_version(Version(7));
+    index.build(&parting, &entries, log, threads, |part| parts[part].clone());
+    let mut model = BTreeMap::new();
+    model.extend(some.into_iter().map(|number| (log.keys[number].clone(), Log::at(number).0)));
+    index.check_levels(&reclaim::pin());
+    let all: Vec<_> = model.iter().map(|(key, at)| (key.clone(), *at)).collect();
+    assert_eq!(walk(index, log, (Unbounded, Unbounded), 9, false), all);
+    assert_eq!(index.lock(0, &reclaim::pin()).next_version(Version(0)), Version(8));
+    model
+}
+
 fn check_random(seed: u64, count: usize, operations: usize, leaf_slots: usize, cache_slots: usize) {
     let mut random = Random(seed);
     let mut keys = keys(&mut random, count);
@@ -210,31 +239,9 @@ fn check_random(seed: u64, count: usize, operations: usize, leaf_slots: usize, c
     let log = Log::new(keys);
     let index = OrderedIndex::new(seed, cache_slots, leaf_slots);
     let mut model: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
-    // Every other one is made at once of some of the keys, as recovery makes it.
+    // Every other one is made at once of some of the keys.
     if seed.is_multiple_of(2) {
-        let some: Vec<usize> = (0..count).filter(|_| random.below(3) > 0).collect();
-        // Some are below or above all that begin as those of the sample do.
-        let sampled = |number: &&usize| *number % 20 != 7 && *number % 20 != 17;
-        let sample: Vec<&[u8]> =
-            some.iter().filter(sampled).map(|&number| &log.keys[number][..]).step_by(9).collect();
-        let parting = Parting::new(&sample, some.len() as u64);
-        let mut parts = vec![Vec::new(); parting.parts()];
-        for &number in &some {
-            let (part, entry) = parting.place(&log.keys[number], Slot::new(Log::at(number)));
-            parts[part].push(entry);
-        }
-        for part in &mut parts {
-            part.sort_by_key(|entry| (entry.rank(), log.key_at(entry.slot.location())));
-        }
-        let entries: Vec<usize> = parts.iter().map(Vec::len).collect();
-        let threads = 1 + random.below(3);
-        index.meet_version(Version(7));
-        index.build(&parting, &entries, &log, threads, |part| parts[part].clone());
-        model.extend(some.into_iter().map(|number| (log.keys[number].clone(), Log::at(number).0)));
-        index.check_levels(&reclaim::pin());
-        let all: Vec<_> = model.iter().map(|(key, at)| (key.clone(), *at)).collect();
-        assert_eq!(walk(&index, &log, (Unbounded, Unbounded), 9, false), all);
-        assert_eq!(index.lock(0, &reclaim::pin()).next_version(Version(0)), Version(8));
+        model = build_some(&mut random, &log, &index, count);
     }
     for turn in 0..operations {
         // Grows, then shrinks, again and again.

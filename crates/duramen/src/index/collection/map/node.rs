@@ -225,6 +225,34 @@ impl Map {
         self.pages.give(node.page(), class(node.bits()));
     }
 
+    /// Panics unless a node is as it should be; what it leads to is left in `work`, each with the prefix and the depth that it should have.
+    #[cfg(test)]
+    fn check_node(&self, node: Entry, prefix: u64, depth: u32, work: &mut Vec<(Entry, u64, u32)>) {
+        let (bits, all) = (node.bits(), self.entries(node).collect::<Vec<_>>());
+        let mut number = 0;
+        let mut is_needed = bits == NODE_BITS_MIN;
+        while number < 1usize << bits {
+            let child = all[number];
+            assert!(!child.is_none());
+            let at = prefix | ((number as u64) << (64 - bits)) >> depth;
+            let each = if child.is_node() {
+                assert_eq!(bits, NODE_BITS_MAX, "a node below one that could double");
+                is_needed = true;
+                work.push((child, at, depth + bits));
+                1
+            } else {
+                assert!(child.depth() > depth, "a node with one page");
+                is_needed |= child.depth() == depth + bits;
+                work.push((child, at, child.depth()));
+                1usize << (depth + bits - child.depth())
+            };
+            let same = |other: &Entry| other.with_count(0) == child.with_count(0);
+            assert!(number.is_multiple_of(each) && all[number..][..each].iter().all(same));
+            number += each;
+        }
+        assert!(is_needed, "a node is larger than it need be");
+    }
+
     /// Walks all pages and panics unless nodes and pages are as the head of the map's file says. Returns how many
     /// there are.
     #[cfg(test)]
@@ -237,29 +265,7 @@ impl Map {
             assert!(seen.insert(entry.page()), "page {} is led to twice", entry.page());
             if entry.is_node() {
                 bytes += class(entry.bits()).bytes();
-                let (bits, all) = (entry.bits(), self.entries(entry).collect::<Vec<_>>());
-                let mut number = 0;
-                let mut is_needed = bits == NODE_BITS_MIN;
-                while number < 1usize << bits {
-                    let child = all[number];
-                    assert!(!child.is_none());
-                    let at = prefix | ((number as u64) << (64 - bits)) >> depth;
-                    let each = if child.is_node() {
-                        assert_eq!(bits, NODE_BITS_MAX, "a node below one that could double");
-                        is_needed = true;
-                        work.push((child, at, depth + bits));
-                        1
-                    } else {
-                        assert!(child.depth() > depth, "a node with one page");
-                        is_needed |= child.depth() == depth + bits;
-                        work.push((child, at, child.depth()));
-                        1usize << (depth + bits - child.depth())
-                    };
-                    let same = |other: &Entry| other.with_count(0) == child.with_count(0);
-                    assert!(number.is_multiple_of(each) && all[number..][..each].iter().all(same));
-                    number += each;
-                }
-                assert!(is_needed, "a node is larger than it need be");
+                self.check_node(entry, prefix, depth, &mut work);
                 continue;
             }
             assert_eq!(entry.depth(), depth);
