@@ -9,13 +9,35 @@ use crate::threads::plan::{Kind, Plan};
 use crate::threads::{IMAGES_MAX, run_plan};
 use crate::{Case, Effort, Setup, Violation};
 use duramen::mutants::{ALL, Mutant, plant};
+use duramen_media::sim::lose;
 use std::time::Duration;
+
+/// A planted bug.
+#[derive(Clone, Copy, Debug)]
+enum Bug {
+    /// The medium's own: a flush leaves out the last line of an unaligned range.
+    FlushShort,
+    /// One of the engine's logic.
+    Logic(Mutant),
+    /// The medium leaves out what the engine asks for at one place.
+    Lost(&'static Lost),
+}
+
+/// A call of the medium that is left out, by its place in the engine.
+#[derive(Debug)]
+pub struct Lost {
+    name: &'static str,
+    file: &'static str,
+    source: &'static str,
+    /// The call is made in the first line with `call` behind the first one with `behind`.
+    behind: &'static str,
+    call: &'static str,
+}
 
 /// A planted bug, and where it is looked for.
 #[derive(Clone, Copy, Debug)]
 pub struct Prey {
-    /// `None` is the medium's own bug: a flush that leaves out the last line of an unaligned range.
-    mutant: Option<Mutant>,
+    bug: Bug,
     /// Where several threads meet: what they do.
     threads: Option<Kind>,
     /// What a soak must do to show it, if that does.
@@ -37,8 +59,96 @@ pub struct Caught {
     pub took: Duration,
 }
 
+/// The call at a place of the engine: `lost!(name, file, behind, call)`.
+macro_rules! lost {
+    ($name:literal, $file:literal, $behind:literal, $call:literal) => {
+        Lost {
+            name: $name,
+            file: concat!("duramen/src/", $file),
+            source: include_str!(concat!("../../duramen/src/", $file)),
+            behind: $behind,
+            call: $call,
+        }
+    };
+}
+
+/// Calls that are left out which one thread shows, each with the medium and durability where it does.
+static LOST: [(Lost, &str); 10] = [
+    // A record is stored and its write-back never started before its slot leads to it.
+    (
+        lost!(
+            "RecordNotFlushed",
+            "log/appender.rs",
+            "fn append_with",
+            "None => self.write(log, at, &[head.bytes(), key"
+        ),
+        "line/every-write",
+    ),
+    // The same of members of a unit, and of its end.
+    (
+        lost!(
+            "MembersNotFlushed",
+            "log/appender.rs",
+            "Some(trailer) => {",
+            "self.write(log, at, &[head.bytes(), key"
+        ),
+        "line/every-write",
+    ),
+    // A write returns without a drain.
+    (
+        lost!("AcknowledgedWithoutDrain", "log/reachable.rs", "fn make_durable", "self.drain(log);"),
+        "line/every-write",
+    ),
+    // A cell is opened before its record is durable.
+    (lost!("CellOpenedBeforeDurable", "log/cell.rs", "fn open_cell", "self.drain(log);"), "line/every-write"),
+    // The header of a new block is stored and never flushed.
+    (
+        lost!(
+            "BlockHeaderNotFlushed",
+            "format/block.rs",
+            "fn publish_fresh",
+            "self.store(medium, at, offset);"
+        ),
+        "line/every-write",
+    ),
+    // A commit does not flush what the epoch wrote.
+    (lost!("EpochNotFlushed", "log/told.rs", "fn flush", "medium.flush("), "line/interval"),
+    // Recovery does not flush what a dead process left in the caches.
+    (
+        lost!(
+            "DeadProcessNotFlushed",
+            "recovery/scan.rs",
+            "fn conclude",
+            "self.medium.flush(base, outcome.tail)"
+        ),
+        "line/every-write",
+    ),
+    // One copy of the superblock is not durable when the other is written.
+    (
+        lost!("SuperblockCopiesTogether", "format/superblock.rs", "fn persist_from", "medium.sync()?;"),
+        "page/every-write",
+    ),
+    // New units are counted before their headers are durable.
+    (
+        lost!("GrownBeforeHeaders", "background/grow.rs", "fn adopt_units", "log.sync_or_poison()?;"),
+        "page/every-write",
+    ),
+    // A freed block of several units is made one unit long before the others have headers.
+    (
+        lost!("FreedUnitsWithoutHeaders", "log/space.rs", "unit.0 + 1, header.units - 1", "medium.sync()?;"),
+        "page/every-write",
+    ),
+];
+
+/// A group is settled without a drain.
+static GROUP_NOT_DRAINED: Lost =
+    lost!("GroupNotDrained", "write/mod.rs", "pub(crate) fn settle", "self.appender.settle(");
+/// Compaction lets slots lead to copies, and frees the originals, before the copies are durable.
+static COPIES_NOT_DRAINED: Lost =
+    lost!("CopiesNotDrained", "log/reachable.rs", "fn make_all_durable", "self.drain(log);");
+
 /// Bugs that show where several threads meet, most of them only there.
-const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 31] = [
+const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 30] = [
     (Mutant::FreedBeforeReadersLeave, Kind::Churn, None),
     (Mutant::UndurableShown, Kind::Mixed, None),
     (Mutant::CellNotLookedAtAgain, Kind::Cells, Some("line/every-write")),
@@ -48,7 +158,6 @@ const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 31] = [
     (Mutant::UpdateNotRechecked, Kind::Cells, Some("byte/every-write")),
     (Mutant::UnitShownInParts, Kind::Batches, None),
     (Mutant::RunningOverwritten, Kind::Batches, None),
-    (Mutant::UnitNotDrained, Kind::Batches, Some("line/every-write")),
     (Mutant::BeforeUnitMoved, Kind::Batches, None),
     (Mutant::NextNotWoken, Kind::Mixed, Some("page/every-write")),
     (Mutant::StripeNotLocked, Kind::Mixed, None),
@@ -73,11 +182,8 @@ const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 31] = [
 ];
 
 /// Bugs that one thread shows, but only on one medium.
-const ON_ONE_MEDIUM: [(Mutant, &str); 3] = [
-    (Mutant::RecordNotFlushed, "line/every-write"),
-    (Mutant::ImageBeforeCommit, "page/interval"),
-    (Mutant::TableShownEarly, "page/interval"),
-];
+const ON_ONE_MEDIUM: [(Mutant, &str); 2] =
+    [(Mutant::ImageBeforeCommit, "page/interval"), (Mutant::TableShownEarly, "page/interval")];
 
 /// Bugs that one thread shows without any crash: values that are held while others write.
 const WITHOUT_CRASH: [Mutant; 2] = [Mutant::FreedBeforeReadersLeave, Mutant::HoldNotLookedAt];
@@ -106,12 +212,11 @@ const SOAKED: [(Mutant, What); 5] = [
 ];
 
 /// Bugs that a few steps show, in an order that seeds do not meet in minutes.
-const DIRECTED: [(Mutant, Scenario); 9] = [
+const DIRECTED: [(Mutant, Scenario); 8] = [
     (Mutant::EnteredTwice, directed::two_units_in_one_block),
     (Mutant::ImageOfRunning, directed::image_beside_unit),
     (Mutant::ImageOfPending, directed::image_beside_group),
     (Mutant::CountedBehindTail, directed::behind_the_tail),
-    (Mutant::CopiesNotDrained, directed::copied_and_freed),
     (Mutant::UncommittedCopied, directed::copied_and_shown),
     (Mutant::KeptNotCounted, directed::kept_and_deleted),
     (Mutant::NamelessBuried, directed::name_lost),
@@ -121,60 +226,76 @@ const DIRECTED: [(Mutant, Scenario); 9] = [
 /// All planted bugs.
 #[must_use]
 pub fn all() -> Vec<Prey> {
-    let among = AMONG_THREADS.map(|(mutant, kind, case)| Prey {
-        mutant: Some(mutant),
-        threads: Some(kind),
-        soak: None,
-        scenario: None,
-        evicts: None,
-        case,
-    });
     let shows_alone = |mutant: &Mutant| {
         *mutant == Mutant::FreedBeforeReadersLeave || AMONG_THREADS.iter().all(|(other, ..)| other != mutant)
     };
-    let alone = ALL.into_iter().filter(shows_alone).map(Some);
-    let case = |mutant| ON_ONE_MEDIUM.iter().find(|(other, _)| mutant == Some(*other)).map(|(_, case)| *case);
-    let alone = std::iter::once(None).chain(alone);
-    let alone = alone.map(|mutant| Prey {
-        mutant,
-        threads: None,
-        soak: None,
-        scenario: None,
-        evicts: None,
-        case: case(mutant),
+    let case = |mutant| ON_ONE_MEDIUM.iter().find(|(other, _)| mutant == *other).map(|(_, case)| *case);
+    let alone = ALL.into_iter().filter(shows_alone);
+    let alone = alone.map(|mutant| Prey { case: case(mutant), ..Prey::of(Bug::Logic(mutant)) });
+    let lost = LOST.iter().map(|(lost, case)| Prey { case: Some(*case), ..Prey::of(Bug::Lost(lost)) });
+    let among = AMONG_THREADS.map(|(mutant, kind, case)| Prey {
+        threads: Some(kind),
+        case,
+        ..Prey::of(Bug::Logic(mutant))
     });
-    let soaked = SOAKED.map(|(mutant, what)| Prey {
-        mutant: Some(mutant),
-        threads: None,
-        soak: Some(what),
-        scenario: None,
-        evicts: None,
-        case: None,
-    });
-    let directed = DIRECTED.map(|(mutant, scenario)| Prey {
-        mutant: Some(mutant),
-        threads: None,
-        soak: None,
-        scenario: Some(scenario),
-        evicts: None,
-        case: None,
-    });
-    let evicting = EVICTING.map(|(mutant, first)| Prey {
-        mutant: Some(mutant),
-        threads: None,
-        soak: None,
-        scenario: None,
-        evicts: Some(first),
-        case: None,
-    });
-    alone.chain(among).chain(soaked).chain(directed).chain(evicting).collect()
+    let group = Prey {
+        threads: Some(Kind::Batches),
+        case: Some("line/every-write"),
+        ..Prey::of(Bug::Lost(&GROUP_NOT_DRAINED))
+    };
+    let soaked = SOAKED.map(|(mutant, what)| Prey { soak: Some(what), ..Prey::of(Bug::Logic(mutant)) });
+    let directed =
+        DIRECTED.map(|(mutant, scenario)| Prey { scenario: Some(scenario), ..Prey::of(Bug::Logic(mutant)) });
+    let copies =
+        Prey { scenario: Some(directed::copied_and_freed), ..Prey::of(Bug::Lost(&COPIES_NOT_DRAINED)) };
+    let evicting =
+        EVICTING.map(|(mutant, first)| Prey { evicts: Some(first), ..Prey::of(Bug::Logic(mutant)) });
+    let mut all = vec![Prey::of(Bug::FlushShort)];
+    all.extend(alone.chain(lost).chain(among).chain([group]).chain(soaked).chain(directed).chain([copies]));
+    all.extend(evicting);
+    all
+}
+
+impl Lost {
+    /// The line of the call; `None`: the source has no such call, so the bug is not caught.
+    fn line(&self) -> Option<u32> {
+        let mut lines = (1..).zip(self.source.lines()).skip_while(|(_, line)| !line.contains(self.behind));
+        lines.find(|(_, line)| line.contains(self.call)).map(|(number, _)| number)
+    }
+}
+
+impl Bug {
+    /// Plants it, in place of the one before; the medium's own is part of a setup.
+    fn plant(self) {
+        plant(if let Self::Logic(mutant) = self { Some(mutant) } else { None });
+        lose(if let Self::Lost(lost) = self { lost.line().map(|line| (lost.file, line)) } else { None });
+    }
+
+    /// Whether it is one of these.
+    fn is_among(self, mutants: &[Mutant]) -> bool {
+        matches!(self, Self::Logic(mutant) if mutants.contains(&mutant))
+    }
+}
+
+/// No bug is planted any more.
+fn plant_nothing() {
+    plant(None);
+    lose(None);
 }
 
 impl Prey {
+    fn of(bug: Bug) -> Self {
+        Self { bug, threads: None, soak: None, scenario: None, evicts: None, case: None }
+    }
+
     /// What the bug is called.
     #[must_use]
     pub fn name(&self) -> String {
-        self.mutant.map_or_else(|| "FlushShort".into(), |mutant| format!("{mutant:?}"))
+        match self.bug {
+            Bug::FlushShort => "FlushShort".into(),
+            Bug::Logic(mutant) => format!("{mutant:?}"),
+            Bug::Lost(lost) => lost.name.into(),
+        }
     }
 
     /// Whether several threads look for it.
@@ -209,21 +330,21 @@ impl Prey {
         if let Some(kind) = self.threads {
             return run_plan(&Plan::new(seed, Some(kind), case, None), IMAGES_MAX).map(|_| ());
         }
-        let setup = Setup { flush_short: self.mutant.is_none(), ..Setup::new(seed, case) };
-        let images_max =
-            if self.mutant.is_some_and(|mutant| WITHOUT_CRASH.contains(&mutant)) { 20 } else { 600 };
+        let flush_short = matches!(self.bug, Bug::FlushShort);
+        let setup = Setup { flush_short, ..Setup::new(seed, case) };
+        let images_max = if self.bug.is_among(&WITHOUT_CRASH) { 20 } else { 600 };
         run_setup(&setup, Effort { images_max, ..Effort::default() }).map(|_| ())
     }
 
     /// Runs seeds from `seed` on until the bug is caught, or for `patience`.
     #[must_use]
     pub fn hunt(&self, seed: u64, patience: Duration) -> Caught {
-        plant(self.mutant);
+        self.bug.plant();
         let begun = all_busy();
         let took = || all_busy().saturating_sub(begun);
         let mut by = None;
         let seed = seed.max(self.evicts.unwrap_or(0));
-        let is_in_units = self.is_alone() && self.mutant.is_some_and(|mutant| IN_UNITS.contains(&mutant));
+        let is_in_units = self.is_alone() && self.bug.is_among(&IN_UNITS);
         let case = self.case.and_then(Case::named);
         for seed in (seed..).filter(|&seed| !is_in_units || Setup::new(seed, case).spans) {
             if took() >= patience {
@@ -231,15 +352,15 @@ impl Prey {
             }
             if let Err(violation) = self.look(seed) {
                 // What the seed shows without the bug does not count.
-                plant(None);
-                if self.mutant.is_none() || self.look(seed).is_ok() {
+                plant_nothing();
+                if matches!(self.bug, Bug::FlushShort) || self.look(seed).is_ok() {
                     by = Some((seed, violation));
                     break;
                 }
-                plant(self.mutant);
+                self.bug.plant();
             }
         }
-        plant(None);
+        plant_nothing();
         Caught { by, took: took() }
     }
 }

@@ -169,14 +169,9 @@ impl Growth {
             let (at, bytes) = (log.offset_of(Unit(from)), u64::from(more) * log.unit_bytes);
             log.medium.prepare(at, bytes).map_err(|error| log.failed(error))?;
         }
-        if !planted(Mutant::GrownBeforeHeaders) {
-            write_free_headers(&log.medium, log.unit_bytes, from, more);
-            log.sync_or_poison()?;
-        }
+        write_free_headers(&log.medium, log.unit_bytes, from, more);
+        log.sync_or_poison()?;
         log.update_superblock(|superblock| superblock.units = from + more)?;
-        if planted(Mutant::GrownBeforeHeaders) {
-            write_free_headers(&log.medium, log.unit_bytes, from, more);
-        }
         let mut space = log.space();
         space.set_units(from + more);
         space.give(Unit(from), more);

@@ -129,6 +129,7 @@ impl DurableState {
     }
 
     /// Syncs the medium; after a failure nothing can be trusted any more.
+    #[cfg_attr(feature = "mutants", track_caller)]
     pub(crate) fn sync_or_poison<M: Medium>(&self, medium: &M) -> Result<()> {
         medium.sync().map_err(|error| self.failed(medium, error))
     }

@@ -32,7 +32,6 @@
 //! generation, so what an earlier use of the block left says nothing.
 
 use super::{Epoch, Generation, Unit, u64_at};
-use crate::mutants::{Mutant, planted};
 use duramen_media::{Medium, Offset};
 
 pub(crate) const HEADER_BYTES: u64 = 64;
@@ -205,6 +204,7 @@ impl Header {
     }
 
     /// Makes the block at `at` what `self` says, in one line, whatever was there before; not drained.
+    #[cfg_attr(feature = "mutants", track_caller)]
     pub(crate) fn store<M: Medium>(&self, medium: &M, at: Unit, offset: Offset) {
         medium.store_u64(offset.plus(if self.which { 16 } else { 8 }), self.generation.0);
         medium.store_u64(offset, self.word(at));
@@ -213,10 +213,6 @@ impl Header {
 
     /// The same, and durable on return (but for page media).
     pub(crate) fn publish_fresh<M: Medium>(&self, medium: &M, at: Unit, offset: Offset) {
-        if planted(Mutant::BlockHeaderNotFlushed) {
-            medium.store_u64(offset.plus(if self.which { 16 } else { 8 }), self.generation.0);
-            return medium.store_u64(offset, self.word(at));
-        }
         self.store(medium, at, offset);
         medium.drain();
     }

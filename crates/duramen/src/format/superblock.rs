@@ -266,12 +266,6 @@ impl Superblock {
     /// The same, `first` (0 or 1) before the other.
     pub(crate) fn persist_from<M: Medium>(&self, medium: &M, first: usize) -> Result<()> {
         let bytes = self.encode();
-        if planted(Mutant::SuperblockCopiesTogether) {
-            COPIES.iter().for_each(|&at| medium.store(at, &[&bytes]));
-            COPIES.iter().for_each(|&at| medium.flush(at, BYTES as u64));
-            medium.drain();
-            return Ok(medium.sync()?);
-        }
         for at in [COPIES[first], COPIES[1 - first]] {
             // The magic word is the commit: everything else of the copy is durable before it. When
             // the copy already has its magic, a torn write is told by the checksum.

@@ -300,8 +300,9 @@ impl Appender {
     }
 
     #[inline(always)]
+    #[cfg_attr(feature = "mutants", track_caller)]
     fn write<M: Medium>(&self, log: &Log<M>, at: Offset, parts: &[&[u8]]) {
-        if log.epochs().in_use() || planted(Mutant::RecordNotFlushed) {
+        if log.epochs().in_use() {
             // The committer flushes, once for all.
             log.medium.store(at, parts);
         } else if self.grouped {
@@ -376,11 +377,7 @@ impl Appender {
             Some(trailer) => {
                 let trailer = trailer.bytes();
                 let padding = &ZEROS[..bytes as usize - trailer.len() - used];
-                if planted(Mutant::MembersNotFlushed) && header.kind != Kind::End {
-                    log.medium.store(at, &[head.bytes(), key, value, padding, &trailer]);
-                } else {
-                    self.write(log, at, &[head.bytes(), key, value, padding, &trailer]);
-                }
+                self.write(log, at, &[head.bytes(), key, value, padding, &trailer]);
             }
         }
         if let Some(block) = &mut self.block {
@@ -411,6 +408,7 @@ impl Appender {
 
     /// Drains what was appended; afterwards all of it is durable (in the `Immediate` regime).
     #[inline]
+    #[cfg_attr(feature = "mutants", track_caller)]
     pub(crate) fn drain<M: Medium>(&mut self, log: &Log<M>) {
         log.medium.drain();
         if let Some(block) = &mut self.block
@@ -421,6 +419,7 @@ impl Appender {
     }
 
     /// Ends a group: drains, and says so to readers that would help.
+    #[cfg_attr(feature = "mutants", track_caller)]
     pub(crate) fn settle<M: Medium>(&mut self, log: &Log<M>) {
         self.drain(log);
         if let Some(block) = &self.block

@@ -126,9 +126,7 @@ pub(crate) fn kind_to_append<M: Medium>(log: &Log<M>, updatable: bool) -> Kind {
 impl Appender {
     /// Makes a cell of the record last appended, a sealed one to which no slot leads yet: drains it and opens it.
     pub(crate) fn open_cell<M: Medium>(&mut self, log: &Log<M>, appended: Appended, key: &[u8]) -> Reachable {
-        if !planted(Mutant::CellOpenedBeforeDurable) {
-            self.drain(log);
-        }
+        self.drain(log);
         // SAFETY: the record was just appended by this thread, and nobody else can reach it yet.
         let record = unsafe { log.medium.bytes(appended.at, appended.bytes) };
         let sealed = Header::decode_head(record);

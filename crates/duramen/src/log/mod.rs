@@ -193,6 +193,7 @@ impl<M: Medium> Log<M> {
     }
 
     /// Syncs the medium; after a failure nothing can be trusted any more.
+    #[cfg_attr(feature = "mutants", track_caller)]
     pub(crate) fn sync_or_poison(&self) -> Result<()> {
         self.durable.sync_or_poison(&self.medium)
     }

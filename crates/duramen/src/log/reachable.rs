@@ -11,7 +11,6 @@
 use super::Log;
 use super::appender::Appender;
 use crate::format::record::Appended;
-use crate::mutants::{Mutant, planted};
 use duramen_media::{Medium, Offset};
 
 /// A record that was appended, to which a slot may lead.
@@ -51,7 +50,7 @@ impl Appender {
     /// Drains what was last appended. Where epochs are in use the committer flushes it, and drains.
     #[inline(always)]
     pub(crate) fn make_durable<M: Medium>(&mut self, log: &Log<M>, appended: Appended) -> Reachable {
-        if !log.epochs().in_use() && !planted(Mutant::AcknowledgedWithoutDrain) {
+        if !log.epochs().in_use() {
             self.drain(log);
         }
         Reachable::drained(appended)
@@ -63,9 +62,7 @@ impl Appender {
         log: &Log<M>,
         appended: I,
     ) -> impl Iterator<Item = (T, Reachable)> + use<M, T, I> {
-        if !planted(Mutant::CopiesNotDrained) {
-            self.drain(log);
-        }
+        self.drain(log);
         appended.map(|(of, appended)| (of, Reachable::drained(appended)))
     }
 

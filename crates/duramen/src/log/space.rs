@@ -339,7 +339,7 @@ impl Space {
     }
 }
 
-/// Writes the headers of free units, one each, not drained.
+/// Writes the headers of free units, one each, and drains.
 pub(crate) fn write_free_headers<M: Medium>(medium: &M, unit_bytes: u64, from: u32, units: u32) {
     for unit in from..from + units {
         let offset = Offset(u64::from(unit) * unit_bytes);
@@ -365,20 +365,13 @@ pub(crate) fn free_blocks<M: Medium>(
     if many.is_empty() {
         return Ok(());
     }
-    let publish_alone = || {
-        for (unit, header) in &many {
-            header.freed().alone().publish_word(medium, *unit, offset(*unit));
-        }
-    };
-    #[cfg(feature = "mutants")]
-    if planted(Mutant::FreedUnitsWithoutHeaders) {
-        publish_alone();
-    }
     for (unit, header) in &many {
         write_free_headers(medium, unit_bytes, unit.0 + 1, header.units - 1);
     }
     medium.sync()?;
-    publish_alone();
+    for (unit, header) in &many {
+        header.freed().alone().publish_word(medium, *unit, offset(*unit));
+    }
     medium.sync()
 }
 

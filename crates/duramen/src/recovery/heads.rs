@@ -260,7 +260,6 @@ impl<'m, M: Medium> Source<'m, M> {
     /// what a recovery that was killed since then did to heads of blocks; after a clean close that did not finish, the superblock.
     pub(super) fn flushes(&self) -> Flushes {
         match (self.medium.granularity(), self.superblock.clean, self.rebooted) {
-            _ if planted(Mutant::DeadProcessNotFlushed) => Flushes::Nothing,
             (Granularity::CacheLine, false, false) => Flushes::Records,
             (Granularity::CacheLine, false, true) => Flushes::Heads,
             _ => Flushes::Nothing,

@@ -44,7 +44,6 @@ use crate::format::{Epoch, Owner, Version};
 use crate::log::appender::Appender;
 use crate::log::open_block::Purpose;
 use crate::log::supply::Supply;
-use crate::mutants::{Mutant, planted};
 use crate::read::Records;
 use crate::read::judge::Owed;
 use crate::read::value::Meta;
@@ -262,9 +261,7 @@ impl Pen {
     pub(crate) fn settle<M: Medium>(&mut self, records: &Records<M>) -> Result<()> {
         let Some(group) = self.group.take() else { return Ok(()) };
         self.appender.grouped = false;
-        if group.over.is_empty() || !planted(Mutant::UnitNotDrained) {
-            self.appender.settle(&records.log);
-        }
+        self.appender.settle(&records.log);
         self.units_drained(records);
         clear_pending(records, group.pending.into_iter());
         records.log.wait_for(Epoch(group.owed.epoch.get()))?;

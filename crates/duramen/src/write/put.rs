@@ -65,6 +65,8 @@ struct Writing<'a, M: Medium> {
     kind: Kind,
     /// A unit that runs may have written the key.
     has_members: bool,
+    /// What is written waits for its group to be durable.
+    is_grouped: bool,
 }
 
 /// What a write found and did.
@@ -256,7 +258,7 @@ impl Pen {
         }
         let locked = table.index.lock(hash, &guard);
         let epoch = epochs.enter(&self.activity);
-        let writing = Writing::new(records, table, ready, epoch, &locked);
+        let writing = Writing::new(records, table, ready, epoch, &locked, self.group.is_some());
         let (wrote, crowded, appended) = self.write_locked(&writing, locked);
         if matches!(wrote, Wrote::Done { .. }) {
             then();
@@ -380,8 +382,7 @@ impl Pen {
     /// The record may be led to: it is durable, or its group makes it so.
     #[inline(always)]
     fn make_reachable<M: Medium>(&mut self, writing: &Writing<'_, M>, appended: Appended) -> Reachable {
-        let Writing { records, ready, .. } = *writing;
-        let grouped = self.leaves_pending(records);
+        let Writing { records, ready, is_grouped: grouped, .. } = *writing;
         match writing.kind {
             Kind::CellSealed => {
                 let opened = self.appender.open_cell(&records.log, appended, ready.ask.key);
@@ -390,12 +391,6 @@ impl Pen {
             _ if grouped => self.appender.leave_pending(appended),
             _ => self.appender.make_durable(&records.log, appended),
         }
-    }
-
-    /// Whether what is written waits for its group to be durable.
-    #[inline(always)]
-    fn leaves_pending<M: Medium>(&self, records: &Records<M>) -> bool {
-        self.group.is_some() && records.log.shows_before_durable()
     }
 
     /// Counts what was written, and what it took the place of.
@@ -409,7 +404,7 @@ impl Pen {
         if let Some(names) = old.and_then(Old::names) {
             records.tables.unname(names);
         }
-        if self.leaves_pending(records)
+        if writing.is_grouped
             && let Some(group) = &mut self.group
         {
             group.pending.push((table.owner, ready.hash, appended.at));
@@ -448,6 +443,7 @@ impl<'a, M: Medium> Writing<'a, M> {
         ready: Ready<'a>,
         epoch: Epoch,
         locked: &Locked<'_>,
+        in_group: bool,
     ) -> Self {
         let kind = match ready.ask.new {
             None => Kind::Tombstone,
@@ -458,7 +454,8 @@ impl<'a, M: Medium> Writing<'a, M> {
             }
         };
         let has_members = locked.has_members() && !planted(Mutant::RunningOverwritten);
-        Self { records, table, ready, epoch, kind, has_members }
+        let is_grouped = in_group && records.log.shows_before_durable();
+        Self { records, table, ready, epoch, kind, has_members, is_grouped }
     }
 
     #[inline(always)]

@@ -2,6 +2,7 @@
 
 use super::Model;
 use super::log::{Event, Kind, Log};
+use super::lost::is_lost;
 use super::memory::{LINE_WORDS, Memory};
 use super::schedule::{Point, point};
 use crate::{
@@ -10,6 +11,7 @@ use crate::{
 };
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
+use std::panic::Location;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicI64};
@@ -310,14 +312,20 @@ impl Persistent for SimMedium {
         self.put(Kind::Store, at, parts);
     }
 
+    #[track_caller]
     fn write(&self, at: Offset, parts: &[&[u8]]) {
-        self.put(Kind::Write, at, parts);
+        let kind = if is_lost(Location::caller()) { Kind::Store } else { Kind::Write };
+        self.put(kind, at, parts);
     }
 
+    #[track_caller]
     fn flush(&self, at: Offset, bytes: u64) {
         // A flush reads nothing: it does no harm to a line that cannot be read.
         self.check_bounds(at, bytes);
         point(Point::Flush, at.0);
+        if is_lost(Location::caller()) {
+            return;
+        }
         let mut lines = lines_of(at.0, bytes);
         if self.machine.flush_short.load(Relaxed) && !at.0.is_multiple_of(LINE_BYTES) {
             lines.end = lines.start + bytes.div_ceil(LINE_BYTES) * LINE_BYTES;
@@ -325,11 +333,15 @@ impl Persistent for SimMedium {
         self.note(Kind::Flush, (lines.start / LINE_BYTES) as u32, lines.end / LINE_BYTES);
     }
 
+    #[track_caller]
     fn drain(&self) {
         point(Point::Drain, 0);
-        self.note(Kind::Drain, 0, 0);
+        if !is_lost(Location::caller()) {
+            self.note(Kind::Drain, 0, 0);
+        }
     }
 
+    #[track_caller]
     fn sync(&self) -> Result<()> {
         point(Point::Sync, 0);
         if self.is_off() {
@@ -339,7 +351,7 @@ impl Persistent for SimMedium {
             self.note(Kind::SyncVoid, 0, 0);
             return Err(Error::new(ErrorKind::Io, "cannot sync the simulated medium: it was told to fail"));
         }
-        if Self::is_due(&self.machine.sync_lies_in) {
+        if Self::is_due(&self.machine.sync_lies_in) || is_lost(Location::caller()) {
             self.note(Kind::SyncVoid, 0, 0);
             return Ok(());
         }

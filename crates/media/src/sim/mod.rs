@@ -12,7 +12,7 @@
 //! [`SimMedium`] records, [`Log`] is the record, [`Walker`] goes along a log and forms images, and a new
 //! `SimMedium` opens on one. Nothing is copied while a workload runs: an event takes 80 bytes.
 //!
-//! [`schedule`] decides which of the machine's threads goes on, so that a run of several threads repeats too.
+//! [`lose`] has it leave out what is asked for at one place: a planted bug. [`schedule`] decides which of the machine's threads goes on, so that a run of several threads repeats too.
 //!
 //! Invariants:
 //! 1. The order of events in the log is the order in which their stores reached the memory.
@@ -21,12 +21,14 @@
 
 mod images;
 mod log;
+mod lost;
 mod machine;
 mod memory;
 pub mod schedule;
 
 pub use images::{Choice, Pick, Walker};
 pub use log::{Event, Kind, Log};
+pub use lost::lose;
 pub use machine::SimMedium;
 pub use memory::Memory;
 
