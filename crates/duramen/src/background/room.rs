@@ -18,7 +18,13 @@ const ROUNDS_MAX: u32 = 64;
 
 impl<M: Medium> Supply for Keeper<M> {
     fn take_free(&self, wants: [u32; 3], purpose: Purpose) -> Option<(Unit, u32, Purpose)> {
-        self.take_first(wants, purpose).ok()
+        match self.take_first(wants, purpose) {
+            Ok(taken) => Some(taken),
+            Err(space) => {
+                self.hurry_if_short(space);
+                None
+            }
+        }
     }
 
     fn make_free(&self, bytes: u64, wished: u64, purpose: Purpose) {
@@ -122,12 +128,17 @@ impl<M: Medium> Keeper<M> {
             Some((unit, want, as_for))
         });
         let Some(taken) = taken else { return Err(space) };
+        self.hurry_if_short(space);
+        Ok(taken)
+    }
+
+    /// Wakes the background thread where there is little space left, and it may find some.
+    fn hurry_if_short(&self, space: MutexGuard<'_, Space>) {
         let low = self.is_short(&space);
         drop(space);
         if low && !self.wake.in_vain.load(Relaxed) {
             self.wake.hurry();
         }
-        Ok(taken)
     }
 
     /// Makes room, in the way that costs least of those that are left. False when there is none.

