@@ -287,11 +287,13 @@ pub(crate) mod thread {
 /// old as the outer): code that leans on that would fail here.
 pub(crate) mod reclaim {
     use super::atomic::AtomicPtr;
+    use super::weaken::is_weakened;
     use loom::sync::atomic::AtomicU64;
     use loom::sync::atomic::Ordering::{self, Acquire, Release};
     use loom::thread::ThreadId;
     use std::collections::BTreeMap;
     use std::marker::PhantomData;
+    use std::panic::Location;
     use std::sync::{Arc, Mutex, PoisonError};
 
     /// Loom has five threads at most.
