@@ -210,7 +210,9 @@ impl Change {
             if self == Self::Alone {
                 // Release: pairs with the Acquire in `look_at`; publishes the record behind the location.
                 slot.store(word, Release);
-                reclaim::published();
+                if !planted(Mutant::PublishedUnfenced) {
+                    reclaim::published();
+                }
                 return true;
             }
             // AcqRel: the same.
