@@ -210,9 +210,7 @@ impl Change {
             if self == Self::Alone {
                 // Release: pairs with the Acquire in `look_at`; publishes the record behind the location.
                 slot.store(word, Release);
-                if !planted(Mutant::PublishedUnfenced) {
-                    reclaim::published();
-                }
+                reclaim::published();
                 return true;
             }
             // AcqRel: the same.

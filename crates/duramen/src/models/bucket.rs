@@ -248,7 +248,7 @@ fn reader_of_a_segment_of_one_stripe_sees_whole_records() {
 
 #[test]
 fn of_two_that_each_put_a_key_and_read_the_others_one_sees_it() {
-    let planted = [Bug(Mutant::PublishedUnfenced)];
+    let planted = [Relaxed("index/hash.rs", "reclaim::published();")];
     check(2, &planted, || {
         let store = crowded();
         store.put(4, ANOTHER, 1);

@@ -44,7 +44,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 #[cfg(test)]
 #[derive(Clone, Copy)]
 enum Planted {
-    /// The first line of this file that contains this text, with all its orderings `Relaxed`.
+    /// The first line of this file that contains this text, with all its orderings `Relaxed` and no fence.
     Relaxed(&'static str, &'static str),
     /// A planted bug.
     Bug(Mutant),
