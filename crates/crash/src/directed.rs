@@ -9,6 +9,7 @@ use duramen_media::MediumKind;
 use duramen_media::sim::{Log, Memory, Model, Rng, SimMedium, Walker};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
 
 /// Tells what is wrong.
 pub type Scenario = fn() -> Result<(), String>;
@@ -256,6 +257,58 @@ pub fn image_beside_unit() -> Result<(), String> {
         }
         audited(&store)
     })
+}
+
+/// A unit of two blocks begins in an epoch that is committed, and ends in one that is not. The process dies, and power fails while the
+/// next one opens the store.
+///
+/// # Errors
+/// What is wrong.
+pub fn confirmed_by_recovery() -> Result<(), String> {
+    // Nothing is committed by itself, and after a process died all counts.
+    let options = |boot| options(boot, Durability::Interval(Duration::from_secs(1_000_000)));
+    let medium = SimMedium::resume(Log::empty(Model::Page, LEN_MAX));
+    let store = StoreOn::open_on(medium.clone(), &options(1)).map_err(told)?;
+    let written = store.writer().map_err(told)?.unit(|unit| {
+        unit.put(b"a", &[1; 300])?;
+        store.commit()?;
+        unit.put(b"b", &[2; 300])
+    });
+    written.map_err(told)?;
+    let whole = |log: &Log| log.up_to(log.events.len());
+    let log = whole(&medium.log());
+    medium.power_off();
+    drop(store);
+    let begin = log.events.len();
+    let medium = SimMedium::resume(log);
+    let store = StoreOn::open_on(medium.clone(), &options(1)).map_err(told)?;
+    let found = |store: &StoreOn<SimMedium>| -> Result<[bool; 2], String> {
+        let is_there = |key: &[u8]| store.get(key).map(|value| value.is_some()).map_err(told);
+        Ok([is_there(b"a")?, is_there(b"b")?])
+    };
+    if found(&store)? != [true, true] {
+        return Err("a process that dies takes a unit with it".into());
+    }
+    let log = whole(&medium.log());
+    medium.power_off();
+    drop(store);
+    let mut walker = Walker::new(&log);
+    walker.advance(begin);
+    while let Some(position) = walker.next_point() {
+        let (memory, len) = walker.form(&walker.none());
+        let medium = SimMedium::from_image(Model::Page, LEN_MAX, memory, len);
+        let again = StoreOn::open_on(medium.clone(), &options(2)).map_err(told)?;
+        let found = found(&again)?;
+        if found[0] != found[1] {
+            return Err(format!(
+                "at event {position} of {begin} to {}: half of a unit, {found:?}",
+                log.events.len()
+            ));
+        }
+        medium.power_off();
+        drop(again);
+    }
+    Ok(())
 }
 
 /// Two units go on to one block, each from another: one that commits, and one that is given up. Then power fails.

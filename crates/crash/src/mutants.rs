@@ -212,8 +212,9 @@ const SOAKED: [(Mutant, What); 5] = [
 ];
 
 /// Bugs that a few steps show, in an order that seeds do not meet in minutes.
-const DIRECTED: [(Mutant, Scenario); 8] = [
+const DIRECTED: [(Mutant, Scenario); 9] = [
     (Mutant::EnteredTwice, directed::two_units_in_one_block),
+    (Mutant::UnitsConfirmedEarly, directed::confirmed_by_recovery),
     (Mutant::ImageOfRunning, directed::image_beside_unit),
     (Mutant::ImageOfPending, directed::image_beside_group),
     (Mutant::CountedBehindTail, directed::behind_the_tail),

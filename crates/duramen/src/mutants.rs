@@ -48,6 +48,8 @@ pub enum Mutant {
     ExpiredShown,
     /// The superblock begins the new incarnation before what recovery decided is durable.
     AdoptedTooLate,
+    /// Recovery's headers say that units count before the new incarnation is durable.
+    UnitsConfirmedEarly,
     /// The first update of the superblock begins with copy 0, whichever was read.
     SuperblockCopyZeroFirst,
     /// Writers of one key do not wait for each other.

@@ -102,6 +102,12 @@ impl Fates {
         Self { ended: fate(bits), onward: fate(bits >> 2) }
     }
 
+    /// Those of them that are this one.
+    pub(crate) fn only(self, fate: Fate) -> Self {
+        let only = |it| if it == fate { it } else { Fate::Open };
+        Self { ended: only(self.ended), onward: only(self.onward) }
+    }
+
     /// The same, with what else is known.
     pub(crate) fn with(self, other: Self) -> Self {
         let with = |a, b| if b == Fate::Open { a } else { b };

@@ -7,12 +7,13 @@
 //!    data block, in parallel ([`scan`]): verify each record, and enter it in the index if it is the newest of its key so
 //!    far. Then it is known which tables are named ([`names`]), and what is free, used and live ([`tally`]);
 //! 4. adopt: seal what was open where its records end, free what holds nothing, all durable before the superblock
-//!    begins a new incarnation.
+//!    begins a new incarnation;
+//! 5. say in the headers which units of several blocks count, durable before anything is compacted.
 //!
 //! Steps 1 to 3 write nothing, so `check` uses them too. But what was read may be no more than what a process
 //! that died left in the CPU's caches, and step 4 builds on it: so on cache-line media step 3
-//! flushes what it reads (`Flushes`). Step 4 is idempotent: a crash inside
-//! leaves some blocks sealed where they ended anyway.
+//! flushes what it reads (`Flushes`). Steps 4 and 5 are idempotent: a crash inside 4
+//! leaves some blocks sealed where they ended anyway, and after one inside 5 the units are counted again.
 //!
 //! Where a block's records end:
 //!
@@ -45,7 +46,7 @@ mod units;
 mod verify;
 
 use crate::durability::StoreClock;
-use crate::format::block::{DataBlock, Fates};
+use crate::format::block::{DataBlock, Fate, Fates};
 use crate::format::image::{Extent, Harm};
 use crate::format::record::{self, Kind};
 use crate::format::superblock::Superblock;
@@ -404,8 +405,11 @@ impl Recovered {
                     medium.store_u64(at, medium.load_u64(at));
                 }
             }
-            if outcome.fates != Fates::default() && !planted(Mutant::TornNotVoided) {
-                data.header.store_fates(medium, offset(data.unit), data.header.fates.with(outcome.fates));
+            // That a unit counts is said later: see `confirm_units`.
+            let early = planted(Mutant::UnitsConfirmedEarly);
+            let fates = if early { outcome.fates } else { outcome.fates.only(Fate::Void) };
+            if fates != Fates::default() && !planted(Mutant::TornNotVoided) {
+                data.header.store_fates(medium, offset(data.unit), data.header.fates.with(fates));
                 medium.drain();
             }
             if outcome.reseal {
@@ -414,6 +418,26 @@ impl Recovered {
         }
         // What holds nothing.
         Ok(free_blocks(medium, unit_bytes, &self.freed)?)
+    }
+
+    /// Makes the headers say of units of several blocks that they count, before compaction may take one of these apart. Only once the new
+    /// incarnation is durable: a process that died, and not the machine, leaves units of epochs that are not committed. Until their
+    /// epochs count for good a power failure may still take the end of such a unit away, and all of it must go then.
+    pub(crate) fn confirm_units<M: Medium>(&self, medium: &M) -> Result<()> {
+        let unit_bytes = u64::from(self.superblock.unit_bytes);
+        let mut any = false;
+        for (data, outcome) in &self.outcomes {
+            if outcome.fates.only(Fate::Counts) != Fates::default() && !planted(Mutant::TornNotVoided) {
+                let at = Offset(u64::from(data.unit.0) * unit_bytes);
+                data.header.store_fates(medium, at, data.header.fates.with(outcome.fates));
+                any = true;
+            }
+        }
+        if any {
+            medium.drain();
+            medium.sync()?;
+        }
+        Ok(())
     }
 }
 

@@ -13,8 +13,8 @@
 //! A crash cannot have torn a unit whose end is there if only the process died, since then all stores survive in their order; nor one whose end
 //! belongs to an epoch that was committed; nor any after a clean close.
 //!
-//! What is decided is written to the headers by `Recovered::adopt`, so that no later recovery has to look again: of what lies in one
-//! block after that, each block tells by itself.
+//! What is decided is written to the headers, so that no later recovery has to look again: of what lies in one block after that, each
+//! block tells by itself. That a unit does not count is written by `Recovered::adopt`; that it does, by `Recovered::confirm_units`.
 
 use super::Cut;
 use super::bytes::bytes_of;

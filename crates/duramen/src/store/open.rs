@@ -187,6 +187,7 @@ impl<M: Medium> StoreOn<M> {
         if planted(Mutant::AdoptedTooLate) {
             recovered.adopt(medium)?;
         }
+        recovered.confirm_units(medium)?;
         Ok(superblock)
     }
 
