@@ -117,7 +117,7 @@ mod tests {
         let run = workers[1].next_run(&numbers, last, 3).unwrap();
         let run = (0..3).map(|at| run + at * CAS_STEP);
         assert!(run.clone().all(|number| Some(number) > last && seen.insert(number)));
-        last = run.last();
+        last = run.max();
         for worker in &mut workers {
             worker.settle(&numbers);
             worker.begin(&numbers);
