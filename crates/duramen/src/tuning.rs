@@ -3,6 +3,10 @@
 
 use crate::sync::Arc;
 
+/// Whether versions count the time too. In builds for models and schedules they do not, since their runs must repeat; then
+/// [`Table::idle_seconds`](crate::Table::idle_seconds) knows of no time.
+pub const HAS_CLOCK: bool = !cfg!(any(loom, miri, feature = "schedule"));
+
 /// Work on the medium whose inside a crash test wants to hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {

@@ -118,10 +118,8 @@ mod tests {
         let run = (0..3).map(|at| run + at * CAS_STEP);
         assert!(run.clone().all(|number| Some(number) > last && seen.insert(number)));
         last = run.max();
-        for worker in &mut workers {
-            worker.settle(&numbers);
-            worker.begin(&numbers);
-        }
+        workers.iter_mut().for_each(|worker| worker.settle(&numbers));
+        workers.iter_mut().for_each(|worker| worker.begin(&numbers));
         let other = workers[0].next(&numbers, None).unwrap();
         assert!(Some(other) > last && seen.insert(other));
     }
