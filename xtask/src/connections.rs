@@ -121,10 +121,7 @@ fn reference_server(program: &Path, protocol: Protocol, count: usize, place: &Pa
     let port = free_port()?;
     let limit = (count + SPARE).to_string();
     let server = Server::start_memcached(program, port, &["-c", &limit], place)?;
-    let until = Instant::now() + PATIENCE;
-    while server.connect().is_err() && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    server.demand_connects(PATIENCE)?;
     Ok((server, port))
 }
 

@@ -143,6 +143,18 @@ impl Server {
         Ok(Readiness::Silent)
     }
 
+    /// Waits until the server accepts a connection, whatever it speaks.
+    pub fn demand_connects(&self, patience: Duration) -> Result<()> {
+        let deadline = Instant::now() + patience;
+        while let Err(failure) = self.connect() {
+            if Instant::now() >= deadline {
+                return Err(failure);
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
     /// As [`Server::wait_ready`]; anything but readiness is a failure that shows the log's end.
     pub fn demand_ready(&mut self, patience: Duration) -> Result<()> {
         match self.wait_ready(patience)? {

@@ -258,10 +258,7 @@ fn serve(client: &Client, settings: &Settings, store: &Path, memcached_port: u16
     let mut server = match reference {
         Some(program) if client.is_of_memcached() => {
             let server = Server::start_memcached(program, memcached_port, &[], store)?;
-            let deadline = Instant::now() + patience;
-            while server.connect().is_err() && Instant::now() < deadline {
-                std::thread::sleep(Duration::from_millis(5));
-            }
+            server.demand_connects(patience)?;
             return Ok(server);
         }
         Some(program) => Server::start_redis(program, store)?,

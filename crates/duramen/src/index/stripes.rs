@@ -252,16 +252,19 @@ impl Stripes {
 
     /// Locks the stripes of all hashes that begin with the top `depth` bits of `hash`.
     pub(crate) fn lock_prefix(&self, hash: u64, depth: u32) -> Vec<Held<'_>> {
-        let more = self.bits.saturating_sub(depth);
-        let first = self.number(hash) >> more << more;
-        self.each[first..][..1 << more].iter().map(Held::new).collect()
+        self.prefix(hash, depth).iter().map(Held::new).collect()
     }
 
     /// The same without waiting: `None` if somebody else has one of them. Those that this thread holds stay held.
     pub(crate) fn try_lock_prefix(&self, hash: u64, depth: u32) -> Option<Vec<Held<'_>>> {
+        self.prefix(hash, depth).iter().map(Held::new_if_free).collect()
+    }
+
+    /// The stripes of all hashes that begin with the top `depth` bits of `hash`.
+    fn prefix(&self, hash: u64, depth: u32) -> &[Stripe] {
         let more = self.bits.saturating_sub(depth);
         let first = self.number(hash) >> more << more;
-        self.each[first..][..1 << more].iter().map(Held::new_if_free).collect()
+        &self.each[first..][..1 << more]
     }
 
     /// Whether somebody holds the stripe of `hash`.

@@ -6,7 +6,7 @@ use duramen::{CollectionId, Meta, Value};
 
 use super::counter::Counter;
 use super::head;
-use super::number::Number;
+use super::number;
 use crate::Type;
 use crate::strings::integer::Text;
 
@@ -49,10 +49,7 @@ impl<'a> Found<'a> {
             let from = head::data_from(head::TAG, &value);
             return Self::Item { value, from };
         }
-        let number = Number::of(value.tag(), &value, key_bytes).map(|number| Text::new(number.value()));
-        let text =
-            number.or_else(|| Counter::of(value.tag(), &value, key_bytes).map(|counter| counter.text()));
-        match text {
+        match number::text_of(value.tag(), &value, key_bytes) {
             None => Self::Stored(value),
             Some(text) => {
                 let (expires_at, footprint) = (value.expires_at(), Some(value.footprint()));

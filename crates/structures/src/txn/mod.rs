@@ -485,31 +485,27 @@ impl<'w> Txn<'w> {
                     return Ok(false);
                 };
                 let meta = Meta { updatable: false, ..value.meta() };
-                let counter = Counter::of(meta.tag, &value, key_bytes);
-                match (Number::of(meta.tag, &value, key_bytes), counter) {
-                    (Some(number), _) => (Err(number), meta),
-                    (None, Some(counter)) => {
-                        (Ok(Payload::Own(counter.as_item())), Meta { tag: head::TAG, ..meta })
-                    }
-                    (None, None) => (Ok(scratch.payload(value.bytes())), meta),
+                match Number::of(meta.tag, &value, key_bytes) {
+                    Some(number) => (Err(number), meta),
+                    None => (Ok(scratch.payload(value.bytes())), meta),
                 }
             }
-            Write::Put(payload, meta) => {
-                let bytes = payload.bytes(&scratch.arena);
-                match Counter::of(meta.tag, bytes, key_bytes) {
-                    Some(counter) => {
-                        let meta = Meta { tag: head::TAG, updatable: false, ..*meta };
-                        (Ok(Payload::Own(counter.as_item())), meta)
-                    }
-                    None => (Ok(Payload::Own(bytes.to_vec())), *meta),
-                }
-            }
+            Write::Put(payload, meta) => (Ok(Payload::Own(payload.bytes(&scratch.arena).to_vec())), *meta),
             Write::Number { number, expires_at, .. } => (Err(*number), Number::meta(*expires_at)),
             Write::Delete | Write::Expired => return Ok(false),
         };
         let expires_at = expiry(meta.expires_at);
         let write = match payload {
-            Ok(payload) => Write::Put(payload, Meta { expires_at, ..meta }),
+            Ok(payload) => {
+                let meta = Meta { expires_at, ..meta };
+                match Counter::of(meta.tag, payload.bytes(&scratch.arena), key_bytes) {
+                    Some(counter) => {
+                        let meta = Meta { tag: head::TAG, updatable: false, ..meta };
+                        Write::Put(Payload::Own(counter.as_item()), meta)
+                    }
+                    None => Write::Put(payload, meta),
+                }
+            }
             // Its place in the record depends on the key.
             Err(number) => {
                 Write::Number { number: number.moved(worker.next_changes()), expires_at, in_place: false }

@@ -24,8 +24,13 @@ use duramen::Meta;
 /// keyspace's store without a [`Keyspace`](crate::Keyspace).
 #[must_use]
 pub fn text_of_number(engine_key: &[u8], tag: u8, bytes: &[u8]) -> Option<Text> {
-    let counter = || Counter::of(tag, bytes, engine_key.len()).map(|counter| counter.text());
-    Number::of(tag, bytes, engine_key.len()).map(|number| Text::new(number.value())).or_else(counter)
+    text_of(tag, bytes, engine_key.len())
+}
+
+/// The same, of an engine key of `key_bytes`.
+pub(super) fn text_of(tag: u8, bytes: &[u8], key_bytes: usize) -> Option<Text> {
+    let counter = || Counter::of(tag, bytes, key_bytes).map(|counter| counter.text());
+    Number::of(tag, bytes, key_bytes).map(|number| Text::new(number.value())).or_else(counter)
 }
 
 /// Tag of a number: [`Type::String`](crate::Type::String), kept in another form.
