@@ -318,7 +318,7 @@ impl<'a, M: Medium> CollectionReader<'a, M> {
                 let guard = reclaim::pin();
                 table.alive()?;
                 slots.clear();
-                position = index.each_at(at, &mut |slot| slots.push(slot));
+                position = index.each_at(at, records, &mut |slot| slots.push(slot));
                 slots.iter().for_each(|slot| records.log.medium.prefetch(slot.location()));
                 for slot in &slots {
                     values.extend(records.show(table, *slot, &guard, owed)?);

@@ -3,7 +3,7 @@
 use crate::Result;
 use crate::index::key_index::{KeyIndex, KeyPlace, LockedKey, Numbers};
 use crate::index::stripes::{Held, Stripes};
-use crate::index::{Counts, KeyBytes, Loaded, PagesOf, Slot};
+use crate::index::{Counts, KeyBytes, Keys, Loaded, PagesOf, Slot};
 use crate::sync::Arc;
 use crate::sync::reclaim::Guard;
 use std::convert::Infallible;
@@ -42,7 +42,7 @@ impl CollectionIndex {
         match self.0 {}
     }
 
-    pub(crate) fn each_at(&self, _: u64, _: &mut dyn FnMut(Slot)) -> Option<u64> {
+    pub(crate) fn each_at(&self, _: u64, _: &impl Keys, _: &mut dyn FnMut(Slot)) -> Option<u64> {
         match self.0 {}
     }
 

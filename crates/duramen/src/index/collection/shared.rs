@@ -15,7 +15,7 @@ use super::tree::Tree;
 use crate::Result;
 use crate::index::key_index::{KeyIndex, KeyPlace, LockedKey, Numbers};
 use crate::index::stripes::{Held, Stripes};
-use crate::index::{Counts, KeyBytes, Loaded, PagesOf, Slot};
+use crate::index::{Counts, KeyBytes, Keys, Loaded, PagesOf, Slot};
 use crate::mutants::{Mutant, planted};
 use crate::sync::reclaim::Guard;
 use crate::sync::{Arc, Mutex, MutexGuard, lock};
@@ -82,8 +82,13 @@ impl CollectionIndex {
     }
 
     /// Visits the elements of one page, and says where the next begins, as [`Map::each_at`].
-    pub(crate) fn each_at(&self, position: u64, visit: &mut dyn FnMut(Slot)) -> Option<u64> {
-        self.indexes().map.each_at(position, visit)
+    pub(crate) fn each_at(
+        &self,
+        position: u64,
+        keys: &impl Keys,
+        visit: &mut dyn FnMut(Slot),
+    ) -> Option<u64> {
+        self.indexes().map.each_at(position, keys, visit)
     }
 
     /// An element that is no tombstone, each as likely.

@@ -55,24 +55,45 @@ impl Map {
     pub(crate) fn each(&self, visit: &mut dyn FnMut(Slot)) {
         let mut position = Some(0);
         while let Some(at) = position {
-            position = self.each_at(at, visit);
+            let entry = self.entry(at);
+            self.each_of_page(entry, visit);
+            position = behind(entry, at);
         }
+        self.rest.iter().for_each(|rest| visit(rest.slot));
     }
 
     /// Visits the elements of the page at `position`, with tombstones; where the next page begins. From 0 on all elements are visited
-    /// once, while nothing is changed.
-    pub(crate) fn each_at(&self, position: u64, visit: &mut dyn FnMut(Slot)) -> Option<u64> {
+    /// once, while nothing is changed but that tombstones are removed.
+    ///
+    /// Where they are, pages become one. Such a page may begin before `position`; what it has from there was visited.
+    pub(crate) fn each_at(
+        &self,
+        position: u64,
+        keys: &impl Keys,
+        visit: &mut dyn FnMut(Slot),
+    ) -> Option<u64> {
         let entry = self.entry(position);
-        if entry.is_page() {
-            self.each_word(entry, |_, word| visit(Slot(word & !(FINGERPRINT_MASK | BUCKET_BIT))));
+        if position << entry.depth() == 0 {
+            self.each_of_page(entry, visit);
+        } else {
+            // A damaged record is visited, maybe twice: who reads it is told.
+            self.each_of_page(entry, &mut |slot| {
+                if keys.hash_at(slot.location()).is_none_or(|hash| spread(hash) >= position) {
+                    visit(slot);
+                }
+            });
         }
-        let step = 1u64.checked_shl(64 - entry.depth());
-        let next = step.and_then(|step| (position & !(step - 1)).checked_add(step));
-        let next = next.filter(|_| entry.is_page());
+        let next = behind(entry, position);
         if next.is_none() {
             self.rest.iter().for_each(|rest| visit(rest.slot));
         }
         next
+    }
+
+    fn each_of_page(&self, entry: Entry, visit: &mut dyn FnMut(Slot)) {
+        if entry.is_page() {
+            self.each_word(entry, |_, word| visit(Slot(word & !(FINGERPRINT_MASK | BUCKET_BIT))));
+        }
     }
 
     /// An element that is no tombstone, each as likely as any other; `random` gives random words.
@@ -122,6 +143,12 @@ impl Map {
         let word = line[at as usize % LINE_WORDS].load(Relaxed);
         Slot(word & !(FINGERPRINT_MASK | BUCKET_BIT))
     }
+}
+
+/// Where the page behind that of a position begins.
+fn behind(entry: Entry, position: u64) -> Option<u64> {
+    let step = 1u64.checked_shl(64 - entry.depth()).filter(|_| entry.is_page())?;
+    (position & !(step - 1)).checked_add(step)
 }
 
 /// A number below `most`, of a random word.

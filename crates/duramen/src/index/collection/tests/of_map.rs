@@ -242,6 +242,35 @@ proptest! {
         let missed = (0..before).step_by(3).find(|key| !seen.contains(key));
         prop_assert_eq!(missed, None);
     }
+
+    /// A walk, page by page, in which between any two pages the compactor removes tombstones, so that pages become one.
+    #[test]
+    fn a_walk_visits_each_once_while_tombstones_leave(
+        hashes in hashes(),
+        count in 0..6_000u64,
+        live in 1..20u64,
+        leaving in prop::collection::vec((any::<u64>(), 0..3_000u64), 1..12),
+    ) {
+        let mut tested = Tested::new(hashes);
+        for key in 0..count {
+            tested.put(key, slot_of(key, 0).with_tombstone(key % live != 0));
+        }
+        let (mut position, mut seen) = (Some(0), Vec::new());
+        let mut leaving = leaving.into_iter();
+        while let Some(at) = position {
+            position = tested.map.each_at(at, &tested.log, &mut |slot| {
+                if !slot.is_tombstone() {
+                    seen.push(key_of(slot));
+                }
+            });
+            let (from, many) = leaving.next().unwrap_or_default();
+            for key in (from % count.max(1)..count).take(many as usize).filter(|key| key % live != 0) {
+                tested.remove(key);
+            }
+        }
+        seen.sort_unstable();
+        prop_assert_eq!(seen, (0..count).step_by(live as usize).collect::<Vec<_>>());
+    }
 }
 
 /// A generator of random words.
