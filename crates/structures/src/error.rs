@@ -61,6 +61,8 @@ pub enum Error {
     Unsettled,
     /// A command of the transaction failed when it had written a part of a large value.
     Incomplete,
+    /// A transaction that named no key came to a value that is read under its key's lock. It names the key and begins again.
+    NeedsKey,
     /// The engine refused; `kind()` tells whose fault it is.
     Engine(duramen::Error),
 }
@@ -100,6 +102,7 @@ impl fmt::Display for Error {
             Self::Incomplete => {
                 "ERR a command failed when a part of what it changes was written; nothing of its transaction was kept"
             }
+            Self::NeedsKey => "ERR internal error: a value in pieces was to be read without its key's lock",
             Self::Engine(error) => return write!(f, "ERR {error}"),
         })
     }

@@ -23,13 +23,22 @@
 //! The estimate is that of O. Ertl, "New cardinality estimation algorithms for HyperLogLog sketches" (2017), as in Redis.
 //! Nothing that is read is trusted: runs that do not cover all registers are [`Corrupted`].
 
+use std::ops::Range;
+
 /// How many registers there are.
 const REGISTERS: usize = 1 << INDEX_BITS;
 const INDEX_BITS: u32 = 14;
 /// The bits of a hash whose leading zeros are counted.
 const COUNTED_BITS: u32 = 64 - INDEX_BITS;
 const REGISTER_BITS: usize = 6;
-const HEAD_BYTES: usize = 16;
+/// Bytes of the head.
+pub const HEAD_BYTES: usize = 16;
+/// Where the head has the count.
+pub const COUNT: Range<usize> = 8..HEAD_BYTES;
+/// In the last byte of the count: it is no longer true.
+const FORGOTTEN: u8 = 0x80;
+/// So many registers fill bytes of their own; more bytes than that.
+const REGISTERS_ALIKE: usize = 4;
 const DENSE_BYTES: usize = HEAD_BYTES + REGISTERS * REGISTER_BITS / 8;
 const MAGIC: &[u8; 4] = b"HYLL";
 const DENSE: u8 = 0;
@@ -107,12 +116,7 @@ impl Default for HyperLogLog {
 impl HyperLogLog {
     /// Of bytes that begin as one; `None`: they are something else.
     pub fn of(bytes: Vec<u8>) -> Option<Self> {
-        let known = match bytes.get(..HEAD_BYTES)?[4] {
-            DENSE => bytes.len() == DENSE_BYTES,
-            SPARSE => true,
-            _ => false,
-        };
-        (known && bytes.starts_with(MAGIC)).then_some(Self(bytes))
+        Head::of(&bytes, bytes.len()).map(|_| Self(bytes))
     }
 
     /// Its bytes.
@@ -244,17 +248,15 @@ impl HyperLogLog {
 
     /// The count that is kept is no longer true.
     pub fn forget_count(&mut self) {
-        self.0[15] |= 0x80;
+        self.0[COUNT.end - 1] |= FORGOTTEN;
     }
 
     /// How many different elements there were, about, as it was counted last and while nothing was added since.
     pub fn known_count(&self) -> Option<u64> {
-        let mut count = [0; 8];
-        count.copy_from_slice(&self.0[8..16]);
-        Some(u64::from_le_bytes(count)).filter(|count| count >> 63 == 0)
+        Head::of(&self.0, self.0.len())?.known_count()
     }
 
-    /// The same, counted anew and kept.
+    /// The same, counted anew and kept in the bytes at [`COUNT`].
     ///
     /// # Errors
     /// When the runs do not cover the registers.
@@ -262,8 +264,81 @@ impl HyperLogLog {
         let mut registers = Registers::default();
         registers.raise_to(self)?;
         let count = registers.count();
-        self.0[8..16].copy_from_slice(&count.to_le_bytes());
+        self.0[COUNT].copy_from_slice(&count.to_le_bytes());
         Ok(count)
+    }
+}
+
+/// Bytes of the dense form in which an element's register lies, and what it is raised to: to add to a HyperLogLog of which
+/// only these are read.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    index: usize,
+    value: u8,
+}
+
+impl Place {
+    /// That of an element.
+    pub fn of(element: &[u8]) -> Self {
+        let (index, value) = place_of(element);
+        Self { index, value }
+    }
+
+    /// Which bytes, of all that the dense form has.
+    pub fn bytes(self) -> Range<usize> {
+        let first = HEAD_BYTES + self.index * REGISTER_BITS / 8;
+        first..(first + 2).min(DENSE_BYTES)
+    }
+
+    /// Raises the register in these bytes, if it is lower; whether it was.
+    pub fn raise(self, bytes: &mut [u8]) -> bool {
+        // The first register of so many lies as this one does.
+        let index = self.index % REGISTERS_ALIKE;
+        let skipped = index * REGISTER_BITS / 8;
+        let mut alike = [0; REGISTERS_ALIKE];
+        let part = skipped..skipped + bytes.len();
+        alike[part.clone()].copy_from_slice(bytes);
+        let is_lower = dense_at(&alike, index) < self.value;
+        if is_lower {
+            dense_set(&mut alike, index, self.value);
+            bytes.copy_from_slice(&alike[part]);
+        }
+        is_lower
+    }
+}
+
+/// What a HyperLogLog's first bytes tell.
+#[derive(Clone, Copy, Debug)]
+pub struct Head([u8; HEAD_BYTES]);
+
+impl Head {
+    /// Of the first bytes of a string of `len`, at least as many as the head has; `None`: it is none.
+    pub fn of(first: &[u8], len: usize) -> Option<Self> {
+        let head = *first.first_chunk::<HEAD_BYTES>()?;
+        let known = match head[4] {
+            DENSE => len == DENSE_BYTES,
+            SPARSE => true,
+            _ => false,
+        };
+        (known && head.starts_with(MAGIC)).then_some(Self(head))
+    }
+
+    /// Whether the registers are dense.
+    pub fn is_dense(&self) -> bool {
+        self.0[4] == DENSE
+    }
+
+    /// See [`HyperLogLog::known_count`].
+    pub fn known_count(&self) -> Option<u64> {
+        let mut count = [0; 8];
+        count.copy_from_slice(&self.0[COUNT]);
+        Some(u64::from_le_bytes(count)).filter(|count| count >> 63 == 0)
+    }
+
+    /// The last byte of the count, once that is no longer true; `None`: it says so.
+    pub fn forgotten_count(&self) -> Option<u8> {
+        let last = self.0[COUNT.end - 1];
+        (last & FORGOTTEN == 0).then_some(last | FORGOTTEN)
     }
 }
 

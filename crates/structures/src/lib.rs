@@ -71,7 +71,7 @@ pub use packed::Malformed;
 pub use sequence::End;
 pub use txn::{
     AllNames, CAS_RUN, CAS_STEP, Collection, CountedItem, Detached, Edit, EditList, EditStream, Found, Item,
-    ItemHead, List, Part, Reads, Source, Stored, StoredList, StoredStream, StreamAt, Txn, data_of_item,
+    ItemHead, List, Part, Reads, Seen, Source, Stored, StoredList, StoredStream, StreamAt, Txn, data_of_item,
     text_of_number,
 };
 pub use watch::Watched;

@@ -28,7 +28,10 @@ fn count(txn: &mut Txn<'_>) -> usize {
     txn.get(0, b"count").unwrap().map_or(0, |count| str::from_utf8(&count).unwrap().parse().unwrap())
 }
 
-/// One transaction: it says in a plain key, two hashes, a sorted set and a list that it was done.
+/// Where a string in pieces says it, each in a piece of its own.
+const PLACES: [usize; 3] = [10, 5_000, 20_000];
+
+/// One transaction: it says in a plain key, two hashes, a sorted set, a list and a string in pieces that it was done.
 fn write(txn: &mut Txn<'_>) -> Result<usize, Error> {
     let round = count(txn) + 1;
     txn.put(0, b"count", round.to_string().as_bytes())?;
@@ -49,6 +52,9 @@ fn write(txn: &mut Txn<'_>) -> Result<usize, Error> {
         list.pop(End::Left, 1, |_| ())?;
     }
     list.save()?;
+    for at in PLACES {
+        txn.write_string(0, b"s", at, format!("{round:>8}").as_bytes())?;
+    }
     // Now and then all is new, or moves.
     if round.is_multiple_of(97) {
         txn.copy(0, b"a", 0, b"copy")?;
@@ -94,6 +100,13 @@ fn check(txn: &mut Txn<'_>, told: usize) -> usize {
             }
         }
     }
+    let string = txn.get_string(0, b"s").unwrap().unwrap();
+    assert_eq!(string.len(), PLACES[2] + 8);
+    assert!(
+        PLACES.iter().all(|&at| string[at..at + 8] == *format!("{done:>8}").as_bytes()),
+        "{done} are there"
+    );
+    drop(string);
     let set = txn.sorted_set(0, b"z").unwrap().unwrap();
     let scores: Vec<usize> = set.scored().unwrap().iter().map(|(_, score)| *score as usize).collect();
     assert_eq!(scores, (first..=done).collect::<Vec<_>>());

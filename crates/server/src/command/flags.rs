@@ -101,7 +101,12 @@ named_set! {
 }
 
 impl Categories {
-    /// Those of values of many elements.
-    pub const OF_COLLECTIONS: Self =
-        Self::SET.with(Self::SORTED_SET).with(Self::LIST).with(Self::HASH).with(Self::GEO).with(Self::STREAM);
+    /// Those of values of many elements, or in pieces.
+    pub const OF_ELEMENTS: Self = Self::SET
+        .with(Self::SORTED_SET)
+        .with(Self::LIST)
+        .with(Self::HASH)
+        .with(Self::GEO)
+        .with(Self::STREAM)
+        .with(Self::BITMAP);
 }

@@ -2,7 +2,7 @@
 
 use super::{Args, Call, Command, CommandError};
 use crate::notifications::STRING;
-use duramen_structures::hyperloglog::{Corrupted, HyperLogLog, Registers};
+use duramen_structures::hyperloglog::{COUNT, Corrupted, HEAD_BYTES, Head, HyperLogLog, Place, Registers};
 use duramen_structures::string_until;
 
 /// The commands of this group.
@@ -25,6 +25,10 @@ impl From<Corrupted> for CommandError {
 /// PFADD key [element …]: whether the estimate may have changed, or the key is new.
 pub fn pfadd(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let key = call.args.at(1);
+    match head(call, key)? {
+        Some(head) if head.is_dense() => return add_to_dense(call, key, head),
+        _ => {}
+    }
     let found = find(call, key)?;
     let is_new = found.is_none();
     let (mut log, expires_at) = found.unwrap_or_default();
@@ -43,6 +47,43 @@ pub fn pfadd(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
+/// PFADD where the registers are dense: only those of the elements are read and written.
+fn add_to_dense(call: &mut Call<'_, '_>, key: &[u8], head: Head) -> Result<(), CommandError> {
+    let db = call.session.db;
+    let mut is_changed = false;
+    for element in call.args.from(2) {
+        let place = Place::of(element);
+        let raised = call.txn.read_string(
+            db,
+            key,
+            |_| place.bytes(),
+            |_, bytes| {
+                let mut bytes = bytes.to_vec();
+                place.raise(&mut bytes).then_some(bytes)
+            },
+        )?;
+        if let Some(bytes) = raised.flatten() {
+            call.txn.write_string(db, key, place.bytes().start, &bytes)?;
+            is_changed = true;
+        }
+    }
+    if is_changed {
+        if let Some(byte) = head.forgotten_count() {
+            call.txn.write_string(db, key, COUNT.end - 1, &[byte])?;
+        }
+        call.notify(STRING, "pfadd", key);
+    }
+    call.reply.integer(i64::from(is_changed));
+    Ok(())
+}
+
+/// The head of the HyperLogLog at a key.
+fn head(call: &mut Call<'_, '_>, key: &[u8]) -> Result<Option<Head>, CommandError> {
+    let head =
+        call.txn.read_string(call.session.db, key, |_| 0..HEAD_BYTES, |len, first| Head::of(first, len))?;
+    head.map(|head| head.ok_or(NONE)).transpose()
+}
+
 /// PFCOUNT key [key …]: about how many different elements were added to any. Of one key the count is kept with it.
 pub fn pfcount(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     if call.args.len() > 2 {
@@ -51,16 +92,17 @@ pub fn pfcount(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         return Ok(());
     }
     let key = call.args.at(1);
-    let found = find(call, key)?;
-    let Some((mut log, expires_at)) = call.stats.read(found) else {
+    let head = head(call, key)?;
+    let Some(head) = call.stats.read(head) else {
         call.reply.integer(0);
         return Ok(());
     };
-    let count = match log.known_count() {
+    let count = match head.known_count() {
         Some(count) => count,
         None => {
+            let (mut log, _) = find(call, key)?.unwrap_or_default();
             let count = log.count()?;
-            call.txn.put_vec(call.session.db, key, log.into_bytes(), string_until(expires_at))?;
+            call.txn.write_string(call.session.db, key, COUNT.start, &count.to_le_bytes())?;
             count
         }
     };

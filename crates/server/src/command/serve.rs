@@ -30,8 +30,8 @@ enum Look {
 /// What is there for a waiter. A key that cannot be read has nothing.
 fn look(txn: &mut Txn<'_>, db: u8, awaited: &Awaited) -> Look {
     let key = &awaited.key;
-    let type_ = match txn.get(db, key) {
-        Ok(found) => found.and_then(|found| Type::of_tag(found.tag())),
+    let type_ = match txn.look(db, key) {
+        Ok(found) => found.and_then(|found| Type::of_tag(found.tag)),
         Err(_) => return Look::Nothing,
     };
     let is = |is_there| if is_there { Look::Something } else { Look::Nothing };

@@ -153,7 +153,7 @@ fn run(call: &mut Call<'_, '_>, stores: bool) -> Result<(), CommandError> {
 /// What is to be sorted, in the order that it has.
 fn elements(call: &mut Call<'_, '_>) -> Result<(Vec<Vec<u8>>, Option<Type>), CommandError> {
     let (db, key) = (call.session.db, call.args.at(1));
-    let tag = call.stats.read(call.txn.get(db, key)?).map(|found| found.tag());
+    let tag = call.stats.read(call.txn.look(db, key)?).map(|found| found.tag);
     let Some(tag) = tag else { return Ok((Vec::new(), None)) };
     let owned = |elements: Vec<&[u8]>| elements.into_iter().map(<[u8]>::to_vec).collect();
     let type_ = Type::of_tag(tag);

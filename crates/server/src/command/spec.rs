@@ -102,7 +102,7 @@ impl LockSpec {
         let reads_plain = description.flags.has(Flags::READONLY)
             // Those look into values of any type.
             && !matches!(name, "dump" | "memory|usage" | "object|encoding")
-            && !description.categories.has_any(Categories::OF_COLLECTIONS);
+            && !description.categories.has_any(Categories::OF_ELEMENTS);
         match one {
             Some(_) if reads_plain => Self::Nothing,
             Some(index) => Self::One(index),

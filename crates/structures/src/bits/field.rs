@@ -89,6 +89,11 @@ impl Field {
         (self.offset + self.width.bits()).div_ceil(8)
     }
 
+    /// The same field in what is behind the first `bytes` of the string.
+    pub fn behind(self, bytes: usize) -> Self {
+        Self { offset: self.offset - 8 * bytes as u64, ..self }
+    }
+
     /// The value of the field; bits beyond the end are zeros.
     pub fn get(self, bytes: &[u8]) -> i64 {
         // At most 7 bits before the field and 64 in it: 9 bytes.

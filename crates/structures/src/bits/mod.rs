@@ -13,19 +13,9 @@ pub fn get(bytes: &[u8], offset: u64) -> bool {
     bytes.get((offset >> 3) as usize).is_some_and(|byte| byte & mask(offset) != 0)
 }
 
-/// Sets the bit at `offset`, growing `bytes` with zeros if need be, and returns what it was.
-pub fn set(bytes: &mut Vec<u8>, offset: u64, on: bool) -> bool {
-    let index = (offset >> 3) as usize;
-    if bytes.len() <= index {
-        bytes.resize(index + 1, 0);
-    }
-    let was = bytes[index] & mask(offset) != 0;
-    if on {
-        bytes[index] |= mask(offset);
-    } else {
-        bytes[index] &= !mask(offset);
-    }
-    was
+/// The byte in which the bit at `offset` lies, once that is `on`.
+pub fn with(byte: u8, offset: u64, on: bool) -> u8 {
+    if on { byte | mask(offset) } else { byte & !mask(offset) }
 }
 
 fn mask(offset: u64) -> u8 {
@@ -101,12 +91,8 @@ mod tests {
 
     #[test]
     fn bits_count_from_the_high_end_of_the_first_byte() {
-        let mut bytes = vec![];
-        assert!(!set(&mut bytes, 7, true));
-        assert_eq!(bytes, [1]);
-        assert!(set(&mut bytes, 7, false));
-        set(&mut bytes, 16, true);
-        assert_eq!(bytes, [0, 0, 0x80]);
+        assert_eq!((with(0, 7, true), with(1, 7, false), with(0, 16, true)), (1, 0, 0x80));
+        let bytes = [0, 0, 0x80];
         assert!(get(&bytes, 16) && !get(&bytes, 17) && !get(&bytes, u64::MAX));
     }
 
@@ -146,13 +132,13 @@ mod tests {
 
         #[test]
         fn a_bit_set_is_the_only_one_changed(mut bytes: Vec<u8>, offset in 0u64..400, on: bool) {
-            let mut model = all_bits(&bytes);
             let at = offset as usize;
-            if model.len() <= at {
-                model.resize((at / 8 + 1) * 8, false);
+            if bytes.len() <= at / 8 {
+                bytes.resize(at / 8 + 1, 0);
             }
-            let was = std::mem::replace(&mut model[at], on);
-            prop_assert_eq!(set(&mut bytes, offset, on), was);
+            let mut model = all_bits(&bytes);
+            model[at] = on;
+            bytes[at / 8] = with(bytes[at / 8], offset, on);
             prop_assert_eq!(get(&bytes, offset), on);
             prop_assert_eq!(all_bits(&bytes), model);
         }

@@ -1,4 +1,4 @@
-//! Collections, lists and streams in their large form: a *root* in the record of their key, and an element of an engine collection for each
+//! Collections, lists, streams and strings in their large form: a *root* in the record of their key, and an element of an engine collection for each
 //! entry. To write an entry takes one record, and to delete, expire, rename or overwrite the key one small record, whatever the size.
 //!
 //! The root's value is one byte: bits 0 to 3 are the form, 2 for this one; bits 4 to 7 are flags, as in a [`packed`](crate::packed) run.
@@ -11,6 +11,7 @@
 //! | sorted set | map and tree by value | member | the score's [image](scored::image); behind it a byte 1 if it is -0 |
 //! | list | tree by key | label (8 bytes, big-endian) | the element |
 //! | stream | tree by key | see [`noded`] | |
+//! | string that was written in part | tree by key | see [`pieced`] | |
 //!
 //! 1. What several commands must see at one moment is theirs: whoever reads or writes a large value holds the lock of its key, or is the
 //!    only one who does.
@@ -20,6 +21,7 @@
 mod labelled;
 mod named;
 mod noded;
+mod pieced;
 mod scored;
 
 use duramen::{Collection, CollectionReader, ElementOrder, Value};
@@ -28,6 +30,7 @@ use crate::packed::Malformed;
 pub(crate) use labelled::Labelled;
 pub(crate) use named::Named;
 pub(crate) use noded::Noded;
+pub(crate) use pieced::Pieced;
 
 const FORM: u8 = 2;
 const FORM_BITS: u8 = 0x0f;

@@ -39,35 +39,14 @@ pub fn range(len: usize, start: i64, end: i64) -> Range<usize> {
     if start > end { 0..0 } else { start as usize..end as usize + 1 }
 }
 
-/// `old` with `patch` written over it from `offset`, zeros filling a gap. `bytes_max` is
-/// `proto-max-bulk-len`.
-pub fn set_range(old: &[u8], offset: i64, patch: &[u8], bytes_max: u64) -> Result<Vec<u8>> {
-    let offset = u64::try_from(offset).map_err(|_| Error::OffsetRange)?;
-    let end = checked_len(offset, patch.len() as u64, bytes_max)?;
-    let (offset, end) = (offset as usize, end as usize);
-    let mut new = Vec::with_capacity(end.max(old.len()));
-    new.extend_from_slice(old);
-    if new.len() < end {
-        new.resize(end, 0);
-    }
-    new[offset..end].copy_from_slice(patch);
-    Ok(new)
-}
-
-/// `old` with `more` behind it.
-pub fn append(old: &[u8], more: &[u8], bytes_max: u64) -> Result<Vec<u8>> {
-    let len = checked_len(old.len() as u64, more.len() as u64, bytes_max)?;
-    let mut new = Vec::with_capacity(len as usize);
-    new.extend_from_slice(old);
-    new.extend_from_slice(more);
-    Ok(new)
-}
-
-/// The sum of two lengths, if a string may be that long.
-fn checked_len(len: u64, more: u64, bytes_max: u64) -> Result<u64> {
+/// The sum of two lengths, if a string may be that long. `bytes_max` is `proto-max-bulk-len`.
+///
+/// # Errors
+/// `TooLong`.
+pub fn checked_len(len: usize, more: usize, bytes_max: u64) -> Result<usize> {
     // What the engine cannot hold is too long whatever the configuration says.
     let bytes_max = bytes_max.min(duramen::VALUE_BYTES_MAX as u64);
-    len.checked_add(more).filter(|&sum| sum <= bytes_max).ok_or(Error::TooLong)
+    len.checked_add(more).filter(|&sum| sum as u64 <= bytes_max).ok_or(Error::TooLong)
 }
 
 #[cfg(test)]
@@ -100,14 +79,14 @@ mod tests {
     }
 
     #[test]
-    fn set_range_pads_and_refuses() {
-        assert_eq!(set_range(b"Hello World", 6, b"Redis", MAX).unwrap(), b"Hello Redis");
-        assert_eq!(set_range(b"a", 3, b"b", MAX).unwrap(), b"a\0\0b");
-        assert_eq!(set_range(b"abcdef", 1, b"XY", MAX).unwrap(), b"aXYdef");
-        assert!(matches!(set_range(b"", -1, b"x", MAX), Err(Error::OffsetRange)));
-        assert!(matches!(set_range(b"", 512 << 20, b"x", MAX), Err(Error::TooLong)));
-        assert!(matches!(set_range(b"", i64::MAX, b"x", u64::MAX), Err(Error::TooLong)));
-        assert!(matches!(append(b"12345", b"6", 5), Err(Error::TooLong)));
+    fn a_string_is_not_too_long() {
+        assert_eq!(checked_len(1, 4, 5).unwrap(), 5);
+        assert_eq!(checked_len(512 << 20, 0, MAX).unwrap(), 512 << 20);
+        for (len, more, bytes_max) in
+            [(5, 1, 5), (512 << 20, 1, MAX), (usize::MAX, 1, u64::MAX), (1 << 40, 1, u64::MAX)]
+        {
+            assert!(matches!(checked_len(len, more, bytes_max), Err(Error::TooLong)));
+        }
     }
 
     proptest! {

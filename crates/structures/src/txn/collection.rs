@@ -60,17 +60,13 @@ pub enum AllNames<'a> {
 
 impl<'w> Txn<'w> {
     /// The value at `key`; an error when it is of another type.
-    pub fn get_of(&mut self, type_: Type, db: u8, key: &[u8]) -> Result<Option<Found<'_>>> {
-        Ok(self.read_of(type_, db, key)?.map(|(found, _)| found))
-    }
-
     pub(super) fn read_of(
         &mut self,
         type_: Type,
         db: u8,
         key: &[u8],
     ) -> Result<Option<(Found<'_>, Reads<'_>)>> {
-        match self.get_with_reads(db, key)? {
+        match self.root(db, key)? {
             Some((found, _)) if found.tag() != type_.tag() => Err(Error::WrongType),
             found => Ok(found),
         }
@@ -93,7 +89,7 @@ impl<'w> Txn<'w> {
 
     /// The set or sorted set at `key`; an error when it holds another type.
     pub fn set_or_sorted_set<'k>(&mut self, db: u8, key: &'k [u8]) -> Result<Option<Stored<'k, '_>>> {
-        let Some((found, reads)) = self.get_with_reads(db, key)? else { return Ok(None) };
+        let Some((found, reads)) = self.root(db, key)? else { return Ok(None) };
         match Type::of_tag(found.tag()) {
             Some(type_ @ (Type::Set | Type::SortedSet)) => Stored::of(type_, key, found, reads).map(Some),
             _ => Err(Error::WrongType),

@@ -11,7 +11,7 @@ use crate::error::Result;
 impl Txn<'_> {
     /// How Redis would keep the hash, list, set, sorted set or stream at `key`; `None` without one.
     pub fn encoding(&mut self, db: u8, key: &[u8]) -> Result<Option<Encoding>> {
-        let Some((found, reads)) = self.get_with_reads(db, key)? else { return Ok(None) };
+        let Some((found, reads)) = self.root(db, key)? else { return Ok(None) };
         match Type::of_tag(found.tag()) {
             Some(type_ @ (Type::Hash | Type::Set | Type::SortedSet)) => {
                 Stored::of(type_, key, found, reads).map(|it| Some(it.encoding()))

@@ -24,6 +24,13 @@ pub enum Found<'a> {
         /// Where the data begins.
         from: usize,
     },
+    /// A string that is kept in pieces, put together.
+    Pieces {
+        /// All of it.
+        bytes: Vec<u8>,
+        /// When it expires, in Unix milliseconds.
+        expires_at: Option<u64>,
+    },
     /// As this transaction is about to write it.
     Pending {
         /// The value.
@@ -63,7 +70,7 @@ impl<'a> Found<'a> {
         match self {
             Self::Stored(value) => value.tag(),
             Self::Pending { meta, .. } => meta.tag,
-            Self::Number { .. } | Self::Item { .. } => Type::String.tag(),
+            Self::Number { .. } | Self::Item { .. } | Self::Pieces { .. } => Type::String.tag(),
         }
     }
 
@@ -82,7 +89,7 @@ impl<'a> Found<'a> {
         match self {
             Self::Stored(value) | Self::Item { value, .. } => value.expires_at(),
             Self::Pending { meta, .. } => meta.expires_at,
-            Self::Number { expires_at, .. } => *expires_at,
+            Self::Number { expires_at, .. } | Self::Pieces { expires_at, .. } => *expires_at,
         }
     }
 
@@ -91,8 +98,13 @@ impl<'a> Found<'a> {
         match self {
             Self::Stored(value) => value.meta().collection,
             Self::Pending { meta, .. } => meta.collection,
-            Self::Number { .. } | Self::Item { .. } => None,
+            Self::Number { .. } | Self::Item { .. } | Self::Pieces { .. } => None,
         }
+    }
+
+    /// Whether it is the root of a string in pieces, which nobody but `string` is to take for its bytes.
+    pub(super) fn is_root_of_string(&self) -> bool {
+        self.collection().is_some() && self.tag() == Type::String.tag()
     }
 
     /// A copy of its bytes, with room for what most commands add.
@@ -106,7 +118,7 @@ impl<'a> Found<'a> {
     pub fn footprint(&self) -> Option<u64> {
         match self {
             Self::Stored(value) | Self::Item { value, .. } => Some(value.footprint()),
-            Self::Pending { .. } => None,
+            Self::Pending { .. } | Self::Pieces { .. } => None,
             Self::Number { footprint, .. } => *footprint,
         }
     }
@@ -120,6 +132,7 @@ impl Deref for Found<'_> {
             Self::Stored(value) => value.bytes(),
             Self::Item { value, from } => &value.bytes()[*from..],
             Self::Pending { bytes, .. } => bytes,
+            Self::Pieces { bytes, .. } => bytes,
             Self::Number { text, .. } => text,
         }
     }

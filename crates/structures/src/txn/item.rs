@@ -2,19 +2,23 @@
 
 use std::ops::Deref;
 
-use duramen::{Meta, Modified, Value};
+use duramen::{ErrorKind, Meta, Modified, Value};
 
 use super::counter::{self, Counter};
 use super::found::Found;
 use super::head::{ItemHead, TAG};
 use super::number;
 use super::scratch::{self, Payload, Write, stored};
+use super::source::Reads;
+use super::string::put_together_stamped;
 use super::{KEY_BYTES_MAX, Txn};
 use crate::Type;
 use crate::error::{Error, Result};
 use crate::locks::Locks;
 use crate::worker::Worker;
 
+// A string in pieces that others keep writing to is read so often without a lock, until two reads are of the same.
+const TRIES_MAX: u32 = 1000;
 // No number that was given out has this bit.
 const FOREIGN: u64 = 1 << 62;
 
@@ -33,12 +37,19 @@ impl<'a> Item<'a> {
             counter::TAG => {
                 Counter::of(value.tag(), &value, key_bytes).map(|counter| counter.head()).unwrap_or_default()
             }
-            STRING | number::TAG => {
-                ItemHead { cas: FOREIGN | value.stamp().number() & (FOREIGN - 1), ..ItemHead::default() }
-            }
+            STRING | number::TAG => foreign(value.stamp().number()),
             _ => return Err(Error::WrongType),
         };
         Ok(Self { head, found: Found::of(value, key_bytes) })
+    }
+
+    /// The same with its pieces, if it is in some.
+    fn whole(self, key: &[u8], reads: Reads<'_>) -> Result<Self> {
+        if !self.found.is_root_of_string() {
+            return Ok(self);
+        }
+        let (found, stamps) = put_together_stamped(key, &self.found, reads)?;
+        Ok(Self { head: foreign(self.head.cas.wrapping_add(stamps)), found })
     }
 
     /// When it expires, in Unix milliseconds.
@@ -50,6 +61,11 @@ impl<'a> Item<'a> {
     pub fn is_numbered(&self) -> bool {
         self.head.cas & FOREIGN == 0
     }
+}
+
+/// The head of a string whose changes this number tells apart.
+fn foreign(number: u64) -> ItemHead {
+    ItemHead { cas: FOREIGN | number & (FOREIGN - 1), ..ItemHead::default() }
 }
 
 impl Deref for Item<'_> {
@@ -72,7 +88,30 @@ impl Worker {
         }
         let (_, value) = scratch::get(&self.keyspace, &self.writer, db, key)?;
         let value = value.filter(|value| value.expires_at().is_none_or(|time| time > now));
-        value.map(|value| Item::of(value, key.len())).transpose()
+        let Some(value) = value else { return Ok(None) };
+        let item = Item::of(value, key.len())?;
+        if item.found.is_root_of_string() { self.item_in_pieces(db, key) } else { Ok(Some(item)) }
+    }
+
+    /// The same of one in pieces: as it was when it did not change between two looks.
+    #[cold]
+    fn item_in_pieces(&self, db: u8, key: &[u8]) -> Result<Option<Item<'_>>> {
+        let mut before = None;
+        for _ in 0..TRIES_MAX {
+            let (_, value) = scratch::get(&self.keyspace, &self.writer, db, key)?;
+            let Some(value) = value else { return Ok(None) };
+            match Item::of(value, key.len())?.whole(key, Reads(&self.writer)) {
+                // The root that named it went meanwhile.
+                Err(Error::Engine(error)) if error.kind() == ErrorKind::NotFound => before = None,
+                item => {
+                    let item = item?;
+                    if before.replace(item.head.cas) == Some(item.head.cas) {
+                        return Ok(Some(item));
+                    }
+                }
+            }
+        }
+        Err(Error::NeedsKey)
     }
 
     /// Makes an item the value of `key`, whatever is there.
@@ -156,8 +195,8 @@ impl Txn<'_> {
             matches!(scratch.entries[at].write, Write::None),
             "an item is read before it is written"
         );
-        let value = stored(keyspace, writer, scratch, at, *now)?;
-        value.map(|value| Item::of(value, key.len())).transpose()
+        let Some(value) = stored(keyspace, writer, scratch, at, *now)? else { return Ok(None) };
+        Item::of(value, key.len())?.whole(key, Reads(&*writer)).map(Some)
     }
 
     /// Makes an item of these parts the value of `key`. With a time that has passed the key is absent from then on.

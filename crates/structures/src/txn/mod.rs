@@ -58,6 +58,7 @@ mod restored;
 pub(crate) mod scratch;
 mod source;
 mod stream;
+mod string;
 
 use duramen::{ErrorKind, IndexKind, Meta, Modified, Swap, Update, Value};
 
@@ -81,6 +82,7 @@ pub use number::text_of_number;
 use scratch::{Payload, Scratch, Write, get, life_of, stored};
 pub use source::{Detached, Reads, Source};
 pub use stream::{EditStream, Part, StoredStream, StreamAt};
+pub use string::Seen;
 
 // Entries looked at per call of the engine's scan when all keys are wanted.
 const SCAN_ENTRIES: usize = 1024;
@@ -235,14 +237,40 @@ impl<'w> Txn<'w> {
 
     /// The same, and what reads its elements if it is large.
     fn get_with_reads(&mut self, db: u8, key: &[u8]) -> Result<Option<(Found<'_>, Reads<'_>)>> {
+        match self.root_to_read(db, key)? {
+            Some((found, reads)) if found.is_root_of_string() => {
+                Ok(Some((string::put_together(key, &found, reads)?, reads)))
+            }
+            found => Ok(found),
+        }
+    }
+
+    /// What the record of `key` says, which may be but the root of a large value. Then its elements are to be read under the key's lock:
+    /// a transaction that named nothing names it and begins again.
+    fn root_to_read(&mut self, db: u8, key: &[u8]) -> Result<Option<(Found<'_>, Reads<'_>)>> {
+        self.find(db, key, true)
+    }
+
+    /// The same for who does not read the elements.
+    fn root(&mut self, db: u8, key: &[u8]) -> Result<Option<(Found<'_>, Reads<'_>)>> {
+        self.find(db, key, false)
+    }
+
+    #[inline]
+    fn find(&mut self, db: u8, key: &[u8], reads_elements: bool) -> Result<Option<(Found<'_>, Reads<'_>)>> {
         let Some(at) = self.entry(db, key) else { return Ok(None) };
-        let Self { worker, now, .. } = self;
-        let Worker { keyspace, writer, scratch, .. } = &mut **worker;
+        let Self { worker, now, locks, .. } = self;
+        let Worker { keyspace, writer, scratch, wants_keys, .. } = &mut **worker;
         let reads = Reads(&*writer);
         if let Write::None = scratch.entries[at].write {
             let key_bytes = scratch.entries[at].key.len();
-            let value = stored(keyspace, writer, scratch, at, *now)?;
-            return Ok(value.map(|value| (Found::of(value, key_bytes), reads)));
+            let Some(value) = stored(keyspace, writer, scratch, at, *now)? else { return Ok(None) };
+            let found = Found::of(value, key_bytes);
+            if reads_elements && found.is_root_of_string() && matches!(locks, Locks::Nothing) {
+                wants_keys.add(key);
+                return Err(Error::NeedsKey);
+            }
+            return Ok(Some((found, reads)));
         }
         let key_bytes = scratch.entries[at].key.len();
         let found = match &scratch.entries[at].write {
@@ -268,7 +296,7 @@ impl<'w> Txn<'w> {
 
     /// Whether `key` is there.
     pub fn exists(&mut self, db: u8, key: &[u8]) -> Result<bool> {
-        Ok(self.get(db, key)?.is_some())
+        Ok(self.root(db, key)?.is_some())
     }
 
     /// Keys in `db` as [`Keyspace::count`](crate::Keyspace::count) says, pending writes included. What other workers wrote of it
@@ -451,7 +479,7 @@ impl<'w> Txn<'w> {
     /// element is written.
     pub fn copy(&mut self, db: u8, from: &[u8], to_db: u8, to: &[u8]) -> Result<bool> {
         if let Some((elements, flags)) = self.copy_large(db, from)? {
-            let Some(found) = self.get(db, from)? else { return Ok(false) };
+            let Some((found, _)) = self.root(db, from)? else { return Ok(false) };
             let (type_, expires_at) = (Type::of_tag(found.tag()), found.expires_at());
             let Some(type_) = type_ else { return Ok(false) };
             self.put_root(type_, to_db, to, &elements, flags, expires_at)?;

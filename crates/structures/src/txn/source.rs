@@ -96,7 +96,7 @@ impl Txn<'_> {
 
     /// Bytes that what is at `key` takes on the medium, as far as it is there yet; of elements `samples` are looked at, or all for 0.
     pub fn footprint(&mut self, db: u8, key: &[u8], samples: u64) -> Result<Option<u64>> {
-        let Some((found, reads)) = self.get_with_reads(db, key)? else { return Ok(None) };
+        let Some((found, reads)) = self.root(db, key)? else { return Ok(None) };
         // Not on the medium yet: what it holds is all that is known.
         let root = found.footprint().unwrap_or((key.len() + found.len()) as u64);
         let Some(id) = found.collection() else { return Ok(Some(root)) };
@@ -151,9 +151,10 @@ impl Txn<'_> {
 
     /// Copies the value at `key`, if it is large, to a collection that nothing names yet.
     pub(super) fn copy_large(&mut self, db: u8, key: &[u8]) -> Result<Option<Copied>> {
-        let Some(found) = self.get(db, key)? else { return Ok(None) };
+        let Some((found, _)) = self.root(db, key)? else { return Ok(None) };
         match Type::of_tag(found.tag()) {
             _ if found.collection().is_none() => Ok(None),
+            Some(Type::String) => self.copy_pieces(db, key),
             Some(Type::List) => self.copy_list(db, key),
             Some(Type::Stream) => self.copy_stream(db, key),
             Some(type_) => self.copy_collection(type_, db, key),

@@ -7,15 +7,15 @@ use duramen_structures::stream::{Entry, NodeLimits, Pending, StreamId, Trim};
 use duramen_structures::{Collection, Edit, Encoding, End, Keyspace, Source, Txn, Type, Worker, score_of};
 use std::ops::{ControlFlow, Deref};
 
-struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
-    fn below(&mut self, bound: usize) -> usize {
+    pub fn below(&mut self, bound: usize) -> usize {
         self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         ((self.0 >> 33) as usize) % bound
     }
 
-    fn one<T: Copy>(&mut self, of: &[T]) -> T {
+    pub fn one<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.below(of.len())]
     }
 
@@ -26,20 +26,20 @@ impl Random {
 
 /// What a step said.
 #[derive(Debug, Default, PartialEq)]
-struct Said(Vec<String>);
+pub struct Said(Vec<String>);
 
 impl Said {
-    fn say(&mut self, what: impl std::fmt::Debug) {
+    pub fn say(&mut self, what: impl std::fmt::Debug) {
         self.0.push(format!("{what:?}"));
     }
 
-    fn bytes(&mut self, bytes: &[u8]) {
+    pub fn bytes(&mut self, bytes: &[u8]) {
         self.0.push(bytes.escape_ascii().to_string());
     }
 }
 
 /// Runs steps on a keyspace that packs nothing, one that packs what is small, and one that packs all; `step` is told a seed.
-fn on_all_forms(
+pub fn on_all_forms(
     seeds: std::ops::Range<u64>,
     steps: u64,
     step: impl Fn(&mut Txn<'_>, &mut Random, &mut Said),

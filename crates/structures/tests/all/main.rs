@@ -10,5 +10,6 @@ mod lists;
 mod numbers;
 mod rdb;
 mod redis_vectors;
+mod strings;
 mod support;
 mod units;

@@ -15,28 +15,33 @@ pub fn setbit(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         Some(1) => true,
         _ => return Err(CommandError::new("ERR bit is not an integer or out of range")),
     };
-    let (mut bytes, expires_at) = match call.txn.get_string(db, key)? {
-        // Redis 7.2 too writes nothing when nothing changes.
-        Some(old) if bits::get(&old, offset) == on && offset >> 3 < old.len() as u64 => {
-            call.reply.integer(i64::from(on));
-            return Ok(());
-        }
-        Some(old) => (old.to_vec(), old.expires_at()),
-        None => (Vec::new(), None),
-    };
-    let was = bits::set(&mut bytes, offset, on);
-    call.txn.put_vec(db, key, bytes, string_until(expires_at))?;
-    call.notify(STRING, "setbit", key);
+    let before = byte_of(call, offset)?.flatten();
+    let byte = before.unwrap_or(0);
+    let was = bits::get(&[byte], offset & 7);
     call.reply.integer(i64::from(was));
+    // Redis 7.2 too writes nothing when nothing changes.
+    if before.is_some() && was == on {
+        return Ok(());
+    }
+    call.txn.write_string(db, key, (offset >> 3) as usize, &[bits::with(byte, offset, on)])?;
+    call.notify(STRING, "setbit", key);
     Ok(())
 }
 
 /// GETBIT key offset: one bit.
 pub fn getbit(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let offset = bit_offset(call, call.args.at(2), None)?;
-    let value = call.stats.read(call.txn.get_string(call.session.db, call.args.at(1))?);
-    call.reply.integer(i64::from(value.is_some_and(|value| bits::get(&value, offset))));
+    let byte = byte_of(call, offset)?;
+    let byte = call.stats.read(byte).flatten().unwrap_or(0);
+    call.reply.integer(i64::from(bits::get(&[byte], offset & 7)));
     Ok(())
+}
+
+/// The byte of the string at the command's key that has this bit, if it is long enough.
+fn byte_of(call: &mut Call<'_, '_>, offset: u64) -> Result<Option<Option<u8>>, CommandError> {
+    let at = (offset >> 3) as usize;
+    let byte = |_, bytes: &[u8]| bytes.first().copied();
+    Ok(call.txn.read_string(call.session.db, call.args.at(1), |_| at..at + 1, byte)?)
 }
 
 /// BITCOUNT key [start end [BYTE | BIT]]: how many bits are set.

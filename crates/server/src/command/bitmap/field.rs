@@ -3,8 +3,8 @@
 use super::bit_offset;
 use crate::command::{Args, Call, CommandError, KeyFlags, errors};
 use crate::notifications::STRING;
+use duramen_structures::Error;
 use duramen_structures::bits::{Field, Overflow, Width};
-use duramen_structures::{Error, string_until};
 
 /// BITFIELD key [GET type offset] [SET type offset value] [INCRBY type offset increment]
 /// [OVERFLOW WRAP | SAT | FAIL] …: integers of any width within a string.
@@ -93,13 +93,28 @@ fn parse(call: &Call<'_, '_>) -> Result<Vec<Step>, CommandError> {
 
 /// Only GETs: the key is not touched.
 fn read(call: &mut Call<'_, '_>, steps: &[Step]) -> Result<(), CommandError> {
-    let value = call.stats.read(call.txn.get_string(call.session.db, call.args.at(1))?);
-    let bytes = value.as_deref().unwrap_or_default();
-    call.reply.array(steps.len());
-    for step in steps {
-        call.reply.integer(step.field.get(bytes));
+    let (key, reply) = (call.args.at(1), &mut call.reply);
+    reply.array(steps.len());
+    let (from, end) = bytes_of(steps);
+    let told = call.txn.read_string(
+        call.session.db,
+        key,
+        |_| from..end,
+        |_, bytes| {
+            steps.iter().for_each(|step| reply.integer(step.field.behind(from).get(bytes)));
+        },
+    )?;
+    if call.stats.read(told).is_none() {
+        steps.iter().for_each(|step| call.reply.integer(step.field.get(&[])));
     }
     Ok(())
+}
+
+/// The bytes from the first to the last that some step is about.
+fn bytes_of(steps: &[Step]) -> (usize, usize) {
+    let from = steps.iter().map(|step| step.field.offset >> 3).min();
+    let end = steps.iter().map(|step| step.field.bytes_end()).max();
+    (from.unwrap_or(0) as usize, end.unwrap_or(0) as usize)
 }
 
 fn write(call: &mut Call<'_, '_>, steps: &[Step], bytes_end: u64) -> Result<(), CommandError> {
@@ -108,19 +123,18 @@ fn write(call: &mut Call<'_, '_>, steps: &[Step], bytes_end: u64) -> Result<(), 
     if bytes_end > duramen::VALUE_BYTES_MAX as u64 {
         return Err(Error::TooLong.into());
     }
-    let (mut bytes, expires_at) = match call.txn.get_string(db, key)? {
-        Some(old) => (old.to_vec(), old.expires_at()),
-        None => (Vec::new(), None),
-    };
-    // As in Redis, the string grows even if an overflow then fails.
-    let mut changed = (bytes.len() as u64) < bytes_end;
-    if changed {
-        bytes.resize(bytes_end as usize, 0);
-    }
+    let (from, end) = bytes_of(steps);
+    let found = call.txn.read_string(db, key, |_| from..end, |len, bytes| (len, bytes.to_vec()))?;
+    let (len, mut bytes) = found.unwrap_or_default();
+    // As in Redis, the string grows even if an overflow then fails, but not by what is only read.
+    let mut changed = (len as u64) < bytes_end;
+    let written_bytes = (bytes_end as usize).saturating_sub(from).max(bytes.len());
+    bytes.resize(end - from, 0);
     // What only grows is told to nobody, as in the reference.
     let mut written = false;
     call.reply.array(steps.len());
     for Step { field, action } in steps {
+        let field = field.behind(from);
         let before = field.get(&bytes);
         let result = match *action {
             Action::Get => Some(field.get(&bytes)),
@@ -136,7 +150,7 @@ fn write(call: &mut Call<'_, '_>, steps: &[Step], bytes_end: u64) -> Result<(), 
     }
     // Whoever watches the key is not told of what changes nothing.
     if changed {
-        call.txn.put_vec(db, key, bytes, string_until(expires_at))?;
+        call.txn.write_string(db, key, from, &bytes[..written_bytes])?;
         if written {
             call.notify(STRING, "setbit", key);
         }

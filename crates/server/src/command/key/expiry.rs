@@ -26,7 +26,7 @@ pub fn pexpireat(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 /// PERSIST key: a key never ends; 1 if it would have.
 pub fn persist(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (db, key) = (call.session.db, call.args.at(1));
-    let ends = call.txn.get(db, key)?.is_some_and(|found| found.expires_at().is_some());
+    let ends = call.txn.look(db, key)?.is_some_and(|found| found.expires_at.is_some());
     if ends {
         call.txn.set_expiry(db, key, None)?;
         call.notify(GENERIC, "persist", key);
@@ -119,9 +119,9 @@ fn expire_at(call: &mut Call<'_, '_>, unit: Unit, base: u64) -> Result<(), Comma
         .checked_mul(unit)
         .and_then(|time| time.checked_add(base as i64))
         .ok_or_else(|| CommandError::expire_time(call.entry.spec.name))?;
-    let set = match call.txn.get(db, key)? {
+    let set = match call.txn.look(db, key)? {
         None => false,
-        Some(found) => conditions.allow(found.expires_at().map(|at| at as i64), time),
+        Some(found) => conditions.allow(found.expires_at.map(|at| at as i64), time),
     };
     if set {
         call.txn.set_expiry(db, key, Some(u64::try_from(time).unwrap_or(0)))?;
@@ -133,10 +133,10 @@ fn expire_at(call: &mut Call<'_, '_>, unit: Unit, base: u64) -> Result<(), Comma
 
 /// TTL, PTTL, EXPIRETIME and PEXPIRETIME: `show` makes the reply from the end of the key and the time now.
 fn reply_end(call: &mut Call<'_, '_>, show: fn(u64, u64) -> u64) -> Result<(), CommandError> {
-    let found = call.stats.read(call.txn.get(call.session.db, call.args.at(1))?);
+    let found = call.stats.read(call.txn.look(call.session.db, call.args.at(1))?);
     let end = match found {
         None => -2,
-        Some(found) => found.expires_at().map_or(-1, |at| show(at, call.now) as i64),
+        Some(found) => found.expires_at.map_or(-1, |at| show(at, call.now) as i64),
     };
     call.reply.integer(end);
     Ok(())

@@ -30,7 +30,7 @@ pub fn exists(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 
 /// TYPE key: the name of a key's type, `none` without one.
 pub fn type_(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
-    let found = call.stats.read(call.txn.get(call.session.db, call.args.at(1))?);
-    call.reply.simple(found.map_or("none", |found| type_name(found.tag())));
+    let found = call.stats.read(call.txn.look(call.session.db, call.args.at(1))?);
+    call.reply.simple(found.map_or("none", |found| type_name(found.tag)));
     Ok(())
 }

@@ -3,37 +3,34 @@
 use super::string_bytes_max;
 use crate::command::{Call, CommandError};
 use crate::notifications::STRING;
-use duramen_structures::{Error, string_until, strings};
+use duramen_structures::{Error, strings};
 
 /// APPEND key value: longer by this much; the new length.
 pub fn append(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (db, key, more) = (call.session.db, call.args.at(1), call.args.at(2));
-    let (new, expires_at) = match call.txn.get_string(db, key)? {
-        Some(old) => {
-            let bytes_max = string_bytes_max(call.server, (old.len() + more.len()) as u64);
-            (strings::append(&old, more, bytes_max)?, old.expires_at())
-        }
-        None => (more.to_vec(), None),
-    };
-    call.reply.count(new.len());
-    call.txn.put_vec(db, key, new, string_until(expires_at))?;
+    let len = call.txn.string_len(db, key)?.unwrap_or(0);
+    let bytes_max = string_bytes_max(call.server, (len + more.len()) as u64);
+    call.reply.count(strings::checked_len(len, more.len(), bytes_max)?);
+    call.txn.write_string(db, key, len, more)?;
     call.notify(STRING, "append", key);
     Ok(())
 }
 
 /// STRLEN key: the length of a string, 0 without one.
 pub fn strlen(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
-    let value = call.stats.read(call.txn.get_string(call.session.db, call.args.at(1))?);
-    call.reply.count(value.map_or(0, |value| value.len()));
+    let len = call.stats.read(call.txn.string_len(call.session.db, call.args.at(1))?);
+    call.reply.count(len.unwrap_or(0));
     Ok(())
 }
 
 /// GETRANGE key start end, once SUBSTR: part of a string, both ends included, negative ones from the end.
 pub fn getrange(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (start, end) = (call.args.integer(2)?, call.args.integer(3)?);
-    match call.stats.read(call.txn.get_string(call.session.db, call.args.at(1))?) {
-        Some(value) => call.reply.bulk(&value[strings::range(value.len(), start, end)]),
-        None => call.reply.bulk(b""),
+    let (key, reply) = (call.args.at(1), &mut call.reply);
+    let part = |len| strings::range(len, start, end);
+    let told = call.txn.read_string(call.session.db, key, part, |_, bytes| reply.bulk(bytes))?;
+    if call.stats.read(told).is_none() {
+        call.reply.bulk(b"");
     }
     Ok(())
 }
@@ -45,16 +42,15 @@ pub fn setrange(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     if offset < 0 {
         return Err(Error::OffsetRange.into());
     }
-    let bytes_max = string_bytes_max(call.server, (offset as u64).saturating_add(patch.len() as u64));
-    let old = call.txn.get_string(db, key)?;
+    let offset = offset as usize;
+    let bytes_max = string_bytes_max(call.server, offset.saturating_add(patch.len()) as u64);
+    let len = call.txn.string_len(db, key)?.unwrap_or(0);
     if patch.is_empty() {
-        call.reply.count(old.map_or(0, |old| old.len()));
+        call.reply.count(len);
         return Ok(());
     }
-    let expires_at = old.as_ref().and_then(|old| old.expires_at());
-    let new = strings::set_range(old.as_deref().unwrap_or_default(), offset, patch, bytes_max)?;
-    call.reply.count(new.len());
-    call.txn.put_vec(db, key, new, string_until(expires_at))?;
+    call.reply.count(len.max(strings::checked_len(offset, patch.len(), bytes_max)?));
+    call.txn.write_string(db, key, offset, patch)?;
     call.notify(STRING, "setrange", key);
     Ok(())
 }

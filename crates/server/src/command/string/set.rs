@@ -11,17 +11,13 @@ pub fn set(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let options = Options::parse(call.args)?;
     let mut expires_at = options.expiry.deadline(call.now, call.entry.spec.name)?;
     if options.get || options.condition.is_some() || options.expiry == Expiry::Keep {
-        let old = if options.get {
-            call.stats.read(call.txn.get_string(db, key)?)
-        } else {
-            call.txn.get(db, key)?
-        };
+        let old = call.txn.look(db, key)?;
         let exists = old.is_some();
         if options.expiry == Expiry::Keep {
-            expires_at = old.as_ref().and_then(|old| old.expires_at());
+            expires_at = old.and_then(|old| old.expires_at);
         }
         if options.get {
-            match old {
+            match call.stats.read(call.txn.get_string(db, key)?) {
                 Some(old) => call.reply.bulk(&old),
                 None => call.reply.null(),
             }

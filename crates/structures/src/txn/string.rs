@@ -1,0 +1,138 @@
+//! Strings, of which a part is read or written.
+//!
+//! A string lies in one record until a part of it is written and it is longer than [`PACKED_MAXES`] times what a collection may be packed
+//! in. From then on it lies in pieces (`large`), until it is written as a whole. To write a part takes time by the part's length then, and
+//! to read it as well; who wants all of it has it put together.
+
+use std::ops::Range;
+
+use super::source::{Copied, Reads, Source};
+use super::{Found, Txn};
+use crate::Type;
+use crate::error::{Error, Result};
+use crate::large::{self, Pen, Pieced};
+use crate::string_until;
+
+/// See the module. With fewer bytes it takes no longer to write them all.
+const PACKED_MAXES: usize = 4;
+
+/// What is known of a value that was not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Its type tag; see [`Type::of_tag`].
+    pub tag: u8,
+    /// When it expires, in Unix milliseconds.
+    pub expires_at: Option<u64>,
+}
+
+/// The string in pieces that a root names.
+fn pieces(key: &[u8], root: &Found<'_>, reads: Reads<'_>) -> Result<Option<Pieced>> {
+    let Some(id) = root.collection() else { return Ok(None) };
+    large::flags(root, 0).map_err(|malformed| error(key, malformed))?;
+    Ok(Some(Pieced::of(reads.open(id)?)))
+}
+
+fn error(key: &[u8], fault: impl Into<large::Fault>) -> Error {
+    super::collection::error(Type::String, key, fault)
+}
+
+/// All of a string in pieces.
+#[cold]
+pub(super) fn put_together<'a>(key: &[u8], root: &Found<'_>, reads: Reads<'_>) -> Result<Found<'a>> {
+    Ok(put_together_stamped(key, root, reads)?.0)
+}
+
+/// The same, and a number that becomes greater with every change of it.
+#[cold]
+pub(super) fn put_together_stamped<'a>(
+    key: &[u8],
+    root: &Found<'_>,
+    reads: Reads<'_>,
+) -> Result<(Found<'a>, u64)> {
+    let pieced = pieces(key, root, reads)?.ok_or(Error::WrongType)?;
+    let (bytes, stamps) =
+        pieced.whole(Source::reads(&reads, pieced.elements())).map_err(|fault| error(key, fault))?;
+    Ok((Found::Pieces { bytes, expires_at: root.expires_at() }, stamps))
+}
+
+impl Txn<'_> {
+    /// Type and expiry time of what is at `key`, which is not read.
+    pub fn look(&mut self, db: u8, key: &[u8]) -> Result<Option<Seen>> {
+        let found = self.root(db, key)?;
+        Ok(found.map(|(found, _)| Seen { tag: found.tag(), expires_at: found.expires_at() }))
+    }
+
+    /// How long the string at `key` is; an error when it holds another type.
+    pub fn string_len(&mut self, db: u8, key: &[u8]) -> Result<Option<usize>> {
+        self.read_string(db, key, |_| 0..0, |len, _| len)
+    }
+
+    /// Calls `take` with the length of the string at `key`, and those of its bytes that `part` names, as far as they are there; an
+    /// error when it holds another type.
+    pub fn read_string<T>(
+        &mut self,
+        db: u8,
+        key: &[u8],
+        part: impl FnOnce(usize) -> Range<usize>,
+        take: impl FnOnce(usize, &[u8]) -> T,
+    ) -> Result<Option<T>> {
+        let Some((found, reads)) = self.root_to_read(db, key)? else { return Ok(None) };
+        if found.tag() != Type::String.tag() {
+            return Err(Error::WrongType);
+        }
+        let within = |part: Range<usize>, len: usize| part.start.min(len)..part.end.min(len);
+        let Some(pieced) = pieces(key, &found, reads)? else {
+            return Ok(Some(take(found.len(), &found[within(part(found.len()), found.len())])));
+        };
+        let elements = Source::reads(&reads, pieced.elements());
+        let len = pieced.len(elements).map_err(|fault| error(key, fault))?;
+        let part = within(part(len), len);
+        let mut bytes = vec![0; part.len()];
+        pieced.read(elements, part.start, &mut bytes).map_err(|fault| error(key, fault))?;
+        Ok(Some(take(len, &bytes)))
+    }
+
+    /// Writes `bytes` into the string at `key` from `at` on, which becomes longer for it where need be, with zeros up to `at`; without one
+    /// a string comes to be. No bytes make it no longer. The expiry time stays. An error when the key holds another type.
+    pub fn write_string(&mut self, db: u8, key: &[u8], at: usize, bytes: &[u8]) -> Result<()> {
+        self.begin_edit();
+        let mut expires_at = None;
+        let mut whole = Vec::new();
+        if let Some((found, reads)) = self.root_to_read(db, key)? {
+            if found.tag() != Type::String.tag() {
+                return Err(Error::WrongType);
+            }
+            if let Some(mut pieced) = pieces(key, &found, reads)? {
+                drop(found);
+                pieced.write(self, at, bytes).map_err(|fault| error(key, fault))?;
+                self.end_edit();
+                self.element_changed(db, key);
+                return Ok(());
+            }
+            expires_at = found.expires_at();
+            whole.reserve_exact(found.len().max(at + bytes.len()));
+            whole.extend_from_slice(&found);
+        }
+        if !bytes.is_empty() {
+            whole.resize(whole.len().max(at + bytes.len()), 0);
+            whole[at..at + bytes.len()].copy_from_slice(bytes);
+        }
+        if !self.is_large(whole.len() / PACKED_MAXES) {
+            return self.put_vec(db, key, whole, string_until(expires_at));
+        }
+        let made = Pieced::make(self, &whole).map_err(|fault| error(key, fault))?;
+        self.put_root(Type::String, db, key, made.elements(), 0, expires_at)
+    }
+
+    /// Copies a string in pieces to one that nothing names yet.
+    pub(super) fn copy_pieces(&mut self, db: u8, key: &[u8]) -> Result<Option<Copied>> {
+        self.begin_edit();
+        let Some((found, reads)) = self.root_to_read(db, key)? else { return Ok(None) };
+        let Some(pieced) = pieces(key, &found, reads)? else { return Ok(None) };
+        drop(found);
+        let (whole, _) =
+            pieced.whole(Pen::reads(self, pieced.elements())).map_err(|fault| error(key, fault))?;
+        let made = Pieced::make(self, &whole).map_err(|fault| error(key, fault))?;
+        Ok(Some((made.elements().clone(), 0)))
+    }
+}
