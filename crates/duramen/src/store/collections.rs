@@ -405,10 +405,14 @@ impl<'a, M: Medium> CollectionReader<'a, M> {
         let Some(index) = table.index.collection() else { return Ok(Vec::new()) };
         let guard = reclaim::pin();
         table.alive()?;
-        index.ranked(at, reverse, count, slots);
+        let is_settled = index.ranked(at, reverse, count, slots);
         slots.iter().for_each(|slot| records.log.medium.prefetch(slot.location()));
         let mut values = Vec::with_capacity(slots.len());
         for slot in &*slots {
+            if is_settled {
+                values.extend(records.show(table, *slot, &guard, owed)?);
+                continue;
+            }
             let Some(record) = records.whole_record(slot.location()) else {
                 return Err(records.corrupt(slot.location()));
             };

@@ -346,3 +346,33 @@ fn a_writer_in_a_group_reads_the_elements_that_it_wrote() {
     writer.settle().unwrap();
     assert_eq!(made.len(), 301);
 }
+
+#[test]
+fn what_a_unit_that_runs_wrote_is_not_shown_in_order() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let store = options().open(dir.path().join("store")).unwrap();
+    let made = make(&store, b"key", ElementOrder::ByKey);
+    for at in 0..20u64 {
+        made.put(&at.to_be_bytes(), b"old").unwrap();
+    }
+    let in_order = |reads: duramen::CollectionReader<'_>| {
+        let mut values = Vec::new();
+        reads
+            .ranked(0, false, &mut |value| {
+                values.push(value.to_vec());
+                true
+            })
+            .unwrap();
+        assert_eq!(reads.nth(5).unwrap().unwrap().to_vec(), values[5]);
+        values.iter().map(|value| value == b"new").collect::<Vec<_>>()
+    };
+    let new: Vec<bool> = (0..21).map(|at| at == 5).collect();
+    let mut writer = store.writer().unwrap();
+    assert_eq!(in_order(made.reads()), [false; 21]);
+    writer.begin_unit().unwrap();
+    writer.in_unit_of(&made).put(&5u64.to_be_bytes(), b"new").unwrap();
+    assert_eq!(in_order(made.reads()), [false; 21]);
+    assert_eq!(in_order(writer.read(&made)), new);
+    writer.commit_unit().unwrap();
+    assert_eq!(in_order(made.reads()), new);
+}

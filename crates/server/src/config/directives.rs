@@ -384,7 +384,8 @@ pub const DIRECTIVES: &[Directive] = &[
         "Up to how many bytes a hash, list, set or sorted set is one record, which every write to it writes anew. A larger \
          one has a record for each entry, which is written by itself, and keeps it when it shrinks; then each entry takes 20 to 34 \
          bytes of DRAM. It may change at any start: what is there changes its form when it is written as a whole or grows. A hash, set or \
-         sorted set with a name longer than 64 KiB is one record whatever its size.",
+         sorted set with a name longer than 64 KiB is one record whatever its size. A string of which a part is written has a record for each \
+         KiB once it is longer than four times this, and than a KiB.",
         |c| c.packed_bytes_max.to_string(),
         |c, v| {
             c.packed_bytes_max = value::bytes(v[0], 0, u64::MAX)?;

@@ -30,7 +30,7 @@ use crate::packed::Malformed;
 pub(crate) use labelled::Labelled;
 pub(crate) use named::Named;
 pub(crate) use noded::Noded;
-pub(crate) use pieced::Pieced;
+pub(crate) use pieced::{PIECE, Pieced};
 
 const FORM: u8 = 2;
 const FORM_BITS: u8 = 0x0f;

@@ -128,19 +128,24 @@ impl Named {
                 Ok(visit(name, if self.shape == Shape::Set { &[] } else { &value[value_from(value)?..] }))
             }),
             _ => {
-                let mut few = Vec::new();
+                // Names and values lie end to end.
+                let (mut few, mut bytes) = (Vec::new(), Vec::new());
                 self.each(reads, |value| {
                     let from = if self.shape == Shape::Set { 0 } else { value_from(value)? };
                     let order = match self.shape {
                         Shape::Set => integer::parse(value.key()).unwrap_or(i64::MAX),
                         _ => place_in(value) as i64,
                     };
-                    few.push((order, value.key().to_vec(), value[from..].to_vec()));
+                    let start = bytes.len();
+                    bytes.extend_from_slice(value.key());
+                    let middle = bytes.len();
+                    bytes.extend_from_slice(&value[from..]);
+                    few.push((order, start..middle, middle..bytes.len()));
                     Ok(ControlFlow::Continue(()))
                 })?;
-                few.sort_unstable();
+                few.sort_unstable_by_key(|(order, name, _)| (*order, &bytes[name.clone()]));
                 for (_, name, value) in few {
-                    if visit(&name, &value).is_break() {
+                    if visit(&bytes[name], &bytes[value]).is_break() {
                         break;
                     }
                 }

@@ -15,7 +15,7 @@ use super::{Pen, Result};
 use crate::packed::Malformed;
 
 /// Bytes of a piece.
-const PIECE: usize = 1024;
+pub(crate) const PIECE: usize = 1024;
 /// Pieces that the longest value may have.
 const PIECES_MAX: u64 = duramen::VALUE_BYTES_MAX.div_ceil(PIECE) as u64;
 

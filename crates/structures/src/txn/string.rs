@@ -1,7 +1,7 @@
 //! Strings, of which a part is read or written.
 //!
 //! A string lies in one record until a part of it is written and it is longer than [`PACKED_MAXES`] times what a collection may be packed
-//! in. From then on it lies in pieces (`large`), until it is written as a whole. To write a part takes time by the part's length then, and
+//! in, and than a piece. From then on it lies in pieces (`large`), until it is written as a whole. So no number is in pieces. To write a part takes time by the part's length then, and
 //! to read it as well; who wants all of it has it put together.
 
 use std::ops::Range;
@@ -117,7 +117,7 @@ impl Txn<'_> {
             whole.resize(whole.len().max(at + bytes.len()), 0);
             whole[at..at + bytes.len()].copy_from_slice(bytes);
         }
-        if !self.is_large(whole.len() / PACKED_MAXES) {
+        if whole.len() <= large::PIECE || !self.is_large(whole.len() / PACKED_MAXES) {
             return self.put_vec(db, key, whole, string_until(expires_at));
         }
         let made = Pieced::make(self, &whole).map_err(|fault| error(key, fault))?;

@@ -105,6 +105,8 @@ pub(crate) struct Map {
     /// Elements, with those that are tombstones.
     slots: u64,
     tombstones: u64,
+    /// Those that are pending.
+    pending: u64,
     rest: Vec<Rest>,
     /// How many pages there are of each depth above 0.
     depths: Vec<u32>,
@@ -126,6 +128,7 @@ impl Map {
             root: Entry::NONE,
             slots: 0,
             tombstones: 0,
+            pending: 0,
             rest: Vec::new(),
             depths: Vec::new(),
             leaving: Vec::new(),
@@ -139,6 +142,11 @@ impl Map {
 
     pub(crate) fn tombstones(&self) -> u64 {
         self.tombstones
+    }
+
+    /// Whether none is pending.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.pending == 0
     }
 
     /// Bytes of DRAM.
@@ -220,7 +228,7 @@ impl Map {
     pub(crate) fn insert(&mut self, hash: u64, slot: Slot, keys: &impl Keys) {
         let position = spread(hash);
         self.slots += 1;
-        self.tombstones += u64::from(slot.is_tombstone());
+        self.count(slot);
         if self.root.is_none() {
             self.root = Entry::of_page(self.pages.take(Class::SMALLEST), 0, 0, FINGERPRINT_BITS, 0);
         }
@@ -275,9 +283,21 @@ impl Map {
             }
             Place::Rest(at) => self.rest[at].slot = slot,
         }
-        self.tombstones += u64::from(slot.is_tombstone());
-        self.tombstones -= u64::from(old.is_tombstone());
+        self.count(slot);
+        self.discount(old);
         Some(old)
+    }
+
+    /// Counts the marks of a slot that is there from now on ...
+    fn count(&mut self, slot: Slot) {
+        self.tombstones += u64::from(slot.is_tombstone());
+        self.pending += u64::from(slot.is_pending());
+    }
+
+    /// ... or until now.
+    fn discount(&mut self, slot: Slot) {
+        self.tombstones -= u64::from(slot.is_tombstone());
+        self.pending -= u64::from(slot.is_pending());
     }
 
     /// Removes the element that `is` recognises.
@@ -292,7 +312,7 @@ impl Map {
         let entry = found.entry;
         let (place, old) = self.place(position, entry, is)?;
         self.slots -= 1;
-        self.tombstones -= u64::from(old.is_tombstone());
+        self.discount(old);
         match place {
             Place::Rest(at) => {
                 self.rest.swap_remove(at);
@@ -482,7 +502,7 @@ impl Map {
             self.leaving.push(std::mem::replace(&mut self.root, Entry::NONE));
         }
         self.depths = Vec::new();
-        (self.slots, self.tombstones) = (0, 0);
+        (self.slots, self.tombstones, self.pending) = (0, 0, 0);
         // The rest has been told when it is empty; it is short.
         std::mem::take(&mut self.rest).iter().for_each(|rest| visit(rest.slot));
         for _ in 0..pages_max {

@@ -54,7 +54,7 @@ impl CollectionIndex {
         match self.0 {}
     }
 
-    pub(crate) fn ranked(&self, _: u64, _: bool, _: usize, _: &mut Vec<Slot>) {
+    pub(crate) fn ranked(&self, _: u64, _: bool, _: usize, _: &mut Vec<Slot>) -> bool {
         match self.0 {}
     }
 }

@@ -118,15 +118,18 @@ impl CollectionIndex {
         Some(indexes.tree.as_ref()?.rank(order, |_| side))
     }
 
-    /// The slots of up to `count` elements from the one of this rank on, or before it in reverse.
-    pub(crate) fn ranked(&self, rank: u64, reverse: bool, count: usize, into: &mut Vec<Slot>) {
+    /// The slots of up to `count` elements from the one of this rank on, or before it in reverse, without marks; whether no element is
+    /// pending.
+    pub(crate) fn ranked(&self, rank: u64, reverse: bool, count: usize, into: &mut Vec<Slot>) -> bool {
         let indexes = self.indexes();
-        let Some(tree) = &indexes.tree else { return };
+        let Some(tree) = &indexes.tree else { return true };
         let mut cursor = tree.cursor_at(rank);
         for _ in 0..count {
             let Some((_, slot)) = (if reverse { cursor.back() } else { cursor.forward() }) else { break };
-            into.push(slot);
+            // Its marks are of when it came here.
+            into.push(Slot::new(slot.location()));
         }
+        indexes.map.is_settled()
     }
 }
 

@@ -259,7 +259,7 @@ impl Map {
     pub(in crate::index::collection) fn check(&self, hash_of: &dyn Fn(super::Slot) -> u64) -> u64 {
         use super::*;
         let mut seen = std::collections::BTreeSet::new();
-        let (mut bytes, mut count, mut tombstones, mut depths) = (0, 0, 0, Vec::new());
+        let (mut bytes, mut count, mut tombstones, mut pending, mut depths) = (0, 0, 0, 0, Vec::new());
         let mut work = if self.root.is_none() { vec![] } else { vec![(self.root, 0u64, 0u32)] };
         while let Some((entry, prefix, depth)) = work.pop() {
             assert!(seen.insert(entry.page()), "page {} is led to twice", entry.page());
@@ -284,6 +284,7 @@ impl Map {
                 here += 1;
                 let slot = Slot(word & !(FINGERPRINT_MASK | BUCKET_BIT));
                 tombstones += u64::from(slot.is_tombstone());
+                pending += u64::from(slot.is_pending());
                 let position = spread(hash_of(slot));
                 assert_eq!(top(position ^ prefix, depth), 0, "an element in another's page");
                 let (behind, buckets) = (position << depth, 1 << entry.bits());
@@ -307,6 +308,8 @@ impl Map {
         let in_rest = self.rest.iter().filter(|rest| rest.slot.is_tombstone()).count() as u64;
         assert_eq!(self.slots, count + self.rest.len() as u64);
         assert_eq!(self.tombstones, tombstones + in_rest);
+        let in_rest = self.rest.iter().filter(|rest| rest.slot.is_pending()).count() as u64;
+        assert_eq!(self.pending, pending + in_rest);
         assert_eq!(self.depths, depths);
         assert_eq!(self.pages.bytes(), bytes, "pages are lost");
         seen.len() as u64

@@ -150,7 +150,10 @@ fn run(hashes: Hashes, steps: &[Step], damages: bool) {
     let mut tested = Tested::new(hashes);
     for (number, &step) in steps.iter().enumerate() {
         match step {
-            Step::Put(key, place) => tested.put(key, slot_of(key, place).met_beside_stale(place % 32)),
+            Step::Put(key, place) => {
+                let slot = slot_of(key, place).met_beside_stale(place % 32);
+                tested.put(key, slot.with_pending(place % 3 == 0));
+            }
             Step::Bury(key, place) => {
                 tested.put(key, slot_of(key, place).with_tombstone(true).met_beside_stale(3))
             }
