@@ -3,11 +3,14 @@
 //! `{"key":"greeting","value":"hello"}`; bytes that are not UTF-8 as `key_base64` and `value_base64`. `tag` and
 //! `expires_at` (Unix milliseconds) when they are not 0 and not absent. `table` (or `table_base64`) when it is in a named table.
 //!
+//! `collection` (`unordered`, `by-value` or `by-key`) says that the value is the root of a collection with elements in this order. The
+//! lines that follow, with `element` (or `element_base64`) and a value, are those.
+//!
 //! A line with `index` (`hash` or `ordered`) and without a key says that there is such a table. It comes before the table's keys.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use duramen::IndexKind;
+use duramen::{ElementOrder, IndexKind};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, Default)]
@@ -31,7 +34,19 @@ pub struct Entry {
     pub tag: u8,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub collection: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    element: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    element_base64: Option<String>,
 }
+
+const ORDERS: [(&str, ElementOrder); 3] = [
+    ("unordered", ElementOrder::Unordered),
+    ("by-value", ElementOrder::ByValue),
+    ("by-key", ElementOrder::ByKey),
+];
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
 fn is_zero(tag: &u8) -> bool {
@@ -59,7 +74,19 @@ impl Entry {
     pub fn new(table: Option<&[u8]>, key: &[u8], value: &[u8], tag: u8, expires_at: Option<u64>) -> Self {
         let ((key, key_base64), (value, value_base64)) = (split(key), split(value));
         let (table, table_base64) = table.map_or((None, None), split);
-        Self { table, table_base64, index: None, key, key_base64, value, value_base64, tag, expires_at }
+        Self { table, table_base64, key, key_base64, value, value_base64, tag, expires_at, ..Self::default() }
+    }
+
+    /// The same of a root, whose collection has this order.
+    pub fn of_root(self, order: ElementOrder) -> Self {
+        let name = ORDERS.iter().find(|(_, known)| *known == order).map(|(name, _)| (*name).to_owned());
+        Self { collection: name, ..self }
+    }
+
+    /// An element of the root before it.
+    pub fn of_element(name: &[u8], value: &[u8]) -> Self {
+        let ((element, element_base64), (value, value_base64)) = (split(name), split(value));
+        Self { element, element_base64, value, value_base64, ..Self::default() }
     }
 
     /// That there is a table of this name.
@@ -82,6 +109,32 @@ impl Entry {
             && self.table.is_some() | self.table_base64.is_some()
             && self.key.is_none() & self.key_base64.is_none()
             && self.value.is_none() & self.value_base64.is_none()
+    }
+
+    /// Whether it is an element.
+    pub fn is_element(&self) -> bool {
+        self.element.is_some() || self.element_base64.is_some()
+    }
+
+    /// Its name; an error if it says what is for other lines.
+    pub fn element(&self) -> Result<Vec<u8>, String> {
+        let is_more = self.table.is_some() | self.table_base64.is_some()
+            || self.key.is_some() | self.key_base64.is_some()
+            || self.index.is_some() | self.collection.is_some() | self.expires_at.is_some()
+            || self.tag != 0;
+        if is_more {
+            return Err("element is given, which is for a line with a value and nothing else".to_owned());
+        }
+        join("element", self.element.as_ref(), self.element_base64.as_ref())
+    }
+
+    /// The order of the collection whose root it is.
+    pub fn order(&self) -> Result<Option<ElementOrder>, String> {
+        let Some(name) = &self.collection else { return Ok(None) };
+        let known = ORDERS.iter().find(|(known, _)| known == name);
+        known
+            .map(|(_, order)| Some(*order))
+            .ok_or_else(|| format!("collection is {name:?}, which is none of unordered, by-value and by-key"))
     }
 
     pub fn key(&self) -> Result<Vec<u8>, String> {

@@ -1,5 +1,6 @@
 //! Where a store is, and which table its keys are in: the options that all commands on a store share.
 
+use crate::Failure;
 use clap::Args;
 use duramen::{Create, MediumKind, Options, Store, Table};
 use duramen_server::Type;
@@ -113,14 +114,19 @@ impl Keys {
         }
     }
 
-    /// What a server's clients see of a value, where it is kept in another form: integers that were counted, and items of
-    /// memcached.
-    pub fn text(&self, value: &duramen::Value<'_>) -> Option<Vec<u8>> {
-        self.db?;
-        match duramen_server::text_of_number(value.key(), value.tag(), value) {
-            Some(text) => Some(text.to_vec()),
-            None => duramen_server::data_of_item(value.tag(), value).map(<[u8]>::to_vec),
+    /// What a server's clients see of a value, where it is kept in another form: integers that were counted, items of
+    /// memcached, and strings in pieces.
+    pub fn text(&self, store: &Store, value: &duramen::Value<'_>) -> Result<Option<Vec<u8>>, Failure> {
+        if self.db.is_none() {
+            return Ok(None);
         }
+        Ok(match duramen_server::text_of_number(value.key(), value.tag(), value) {
+            Some(text) => Some(text.to_vec()),
+            None => match duramen_server::data_of_item(value.tag(), value) {
+                Some(data) => Some(data.to_vec()),
+                None => duramen_server::string_of_pieces(store, value)?,
+            },
+        })
     }
 
     /// The type of a value of the server's that is no string.

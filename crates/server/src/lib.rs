@@ -45,6 +45,6 @@ mod waiting;
 
 pub use config::Config;
 /// Types of values, as their tags in the store tell.
-pub use duramen_structures::{Type, data_of_item, table_name, text_of_number};
+pub use duramen_structures::{Type, data_of_item, string_of_pieces, table_name, text_of_number};
 pub use error::{Error, ErrorKind};
 pub use start::{Started, serve};

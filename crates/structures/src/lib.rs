@@ -72,7 +72,7 @@ pub use sequence::End;
 pub use txn::{
     AllNames, CAS_RUN, CAS_STEP, Collection, CountedItem, Detached, Edit, EditList, EditStream, Found, Item,
     ItemHead, List, Part, Reads, Seen, Source, Stored, StoredList, StoredStream, StreamAt, Txn, data_of_item,
-    text_of_number,
+    string_of_pieces, text_of_number,
 };
 pub use watch::Watched;
 pub use worker::{AHEAD_MAX, Worker};

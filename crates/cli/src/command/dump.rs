@@ -10,7 +10,7 @@ use indicatif::ProgressBar;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 
-/// Write all keys and values of all tables as lines of JSON, with tags and expiry times, for `load`
+/// Write all keys, values and elements of all tables as lines of JSON, with tags and expiry times, for `load`
 ///
 /// Nothing is written of a store with damage: see `check`.
 #[derive(clap::Args)]
@@ -38,31 +38,49 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
 fn write<W: Write>(store: &Store, mut out: W) -> Result<W, Failure> {
     let bar = progress_bar(store.stats().keys, "keys");
     let mut failed = None;
-    store.for_each(|value| write_value(&mut out, None, value, &mut failed, &bar))?;
+    store.for_each(|value| write_unless(&mut failed, &mut out, store, None, value, &bar))?;
     for TableStats { name, .. } in store.tables() {
         // Nobody else has the store: they are all there still.
         let Some(table) = store.find_table(&name)? else { continue };
         write_line(&mut out, &Entry::of_table(&name, table.index_kind()?))?;
-        table.for_each(|value| write_value(&mut out, Some(&name), value, &mut failed, &bar))?;
+        table.for_each(|value| write_unless(&mut failed, &mut out, store, Some(&name), value, &bar))?;
     }
     failed.map_or(Ok(()), Err)?;
     bar.finish_and_clear();
     Ok(out)
 }
 
-/// Unless an earlier one failed.
-fn write_value(
+/// Writes a value with its elements, unless an earlier one failed.
+fn write_unless(
+    failed: &mut Option<Failure>,
     out: &mut impl Write,
+    store: &Store,
     table: Option<&[u8]>,
     value: &Value<'_>,
-    failed: &mut Option<Failure>,
     bar: &ProgressBar,
 ) {
     if failed.is_none() {
-        let entry = Entry::new(table, value.key(), value, value.tag(), value.expires_at());
-        *failed = write_line(out, &entry).err();
+        *failed = write_value(out, store, table, value).err();
         bar.inc(1);
     }
+}
+
+fn write_value(
+    out: &mut impl Write,
+    store: &Store,
+    table: Option<&[u8]>,
+    value: &Value<'_>,
+) -> Result<(), Failure> {
+    let entry = Entry::new(table, value.key(), value, value.tag(), value.expires_at());
+    let Some(id) = value.meta().collection else { return write_line(out, &entry) };
+    let elements = store.collection(id)?;
+    write_line(out, &entry.of_root(elements.order()))?;
+    let mut written = Ok(());
+    elements.each(&mut |element| {
+        written = write_line(out, &Entry::of_element(element.key(), element));
+        written.is_ok()
+    })?;
+    written
 }
 
 fn write_line(out: &mut impl Write, entry: &Entry) -> Result<(), Failure> {

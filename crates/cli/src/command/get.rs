@@ -32,7 +32,7 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
         .into());
     }
     let mut out = std::io::stdout().lock();
-    out.write_all(args.keys.text(&value).as_deref().unwrap_or(&value))?;
+    out.write_all(args.keys.text(&store, &value)?.as_deref().unwrap_or(&value))?;
     // A line's end where a person reads it; elsewhere the value is all there is.
     if out.is_terminal() {
         out.write_all(b"\n")?;

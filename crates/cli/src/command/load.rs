@@ -4,7 +4,7 @@ use super::progress_bar;
 use crate::entry::Entry;
 use crate::place::Place;
 use crate::{Answer, Failure};
-use duramen::{IndexKind, Meta, Store, Table, Writer};
+use duramen::{Collection, ElementOrder, IndexKind, Meta, Store, Table, Writer};
 use std::collections::{HashMap, hash_map};
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -37,8 +37,7 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
     let store = args.place.open_or_create()?;
     let bar = progress_bar(bytes, "bytes");
     let mut writer = store.writer()?;
-    // By name.
-    let mut tables = HashMap::new();
+    let mut loader = Loader::default();
     let (mut stored, mut loaded) = (0, 0);
     writer.group();
     for (number, line) in input.lines().enumerate() {
@@ -47,10 +46,9 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
         if line.is_empty() {
             continue;
         }
-        let put =
-            parse(&line).and_then(|entry| put(&mut writer, &mut tables, entry).map_err(|e| e.to_string()));
-        match put {
+        match parse(&line).and_then(|line| loader.put(&mut writer, line)) {
             Err(why) => {
+                loader.put_root(&mut writer)?;
                 writer.settle()?;
                 return Err(format!(
                     "{name} line {}: {why}; {stored} lines before it are stored",
@@ -65,9 +63,10 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
             writer.group();
         }
     }
+    loader.put_root(&mut writer)?;
     writer.settle()?;
     // They hold the store.
-    drop((writer, tables));
+    drop((writer, loader));
     store.close()?;
     bar.finish_and_clear();
     eprintln!("loaded {loaded} keys");
@@ -77,11 +76,23 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
 /// A line of a dump.
 enum Line {
     Table(Vec<u8>, IndexKind),
-    Key { table: Option<Vec<u8>>, key: Vec<u8>, value: Vec<u8>, meta: Meta },
+    Key(Pair, Option<ElementOrder>),
+    Element { name: Vec<u8>, value: Vec<u8> },
+}
+
+/// A key of a table, and its value.
+struct Pair {
+    table: Option<Vec<u8>>,
+    key: Vec<u8>,
+    value: Vec<u8>,
+    meta: Meta,
 }
 
 fn parse(line: &str) -> Result<Line, String> {
     let entry: Entry = serde_json::from_str(line).map_err(|e| format!("not a line of a dump: {e}"))?;
+    if entry.is_element() {
+        return Ok(Line::Element { name: entry.element()?, value: entry.value()? });
+    }
     let table = entry.table()?;
     match (&entry.index, table) {
         (Some(index), Some(table)) if entry.is_table() => {
@@ -91,33 +102,74 @@ fn parse(line: &str) -> Result<Line, String> {
         (Some(_), _) => Err("index is given, which is for a line with table and nothing else".to_owned()),
         (None, table) => {
             let meta = Meta { tag: entry.tag, expires_at: entry.expires_at, ..Meta::default() };
-            Ok(Line::Key { table, key: entry.key()?, value: entry.value()?, meta })
+            Ok(Line::Key(Pair { table, key: entry.key()?, value: entry.value()?, meta }, entry.order()?))
         }
     }
 }
 
-/// Stores what the line says; how many keys.
-fn put(writer: &mut Writer, tables: &mut HashMap<Vec<u8>, Table>, line: Line) -> duramen::Result<u64> {
-    match line {
-        Line::Table(name, index) => {
-            let table = find_or_make(writer.store(), &name, index)?;
-            tables.insert(name, table);
-            return Ok(0);
-        }
-        Line::Key { table: None, key, value, meta } => writer.put_with(&key, &value, meta)?,
-        Line::Key { table: Some(name), key, value, meta } => {
-            let table = match tables.entry(name) {
-                hash_map::Entry::Occupied(table) => table.into_mut(),
-                // As the store's own table.
-                hash_map::Entry::Vacant(none) => {
-                    let table = find_or_make(writer.store(), none.key(), writer.store().index_kind())?;
-                    none.insert(table)
-                }
-            };
-            writer.table(table).put_with(&key, &value, meta)?;
+/// What is known from the lines before.
+#[derive(Default)]
+struct Loader {
+    // By name.
+    tables: HashMap<Vec<u8>, Table>,
+    /// A root whose elements come. It is put behind them, so that no crash leaves it with a part of them.
+    root: Option<(Collection, Pair)>,
+}
+
+impl Loader {
+    /// Stores what the line says; how many keys.
+    fn put(&mut self, writer: &mut Writer, line: Line) -> Result<u64, String> {
+        match (line, &self.root) {
+            (Line::Element { name, value }, Some((elements, _))) => {
+                writer.collection(elements).put(&name, &value).map_err(|e| e.to_string())?;
+                Ok(0)
+            }
+            (Line::Element { .. }, None) => {
+                Err("element is given, and the line before is neither a root nor an element".to_owned())
+            }
+            (line, _) => self
+                .put_root(writer)
+                .and_then(|()| self.put_line(writer, line))
+                .map_err(|error| error.to_string()),
         }
     }
-    Ok(1)
+
+    fn put_line(&mut self, writer: &mut Writer, line: Line) -> duramen::Result<u64> {
+        match line {
+            Line::Table(name, index) => {
+                let table = find_or_make(writer.store(), &name, index)?;
+                self.tables.insert(name, table);
+                return Ok(0);
+            }
+            Line::Key(pair, None) => self.put_pair(writer, pair)?,
+            Line::Key(pair, Some(order)) => {
+                self.root = Some((writer.store().new_collection(order), pair));
+            }
+            Line::Element { .. } => return Ok(0),
+        }
+        Ok(1)
+    }
+
+    /// All elements of the last root have come.
+    fn put_root(&mut self, writer: &mut Writer) -> duramen::Result<()> {
+        let Some((elements, mut pair)) = self.root.take() else { return Ok(()) };
+        pair.meta.collection = Some(elements.id());
+        self.put_pair(writer, pair)
+    }
+
+    fn put_pair(&mut self, writer: &mut Writer, pair: Pair) -> duramen::Result<()> {
+        let Pair { table, key, value, meta } = pair;
+        let Some(name) = table else { return writer.put_with(&key, &value, meta) };
+        let table = match self.tables.entry(name) {
+            hash_map::Entry::Occupied(table) => table.into_mut(),
+            // As the store's own table.
+            hash_map::Entry::Vacant(none) => {
+                let table = find_or_make(writer.store(), none.key(), writer.store().index_kind())?;
+                none.insert(table)
+            }
+        };
+        writer.table(table).put_with(&key, &value, meta)
+    }
 }
 
 /// A table that is there keeps the index that it has.

@@ -158,6 +158,55 @@ fn a_hash_of_the_server_is_not_printed_as_a_string_and_dumped_as_it_is() {
     assert_eq!(ends(dir, 0, &["dump"]), lines);
 }
 
+/// A string in pieces, as `crates/structures/src/large/pieced.rs` has it, a set, and a collection of nobody's in the store's own table.
+#[test]
+fn collections_are_dumped_and_loaded_with_their_elements() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let lines = [
+        r#"{"key":"own","value":"state","tag":9,"expires_at":99999999999999,"collection":"by-value"}"#,
+        r#"{"value":"00000001","element":"of own"}"#,
+        r#"{"key":"plain","value":"1"}"#,
+        r#"{"table":"redis.0","index":"hash"}"#,
+        r#"{"table":"redis.0","key":"bits","value":"\u0002","tag":1,"collection":"by-key"}"#,
+        r#"{"value":"one","element":"\u0000\u0000\u0000\u0000\u0000\u0000\u0000\u0000"}"#,
+        r#"{"value":"two","element":"\u0000\u0000\u0000\u0000\u0000\u0000\u0000\u0001"}"#,
+        r#"{"table":"redis.0","key":"set","value":"\u0012","tag":4,"collection":"unordered"}"#,
+        r#"{"value":"","element":"a"}"#,
+        r#"{"value":"","element":"b"}"#,
+    ];
+    fs::write(dir.join("lines"), lines.join("\n")).unwrap();
+    assert!(ends(dir, 0, &["load", "lines"]).contains("loaded 4 keys"));
+    let string = ends(dir, 0, &["get", "--db", "0", "bits"]);
+    assert_eq!(string, format!("one{}two", "\0".repeat(1021)));
+    let dumped = ends(dir, 0, &["dump"]);
+    let sorted = |lines: &mut dyn Iterator<Item = &str>| {
+        let mut lines: Vec<String> = lines.map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(sorted(&mut dumped.lines()), sorted(&mut lines.into_iter()));
+    fs::write(dir.join("dumped"), &dumped).unwrap();
+    assert!(ends(dir, 0, &["load", "--path", "again", "dumped"]).contains("loaded 4 keys"));
+    let again = ends(dir, 0, &["dump", "--path", "again"]);
+    assert_eq!(sorted(&mut again.lines()), sorted(&mut lines.into_iter()));
+    assert!(ends(dir, 0, &["check", "--path", "again"]).contains("sound"));
+    let root = r#"{"key":"k","value":"v","collection":"by-key"}"#;
+    for (wrong, why) in [
+        (lines[1].to_owned(), "line 1: element is given, and the line before is neither"),
+        (format!("{}\n{}", lines[2], lines[1]), "line 2: element is given, and the line before is neither"),
+        (
+            format!("{root}\n{{\"element\":\"e\",\"value\":\"v\",\"key\":\"k\"}}"),
+            "line 2: element is given, which",
+        ),
+        (root.replace("by-key", "by-name"), "none of unordered, by-value and by-key"),
+    ] {
+        fs::write(dir.join("wrong"), wrong).unwrap();
+        let said = ends(dir, 3, &["load", "--path", "third", "wrong"]);
+        assert!(said.contains(why), "{said}");
+    }
+}
+
 /// A counter as the server keeps it, under a key of eight bytes.
 #[test]
 fn a_number_of_the_server_is_printed_as_text_and_dumped_as_it_is() {

@@ -82,7 +82,7 @@ pub use number::text_of_number;
 use scratch::{Payload, Scratch, Write, get, life_of, stored};
 pub use source::{Detached, Reads, Source};
 pub use stream::{EditStream, Part, StoredStream, StreamAt};
-pub use string::Seen;
+pub use string::{Seen, string_of_pieces};
 
 // Entries looked at per call of the engine's scan when all keys are wanted.
 const SCAN_ENTRIES: usize = 1024;

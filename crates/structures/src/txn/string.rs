@@ -6,6 +6,8 @@
 
 use std::ops::Range;
 
+use duramen::{Meta, Store, Value};
+
 use super::source::{Copied, Reads, Source};
 use super::{Found, Txn};
 use crate::Type;
@@ -53,6 +55,22 @@ pub(super) fn put_together_stamped<'a>(
     let (bytes, stamps) =
         pieced.whole(Source::reads(&reads, pieced.elements())).map_err(|fault| error(key, fault))?;
     Ok((Found::Pieces { bytes, expires_at: root.expires_at() }, stamps))
+}
+
+/// All of a string that lies in pieces, if it is one: for tools that read a keyspace's store, which nobody writes, without a
+/// [`Keyspace`](crate::Keyspace).
+///
+/// # Errors
+/// Those of the store, and what is wrong with the pieces.
+pub fn string_of_pieces(store: &Store, value: &Value<'_>) -> Result<Option<Vec<u8>>> {
+    match value.meta() {
+        Meta { tag, collection: Some(id), .. } if tag == Type::String.tag() => {
+            let pieced = Pieced::of(store.collection(id)?);
+            let whole = pieced.whole(pieced.elements().reads());
+            whole.map(|(bytes, _)| Some(bytes)).map_err(|fault| error(value.key(), fault))
+        }
+        _ => Ok(None),
+    }
 }
 
 impl Txn<'_> {
