@@ -87,6 +87,13 @@ pub enum After {
 }
 
 impl<'w> Call<'_, 'w> {
+    /// The command changes one entry of one value, or none, and nothing else: see [`Txn::edits_one`].
+    pub fn edits_one(&mut self) {
+        if !self.in_transaction && self.server.waiting.count() == 0 {
+            self.txn.edits_one();
+        }
+    }
+
     /// The database that the connection has selected.
     #[inline]
     pub fn db(&self) -> u8 {

@@ -167,7 +167,10 @@ impl Labelled {
             let label = match beside {
                 None => MIDDLE,
                 Some(label) => match next(label) {
-                    Some(label) => label,
+                    Some(label) => {
+                        pen.ends_with_next();
+                        label
+                    }
                     None => {
                         self.label_anew(pen, 0..self.len())?;
                         self.end_label(pen, end)?.and_then(next).ok_or(NO_LABEL)?
@@ -211,12 +214,16 @@ impl Labelled {
             keys.push(value.key().to_vec());
             ControlFlow::Continue(())
         })?;
+        if keys.len() == 1 {
+            pen.ends_with_next();
+        }
         self.delete_all(pen, &keys)
     }
 
     /// As [`Sequence::set`].
     pub(crate) fn set(&mut self, pen: &mut impl Pen, index: usize, element: &[u8]) -> Result<bool> {
         let Some(label) = self.label(pen, index)? else { return Ok(false) };
+        pen.ends_with_next();
         self.put(pen, label, element)?;
         Ok(true)
     }

@@ -44,6 +44,9 @@ pub(crate) trait Pen {
     /// Reads of a collection, with what this writer wrote.
     fn reads<'a>(&'a self, elements: &'a Collection) -> CollectionReader<'a>;
 
+    /// What is written next, if anything is, is all that this edit writes: the root stays as it is.
+    fn ends_with_next(&mut self);
+
     /// Sets an element; whether it was there.
     fn put(&mut self, elements: &Collection, key: &[u8], value: &[u8]) -> duramen::Result<bool>;
 

@@ -315,6 +315,10 @@ impl Named {
         if is_long {
             self.convert();
         }
+        // Else it may have to be converted afterwards.
+        if self.is_converted && !self.is_root_old {
+            pen.ends_with_next();
+        }
         let is_new = self.put(pen, name, value)?;
         let most = if self.shape == Shape::Set { INTSET_ENTRIES_MAX } else { LISTPACK_ENTRIES_MAX };
         if self.len() > most {
@@ -356,6 +360,10 @@ impl Named {
 
     /// Removes an entry; whether it was there.
     pub(crate) fn remove(&mut self, pen: &mut impl Pen, name: &[u8]) -> Result<bool> {
+        // With the last one the key goes.
+        if self.len() > 1 {
+            pen.ends_with_next();
+        }
         let is_there = pen.delete(&self.elements, name)?;
         if is_there {
             self.changed();

@@ -106,6 +106,9 @@ impl Pieced {
 
     /// Writes bytes from `at` on. Where the string is shorter it becomes longer, with zeros up to `at`.
     pub(crate) fn write(&mut self, pen: &mut impl Pen, at: usize, bytes: &[u8]) -> Result<()> {
+        if pieces_of(at..at + bytes.len()).count() == 1 {
+            pen.ends_with_next();
+        }
         for (number, part) in pieces_of(at..at + bytes.len()) {
             let from = number * PIECE + part.start - at;
             let new = &bytes[from..from + part.len()];

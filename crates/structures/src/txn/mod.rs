@@ -26,6 +26,7 @@
 //! | one integer counted up or down | one update in place, where the engine can (without locks: [`Txn::add_at_once`]) |
 //! | one key | one put or delete (without locks: [`Txn::put_at_once`]) |
 //! | several keys | one batch |
+//! | one element of a large value | one put or delete, at once where nothing else may come ([`Txn::edits_one`]) |
 //! | elements of a large value | a unit that began with the first of them, and all else in it |
 //!
 //! **Where waiting commands are served**: at the beginning of `commit`, before anything is applied and under the locks of all keys that
@@ -36,7 +37,7 @@
 //! Invariants:
 //!
 //! 1. An entry per key: `scratch.entries` never holds two entries of one key of one database.
-//! 2. Nothing is seen by others before `commit`, except what `add_at_once` and `put_at_once` do; a dropped transaction leaves no trace. Of
+//! 2. Nothing is seen by others before `commit`, except what `add_at_once` and `put_at_once` do, and what is done after `edits_one`; a dropped transaction leaves no trace. Of
 //!    a large value (`source`) elements are in the log before, in a unit that counts with the commit.
 //! 3. A database gets its table by the first commit that puts something into it; that begins again with the table, which is made without locks.
 //! 4. A value whose time has come is absent, whether or not the engine has swept it.
@@ -738,7 +739,16 @@ impl<'w> Txn<'w> {
             1 => self.commit_single()?,
             _ => self.commit_batch()?,
         }
+        self.tell_changed();
         self.give_keys_back()
+    }
+
+    /// Tells who watches the keys whose elements were written.
+    fn tell_changed(&self) {
+        let Worker { keyspace, scratch: Scratch { arena, entries, .. }, .. } = &*self.worker;
+        for entry in entries.iter().filter(|entry| entry.has_new_elements) {
+            keyspace.shared.watchers.touch(entry.db, &arena[entry.key.clone()]);
+        }
     }
 
     #[inline]
@@ -771,9 +781,7 @@ impl<'w> Txn<'w> {
             }
         }
         writer.commit_unit()?;
-        for entry in entries.iter().filter(|entry| entry.has_new_elements) {
-            keyspace.shared.watchers.touch(entry.db, &arena[entry.key.clone()]);
-        }
+        self.tell_changed();
         Ok(())
     }
 

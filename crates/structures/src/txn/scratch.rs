@@ -39,6 +39,10 @@ pub(crate) struct Scratch {
     pub(super) unsaved: bool,
     /// Elements were written of what was not saved, nor will be.
     pub(super) is_incomplete: bool,
+    /// The transaction is one edit ...
+    pub(super) edits_one: bool,
+    /// ... and the write of an element that comes next is all of it.
+    pub(super) is_alone: bool,
 }
 
 /// One key that the transaction touched.
@@ -101,6 +105,7 @@ impl Scratch {
         self.batch.clear();
         self.made.drain(..).for_each(Collection::abandon);
         (self.unsaved, self.is_incomplete) = (false, false);
+        (self.edits_one, self.is_alone) = (false, false);
         if self.entries.capacity() > ENTRIES_KEEP {
             // Also the table: to clear it takes as long as it is large, not as it is full.
             *self = Self::default();

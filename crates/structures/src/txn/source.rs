@@ -66,6 +66,12 @@ impl Pen for Txn<'_> {
         made
     }
 
+    fn ends_with_next(&mut self) {
+        let Worker { writer, scratch, .. } = &mut *self.worker;
+        let is_first = !writer.has_unit() && scratch.entries.iter().all(|entry| entry.writes_nothing());
+        scratch.is_alone = scratch.edits_one && is_first;
+    }
+
     fn put(&mut self, elements: &Collection, key: &[u8], value: &[u8]) -> duramen::Result<bool> {
         self.write_element(elements, key, Some(value))
     }
@@ -76,6 +82,12 @@ impl Pen for Txn<'_> {
 }
 
 impl Txn<'_> {
+    /// All that this transaction does is one edit of one value, and nothing is to be served by it. If the edit is one write of an
+    /// element, that needs no unit: it is made at once, and seen by others as from [`Txn::put_at_once`].
+    pub fn edits_one(&mut self) {
+        self.worker.scratch.edits_one = true;
+    }
+
     /// Writes an element, or removes it, in the unit of the transaction; whether it was there.
     fn write_element(
         &mut self,
@@ -85,6 +97,14 @@ impl Txn<'_> {
     ) -> duramen::Result<bool> {
         self.lock();
         let Worker { writer, scratch, .. } = &mut *self.worker;
+        if std::mem::take(&mut scratch.is_alone) {
+            scratch.edits_one = false;
+            let mut elements = writer.collection(elements);
+            return match value {
+                Some(value) => elements.replace(key, value),
+                None => elements.delete(key),
+            };
+        }
         if !writer.has_unit() {
             writer.begin_unit()?;
         }

@@ -4,7 +4,9 @@ use crate::support::{now, run, store};
 use duramen::MediumKind;
 use duramen_structures::dump::{restore, signed};
 use duramen_structures::stream::{Entry, NodeLimits, Pending, StreamId, Trim};
-use duramen_structures::{Collection, Edit, Encoding, End, Keyspace, Source, Txn, Type, Worker, score_of};
+use duramen_structures::{
+    Collection, Edit, Encoding, End, Error, Keyspace, Locks, Source, Txn, Type, Worker, score_of,
+};
 use std::ops::{ControlFlow, Deref};
 
 pub struct Random(u64);
@@ -546,4 +548,97 @@ fn large_values_are_there_when_a_store_is_opened_again() {
         });
         assert_eq!(keyspace.count(0, now()).keys, 5);
     }
+}
+
+#[test]
+fn edits_of_one_entry_are_the_same_with_and_without_a_unit() {
+    on_all_forms(0..6, 1_500, |txn, random, said| {
+        // More entries come than go, until there are some.
+        let name = format!("n{}", random.below(220)).into_bytes();
+        let value = format!("{}", random.below(5)).into_bytes();
+        let grows = random.below(5) < 3;
+        txn.edits_one();
+        match random.below(4) {
+            0 => {
+                let mut hash = txn.edit_hash(0, b"h").unwrap();
+                said.say(if grows { hash.insert(&name, &value) } else { hash.remove(&name) }.unwrap());
+                hash.save().unwrap();
+                tell(said, &txn.edit_hash(0, b"h").unwrap());
+            }
+            1 => {
+                let mut set = txn.edit_set(0, b"s").unwrap();
+                said.say(if grows { set.insert(&name, b"") } else { set.remove(&name) }.unwrap());
+                set.save().unwrap();
+                said.say(txn.set(0, b"s").unwrap().map(|set| {
+                    let mut members: Vec<_> = set.list().unwrap().into_iter().map(<[u8]>::to_vec).collect();
+                    members.sort();
+                    members
+                }));
+            }
+            2 => {
+                let mut set = txn.edit_sorted_set(0, b"z").unwrap();
+                let score = (random.below(9) as f64).to_le_bytes();
+                said.say(if grows { set.insert(&name, &score) } else { set.remove(&name) }.unwrap());
+                set.save().unwrap();
+                let set = txn.sorted_set(0, b"z").unwrap();
+                said.say(set.map(|set| {
+                    set.pairs()
+                        .unwrap()
+                        .into_iter()
+                        .map(|(n, v)| (n.to_vec(), v.to_vec()))
+                        .collect::<Vec<_>>()
+                }));
+            }
+            _ => {
+                let mut list = txn.edit_list(0, b"l").unwrap();
+                let end = random.end();
+                match random.below(4) {
+                    0 if !list.is_empty() => said.say(list.set(random.below(list.len()), &value).unwrap()),
+                    1 => list.pop(end, 1, |element| said.bytes(element)).unwrap(),
+                    _ => list.push(end, [&name[..]].into_iter()).unwrap(),
+                }
+                list.save().unwrap();
+                said.say(elements(txn, 0, b"l"));
+            }
+        }
+    });
+}
+
+#[test]
+fn an_edit_of_one_element_is_one_record_and_those_who_watch_are_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let keyspace = Keyspace::open(store(MediumKind::Volatile, &dir), 1).unwrap();
+    keyspace.set_packed_bytes_max(0);
+    let mut worker = keyspace.worker().unwrap();
+    let insert = |worker: &mut Worker, name: &[u8], edits_one: bool| {
+        let before = keyspace.store().stats().written_bytes;
+        run(worker, |txn| {
+            if edits_one {
+                txn.edits_one();
+            }
+            let mut set = txn.edit_set(0, b"s").unwrap();
+            assert!(set.insert(name, b"").unwrap());
+            set.save().unwrap();
+        });
+        keyspace.store().stats().written_bytes - before
+    };
+    insert(&mut worker, b"first", true);
+    let watched = run(&mut worker, |txn| txn.watch(0, b"s").unwrap().unwrap());
+    assert!(run(&mut worker, |txn| txn.expect(&watched).unwrap()));
+    let (in_unit, alone) = (insert(&mut worker, b"aaaa", false), insert(&mut worker, b"bbbb", true));
+    assert!(alone < in_unit && alone <= 48, "{alone} bytes, {in_unit} in a unit");
+    assert!(!run(&mut worker, |txn| txn.expect(&watched).unwrap()));
+    // An edit of more than that one is all or nothing all the same.
+    let failed = worker.run::<(), Error>(now(), Locks::All, |txn| {
+        txn.edits_one();
+        txn.put(0, b"other", b"")?;
+        let mut set = txn.edit_set(0, b"s")?;
+        set.insert(b"cccc", b"")?;
+        Err(Error::NoSuchKey)
+    });
+    assert!(failed.is_err());
+    run(&mut worker, |txn| {
+        let set = txn.set(0, b"s").unwrap().unwrap();
+        assert!(!set.has(b"cccc").unwrap() && set.has(b"bbbb").unwrap() && set.len() == 3);
+    });
 }

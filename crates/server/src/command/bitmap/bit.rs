@@ -23,6 +23,7 @@ pub fn setbit(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     if before.is_some() && was == on {
         return Ok(());
     }
+    call.edits_one();
     call.txn.write_string(db, key, (offset >> 3) as usize, &[bits::with(byte, offset, on)])?;
     call.notify(STRING, "setbit", key);
     Ok(())

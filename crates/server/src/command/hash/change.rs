@@ -20,6 +20,7 @@ pub fn hmset(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 /// HSETNX key field value: HSET if the field is not there; 1 or 0.
 pub fn hsetnx(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (db, args) = (call.session.db, call.args);
+    call.edits_one();
     let mut hash = call.txn.edit_hash(db, args.at(1))?;
     let is_free = !hash.has(args.at(2))?;
     if is_free {
@@ -34,6 +35,9 @@ pub fn hsetnx(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 /// HDEL key field [field …]: how many were there. Without fields the key goes too.
 pub fn hdel(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (db, args) = (call.session.db, call.args);
+    if args.len() == 3 {
+        call.edits_one();
+    }
     let mut hash = call.txn.edit_hash(db, args.at(1))?;
     let removed = hash.remove_all(args.from(2))?;
     if removed > 0 {
@@ -49,6 +53,9 @@ fn put_pairs(call: &mut Call<'_, '_>) -> Result<usize, CommandError> {
     let (db, args) = (call.session.db, call.args);
     if !args.len().is_multiple_of(2) {
         return Err(CommandError::arity(call.entry.spec.name));
+    }
+    if args.len() == 4 {
+        call.edits_one();
     }
     let mut hash = call.txn.edit_hash(db, args.at(1))?;
     let added = hash.insert_all(args.from(2).step_by(2).zip(args.from(3).step_by(2)))?;

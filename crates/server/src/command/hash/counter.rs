@@ -13,6 +13,7 @@ const INFINITE: CommandError = CommandError::new("ERR value is NaN or Infinity")
 pub fn hincrby(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (db, field) = (call.session.db, call.args.at(2));
     let increment = call.args.integer(3)?;
+    call.edits_one();
     let mut hash = call.txn.edit_hash(db, call.args.at(1))?;
     let old = match hash.get(field)? {
         Some(value) => integer(&value).ok_or(NOT_INTEGER)?,
@@ -33,6 +34,7 @@ pub fn hincrbyfloat(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     if matches!(increment, LongDouble::Infinite { .. }) {
         return Err(INFINITE);
     }
+    call.edits_one();
     let mut hash = call.txn.edit_hash(db, call.args.at(1))?;
     let old = match hash.get(field)? {
         Some(value) => long_double::parse(&value).ok_or(NOT_FLOAT)?,

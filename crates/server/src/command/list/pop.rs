@@ -26,6 +26,9 @@ fn pop(call: &mut Call<'_, '_>, end: End) -> Result<(), CommandError> {
         // Whatever is wrong with it is told so.
         Some(_) => Some(args.count(2).ok_or(errors::NOT_POSITIVE)?),
     };
+    if count.is_none() {
+        call.edits_one();
+    }
     let list = call.txn.edit_list(call.session.db, args.at(1))?;
     let mut is_gone = None;
     match count {

@@ -26,6 +26,9 @@ pub fn rpushx(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 
 fn push(call: &mut Call<'_, '_>, end: End, must_exist: bool) -> Result<(), CommandError> {
     let (db, args) = (call.session.db, call.args);
+    if args.len() == 3 {
+        call.edits_one();
+    }
     let mut list = call.txn.edit_list(db, args.at(1))?;
     let is_pushed = !must_exist || !list.is_empty();
     if is_pushed {

@@ -6,6 +6,9 @@ use crate::notifications::SET;
 /// SADD key member [member …]: how many are new.
 pub fn sadd(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (db, args) = (call.session.db, call.args);
+    if args.len() == 3 {
+        call.edits_one();
+    }
     let mut set = call.txn.edit_set(db, args.at(1))?;
     let added = set.insert_all(args.from(2).map(|member| (member, &b""[..])))?;
     if added > 0 {
@@ -19,6 +22,9 @@ pub fn sadd(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 /// SREM key member [member …]: how many were there. Without members the key goes too.
 pub fn srem(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (db, args) = (call.session.db, call.args);
+    if args.len() == 3 {
+        call.edits_one();
+    }
     let mut set = call.txn.edit_set(db, args.at(1))?;
     let removed = set.remove_all(args.from(2))?;
     if removed > 0 {

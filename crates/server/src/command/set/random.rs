@@ -18,6 +18,9 @@ pub fn spop(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         Some(_) => Some(args.count(2).ok_or(errors::NOT_POSITIVE)?),
     };
     let mut popped = Gathered::default();
+    if count.is_none() {
+        call.edits_one();
+    }
     let mut set = call.txn.edit_set(db, args.at(1))?;
     if !set.is_empty() && count != Some(0) {
         set.pop(count.unwrap_or(1), |member| popped.push(member))?;

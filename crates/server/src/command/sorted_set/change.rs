@@ -97,6 +97,9 @@ pub fn add_members(
     options: &Options,
     given: &[Scored<'_>],
 ) -> Result<(), CommandError> {
+    if given.len() == 1 {
+        call.edits_one();
+    }
     let mut set = call.txn.edit_sorted_set(call.session.db, call.args.at(1))?;
     let mut olds = Vec::with_capacity(given.len());
     set.get_each(given.iter().map(|(member, _)| *member), |score| olds.push(score.map(score_of)))?;

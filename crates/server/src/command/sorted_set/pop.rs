@@ -101,6 +101,9 @@ fn pop_from(call: &mut Call<'_, '_>, end: End) -> Result<(), CommandError> {
             args.integer(2).ok().and_then(|count| usize::try_from(count).ok()).ok_or(errors::NOT_POSITIVE)?,
         ),
     };
+    if count.is_none() {
+        call.edits_one();
+    }
     pop(call, args.at(1), end, count.unwrap_or(1), |reply, members| {
         if count.is_some() || members.is_empty() {
             reply_members(reply, members.iter().copied(), true);

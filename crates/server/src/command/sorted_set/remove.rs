@@ -7,6 +7,9 @@ use crate::notifications::SORTED_SET;
 /// ZREM key member [member …]: how many were there. Without members the key goes too.
 pub fn zrem(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (db, args) = (call.session.db, call.args);
+    if args.len() == 3 {
+        call.edits_one();
+    }
     let mut set = call.txn.edit_sorted_set(db, args.at(1))?;
     let removed = set.remove_all(args.from(2))?;
     if removed > 0 {

@@ -11,6 +11,7 @@ pub fn append(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let len = call.txn.string_len(db, key)?.unwrap_or(0);
     let bytes_max = string_bytes_max(call.server, (len + more.len()) as u64);
     call.reply.count(strings::checked_len(len, more.len(), bytes_max)?);
+    call.edits_one();
     call.txn.write_string(db, key, len, more)?;
     call.notify(STRING, "append", key);
     Ok(())
@@ -50,6 +51,7 @@ pub fn setrange(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         return Ok(());
     }
     call.reply.count(len.max(strings::checked_len(offset, patch.len(), bytes_max)?));
+    call.edits_one();
     call.txn.write_string(db, key, offset, patch)?;
     call.notify(STRING, "setrange", key);
     Ok(())
