@@ -34,8 +34,8 @@ struct Record {
 pub struct Audit {
     /// Bytes of the store, by its superblock.
     pub bytes: u64,
-    /// Units whose header says that they are free.
-    pub free_units: u64,
+    /// Granules whose header says that they are free.
+    pub free_granules: u64,
     /// Data blocks without a seal.
     pub unsealed: u64,
     /// Bytes of all records.
@@ -129,35 +129,35 @@ pub fn read(medium: &SimMedium) -> Result<Audit, String> {
         (None, None) => return Err("no superblock is whole".into()),
         (a, b) => usize::from(b > a),
     };
-    let unit_bytes = u64::from(u32_at(head(copy), 32));
-    let units = u64_at(head(copy), 88);
-    let mut audit = Audit { bytes: units * unit_bytes, ..Audit::default() };
+    let granule_bytes = u64::from(u32_at(head(copy), 32));
+    let granules = u64_at(head(copy), 88);
+    let mut audit = Audit { bytes: granules * granule_bytes, ..Audit::default() };
     if audit.bytes > medium.len() {
         return Err(format!("the superblock says {} bytes, the medium has {}", audit.bytes, medium.len()));
     }
-    let mut unit = HEAD_BYTES.div_ceil(unit_bytes);
+    let mut granule = HEAD_BYTES.div_ceil(granule_bytes);
     // Nothing but blocks behind the head: their bytes are used or free, the head's are used.
-    while unit < units {
-        let at = unit * unit_bytes;
+    while granule < granules {
+        let at = granule * granule_bytes;
         let block = &bytes[at as usize..];
         let word = u64_at(block, 0);
         let generation = u64_at(block, if word & 16 != 0 { 16 } else { 8 });
         let low = word as u32;
         let check =
-            [&(unit as u32).to_le_bytes()[..], &low.to_le_bytes(), &generation.to_le_bytes()].concat();
+            [&(granule as u32).to_le_bytes()[..], &low.to_le_bytes(), &generation.to_le_bytes()].concat();
         if crc32c(&check) != (word >> 32) as u32 {
-            return Err(format!("the header of unit {unit} has a wrong check"));
+            return Err(format!("the header of granule {granule} has a wrong check"));
         }
         let length = u64::from(low >> 5);
         match low & 15 {
-            1 => audit.free_units += length,
-            2 => records(&mut audit, at, &block[..(length * unit_bytes) as usize], generation)?,
-            other => return Err(format!("unit {unit} has state {other}")),
+            1 => audit.free_granules += length,
+            2 => records(&mut audit, at, &block[..(length * granule_bytes) as usize], generation)?,
+            other => return Err(format!("granule {granule} has state {other}")),
         }
-        unit += length;
+        granule += length;
     }
-    if unit != units {
-        return Err(format!("the last block ends at unit {unit} of {units}"));
+    if granule != granules {
+        return Err(format!("the last block ends at granule {granule} of {granules}"));
     }
     Ok(audit)
 }

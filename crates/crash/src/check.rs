@@ -225,9 +225,12 @@ fn told(what: &'static str) -> impl Fn(duramen::Error) -> String {
 pub fn audit(setup: &Setup, store: &Sim, medium: &SimMedium, state: &State) -> Result<(), String> {
     let stats = store.stats();
     let found = audit::read(medium)?;
-    let free = stats.free_bytes / stats.unit_bytes;
-    if found.free_units != free {
-        return Err(format!("{} units are free on the medium, the store says {free}", found.free_units));
+    let free = stats.free_bytes / stats.granule_bytes;
+    if found.free_granules != free {
+        return Err(format!(
+            "{} granules are free on the medium, the store says {free}",
+            found.free_granules
+        ));
     }
     if found.unsealed > 0 {
         return Err(format!("{} blocks are not sealed after recovery", found.unsealed));

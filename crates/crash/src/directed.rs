@@ -21,7 +21,7 @@ const IMAGES_AT_ONCE: usize = 300;
 fn options(boot: u8, durability: Durability) -> Options {
     Options {
         durability,
-        unit_bytes: Some(512),
+        granule_bytes: Some(512),
         len_max: LEN_MAX,
         recovery_threads: 1,
         background: false,
@@ -59,7 +59,7 @@ fn audited(store: &StoreOn<SimMedium>) -> Result<(), String> {
 /// What is wrong.
 pub fn behind_the_tail() -> Result<(), String> {
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
-    let options = Options { unit_bytes: Some(4096), ..options(1, Durability::Manual) };
+    let options = Options { granule_bytes: Some(4096), ..options(1, Durability::Manual) };
     let store = StoreOn::open_on(medium.clone(), &options).map_err(told)?;
     let mut writer = store.writer().map_err(told)?;
     (0..60u64).try_for_each(|round| writer.put(b"key", &round.to_le_bytes())).map_err(told)?;
@@ -104,7 +104,7 @@ pub fn copied_and_freed() -> Result<(), String> {
     let from = medium.position();
     (0..2).try_for_each(|_| store.maintain()).map_err(told)?;
     let stats = store.stats();
-    if stats.compacted_bytes == 0 || stats.freed_units == 0 {
+    if stats.compacted_bytes == 0 || stats.freed_granules == 0 {
         return Err("nothing was moved and freed".into());
     }
     let log = medium.log();
@@ -203,8 +203,8 @@ pub fn image_beside_group() -> Result<(), String> {
     audited(&store)
 }
 
-/// While the index is written to the medium a unit overwrites a key, whose record lies in a block that recovery does not
-/// read again. Power fails before the unit is over.
+/// While the index is written to the medium a unit overwrites a key, whose record lies in a block that recovery does
+/// not read again. Power fails before the unit is over.
 ///
 /// # Errors
 /// What is wrong.
@@ -259,8 +259,8 @@ pub fn image_beside_unit() -> Result<(), String> {
     })
 }
 
-/// A unit of two blocks begins in an epoch that is committed, and ends in one that is not. The process dies, and power fails while the
-/// next one opens the store.
+/// A unit of two blocks begins in an epoch that is committed, and ends in one that is not. The process dies, and power
+/// fails while the next one opens the store.
 ///
 /// # Errors
 /// What is wrong.
@@ -317,7 +317,7 @@ pub fn confirmed_by_recovery() -> Result<(), String> {
 /// What is wrong.
 pub fn two_units_in_one_block() -> Result<(), String> {
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
-    let options = |boot| Options { unit_bytes: Some(4096), ..options(boot, Durability::EveryWrite) };
+    let options = |boot| Options { granule_bytes: Some(4096), ..options(boot, Durability::EveryWrite) };
     let store = StoreOn::open_on(medium.clone(), &options(1)).map_err(told)?;
     let mut writer = store.writer().map_err(told)?;
     writer.put(b"fills the first block", &[0; 2800]).map_err(told)?;
@@ -360,7 +360,7 @@ pub fn kept_and_deleted() -> Result<(), String> {
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
     let mut first = options(1, Durability::EveryWrite);
     // Where room is short nothing is moved out of blocks that stay.
-    first.tuning.units_initial = 256;
+    first.tuning.granules_initial = 256;
     let store = StoreOn::open_on(medium.clone(), &first).map_err(told)?;
     // More than fill a block, so that what was before is sealed, and nearly all of it is dead: but for what fills the compactor's
     // block, so that what was moved there is moved on.

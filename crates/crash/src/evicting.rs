@@ -51,8 +51,8 @@ struct Change {
 struct Run {
     seed: u64,
     model: Model,
-    unit_bytes: u64,
-    units: u64,
+    granule_bytes: u64,
+    granules: u64,
     keys: usize,
     index: IndexKind,
     residence: Residence,
@@ -67,12 +67,12 @@ impl Run {
         let mut rng = Rng::new(seed ^ 0x6576_6963_7400);
         let by = [EvictBy::Recency, EvictBy::Recency, EvictBy::Frequency, EvictBy::Chance, EvictBy::Expiry]
             [rng.below(5) as usize];
-        let unit_bytes = [512, 512, 1024][rng.below(3) as usize];
+        let granule_bytes = [512, 512, 1024][rng.below(3) as usize];
         Self {
             seed,
             model: [Model::CacheLine, Model::CacheLine, Model::Byte, Model::Page][rng.below(4) as usize],
-            unit_bytes,
-            units: (16u64 << 10).div_ceil(unit_bytes) + 10 + rng.below(14),
+            granule_bytes,
+            granules: (16u64 << 10).div_ceil(granule_bytes) + 10 + rng.below(14),
             keys: 5 + rng.below(20) as usize,
             index: if rng.one_in(2) { IndexKind::Ordered } else { IndexKind::Hash },
             residence: if rng.one_in(3) { Residence::Persistent } else { Residence::Dram },
@@ -85,7 +85,7 @@ impl Run {
 
     fn len_max(&self) -> u64 {
         // More than the limit, so that it is the limit that counts.
-        ((self.units + 40) * self.unit_bytes).next_multiple_of(4096)
+        ((self.granules + 40) * self.granule_bytes).next_multiple_of(4096)
     }
 
     fn options(&self, boot: u64) -> Options {
@@ -94,9 +94,9 @@ impl Run {
         Options {
             durability: Durability::EveryWrite,
             len_max: self.len_max(),
-            limit: self.units * self.unit_bytes,
+            limit: self.granules * self.granule_bytes,
             eviction: Some(self.eviction),
-            unit_bytes: Some(self.unit_bytes as u32),
+            granule_bytes: Some(self.granule_bytes as u32),
             recovery_threads: 1,
             background: false,
             clock: Some(Arc::new(|| NOW)),
@@ -106,9 +106,9 @@ impl Run {
             index_image: self.image,
             hash_mask: self.hash_mask,
             tuning: Tuning {
-                units_initial: 8,
-                growth_bytes_min: self.unit_bytes,
-                compaction_bytes_min: Some(self.unit_bytes),
+                granules_initial: 8,
+                growth_bytes_min: self.granule_bytes,
+                compaction_bytes_min: Some(self.granule_bytes),
                 image_bytes_min: 0,
                 checkpoint_bytes_min: 800,
                 ..Tuning::default()
@@ -132,12 +132,12 @@ impl Run {
 
     fn describe(&self) -> String {
         format!(
-            "evicting seed {}: {:?}, {:?}, {} units of {} bytes, {} keys, index {}, residence {:?}",
+            "evicting seed {}: {:?}, {:?}, {} granules of {} bytes, {} keys, index {}, residence {:?}",
             self.seed,
             self.model,
             self.eviction,
-            self.units,
-            self.unit_bytes,
+            self.granules,
+            self.granule_bytes,
             self.keys,
             self.index,
             self.residence
@@ -340,7 +340,7 @@ impl<'r> Session<'r> {
                 self.write(cell, Some(Content::Elements(elements)), expires_at)
             }
             _ => {
-                let most = [60, 60, self.run.unit_bytes / 2][rng.below(3) as usize];
+                let most = [60, 60, self.run.granule_bytes / 2][rng.below(3) as usize];
                 let bytes = 10 + rng.below(most);
                 let value = self.value(bytes);
                 self.write(cell, Some(Content::Plain(value)), expires_at)

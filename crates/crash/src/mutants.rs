@@ -128,14 +128,19 @@ static LOST: [(Lost, &str); 10] = [
         lost!("SuperblockCopiesTogether", "format/superblock.rs", "fn persist_from", "medium.sync()?;"),
         "page/every-write",
     ),
-    // New units are counted before their headers are durable.
+    // New granules are counted before their headers are durable.
     (
-        lost!("GrownBeforeHeaders", "background/grow.rs", "fn adopt_units", "log.sync_or_poison()?;"),
+        lost!("GrownBeforeHeaders", "background/grow.rs", "fn adopt_granules", "log.sync_or_poison()?;"),
         "page/every-write",
     ),
-    // A freed block of several units is made one unit long before the others have headers.
+    // A freed block of several granules is made one granule long before the others have headers.
     (
-        lost!("FreedUnitsWithoutHeaders", "log/space.rs", "unit.0 + 1, header.units - 1", "medium.sync()?;"),
+        lost!(
+            "FreedGranulesWithoutHeaders",
+            "log/space.rs",
+            "granule.0 + 1, header.granules - 1",
+            "medium.sync()?;"
+        ),
         "page/every-write",
     ),
 ];

@@ -310,7 +310,7 @@ impl<'s> Session<'s> {
             Op::Make { .. } | Op::Clear { .. } | Op::Drop { .. } | Op::Exchange { .. } => {
                 inside.push(Inside::Tables);
             }
-            Op::Put { bytes, .. } if *bytes as u64 > u64::from(self.setup.unit_bytes) => {
+            Op::Put { bytes, .. } if *bytes as u64 > u64::from(self.setup.granule_bytes) => {
                 inside.push(Inside::Large);
             }
             _ => {}

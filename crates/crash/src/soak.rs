@@ -4,7 +4,7 @@
 //! what wears a store out: it fills one until it is refused space, overwrites, deletes, refills, and closes and opens it
 //! between, with values kept by readers meanwhile. Some stores are damaged between a close and the next open.
 //!
-//! Demanded, whatever the mix of sizes, units, fill, medium, index, residence and durability:
+//! Demanded, whatever the mix of sizes, granules, fill, medium, index, residence and durability:
 //!
 //! 1. A delete succeeds at any fill (P8), and so does a delete of everything, one key after the other.
 //! 2. Space comes back: after everything was deleted, about as much fits as at first.
@@ -257,13 +257,13 @@ impl Plan {
             [pick(&[0, 1, 2, 2, 3, 4]) as usize];
         // That of a volatile one has nothing to be damaged in.
         let place = if what == What::Damage && place == Place::Volatile { Place::Line } else { place };
-        let unit_bytes = pick(&[512, 1024, 4096, 4096, 24 << 10, 64 << 10]);
+        let granule_bytes = pick(&[512, 1024, 4096, 4096, 24 << 10, 64 << 10]);
         let sizes =
             [(0, 60), (100, 1000), (3 << 10, 5 << 10), (10 << 10, 20 << 10), (1, 100 << 10), (0, 8 << 10)];
         let sizes = sizes[pick(&[0, 1, 2, 3, 4, 5]) as usize];
-        // Room for some dozens of the largest values and of units, at least.
+        // Room for some dozens of the largest values and of granules, at least.
         let len_max =
-            (unit_bytes * pick(&[24, 40, 100, 400])).max(sizes.1 * pick(&[20, 40, 80])).max(128 << 10);
+            (granule_bytes * pick(&[24, 40, 100, 400])).max(sizes.1 * pick(&[20, 40, 80])).max(128 << 10);
         let simulated = matches!(place, Place::Line | Place::Page);
         let len_max = len_max.min(if simulated { 2 << 20 } else { 32 << 20 }).next_multiple_of(4096);
         let index = if pick(&[0, 1]) == 0 { IndexKind::Hash } else { IndexKind::Ordered };
@@ -288,8 +288,8 @@ impl Plan {
         let tuning = Tuning {
             image_bytes_min: pick(&[0, 0, u64::MAX]),
             checkpoint_bytes_min: 16 << 10,
-            units_initial: 8,
-            growth_bytes_min: unit_bytes,
+            granules_initial: 8,
+            growth_bytes_min: granule_bytes,
             ..Tuning::default()
         };
         let medium = match place {
@@ -305,7 +305,7 @@ impl Plan {
             index,
             residence,
             len_max,
-            unit_bytes: Some(unit_bytes as u32),
+            granule_bytes: Some(granule_bytes as u32),
             recovery_threads: 1,
             prefault: false,
             background,
@@ -839,13 +839,14 @@ pub fn run_seed(seed: u64, folder: &Path, what: What) -> Result<Counts, String> 
         Err(wrong) => wrong,
     };
     Err(format!(
-        "seed {seed} ({:?}, {:?}, {:?}, values of {:?} bytes, units of {:?}, {} bytes, {:?}, background {}, damage {:?}): {wrong}\n  \
+        "seed {seed} ({:?}, {:?}, {:?}, values of {:?} bytes, granules of {:?}, {} bytes, {:?}, \
+         background {}, damage {:?}): {wrong}\n  \
          cargo xtask crash -- --soak --seed {seed} --seeds 1{}",
         plan.place,
         plan.options.index,
         plan.options.residence,
         plan.sizes,
-        plan.options.unit_bytes,
+        plan.options.granule_bytes,
         plan.options.len_max,
         plan.options.durability,
         plan.options.background,

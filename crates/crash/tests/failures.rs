@@ -236,7 +236,7 @@ impl Device for Kernel {
 }
 
 fn page_options(boot: u8) -> Options {
-    Options { unit_bytes: Some(16 << 10), ..options(boot) }
+    Options { granule_bytes: Some(16 << 10), ..options(boot) }
 }
 
 /// The background thread raises the time floor once a second and looks at no error. The sync of that loses a page with a record that
@@ -280,7 +280,7 @@ fn a_failed_sync_that_another_thread_is_told_of_acknowledges_nothing() {
     let other = store.clone();
     let (tell, told) = channel();
     *medium.between.lock().unwrap() = Some(Box::new(move || {
-        // A block of several units is opened, which is synced: that one could be told instead.
+        // A block of several granules is opened, which is synced: that one could be told instead.
         std::thread::spawn(move || tell.send(other.put(b"large", &[3; 40_000])));
         std::thread::sleep(Duration::from_millis(300));
     }));
@@ -356,7 +356,7 @@ fn a_full_store_with_a_persistent_index_does_not_hang() {
     let _alone = alone();
     let options = Options {
         medium: duramen::MediumKind::Volatile,
-        unit_bytes: Some(4096),
+        granule_bytes: Some(4096),
         len_max: 1 << 20,
         residence: Residence::Persistent,
         checkpoint_bytes: 1,
@@ -413,7 +413,7 @@ fn a_full_store_with_a_persistent_index_does_not_hang() {
 fn salvage_saves_batches_that_lie_behind_damage() {
     let _alone = alone();
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
-    let options = Options { unit_bytes: Some(4096), ..options(1) };
+    let options = Options { granule_bytes: Some(4096), ..options(1) };
     let store = StoreOn::open_on(medium.clone(), &options).unwrap();
     store.put(b"before", b"old").unwrap();
     store.put(b"damaged", &[0xAB; 64]).unwrap();
@@ -441,7 +441,7 @@ fn salvage_saves_batches_that_lie_behind_damage() {
 fn a_put_that_meets_a_damaged_record_neither_panics_nor_stops_others() {
     let _alone = alone();
     let medium = SimMedium::resume(Log::empty(Model::Page, LEN_MAX));
-    let mut options = Options { unit_bytes: Some(4096), ..options(1) };
+    let mut options = Options { granule_bytes: Some(4096), ..options(1) };
     options.tuning.image_bytes_min = 0;
     let store = StoreOn::open_on(medium.clone(), &options).unwrap();
     store.put(b"damaged!", &[0xAB; 64]).unwrap();

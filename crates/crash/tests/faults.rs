@@ -159,7 +159,7 @@ fn compaction_leaves_a_block_alone_that_cannot_be_read() {
             store.put(&[i], &[round; 60]).unwrap();
         }
     }
-    // Unit 32 is the first with records, of the first round: all dead.
+    // Granule 32 is the first with records, of the first round: all dead.
     medium.poison(Offset(32 * 512 + 64), 64);
     for _ in 0..8 {
         store.maintain().unwrap();

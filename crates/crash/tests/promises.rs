@@ -79,7 +79,7 @@ fn a_long_chain_of_updates_and_deletes_ends_in_its_last_state() {
 }
 
 #[test]
-fn values_over_several_units_are_whole_or_absent() {
+fn values_over_several_granules_are_whole_or_absent() {
     let ops: Vec<Op> = (0..24).map(|i| put(i % 3, 400 + 130 * i)).collect();
     for name in ["line/every-write", "byte/every-write", "page/interval"] {
         crashed(name, &[b"a", b"b", b"c"], &ops);
@@ -136,7 +136,7 @@ fn batches_are_applied_whole_or_not_at_all() {
 fn open(medium: &SimMedium, durability: Durability, boot: u8) -> duramen::Result<StoreOn<SimMedium>> {
     let options = Options {
         durability,
-        unit_bytes: Some(512),
+        granule_bytes: Some(512),
         recovery_threads: 1,
         background: false,
         boot_id: Some([boot; 16]),
@@ -178,7 +178,7 @@ fn an_update_in_place_that_nobody_flushed_is_durable_when_it_is_shown() {
     const LEN_MAX: u64 = 256 << 10;
     let open = |medium: &SimMedium, boot: u8| {
         let mut options = Options {
-            unit_bytes: Some(512),
+            granule_bytes: Some(512),
             residence: Residence::Persistent,
             recovery_threads: 1,
             background: false,
@@ -346,7 +346,7 @@ fn sixteen_keys_with_one_hash_are_all_kept() {
         let setup = Setup {
             hash_mask: 0,
             tuning: duramen::tuning::Tuning::default(),
-            unit_bytes: 512,
+            granule_bytes: 512,
             len_max: 64 << 10,
             keys: keys.iter().map(|key| key.to_vec()).collect(),
             ops: (0..80)

@@ -160,7 +160,7 @@ fn crashed(case: &str, keys: usize, threads: &[&[Op]], seeds: u64) {
         plan.setup.numbers = OnceLock::new();
         plan.setup.hash_mask = u64::MAX;
         plan.setup.tuning = Tuning::default();
-        plan.setup.unit_bytes = 512;
+        plan.setup.granule_bytes = 512;
         plan.setup.len_max = 96 << 10;
         plan.background = false;
         plan.threads = threads.iter().map(|ops| (false, ops.to_vec())).collect();
@@ -212,7 +212,7 @@ fn a_store_whose_garbage_cannot_be_freed_lets_its_thread_rest() {
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, 48 << 10));
     let options = Options {
         durability: Durability::Manual,
-        unit_bytes: Some(512),
+        granule_bytes: Some(512),
         compaction_dead_percent: 5,
         tuning: Tuning { compaction_bytes_min: Some(512), ..Tuning::default() },
         ..Options::default()
@@ -254,7 +254,7 @@ fn puts_go_on_beside_a_long_batch() {
         let settings = Settings { steps_max: 1_000_000, ..settings(seed, WALK) };
         let report = schedule::run(&settings, move || {
             let medium = SimMedium::resume(Log::empty(Model::CacheLine, 1 << 20));
-            let options = Options { background: false, unit_bytes: Some(4096), ..Options::default() };
+            let options = Options { background: false, granule_bytes: Some(4096), ..Options::default() };
             let store = StoreOn::open_on(medium, &options).unwrap();
             let mut batch = Batch::new();
             (0..KEYS).for_each(|key| {

@@ -52,7 +52,7 @@ impl Error {
         Self { kind, message: message.into(), os_error: None, cursor: None }
     }
 
-    /// For who gives up a unit of writes ([`Writer::unit`](crate::Writer::unit)): what `work` returns, and why.
+    /// For who gives up a unit ([`Writer::unit`](crate::Writer::unit)): what `work` returns, and why.
     pub fn given_up(why: impl Into<String>) -> Self {
         Self::new(ErrorKind::GivenUp, why)
     }

@@ -134,7 +134,7 @@ pub mod fuzzing {
         let _ = Superblock::decode(bytes);
         let _ = Mark::decode(bytes);
         if bytes.len() >= block::HEADER_BYTES as usize {
-            let _ = block::Header::decode(crate::format::Unit(1), bytes);
+            let _ = block::Header::decode(crate::format::Granule(1), bytes);
         }
     }
 

@@ -76,7 +76,7 @@ pub enum Mutant {
     PartialTakenTwice,
     /// A block may be compacted before its seal is stored.
     SealedTooEarly,
-    /// Two writers that find no space both grow the store by the same units.
+    /// Two writers that find no space both grow the store by the same granules.
     GrownTwice,
     /// A writer says that there is no space, though another made some since it looked.
     SpaceNotLookedForAgain,
@@ -172,7 +172,7 @@ pub enum Mutant {
     LostHeadIsEmpty,
     /// Who serves the rest of a damaged store ends its damaged blocks where their first whole records end.
     DamageForgotten,
-    /// Puts take the units, and the room in open blocks, that are kept for deletes and the compactor.
+    /// Puts take the granules, and the room in open blocks, that are kept for deletes and the compactor.
     ReserveTakenByPuts,
     /// Blocks that the compactor moves to count as kept for deletes.
     MovedIntoReserve,
@@ -212,7 +212,8 @@ pub enum Mutant {
     UnitShownInParts,
     /// A key that was absent when a unit deleted it may be there when the unit is shown.
     MissedNotLookedAt,
-    /// A reader shows what a unit wrote and then wrote again, when the unit ends while the reader goes back along its members.
+    /// A reader shows what a unit wrote and then wrote again, when the unit ends while the reader goes back along its
+    /// members.
     StepOfUnitShown,
     /// A writer writes a key that a unit writes which runs.
     RunningOverwritten,

@@ -270,10 +270,10 @@ pub struct Options {
     pub limit: u64,
     /// What is given up when there is no more room. Default `None`: nothing, writes are refused with `OutOfSpace`.
     pub eviction: Option<Eviction>,
-    /// Bytes of one unit of space, the smallest block: a multiple of 64, 512 bytes to 64 MiB. Default: the
-    /// device's stripe times its ways (4 KiB × 6), and eight times that on page media, where fewer and larger
+    /// Bytes of one granule, the grain of space and the smallest block: a multiple of 64, 512 bytes to 64 MiB. Default:
+    /// the device's stripe times its ways (4 KiB × 6), and eight times that on page media, where fewer and larger
     /// blocks mean fewer waits. Ignored when the store exists.
-    pub unit_bytes: Option<u32>,
+    pub granule_bytes: Option<u32>,
     /// How lines are flushed. Default: what the CPU and the device have. Forced for measuring.
     pub persist_step: Option<PersistStep>,
     /// Bytes of one interleave stripe of the device. Default: what sysfs tells, else 4 KiB.
@@ -328,7 +328,7 @@ impl Default for Options {
             len_max: 1 << 40,
             limit: 0,
             eviction: None,
-            unit_bytes: None,
+            granule_bytes: None,
             persist_step: None,
             stripe_bytes: None,
             ways: None,
@@ -353,7 +353,7 @@ impl std::fmt::Debug for Options {
             .field("durability", &self.durability)
             .field("index", &self.index)
             .field("len_max", &self.len_max)
-            .field("unit_bytes", &self.unit_bytes)
+            .field("granule_bytes", &self.granule_bytes)
             .field("persist_step", &self.persist_step)
             .finish_non_exhaustive()
     }
@@ -365,7 +365,8 @@ impl Options {
     ///
     /// A profile is a small subset of TOML: comments, `[medium]` and `[engine]`, and lines of `key = value` with a
     /// word in quotes, a number, or true or false. `medium`: `kind`, `persist-step`, `stripe-bytes`, `ways`,
-    /// `prefault`. `engine`: `recovery-threads`, `unit-bytes`, and `threads`, which is the server's and ignored here.
+    /// `prefault`. `engine`: `recovery-threads`, `granule-bytes`, and `threads`, which is the server's and ignored
+    /// here.
     ///
     /// ```
     /// let options = duramen::Options::from_profile("[medium]\nkind = \"shm\"\n[engine]\nrecovery-threads = 2\n")?;
@@ -418,14 +419,14 @@ impl Options {
             ("medium", "ways") => self.ways = Some(parsed(value, "a number")?),
             ("medium", "prefault") => self.prefault = parsed(value, "true or false")?,
             ("engine", "recovery-threads") => self.recovery_threads = parsed(value, "a number")?,
-            ("engine", "unit-bytes") => self.unit_bytes = Some(parsed(value, "a number of bytes")?),
+            ("engine", "granule-bytes") => self.granule_bytes = Some(parsed(value, "a number of bytes")?),
             ("engine", "threads") => {
                 parsed::<usize>(value, "a number")?;
             }
             ("medium", _) => {
                 return Err("wanted kind, persist-step, stripe-bytes, ways or prefault".to_owned());
             }
-            ("engine", _) => return Err("wanted recovery-threads, unit-bytes or threads".to_owned()),
+            ("engine", _) => return Err("wanted recovery-threads, granule-bytes or threads".to_owned()),
             _ => return Err("it stands before any section; begin with [medium] or [engine]".to_owned()),
         }
         Ok(())
@@ -448,20 +449,21 @@ impl Options {
         Ok(Mapped::open(path, &media)?)
     }
 
-    /// The unit of a new store on `medium`.
-    pub(crate) fn unit_for<M: Medium>(&self, medium: &M) -> Result<u32> {
-        use crate::format::superblock::{UNIT_BYTES_MAX, UNIT_BYTES_MIN};
+    /// The granule of a new store on `medium`.
+    pub(crate) fn granule_for<M: Medium>(&self, medium: &M) -> Result<u32> {
+        use crate::format::superblock::{GRANULE_BYTES_MAX, GRANULE_BYTES_MIN};
         let (stripe, ways) = medium.interleave();
         let factor = if medium.granularity() == Granularity::Page { 8 } else { 1 };
-        let default =
-            (stripe * u64::from(ways) * factor).clamp(u64::from(UNIT_BYTES_MIN), u64::from(UNIT_BYTES_MAX));
-        let unit = self.unit_bytes.unwrap_or(default as u32 & !63);
-        if !(UNIT_BYTES_MIN..=UNIT_BYTES_MAX).contains(&unit) || !unit.is_multiple_of(64) {
+        let default = (stripe * u64::from(ways) * factor)
+            .clamp(u64::from(GRANULE_BYTES_MIN), u64::from(GRANULE_BYTES_MAX));
+        let granule = self.granule_bytes.unwrap_or(default as u32 & !63);
+        if !(GRANULE_BYTES_MIN..=GRANULE_BYTES_MAX).contains(&granule) || !granule.is_multiple_of(64) {
             return Err(Error::invalid(format!(
-                "unit_bytes is {unit}; it must be a multiple of 64 from {UNIT_BYTES_MIN} to {UNIT_BYTES_MAX}"
+                "granule_bytes is {granule}; it must be a multiple of 64 from {GRANULE_BYTES_MIN} \
+                 to {GRANULE_BYTES_MAX}"
             )));
         }
-        Ok(unit)
+        Ok(granule)
     }
 
     /// The kernel's boot id: tells whether the machine was rebooted since the last open.
@@ -505,14 +507,14 @@ mod tests {
     #[test]
     fn a_profile_sets_what_it_names() {
         let text = "# made by bench mem\n\n[medium]\nkind = \"devdax\"\npersist-step = \"order-only\"\nways=12\n\
-                    prefault = false\n[engine]\nrecovery-threads = 3\nthreads = 8\nunit-bytes = 4096\n";
+                    prefault = false\n[engine]\nrecovery-threads = 3\nthreads = 8\ngranule-bytes = 4096\n";
         let options = Options::from_profile(text).unwrap();
         assert_eq!(
             (options.medium, options.persist_step),
             (MediumKind::Devdax, Some(PersistStep::OrderOnly))
         );
         assert_eq!((options.ways, options.prefault, options.recovery_threads), (Some(12), false, 3));
-        assert_eq!(options.unit_bytes, Some(4096));
+        assert_eq!(options.granule_bytes, Some(4096));
         let options = Options::from_profile("[medium]\npersist-step = \"auto\"\n").unwrap();
         assert_eq!(options.persist_step, None);
     }

@@ -6,7 +6,7 @@
 //! | `in-dram` | records in anonymous memory too: nothing survives |
 //! | `step-…` | how lines are flushed: each instruction that the CPU has |
 //! | `no-persist` | nothing is flushed and nothing drained |
-//! | `unaligned` | units of space begin anywhere, not at stripes of the device |
+//! | `unaligned` | granules begin anywhere, not at stripes of the device |
 //! | `new-versions` | updates of 8 bytes write the whole value anew |
 //! | `hash`, `ordered` | the kind of index |
 //! | `persistent`, `ordered-persistent` | the same with residence `persistent`: checkpoints are written while it runs |
@@ -29,8 +29,8 @@ use duramen_media::{Mapped, MediaOptions};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-// A multiple of 64, as a unit must be, and of nothing that a device's stripe is: 401 lines.
-const UNALIGNED_UNIT_BYTES: u32 = 401 * 64;
+// A multiple of 64, as a granule must be, and of nothing that a device's stripe is: 401 lines.
+const UNALIGNED_GRANULE_BYTES: u32 = 401 * 64;
 
 /// Slots of the ordered index's cache.
 const CACHES: [(&str, usize); 6] =
@@ -73,7 +73,7 @@ pub fn named(name: &str, place: &Place) -> Result<Box<dyn Contender>> {
     match name {
         "duramen" | "hybrid" => plain(options, true),
         "in-dram" => plain(Options { medium: MediumKind::Volatile, ..options }, true),
-        "unaligned" => plain(Options { unit_bytes: Some(UNALIGNED_UNIT_BYTES), ..options }, true),
+        "unaligned" => plain(Options { granule_bytes: Some(UNALIGNED_GRANULE_BYTES), ..options }, true),
         "new-versions" => plain(options, false),
         "hash" => plain(Options { index: IndexKind::Hash, ..options }, true),
         "ordered" => plain(Options { index: IndexKind::Ordered, ..options }, true),

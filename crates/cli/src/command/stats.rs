@@ -36,7 +36,7 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
         ("live_bytes", stats.live_bytes),
         ("dead_bytes", stats.dead_bytes),
         ("free_bytes", stats.free_bytes),
-        ("unit_bytes", stats.unit_bytes),
+        ("granule_bytes", stats.granule_bytes),
         ("index_bytes", stats.index_bytes),
         ("index_pages_left", stats.index_pages_left),
         ("damaged_blocks", stats.damaged_blocks),

@@ -112,7 +112,7 @@ fn a_damaged_store_is_refused_or_its_rest_is_served_and_everybody_is_told() {
     );
     let said = ends(dir, 0, &["stats", "--verify"]);
     assert!(said.contains("\ndamaged_blocks 3\n") && said.contains("\nunverified_bytes 0\n"), "{said}");
-    assert!(said.contains("\ndamage: block at unit ") && !said.contains("not verified"), "{said}");
+    assert!(said.contains("\ndamage: block at granule ") && !said.contains("not verified"), "{said}");
     let before = fs::read(&path).unwrap();
     let said = ends(dir, 3, &[&SERVE[..], &["--duramen-verify-at-start", "yes"]].concat());
     assert!(said.contains("no whole record at offset") && said.contains("duramen-on-damage serve"), "{said}");
@@ -160,7 +160,7 @@ fn a_damaged_store_is_refused_or_its_rest_is_served_and_everybody_is_told() {
 
     // The rest is served, until what is damaged is gone.
     let server = Server::start(dir, &["--duramen-on-damage", "serve"]);
-    server.await_line("damaged: block at unit ");
+    server.await_line("damaged: block at granule ");
     server.await_line("the store is damaged in 3 blocks");
     assert!(server.ask("CONFIG GET duramen-on-damage").contains("serve\r\n"));
     assert!(server.ask("GET key123").starts_with("-CORRUPT "));

@@ -127,7 +127,7 @@ pub struct Plan {
 /// A run that takes more steps than this does not end: the longest of 20 thousand took 150 thousand.
 const STEPS_MAX: u64 = 1_000_000;
 
-/// Units for all that four threads of [`Kind::Growth`] may write, each of their records in a unit of its own.
+/// Granules for all that four threads of [`Kind::Growth`] may write, each of their records in a granule of its own.
 const ROOM_ENOUGH: u64 = 4 * 10 * 3;
 
 /// What a run is mostly about. Some races need a few operations of one kind, close to each other.
@@ -180,22 +180,22 @@ impl Plan {
         setup.ops.clear();
         setup.places = 0;
         setup.tables = if kind.has_tables() { 1 + setup.tables.min(2) } else { 0 };
-        setup.unit_bytes = [512, 512, 1024][rng.below(3) as usize];
+        setup.granule_bytes = [512, 512, 1024][rng.below(3) as usize];
         let some = rng.below(3) as usize + 2;
         let threads = threads.unwrap_or(some);
-        let unit = u64::from(setup.unit_bytes);
-        let head = (16u64 << 10).div_ceil(unit);
+        let granule = u64::from(setup.granule_bytes);
+        let head = (16u64 << 10).div_ceil(granule);
         let room = match kind {
             Kind::Churn => 4,
             Kind::Growth => ROOM_ENOUGH,
             _ => [6, 12, 60][rng.below(3) as usize],
         };
         let more = if kind == Kind::Growth { room } else { rng.below(room) };
-        setup.len_max = ((head + 8 + threads as u64 + more) * unit).next_multiple_of(4096);
+        setup.len_max = ((head + 8 + threads as u64 + more) * granule).next_multiple_of(4096);
         // All keys in one bucket; in a few buckets, with equal fingerprints; and anywhere.
         setup.hash_mask = [u64::MAX, u64::MAX, 0, 1 << 63 | 0x0300, 0x0700][rng.below(5) as usize];
         setup.tuning = Tuning {
-            compaction_bytes_min: Some(unit),
+            compaction_bytes_min: Some(granule),
             stripe_bits: setup.tuning.stripe_bits,
             leaf_slots: setup.tuning.leaf_slots,
             image_bytes_min: setup.tuning.image_bytes_min,
@@ -204,9 +204,9 @@ impl Plan {
             ..Tuning::default()
         };
         if kind == Kind::Growth {
-            setup.tuning.units_initial = 5 + rng.below(3) as u32;
+            setup.tuning.granules_initial = 5 + rng.below(3) as u32;
             // By little each time, or at once by all there is: then nobody who looked before may say that there is none.
-            setup.tuning.growth_bytes_min = if rng.one_in(2) { unit } else { setup.len_max };
+            setup.tuning.growth_bytes_min = if rng.one_in(2) { granule } else { setup.len_max };
         }
         let keys = match kind {
             Kind::Mixed => [1, 2, 4, 8, 16][rng.below(5) as usize],
@@ -242,7 +242,7 @@ impl Plan {
         let swaps = setup.tables > 1 && rng.one_in(2) && kind == Kind::Swaps;
         let tables = setup.tables;
         let mut maker =
-            Maker { kind, keys, tables, swaps, unit: unit as usize, rng: rng.fork(), weights: [0; 14] };
+            Maker { kind, keys, tables, swaps, granule: granule as usize, rng: rng.fork(), weights: [0; 14] };
         let threads = (0..threads)
             .map(|_| {
                 let mut fork = rng.fork();
@@ -293,7 +293,7 @@ struct Maker {
     tables: usize,
     /// Tables are swapped, else iterated over.
     swaps: bool,
-    unit: usize,
+    granule: usize,
     rng: Rng,
     weights: [u64; 14],
 }
@@ -334,10 +334,10 @@ impl Maker {
         match self.rng.below(10) {
             0..=6 if self.kind == Kind::Cells => 16,
             _ if matches!(self.kind, Kind::Churn | Kind::Growth) => {
-                self.unit / 4 + self.rng.below(self.unit as u64 / 2) as usize
+                self.granule / 4 + self.rng.below(self.granule as u64 / 2) as usize
             }
-            0 => self.unit,
-            1 => self.unit / 2,
+            0 => self.granule,
+            1 => self.granule / 2,
             2..=5 => 64,
             _ => 8 + self.rng.below(60) as usize,
         }

@@ -131,7 +131,7 @@ fn stress(args: &Args, path: &std::path::Path) -> Result<(), Failure> {
         persist_step: args.persist_step,
         // Some ten times what lives.
         len_max: (args.keys * 8192).next_multiple_of(1 << 20).max(64 << 20),
-        unit_bytes: Some(8192),
+        granule_bytes: Some(8192),
         compaction_dead_percent: 15,
         ..Options::default()
     };
@@ -166,7 +166,7 @@ fn stress(args: &Args, path: &std::path::Path) -> Result<(), Failure> {
         verify(&store, &keys, "after opening again")?;
         println!(
             "round {round}: {} blocks compacted to {} bytes in use, {} records checked",
-            stats.freed_units, stats.used_bytes, report.records
+            stats.freed_granules, stats.used_bytes, report.records
         );
     }
     Ok(())

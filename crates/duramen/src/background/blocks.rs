@@ -3,7 +3,7 @@
 use super::Keeper;
 use crate::format::record::{Header, Kind, Step, Walk};
 use crate::format::unit::keep_what_counts;
-use crate::format::{Unit, block};
+use crate::format::{Granule, block};
 use crate::log::read;
 use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::Ordering::Relaxed;
@@ -57,19 +57,26 @@ pub(super) fn whole_records_of(bytes: &[u8], seed: u32) -> Vec<Found> {
 
 impl<M: Medium> Keeper<M> {
     /// Leaves out what does not count of the records of a block, which has these bytes. `is_pinned` is what was known before they were read:
-    /// then it has members of a unit that runs, or is not settled, and those count. Of what is not pinned the header tells all.
-    pub(super) fn keep_what_counts(&self, unit: Unit, is_pinned: bool, bytes: &[u8], found: &mut Vec<Found>) {
-        let fates = block::Header::decode(unit, bytes).map(|header| header.fates).unwrap_or_default();
+    /// then it has members of a unit that runs, or is not settled, and those count. Of what is not pinned the header
+    /// tells all.
+    pub(super) fn keep_what_counts(
+        &self,
+        granule: Granule,
+        is_pinned: bool,
+        bytes: &[u8],
+        found: &mut Vec<Found>,
+    ) {
+        let fates = block::Header::decode(granule, bytes).map(|header| header.fates).unwrap_or_default();
         if planted(Mutant::VoidCounted) {
             return found.retain(|(_, header)| header.kind != Kind::End);
         }
-        keep_what_counts(bytes, self.log().blocks.offset(unit), fates, is_pinned, found);
+        keep_what_counts(bytes, self.log().blocks.offset(granule), fates, is_pinned, found);
     }
 
     /// Copies a block, each aligned 8 bytes as one piece: cells in it may change meanwhile, and so may
     /// the end of an open block.
-    pub(super) fn copy_block(&self, unit: Unit, bytes: u64, scratch: &mut Vec<u8>) {
-        let from = self.log().blocks.offset(unit);
+    pub(super) fn copy_block(&self, granule: Granule, bytes: u64, scratch: &mut Vec<u8>) {
+        let from = self.log().blocks.offset(granule);
         scratch.resize(bytes as usize, 0);
         for (at, word) in (from..).step_by(8).zip(scratch.chunks_exact_mut(8)) {
             word.copy_from_slice(&self.log().medium.load_u64(Offset(at)).to_le_bytes());
@@ -80,21 +87,21 @@ impl<M: Medium> Keeper<M> {
     /// damaged, and then it is set aside.
     pub(super) fn whole_records<'a>(
         &'a self,
-        unit: Unit,
+        granule: Granule,
         scratch: &'a mut Vec<u8>,
     ) -> Option<(&'a [u8], Vec<Found>)> {
-        let whole = self.read_records(unit, scratch);
+        let whole = self.read_records(granule, scratch);
         if whole.is_none() {
-            self.set_aside(unit);
+            self.set_aside(granule);
         } else {
-            self.log().blocks.at(unit).set_doubtful(false);
+            self.log().blocks.at(granule).set_doubtful(false);
         }
         whole
     }
 
     /// Leaves a damaged block alone until it is mended: each of its records is verified whenever it is used.
-    pub(super) fn set_aside(&self, unit: Unit) {
-        let block = self.log().blocks.at(unit);
+    pub(super) fn set_aside(&self, granule: Granule) {
+        let block = self.log().blocks.at(granule);
         // In this order: who finds no doubts uses records of blocks as they are.
         block.set_doubtful(true);
         self.records.set_doubts(true);
@@ -104,31 +111,35 @@ impl<M: Medium> Keeper<M> {
     }
 
     /// Whether the header of a sealed block is on the medium what is known of it.
-    pub(super) fn has_seal(&self, unit: Unit) -> bool {
-        let (block, at) = (self.log().blocks.at(unit), self.log().offset_of(unit));
+    pub(super) fn has_seal(&self, granule: Granule) -> bool {
+        let (block, at) = (self.log().blocks.at(granule), self.log().offset_of(granule));
         self.log().medium.unreadable(at, block::HEADER_BYTES).is_empty()
-            && read::header(&self.log().medium, unit, at).is_ok_and(|header| {
+            && read::header(&self.log().medium, granule, at).is_ok_and(|header| {
                 let tail = header.seal.map(|(tail, _)| tail);
-                (header.units, header.generation, tail)
-                    == (block.units(), block.generation(), Some(block.tail()))
+                (header.granules, header.generation, tail)
+                    == (block.granules(), block.generation(), Some(block.tail()))
             })
     }
 
-    fn read_records<'a>(&'a self, unit: Unit, scratch: &'a mut Vec<u8>) -> Option<(&'a [u8], Vec<Found>)> {
-        let block = self.log().blocks.at(unit);
+    fn read_records<'a>(
+        &'a self,
+        granule: Granule,
+        scratch: &'a mut Vec<u8>,
+    ) -> Option<(&'a [u8], Vec<Found>)> {
+        let block = self.log().blocks.at(granule);
         let tail = block.tail();
-        if !self.log().medium.unreadable(self.log().offset_of(unit), tail).is_empty() {
+        if !self.log().medium.unreadable(self.log().offset_of(granule), tail).is_empty() {
             return None;
         }
         let is_pinned = block.is_pinned();
         let bytes = if block.may_hold_cells() {
-            self.copy_block(unit, tail, scratch);
+            self.copy_block(granule, tail, scratch);
             &scratch[..]
         } else {
-            read::block(&self.log().medium, self.log().offset_of(unit), tail)
+            read::block(&self.log().medium, self.log().offset_of(granule), tail)
         };
         let mut records = records_of(bytes, tail, block.generation().seed())?;
-        self.keep_what_counts(unit, is_pinned, bytes, &mut records);
+        self.keep_what_counts(granule, is_pinned, bytes, &mut records);
         Some((bytes, records))
     }
 }

@@ -5,7 +5,7 @@ use super::grow::Growth;
 use crate::Result;
 use crate::format::image::{Extent, Harm, Kept, Page, Root, TablePages};
 use crate::format::superblock::{ImagePlace, Regime};
-use crate::format::{Unit, block};
+use crate::format::{Granule, block};
 use crate::index::{Loaded, Slot};
 use crate::log::Log;
 use crate::log::blocks::Use;
@@ -69,36 +69,36 @@ impl<M: Medium> Extents<'_, M> {
     /// Opens an extent with room for `bytes`; false when there is none.
     fn extend(&mut self, bytes: u64) -> Result<bool> {
         let log = self.log;
-        let least = log.units_for(bytes);
-        let ample = log.units_for(self.expected.min(EXTENT_BYTES_MAX)).max(least);
+        let least = log.granules_for(bytes);
+        let ample = log.granules_for(self.expected.min(EXTENT_BYTES_MAX)).max(least);
         let take = || {
             let mut space = log.space();
             [ample, ample / 4, ample / 16, least]
                 .into_iter()
-                .filter(|&units| units >= least)
-                .find_map(|units| Some((space.take(units, Purpose::Write)?.0, units)))
+                .filter(|&granules| granules >= least)
+                .find_map(|granules| Some((space.take(granules, Purpose::Write)?.0, granules)))
         };
         let found = match take() {
             Some(found) => Some(found),
             None if self.growth.grow(log, least)? => take(),
             None => None,
         };
-        let Some((unit, units)) = found else { return Ok(false) };
+        let Some((granule, granules)) = found else { return Ok(false) };
         let generation = log.space().generation();
-        let at = log.offset_of(unit);
-        let before = read::header(&log.medium, unit, at).unwrap_or(block::Header::fresh(1));
-        let header = before.opened(units, generation);
-        header.publish_fresh(&log.medium, unit, at);
+        let at = log.offset_of(granule);
+        let before = read::header(&log.medium, granule, at).unwrap_or(block::Header::fresh(1));
+        let header = before.opened(granules, generation);
+        header.publish_fresh(&log.medium, granule, at);
         // Of an epoch that counts: there is nothing in it that could be missing.
         header.publish_seal(&log.medium, at, block::HEADER_BYTES, log.epochs().committed());
-        if units > 1 && log.medium.granularity() == Granularity::Page {
-            // What is written now covers headers of units.
+        if granules > 1 && log.medium.granularity() == Granularity::Page {
+            // What is written now covers headers of granules.
             log.sync_or_poison()?;
         }
-        log.blocks.open_image(unit, units, generation);
-        self.taken.push((unit, units));
+        log.blocks.open_image(granule, granules, generation);
+        self.taken.push((granule, granules));
         self.next = at.0 + block::HEADER_BYTES;
-        self.end = at.0 + u64::from(units) * log.unit_bytes;
+        self.end = at.0 + u64::from(granules) * log.granule_bytes;
         Ok(true)
     }
 }
@@ -277,7 +277,7 @@ impl<M: Medium> Keeper<M> {
         }
         // Of units that run or are not settled the image has what was there before: their blocks are read.
         let mut before = self.blocks_where(|state| matches!(state, Use::Sealed | Use::Damaged));
-        before.retain(|kept| !self.log().blocks.at(kept.unit).is_pinned());
+        before.retain(|kept| !self.log().blocks.at(kept.granule).is_pinned());
         Some(before)
     }
 
@@ -349,7 +349,7 @@ impl<M: Medium> Keeper<M> {
             tables,
         };
         let old = old.unwrap_or_default();
-        root.extents = vec![(Unit(0), 0); old.len() + extents.taken.len() + 1];
+        root.extents = vec![(Granule(0), 0); old.len() + extents.taken.len() + 1];
         let bytes = root.bytes() as u64;
         extents.expected = bytes;
         if !extents.extend(bytes)? {
@@ -371,25 +371,25 @@ impl<M: Medium> Keeper<M> {
         if extents.is_empty() {
             return Ok(());
         }
-        let units: Vec<Unit> = extents.iter().map(|&(unit, _)| unit).collect();
-        let blocks = self.log().headers_of(&units);
-        free_blocks(&self.log().medium, self.log().unit_bytes, &blocks)
+        let granules: Vec<Granule> = extents.iter().map(|&(granule, _)| granule).collect();
+        let blocks = self.log().headers_of(&granules);
+        free_blocks(&self.log().medium, self.log().granule_bytes, &blocks)
             .map_err(|error| self.log().failed(error))?;
         let mut space = self.log().space();
-        for (unit, header) in blocks {
-            self.log().blocks.at(unit).free();
-            space.give(unit, header.units);
+        for (granule, header) in blocks {
+            self.log().blocks.at(granule).free();
+            space.give(granule, header.granules);
         }
         Ok(())
     }
 
     /// The blocks in such a state, in order.
     fn blocks_where(&self, is_wanted: impl Fn(Use) -> bool) -> Vec<Kept> {
-        let units = self.log().space().units();
-        let blocks = self.log().blocks.walk(0..units).filter(|&(_, _, state)| is_wanted(state));
-        let known = blocks.map(|(unit, block, _)| Kept {
-            unit,
-            units: block.units(),
+        let granules = self.log().space().granules();
+        let blocks = self.log().blocks.walk(0..granules).filter(|&(_, _, state)| is_wanted(state));
+        let known = blocks.map(|(granule, block, _)| Kept {
+            granule,
+            granules: block.granules(),
             generation: block.generation(),
             tail: block.tail(),
             live: block.live_sealed(),
@@ -412,11 +412,11 @@ impl<M: Medium> Keeper<M> {
             Use::Open | Use::Retired => at_close,
         });
         let before: std::collections::HashMap<_, _> =
-            before.into_iter().map(|kept| (kept.unit, kept.generation)).collect();
+            before.into_iter().map(|kept| (kept.granule, kept.generation)).collect();
         for kept in &mut now {
-            let is_sealed = matches!(self.log().blocks.at(kept.unit).state(), Use::Sealed | Use::Damaged);
-            let may_hold_elements = self.log().blocks.at(kept.unit).may_hold_elements();
-            if !is_sealed || may_hold_elements || before.get(&kept.unit) != Some(&kept.generation) {
+            let is_sealed = matches!(self.log().blocks.at(kept.granule).state(), Use::Sealed | Use::Damaged);
+            let may_hold_elements = self.log().blocks.at(kept.granule).may_hold_elements();
+            if !is_sealed || may_hold_elements || before.get(&kept.granule) != Some(&kept.generation) {
                 kept.tail = 0;
             }
         }

@@ -4,13 +4,13 @@ use super::Keeper;
 use super::compaction::{Mover, ROUND_BYTES};
 use super::grow::Growth;
 use crate::Result;
-use crate::format::{Unit, block};
+use crate::format::{Granule, block};
 use crate::log::blocks::{Use, room_won};
 use crate::sync::atomic::Ordering::Relaxed;
 use duramen_media::Medium;
 use std::collections::HashSet;
 
-/// Of the units of a store, one in this many is chosen at once.
+/// Of the granules of a store, one in this many is chosen at once.
 const CHOOSE_SHARE: u32 = 64;
 
 impl<M: Medium> Keeper<M> {
@@ -30,28 +30,28 @@ impl<M: Medium> Keeper<M> {
         }
         let mut total = 0;
         while self.has_victim(mover, dead_percent_min) {
-            let Some(&unit) = mover.victims.last() else { break };
-            if held.contains(&unit) {
+            let Some(&granule) = mover.victims.last() else { break };
+            if held.contains(&granule) {
                 mover.victims.pop();
                 continue;
             }
-            let bytes = self.log().blocks.at(unit).tail();
+            let bytes = self.log().blocks.at(granule).tail();
             if total > 0 && total + bytes > ROUND_BYTES {
                 break;
             }
             total += bytes;
             mover.victims.pop();
-            let live = u64::from(self.log().blocks.at(unit).live_sealed());
+            let live = u64::from(self.log().blocks.at(granule).live_sealed());
             if live > mover.appender.room() && !self.restore_spare(mover) {
-                mover.unmovable.push(unit);
+                mover.unmovable.push(granule);
                 continue;
             }
-            if !self.log().blocks.at(unit).retire() {
+            if !self.log().blocks.at(granule).retire() {
                 continue;
             }
-            if !self.move_out(mover, unit, None)? {
+            if !self.move_out(mover, granule, None)? {
                 // Not again before there is more room; others may be smaller.
-                mover.unmovable.push(unit);
+                mover.unmovable.push(granule);
             }
         }
         self.restore_spare(mover);
@@ -61,8 +61,8 @@ impl<M: Medium> Keeper<M> {
 
     /// Forgets victims that are none any more; whether one is left. It is the last.
     fn has_victim(&self, mover: &mut Mover, dead_percent_min: u64) -> bool {
-        while let Some(&unit) = mover.victims.last() {
-            if self.dead_of(unit, dead_percent_min).is_some() {
+        while let Some(&granule) = mover.victims.last() {
+            if self.dead_of(granule, dead_percent_min).is_some() {
                 return true;
             }
             mover.victims.pop();
@@ -71,8 +71,8 @@ impl<M: Medium> Keeper<M> {
     }
 
     /// The bytes of a block that records take or could, and how many of them are live, if it is sealed and enough of it is dead.
-    fn dead_of(&self, unit: Unit, dead_percent_min: u64) -> Option<(u64, u64)> {
-        let block = self.log().blocks.at(unit);
+    fn dead_of(&self, granule: Granule, dead_percent_min: u64) -> Option<(u64, u64)> {
+        let block = self.log().blocks.at(granule);
         if block.state() != Use::Sealed || block.is_pinned() {
             return None;
         }
@@ -86,29 +86,29 @@ impl<M: Medium> Keeper<M> {
 
     /// The sealed blocks with the highest benefit for their cost, the best one last. As many as one round may move if each is
     /// half full and, in a large store, for many rounds: each choice looks at every block.
-    fn choose(&self, dead_percent_min: u64, unmovable: &[Unit], held: &HashSet<Unit>) -> Vec<Unit> {
+    fn choose(&self, dead_percent_min: u64, unmovable: &[Granule], held: &HashSet<Granule>) -> Vec<Granule> {
         let newest = self.log().space().generation_now();
-        let units = self.log().space().units();
+        let granules = self.log().space().granules();
         let mut candidates = Vec::new();
-        for (unit, block, _) in self.log().blocks.walk(0..units) {
-            if let Some((bytes, live)) = self.dead_of(unit, dead_percent_min)
-                && !unmovable.contains(&unit)
-                && !held.contains(&unit)
+        for (granule, block, _) in self.log().blocks.walk(0..granules) {
+            if let Some((bytes, live)) = self.dead_of(granule, dead_percent_min)
+                && !unmovable.contains(&granule)
+                && !held.contains(&granule)
             {
                 // Rosenblum and Ousterhout's (1 - u) × age / (1 + u), in integers.
                 let age = newest.0.saturating_sub(block.generation().0).min(1 << 32) + 1;
                 let score = u128::from(bytes - live) * u128::from(age) * 1024 / u128::from(bytes + live);
-                candidates.push((score, unit));
+                candidates.push((score, granule));
             }
         }
-        let best = |&(score, unit): &(u128, Unit)| (std::cmp::Reverse(score), unit);
+        let best = |&(score, granule): &(u128, Granule)| (std::cmp::Reverse(score), granule);
         let most =
-            (2 * ROUND_BYTES / self.log().unit_bytes + 1).max(u64::from(units / CHOOSE_SHARE)) as usize;
+            (2 * ROUND_BYTES / self.log().granule_bytes + 1).max(u64::from(granules / CHOOSE_SHARE)) as usize;
         if candidates.len() > most {
             candidates.select_nth_unstable_by_key(most, best);
             candidates.truncate(most);
         }
         candidates.sort_unstable_by_key(best);
-        candidates.iter().rev().map(|&(_, unit)| unit).collect()
+        candidates.iter().rev().map(|&(_, granule)| granule).collect()
     }
 }

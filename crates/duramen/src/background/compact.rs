@@ -39,7 +39,7 @@ use super::retired::Retired;
 use super::stale::KeyOf;
 use crate::Result;
 use crate::format::record::{Appended, Header, Kind, body_crc};
-use crate::format::{Epoch, Owner, Unit, Version, block};
+use crate::format::{Epoch, Granule, Owner, Version, block};
 use crate::index::Slot;
 use crate::log::appender::{Body, Fields};
 use crate::log::blocks::{Use, room_won};
@@ -59,13 +59,18 @@ impl<M: Medium> Keeper<M> {
     /// Moves what is live out of a block and retires it. False when there was no room to do so: the block
     /// is then as it was, with less alive.
     /// Keys are evicted too, where something is to be given up; then also false where they were and the block stays (`evict.rs`).
-    pub(super) fn move_out(&self, mover: &mut Mover, unit: Unit, gives: Option<Giving>) -> Result<bool> {
+    pub(super) fn move_out(
+        &self,
+        mover: &mut Mover,
+        granule: Granule,
+        gives: Option<Giving>,
+    ) -> Result<bool> {
         let _inside = self.log().tuning.phase(Phase::Move);
-        let block = self.log().blocks.at(unit);
+        let block = self.log().blocks.at(granule);
         let mut scratch = std::mem::take(&mut mover.scratch);
-        let moved = match self.whole_records(unit, &mut scratch) {
+        let moved = match self.whole_records(granule, &mut scratch) {
             Some((bytes, records)) => {
-                let contents = self.contents(unit, bytes, &records);
+                let contents = self.contents(granule, bytes, &records);
                 match self.has_room_for(mover, &contents) {
                     true => self.move_records(mover, &contents, gives),
                     // Half a block moved would cost room and free nothing.
@@ -85,24 +90,29 @@ impl<M: Medium> Keeper<M> {
 
     /// Whether all that is live of a block can be moved.
     fn has_room_for(&self, mover: &Mover, contents: &Contents<'_>) -> bool {
-        let live = u64::from(self.log().blocks.at(contents.unit).live_sealed());
+        let live = u64::from(self.log().blocks.at(contents.granule).live_sealed());
         let room = mover.appender.room();
         let (free, run_max) = {
             let space = self.log().space();
-            (u64::from(space.free_units()), space.run_max())
+            (u64::from(space.free_granules()), space.run_max())
         };
-        if live <= room || run_max >= self.log().units_for(live) {
+        if live <= room || run_max >= self.log().granules_for(live) {
             return true;
         }
         // In pieces, behind each of which the next record does not fit.
         let longest = contents.records.iter().map(Met::bytes).max().unwrap_or(0);
-        let piece = (self.log().unit_bytes - block::HEADER_BYTES).saturating_sub(longest);
+        let piece = (self.log().granule_bytes - block::HEADER_BYTES).saturating_sub(longest);
         live + longest <= free * piece + room
     }
 
     /// The records of a block that has these bytes.
-    pub(super) fn contents<'b>(&self, unit: Unit, bytes: &'b [u8], records: &'b [Found]) -> Contents<'b> {
-        Contents::new(unit, self.log().blocks.offset(unit), bytes, records, &self.records.hasher)
+    pub(super) fn contents<'b>(
+        &self,
+        granule: Granule,
+        bytes: &'b [u8],
+        records: &'b [Found],
+    ) -> Contents<'b> {
+        Contents::new(granule, self.log().blocks.offset(granule), bytes, records, &self.records.hasher)
     }
 
     /// [`Keeper::move_out`], of a block whose records are known.
@@ -150,7 +160,7 @@ impl<M: Medium> Keeper<M> {
         emptied: &mut Emptied<'b>,
     ) -> Result<bool> {
         let mut last = None;
-        let mut rest = u64::from(self.log().blocks.at(contents.unit).live_sealed());
+        let mut rest = u64::from(self.log().blocks.at(contents.granule).live_sealed());
         for (i, met) in contents.records.iter().enumerate() {
             let Some(table) = self.records.tables.find(met.of.owner, &mut last) else {
                 // Its table is buried: it is dead, and nobody counts it.
@@ -222,11 +232,11 @@ impl<M: Medium> Keeper<M> {
 
     /// Nothing of the block is needed any more. Last, since there is no way back: were it kept, its older records would count for nobody.
     fn retire(&self, mover: &mut Mover, contents: &Contents<'_>, mut emptied: Emptied<'_>) -> Result<()> {
-        let unit = contents.unit;
+        let granule = contents.granule;
         let is_free = !emptied.evicted.is_empty();
         if is_free && !planted(Mutant::EvictedBeforeFree) {
             // Before the slots go. What was moved is durable.
-            self.publish_free(unit)?;
+            self.publish_free(granule)?;
         }
         self.remove_evicted(mover, &mut emptied);
         let dead = match self.evictor.eviction() {
@@ -237,18 +247,18 @@ impl<M: Medium> Keeper<M> {
         let dropped = !emptied.drops.is_empty();
         self.drop_tombstones(mover, &mut emptied);
         self.forget_stale(mover, &emptied.dead);
-        let block = self.log().blocks.at(unit);
+        let block = self.log().blocks.at(granule);
         // Ends of units, and what does not count of them, was dead from the beginning.
         let framed = contents.records.iter().map(Met::bytes).sum::<u64>();
         let framing = block.tail() - block::HEADER_BYTES - framed;
         let bytes = emptied.gone + framing + room_won(self.log().blocks.bytes(block), block.tail());
         self.compaction.retired.fetch_add(1, Relaxed);
-        self.compaction.retired_units.fetch_add(block.units().into(), Relaxed);
+        self.compaction.retired_granules.fetch_add(block.granules().into(), Relaxed);
         self.compaction.retired_bytes.fetch_add(bytes, Relaxed);
         // Release: pairs with the Acquire in `Range::step`, by way of the fence of `Moment::now`.
         let number = self.log().retirements.fetch_add(1, Release);
         let epoch = self.log().epochs().current().0;
-        mover.leaving.add(Retired { unit, number, dropped, is_free, bytes, dead, epoch, again: None });
+        mover.leaving.add(Retired { granule, number, dropped, is_free, bytes, dead, epoch, again: None });
         Ok(())
     }
 
@@ -350,8 +360,9 @@ impl<M: Medium> Keeper<M> {
     fn note_copy(&self, original: Epoch, appended: Appended, epoch: Epoch) -> Result<()> {
         let is_committed = original <= self.log().epochs().committed() || planted(Mutant::UncommittedCopied);
         if self.log().epochs().in_use() && is_committed {
-            let unit = self.log().blocks.unit_of(appended.at.0);
-            let (block, at) = (self.log().blocks.at(unit), appended.at.0 - self.log().blocks.offset(unit));
+            let granule = self.log().blocks.granule_of(appended.at.0);
+            let (block, at) =
+                (self.log().blocks.at(granule), appended.at.0 - self.log().blocks.offset(granule));
             if !block.follows_copies(at) {
                 // Others appended since: what the block forgets now must be committed.
                 self.log().wait_for(epoch)?;

@@ -4,7 +4,7 @@ use super::dying::Dying;
 use super::queues::Queues;
 use super::retired::Leaving;
 use crate::durability::{Activity, Epochs};
-use crate::format::{Owner, Unit};
+use crate::format::{Granule, Owner};
 use crate::log::appender::Appender;
 use crate::options::Options;
 use crate::sync::atomic::AtomicU64;
@@ -24,16 +24,16 @@ pub(super) const GRACE_MAX: Duration = Duration::from_millis(if cfg!(loom) { 0 }
 pub(super) struct Mover {
     pub(super) appender: Appender,
     pub(super) activity: Arc<Activity>,
-    /// The unit where the sweeper goes on.
+    /// The granule where the sweeper goes on.
     pub(super) sweep_at: u32,
     /// The last time it stopped before it had seen all.
     pub(super) sweeping: bool,
-    /// The unit where verifying goes on what recovery did not read, until it is done.
+    /// The granule where verifying goes on what recovery did not read, until it is done.
     pub(super) verify_at: Option<u32>,
     /// Blocks to move out of next, the best one last.
-    pub(super) victims: Vec<Unit>,
+    pub(super) victims: Vec<Granule>,
     /// Blocks that there was no room to move out of, since something was last freed.
-    pub(super) unmovable: Vec<Unit>,
+    pub(super) unmovable: Vec<Granule>,
     /// The hashes from which on indexes are still to be looked through for what they can give back.
     pub(super) shrink_at: HashMap<Owner, u64>,
     /// Dead tables, and how far each is on its way: see [`super::bury`].
@@ -53,19 +53,19 @@ pub(crate) struct Compaction {
     pub(super) mover: Mutex<Mover>,
     /// Blocks retired and not freed yet ...
     pub(super) retired: AtomicU64,
-    /// ... their units, and what of them was counted as dead: what is to come back by itself.
-    pub(super) retired_units: AtomicU64,
+    /// ... their granules, and what of them was counted as dead: what is to come back by itself.
+    pub(super) retired_granules: AtomicU64,
     pub(super) retired_bytes: AtomicU64,
     pub(super) bytes_per_second: u64,
     /// Dead bytes among those used, in percent, before background compaction begins.
     pub(super) dead_percent: u32,
     pub rounds: AtomicU64,
     pub moved_bytes: AtomicU64,
-    pub freed_units: AtomicU64,
+    pub freed_granules: AtomicU64,
     /// Blocks that are known to be damaged.
     pub damaged: AtomicU64,
-    /// Units from where verifying goes on to the end.
-    pub unverified_units: AtomicU64,
+    /// Granules from where verifying goes on to the end.
+    pub unverified_granules: AtomicU64,
     /// How often stale records were counted anew.
     pub recounts: AtomicU64,
 }
@@ -90,15 +90,15 @@ impl Compaction {
                 scratch: Vec::new(),
             }),
             retired: AtomicU64::new(0),
-            retired_units: AtomicU64::new(0),
+            retired_granules: AtomicU64::new(0),
             retired_bytes: AtomicU64::new(0),
             bytes_per_second: options.compaction_bytes_per_second,
             dead_percent: options.compaction_dead_percent,
             rounds: AtomicU64::new(0),
             moved_bytes: AtomicU64::new(0),
-            freed_units: AtomicU64::new(0),
+            freed_granules: AtomicU64::new(0),
             damaged: AtomicU64::new(0),
-            unverified_units: AtomicU64::new(0),
+            unverified_granules: AtomicU64::new(0),
             recounts: AtomicU64::new(0),
         }
     }

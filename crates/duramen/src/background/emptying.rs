@@ -2,8 +2,8 @@
 
 use super::blocks::Found;
 use super::stale::KeyOf;
+use crate::format::Granule;
 use crate::format::Owner;
-use crate::format::Unit;
 use crate::format::record::{Appended, Header};
 use crate::index::Hasher;
 use duramen_media::Offset;
@@ -37,15 +37,21 @@ impl<'b> Met<'b> {
 
 /// The records of a block, in their order.
 pub(super) struct Contents<'b> {
-    pub unit: Unit,
+    pub granule: Granule,
     pub records: Vec<Met<'b>>,
 }
 
 impl<'b> Contents<'b> {
-    /// Of the block of `unit`, which begins at `base` and has these bytes.
-    pub(super) fn new(unit: Unit, base: u64, bytes: &'b [u8], records: &'b [Found], hasher: &Hasher) -> Self {
+    /// Of the block of `granule`, which begins at `base` and has these bytes.
+    pub(super) fn new(
+        granule: Granule,
+        base: u64,
+        bytes: &'b [u8],
+        records: &'b [Found],
+        hasher: &Hasher,
+    ) -> Self {
         let met = |found| Met::new(base, bytes, found, hasher);
-        Self { unit, records: records.iter().map(met).collect() }
+        Self { granule, records: records.iter().map(met).collect() }
     }
 
     /// Bytes of those records of which `which` says so.

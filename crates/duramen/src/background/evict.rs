@@ -32,7 +32,7 @@ use super::stale::KeyOf;
 use crate::Result;
 use crate::format::record::{Kind, body_crc};
 use crate::format::superblock::Regime;
-use crate::format::{Owner, Unit, Version};
+use crate::format::{Granule, Owner, Version};
 use crate::index::Slot;
 use crate::log::appender::{Body, Fields};
 use crate::log::blocks::Use;
@@ -124,9 +124,9 @@ impl<M: Medium> Keeper<M> {
         {
             let mut space = log.space();
             // No less than the smallest store, in which deletes and compaction have room.
-            let least = crate::format::HEAD_BYTES.div_ceil(log.unit_bytes) as u32 + 2 * space.reserve();
-            let units = u32::try_from(bytes / log.unit_bytes).unwrap_or(u32::MAX);
-            space.set_limit(if bytes == 0 { 0 } else { units.max(least) });
+            let least = crate::format::HEAD_BYTES.div_ceil(log.granule_bytes) as u32 + 2 * space.reserve();
+            let granules = u32::try_from(bytes / log.granule_bytes).unwrap_or(u32::MAX);
+            space.set_limit(if bytes == 0 { 0 } else { granules.max(least) });
         }
         self.growth.forget_failure();
         self.wake.in_vain.store(false, Relaxed);
@@ -150,8 +150,8 @@ impl<M: Medium> Keeper<M> {
 
     /// Whether the store evicts now: it has a policy, and nothing to grow by.
     fn is_full(&self, space: &Space) -> bool {
-        let at_limit = space.limit() != 0 && space.units() >= space.limit();
-        self.evictor.eviction().is_some() && (at_limit || self.growth.is_at_end(space.units()))
+        let at_limit = space.limit() != 0 && space.granules() >= space.limit();
+        self.evictor.eviction().is_some() && (at_limit || self.growth.is_at_end(space.granules()))
     }
 
     /// Whether so little is free that the store's own thread should make room.
@@ -159,12 +159,12 @@ impl<M: Medium> Keeper<M> {
         if !self.is_full(space) {
             return Growth::is_low(self.log(), space);
         }
-        let units = if space.limit() == 0 { space.units() } else { space.limit() };
-        let bytes = u64::from(units) * self.log().unit_bytes;
+        let granules = if space.limit() == 0 { space.granules() } else { space.limit() };
+        let bytes = u64::from(granules) * self.log().granule_bytes;
         let low = (bytes / LOW_SHARE).clamp(*LOW_BYTES.start(), *LOW_BYTES.end()).min(bytes / LOW_SHARE_MOST);
         // What was moved out of is free soon.
-        let coming = self.compaction.retired_units.load(Relaxed);
-        (u64::from(space.writable_units()) + coming) * self.log().unit_bytes < low
+        let coming = self.compaction.retired_granules.load(Relaxed);
+        (u64::from(space.writable_granules()) + coming) * self.log().granule_bytes < low
     }
 
     /// Whether a store that evicts is short.
@@ -195,7 +195,7 @@ impl<M: Medium> Keeper<M> {
         if self.evictor.eviction().is_none() || !self.is_full(&self.log().space()) {
             return false;
         }
-        let before = self.compaction.freed_units.load(Relaxed);
+        let before = self.compaction.freed_granules.load(Relaxed);
         if !self.records.gate.wait_a_while(GATE_MAX) {
             return false;
         }
@@ -216,7 +216,7 @@ impl<M: Medium> Keeper<M> {
             let worked = self.evict_round(&mut mover, DEAD_SHARE << round.min(16)).unwrap_or(false);
             self.reclaim(&mut mover, true);
             // Also what the store's own thread freed while this one waited for it.
-            if self.compaction.freed_units.load(Relaxed) > before {
+            if self.compaction.freed_granules.load(Relaxed) > before {
                 return true;
             }
             if !worked {
@@ -246,7 +246,7 @@ impl<M: Medium> Keeper<M> {
         mover.queues.vain_at = None;
         let (mut total, mut listed) = (0, false);
         while total < ROUND_BYTES {
-            let Some((unit, is_fresh)) = self.next_victim(mover, &eviction, listed) else {
+            let Some((granule, is_fresh)) = self.next_victim(mover, &eviction, listed) else {
                 if listed || !self.list(mover, &eviction) {
                     break;
                 }
@@ -257,7 +257,7 @@ impl<M: Medium> Keeper<M> {
             if open.is_none() {
                 break;
             }
-            let block = self.log().blocks.at(unit);
+            let block = self.log().blocks.at(granule);
             let live = u64::from(block.live_sealed());
             // The spare is for what cannot go.
             let has_room = live <= mover.appender.room() || self.restore_spare(mover);
@@ -266,7 +266,7 @@ impl<M: Medium> Keeper<M> {
             }
             let before = self.evictor.keys.load(Relaxed);
             let giving = Giving { eviction, is_fresh, all: !has_room };
-            let moved = self.move_out(mover, unit, Some(giving))?;
+            let moved = self.move_out(mover, granule, Some(giving))?;
             drop(open);
             let has_evicted = self.evictor.keys.load(Relaxed) > before;
             let passed = !moved && !has_evicted;
@@ -291,7 +291,12 @@ impl<M: Medium> Keeper<M> {
 
     /// The next block that is still what it was when it was listed, and whether writers filled it; `None` when it is to be listed
     /// anew, or, if it just was, there is none.
-    fn next_victim(&self, mover: &mut Mover, eviction: &Eviction, is_listed: bool) -> Option<(Unit, bool)> {
+    fn next_victim(
+        &self,
+        mover: &mut Mover,
+        eviction: &Eviction,
+        is_listed: bool,
+    ) -> Option<(Granule, bool)> {
         let queues = &mut mover.queues;
         loop {
             let few = queues.fresh_bytes * FRESH_SHARE <= queues.all_bytes && eviction.by == EvictBy::Recency;
@@ -301,15 +306,15 @@ impl<M: Medium> Keeper<M> {
             };
             // The other one only where there is nothing else.
             let next = wanted.pop().or_else(|| if is_listed { other.pop() } else { None });
-            let Listed { generation, unit, bytes, .. } = next?;
-            let block = self.log().blocks.at(unit);
+            let Listed { generation, granule, bytes, .. } = next?;
+            let block = self.log().blocks.at(granule);
             let is_fresh = block.is_fresh() && eviction.by == EvictBy::Recency;
             queues.left_bytes -= bytes;
             queues.all_bytes = queues.all_bytes.saturating_sub(bytes);
             queues.fresh_bytes = queues.fresh_bytes.saturating_sub(if is_fresh { bytes } else { 0 });
             let is_there = block.state() == Use::Sealed && block.generation().0 == generation;
             if is_there && !block.is_pinned() {
-                return Some((unit, is_fresh));
+                return Some((granule, is_fresh));
             }
         }
     }
@@ -332,7 +337,7 @@ impl<M: Medium> Keeper<M> {
         fresh.clear();
         moved.clear();
         (queues.fresh_bytes, queues.all_bytes) = (0, 0);
-        for (unit, block, state) in self.log().blocks.walk(0..self.log().space().units()) {
+        for (granule, block, state) in self.log().blocks.walk(0..self.log().space().granules()) {
             if state != Use::Sealed {
                 continue;
             }
@@ -344,9 +349,9 @@ impl<M: Medium> Keeper<M> {
             if eviction.volatile_only && expires == u32::MAX {
                 continue;
             }
-            let passed = before.get(&unit).copied().filter(|passed| passed.generation == generation);
+            let passed = before.get(&granule).copied().filter(|passed| passed.generation == generation);
             if let Some(passed) = passed {
-                queues.passed.insert(unit, passed);
+                queues.passed.insert(granule, passed);
                 if passed.order.is_none() {
                     continue;
                 }
@@ -361,7 +366,7 @@ impl<M: Medium> Keeper<M> {
                     queues.chance >> 20
                 }
             };
-            let listed = Listed { order, generation, unit, bytes };
+            let listed = Listed { order, generation, granule, bytes };
             if is_fresh { fresh.push(listed) } else { moved.push(listed) }
         }
         let by_order = |listed: &Listed| (listed.order, listed.generation);
@@ -389,7 +394,7 @@ impl<M: Medium> Keeper<M> {
     /// Which records of a block are to go, of those that turn out to be the newest of their keys.
     pub(super) fn given_up(&self, mover: &mut Mover, giving: &Giving, contents: &Contents<'_>) -> Chosen {
         let mut may_go = self.may_go(giving, contents);
-        let live = u64::from(self.log().blocks.at(contents.unit).live_sealed());
+        let live = u64::from(self.log().blocks.at(contents.granule).live_sealed());
         let mut values = contents.records.iter().zip(&may_go);
         let has_values = values.any(|(met, may_go)| *may_go && met.header.kind != Kind::Root);
         let in_place = !has_values && contents.bytes_of(&may_go) * IN_PLACE_SHARE < live;
@@ -494,7 +499,7 @@ impl<M: Medium> Keeper<M> {
 
     /// Evicts from a block that stays where it is, with tombstones, as far as there is room for those.
     pub(super) fn evict_in_place(&self, mover: &mut Mover, contents: &Contents<'_>, chosen: &Chosen) {
-        let unit = contents.unit;
+        let granule = contents.granule;
         let mut last = None;
         // When that expires first which may go and does not.
         let mut left: Option<u64> = None;
@@ -533,13 +538,13 @@ impl<M: Medium> Keeper<M> {
             }
         }
         let newest = self.log().space().generation_now().0;
-        let block = self.log().blocks.at(unit);
+        let block = self.log().blocks.at(granule);
         block.set_fresh(false);
         let order = left.map(|millis| match self.evictor.eviction().map(|eviction| eviction.by) {
             Some(EvictBy::Expiry) => millis.div_ceil(1000),
             _ => newest,
         });
-        mover.queues.passed.insert(unit, Passed { generation: block.generation().0, order });
+        mover.queues.passed.insert(granule, Passed { generation: block.generation().0, order });
     }
 
     /// Whether a key needs no tombstone when its newest record goes, which `slot` leads to (invariant 2).
@@ -566,9 +571,9 @@ impl<M: Medium> Keeper<M> {
     }
 
     /// Has a block be free on the medium, durably, that others still read.
-    pub(super) fn publish_free(&self, unit: Unit) -> Result<()> {
-        for (unit, header) in self.headers_to_free(&[unit]) {
-            header.freed().publish_word(&self.log().medium, unit, self.log().offset_of(unit));
+    pub(super) fn publish_free(&self, granule: Granule) -> Result<()> {
+        for (granule, header) in self.headers_to_free(&[granule]) {
+            header.freed().publish_word(&self.log().medium, granule, self.log().offset_of(granule));
         }
         self.log().sync_or_poison()
     }
@@ -619,7 +624,8 @@ impl<M: Medium> Keeper<M> {
         let crc = body_crc(mover.appender.seed(), &[of.key, &[]]);
         let appended = mover.appender.append(self.log(), fields, Body { key: of.key, value: &[], crc });
         let copy = mover.appender.make_durable(self.log(), appended);
-        // A slot that is not pending becomes so only with another record: no unit that runs can have taken its place (`Block::pin`).
+        // A slot that is not pending becomes so only with another record: no unit that runs can have taken its place
+        // (`Block::pin`).
         let slot = found.get().moved_to(copy).with_tombstone(true);
         found.lead(of.key, slot, &self.records);
         drop(locked);

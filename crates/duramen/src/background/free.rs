@@ -4,7 +4,7 @@ use super::Keeper;
 use super::compaction::Mover;
 use super::retired::Retired;
 use crate::Result;
-use crate::format::Unit;
+use crate::format::Granule;
 use crate::log::space::free_blocks;
 use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::Ordering::Relaxed;
@@ -17,29 +17,29 @@ impl<M: Medium> Keeper<M> {
         let together = |_: &Retired, next: &Retired| !next.dropped || planted(Mutant::FreedWithoutOrder);
         for retired in retired.chunk_by(together) {
             let _inside = self.log().tuning.phase(Phase::Free);
-            let units: Vec<Unit> = retired.iter().map(|block| block.unit).collect();
-            let blocks = self.headers_to_free(&units);
-            free_blocks(&self.log().medium, self.log().unit_bytes, &blocks)
+            let granules: Vec<Granule> = retired.iter().map(|block| block.granule).collect();
+            let blocks = self.headers_to_free(&granules);
+            free_blocks(&self.log().medium, self.log().granule_bytes, &blocks)
                 .map_err(|error| self.log().failed(error))?;
         }
         for block in retired {
-            let entry = self.log().blocks.at(block.unit);
-            let units = entry.units();
+            let entry = self.log().blocks.at(block.granule);
+            let granules = entry.granules();
             // Nothing leads to it, says whoever moved out of it; so do those who counted what leads to it.
             debug_assert!(
                 entry.live_sealed() == 0 || entry.is_doubtful(),
-                "{} bytes are live of a block that is freed, at unit {}",
+                "{} bytes are live of a block that is freed, at granule {}",
                 entry.live_sealed(),
-                block.unit.0
+                block.granule.0
             );
             entry.free();
             mover.leaving.forget(block);
             mover.activity.dead_add(-(block.bytes as i64));
-            self.log().space().give(block.unit, units);
+            self.log().space().give(block.granule, granules);
             self.compaction.retired.fetch_sub(1, Relaxed);
-            self.compaction.retired_units.fetch_sub(units.into(), Relaxed);
+            self.compaction.retired_granules.fetch_sub(granules.into(), Relaxed);
             self.compaction.retired_bytes.fetch_sub(block.bytes, Relaxed);
-            self.compaction.freed_units.fetch_add(u64::from(units), Relaxed);
+            self.compaction.freed_granules.fetch_add(u64::from(granules), Relaxed);
         }
         mover.unmovable.clear();
         mover.packed_in_vain = false;

@@ -35,7 +35,7 @@ use super::blocks::whole_records_of;
 use super::compaction::{GRACE_MAX, Mover};
 use super::retired::{Again, Retired, Stale};
 use super::stale::KeyOf;
-use crate::format::Unit;
+use crate::format::Granule;
 use crate::format::superblock::Regime;
 use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::Ordering::Relaxed;
@@ -47,7 +47,7 @@ use std::time::Duration;
 
 impl<M: Medium> Keeper<M> {
     /// The blocks of this store in which values lie that somebody keeps.
-    pub(super) fn held(&self) -> HashSet<Unit> {
+    pub(super) fn held(&self) -> HashSet<Granule> {
         if planted(Mutant::HoldNotLookedAt) {
             return HashSet::new();
         }
@@ -56,7 +56,7 @@ impl<M: Medium> Keeper<M> {
         let held = &held[held.partition_point(|&at| at < from)..];
         let bytes = self.log().medium.len();
         let offsets = held.iter().map(|&at| (at - from) as u64).take_while(|&at| at < bytes);
-        offsets.map(|at| self.log().blocks.unit_of(at)).collect()
+        offsets.map(|at| self.log().blocks.granule_of(at)).collect()
     }
 
     /// Sorts the blocks whose moment is past by whether they stay.
@@ -74,7 +74,7 @@ impl<M: Medium> Keeper<M> {
                 other.again.as_ref().is_some_and(|again| retired.number < again.since)
                     || planted(Mutant::KeptHoldsBackAll)
             };
-            let stays = held.contains(&retired.unit)
+            let stays = held.contains(&retired.granule)
                 || (retired.dropped || planted(Mutant::KeptHoldsBackAll)) && stay.iter().any(is_behind);
             if !stays {
                 if let Some(again) = retired.again.take() {
@@ -89,7 +89,7 @@ impl<M: Medium> Keeper<M> {
                     // What is free on the medium already hides nothing, and brings nothing back.
                     Vec::new()
                 } else {
-                    self.count_again(mover, retired.unit)
+                    self.count_again(mover, retired.granule)
                 };
                 retired.again = Some(Again { since, stale });
             }
@@ -117,15 +117,15 @@ impl<M: Medium> Keeper<M> {
     }
 
     /// Counts each record of a block that stays for the slot of its key.
-    fn count_again(&self, mover: &mut Mover, unit: Unit) -> Vec<Stale> {
-        let block = self.log().blocks.at(unit);
-        let base = self.log().blocks.offset(unit);
+    fn count_again(&self, mover: &mut Mover, granule: Granule) -> Vec<Stale> {
+        let block = self.log().blocks.at(granule);
+        let base = self.log().blocks.offset(granule);
         let mut scratch = std::mem::take(&mut mover.scratch);
         let is_pinned = block.is_pinned();
-        self.copy_block(unit, block.tail(), &mut scratch);
+        self.copy_block(granule, block.tail(), &mut scratch);
         let mut stale = Vec::new();
         let mut records = whole_records_of(&scratch, block.generation().seed());
-        self.keep_what_counts(unit, is_pinned, &scratch, &mut records);
+        self.keep_what_counts(granule, is_pinned, &scratch, &mut records);
         for (at, header) in records {
             let guard = reclaim::pin();
             let key = header.key(&scratch[at as usize..]);

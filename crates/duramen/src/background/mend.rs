@@ -13,7 +13,7 @@ use super::blocks::whole_records_of;
 use super::compaction::Mover;
 use super::retired::Retired;
 use crate::Result;
-use crate::format::{Unit, block};
+use crate::format::{Granule, block};
 use crate::log::blocks::Use;
 use crate::log::read;
 use crate::read::table::Table;
@@ -28,20 +28,20 @@ impl<M: Medium> Keeper<M> {
         if self.compaction.damaged.load(Relaxed) == 0 || !self.records.mends.swap(false, Relaxed) {
             return Ok(());
         }
-        let units = self.log().space().units();
-        let damaged: Vec<Unit> = self
+        let granules = self.log().space().granules();
+        let damaged: Vec<Granule> = self
             .log()
             .blocks
-            .walk(0..units)
+            .walk(0..granules)
             .filter(|&(_, block, state)| state == Use::Damaged && block.is_known())
-            .map(|(unit, ..)| unit)
+            .map(|(granule, ..)| granule)
             .collect();
         let needed = self.needed();
-        for unit in damaged {
-            let block = self.log().blocks.at(unit);
+        for granule in damaged {
+            let block = self.log().blocks.at(granule);
             let bytes = block.tail();
-            if needed.contains(&unit)
-                || !self.log().medium.unreadable(self.log().offset_of(unit), bytes).is_empty()
+            if needed.contains(&granule)
+                || !self.log().medium.unreadable(self.log().offset_of(granule), bytes).is_empty()
             {
                 continue;
             }
@@ -49,9 +49,9 @@ impl<M: Medium> Keeper<M> {
                 continue;
             }
             let mut scratch = std::mem::take(&mut mover.scratch);
-            self.copy_block(unit, bytes, &mut scratch);
+            self.copy_block(granule, bytes, &mut scratch);
             let records = whole_records_of(&scratch, block.generation().seed());
-            let moved = self.move_records(mover, &self.contents(unit, &scratch, &records), None);
+            let moved = self.move_records(mover, &self.contents(granule, &scratch, &records), None);
             mover.scratch = scratch;
             if matches!(moved, Ok(true)) {
                 self.compaction.damaged.fetch_sub(1, Relaxed);
@@ -69,7 +69,7 @@ impl<M: Medium> Keeper<M> {
     /// From now on records are used as they are, if all were verified and none is damaged: also none of those to which a slot led that a
     /// reader may still have in hand. So not before the readers have left who came before the last damaged block was retired.
     pub(super) fn end_doubts(&self, mover: &Mover) {
-        let is_doubtful = |retired: &Retired| self.log().blocks.at(retired.unit).is_doubtful();
+        let is_doubtful = |retired: &Retired| self.log().blocks.at(retired.granule).is_doubtful();
         if self.records.has_doubts()
             && mover.verify_at.is_none()
             && self.compaction.damaged.load(Relaxed) == 0
@@ -80,7 +80,7 @@ impl<M: Medium> Keeper<M> {
     }
 
     /// The damaged blocks to whose damaged records slots lead.
-    fn needed(&self) -> HashSet<Unit> {
+    fn needed(&self) -> HashSet<Granule> {
         let mut needed = HashSet::new();
         for table in self.records.tables.all_owners().into_iter().filter(|table| !table.is_dead()) {
             self.needed_by(&table, &mut needed);
@@ -88,15 +88,15 @@ impl<M: Medium> Keeper<M> {
         needed
     }
 
-    fn needed_by(&self, table: &Table, needed: &mut HashSet<Unit>) {
+    fn needed_by(&self, table: &Table, needed: &mut HashSet<Granule>) {
         let mut cursor = 0;
         loop {
             let guard = reclaim::pin();
             cursor = table.index.scan(cursor, &guard, &mut |slot| {
                 let at = slot.location();
-                let unit = self.log().blocks.unit_of(at.0);
-                if self.log().blocks.at(unit).state() == Use::Damaged && !self.records.is_whole(at) {
-                    needed.insert(unit);
+                let granule = self.log().blocks.granule_of(at.0);
+                if self.log().blocks.at(granule).state() == Use::Damaged && !self.records.is_whole(at) {
+                    needed.insert(granule);
                 }
             });
             if cursor == 0 {
@@ -140,15 +140,15 @@ impl<M: Medium> Keeper<M> {
     }
 
     /// The headers of blocks that are to be freed; one that is damaged is made anew first.
-    pub(super) fn headers_to_free(&self, units: &[Unit]) -> Vec<(Unit, block::Header)> {
-        for &unit in units {
-            let at = self.log().offset_of(unit);
-            let block = self.log().blocks.at(unit);
-            let is_right = |header: block::Header| header.units == block.units();
-            if !read::header(&self.log().medium, unit, at).is_ok_and(is_right) {
-                block::Header::fresh(block.units()).publish_fresh(&self.log().medium, unit, at);
+    pub(super) fn headers_to_free(&self, granules: &[Granule]) -> Vec<(Granule, block::Header)> {
+        for &granule in granules {
+            let at = self.log().offset_of(granule);
+            let block = self.log().blocks.at(granule);
+            let is_right = |header: block::Header| header.granules == block.granules();
+            if !read::header(&self.log().medium, granule, at).is_ok_and(is_right) {
+                block::Header::fresh(block.granules()).publish_fresh(&self.log().medium, granule, at);
             }
         }
-        self.log().headers_of(units)
+        self.log().headers_of(granules)
     }
 }

@@ -4,7 +4,7 @@
 use super::Keeper;
 use super::compaction::{GRACE_MAX, Mover, ROUND_BYTES};
 use crate::Result;
-use crate::format::{Unit, block};
+use crate::format::{Granule, block};
 use crate::log::blocks::Use;
 use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::Ordering::Relaxed;
@@ -30,7 +30,7 @@ impl<M: Medium> Keeper<M> {
     /// pinned, or nothing can be freed.
     pub(crate) fn compact_now(&self) -> bool {
         let mut mover = self.mover();
-        let before = self.compaction.freed_units.load(Relaxed);
+        let before = self.compaction.freed_granules.load(Relaxed);
         for _ in 0..4 {
             // What dead tables have may be all the space there is.
             self.bury_all(&mut mover, GRACE_MAX);
@@ -38,7 +38,7 @@ impl<M: Medium> Keeper<M> {
             let worked = self.compact_round(&mut mover, 1).unwrap_or(false)
                 || self.compact_round(&mut mover, 0).unwrap_or(false);
             self.reclaim(&mut mover, true);
-            if self.compaction.freed_units.load(Relaxed) > before {
+            if self.compaction.freed_granules.load(Relaxed) > before {
                 return true;
             }
             if worked {
@@ -64,34 +64,34 @@ impl<M: Medium> Keeper<M> {
             return Ok(Packed::Nothing);
         }
         self.log().epochs().check_writable()?;
-        let (units, free) = {
+        let (granules, free) = {
             let space = self.log().space();
-            (space.units(), space.free_units())
+            (space.granules(), space.free_granules())
         };
         let held = self.held();
         let mut roomy = Vec::new();
-        for (unit, block, state) in self.log().blocks.walk(0..units) {
-            let bytes = u64::from(block.units()) * self.log().unit_bytes;
+        for (granule, block, state) in self.log().blocks.walk(0..granules) {
+            let bytes = u64::from(block.granules()) * self.log().granule_bytes;
             let room = bytes.saturating_sub(block::HEADER_BYTES + u64::from(block.live_sealed()));
-            if state == Use::Sealed && room >= bytes / PACK_SHARE && !held.contains(&unit) {
-                roomy.push((room, bytes, unit));
+            if state == Use::Sealed && room >= bytes / PACK_SHARE && !held.contains(&granule) {
+                roomy.push((room, bytes, granule));
             }
         }
         roomy.sort_unstable_by_key(|&(room, bytes, _)| std::cmp::Reverse(room * 1024 / bytes));
         let (mut moved, mut gain) = (0, 0);
-        for (room, bytes, unit) in roomy {
-            if moved >= ROUND_BYTES || gain >= 4 * self.log().unit_bytes {
+        for (room, bytes, granule) in roomy {
+            if moved >= ROUND_BYTES || gain >= 4 * self.log().granule_bytes {
                 break;
             }
-            if self.log().blocks.at(unit).retire() && self.move_out(mover, unit, None)? {
+            if self.log().blocks.at(granule).retire() && self.move_out(mover, granule, None)? {
                 (moved, gain) = (moved + bytes - room, gain + room);
             }
         }
-        if gain < 4 * self.log().unit_bytes {
+        if gain < 4 * self.log().granule_bytes {
             moved += self.fill_own(mover, &held)?;
         }
         self.reclaim(mover, true);
-        let gained = self.log().space().free_units() > free;
+        let gained = self.log().space().free_granules() > free;
         mover.packed_in_vain = !gained;
         Ok(match (gained, moved) {
             (true, _) => Packed::Gained,
@@ -100,23 +100,23 @@ impl<M: Medium> Keeper<M> {
         })
     }
 
-    /// Fills the compactor's own block with what lives in others as a whole, which frees their units and takes none; the bytes
-    /// moved. That block is open, so nobody else would have its room.
-    fn fill_own(&self, mover: &mut Mover, held: &HashSet<Unit>) -> Result<u64> {
+    /// Fills the compactor's own block with what lives in others as a whole, which frees their granules and takes none;
+    /// the bytes moved. That block is open, so nobody else would have its room.
+    fn fill_own(&self, mover: &mut Mover, held: &HashSet<Granule>) -> Result<u64> {
         let room = mover.appender.room();
         let mut fitting = Vec::new();
-        for (unit, block, state) in self.log().blocks.walk(0..self.log().space().units()) {
+        for (granule, block, state) in self.log().blocks.walk(0..self.log().space().granules()) {
             let live = u64::from(block.live_sealed());
-            if state == Use::Sealed && live <= room && !held.contains(&unit) {
-                fitting.push((live, unit));
+            if state == Use::Sealed && live <= room && !held.contains(&granule) {
+                fitting.push((live, granule));
             }
         }
         fitting.sort_unstable_by_key(|&(live, _)| std::cmp::Reverse(live));
         let mut moved = 0;
-        for (live, unit) in fitting {
+        for (live, granule) in fitting {
             if live <= mover.appender.room()
-                && self.log().blocks.at(unit).retire()
-                && self.move_out(mover, unit, None)?
+                && self.log().blocks.at(granule).retire()
+                && self.move_out(mover, granule, None)?
             {
                 moved += live;
             }
@@ -124,15 +124,15 @@ impl<M: Medium> Keeper<M> {
         Ok(moved)
     }
 
-    /// Makes so many units adjoin, by moving what lies between them elsewhere; whether they do.
+    /// Makes so many granules adjoin, by moving what lies between them elsewhere; whether they do.
     ///
-    /// The run is the one in which the least is live, of all that hold nothing but free units and blocks that can be moved. Its
-    /// free units are withheld meanwhile, so that nothing is moved into it.
-    pub(crate) fn clear_run(&self, units: u32) -> bool {
+    /// The run is the one in which the least is live, of all that hold nothing but free granules and blocks that can be
+    /// moved. Its free granules are withheld meanwhile, so that nothing is moved into it.
+    pub(crate) fn clear_run(&self, granules: u32) -> bool {
         if self.log().epochs().check_writable().is_err() {
             return false;
         }
-        self.clear(&mut self.mover(), units)
+        self.clear(&mut self.mover(), granules)
     }
 
     /// Makes the spare whole that the last move may have taken of: what was moved there goes to where it came from, which is free
@@ -149,44 +149,45 @@ impl<M: Medium> Keeper<M> {
             return false;
         }
         mover.appender.seal(self.log());
-        let spare = self.log().space().ample_units_max();
+        let spare = self.log().space().ample_granules_max();
         self.clear(mover, spare);
         // Where it cannot be had although nothing is waited for, the compactor does with what there is.
         true
     }
 
-    fn clear(&self, mover: &mut Mover, units: u32) -> bool {
-        if self.log().space().run_max() >= units {
+    fn clear(&self, mover: &mut Mover, granules: u32) -> bool {
+        if self.log().space().run_max() >= granules {
             return true;
         }
-        let Some((from, to)) = self.clearable(units) else { return false };
+        let Some((from, to)) = self.clearable(granules) else { return false };
         let withheld = self.log().space().withhold(from, to);
-        for (unit, block, state) in self.log().blocks.walk(from..to) {
-            let is_moved =
-                state == Use::Sealed && block.retire() && self.move_out(mover, unit, None).unwrap_or(false);
+        for (granule, block, state) in self.log().blocks.walk(from..to) {
+            let is_moved = state == Use::Sealed
+                && block.retire()
+                && self.move_out(mover, granule, None).unwrap_or(false);
             if state == Use::Sealed && !is_moved {
                 break;
             }
         }
         self.reclaim(mover, true);
         let mut space = self.log().space();
-        withheld.into_iter().for_each(|(unit, units)| space.give(unit, units));
-        space.run_max() >= units
+        withheld.into_iter().for_each(|(granule, granules)| space.give(granule, granules));
+        space.run_max() >= granules
     }
 
-    /// Where `units` adjoining ones could be cleared at the least cost.
-    fn clearable(&self, units: u32) -> Option<(u32, u32)> {
-        /// What lies from one unit on.
+    /// Where `granules` adjoining ones could be cleared at the least cost.
+    fn clearable(&self, granules: u32) -> Option<(u32, u32)> {
+        /// What lies from one granule on.
         struct Part {
             from: u32,
             to: u32,
-            /// Units that what lives here takes elsewhere.
+            /// Granules that what lives here takes elsewhere.
             cost: u32,
             free: u32,
         }
         let (runs, all, free, most) = {
             let space = self.log().space();
-            (space.runs(), space.units(), space.free_units(), space.ample_units_max())
+            (space.runs(), space.granules(), space.free_granules(), space.ample_granules_max())
         };
         let held = self.held();
         let mut by_length = runs.clone();
@@ -195,11 +196,11 @@ impl<M: Medium> Keeper<M> {
             .into_iter()
             .map(|(start, length)| Part { from: start, to: start + length, cost: 0, free: length })
             .collect();
-        for (unit, block, state) in self.log().blocks.walk(0..all) {
+        for (granule, block, state) in self.log().blocks.walk(0..all) {
             let live = u64::from(block.live_sealed());
-            if state == Use::Sealed && (block.units() <= most || live == 0) && !held.contains(&unit) {
-                let cost = if live == 0 { 0 } else { self.log().units_for(live) };
-                parts.push(Part { from: unit.0, to: unit.0 + block.units(), cost, free: 0 });
+            if state == Use::Sealed && (block.granules() <= most || live == 0) && !held.contains(&granule) {
+                let cost = if live == 0 { 0 } else { self.log().granules_for(live) };
+                parts.push(Part { from: granule.0, to: granule.0 + block.granules(), cost, free: 0 });
             }
         }
         parts.sort_unstable_by_key(|part| part.from);
@@ -210,11 +211,11 @@ impl<M: Medium> Keeper<M> {
                 (first, cost, inside) = (at, 0, 0);
             }
             (cost, inside) = (cost + parts[at].cost, inside + parts[at].free);
-            while parts[at].to - parts[first].to >= units {
+            while parts[at].to - parts[first].to >= granules {
                 (cost, inside) = (cost - parts[first].cost, inside - parts[first].free);
                 first += 1;
             }
-            let is_run = parts[at].to - parts[first].from >= units;
+            let is_run = parts[at].to - parts[first].from >= granules;
             if is_run && cost <= free - inside && best.is_none_or(|(least, ..)| cost < least) {
                 // What is moved out in one piece needs a run elsewhere.
                 let window = parts[first].from..parts[at].to;

@@ -1,6 +1,6 @@
 //! What is to be evicted next, and what threads share of eviction: see [`super::evict`].
 
-use crate::format::Unit;
+use crate::format::Granule;
 use crate::options::Eviction;
 use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::Ordering::Relaxed;
@@ -56,7 +56,7 @@ pub(super) struct Queues {
     /// For blocks that are chosen by chance.
     pub chance: u64,
     /// Blocks that stayed where they are.
-    pub passed: HashMap<Unit, Passed>,
+    pub passed: HashMap<Granule, Passed>,
     pub told: Vec<Evicted>,
 }
 
@@ -73,7 +73,7 @@ pub(super) struct Passed {
 pub(super) struct Listed {
     pub order: u64,
     pub generation: u64,
-    pub unit: Unit,
+    pub granule: Granule,
     pub bytes: u64,
 }
 

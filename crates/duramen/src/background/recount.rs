@@ -55,8 +55,8 @@ impl<M: Medium> Keeper<M> {
         }
         let mut unknown = self.unknown();
         let mut scratch = std::mem::take(&mut mover.scratch);
-        let units = self.log().space().units();
-        for (at, block, state) in self.log().blocks.walk(0..units) {
+        let granules = self.log().space().granules();
+        for (at, block, state) in self.log().blocks.walk(0..granules) {
             if unknown.is_empty() {
                 break;
             }

@@ -1,6 +1,6 @@
 //! Retired blocks, and how far each is on its way: see [`super::leaving`].
 
-use crate::format::{Owner, Unit};
+use crate::format::{Granule, Owner};
 use crate::mutants::{Mutant, planted};
 use crate::sync::reclaim::Moment;
 use duramen_media::Offset;
@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 /// A block that was moved out of, on its way to be freed.
 pub(super) struct Retired {
-    pub unit: Unit,
+    pub granule: Granule,
     /// How many were retired before it.
     pub number: u64,
     /// Tombstones were dropped from it.

@@ -1,9 +1,9 @@
-//! Room for blocks: free units, growth of the store, or compaction.
+//! Room for blocks: free granules, growth of the store, or compaction.
 //!
 //! How blocks are taken and freed stands in [`crate::log::space`], also why a delete always finds room.
 
 use super::Keeper;
-use crate::format::Unit;
+use crate::format::Granule;
 use crate::log::open_block::Purpose;
 use crate::log::space::Space;
 use crate::log::supply::Supply;
@@ -17,7 +17,7 @@ use duramen_media::Medium;
 const ROUNDS_MAX: u32 = 64;
 
 impl<M: Medium> Supply for Keeper<M> {
-    fn take_free(&self, wants: [u32; 3], purpose: Purpose) -> Option<(Unit, u32, Purpose)> {
+    fn take_free(&self, wants: [u32; 3], purpose: Purpose) -> Option<(Granule, u32, Purpose)> {
         match self.take_first(wants, purpose) {
             Ok(taken) => Some(taken),
             Err(space) => {
@@ -29,12 +29,12 @@ impl<M: Medium> Supply for Keeper<M> {
 
     fn make_free(&self, bytes: u64, wished: u64, purpose: Purpose) {
         let log = &self.records.log;
-        let units_of = |bytes: u64| u32::try_from(bytes.div_ceil(log.unit_bytes)).unwrap_or(u32::MAX);
-        let (wanted, wished) = (units_of(bytes), units_of(wished));
+        let granules_of = |bytes: u64| u32::try_from(bytes.div_ceil(log.granule_bytes)).unwrap_or(u32::MAX);
+        let (wanted, wished) = (granules_of(bytes), granules_of(wished));
         for _ in 0..ROUNDS_MAX {
             let (free, writable) = {
                 let space = log.space();
-                (space.free_units(), space.writable_units())
+                (space.free_granules(), space.writable_granules())
             };
             let has = if purpose == Purpose::Write { writable } else { free };
             if has >= wanted {
@@ -47,10 +47,16 @@ impl<M: Medium> Supply for Keeper<M> {
         }
     }
 
-    fn take_units(&self, least: u32, wants: [u32; 3], purpose: Purpose) -> Result<(Unit, u32, Purpose)> {
+    fn take_granules(
+        &self,
+        least: u32,
+        wants: [u32; 3],
+        purpose: Purpose,
+    ) -> Result<(Granule, u32, Purpose)> {
         let mut search =
             Search { least, purpose, rounds: 0, least_dead: u64::MAX, most_free: 0, gained: true };
-        // Each round either finds units, or makes some, or gives up; compaction may have to run several times before what it frees adjoins.
+        // Each round either finds granules, or makes some, or gives up; compaction may have to run several times before
+        // what it frees adjoins.
         loop {
             let seen = match self.take_first(wants, purpose) {
                 Ok(taken) => return Ok(taken),
@@ -64,7 +70,7 @@ impl<M: Medium> Supply for Keeper<M> {
     }
 }
 
-/// A search for units that adjoin, in rounds.
+/// A search for granules that adjoin, in rounds.
 struct Search {
     least: u32,
     purpose: Purpose,
@@ -90,10 +96,10 @@ impl Search {
     }
 }
 
-/// What there was of the space when no units were found.
+/// What there was of the space when no granules were found.
 struct Seen {
     dead: u64,
-    units: u32,
+    granules: u32,
     free: u32,
     /// Of the free ones, those that are kept for deletes and compaction.
     reserve: u32,
@@ -106,8 +112,8 @@ impl Seen {
     fn of(space: &Space, dead: u64, search: &Search) -> Self {
         Self {
             dead,
-            units: space.units(),
-            free: space.free_units(),
+            granules: space.granules(),
+            free: space.free_granules(),
             reserve: space.reserve(),
             scattered: space.is_scattered(search.least, search.purpose),
             has_spare: space.has_spare(),
@@ -121,11 +127,11 @@ impl<M: Medium> Keeper<M> {
         &self,
         wants: [u32; 3],
         purpose: Purpose,
-    ) -> std::result::Result<(Unit, u32, Purpose), MutexGuard<'_, Space>> {
+    ) -> std::result::Result<(Granule, u32, Purpose), MutexGuard<'_, Space>> {
         let mut space = self.log().space();
         let taken = wants.into_iter().find_map(|want| {
-            let (unit, as_for) = space.take(want, purpose)?;
-            Some((unit, want, as_for))
+            let (granule, as_for) = space.take(want, purpose)?;
+            Some((granule, want, as_for))
         });
         let Some(taken) = taken else { return Err(space) };
         self.hurry_if_short(space);
@@ -145,7 +151,7 @@ impl<M: Medium> Keeper<M> {
     fn make_room(&self, search: &Search, seen: &Seen) -> Result<bool> {
         let log = self.log();
         // Half the space dead: growing on would only feed the garbage. Compact first, once.
-        let mostly_dead = seen.dead > u64::from(seen.units - seen.free) * log.unit_bytes / 2;
+        let mostly_dead = seen.dead > u64::from(seen.granules - seen.free) * log.granule_bytes / 2;
         if search.purpose != Purpose::Compaction && mostly_dead && search.rounds == 1 {
             self.compact_now();
             return Ok(true);
@@ -166,14 +172,14 @@ impl<M: Medium> Keeper<M> {
         if seen.scattered && self.make_adjoin(least, purpose) || self.evict_now() {
             return true;
         }
-        // With less than a unit dead, sealing would only cost the room that is left in open blocks.
-        let worth_sealing = seen.dead >= log.unit_bytes || purpose == Purpose::Delete;
+        // With less than a granule dead, sealing would only cost the room that is left in open blocks.
+        let worth_sealing = seen.dead >= log.granule_bytes || purpose == Purpose::Delete;
         // What is freed may be no more than what the moves take: then what is dead lies in blocks that are open.
         let sealed = !gained && worth_sealing && log.seal_partial(purpose);
         if sealed || self.compact_now() || worth_sealing && log.seal_partial(purpose) {
             return true;
         }
-        let spare = log.space().ample_units_max();
+        let spare = log.space().ample_granules_max();
         !seen.has_spare && self.clear_run(spare)
     }
 
@@ -181,15 +187,18 @@ impl<M: Medium> Keeper<M> {
     fn has_changed(&self, search: &Search, seen: &Seen) -> bool {
         let space = self.log().space();
         let again = !planted(Mutant::SpaceNotLookedForAgain);
-        search.rounds < ROUNDS_MAX && (space.units(), space.free_units()) != (seen.units, seen.free) && again
+        search.rounds < ROUNDS_MAX
+            && (space.granules(), space.free_granules()) != (seen.granules, seen.free)
+            && again
     }
 
     /// Why there is no room.
     fn refusal(&self, search: &Search, seen: &Seen) -> Error {
         let log = self.log();
         let refused = format!(
-            "no space for {} units of {} bytes: the store has {} units, {} of them free ({} are kept for deletes and compaction), and ",
-            search.least, log.unit_bytes, seen.units, seen.free, seen.reserve
+            "no space for {} granules of {} bytes: the store has {} granules, {} of them free \
+             ({} are kept for deletes and compaction), and ",
+            search.least, log.granule_bytes, seen.granules, seen.free, seen.reserve
         );
         self.growth.with_failure(|why| match why {
             Some(why) => Error::new(
@@ -201,7 +210,7 @@ impl<M: Medium> Keeper<M> {
                 ErrorKind::OutOfSpace,
                 format!(
                     "{refused}it stays below its limit of {} bytes; delete keys, or raise the limit (maxmemory of a server)",
-                    u64::from(log.space().limit()) * log.unit_bytes
+                    u64::from(log.space().limit()) * log.granule_bytes
                 ),
             ),
             None => Error::new(
@@ -215,11 +224,11 @@ impl<M: Medium> Keeper<M> {
         })
     }
 
-    /// Makes `least` units adjoin, of as many and more that are free for this but scattered; whether it did.
+    /// Makes `least` granules adjoin, of as many and more that are free for this but scattered; whether it did.
     fn make_adjoin(&self, least: u32, purpose: Purpose) -> bool {
         let (spare, has_spare) = {
             let space = self.log().space();
-            (space.ample_units_max(), space.has_spare())
+            (space.ample_granules_max(), space.has_spare())
         };
         match purpose {
             Purpose::Write if !has_spare => self.clear_run(spare),

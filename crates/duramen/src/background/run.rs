@@ -34,7 +34,7 @@ impl<M: Medium> Keeper<M> {
         let mut mover = self.mover();
         if verifies {
             mover.verify_at = Some(0);
-            self.compaction.unverified_units.store(self.log().space().units().into(), Relaxed);
+            self.compaction.unverified_granules.store(self.log().space().granules().into(), Relaxed);
         }
         mover.sweeping = self.sweep(&mut mover, EXPIRY_ROUNDED);
     }
@@ -55,10 +55,11 @@ impl<M: Medium> Keeper<M> {
         let dead = self.log().epochs().totals().dead_bytes;
         let dead = dead.saturating_sub(self.compaction.retired_bytes.load(Relaxed));
         let used = self.log().used_bytes();
-        let used = used.saturating_sub(self.compaction.retired_units.load(Relaxed) * self.log().unit_bytes);
+        let used =
+            used.saturating_sub(self.compaction.retired_granules.load(Relaxed) * self.log().granule_bytes);
         let least = match self.log().tuning.compaction_bytes_min {
             Some(least) => least,
-            None => DEAD_BYTES_MIN.max(16 * self.log().unit_bytes).max(self.dead_bytes_spare(used)),
+            None => DEAD_BYTES_MIN.max(16 * self.log().granule_bytes).max(self.dead_bytes_spare(used)),
         };
         dead > least && dead * 100 > used * u64::from(self.compaction.dead_percent)
     }
@@ -69,7 +70,7 @@ impl<M: Medium> Keeper<M> {
         if self.growth.has_ever_failed() || self.compaction.dead_percent < DEAD_PERCENT {
             return 0;
         }
-        let limit = match u64::from(self.log().space().limit()) * self.log().unit_bytes {
+        let limit = match u64::from(self.log().space().limit()) * self.log().granule_bytes {
             0 => u64::MAX,
             limit => limit,
         };

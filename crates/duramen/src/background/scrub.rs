@@ -2,7 +2,7 @@
 
 use super::Keeper;
 use super::compaction::{Mover, ROUND_BYTES};
-use crate::format::Unit;
+use crate::format::Granule;
 use crate::log::blocks::Use;
 use crate::sync::atomic::Ordering::Relaxed;
 use duramen_media::Medium;
@@ -17,26 +17,26 @@ impl<M: Medium> Keeper<M> {
             self.end_doubts(mover);
             return false;
         };
-        let (units, incarnation) = {
+        let (granules, incarnation) = {
             let space = self.log().space();
-            (space.units(), space.generation_now().incarnation())
+            (space.granules(), space.generation_now().incarnation())
         };
         let mut scratch = std::mem::take(&mut mover.scratch);
         let mut read = 0;
-        for (unit, block, state) in self.log().blocks.walk(from..units) {
+        for (granule, block, state) in self.log().blocks.walk(from..granules) {
             if read >= VERIFY_BYTES {
-                mover.verify_at = Some(unit.0);
+                mover.verify_at = Some(granule.0);
                 break;
             }
             if state == Use::Sealed && block.generation().incarnation() < incarnation {
                 read += block.tail();
                 if self.records.has_unflushed_cells() {
-                    self.log().medium.flush(self.log().offset_of(unit), block.tail());
+                    self.log().medium.flush(self.log().offset_of(granule), block.tail());
                 }
-                if self.has_seal(unit) {
-                    let _ = self.whole_records(unit, &mut scratch);
+                if self.has_seal(granule) {
+                    let _ = self.whole_records(granule, &mut scratch);
                 } else {
-                    self.set_aside(unit);
+                    self.set_aside(granule);
                 }
             }
         }
@@ -47,17 +47,17 @@ impl<M: Medium> Keeper<M> {
         self.end_doubts(mover);
         scratch.shrink_to(ROUND_BYTES as usize);
         mover.scratch = scratch;
-        let left = mover.verify_at.map_or(0, |at| units - at);
-        self.compaction.unverified_units.store(left.into(), Relaxed);
+        let left = mover.verify_at.map_or(0, |at| granules - at);
+        self.compaction.unverified_granules.store(left.into(), Relaxed);
         mover.verify_at.is_some()
     }
 
     /// Verifies at once what is left of what recovery did not read; the blocks that are known to be damaged.
-    pub(crate) fn verify_all(&self) -> Vec<Unit> {
+    pub(crate) fn verify_all(&self) -> Vec<Granule> {
         let mut mover = self.mover();
         while self.verify(&mut mover) {}
-        let units = self.log().space().units();
-        let damaged = self.log().blocks.walk(0..units).filter(|&(_, _, state)| state == Use::Damaged);
-        damaged.map(|(unit, _, _)| unit).collect()
+        let granules = self.log().space().granules();
+        let damaged = self.log().blocks.walk(0..granules).filter(|&(_, _, state)| state == Use::Damaged);
+        damaged.map(|(granule, _, _)| granule).collect()
     }
 }

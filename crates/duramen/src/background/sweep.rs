@@ -4,7 +4,7 @@ use super::Keeper;
 use super::blocks::records_of_open;
 use super::compaction::{Mover, ROUND_BYTES};
 use super::emptying::Met;
-use crate::format::Unit;
+use crate::format::Granule;
 use crate::log::blocks::Use;
 use crate::read::table::Table;
 use crate::sync::reclaim::{self, Guard};
@@ -15,34 +15,34 @@ use std::time::Duration;
 /// The sweeper reads at most this much in one round.
 const SWEEP_BYTES: u64 = 8 << 20;
 /// ... and looks at no more blocks than this.
-const SWEEP_UNITS: u32 = 1 << 17;
+const SWEEP_GRANULES: u32 = 1 << 17;
 
 impl<M: Medium> Keeper<M> {
     /// Looks for expired values in blocks that will hold some in the time `ahead`, and makes their keys absent for good.
     /// Whether there may be more of them.
     pub(super) fn sweep(&self, mover: &mut Mover, ahead: Duration) -> bool {
-        let units = self.log().space().units();
+        let granules = self.log().space().granules();
         let now = self.log().clock().now() + ahead.as_millis() as u64;
         let mut read = 0;
         let mut scratch = std::mem::take(&mut mover.scratch);
-        for _ in 0..units.min(SWEEP_UNITS) {
-            if mover.sweep_at >= units {
+        for _ in 0..granules.min(SWEEP_GRANULES) {
+            if mover.sweep_at >= granules {
                 mover.sweep_at = 0;
             }
-            let unit = Unit(mover.sweep_at);
-            let block = self.log().blocks.at(unit);
+            let granule = Granule(mover.sweep_at);
+            let block = self.log().blocks.at(granule);
             let state = block.state();
-            mover.sweep_at += if state == Use::Free { 1 } else { block.units().max(1) };
+            mover.sweep_at += if state == Use::Free { 1 } else { block.granules().max(1) };
             let due = block.expiry().is_some_and(|seconds| seconds * 1000 <= now);
             if due && matches!(state, Use::Open | Use::Sealed) {
-                let bytes = u64::from(block.units()) * self.log().unit_bytes;
+                let bytes = u64::from(block.granules()) * self.log().granule_bytes;
                 // Before the copy: what is appended later is noted later.
                 block.expiry_reset();
-                if !self.log().medium.unreadable(self.log().offset_of(unit), bytes).is_empty() {
+                if !self.log().medium.unreadable(self.log().offset_of(granule), bytes).is_empty() {
                     continue;
                 }
-                self.copy_block(unit, bytes, &mut scratch);
-                self.sweep_block(mover, unit, &scratch);
+                self.copy_block(granule, bytes, &mut scratch);
+                self.sweep_block(mover, granule, &scratch);
                 read += bytes;
                 if read >= SWEEP_BYTES {
                     break;
@@ -54,10 +54,10 @@ impl<M: Medium> Keeper<M> {
         read >= SWEEP_BYTES
     }
 
-    fn sweep_block(&self, mover: &Mover, unit: Unit, bytes: &[u8]) {
-        let block = self.log().blocks.at(unit);
+    fn sweep_block(&self, mover: &Mover, granule: Granule, bytes: &[u8]) {
+        let block = self.log().blocks.at(granule);
         let seed = block.generation().seed();
-        let base = self.log().blocks.offset(unit);
+        let base = self.log().blocks.offset(granule);
         let mut last = None;
         for found in &records_of_open(bytes, seed) {
             let header = &found.1;

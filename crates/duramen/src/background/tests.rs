@@ -12,7 +12,7 @@ use duramen_media::MediumKind;
 fn records_are_verified_until_the_readers_have_left_who_may_have_a_slot_of_a_damaged_one() {
     let options = Options {
         medium: MediumKind::Volatile,
-        unit_bytes: Some(4096),
+        granule_bytes: Some(4096),
         len_max: 4 << 20,
         background: false,
         ..Options::default()
@@ -24,9 +24,9 @@ fn records_are_verified_until_the_readers_have_left_who_may_have_a_slot_of_a_dam
     }
     let (keeper, log) = (store.keeper(), store.log());
     let records = &keeper.records;
-    let units = log.space().units();
-    let (unit, ..) = log.blocks.walk(0..units).find(|(_, _, state)| *state == Use::Sealed).unwrap();
-    keeper.set_aside(unit);
+    let granules = log.space().granules();
+    let (granule, ..) = log.blocks.walk(0..granules).find(|(_, _, state)| *state == Use::Sealed).unwrap();
+    keeper.set_aside(granule);
     assert!(records.has_doubts());
     let reader = reclaim::pin();
     // Nothing is damaged in truth: the block goes at once.

@@ -1,8 +1,8 @@
-//! The header of a block: 64 bytes, one cache line, at the beginning of the block's first unit.
+//! The header of a block: 64 bytes, one cache line, at the beginning of the block's first granule.
 //!
 //! | offset | bytes | meaning |
 //! |---|---|---|
-//! | 0 | 8 | word: bits 0 to 3 state, bit 4 which generation counts, bits 5 to 31 units, bits 32 to 63 check |
+//! | 0 | 8 | word: bits 0 to 3 state, bit 4 which generation counts, bits 5 to 31 granules, bits 32 to 63 check |
 //! | 8 | 8 | generation 0 |
 //! | 16 | 8 | generation 1 |
 //! | 24 | 8 | seal: bits 0 to 31 tail in bytes / 8, bits 32 to 63 check |
@@ -31,11 +31,11 @@
 //! What became of units is written when it can change no more: see `log::unit`. The check is for this
 //! generation, so what an earlier use of the block left says nothing.
 
-use super::{Epoch, Generation, Unit, u64_at};
+use super::{Epoch, Generation, Granule, u64_at};
 use duramen_media::{Medium, Offset};
 
 pub(crate) const HEADER_BYTES: u64 = 64;
-const UNITS_MAX: u32 = (1 << 27) - 1;
+const GRANULES_MAX: u32 = (1 << 27) - 1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
@@ -46,7 +46,7 @@ pub(crate) enum State {
 /// A data block, as its header tells.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DataBlock {
-    pub unit: Unit,
+    pub granule: Granule,
     pub header: Header,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct DataBlock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub state: State,
-    pub units: u32,
+    pub granules: u32,
     pub generation: Generation,
     /// Bytes from the block's beginning to the end of its records, and the epoch in which it was sealed.
     pub seal: Option<(u64, Epoch)>,
@@ -123,7 +123,7 @@ fn fates_check(bits: u32, generation: Generation) -> u32 {
     crc32c::crc32c(&bytes)
 }
 
-fn check(at: Unit, low: u32, generation: Generation) -> u32 {
+fn check(at: Granule, low: u32, generation: Generation) -> u32 {
     let mut bytes = [0; 16];
     bytes[..4].copy_from_slice(&at.0.to_le_bytes());
     bytes[4..8].copy_from_slice(&low.to_le_bytes());
@@ -139,23 +139,24 @@ fn seal_check(tail: u32, epoch: u64, generation: Generation) -> u32 {
     crc32c::crc32c(&bytes)
 }
 
-/// The check of a header with these bytes, if its unit were 0, compared with the one that it has: nothing of it if none of our states begins so.
-pub(crate) fn check_from_unit_0(bytes: &[u8]) -> Option<u32> {
+/// The check of a header with these bytes, if its granule were 0, compared with the one that it has: nothing of it if
+/// none of our states begins so.
+pub(crate) fn check_from_granule_0(bytes: &[u8]) -> Option<u32> {
     let word = u64_at(bytes, 0);
     let low = word as u32;
     let generation = Generation(u64_at(bytes, if low & 16 != 0 { 16 } else { 8 }));
     let is_one = matches!(low & 15, 1 | 2) && low >> 5 > 0 && bytes[48..].iter().all(|&byte| byte == 0);
-    is_one.then(|| (word >> 32) as u32 ^ check(Unit(0), low, generation))
+    is_one.then(|| (word >> 32) as u32 ^ check(Granule(0), low, generation))
 }
 
-/// What the checks of headers differ by whose units' numbers differ by the bits of `by`: a CRC is linear.
-pub(crate) fn check_difference(by: Unit) -> u32 {
-    check(by, 0, Generation(0)) ^ check(Unit(0), 0, Generation(0))
+/// What the checks of headers differ by whose granules' numbers differ by the bits of `by`: a CRC is linear.
+pub(crate) fn check_difference(by: Granule) -> u32 {
+    check(by, 0, Generation(0)) ^ check(Granule(0), 0, Generation(0))
 }
 
 impl Header {
     /// Reads the header of the block at `at`; `Err` says what was found and wanted.
-    pub(crate) fn decode(at: Unit, bytes: &[u8]) -> Result<Self, String> {
+    pub(crate) fn decode(at: Granule, bytes: &[u8]) -> Result<Self, String> {
         let word = u64_at(bytes, 0);
         let low = word as u32;
         let which = low & 16 != 0;
@@ -170,9 +171,9 @@ impl Header {
             2 => State::Data,
             other => return Err(format!("block state is {other}, wanted 1 (free) or 2 (data)")),
         };
-        let units = low >> 5;
-        if units == 0 {
-            return Err("block has 0 units".into());
+        let granules = low >> 5;
+        if granules == 0 {
+            return Err("block has 0 granules".into());
         }
         let seal = u64_at(bytes, 24);
         let epoch = u64_at(bytes, 32);
@@ -184,14 +185,14 @@ impl Header {
         let word = u64_at(bytes, 40);
         let is_known = state == State::Data && (word >> 32) as u32 == fates_check(word as u32, generation);
         let fates = if is_known { Fates::of_bits(word as u32) } else { Fates::default() };
-        Ok(Self { state, units, generation, seal, fates, which })
+        Ok(Self { state, granules, generation, seal, fates, which })
     }
 
     /// A header for space that was never used.
-    pub(crate) fn fresh(units: u32) -> Self {
+    pub(crate) fn fresh(granules: u32) -> Self {
         Self {
             state: State::Free,
-            units,
+            granules,
             generation: Generation(0),
             seal: None,
             fates: Fates::default(),
@@ -199,35 +200,35 @@ impl Header {
         }
     }
 
-    fn word(&self, at: Unit) -> u64 {
-        debug_assert!(self.units > 0 && self.units <= UNITS_MAX);
+    fn word(&self, at: Granule) -> u64 {
+        debug_assert!(self.granules > 0 && self.granules <= GRANULES_MAX);
         let state = match self.state {
             State::Free => 1,
             State::Data => 2,
         };
-        let low = state | u32::from(self.which) << 4 | self.units << 5;
+        let low = state | u32::from(self.which) << 4 | self.granules << 5;
         u64::from(check(at, low, self.generation)) << 32 | u64::from(low)
     }
 
     /// Makes the block at `at` what `self` says, in one line, whatever was there before; not drained.
     #[cfg_attr(feature = "mutants", track_caller)]
-    pub(crate) fn store<M: Medium>(&self, medium: &M, at: Unit, offset: Offset) {
+    pub(crate) fn store<M: Medium>(&self, medium: &M, at: Granule, offset: Offset) {
         medium.store_u64(offset.plus(if self.which { 16 } else { 8 }), self.generation.0);
         medium.store_u64(offset, self.word(at));
         medium.flush(offset, HEADER_BYTES);
     }
 
     /// The same, and durable on return (but for page media).
-    pub(crate) fn publish_fresh<M: Medium>(&self, medium: &M, at: Unit, offset: Offset) {
+    pub(crate) fn publish_fresh<M: Medium>(&self, medium: &M, at: Granule, offset: Offset) {
         self.store(medium, at, offset);
         medium.drain();
     }
 
     /// The header of the next use of the block: data, with a new generation.
-    pub(crate) fn opened(&self, units: u32, generation: Generation) -> Self {
+    pub(crate) fn opened(&self, granules: u32, generation: Generation) -> Self {
         Self {
             state: State::Data,
-            units,
+            granules,
             generation,
             seal: None,
             fates: Fates::default(),
@@ -240,13 +241,13 @@ impl Header {
         Self { state: State::Free, seal: None, fates: Fates::default(), ..*self }
     }
 
-    /// The header of the first unit of a freed block, once its other units have headers of their own.
+    /// The header of the first granule of a freed block, once its other granules have headers of their own.
     pub(crate) fn alone(&self) -> Self {
-        Self { units: 1, ..*self }
+        Self { granules: 1, ..*self }
     }
 
     /// Frees the block: one word.
-    pub(crate) fn publish_word<M: Medium>(&self, medium: &M, at: Unit, offset: Offset) {
+    pub(crate) fn publish_word<M: Medium>(&self, medium: &M, at: Granule, offset: Offset) {
         medium.publish(offset, self.word(at));
     }
 

@@ -21,7 +21,7 @@
 //! | 40 | 4 | pages |
 //! | 44 | 4 | tables |
 //! | 48 | 8 | the greatest version of a record that was given out |
-//! | 56 | | extents, 8 bytes each: first unit (4), units (4) |
+//! | 56 | | extents, 8 bytes each: first granule (4), granules (4) |
 //! | | | blocks, 32 bytes each: see [`Kept`] |
 //! | | | pages, 24 bytes each: where its keys begin (8), place (8), bytes (4), CRC-32C (4) |
 //! | | | tables, 32 bytes each, whose pages follow each other in this order: see [`TablePages`] |
@@ -31,7 +31,7 @@
 //! The image is a hint. Builds that do not know it ignore it, and their first update of the superblock forgets it; so it
 //! takes no version of the format.
 
-use super::{Epoch, Generation, Owner, Unit, Version, block, u32_at, u64_at};
+use super::{Epoch, Generation, Granule, Owner, Version, block, u32_at, u64_at};
 
 const MAGIC: [u8; 8] = *b"DURIMAGE";
 const VERSION: u32 = 5;
@@ -45,8 +45,8 @@ const TABLE_BYTES: usize = 32;
 ///
 /// | offset | bytes | meaning |
 /// |---|---|---|
-/// | 0 | 4 | first unit |
-/// | 4 | 4 | units |
+/// | 0 | 4 | first granule |
+/// | 4 | 4 | granules |
 /// | 8 | 8 | generation |
 /// | 16 | 4 | tail / 8, as in its seal; 0: this block must be read |
 /// | 20 | 4 | bytes of records that the index leads to |
@@ -54,8 +54,8 @@ const TABLE_BYTES: usize = 32;
 /// | 28 | 4 | [`Harm`]: 0 none is known, 1 known to be damaged, 2 the same, and the index does not know all that is |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kept {
-    pub unit: Unit,
-    pub units: u32,
+    pub granule: Granule,
+    pub granules: u32,
     pub generation: Generation,
     pub tail: u64,
     pub live: u32,
@@ -91,8 +91,8 @@ impl Kept {
     }
 }
 
-/// A block that holds a part of an image: its first unit, and how many it has.
-pub(crate) type Extent = (Unit, u32);
+/// A block that holds a part of an image: its first granule, and how many it has.
+pub(crate) type Extent = (Granule, u32);
 
 /// Where a page lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,13 +156,13 @@ impl Root {
             bytes.extend_from_slice(&(count as u32).to_le_bytes());
         }
         bytes.extend_from_slice(&self.version.0.to_le_bytes());
-        for (unit, units) in &self.extents {
-            bytes.extend_from_slice(&unit.0.to_le_bytes());
-            bytes.extend_from_slice(&units.to_le_bytes());
+        for (granule, granules) in &self.extents {
+            bytes.extend_from_slice(&granule.0.to_le_bytes());
+            bytes.extend_from_slice(&granules.to_le_bytes());
         }
         for kept in &self.blocks {
-            bytes.extend_from_slice(&kept.unit.0.to_le_bytes());
-            bytes.extend_from_slice(&kept.units.to_le_bytes());
+            bytes.extend_from_slice(&kept.granule.0.to_le_bytes());
+            bytes.extend_from_slice(&kept.granules.to_le_bytes());
             bytes.extend_from_slice(&kept.generation.0.to_le_bytes());
             for word in [(kept.tail / 8) as u32, kept.live, kept.expiry, kept.harm as u32] {
                 bytes.extend_from_slice(&word.to_le_bytes());
@@ -182,8 +182,8 @@ impl Root {
         bytes
     }
 
-    /// Reads a root whose checksum is right, in a store of `units` units; `Err` says what was found and wanted.
-    pub(crate) fn decode(bytes: &[u8], units: u32, unit_bytes: u64) -> Result<Self, String> {
+    /// Reads a root whose checksum is right, in a store of `granules` granules; `Err` says what was found and wanted.
+    pub(crate) fn decode(bytes: &[u8], granules: u32, granule_bytes: u64) -> Result<Self, String> {
         if bytes.len() < FIXED_BYTES || bytes[..8] != MAGIC {
             return Err("it does not begin with \"DURIMAGE\"".into());
         }
@@ -202,11 +202,11 @@ impl Root {
             rest = behind;
             part.chunks_exact(sizes[index])
         };
-        let extents: Vec<_> = part(0).map(|b| (Unit(u32_at(b, 0)), u32_at(b, 4))).collect();
+        let extents: Vec<_> = part(0).map(|b| (Granule(u32_at(b, 0)), u32_at(b, 4))).collect();
         let blocks: Vec<_> = part(1)
             .map(|b| Kept {
-                unit: Unit(u32_at(b, 0)),
-                units: u32_at(b, 4),
+                granule: Granule(u32_at(b, 0)),
+                granules: u32_at(b, 4),
                 generation: Generation(u64_at(b, 8)),
                 tail: u64::from(u32_at(b, 16)) * 8,
                 live: u32_at(b, 20),
@@ -241,25 +241,26 @@ impl Root {
             pages,
             tables,
         };
-        root.check_places(units, unit_bytes)?;
+        root.check_places(granules, granule_bytes)?;
         Ok(root)
     }
 
-    /// Whether all that it lists lies in a store of `units` units.
-    fn check_places(&self, units: u32, unit_bytes: u64) -> Result<(), String> {
-        let within = |unit: u32, more: u32| more > 0 && u64::from(unit) + u64::from(more) <= u64::from(units);
+    /// Whether all that it lists lies in a store of `granules` granules.
+    fn check_places(&self, granules: u32, granule_bytes: u64) -> Result<(), String> {
+        let within =
+            |granule: u32, more: u32| more > 0 && u64::from(granule) + u64::from(more) <= u64::from(granules);
         let wrong_block = self.blocks.iter().find(|kept| {
-            let bytes = u64::from(kept.units) * unit_bytes;
+            let bytes = u64::from(kept.granules) * granule_bytes;
             let is_tail = kept.is_unknown() || (block::HEADER_BYTES..=bytes).contains(&kept.tail);
-            !within(kept.unit.0, kept.units) || !is_tail
+            !within(kept.granule.0, kept.granules) || !is_tail
         });
         if let Some(kept) = wrong_block {
-            return Err(format!("its block at unit {} is not one of this store", kept.unit.0));
+            return Err(format!("its block at granule {} is not one of this store", kept.granule.0));
         }
-        if let Some((unit, _)) = self.extents.iter().find(|(unit, more)| !within(unit.0, *more)) {
-            return Err(format!("its extent at unit {} is not one of this store", unit.0));
+        if let Some((granule, _)) = self.extents.iter().find(|(granule, more)| !within(granule.0, *more)) {
+            return Err(format!("its extent at granule {} is not one of this store", granule.0));
         }
-        let end = u64::from(units) * unit_bytes;
+        let end = u64::from(granules) * granule_bytes;
         let lies_outside =
             |page: &&Page| page.at.checked_add(u64::from(page.bytes)).is_none_or(|to| to > end);
         if let Some(page) = self.pages.iter().find(lies_outside) {
@@ -274,9 +275,9 @@ mod tests {
     use super::*;
 
     fn sample() -> Root {
-        let kept = |unit, tail| Kept {
-            unit: Unit(unit),
-            units: 2,
+        let kept = |granule, tail| Kept {
+            granule: Granule(granule),
+            granules: 2,
             generation: Generation(7 << 40 | 3),
             tail,
             live: 40,
@@ -290,7 +291,7 @@ mod tests {
             store_id: 5,
             epoch: Epoch(9),
             version: Version(6),
-            extents: vec![(Unit(3), 1), (Unit(4), 2)],
+            extents: vec![(Granule(3), 1), (Granule(4), 2)],
             blocks: vec![kept(6, 128), kept(8, 0)],
             pages: vec![Page { first: 0, at: 4096 * 3 + 64, bytes: 100, crc: 1 }],
             tables: vec![TablePages { owner: Owner::STORE, slots: 5, keys: 4, pages: 1 }],
@@ -305,13 +306,15 @@ mod tests {
     #[test]
     fn a_root_that_leads_out_of_the_store_is_refused() {
         let bytes = sample().encode();
-        for (units, wanted) in [(9, "block at unit 8"), (7, "block at unit 6"), (5, "block at unit 6")] {
-            assert!(Root::decode(&bytes, units, 4096).unwrap_err().contains(wanted), "{units}");
+        for (granules, wanted) in
+            [(9, "block at granule 8"), (7, "block at granule 6"), (5, "block at granule 6")]
+        {
+            assert!(Root::decode(&bytes, granules, 4096).unwrap_err().contains(wanted), "{granules}");
         }
         let long = Root { blocks: vec![Kept { tail: 8200, ..sample().blocks[0] }], ..sample() };
-        assert!(Root::decode(&long.encode(), 10, 4096).unwrap_err().contains("block at unit 6"));
-        let behind = Root { extents: vec![(Unit(9), 2)], ..sample() };
-        assert!(Root::decode(&behind.encode(), 10, 4096).unwrap_err().contains("extent at unit 9"));
+        assert!(Root::decode(&long.encode(), 10, 4096).unwrap_err().contains("block at granule 6"));
+        let behind = Root { extents: vec![(Granule(9), 2)], ..sample() };
+        assert!(Root::decode(&behind.encode(), 10, 4096).unwrap_err().contains("extent at granule 9"));
         let far = Root { pages: vec![Page { at: u64::MAX, ..sample().pages[0] }], ..sample() };
         assert!(Root::decode(&far.encode(), 10, 4096).unwrap_err().contains("behind the end"));
         for cut in [0, 55, bytes.len() - 1] {

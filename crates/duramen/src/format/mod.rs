@@ -5,7 +5,7 @@
 //!        4096    superblock 1   (the same content; one of the two survives any torn write)
 //!        8192    commit mark 0  (64 bytes used of 4 KiB)
 //!        12288   commit mark 1
-//!        16384   blocks: each begins on a multiple of `unit_bytes` and is 1 or more units long
+//!        16384   blocks: each begins on a multiple of `granule_bytes` and is 1 or more granules long
 //! ```
 //!
 //! Everything is little-endian. Nothing here is `usize`, a pointer, or padding.
@@ -15,7 +15,7 @@
 //! 1. Nothing read from a medium is trusted before its checksum was compared.
 //! 2. A record's checksum starts from the generation of its block, and a generation is never used
 //!    twice: what an earlier use of the same space left behind never parses as a record.
-//! 3. Walking block headers from the first unit visits every unit exactly once.
+//! 3. Walking block headers from the first granule visits every granule exactly once.
 
 pub(crate) mod block;
 pub(crate) mod holes;
@@ -152,10 +152,10 @@ pub(crate) enum OwnerKind {
     ByKey = 4,
 }
 
-/// A unit of space, counted from the beginning of the medium.
+/// A granule, the grain of space, counted from the beginning of the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]
-pub(crate) struct Unit(pub(crate) u32);
+pub(crate) struct Granule(pub(crate) u32);
 
 /// Reads a little-endian word; the caller knows that the bytes are there.
 #[inline]

@@ -12,7 +12,7 @@
 //! | 12 | 4 | CRC-32C of bytes 0 to 127 with this field zero |
 //! | 16 | 8 | store id: random, chosen at creation, seeds the hash |
 //! | 24 | 8 | sequence: counts superblock updates |
-//! | 32 | 4 | unit bytes |
+//! | 32 | 4 | granule bytes |
 //! | 36 | 1 | index kind (0 hash) |
 //! | 37 | 1 | index residence (0 dram) |
 //! | 38 | 1 | state (1 open, 2 closed cleanly) |
@@ -23,7 +23,7 @@
 //! | 64 | 8 | epoch base: the first epoch of this incarnation; all earlier ones are settled |
 //! | 72 | 8 | time floor, Unix milliseconds: the store's clock never shows less |
 //! | 80 | 8 | creation time, Unix milliseconds |
-//! | 88 | 8 | units in use by the store, head included |
+//! | 88 | 8 | granules in use by the store, head included |
 //! | 96 | 8 | where the root of the index image lies (see [`super::image`]); 0: there is none |
 //! | 104 | 8 | bytes of the root |
 //! | 112 | 4 | CRC-32C of the root |
@@ -48,10 +48,10 @@ pub(crate) const ERASED: [u8; 8] = *b"ERASED01";
 pub(crate) const ERASED_AT: usize = 120;
 const CRC_AT: usize = 12;
 
-// The smallest unit holds a block header and one small record; the largest keeps unit counts of
+// The smallest granule holds a block header and one small record; the largest keeps granule counts of
 // any medium in 32 bits.
-pub(crate) const UNIT_BYTES_MIN: u32 = 512;
-pub(crate) const UNIT_BYTES_MAX: u32 = 64 << 20;
+pub(crate) const GRANULE_BYTES_MIN: u32 = 512;
+pub(crate) const GRANULE_BYTES_MAX: u32 = 64 << 20;
 
 /// How writes of one incarnation became durable; recovery judges a crash by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ pub(crate) enum Regime {
 pub(crate) struct Superblock {
     pub store_id: u64,
     pub sequence: u64,
-    pub unit_bytes: u32,
+    pub granule_bytes: u32,
     pub clean: bool,
     /// When it was closed cleanly, every data block was sealed: an unsealed one is damaged.
     pub sealed: bool,
@@ -80,7 +80,7 @@ pub(crate) struct Superblock {
     pub epoch_base: u64,
     pub time_floor: u64,
     pub created: u64,
-    pub units: u32,
+    pub granules: u32,
     pub image: Option<ImagePlace>,
 }
 
@@ -108,7 +108,7 @@ impl Superblock {
         bytes[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.store_id.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.sequence.to_le_bytes());
-        bytes[32..36].copy_from_slice(&self.unit_bytes.to_le_bytes());
+        bytes[32..36].copy_from_slice(&self.granule_bytes.to_le_bytes());
         bytes[38] = if self.clean { 2 } else { 1 };
         bytes[39] = self.regime as u8;
         bytes[40..44].copy_from_slice(&self.incarnation.to_le_bytes());
@@ -116,7 +116,7 @@ impl Superblock {
         bytes[64..72].copy_from_slice(&self.epoch_base.to_le_bytes());
         bytes[72..80].copy_from_slice(&self.time_floor.to_le_bytes());
         bytes[80..88].copy_from_slice(&self.created.to_le_bytes());
-        bytes[88..96].copy_from_slice(&u64::from(self.units).to_le_bytes());
+        bytes[88..96].copy_from_slice(&u64::from(self.granules).to_le_bytes());
         if let Some(image) = self.image {
             bytes[96..104].copy_from_slice(&image.at.to_le_bytes());
             bytes[104..112].copy_from_slice(&image.bytes.to_le_bytes());
@@ -134,9 +134,11 @@ impl Superblock {
         let field = |name: &str, found: u64, wanted: &str| {
             Err(Error::corrupt(format!("superblock field {name} is {found}, wanted {wanted}")))
         };
-        let unit_bytes = u32_at(bytes, 32);
-        if !(UNIT_BYTES_MIN..=UNIT_BYTES_MAX).contains(&unit_bytes) || !unit_bytes.is_multiple_of(64) {
-            return field("unit bytes", u64::from(unit_bytes), "a multiple of 64 from 512 to 64 MiB");
+        let granule_bytes = u32_at(bytes, 32);
+        if !(GRANULE_BYTES_MIN..=GRANULE_BYTES_MAX).contains(&granule_bytes)
+            || !granule_bytes.is_multiple_of(64)
+        {
+            return field("granule bytes", u64::from(granule_bytes), "a multiple of 64 from 512 to 64 MiB");
         }
         if bytes[36] != 0 {
             return field("index kind", u64::from(bytes[36]), "0 (hash)");
@@ -155,9 +157,9 @@ impl Superblock {
             2 => Regime::Manual,
             other => return field("durability", u64::from(other), "0, 1 or 2"),
         };
-        let units = match u32::try_from(u64_at(bytes, 88)) {
-            Ok(units) if u64::from(units) * u64::from(unit_bytes) >= HEAD_BYTES => units,
-            _ => return field("units", u64_at(bytes, 88), "enough for the head, below 2^32"),
+        let granules = match u32::try_from(u64_at(bytes, 88)) {
+            Ok(granules) if u64::from(granules) * u64::from(granule_bytes) >= HEAD_BYTES => granules,
+            _ => return field("granules", u64_at(bytes, 88), "enough for the head, below 2^32"),
         };
         if !(1..Epoch::MAX).contains(&u64_at(bytes, 64)) {
             return field("epoch base", u64_at(bytes, 64), "1 to 2^44 - 2");
@@ -167,7 +169,7 @@ impl Superblock {
         Ok(Self {
             store_id: u64_at(bytes, 16),
             sequence: u64_at(bytes, 24),
-            unit_bytes,
+            granule_bytes,
             clean,
             // Builds that did not know of it wrote 0.
             sealed: clean && bytes[116] == 1,
@@ -177,7 +179,7 @@ impl Superblock {
             epoch_base: u64_at(bytes, 64),
             time_floor: u64_at(bytes, 72),
             created: u64_at(bytes, 80),
-            units,
+            granules,
             image: (u64_at(bytes, 96) != 0).then(|| ImagePlace {
                 at: u64_at(bytes, 96),
                 bytes: u64_at(bytes, 104),
@@ -323,7 +325,7 @@ mod tests {
         Superblock {
             store_id: 7,
             sequence: 3,
-            unit_bytes: 24 << 10,
+            granule_bytes: 24 << 10,
             clean: true,
             sealed: true,
             regime: Regime::Epochs,
@@ -332,7 +334,7 @@ mod tests {
             epoch_base: 11,
             time_floor: 12,
             created: 13,
-            units: 14,
+            granules: 14,
             image: Some(ImagePlace { at: 15, bytes: 16, crc: 17 }),
         }
     }

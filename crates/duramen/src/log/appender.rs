@@ -184,8 +184,8 @@ impl Appender {
         let full = {
             let mut space = log.space();
             space.returned(&block);
-            // What the compactor had of its own nobody else may fill: sealed, it can be moved on. And a unit that goes on elsewhere has
-            // the last records of a block.
+            // What the compactor had of its own nobody else may fill: sealed, it can be moved on. And a unit that goes
+            // on elsewhere has the last records of a block.
             let is_partial = block.purpose != Purpose::Compaction && self.reach != Reach::Here;
             if block.room() >= block.bytes / 8 && is_partial {
                 space.give_partial(block)
@@ -215,8 +215,8 @@ impl Appender {
     }
 
     /// The block at hand, and where its records end.
-    pub(crate) fn place(&self) -> Option<(crate::format::Unit, u64)> {
-        self.block.as_ref().map(|block| (block.unit, block.tail))
+    pub(crate) fn place(&self) -> Option<(crate::format::Granule, u64)> {
+        self.block.as_ref().map(|block| (block.granule, block.tail))
     }
 
     /// Gives the block up, for nobody to write to.
@@ -331,7 +331,8 @@ impl Appender {
         self.append_with(log, fields, body, Some(trailer))
     }
 
-    /// Appends the end of a unit; of one that is given up, without members. Always fits: room for it is reserved with each member.
+    /// Appends the end of a unit; of one that is given up, without members. Always fits: room for it is reserved with
+    /// each member.
     pub(crate) fn append_end<M: Medium>(
         &mut self,
         log: &Log<M>,
@@ -384,13 +385,13 @@ impl Appender {
             block.tail += bytes;
             block.records += 1;
             if let Some(at) = fields.expires_at {
-                log.blocks.at(block.unit).expiry_add(at);
+                log.blocks.at(block.granule).expiry_add(at);
             }
             if fields.owner.is_collection() || fields.kind == Kind::Root {
-                log.blocks.at(block.unit).set_elements(true);
+                log.blocks.at(block.granule).set_elements(true);
             }
             if fields.kind.is_updatable() {
-                log.blocks.at(block.unit).set_cells(true);
+                log.blocks.at(block.granule).set_cells(true);
             }
             log.told.tell(&log.blocks, block, fields.epoch);
         }
@@ -425,7 +426,7 @@ impl Appender {
         if let Some(block) = &self.block
             && !log.epochs().in_use()
         {
-            log.blocks.at(block.unit).set_settled(block.settled);
+            log.blocks.at(block.granule).set_settled(block.settled);
         }
     }
 

@@ -18,7 +18,7 @@
 //!
 //! | field | written by | read by |
 //! |---|---|---|
-//! | `head`, `units`, `generation` | whoever opens the block | everybody |
+//! | `head`, `granules`, `generation` | whoever opens the block | everybody |
 //! | `state` | opener, sealer, compactor | compactor |
 //! | `live` | everybody who appends, supersedes or moves a record | compactor |
 //! | `tail`, `settled` | the block's appender | a reader that helps, the committer, the compactor |
@@ -31,7 +31,7 @@
 //! | `doubtful` | recovery, the compactor | everybody, while [`Records::has_doubts`](crate::read::Records::has_doubts) says so |
 
 use crate::format::block::HEADER_BYTES;
-use crate::format::{Generation, Unit};
+use crate::format::{Generation, Granule};
 use crate::mutants::{Mutant, planted};
 use crate::sync::OnceLock;
 use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
@@ -62,7 +62,7 @@ const EXPIRES_NEVER: u32 = u32::MAX;
 #[derive(Default)]
 pub(crate) struct Block {
     head: AtomicU32,
-    units: AtomicU32,
+    granules: AtomicU32,
     generation: AtomicU64,
     /// Bytes of records that the index leads to. Wraps below zero while the block is open: its
     /// appender adds what it wrote when it seals.
@@ -76,7 +76,8 @@ pub(crate) struct Block {
     cells: AtomicBool,
     /// May hold elements or roots of collections, which no image knows.
     elements: AtomicBool,
-    /// Units that run, or are not settled, have members here, or the records that their members took the place of: see [`Block::pin`].
+    /// Units that run, or are not settled, have members here, or the records that their members took the place of: see
+    /// [`Block::pin`].
     pins: AtomicU32,
     /// See [`Block::is_copy`]: where they begin, in bytes from the block's beginning, and in the low half where they end.
     copies: AtomicU64,
@@ -89,8 +90,8 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    pub(crate) fn units(&self) -> u32 {
-        self.units.load(Acquire)
+    pub(crate) fn granules(&self) -> u32 {
+        self.granules.load(Acquire)
     }
 
     pub(crate) fn generation(&self) -> Generation {
@@ -323,82 +324,86 @@ pub(crate) fn room_won(bytes: u64, tail: u64) -> u64 {
 
 const CHUNK: usize = if cfg!(loom) { 16 } else { 4096 };
 
-/// All blocks, by unit. Grows without moving.
+/// All blocks, by granule. Grows without moving.
 pub(crate) struct Blocks {
     chunks: Box<[OnceLock<Box<[Block]>>]>,
-    units: usize,
-    unit_bytes: u64,
+    granules: usize,
+    granule_bytes: u64,
 }
 
 impl Blocks {
     /// For a medium of at most `bytes_max` bytes.
-    pub(crate) fn new(bytes_max: u64, unit_bytes: u64) -> Self {
-        let units = bytes_max.div_ceil(unit_bytes).min(u64::from(u32::MAX)) as usize;
-        Self { chunks: (0..units.div_ceil(CHUNK)).map(|_| OnceLock::new()).collect(), units, unit_bytes }
+    pub(crate) fn new(bytes_max: u64, granule_bytes: u64) -> Self {
+        let granules = bytes_max.div_ceil(granule_bytes).min(u64::from(u32::MAX)) as usize;
+        Self {
+            chunks: (0..granules.div_ceil(CHUNK)).map(|_| OnceLock::new()).collect(),
+            granules,
+            granule_bytes,
+        }
     }
 
-    /// Where the block at `unit` begins on the medium.
-    pub(crate) fn offset(&self, unit: Unit) -> u64 {
-        u64::from(unit.0) * self.unit_bytes
+    /// Where the block at `granule` begins on the medium.
+    pub(crate) fn offset(&self, granule: Granule) -> u64 {
+        u64::from(granule.0) * self.granule_bytes
     }
 
-    fn entry(&self, unit: Unit) -> &Block {
-        let at = unit.0 as usize / CHUNK;
+    fn entry(&self, granule: Granule) -> &Block {
+        let at = granule.0 as usize / CHUNK;
         // A small store takes no more than it can use.
-        let blocks = || (0..CHUNK.min(self.units - at * CHUNK)).map(|_| Block::default()).collect();
-        &self.chunks[at].get_or_init(blocks)[unit.0 as usize % CHUNK]
+        let blocks = || (0..CHUNK.min(self.granules - at * CHUNK)).map(|_| Block::default()).collect();
+        &self.chunks[at].get_or_init(blocks)[granule.0 as usize % CHUNK]
     }
 
     /// How long a block is.
     pub(crate) fn bytes(&self, block: &Block) -> u64 {
-        u64::from(block.units()) * self.unit_bytes
+        u64::from(block.granules()) * self.granule_bytes
     }
 
-    /// The block whose first unit is `unit`.
-    pub(crate) fn at(&self, unit: Unit) -> &Block {
-        self.entry(unit)
+    /// The block whose first granule is `granule`.
+    pub(crate) fn at(&self, granule: Granule) -> &Block {
+        self.entry(granule)
     }
 
-    /// The blocks of `units`, which begin with one, and the state of each; free units one by one.
-    pub(crate) fn walk(&self, units: Range<u32>) -> impl Iterator<Item = (Unit, &Block, Use)> {
-        let Range { start: mut unit, end } = units;
+    /// The blocks of `granules`, which begin with one, and the state of each; free granules one by one.
+    pub(crate) fn walk(&self, granules: Range<u32>) -> impl Iterator<Item = (Granule, &Block, Use)> {
+        let Range { start: mut granule, end } = granules;
         std::iter::from_fn(move || {
-            let at = (unit < end).then_some(Unit(unit))?;
+            let at = (granule < end).then_some(Granule(granule))?;
             let block = self.at(at);
             let state = block.state();
-            unit += if state == Use::Free { 1 } else { block.units().max(1) };
+            granule += if state == Use::Free { 1 } else { block.granules().max(1) };
             Some((at, block, state))
         })
     }
 
-    /// The first unit of the block that holds the byte at `offset`.
+    /// The first granule of the block that holds the byte at `offset`.
     #[inline]
-    pub(crate) fn unit_of(&self, offset: u64) -> Unit {
-        Unit(self.entry(Unit((offset / self.unit_bytes) as u32)).head.load(Acquire))
+    pub(crate) fn granule_of(&self, offset: u64) -> Granule {
+        Granule(self.entry(Granule((offset / self.granule_bytes) as u32)).head.load(Acquire))
     }
 
     /// Where the records of the block end that holds the byte at `offset`.
     pub(crate) fn end_of_records(&self, offset: u64) -> u64 {
-        let unit = self.unit_of(offset);
-        self.offset(unit) + self.at(unit).tail()
+        let granule = self.granule_of(offset);
+        self.offset(granule) + self.at(granule).tail()
     }
 
     /// The block that holds the byte at `offset`.
     #[inline]
     pub(crate) fn of(&self, offset: u64) -> &Block {
-        self.entry(self.unit_of(offset))
+        self.entry(self.granule_of(offset))
     }
 
     /// Hints that the entry of the byte at `offset` is changed soon.
     #[inline]
     pub(crate) fn prefetch(&self, offset: u64) {
-        let entry = self.entry(Unit((offset / self.unit_bytes) as u32));
+        let entry = self.entry(Granule((offset / self.granule_bytes) as u32));
         duramen_media::prefetch_line(std::ptr::from_ref(entry).cast());
     }
 
-    /// An appender opens a block of free units. It holds no cell yet.
-    pub(crate) fn open(&self, unit: Unit, units: u32, generation: Generation) -> &Block {
-        let block = self.enter(unit, units, generation, Use::Open);
+    /// An appender opens a block of free granules. It holds no cell yet.
+    pub(crate) fn open(&self, granule: Granule, granules: u32, generation: Generation) -> &Block {
+        let block = self.enter(granule, granules, generation, Use::Open);
         block.set_tail(HEADER_BYTES);
         block.set_settled(HEADER_BYTES);
         block.set_cells(false);
@@ -406,22 +411,28 @@ impl Blocks {
         block
     }
 
-    /// Free units become an extent of an index image.
-    pub(crate) fn open_image(&self, unit: Unit, units: u32, generation: Generation) {
-        self.enter(unit, units, generation, Use::Image);
+    /// Free granules become an extent of an index image.
+    pub(crate) fn open_image(&self, granule: Granule, granules: u32, generation: Generation) {
+        self.enter(granule, granules, generation, Use::Image);
     }
 
     /// Recovery found a block. Of such a one it is not known that it holds no cell.
-    pub(crate) fn found(&self, unit: Unit, units: u32, generation: Generation, state: Use) -> &Block {
-        self.enter(unit, units, generation, state)
+    pub(crate) fn found(
+        &self,
+        granule: Granule,
+        granules: u32,
+        generation: Generation,
+        state: Use,
+    ) -> &Block {
+        self.enter(granule, granules, generation, state)
     }
 
-    fn enter(&self, unit: Unit, units: u32, generation: Generation, state: Use) -> &Block {
-        for u in unit.0..unit.0 + units {
-            self.entry(Unit(u)).head.store(unit.0, Release);
+    fn enter(&self, granule: Granule, granules: u32, generation: Generation, state: Use) -> &Block {
+        for u in granule.0..granule.0 + granules {
+            self.entry(Granule(u)).head.store(granule.0, Release);
         }
-        let block = self.entry(unit);
-        block.units.store(units, Release);
+        let block = self.entry(granule);
+        block.granules.store(granules, Release);
         block.generation.store(generation.0, Release);
         block.live.store(0, Relaxed);
         block.set_tail(0);

@@ -1,9 +1,9 @@
-//! The log: records in blocks, blocks in units of space. It knows no key.
+//! The log: records in blocks, blocks in granules. It knows no key.
 //!
-//! [`blocks`] is what DRAM knows of each block, [`space`] hands out units and takes them back, [`supply`] opens blocks, and
-//! [`appender`] writes records into an [open block](open_block) of its own, or one that writers share. [`read`] reads them where they lie.
-//! [`cell`] is a record whose value is updated in place, and [`reachable`] one that a slot may lead to. [`unit`] says which units run,
-//! and [`settling`] what becomes of those of several blocks.
+//! [`blocks`] is what DRAM knows of each block, [`space`] hands out granules and takes them back, [`supply`] opens
+//! blocks, and [`appender`] writes records into an [open block](open_block) of its own, or one that writers share. [`read`] reads them where they lie.
+//! [`cell`] is a record whose value is updated in place, and [`reachable`] one that a slot may lead to. [`unit`] says
+//! which units run, and [`settling`] what becomes of those of several blocks.
 
 pub(crate) mod appender;
 pub(crate) mod blocks;
@@ -21,7 +21,7 @@ use crate::Result;
 use crate::durability::{Activity, DurableState, Epochs, StoreClock};
 use crate::format::record::HEADER_BYTES;
 use crate::format::superblock::Superblock;
-use crate::format::{Epoch, Unit, block};
+use crate::format::{Epoch, Granule, block};
 use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::Ordering::Relaxed;
@@ -47,7 +47,7 @@ pub(crate) struct Log<M: Medium> {
     pub medium: M,
     pub blocks: Blocks,
     pub durable: DurableState,
-    pub unit_bytes: u64,
+    pub granule_bytes: u64,
     /// Where writers append that wait for a commit of pages: see [`appender`].
     shared: appender::Shared,
     space: Mutex<Space>,
@@ -73,7 +73,7 @@ impl<M: Medium> Log<M> {
     ) -> Self {
         let tells = durable.epochs.in_use() && medium.granularity() == Granularity::CacheLine;
         Self {
-            unit_bytes: space.unit_bytes(),
+            granule_bytes: space.granule_bytes(),
             lanes: unit::Lanes::new(durable.epochs.incarnation()),
             settling: settling::Settling::default(),
             medium,
@@ -143,13 +143,14 @@ impl<M: Medium> Log<M> {
     }
 
     /// The headers of blocks that are to be freed.
-    pub(crate) fn headers_of(&self, units: &[Unit]) -> Vec<(Unit, block::Header)> {
-        let header = |&unit| Some((unit, read::header(&self.medium, unit, self.offset_of(unit)).ok()?));
-        units.iter().filter_map(header).collect()
+    pub(crate) fn headers_of(&self, granules: &[Granule]) -> Vec<(Granule, block::Header)> {
+        let header =
+            |&granule| Some((granule, read::header(&self.medium, granule, self.offset_of(granule)).ok()?));
+        granules.iter().filter_map(header).collect()
     }
 
-    pub(crate) fn offset_of(&self, unit: Unit) -> Offset {
-        Offset(self.blocks.offset(unit))
+    pub(crate) fn offset_of(&self, granule: Granule) -> Offset {
+        Offset(self.blocks.offset(granule))
     }
 
     /// A record at `at` is no longer needed: its block has fewer live bytes.
@@ -158,14 +159,14 @@ impl<M: Medium> Log<M> {
         activity.dead_add(bytes as i64);
     }
 
-    pub(crate) fn units_for(&self, bytes: u64) -> u32 {
-        (bytes + block::HEADER_BYTES).div_ceil(self.unit_bytes) as u32
+    pub(crate) fn granules_for(&self, bytes: u64) -> u32 {
+        (bytes + block::HEADER_BYTES).div_ceil(self.granule_bytes) as u32
     }
 
-    /// Bytes of units that are not free.
+    /// Bytes of granules that are not free.
     pub(crate) fn used_bytes(&self) -> u64 {
         let space = self.space();
-        u64::from(space.units() - space.free_units()) * self.unit_bytes
+        u64::from(space.granules() - space.free_granules()) * self.granule_bytes
     }
 
     /// Makes everything acknowledged so far durable.
@@ -230,7 +231,7 @@ impl<M: Medium> Log<M> {
     /// unsealed block, whose end recovery finds by its last whole record.
     pub(crate) fn seal(&self, block: OpenBlock) {
         let _inside = self.tuning.phase(Phase::Seal);
-        let entry = self.blocks.at(block.unit);
+        let entry = self.blocks.at(block.granule);
         // What a seal says is looked for again when the block is read: `Keeper::has_seal`, and that its records end there.
         let (tail, end) = (block.tail, self.blocks.bytes(entry));
         assert!(

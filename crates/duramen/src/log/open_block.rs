@@ -1,6 +1,6 @@
 //! A block that is written to.
 
-use crate::format::{Unit, block};
+use crate::format::{Granule, block};
 
 /// What an allocation is for; decides how far down it may go. In order: what a later one may take, an earlier one may not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -13,7 +13,7 @@ pub(crate) enum Purpose {
 #[derive(Debug)]
 #[cfg_attr(feature = "mutants", derive(Clone))]
 pub(crate) struct OpenBlock {
-    pub unit: Unit,
+    pub granule: Granule,
     pub offset: u64,
     pub bytes: u64,
     pub tail: u64,

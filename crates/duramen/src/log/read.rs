@@ -14,14 +14,14 @@ use crate::KEY_BYTES_MAX;
 use crate::format::record::{
     HEAD_BYTES_MAX, HEADER_BYTES, Head, Header, Kind, TRAILER_BYTES, body_crc, key_places,
 };
-use crate::format::{Unit, block};
+use crate::format::{Granule, block};
 use duramen_media::{Medium, Offset};
 
-/// The header of the block at `unit`, which lies at `at`; `Err` says what was found and wanted.
-pub(crate) fn header<M: Medium>(medium: &M, unit: Unit, at: Offset) -> Result<block::Header, String> {
+/// The header of the block at `granule`, which lies at `at`; `Err` says what was found and wanted.
+pub(crate) fn header<M: Medium>(medium: &M, granule: Granule, at: Offset) -> Result<block::Header, String> {
     // SAFETY: the caller alone writes this header (1).
     let bytes = unsafe { medium.bytes(at, block::HEADER_BYTES) };
-    block::Header::decode(unit, bytes)
+    block::Header::decode(granule, bytes)
 }
 
 /// The fixed part of a reachable record's header.

@@ -1,28 +1,31 @@
 //! Units of several blocks, on their way from their end until the compactor may have their blocks.
 //!
-//! A unit of several blocks counts after a crash because its end is found, and all its members are. So none of its blocks may be moved out
-//! of before the headers of all of them say for good what became of it ([`Fates`]). In order, and what a crash leaves:
+//! A unit of several blocks counts after a crash because its end is found, and all its members are. So none of its
+//! blocks may be moved out of before the headers of all of them say for good what became of it ([`Fates`]). In order,
+//! and what a crash leaves:
 //!
-//! 1. The end is durable, or nothing is written to headers. A crash before: all of the unit is there, or it does not count.
-//! 2. Each block's header says that the unit counts. A crash between two of them: the end and all members are there, and recovery counts
-//!    them as before.
+//! 1. The end is durable, or nothing is written to headers. A crash before: all of the unit is there, or it does not
+//!    count.
+//! 2. Each block's header says that the unit counts. A crash between two of them: the end and all members are there,
+//!    and recovery counts them as before.
 //! 3. That is durable. Now each block tells by itself what counts of it.
 //! 4. The blocks' pins are taken back; only from here on they can be retired.
 //!
-//! Of a unit that was given up the headers say that it does not count, in the same way, so that recovery does not look for its end.
+//! Of a unit that was given up the headers say that it does not count, in the same way, so that recovery does not look
+//! for its end.
 //!
 //! Where epochs are in use, 1 waits for the commit of the end's epoch, and on page media 3 for that of another one.
 
 use super::Log;
 use crate::format::block::{self, Fate, Fates};
-use crate::format::{Epoch, Unit};
+use crate::format::{Epoch, Granule};
 use crate::mutants::{Mutant, planted};
 use crate::sync::{Mutex, lock};
 use duramen_media::{Granularity, Medium};
 
 /// A unit whose blocks' headers do not say yet what became of it.
 struct Settle {
-    blocks: Vec<Unit>,
+    blocks: Vec<Granule>,
     /// The last one has the end.
     has_end: bool,
     fate: Fate,
@@ -37,8 +40,9 @@ struct Settle {
 pub(crate) struct Settling(Mutex<Vec<Settle>>);
 
 impl<M: Medium> Log<M> {
-    /// A unit with its end, if it has one, in the last of these blocks is over, and drained; each of them has a pin of it.
-    pub(crate) fn settle_unit(&self, blocks: Vec<Unit>, fate: Fate, has_end: bool, epoch: Epoch) {
+    /// A unit with its end, if it has one, in the last of these blocks is over, and drained; each of them has a pin of
+    /// it.
+    pub(crate) fn settle_unit(&self, blocks: Vec<Granule>, fate: Fate, has_end: bool, epoch: Epoch) {
         lock(&self.settling.0).push(Settle { blocks, has_end, fate, epoch, written: None });
         self.settle_units();
     }
@@ -70,7 +74,7 @@ impl<M: Medium> Log<M> {
         waiting.retain(|settle| {
             let is_over = settle.written.is_some_and(|epoch| !waits || is_committed(epoch));
             if is_over {
-                settle.blocks.iter().for_each(|&unit| self.blocks.at(unit).unpin());
+                settle.blocks.iter().for_each(|&granule| self.blocks.at(granule).unpin());
             }
             !is_over
         });
@@ -82,13 +86,13 @@ impl<M: Medium> Log<M> {
         let onward = Fates { onward: settle.fate, ..Fates::default() };
         let (others, last) = settle.blocks.split_at(settle.blocks.len() - usize::from(settle.has_end));
         let last = if planted(Mutant::EndNotConfirmed) { &[] } else { last };
-        let others = others.iter().map(|&unit| (unit, onward));
-        for (unit, fates) in others.chain(last.iter().map(|&unit| (unit, ended))) {
-            let at = self.offset_of(unit);
+        let others = others.iter().map(|&granule| (granule, onward));
+        for (granule, fates) in others.chain(last.iter().map(|&granule| (granule, ended))) {
+            let at = self.offset_of(granule);
             // Copied: its appender may seal the block meanwhile.
             let mut bytes = [0; block::HEADER_BYTES as usize];
             self.medium.load_pieces(at, &mut bytes);
-            if let Ok(header) = block::Header::decode(unit, &bytes) {
+            if let Ok(header) = block::Header::decode(granule, &bytes) {
                 header.store_fates(&self.medium, at, header.fates.with(fates));
             }
         }

@@ -1,47 +1,48 @@
-//! Which units are free, and who gets them.
+//! Which granules are free, and who gets them.
 //!
-//! On the medium every free unit has a header of its own that says so, one unit long; a data block's
-//! header covers all its units. So the chain of headers is whole at every moment:
+//! On the medium every free granule has a header of its own that says so, one granule long; a data block's
+//! header covers all its granules. So the chain of headers is whole at every moment:
 //!
-//! * *open a block*: one publish of its first unit's header. On page media, a block of several units is
-//!   synced before its body is written, since the body overwrites the other units' headers.
-//! * *free a block*: publish "free" for all its units; then (only for several units) write the inner
-//!   headers, make them durable, and publish "free, one unit".
-//! * *grow*: write the headers of the new units, make them durable, then publish the new number of
-//!   units in the superblock.
+//! * *open a block*: one publish of its first granule's header. On page media, a block of several granules is
+//!   synced before its body is written, since the body overwrites the other granules' headers.
+//! * *free a block*: publish "free" for all its granules; then (only for several granules) write the inner
+//!   headers, make them durable, and publish "free, one granule".
+//! * *grow*: write the headers of the new granules, make them durable, then publish the new number of
+//!   granules in the superblock.
 //!
 //! Invariants:
-//! 1. A unit is in `free` only when nothing on the medium or in DRAM leads to it, durably.
-//! 2. What puts take leaves the reserve free: a *spare* run of `A` adjoining units, `C` more for the compactor, and
+//! 1. A granule is in `free` only when nothing on the medium or in DRAM leads to it, durably.
+//! 2. What puts take leaves the reserve free: a *spare* run of `A` adjoining granules, `C` more for the compactor, and
 //!    `D` more for deletes, of which blocks count that are open for deletes and at most half full. What deletes take leaves `A + C`
-//!    units. Only the compactor takes all.
-//! 3. An open block knows for whom its units were taken ([`OpenBlock::purpose`]). Puts get no room in a unit that was
-//!    taken below their mark, but when the reserve is whole again without it. At most `D` units are kept open for deletes.
+//!    granules. Only the compactor takes all.
+//! 3. An open block knows for whom its granules were taken ([`OpenBlock::purpose`]). Puts get no room in a granule that
+//!    was taken below their mark, but when the reserve is whole again without it. At most `D` granules are kept open
+//!    for deletes.
 //!
 //! # Why a delete always finds room
 //!
-//! `A` is [`Space::ample_units_max`], the most units of a block that is longer than its first record needs; `C` is at least 1,
-//! `D` at least 2; `A + C + D` is [`Space::reserve`].
+//! `A` is [`Space::ample_granules_max`], the most granules of a block that is longer than its first record needs; `C`
+//! is at least 1, `D` at least 2; `A + C + D` is [`Space::reserve`].
 //!
-//! * *Any block of several records can be rewritten without its dead.* It has `m` units, at most `A`, and the spare takes
-//!   what lives in it in one piece. The block is then free: the spare is whole, or lacks what was moved, for which the `m`
-//!   units are room: it is moved there before the spare is taken again (`Keeper::restore_spare`). A longer block holds one record (see `Log::open_block`):
-//!   dead, it is free without a copy; live, it holds nothing stale. (The end of its unit behind
+//! * *Any block of several records can be rewritten without its dead.* It has `m` granules, at most `A`, and the spare
+//!   takes what lives in it in one piece. The block is then free: the spare is whole, or lacks what was moved, for which the `m`
+//!   granules are room: it is moved there before the spare is taken again (`Keeper::restore_spare`). A longer block
+//!   holds one record (see `Log::open_block`): dead, it is free without a copy; live, it holds nothing stale. (The end of its unit behind
 //!   it is dead with it.)
 //! * *So no tombstone must stay.* Once the blocks with stale records are rewritten, no tombstone hides anything: they are dead,
 //!   and so is all that deletes took of `D`. Each of these rewrites takes dead bytes away, and there are only so many: a delete
-//!   compacts for as long as they become fewer (`Supply::take_units`).
+//!   compacts for as long as they become fewer (`Supply::take_granules`).
 //! * *And nobody else takes that room.* Deletes append to blocks of `D` first, one after the other: a writer gives such a
 //!   block back at the end of each delete. Puts get nothing until all of the reserve is free again (2, 3), so a reserve
-//!   that deletes have used up is filled before they take another unit.
+//!   that deletes have used up is filled before they take another granule.
 //! * *A crash or a close* seals blocks of `D` that hold a few tombstones, and those of the compactor. That may take all of `D`
 //!   and `C`, and the spare. What was being moved is then dead in the copy, so that is free without a copy; what
 //!   had been moved is in place of a block that is free. So the compactor finds as much room as before the crash, and what is
 //!   live of those blocks is packed.
 //! * *What is left in the compactor's own block is used.* It is open, so nobody moves it. Where little else gains, blocks whose live
-//!   fits are moved into it as a whole, which frees their units and takes none (`Keeper::fill_own`).
+//!   fits are moved into it as a whole, which frees their granules and takes none (`Keeper::fill_own`).
 //! * *What is dead in open blocks is got at.* Where a round of compaction gains nothing, those that writers left are sealed
-//!   (`Supply::take_units`), even if the compactor freed as much as it took.
+//!   (`Supply::take_granules`), even if the compactor freed as much as it took.
 //! * *What the compactor takes it keeps.* A block that it moves to is never counted as one for deletes, whatever was free when it was
 //!   taken: half full of what is live, it would be room for deletes by name alone, and open, so that nobody could move it.
 //!
@@ -50,19 +51,19 @@
 //!
 //! What can keep a delete out after all: a group, or (with `Manual`) a commit that the space of a block waits for; blocks in which values
 //! are held, if nothing else is dead;
-//! a tombstone, of a key that is longer than a unit, or a batch of more than `A` units, for which no run is long enough; more writers that
-//! keep blocks of small records open, without writing, than `D` has units; damaged blocks.
+//! a tombstone, of a key that is longer than a granule, or a batch of more than `A` granules, for which no run is long
+//! enough; more writers that keep blocks of small records open, without writing, than `D` has granules; damaged blocks.
 
 use super::open_block::{OpenBlock, Purpose};
-use crate::format::{Generation, Unit, block};
+use crate::format::{Generation, Granule, block};
 use crate::mutants::{Mutant, planted};
 use duramen_media::{Medium, Offset};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Units kept back at least: two for deletes, the others for compaction.
-pub(crate) const RESERVE_UNITS: u32 = 4;
+/// Granules kept back at least: two for deletes, the others for compaction.
+pub(crate) const RESERVE_GRANULES: u32 = 4;
 const RESERVE_DELETES: u32 = 2;
-/// Units that the compactor may take besides the spare, at most.
+/// Granules that the compactor may take besides the spare, at most.
 const RESERVE_COMPACTION: u32 = 2;
 /// This part of the store is kept back, up to twice the largest ordinary block.
 const RESERVE_SHARE: u32 = 32;
@@ -73,14 +74,14 @@ const PARTIAL_MAX: usize = 64;
 
 #[derive(Default)]
 pub(crate) struct Space {
-    /// Runs of free units: first unit and length, never adjacent.
+    /// Runs of free granules: first granule and length, never adjacent.
     by_start: BTreeMap<u32, u32>,
-    by_units: BTreeSet<(u32, u32)>,
+    by_granules: BTreeSet<(u32, u32)>,
     free: u32,
-    /// Units of the store, head included.
-    units: u32,
-    unit_bytes: u64,
-    /// Units that puts may take, the reserve included; those beyond are of an earlier, higher limit. 0: all.
+    /// Granules of the store, head included.
+    granules: u32,
+    granule_bytes: u64,
+    /// Granules that puts may take, the reserve included; those beyond are of an earlier, higher limit. 0: all.
     limit: u32,
     incarnation: u32,
     counter: u64,
@@ -90,29 +91,29 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    pub(crate) fn new(units: u32, unit_bytes: u64, incarnation: u32) -> Self {
-        Self { units, unit_bytes, incarnation, ..Self::default() }
+    pub(crate) fn new(granules: u32, granule_bytes: u64, incarnation: u32) -> Self {
+        Self { granules, granule_bytes, incarnation, ..Self::default() }
     }
 
-    pub(crate) fn unit_bytes(&self) -> u64 {
-        self.unit_bytes
+    pub(crate) fn granule_bytes(&self) -> u64 {
+        self.granule_bytes
     }
 
-    /// Units that are kept back now from puts (invariant 2).
+    /// Granules that are kept back now from puts (invariant 2).
     pub(crate) fn reserve(&self) -> u32 {
-        let most = RESERVE_DELETES + 2 * AMPLE_BYTES_MAX.div_ceil(self.unit_bytes) as u32;
-        (self.units / RESERVE_SHARE).min(most).max(RESERVE_UNITS)
+        let most = RESERVE_DELETES + 2 * AMPLE_BYTES_MAX.div_ceil(self.granule_bytes) as u32;
+        (self.granules / RESERVE_SHARE).min(most).max(RESERVE_GRANULES)
     }
 
-    /// A block that is longer than its first record needs has no more units than this, so that compaction always has
+    /// A block that is longer than its first record needs has no more granules than this, so that compaction always has
     /// room to move out of it.
-    pub(crate) fn ample_units_max(&self) -> u32 {
+    pub(crate) fn ample_granules_max(&self) -> u32 {
         (self.reserve() - RESERVE_DELETES) / 2
     }
 
-    /// Units that must be left by what is taken for this.
+    /// Granules that must be left by what is taken for this.
     fn left_by(&self, purpose: Purpose) -> u32 {
-        let spare = self.ample_units_max();
+        let spare = self.ample_granules_max();
         let compaction = spare + spare.min(RESERVE_COMPACTION);
         match purpose {
             // Room for deletes that is open already need not be free as well.
@@ -124,66 +125,67 @@ impl Space {
         }
     }
 
-    /// Units of blocks for deletes that nobody has in hand, and that are at most half full.
+    /// Granules of blocks for deletes that nobody has in hand, and that are at most half full.
     fn open_for_deletes(&self) -> u32 {
         let roomy = self.partial.iter().filter(|block| block.is_roomy_for_deletes());
-        roomy.map(|block| (block.bytes / self.unit_bytes) as u32).sum()
+        roomy.map(|block| (block.bytes / self.granule_bytes) as u32).sum()
     }
 
-    /// The longest run of free units.
+    /// The longest run of free granules.
     pub(crate) fn run_max(&self) -> u32 {
-        self.by_units.last().map_or(0, |&(length, _)| length)
+        self.by_granules.last().map_or(0, |&(length, _)| length)
     }
 
     /// Whether the spare is whole (invariant 2).
     pub(crate) fn has_spare(&self) -> bool {
-        self.run_max() >= self.ample_units_max()
+        self.run_max() >= self.ample_granules_max()
     }
 
-    /// Whether all is left free that must be left by what is taken for this, with these runs free, of so many units.
+    /// Whether all is left free that must be left by what is taken for this, with these runs free, of so many granules.
     fn leaves(&self, free: u32, run_max: u32, purpose: Purpose) -> bool {
-        free >= self.left_by(purpose) && (purpose != Purpose::Write || run_max >= self.ample_units_max())
+        free >= self.left_by(purpose) && (purpose != Purpose::Write || run_max >= self.ample_granules_max())
     }
 
-    /// Whether units that were taken for something else may be used for this now, as if they were taken now (invariant 3).
+    /// Whether granules that were taken for something else may be used for this now, as if they were taken now
+    /// (invariant 3).
     pub(crate) fn allows(&self, purpose: Purpose) -> bool {
         self.leaves(self.free, self.run_max(), purpose)
     }
 
-    /// Whether `units` are free for this, but do not adjoin.
-    pub(crate) fn is_scattered(&self, units: u32, purpose: Purpose) -> bool {
-        self.free >= units + self.left_by(purpose)
+    /// Whether `granules` are free for this, but do not adjoin.
+    pub(crate) fn is_scattered(&self, granules: u32, purpose: Purpose) -> bool {
+        self.free >= granules + self.left_by(purpose)
     }
 
-    pub(crate) fn units(&self) -> u32 {
-        self.units
+    pub(crate) fn granules(&self) -> u32 {
+        self.granules
     }
 
-    pub(crate) fn set_units(&mut self, units: u32) {
-        self.units = units;
+    pub(crate) fn set_granules(&mut self, granules: u32) {
+        self.granules = granules;
     }
 
-    pub(crate) fn free_units(&self) -> u32 {
+    pub(crate) fn free_granules(&self) -> u32 {
         self.free
     }
 
-    /// Units that ordinary writes may still take without growth.
-    pub(crate) fn writable_units(&self) -> u32 {
+    /// Granules that ordinary writes may still take without growth.
+    pub(crate) fn writable_granules(&self) -> u32 {
         self.free.saturating_sub(self.reserve() + self.beyond())
     }
 
-    /// Units beyond the limit.
+    /// Granules beyond the limit.
     fn beyond(&self) -> u32 {
-        if self.limit == 0 { 0 } else { self.units.saturating_sub(self.limit) }
+        if self.limit == 0 { 0 } else { self.granules.saturating_sub(self.limit) }
     }
 
-    /// The most units that the store may have; 0: as many as the medium gives.
+    /// The most granules that the store may have; 0: as many as the medium gives.
     pub(crate) fn limit(&self) -> u32 {
         self.limit
     }
 
-    pub(crate) fn set_limit(&mut self, units: u32) {
-        self.limit = units;
+    pub(crate) fn set_limit(&mut self, granules: u32) {
+        self.limit = granules;
     }
 
     /// The same space for the writes of an incarnation.
@@ -202,13 +204,13 @@ impl Space {
         Generation::new(self.incarnation, self.counter)
     }
 
-    /// Takes `units` adjoining units: the shortest run that is long enough, its beginning. Returns also what they may be used
-    /// for: the most that could have been taken for. But nothing that the compactor takes is kept for deletes.
-    pub(crate) fn take(&mut self, units: u32, purpose: Purpose) -> Option<(Unit, Purpose)> {
-        let free = self.free.checked_sub(units)?;
-        let &(length, start) = self.by_units.range((units, 0)..).next()?;
-        let other = self.by_units.iter().rev().find(|&&run| run != (length, start));
-        let run_max = other.map_or(0, |&(length, _)| length).max(length - units);
+    /// Takes `granules` adjoining granules: the shortest run that is long enough, its beginning. Returns also what they
+    /// may be used for: the most that could have been taken for. But nothing that the compactor takes is kept for deletes.
+    pub(crate) fn take(&mut self, granules: u32, purpose: Purpose) -> Option<(Granule, Purpose)> {
+        let free = self.free.checked_sub(granules)?;
+        let &(length, start) = self.by_granules.range((granules, 0)..).next()?;
+        let other = self.by_granules.iter().rev().find(|&&run| run != (length, start));
+        let run_max = other.map_or(0, |&(length, _)| length).max(length - granules);
         let allows = |&as_for: &Purpose| self.leaves(free, run_max, as_for);
         let as_for = [Purpose::Write, Purpose::Delete, Purpose::Compaction].into_iter().find(allows)?;
         let is_kept = purpose == Purpose::Compaction && as_for == Purpose::Delete;
@@ -216,18 +218,18 @@ impl Space {
         if as_for > purpose {
             return None;
         }
-        self.by_units.remove(&(length, start));
+        self.by_granules.remove(&(length, start));
         self.by_start.remove(&start);
-        if length > units {
-            self.by_start.insert(start + units, length - units);
-            self.by_units.insert((length - units, start + units));
+        if length > granules {
+            self.by_start.insert(start + granules, length - granules);
+            self.by_granules.insert((length - granules, start + granules));
         }
         self.free = free;
-        Some((Unit(start), as_for))
+        Some((Granule(start), as_for))
     }
 
-    /// Takes all free units from `from` to `to`, for the compactor to clear what lies between them.
-    pub(crate) fn withhold(&mut self, from: u32, to: u32) -> Vec<(Unit, u32)> {
+    /// Takes all free granules from `from` to `to`, for the compactor to clear what lies between them.
+    pub(crate) fn withhold(&mut self, from: u32, to: u32) -> Vec<(Granule, u32)> {
         let begins = self.by_start.range(..from).next_back().map(|(&start, &length)| (start, length));
         let runs: Vec<(u32, u32)> = begins
             .into_iter()
@@ -237,42 +239,42 @@ impl Space {
         let mut taken = Vec::new();
         for (start, length) in runs {
             self.by_start.remove(&start);
-            self.by_units.remove(&(length, start));
+            self.by_granules.remove(&(length, start));
             self.free -= length;
             let (first, last) = (start.max(from), (start + length).min(to));
             if first > start {
-                self.give(Unit(start), first - start);
+                self.give(Granule(start), first - start);
             }
             if start + length > last {
-                self.give(Unit(last), start + length - last);
+                self.give(Granule(last), start + length - last);
             }
-            taken.push((Unit(first), last - first));
+            taken.push((Granule(first), last - first));
         }
         taken
     }
 
-    /// Gives units back (invariant 1), joined with their free neighbours.
-    pub(crate) fn give(&mut self, unit: Unit, units: u32) {
-        self.free += units;
-        let (mut start, mut length) = (unit.0, units);
+    /// Gives granules back (invariant 1), joined with their free neighbours.
+    pub(crate) fn give(&mut self, granule: Granule, granules: u32) {
+        self.free += granules;
+        let (mut start, mut length) = (granule.0, granules);
         if let Some((&before, &n)) = self.by_start.range(..start).next_back()
             && before + n == start
         {
             self.by_start.remove(&before);
-            self.by_units.remove(&(n, before));
+            self.by_granules.remove(&(n, before));
             (start, length) = (before, length + n);
         }
         if let Some(&n) = self.by_start.get(&(start + length)) {
             self.by_start.remove(&(start + length));
-            self.by_units.remove(&(n, start + length));
+            self.by_granules.remove(&(n, start + length));
             length += n;
         }
         self.by_start.insert(start, length);
-        self.by_units.insert((length, start));
+        self.by_granules.insert((length, start));
     }
 
-    /// An open block with room for `bytes`, left by a writer that ended or went on to a larger one. A unit that `comes` from another block
-    /// takes none that one came to already.
+    /// An open block with room for `bytes`, left by a writer that ended or went on to a larger one. A unit that `comes`
+    /// from another block takes none that one came to already.
     pub(crate) fn take_partial(&mut self, bytes: u64, purpose: Purpose, comes: bool) -> Option<OpenBlock> {
         let allowed = [Purpose::Write, Purpose::Delete, Purpose::Compaction].map(|as_for| {
             match purpose {
@@ -320,30 +322,30 @@ impl Space {
         Some(self.partial.swap_remove(fullest))
     }
 
-    /// Those that are not kept for what is more urgent than this. For deletes no more than `D` units are kept.
+    /// Those that are not kept for what is more urgent than this. For deletes no more than `D` granules are kept.
     pub(crate) fn drain_partial(&mut self, purpose: Purpose) -> Vec<OpenBlock> {
-        let unit_bytes = self.unit_bytes;
+        let granule_bytes = self.granule_bytes;
         let mut left = self.reserve() - self.left_by(Purpose::Delete);
         let goes = |block: &mut OpenBlock| {
-            let units = (block.bytes / unit_bytes) as u32;
-            let stays = block.purpose > purpose && block.is_roomy_for_deletes() && units <= left;
-            left -= if stays { units } else { 0 };
+            let granules = (block.bytes / granule_bytes) as u32;
+            let stays = block.purpose > purpose && block.is_roomy_for_deletes() && granules <= left;
+            left -= if stays { granules } else { 0 };
             !stays
         };
         self.partial.extract_if(.., goes).collect()
     }
 
-    /// Runs of free units: first unit and length, in order.
+    /// Runs of free granules: first granule and length, in order.
     pub(crate) fn runs(&self) -> Vec<(u32, u32)> {
         self.by_start.iter().map(|(&start, &length)| (start, length)).collect()
     }
 }
 
-/// Writes the headers of free units, one each, and drains.
-pub(crate) fn write_free_headers<M: Medium>(medium: &M, unit_bytes: u64, from: u32, units: u32) {
-    for unit in from..from + units {
-        let offset = Offset(u64::from(unit) * unit_bytes);
-        block::Header::fresh(1).store(medium, Unit(unit), offset);
+/// Writes the headers of free granules, one each, and drains.
+pub(crate) fn write_free_headers<M: Medium>(medium: &M, granule_bytes: u64, from: u32, granules: u32) {
+    for granule in from..from + granules {
+        let offset = Offset(u64::from(granule) * granule_bytes);
+        block::Header::fresh(1).store(medium, Granule(granule), offset);
     }
     medium.drain();
 }
@@ -352,25 +354,25 @@ pub(crate) fn write_free_headers<M: Medium>(medium: &M, unit_bytes: u64, from: u
 /// was stored before.
 pub(crate) fn free_blocks<M: Medium>(
     medium: &M,
-    unit_bytes: u64,
-    blocks: &[(Unit, block::Header)],
+    granule_bytes: u64,
+    blocks: &[(Granule, block::Header)],
 ) -> duramen_media::Result<()> {
-    let offset = |unit: Unit| Offset(u64::from(unit.0) * unit_bytes);
-    for (unit, header) in blocks {
-        header.freed().publish_word(medium, *unit, offset(*unit));
+    let offset = |granule: Granule| Offset(u64::from(granule.0) * granule_bytes);
+    for (granule, header) in blocks {
+        header.freed().publish_word(medium, *granule, offset(*granule));
     }
     medium.sync()?;
-    // Each unit of a block of several gets a header of its own.
-    let many: Vec<_> = blocks.iter().filter(|(_, header)| header.units > 1).collect();
+    // Each granule of a block of several gets a header of its own.
+    let many: Vec<_> = blocks.iter().filter(|(_, header)| header.granules > 1).collect();
     if many.is_empty() {
         return Ok(());
     }
-    for (unit, header) in &many {
-        write_free_headers(medium, unit_bytes, unit.0 + 1, header.units - 1);
+    for (granule, header) in &many {
+        write_free_headers(medium, granule_bytes, granule.0 + 1, header.granules - 1);
     }
     medium.sync()?;
-    for (unit, header) in &many {
-        header.freed().alone().publish_word(medium, *unit, offset(*unit));
+    for (granule, header) in &many {
+        header.freed().alone().publish_word(medium, *granule, offset(*granule));
     }
     medium.sync()
 }
@@ -383,39 +385,39 @@ mod tests {
     #[test]
     fn reserve_is_for_deletes_and_compaction() {
         let mut space = Space::new(10, 4096, 1);
-        space.give(Unit(1), RESERVE_UNITS + 1);
+        space.give(Granule(1), RESERVE_GRANULES + 1);
         assert!(space.take(2, Purpose::Write).is_none());
         assert!(space.take(1, Purpose::Write).is_some());
         assert!(space.take(1, Purpose::Write).is_none());
         assert!(space.take(2, Purpose::Delete).is_some());
         assert!(space.take(1, Purpose::Delete).is_none());
         assert!(space.take(2, Purpose::Compaction).is_some());
-        assert_eq!(space.free_units(), 0);
+        assert_eq!(space.free_granules(), 0);
     }
 
     proptest! {
         #[test]
-        fn no_unit_is_lost_or_owned_twice(ops in prop::collection::vec((any::<bool>(), 1u32..6), 1..200)) {
+        fn no_granule_is_lost_or_owned_twice(ops in prop::collection::vec((any::<bool>(), 1u32..6), 1..200)) {
             let mut space = Space::new(200, 1 << 20, 1);
-            space.give(Unit(1), 100);
+            space.give(Granule(1), 100);
             let mut owned: Vec<(u32, u32)> = Vec::new();
             for (take, n) in ops {
                 if take {
-                    if let Some((unit, _)) = space.take(n, Purpose::Compaction) {
+                    if let Some((granule, _)) = space.take(n, Purpose::Compaction) {
                         for &(start, length) in &owned {
-                            prop_assert!(unit.0 + n <= start || start + length <= unit.0);
+                            prop_assert!(granule.0 + n <= start || start + length <= granule.0);
                         }
-                        owned.push((unit.0, n));
+                        owned.push((granule.0, n));
                     }
                 } else if !owned.is_empty() {
                     let (start, length) = owned.swap_remove(n as usize % owned.len());
-                    space.give(Unit(start), length);
+                    space.give(Granule(start), length);
                 }
                 let held: u32 = owned.iter().map(|o| o.1).sum();
-                prop_assert_eq!(space.free_units() + held, 100);
+                prop_assert_eq!(space.free_granules() + held, 100);
                 let runs: u32 = space.by_start.values().sum();
-                prop_assert_eq!(runs, space.free_units());
-                prop_assert_eq!(space.by_start.len(), space.by_units.len());
+                prop_assert_eq!(runs, space.free_granules());
+                prop_assert_eq!(space.by_start.len(), space.by_granules.len());
             }
         }
     }

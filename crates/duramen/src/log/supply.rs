@@ -4,7 +4,7 @@ use super::Log;
 use super::open_block::{OpenBlock, Purpose};
 use super::read;
 use super::space::AMPLE_BYTES_MAX;
-use crate::format::{Unit, block};
+use crate::format::{Granule, block};
 use crate::mutants::{Mutant, planted};
 use crate::tuning::Phase;
 use crate::{Error, ErrorKind, Result};
@@ -12,15 +12,16 @@ use duramen_media::{Granularity, Medium};
 
 /// Who has room for blocks, and makes some where none is free.
 pub(crate) trait Supply {
-    /// Takes the first of `wants` that can be had, of which `least` must be; says also what the units may be used for. The
-    /// caller holds no lock and, unless it is the compactor, no pin.
+    /// Takes the first of `wants` that can be had, of which `least` must be; says also what the granules may be used
+    /// for. The caller holds no lock and, unless it is the compactor, no pin.
     ///
     /// # Errors
     /// `OutOfSpace`; what the medium fails with.
-    fn take_units(&self, least: u32, wants: [u32; 3], purpose: Purpose) -> Result<(Unit, u32, Purpose)>;
+    fn take_granules(&self, least: u32, wants: [u32; 3], purpose: Purpose)
+    -> Result<(Granule, u32, Purpose)>;
 
     /// The same of what is free, without making any: the caller may hold what it likes.
-    fn take_free(&self, wants: [u32; 3], purpose: Purpose) -> Option<(Unit, u32, Purpose)>;
+    fn take_free(&self, wants: [u32; 3], purpose: Purpose) -> Option<(Granule, u32, Purpose)>;
 
     /// Makes so many bytes free, as far as that can be; and where the medium grows, as many as are wished for. The caller holds no lock
     /// and no pin.
@@ -36,16 +37,21 @@ pub(crate) trait Supply {
 pub(crate) struct FreeOnly<'a>(pub &'a dyn Supply);
 
 impl Supply for FreeOnly<'_> {
-    fn take_units(&self, least: u32, wants: [u32; 3], purpose: Purpose) -> Result<(Unit, u32, Purpose)> {
+    fn take_granules(
+        &self,
+        least: u32,
+        wants: [u32; 3],
+        purpose: Purpose,
+    ) -> Result<(Granule, u32, Purpose)> {
         self.take_free(wants, purpose).ok_or_else(|| {
             Error::new(
                 ErrorKind::OutOfSpace,
-                format!("no {least} adjoining units are free, and none are made while keys are locked"),
+                format!("no {least} adjoining granules are free, and none are made while keys are locked"),
             )
         })
     }
 
-    fn take_free(&self, wants: [u32; 3], purpose: Purpose) -> Option<(Unit, u32, Purpose)> {
+    fn take_free(&self, wants: [u32; 3], purpose: Purpose) -> Option<(Granule, u32, Purpose)> {
         self.0.take_free(wants, purpose)
     }
 
@@ -57,7 +63,7 @@ impl Supply for FreeOnly<'_> {
 }
 
 impl<M: Medium> Log<M> {
-    /// Opens a block with room for a record of `bytes`, of units that `supply` has. With `rest`, which
+    /// Opens a block with room for a record of `bytes`, of granules that `supply` has. With `rest`, which
     /// the compactor has still to move, for all of that if it can be.
     ///
     /// Order: the header is published before anything is written behind it. See [`crate::log::space`].
@@ -68,43 +74,51 @@ impl<M: Medium> Log<M> {
         rest: u64,
         purpose: Purpose,
     ) -> Result<OpenBlock> {
-        let least = self.units_for(bytes);
-        let most = self.space().ample_units_max();
+        let least = self.granules_for(bytes);
+        let most = self.space().ample_granules_max();
         // Room for some eight records of this size, so that the space behind the last that fits is
         // little, but no more than 1 MiB, nor than compaction can move: of larger records, for as many as fit into that.
         let room =
-            (u64::from(most) * self.unit_bytes).min(AMPLE_BYTES_MAX).saturating_sub(block::HEADER_BYTES);
-        let ample = self.units_for(bytes * (room / bytes).clamp(1, 8)).min(most).max(least);
+            (u64::from(most) * self.granule_bytes).min(AMPLE_BYTES_MAX).saturating_sub(block::HEADER_BYTES);
+        let ample = self.granules_for(bytes * (room / bytes).clamp(1, 8)).min(most).max(least);
         let wants = match purpose {
             Purpose::Compaction => {
-                let rest = self.units_for(rest).min(most).max(least);
+                let rest = self.granules_for(rest).min(most).max(least);
                 [ample.max(rest), rest, least]
             }
             _ => [ample, least, least],
         };
-        let (unit, units, as_for) = supply.take_units(least, wants, purpose)?;
+        let (granule, granules, as_for) = supply.take_granules(least, wants, purpose)?;
         let _inside = self.tuning.phase(Phase::OpenBlock);
         let generation = self.space().generation();
-        let offset = self.offset_of(unit);
-        let before = read::header(&self.medium, unit, offset).unwrap_or(block::Header::fresh(1));
-        // Whoever gave the units made that durable before (`free_blocks`).
-        debug_assert_eq!(before.state, block::State::Free, "unit {} is opened that is not free", unit.0);
+        let offset = self.offset_of(granule);
+        let before = read::header(&self.medium, granule, offset).unwrap_or(block::Header::fresh(1));
+        // Whoever gave the granules made that durable before (`free_blocks`).
+        debug_assert_eq!(
+            before.state,
+            block::State::Free,
+            "granule {} is opened that is not free",
+            granule.0
+        );
         let generation = match before.generation {
             kept if planted(Mutant::GenerationKept) && kept.0 > 0 => kept,
             _ => generation,
         };
-        let header = before.opened(units, generation);
-        header.publish_fresh(&self.medium, unit, offset);
-        if units > 1 && self.medium.granularity() == Granularity::Page {
+        let header = before.opened(granules, generation);
+        header.publish_fresh(&self.medium, granule, offset);
+        if granules > 1 && self.medium.granularity() == Granularity::Page {
             self.sync_or_poison()?;
         }
-        self.blocks.open(unit, units, generation).set_fresh(purpose != Purpose::Compaction);
+        self.blocks.open(granule, granules, generation).set_fresh(purpose != Purpose::Compaction);
         // Compaction cannot always move out of a block that is longer than the spare: so nothing is put beside
         // its first record, which would have to be. See `log::space`.
-        let room =
-            if units > most { block::HEADER_BYTES + bytes } else { u64::from(units) * self.unit_bytes };
+        let room = if granules > most {
+            block::HEADER_BYTES + bytes
+        } else {
+            u64::from(granules) * self.granule_bytes
+        };
         let mut block = OpenBlock {
-            unit,
+            granule,
             offset: offset.0,
             bytes: room,
             tail: block::HEADER_BYTES,

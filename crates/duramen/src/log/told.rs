@@ -2,7 +2,7 @@
 
 use super::blocks::Blocks;
 use super::open_block::OpenBlock;
-use crate::format::{Epoch, Unit};
+use crate::format::{Epoch, Granule};
 use crate::mutants::{Mutant, planted};
 use crate::sync::{Mutex, lock};
 use duramen_media::{Medium, Offset};
@@ -13,18 +13,18 @@ pub(crate) struct Told {
     tells: bool,
     /// By the epoch's lowest bit. Not one list: a commit that took what the next epoch has told already would leave that one
     /// without.
-    units: [Mutex<Vec<Unit>>; 2],
+    granules: [Mutex<Vec<Granule>>; 2],
 }
 
 impl Told {
     /// `tells`: whether the committer flushes at all.
     pub(crate) fn new(tells: bool) -> Self {
-        Self { tells, units: Default::default() }
+        Self { tells, granules: Default::default() }
     }
 
-    fn at(&self, epoch: Epoch) -> &Mutex<Vec<Unit>> {
+    fn at(&self, epoch: Epoch) -> &Mutex<Vec<Granule>> {
         let at = if planted(Mutant::ToldInOneList) { 0 } else { epoch.0 & 1 };
-        &self.units[at as usize]
+        &self.granules[at as usize]
     }
 
     /// Notes that `block` was appended to in `epoch`, for the committer to flush.
@@ -37,20 +37,20 @@ impl Told {
 
     #[inline(never)]
     fn tell_always(&self, blocks: &Blocks, block: &mut OpenBlock, epoch: Epoch) {
-        blocks.at(block.unit).set_tail(block.tail);
+        blocks.at(block.granule).set_tail(block.tail);
         if block.told_epoch != epoch.0 {
             block.told_epoch = epoch.0;
-            lock(self.at(epoch)).push(block.unit);
+            lock(self.at(epoch)).push(block.granule);
         }
     }
 
     /// Flushes what was written in `epoch`, which all of its writers have left.
     pub(crate) fn flush<M: Medium>(&self, medium: &M, blocks: &Blocks, epoch: Epoch) {
-        for unit in std::mem::take(&mut *lock(self.at(epoch))) {
-            let block = blocks.at(unit);
+        for granule in std::mem::take(&mut *lock(self.at(epoch))) {
+            let block = blocks.at(granule);
             let (from, to) = (block.settled(), block.tail());
             if from < to {
-                medium.flush(Offset(blocks.offset(unit) + from), to - from);
+                medium.flush(Offset(blocks.offset(granule) + from), to - from);
                 block.set_settled(to);
             }
         }

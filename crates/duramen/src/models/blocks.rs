@@ -13,7 +13,7 @@ use loom::thread;
 
 pub(super) type Store = StoreOn<ModelMedium>;
 
-/// An empty store of units of 512 bytes, 16 of them free.
+/// An empty store of granules of 512 bytes, 16 of them free.
 pub(super) fn open(granularity: Granularity, durability: Durability) -> Store {
     open_with(granularity, durability, 48 << 9)
 }
@@ -21,7 +21,7 @@ pub(super) fn open(granularity: Granularity, durability: Durability) -> Store {
 pub(super) fn open_with(granularity: Granularity, durability: Durability, bytes_max: u64) -> Store {
     let options = Options {
         durability,
-        unit_bytes: Some(512),
+        granule_bytes: Some(512),
         background: false,
         recovery_threads: 1,
         clock: Some(std::sync::Arc::new(|| 1)),
@@ -121,12 +121,12 @@ fn sealed_block_is_read_up_to_its_tail() {
         let store = open(Granularity::CacheLine, Durability::EveryWrite);
         let mut writer = store.writer().unwrap();
         writer.put(b"a", &[0; 400]).unwrap();
-        let unit = {
+        let granule = {
             let value = store.get(b"a").unwrap().unwrap();
-            store.log().blocks.unit_of(store.log().medium.offset_of(value.bytes()))
+            store.log().blocks.granule_of(store.log().medium.offset_of(value.bytes()))
         };
         // All but one of those that fill the block.
-        let bytes = u64::from(store.log().blocks.at(unit).units()) * 512;
+        let bytes = u64::from(store.log().blocks.at(granule).granules()) * 512;
         let more = (bytes - 64) / 440 - 1;
         for i in 1..more {
             writer.put(b"a", &[i as u8; 400]).unwrap();
@@ -134,10 +134,10 @@ fn sealed_block_is_read_up_to_its_tail() {
         let compactor = {
             let store = store.clone();
             thread::spawn(move || {
-                let block = store.log().blocks.at(unit);
+                let block = store.log().blocks.at(granule);
                 if block.state() == Use::Sealed {
                     // What the compactor reads: everything below the tail.
-                    let (at, tail) = (store.log().blocks.offset(unit), block.tail());
+                    let (at, tail) = (store.log().blocks.offset(granule), block.tail());
                     let read = duramen_media::Bytes::pointer(&store.log().medium, Offset(at), tail);
                     assert!(!read.is_null() && tail > bytes - 440, "tail {tail} of {bytes}");
                 }

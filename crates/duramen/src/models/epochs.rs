@@ -8,7 +8,7 @@ use crate::format::holes::Holes;
 use crate::format::mark::Mark;
 use crate::format::record::Appended;
 use crate::format::superblock::Regime;
-use crate::format::{Epoch, Generation, HEAD_BYTES, Unit, block};
+use crate::format::{Epoch, Generation, Granule, HEAD_BYTES, block};
 use crate::log::Told;
 use crate::log::blocks::Blocks;
 use crate::log::open_block::OpenBlock;
@@ -20,7 +20,7 @@ use crate::sync::atomic::Ordering::SeqCst;
 use duramen_media::{Device, Granularity, Offset, Persistent};
 use loom::thread;
 
-const UNIT_BYTES: u64 = 512;
+const GRANULE_BYTES: u64 = 512;
 
 struct Store {
     medium: ModelMedium,
@@ -31,20 +31,20 @@ struct Store {
 
 impl Store {
     fn new() -> Arc<Self> {
-        let medium = ModelMedium::new(HEAD_BYTES + 4 * UNIT_BYTES, Granularity::CacheLine);
+        let medium = ModelMedium::new(HEAD_BYTES + 4 * GRANULE_BYTES, Granularity::CacheLine);
         medium.grow(medium.len_max()).unwrap();
         let epochs = Epochs::new(Regime::Epochs, true, Epoch(5), 0, 1, Activity::default());
-        let blocks = Blocks::new(medium.len_max(), UNIT_BYTES);
+        let blocks = Blocks::new(medium.len_max(), GRANULE_BYTES);
         Arc::new(Self { medium, blocks, epochs, told: Told::new(true) })
     }
 
     fn open(&self, number: u32) -> OpenBlock {
-        let unit = Unit((HEAD_BYTES / UNIT_BYTES) as u32 + number);
-        self.blocks.open(unit, 1, Generation::new(1, 1));
+        let granule = Granule((HEAD_BYTES / GRANULE_BYTES) as u32 + number);
+        self.blocks.open(granule, 1, Generation::new(1, 1));
         OpenBlock {
-            unit,
-            offset: self.blocks.offset(unit),
-            bytes: UNIT_BYTES,
+            granule,
+            offset: self.blocks.offset(granule),
+            bytes: GRANULE_BYTES,
             tail: block::HEADER_BYTES,
             header: block::Header::fresh(1),
             seed: 1,
@@ -70,7 +70,7 @@ impl Store {
 
     /// Whether all that was written to the block in epochs up to the newest mark was flushed.
     fn settled(&self, block: &OpenBlock) -> u64 {
-        self.blocks.at(block.unit).settled()
+        self.blocks.at(block.granule).settled()
     }
 
     fn flush(&self, epoch: Epoch) {

@@ -8,7 +8,7 @@ use crate::mutants::Mutant;
 use duramen_media::Granularity;
 use loom::thread;
 
-/// A store whose first block, of seven units, is full: one value of one key, then seven of another.
+/// A store whose first block, of seven granules, is full: one value of one key, then seven of another.
 fn with_a_full_block() -> Store {
     let store = open_with(Granularity::CacheLine, Durability::EveryWrite, 64 << 9);
     let mut writer = store.writer().unwrap();

@@ -172,16 +172,17 @@ impl<M: Medium> Records<M> {
     #[cold]
     #[inline(never)]
     pub(crate) fn corrupt(&self, at: Offset) -> Error {
-        let unit = self.log.blocks.unit_of(at.0);
+        let granule = self.log.blocks.granule_of(at.0);
         let why = match self.verify_record(at) {
             Err(wrong) => wrong.to_string(),
             Ok(()) => "it was not whole a moment ago, and is now".into(),
         };
         Error::corrupt(format!(
-            "the record at offset {at} is damaged (block at unit {}, offset {}): {why}; put or delete the key to make it whole, or close \
+            "the record at offset {at} is damaged (block at granule {}, offset {}): {why}; \
+             put or delete the key to make it whole, or close \
              the store and run \"duramen check\" for all damage and \"duramen check --salvage NEW\" to save what is valid",
-            unit.0,
-            self.log.offset_of(unit)
+            granule.0,
+            self.log.offset_of(granule)
         ))
     }
 }

@@ -116,8 +116,8 @@ impl<M: Medium> Records<M> {
         }
         let to = lane.shown_to();
         if to != 0 {
-            let unit = self.log.blocks.unit_of(to - 8);
-            let from = self.log.blocks.offset(unit) + self.log.blocks.at(unit).settled();
+            let granule = self.log.blocks.granule_of(to - 8);
+            let from = self.log.blocks.offset(granule) + self.log.blocks.at(granule).settled();
             if from < to {
                 self.log.medium.flush(Offset(from), to - from);
             }
@@ -128,7 +128,8 @@ impl<M: Medium> Records<M> {
         Epoch(0)
     }
 
-    /// Makes a record durable that its writer has not drained yet, with all of its unit; what is to be waited for besides.
+    /// Makes a record durable that its writer has not drained yet, with all of its unit; what is to be waited for
+    /// besides.
     ///
     /// Recovery reads a block from its beginning, so everything between what is settled and the end of this record
     /// must be durable with it. A caller in a group drains when it settles.
@@ -140,8 +141,8 @@ impl<M: Medium> Records<M> {
         if record.head.is_member() {
             return self.help_unit(record, drain);
         }
-        let unit = self.log.blocks.unit_of(record.at.0);
-        let from = self.log.blocks.offset(unit) + self.log.blocks.at(unit).settled();
+        let granule = self.log.blocks.granule_of(record.at.0);
+        let from = self.log.blocks.offset(granule) + self.log.blocks.at(granule).settled();
         let to = record.at.0 + record.head.record_bytes();
         if from < to {
             self.log.medium.flush(Offset(from), to - from);
@@ -167,8 +168,8 @@ impl<M: Medium> Records<M> {
 
     #[cold]
     fn is_copy(&self, at: Offset) -> bool {
-        let unit = self.log.blocks.unit_of(at.0);
-        self.log.blocks.at(unit).is_copy(at.0 - self.log.blocks.offset(unit))
+        let granule = self.log.blocks.granule_of(at.0);
+        self.log.blocks.at(granule).is_copy(at.0 - self.log.blocks.offset(granule))
     }
 
     /// Waits until `epoch` is durable, or notes it.

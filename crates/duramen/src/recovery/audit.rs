@@ -4,14 +4,14 @@
 //!    were not retired; one that is not known says nothing. A record of a key without a slot lies in a retired block.
 //! 2. *Live bytes* of a sealed block are those of the records that slots lead to, without tombstones that hide nothing. What an image
 //!    told of may be too few.
-//! 3. *Space.* Each unit belongs to the head, or to one block, or is free.
+//! 3. *Space.* Each granule belongs to the head, or to one block, or is free.
 //!
 //! A count that is too high keeps a tombstone for ever; one that is too low lets a deleted key come back after a crash. Neither
 //! shows in what a store answers. Counts are compared by the hash of the key, so that an audit takes little memory.
 
 use crate::format::record::{Kind, Step, Walk};
 use crate::format::unit::keep_what_counts;
-use crate::format::{HEAD_BYTES, Owner, Unit, block};
+use crate::format::{Granule, HEAD_BYTES, Owner, block};
 use crate::index::{Hasher, Slot};
 use crate::log::blocks::{Blocks, Use};
 use crate::log::read;
@@ -29,10 +29,10 @@ pub(crate) struct Accounts<'a, M: Medium> {
     pub hasher: &'a Hasher,
     pub tables: &'a Tables,
     pub blocks: &'a Blocks,
-    pub unit_bytes: u64,
-    /// Units of the store, head included.
-    pub units: u32,
-    /// Runs of free units.
+    pub granule_bytes: u64,
+    /// Granules of the store, head included.
+    pub granules: u32,
+    /// Runs of free granules.
     pub free: Vec<(u32, u32)>,
     /// Owner and hash of the key of each record in a retired block that counts again.
     pub kept: Vec<(Owner, u64)>,
@@ -58,7 +58,7 @@ impl<M: Medium> Accounts<'_, M> {
     pub(crate) fn differences(&self) -> Vec<String> {
         let mut differences = self.space();
         let mut keys: HashMap<(Owner, u64), Keys> = HashMap::new();
-        let mut live: HashMap<Unit, u64> = HashMap::new();
+        let mut live: HashMap<Granule, u64> = HashMap::new();
         let guard = reclaim::pin();
         let tables = self.tables.all_owners();
         for now in &tables {
@@ -74,29 +74,30 @@ impl<M: Medium> Accounts<'_, M> {
                 of.counted += 1 + slot.stale_known().unwrap_or(0);
                 of.unknown |= slot.stale_known().is_none();
                 if !slot.hides_nothing() {
-                    *live.entry(self.blocks.unit_of(slot.location().0)).or_default() += head.record_bytes();
+                    *live.entry(self.blocks.granule_of(slot.location().0)).or_default() +=
+                        head.record_bytes();
                 }
             });
         }
         let of_dead = |owner: Owner| tables.iter().all(|table| table.owner != owner || table.is_dead());
-        for (unit, block, state) in self.blocks.walk(0..self.units) {
+        for (granule, block, state) in self.blocks.walk(0..self.granules) {
             let bytes = match state {
                 Use::Damaged => return Vec::new(),
                 Use::Free | Use::Image | Use::Retired => continue,
                 Use::Sealed => block.tail(),
                 Use::Open => self.blocks.bytes(block),
             };
-            let at = Offset(self.blocks.offset(unit));
+            let at = Offset(self.blocks.offset(granule));
             if !self.medium.unreadable(at, bytes).is_empty() {
                 return Vec::new();
             }
             self.count(at, bytes, block.generation().seed(), state, &mut keys);
-            let wanted = live.get(&unit).copied().unwrap_or(0);
+            let wanted = live.get(&granule).copied().unwrap_or(0);
             let found = u64::from(block.live_sealed());
             if state == Use::Sealed && found != wanted && !(self.estimated && found < wanted) {
                 differences.push(format!(
-                    "block at unit {}: {wanted} bytes of it are live, its account says {found}",
-                    unit.0
+                    "block at granule {}: {wanted} bytes of it are live, its account says {found}",
+                    granule.0
                 ));
             }
         }
@@ -130,7 +131,7 @@ impl<M: Medium> Accounts<'_, M> {
         while let Step::Record { at: from, header } = walk.step() {
             records.push((from, header));
         }
-        let header = block::Header::decode(self.blocks.unit_of(at.0), &block);
+        let header = block::Header::decode(self.blocks.granule_of(at.0), &block);
         let fates = header.map(|header| header.fates).unwrap_or_default();
         // A unit that has committed and is not settled yet has its blocks pinned.
         let open_counts = self.blocks.of(at.0).is_pinned();
@@ -160,21 +161,21 @@ impl<M: Medium> Accounts<'_, M> {
     }
 
     fn space(&self) -> Vec<String> {
-        let head = HEAD_BYTES.div_ceil(self.unit_bytes) as u32;
+        let head = HEAD_BYTES.div_ceil(self.granule_bytes) as u32;
         let mut parts: Vec<(u32, u32)> = self.free.clone();
-        let blocks = self.blocks.walk(head..self.units).filter(|&(_, _, state)| state != Use::Free);
-        parts.extend(blocks.map(|(unit, block, _)| (unit.0, block.units())));
+        let blocks = self.blocks.walk(head..self.granules).filter(|&(_, _, state)| state != Use::Free);
+        parts.extend(blocks.map(|(granule, block, _)| (granule.0, block.granules())));
         parts.sort_unstable();
-        parts.push((self.units, 0));
+        parts.push((self.granules, 0));
         let mut next = head;
         let mut wrong = Vec::new();
-        for (from, units) in parts {
+        for (from, granules) in parts {
             if from != next {
                 wrong.push(format!(
-                    "units {next} to {from}: each belongs to a block or is free, but for these"
+                    "granules {next} to {from}: each belongs to a block or is free, but for these"
                 ));
             }
-            next = from + units;
+            next = from + granules;
         }
         wrong
     }

@@ -225,7 +225,7 @@ mod tests {
             let path = dir.path().join("store");
             let options = Options {
                 medium: MediumKind::Shm,
-                unit_bytes: Some(4096),
+                granule_bytes: Some(4096),
                 background: false,
                 index_image: false,
                 ..Options::default()

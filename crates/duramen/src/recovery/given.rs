@@ -49,7 +49,7 @@ pub(super) struct Scan<'a, M: Medium> {
     /// Of those of all others.
     pub parting_whole: &'a Parting<'a>,
     pub blocks: &'a Blocks,
-    pub unit_bytes: u64,
+    pub granule_bytes: u64,
     pub cut: Cut,
     /// The epochs that an unsealed block can hold.
     pub epochs: RangeInclusive<u64>,

@@ -11,7 +11,7 @@ use crate::format::holes::Holes;
 use crate::format::image::{Harm, Kept};
 use crate::format::mark::Mark;
 use crate::format::superblock::{BOOT_UNKNOWN, Regime, Superblock};
-use crate::format::{Epoch, Generation, HEAD_BYTES, Unit, block};
+use crate::format::{Epoch, Generation, Granule, HEAD_BYTES, block};
 use crate::log::read;
 use crate::mutants::{Mutant, planted};
 use crate::options::{IndexKind, OnDamage, Options};
@@ -27,7 +27,7 @@ pub(super) struct Source<'m, M: Medium> {
     pub medium: &'m M,
     pub superblock: Superblock,
     pub options: &'m Options,
-    pub unit_bytes: u64,
+    pub granule_bytes: u64,
     pub threads: usize,
     /// The machine was started anew since the store was opened last, or may have been.
     pub rebooted: bool,
@@ -36,10 +36,10 @@ pub(super) struct Source<'m, M: Medium> {
 /// What the block headers tell.
 #[derive(Default)]
 pub(super) struct Headers {
-    pub free: Vec<(Unit, block::Header)>,
+    pub free: Vec<(Granule, block::Header)>,
     pub damage: Vec<String>,
-    /// Units whose header is damaged.
-    pub lost: Vec<Unit>,
+    /// Granules whose header is damaged.
+    pub lost: Vec<Granule>,
     data: Vec<DataBlock>,
     incarnation_max: u32,
 }
@@ -81,13 +81,13 @@ impl<'m, M: Medium> Source<'m, M> {
     /// # Errors
     /// `Corrupt` when the medium is shorter than its superblock says.
     pub(super) fn new(medium: &'m M, superblock: Superblock, options: &'m Options) -> Result<Self> {
-        let unit_bytes = u64::from(superblock.unit_bytes);
+        let granule_bytes = u64::from(superblock.granule_bytes);
         let threads = match options.recovery_threads {
             0 => crate::sync::thread::available_parallelism().map_or(1, usize::from),
             threads => threads,
         };
         let rebooted = superblock.boot_id == BOOT_UNKNOWN || superblock.boot_id != options.boot_id_now();
-        let source = Self { medium, superblock, options, unit_bytes, threads, rebooted };
+        let source = Self { medium, superblock, options, granule_bytes, threads, rebooted };
         if medium.len() < source.bytes() {
             return Err(Error::corrupt(format!(
                 "the medium has {} bytes, the superblock says {}: it was truncated; restore the missing part, or run \
@@ -101,12 +101,12 @@ impl<'m, M: Medium> Source<'m, M> {
 
     /// What the store takes of the medium.
     fn bytes(&self) -> u64 {
-        u64::from(self.superblock.units) * self.unit_bytes
+        u64::from(self.superblock.granules) * self.granule_bytes
     }
 
-    /// The first unit behind the head.
-    pub(super) fn first_unit(&self) -> u32 {
-        HEAD_BYTES.div_ceil(self.unit_bytes) as u32
+    /// The first granule behind the head.
+    pub(super) fn first_granule(&self) -> u32 {
+        HEAD_BYTES.div_ceil(self.granule_bytes) as u32
     }
 
     /// Reads heads, marks, and the image, if it is wanted.
@@ -133,7 +133,7 @@ impl<'m, M: Medium> Source<'m, M> {
         let known = image
             .as_ref()
             .filter(|_| superblock.clean)
-            .map(|image| image.plan_at_close(medium, &holes, self.unit_bytes, must_read))
+            .map(|image| image.plan_at_close(medium, &holes, self.granule_bytes, must_read))
             .transpose()
             .map_err(Stop::Image)?;
         let mut headers = match known {
@@ -153,49 +153,51 @@ impl<'m, M: Medium> Source<'m, M> {
         Ok(Heads { holes, image, headers, marks, incarnation, cut, plan, names_all })
     }
 
-    /// Visits every unit once, by the headers (format invariant 3).
+    /// Visits every granule once, by the headers (format invariant 3).
     fn walk_headers(&self, holes: &Holes<'_>) -> Headers {
-        let (mut headers, mut units_usual) = (Headers::default(), 1);
-        let mut unit = self.first_unit();
-        while unit < self.superblock.units {
-            let at = Offset(u64::from(unit) * self.unit_bytes);
+        let (mut headers, mut granules_usual) = (Headers::default(), 1);
+        let mut granule = self.first_granule();
+        while granule < self.superblock.granules {
+            let at = Offset(u64::from(granule) * self.granule_bytes);
             // Most blocks are as long as the one before.
-            self.medium.prefetch(at.plus(HEADERS_AHEAD * units_usual * self.unit_bytes));
-            match self.header_at(unit, at, holes) {
+            self.medium.prefetch(at.plus(HEADERS_AHEAD * granules_usual * self.granule_bytes));
+            match self.header_at(granule, at, holes) {
                 Ok(header) => {
                     headers.incarnation_max = headers.incarnation_max.max(header.generation.incarnation());
                     match header.state {
-                        block::State::Data => headers.data.push(DataBlock { unit: Unit(unit), header }),
-                        block::State::Free => headers.free.push((Unit(unit), header)),
+                        block::State::Data => {
+                            headers.data.push(DataBlock { granule: Granule(granule), header })
+                        }
+                        block::State::Free => headers.free.push((Granule(granule), header)),
                     }
-                    units_usual = u64::from(header.units);
-                    unit += header.units;
+                    granules_usual = u64::from(header.granules);
+                    granule += header.granules;
                 }
                 Err(why) => {
-                    headers.damage.push(format!("unit {unit} at offset {at}: {why}"));
-                    headers.lost.push(Unit(unit));
-                    // How long the block was is not known: look at the next unit.
-                    unit += 1;
+                    headers.damage.push(format!("granule {granule} at offset {at}: {why}"));
+                    headers.lost.push(Granule(granule));
+                    // How long the block was is not known: look at the next granule.
+                    granule += 1;
                 }
             }
         }
         headers
     }
 
-    /// The header of the block that begins at `unit`; `Err` says why there is none.
+    /// The header of the block that begins at `granule`; `Err` says why there is none.
     fn header_at(
         &self,
-        unit: u32,
+        granule: u32,
         at: Offset,
         holes: &Holes<'_>,
     ) -> std::result::Result<block::Header, String> {
         if holes.touch(at.0, block::HEADER_BYTES) {
             return Err("block header cannot be read".into());
         }
-        let header = read::header(self.medium, Unit(unit), at)?;
-        let (end, units) = (u64::from(unit) + u64::from(header.units), self.superblock.units);
-        if end > u64::from(units) {
-            return Err(format!("block ends at unit {end}, the store has {units}"));
+        let header = read::header(self.medium, Granule(granule), at)?;
+        let (end, granules) = (u64::from(granule) + u64::from(header.granules), self.superblock.granules);
+        if end > u64::from(granules) {
+            return Err(format!("block ends at granule {end}, the store has {granules}"));
         }
         Ok(header)
     }
@@ -271,8 +273,8 @@ impl<'m, M: Medium> Source<'m, M> {
         if self.medium.granularity() == Granularity::CacheLine {
             self.medium.flush(Offset(0), HEAD_BYTES);
             if self.flushes() != Flushes::Nothing {
-                for &(unit, _) in &heads.headers.free {
-                    self.medium.flush(Offset(u64::from(unit.0) * self.unit_bytes), block::HEADER_BYTES);
+                for &(granule, _) in &heads.headers.free {
+                    self.medium.flush(Offset(u64::from(granule.0) * self.granule_bytes), block::HEADER_BYTES);
                 }
             }
             self.medium.drain();

@@ -52,7 +52,7 @@ use crate::format::block::DataBlock;
 use crate::format::holes::Holes;
 use crate::format::image::{Harm, Kept, Page, Root, TablePages};
 use crate::format::superblock::Superblock;
-use crate::format::{Epoch, Owner, Unit, block};
+use crate::format::{Epoch, Granule, Owner, block};
 use crate::index::either::Index;
 use crate::index::{Counts, PagesOf};
 use crate::log::read;
@@ -84,31 +84,32 @@ pub(crate) struct Plan {
 
 impl Plan {
     /// Which slots of the image count.
-    pub(crate) fn counts(&self, unit_bytes: u64) -> Counts {
+    pub(crate) fn counts(&self, granule_bytes: u64) -> Counts {
         if self.exact {
             return Counts::All;
         }
-        let end = self.kept.iter().map(|kept| kept.unit.0 + kept.units).max().unwrap_or(0);
-        let mut units = vec![0; end.div_ceil(64) as usize];
-        for unit in self.kept.iter().flat_map(|kept| kept.unit.0..kept.unit.0 + kept.units) {
-            units[unit as usize / 64] |= 1 << (unit % 64);
+        let end = self.kept.iter().map(|kept| kept.granule.0 + kept.granules).max().unwrap_or(0);
+        let mut granules = vec![0; end.div_ceil(64) as usize];
+        for granule in self.kept.iter().flat_map(|kept| kept.granule.0..kept.granule.0 + kept.granules) {
+            granules[granule as usize / 64] |= 1 << (granule % 64);
         }
-        Counts::Kept { units, unit_bytes }
+        Counts::Kept { granules, granule_bytes }
     }
 
-    /// Calls `visit` with each run of units of `within` that no block of the plan takes.
-    pub(crate) fn gaps(&self, within: Range<u32>, mut visit: impl FnMut(Unit, u32)) {
-        let blocks = self.data.iter().chain(&self.extents).map(|block| (block.unit.0, block.header.units));
+    /// Calls `visit` with each run of granules of `within` that no block of the plan takes.
+    pub(crate) fn gaps(&self, within: Range<u32>, mut visit: impl FnMut(Granule, u32)) {
+        let blocks =
+            self.data.iter().chain(&self.extents).map(|block| (block.granule.0, block.header.granules));
         let mut taken: Vec<_> =
-            self.kept.iter().map(|kept| (kept.unit.0, kept.units)).chain(blocks).collect();
+            self.kept.iter().map(|kept| (kept.granule.0, kept.granules)).chain(blocks).collect();
         taken.sort_unstable();
         taken.push((within.end, 0));
         let mut from = within.start;
-        for (unit, units) in taken {
-            if unit > from {
-                visit(Unit(from), unit - from);
+        for (granule, granules) in taken {
+            if granule > from {
+                visit(Granule(from), granule - from);
             }
-            from = unit + units;
+            from = granule + granules;
         }
     }
 }
@@ -123,8 +124,8 @@ impl<'m> Image<'m> {
         threads: usize,
     ) -> Result<Option<Self>, String> {
         let Some(place) = superblock.image else { return Ok(None) };
-        let unit_bytes = u64::from(superblock.unit_bytes);
-        let end = u64::from(superblock.units) * unit_bytes;
+        let granule_bytes = u64::from(superblock.granule_bytes);
+        let end = u64::from(superblock.granules) * granule_bytes;
         if place.at.checked_add(place.bytes).is_none_or(|to| to > end) {
             return Err(format!("its root at offset {:#x} lies behind the end", place.at));
         }
@@ -136,7 +137,7 @@ impl<'m> Image<'m> {
         if crc != place.crc {
             return Err(format!("its root has checksum {crc:#010x}, wanted {:#010x}", place.crc));
         }
-        let root = Root::decode(bytes, superblock.units, unit_bytes)?;
+        let root = Root::decode(bytes, superblock.granules, granule_bytes)?;
         if root.store_id != superblock.store_id {
             return Err("it is of another store".into());
         }
@@ -202,31 +203,32 @@ impl<'m> Image<'m> {
         &self,
         medium: &M,
         holes: &Holes<'_>,
-        unit_bytes: u64,
+        granule_bytes: u64,
         must_read: impl Fn(&Kept) -> bool,
     ) -> Result<Plan, String> {
         if !self.root.at_close {
             return Err("it was not written when the store was closed".into());
         }
-        let header = |unit: Unit| {
-            let at = u64::from(unit.0) * unit_bytes;
+        let header = |granule: Granule| {
+            let at = u64::from(granule.0) * granule_bytes;
             if holes.touch(at, block::HEADER_BYTES) {
                 return Err(format!("the header of the block at offset {at:#x} cannot be read"));
             }
-            let header = read::header(medium, unit, Offset(at))?;
+            let header = read::header(medium, granule, Offset(at))?;
             match header.state {
-                block::State::Data => Ok(DataBlock { unit, header }),
-                block::State::Free => Err(format!("unit {} is free, but it says otherwise", unit.0)),
+                block::State::Data => Ok(DataBlock { granule, header }),
+                block::State::Free => Err(format!("granule {} is free, but it says otherwise", granule.0)),
             }
         };
         let (unknown, kept): (Vec<_>, Vec<Kept>) =
             self.root.blocks.iter().partition(|kept| kept.is_unknown() || must_read(kept));
         // An open that did not use the image and was killed may have freed blocks without records.
         for empty in kept.iter().filter(|kept| kept.tail == block::HEADER_BYTES && kept.harm == Harm::None) {
-            header(empty.unit)?;
+            header(empty.granule)?;
         }
-        let data = unknown.iter().map(|kept: &Kept| header(kept.unit)).collect::<Result<Vec<_>, _>>()?;
-        let extents = self.root.extents.iter().map(|&(unit, _)| header(unit)).collect::<Result<_, _>>()?;
+        let data = unknown.iter().map(|kept: &Kept| header(kept.granule)).collect::<Result<Vec<_>, _>>()?;
+        let extents =
+            self.root.extents.iter().map(|&(granule, _)| header(granule)).collect::<Result<_, _>>()?;
         Ok(Plan { kept, exact: data.is_empty(), data, extents })
     }
 
@@ -237,19 +239,23 @@ impl<'m> Image<'m> {
         counts: impl Fn(Epoch) -> bool,
         must_read: impl Fn(&Kept) -> bool,
     ) -> Plan {
-        let blocks: HashMap<Unit, &Kept> = self.root.blocks.iter().map(|kept| (kept.unit, kept)).collect();
-        let extents: HashMap<Unit, u32> = self.root.extents.iter().copied().collect();
+        let blocks: HashMap<Granule, &Kept> =
+            self.root.blocks.iter().map(|kept| (kept.granule, kept)).collect();
+        let extents: HashMap<Granule, u32> = self.root.extents.iter().copied().collect();
         let mut plan = Plan::default();
         for block in data {
             let header = &block.header;
             let tail = header.seal.filter(|&(_, epoch)| counts(epoch)).map(|(tail, _)| tail);
-            let kept = blocks.get(&block.unit).filter(|kept| !must_read(kept)).filter(|kept| {
-                (kept.units, kept.generation, Some(kept.tail)) == (header.units, header.generation, tail)
+            let kept = blocks.get(&block.granule).filter(|kept| !must_read(kept)).filter(|kept| {
+                (kept.granules, kept.generation, Some(kept.tail))
+                    == (header.granules, header.generation, tail)
                     || planted(Mutant::ImageKeepsFreed)
             });
             match kept {
                 Some(kept) => plan.kept.push(**kept),
-                _ if extents.get(&block.unit) == Some(&header.units) && tail == Some(block::HEADER_BYTES) => {
+                _ if extents.get(&block.granule) == Some(&header.granules)
+                    && tail == Some(block::HEADER_BYTES) =>
+                {
                     plan.extents.push(block);
                 }
                 _ => plan.data.push(block),
@@ -257,7 +263,7 @@ impl<'m> Image<'m> {
         }
         if plan.extents.len() != extents.len() {
             plan.data.append(&mut plan.extents);
-            plan.data.sort_unstable_by_key(|block| block.unit);
+            plan.data.sort_unstable_by_key(|block| block.granule);
         }
         plan
     }

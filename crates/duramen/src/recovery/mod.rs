@@ -1,7 +1,7 @@
 //! Recovery: from the bytes on the medium to an index, after any crash.
 //!
-//! 1. walk the block headers ([`heads`]): which units are free, which are data; after a clean close an index image, if there
-//!    is one, tells that instead;
+//! 1. walk the block headers ([`heads`]): which granules are free, which are data; after a clean close an index image,
+//!    if there is one, tells that instead;
 //! 2. decide which epochs count (`Cut`);
 //! 3. fill the index from the image, as far as its blocks are what they were ([`image`]), and read every other
 //!    data block, in parallel ([`scan`]): verify each record, and enter it in the index if it is the newest of its key so
@@ -50,7 +50,7 @@ use crate::format::block::{DataBlock, Fate, Fates};
 use crate::format::image::{Extent, Harm};
 use crate::format::record::{self, Kind};
 use crate::format::superblock::Superblock;
-use crate::format::{Epoch, HEAD_BYTES, Owner, OwnerKind, Unit, Version, block};
+use crate::format::{Epoch, Granule, HEAD_BYTES, Owner, OwnerKind, Version, block};
 use crate::index::either::Index;
 use crate::index::ordered::Parting;
 use crate::index::stripes::{ELEMENT_STRIPE_BITS, Stripes};
@@ -164,7 +164,7 @@ pub(crate) struct Recovered {
     /// What damaged records say of themselves.
     pub claims: Vec<Claim>,
     outcomes: Vec<(DataBlock, Outcome)>,
-    freed: Vec<(Unit, block::Header)>,
+    freed: Vec<(Granule, block::Header)>,
 }
 
 /// Reads a store's medium and, unless the rest is to be served, refuses it when anything on it is damaged. Writes nothing.
@@ -230,7 +230,7 @@ fn read_from<M: Medium>(
     let heads = source.read_heads(with_image)?;
     let hasher = Hasher::new(superblock.store_id, options.hash_mask);
     let mut tables = empty_tables(&superblock, options, heads.incarnation);
-    let blocks = Blocks::new(medium.len_max().min(MEDIUM_BYTES_MAX), source.unit_bytes);
+    let blocks = Blocks::new(medium.len_max().min(MEDIUM_BYTES_MAX), source.granule_bytes);
     let loaded = match &heads.image {
         Some(image) => attach(&source, &heads.plan, image, &mut tables, &blocks).map_err(Stop::Image)?,
         None => Loaded::default(),
@@ -261,7 +261,7 @@ fn read_from<M: Medium>(
         nameless: names.nameless,
         space,
         summary,
-        image: plan.extents.iter().map(|extent| (extent.unit, extent.header.units)).collect(),
+        image: plan.extents.iter().map(|extent| (extent.granule, extent.header.granules)).collect(),
         cells_unflushed: source.flushes() == Flushes::Records && !plan.kept.is_empty(),
         doubts: damaged > 0 || (!verified && !plan.kept.is_empty()),
         damaged,
@@ -283,9 +283,9 @@ fn read_records<M: Medium>(
     tables: &mut Tables,
     blocks: &Blocks,
 ) -> std::result::Result<(Scanned, Names), Stop> {
-    let Source { medium, superblock, options, unit_bytes, threads, rebooted } = *source;
+    let Source { medium, superblock, options, granule_bytes, threads, rebooted } = *source;
     let (plan, is_all) = (&heads.plan, heads.image.is_none());
-    let sample = Sample::of(medium, unit_bytes, &plan.data, &heads.holes);
+    let sample = Sample::of(medium, granule_bytes, &plan.data, &heads.holes);
     let mut parting = Parting::default();
     tables.fill(Owner::STORE, |index| match index {
         Index::Ordered(_) => parting = sample.parting(),
@@ -301,7 +301,7 @@ fn read_records<M: Medium>(
         parting: &parting,
         parting_whole: &Parting::new(&[], 0),
         blocks,
-        unit_bytes,
+        granule_bytes,
         cut: heads.cut,
         epochs: source.epochs(heads),
         killed: !rebooted,
@@ -353,7 +353,7 @@ fn attach<M: Medium>(
     let threads = source.threads;
     for kept in &plan.kept {
         let state = if kept.harm == Harm::None { Use::Sealed } else { Use::Damaged };
-        let block = blocks.found(kept.unit, kept.units, kept.generation, state);
+        let block = blocks.found(kept.granule, kept.granules, kept.generation, state);
         if kept.harm == Harm::Unknown {
             block.set_unknown();
         }
@@ -364,11 +364,11 @@ fn attach<M: Medium>(
         block.set_expiry_seconds(kept.expiry);
     }
     for extent in &plan.extents {
-        blocks.found(extent.unit, extent.header.units, extent.header.generation, Use::Image);
+        blocks.found(extent.granule, extent.header.granules, extent.header.generation, Use::Image);
     }
     let mut all = Loaded::default();
     for (of, pages) in image.tables() {
-        let counts = plan.counts(source.unit_bytes);
+        let counts = plan.counts(source.granule_bytes);
         let loaded = match counts {
             Counts::All => Loaded { slots: of.slots, keys: of.keys },
             Counts::Kept { .. } => Index::count(image.kind_of(of.owner), pages, &counts, threads),
@@ -390,18 +390,18 @@ fn attach<M: Medium>(
 impl Recovered {
     /// Makes what recovery decided durable. Afterwards every block is sealed or free.
     pub(crate) fn adopt<M: Medium>(&self, medium: &M) -> Result<()> {
-        let unit_bytes = u64::from(self.superblock.unit_bytes);
-        let offset = |unit: Unit| Offset(u64::from(unit.0) * unit_bytes);
+        let granule_bytes = u64::from(self.superblock.granule_bytes);
+        let offset = |granule: Granule| Offset(u64::from(granule.0) * granule_bytes);
         // Counts from the next incarnation on, whose base is above it.
         let epoch = Epoch(self.epoch_base.0 - 1);
         for (data, outcome) in &self.outcomes {
             let is_old = |from| data.header.seal.is_some_and(|(_, epoch)| epoch < from);
-            let can_be_read = || medium.unreadable(offset(data.unit), outcome.tail).is_empty();
+            let can_be_read = || medium.unreadable(offset(data.granule), outcome.tail).is_empty();
             if self.doubtful.is_some_and(|from| !is_old(from)) && (outcome.damage.is_empty() || can_be_read())
             {
                 // What is stored to is written with the seals.
                 for at in (0..outcome.tail).step_by(PAGE_BYTES as usize).chain([outcome.tail - 8]) {
-                    let at = offset(data.unit).plus(at);
+                    let at = offset(data.granule).plus(at);
                     medium.store_u64(at, medium.load_u64(at));
                 }
             }
@@ -409,26 +409,27 @@ impl Recovered {
             let early = planted(Mutant::UnitsConfirmedEarly);
             let fates = if early { outcome.fates } else { outcome.fates.only(Fate::Void) };
             if fates != Fates::default() && !planted(Mutant::TornNotVoided) {
-                data.header.store_fates(medium, offset(data.unit), data.header.fates.with(fates));
+                data.header.store_fates(medium, offset(data.granule), data.header.fates.with(fates));
                 medium.drain();
             }
             if outcome.reseal {
-                data.header.publish_seal(medium, offset(data.unit), outcome.tail, epoch);
+                data.header.publish_seal(medium, offset(data.granule), outcome.tail, epoch);
             }
         }
         // What holds nothing.
-        Ok(free_blocks(medium, unit_bytes, &self.freed)?)
+        Ok(free_blocks(medium, granule_bytes, &self.freed)?)
     }
 
-    /// Makes the headers say of units of several blocks that they count, before compaction may take one of these apart. Only once the new
-    /// incarnation is durable: a process that died, and not the machine, leaves units of epochs that are not committed. Until their
-    /// epochs count for good a power failure may still take the end of such a unit away, and all of it must go then.
+    /// Makes the headers say of units of several blocks that they count, before compaction may take one of these apart.
+    /// Only once the new incarnation is durable: a process that died, and not the machine, leaves units of epochs that
+    /// are not committed. Until their epochs count for good a power failure may still take the end of such a unit away,
+    /// and all of it must go then.
     pub(crate) fn confirm_units<M: Medium>(&self, medium: &M) -> Result<()> {
-        let unit_bytes = u64::from(self.superblock.unit_bytes);
+        let granule_bytes = u64::from(self.superblock.granule_bytes);
         let mut any = false;
         for (data, outcome) in &self.outcomes {
             if outcome.fates.only(Fate::Counts) != Fates::default() && !planted(Mutant::TornNotVoided) {
-                let at = Offset(u64::from(data.unit.0) * unit_bytes);
+                let at = Offset(u64::from(data.granule.0) * granule_bytes);
                 data.header.store_fates(medium, at, data.header.fates.with(outcome.fates));
                 any = true;
             }
@@ -449,8 +450,8 @@ impl Recovered {
             hasher: &self.hasher,
             tables: &self.tables,
             blocks: &self.blocks,
-            unit_bytes: self.superblock.unit_bytes.into(),
-            units: self.superblock.units,
+            granule_bytes: self.superblock.granule_bytes.into(),
+            granules: self.superblock.granules,
             free: self.space.runs(),
             kept: Vec::new(),
             estimated: self.summary.estimated,

@@ -44,15 +44,15 @@ pub(super) fn count_epoch<M: Medium>(
     epoch: Epoch,
     holes: &Holes<'_>,
 ) -> (u64, u64) {
-    let unit_bytes = u64::from(superblock.unit_bytes);
+    let granule_bytes = u64::from(superblock.granule_bytes);
     let (mut records, mut sum) = (0, 0u64);
     for block in data {
         // A block sealed in an earlier epoch holds none of this one.
         if block.header.seal.is_some_and(|(_, sealed)| sealed < epoch) {
             continue;
         }
-        let (bytes, _) = bytes_of(medium, unit_bytes, block, holes);
-        let base = u64::from(block.unit.0) * unit_bytes;
+        let (bytes, _) = bytes_of(medium, granule_bytes, block, holes);
+        let base = u64::from(block.granule.0) * granule_bytes;
         let mut walk =
             Walk::new(bytes, block::HEADER_BYTES, bytes.len() as u64, block.header.generation.seed());
         while let Step::Record { at, header } = walk.step() {
@@ -93,10 +93,11 @@ impl<'a> Reading<'a> {
     /// Tells that no whole record begins at `from`, and whose the bytes up to `until` may be.
     fn tell<M: Medium>(&mut self, scan: &Scan<'_, M>, from: u64, until: u64) {
         self.outcome.damage.push(format!(
-            "block at unit {} (offset {:#x}): no whole record at offset {:#x}, {} bytes are unreadable; wanted a record with a \
+            "block at granule {} (offset {:#x}): no whole record at offset {:#x}, {} bytes are \
+             unreadable; wanted a record with a \
              checksum from generation {:#x}",
-            self.data.unit.0,
-            scan.blocks.offset(self.data.unit),
+            self.data.granule.0,
+            scan.blocks.offset(self.data.granule),
             self.base + from,
             until - from,
             self.entry.generation().0
@@ -108,7 +109,7 @@ impl<'a> Reading<'a> {
 impl<M: Medium> Scan<'_, M> {
     pub(super) fn run(&self, data: &[DataBlock], threads: usize) -> Scanned {
         for block in data {
-            self.blocks.found(block.unit, block.header.units, block.header.generation, Use::Sealed);
+            self.blocks.found(block.granule, block.header.granules, block.header.generation, Use::Sealed);
         }
         let threads = if data.len() < 2 * BLOCKS_PER_TURN { 1 } else { threads };
         let next = AtomicUsize::new(0);
@@ -144,7 +145,7 @@ impl<M: Medium> Scan<'_, M> {
         let (outcomes, mut left): (Vec<_>, Vec<Left>) =
             crate::sync::on_threads(threads, work).into_iter().unzip();
         let mut outcomes: Vec<(DataBlock, Outcome)> = outcomes.into_iter().flatten().collect();
-        outcomes.sort_by_key(|(block, _)| block.unit);
+        outcomes.sort_by_key(|(block, _)| block.granule);
         left.extend(self.count_units(&mut outcomes, threads));
         let uncommitted = outcomes.iter().map(|(_, outcome)| outcome.uncommitted).sum();
         if self.counts_all {
@@ -165,19 +166,20 @@ impl<M: Medium> Scan<'_, M> {
 
     /// Reads one block up to where its records end.
     fn block(&self, data: &DataBlock, entries: &mut Entries) -> Outcome {
-        let (bytes, behind) = bytes_of(self.medium, self.unit_bytes, data, self.holes);
-        let base = u64::from(data.unit.0) * self.unit_bytes;
+        let (bytes, behind) = bytes_of(self.medium, self.granule_bytes, data, self.holes);
+        let base = u64::from(data.granule.0) * self.granule_bytes;
         // A seal of an epoch that does not count was written for records that may be gone.
         let seal = data.header.seal.filter(|&(_, epoch)| self.cut.keeps(epoch)).map(|(tail, _)| tail);
-        let entry = self.blocks.at(data.unit);
+        let entry = self.blocks.at(data.granule);
         let mut reading = Reading { data, entry, bytes, base, seal, entries, outcome: Outcome::default() };
         self.read_to_end(&mut reading);
         if self.all_sealed && seal.is_none() {
             reading.outcome.torn = false;
             reading.outcome.damage.push(format!(
-                "block at unit {} (offset {base:#x}): no valid seal says where its records end, wanted one, since the store was \
+                "block at granule {} (offset {base:#x}): no valid seal says where its records end, wanted \
+                 one, since the store was \
                  closed cleanly; whole records are known up to offset {:#x}",
-                data.unit.0,
+                data.granule.0,
                 base + reading.outcome.tail
             ));
         }
@@ -223,9 +225,9 @@ impl<M: Medium> Scan<'_, M> {
     fn read_behind_hole(&self, reading: &mut Reading<'_>) {
         let (part, seed) = (reading.bytes, reading.data.header.generation.seed());
         reading.outcome.damage.push(format!(
-            "block at unit {} (offset {:#x}): no records are known before offset {:#x}, where it can be read again",
-            reading.data.unit.0,
-            self.blocks.offset(reading.data.unit),
+            "block at granule {} (offset {:#x}): no records are known before offset {:#x}, where it can be read again",
+            reading.data.granule.0,
+            self.blocks.offset(reading.data.granule),
             reading.base
         ));
         let mut walk = reading.walk(0);
@@ -236,7 +238,7 @@ impl<M: Medium> Scan<'_, M> {
 
     /// A block was read, whose records end at `seal`, if that is known: flushes it, and notes what DRAM knows of it.
     fn conclude(&self, data: &DataBlock, entry: &Block, seal: Option<u64>, mut outcome: Outcome) -> Outcome {
-        let base = Offset(u64::from(data.unit.0) * self.unit_bytes);
+        let base = Offset(u64::from(data.granule.0) * self.granule_bytes);
         entry.live_add(outcome.entered);
         match self.flushes {
             Flushes::Nothing => {}
@@ -246,7 +248,7 @@ impl<M: Medium> Scan<'_, M> {
         if !outcome.damage.is_empty() {
             // Whoever serves the rest leaves it damaged for later opens: see the head of `recovery`.
             if !planted(Mutant::DamageForgotten) {
-                outcome.tail = seal.unwrap_or(u64::from(data.header.units) * self.unit_bytes);
+                outcome.tail = seal.unwrap_or(u64::from(data.header.granules) * self.granule_bytes);
             }
             entry.set_doubtful(true);
             entry.set_unknown();

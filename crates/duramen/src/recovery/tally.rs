@@ -7,7 +7,7 @@ use super::scan::Scanned;
 use super::{Summary, verify};
 use crate::format::block::DataBlock;
 use crate::format::image::Harm;
-use crate::format::{Epoch, Generation, Unit, block};
+use crate::format::{Epoch, Generation, Granule, block};
 use crate::index::Loaded;
 use crate::log::blocks::{Blocks, Use, room_won};
 use crate::log::read;
@@ -36,7 +36,7 @@ pub(super) struct Tally<'a, M: Medium> {
     /// Of each block that was read and holds something.
     pub outcomes: Vec<(DataBlock, Outcome)>,
     /// Blocks that are free, and longer than their headers are to say, or that hold nothing.
-    pub freed: Vec<(Unit, block::Header)>,
+    pub freed: Vec<(Granule, block::Header)>,
     /// Blocks that are known to be damaged.
     pub damaged: u64,
 }
@@ -66,7 +66,7 @@ impl<'a, M: Medium> Tally<'a, M> {
             source,
             heads,
             blocks,
-            space: Space::new(source.superblock.units, source.unit_bytes, heads.incarnation),
+            space: Space::new(source.superblock.granules, source.granule_bytes, heads.incarnation),
             summary,
             used: 0,
             live: 0,
@@ -82,7 +82,7 @@ impl<'a, M: Medium> Tally<'a, M> {
         tally.add_read(scanned.outcomes);
         tally.add_lost();
         tally.verify_kept();
-        let states = blocks.walk(0..source.superblock.units).map(|(_, _, state)| state);
+        let states = blocks.walk(0..source.superblock.granules).map(|(_, _, state)| state);
         tally.damaged = states.filter(|&state| state == Use::Damaged).count() as u64;
         tally
     }
@@ -93,37 +93,38 @@ impl<'a, M: Medium> Tally<'a, M> {
     }
 
     fn add_free(&mut self) {
-        let unit_bytes = self.source.unit_bytes;
-        for &(unit, header) in &self.heads.headers.free {
+        let granule_bytes = self.source.granule_bytes;
+        for &(granule, header) in &self.heads.headers.free {
             // Free, and not to be written.
-            let (at, bytes) = (u64::from(unit.0) * unit_bytes, u64::from(header.units) * unit_bytes);
+            let (at, bytes) =
+                (u64::from(granule.0) * granule_bytes, u64::from(header.granules) * granule_bytes);
             if self.source.options.on_damage == OnDamage::Serve && self.heads.holes.touch(at, bytes) {
-                self.set_damaged(unit, header.units);
+                self.set_damaged(granule, header.granules);
                 continue;
             }
-            self.space.give(unit, header.units);
-            if header.units > 1 {
-                self.freed.push((unit, header));
+            self.space.give(granule, header.granules);
+            if header.granules > 1 {
+                self.freed.push((granule, header));
             }
         }
         if self.heads.names_all {
-            let within = self.source.first_unit()..self.source.superblock.units;
-            self.heads.plan.gaps(within, |unit, units| self.space.give(unit, units));
+            let within = self.source.first_granule()..self.source.superblock.granules;
+            self.heads.plan.gaps(within, |granule, granules| self.space.give(granule, granules));
         }
     }
 
-    /// Counts a block of `units` units whose records end at `tail`.
-    fn add_block(&mut self, unit: Unit, units: u32, tail: u64) {
+    /// Counts a block of `granules` granules whose records end at `tail`.
+    fn add_block(&mut self, granule: Granule, granules: u32, tail: u64) {
         self.summary.blocks += 1;
         self.used += tail - block::HEADER_BYTES;
-        self.room += room_won(u64::from(units) * self.source.unit_bytes, tail);
-        self.live += u64::from(self.blocks.at(unit).live_sealed());
+        self.room += room_won(u64::from(granules) * self.source.granule_bytes, tail);
+        self.live += u64::from(self.blocks.at(granule).live_sealed());
     }
 
     /// What an image knew of.
     fn add_kept(&mut self) {
         for kept in &self.heads.plan.kept {
-            self.add_block(kept.unit, kept.units, kept.tail);
+            self.add_block(kept.granule, kept.granules, kept.tail);
         }
     }
 
@@ -134,21 +135,22 @@ impl<'a, M: Medium> Tally<'a, M> {
             self.summary.torn += u64::from(outcome.torn);
             self.summary.damage.extend(outcome.damage.iter().cloned());
             if outcome.holds || !outcome.damage.is_empty() {
-                self.add_block(data.unit, data.header.units, outcome.tail);
+                self.add_block(data.granule, data.header.granules, outcome.tail);
                 self.outcomes.push((data, outcome));
                 continue;
             }
-            self.blocks.at(data.unit).free();
-            self.space.give(data.unit, data.header.units);
-            self.freed.push((data.unit, data.header));
+            self.blocks.at(data.granule).free();
+            self.space.give(data.granule, data.header.granules);
+            self.freed.push((data.granule, data.header));
         }
     }
 
-    /// Units without a header: what lies there may be anybody's.
+    /// Granules without a header: what lies there may be anybody's.
     fn add_lost(&mut self) {
-        let (unit_bytes, lost) = (self.source.unit_bytes, &self.heads.headers.lost);
-        for units in runs_of(lost) {
-            let (from, bytes) = (u64::from(units.start) * unit_bytes, units.len() as u64 * unit_bytes);
+        let (granule_bytes, lost) = (self.source.granule_bytes, &self.heads.headers.lost);
+        for granules in runs_of(lost) {
+            let (from, bytes) =
+                (u64::from(granules.start) * granule_bytes, granules.len() as u64 * granule_bytes);
             for part in self.heads.holes.between(from, bytes) {
                 let first = if part.start == from { block::HEADER_BYTES } else { 0 };
                 let found = read::block(self.source.medium, Offset(part.start), part.end - part.start);
@@ -156,12 +158,12 @@ impl<'a, M: Medium> Tally<'a, M> {
             }
         }
         self.claims.sort_unstable_by_key(|claim| claim.at);
-        lost.iter().for_each(|&unit| self.set_damaged(unit, 1));
+        lost.iter().for_each(|&granule| self.set_damaged(granule, 1));
     }
 
     /// A block of which nothing is known but that it must not be used.
-    fn set_damaged(&self, unit: Unit, units: u32) {
-        let block = self.blocks.found(unit, units, Generation(0), Use::Damaged);
+    fn set_damaged(&self, granule: Granule, granules: u32) {
+        let block = self.blocks.found(granule, granules, Generation(0), Use::Damaged);
         block.set_tail(block::HEADER_BYTES);
         block.set_unknown();
     }
@@ -176,21 +178,21 @@ impl<'a, M: Medium> Tally<'a, M> {
         }
         for kept in kept.iter().filter(|kept| kept.harm != Harm::None) {
             self.summary.damage.push(format!(
-                "block at unit {} (offset {:#x}): it was known to be damaged before, and has not been mended",
-                kept.unit.0,
-                self.blocks.offset(kept.unit)
+                "block at granule {} (offset {:#x}): it was known to be damaged before, and has not been mended",
+                kept.granule.0,
+                self.blocks.offset(kept.granule)
             ));
         }
     }
 }
 
-/// Units in order, as runs.
-fn runs_of(units: &[Unit]) -> Vec<Range<u32>> {
+/// Granules in order, as runs.
+fn runs_of(granules: &[Granule]) -> Vec<Range<u32>> {
     let mut runs: Vec<Range<u32>> = Vec::new();
-    for unit in units {
+    for granule in granules {
         match runs.last_mut() {
-            Some(run) if run.end == unit.0 => run.end += 1,
-            _ => runs.push(unit.0..unit.0 + 1),
+            Some(run) if run.end == granule.0 => run.end += 1,
+            _ => runs.push(granule.0..granule.0 + 1),
         }
     }
     runs

@@ -1,7 +1,8 @@
 //! Which units count: those whose end and members all are there.
 //!
-//! A block tells by itself what counts of a unit that lies in it whole, or of which its header says what became of it (`format::unit`). Members of
-//! others wait until all blocks have been read, as a few words for each block and unit, and are read once more if they count:
+//! A block tells by itself what counts of a unit that lies in it whole, or of which its header says what became of it
+//! (`format::unit`). Members of others wait until all blocks have been read, as a few words for each block and unit,
+//! and are read once more if they count:
 //!
 //! | found of a unit | then |
 //! |---|---|
@@ -10,11 +11,12 @@
 //! | no end, or one whose sum is not met, and nothing is damaged | it does not: a crash tore it, or it was given up |
 //! | the same, and something is damaged, or a crash cannot have torn it | its members are told as damaged: the end, or others of them, may be what is |
 //!
-//! A crash cannot have torn a unit whose end is there if only the process died, since then all stores survive in their order; nor one whose end
-//! belongs to an epoch that was committed; nor any after a clean close.
+//! A crash cannot have torn a unit whose end is there if only the process died, since then all stores survive in their
+//! order; nor one whose end belongs to an epoch that was committed; nor any after a clean close.
 //!
 //! What is decided is written to the headers, so that no later recovery has to look again: of what lies in one block after that, each
-//! block tells by itself. That a unit does not count is written by `Recovered::adopt`; that it does, by `Recovered::confirm_units`.
+//! block tells by itself. That a unit does not count is written by `Recovered::adopt`; that it does, by
+//! `Recovered::confirm_units`.
 
 use super::Cut;
 use super::bytes::bytes_of;
@@ -135,13 +137,14 @@ impl<M: Medium> Scan<'_, M> {
 
     /// It is not known whether the members of a unit count.
     fn tell_undecided(&self, data: &DataBlock, outcome: &mut Outcome, part: &Part, base: u64) {
-        let entry = self.blocks.at(data.unit);
+        let entry = self.blocks.at(data.granule);
         let bytes = bytes_at(self, data, base);
         outcome.damage.push(format!(
-            "block at unit {} (offset {:#x}): {} records from offset {:#x} on belong to unit {:#x}, whose end{} not found; it may be in what is \
+            "block at granule {} (offset {:#x}): {} records from offset {:#x} on belong to unit {:#x}, whose end{} \
+             not found; it may be in what is \
              damaged, and they count only with it",
-            data.unit.0,
-            self.blocks.offset(data.unit),
+            data.granule.0,
+            self.blocks.offset(data.granule),
             part.sum.count,
             base + part.from,
             part.unit.0,
@@ -182,7 +185,7 @@ impl<M: Medium> Scan<'_, M> {
             for (number, read) in done {
                 let outcome = &mut outcomes[number].1;
                 outcome.records += read.records;
-                self.blocks.at(outcomes[number].0.unit).live_add(read.entered);
+                self.blocks.at(outcomes[number].0.granule).live_add(read.entered);
             }
             left.push(its);
         }
@@ -190,7 +193,7 @@ impl<M: Medium> Scan<'_, M> {
     }
 
     fn enter_stretch(&self, data: &DataBlock, part: &Part, base: u64, entries: &mut Entries) -> Outcome {
-        let (entry, bytes) = (self.blocks.at(data.unit), bytes_at(self, data, base));
+        let (entry, bytes) = (self.blocks.at(data.granule), bytes_at(self, data, base));
         let mut reading =
             Reading { data, entry, bytes, base, seal: Some(part.to), entries, outcome: Outcome::default() };
         let mut walk = reading.walk(part.from);
@@ -205,7 +208,7 @@ impl<M: Medium> Scan<'_, M> {
 
 /// The bytes of a block from `base` on, which is where it begins, or where a part of it does that can be read.
 fn bytes_at<'m, M: Medium>(scan: &Scan<'m, M>, data: &DataBlock, base: u64) -> &'m [u8] {
-    let (bytes, behind) = bytes_of(scan.medium, scan.unit_bytes, data, scan.holes);
-    let from = base - u64::from(data.unit.0) * scan.unit_bytes;
+    let (bytes, behind) = bytes_of(scan.medium, scan.granule_bytes, data, scan.holes);
+    let from = base - u64::from(data.granule.0) * scan.granule_bytes;
     behind.into_iter().find(|(at, _)| *at == from && from > 0).map_or(bytes, |(_, part)| part)
 }

@@ -22,13 +22,13 @@ pub(super) fn verify_kept<M: Medium>(
 ) -> Vec<String> {
     let look = |at: usize| {
         let kept = kept.get(at).filter(|kept| kept.harm == Harm::None)?;
-        let at = blocks.offset(kept.unit);
-        let entry = blocks.at(kept.unit);
+        let at = blocks.offset(kept.granule);
+        let entry = blocks.at(kept.granule);
         match wrong(medium, Offset(at), kept, holes) {
             None => entry.set_doubtful(false),
             Some(why) => {
                 entry.set_aside();
-                return Some(format!("block at unit {} (offset {at:#x}): {why}", kept.unit.0));
+                return Some(format!("block at granule {} (offset {at:#x}): {why}", kept.granule.0));
             }
         }
         None
@@ -41,15 +41,15 @@ fn wrong<M: Medium>(medium: &M, at: Offset, kept: &Kept, holes: &Holes<'_>) -> O
     if holes.touch(at.0, kept.tail) {
         return Some("it cannot be read".into());
     }
-    let header = match read::header(medium, kept.unit, at) {
+    let header = match read::header(medium, kept.granule, at) {
         Ok(header) => header,
         Err(why) => return Some(why),
     };
-    let found = (header.units, header.generation, header.seal.map(|(tail, _)| tail));
-    if found != (kept.units, kept.generation, Some(kept.tail)) {
+    let found = (header.granules, header.generation, header.seal.map(|(tail, _)| tail));
+    if found != (kept.granules, kept.generation, Some(kept.tail)) {
         return Some(format!(
-            "its header tells of {} units, generation {:#x} and an end at {:?}, wanted {}, {:#x} and {}",
-            found.0, found.1.0, found.2, kept.units, kept.generation.0, kept.tail
+            "its header tells of {} granules, generation {:#x} and an end at {:?}, wanted {}, {:#x} and {}",
+            found.0, found.1.0, found.2, kept.granules, kept.generation.0, kept.tail
         ));
     }
     let (bytes, seed) = (read::block(medium, at, kept.tail), kept.generation.seed());

@@ -37,8 +37,8 @@ impl<M: Medium> Core<M> {
     /// its records end.
     fn is_all_sealed(&self) -> bool {
         let log = &self.keeper.records.log;
-        let units = log.space().units();
-        !log.blocks.walk(0..units).any(|(_, _, state)| state == Use::Open)
+        let granules = log.space().granules();
+        !log.blocks.walk(0..granules).any(|(_, _, state)| state == Use::Open)
     }
 
     /// Ends the store: what is open is sealed, what is pending committed, and the superblock says that it
@@ -71,9 +71,9 @@ impl<M: Medium> Core<M> {
         }
         if keeper.records.has_unflushed_cells() {
             // The next open will flush nothing.
-            let units = log.space().units();
-            for (unit, block, _) in log.blocks.walk(0..units) {
-                log.medium.flush(log.offset_of(unit), block.tail());
+            let granules = log.space().granules();
+            for (granule, block, _) in log.blocks.walk(0..granules) {
+                log.medium.flush(log.offset_of(granule), block.tail());
             }
             log.medium.drain();
         }

@@ -392,10 +392,10 @@ impl<M: Medium> StoreOn<M> {
         self.core().keeper.set_limit(bytes);
     }
 
-    /// The limit, as far as units of space can say it; 0: none.
+    /// The limit, as far as granules can say it; 0: none.
     #[must_use]
     pub fn limit(&self) -> u64 {
-        u64::from(self.log().space().limit()) * self.log().unit_bytes
+        u64::from(self.log().space().limit()) * self.log().granule_bytes
     }
 
     /// What a full store gives up from now on.
@@ -460,8 +460,9 @@ impl<M: Medium> StoreOn<M> {
             return Ok(());
         }
         let places = damaged.iter().take(DAMAGE_NAMED_MAX);
-        let places: Vec<_> =
-            places.map(|&unit| format!("unit {} (offset {})", unit.0, records.log.offset_of(unit))).collect();
+        let places: Vec<_> = places
+            .map(|&granule| format!("granule {} (offset {})", granule.0, records.log.offset_of(granule)))
+            .collect();
         Err(Error::corrupt(format!(
             "the medium is damaged in {} block{}: at {}{}; close the store and run \"duramen check\" for what is wrong there, \
              and \"duramen check --salvage NEW\" to save what is valid into a new store",
@@ -494,21 +495,22 @@ impl<M: Medium> StoreOn<M> {
     pub fn audit(&self) -> Vec<String> {
         let core = self.core();
         let (records, log) = (self.records(), self.log());
-        // In the order in which a checkpoint takes them: the background thread takes no units meanwhile, nor gives any back.
+        // In the order in which a checkpoint takes them: the background thread takes no granules meanwhile, nor gives
+        // any back.
         let _image = core.keeper.images.pause();
         let _growing = core.keeper.growth.pause();
         let (_paused, kept) = core.keeper.compaction.pause();
-        let (units, free) = {
+        let (granules, free) = {
             let space = log.space();
-            (space.units(), space.runs())
+            (space.granules(), space.runs())
         };
         let accounts = Accounts {
             medium: &log.medium,
             hasher: &records.hasher,
             tables: &records.tables,
             blocks: &log.blocks,
-            unit_bytes: log.unit_bytes,
-            units,
+            granule_bytes: log.granule_bytes,
+            granules,
             free,
             kept,
             estimated: core.recovered.estimated,

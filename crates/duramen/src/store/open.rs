@@ -9,7 +9,7 @@ use crate::durability::{Activity, DurableState, Epochs, StoreClock};
 use crate::format::superblock::{Found, Regime, Superblock};
 use crate::format::{HEAD_BYTES, u64_at};
 use crate::log::Log;
-use crate::log::space::{RESERVE_UNITS, write_free_headers};
+use crate::log::space::{RESERVE_GRANULES, write_free_headers};
 use crate::mutants::{Mutant, planted};
 use crate::options::{Durability, Options, Residence};
 use crate::read::Records;
@@ -53,39 +53,40 @@ impl<M: Medium> StoreOn<M> {
 
     /// Makes an empty store.
     ///
-    /// Order: the first units' headers are durable before the superblock's magic is written; a
+    /// Order: the first granules' headers are durable before the superblock's magic is written; a
     /// crash before leaves no store, and the next open begins anew.
     fn create(medium: &M, options: &Options) -> Result<Superblock> {
         let _inside = options.tuning.phase(Phase::Create);
-        let unit_bytes = options.unit_for(medium)?;
-        let head = HEAD_BYTES.div_ceil(u64::from(unit_bytes)) as u32;
-        let units = (medium.len_max() / u64::from(unit_bytes))
-            .min(u64::from(head + options.tuning.units_initial)) as u32;
-        if units < head + RESERVE_UNITS + 1 {
+        let granule_bytes = options.granule_for(medium)?;
+        let head = HEAD_BYTES.div_ceil(u64::from(granule_bytes)) as u32;
+        let granules = (medium.len_max() / u64::from(granule_bytes))
+            .min(u64::from(head + options.tuning.granules_initial)) as u32;
+        if granules < head + RESERVE_GRANULES + 1 {
             return Err(Error::new(
                 ErrorKind::OutOfSpace,
                 format!(
-                    "the medium has room for {} bytes; the smallest store with units of {unit_bytes} bytes takes {}: \
-                     give it a larger medium or a smaller unit_bytes",
+                    "the medium has room for {} bytes; the smallest store with granules of {granule_bytes} bytes \
+                     takes {}: \
+                     give it a larger medium or a smaller granule_bytes",
                     medium.len_max(),
-                    u64::from(head + RESERVE_UNITS + 1) * u64::from(unit_bytes)
+                    u64::from(head + RESERVE_GRANULES + 1) * u64::from(granule_bytes)
                 ),
             ));
         }
-        medium.grow(u64::from(units) * u64::from(unit_bytes))?;
+        medium.grow(u64::from(granules) * u64::from(granule_bytes))?;
         if options.durability == Durability::EveryWrite {
             let (from, to) =
-                (u64::from(head) * u64::from(unit_bytes), u64::from(units) * u64::from(unit_bytes));
+                (u64::from(head) * u64::from(granule_bytes), u64::from(granules) * u64::from(granule_bytes));
             medium.prepare(Offset(from), to - from)?;
         }
-        write_free_headers(medium, u64::from(unit_bytes), head, units - head);
+        write_free_headers(medium, u64::from(granule_bytes), head, granules - head);
         medium.sync()?;
         let now = StoreClock::new(options.clock.clone(), 0).now();
         let store_id = options.boot_id.map_or_else(random_id, |id| u64_at(&id, 0));
         let superblock = Superblock {
             store_id,
             sequence: 1,
-            unit_bytes,
+            granule_bytes,
             clean: true,
             sealed: true,
             regime: Regime::Immediate,
@@ -94,7 +95,7 @@ impl<M: Medium> StoreOn<M> {
             epoch_base: 1,
             time_floor: 0,
             created: now,
-            units,
+            granules,
             image: None,
         };
         superblock.persist(medium)?;

@@ -2,28 +2,32 @@
 //!
 //! In order, and what a crash leaves:
 //!
-//! 1. Each write is appended as a *member*, with the unit's number and what its key's slot was before; its write-back is started. The slot
-//!    leads to it, pending. (DRAM.) A crash: members without an end, which never count (`format::unit`).
+//! 1. Each write is appended as a *member*, with the unit's number and what its key's slot was before; its write-back
+//!    is started. The slot leads to it, pending. (DRAM.) A crash: members without an end, which never count
+//!    (`format::unit`).
 //! 2. The *end* is appended behind the last member, with the count and sum of all. A crash: some lines of members and end are
 //!    there and others are not, so the sum is not met, and none counts; or all are there, and all count.
-//! 3. One store to the writer's lane shows the unit (`log::unit`). (DRAM.) Readers make it durable before they tell of it.
+//! 3. One store to the writer's lane shows the unit (`log::unit`). (DRAM.) Readers make it durable before they tell of
+//!    it.
 //! 4. The group is settled: one drain, or the commit of the end's epoch. From here on all of it counts after a crash.
 //! 5. The members' slots lose their pending marks, and what they took the place of is taken off the live bytes of its blocks. (DRAM.)
 //! 6. Of a unit of several blocks the headers say for good that it counts (`log::settling`).
 //!
-//! A unit runs within a group: one of its own unless the writer has one open. Whoever goes on to another block drains the one before.
+//! A unit runs within a group: one of its own unless the writer has one open. Whoever goes on to another block drains
+//! the one before.
 //!
-//! A unit that is *given up* puts back what each slot led to, in the reverse order, and appends an end without members, which says so to
-//! recovery, and to who reads its blocks.
+//! A unit that is *given up* puts back what each slot led to, in the reverse order, and appends an end without members,
+//! which says so to recovery, and to who reads its blocks.
 //!
 //! Invariants:
-//! 1. A slot leads to a member of at most one unit that runs, and its record is the newest of its key: who would write the key of a
-//!    unit that runs waits for its end, without a lock, in no epoch ([`Met::Running`]); or gives its own unit up, if others may
-//!    wait for that.
+//! 1. A slot leads to a member of at most one unit that runs, and its record is the newest of its key: who would write
+//!    the key of a unit that runs waits for its end, without a lock, in no epoch ([`Met::Running`]); or gives its own
+//!    unit up, if others may wait for that.
 //! 2. What a member took the place of stays where it is until 5: its block is pinned ([`Block::pin`](crate::log::blocks::Block::pin)), and it is
 //!    live until then. So are blocks with members, until 5 or 6.
-//! 3. Of a block that a unit has members in, and that it goes on from, its members are the last records. One unit at most comes to a block
-//!    from another. So a block's header, which has one fate of each kind ([`Fates`](crate::format::block::Fates)), speaks of one unit each.
+//! 3. Of a block that a unit has members in, and that it goes on from, its members are the last records. One unit at
+//!    most comes to a block from another. So a block's header, which has one fate of each kind
+//!    ([`Fates`](crate::format::block::Fates)), speaks of one unit each.
 //! 4. There is always room for the end: it is reserved with each member. It lies behind the last member, or in a block of its own, when one
 //!    was opened for a member that was not written after all.
 
@@ -37,7 +41,7 @@ use crate::format::record::{
     Appended, END_BYTES, Kind, TRAILER_BYTES, Trailer, body_crc, head_bytes, record_bytes,
 };
 use crate::format::unit::UnitSum;
-use crate::format::{Epoch, Owner, Unit, UnitId, Version};
+use crate::format::{Epoch, Granule, Owner, UnitId, Version};
 use crate::index::Slot;
 use crate::index::either::Locked;
 use crate::log::appender::{Body, Fields};
@@ -56,7 +60,7 @@ use duramen_media::{Medium, Offset};
 /// What a unit has in one block.
 #[derive(Clone, Copy)]
 struct Stretch {
-    unit: Unit,
+    granule: Granule,
     from: u64,
     to: u64,
 }
@@ -157,7 +161,8 @@ impl<M: Medium> Records<M> {
 }
 
 impl Pen {
-    /// Waits until another's unit is over, which has a key that is to be written. In no epoch, and no unit of this writer has written.
+    /// Waits until another's unit is over, which has a key that is to be written. In no epoch, and no unit of this
+    /// writer has written.
     ///
     /// # Errors
     /// `Conflict`: this writer holds locks, which that unit may wait for.
@@ -318,7 +323,8 @@ impl Pen {
         }
     }
 
-    /// Waits for another's unit, unless that might wait for this one: a unit that has written waits only for those with higher numbers.
+    /// Waits for another's unit, unless that might wait for this one: a unit that has written waits only for those with
+    /// higher numbers.
     fn wait_or_yield<M: Medium>(&mut self, records: &Records<M>, other: Trailer) -> Result<()> {
         let may_wait = self.unit.as_ref().is_none_or(|own| own.sum.count == 0 || own.id < other.unit);
         if !may_wait && !self.is_locked() {
@@ -408,8 +414,8 @@ impl Pen {
         }
     }
 
-    /// Whether others may write the keys of this table that the unit that runs has named: who holds the keys meets no other writer of
-    /// theirs, and elements belong to who has their collection's key.
+    /// Whether others may write the keys of this table that the unit that runs has named: who holds the keys meets no
+    /// other writer of theirs, and elements belong to who has their collection's key.
     fn meets_others(&self, table: &Table) -> bool {
         !self.is_locked() && !table.owner.is_collection()
     }
@@ -440,15 +446,15 @@ impl Pen {
 
     /// Notes where the unit has a record that was just appended.
     fn note_place<M: Medium>(&mut self, records: &Records<M>, appended: Appended) {
-        let Some((unit, to)) = self.appender.place() else { return };
+        let Some((granule, to)) = self.appender.place() else { return };
         let Some(running) = &mut self.unit else { return };
         match running.stretches.last_mut() {
-            Some(last) if last.unit == unit => last.to = to,
+            Some(last) if last.granule == granule => last.to = to,
             _ => {
                 // Its appender has it open, so nobody moves out of it.
-                let pinned = records.log.blocks.at(unit).pin();
+                let pinned = records.log.blocks.at(granule).pin();
                 debug_assert!(pinned, "an open block is retired");
-                running.stretches.push(Stretch { unit, from: to - appended.bytes, to });
+                running.stretches.push(Stretch { granule, from: to - appended.bytes, to });
                 self.appender.enter_unit();
             }
         }
@@ -548,8 +554,8 @@ impl Pen {
         own_group
     }
 
-    /// Gives the unit up that runs, if one does: nothing of it is left but bytes that count for nothing. A group that is not its own goes
-    /// on; else what it read may be told.
+    /// Gives the unit up that runs, if one does: nothing of it is left but bytes that count for nothing. A group that
+    /// is not its own goes on; else what it read may be told.
     pub(crate) fn give_up_unit<M: Medium>(&mut self, records: &Records<M>) -> Result<()> {
         let Some(running) = &mut self.unit else { return Ok(()) };
         let (id, written) = (running.id, std::mem::take(&mut running.stretches));
@@ -661,7 +667,8 @@ impl Pen {
         }
     }
 
-    /// What was pending when a unit superseded it, and is there again: who would have cleared the mark may have passed by.
+    /// What was pending when a unit superseded it, and is there again: who would have cleared the mark may have passed
+    /// by.
     pub(super) fn settle_put_back<M: Medium>(&self, records: &Records<M>, again: Vec<(Owner, u64, Slot)>) {
         for (owner, hash, slot) in again {
             let guard = reclaim::pin_to_write();
@@ -721,8 +728,8 @@ impl Pen {
         self.release(records, &over.stretches, Fate::Counts, true, over.epoch);
     }
 
-    /// The blocks of a unit that is over and drained may go, once it is known for good what becomes of it. The last one has its end, if it
-    /// has one.
+    /// The blocks of a unit that is over and drained may go, once it is known for good what becomes of it. The last one
+    /// has its end, if it has one.
     fn release<M: Medium>(
         &self,
         records: &Records<M>,
@@ -733,9 +740,9 @@ impl Pen {
     ) {
         match stretches {
             [] => {}
-            [only] if has_end => records.log.blocks.at(only.unit).unpin(),
+            [only] if has_end => records.log.blocks.at(only.granule).unpin(),
             several => {
-                let blocks = several.iter().map(|stretch| stretch.unit).collect();
+                let blocks = several.iter().map(|stretch| stretch.granule).collect();
                 records.log.settle_unit(blocks, fate, has_end, epoch);
             }
         }
@@ -758,7 +765,7 @@ impl Pen {
 
 /// Visits the members that a unit has in a block, which is pinned.
 fn each_member<M: Medium>(records: &Records<M>, stretch: Stretch, mut visit: impl FnMut(Offset)) {
-    let base = records.log.blocks.offset(stretch.unit);
+    let base = records.log.blocks.offset(stretch.granule);
     let mut at = stretch.from;
     while at < stretch.to {
         let place = Offset(base + at);

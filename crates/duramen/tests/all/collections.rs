@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 pub fn options() -> Options {
-    Options { medium: MediumKind::Shm, unit_bytes: Some(4096), background: false, ..Options::default() }
+    Options { medium: MediumKind::Shm, granule_bytes: Some(4096), background: false, ..Options::default() }
 }
 
 pub fn after_kill(path: &Path, options: &Options) -> Store {

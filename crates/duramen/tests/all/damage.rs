@@ -32,7 +32,7 @@ fn options(medium: MediumKind, index: IndexKind) -> Options {
     let mut options = Options {
         medium,
         index,
-        unit_bytes: Some(4096),
+        granule_bytes: Some(4096),
         background: false,
         clock: Some(Arc::new(|| NOW)),
         recovery_threads: 1,
@@ -474,7 +474,7 @@ fn keys_written_around_damaged_ones_are_found_and_stay_in_order() {
         let mut options = options(MediumKind::Shm, IndexKind::Ordered);
         // Nothing but the order leads to a key.
         options.index_cache_slots = 0;
-        options.tuning.units_initial = 8;
+        options.tuning.granules_initial = 8;
         options.tuning.growth_bytes_min = 4096;
         options.tuning.leaf_slots = [2, 4, 14][random.below(3) as usize];
         let width = [30, 12][random.below(2) as usize];
@@ -811,11 +811,13 @@ fn the_keys_of_a_lost_block_are_named_and_what_a_damaged_deletion_brings_back() 
         store.delete(b"key:0003").unwrap();
         store.close().unwrap();
         let whole = std::fs::read(&path).unwrap();
-        let unit = (4..whole.len() / 4096)
-            .find(|unit| whole[unit * 4096..(unit + 1) * 4096].windows(8).any(|part| part == b"key:0040"))
+        let granule = (4..whole.len() / 4096)
+            .find(|granule| {
+                whole[granule * 4096..(granule + 1) * 4096].windows(8).any(|part| part == b"key:0040")
+            })
             .unwrap();
         let mut bytes = whole.clone();
-        bytes[unit * 4096..unit * 4096 + 64].fill(0xa5);
+        bytes[granule * 4096..granule * 4096 + 64].fill(0xa5);
         std::fs::write(&path, &bytes).unwrap();
         let report = duramen::check(&path, &options).unwrap();
         let named =
@@ -839,8 +841,8 @@ fn the_keys_of_a_lost_block_are_named_and_what_a_damaged_deletion_brings_back() 
 #[test]
 fn a_lost_head_never_becomes_an_empty_store() {
     for options in configurations() {
-        for unit_bytes in [512, 4096, 24 << 10, 192 << 10] {
-            let options = Options { unit_bytes: Some(unit_bytes), ..options.clone() };
+        for granule_bytes in [512, 4096, 24 << 10, 192 << 10] {
+            let options = Options { granule_bytes: Some(granule_bytes), ..options.clone() };
             let dir = directory(&options);
             let path = dir.path().join("store");
             let store = options.open(&path).unwrap();
@@ -857,14 +859,14 @@ fn a_lost_head_never_becomes_an_empty_store() {
                 let mut bytes = whole.clone();
                 lost.iter().for_each(|range| bytes[range.clone()].fill(0));
                 std::fs::write(&path, &bytes).unwrap();
-                // Whatever units new stores would have.
-                for unit_bytes in [None, Some(unit_bytes), Some(64 << 10)] {
-                    let error = Options { unit_bytes, ..options.clone() }.open(&path).unwrap_err();
+                // Whatever granules new stores would have.
+                for granule_bytes in [None, Some(granule_bytes), Some(64 << 10)] {
+                    let error = Options { granule_bytes, ..options.clone() }.open(&path).unwrap_err();
                     is_corrupt(&error);
                     assert!(error.to_string().contains("salvage"), "{error}");
                 }
                 assert!(std::fs::read(&path).unwrap() == bytes, "an open changed it");
-                let plain = Options { unit_bytes: None, ..options.clone() };
+                let plain = Options { granule_bytes: None, ..options.clone() };
                 let report = duramen::check(&path, &plain).unwrap();
                 assert!(!report.damage.is_empty() && report.keys == 100, "{report:?}");
                 let saved = dir.path().join("saved");
@@ -884,7 +886,7 @@ fn a_lost_head_never_becomes_an_empty_store() {
 /// Whoever wipes a head may wipe far more: blocks anywhere say that a store was there.
 #[test]
 fn a_store_whose_first_quarter_of_a_gibibyte_is_wiped_is_refused() {
-    let options = Options { unit_bytes: None, ..options(MediumKind::Shm, IndexKind::Hash) };
+    let options = Options { granule_bytes: None, ..options(MediumKind::Shm, IndexKind::Hash) };
     let dir = directory(&options);
     let path = dir.path().join("store");
     let store = options.open(&path).unwrap();

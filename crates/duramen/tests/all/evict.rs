@@ -20,7 +20,7 @@ fn options(eviction: Option<Eviction>, background: bool) -> Options {
         limit: LIMIT,
         eviction,
         background,
-        unit_bytes: Some(24 << 10),
+        granule_bytes: Some(24 << 10),
         durability: duramen::Durability::Interval(std::time::Duration::from_secs(1)),
         ..Options::default()
     }

@@ -18,7 +18,7 @@ const COLLECTIONS: [(&[u8], ElementOrder); 3] = [
 fn options(now: u64) -> Options {
     let mut options = Options {
         medium: MediumKind::File,
-        unit_bytes: Some(512),
+        granule_bytes: Some(512),
         background: false,
         clock: Some(Arc::new(move || now)),
         ..Options::default()
@@ -32,8 +32,9 @@ fn image(version: u32) -> PathBuf {
     root.join(format!("version-{version}.duramen"))
 }
 
-/// Every kind of record: value, tombstone, cell, members and ends of units in one block and in several, and of one that was given up, expiry,
-/// tags, owners, roots and elements of collections, and a block of several units of space; as a process leaves it that is killed.
+/// Every kind of record: value, tombstone, cell, members and ends of units in one block and in several, and of one that
+/// was given up, expiry, tags, owners, roots and elements of collections, and a block of several granules; as a process
+/// leaves it that is killed.
 fn write(path: &std::path::Path) {
     let store = options(1_000_000).open(path).unwrap();
     let mut writer = store.writer().unwrap();

@@ -46,7 +46,7 @@ struct Case {
     medium: MediumKind,
     durability: Durability,
     index: IndexKind,
-    unit_bytes: u32,
+    granule_bytes: u32,
     len_max: u64,
     sizes: Sizes,
     key_bytes: u64,
@@ -65,7 +65,7 @@ impl Case {
             durability: self.durability,
             index: self.index,
             index_cache_slots: 1 << 8,
-            unit_bytes: Some(self.unit_bytes),
+            granule_bytes: Some(self.granule_bytes),
             len_max: self.len_max,
             background: self.background,
             compaction_dead_percent: self.dead_percent,
@@ -262,7 +262,7 @@ fn case(medium: MediumKind, durability: Durability, sizes: Sizes) -> Case {
         medium,
         durability,
         index: IndexKind::Hash,
-        unit_bytes: 4096,
+        granule_bytes: 4096,
         len_max: 4 << 20,
         sizes,
         key_bytes: 9,
@@ -280,12 +280,12 @@ fn deletes_of_small_values_go_on_in_a_full_store() {
 }
 
 #[test]
-fn deletes_of_values_of_about_a_unit_go_on_in_a_full_store() {
+fn deletes_of_values_of_about_a_granule_go_on_in_a_full_store() {
     run(&case(MediumKind::Shm, Durability::EveryWrite, Sizes::Between(3000, 5000)));
 }
 
 #[test]
-fn deletes_of_values_of_many_units_go_on_in_a_full_store() {
+fn deletes_of_values_of_many_granules_go_on_in_a_full_store() {
     run(&case(MediumKind::Shm, Durability::EveryWrite, Sizes::Between(100, 100_000)));
 }
 
@@ -315,26 +315,26 @@ fn drawn(seed: u64) -> Case {
     (0..4).for_each(|_| {
         random.below(2);
     });
-    let unit_bytes = random.pick(&[512, 1024, 4096, 4096, 24 << 10]);
-    let units = random.pick(&[60, 300, 1500]);
-    let len_max = u64::from(unit_bytes) * (48 + random.below(units));
-    let unit = u64::from(unit_bytes);
+    let granule_bytes = random.pick(&[512, 1024, 4096, 4096, 24 << 10]);
+    let granules = random.pick(&[60, 300, 1500]);
+    let len_max = u64::from(granule_bytes) * (48 + random.below(granules));
+    let granule = u64::from(granule_bytes);
     let large = (len_max / 30).max(200);
     let sizes = random.pick(&[
         Sizes::Between(0, 16),
         Sizes::Between(100, 1000),
-        Sizes::Between(unit * 3 / 4, unit * 5 / 4),
-        Sizes::Between(unit / 8, unit / 2),
+        Sizes::Between(granule * 3 / 4, granule * 5 / 4),
+        Sizes::Between(granule / 8, granule / 2),
         Sizes::Between(100, large),
         Sizes::Mixed(large),
-        Sizes::Mixed(unit),
+        Sizes::Mixed(granule),
     ]);
     Case {
         seed,
         medium: random.pick(&[MediumKind::Shm, MediumKind::Shm, MediumKind::Volatile, MediumKind::File]),
         durability: random.pick(&[Durability::EveryWrite, INTERVAL, Durability::Manual]),
         index: random.pick(&[IndexKind::Hash, IndexKind::Ordered]),
-        unit_bytes,
+        granule_bytes,
         len_max: len_max.max(128 << 10),
         sizes,
         key_bytes: random.pick(&[1, 9, 100]),
@@ -368,7 +368,7 @@ fn deletes_go_on_and_space_comes_back_whatever_the_sizes_and_the_order() {
 fn space_of_batches_of_large_values_comes_back() {
     for seed in 1..=3 {
         let mut case = case(MediumKind::Volatile, Durability::EveryWrite, Sizes::Between(10 << 10, 20 << 10));
-        (case.seed, case.unit_bytes, case.len_max, case.background) = (seed, 1 << 10, 800 << 10, false);
+        (case.seed, case.granule_bytes, case.len_max, case.background) = (seed, 1 << 10, 800 << 10, false);
         let mut full = Full::open(&case, Path::new("none"));
         full.fill();
         let first = full.bytes;

@@ -17,7 +17,7 @@ fn configurations() -> Vec<Options> {
             let mut options = Options {
                 medium,
                 index,
-                unit_bytes: Some(4096),
+                granule_bytes: Some(4096),
                 background: false,
                 clock: Some(Arc::new(|| NOW)),
                 // Each write of a file would wait for the disk.
@@ -409,7 +409,7 @@ fn damage_that_an_open_by_image_did_not_read_is_found_in_the_background() {
         let tells = |store: &Store| {
             let told = store.verify().unwrap_err();
             assert_eq!(told.kind(), duramen::ErrorKind::Corrupt);
-            assert!(told.to_string().contains("damaged in 1 block: at unit "), "{told}");
+            assert!(told.to_string().contains("damaged in 1 block: at granule "), "{told}");
         };
         tells(&store);
         store.close().unwrap();
@@ -421,7 +421,7 @@ fn damage_that_an_open_by_image_did_not_read_is_found_in_the_background() {
         // A seal, of a store that is whole but for that: of the block whose record was damaged.
         bytes[at + 300] = 0x77;
         let is_block = |at: &usize| bytes[*at] & 15 == 2 && bytes[at + 24..at + 28] != [0; 4];
-        let block = (0..=at / 4096).rev().map(|unit| unit * 4096).find(is_block).unwrap();
+        let block = (0..=at / 4096).rev().map(|granule| granule * 4096).find(is_block).unwrap();
         bytes[block + 28] ^= 1;
         std::fs::write(path, &bytes).unwrap();
         tells(&options.open(path).unwrap());

@@ -10,7 +10,7 @@ fn ordered() -> Options {
     let mut options = Options {
         index: IndexKind::Ordered,
         index_cache_slots: 1 << 8,
-        unit_bytes: Some(4096),
+        granule_bytes: Some(4096),
         background: false,
         ..Options::default()
     };
@@ -240,7 +240,7 @@ fn an_iterator_that_goes_on_holds_up_no_reclamation() {
         (0..16u32).for_each(|j| store.put(&((i * 16 + j) % 600).to_be_bytes(), &[1; 100]).unwrap());
     }
     assert!(all.next().is_none());
-    assert!(store.stats().freed_units > 64);
+    assert!(store.stats().freed_granules > 64);
 }
 
 #[test]

@@ -27,7 +27,7 @@ fn configurations() -> Vec<(String, Options)> {
 }
 
 fn media() -> Vec<(&'static str, Options)> {
-    let small = Options { unit_bytes: Some(4096), background: false, ..Options::default() };
+    let small = Options { granule_bytes: Some(4096), background: false, ..Options::default() };
     let with = |medium, durability| Options { medium, durability, ..small.clone() };
     let interval = Durability::Interval(Duration::from_secs(3600));
     vec![
@@ -93,7 +93,7 @@ fn a_tombstone_outlives_the_dead_of_another_key_with_its_hash() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = dir.path().join("store");
     let options = Options {
-        unit_bytes: Some(4096),
+        granule_bytes: Some(4096),
         background: false,
         hash_mask: 0,
         len_max: 128 << 10,
@@ -126,7 +126,7 @@ fn a_tombstone_outlives_the_dead_of_another_key_with_its_hash() {
 fn dead_records_in_blocks_that_nobody_writes_to_are_reclaimed() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let options =
-        Options { unit_bytes: Some(768), background: false, len_max: 24 << 10, ..Options::default() };
+        Options { granule_bytes: Some(768), background: false, len_max: 24 << 10, ..Options::default() };
     let store = options.open(dir.path().join("store")).unwrap();
     let key = |i: usize| vec![i as u8; [2, 9, 40, 120, 16, 3, 120, 16, 120, 120, 16, 40, 9, 4][i]];
     (0..14).for_each(|i| store.put(&key(i), &[1; 16]).unwrap());
@@ -769,8 +769,12 @@ fn a_store_made_over_another_never_shows_the_others_records() {
     // As on a device whose head alone was erased: what the blocks of the old store hold is still there.
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store");
-    let options =
-        Options { medium: MediumKind::File, unit_bytes: Some(4096), background: false, ..Options::default() };
+    let options = Options {
+        medium: MediumKind::File,
+        granule_bytes: Some(4096),
+        background: false,
+        ..Options::default()
+    };
     let old = options.open(&path).unwrap();
     for number in 0..20 {
         old.put(format!("old {number}").as_bytes(), b"of another store").unwrap();
@@ -851,7 +855,7 @@ fn blocks_that_closes_sealed_nearly_empty_are_won_back() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = dir.path().join("store");
     // As long as a process that puts one key lives: the background thread has not looked yet.
-    let options = Options { unit_bytes: Some(192 << 10), background: false, ..Options::default() };
+    let options = Options { granule_bytes: Some(192 << 10), background: false, ..Options::default() };
     let mut first = 0;
     for round in 0..100u32 {
         let store = options.open(&path).unwrap();
@@ -887,7 +891,7 @@ fn blocks_that_closes_sealed_nearly_empty_are_won_back() {
 fn blocks_of_one_long_record_are_not_moved_for_their_room() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = dir.path().join("store");
-    let mut options = Options { unit_bytes: Some(64 << 10), background: false, ..Options::default() };
+    let mut options = Options { granule_bytes: Some(64 << 10), background: false, ..Options::default() };
     options.tuning.compaction_bytes_min = Some(0);
     let store = options.open(&path).unwrap();
     for key in 0..100u32 {
@@ -915,7 +919,7 @@ fn damage(path: &std::path::Path, at: u64) {
 fn a_damaged_seal_is_told_after_a_clean_close_and_not_missed_after_a_crash() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let (path, crashed) = (dir.path().join("store"), dir.path().join("crashed"));
-    let options = Options { unit_bytes: Some(64 << 10), background: false, ..Options::default() };
+    let options = Options { granule_bytes: Some(64 << 10), background: false, ..Options::default() };
     let store = options.open(&path).unwrap();
     for key in 0..10u32 {
         store.put(&key.to_le_bytes(), &[key as u8; 20]).unwrap();
@@ -926,7 +930,7 @@ fn a_damaged_seal_is_told_after_a_clean_close_and_not_missed_after_a_crash() {
     assert!(report.damage.is_empty() && report.keys == 10, "{report:?}");
     assert_eq!(options.open(&crashed).unwrap().len(), 10);
 
-    // Each record takes 48 bytes, from byte 64 of the first unit behind the head.
+    // Each record takes 48 bytes, from byte 64 of the first granule behind the head.
     let (block, whole) = (64 << 10, std::fs::read(&path).unwrap());
     assert!(duramen::check(&path, &options).unwrap().damage.is_empty());
     for (bytes, keys) in [(&[28][..], 10), (&[24], 10), (&[32], 10), (&[28, 64 + 9 * 48 + 40], 9)] {

@@ -10,7 +10,7 @@ fn options(index: IndexKind) -> Options {
     Options {
         medium: MediumKind::File,
         durability: Durability::EveryWrite,
-        unit_bytes: Some(4096),
+        granule_bytes: Some(4096),
         index,
         background: false,
         ..Options::default()
