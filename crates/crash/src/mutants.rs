@@ -73,7 +73,7 @@ macro_rules! lost {
 }
 
 /// Calls that are left out which one thread shows, each with the medium and durability where it does.
-static LOST: [(Lost, &str); 10] = [
+static LOST: [(Lost, &str); 13] = [
     // A record is stored and its write-back never started before its slot leads to it.
     (
         lost!(
@@ -139,10 +139,22 @@ static LOST: [(Lost, &str); 10] = [
             "FreedGranulesWithoutHeaders",
             "log/space.rs",
             "granule.0 + 1, header.granules - 1",
-            "medium.sync()?;"
+            "medium.sync()"
         ),
         "page/every-write",
     ),
+    // The superblock begins the new incarnation before what recovery decided is durable.
+    (
+        lost!("AdoptedTooLate", "recovery/mod.rs", "fn adopt", "free_blocks(medium, granule_bytes"),
+        "page/every-write",
+    ),
+    // The superblock leads to an index image before the records are durable that its slots led to.
+    (
+        lost!("ImageBeforeCommit", "background/checkpoint.rs", "extents.put(&root)?", "self.log().commit()?;"),
+        "page/interval",
+    ),
+    // A table is seen as made, cleared or swapped before that is durable.
+    (lost!("TableShownEarly", "store/tables.rs", "fn commit_names", "log.commit()?;"), "page/interval"),
 ];
 
 /// A group is settled without a drain.
@@ -151,14 +163,15 @@ static GROUP_NOT_DRAINED: Lost =
 /// Compaction lets slots lead to copies, and frees the originals, before the copies are durable.
 static COPIES_NOT_DRAINED: Lost =
     lost!("CopiesNotDrained", "log/reachable.rs", "fn make_all_durable", "self.drain(log);");
+/// An update in place is not one atomic store.
+static UPDATE_TORN: Lost = lost!("UpdateTorn", "log/cell.rs", "fn store", "medium.store_atomic(to, bytes)");
 
 /// Bugs that show where several threads meet, most of them only there.
-const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 30] = [
+const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 28] = [
     (Mutant::FreedBeforeReadersLeave, Kind::Churn, None),
     (Mutant::UndurableShown, Kind::Mixed, None),
     (Mutant::CellNotLookedAtAgain, Kind::Cells, Some("line/every-write")),
     (Mutant::CellCopyNotChecked, Kind::Cells, Some("line/every-write")),
-    (Mutant::UpdateTorn, Kind::Cells, Some("line/every-write")),
     (Mutant::SwapNotRechecked, Kind::Mixed, None),
     (Mutant::UpdateNotRechecked, Kind::Cells, Some("byte/every-write")),
     (Mutant::UnitShownInParts, Kind::Batches, None),
@@ -176,7 +189,6 @@ const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 30] = [
     (Mutant::ToldInOneList, Kind::Mixed, Some("line/interval")),
     (Mutant::SumsNotKept, Kind::Churn, Some("page/interval")),
     (Mutant::PartialTakenTwice, Kind::Churn, None),
-    (Mutant::SealedTooEarly, Kind::Churn, Some("byte/every-write")),
     (Mutant::GrownTwice, Kind::Growth, None),
     (Mutant::MovedIntoReserve, Kind::Churn, Some("line/manual")),
     (Mutant::NameWrittenLate, Kind::Tables, Some("line/every-write")),
@@ -185,10 +197,6 @@ const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 30] = [
     (Mutant::LocksNotSorted, Kind::Locks, None),
     (Mutant::LockedInEpoch, Kind::Locks, Some("line/interval")),
 ];
-
-/// Bugs that one thread shows, but only on one medium.
-const ON_ONE_MEDIUM: [(Mutant, &str); 2] =
-    [(Mutant::ImageBeforeCommit, "page/interval"), (Mutant::TableShownEarly, "page/interval")];
 
 /// Bugs that one thread shows without any crash: values that are held while others write.
 const WITHOUT_CRASH: [Mutant; 2] = [Mutant::FreedBeforeReadersLeave, Mutant::HoldNotLookedAt];
@@ -235,9 +243,7 @@ pub fn all() -> Vec<Prey> {
     let shows_alone = |mutant: &Mutant| {
         *mutant == Mutant::FreedBeforeReadersLeave || AMONG_THREADS.iter().all(|(other, ..)| other != mutant)
     };
-    let case = |mutant| ON_ONE_MEDIUM.iter().find(|(other, _)| mutant == *other).map(|(_, case)| *case);
-    let alone = ALL.into_iter().filter(shows_alone);
-    let alone = alone.map(|mutant| Prey { case: case(mutant), ..Prey::of(Bug::Logic(mutant)) });
+    let alone = ALL.into_iter().filter(shows_alone).map(|mutant| Prey::of(Bug::Logic(mutant)));
     let lost = LOST.iter().map(|(lost, case)| Prey { case: Some(*case), ..Prey::of(Bug::Lost(lost)) });
     let among = AMONG_THREADS.map(|(mutant, kind, case)| Prey {
         threads: Some(kind),
@@ -249,6 +255,11 @@ pub fn all() -> Vec<Prey> {
         case: Some("line/every-write"),
         ..Prey::of(Bug::Lost(&GROUP_NOT_DRAINED))
     };
+    let torn = Prey {
+        threads: Some(Kind::Cells),
+        case: Some("line/every-write"),
+        ..Prey::of(Bug::Lost(&UPDATE_TORN))
+    };
     let soaked = SOAKED.map(|(mutant, what)| Prey { soak: Some(what), ..Prey::of(Bug::Logic(mutant)) });
     let directed =
         DIRECTED.map(|(mutant, scenario)| Prey { scenario: Some(scenario), ..Prey::of(Bug::Logic(mutant)) });
@@ -257,7 +268,7 @@ pub fn all() -> Vec<Prey> {
     let evicting =
         EVICTING.map(|(mutant, first)| Prey { evicts: Some(first), ..Prey::of(Bug::Logic(mutant)) });
     let mut all = vec![Prey::of(Bug::FlushShort)];
-    all.extend(alone.chain(lost).chain(among).chain([group]).chain(soaked).chain(directed).chain([copies]));
+    all.extend(alone.chain(lost).chain(among).chain([group, torn]).chain(soaked).chain(directed).chain([copies]));
     all.extend(evicting);
     all
 }

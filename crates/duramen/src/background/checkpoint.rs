@@ -360,9 +360,7 @@ impl<M: Medium> Keeper<M> {
         let Some(at) = extents.put(&root)? else { return Ok(None) };
         self.log().medium.drain();
         // Also what slots led to when they were read: with epochs by this, and else by the drain, which `pending` left to it.
-        if !planted(Mutant::ImageBeforeCommit) {
-            self.log().commit()?;
-        }
+        self.log().commit()?;
         Ok(Some(ImagePlace { at, bytes, crc: crc32c::crc32c(&root) }))
     }
 

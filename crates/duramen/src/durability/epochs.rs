@@ -429,6 +429,7 @@ impl Epochs {
     }
 
     /// Ends the current epoch and makes it durable.
+    #[cfg_attr(feature = "mutants", track_caller)]
     pub(crate) fn commit_current<M: Medium>(
         &self,
         medium: &M,
@@ -444,6 +445,7 @@ impl Epochs {
     }
 
     /// The epoch that it committed, and how long the device took.
+    #[cfg_attr(feature = "mutants", track_caller)]
     fn commit<M: Medium>(
         &self,
         slot: &mut usize,
@@ -458,6 +460,7 @@ impl Epochs {
         committed
     }
 
+    #[cfg_attr(feature = "mutants", track_caller)]
     fn commit_writable<M: Medium>(
         &self,
         slot: &mut usize,

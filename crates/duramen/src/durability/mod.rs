@@ -83,6 +83,7 @@ impl DurableState {
     }
 
     /// Makes everything acknowledged so far durable; `flush` as in [`Epochs::wait_for`].
+    #[cfg_attr(feature = "mutants", track_caller)]
     pub(crate) fn commit<M: Medium>(&self, medium: &M, flush: &dyn Fn(Epoch)) -> Result<()> {
         if self.epochs.in_use() {
             let committed = self.epochs.commit_current(medium, flush, self.clock.now());

@@ -29,7 +29,6 @@ use super::appender::Appender;
 use super::reachable::Reachable;
 use super::read::head_at;
 use crate::format::record::{self, Appended, Head, Header, Kind};
-use crate::mutants::{Mutant, planted};
 use crate::sync::reclaim;
 use duramen_media::{Medium, Offset};
 
@@ -86,11 +85,6 @@ impl Cell {
         assert!(at + bytes.len() <= self.bytes(), "a store of {} bytes at {at} into {self:?}", bytes.len());
         let to = self.value_at.plus(at as u64);
         let len = bytes.len() as u64;
-        if planted(Mutant::UpdateTorn) {
-            medium.store(to, &[bytes]);
-            medium.persist(to, len);
-            return true;
-        }
         if !len.is_power_of_two() || len > medium.atomic_bytes_max() || !to.0.is_multiple_of(len) {
             return false;
         }

@@ -170,6 +170,7 @@ impl<M: Medium> Log<M> {
     }
 
     /// Makes everything acknowledged so far durable.
+    #[cfg_attr(feature = "mutants", track_caller)]
     pub(crate) fn commit(&self) -> Result<()> {
         let _inside = self.tuning.phase(Phase::Commit);
         self.durable.commit(&self.medium, &|epoch| self.told.flush(&self.medium, &self.blocks, epoch))?;
@@ -244,9 +245,6 @@ impl<M: Medium> Log<M> {
             "a block is to be sealed at {tail}, of which only {} bytes are drained",
             block.settled
         );
-        if planted(Mutant::SealedTooEarly) {
-            entry.seal();
-        }
         entry.set_tail(block.tail);
         if block.records > 0 {
             self.note_records(block.tail - block::HEADER_BYTES, block.records);
@@ -259,8 +257,6 @@ impl<M: Medium> Log<M> {
         if room > 0 {
             self.epochs().dead_add(room);
         }
-        if !planted(Mutant::SealedTooEarly) {
-            entry.seal();
-        }
+        entry.seal();
     }
 }

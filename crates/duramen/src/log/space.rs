@@ -352,6 +352,7 @@ pub(crate) fn write_free_headers<M: Medium>(medium: &M, granule_bytes: u64, from
 
 /// Frees blocks, or finishes what was begun of it: see the module for the order. On return that is durable, with whatever
 /// was stored before.
+#[cfg_attr(feature = "mutants", track_caller)]
 pub(crate) fn free_blocks<M: Medium>(
     medium: &M,
     granule_bytes: u64,
@@ -367,12 +368,21 @@ pub(crate) fn free_blocks<M: Medium>(
     if many.is_empty() {
         return Ok(());
     }
-    for (granule, header) in &many {
-        write_free_headers(medium, granule_bytes, granule.0 + 1, header.granules - 1);
-    }
-    medium.sync()?;
-    for (granule, header) in &many {
+    give_headers(medium, granule_bytes, &many)?;
+    for (granule, header) in many {
         header.freed().alone().publish_word(medium, *granule, offset(*granule));
+    }
+    medium.sync()
+}
+
+/// Gives all granules of freed blocks but the first headers of their own, durable.
+fn give_headers<M: Medium>(
+    medium: &M,
+    granule_bytes: u64,
+    blocks: &[&(Granule, block::Header)],
+) -> duramen_media::Result<()> {
+    for (granule, header) in blocks {
+        write_free_headers(medium, granule_bytes, granule.0 + 1, header.granules - 1);
     }
     medium.sync()
 }

@@ -4,12 +4,14 @@
 //! release and acquire the engine has between them. A word that is stored by [`Persistent::store_u64`] is an atomic of
 //! loom's from then on, so that a load of it may return any value that the memory model allows. Not told: a
 //! plain read of a word that another thread stores atomically. `flush` reads what it flushes, and nothing more:
-//! what a power failure leaves is the crash driver's matter.
+//! what a power failure leaves is the crash driver's matter. An atomic store that a model weakens is a plain one.
 
 use duramen_media::{Bytes, Device, Granularity, Offset, Persistent, Result};
+use super::primitives::weaken::is_weakened;
 use loom::sync::atomic::AtomicU64 as Word;
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
+use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -123,6 +125,17 @@ impl Persistent for ModelMedium {
         atomic.store(word, loom::sync::atomic::Ordering::Release);
         // SAFETY: as above.
         unsafe { to.write(word) };
+    }
+
+    #[track_caller]
+    fn store_atomic(&self, at: Offset, bytes: &[u8]) -> bool {
+        let Ok(word) = bytes.try_into() else { return false };
+        if is_weakened(Location::caller()) {
+            self.store(at, &[bytes]);
+        } else {
+            self.store_u64(at, u64::from_le_bytes(word));
+        }
+        true
     }
 
     fn store(&self, at: Offset, parts: &[&[u8]]) {

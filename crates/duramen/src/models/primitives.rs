@@ -41,8 +41,8 @@ pub(crate) mod weaken {
         STATE.lock().unwrap_or_else(PoisonError::into_inner).weakened = Some((file.to_owned(), line));
     }
 
-    /// Whether a fence at `location` is left out.
-    pub(super) fn is_weakened(location: &Location<'_>) -> bool {
+    /// Whether a fence at `location` is left out, or a store to the medium is a plain one.
+    pub(in crate::models) fn is_weakened(location: &Location<'_>) -> bool {
         let state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
         let is_it =
             |(file, line): &(String, u32)| *line == location.line() && location.file().ends_with(file);

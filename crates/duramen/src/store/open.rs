@@ -167,9 +167,7 @@ impl<M: Medium> StoreOn<M> {
         options: &Options,
     ) -> Result<Superblock> {
         let _inside = options.tuning.phase(Phase::Adopt);
-        if !planted(Mutant::AdoptedTooLate) {
-            recovered.adopt(medium)?;
-        }
+        recovered.adopt(medium)?;
         // What recovery began with is a checkpoint already.
         let keeps_image = options.residence == Residence::Persistent && !recovered.image.is_empty();
         let superblock = Superblock {
@@ -185,9 +183,6 @@ impl<M: Medium> StoreOn<M> {
         };
         let copy_first = if planted(Mutant::SuperblockCopyZeroFirst) { 0 } else { copy_first };
         superblock.persist_from(medium, copy_first)?;
-        if planted(Mutant::AdoptedTooLate) {
-            recovered.adopt(medium)?;
-        }
         recovered.confirm_units(medium)?;
         Ok(superblock)
     }

@@ -1,5 +1,6 @@
 //! Calls that the medium leaves out: planted bugs of whoever makes them. The source that is read has the call, and the medium does nothing:
-//! a write-back is not begun, a drain or a sync is forgotten.
+//! a write-back is not begun, a drain or a sync is forgotten; of an
+//! atomic store it is left out that it is one: it is two, one behind the other.
 //!
 //! One line of one file at a time, for the whole process. A function that hands the call on is marked `#[track_caller]`, in builds with
 //! planted bugs alone: then the line is that of its own caller.

@@ -298,11 +298,19 @@ impl Persistent for SimMedium {
         }
     }
 
+    #[track_caller]
     fn store_atomic(&self, at: Offset, bytes: &[u8]) -> bool {
         if !matches!(bytes.len(), 1 | 2 | 4 | 8) {
             return false;
         }
         assert!(at.0.is_multiple_of(bytes.len() as u64), "atomic store of {} bytes at {at}", bytes.len());
+        if is_lost(Location::caller()) {
+            // What makes it one is left out.
+            let (low, high) = bytes.split_at(bytes.len() / 2);
+            self.put(Kind::Store, at, &[low]);
+            self.put(Kind::Store, at.plus(low.len() as u64), &[high]);
+            return true;
+        }
         // One word, so never torn.
         self.put(Kind::Atomic, at, &[bytes]);
         true
