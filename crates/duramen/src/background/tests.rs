@@ -1,10 +1,13 @@
-//! How long readers verify what they read; what a panic of the compactor leaves.
+//! How long readers verify what they read; who wakes the background thread; what a panic of the compactor leaves.
 
 use crate::ErrorKind;
 use crate::log::blocks::Use;
+use crate::log::open_block::Purpose;
+use crate::log::supply::Supply;
 use crate::options::Options;
 use crate::sync::reclaim;
 use duramen_media::MediumKind;
+use std::time::Duration;
 
 /// A reader that has read a slot verifies the record then. The slot may have been set anew since, and the block of the damaged record it
 /// led to retired: it is to be verified all the same.
@@ -41,6 +44,34 @@ fn records_are_verified_until_the_readers_have_left_who_may_have_a_slot_of_a_dam
     for key in 0..200u8 {
         assert_eq!(store.get(&[key]).unwrap().as_deref(), Some(&[key; 1900][..]));
     }
+}
+
+/// Who holds keys takes what is free and makes no room. So the background thread must, before the keys are locked again.
+#[test]
+fn who_finds_nothing_free_under_locks_wakes_the_background_thread() {
+    let options = Options {
+        medium: MediumKind::Volatile,
+        granule_bytes: Some(4096),
+        len_max: 1 << 20,
+        background: false,
+        ..Options::default()
+    };
+    let store = options.open("none").unwrap();
+    let keeper = store.keeper();
+    let was_woken = || keeper.wake.rest(Duration::ZERO);
+    let (granule, granules, _) = keeper.take_free([1; 3], Purpose::Write).unwrap();
+    store.log().space().give(granule, granules);
+    assert!(!was_woken(), "there is room: nobody need make any");
+    let refused = (0u32..).find_map(|key| store.put(&key.to_le_bytes(), &[1; 3000]).err()).unwrap();
+    assert_eq!(refused.kind(), ErrorKind::OutOfSpace);
+    was_woken();
+    assert!(!was_woken());
+    assert!(keeper.take_free([1; 3], Purpose::Write).is_none());
+    assert!(was_woken(), "nothing is free, and the background thread sleeps on");
+    // It looked just now, and found nothing.
+    keeper.wake.in_vain.store(true, crate::sync::atomic::Ordering::Relaxed);
+    assert!(keeper.take_free([1; 3], Purpose::Write).is_none());
+    assert!(!was_woken());
 }
 
 /// Half of a move may be done: a writer that goes on, and a close, would take what is there for whole.

@@ -8,7 +8,7 @@ use crate::log::blocks::Use;
 use crate::mutants::Mutant;
 use crate::store::StoreOn;
 use crate::{Durability, Options};
-use duramen_media::{Bytes, Granularity, Offset};
+use duramen_media::{Granularity, Offset};
 use loom::thread;
 
 pub(super) type Store = StoreOn<ModelMedium>;
