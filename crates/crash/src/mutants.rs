@@ -150,7 +150,12 @@ static LOST: [(Lost, &str); 13] = [
     ),
     // The superblock leads to an index image before the records are durable that its slots led to.
     (
-        lost!("ImageBeforeCommit", "background/checkpoint.rs", "extents.put(&root)?", "self.log().commit()?;"),
+        lost!(
+            "ImageBeforeCommit",
+            "background/checkpoint.rs",
+            "extents.put(&root)?",
+            "self.log().commit()?;"
+        ),
         "page/interval",
     ),
     // A table is seen as made, cleared or swapped before that is durable.
@@ -268,7 +273,7 @@ pub fn all() -> Vec<Prey> {
     let evicting =
         EVICTING.map(|(mutant, first)| Prey { evicts: Some(first), ..Prey::of(Bug::Logic(mutant)) });
     let mut all = vec![Prey::of(Bug::FlushShort)];
-    all.extend(alone.chain(lost).chain(among).chain([group, torn]).chain(soaked).chain(directed).chain([copies]));
+    all.extend(alone.chain(lost).chain(among).chain([group, torn, copies]).chain(soaked).chain(directed));
     all.extend(evicting);
     all
 }

@@ -113,9 +113,7 @@ fn reader_of_a_group_helps_it_and_sees_it_whole() {
 
 #[test]
 fn sealed_block_is_read_up_to_its_tail() {
-    let planted = [
-        Relaxed("log/blocks.rs", "self.state.compare_exchange(from as u8, to as u8, AcqRel"),
-    ];
+    let planted = [Relaxed("log/blocks.rs", "self.state.compare_exchange(from as u8, to as u8, AcqRel")];
     check_deep(2, &planted, || {
         let store = open(Granularity::CacheLine, Durability::EveryWrite);
         let mut writer = store.writer().unwrap();

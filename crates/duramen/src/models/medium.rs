@@ -6,8 +6,8 @@
 //! plain read of a word that another thread stores atomically. `flush` reads what it flushes, and nothing more:
 //! what a power failure leaves is the crash driver's matter. An atomic store that a model weakens is a plain one.
 
-use duramen_media::{Bytes, Device, Granularity, Offset, Persistent, Result};
 use super::primitives::weaken::is_weakened;
+use duramen_media::{Bytes, Device, Granularity, Offset, Persistent, Result};
 use loom::sync::atomic::AtomicU64 as Word;
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
