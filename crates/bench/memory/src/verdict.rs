@@ -150,7 +150,8 @@ fn of(run: &Run, group: &str, metric: &str) -> Vec<Found> {
 }
 
 fn place_text(found: &Found) -> String {
-    format!("at {} and {} threads", size_text(found.size), found.threads)
+    let threads = if found.threads == 1 { "thread" } else { "threads" };
+    format!("at {} and {} {threads}", size_text(found.size), found.threads)
 }
 
 /// The points that others bear out, and those that stand alone: far above every point that differs by one step of size

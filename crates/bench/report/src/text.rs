@@ -62,6 +62,23 @@ impl Table {
         tables.collect::<Vec<_>>().join("\n")
     }
 
+    /// The same in lines of at most `characters`, if the other columns leave the last one enough: it goes on in further lines.
+    fn render_last_within(&self, characters: usize) -> String {
+        let last = self.head.len().saturating_sub(1);
+        let taken: usize = (0..last).map(|column| self.width(column) + 2).sum();
+        let room = characters.saturating_sub(taken).max(LAST_MIN);
+        let mut narrow = Self { head: self.head.clone(), rows: Vec::new() };
+        for row in &self.rows {
+            let mut row = row.clone();
+            for line in wrapped(&row[last].clone(), room) {
+                row[last] = line;
+                narrow.rows.push(row);
+                row = vec![String::new(); self.head.len()];
+            }
+        }
+        narrow.render()
+    }
+
     fn width(&self, column: usize) -> usize {
         let cells = self.rows.iter().map(|row| &row[column]).chain([&self.head[column]]);
         cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
@@ -97,6 +114,35 @@ impl Table {
     }
 }
 
+/// The text in lines of at most `characters`, broken at blanks; a longer word has a line of its own. One line at least.
+fn wrapped(text: &str, characters: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    let mut taken = 0;
+    for word in text.split(' ') {
+        let needs = word.chars().count();
+        if taken > 0 && taken + 1 + needs > characters {
+            lines.push(String::new());
+            taken = 0;
+        }
+        if let Some(line) = lines.last_mut() {
+            if taken > 0 {
+                line.push(' ');
+                taken += 1;
+            }
+            line.push_str(word);
+        }
+        taken += needs;
+    }
+    lines
+}
+
+/// A paragraph; lines behind the first begin with blanks if the first has a `title`.
+fn paragraph(title: &str, text: &str) -> String {
+    let indent = if title.is_empty() { "" } else { "  " };
+    let whole = printable(&format!("{title}{text}"));
+    format!("{}\n", wrapped(&whole, CHARACTERS_MAX - indent.len()).join(&format!("\n{indent}")))
+}
+
 /// Names come from files: a control character must not reach the terminal.
 fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
@@ -104,6 +150,8 @@ fn printable(text: &str) -> String {
 
 // 120: what a terminal beside another one shows.
 const CHARACTERS_MAX: usize = 120;
+/// So many characters the last column of a verdict has in any case.
+const LAST_MIN: usize = 30;
 /// The head of a column that tells the spread of the one before.
 const SPREAD: &str = "min to max";
 
@@ -111,12 +159,15 @@ const SPREAD: &str = "min to max";
 pub fn run(run: &Run) -> String {
     let mut text = String::new();
     if let Some(headline) = headline::of(run) {
-        text.push_str(&printable(&headline.sentence));
-        text.push_str("\n\n");
+        text.push_str(&paragraph("", &headline.sentence));
+        text.push('\n');
         headline::lines(&headline).lines().for_each(|line| {
             text.push_str(&printable(line));
             text.push('\n');
         });
+        text.push('\n');
+    } else if let Some(verdict) = &run.verdict {
+        text.push_str(&paragraph("", &verdict.summary));
         text.push('\n');
     }
     text.push_str(&format!(
@@ -125,16 +176,16 @@ pub fn run(run: &Run) -> String {
         printable(&run.version),
         scale::time(run.started)
     ));
-    text.push_str(&format!("machine: {}\n", printable(&machine_line(run))));
-    text.push_str(&format!("medium: {}\n", printable(&medium_line(&run.medium))));
+    text.push_str(&paragraph("machine: ", &machine_line(run)));
+    text.push_str(&paragraph("medium: ", &medium_line(&run.medium)));
     if !run.complete {
         text.push_str("INCOMPLETE: the run was interrupted; what is missing was not measured\n");
     }
     for note in &run.notes {
-        text.push_str(&format!("note: {}\n", printable(note)));
+        text.push_str(&paragraph("note: ", note));
     }
     if let Some(verdict) = &run.verdict {
-        text.push_str(&format!("\n{}", self::verdict(verdict)));
+        text.push_str(&format!("\n{}", findings(verdict)));
     }
     for (group, measurements) in groups(&run.measurements) {
         let common: Vec<String> = common_arguments(&measurements)
@@ -142,14 +193,14 @@ pub fn run(run: &Run) -> String {
             .collect();
         let all_with =
             if common.is_empty() { String::new() } else { format!(": with {}", common.join(", ")) };
-        text.push_str(&format!("\n{}{}\n", printable(group), printable(&all_with)));
+        text.push_str(&format!("\n{}", paragraph(group, &all_with)));
         let arguments = varying_arguments(&measurements);
         text.push_str(
             &group_table(&measurements, &arguments).render_within(CHARACTERS_MAX, 1 + arguments.len()),
         );
     }
     for (note, names) in notes(&run.measurements) {
-        text.push_str(&format!("\nnote on {}: {}\n", printable(&names.join(", ")), printable(note)));
+        text.push_str(&format!("\n{}", paragraph(&format!("note on {}: ", names.join(", ")), note)));
     }
     text
 }
@@ -175,15 +226,15 @@ pub(crate) fn notes<'a>(
     notes
 }
 
-/// The verdict as text.
-pub fn verdict(verdict: &Verdict) -> String {
-    let mut text = format!("{}\n", printable(&verdict.summary));
+/// What the verdict is drawn from, and what it recommends.
+fn findings(verdict: &Verdict) -> String {
+    let mut text = String::new();
     let mut table = Table::new(["finding", "value", "where, or what it means"]);
     for finding in &verdict.findings {
         table.row([&finding.title, &finding.value, &finding.detail]);
     }
     if !table.is_empty() {
-        text.push_str(&table.render());
+        text.push_str(&table.render_last_within(CHARACTERS_MAX));
     }
     if !verdict.settings.is_empty() {
         text.push_str("recommended settings:\n");
@@ -293,7 +344,9 @@ fn group_table(measurements: &[&Measurement], arguments: &[&str]) -> Table {
     for (name, scale) in &metrics {
         let unit = if scale.label.is_empty() { String::new() } else { format!(", {}", scale.label) };
         head.push(format!("{}{unit}", scale::words(name)));
-        head.push(SPREAD.to_owned());
+        if has_spread(measurements, name) {
+            head.push(SPREAD.to_owned());
+        }
     }
     if has_latency {
         head.extend(["p50", "p99", "p99.9", "p99.99", "max"].map(ToOwned::to_owned));
@@ -308,9 +361,10 @@ fn group_table(measurements: &[&Measurement], arguments: &[&str]) -> Table {
             measurement.arguments.get(*name).map_or(String::new(), |value| scale::argument(name, value))
         }));
         for (name, scale) in &metrics {
-            match measurement.metrics.get(*name) {
-                Some(metric) => first.extend([scale.number(metric.value), spread(metric, *scale)]),
-                None => first.extend([String::new(), String::new()]),
+            let metric = measurement.metrics.get(*name);
+            first.push(metric.map_or(String::new(), |metric| scale.number(metric.value)));
+            if has_spread(measurements, name) {
+                first.push(metric.map_or(String::new(), |metric| spread(metric, *scale)));
             }
         }
         let bound = measurement.bound.as_ref().map_or(String::new(), |bound| scale::digits(bound.ratio));
@@ -350,6 +404,11 @@ fn group_table(measurements: &[&Measurement], arguments: &[&str]) -> Table {
     table
 }
 
+/// Whether any of the measurements has a spread of this metric, so that there is a column for it.
+fn has_spread(measurements: &[&Measurement], name: &str) -> bool {
+    measurements.iter().any(|m| m.metrics.get(name).is_some_and(|metric| metric.min < metric.max))
+}
+
 /// Lowest to highest, or nothing when it was measured once.
 pub(crate) fn spread(metric: &Metric, scale: Scale) -> String {
     if metric.min < metric.max {
@@ -362,7 +421,7 @@ pub(crate) fn spread(metric: &Metric, scale: Scale) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Better;
+    use crate::{Better, Finding};
 
     #[test]
     fn columns_are_aligned_and_numbers_stand_right() {
@@ -411,6 +470,34 @@ mod tests {
         assert!(text.contains("note on get duramen, put duramen: Said once."), "{text}");
         assert!(text.contains("get: with keys 1,000\n"), "{text}");
         assert_eq!(text.matches("CPU time of an operation").count(), 2, "{text}");
+    }
+
+    #[test]
+    fn a_verdict_comes_first_and_fits_the_terminal_and_what_was_measured_once_has_no_spread() {
+        let mut once = Measurement::new("read", "sequential");
+        once.metrics.insert("bandwidth".into(), Metric::once(1e9, Unit::BytesPerSecond, Better::Higher));
+        let finding = |title: &str| Finding {
+            title: title.into(),
+            value: "1 GB/s".into(),
+            detail: "a word and another, ".repeat(20),
+        };
+        let verdict = Verdict {
+            summary: "It is quick enough. ".repeat(12),
+            findings: vec![finding("sequential read"), finding("random read")],
+            ..Verdict::default()
+        };
+        let text = run(&Run {
+            measurements: vec![once],
+            verdict: Some(verdict),
+            notes: vec!["said at length ".repeat(20)],
+            complete: true,
+            ..Run::default()
+        });
+        assert!(text.starts_with("It is quick enough."), "{text}");
+        assert_eq!(text.matches("It is").count(), 12, "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= CHARACTERS_MAX), "{text}");
+        assert_eq!(text.matches("another,").count(), 40, "{text}");
+        assert!(text.contains("\nread\nname        bandwidth, GB/s\n"), "{text}");
     }
 
     #[test]

@@ -93,8 +93,10 @@ fn single(members: &[Member]) -> String {
             html.push_str(&format!("<td class=\"n\">{}</td>", escape(&value)));
         }
         for (name, scale) in &metrics {
-            let cell =
-                measurement.metrics.get(*name).map_or(String::new(), |metric| metric_cell(metric, *scale));
+            let cell = measurement
+                .metrics
+                .get(*name)
+                .map_or(String::new(), |metric| metric_cell(metric, *scale, ""));
             html.push_str(&format!("<td class=\"n\">{cell}</td>"));
         }
         if bounded {
@@ -110,10 +112,12 @@ fn single(members: &[Member]) -> String {
     html + CLOSE
 }
 
-fn metric_cell(metric: &Metric, scale: Scale) -> String {
+/// A figure, the label of its unit where the column has none, and its spread.
+fn metric_cell(metric: &Metric, scale: Scale, label: &str) -> String {
     let spread = text::spread(metric, scale);
     let spread = if spread.is_empty() { spread } else { format!(" <small>{spread}</small>") };
-    format!("{}{spread}", scale.number(metric.value))
+    let label = if label.is_empty() { String::new() } else { format!(" {label}") };
+    format!("{}{label}{spread}", scale.number(metric.value))
 }
 
 /// A row for each figure of each point; a column for each run, and its ratio to the first.
@@ -155,7 +159,7 @@ fn beside(members: &[Member], runs: &[Run]) -> String {
                     } else {
                         scale
                     };
-                    format!("{} {}", metric_cell(metric, own), own.label)
+                    metric_cell(metric, own, own.label)
                 });
                 html.push_str(&format!("<td class=\"n\">{cell}</td>"));
                 if run > 0 {
